@@ -1,0 +1,44 @@
+//! Orders to whichever worker holds a session. Best effort: the control row says the same.
+
+use crate::{Bus, error::Error};
+use domain::ids::{SessionId, TenantId};
+use futures::StreamExt as _;
+
+/// Orders for all sessions; a worker picks those that it holds.
+#[derive(Debug)]
+pub struct Orders(async_nats::Subscriber);
+
+impl Bus {
+    /// Tells the holder of a session that an abort was accepted.
+    pub fn announce_abort(&self, tenant: TenantId, session: &SessionId) {
+        let (nats, subject) = (self.nats.clone(), format!("{}.v1.t.{tenant}.s.{session}.ctl", self.namespace));
+        tokio::spawn(async move {
+            if let Err(error) = nats.publish(subject, bytes::Bytes::from_static(b"abort")).await {
+                tracing::debug!(%error, "an abort was not announced");
+            }
+        });
+    }
+
+    /// Listens for orders.
+    ///
+    /// # Errors
+    /// `Subscribe` when the client is closed.
+    pub async fn orders(&self) -> Result<Orders, Error> {
+        Ok(Orders(self.nats.subscribe(format!("{}.v1.t.*.s.*.ctl", self.namespace)).await?))
+    }
+}
+
+impl Orders {
+    /// Waits for the next abort and gives its session. Cancel-safe.
+    pub async fn next_abort(&mut self) -> (TenantId, SessionId) {
+        loop {
+            let Some(message) = self.0.next().await else { return futures::future::pending().await };
+            let mut words = message.subject.split('.').rev().skip(1);
+            let session = words.next().and_then(|word| word.parse().ok());
+            let tenant = words.nth(1).and_then(|word| word.parse().ok());
+            if let (Some(tenant), Some(session)) = (tenant, session) {
+                return (tenant, session);
+            }
+        }
+    }
+}

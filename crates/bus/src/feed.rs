@@ -1,0 +1,135 @@
+//! Live events and deltas of sessions. Sent after the commit, never awaited: a full queue drops, and the reader repairs
+//! the gap from Postgres.
+
+use crate::{Bus, SEND_QUEUE, error::Error};
+use bytes::Bytes;
+use domain::ids::{MessageId, PartId, SessionId, TenantId};
+use futures::StreamExt as _;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use tokio::sync::mpsc;
+
+/// What travels.
+///
+/// ```json
+/// {"event":{"seq":7,"epoch":2,"id":"evt_…","kind":"session.idle","at":1795292980519,"properties":{…}}}
+/// {"delta":{"epoch":2,"message":"msg_…","part":"prt_…","offset":12,"text":"Hel"}}
+/// {"beat":{"epoch":2,"seq":7}}
+/// ```
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum News {
+    /// A durable event.
+    Event(Event),
+    /// A fragment of an open part.
+    Delta(Delta),
+    /// The loop is alive, and this is the newest event.
+    Beat {
+        /// The loop.
+        epoch: u64,
+        /// Position of the newest event.
+        seq: u64,
+    },
+}
+
+/// A durable event, after its commit.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Event {
+    /// Its position in the session.
+    pub seq: u64,
+    /// The loop that wrote it.
+    pub epoch: u64,
+    /// Its id.
+    pub id: String,
+    /// The value of `type`.
+    pub kind: String,
+    /// Milliseconds since 1970.
+    pub at: i64,
+    /// The `properties` object, as stored.
+    pub properties: Box<RawValue>,
+}
+
+/// A fragment of an open part. Never stored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Delta {
+    /// The loop that sent it.
+    pub epoch: u64,
+    /// Which message.
+    pub message: MessageId,
+    /// Which part.
+    pub part: PartId,
+    /// Where it begins in the part's UTF-8 text; bytes.
+    pub offset: u64,
+    /// The text.
+    pub text: String,
+}
+
+/// Sends in order and never waits; clones share the queue.
+#[derive(Debug, Clone)]
+pub struct Publisher {
+    queue: mpsc::Sender<(String, Bytes)>,
+    namespace: String,
+}
+
+/// The news of one session.
+#[derive(Debug)]
+pub struct Reader(async_nats::Subscriber);
+
+impl Bus {
+    /// Starts a sender; it ends with its last clone.
+    pub fn publisher(&self) -> Publisher {
+        let (queue, mut waiting) = mpsc::channel::<(String, Bytes)>(SEND_QUEUE);
+        let nats = self.nats.clone();
+        tokio::spawn(async move {
+            while let Some((subject, payload)) = waiting.recv().await {
+                if let Err(error) = nats.publish(subject, payload).await {
+                    tracing::debug!(%error, "news was not sent");
+                }
+            }
+        });
+        Publisher { queue, namespace: self.namespace.clone() }
+    }
+
+    /// Subscribes to a session. When this returns, the server knows of the subscription: whatever is committed from
+    /// now on is either read from Postgres afterwards or arrives here. `flushed` is false when NATS is away.
+    ///
+    /// # Errors
+    /// `Subscribe` when the client is closed.
+    pub async fn read(&self, tenant: TenantId, session: &SessionId) -> Result<(Reader, bool), Error> {
+        let subject = format!("{}.v1.t.{tenant}.s.{session}.news", self.namespace);
+        let subscriber = self.nats.subscribe(subject).await?;
+        let flushed = match tokio::time::timeout(std::time::Duration::from_secs(2), self.nats.flush()).await {
+            Ok(result) => result.is_ok(),
+            Err(_) => false,
+        };
+        Ok((Reader(subscriber), flushed && self.ping_nats().is_ok()))
+    }
+}
+
+impl Publisher {
+    /// Sends news of a session, or drops it when too much is waiting.
+    pub fn publish(&self, tenant: TenantId, session: &SessionId, news: &News) {
+        let payload = match serde_json::to_vec(news) {
+            Ok(payload) => Bytes::from(payload),
+            Err(error) => return tracing::error!(%error, "news cannot be written as JSON"),
+        };
+        let subject = format!("{}.v1.t.{tenant}.s.{session}.news", self.namespace);
+        if self.queue.try_send((subject, payload)).is_err() {
+            tracing::debug!(session.id = %session, "news was dropped: {SEND_QUEUE} messages wait");
+        }
+    }
+}
+
+impl Reader {
+    /// Waits for the next news; `None` when the connection is closed for good. Cancel-safe. What cannot be read is
+    /// passed over: the numbers show the gap.
+    pub async fn next(&mut self) -> Option<News> {
+        loop {
+            match serde_json::from_slice(&self.0.next().await?.payload) {
+                Ok(news) => return Some(news),
+                Err(error) => tracing::warn!(%error, "news of another version was passed over"),
+            }
+        }
+    }
+}
+

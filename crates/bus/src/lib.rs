@@ -1,0 +1,76 @@
+//! NATS and Redis: the ready queue, wake-ups, live events and deltas. Everything here may be lost at any moment;
+//! the truth and the repair are in Postgres.
+
+pub mod control;
+pub mod doorbell;
+pub mod error;
+pub mod feed;
+pub mod queue;
+
+use error::Error;
+use std::time::Duration;
+
+/// Messages that wait to be sent before further ones are dropped.
+const SEND_QUEUE: usize = 4_096;
+/// Messages of one subscription that wait to be read before NATS drops further ones.
+const RECEIVE_QUEUE: usize = 1_024;
+/// How long Redis may take to answer: beyond it, it counts as gone.
+const REDIS_ANSWER: Duration = Duration::from_secs(1);
+
+/// Both connections; clones share them.
+#[derive(Debug, Clone)]
+pub struct Bus {
+    nats: async_nats::Client,
+    redis: redis::aio::ConnectionManager,
+    namespace: String,
+}
+
+impl Bus {
+    /// Connects to both. Neither needs to be there: they are tried again for ever, and everything works without them,
+    /// later. `namespace` keeps several stacks apart that share the servers; letters and digits.
+    ///
+    /// # Errors
+    /// When a URL is not one.
+    pub async fn connect(nats_url: &str, redis_url: &str, namespace: &str) -> Result<Self, Error> {
+        if namespace.is_empty() || !namespace.bytes().all(|b| b.is_ascii_alphanumeric()) {
+            return Err(Error::Namespace(namespace.to_owned()));
+        }
+        let address: async_nats::ServerAddr = nats_url.parse().map_err(Error::NatsUrl)?;
+        let mut options = async_nats::ConnectOptions::new()
+            .retry_on_initial_connect()
+            .max_reconnects(None)
+            .subscription_capacity(RECEIVE_QUEUE);
+        // The client ignores the login in a URL.
+        if let (Some(user), Some(password)) = (address.username(), address.password()) {
+            options = options.user_and_password(user.to_owned(), password.to_owned());
+        }
+        let nats = options.connect(address).await?;
+        let config = redis::aio::ConnectionManagerConfig::new()
+            .set_response_timeout(Some(REDIS_ANSWER))
+            .set_connection_timeout(Some(REDIS_ANSWER))
+            .set_number_of_retries(1);
+        let redis = redis::aio::ConnectionManager::new_lazy_with_config(redis::Client::open(redis_url)?, config)?;
+        Ok(Self { nats, redis, namespace: namespace.to_owned() })
+    }
+
+    /// Answers whether NATS is connected.
+    ///
+    /// # Errors
+    /// `Down` with its name.
+    pub fn ping_nats(&self) -> Result<(), Error> {
+        match self.nats.connection_state() {
+            async_nats::connection::State::Connected => Ok(()),
+            async_nats::connection::State::Pending | async_nats::connection::State::Disconnected => Err(Error::Down("NATS")),
+        }
+    }
+
+    /// Answers whether Redis answers.
+    ///
+    /// # Errors
+    /// `Redis` with the reason why not.
+    pub async fn ping_redis(&self) -> Result<(), Error> {
+        let mut redis = self.redis.clone();
+        redis::cmd("PING").query_async::<String>(&mut redis).await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,149 @@
+//! The admin port: is the process alive, is it ready, and its metrics. It is never exposed to users.
+
+use axum::{
+    Json, Router,
+    extract::State,
+    http::{StatusCode, header},
+    response::IntoResponse,
+    routing::get,
+};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use serde::Serialize;
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+    time::Duration,
+};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+/// Time between two passes that fold the samples of histograms; without them memory grows until the next scrape.
+const UPKEEP: Duration = Duration::from_secs(5);
+/// Upper bounds of histograms whose name ends in `_ms`: from a cached read to a long model call. Milliseconds.
+const BUCKETS_MS: [f64; 16] = [
+    0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1_000.0, 2_500.0, 5_000.0, 15_000.0, 60_000.0,
+    300_000.0,
+];
+
+/// Where the admin port listens.
+#[derive(Debug, Clone, clap::Args)]
+pub struct AdminConfig {
+    /// Address of the health and metrics port; port 0 takes a free one. Keep it away from users.
+    #[arg(long, env = "FLOTILLA_ADMIN_LISTEN", default_value = "127.0.0.1:0", value_name = "ADDRESS")]
+    pub admin_listen: SocketAddr,
+}
+
+/// Which parts of a service work. Clones share the state.
+#[derive(Debug, Clone, Default)]
+pub struct Health(Arc<Mutex<BTreeMap<&'static str, Result<(), String>>>>);
+
+/// What `/readyz` shows: `{"ready":false,"components":{"postgres":{"ok":false,"message":"connection refused"}}}`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Snapshot {
+    /// Whether every component works, and there is one.
+    pub ready: bool,
+    /// The components by name.
+    pub components: BTreeMap<&'static str, Component>,
+}
+
+/// One component in a [`Snapshot`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Component {
+    /// Whether it works.
+    pub ok: bool,
+    /// What is wrong with it; empty when nothing is.
+    pub message: String,
+}
+
+impl Health {
+    /// Says how `component` is. The last word counts.
+    pub fn set(&self, component: &'static str, state: Result<(), String>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(component, state);
+    }
+
+    /// Whether every component works. False as long as none has been set.
+    pub fn is_ready(&self) -> bool {
+        self.snapshot().ready
+    }
+
+    /// Gives the present state of all components.
+    pub fn snapshot(&self) -> Snapshot {
+        let states = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let component = |state: &Result<(), String>| Component {
+            ok: state.is_ok(),
+            message: state.as_ref().err().cloned().unwrap_or_default(),
+        };
+        let components: BTreeMap<_, _> =
+            states.iter().map(|(name, state)| (*name, component(state))).collect();
+        Snapshot { ready: !components.is_empty() && components.values().all(|c| c.ok), components }
+    }
+}
+
+/// Gives the process's metrics. The first call makes its recorder the receiver of all `metrics` macros.
+pub fn recorder() -> PrometheusHandle {
+    static HANDLE: OnceLock<PrometheusHandle> = OnceLock::new();
+    HANDLE
+        .get_or_init(|| {
+            let suffix = metrics_exporter_prometheus::Matcher::Suffix("_ms".to_owned());
+            // Fails for an empty list of bounds only; summaries would then be used, which is no reason to stop.
+            let builder = PrometheusBuilder::new()
+                .set_buckets_for_metric(suffix, &BUCKETS_MS)
+                .unwrap_or_else(|_| PrometheusBuilder::new());
+            let recorder = builder.build_recorder();
+            let handle = recorder.handle();
+            if metrics::set_global_recorder(recorder).is_err() {
+                tracing::warn!("another metrics recorder was installed before; /metrics stays empty");
+            }
+            handle
+        })
+        .clone()
+}
+
+/// Serves `/healthz`, `/readyz` and `/metrics` on `listener` until `shutdown`.
+///
+/// `GET /healthz`: 200 while the process lives. `GET /readyz`: 200 or 503 with a [`Snapshot`]. `GET /metrics`: Prometheus text.
+pub async fn serve(
+    listener: TcpListener,
+    health: Health,
+    metrics: PrometheusHandle,
+    shutdown: CancellationToken,
+) {
+    let render = metrics.clone();
+    let routes = Router::new()
+        .route("/healthz", get(|| async { "alive\n" }))
+        .route("/readyz", get(readyz))
+        .with_state(health)
+        .route(
+            "/metrics",
+            get(|| async move { ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], render.render()) }),
+        );
+    let stop = shutdown.clone();
+    let upkeep = tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(UPKEEP) => metrics.run_upkeep(),
+            }
+        }
+    });
+    // Not graceful: a scraper that keeps its connection open must not delay the end of the process.
+    tokio::select! {
+        () = shutdown.cancelled() => {}
+        result = axum::serve(listener, routes) => {
+            if let Err(error) = result {
+                tracing::error!("the admin port ended: {error}");
+            }
+        }
+    }
+    upkeep.abort();
+}
+
+async fn readyz(State(health): State<Health>) -> impl IntoResponse {
+    let snapshot = health.snapshot();
+    let status = if snapshot.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, Json(snapshot))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,41 @@
+//! The one way to reach a gRPC server of ours: a lazy channel that notices a dead peer.
+
+use crate::Error;
+use std::time::Duration;
+use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
+
+/// Longest wait for a connection: peers are in the same network.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time between HTTP/2 pings, also without a call: a peer that vanished is noticed even by an idle stream.
+pub const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+/// A ping without an answer for this long ends the connection.
+pub const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Flow control of one stream, bytes: the default of 64 KiB stops fast streams at every round trip.
+pub const STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
+/// Flow control of the connection, bytes: one stalled stream must not stop its siblings.
+pub const CONNECTION_WINDOW_BYTES: u32 = 16 * 1024 * 1024;
+
+/// Gives a channel to `url` (`http://` or `https://`). It connects at the first call and again after a loss; calls
+/// made meanwhile wait for the connection or fail as UNAVAILABLE. Must be called inside a runtime.
+///
+/// # Errors
+/// `Address` when `url` is not one.
+pub fn channel(url: &str) -> Result<Channel, Error> {
+    crate::install_crypto();
+    let bad = |source| Error::Address { url: url.to_owned(), source };
+    let mut endpoint = Endpoint::from_shared(url.to_owned())
+        .map_err(bad)?
+        .user_agent(crate::http::USER_AGENT)
+        .map_err(bad)?
+        .connect_timeout(CONNECT_TIMEOUT)
+        .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
+        .keep_alive_timeout(KEEPALIVE_TIMEOUT)
+        .keep_alive_while_idle(true)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .tcp_nodelay(true);
+    if url.starts_with("https://") {
+        endpoint = endpoint.tls_config(ClientTlsConfig::new().with_native_roots()).map_err(bad)?;
+    }
+    Ok(endpoint.connect_lazy())
+}

@@ -1,0 +1,132 @@
+//! How a service says "I answer, at this address": to its launcher by a file, to callers in the process by a channel.
+
+use serde::{Deserialize, Serialize};
+use std::{
+    io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
+use tokio::sync::watch;
+
+/// What a ready file holds: `{"role":"gateway","pid":7,"url":"http://127.0.0.1:4096","admin_url":"http://127.0.0.1:4097"}`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ready {
+    /// "gateway", "worker", "sandbox", …
+    pub role: String,
+    /// The process that answers.
+    pub pid: u32,
+    /// Where the service answers, `http://ADDRESS:PORT`.
+    pub url: String,
+    /// Where its health and metrics are; empty inside another process.
+    pub admin_url: String,
+}
+
+/// The service ended without having been ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the service ended before it was ready")]
+pub struct NeverReady;
+
+/// The service's end. Clones announce the same service.
+#[derive(Debug, Clone)]
+pub struct Sender {
+    file: Option<PathBuf>,
+    admin_url: String,
+    ready: watch::Sender<Option<Ready>>,
+}
+
+/// The waiting end.
+#[derive(Debug, Clone)]
+pub struct Receiver(watch::Receiver<Option<Ready>>);
+
+/// Gives both ends, without a file.
+pub fn channel() -> (Sender, Receiver) {
+    let (sender, receiver) = watch::channel(None);
+    (Sender { file: None, admin_url: String::new(), ready: sender }, Receiver(receiver))
+}
+
+impl Sender {
+    /// Writes `file` as well when the service is ready. An old file of that name is removed now.
+    ///
+    /// # Errors
+    /// When the directory cannot be made or the old file cannot be removed.
+    pub fn with_file(mut self, file: PathBuf) -> io::Result<Self> {
+        if let Some(parent) = file.parent() {
+            std::fs::create_dir_all(parent)?;
+        }
+        match std::fs::remove_file(&file) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Ok(()) | Err(_) => self.file = Some(file),
+        }
+        Ok(self)
+    }
+
+    /// Names the admin port in what is announced.
+    #[must_use]
+    pub fn with_admin_url(mut self, admin_url: String) -> Self {
+        self.admin_url = admin_url;
+        self
+    }
+
+    /// Says that the service `role` answers at `listen`. Call it when that is true.
+    ///
+    /// A ready file that cannot be written is logged as an error; the launcher then runs into its own time limit.
+    pub fn announce(&self, role: &str, listen: SocketAddr) {
+        let ready = Ready {
+            role: role.to_owned(),
+            pid: std::process::id(),
+            url: format!("http://{listen}"),
+            admin_url: self.admin_url.clone(),
+        };
+        tracing::info!("{role} answers at {}", ready.url);
+        if let Some(file) = &self.file
+            && let Err(error) = write(file, &ready)
+        {
+            tracing::error!("write the ready file {}: {error}", file.display());
+        }
+        self.ready.send_replace(Some(ready));
+    }
+}
+
+impl Receiver {
+    /// Waits until the service is ready. Cancel-safe; may be called again.
+    ///
+    /// # Errors
+    /// [`NeverReady`] when the service is gone and had not been ready.
+    pub async fn recv(&mut self) -> Result<Ready, NeverReady> {
+        let ready = self.0.wait_for(Option::is_some).await.map_err(|_| NeverReady)?;
+        ready.clone().ok_or(NeverReady)
+    }
+}
+
+/// A reader sees the whole file or none: it is written beside and renamed.
+fn write(file: &Path, ready: &Ready) -> io::Result<()> {
+    let beside = file.with_extension(format!("{}.tmp", std::process::id()));
+    std::fs::write(&beside, serde_json::to_vec(ready)?)?;
+    std::fs::rename(&beside, file)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+
+    #[tokio::test]
+    async fn the_file_and_the_channel_say_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("sub/ready.json");
+        let (sender, mut receiver) = channel();
+        let sender = sender.with_file(file.clone()).unwrap().with_admin_url("http://127.0.0.1:2".to_owned());
+        assert!(!file.exists());
+        sender.announce("worker", "127.0.0.1:1".parse().unwrap());
+        let ready = receiver.recv().await.unwrap();
+        assert_eq!(ready.url, "http://127.0.0.1:1");
+        assert_eq!(serde_json::from_slice::<Ready>(&std::fs::read(&file).unwrap()).unwrap(), ready);
+    }
+
+    #[tokio::test]
+    async fn a_service_that_ends_early_is_noticed() {
+        let (sender, mut receiver) = channel();
+        drop(sender);
+        assert_eq!(receiver.recv().await, Err(NeverReady));
+    }
+}

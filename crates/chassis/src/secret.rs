@@ -1,0 +1,72 @@
+//! Values that must not reach a log: they print as `***`.
+
+use serde::Deserialize;
+use std::{convert::Infallible, fmt, str::FromStr};
+
+/// A secret value. It cannot be serialized, and its `Debug` and `Display` print `***`.
+#[derive(Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(transparent)]
+pub struct Secret<T>(T);
+
+impl<T> Secret<T> {
+    /// Wraps `value`.
+    pub fn new(value: T) -> Self {
+        Self(value)
+    }
+
+    /// Gives the value to the one place that needs it: a header, a connection. Never to a log.
+    pub fn expose(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T> fmt::Debug for Secret<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+impl<T> fmt::Display for Secret<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+impl FromStr for Secret<String> {
+    type Err = Infallible;
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(Self(text.to_owned()))
+    }
+}
+
+/// Whether two byte strings are equal, in a time that depends on their lengths only.
+pub fn constant_time_eq(left: &[u8], right: &[u8]) -> bool {
+    if left.len() != right.len() {
+        return false;
+    }
+    // `black_box` keeps the compiler from ending the loop at the first difference.
+    let difference = left.iter().zip(right).fold(0, |sum, (a, b)| std::hint::black_box(sum | (a ^ b)));
+    difference == 0
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+
+    #[test]
+    fn a_secret_does_not_print() {
+        let secret: Secret<String> = "hunter2".parse().unwrap();
+        assert_eq!(format!("{secret} {secret:?}"), "*** ***");
+        assert_eq!(secret.expose(), "hunter2");
+        assert_eq!(serde_json::from_str::<Secret<String>>("\"hunter2\"").unwrap(), secret);
+    }
+
+    #[test]
+    fn equality_of_bytes() {
+        for (left, right, equal) in [("", "", true), ("a", "a", true), ("a", "b", false), ("a", "ab", false)]
+        {
+            assert_eq!(constant_time_eq(left.as_bytes(), right.as_bytes()), equal, "{left:?} {right:?}");
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! Signals as a cancellation token. Draining is the service's own business.
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+/// Exit code after a second signal: what a shell shows for a process that Ctrl-C ended.
+const EXIT_SECOND_SIGNAL: i32 = 130;
+
+/// Gives a token that SIGTERM or SIGINT cancels. A second signal ends the process at once, without draining.
+///
+/// # Errors
+/// When the handlers cannot be installed.
+pub fn signals() -> std::io::Result<CancellationToken> {
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let token = CancellationToken::new();
+    let cancelled = token.clone();
+    tokio::spawn(async move {
+        let mut again = false;
+        loop {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            if again {
+                tracing::warn!("second signal: ends at once");
+                std::process::exit(EXIT_SECOND_SIGNAL);
+            }
+            again = true;
+            tracing::info!("asked to stop; a second signal ends at once");
+            cancelled.cancel();
+        }
+    });
+    Ok(token)
+}

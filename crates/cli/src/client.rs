@@ -1,0 +1,128 @@
+//! The connection to a gateway: which one, with which key, and calls that survive a short outage.
+
+use crate::stack;
+use anyhow::{Context as _, Result, bail};
+use domain::limits;
+use rpc::v1::{
+    event_service_client::EventServiceClient, message_service_client::MessageServiceClient,
+    permission_service_client::PermissionServiceClient, project_service_client::ProjectServiceClient,
+    prompt_service_client::PromptServiceClient, session_service_client::SessionServiceClient,
+};
+use std::{future::Future, time::Duration};
+use tonic::{
+    Code, Request, Response, Status,
+    metadata::{Ascii, MetadataValue},
+    service::{Interceptor, interceptor::InterceptedService},
+    transport::Channel,
+};
+
+/// Where the gateway is and who calls.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Connection {
+    /// The gateway's address; default: the nearest stack that `flotilla up` started.
+    #[arg(long, env = "FLOTILLA_URL", value_name = "URL", global = true)]
+    pub url: Option<String>,
+    /// The API key; default: that of the nearest stack.
+    #[arg(long, env = "FLOTILLA_API_KEY", hide_env_values = true, value_name = "KEY", global = true)]
+    pub api_key: Option<chassis::secret::Secret<String>>,
+    /// Data directory of the stack; default: .flotilla, for `up` here, otherwise here, in a directory above or at home.
+    #[arg(long, env = "FLOTILLA_DATA", value_name = "DIRECTORY", global = true)]
+    pub data: Option<std::path::PathBuf>,
+}
+
+/// A channel that presents the API key with every call.
+pub(crate) type Authorized = InterceptedService<Channel, Key>;
+
+/// Puts `authorization: Bearer KEY` and the trace context on each call.
+#[derive(Clone)]
+pub(crate) struct Key(MetadataValue<Ascii>);
+
+impl Interceptor for Key {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        request.metadata_mut().insert("authorization", self.0.clone());
+        rpc::trace::inject(request.metadata_mut());
+        Ok(request)
+    }
+}
+
+/// Clients for one gateway.
+#[derive(Clone)]
+pub(crate) struct Client {
+    channel: Channel,
+    key: Key,
+}
+
+impl Client {
+    /// Finds the gateway and the key. Connects at the first call.
+    pub(crate) fn open(connection: &Connection) -> Result<Self> {
+        let (url, api_key) = match (&connection.url, &connection.api_key) {
+            (Some(url), Some(key)) => (url.clone(), key.expose().clone()),
+            (url, key) => {
+                let Some(stack) = stack::find(connection.data.as_deref())? else {
+                    bail!(
+                        "no gateway is known: start one with `flotilla up`, or set FLOTILLA_URL and FLOTILLA_API_KEY"
+                    );
+                };
+                let key = key.as_ref().map_or(stack.api_key, |key| key.expose().clone());
+                (url.clone().unwrap_or(stack.gateway_url), key)
+            }
+        };
+        let channel = chassis::grpc::channel(&url).context("open the connection")?;
+        let mut value =
+            MetadataValue::try_from(format!("Bearer {api_key}")).context("use the API key in a header")?;
+        value.set_sensitive(true);
+        Ok(Self { channel, key: Key(value) })
+    }
+
+    fn authorized(&self) -> Authorized {
+        InterceptedService::new(self.channel.clone(), self.key.clone())
+    }
+
+    pub(crate) fn sessions(&self) -> SessionServiceClient<Authorized> {
+        SessionServiceClient::new(self.authorized()).max_decoding_message_size(rpc::MESSAGE_BYTES_MAX)
+    }
+
+    pub(crate) fn prompts(&self) -> PromptServiceClient<Authorized> {
+        PromptServiceClient::new(self.authorized())
+    }
+
+    pub(crate) fn projects(&self) -> ProjectServiceClient<Authorized> {
+        ProjectServiceClient::new(self.authorized())
+    }
+
+    pub(crate) fn messages(&self) -> MessageServiceClient<Authorized> {
+        MessageServiceClient::new(self.authorized()).max_decoding_message_size(rpc::MESSAGE_BYTES_MAX)
+    }
+
+    pub(crate) fn events(&self) -> EventServiceClient<Authorized> {
+        EventServiceClient::new(self.authorized()).max_decoding_message_size(rpc::MESSAGE_BYTES_MAX)
+    }
+
+    pub(crate) fn permissions(&self) -> PermissionServiceClient<Authorized> {
+        PermissionServiceClient::new(self.authorized())
+    }
+}
+
+/// Makes a call, and again with growing pauses while the gateway is UNAVAILABLE. Only for calls that may run twice.
+pub(crate) async fn call<T, Fut>(what: &'static str, mut attempt: impl FnMut() -> Fut) -> Result<T>
+where
+    Fut: Future<Output = Result<Response<T>, Status>>,
+{
+    let mut tries = 0;
+    loop {
+        match attempt().await {
+            Ok(response) => return Ok(response.into_inner()),
+            Err(status) if status.code() == Code::Unavailable && tries < limits::CLI_CALL_RETRIES_MAX => {
+                tokio::time::sleep(backoff(tries)).await;
+                tries += 1;
+            }
+            Err(status) => return Err(status).context(what),
+        }
+    }
+}
+
+/// Gives the pause after the failed try number `tries`, counted from 0.
+pub(crate) fn backoff(tries: u32) -> Duration {
+    let base = limits::CLI_BACKOFF_BASE_MS.saturating_mul(1_u64 << tries.min(16));
+    Duration::from_millis(base.min(limits::CLI_BACKOFF_CAP_MS))
+}

@@ -1,0 +1,175 @@
+//! A gateway for tests: takes one bundle, one session and one prompt, plays fixed events, and exports a fixed bundle.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use crate::client::{Client, Connection};
+use futures::stream::{self, BoxStream, StreamExt as _};
+use rpc::v1::{
+    event_service_server::{EventService, EventServiceServer},
+    project_service_server::{ProjectService, ProjectServiceServer},
+    prompt_service_server::{PromptService, PromptServiceServer},
+    session_service_server::{SessionService, SessionServiceServer},
+    *,
+};
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+use std::sync::{Arc, Mutex};
+use tonic::{Request, Response, Status, Streaming};
+
+/// The only session.
+pub(crate) const SESSION: &str = "ses_1ffcce3d00015Oy45kUL559D5O";
+type Answer<T> = Result<Response<T>, Status>;
+
+/// What happened, and what is to be answered.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Fake(pub Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    /// Events to play: kind and properties.
+    pub events: Vec<(&'static str, Value)>,
+    /// Whether the stream stays open behind the events.
+    pub hangs: bool,
+    pub bundle: Vec<u8>,
+    pub project: String,
+    pub session: CreateSessionRequest,
+    pub prompt: AcceptPromptRequest,
+    /// Bundle, commit and base of an export.
+    pub export: (Vec<u8>, String, String),
+}
+
+impl Fake {
+    /// Serves until the test ends and gives a client.
+    pub(crate) async fn serve(&self) -> Client {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let server = tonic::transport::Server::builder()
+            .add_service(ProjectServiceServer::new(self.clone()))
+            .add_service(SessionServiceServer::new(self.clone()))
+            .add_service(PromptServiceServer::new(self.clone()))
+            .add_service(EventServiceServer::new(self.clone()));
+        tokio::spawn(server.serve_with_incoming(tonic::transport::server::TcpIncoming::from(listener)));
+        Client::open(&Connection { url: Some(url), api_key: Some("key".parse().unwrap()), data: None })
+            .unwrap()
+    }
+}
+
+fn no<T>() -> Answer<T> {
+    Err(Status::unimplemented("not part of the fake"))
+}
+
+#[tonic::async_trait]
+impl ProjectService for Fake {
+    async fn create_project(&self, request: Request<CreateProjectRequest>) -> Answer<CreateProjectResponse> {
+        self.0.lock().unwrap().project = request.into_inner().name;
+        let project = Project { id: "prj_1".to_owned(), ..Project::default() };
+        Ok(Response::new(CreateProjectResponse { project: Some(project) }))
+    }
+
+    async fn upload_bundle(
+        &self,
+        request: Request<Streaming<UploadBundleRequest>>,
+    ) -> Answer<UploadBundleResponse> {
+        let mut stream = request.into_inner();
+        let first = stream.message().await?.unwrap().part.unwrap();
+        let upload_bundle_request::Part::Header(header) = first else { panic!("the header comes first") };
+        let mut bundle = Vec::new();
+        while let Some(UploadBundleRequest { part: Some(upload_bundle_request::Part::Data(data)) }) =
+            stream.message().await?
+        {
+            bundle.extend_from_slice(&data);
+        }
+        let sha256: String = Sha256::digest(&bundle).iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!((header.size_bytes, header.sha256), (bundle.len() as u64, sha256));
+        self.0.lock().unwrap().bundle = bundle;
+        Ok(Response::new(UploadBundleResponse { bundle_id: "bun_1".to_owned() }))
+    }
+
+    async fn get_project(&self, _: Request<GetProjectRequest>) -> Answer<GetProjectResponse> {
+        no()
+    }
+
+    async fn list_projects(&self, _: Request<ListProjectsRequest>) -> Answer<ListProjectsResponse> {
+        no()
+    }
+}
+
+#[tonic::async_trait]
+impl PromptService for Fake {
+    async fn accept_prompt(&self, request: Request<AcceptPromptRequest>) -> Answer<AcceptPromptResponse> {
+        self.0.lock().unwrap().prompt = request.into_inner();
+        Ok(Response::new(AcceptPromptResponse { event_seq: 1, ..AcceptPromptResponse::default() }))
+    }
+}
+
+#[tonic::async_trait]
+impl EventService for Fake {
+    type SubscribeStream = BoxStream<'static, Result<SubscribeResponse, Status>>;
+
+    async fn subscribe(&self, _: Request<SubscribeRequest>) -> Answer<Self::SubscribeStream> {
+        let state = self.0.lock().unwrap();
+        let events = state.events.iter().zip(1..).map(|((kind, properties), seq)| {
+            let properties_json = properties.to_string().into_bytes().into();
+            let event =
+                Event { seq, epoch: 1, kind: (*kind).to_owned(), properties_json, ..Event::default() };
+            Ok(SubscribeResponse {
+                item: Some(subscribe_response::Item::Event(event)),
+                cursor: seq.to_string(),
+            })
+        });
+        let events = stream::iter(events.collect::<Vec<_>>());
+        Ok(Response::new(if state.hangs { events.chain(stream::pending()).boxed() } else { events.boxed() }))
+    }
+}
+
+#[tonic::async_trait]
+impl SessionService for Fake {
+    type ExportSessionStream = BoxStream<'static, Result<ExportSessionResponse, Status>>;
+
+    async fn create_session(&self, request: Request<CreateSessionRequest>) -> Answer<CreateSessionResponse> {
+        self.0.lock().unwrap().session = request.into_inner();
+        let session = Session { id: SESSION.to_owned(), ..Session::default() };
+        Ok(Response::new(CreateSessionResponse { session: Some(session) }))
+    }
+
+    async fn get_session(&self, _: Request<GetSessionRequest>) -> Answer<GetSessionResponse> {
+        let session = Session { id: SESSION.to_owned(), ..Session::default() };
+        Ok(Response::new(GetSessionResponse { session: Some(session) }))
+    }
+
+    async fn get_session_diff(&self, _: Request<GetSessionDiffRequest>) -> Answer<GetSessionDiffResponse> {
+        Ok(Response::new(GetSessionDiffResponse::default()))
+    }
+
+    async fn export_session(&self, _: Request<ExportSessionRequest>) -> Answer<Self::ExportSessionStream> {
+        let (bundle, commit, base_commit) = self.0.lock().unwrap().export.clone();
+        let first = ExportSessionResponse { commit, base_commit, data: Vec::new() };
+        let data = bundle
+            .chunks(1000)
+            .map(|data| ExportSessionResponse { data: data.to_vec(), ..Default::default() });
+        let answers: Vec<_> = std::iter::once(first).chain(data).map(Ok).collect();
+        Ok(Response::new(stream::iter(answers).boxed()))
+    }
+
+    async fn list_sessions(&self, _: Request<ListSessionsRequest>) -> Answer<ListSessionsResponse> {
+        no()
+    }
+
+    async fn update_session(&self, _: Request<UpdateSessionRequest>) -> Answer<UpdateSessionResponse> {
+        no()
+    }
+
+    async fn delete_session(&self, _: Request<DeleteSessionRequest>) -> Answer<DeleteSessionResponse> {
+        no()
+    }
+
+    async fn list_session_children(
+        &self,
+        _: Request<ListSessionChildrenRequest>,
+    ) -> Answer<ListSessionChildrenResponse> {
+        no()
+    }
+
+    async fn abort_session(&self, _: Request<AbortSessionRequest>) -> Answer<AbortSessionResponse> {
+        no()
+    }
+}

@@ -1,0 +1,78 @@
+//! What a session's stream brings, in the CLI's own words, and as the JSON lines of `--json`.
+
+use anyhow::{Context as _, Result};
+use rpc::v1::{SubscribeResponse, subscribe_response};
+use serde_json::{Value, json};
+
+/// One thing from the stream.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Item {
+    Event(Event),
+    Delta(Delta),
+    /// The server is there and knows events up to this position.
+    Heartbeat(u64),
+    /// The connection was lost; the next try follows. Counted from 1.
+    Reconnecting(u32),
+}
+
+/// A durable fact.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Event {
+    pub seq: u64,
+    pub epoch: u64,
+    pub kind: String,
+    pub properties: Value,
+    pub at_ms: i64,
+}
+
+/// A live fragment of a part's text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Delta {
+    pub message_id: String,
+    pub part_id: String,
+    pub field: String,
+    pub offset_bytes: u64,
+    pub text: String,
+}
+
+impl Item {
+    /// Reads an answer of the server; `None` for kinds that a newer server may send.
+    pub(crate) fn from_response(response: SubscribeResponse) -> Result<Option<Self>> {
+        Ok(match response.item {
+            Some(subscribe_response::Item::Event(event)) => Some(Self::Event(Event {
+                properties: serde_json::from_slice(&event.properties_json)
+                    .context("read an event's properties")?,
+                seq: event.seq,
+                epoch: event.epoch,
+                kind: event.kind,
+                at_ms: event.at_ms,
+            })),
+            Some(subscribe_response::Item::Delta(delta)) => Some(Self::Delta(Delta {
+                message_id: delta.message_id,
+                part_id: delta.part_id,
+                field: delta.field,
+                offset_bytes: delta.offset_bytes,
+                text: delta.text,
+            })),
+            Some(subscribe_response::Item::Heartbeat(heartbeat)) => {
+                Some(Self::Heartbeat(heartbeat.event_seq))
+            }
+            None => None,
+        })
+    }
+
+    /// Gives the line for `--json`: `{"seq":1,"epoch":1,"type":"session.status","properties":{…},"at_ms":1}` or
+    /// `{"delta":{"messageID":…,"partID":…,"field":"text","offset_bytes":0,"text":"…"}}`; nothing for the rest.
+    pub(crate) fn json_line(&self) -> Option<String> {
+        let value = match self {
+            Self::Event(Event { seq, epoch, kind, properties, at_ms }) => {
+                json!({"seq": seq, "epoch": epoch, "type": kind, "properties": properties, "at_ms": at_ms})
+            }
+            Self::Delta(Delta { message_id, part_id, field, offset_bytes, text }) => json!({"delta": {
+                "messageID": message_id, "partID": part_id, "field": field, "offset_bytes": offset_bytes, "text": text,
+            }}),
+            Self::Heartbeat(_) | Self::Reconnecting(_) => return None,
+        };
+        Some(value.to_string())
+    }
+}

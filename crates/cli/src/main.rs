@@ -1,0 +1,159 @@
+//! `flotilla`: the command line for people (gRPC to a gateway), every service, and `flotilla up` for all of it at once.
+
+mod bundle;
+mod checkout;
+mod client;
+mod doctor;
+mod exit;
+mod follow;
+mod git;
+mod item;
+mod out;
+mod paint;
+mod prompt;
+mod render;
+mod service;
+mod sessions;
+mod show;
+mod stack;
+mod up;
+mod watch;
+
+use anyhow::{Context as _, Result};
+use clap::{CommandFactory as _, Parser, Subcommand};
+use client::{Client, Connection};
+use exit::Exit;
+use service::{ModelScriptArgs, ServiceArgs};
+use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Coding agents as a service. `flotilla up` starts everything on this machine.
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 100)]
+struct Cli {
+    #[command(flatten)]
+    connection: Connection,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Start the whole stack on this machine; Ctrl-C stops it.
+    Up(Box<up::UpArgs>),
+    /// Give a task for a repository and watch it being done.
+    #[command(after_help = EXIT_CODES)]
+    Run(Box<prompt::RunArgs>),
+    /// Go on with a session.
+    #[command(after_help = EXIT_CODES)]
+    Say(prompt::SayArgs),
+    /// Show a session from its beginning until it is idle.
+    #[command(after_help = EXIT_CODES)]
+    Watch(watch::WatchArgs),
+    /// List sessions, the last used first.
+    Ls(sessions::ListArgs),
+    /// Show what a session changed.
+    Diff {
+        /// The session.
+        id: String,
+    },
+    /// Put a session's result on a branch of your repository.
+    Checkout(checkout::CheckoutArgs),
+    /// Show the conversation of a session.
+    Messages(sessions::MessagesArgs),
+    /// Answer what a session asks before it goes on.
+    Answer(sessions::AnswerArgs),
+    /// Stop the running turn of a session.
+    Abort {
+        /// The session.
+        id: String,
+    },
+    /// Show what is there and what is missing.
+    Doctor,
+    /// Print completions for a shell.
+    Completion {
+        /// Which shell.
+        shell: clap_complete::Shell,
+    },
+    /// Run the gateway.
+    Gateway(Box<ServiceArgs<gateway::config::Config>>),
+    /// Run a worker.
+    Worker(Box<ServiceArgs<worker::config::Config>>),
+    /// Run the sandbox service.
+    Sandbox(Box<ServiceArgs<sandbox::config::Config>>),
+    /// Run the scripted model server.
+    ModelScript(Box<ServiceArgs<ModelScriptArgs>>),
+}
+
+const EXIT_CODES: &str = "Exit codes: 0 done, 1 wrong usage or no connection, 2 failed or aborted, 3 needs a human, \
+4 out of budget, 5 still running after --timeout, 130 Ctrl-C (the turn goes on).";
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version come as errors as well; a closed stream leaves nobody to tell.
+            drop(error.print());
+            let code = if error.use_stderr() { Exit::Usage } else { Exit::Done };
+            return ExitCode::from(code.code());
+        }
+    };
+    match Box::pin(run(cli)).await {
+        Ok(code) => code,
+        Err(error) => {
+            if let Some(sentence) = exit::sentence(&error) {
+                out::note(&format!("flotilla: {sentence}"));
+            }
+            ExitCode::from(Exit::Usage.code())
+        }
+    }
+}
+
+async fn run(cli: Cli) -> Result<ExitCode> {
+    let Cli { connection, command } = cli;
+    let exit = match command {
+        Command::Up(arguments) => up::run(*arguments, connection.data).await?,
+        Command::Run(arguments) => prompt::run(&Client::open(&connection)?, *arguments).await?,
+        Command::Say(arguments) => prompt::say(&Client::open(&connection)?, arguments).await?,
+        Command::Watch(arguments) => watch::run(&Client::open(&connection)?, arguments).await?,
+        Command::Ls(arguments) => sessions::list(&Client::open(&connection)?, arguments).await?,
+        Command::Diff { id } => sessions::diff(&Client::open(&connection)?, &id).await?,
+        Command::Checkout(arguments) => checkout::run(&Client::open(&connection)?, arguments).await?,
+        Command::Messages(arguments) => sessions::messages(&Client::open(&connection)?, arguments).await?,
+        Command::Answer(arguments) => sessions::answer(&Client::open(&connection)?, arguments).await?,
+        Command::Abort { id } => sessions::abort(&Client::open(&connection)?, &id).await?,
+        Command::Doctor => doctor::run(&connection).await?,
+        Command::Completion { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "flotilla", &mut script);
+            out::write(&String::from_utf8(script).context("read the completions")?)?;
+            Exit::Done
+        }
+        Command::Gateway(arguments) => {
+            let ServiceArgs { config, common } = *arguments;
+            return service::run("gateway", common, |service| gateway::run(config, service)).await;
+        }
+        Command::Worker(arguments) => {
+            let ServiceArgs { config, common } = *arguments;
+            return service::run("worker", common, |service| worker::run(config, service)).await;
+        }
+        Command::Sandbox(arguments) => {
+            let ServiceArgs { config, common } = *arguments;
+            return service::run("sandbox", common, |service| sandbox::run(config, service)).await;
+        }
+        Command::ModelScript(arguments) => {
+            let ServiceArgs { config, common } = *arguments;
+            return service::run("model-script", common, |service| service::model_script(config, service))
+                .await;
+        }
+    };
+    Ok(ExitCode::from(exit.code()))
+}
+
+#[cfg(test)]
+mod fake;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,69 @@
+//! Terminal colours, and what must not reach a terminal: control characters in text that a model or a repository wrote.
+
+/// Whether to colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Paint {
+    Colour,
+    Plain,
+}
+
+impl Paint {
+    /// Colours on a terminal, unless NO_COLOR is set (<https://no-color.org>).
+    pub(crate) fn for_stdout() -> Self {
+        use std::io::IsTerminal as _;
+        let wanted = std::io::stdout().is_terminal()
+            && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        if wanted { Self::Colour } else { Self::Plain }
+    }
+
+    pub(crate) fn dim(self, text: &str) -> String {
+        self.wrap("2", text)
+    }
+
+    pub(crate) fn bold(self, text: &str) -> String {
+        self.wrap("1", text)
+    }
+
+    pub(crate) fn red(self, text: &str) -> String {
+        self.wrap("31", text)
+    }
+
+    pub(crate) fn green(self, text: &str) -> String {
+        self.wrap("32", text)
+    }
+
+    pub(crate) fn yellow(self, text: &str) -> String {
+        self.wrap("33", text)
+    }
+
+    pub(crate) fn cyan(self, text: &str) -> String {
+        self.wrap("36", text)
+    }
+
+    fn wrap(self, code: &str, text: &str) -> String {
+        match self {
+            // Per line: a pager or a cut log never leaks a colour into the next line.
+            Self::Colour if !text.is_empty() => {
+                let lines: Vec<_> =
+                    text.split('\n').map(|line| format!("\x1b[{code}m{line}\x1b[0m")).collect();
+                lines.join("\n")
+            }
+            Self::Colour | Self::Plain => text.to_owned(),
+        }
+    }
+}
+
+/// Replaces control characters other than newline and tab: foreign text must not move the cursor or set a title.
+pub(crate) fn harmless(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c }).collect()
+}
+
+/// Gives the first line, cut to `chars` characters with an ellipsis.
+pub(crate) fn one_line(text: &str, chars: usize) -> String {
+    let line = harmless(text.lines().next().unwrap_or_default());
+    if line.chars().count() <= chars {
+        return line;
+    }
+    let head: String = line.chars().take(chars.saturating_sub(1)).collect();
+    format!("{head}…")
+}

@@ -1,0 +1,243 @@
+//! `flotilla run` and `flotilla say`: hand in a prompt, with the repository it is about, and watch the turn.
+
+use crate::{
+    bundle::{self, Bundle, Start},
+    client::{Client, call},
+    exit::Exit,
+    follow::Until,
+    out, watch,
+};
+use anyhow::{Context as _, Result, bail};
+use futures::{StreamExt as _, stream};
+use rpc::v1::{
+    AcceptPromptRequest, BundleHeader, CreateProjectRequest, CreateSessionRequest, ModelRef, Source,
+    UploadBundleRequest, source, upload_bundle_request,
+};
+use std::{
+    io::Read as _,
+    path::{Path, PathBuf},
+};
+use tokio::io::AsyncReadExt as _;
+
+/// `flotilla run`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RunArgs {
+    /// What to do.
+    prompt: String,
+    /// The repository: a directory of yours, or a URL that the server clones.
+    #[arg(long, default_value = ".", value_name = "PATH|URL")]
+    repo: String,
+    /// Branch, tag or commit to start from; default: what is checked out, or the URL's default branch.
+    #[arg(long, value_name = "REVISION", conflicts_with = "dirty")]
+    base: Option<String>,
+    /// Start from your files as they are, with uncommitted changes. Your repository is not touched.
+    #[arg(long)]
+    dirty: bool,
+    /// Which model answers; default: the tenant's.
+    #[arg(long, value_name = "PROVIDER/MODEL", value_parser = parse_model)]
+    model: Option<ModelRef>,
+    /// Title of the session.
+    #[arg(long, default_value = "")]
+    title: String,
+    /// Hand it in, print the session's id and leave.
+    #[arg(long)]
+    detach: bool,
+    #[command(flatten)]
+    show: watch::ShowArgs,
+}
+
+/// `flotilla say`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct SayArgs {
+    /// The session.
+    id: String,
+    /// What to do next.
+    text: String,
+    /// Hand it in and leave.
+    #[arg(long)]
+    detach: bool,
+    #[command(flatten)]
+    show: watch::ShowArgs,
+}
+
+/// Creates a session for a repository and hands in its first prompt.
+pub(crate) async fn run(client: &Client, arguments: RunArgs) -> Result<Exit> {
+    let source = resolve(&arguments)?;
+    let (name, source) = match source {
+        Place::Url { name, url } => {
+            let revision = arguments.base.clone().unwrap_or_default();
+            (name, Source { from: Some(source::From::GitUrl(url)), revision })
+        }
+        Place::Directory { name, dir } => {
+            let start = match (arguments.dirty, arguments.base.clone()) {
+                (true, _) => Start::Dirty,
+                (false, base) => Start::Revision(base.unwrap_or_else(|| "HEAD".to_owned())),
+            };
+            let bundle = tokio::task::spawn_blocking(move || bundle::make(&dir, &start))
+                .await
+                .context("make the bundle")??;
+            if !arguments.show.json && !arguments.detach {
+                let commit: String = bundle.commit.chars().take(10).collect();
+                out::note(&format!("sending {name} at {commit} ({} KiB)", bundle.size_bytes.div_ceil(1024)));
+            }
+            let bundle_id = upload(client, &bundle).await?;
+            (name, Source { from: Some(source::From::BundleId(bundle_id)), revision: String::new() })
+        }
+    };
+    let project = CreateProjectRequest { name, source: None };
+    let project =
+        call("create the project", || async { client.projects().create_project(project.clone()).await })
+            .await?;
+    let session = CreateSessionRequest {
+        project_id: project.project.unwrap_or_default().id,
+        title: arguments.title,
+        agent: String::new(),
+        model: arguments.model,
+        source: Some(source),
+        idempotency_key: random_key()?,
+    };
+    let session =
+        call("create the session", || async { client.sessions().create_session(session.clone()).await })
+            .await?;
+    let session_id = session.session.unwrap_or_default().id;
+    hand_in(client, &session_id, arguments.prompt, arguments.detach, &arguments.show).await
+}
+
+/// Hands in a further prompt.
+pub(crate) async fn say(client: &Client, arguments: SayArgs) -> Result<Exit> {
+    hand_in(client, &arguments.id, arguments.text, arguments.detach, &arguments.show).await
+}
+
+async fn hand_in(
+    client: &Client,
+    session_id: &str,
+    text: String,
+    detach: bool,
+    show: &watch::ShowArgs,
+) -> Result<Exit> {
+    let prompt = AcceptPromptRequest {
+        session_id: session_id.to_owned(),
+        text,
+        model: None,
+        agent: String::new(),
+        idempotency_key: random_key()?,
+        system: String::new(),
+    };
+    let accepted =
+        call("hand in the prompt", || async { client.prompts().accept_prompt(prompt.clone()).await }).await?;
+    if detach {
+        out::line(session_id)?;
+        return Ok(Exit::Done);
+    }
+    if !show.json {
+        out::note(&format!("session {session_id}"));
+        if accepted.queue_position > 1 {
+            out::note(&format!("place {} in the queue", accepted.queue_position));
+        }
+    }
+    watch::to_end(client, session_id, Until::IdleAfter(accepted.event_seq), show).await
+}
+
+/// What `--repo` names.
+#[derive(Debug, PartialEq, Eq)]
+enum Place {
+    Url { name: String, url: String },
+    Directory { name: String, dir: PathBuf },
+}
+
+fn resolve(arguments: &RunArgs) -> Result<Place> {
+    let place = place(&arguments.repo)?;
+    match &place {
+        Place::Url { .. } if arguments.dirty => bail!("--dirty is for a directory of yours, not for a URL"),
+        Place::Url { .. } | Place::Directory { .. } => Ok(place),
+    }
+}
+
+fn place(repo: &str) -> Result<Place> {
+    let scp = repo.split_once(':').filter(|(host, _)| host.contains('@') && !host.contains('/'));
+    let url = match scp {
+        _ if repo.contains("://") => Some(repo.to_owned()),
+        // git@host:path is ssh in git's short form.
+        Some((host, path)) => Some(format!("ssh://{host}/{}", path.trim_start_matches('/'))),
+        None => None,
+    };
+    if let Some(url) = url {
+        let name = url
+            .trim_end_matches('/')
+            .rsplit('/')
+            .next()
+            .unwrap_or_default()
+            .trim_end_matches(".git")
+            .to_owned();
+        return Ok(Place::Url { name, url });
+    }
+    let dir = Path::new(repo).canonicalize().with_context(|| format!("open the directory {repo}"))?;
+    let name = dir.file_name().map_or_else(|| "root".to_owned(), |name| name.to_string_lossy().into_owned());
+    Ok(Place::Directory { name, dir })
+}
+
+fn parse_model(text: &str) -> Result<ModelRef, String> {
+    match text.split_once('/') {
+        Some((provider, model)) if !provider.is_empty() && !model.is_empty() => {
+            Ok(ModelRef { provider_id: provider.to_owned(), model_id: model.to_owned() })
+        }
+        _ => Err("a model is PROVIDER/MODEL, for example anthropic/claude-sonnet-5".to_owned()),
+    }
+}
+
+/// Sends a bundle and gives its id; the server knows one that it has already.
+async fn upload(client: &Client, bundle: &Bundle) -> Result<String> {
+    let (file, header) =
+        (&bundle.file, BundleHeader { size_bytes: bundle.size_bytes, sha256: bundle.sha256.clone() });
+    let answer = call("send the repository", || async {
+        let opened = tokio::fs::File::open(file).await?;
+        let data = stream::unfold(opened, |mut file| async move {
+            let mut bytes = Vec::with_capacity(rpc::CHUNK_BYTES);
+            // An unreadable file ends the stream early, which the server refuses by size and hash.
+            (&mut file)
+                .take(rpc::CHUNK_BYTES as u64)
+                .read_to_end(&mut bytes)
+                .await
+                .ok()
+                .filter(|length| *length > 0)?;
+            Some((upload_bundle_request::Part::Data(bytes), file))
+        });
+        let parts = stream::iter([upload_bundle_request::Part::Header(header.clone())]).chain(data);
+        client.projects().upload_bundle(parts.map(|part| UploadBundleRequest { part: Some(part) })).await
+    });
+    Ok(answer.await?.bundle_id)
+}
+
+/// Gives a key by which the server recognizes a repeated call.
+fn random_key() -> Result<String> {
+    let mut bytes = [0_u8; 16];
+    let mut random = std::fs::File::open("/dev/urandom").context("open /dev/urandom")?;
+    random.read_exact(&mut bytes).context("read /dev/urandom")?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+
+    #[test]
+    fn a_repository_is_a_directory_or_a_url() {
+        let url = |name: &str, url: &str| Place::Url { name: name.to_owned(), url: url.to_owned() };
+        for (repo, expected) in [
+            ("https://example.com/a/b.git", url("b", "https://example.com/a/b.git")),
+            ("git@example.com:a/b.git", url("b", "ssh://git@example.com/a/b.git")),
+            ("file:///srv/c/", url("c", "file:///srv/c/")),
+            ("/usr", Place::Directory { name: "usr".to_owned(), dir: PathBuf::from("/usr") }),
+        ] {
+            assert_eq!(place(repo).unwrap(), expected);
+        }
+        assert!(place("no/such/dir").is_err());
+    }
+
+    #[test]
+    fn a_model_has_a_provider() {
+        assert_eq!(parse_model("openrouter/meta/llama").unwrap().model_id, "meta/llama");
+        assert!(parse_model("gpt").is_err() && parse_model("/x").is_err());
+    }
+}

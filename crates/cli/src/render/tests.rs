@@ -1,0 +1,165 @@
+//! Streams in, terminal text out.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use super::*;
+use serde_json::json;
+
+fn event(kind: &str, properties: Value) -> Item {
+    Item::Event(Event { seq: 1, epoch: 1, kind: kind.to_owned(), properties, at_ms: 0 })
+}
+
+fn message(id: &str, role: &str) -> Item {
+    event("message.updated", json!({"info": {"id": id, "role": role}}))
+}
+
+fn text(id: &str, text: &str, ended: bool) -> Item {
+    let time = if ended { json!({"start": 1, "end": 2}) } else { json!({"start": 1}) };
+    event(
+        "message.part.updated",
+        json!({"part": {"id": id, "messageID": "m", "type": "text", "text": text, "time": time}}),
+    )
+}
+
+fn tool(status: &str, state: Value) -> Item {
+    let mut state = state;
+    state["status"] = json!(status);
+    event(
+        "message.part.updated",
+        json!({"part": {"id": "t", "messageID": "m", "type": "tool", "tool": "bash", "state": state}}),
+    )
+}
+
+fn delta(offset_bytes: u64, text: &str) -> Item {
+    Item::Delta(Delta {
+        message_id: "m".to_owned(),
+        part_id: "p".to_owned(),
+        field: "text".to_owned(),
+        offset_bytes,
+        text: text.to_owned(),
+    })
+}
+
+fn check(items: &[Item], expected: &str) {
+    check_on(Renderer::new(Paint::Plain, Screen::Stream), items, expected);
+}
+
+fn check_on(mut renderer: Renderer, items: &[Item], expected: &str) {
+    let mut out: String = items.iter().map(|item| renderer.feed(item)).collect();
+    out.push_str(&renderer.finish());
+    assert_eq!(out, expected);
+}
+
+#[test]
+fn a_turn_reads_from_top_to_bottom() {
+    let user = event(
+        "message.part.updated",
+        json!({"part": {"id": "u", "messageID": "q", "type": "text", "text": "fix\nit"}}),
+    );
+    let items = [
+        message("q", "user"),
+        user,
+        message("m", "assistant"),
+        text("p", "", false),
+        delta(0, "I loo"),
+        delta(5, "k at it."),
+        text("p", "I look at it.", true),
+        tool("pending", json!({"input": {}})),
+        tool("running", json!({"input": {"command": "./test.sh"}, "time": {"start": 1000}})),
+        tool(
+            "completed",
+            json!({"input": {}, "title": "Run the tests", "time": {"start": 1000, "end": 2250}}),
+        ),
+        text("p2", "Fixed.", true),
+    ];
+    check(&items, "> fix\n> it\nI look at it.\n✓ bash  Run the tests  1.2 s\nFixed.\n");
+}
+
+#[test]
+fn repeated_and_missing_deltas_do_not_change_the_text() {
+    let items = [
+        text("p", "", false),
+        delta(0, "ab"),
+        delta(0, "ab"),    // repeated
+        delta(1, "bcd"),   // overlaps
+        delta(90, "lost"), // a gap before it
+        text("p", "abcdéf", true),
+        text("p", "abcdéf", true),
+    ];
+    check(&items, "abcdéf\n");
+}
+
+#[test]
+fn a_delta_inside_a_character_is_not_a_panic() {
+    check(&[text("p", "", false), delta(0, "é"), delta(1, "éx"), text("p", "éx", true)], "éx\n");
+}
+
+#[test]
+fn the_end_of_a_part_may_come_behind_the_beginning_of_the_next() {
+    let other = |text: &str| {
+        let part =
+            json!({"id": "r", "messageID": "m", "type": "reasoning", "text": text, "time": {"start": 1}});
+        event("message.part.updated", json!({"part": part}))
+    };
+    let items =
+        [other("I thi"), text("p", "", false), delta(0, "The"), other("I think."), delta(3, " answer")];
+    check(&items, "I think.\nThe answer\n");
+    let long = "x".repeat(100);
+    check(&[other("I thi"), text("p", "", false), delta(0, &long)], &format!("I thi\n{long}\n"));
+}
+
+#[test]
+fn an_attempt_that_was_given_up_is_said_so() {
+    let items = [
+        text("p", "half", false),
+        event("message.part.removed", json!({"messageID": "m", "partID": "p"})),
+        event("flotilla.loop.started", json!({"worker": "w2", "attempt": 2})),
+        text("p2", "whole", true),
+    ];
+    check(&items, "half\n· the attempt above was given up\n· worker w2 took over\nwhole\n");
+}
+
+#[test]
+fn text_that_was_written_again_replaces_the_old() {
+    check(&[text("p", "old text", false), text("p", "new", true)], "old text\n· written again:\nnew\n");
+}
+
+#[test]
+fn a_terminal_shows_running_tools_and_replaces_the_line() {
+    let items = [
+        tool("running", json!({"input": {"command": "make"}, "time": {"start": 0}})),
+        tool(
+            "error",
+            json!({"input": {"command": "make"}, "error": "exit 2", "time": {"start": 0, "end": 70_000}}),
+        ),
+    ];
+    check_on(
+        Renderer::new(Paint::Plain, Screen::Terminal),
+        &items,
+        "… bash  make\r\x1b[K✗ bash  make  1 min 10 s  exit 2\n",
+    );
+}
+
+#[test]
+fn reasoning_is_dim_and_foreign_control_characters_are_harmless() {
+    let part = json!({"part": {"id": "r", "messageID": "m", "type": "reasoning", "text": "a\x1b]0;x", "time": {"start": 1, "end": 2}}});
+    check_on(
+        Renderer::new(Paint::Colour, Screen::Stream),
+        &[event("message.part.updated", part)],
+        "\x1b[2ma\u{fffd}]0;x\x1b[0m\n",
+    );
+}
+
+#[test]
+fn errors_retries_and_questions_are_one_line_each() {
+    let items = [
+        event("session.status", json!({"status": {"type": "busy"}})),
+        event("session.status", json!({"status": {"type": "retry", "attempt": 1, "message": "overloaded"}})),
+        event("session.error", json!({"error": {"name": "APIError", "data": {"message": "no key"}}})),
+        event("permission.asked", json!({"permission": "bash", "patterns": ["rm *"]})),
+        Item::Reconnecting(2),
+    ];
+    check(
+        &items,
+        "· attempt 1 failed, trying again: overloaded\n✗ no key\n? needs a human: may it use bash rm *\n· connection lost, trying again (2)\n",
+    );
+}

@@ -1,0 +1,220 @@
+//! The short commands about one session or all: list, diff, abort, messages, answer.
+
+use crate::{
+    client::{Client, call},
+    exit::Exit,
+    out,
+    paint::{Paint, harmless, one_line},
+    render::{Renderer, Screen},
+    show,
+};
+use anyhow::{Context as _, Result, bail};
+use clap::ValueEnum;
+use domain::limits;
+use rpc::v1::{
+    AbortSessionRequest, GetSessionDiffRequest, ListMessagesRequest, ListPermissionsRequest,
+    ListSessionsRequest, Message, Page, PermissionAnswer, ReplyPermissionRequest, Session,
+};
+use serde_json::{Value, json, value::RawValue};
+
+/// Characters of a title in the list.
+const TITLE_CHARS: usize = 60;
+/// Sessions of one list; `--all` shows the rest.
+const LIST_MAX: usize = 50;
+
+/// `flotilla ls`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ListArgs {
+    /// One JSON object per line.
+    #[arg(long)]
+    json: bool,
+    /// All sessions, not only the last 50.
+    #[arg(long)]
+    all: bool,
+}
+
+/// `flotilla messages`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct MessagesArgs {
+    /// The session.
+    id: String,
+    /// One message per line: `{"info":{…},"parts":[…]}`.
+    #[arg(long)]
+    json: bool,
+}
+
+/// `flotilla answer`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct AnswerArgs {
+    /// The session that waits.
+    id: String,
+    /// What to answer to all that it asks.
+    answer: Answer,
+    /// With `reject`: what the model is told.
+    #[arg(long, default_value = "")]
+    message: String,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Answer {
+    /// Allow this time.
+    Once,
+    /// Allow this and all like it.
+    Always,
+    /// Refuse; the turn goes on without it.
+    Reject,
+}
+
+pub(crate) async fn list(client: &Client, arguments: ListArgs) -> Result<Exit> {
+    let mut sessions: Vec<Session> = Vec::new();
+    let mut cursor = String::new();
+    loop {
+        let page = Page { limit: limits::PAGE_MAX, cursor: cursor.clone() };
+        let request = || ListSessionsRequest { page: Some(page.clone()), ..ListSessionsRequest::default() };
+        let answer =
+            call("list sessions", || async { client.sessions().list_sessions(request()).await }).await?;
+        sessions.extend(answer.sessions);
+        cursor = answer.next_cursor;
+        if cursor.is_empty() || (!arguments.all && sessions.len() >= LIST_MAX) {
+            break;
+        }
+    }
+    let shown = if arguments.all { sessions.len() } else { sessions.len().min(LIST_MAX) };
+    for session in &sessions[..shown] {
+        let line = if arguments.json { session_json(session) } else { session_line(session) };
+        out::line(&line)?;
+    }
+    if sessions.is_empty() {
+        out::note("no sessions yet; `flotilla run \"…\"` starts one");
+    } else if shown < sessions.len() || !cursor.is_empty() {
+        out::note("… there are more; --all shows them");
+    }
+    Ok(Exit::Done)
+}
+
+fn session_line(session: &Session) -> String {
+    let title = one_line(&session.title, TITLE_CHARS);
+    format!(
+        "{}  {:<12}  {:>9}  {title}",
+        session.id,
+        show::state(session),
+        show::dollars(session.cost_usd_picos)
+    )
+}
+
+fn session_json(session: &Session) -> String {
+    let tokens = session.tokens.unwrap_or_default();
+    let model = session.model.clone().unwrap_or_default();
+    json!({
+        "id": session.id, "project_id": session.project_id, "parent_id": session.parent_id, "title": session.title,
+        "model": format!("{}/{}", model.provider_id, model.model_id),
+        "state": session.state().as_str_name().trim_start_matches("SESSION_STATE_").to_lowercase(),
+        "waiting_reason": session.waiting_reason, "queue_position": session.queue_position,
+        "last_outcome": show::outcome(session.last_outcome()), "last_error": session.last_error,
+        "tokens": {"input": tokens.input, "output": tokens.output, "reasoning": tokens.reasoning,
+            "cache_read": tokens.cache_read, "cache_write": tokens.cache_write},
+        "cost_usd_picos": session.cost_usd_picos, "created_at_ms": session.created_at_ms,
+        "updated_at_ms": session.updated_at_ms, "epoch": session.epoch, "event_seq": session.event_seq,
+    })
+    .to_string()
+}
+
+pub(crate) async fn diff(client: &Client, session_id: &str) -> Result<Exit> {
+    let request = || GetSessionDiffRequest { session_id: session_id.to_owned() };
+    let answer =
+        call("load the diff", || async { client.sessions().get_session_diff(request()).await }).await?;
+    match Paint::for_stdout() {
+        // A pipe gets the bare patch, fit for `git apply`.
+        Paint::Plain => {
+            out::write(&answer.patch)?;
+            if answer.truncated {
+                bail!(
+                    "the diff is longer than what was printed; `flotilla checkout {session_id}` gives all of it"
+                );
+            }
+        }
+        paint @ Paint::Colour => out::write(&show::diff(&answer, paint))?,
+    }
+    Ok(Exit::Done)
+}
+
+pub(crate) async fn abort(client: &Client, session_id: &str) -> Result<Exit> {
+    let request = || AbortSessionRequest { session_id: session_id.to_owned() };
+    let answer =
+        call("abort the session", || async { client.sessions().abort_session(request()).await }).await?;
+    out::line(if answer.was_active { "the turn is being stopped" } else { "there was nothing to stop" })?;
+    Ok(Exit::Done)
+}
+
+pub(crate) async fn messages(client: &Client, arguments: MessagesArgs) -> Result<Exit> {
+    // Pages come newest first; a conversation is read from its beginning.
+    let mut pages: Vec<Vec<Message>> = Vec::new();
+    let mut cursor = String::new();
+    loop {
+        let page = Page { limit: limits::PAGE_MAX, cursor };
+        let request = || ListMessagesRequest { session_id: arguments.id.clone(), page: Some(page.clone()) };
+        let answer =
+            call("list messages", || async { client.messages().list_messages(request()).await }).await?;
+        pages.push(answer.messages);
+        cursor = answer.next_cursor;
+        if cursor.is_empty() {
+            break;
+        }
+    }
+    let mut renderer = Renderer::new(Paint::for_stdout(), Screen::Stream);
+    for message in pages.into_iter().rev().flatten() {
+        let text =
+            if arguments.json { message_json(&message)? } else { message_text(&mut renderer, &message)? };
+        out::write(&text)?;
+    }
+    Ok(Exit::Done)
+}
+
+fn message_json(message: &Message) -> Result<String> {
+    let raw = |json: &str| RawValue::from_string(json.to_owned()).context("read a message");
+    let parts = message.parts.iter().map(|part| raw(&part.json)).collect::<Result<Vec<_>>>()?;
+    let line = json!({"info": raw(&message.info_json)?, "parts": parts});
+    Ok(format!("{line}\n"))
+}
+
+/// Shows a stored message as the stream would have shown it.
+fn message_text(renderer: &mut Renderer, message: &Message) -> Result<String> {
+    let event = |kind: &str, properties: Value| {
+        let (kind, at_ms) = (kind.to_owned(), 0);
+        crate::item::Item::Event(crate::item::Event { seq: 0, epoch: 0, kind, properties, at_ms })
+    };
+    let parse = |json: &str| serde_json::from_str::<Value>(json).context("read a message");
+    let mut text = renderer.feed(&event("message.updated", json!({"info": parse(&message.info_json)?})));
+    for part in &message.parts {
+        text.push_str(&renderer.feed(&event("message.part.updated", json!({"part": parse(&part.json)?}))));
+    }
+    text.push_str(&renderer.finish());
+    Ok(text)
+}
+
+pub(crate) async fn answer(client: &Client, arguments: AnswerArgs) -> Result<Exit> {
+    let page = Page { limit: limits::PAGE_MAX, cursor: String::new() };
+    let request = || ListPermissionsRequest { session_id: arguments.id.clone(), page: Some(page.clone()) };
+    let open = call("list what it asks", || async { client.permissions().list_permissions(request()).await })
+        .await?;
+    if open.permissions.is_empty() {
+        bail!("session {} asks nothing", arguments.id);
+    }
+    let answer = match arguments.answer {
+        Answer::Once => PermissionAnswer::Once,
+        Answer::Always => PermissionAnswer::Always,
+        Answer::Reject => PermissionAnswer::Reject,
+    };
+    for permission in open.permissions {
+        let mut request = ReplyPermissionRequest {
+            permission_id: permission.id,
+            answer: 0,
+            message: arguments.message.clone(),
+        };
+        request.set_answer(answer);
+        call("answer", || async { client.permissions().reply_permission(request.clone()).await }).await?;
+        let what = format!("{} {}", permission.permission, permission.patterns.join(" "));
+        out::line(&format!("answered: {}", harmless(&what)))?;
+    }
+    Ok(Exit::Done)
+}

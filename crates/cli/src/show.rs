@@ -1,0 +1,123 @@
+//! Words for people: states, tokens, money, diffs.
+
+use crate::paint::{Paint, harmless};
+use rpc::v1::{FileStat, GetSessionDiffResponse, Session, SessionState, Tokens, TurnOutcome};
+
+/// Hexadecimal or random characters of an id that are enough to recognize it.
+const SHORT_ID_CHARS: usize = 10;
+
+/// Gives what a session is doing, in one word, with the reason while it waits.
+pub(crate) fn state(session: &Session) -> String {
+    match session.state() {
+        SessionState::Idle => outcome(session.last_outcome()).to_owned(),
+        SessionState::Queued => format!("queued ({})", session.queue_position),
+        SessionState::Running => "running".to_owned(),
+        SessionState::Waiting => format!("waiting: {}", session.waiting_reason),
+        SessionState::Quarantined => "quarantined".to_owned(),
+        SessionState::Unspecified => "unknown".to_owned(),
+    }
+}
+
+/// Gives the word for how a turn ended: the `outcome` of its `session.idle` event.
+pub(crate) fn outcome(outcome: TurnOutcome) -> &'static str {
+    match outcome {
+        TurnOutcome::Done => "done",
+        TurnOutcome::Failed => "failed",
+        TurnOutcome::Aborted => "aborted",
+        TurnOutcome::NeedsHuman => "needs_human",
+        TurnOutcome::Budget => "budget",
+        TurnOutcome::Unspecified => "idle",
+    }
+}
+
+/// Gives `session`'s use: "1,234 tokens in, 56 out, $0.0123".
+pub(crate) fn usage(session: &Session) -> String {
+    let Tokens { input, output, reasoning, cache_read, cache_write } = session.tokens.unwrap_or_default();
+    let (read, written) = (input + cache_read + cache_write, output + reasoning);
+    format!("{} tokens in, {} out, {}", thousands(read), thousands(written), dollars(session.cost_usd_picos))
+}
+
+/// Gives an amount of 10^-12 US dollars, cut to a hundredth of a cent.
+pub(crate) fn dollars(picos: i64) -> String {
+    let hundredths_of_cents = picos.max(0) / 100_000_000;
+    format!("${}.{:04}", hundredths_of_cents / 10_000, hundredths_of_cents % 10_000)
+}
+
+fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut grouped = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+/// Gives the characters of a session's id that name its branch.
+pub(crate) fn short_id(session_id: &str) -> String {
+    let tail = session_id.strip_prefix("ses_").unwrap_or(session_id);
+    // The end of an id is random; its beginning is time, which neighbours share.
+    let skip = tail.chars().count().saturating_sub(SHORT_ID_CHARS);
+    tail.chars().skip(skip).collect()
+}
+
+/// Gives one line per changed file and a total, then the diff; empty when nothing changed.
+pub(crate) fn diff(answer: &GetSessionDiffResponse, paint: Paint) -> String {
+    let mut text = String::new();
+    let width = answer.files.iter().map(|file| file.path.chars().count()).max().unwrap_or_default();
+    let (mut additions, mut deletions) = (0_u64, 0_u64);
+    for FileStat { path, additions: added, deletions: deleted } in &answer.files {
+        additions += u64::from(*added);
+        deletions += u64::from(*deleted);
+        let counts = format!("{} {}", paint.green(&format!("+{added}")), paint.red(&format!("-{deleted}")));
+        text.push_str(&format!(" {:width$}  {counts}\n", harmless(path)));
+    }
+    if !answer.files.is_empty() {
+        let files = if answer.files.len() == 1 { "file" } else { "files" };
+        text.push_str(&format!(" {} {files} changed, +{additions} -{deletions}\n\n", answer.files.len()));
+    }
+    for line in answer.patch.lines() {
+        let clean = harmless(line);
+        let header = ["diff ", "index ", "--- ", "+++ "].iter().any(|prefix| clean.starts_with(prefix));
+        text.push_str(&match clean.chars().next() {
+            _ if header => paint.bold(&clean),
+            Some('+') => paint.green(&clean),
+            Some('-') => paint.red(&clean),
+            Some('@') => paint.cyan(&clean),
+            _ => clean,
+        });
+        text.push('\n');
+    }
+    if answer.truncated {
+        text.push_str(&paint.yellow("… the diff is longer; `flotilla checkout` gives all of it\n"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_for_people() {
+        assert_eq!(dollars(12_345_600_000), "$0.0123");
+        assert_eq!(dollars(1_500_000_000_000), "$1.5000");
+        assert_eq!([thousands(0), thousands(999), thousands(1_234_567)], ["0", "999", "1,234,567"]);
+        assert_eq!(short_id("ses_1ffcce3d00015Oy45kUL559D5O"), "y45kUL559D5O"[2..]);
+    }
+
+    #[test]
+    fn a_diff_begins_with_its_files() {
+        let answer = GetSessionDiffResponse {
+            patch: "diff --git a/x b/x\n@@ -1 +1 @@\n-old\n+new\n".to_owned(),
+            truncated: false,
+            files: vec![FileStat { path: "x".to_owned(), additions: 1, deletions: 1 }],
+        };
+        assert_eq!(
+            diff(&answer, Paint::Plain),
+            " x  +1 -1\n 1 file changed, +1 -1\n\ndiff --git a/x b/x\n@@ -1 +1 @@\n-old\n+new\n"
+        );
+    }
+}

@@ -1,0 +1,107 @@
+//! Whole commands against a fake gateway and real repositories.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use crate::{
+    Cli, Command, checkout,
+    exit::Exit,
+    fake::{Fake, SESSION},
+    git::Git,
+    prompt,
+};
+use clap::{CommandFactory as _, Parser as _};
+use serde_json::json;
+use std::{fs, path::Path};
+
+fn repository(dir: &Path) -> Git {
+    let names = ["GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL"];
+    let git = names.into_iter().fold(Git::at(dir), |git, name| git.with_text(name, "t"));
+    git.run(&["init", "--quiet", "--initial-branch=trunk"]).unwrap();
+    commit(&git, dir, "a", "1");
+    git
+}
+
+fn commit(git: &Git, dir: &Path, name: &str, content: &str) -> String {
+    fs::write(dir.join(name), content).unwrap();
+    git.run(&["add", "."]).unwrap();
+    git.run(&["commit", "--quiet", "-m", name]).unwrap();
+    git.run(&["rev-parse", "HEAD"]).unwrap()
+}
+
+async fn run(fake: &Fake, words: &[&str]) -> Exit {
+    let dir = tempfile::tempdir().unwrap();
+    repository(dir.path());
+    let repo = dir.path().to_str().unwrap().to_owned();
+    let words =
+        ["flotilla", "run", "--repo", &repo].into_iter().chain(words.iter().copied()).chain(["fix it"]);
+    let Command::Run(arguments) = Cli::try_parse_from(words).unwrap().command else { panic!("run") };
+    prompt::run(&fake.serve().await, *arguments).await.unwrap()
+}
+
+#[test]
+fn the_command_line_is_consistent() {
+    Cli::command().debug_assert();
+}
+
+#[tokio::test]
+async fn a_run_sends_repository_and_prompt_and_ends_with_the_outcome() {
+    for (outcome, exit) in [
+        ("done", Exit::Done),
+        ("failed", Exit::Failed),
+        ("aborted", Exit::Failed),
+        ("needs_human", Exit::NeedsHuman),
+        ("budget", Exit::Budget),
+    ] {
+        let fake = Fake::default();
+        fake.0.lock().unwrap().events = vec![("session.idle", json!({"outcome": outcome}))];
+        assert_eq!(run(&fake, &["--model", "scripted/demo"]).await, exit, "{outcome}");
+        let state = fake.0.lock().unwrap();
+        assert!(state.bundle.starts_with(b"# v2 git bundle"));
+        assert_eq!((state.prompt.text.as_str(), state.prompt.session_id.as_str()), ("fix it", SESSION));
+        assert_eq!(state.session.model.as_ref().unwrap().model_id, "demo");
+        assert!(
+            state.prompt.idempotency_key.len() == 32
+                && state.session.idempotency_key != state.prompt.idempotency_key
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_permission_needs_a_human_and_a_timeout_leaves_the_turn_alone() {
+    let fake = Fake::default();
+    fake.0.lock().unwrap().events =
+        vec![("permission.asked", json!({"permission": "bash", "patterns": ["rm"]}))];
+    assert_eq!(run(&fake, &[]).await, Exit::NeedsHuman);
+    let fake = Fake::default();
+    fake.0.lock().unwrap().hangs = true;
+    assert_eq!(run(&fake, &["--timeout", "0"]).await, Exit::StillRunning);
+    assert_eq!(run(&fake, &["--detach"]).await, Exit::Done);
+}
+
+#[tokio::test]
+async fn checkout_makes_a_branch_and_leaves_the_files_alone() {
+    let (theirs, ours) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let git = repository(ours.path());
+    let base = git.run(&["rev-parse", "HEAD"]).unwrap();
+    git.run(&["clone", "--quiet", ".", theirs.path().join("clone").to_str().unwrap()]).unwrap();
+    let clone = theirs.path().join("clone");
+    let remote = Git::at(&clone).with_text("GIT_AUTHOR_NAME", "w").with_text("GIT_AUTHOR_EMAIL", "w");
+    let remote = remote.with_text("GIT_COMMITTER_NAME", "w").with_text("GIT_COMMITTER_EMAIL", "w");
+    let result = commit(&remote, &clone, "a", "2");
+    remote.run(&["bundle", "create", "--quiet", "b", "HEAD", &format!("^{base}")]).unwrap();
+
+    let fake = Fake::default();
+    fake.0.lock().unwrap().export = (fs::read(clone.join("b")).unwrap(), result.clone(), base.clone());
+    let client = fake.serve().await;
+    // A second checkout moves the branch to the same place.
+    for _ in 0..2 {
+        let words = ["flotilla", "checkout", SESSION, "--repo", ours.path().to_str().unwrap()];
+        let Command::Checkout(arguments) = Cli::try_parse_from(words).unwrap().command else {
+            panic!("checkout")
+        };
+        assert_eq!(checkout::run(&client, arguments).await.unwrap(), Exit::Done);
+    }
+    assert_eq!(git.run(&["rev-parse", "flotilla/5kUL559D5O"]).unwrap(), result);
+    assert_eq!(git.run(&["rev-parse", "HEAD"]).unwrap(), base);
+    assert_eq!(fs::read_to_string(ours.path().join("a")).unwrap(), "1");
+    assert_eq!(git.run(&["status", "--porcelain"]).unwrap(), "");
+}

@@ -1,0 +1,74 @@
+//! Which models answer: those of a configured provider, or the built-in scripted one.
+
+use anyhow::{Context as _, Result, bail};
+use std::{
+    env,
+    path::{Path, PathBuf},
+};
+
+/// The file that is looked for in the current directory.
+const CONFIG_FILE: &str = "flotilla.toml";
+/// The scripted model's name, as prompts give it.
+pub(super) const SCRIPTED_MODEL: &str = "scripted/demo";
+
+/// The models of a stack.
+#[derive(Debug)]
+pub(super) struct Models {
+    /// `provider/model`, the default one first; never empty.
+    pub names: Vec<String>,
+    /// The file that workers read; without one they read their environment.
+    pub file: Option<PathBuf>,
+}
+
+/// Gives the configured models: those of `config`, else of `./flotilla.toml`, else of the key variables; `None` when
+/// nothing is configured.
+///
+/// # Errors
+/// When a file cannot be read or used, with everything that is wrong in it.
+pub(super) fn find(config: Option<&Path>) -> Result<Option<Models>> {
+    let file = match config {
+        Some(file) => Some(file.canonicalize().with_context(|| format!("open {}", file.display()))?),
+        None => Path::new(CONFIG_FILE).canonicalize().ok(),
+    };
+    let variable = |name: &str| env::var(name).ok().filter(|value| !value.trim().is_empty());
+    let config = worker::config::providers(file.as_deref(), &variable)?;
+    let default = config.default_model.map(|(provider, model)| format!("{provider}/{model}"));
+    let Some(default) = default else {
+        return match file {
+            Some(file) => bail!("{} names no model", file.display()),
+            None => Ok(None),
+        };
+    };
+    let others = config.providers.known().into_iter().filter(|name| *name != default);
+    Ok(Some(Models { names: [default.clone()].into_iter().chain(others).collect(), file }))
+}
+
+/// Gives the workers' configuration for the scripted model at `url`.
+pub(super) fn scripted_config(url: &str) -> String {
+    format!(
+        "# Written by `flotilla up`: no provider is configured, so the built-in scripted model answers.
+model = \"{SCRIPTED_MODEL}\"
+
+[[provider]]
+id = \"scripted\"
+kind = \"openai-chat\"
+base_url = \"{url}/v1\"
+models = [{{ id = \"demo\" }}]
+"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+
+    #[test]
+    fn workers_understand_the_scripted_configuration() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("scripted.toml");
+        std::fs::write(&file, scripted_config("http://127.0.0.1:1")).unwrap();
+        let models = find(Some(&file)).unwrap().unwrap();
+        assert_eq!(models.names, [SCRIPTED_MODEL]);
+    }
+}

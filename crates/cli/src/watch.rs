@@ -1,0 +1,128 @@
+//! Shows a session's stream until the turn ends, and turns that end into an exit code.
+
+use crate::{
+    client::{Client, call},
+    exit::Exit,
+    follow::{End, Until, follow},
+    item::Item,
+    out,
+    paint::Paint,
+    render::{Renderer, Screen},
+    show,
+};
+use anyhow::Result;
+use rpc::v1::{GetSessionDiffRequest, GetSessionRequest, Session, SessionState};
+use std::{io::IsTerminal as _, time::Duration};
+
+/// How to show a stream.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct ShowArgs {
+    /// One JSON object per line in place of text for people.
+    #[arg(long)]
+    pub json: bool,
+    /// Stop watching after so many seconds (exit code 5); the turn goes on.
+    #[arg(long, value_name = "SECONDS")]
+    pub timeout: Option<u64>,
+}
+
+/// `flotilla watch`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct WatchArgs {
+    /// The session.
+    id: String,
+    #[command(flatten)]
+    show: ShowArgs,
+}
+
+/// Shows a session from its beginning; goes on until it is idle.
+pub(crate) async fn run(client: &Client, arguments: WatchArgs) -> Result<Exit> {
+    let session = get_session(client, &arguments.id).await?;
+    let until = match session.state() {
+        // Everything has happened: show it and tell how it ended.
+        SessionState::Idle | SessionState::Quarantined => Until::Seen(session.event_seq),
+        SessionState::Queued | SessionState::Running | SessionState::Waiting | SessionState::Unspecified => {
+            Until::IdleAfter(session.event_seq)
+        }
+    };
+    to_end(client, &arguments.id, until, &arguments.show).await
+}
+
+/// Shows the stream of a session up to `until`, then what the turn changed and cost.
+pub(crate) async fn to_end(client: &Client, session_id: &str, until: Until, show: &ShowArgs) -> Result<Exit> {
+    let paint = Paint::for_stdout();
+    let screen = if std::io::stdout().is_terminal() { Screen::Terminal } else { Screen::Stream };
+    let mut renderer = Renderer::new(paint, screen);
+    let json = show.json;
+    let mut sink = |item: &Item| match (json, item) {
+        (true, Item::Reconnecting(tries)) => {
+            out::note(&format!("connection lost, trying again ({tries})"));
+            Ok(())
+        }
+        (true, item) => item.json_line().map_or(Ok(()), |line| out::line(&line)),
+        (false, item) => out::write(&renderer.feed(item)),
+    };
+    let limit = show.timeout.map_or(Duration::MAX, Duration::from_secs);
+    // Reading only: it may be dropped at any point.
+    let end = tokio::select! {
+        end = tokio::time::timeout(limit, follow(client, session_id, until, &mut sink)) => end,
+        _ = tokio::signal::ctrl_c() => {
+            out::write(&renderer.finish())?;
+            out::note(&format!("The turn goes on. `flotilla watch {session_id}` shows it, `flotilla abort {session_id}` stops it."));
+            return Ok(Exit::Interrupted);
+        }
+    };
+    out::write(&renderer.finish())?;
+    let Ok(end) = end else {
+        out::note(&format!(
+            "Still running after {} s. `flotilla watch {session_id}` shows it.",
+            limit.as_secs()
+        ));
+        return Ok(Exit::StillRunning);
+    };
+    let end = end?;
+    let session = get_session(client, session_id).await?;
+    let outcome = match &end {
+        End::Idle(outcome) => outcome.as_str(),
+        End::Seen => show::outcome(session.last_outcome()),
+    };
+    if !json {
+        summary(client, &session, outcome, paint).await?;
+    }
+    // A session that never had a turn ended well.
+    Ok(if outcome == "idle" { Exit::Done } else { Exit::of_outcome(outcome) })
+}
+
+async fn summary(client: &Client, session: &Session, outcome: &str, paint: Paint) -> Result<()> {
+    let id = &session.id;
+    let request = || GetSessionDiffRequest { session_id: id.clone() };
+    let diff = call("load the diff", || async { client.sessions().get_session_diff(request()).await }).await;
+    let mut text = "\n".to_owned();
+    match &diff {
+        Ok(diff) if diff.files.is_empty() => text.push_str(&paint.dim("no file changed\n")),
+        Ok(diff) => text.push_str(&show::diff(diff, paint)),
+        // The turn is over and told; that its diff cannot be had just now must not change that.
+        Err(error) => text.push_str(&format!("{}\n", crate::exit::sentence(error).unwrap_or_default())),
+    }
+    let mark = match Exit::of_outcome(outcome) {
+        Exit::Done => paint.green(outcome),
+        Exit::NeedsHuman | Exit::Budget => paint.yellow(outcome),
+        Exit::Usage | Exit::Failed | Exit::StillRunning | Exit::Interrupted => paint.red(outcome),
+    };
+    text.push_str(&format!("\n{mark}  {}  session {id}\n", show::usage(session)));
+    if !session.last_error.is_empty() && outcome == "failed" {
+        text.push_str(&format!("{}\n", paint.red(&crate::paint::harmless(&session.last_error))));
+    }
+    if diff.is_ok_and(|diff| !diff.files.is_empty()) {
+        text.push_str(&format!("flotilla checkout {id}   puts the result on a branch of your repository\n"));
+    }
+    text.push_str(&format!("flotilla say {id} \"…\"   goes on with the conversation\n"));
+    out::write(&text)
+}
+
+/// Loads a session.
+pub(crate) async fn get_session(client: &Client, session_id: &str) -> Result<Session> {
+    let request = || GetSessionRequest { session_id: session_id.to_owned() };
+    let answer =
+        call("load the session", || async { client.sessions().get_session(request()).await }).await?;
+    Ok(answer.session.unwrap_or_default())
+}

@@ -1,0 +1,173 @@
+//! Ids in OpenCode's wire format: a prefix, 12 hexadecimal digits of time and 14 random characters.
+//! They name things. They do not order them: the 48 time bits wrap every 795 days, so order is always a sequence column.
+
+use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
+use serde::{Deserialize, Serialize};
+use std::{fmt, str::FromStr};
+
+const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+const ID_CHARS_MAX: usize = 64;
+
+/// A string that is not an id of the wanted kind.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is not an id that begins with \"{prefix}_\"")]
+pub struct IdError {
+    text: String,
+    prefix: &'static str,
+}
+
+/// Milliseconds since 1970-01-01 UTC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Timestamp(pub i64);
+
+/// Makes ids. Seeded once per process from the system's randomness; ascending within one instance.
+#[derive(Debug)]
+pub struct Ids {
+    rng: StdRng,
+    last: u64,
+}
+
+impl Ids {
+    /// Starts a maker with 32 random bytes.
+    pub fn new(seed: [u8; 32]) -> Self {
+        Self { rng: StdRng::from_seed(seed), last: 0 }
+    }
+
+    fn tail(&mut self, prefix: &str, now: Timestamp, descending: bool) -> Box<str> {
+        let ticks = (now.0.unsigned_abs().wrapping_mul(4096)).max(self.last + 1);
+        self.last = ticks;
+        let time = if descending { !ticks } else { ticks } & 0xffff_ffff_ffff;
+        let mut id = format!("{prefix}_{time:012x}");
+        for _ in 0..14 {
+            id.push(char::from(BASE62[self.rng.random_range(0..BASE62.len())]));
+        }
+        id.into()
+    }
+}
+
+fn parse(text: &str, prefix: &'static str) -> Result<Box<str>, IdError> {
+    let tail = text.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('_'));
+    let valid = tail.is_some_and(|tail| {
+        !tail.is_empty() && text.len() <= ID_CHARS_MAX && tail.bytes().all(|b| b.is_ascii_alphanumeric())
+    });
+    if valid { Ok(text.into()) } else { Err(IdError { text: text.chars().take(80).collect(), prefix }) }
+}
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident, $prefix:literal, descending = $descending:literal) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(Box<str>);
+
+        impl $name {
+            /// Makes a new one; later ids of the same `ids` sort after earlier ones (sessions: before).
+            pub fn make(ids: &mut Ids, now: Timestamp) -> Self {
+                Self(ids.tail($prefix, now, $descending))
+            }
+
+            /// The id as text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = IdError;
+            fn from_str(text: &str) -> Result<Self, IdError> {
+                parse(text, $prefix).map(Self)
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = IdError;
+            fn try_from(text: String) -> Result<Self, IdError> {
+                text.parse()
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(id: $name) -> Self {
+                id.0.into()
+            }
+        }
+    };
+}
+
+id!(
+    /// A conversation: `ses_…`.
+    SessionId, "ses", descending = true
+);
+id!(
+    /// An entry of a conversation: `msg_…`.
+    MessageId, "msg", descending = false
+);
+id!(
+    /// A piece of a message: `prt_…`.
+    PartId, "prt", descending = false
+);
+id!(
+    /// A durable event: `evt_…`.
+    EventId, "evt", descending = false
+);
+id!(
+    /// A repository with its settings: `prj_…`.
+    ProjectId, "prj", descending = false
+);
+
+/// Who pays: a UUID.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct TenantId(pub uuid::Uuid);
+
+impl fmt::Display for TenantId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Without dashes: NATS subjects and file names take it as it is.
+        self.0.simple().fmt(f)
+    }
+}
+
+impl FromStr for TenantId {
+    type Err = uuid::Error;
+    fn from_str(text: &str) -> Result<Self, uuid::Error> {
+        text.parse().map(Self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_have_opencodes_shape_and_ascend() {
+        let mut ids = Ids::new([7; 32]);
+        let now = Timestamp(1_795_292_980_519);
+        let first = MessageId::make(&mut ids, now);
+        let second = MessageId::make(&mut ids, now);
+        assert!(first < second);
+        assert_eq!(first.as_str().len(), "msg_".len() + 26);
+        assert_eq!(first.as_str().parse::<MessageId>().as_ref(), Ok(&first));
+        assert!(SessionId::make(&mut ids, now) > SessionId::make(&mut ids, now), "sessions descend");
+    }
+
+    #[test]
+    fn foreign_text_is_no_id() {
+        for text in ["", "ses_", "ses", "msg_1ffcce3d00015Oy45kUL559D5O", "ses_../x", "ses_a b", &format!("ses_{}", "a".repeat(61))] {
+            assert!(text.parse::<SessionId>().is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_clock_that_steps_back_still_ascends() {
+        let mut ids = Ids::new([1; 32]);
+        let first = PartId::make(&mut ids, Timestamp(2_000));
+        assert!(first < PartId::make(&mut ids, Timestamp(1_000)));
+    }
+}

@@ -1,0 +1,199 @@
+//! Every bound, with its unit and its reason. Reaching one is a named error, never a silent cut.
+
+/// Bytes of one prompt's text: far above what people type, far below what would hurt a row or a model.
+pub const PROMPT_BYTES_MAX: usize = 1024 * 1024;
+/// Bytes of an idempotency key.
+pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 128;
+/// Bytes of a title or a name.
+pub const NAME_BYTES_MAX: usize = 200;
+/// Entries of one page when the caller names no number, and at most.
+pub const PAGE_DEFAULT: u32 = 50;
+/// See [`PAGE_DEFAULT`].
+pub const PAGE_MAX: u32 = 200;
+/// Inputs of one session that no loop has taken: a stuck session must not fill the table.
+pub const INPUTS_PENDING_MAX: i64 = 1_000;
+/// Bytes of an uploaded git bundle.
+pub const BUNDLE_BYTES_MAX: u64 = 256 * 1024 * 1024;
+/// Bytes of one stored piece of a bundle: one row, well below Postgres' limits and cheap to stream.
+pub const BUNDLE_PIECE_BYTES: usize = 1024 * 1024;
+/// Model steps in one turn: stops a model that never ends.
+pub const STEPS_PER_TURN_MAX: u32 = 200;
+/// Attempts at one model call after the first: OpenCode's number.
+pub const MODEL_RETRIES_MAX: u32 = 5;
+/// First back-off of a model call, doubled each time; milliseconds.
+pub const RETRY_BASE_MS: u64 = 2_000;
+/// Longest back-off when the provider names none; milliseconds.
+pub const RETRY_CAP_MS: u64 = 30_000;
+/// Longest back-off that a provider may ask for; beyond it the turn fails and says so. Milliseconds.
+pub const RETRY_AFTER_MAX_MS: u64 = 3_600_000;
+/// Identical consecutive tool calls that stop a turn as a loop.
+pub const DOOM_LOOP_CALLS: usize = 3;
+/// Tool calls of one model answer: more are refused to the model one by one.
+pub const TOOL_CALLS_PER_STEP_MAX: usize = 64;
+/// Tool calls of one step that run at the same time.
+pub const TOOLS_PARALLEL_MAX: usize = 8;
+/// Bytes of the arguments of one tool call.
+pub const TOOL_ARGUMENTS_BYTES_MAX: usize = 12 * 1024 * 1024;
+/// Bytes of a tool's output shown to the model; the rest is in a file that it can read.
+pub const TOOL_OUTPUT_BYTES_MAX: usize = 50 * 1024;
+/// Lines of a tool's output shown to the model.
+pub const TOOL_OUTPUT_LINES_MAX: usize = 2_000;
+/// Text of one part: a model that streams without end is stopped here. Bytes.
+pub const PART_TEXT_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Default and longest run of one command; milliseconds.
+pub const EXEC_TIMEOUT_MS: u32 = 120_000;
+/// See [`EXEC_TIMEOUT_MS`].
+pub const EXEC_TIMEOUT_MAX_MS: u32 = 600_000;
+/// Output of one command kept on disk; bytes.
+pub const EXEC_OUTPUT_BYTES_MAX: u64 = 10 * 1024 * 1024;
+/// Largest file that is read or written whole; bytes.
+pub const FILE_BYTES_MAX: usize = 10 * 1024 * 1024;
+/// Deltas are gathered for this long after the first one goes out at once; milliseconds.
+pub const DELTA_WINDOW_MS: u64 = 25;
+/// Deltas gathered beyond this are sent at once; bytes.
+pub const DELTA_BYTES: usize = 512;
+/// Streamed text is stored as a chunk after this long; milliseconds.
+pub const CHUNK_WINDOW_MS: u64 = 1_500;
+/// Streamed text is stored as a chunk beyond this; bytes.
+pub const CHUNK_BYTES: usize = 2_048;
+/// How long a worker counts as alive after its last heartbeat; milliseconds.
+pub const LEASE_TTL_MS: u64 = 6_000;
+/// Time between heartbeats of a worker; milliseconds.
+pub const HEARTBEAT_MS: u64 = 2_000;
+/// Time between two looks of a worker for work that no message announced; milliseconds.
+pub const POLL_MS: u64 = 1_000;
+/// Take-overs of one session without any progress before it is quarantined.
+pub const ATTEMPTS_MAX: i16 = 5;
+/// Grace for running streams when a process is asked to stop; milliseconds.
+pub const DRAIN_GRACE_MS: u64 = 25_000;
+/// Events kept for one subscriber that reads slowly, beyond which it is caught up from Postgres.
+pub const SUBSCRIBER_QUEUE_MAX: usize = 256;
+/// Time between heartbeats on an event stream; milliseconds.
+pub const STREAM_HEARTBEAT_MS: u64 = 10_000;
+/// Events read from Postgres at once while a subscriber is caught up.
+pub const EVENTS_PAGE: i64 = 500;
+/// Bytes of a session's unified diff in one answer.
+pub const DIFF_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Running loops of one tenant before its further sessions wait.
+pub const TENANT_RUNNING_MAX: u32 = 64;
+/// Bytes of one line of a model's event stream: a whole tool argument, escaped, still fits.
+pub const MODEL_LINE_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// Bytes of one model answer on the wire: framing is many times the text, and no real answer comes near it.
+pub const MODEL_ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// Blocks (texts, reasonings, tool calls, unknown ones) of one model answer.
+pub const MODEL_BLOCKS_MAX: usize = 4_096;
+/// Bytes of a provider's error body that are read and kept.
+pub const MODEL_ERROR_BODY_BYTES_MAX: usize = 16 * 1024;
+/// Bytes of a provider's error text that are shown.
+pub const MODEL_ERROR_MESSAGE_BYTES_MAX: usize = 1_024;
+/// Longest wait for the connection to a provider; milliseconds.
+pub const MODEL_CONNECT_TIMEOUT_MS: u64 = 10_000;
+/// Longest wait for the head of a model's answer, unless the provider's settings say otherwise; milliseconds.
+pub const MODEL_HEADER_TIMEOUT_MS: u64 = 60_000;
+/// Longest silence inside a model's answer, unless the provider's settings say otherwise; milliseconds.
+pub const MODEL_CHUNK_TIMEOUT_MS: u64 = 120_000;
+/// Longest model answer from head to end: keep-alives alone must not hold a turn for ever. Milliseconds.
+pub const MODEL_ANSWER_TIMEOUT_MS: u64 = 3_600_000;
+/// Context of a model that neither the catalogue nor the settings describe; tokens.
+pub const MODEL_CONTEXT_TOKENS_DEFAULT: u64 = 128_000;
+/// Longest answer of a model that neither the catalogue nor the settings describe; tokens.
+pub const MODEL_OUTPUT_TOKENS_DEFAULT: u64 = 8_192;
+/// Providers of one configuration, and models of one provider.
+pub const PROVIDERS_MAX: usize = 64;
+/// See [`PROVIDERS_MAX`].
+pub const PROVIDER_MODELS_MAX: usize = 512;
+
+// Sandbox: isolation, execs, files, workspaces.
+
+/// A session's sandbox ends after this long without a running exec and without a call, so that a waiting session holds
+/// no process; milliseconds. Starting it again costs some 10 ms.
+pub const SANDBOX_IDLE_MS: u64 = 60_000;
+/// Longest wait for a starting sandbox to answer; milliseconds. It needs some 10 ms on an idle machine.
+pub const SANDBOX_START_MS: u64 = 10_000;
+/// Sandboxes alive at once in one service: each may use its whole memory limit.
+pub const SANDBOXES_MAX: usize = 256;
+/// One-shot helper sandboxes (clone, diff, export) at once in one service: each is bound by disk and CPU.
+pub const SANDBOX_HELPERS_MAX: usize = 8;
+/// Longest clone or unbundling; milliseconds.
+pub const WORKSPACE_OPEN_MS: u64 = 600_000;
+/// Longest diff, export or removal of a workspace; milliseconds.
+pub const WORKSPACE_HELPER_MS: u64 = 120_000;
+/// Bytes of a bundle that a workspace exports.
+pub const WORKSPACE_EXPORT_BYTES_MAX: u64 = 512 * 1024 * 1024;
+/// Bytes of the per-file statistics of a diff: some 50,000 files.
+pub const DIFF_STATS_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Bytes of a helper's error output that are kept to find out what went wrong.
+pub const HELPER_ERROR_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of a git URL: browsers' and servers' usual limit.
+pub const GIT_URL_BYTES_MAX: usize = 2_048;
+/// Execs of one session that run at the same time.
+pub const EXECS_RUNNING_MAX: usize = 16;
+/// Finished execs of one session whose output is kept on disk; older ones are forgotten.
+pub const EXECS_KEPT_MAX: usize = 500;
+/// Bytes of an exec id.
+pub const EXEC_ID_BYTES_MAX: usize = 128;
+/// Bytes of one command: below Linux' limit of 128 KiB for one argument.
+pub const EXEC_COMMAND_BYTES_MAX: usize = 120 * 1024;
+/// Bytes of the environment of one exec: with the command below Linux' limit for all arguments.
+pub const EXEC_ENV_BYTES_MAX: usize = 64 * 1024;
+/// Time between SIGTERM and SIGKILL; milliseconds.
+pub const EXEC_KILL_GRACE_MS: u64 = 2_000;
+/// How long output is awaited after the command itself has ended while a background process holds its pipe open;
+/// milliseconds.
+pub const EXEC_DRAIN_MS: u64 = 100;
+/// Bytes of one read from an exec's pipe: the size of the pipe.
+pub const EXEC_READ_BYTES: usize = 64 * 1024;
+/// Bytes of a path: Linux' PATH_MAX.
+pub const PATH_BYTES_MAX: usize = 4_096;
+/// Bytes that a read of a file gives when the caller names no number.
+pub const FILE_READ_BYTES: usize = 1024 * 1024;
+/// Lines that a read of lines gives when the caller names no number, and at most.
+pub const LINES: u32 = 2_000;
+/// See [`LINES`].
+pub const LINES_MAX: u32 = 10_000;
+/// Characters of one line that a read or a search gives.
+pub const LINE_CHARS: u32 = 2_000;
+/// Bytes of all lines of one read when the caller names no number.
+pub const LINES_BYTES: u32 = 50 * 1024;
+/// Bytes that are passed over to reach the first wanted line: about a second of reading.
+pub const LINES_SKIP_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+/// Entries of a listing when the caller names no number.
+pub const LIST_ENTRIES: u32 = 1_000;
+/// Matches of a glob or a search when the caller names no number.
+pub const SEARCH_ENTRIES: u32 = 100;
+/// Entries of a listing, glob or search at most.
+pub const SEARCH_ENTRIES_MAX: u32 = 10_000;
+/// Files that one walk looks at; what is beyond is left out and said so.
+pub const WALK_FILES_MAX: usize = 200_000;
+/// Longest walk or search; what is not found by then is left out and said so. Milliseconds.
+pub const WALK_MS: u64 = 15_000;
+/// Larger files are left out of a search; bytes.
+pub const GREP_FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// File operations that wait inside one sandbox; four run at the same time.
+pub const FILE_OPERATIONS_QUEUE_MAX: usize = 64;
+/// Further tries of one call of the command line while the gateway is down: about three seconds, a restart behind a balancer.
+pub const CLI_CALL_RETRIES_MAX: u32 = 4;
+/// Reconnects of the command line in a row without any answer in between: about two minutes, a slow roll-out.
+pub const CLI_RECONNECTS_MAX: u32 = 30;
+/// First pause of the command line between two tries, doubled each time; milliseconds.
+pub const CLI_BACKOFF_BASE_MS: u64 = 200;
+/// Longest pause of the command line between two tries; milliseconds.
+pub const CLI_BACKOFF_CAP_MS: u64 = 5_000;
+/// Restarts of one child of `flotilla up` within a minute, beyond which the stack stops: it would only fail again.
+pub const RESTARTS_PER_MINUTE_MAX: usize = 5;
+/// Time that `flotilla up` gives all of its processes together to end; milliseconds.
+pub const UP_STOP_MS: u64 = 30_000;
+/// Time that `flotilla up` gives one service to become ready; milliseconds.
+pub const UP_READY_MS: u64 = 60_000;
+/// How long a write is repeated while its outcome is in doubt; beyond it the session is left to another worker. Milliseconds.
+pub const RECORD_RETRY_MS: u64 = 60_000;
+/// How long a loop waits for a sandbox service that does not answer before the turn fails; milliseconds.
+pub const SANDBOX_WAIT_MS: u64 = 30_000;
+/// Time between two stored views of a running command's output; milliseconds.
+pub const TOOL_PROGRESS_MS: u64 = 1_000;
+/// Newest output of a running command in such a view; bytes.
+pub const TOOL_PROGRESS_BYTES: usize = 30_000;
+/// Sessions that one look of the sweeper takes from Postgres.
+pub const SWEEP_MAX: i64 = 1_000;
+/// Time between two signs of life of a loop to its subscribers; milliseconds.
+pub const LOOP_BEAT_MS: u64 = 5_000;

@@ -1,0 +1,192 @@
+//! Messages in OpenCode's JSON shape: what is stored, sent to clients and lowered for models.
+
+use crate::{
+    ids::{MessageId, SessionId, Timestamp},
+    money::{Tokens, UsdPicos},
+};
+use serde::{Deserialize, Serialize};
+
+/// One entry of a conversation.
+///
+/// ```json
+/// {"role":"user","id":"msg_…","sessionID":"ses_…","time":{"created":1795292980519},"agent":"build",
+///  "model":{"providerID":"anthropic","modelID":"claude-sonnet-5"}}
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "role", rename_all = "lowercase")]
+pub enum Message {
+    /// What somebody asked for.
+    User(User),
+    /// One step of the agent: one model call and the tools that it asked for.
+    Assistant(Box<Assistant>),
+}
+
+impl Message {
+    /// Its id.
+    pub fn id(&self) -> &MessageId {
+        match self {
+            Self::User(user) => &user.id,
+            Self::Assistant(assistant) => &assistant.id,
+        }
+    }
+
+    /// `"user"` or `"assistant"`.
+    pub fn role(&self) -> &'static str {
+        match self {
+            Self::User(_) => "user",
+            Self::Assistant(_) => "assistant",
+        }
+    }
+}
+
+/// A model, by the name of its provider and its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelRef {
+    /// Name of the provider in the configuration.
+    #[serde(rename = "providerID")]
+    pub provider_id: String,
+    /// The provider's name of the model.
+    #[serde(rename = "modelID")]
+    pub model_id: String,
+}
+
+/// A prompt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct User {
+    /// Its id.
+    pub id: MessageId,
+    /// Whose conversation.
+    #[serde(rename = "sessionID")]
+    pub session_id: SessionId,
+    /// When it was accepted.
+    pub time: MessageTime,
+    /// Which agent is to answer.
+    pub agent: String,
+    /// Which model is to answer.
+    pub model: ModelRef,
+    /// A further system instruction for this prompt only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub system: Option<String>,
+}
+
+/// One step's answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Assistant {
+    /// Its id.
+    pub id: MessageId,
+    /// Whose conversation.
+    #[serde(rename = "sessionID")]
+    pub session_id: SessionId,
+    /// When it began, and when it was over.
+    pub time: MessageTime,
+    /// The prompt that it answers: the newest one when the step began.
+    #[serde(rename = "parentID")]
+    pub parent_id: MessageId,
+    /// The model that was asked.
+    #[serde(flatten)]
+    pub model: ModelRef,
+    /// The agent, under OpenCode's older name.
+    pub mode: String,
+    /// The agent.
+    pub agent: String,
+    /// Where its tools work.
+    pub path: Path,
+    /// Exact cost; dollars in JSON.
+    #[serde(with = "dollars")]
+    pub cost: UsdPicos,
+    /// Tokens of this step.
+    pub tokens: Tokens,
+    /// Why the model stopped; absent until it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finish: Option<String>,
+    /// Why the step failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Error>,
+}
+
+/// Milliseconds since 1970 of the beginning and the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MessageTime {
+    /// When it was made.
+    pub created: Timestamp,
+    /// When it was over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completed: Option<Timestamp>,
+}
+
+/// Directories as the agent sees them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Path {
+    /// Current directory.
+    pub cwd: String,
+    /// Root of the repository.
+    pub root: String,
+}
+
+/// Why a step or a turn failed, under OpenCode's names.
+///
+/// ```json
+/// {"name":"APIError","data":{"message":"overloaded","statusCode":529,"isRetryable":true}}
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Error {
+    /// `ProviderAuthError`, `APIError`, `MessageAbortedError`, `MessageOutputLengthError`, `ContextOverflowError`,
+    /// `ContentFilterError`, `UnknownError`.
+    pub name: String,
+    /// What happened.
+    pub data: ErrorData,
+}
+
+/// The sentence for people and the facts for programs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ErrorData {
+    /// One sentence.
+    pub message: String,
+    /// HTTP status of the provider.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status_code: Option<u16>,
+    /// Whether another attempt may help.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub is_retryable: Option<bool>,
+    /// The provider.
+    #[serde(default, rename = "providerID", skip_serializing_if = "Option::is_none")]
+    pub provider_id: Option<String>,
+}
+
+impl Error {
+    /// An error with a name and a sentence only.
+    pub fn new(name: &str, message: impl Into<String>) -> Self {
+        let data = ErrorData { message: message.into(), status_code: None, is_retryable: None, provider_id: None };
+        Self { name: name.into(), data }
+    }
+
+    /// The turn was stopped by somebody.
+    pub fn aborted() -> Self {
+        Self::new(ABORTED, "The turn was aborted")
+    }
+
+    /// Whether it is [`Error::aborted`].
+    pub fn is_abort(&self) -> bool {
+        self.name == ABORTED
+    }
+}
+
+const ABORTED: &str = "MessageAbortedError";
+
+/// Money as a JSON number of dollars.
+pub(crate) mod dollars {
+    use crate::money::UsdPicos;
+    use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's shape")]
+    pub(crate) fn serialize<S: Serializer>(amount: &UsdPicos, serializer: S) -> Result<S::Ok, S::Error> {
+        // A whole zero, as OpenCode writes it.
+        if amount.0 == 0 { serializer.serialize_u64(0) } else { serializer.serialize_f64(amount.dollars()) }
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<UsdPicos, D::Error> {
+        let dollars = f64::deserialize(deserializer)?;
+        UsdPicos::from_dollars(dollars).ok_or_else(|| D::Error::custom("not an amount of dollars"))
+    }
+}

@@ -1,0 +1,161 @@
+//! Sessions: their phase, how a turn ended, and OpenCode's Session object.
+
+use crate::{
+    ids::{ProjectId, SessionId, Timestamp},
+    message::{ModelRef, dollars},
+    money::{Tokens, UsdPicos},
+};
+use serde::{Deserialize, Serialize};
+
+/// The agent that answers when none is named.
+pub const DEFAULT_AGENT: &str = "build";
+/// Where a session's files are, as its tools see them.
+pub const WORKSPACE: &str = "/workspace";
+
+/// What the control row says about a session. Only `Running` holds a worker slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Nothing to do.
+    Idle,
+    /// Accepted work waits for a worker.
+    Runnable,
+    /// A worker owns the loop.
+    Running,
+    /// Parked for something that `wake_at` or an input ends.
+    Waiting,
+    /// Taken over too often without progress; an operator must release it.
+    Quarantined,
+}
+
+impl Phase {
+    /// The number in `session_run.phase`.
+    pub fn to_i16(self) -> i16 {
+        match self {
+            Self::Idle => 0,
+            Self::Runnable => 1,
+            Self::Running => 2,
+            Self::Waiting => 3,
+            Self::Quarantined => 4,
+        }
+    }
+
+    /// Reads [`Phase::to_i16`]; `None` for a number that this version does not know.
+    pub fn from_i16(number: i16) -> Option<Self> {
+        [Self::Idle, Self::Runnable, Self::Running, Self::Waiting, Self::Quarantined]
+            .into_iter()
+            .find(|phase| phase.to_i16() == number)
+    }
+}
+
+/// How a turn ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// The model finished its answer.
+    Done,
+    /// An error ended it.
+    Failed,
+    /// Somebody stopped it.
+    Aborted,
+    /// It cannot go on without a person, for example in a loop of identical calls.
+    NeedsHuman,
+}
+
+impl Outcome {
+    /// The value in JSON and in `session.last_outcome`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::Aborted => "aborted",
+            Self::NeedsHuman => "needs_human",
+        }
+    }
+
+    /// Reads [`Outcome::as_str`].
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::Done, Self::Failed, Self::Aborted, Self::NeedsHuman].into_iter().find(|o| o.as_str() == text)
+    }
+}
+
+/// Where the files of a session come from.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Source {
+    /// What to clone.
+    #[serde(flatten)]
+    pub origin: Origin,
+    /// Branch, tag or commit; the default branch when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<String>,
+}
+
+/// What to clone.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(tag = "from", content = "id", rename_all = "snake_case")]
+pub enum Origin {
+    /// Nothing: an empty workspace.
+    #[default]
+    Empty,
+    /// A repository by its URL.
+    GitUrl(String),
+    /// An uploaded bundle by its id.
+    Bundle(String),
+}
+
+/// OpenCode's Session object.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Info {
+    /// Its id.
+    pub id: SessionId,
+    /// Its project.
+    #[serde(rename = "projectID")]
+    pub project_id: ProjectId,
+    /// Where its files are, as its tools see them.
+    pub directory: String,
+    /// Its parent, for a child session.
+    #[serde(default, rename = "parentID", skip_serializing_if = "Option::is_none")]
+    pub parent_id: Option<SessionId>,
+    /// Its title.
+    pub title: String,
+    /// The server's version.
+    pub version: String,
+    /// The agent of its next prompt.
+    pub agent: String,
+    /// The model of its next prompt.
+    pub model: InfoModel,
+    /// Exact cost so far; dollars in JSON.
+    #[serde(with = "dollars")]
+    pub cost: UsdPicos,
+    /// Tokens so far.
+    pub tokens: Tokens,
+    /// When it was made, changed and archived.
+    pub time: InfoTime,
+}
+
+/// A model under the names that OpenCode uses in sessions.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InfoModel {
+    /// The provider's name of the model.
+    pub id: String,
+    /// Name of the provider in the configuration.
+    #[serde(rename = "providerID")]
+    pub provider_id: String,
+}
+
+impl From<ModelRef> for InfoModel {
+    fn from(model: ModelRef) -> Self {
+        Self { id: model.model_id, provider_id: model.provider_id }
+    }
+}
+
+/// Milliseconds since 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InfoTime {
+    /// When it was made.
+    pub created: Timestamp,
+    /// When it last changed.
+    pub updated: Timestamp,
+    /// When it was archived.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub archived: Option<Timestamp>,
+}

@@ -1,0 +1,182 @@
+use super::*;
+use crate::limits::MODEL_RETRIES_MAX;
+use proptest::prelude::*;
+
+const NOW: Timestamp = Timestamp(1_000);
+
+fn user(n: u8) -> MessageId {
+    format!("msg_user{n}").parse().expect("an id")
+}
+
+fn step(parent: u8) -> LastStep {
+    LastStep { parent: user(parent), answered: true, closed: true, continues: false, failed: None, open: vec![] }
+}
+
+fn view(newest: u8, last: Option<LastStep>) -> View {
+    View { newest_user: Some(user(newest)), last, ..View::default() }
+}
+
+fn decided(view: View) -> Vec<Action> {
+    State::Looking.apply(Input::Looked(view), NOW, 0.0)
+}
+
+fn failure(retryable: bool, retry_after_ms: Option<u64>) -> Input {
+    Input::Failed(Failure { error: Error::new("APIError", "overloaded"), retryable, retry_after_ms })
+}
+
+#[test]
+fn a_look_decides_the_next_action() {
+    let call = vec![Action::Call { failed: 0 }];
+    let cases = [
+        ("nothing was asked", View::default(), vec![Action::Park(Outcome::Done)]),
+        ("a fresh prompt", view(1, None), call.clone()),
+        ("answered", view(1, Some(step(1))), vec![Action::Park(Outcome::Done)]),
+        ("a newer prompt than the answer", view(2, Some(step(1))), call.clone()),
+        ("the model wants another step", view(1, Some(LastStep { continues: true, ..step(1) })), call.clone()),
+        (
+            "a dead worker's open call",
+            view(1, Some(LastStep { closed: false, open: vec!["c".into()], ..step(1) })),
+            vec![Action::Run(vec!["c".into()])],
+        ),
+        (
+            "a dead worker's unclosed step",
+            view(1, Some(LastStep { closed: false, ..step(1) })),
+            vec![Action::Finish, Action::Look],
+        ),
+        ("a dead worker's half answer", view(1, Some(LastStep { answered: false, closed: false, ..step(1) })), call.clone()),
+        (
+            "a failed step",
+            view(1, Some(LastStep { failed: Some(Outcome::Failed), ..step(1) })),
+            vec![Action::Park(Outcome::Failed)],
+        ),
+        ("a prompt after a failed step", view(2, Some(LastStep { failed: Some(Outcome::Failed), ..step(1) })), call),
+        ("an abort", View { aborted: true, ..view(1, None) }, vec![Action::Stop(Stop::Abort)]),
+        ("a drain", View { draining: true, ..view(1, None) }, vec![Action::HandOver]),
+    ];
+    for (what, view, want) in cases {
+        assert_eq!(decided(view), want, "{what}");
+    }
+}
+
+#[test]
+fn loops_and_endless_turns_need_a_person() {
+    let again = Some(LastStep { continues: true, ..step(1) });
+    for view in [
+        View { repeated_calls: DOOM_LOOP_CALLS, ..view(1, again.clone()) },
+        View { steps: STEPS_PER_TURN_MAX, ..view(1, again) },
+    ] {
+        let actions = decided(view);
+        assert!(
+            matches!(&actions[..], [Action::Close(error), Action::Look] if outcome_of(error) == Outcome::NeedsHuman),
+            "{actions:?}"
+        );
+    }
+}
+
+#[test]
+fn tools_run_and_then_the_loop_looks_again() {
+    let mut state = State::Calling { failed: 0 };
+    let calls = vec!["a".to_owned(), "b".to_owned()];
+    assert_eq!(state.apply(Input::Answered(calls.clone()), NOW, 0.0), vec![Action::Run(calls)]);
+    assert_eq!(state.apply(Input::ToolEnded("b".into()), NOW, 0.0), vec![]);
+    assert_eq!(state.apply(Input::ToolEnded("b".into()), NOW, 0.0), vec![], "a repeated end is nothing");
+    assert_eq!(state.apply(Input::ToolEnded("a".into()), NOW, 0.0), vec![Action::Finish, Action::Look]);
+    assert_eq!(state, State::Looking);
+}
+
+#[test]
+fn retries_back_off_and_end() {
+    let mut state = State::Calling { failed: 0 };
+    for (attempt, wait) in [(1, 2_000), (2, 4_000), (3, 8_000), (4, 16_000), (5, 30_000)] {
+        let actions = state.apply(failure(true, None), NOW, 0.0);
+        let want = Action::BackOff { attempt, until: Timestamp(NOW.0 + wait), error: Error::new("APIError", "overloaded") };
+        assert_eq!(actions, vec![want]);
+        assert_eq!(state.apply(Input::Waited, NOW, 0.0), vec![Action::Call { failed: attempt }]);
+    }
+    let last = state.apply(failure(true, None), NOW, 0.0);
+    assert!(matches!(&last[..], [Action::Close(_), Action::Look]), "after {MODEL_RETRIES_MAX}: {last:?}");
+}
+
+#[test]
+fn the_provider_says_how_long_to_wait_and_whether_at_all() {
+    let wait = |input| match &(State::Calling { failed: 0 }).apply(input, NOW, 1.0)[..] {
+        [Action::BackOff { until, .. }] => Some(until.0 - NOW.0),
+        _ => None,
+    };
+    assert_eq!(wait(failure(true, Some(7))), Some(7));
+    assert_eq!(wait(failure(true, None)), Some(2_500), "a quarter of jitter");
+    assert_eq!(wait(failure(true, Some(RETRY_AFTER_MAX_MS + 1))), None, "too long a wait fails the turn");
+    assert_eq!(wait(failure(false, None)), None);
+}
+
+#[test]
+fn an_abort_stops_first_and_closes_then() {
+    let acting = State::Acting { open: BTreeSet::from(["c".into()]) };
+    for mut state in [State::Calling { failed: 0 }, State::BackingOff { failed: 1 }, acting] {
+        assert_eq!(state.apply(Input::Abort, NOW, 0.0), vec![Action::Stop(Stop::Abort)]);
+        assert_eq!(state.apply(Input::ToolEnded("c".into()), NOW, 0.0), vec![], "too late");
+        assert_eq!(state.apply(Input::Stopped, NOW, 0.0), vec![Action::Close(Error::aborted()), Action::Look]);
+        assert_eq!(state, State::Looking, "a newer prompt is answered");
+    }
+}
+
+#[test]
+fn a_prompt_that_arrives_at_the_end_is_answered() {
+    let mut state = State::Looking;
+    state.apply(Input::Looked(view(1, Some(step(1)))), NOW, 0.0);
+    assert_eq!(state.apply(Input::NewInput, NOW, 0.0), vec![Action::Look]);
+    assert_eq!(state.apply(Input::Looked(view(2, Some(step(1)))), NOW, 0.0), vec![Action::Call { failed: 0 }]);
+}
+
+#[test]
+fn a_lost_session_is_dropped_from_every_state() {
+    let states = [State::Looking, State::Calling { failed: 0 }, State::Parking, State::Stopping { then: Stop::Abort }];
+    for mut state in states {
+        assert_eq!(state.apply(Input::Lost, NOW, 0.0), vec![Action::Drop]);
+        assert_eq!(state.apply(Input::Lost, NOW, 0.0), vec![], "once");
+    }
+}
+
+fn any_input() -> impl Strategy<Value = Input> {
+    let any_view = (0u8..3, any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), 0usize..4).prop_map(
+        |(newest, answered, closed, continues, aborted, repeated_calls)| View {
+            aborted,
+            repeated_calls,
+            ..view(newest, Some(LastStep { answered, closed, continues, ..step(1) }))
+        },
+    );
+    prop_oneof![
+        any_view.prop_map(Input::Looked),
+        prop::collection::vec("[a-c]", 0..3).prop_map(Input::Answered),
+        (any::<bool>(), prop::option::of(0u64..10_000_000)).prop_map(|(r, ms)| failure(r, ms)),
+        "[a-c]".prop_map(Input::ToolEnded),
+        prop::sample::select(vec![
+            Input::Waited,
+            Input::Abort,
+            Input::Drain,
+            Input::Stopped,
+            Input::Parked,
+            Input::NewInput,
+            Input::Lost,
+            Input::Broken(Error::new("UnknownError", "gone"))
+        ]),
+    ]
+}
+
+proptest! {
+    /// Whatever comes in whatever order: nothing follows the end, and no state is left with nobody to act.
+    #[test]
+    fn every_order_of_inputs_keeps_the_machine_alive(inputs in prop::collection::vec(any_input(), 0..40)) {
+        let mut state = State::default();
+        let mut ended = false;
+        for input in inputs {
+            let before = state.clone();
+            let actions = state.apply(input, NOW, 0.5);
+            prop_assert!(!(ended && !actions.is_empty()), "acted after the end");
+            prop_assert!(state == before || !actions.is_empty() || state == State::Ended
+                || matches!((&before, &state), (State::Acting { .. }, State::Acting { .. })),
+                "{before:?} became {state:?} with nothing to do");
+            ended |= state == State::Ended;
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Folds the events of an answer into the answer, and decides which tool calls may run: only those of an answer
+//! that came to its end, and was not cut there.
+
+use crate::event::{Event, Finish};
+use domain::money::Tokens;
+use serde_json::Value;
+
+/// Collects events. Feed it every event, then ask for the answer, whether the stream ended well or not.
+#[derive(Debug, Default)]
+pub struct Accumulator {
+    model: String,
+    blocks: Vec<(u32, Open)>,
+    tokens: Option<Tokens>,
+    finish: Option<(Finish, String)>,
+}
+
+#[derive(Debug)]
+enum Open {
+    Text(String),
+    Reasoning { text: String, signature: Option<String>, redacted: Option<String>, details: Option<Value> },
+    Tool { id: String, name: String, arguments: String },
+}
+
+/// A whole answer, or what there was of it.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Answer {
+    /// In the provider's words; may be empty.
+    pub model: String,
+    /// In the order in which they began.
+    pub blocks: Vec<Block>,
+    /// Last known usage.
+    pub tokens: Option<Tokens>,
+    /// Why the model stopped, and the same in the provider's word; `None` if the answer is not whole.
+    pub finish: Option<(Finish, String)>,
+}
+
+/// A piece of an answer.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Block {
+    /// Text.
+    Text(String),
+    /// Reasoning, with what is needed to send it back.
+    Reasoning {
+        /// May be empty.
+        text: String,
+        /// See [`Event::ReasoningEnd`].
+        signature: Option<String>,
+        /// See [`Event::ReasoningEnd`].
+        redacted: Option<String>,
+        /// See [`Event::ReasoningEnd`].
+        details: Option<Value>,
+    },
+    /// A call that may run.
+    ToolCall {
+        /// The provider's id.
+        id: String,
+        /// The tool.
+        name: String,
+        /// The arguments, always an object.
+        input: Value,
+    },
+    /// A call that must not run.
+    InvalidToolCall {
+        /// The provider's id.
+        id: String,
+        /// The tool.
+        name: String,
+        /// What there is of the arguments.
+        raw: String,
+        /// Why not.
+        reason: Invalid,
+    },
+}
+
+/// Why a tool call must not run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Invalid {
+    /// The answer is not whole, or was cut at its longest or by a filter.
+    Incomplete,
+    /// The arguments are not a JSON object.
+    NotAnObject,
+    /// The model named no tool.
+    Nameless,
+}
+
+impl Invalid {
+    /// For the model, as the result of its call.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Incomplete => "The tool call was cut off before it was complete. It was not executed.",
+            Self::NotAnObject => "The arguments of the tool call are not a JSON object. It was not executed.",
+            Self::Nameless => "The tool call names no tool. It was not executed.",
+        }
+    }
+}
+
+impl Accumulator {
+    /// Takes the next event. Events of blocks that never started are ignored.
+    pub fn push(&mut self, event: &Event) {
+        match event {
+            Event::Started { model } => model.clone_into(&mut self.model),
+            Event::TextStart { index } => self.blocks.push((*index, Open::Text(String::new()))),
+            Event::ReasoningStart { index } => {
+                let block =
+                    Open::Reasoning { text: String::new(), signature: None, redacted: None, details: None };
+                self.blocks.push((*index, block));
+            }
+            Event::ToolStart { index, id, name } => {
+                let block = Open::Tool { id: id.clone(), name: name.clone(), arguments: String::new() };
+                self.blocks.push((*index, block));
+            }
+            Event::Text { index, delta } => {
+                if let Some(Open::Text(text)) = self.find(*index) {
+                    text.push_str(delta);
+                }
+            }
+            Event::Reasoning { index, delta } => {
+                if let Some(Open::Reasoning { text, .. }) = self.find(*index) {
+                    text.push_str(delta);
+                }
+            }
+            Event::ToolArguments { index, delta } => {
+                if let Some(Open::Tool { arguments, .. }) = self.find(*index) {
+                    arguments.push_str(delta);
+                }
+            }
+            Event::ReasoningEnd { index, signature, redacted, details } => {
+                if let Some(Open::Reasoning { signature: s, redacted: r, details: d, .. }) = self.find(*index)
+                {
+                    signature.clone_into(s);
+                    redacted.clone_into(r);
+                    details.clone_into(d);
+                }
+            }
+            Event::BlockEnd { .. } => {}
+            Event::Usage(tokens) => self.tokens = Some(*tokens),
+            Event::Finished { reason, raw } => self.finish = Some((*reason, raw.clone())),
+        }
+    }
+
+    /// The answer so far; whole if `Finished` was among the events.
+    pub fn finish(self) -> Answer {
+        let is_whole = self.finish.as_ref().is_some_and(|(reason, _)| !reason.is_cut());
+        let block = |(_, open): (u32, Open)| match open {
+            Open::Text(text) => Block::Text(text),
+            Open::Reasoning { text, signature, redacted, details } => {
+                Block::Reasoning { text, signature, redacted, details }
+            }
+            Open::Tool { id, name, arguments } => tool_call(id, name, arguments, is_whole),
+        };
+        let blocks = self.blocks.into_iter().map(block).collect();
+        Answer { model: self.model, blocks, tokens: self.tokens, finish: self.finish }
+    }
+
+    fn find(&mut self, index: u32) -> Option<&mut Open> {
+        // The block that grows is nearly always among the last.
+        self.blocks.iter_mut().rev().find(|(at, _)| *at == index).map(|(_, block)| block)
+    }
+}
+
+fn tool_call(id: String, name: String, raw: String, is_whole: bool) -> Block {
+    if !is_whole {
+        return Block::InvalidToolCall { id, name, raw, reason: Invalid::Incomplete };
+    }
+    if name.is_empty() {
+        return Block::InvalidToolCall { id, name, raw, reason: Invalid::Nameless };
+    }
+    match arguments(&raw) {
+        Some(input) => Block::ToolCall { id, name, input },
+        None => Block::InvalidToolCall { id, name, raw, reason: Invalid::NotAnObject },
+    }
+}
+
+/// The arguments in `raw` if they are a JSON object. A tool without parameters may be called with nothing at all.
+pub fn arguments(raw: &str) -> Option<Value> {
+    if raw.trim().is_empty() {
+        return Some(Value::Object(serde_json::Map::new()));
+    }
+    serde_json::from_str(raw).ok().filter(Value::is_object)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+    use serde_json::json;
+
+    fn call(name: &str, raw: &str, finish: Option<Finish>) -> Block {
+        let mut accumulator = Accumulator::default();
+        accumulator.push(&Event::ToolStart { index: 3, id: "c1".to_owned(), name: name.to_owned() });
+        accumulator.push(&Event::ToolArguments { index: 3, delta: raw.to_owned() });
+        accumulator.push(&Event::ToolArguments { index: 9, delta: "lost".to_owned() });
+        accumulator.push(&Event::BlockEnd { index: 3 });
+        if let Some(reason) = finish {
+            accumulator.push(&Event::Finished { reason, raw: String::new() });
+        }
+        accumulator.finish().blocks.remove(0)
+    }
+
+    #[test]
+    fn only_whole_calls_of_whole_answers_may_run() {
+        let invalid = |raw: &str, reason| Block::InvalidToolCall {
+            id: "c1".to_owned(),
+            name: "bash".to_owned(),
+            raw: raw.to_owned(),
+            reason,
+        };
+        let valid = |input| Block::ToolCall { id: "c1".to_owned(), name: "bash".to_owned(), input };
+        for (raw, finish, want) in [
+            ("{\"a\":1}", Some(Finish::ToolCalls), valid(json!({"a": 1}))),
+            ("{\"a\":1}", Some(Finish::Stop), valid(json!({"a": 1}))),
+            ("{\"a\":1}", Some(Finish::Unknown), valid(json!({"a": 1}))),
+            ("", Some(Finish::ToolCalls), valid(json!({}))),
+            ("{\"a\":1}", None, invalid("{\"a\":1}", Invalid::Incomplete)),
+            ("{\"a\":1}", Some(Finish::Length), invalid("{\"a\":1}", Invalid::Incomplete)),
+            ("{\"a\":1}", Some(Finish::ContentFilter), invalid("{\"a\":1}", Invalid::Incomplete)),
+            ("{\"a\":", Some(Finish::ToolCalls), invalid("{\"a\":", Invalid::NotAnObject)),
+            ("[1]", Some(Finish::ToolCalls), invalid("[1]", Invalid::NotAnObject)),
+        ] {
+            assert_eq!(call("bash", raw, finish), want);
+        }
+        let nameless = call("", "{}", Some(Finish::ToolCalls));
+        assert!(matches!(nameless, Block::InvalidToolCall { reason: Invalid::Nameless, .. }), "{nameless:?}");
+    }
+}

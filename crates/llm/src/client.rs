@@ -1,0 +1,201 @@
+//! Sends questions and hands out answers as they stream. Connections, timeouts and HTTP errors are here; what the
+//! bytes mean is `decode`'s.
+
+pub mod stream;
+
+use crate::config::{Model, Protocol, Provider};
+use crate::decode::{Decoder, not_a_stream};
+use crate::error::{Error, ErrorKind, classify, retry_after};
+use crate::request::Request;
+use crate::{anthropic, openai_chat};
+use domain::limits::{MODEL_CONNECT_TIMEOUT_MS, MODEL_ERROR_BODY_BYTES_MAX};
+use reqwest::header::{CONTENT_TYPE, HeaderMap};
+use std::time::{Duration, SystemTime};
+use stream::EventStream;
+
+/// Headers in which providers name the call, the usual one first.
+const REQUEST_ID_HEADERS: [&str; 4] = ["request-id", "x-request-id", "x-amzn-requestid", "cf-ray"];
+
+/// A pool of connections to all providers. Cheap to clone; clones share the pool.
+#[derive(Debug, Clone)]
+pub struct Client {
+    http: reqwest::Client,
+    /// For servers on this machine: without the proxy that the environment names.
+    direct: reqwest::Client,
+}
+
+impl Client {
+    /// A client that follows no redirects (they would carry the key elsewhere).
+    ///
+    /// # Errors
+    /// `Transport` if the TLS set-up of this machine cannot be used.
+    pub fn new() -> Result<Self, Error> {
+        let builder = || {
+            reqwest::Client::builder()
+                .connect_timeout(Duration::from_millis(MODEL_CONNECT_TIMEOUT_MS))
+                .redirect(reqwest::redirect::Policy::none())
+                .tcp_nodelay(true)
+                // Proxies hold back compressed events until a block is full.
+                .gzip(false)
+                .user_agent(concat!("flotilla/", env!("CARGO_PKG_VERSION")))
+        };
+        let failed = |error| transport("set up the HTTP client", error);
+        let http = builder().build().map_err(failed)?;
+        let direct = builder().no_proxy().build().map_err(failed)?;
+        Ok(Self { http, direct })
+    }
+
+    /// Asks `model` at `provider` and gives the answer's events as they come. `headers` are sent as well.
+    ///
+    /// Returns once the head of the answer is there. Dropping this future or the stream closes the connection; the
+    /// provider may bill what it made until then.
+    ///
+    /// # Errors
+    /// Everything that is known before the answer starts: a refusal of the provider (by status), `Transport`,
+    /// `Timeout` (after `header_timeout_ms`), `Protocol` (something else than an event stream came back).
+    pub async fn stream(
+        &self,
+        provider: &Provider,
+        model: &Model,
+        request: &Request,
+        headers: Vec<(String, String)>,
+    ) -> Result<EventStream, Error> {
+        let asked = self.question(provider, model, request, headers);
+        let wait = Duration::from_millis(provider.header_timeout_ms);
+        let answer = tokio::time::timeout(wait, asked.send()).await;
+        let named = |error: Error| error.of(&provider.id);
+        let response = match answer {
+            Ok(Ok(response)) => response,
+            Ok(Err(error)) => return Err(named(transport("the connection to the provider failed", error))),
+            Err(_) => {
+                let text = format!("no answer within {} ms", provider.header_timeout_ms);
+                return Err(named(Error::new(ErrorKind::Timeout, text)));
+            }
+        };
+        let request_id = request_id(response.headers());
+        if !response.status().is_success() {
+            return Err(named(refusal(response, wait).await));
+        }
+        if is_other_content(response.headers()) {
+            let body = beginning(response, wait).await;
+            let mut error = mistaken(&body);
+            error.request_id = request_id;
+            return Err(named(error));
+        }
+        let decoder = Decoder::new(provider.protocol);
+        Ok(EventStream::new(response, decoder, provider, request_id))
+    }
+
+    fn question(
+        &self,
+        provider: &Provider,
+        model: &Model,
+        request: &Request,
+        headers: Vec<(String, String)>,
+    ) -> reqwest::RequestBuilder {
+        let http = if provider.is_loopback() { &self.direct } else { &self.http };
+        let key = provider.api_key.as_ref();
+        let mut asked = match provider.protocol {
+            Protocol::Anthropic => {
+                let mut asked = http.post(anthropic::request::url(provider));
+                for (name, value) in anthropic::request::headers(model, request) {
+                    asked = asked.header(name, value);
+                }
+                if let Some(key) = key {
+                    asked = asked.header("x-api-key", key.expose());
+                }
+                asked.json(&anthropic::request::body(model, request))
+            }
+            Protocol::OpenAiChat => {
+                let mut asked = http.post(openai_chat::request::url(provider));
+                if let Some(key) = key {
+                    asked = asked.bearer_auth(key.expose());
+                }
+                asked.json(&openai_chat::request::body(provider, model, request))
+            }
+        };
+        asked = asked.header("accept", "text/event-stream");
+        // Gateways in front of several servers use it to find the one with the warm cache.
+        if !request.cache_key.is_empty() {
+            asked = asked.header("x-session-affinity", &request.cache_key);
+        }
+        for (name, value) in headers {
+            asked = asked.header(name, value);
+        }
+        asked
+    }
+}
+
+/// The error that an answer with a failing status means.
+async fn refusal(response: reqwest::Response, wait: Duration) -> Error {
+    let status = response.status().as_u16();
+    let headers = response.headers().clone();
+    let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let should_retry = header("x-should-retry").and_then(|value| value.parse::<bool>().ok());
+    let retry_after_ms =
+        retry_after::parse(header("retry-after-ms"), header("retry-after"), SystemTime::now());
+    let body = beginning(response, wait).await;
+    let mut error =
+        classify::from_answer(status, &String::from_utf8_lossy(&body)).with_retryable(should_retry);
+    error.retry_after_ms = retry_after_ms;
+    error.request_id = request_id(&headers);
+    error
+}
+
+/// The error for a successful answer that is no event stream: some proxies answer errors with status 200.
+fn mistaken(body: &[u8]) -> Error {
+    let value = serde_json::from_slice::<serde_json::Value>(body).ok();
+    match value.filter(|value| value.get("error").is_some_and(|error| !error.is_null())) {
+        Some(value) => classify::from_event(&value),
+        None => not_a_stream(body).with_body(&String::from_utf8_lossy(body)),
+    }
+}
+
+/// The first bytes of an answer, as far as they come within `wait` and without error.
+async fn beginning(mut response: reqwest::Response, wait: Duration) -> Vec<u8> {
+    let mut body = Vec::new();
+    let read = async {
+        while let Ok(Some(chunk)) = response.chunk().await {
+            let room = MODEL_ERROR_BODY_BYTES_MAX - body.len();
+            body.extend_from_slice(&chunk[..chunk.len().min(room)]);
+            if body.len() >= MODEL_ERROR_BODY_BYTES_MAX {
+                break;
+            }
+        }
+    };
+    // What is missing is missing: the status alone is enough for an error.
+    let _ = tokio::time::timeout(wait, read).await;
+    body
+}
+
+fn is_other_content(headers: &HeaderMap) -> bool {
+    let content = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    ["text/html", "application/json", "application/xhtml"].iter().any(|other| content.starts_with(other))
+}
+
+fn request_id(headers: &HeaderMap) -> Option<String> {
+    let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    REQUEST_ID_HEADERS.into_iter().find_map(header)
+}
+
+/// The error for a broken connection, with its causes but without the address (it is in the settings).
+fn transport(what: &str, error: reqwest::Error) -> Error {
+    let kind = match (error.is_timeout(), error.is_builder()) {
+        (true, _) => ErrorKind::Timeout,
+        // A key or header with characters that no header may have: never sent.
+        (false, true) => ErrorKind::Invalid,
+        (false, false) => ErrorKind::Transport,
+    };
+    let error = error.without_url();
+    let mut text = format!("{what}: {error}");
+    let mut cause = std::error::Error::source(&error);
+    while let Some(inner) = cause {
+        text.push_str(": ");
+        text.push_str(&inner.to_string());
+        cause = inner.source();
+    }
+    Error::new(kind, text)
+}
+
+#[cfg(test)]
+mod tests;

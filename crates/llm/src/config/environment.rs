@@ -1,0 +1,68 @@
+//! Providers from the environment, for a start without any settings file.
+
+use super::{ApiKey, Config, ConfigError, Problem, Protocol, Provider, Providers};
+use crate::catalogue::{self, Family};
+
+/// What the environment and the defaults say about one vendor.
+pub(super) struct Vendor {
+    pub(super) id: &'static str,
+    pub(super) protocol: Protocol,
+    pub(super) family: Family,
+    pub(super) key_variable: &'static str,
+    pub(super) url_variable: &'static str,
+}
+
+/// One vendor for each protocol.
+pub(super) fn vendor(protocol: Protocol) -> Vendor {
+    match protocol {
+        Protocol::Anthropic => Vendor {
+            id: "anthropic",
+            protocol,
+            family: Family::Anthropic,
+            key_variable: "ANTHROPIC_API_KEY",
+            url_variable: "ANTHROPIC_BASE_URL",
+        },
+        Protocol::OpenAiChat => Vendor {
+            id: "openai",
+            protocol,
+            family: Family::OpenAi,
+            key_variable: "OPENAI_API_KEY",
+            url_variable: "OPENAI_BASE_URL",
+        },
+    }
+}
+
+/// See [`super::from_env`].
+pub(super) fn from_env(env: &dyn Fn(&str) -> Option<String>) -> Result<Config, ConfigError> {
+    let set = |name: &str| env(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty());
+    let provider = |protocol| {
+        let vendor = vendor(protocol);
+        let key = set(vendor.key_variable)?;
+        let base_url = set(vendor.url_variable).unwrap_or_else(|| protocol.default_base_url().to_owned());
+        let mut provider = Provider::new(vendor.id, vendor.protocol, base_url);
+        provider.api_key = Some(ApiKey::new(key));
+        provider.models = catalogue::list(vendor.family);
+        Some(provider)
+    };
+    let found: Vec<Provider> =
+        [Protocol::Anthropic, Protocol::OpenAiChat].into_iter().filter_map(provider).collect();
+    let variables: Vec<&str> = found.iter().map(|provider| vendor(provider.protocol).url_variable).collect();
+    let providers = Providers::new(found).map_err(|error| renamed(error, &variables))?;
+    let default_model =
+        providers.default_model().map(|(provider, model)| (provider.to_owned(), model.to_owned()));
+    Ok(Config { providers, default_model })
+}
+
+/// The only thing that can be wrong here is an address: name the variable it came from, not a file's key.
+fn renamed(error: ConfigError, variables: &[&str]) -> ConfigError {
+    let ConfigError::Problems(problems) = error else { return error };
+    let rename = |problem: Problem| {
+        let at =
+            variables.iter().enumerate().find(|(at, _)| problem.path == format!("provider[{at}].base_url"));
+        match at {
+            Some((_, variable)) => Problem::new(*variable, problem.text),
+            None => problem,
+        }
+    };
+    ConfigError::Problems(problems.into_iter().map(rename).collect())
+}

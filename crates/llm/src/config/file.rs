@@ -1,0 +1,317 @@
+//! Providers from the text of a `flotilla.toml`. The shape is shown at [`super::parse`].
+
+use super::environment::vendor;
+use super::{ApiKey, Config, ConfigError, Model, Problem, Protocol, Provider, Providers, Thinking};
+use crate::catalogue;
+use domain::money::{Price, Rates};
+use toml::{Table, Value};
+
+/// Largest price that is believed, in dollars for a million tokens: beyond it somebody mixed up the units.
+const PRICE_USD_PER_MTOK_MAX: f64 = 100_000.0;
+
+/// See [`super::parse`].
+pub(super) fn parse(text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Config, ConfigError> {
+    let table: Table =
+        text.parse().map_err(|error: toml::de::Error| ConfigError::Syntax(error.to_string()))?;
+    let mut problems = Vec::new();
+    let mut providers = Vec::new();
+    match table.get("provider") {
+        Some(Value::Array(items)) => {
+            for (at, item) in items.iter().enumerate() {
+                let mut keys = Keys::new(item, format!("provider[{at}]"), &mut problems);
+                providers.extend(provider(&mut keys, env));
+                keys.refuse_unknown();
+            }
+        }
+        Some(_) => problems.push(Problem::new("provider", "must be written as [[provider]] tables")),
+        None => {}
+    }
+    // Problems of the tables already name every broken one; checks across them need whole providers.
+    let default_model = table.get("model").cloned();
+    let providers = match problems.is_empty() {
+        true => Providers::new(providers)?,
+        false => {
+            if let Err(ConfigError::Problems(more)) = Providers::new(providers) {
+                problems.extend(more);
+            }
+            return Err(ConfigError::Problems(problems));
+        }
+    };
+    let default_model = chosen(default_model.as_ref(), &providers)?;
+    Ok(Config { providers, default_model })
+}
+
+fn chosen(value: Option<&Value>, providers: &Providers) -> Result<Option<(String, String)>, ConfigError> {
+    let problem = |text: String| ConfigError::Problems(vec![Problem::new("model", text)]);
+    let owned = |(provider, model): (&str, &str)| (provider.to_owned(), model.to_owned());
+    let Some(value) = value else { return Ok(providers.default_model().map(owned)) };
+    let pair = value.as_str().and_then(|text| text.split_once('/'));
+    let pair = pair.ok_or_else(|| problem("must be \"provider/model\"".to_owned()))?;
+    match providers.find(pair.0, pair.1) {
+        Some(_) => Ok(Some(owned(pair))),
+        None => {
+            let known = providers.known().join(", ");
+            Err(problem(format!("`{}/{}` is none of the configured models: {known}", pair.0, pair.1)))
+        }
+    }
+}
+
+fn provider(keys: &mut Keys<'_>, env: &dyn Fn(&str) -> Option<String>) -> Option<Provider> {
+    let kind = keys.text("kind");
+    let protocol = match kind.as_deref() {
+        Some("anthropic") => Protocol::Anthropic,
+        Some("openai-chat") => Protocol::OpenAiChat,
+        Some(other) => {
+            keys.say("kind", format!("`{other}` must be \"anthropic\" or \"openai-chat\""));
+            keys.forgive_rest();
+            return None;
+        }
+        None => {
+            keys.say("kind", "is missing: \"anthropic\" or \"openai-chat\"");
+            keys.forgive_rest();
+            return None;
+        }
+    };
+    let vendor = vendor(protocol);
+    let base_url = keys.text("base_url");
+    let is_vendor = base_url.as_deref().is_none_or(|url| protocol.is_vendor(url));
+    let id = keys.text("id").unwrap_or_else(|| vendor.id.to_owned());
+    let base_url = base_url.unwrap_or_else(|| protocol.default_base_url().to_owned());
+    let mut provider = Provider::new(id, protocol, base_url);
+    provider.api_key = api_key(keys, env, is_vendor.then_some(vendor.key_variable));
+    if let Some(value) = keys.count("header_timeout_ms") {
+        provider.header_timeout_ms = value;
+    }
+    if let Some(value) = keys.count("chunk_timeout_ms") {
+        provider.chunk_timeout_ms = value;
+    }
+    provider.models = match keys.take("models") {
+        Some(Value::Array(items)) => items
+            .iter()
+            .enumerate()
+            .filter_map(|(at, item)| model(&mut keys.inside("models", at, item)))
+            .collect(),
+        Some(_) => {
+            keys.say("models", "must be a list of tables");
+            Vec::new()
+        }
+        None if is_vendor => catalogue::list(vendor.family),
+        None => {
+            keys.say("models", "is missing: a server of your own must say what it serves");
+            Vec::new()
+        }
+    };
+    Some(provider)
+}
+
+fn api_key(keys: &mut Keys<'_>, env: &dyn Fn(&str) -> Option<String>, usual: Option<&str>) -> Option<ApiKey> {
+    let set = |name: &str| env(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty());
+    let given = keys.text("api_key");
+    let named = keys.text("api_key_env");
+    match (given, named) {
+        (Some(_), Some(_)) => {
+            keys.say("api_key", "give either api_key or api_key_env");
+            None
+        }
+        (Some(key), None) => Some(ApiKey::new(key)),
+        (None, Some(name)) => {
+            let key = set(&name);
+            if key.is_none() {
+                keys.say("api_key_env", format!("the environment variable {name} is not set"));
+            }
+            key.map(ApiKey::new)
+        }
+        (None, None) => {
+            let name = usual?;
+            let key = set(name);
+            if key.is_none() {
+                keys.say("api_key_env", format!("no key: give api_key or api_key_env, or set {name}"));
+            }
+            key.map(ApiKey::new)
+        }
+    }
+}
+
+fn model(keys: &mut Keys<'_>) -> Option<Model> {
+    let Some(id) = keys.text("id") else {
+        keys.say("id", "is missing");
+        keys.forgive_rest();
+        return None;
+    };
+    let mut model = Model::known_or_default(&id);
+    if let Some(name) = keys.text("name") {
+        model.name = name;
+    }
+    if let Some(tokens) = keys.count("context") {
+        model.context_tokens = tokens;
+        // A smaller context than the catalogue's also makes the catalogue's other limits too large.
+        model.input_tokens = model.input_tokens.filter(|input| *input < tokens);
+        model.output_tokens = model.output_tokens.min(tokens);
+    }
+    if let Some(tokens) = keys.count("output") {
+        model.output_tokens = tokens;
+    }
+    if let Some(flag) = keys.flag("reasoning") {
+        model.reasoning = flag;
+        model.thinking = if flag { model.thinking } else { Thinking::Fixed };
+    }
+    if let Some(flag) = keys.flag("temperature") {
+        model.temperature = flag;
+    }
+    if let Some(flag) = keys.flag("images") {
+        model.images = flag;
+    }
+    if let Some(field) = keys.text("reasoning_field") {
+        model.reasoning_field = Some(field);
+    }
+    if let Some(value) = keys.take("price_usd_per_mtok") {
+        let mut inner = keys.at("price_usd_per_mtok", value);
+        model.price = Price { base: rates(&mut inner), tiers: Vec::new() };
+        inner.refuse_unknown();
+    }
+    match keys.take("tiers") {
+        Some(Value::Array(items)) => {
+            model.price.tiers = items
+                .iter()
+                .enumerate()
+                .map(|(at, item)| tier(&mut keys.inside("tiers", at, item)))
+                .collect();
+        }
+        Some(_) => keys.say("tiers", "must be a list of tables"),
+        None => {}
+    }
+    keys.refuse_unknown();
+    Some(model)
+}
+
+fn tier(keys: &mut Keys<'_>) -> (u64, Rates) {
+    let above = keys.count("above");
+    if above.is_none() {
+        keys.say("above", "is missing: the prompt tokens beyond which these prices hold");
+    }
+    let rates = rates(keys);
+    keys.refuse_unknown();
+    (above.unwrap_or_default(), rates)
+}
+
+fn rates(keys: &mut Keys<'_>) -> Rates {
+    let input = keys.price("input");
+    let output = keys.price("output");
+    for (name, value) in [("input", input), ("output", output)] {
+        if value.is_none() && !keys.has(name) {
+            keys.say(name, "is missing");
+        }
+    }
+    let input = input.unwrap_or_default();
+    Rates {
+        input,
+        output: output.unwrap_or_default(),
+        cache_read: keys.price("cache_read").unwrap_or(input),
+        cache_write: keys.price("cache_write").unwrap_or(input),
+    }
+}
+
+/// A table that is read key by key: remembers what was read, and writes down what is wrong and where.
+struct Keys<'a> {
+    table: Option<&'a Table>,
+    path: String,
+    read: Vec<&'static str>,
+    is_forgiven: bool,
+    problems: &'a mut Vec<Problem>,
+}
+
+impl<'a> Keys<'a> {
+    fn new(value: &'a Value, path: String, problems: &'a mut Vec<Problem>) -> Self {
+        let table = value.as_table();
+        if table.is_none() {
+            problems.push(Problem::new(path.clone(), "must be a table"));
+        }
+        Self { table, path, read: Vec::new(), is_forgiven: table.is_none(), problems }
+    }
+
+    fn at<'b>(&'b mut self, key: &str, value: &'b Value) -> Keys<'b> {
+        Keys::new(value, format!("{}.{key}", self.path), self.problems)
+    }
+
+    fn inside<'b>(&'b mut self, key: &str, at: usize, value: &'b Value) -> Keys<'b> {
+        Keys::new(value, format!("{}.{key}[{at}]", self.path), self.problems)
+    }
+
+    fn say(&mut self, key: &str, text: impl Into<String>) {
+        // A value that is no table at all has been reported once; its missing keys are no news.
+        if self.table.is_some() {
+            self.problems.push(Problem::new(format!("{}.{key}", self.path), text));
+        }
+    }
+
+    fn has(&self, key: &str) -> bool {
+        self.table.is_some_and(|table| table.contains_key(key))
+    }
+
+    fn take(&mut self, key: &'static str) -> Option<&'a Value> {
+        self.read.push(key);
+        self.table?.get(key)
+    }
+
+    fn text(&mut self, key: &'static str) -> Option<String> {
+        match self.take(key)? {
+            Value::String(text) if !text.trim().is_empty() => Some(text.trim().to_owned()),
+            _ => {
+                self.say(key, "must be a text that is not empty");
+                None
+            }
+        }
+    }
+
+    fn count(&mut self, key: &'static str) -> Option<u64> {
+        let number = self.take(key)?.as_integer().and_then(|number| u64::try_from(number).ok());
+        let number = number.filter(|number| *number > 0);
+        if number.is_none() {
+            self.say(key, "must be a whole number above zero");
+        }
+        number
+    }
+
+    fn flag(&mut self, key: &'static str) -> Option<bool> {
+        let flag = self.take(key)?.as_bool();
+        if flag.is_none() {
+            self.say(key, "must be true or false");
+        }
+        flag
+    }
+
+    /// Dollars for a million tokens, as micro-dollars for a million tokens.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "range checked"
+    )]
+    fn price(&mut self, key: &'static str) -> Option<u64> {
+        let value = self.take(key)?;
+        let dollars = value.as_float().or_else(|| value.as_integer().map(|number| number as f64));
+        let dollars = dollars.filter(|dollars| (0.0..=PRICE_USD_PER_MTOK_MAX).contains(dollars));
+        if dollars.is_none() {
+            self.say(
+                key,
+                format!("must be dollars for a million tokens, from 0 to {PRICE_USD_PER_MTOK_MAX}"),
+            );
+        }
+        dollars.map(|dollars| (dollars * 1e6).round() as u64)
+    }
+
+    /// After a problem that makes the other keys meaningless.
+    fn forgive_rest(&mut self) {
+        self.is_forgiven = true;
+    }
+
+    fn refuse_unknown(&mut self) {
+        let Some(table) = self.table.filter(|_| !self.is_forgiven) else { return };
+        for key in table.keys().filter(|key| !self.read.contains(&key.as_str())) {
+            self.problems.push(Problem::new(
+                format!("{}.{key}", self.path),
+                format!("is not a known key; known here: {}", self.read.join(", ")),
+            ));
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! From the bytes of an answer to its events, whatever the protocol. Pure: the connection and its timeouts are
+//! `client`'s.
+
+use crate::config::Protocol;
+use crate::error::{Error, ErrorKind};
+use crate::event::Event;
+use crate::{anthropic, openai_chat, sse};
+use domain::limits::{MODEL_ANSWER_BYTES_MAX, MODEL_LINE_BYTES_MAX};
+
+/// Bytes of an answer that are quoted when it is not an event stream.
+const QUOTE_BYTES_MAX: usize = 200;
+
+/// Decodes one answer.
+#[derive(Debug)]
+pub struct Decoder {
+    lines: sse::Decoder,
+    wire: Wire,
+    bytes: usize,
+    beginning: Vec<u8>,
+}
+
+#[derive(Debug)]
+enum Wire {
+    Anthropic(anthropic::Decoder),
+    OpenAiChat(openai_chat::Decoder),
+}
+
+impl Decoder {
+    /// A decoder for one answer.
+    pub fn new(protocol: Protocol) -> Self {
+        let wire = match protocol {
+            Protocol::Anthropic => Wire::Anthropic(anthropic::Decoder::default()),
+            Protocol::OpenAiChat => Wire::OpenAiChat(openai_chat::Decoder::default()),
+        };
+        Self { lines: sse::Decoder::new(MODEL_LINE_BYTES_MAX), wire, bytes: 0, beginning: Vec::new() }
+    }
+
+    /// Appends what `bytes` tell to `events`. Bytes after the end of the answer are read over.
+    ///
+    /// # Errors
+    /// `Protocol`, `TooLarge`, or what an error event says. The events before it have been appended; nothing may be
+    /// pushed afterwards.
+    pub fn push(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), Error> {
+        if self.is_finished() {
+            return Ok(());
+        }
+        self.bytes = self.bytes.saturating_add(bytes.len());
+        if self.bytes > MODEL_ANSWER_BYTES_MAX {
+            let text = format!("the answer is longer than {MODEL_ANSWER_BYTES_MAX} bytes");
+            return Err(Error::new(ErrorKind::TooLarge, text));
+        }
+        let quote_bytes = bytes.len().min(QUOTE_BYTES_MAX - self.beginning.len());
+        self.beginning.extend_from_slice(&bytes[..quote_bytes]);
+        let mut lines = Vec::new();
+        let read = self.lines.push(bytes, &mut lines);
+        for line in lines {
+            self.event(&line, events)?;
+            if self.is_finished() {
+                return Ok(());
+            }
+        }
+        read.map_err(refused)
+    }
+
+    /// To be called when the connection has ended; appends the last events.
+    ///
+    /// # Errors
+    /// `Truncated` unless the answer had reached its end, `Protocol` if it never was an event stream.
+    pub fn end(&mut self, events: &mut Vec<Event>) -> Result<(), Error> {
+        if self.is_finished() {
+            return Ok(());
+        }
+        if !self.lines.is_plausible() {
+            return Err(not_a_stream(&self.beginning));
+        }
+        // A last event without its blank line counts if it is whole: a cut JSON object never parses.
+        if let Some(last) = self.lines.end().filter(is_whole) {
+            self.event(&last, events)?;
+        }
+        match &mut self.wire {
+            Wire::Anthropic(decoder) => decoder.end(events),
+            Wire::OpenAiChat(decoder) => decoder.end(events),
+        }
+    }
+
+    /// Whether the answer has reached its end: the connection is of no further use.
+    pub fn is_finished(&self) -> bool {
+        match &self.wire {
+            Wire::Anthropic(decoder) => decoder.is_finished(),
+            Wire::OpenAiChat(decoder) => decoder.is_finished(),
+        }
+    }
+
+    fn event(&mut self, event: &sse::Event, events: &mut Vec<Event>) -> Result<(), Error> {
+        match &mut self.wire {
+            Wire::Anthropic(decoder) => decoder.push(event, events),
+            Wire::OpenAiChat(decoder) => decoder.push(event, events),
+        }
+    }
+}
+
+fn is_whole(event: &sse::Event) -> bool {
+    event.data.trim() == openai_chat::DONE
+        || serde_json::from_str::<serde::de::IgnoredAny>(&event.data).is_ok()
+}
+
+fn refused(refused: sse::Refused) -> Error {
+    match refused {
+        sse::Refused::TooLong { .. } => Error::new(ErrorKind::TooLarge, refused.to_string()),
+        sse::Refused::NotUtf8 => Error::new(ErrorKind::Protocol, refused.to_string()),
+    }
+}
+
+/// The error for an answer that is something else than an event stream; `beginning` is quoted.
+pub(crate) fn not_a_stream(beginning: &[u8]) -> Error {
+    let text = String::from_utf8_lossy(&beginning[..beginning.len().min(QUOTE_BYTES_MAX)]);
+    let what = match crate::error::classify::is_html(&text) {
+        true => "an HTML page (is the base URL right, is a proxy in between?)".to_owned(),
+        false => format!("`{}`", text.trim()),
+    };
+    Error::new(ErrorKind::Protocol, format!("the answer is not an event stream; it begins with {what}"))
+}
+
+/// The error for an answer that breaks the protocol, with a piece of the offending event.
+pub(crate) fn broken(what: &str, data: &str) -> Error {
+    let quote = crate::error::bounded(data, QUOTE_BYTES_MAX);
+    Error::new(ErrorKind::Protocol, format!("{what}: `{quote}`")).with_body(data)
+}
+
+/// The error for an answer that stops in the middle.
+pub(crate) fn truncated() -> Error {
+    Error::new(ErrorKind::Truncated, "the answer ended before its end")
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,206 @@
+#![allow(clippy::print_stderr)]
+//! Recorded answers of real providers, where a folder of them lies beside the repository.
+
+use super::{answer, usable_calls};
+use crate::accumulate::{Answer, Block};
+use crate::config::Protocol;
+use crate::error::{Error, classify};
+use serde_json::{Value, json};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Cut points tried for one recording: all of a small one, every n-th of a large one.
+const CUTS_MAX: usize = 400;
+
+struct Recording {
+    name: String,
+    protocol: Protocol,
+    body: Vec<u8>,
+    expected: Value,
+}
+
+fn recordings(extension: &str) -> Option<Vec<Recording>> {
+    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/contract/llm-fixtures");
+    if !beside.is_dir() {
+        eprintln!("skipped: no fixtures beside the repository");
+        return None;
+    }
+    let mut found = Vec::new();
+    for (folder, protocol) in [
+        ("anthropic", Protocol::Anthropic),
+        ("openai-chat", Protocol::OpenAiChat),
+        ("openai-compatible", Protocol::OpenAiChat),
+    ] {
+        for entry in fs::read_dir(beside.join(folder)).unwrap() {
+            let path: PathBuf = entry.unwrap().path();
+            let expected = path.with_extension("expected.json");
+            if path.extension().is_some_and(|is| is == extension) && expected.is_file() {
+                found.push(Recording {
+                    name: path.display().to_string(),
+                    protocol,
+                    body: fs::read(&path).unwrap(),
+                    expected: serde_json::from_slice(&fs::read(expected).unwrap()).unwrap(),
+                });
+            }
+        }
+    }
+    assert!(found.len() >= 4, "the folder lost its recordings");
+    Some(found)
+}
+
+#[test]
+fn recorded_streams_reach_their_outcome_whole_and_byte_by_byte() {
+    for recording in recordings("sse").unwrap_or_default() {
+        for piece in [recording.body.len(), 1, 7] {
+            let (answer, outcome) = answer(recording.protocol, &recording.body, piece);
+            compare(&recording, &answer, outcome.as_ref());
+        }
+    }
+}
+
+#[test]
+fn a_cut_recorded_stream_is_never_whole_and_none_of_its_calls_may_run() {
+    for recording in recordings("sse").unwrap_or_default() {
+        let body = &recording.body;
+        let is_whole = |bytes: &[u8]| answer(recording.protocol, bytes, bytes.len().max(1)).1.is_ok();
+        // Where the terminal event is complete; every shorter prefix must fail, every longer one must not.
+        let complete = recording.expected["complete"] == true;
+        let end = terminal_end(&recording);
+        for cut in (0..body.len()).step_by(body.len().div_ceil(CUTS_MAX)) {
+            let (answer, outcome) = answer(recording.protocol, &body[..cut], cut.max(1));
+            let is_past_end = end.is_some_and(|end| cut >= end);
+            // An error may follow the event that would have been the end: until it is read, the answer looks whole.
+            if complete || !is_past_end {
+                assert_eq!(outcome.is_ok(), is_past_end, "{} cut at {cut} of {}", recording.name, body.len());
+            }
+            assert!(
+                (complete && is_past_end) || usable_calls(&answer) == 0,
+                "{} cut at {cut}",
+                recording.name
+            );
+        }
+        if let Some(end) = end.filter(|_| complete) {
+            assert!(
+                !is_whole(&body[..end - 1]) && is_whole(&body[..end]),
+                "{} ends at {end}",
+                recording.name
+            );
+        }
+    }
+}
+
+/// The number of bytes after which the event that ends the answer is complete.
+fn terminal_end(recording: &Recording) -> Option<usize> {
+    let text = std::str::from_utf8(&recording.body).unwrap();
+    let mut at = 0;
+    for line in text.split_inclusive('\n') {
+        let trimmed = line.trim_end();
+        let value = trimmed.strip_prefix("data: ").and_then(|data| serde_json::from_str::<Value>(data).ok());
+        let is_end = value.is_some_and(|value| match recording.protocol {
+            Protocol::Anthropic => value["type"] == "message_stop",
+            Protocol::OpenAiChat => value.pointer("/choices/0/finish_reason").is_some_and(Value::is_string),
+        });
+        if is_end {
+            return Some(at + trimmed.len());
+        }
+        at += line.len();
+    }
+    None
+}
+
+fn compare(recording: &Recording, answer: &Answer, outcome: Result<&(), &Error>) {
+    let (name, expected) = (&recording.name, &recording.expected);
+    if expected["unsupported_protocol"] == true {
+        assert!(outcome.is_err() && usable_calls(answer) == 0, "{name}");
+        return;
+    }
+    let complete = expected["complete"] == true;
+    assert_eq!(outcome.is_ok(), complete, "{name}: {outcome:?}");
+    assert_eq!(json!(answer.model), expected["model"], "{name}");
+    let text =
+        format!("{}{}", expected["text"].as_str().unwrap(), expected["refusal"].as_str().unwrap_or_default());
+    assert_eq!(texts(answer), text, "{name}");
+    assert_eq!(reasoning(answer), expected["reasoning"], "{name}");
+    let is_cut =
+        matches!(expected["finish_reason"].as_str(), Some("length" | "max_tokens" | "content_filter"));
+    assert_eq!(json!(calls(answer)), expected["tool_calls"], "{name}");
+    if !complete || is_cut {
+        assert_eq!(usable_calls(answer), 0, "{name}");
+    }
+    if complete {
+        let raw = answer.finish.as_ref().map(|(_, raw)| raw.as_str());
+        assert_eq!(json!(raw), expected["finish_reason"], "{name}");
+    }
+    usage(recording, answer);
+}
+
+fn usage(recording: &Recording, answer: &Answer) {
+    let (name, expected) = (&recording.name, &recording.expected["usage"]);
+    let Some(tokens) = answer.tokens else {
+        assert!(expected.is_null(), "{name}");
+        return;
+    };
+    let count = |key: &str| expected[key].as_u64().unwrap_or_default();
+    let input = match recording.protocol {
+        Protocol::Anthropic => tokens.input,
+        Protocol::OpenAiChat => tokens.prompt(),
+    };
+    let reasoning = count("reasoning_tokens");
+    let got = [input, tokens.output, tokens.reasoning, tokens.cache_read, tokens.cache_write];
+    let want = [
+        count("input_tokens"),
+        count("output_tokens").saturating_sub(reasoning),
+        reasoning,
+        count("cache_read"),
+        count("cache_write"),
+    ];
+    assert_eq!(got, want, "{name}");
+}
+
+fn texts(answer: &Answer) -> String {
+    let text = |block: &Block| match block {
+        Block::Text(text) => text.clone(),
+        Block::Reasoning { .. } | Block::ToolCall { .. } | Block::InvalidToolCall { .. } => String::new(),
+    };
+    answer.blocks.iter().map(text).collect()
+}
+
+fn reasoning(answer: &Answer) -> Value {
+    let one = |block: &Block| match block {
+        Block::Reasoning { redacted: Some(data), .. } => {
+            Some(json!({"redacted": true, "data_len": data.len()}))
+        }
+        Block::Reasoning { text, signature: Some(signature), .. } => {
+            Some(json!({"text": text, "signature": signature}))
+        }
+        Block::Reasoning { text, .. } => Some(json!({"text": text})),
+        Block::Text(_) | Block::ToolCall { .. } | Block::InvalidToolCall { .. } => None,
+    };
+    answer.blocks.iter().filter_map(one).collect()
+}
+
+fn calls(answer: &Answer) -> Vec<Value> {
+    let one = |block: &Block| match block {
+        Block::ToolCall { id, name, input } => {
+            Some(json!({"id": id, "name": name, "arguments": input, "arguments_valid_json": true}))
+        }
+        Block::InvalidToolCall { id, name, raw, .. } => {
+            Some(json!({"id": id, "name": name, "arguments": raw, "arguments_valid_json": false}))
+        }
+        Block::Text(_) | Block::Reasoning { .. } => None,
+    };
+    answer.blocks.iter().filter_map(one).collect()
+}
+
+#[test]
+fn recorded_refusals_keep_the_providers_words() {
+    for recording in
+        recordings("json").unwrap_or_default().iter().filter(|is| !is.expected["http_error"].is_null())
+    {
+        let status = u16::try_from(recording.expected["http_error"].as_u64().unwrap()).unwrap();
+        let error = classify::from_answer(status, std::str::from_utf8(&recording.body).unwrap());
+        let message = recording.expected["error"]["message"].as_str().unwrap();
+        assert!(error.message.contains(message), "{}: {error}", recording.name);
+        assert_eq!((error.status, error.is_retryable()), (Some(status), false), "{}", recording.name);
+    }
+}

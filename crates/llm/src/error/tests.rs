@@ -1,0 +1,91 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use super::classify::{from_answer, from_event};
+use super::retry_after;
+use super::{Error, ErrorKind};
+use domain::limits::{MODEL_ERROR_BODY_BYTES_MAX, MODEL_ERROR_MESSAGE_BYTES_MAX};
+use serde_json::json;
+use std::time::{Duration, SystemTime};
+
+#[test]
+fn answers_are_told_apart_by_what_the_caller_can_do() {
+    use ErrorKind as K;
+    for (status, body, kind, retryable) in [
+        (401, r#"{"error":{"code":"invalid_api_key","message":"wrong"}}"#, K::Auth, false),
+        (403, "", K::Auth, false),
+        (
+            404,
+            r#"{"type":"error","error":{"type":"not_found_error","message":"model: x"}}"#,
+            K::NotFound,
+            false,
+        ),
+        (400, r#"{"error":{"message":"prompt is too long: 9 tokens > 8 maximum"}}"#, K::Overflow, false),
+        (400, r#"{"error":{"code":"context_length_exceeded","message":"no"}}"#, K::Overflow, false),
+        (
+            400,
+            r#"{"error":{"type":"exceed_context_size_error","code":400,"message":"n"}}"#,
+            K::Overflow,
+            false,
+        ),
+        (413, "", K::Overflow, false),
+        (429, r#"{"error":{"message":"maximum context length per minute"}}"#, K::RateLimited, true),
+        (429, r#"{"error":{"code":"insufficient_quota","message":"pay"}}"#, K::Quota, false),
+        (400, r#"{"error":{"message":"Your credit balance is too low"}}"#, K::Quota, false),
+        (400, r#"{"error":{"code":"content_filter","message":"no"}}"#, K::ContentFilter, false),
+        (400, r#"{"error":"odd shape"}"#, K::Invalid, false),
+        (422, "nonsense", K::Invalid, false),
+        (500, "", K::Server, true),
+        (503, "<html>busy</html>", K::Overloaded, true),
+        (529, r#"{"error":{"type":"overloaded_error","message":"busy"}}"#, K::Overloaded, true),
+        (503, r#"{"error":{"type":"server_error","message":"busy"}}"#, K::Overloaded, true),
+        (504, "", K::Timeout, true),
+        (302, "", K::Protocol, false),
+    ] {
+        let error = from_answer(status, body);
+        assert_eq!((error.kind, error.is_retryable()), (kind, retryable), "{status} {body}: {error}");
+        assert_eq!(error.status, Some(status));
+    }
+}
+
+#[test]
+fn events_carry_their_status_and_a_refused_sample_is_tried_again() {
+    let overloaded =
+        from_event(&json!({"type":"error","error":{"type":"overloaded_error","message":"busy"}}));
+    assert_eq!((overloaded.kind, overloaded.status), (ErrorKind::Overloaded, None));
+    let limited = from_event(&json!({"error":{"code":429,"message":"slow down"}}));
+    assert_eq!((limited.kind, limited.status), (ErrorKind::RateLimited, Some(429)));
+    let invalid = from_event(&json!({"error":{"type":"invalid_request_error","message":"no"}}));
+    assert_eq!((invalid.kind, invalid.status), (ErrorKind::Invalid, None));
+    let sample = from_event(&json!({"error":{"code":"tool_use_failed","message":"m","status_code":400}}));
+    assert_eq!((sample.kind, sample.is_retryable()), (ErrorKind::Invalid, true));
+}
+
+#[test]
+fn texts_are_bounded_at_a_character() {
+    let long = "ä".repeat(MODEL_ERROR_BODY_BYTES_MAX);
+    let error = from_answer(500, &long).of("anthropic");
+    assert!(error.message.len() <= MODEL_ERROR_MESSAGE_BYTES_MAX && error.message.ends_with('…'));
+    assert!(error.body.unwrap().len() <= MODEL_ERROR_BODY_BYTES_MAX);
+    assert_eq!(Error::new(ErrorKind::Server, "short").message, "short");
+}
+
+#[test]
+fn retry_after_is_read_in_all_its_forms() {
+    let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+    let in_a_minute = httpdate::fmt_http_date(now + Duration::from_secs(60));
+    let a_minute_ago = httpdate::fmt_http_date(now - Duration::from_secs(60));
+    for (ms, after, want) in [
+        (Some("50"), Some("7"), Some(50)),
+        (None, Some("7"), Some(7_000)),
+        (None, Some("1.5"), Some(1_500)),
+        (Some("x"), Some("2"), Some(2_000)),
+        (None, Some(in_a_minute.as_str()), Some(60_000)),
+        (None, Some(a_minute_ago.as_str()), Some(0)),
+        (None, Some("-1"), None),
+        (None, Some("soon"), None),
+        (None, Some("inf"), None),
+        (None, None, None),
+    ] {
+        assert_eq!(retry_after::parse(ms, after, now), want, "{ms:?} {after:?}");
+    }
+}

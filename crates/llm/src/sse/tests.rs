@@ -1,0 +1,94 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use super::{Decoder, Event, Refused};
+use proptest::prelude::*;
+
+const LINE_BYTES_MAX: usize = 64;
+
+/// Decodes `bytes` cut into pieces of `piece` bytes, with the event that the end leaves over.
+fn decode(bytes: &[u8], piece: usize) -> Result<(Vec<Event>, Option<Event>), Refused> {
+    let mut decoder = Decoder::new(LINE_BYTES_MAX);
+    let mut events = Vec::new();
+    for piece in bytes.chunks(piece) {
+        decoder.push(piece, &mut events)?;
+    }
+    Ok((events, decoder.end()))
+}
+
+fn check(text: &[u8], want: &[(&str, &str)], rest: Option<(&str, &str)>) {
+    let event = |(name, data): &(&str, &str)| Event { name: (*name).to_owned(), data: (*data).to_owned() };
+    let want: Vec<Event> = want.iter().map(event).collect();
+    for piece in 1..=text.len() {
+        let got = decode(text, piece).unwrap();
+        assert_eq!(
+            got,
+            (want.clone(), rest.as_ref().map(event)),
+            "{} in {piece}s",
+            String::from_utf8_lossy(text)
+        );
+    }
+}
+
+#[test]
+fn every_line_end_gives_the_same_events() {
+    for end in ["\n", "\r", "\r\n"] {
+        let text = format!("event: a{end}data: 1{end}{end}data:2{end}data: {end}data:  3{end}{end}");
+        check(text.as_bytes(), &[("a", "1"), ("", "2\n\n 3")], None);
+    }
+}
+
+#[test]
+fn comments_marks_and_unknown_fields_are_read_over() {
+    let text = "\u{feff}: hello\ndata: ä€😀\nid: 7\nretry: 5\nother: x\nnofield\n\n";
+    check(text.as_bytes(), &[("", "ä€😀")], None);
+    check(b"event: alone\n\ndata: 1\n\n", &[("", "1")], None);
+    check(b"\n\n\ndata\n\n", &[("", "")], None);
+}
+
+#[test]
+fn what_the_end_leaves_over_is_given_apart() {
+    check(b"data: 1\n\ndata: 2\n", &[("", "1")], Some(("", "2")));
+    check(b"data: 1\n\ndata: [DO", &[("", "1")], Some(("", "[DO")));
+    check(b"data: 1\n\nevent: x\n", &[("", "1")], None);
+}
+
+#[test]
+fn long_lines_and_long_events_are_refused() {
+    let too_long = Err(Refused::TooLong { bytes_max: LINE_BYTES_MAX });
+    let line = format!("data: {}", "x".repeat(LINE_BYTES_MAX));
+    let lines = "data: 1234567890123456\n".repeat(5);
+    for piece in [1, 7, 1_000] {
+        assert_eq!(decode(line.as_bytes(), piece), too_long);
+        assert_eq!(decode(lines.as_bytes(), piece), too_long);
+    }
+    assert_eq!(decode(b"data: \xff\xfe\n\n", 3), Err(Refused::NotUtf8));
+}
+
+#[test]
+fn a_page_is_not_plausible_but_a_cut_line_is() {
+    for (text, plausible) in [
+        ("", true),
+        ("<html>", false),
+        ("{\"error\":1}\n", false),
+        ("da", true),
+        ("data: 1", true),
+        (": ping\nx", true),
+        ("dx", false),
+    ] {
+        let mut decoder = Decoder::new(LINE_BYTES_MAX);
+        decoder.push(text.as_bytes(), &mut Vec::new()).unwrap();
+        assert_eq!(decoder.is_plausible(), plausible, "{text}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_in_any_pieces_give_the_same(bytes in prop::collection::vec(any::<u8>(), 0..200), piece in 1_usize..9) {
+        let whole = decode(&bytes, bytes.len().max(1));
+        let pieces = decode(&bytes, piece);
+        prop_assert_eq!(whole.is_ok(), pieces.is_ok());
+        if let (Ok(whole), Ok(pieces)) = (whole, pieces) {
+            prop_assert_eq!(whole, pieces);
+        }
+    }
+}

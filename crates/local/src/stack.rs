@@ -1,0 +1,167 @@
+//! A running private stack: its servers as children of this process.
+
+use crate::{
+    Error, Options,
+    home::Home,
+    lock::Lock,
+    plan::{self, Plan, Recipe},
+    probe, process,
+    programs::Programs,
+    tail,
+};
+use std::{collections::BTreeMap, fs, path::Path, process::Stdio, time::Duration};
+use tokio::process::{Child, Command};
+
+/// Longest wait for one server to take clients; a large Postgres log to replay is the slow case.
+const READY_WITHIN: Duration = Duration::from_secs(60);
+/// Time between two looks at a server that starts.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// Longest wait for one server's clean end.
+const STOP_WITHIN: Duration = Duration::from_secs(10);
+/// Tries with new ports: another process may take a port between choosing and using it.
+const TRIES_MAX: u32 = 3;
+
+/// Private servers in one data directory. They end with [`Stack::stop`], and also when this process dies.
+#[derive(Debug)]
+pub struct Stack {
+    /// Postgres as its superuser, who is also the migrator: `postgres://postgres:…@127.0.0.1:PORT/postgres`.
+    pub postgres_url: String,
+    /// Redis with its password: `redis://:…@127.0.0.1:PORT/`.
+    pub redis_url: String,
+    /// NATS with user and password: `nats://flotilla:…@127.0.0.1:PORT`.
+    pub nats_url: String,
+    servers: Vec<Server>,
+    _lock: Lock,
+}
+
+/// A server that ended without having been asked to.
+#[derive(Debug)]
+pub struct Exit {
+    /// "postgres", "redis" or "nats".
+    pub role: &'static str,
+    /// How it ended, in words.
+    pub status: String,
+    /// The last lines of its log.
+    pub log_tail: String,
+}
+
+#[derive(Debug)]
+struct Server {
+    recipe: Recipe,
+    child: Child,
+}
+
+/// Continues [`crate::start`].
+pub(crate) async fn start(dir: &Path, options: Options) -> Result<Stack, Error> {
+    let programs = Programs::find()?;
+    fs::create_dir_all(dir).map_err(Error::io("make", dir))?;
+    let lock = Lock::take(&dir.join("servers.lock"))?;
+    let dir = dir.to_owned();
+    let mut tries = 1;
+    loop {
+        let (dir, programs) = (dir.clone(), programs.clone());
+        let plan = tokio::task::spawn_blocking(move || plan::make(&Home::open(&dir)?, &programs, options))
+            .await
+            .map_err(|_| Error::Interrupted)??;
+        match launch(&plan.recipes).await {
+            Ok(servers) => {
+                let Plan { postgres_url, redis_url, nats_url, .. } = plan;
+                return Ok(Stack { postgres_url, redis_url, nats_url, servers, _lock: lock });
+            }
+            Err(error @ Error::Server { .. }) if tries < TRIES_MAX => {
+                tracing::warn!("{error}; trying again with other ports");
+                tries += 1;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+impl Stack {
+    /// Gives the process ids by role.
+    pub fn pids(&self) -> BTreeMap<&'static str, u32> {
+        self.servers.iter().filter_map(|server| Some((server.recipe.role, server.child.id()?))).collect()
+    }
+
+    /// Waits until a server ends by itself. Cancel-safe.
+    pub async fn next_exit(&mut self) -> Exit {
+        let waits = self.servers.iter_mut().map(|server| {
+            Box::pin(async {
+                let status = server.child.wait().await;
+                (&server.recipe, status)
+            })
+        });
+        let ((recipe, status), ..) = futures::future::select_all(waits).await;
+        let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
+        Exit { role: recipe.role, status, log_tail: tail(&recipe.log) }
+    }
+
+    /// Starts the server in `role` again, at the same address, if it ended.
+    ///
+    /// # Errors
+    /// `Server` when it does not take clients.
+    pub async fn restart(&mut self, role: &str) -> Result<(), Error> {
+        for server in &mut self.servers {
+            if server.recipe.role == role && server.child.id().is_none() {
+                server.child = spawn(&server.recipe).await?;
+                wait_ready(server).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Stops the servers, the last started first; one that does not end within 10 s is killed.
+    ///
+    /// # Errors
+    /// `Io` when waiting fails; the others are stopped all the same.
+    pub async fn stop(mut self) -> Result<(), Error> {
+        let mut result = Ok(());
+        while let Some(mut server) = self.servers.pop() {
+            if let Err(error) = process::stop(&mut server.child, server.recipe.stop, STOP_WITHIN).await {
+                result = Err(Error::io("wait for", server.recipe.role)(error));
+            }
+        }
+        result
+    }
+}
+
+async fn launch(recipes: &[Recipe]) -> Result<Vec<Server>, Error> {
+    let mut servers = Vec::new();
+    // All at once, then wait: they do not need each other.
+    for recipe in recipes {
+        servers.push(Server { recipe: recipe.clone(), child: spawn(recipe).await? });
+    }
+    for server in &mut servers {
+        wait_ready(server).await?;
+    }
+    Ok(servers)
+}
+
+async fn spawn(recipe: &Recipe) -> Result<Child, Error> {
+    let log = fs::OpenOptions::new().create(true).append(true).open(&recipe.log);
+    let log = log.map_err(Error::io("open", &recipe.log))?;
+    let again = log.try_clone().map_err(Error::io("open", &recipe.log))?;
+    let mut command = Command::new(&recipe.argv[0]);
+    command.args(&recipe.argv[1..]).current_dir("/").stdin(Stdio::null()).stdout(log).stderr(again);
+    // A group of its own: Ctrl-C in the terminal is for the launcher, which stops the servers in order.
+    command.process_group(0);
+    process::spawn(command).await.map_err(Error::io("start", recipe.role))
+}
+
+async fn wait_ready(server: &mut Server) -> Result<(), Error> {
+    let recipe = &server.recipe;
+    let wait = async {
+        while !probe::answers(recipe.role, recipe.address).await {
+            if let Ok(Some(status)) = server.child.try_wait() {
+                return Some(format!("ended ({status})"));
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        None
+    };
+    let late = || Some(format!("took no clients within {} s", READY_WITHIN.as_secs()));
+    match tokio::time::timeout(READY_WITHIN, wait).await.unwrap_or_else(|_| late()) {
+        None => Ok(()),
+        Some(what) => Err(Error::Server { role: recipe.role, what, log_tail: tail(&recipe.log) }),
+    }
+}

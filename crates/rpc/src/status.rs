@@ -1,0 +1,53 @@
+//! Errors on the wire: a gRPC status with a stable `code` for programs and one sentence for people.
+
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt as _};
+
+/// Namespace of our error codes in `google.rpc.ErrorInfo.domain`.
+pub const DOMAIN: &str = "flotilla";
+
+/// Builds a status that carries `code` (for example `prompt_empty`) as `google.rpc.ErrorInfo.reason`.
+pub fn error(grpc: Code, code: &'static str, message: impl Into<String>) -> Status {
+    let details = ErrorDetails::with_error_info(code, DOMAIN, std::collections::HashMap::new());
+    Status::with_error_details(grpc, message, details)
+}
+
+/// Gives the stable code of a status that [`error`] made, on either side of the wire.
+pub fn code_of(status: &Status) -> Option<String> {
+    status.get_details_error_info().filter(|info| info.domain == DOMAIN).map(|info| info.reason)
+}
+
+/// The caller sent something wrong; the sentence says what and how to mend it.
+pub fn invalid(code: &'static str, message: impl Into<String>) -> Status {
+    error(Code::InvalidArgument, code, message)
+}
+
+/// There is no such thing in the caller's tenant.
+pub fn not_found(code: &'static str, message: impl Into<String>) -> Status {
+    error(Code::NotFound, code, message)
+}
+
+/// The call does not fit the present state.
+pub fn precondition(code: &'static str, message: impl Into<String>) -> Status {
+    error(Code::FailedPrecondition, code, message)
+}
+
+/// Something of ours is down; the same call may succeed soon.
+pub fn unavailable(code: &'static str, message: impl Into<String>) -> Status {
+    error(Code::Unavailable, code, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_survives_the_wire() {
+        let status = invalid("prompt_empty", "the prompt is empty");
+        let response: http::Response<()> = status.clone().into_http();
+        let parsed = Status::from_header_map(response.headers()).expect("a status in the headers");
+        assert_eq!(code_of(&parsed).as_deref(), Some("prompt_empty"));
+        assert_eq!(parsed.message(), "the prompt is empty");
+        assert_eq!(code_of(&Status::internal("other")), None);
+    }
+}

@@ -1,0 +1,96 @@
+//! Streamed text, insert-only: what a crash leaves of an answer, and what a late reader sees of an open one.
+
+use crate::{Store, error::Error, signed, unsigned};
+use domain::ids::{PartId, SessionId, TenantId};
+use sqlx::Row as _;
+
+/// A piece of the text of an open part.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chunk {
+    /// Which part.
+    pub part_id: PartId,
+    /// Where it begins in the part's UTF-8 text.
+    pub offset_bytes: u64,
+    /// The text, without NUL.
+    pub text: String,
+}
+
+impl Store {
+    /// Stores a chunk without waiting for the disk: it is lost only with the machine, and the final part repairs it.
+    ///
+    /// # Errors
+    /// `Fenced` if another worker owns the session; `Db`.
+    pub async fn append_chunk(&self, tenant: TenantId, session: &SessionId, epoch: u64, chunk: &Chunk) -> Result<(), Error> {
+        let mut tx = self.begin(tenant).await?;
+        sqlx::query("set local synchronous_commit = off").execute(&mut *tx).await?;
+        // `for share` orders this insert against a take-over, which updates the row.
+        let stored = sqlx::query(
+            "with fence as (select 1 from session_run where tenant_id = $1 and session_id = $2 and epoch = $3 for share)
+             insert into part_chunk (tenant_id, session_id, part_id, epoch, offset_bytes, text)
+             select $1, $2, $4, $3, $5, $6 from fence on conflict do nothing",
+        )
+        .bind(tenant.0)
+        .bind(session.as_str())
+        .bind(signed(epoch))
+        .bind(chunk.part_id.as_str())
+        .bind(signed(chunk.offset_bytes))
+        .bind(&chunk.text)
+        .execute(&mut *tx)
+        .await?;
+        tx.commit().await?;
+        if stored.rows_affected() == 0 {
+            let mut tx = self.begin(tenant).await?;
+            let row = sqlx::query("select 1 from session_run where tenant_id = $1 and session_id = $2 and epoch = $3")
+                .bind(tenant.0)
+                .bind(session.as_str())
+                .bind(signed(epoch))
+                .fetch_optional(&mut *tx)
+                .await?;
+            return row.map(|_| ()).ok_or(Error::Fenced);
+        }
+        Ok(())
+    }
+
+    /// Gives the text of the open parts of a session, as stored under `epoch`, part by part in order.
+    ///
+    /// # Errors
+    /// `Db`.
+    pub async fn list_chunks(&self, tenant: TenantId, session: &SessionId, epoch: u64) -> Result<Vec<Chunk>, Error> {
+        let mut tx = self.begin(tenant).await?;
+        let rows = sqlx::query(
+            "select part_id, offset_bytes, text from part_chunk
+              where tenant_id = $1 and session_id = $2 and epoch = $3 order by part_id, offset_bytes",
+        )
+        .bind(tenant.0)
+        .bind(session.as_str())
+        .bind(signed(epoch))
+        .fetch_all(&mut *tx)
+        .await?;
+        rows.iter()
+            .map(|row| {
+                let part_id: String = row.try_get("part_id")?;
+                Ok(Chunk {
+                    part_id: part_id.parse().map_err(|e| Error::unreadable("chunk", e))?,
+                    offset_bytes: unsigned(row.try_get("offset_bytes")?),
+                    text: row.try_get("text")?,
+                })
+            })
+            .collect()
+    }
+
+    /// Removes the chunks of a session: its parts are whole now.
+    ///
+    /// # Errors
+    /// `Db`.
+    pub async fn delete_chunks(&self, tenant: TenantId, session: &SessionId) -> Result<(), Error> {
+        let mut tx = self.begin(tenant).await?;
+        sqlx::query("set local synchronous_commit = off").execute(&mut *tx).await?;
+        sqlx::query("delete from part_chunk where tenant_id = $1 and session_id = $2")
+            .bind(tenant.0)
+            .bind(session.as_str())
+            .execute(&mut *tx)
+            .await?;
+        tx.commit().await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,65 @@
+//! What can go wrong, by what the caller can do about it.
+
+/// An error of the store.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The tenant has no such thing.
+    #[error("there is no such {0}")]
+    NotFound(&'static str),
+    /// The same idempotency key came with another body.
+    #[error("the idempotency key was used before with another body")]
+    Conflict,
+    /// The session has too many inputs that no loop has taken.
+    #[error("the session has {0} prompts that wait; let it work first")]
+    TooManyInputs(i64),
+    /// Another worker owns the session: stop writing and start nothing.
+    #[error("another worker took the session over")]
+    Fenced,
+    /// A row that this version cannot read: leave it to a newer one.
+    #[error("read a stored {what}")]
+    Unreadable {
+        /// Which kind of row.
+        what: &'static str,
+        /// What does not fit.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// Postgres failed or is not there. After a failed commit the change may or may not be stored.
+    #[error("ask Postgres")]
+    Db(#[from] sqlx::Error),
+    /// A migration failed.
+    #[error("migrate the database")]
+    Migrate(#[from] sqlx::migrate::MigrateError),
+}
+
+impl Error {
+    pub(crate) fn unreadable(what: &'static str, source: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self::Unreadable { what, source: Box::new(source) }
+    }
+
+    /// Whether the same call may succeed soon: the connection failed, not the query.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Db(error) => match error {
+                sqlx::Error::Io(_)
+                | sqlx::Error::PoolTimedOut
+                | sqlx::Error::PoolClosed
+                | sqlx::Error::WorkerCrashed
+                | sqlx::Error::BeginFailed
+                | sqlx::Error::Protocol(_)
+                | sqlx::Error::Tls(_) => true,
+                // 08: connection, 40: serialization and deadlock, 53: resources, 57: operator, 25P03: idle too long.
+                sqlx::Error::Database(db) => db
+                    .code()
+                    .is_some_and(|code| ["08", "40", "53", "57"].iter().any(|class| code.starts_with(class)) || code == "25P03"),
+                _ => false,
+            },
+            Self::NotFound(_)
+            | Self::Conflict
+            | Self::TooManyInputs(_)
+            | Self::Fenced
+            | Self::Unreadable { .. }
+            | Self::Migrate(_) => false,
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! The log of a session, for readers.
+
+use crate::{Store, error::Error, record::Stored, signed, timestamp, unsigned};
+use domain::ids::{SessionId, TenantId};
+use sqlx::Row as _;
+
+pub(crate) fn from_row(row: &sqlx::postgres::PgRow) -> Result<Stored, sqlx::Error> {
+    Ok(Stored {
+        seq: unsigned(row.try_get("seq")?),
+        epoch: unsigned(row.try_get("epoch")?),
+        id: row.try_get("id")?,
+        kind: row.try_get("kind")?,
+        properties: row.try_get("properties")?,
+        at: timestamp(row.try_get("at")?),
+    })
+}
+
+/// The newest position of a log, and the loop that may write it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Head {
+    /// Position of the newest event; 0 when there is none.
+    pub seq: u64,
+    /// The number of the newest take-over.
+    pub epoch: u64,
+}
+
+impl Store {
+    /// Gives events after `after`, oldest first, at most `limit`.
+    ///
+    /// # Errors
+    /// `Db`.
+    pub async fn list_events(&self, tenant: TenantId, session: &SessionId, after: u64, limit: i64) -> Result<Vec<Stored>, Error> {
+        let mut tx = self.begin(tenant).await?;
+        let rows = sqlx::query(
+            "select seq, epoch, id, kind, properties, at from session_event
+              where tenant_id = $1 and session_id = $2 and seq > $3 order by seq limit $4",
+        )
+        .bind(tenant.0)
+        .bind(session.as_str())
+        .bind(signed(after))
+        .bind(limit)
+        .fetch_all(&mut *tx)
+        .await?;
+        Ok(rows.iter().map(from_row).collect::<Result<_, _>>()?)
+    }
+
+    /// Gives the head of a session's log.
+    ///
+    /// # Errors
+    /// `NotFound` or `Db`.
+    pub async fn get_head(&self, tenant: TenantId, session: &SessionId) -> Result<Head, Error> {
+        let mut tx = self.begin(tenant).await?;
+        let row = sqlx::query("select event_seq, epoch from session_run where tenant_id = $1 and session_id = $2")
+            .bind(tenant.0)
+            .bind(session.as_str())
+            .fetch_optional(&mut *tx)
+            .await?
+            .ok_or(Error::NotFound("session"))?;
+        Ok(Head { seq: unsigned(row.try_get("event_seq")?), epoch: unsigned(row.try_get("epoch")?) })
+    }
+}

@@ -1,0 +1,240 @@
+//! The mailbox of a session. Accepting an input and parking the loop lock the same control row, so there are only two
+//! orders: the loop sees the input before it parks, or the session is runnable again after it parked.
+// Continues in worker::claim, which the hints of gateway::intake reach.
+
+use crate::{Store, error::Error, record, signed, unsigned};
+use domain::{
+    event::Event,
+    ids::{EventId, MessageId, SessionId, TenantId, Timestamp},
+    limits,
+    message::{Message, User},
+    part::Part,
+};
+use sqlx::{Postgres, Row as _, Transaction};
+
+/// A prompt on its way in.
+#[derive(Debug, Clone)]
+pub struct Prompt {
+    /// The message.
+    pub user: User,
+    /// Its parts.
+    pub parts: Vec<Part>,
+    /// Names the prompt: a repeated one with the same body is the same prompt.
+    pub dedupe: String,
+    /// SHA-256 of what the caller sent.
+    pub body_sha256: [u8; 32],
+    /// The caller's trace.
+    pub traceparent: Option<String>,
+    /// Ids for the events: one for the message and one for each part.
+    pub event_ids: Vec<EventId>,
+}
+
+/// What became of a prompt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Accepted {
+    /// The stored message; of a repeated prompt, the first one's.
+    pub message_id: MessageId,
+    /// Its events, for publishing; empty for a repeated prompt.
+    pub events: Vec<record::Stored>,
+    /// Inputs that no loop has taken, without this one.
+    pub inputs_ahead: u32,
+    /// Whether the session must be enqueued: it was not running.
+    pub runnable: bool,
+}
+
+/// An input that a loop has not taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pending {
+    /// Its place in the mailbox.
+    pub seq: u64,
+    /// `prompt` or `abort`.
+    pub kind: String,
+    /// The message of a prompt.
+    pub message_id: Option<MessageId>,
+    /// The trace of who sent it.
+    pub traceparent: Option<String>,
+}
+
+/// The control row while this transaction holds it.
+struct Locked {
+    phase: i16,
+    epoch: u64,
+    event_seq: u64,
+    input_seq: u64,
+    input_ack: u64,
+}
+
+async fn lock(tx: &mut Transaction<'static, Postgres>, tenant: TenantId, session: &SessionId) -> Result<Locked, Error> {
+    let row = sqlx::query(
+        "select phase, epoch, event_seq, input_seq, input_ack from session_run
+          where tenant_id = $1 and session_id = $2 for update",
+    )
+    .bind(tenant.0)
+    .bind(session.as_str())
+    .fetch_optional(&mut **tx)
+    .await?
+    .ok_or(Error::NotFound("session"))?;
+    Ok(Locked {
+        phase: row.try_get("phase")?,
+        epoch: unsigned(row.try_get("epoch")?),
+        event_seq: unsigned(row.try_get("event_seq")?),
+        input_seq: unsigned(row.try_get("input_seq")?),
+        input_ack: unsigned(row.try_get("input_ack")?),
+    })
+}
+
+impl Store {
+    /// Accepts a prompt: message, parts, mailbox row and `runnable`, in one transaction.
+    ///
+    /// # Errors
+    /// `NotFound`; `Conflict` for a used key with another body; `TooManyInputs`; `Db` (stored or not: repeat with the
+    /// same key).
+    pub async fn accept_prompt(&self, tenant: TenantId, prompt: &Prompt, at: Timestamp) -> Result<Accepted, Error> {
+        let session = &prompt.user.session_id;
+        let mut tx = self.begin(tenant).await?;
+        let run = lock(&mut tx, tenant, session).await?;
+        let before = sqlx::query(
+            "select body_sha256, message_id, seq from session_input where tenant_id = $1 and session_id = $2 and dedupe = $3",
+        )
+        .bind(tenant.0)
+        .bind(session.as_str())
+        .bind(&prompt.dedupe)
+        .fetch_optional(&mut *tx)
+        .await?;
+        if let Some(row) = before {
+            return repeated(&row, prompt, &run);
+        }
+        let waiting = signed(run.input_seq - run.input_ack);
+        if waiting >= limits::INPUTS_PENDING_MAX {
+            return Err(Error::TooManyInputs(waiting));
+        }
+        let changes = changes(prompt, at);
+        let input = (run.input_seq + 1, "prompt", prompt.dedupe.as_str());
+        enqueue(&mut tx, tenant, session, input, changes.len() as u64).await?;
+        sqlx::query(
+            "insert into session_input (tenant_id, session_id, seq, kind, dedupe, body_sha256, message_id, traceparent)
+             values ($1, $2, $3, $4, $5, $6, $7, $8)",
+        )
+        .bind(tenant.0)
+        .bind(session.as_str())
+        .bind(signed(input.0))
+        .bind(input.1)
+        .bind(input.2)
+        .bind(&prompt.body_sha256[..])
+        .bind(prompt.user.id.as_str())
+        .bind(&prompt.traceparent)
+        .execute(&mut *tx)
+        .await?;
+        let scope = record::Scope { tenant, session, epoch: run.epoch, at };
+        let events = record::project(&mut tx, &scope, &changes, run.event_seq + 1).await?;
+        tx.commit().await?;
+        Ok(Accepted {
+            message_id: prompt.user.id.clone(),
+            events,
+            inputs_ahead: u32::try_from(waiting).unwrap_or(u32::MAX),
+            runnable: run.phase != 2,
+        })
+    }
+
+    /// Accepts an abort. Gives whether there was anything to stop; an idle session stays idle.
+    ///
+    /// # Errors
+    /// `NotFound` or `Db`.
+    pub async fn accept_abort(&self, tenant: TenantId, session: &SessionId, dedupe: &str) -> Result<bool, Error> {
+        let mut tx = self.begin(tenant).await?;
+        let run = lock(&mut tx, tenant, session).await?;
+        if run.phase == 0 {
+            return Ok(false);
+        }
+        let input = (run.input_seq + 1, "abort", dedupe);
+        enqueue(&mut tx, tenant, session, input, 0).await?;
+        sqlx::query(
+            "insert into session_input (tenant_id, session_id, seq, kind, dedupe, body_sha256) values ($1, $2, $3, $4, $5, '')",
+        )
+        .bind(tenant.0)
+        .bind(session.as_str())
+        .bind(signed(input.0))
+        .bind(input.1)
+        .bind(input.2)
+        .execute(&mut *tx)
+        .await?;
+        tx.commit().await?;
+        Ok(true)
+    }
+
+    /// Gives the inputs after `after`, oldest first.
+    ///
+    /// # Errors
+    /// `Db`.
+    pub async fn list_inputs(&self, tenant: TenantId, session: &SessionId, after: u64) -> Result<Vec<Pending>, Error> {
+        let mut tx = self.begin(tenant).await?;
+        let rows = sqlx::query(
+            "select seq, kind, message_id, traceparent from session_input
+              where tenant_id = $1 and session_id = $2 and seq > $3 order by seq limit $4",
+        )
+        .bind(tenant.0)
+        .bind(session.as_str())
+        .bind(signed(after))
+        // One abort may stand behind a full mailbox.
+        .bind(limits::INPUTS_PENDING_MAX * 2)
+        .fetch_all(&mut *tx)
+        .await?;
+        rows.iter()
+            .map(|row| {
+                let message_id: Option<String> = row.try_get("message_id")?;
+                let message_id = message_id.map(|id| id.parse()).transpose();
+                Ok(Pending {
+                    message_id: message_id.map_err(|error| Error::unreadable("input", error))?,
+                    seq: unsigned(row.try_get("seq")?),
+                    kind: row.try_get("kind")?,
+                    traceparent: row.try_get("traceparent")?,
+                })
+            })
+            .collect()
+    }
+}
+
+fn repeated(row: &sqlx::postgres::PgRow, prompt: &Prompt, run: &Locked) -> Result<Accepted, Error> {
+    let (sha256, message_id): (Vec<u8>, Option<String>) = (row.try_get("body_sha256")?, row.try_get("message_id")?);
+    let message_id = message_id.filter(|_| sha256 == prompt.body_sha256).ok_or(Error::Conflict)?;
+    let seq = unsigned(row.try_get("seq")?);
+    Ok(Accepted {
+        message_id: message_id.parse().map_err(|error| Error::unreadable("input", error))?,
+        events: vec![],
+        inputs_ahead: u32::try_from(seq.saturating_sub(run.input_ack + 1)).unwrap_or(u32::MAX),
+        runnable: false,
+    })
+}
+
+fn changes(prompt: &Prompt, at: Timestamp) -> Vec<record::Change> {
+    let message = Event::MessageUpdated(Box::new(Message::User(prompt.user.clone())));
+    let parts = prompt.parts.iter().map(|part| Event::PartUpdated { part: Box::new(part.clone()), at });
+    let events = std::iter::once(message).chain(parts);
+    prompt.event_ids.iter().zip(events).map(|(id, event)| record::Change { id: id.clone(), what: record::What::Event(event) }).collect()
+}
+
+/// Gives the input its place and makes the session runnable unless a loop has it (or an operator must release it).
+async fn enqueue(
+    tx: &mut Transaction<'static, Postgres>,
+    tenant: TenantId,
+    session: &SessionId,
+    (seq, kind, _): (u64, &str, &str),
+    events: u64,
+) -> Result<(), Error> {
+    sqlx::query(
+        "update session_run set input_seq = $3, event_seq = event_seq + $4,
+                cancel_seq = case when $5 then $3 else cancel_seq end,
+                phase = case when phase in (0, 3) then 1 else phase end,
+                queued_at = case when phase in (0, 3) then now() else queued_at end,
+                wake_at = case when phase in (0, 3) then null else wake_at end
+          where tenant_id = $1 and session_id = $2",
+    )
+    .bind(tenant.0)
+    .bind(session.as_str())
+    .bind(signed(seq))
+    .bind(signed(events))
+    .bind(kind == "abort")
+    .execute(&mut **tx)
+    .await?;
+    Ok(())
+}

@@ -1,0 +1,85 @@
+//! API keys: a public prefix and the SHA-256 of the whole key. The key itself is never stored.
+
+use crate::{Page, Store, error::Error, timestamp};
+use domain::ids::{TenantId, Timestamp};
+use sqlx::Row as _;
+
+/// A key without its secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Key {
+    /// Its public first part.
+    pub prefix: String,
+    /// What its maker called it.
+    pub name: String,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// When it was ended.
+    pub revoked_at: Option<Timestamp>,
+}
+
+fn from_row(row: &sqlx::postgres::PgRow) -> Result<Key, sqlx::Error> {
+    Ok(Key {
+        prefix: row.try_get("prefix")?,
+        name: row.try_get("name")?,
+        created_at: timestamp(row.try_get("created_at")?),
+        revoked_at: row.try_get::<Option<_>, _>("revoked_at")?.map(timestamp),
+    })
+}
+
+impl Store {
+    /// Stores a key.
+    ///
+    /// # Errors
+    /// `Db`, also for a prefix or secret that exists.
+    pub async fn create_key(&self, tenant: TenantId, prefix: &str, secret_sha256: &[u8], name: &str) -> Result<Key, Error> {
+        let mut tx = self.begin(tenant).await?;
+        let row = sqlx::query(
+            "insert into api_key (tenant_id, prefix, secret_sha256, name) values ($1, $2, $3, $4)
+             returning prefix, name, created_at, revoked_at",
+        )
+        .bind(tenant.0)
+        .bind(prefix)
+        .bind(secret_sha256)
+        .bind(name)
+        .fetch_one(&mut *tx)
+        .await?;
+        let key = from_row(&row)?;
+        tx.commit().await?;
+        Ok(key)
+    }
+
+    /// Lists keys by prefix; the cursor is the last prefix.
+    ///
+    /// # Errors
+    /// `Db`.
+    pub async fn list_keys(&self, tenant: TenantId, page: &Page) -> Result<Vec<Key>, Error> {
+        let mut tx = self.begin(tenant).await?;
+        let rows = sqlx::query(
+            "select prefix, name, created_at, revoked_at from api_key
+              where tenant_id = $1 and prefix > $2 order by prefix limit $3",
+        )
+        .bind(tenant.0)
+        .bind(page.cursor.as_deref().unwrap_or_default())
+        .bind(page.limit())
+        .fetch_all(&mut *tx)
+        .await?;
+        Ok(rows.iter().map(from_row).collect::<Result<_, _>>()?)
+    }
+
+    /// Ends a key at once. Ending it again changes nothing.
+    ///
+    /// # Errors
+    /// `NotFound` or `Db`.
+    pub async fn revoke_key(&self, tenant: TenantId, prefix: &str) -> Result<(), Error> {
+        let mut tx = self.begin(tenant).await?;
+        let done = sqlx::query(
+            "update api_key set revoked_at = coalesce(revoked_at, now()) where tenant_id = $1 and prefix = $2",
+        )
+        .bind(tenant.0)
+        .bind(prefix)
+        .execute(&mut *tx)
+        .await?;
+        tx.commit().await?;
+        if done.rows_affected() == 0 { Err(Error::NotFound("key")) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,349 @@
+//! The writes of a loop: one transaction that begins with the fence (an update of the control row by epoch and write
+//! number), projects each change into its table, and numbers its events without a gap.
+
+use crate::{Store, error::Error, sessions, signed, unsigned};
+use domain::{
+    event::Event,
+    ids::{EventId, SessionId, TenantId, Timestamp},
+    message::Message,
+    money::{Tokens, UsdPicos},
+    part::Part,
+    session::Outcome,
+};
+use sqlx::{Postgres, Row as _, Transaction, types::Json};
+
+/// The right to write: who wrote last, and how often.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fence {
+    /// Whose session.
+    pub tenant: TenantId,
+    /// Which session.
+    pub session: SessionId,
+    /// The number of the take-over.
+    pub epoch: u64,
+    /// The number of this write: one more than that of the write before. A repeated number is the same write.
+    pub write_seq: u64,
+}
+
+/// One change; each gives exactly one event.
+#[derive(Debug, Clone)]
+pub struct Change {
+    /// The id of its event.
+    pub id: EventId,
+    /// What changes.
+    pub what: What,
+}
+
+/// What changes.
+#[derive(Debug, Clone)]
+pub enum What {
+    /// A fact, projected into the table of its kind.
+    Event(Event),
+    /// The session spent this.
+    Spend(Tokens, UsdPicos),
+}
+
+/// What else a write says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// The loop got further: earlier crashes are forgiven.
+    Made,
+    /// Not yet.
+    None,
+}
+
+/// An event as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stored {
+    /// Its position in the session.
+    pub seq: u64,
+    /// The loop that wrote it.
+    pub epoch: u64,
+    /// Its id.
+    pub id: String,
+    /// The value of `type`.
+    pub kind: String,
+    /// The `properties` object, as clients get it.
+    pub properties: String,
+    /// When it was written.
+    pub at: Timestamp,
+}
+
+/// What a write found and left.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Written {
+    /// The events, in order, for publishing.
+    pub events: Vec<Stored>,
+    /// The newest input of the session.
+    pub input_seq: u64,
+    /// The newest abort.
+    pub cancel_seq: u64,
+}
+
+impl Store {
+    /// Writes `changes` and takes the inputs up to `ack`.
+    ///
+    /// # Errors
+    /// `Fenced`: another worker owns the session. `Db`: stored or not; repeat with the same fence to find out and finish.
+    pub async fn append(
+        &self,
+        fence: &Fence,
+        changes: &[Change],
+        ack: u64,
+        progress: Progress,
+        at: Timestamp,
+    ) -> Result<Written, Error> {
+        let mut tx = self.begin(fence.tenant).await?;
+        let row = sqlx::query(
+            "update session_run set write_seq = $4, event_seq = event_seq + $5, input_ack = greatest(input_ack, $6),
+                    attempts = case when $7 then 0 else attempts end
+              where tenant_id = $1 and session_id = $2 and epoch = $3 and write_seq = $4 - 1
+             returning event_seq, input_seq, cancel_seq",
+        )
+        .bind(fence.tenant.0)
+        .bind(fence.session.as_str())
+        .bind(signed(fence.epoch))
+        .bind(signed(fence.write_seq))
+        .bind(signed(changes.len() as u64))
+        .bind(signed(ack))
+        .bind(progress == Progress::Made)
+        .fetch_optional(&mut *tx)
+        .await?;
+        let Some(row) = row else { return already_written(tx, fence, changes).await };
+        let first = unsigned(row.try_get("event_seq")?) + 1 - changes.len() as u64;
+        let scope = Scope { tenant: fence.tenant, session: &fence.session, epoch: fence.epoch, at };
+        let events = project(&mut tx, &scope, changes, first).await?;
+        tx.commit().await?;
+        let (input_seq, cancel_seq) = (unsigned(row.try_get("input_seq")?), unsigned(row.try_get("cancel_seq")?));
+        Ok(Written { events, input_seq, cancel_seq })
+    }
+
+    /// Ends the turn: writes `changes` and frees the session, unless an input came that the loop has not seen.
+    /// Gives `None` in that case, with nothing written.
+    ///
+    /// # Errors
+    /// As [`Store::append`].
+    pub async fn park_idle(
+        &self,
+        fence: &Fence,
+        changes: &[Change],
+        seen_input: u64,
+        end: (Outcome, Option<&str>),
+        at: Timestamp,
+    ) -> Result<Option<Written>, Error> {
+        let mut tx = self.begin(fence.tenant).await?;
+        let row = sqlx::query(
+            "update session_run set write_seq = $4, event_seq = event_seq + $5, input_ack = $6, attempts = 0,
+                    phase = 0, owner = null, wake_at = null, queued_at = null, waiting_reason = null
+              where tenant_id = $1 and session_id = $2 and epoch = $3 and write_seq = $4 - 1 and input_seq = $6
+             returning event_seq, input_seq, cancel_seq",
+        )
+        .bind(fence.tenant.0)
+        .bind(fence.session.as_str())
+        .bind(signed(fence.epoch))
+        .bind(signed(fence.write_seq))
+        .bind(signed(changes.len() as u64))
+        .bind(signed(seen_input))
+        .fetch_optional(&mut *tx)
+        .await?;
+        let Some(row) = row else {
+            let newer = sqlx::query(
+                "select 1 from session_run where tenant_id = $1 and session_id = $2 and epoch = $3
+                    and write_seq = $4 - 1 and input_seq > $5",
+            )
+            .bind(fence.tenant.0)
+            .bind(fence.session.as_str())
+            .bind(signed(fence.epoch))
+            .bind(signed(fence.write_seq))
+            .bind(signed(seen_input))
+            .fetch_optional(&mut *tx)
+            .await?;
+            return if newer.is_some() { Ok(None) } else { already_written(tx, fence, changes).await.map(Some) };
+        };
+        sessions::end_turn(&mut tx, fence.tenant, &fence.session, end).await?;
+        let first = unsigned(row.try_get("event_seq")?) + 1 - changes.len() as u64;
+        let scope = Scope { tenant: fence.tenant, session: &fence.session, epoch: fence.epoch, at };
+        let events = project(&mut tx, &scope, changes, first).await?;
+        tx.commit().await?;
+        Ok(Some(Written { events, input_seq: seen_input, cancel_seq: unsigned(row.try_get("cancel_seq")?) }))
+    }
+}
+
+/// The fence matched no row: either this very write is stored already, or somebody else owns the session.
+async fn already_written(
+    mut tx: Transaction<'static, Postgres>,
+    fence: &Fence,
+    changes: &[Change],
+) -> Result<Written, Error> {
+    let row = sqlx::query(
+        "select input_seq, cancel_seq from session_run
+          where tenant_id = $1 and session_id = $2 and epoch = $3 and write_seq >= $4",
+    )
+    .bind(fence.tenant.0)
+    .bind(fence.session.as_str())
+    .bind(signed(fence.epoch))
+    .bind(signed(fence.write_seq))
+    .fetch_optional(&mut *tx)
+    .await?
+    .ok_or(Error::Fenced)?;
+    let ids: Vec<&str> = changes.iter().map(|change| change.id.as_str()).collect();
+    let rows = sqlx::query(
+        "select seq, epoch, id, kind, properties, at from session_event
+          where tenant_id = $1 and session_id = $2 and id = any($3) order by seq",
+    )
+    .bind(fence.tenant.0)
+    .bind(fence.session.as_str())
+    .bind(&ids)
+    .fetch_all(&mut *tx)
+    .await?;
+    let events = rows.iter().map(crate::events::from_row).collect::<Result<_, _>>()?;
+    let (input_seq, cancel_seq) = (unsigned(row.try_get("input_seq")?), unsigned(row.try_get("cancel_seq")?));
+    Ok(Written { events, input_seq, cancel_seq })
+}
+
+/// Where a batch of changes is written.
+pub(crate) struct Scope<'a> {
+    pub(crate) tenant: TenantId,
+    pub(crate) session: &'a SessionId,
+    pub(crate) epoch: u64,
+    pub(crate) at: Timestamp,
+}
+
+/// Writes each change into its table and all events at once, numbered from `first`.
+pub(crate) async fn project(
+    tx: &mut Transaction<'static, Postgres>,
+    scope: &Scope<'_>,
+    changes: &[Change],
+    first: u64,
+) -> Result<Vec<Stored>, Error> {
+    let mut stored = Vec::with_capacity(changes.len());
+    for (seq, change) in (first..).zip(changes) {
+        let event = match &change.what {
+            What::Event(event) => {
+                project_one(tx, scope, event, seq).await?;
+                event.clone()
+            }
+            What::Spend(tokens, cost) => {
+                Event::SessionUpdated(Box::new(sessions::spend(tx, scope.tenant, scope.session, (*tokens, *cost)).await?))
+            }
+        };
+        stored.push(Stored {
+            seq,
+            epoch: scope.epoch,
+            id: change.id.to_string(),
+            kind: event.kind().to_owned(),
+            properties: event.properties(scope.session).to_string(),
+            at: scope.at,
+        });
+    }
+    insert_events(tx, scope, &stored).await?;
+    Ok(stored)
+}
+
+async fn project_one(
+    tx: &mut Transaction<'static, Postgres>,
+    scope: &Scope<'_>,
+    event: &Event,
+    seq: u64,
+) -> Result<(), Error> {
+    match event {
+        Event::MessageUpdated(message) => upsert_message(tx, scope, message, seq).await,
+        Event::PartUpdated { part, .. } => upsert_part(tx, scope, part, seq).await,
+        Event::PartRemoved { message_id, part_id } => {
+            sqlx::query("delete from part where tenant_id = $1 and session_id = $2 and message_id = $3 and id = $4")
+                .bind(scope.tenant.0)
+                .bind(scope.session.as_str())
+                .bind(message_id.as_str())
+                .bind(part_id.as_str())
+                .execute(&mut **tx)
+                .await?;
+            Ok(())
+        }
+        Event::TodoUpdated(todos) => {
+            sqlx::query("update session set todos = $3 where tenant_id = $1 and id = $2")
+                .bind(scope.tenant.0)
+                .bind(scope.session.as_str())
+                .bind(Json(todos))
+                .execute(&mut **tx)
+                .await?;
+            Ok(())
+        }
+        // Facts of the log only; the session's own row is changed where these are made.
+        Event::SessionCreated(_)
+        | Event::SessionUpdated(_)
+        | Event::SessionStatus(_)
+        | Event::SessionIdle(_)
+        | Event::SessionError(_)
+        | Event::LoopStarted { .. } => Ok(()),
+    }
+}
+
+async fn upsert_message(
+    tx: &mut Transaction<'static, Postgres>,
+    scope: &Scope<'_>,
+    message: &Message,
+    seq: u64,
+) -> Result<(), Error> {
+    // A message keeps the place of its first event.
+    sqlx::query(
+        "insert into message (tenant_id, session_id, id, seq, role, info) values ($1, $2, $3, $4, $5, $6)
+         on conflict (tenant_id, session_id, id) do update set info = excluded.info",
+    )
+    .bind(scope.tenant.0)
+    .bind(scope.session.as_str())
+    .bind(message.id().as_str())
+    .bind(signed(seq))
+    .bind(message.role())
+    .bind(Json(message))
+    .execute(&mut **tx)
+    .await?;
+    Ok(())
+}
+
+async fn upsert_part(
+    tx: &mut Transaction<'static, Postgres>,
+    scope: &Scope<'_>,
+    part: &Part,
+    seq: u64,
+) -> Result<(), Error> {
+    sqlx::query(
+        "insert into part (tenant_id, session_id, message_id, id, seq, kind, data) values ($1, $2, $3, $4, $5, $6, $7)
+         on conflict (tenant_id, session_id, message_id, id) do update set kind = excluded.kind, data = excluded.data",
+    )
+    .bind(scope.tenant.0)
+    .bind(scope.session.as_str())
+    .bind(part.message_id.as_str())
+    .bind(part.id.as_str())
+    .bind(signed(seq))
+    .bind(part.body.kind())
+    .bind(Json(part))
+    .execute(&mut **tx)
+    .await?;
+    Ok(())
+}
+
+async fn insert_events(tx: &mut Transaction<'static, Postgres>, scope: &Scope<'_>, events: &[Stored]) -> Result<(), Error> {
+    if events.is_empty() {
+        return Ok(());
+    }
+    let seqs: Vec<i64> = events.iter().map(|event| signed(event.seq)).collect();
+    let ids: Vec<&str> = events.iter().map(|event| event.id.as_str()).collect();
+    let kinds: Vec<&str> = events.iter().map(|event| event.kind.as_str()).collect();
+    let properties: Vec<&str> = events.iter().map(|event| event.properties.as_str()).collect();
+    sqlx::query(
+        "insert into session_event (tenant_id, session_id, epoch, at, seq, id, kind, properties)
+         select $1, $2, $3, to_timestamp($4::float8 / 1000), e.seq, e.id, e.kind, e.properties
+           from unnest($5::bigint[], $6::text[], $7::text[], $8::text[]) as e (seq, id, kind, properties)",
+    )
+    .bind(scope.tenant.0)
+    .bind(scope.session.as_str())
+    .bind(signed(scope.epoch))
+    .bind(scope.at.0)
+    .bind(&seqs)
+    .bind(&ids)
+    .bind(&kinds)
+    .bind(&properties)
+    .execute(&mut **tx)
+    .await?;
+    Ok(())
+}

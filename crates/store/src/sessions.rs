@@ -1,0 +1,350 @@
+//! Sessions: their descriptive row, joined with what their control row says.
+
+use crate::{Page, Store, error::Error, record, signed, timestamp, unsigned};
+use domain::{
+    event::Event,
+    ids::{EventId, ProjectId, SessionId, TenantId, Timestamp},
+    message::ModelRef,
+    money::{Tokens, UsdPicos},
+    session::{Info, InfoTime, Outcome, Phase, Source, WORKSPACE},
+};
+use sqlx::{Postgres, Row as _, Transaction, postgres::PgRow, types::Json};
+
+/// A session with its present state.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Session {
+    /// What clients see of it.
+    pub info: Info,
+    /// Where its files come from.
+    pub source: Source,
+    /// What it is doing.
+    pub phase: Phase,
+    /// What it waits for, while it waits.
+    pub waiting_reason: Option<String>,
+    /// Place in the tenant's queue while runnable, from 1; otherwise 0.
+    pub queue_position: u32,
+    /// How its last turn ended.
+    pub last_outcome: Option<Outcome>,
+    /// Why it failed.
+    pub last_error: Option<String>,
+    /// The number of the newest take-over.
+    pub epoch: u64,
+    /// Position of its newest event.
+    pub event_seq: u64,
+}
+
+/// What a new session is made of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewSession {
+    /// Its id.
+    pub id: SessionId,
+    /// Its project.
+    pub project_id: ProjectId,
+    /// Its title.
+    pub title: String,
+    /// Its agent.
+    pub agent: String,
+    /// Its model.
+    pub model: ModelRef,
+    /// Where its files come from.
+    pub source: Source,
+    /// The caller's idempotency key.
+    pub dedupe: Option<String>,
+}
+
+const COLUMNS: &str = "s.id, s.project_id, s.parent_id, s.title, s.agent, s.provider_id, s.model_id, s.source,
+    s.last_outcome, s.last_error, s.input_tokens, s.output_tokens, s.reasoning_tokens, s.cache_read_tokens,
+    s.cache_write_tokens, s.cost_usd_picos, s.created_at, s.updated_at, s.archived_at,
+    r.phase, r.waiting_reason, r.epoch, r.event_seq,
+    case when r.phase = 1 then (select count(*) from session_run q where q.tenant_id = r.tenant_id and q.phase = 1
+      and (q.queued_at, q.session_id) <= (r.queued_at, r.session_id)) else 0 end as queue_position";
+
+fn query(tail: &'static str) -> sqlx::AssertSqlSafe<String> {
+    sqlx::AssertSqlSafe(format!(
+        "select {COLUMNS} from session s join session_run r on r.tenant_id = s.tenant_id and r.session_id = s.id {tail}"
+    ))
+}
+
+fn parsed<T: std::str::FromStr>(text: &str) -> Result<T, Error>
+where
+    T::Err: std::error::Error + Send + Sync + 'static,
+{
+    text.parse().map_err(|error| Error::unreadable("session", error))
+}
+
+fn info(row: &PgRow) -> Result<Info, Error> {
+    let parent: Option<String> = row.try_get("parent_id")?;
+    let count = |column| row.try_get::<i64, _>(column).map(unsigned);
+    let tokens = Tokens {
+        input: count("input_tokens")?,
+        output: count("output_tokens")?,
+        reasoning: count("reasoning_tokens")?,
+        cache_read: count("cache_read_tokens")?,
+        cache_write: count("cache_write_tokens")?,
+    };
+    let model = ModelRef { provider_id: row.try_get("provider_id")?, model_id: row.try_get("model_id")? };
+    Ok(Info {
+        id: parsed(row.try_get("id")?)?,
+        project_id: parsed(row.try_get("project_id")?)?,
+        directory: WORKSPACE.to_owned(),
+        parent_id: parent.as_deref().map(parsed).transpose()?,
+        title: row.try_get("title")?,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        agent: row.try_get("agent")?,
+        model: model.into(),
+        cost: UsdPicos(row.try_get("cost_usd_picos")?),
+        tokens,
+        time: InfoTime {
+            created: timestamp(row.try_get("created_at")?),
+            updated: timestamp(row.try_get("updated_at")?),
+            archived: row.try_get::<Option<_>, _>("archived_at")?.map(timestamp),
+        },
+    })
+}
+
+fn from_row(row: &PgRow) -> Result<Session, Error> {
+    let phase: i16 = row.try_get("phase")?;
+    let outcome: Option<String> = row.try_get("last_outcome")?;
+    Ok(Session {
+        info: info(row)?,
+        source: row.try_get::<Json<Source>, _>("source")?.0,
+        phase: Phase::from_i16(phase)
+            .ok_or_else(|| Error::unreadable("session", std::io::Error::other(format!("phase {phase}"))))?,
+        waiting_reason: row.try_get("waiting_reason")?,
+        queue_position: u32::try_from(row.try_get::<i64, _>("queue_position")?).unwrap_or(u32::MAX),
+        last_outcome: outcome.as_deref().and_then(Outcome::parse),
+        last_error: row.try_get("last_error")?,
+        epoch: unsigned(row.try_get("epoch")?),
+        event_seq: unsigned(row.try_get("event_seq")?),
+    })
+}
+
+async fn read(tx: &mut Transaction<'static, Postgres>, tenant: TenantId, id: &SessionId) -> Result<Session, Error> {
+    let row = sqlx::query(query("where s.tenant_id = $1 and s.id = $2"))
+        .bind(tenant.0)
+        .bind(id.as_str())
+        .fetch_optional(&mut **tx)
+        .await?
+        .ok_or(Error::NotFound("session"))?;
+    from_row(&row)
+}
+
+impl Store {
+    /// Makes a session with its control row and its first event, or gives the one that `dedupe` made before.
+    /// The events are empty in that case.
+    ///
+    /// # Errors
+    /// `NotFound` for the project; `Db`.
+    pub async fn create_session(
+        &self,
+        tenant: TenantId,
+        new: &NewSession,
+        event_id: &EventId,
+        at: Timestamp,
+    ) -> Result<(Session, Vec<record::Stored>), Error> {
+        let mut tx = self.begin(tenant).await?;
+        let made = sqlx::query(
+            "insert into session (tenant_id, id, project_id, title, agent, provider_id, model_id, source, dedupe, updated_at)
+             select $1, $2, p.id, $4, $5, $6, $7, $8, $9, date_trunc('milliseconds', now())
+               from project p where p.tenant_id = $1 and p.id = $3
+             on conflict (tenant_id, dedupe) where dedupe is not null do nothing",
+        )
+        .bind(tenant.0)
+        .bind(new.id.as_str())
+        .bind(new.project_id.as_str())
+        .bind(&new.title)
+        .bind(&new.agent)
+        .bind(&new.model.provider_id)
+        .bind(&new.model.model_id)
+        .bind(Json(&new.source))
+        .bind(&new.dedupe)
+        .execute(&mut *tx)
+        .await?;
+        if made.rows_affected() == 0 {
+            return existing(tx, tenant, new.dedupe.as_deref()).await.map(|session| (session, vec![]));
+        }
+        sqlx::query("insert into session_run (tenant_id, session_id, event_seq) values ($1, $2, 1)")
+            .bind(tenant.0)
+            .bind(new.id.as_str())
+            .execute(&mut *tx)
+            .await?;
+        let session = read(&mut tx, tenant, &new.id).await?;
+        let event = record::What::Event(Event::SessionCreated(Box::new(session.info.clone())));
+        let scope = record::Scope { tenant, session: &new.id, epoch: 0, at };
+        let change = record::Change { id: event_id.clone(), what: event };
+        let events = record::project(&mut tx, &scope, &[change], 1).await?;
+        tx.commit().await?;
+        Ok((session, events))
+    }
+
+    /// Gives one session.
+    ///
+    /// # Errors
+    /// `NotFound` or `Db`.
+    pub async fn get_session(&self, tenant: TenantId, id: &SessionId) -> Result<Session, Error> {
+        read(&mut self.begin(tenant).await?, tenant, id).await
+    }
+
+    /// Lists sessions, last updated first. The cursor is `<updated_at in ms>.<id>` of the last one.
+    ///
+    /// # Errors
+    /// `Db`.
+    pub async fn list_sessions(&self, tenant: TenantId, filter: &Filter, page: &Page) -> Result<Vec<Session>, Error> {
+        let (before_ms, before_id) = page
+            .cursor
+            .as_deref()
+            .and_then(|cursor| cursor.split_once('.'))
+            .and_then(|(ms, id)| Some((ms.parse::<i64>().ok()?, id)))
+            .unwrap_or((i64::MAX / 2, ""));
+        let mut tx = self.begin(tenant).await?;
+        let rows = sqlx::query(query(
+            "where s.tenant_id = $1 and ($2::text is null or s.project_id = $2) and ($3 or s.archived_at is null)
+               and ($4::text is null or s.parent_id = $4)
+               and ((extract(epoch from s.updated_at) * 1000)::bigint, s.id) < ($5, $6)
+             order by s.updated_at desc, s.id desc limit $7",
+        ))
+        .bind(tenant.0)
+        .bind(filter.project.as_ref().map(ProjectId::as_str))
+        .bind(filter.archived)
+        .bind(filter.parent.as_ref().map(SessionId::as_str))
+        .bind(before_ms)
+        .bind(before_id)
+        .bind(page.limit())
+        .fetch_all(&mut *tx)
+        .await?;
+        rows.iter().map(from_row).collect()
+    }
+
+    /// Changes the title or the archive mark; what is `None` stays.
+    ///
+    /// # Errors
+    /// `NotFound` or `Db`.
+    pub async fn update_session(
+        &self,
+        tenant: TenantId,
+        id: &SessionId,
+        patch: &Patch,
+        event_id: &EventId,
+        at: Timestamp,
+    ) -> Result<(Session, Vec<record::Stored>), Error> {
+        let mut tx = self.begin(tenant).await?;
+        let run = sqlx::query(
+            "update session_run set event_seq = event_seq + 1 where tenant_id = $1 and session_id = $2
+             returning event_seq, epoch",
+        )
+        .bind(tenant.0)
+        .bind(id.as_str())
+        .fetch_optional(&mut *tx)
+        .await?
+        .ok_or(Error::NotFound("session"))?;
+        sqlx::query(
+            "update session set title = coalesce($3, title), updated_at = date_trunc('milliseconds', now()),
+                    archived_at = case when $4 then coalesce(archived_at, now()) when not $4 then null else archived_at end
+              where tenant_id = $1 and id = $2",
+        )
+        .bind(tenant.0)
+        .bind(id.as_str())
+        .bind(&patch.title)
+        .bind(patch.archived)
+        .execute(&mut *tx)
+        .await?;
+        let session = read(&mut tx, tenant, id).await?;
+        let change = record::Change {
+            id: event_id.clone(),
+            what: record::What::Event(Event::SessionUpdated(Box::new(session.info.clone()))),
+        };
+        let scope = record::Scope { tenant, session: id, epoch: unsigned(run.try_get("epoch")?), at };
+        let events = record::project(&mut tx, &scope, &[change], unsigned(run.try_get("event_seq")?)).await?;
+        tx.commit().await?;
+        Ok((session, events))
+    }
+
+    /// Deletes a session with everything of it and its children.
+    ///
+    /// # Errors
+    /// `NotFound` or `Db`.
+    pub async fn delete_session(&self, tenant: TenantId, id: &SessionId) -> Result<(), Error> {
+        let mut tx = self.begin(tenant).await?;
+        let done = sqlx::query("delete from session where tenant_id = $1 and id = $2")
+            .bind(tenant.0)
+            .bind(id.as_str())
+            .execute(&mut *tx)
+            .await?;
+        tx.commit().await?;
+        if done.rows_affected() == 0 { Err(Error::NotFound("session")) } else { Ok(()) }
+    }
+}
+
+/// Which sessions to list.
+#[derive(Debug, Clone, Default)]
+pub struct Filter {
+    /// Only those of this project.
+    pub project: Option<ProjectId>,
+    /// Only the children of this session.
+    pub parent: Option<SessionId>,
+    /// Archived ones too.
+    pub archived: bool,
+}
+
+/// What to change.
+#[derive(Debug, Clone, Default)]
+pub struct Patch {
+    /// The new title.
+    pub title: Option<String>,
+    /// The new archive mark.
+    pub archived: Option<bool>,
+}
+
+async fn existing(mut tx: Transaction<'static, Postgres>, tenant: TenantId, dedupe: Option<&str>) -> Result<Session, Error> {
+    let Some(dedupe) = dedupe else { return Err(Error::NotFound("project")) };
+    let row = sqlx::query(query("where s.tenant_id = $1 and s.dedupe = $2"))
+        .bind(tenant.0)
+        .bind(dedupe)
+        .fetch_optional(&mut *tx)
+        .await?
+        .ok_or(Error::NotFound("project"))?;
+    from_row(&row)
+}
+
+/// Adds to what the session spent, and gives the session as it is then.
+pub(crate) async fn spend(
+    tx: &mut Transaction<'static, Postgres>,
+    tenant: TenantId,
+    id: &SessionId,
+    (tokens, cost): (Tokens, UsdPicos),
+) -> Result<Info, Error> {
+    sqlx::query(
+        "update session set input_tokens = input_tokens + $3, output_tokens = output_tokens + $4,
+                reasoning_tokens = reasoning_tokens + $5, cache_read_tokens = cache_read_tokens + $6,
+                cache_write_tokens = cache_write_tokens + $7, cost_usd_picos = cost_usd_picos + $8, updated_at = date_trunc('milliseconds', now())
+          where tenant_id = $1 and id = $2",
+    )
+    .bind(tenant.0)
+    .bind(id.as_str())
+    .bind(signed(tokens.input))
+    .bind(signed(tokens.output))
+    .bind(signed(tokens.reasoning))
+    .bind(signed(tokens.cache_read))
+    .bind(signed(tokens.cache_write))
+    .bind(cost.0)
+    .execute(&mut **tx)
+    .await?;
+    Ok(read(tx, tenant, id).await?.info)
+}
+
+/// Stores how a turn ended.
+pub(crate) async fn end_turn(
+    tx: &mut Transaction<'static, Postgres>,
+    tenant: TenantId,
+    id: &SessionId,
+    (outcome, error): (Outcome, Option<&str>),
+) -> Result<(), Error> {
+    sqlx::query("update session set last_outcome = $3, last_error = $4, updated_at = date_trunc('milliseconds', now()) where tenant_id = $1 and id = $2")
+        .bind(tenant.0)
+        .bind(id.as_str())
+        .bind(outcome.as_str())
+        .bind(error)
+        .execute(&mut **tx)
+        .await?;
+    Ok(())
+}

@@ -1,0 +1,43 @@
+//! What a tenant may know of itself.
+
+use crate::{Store, error::Error, timestamp};
+use domain::ids::{TenantId, Timestamp};
+use sqlx::Row as _;
+
+/// Who pays.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tenant {
+    /// Its id.
+    pub id: TenantId,
+    /// Its unique name.
+    pub name: String,
+    /// Loops that may run at once; further sessions wait.
+    pub running_max: u32,
+    /// When it was made.
+    pub created_at: Timestamp,
+}
+
+pub(crate) fn from_row(row: &sqlx::postgres::PgRow) -> Result<Tenant, sqlx::Error> {
+    Ok(Tenant {
+        id: TenantId(row.try_get("id")?),
+        name: row.try_get("name")?,
+        running_max: u32::try_from(row.try_get::<i32, _>("running_max")?).unwrap_or(0),
+        created_at: timestamp(row.try_get("created_at")?),
+    })
+}
+
+impl Store {
+    /// Gives the tenant itself.
+    ///
+    /// # Errors
+    /// `NotFound` or `Db`.
+    pub async fn get_tenant(&self, tenant: TenantId) -> Result<Tenant, Error> {
+        let mut tx = self.begin(tenant).await?;
+        let row = sqlx::query("select id, name, running_max, created_at from tenant where id = $1")
+            .bind(tenant.0)
+            .fetch_optional(&mut *tx)
+            .await?
+            .ok_or(Error::NotFound("tenant"))?;
+        Ok(from_row(&row)?)
+    }
+}

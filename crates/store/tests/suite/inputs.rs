@@ -1,0 +1,158 @@
+//! The mailbox: a prompt is accepted once, wakes its session once, and is never lost.
+
+use crate::world::World;
+use domain::{limits, message::Message, session::Phase};
+use store::{error::Error, inputs::Pending};
+use testkit::sample::NOW;
+
+#[tokio::test]
+async fn a_prompt_makes_an_idle_session_runnable_in_one_step() {
+    let mut world = World::new().await;
+    let session = world.session().await;
+    let mut prompt = world.prompt(&session, "hello");
+    prompt.traceparent = Some("00-1-2-01".to_owned());
+    let accepted = world.store.accept_prompt(world.tenant, &prompt, NOW).await.unwrap();
+    assert_eq!((&accepted.message_id, accepted.inputs_ahead, accepted.runnable), (&prompt.user.id, 0, true));
+    let kinds: Vec<_> = accepted.events.iter().map(|event| (event.seq, event.kind.as_str())).collect();
+    assert_eq!(kinds, [(2, "message.updated"), (3, "message.part.updated")]);
+    let state = world.store.get_session(world.tenant, &session).await.unwrap();
+    assert_eq!((state.phase, state.queue_position, state.event_seq), (Phase::Runnable, 1, 3));
+    let entry = world.store.get_message(world.tenant, &session, &prompt.user.id).await.unwrap();
+    assert_eq!((entry.message, entry.parts), (Message::User(prompt.user.clone()), vec![(3, prompt.parts[0].clone())]));
+    let want = Pending {
+        seq: 1,
+        kind: "prompt".to_owned(),
+        message_id: Some(prompt.user.id.clone()),
+        traceparent: prompt.traceparent.clone(),
+    };
+    assert_eq!(world.store.list_inputs(world.tenant, &session, 0).await.unwrap(), [want]);
+    assert_eq!(world.store.list_inputs(world.tenant, &session, 1).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn the_same_key_is_the_same_prompt_and_another_body_a_conflict() {
+    let mut world = World::new().await;
+    let session = world.session().await;
+    let first = world.accept(&session, "hello").await;
+    assert_eq!(world.accept(&session, "second").await.inputs_ahead, 1);
+
+    let again = world.accept(&session, "hello").await;
+    assert_eq!((&again.message_id, again.inputs_ahead), (&first.message_id, 0));
+    assert_eq!((again.events, again.runnable), (vec![], false));
+    let mut other = world.prompt(&session, "other");
+    other.dedupe = "hello".to_owned();
+    let result = world.store.accept_prompt(world.tenant, &other, NOW).await;
+    assert!(matches!(result, Err(Error::Conflict)), "{result:?}");
+    assert_eq!(world.number("select count(*) from message").await, 2);
+    assert_eq!(world.gap_free(&session).await, 5);
+}
+
+#[tokio::test]
+async fn the_same_key_at_once_makes_one_message() {
+    let mut world = World::new().await;
+    let session = world.session().await;
+    let prompts: Vec<_> = (0..8).map(|_| world.prompt(&session, "hello")).collect();
+    let accepted = prompts.iter().map(|prompt| world.store.accept_prompt(world.tenant, prompt, NOW));
+    let accepted = futures::future::try_join_all(accepted).await.unwrap();
+    assert_eq!(accepted.iter().filter(|accepted| accepted.runnable).count(), 1);
+    assert!(accepted.iter().all(|other| other.message_id == accepted[0].message_id));
+    assert_eq!(world.number("select count(*) from message").await, 1);
+}
+
+#[tokio::test]
+async fn events_have_no_gap_whoever_writes_at_once() {
+    let mut world = World::new().await;
+    let running = world.running().await;
+    let prompts: Vec<_> = (0..40).map(|number| world.prompt(&running.session, &format!("prompt {number}"))).collect();
+    let intakes = prompts.chunks(5).map(async |prompts| {
+        for prompt in prompts {
+            let accepted = world.store.accept_prompt(world.tenant, prompt, NOW).await.unwrap();
+            assert!(!accepted.runnable, "its loop runs");
+        }
+    });
+    let changes: Vec<_> = {
+        let mut sample = testkit::sample::Sample::new(2);
+        let what = store::record::What::Event(domain::event::Event::SessionStatus(domain::event::Status::Busy));
+        (0..40).map(|_| store::record::Change { id: sample.event(), what: what.clone() }).collect()
+    };
+    let appends = async {
+        for (write_seq, change) in (1..).zip(&changes) {
+            let change = std::slice::from_ref(change);
+            let none = store::record::Progress::None;
+            world.store.append(&running.write(write_seq), change, 0, none, NOW).await.unwrap();
+        }
+    };
+    tokio::join!(futures::future::join_all(intakes), appends);
+    assert_eq!(world.gap_free(&running.session).await, 3 + 40 * 2 + 40);
+    let inputs = world.store.list_inputs(world.tenant, &running.session, 0).await.unwrap();
+    assert_eq!(inputs.iter().map(|input| input.seq).collect::<Vec<_>>(), (1..=41).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_session_that_does_not_get_on_takes_no_more_prompts() {
+    let mut world = World::new().await;
+    let session = world.session().await;
+    world.accept(&session, "hello").await;
+    world.sql(&format!("update session_run set input_seq = {}", limits::INPUTS_PENDING_MAX)).await;
+    let prompt = world.prompt(&session, "one more");
+    let result = world.store.accept_prompt(world.tenant, &prompt, NOW).await;
+    assert!(matches!(result, Err(Error::TooManyInputs(limits::INPUTS_PENDING_MAX))), "{result:?}");
+    assert_eq!(world.accept(&session, "hello").await.events, [], "one that was accepted before still is");
+    assert_eq!(world.number("select count(*) from message").await, 1);
+}
+
+#[tokio::test]
+async fn a_prompt_wakes_a_waiting_session_and_not_a_quarantined_one() {
+    let mut world = World::new().await;
+    for (phase, want) in [(3, Phase::Runnable), (4, Phase::Quarantined), (2, Phase::Running)] {
+        let session = world.session().await;
+        let set = format!("update session_run set phase = {phase}, wake_at = now() where session_id = '{session}'");
+        world.sql(&set).await;
+        world.accept(&session, "hello").await;
+        assert_eq!(world.store.get_session(world.tenant, &session).await.unwrap().phase, want);
+    }
+    assert_eq!(world.number("select count(*) from session_run where phase = 1 and wake_at is not null").await, 0);
+}
+
+#[tokio::test]
+async fn an_unknown_session_takes_nothing() {
+    let mut world = World::new().await;
+    let session = world.sample.session();
+    let prompt = world.prompt(&session, "hello");
+    let result = world.store.accept_prompt(world.tenant, &prompt, NOW).await;
+    assert!(matches!(result, Err(Error::NotFound("session"))), "{result:?}");
+    let result = world.store.accept_abort(world.tenant, &session, "a1").await;
+    assert!(matches!(result, Err(Error::NotFound("session"))), "{result:?}");
+}
+
+#[tokio::test]
+async fn an_abort_reaches_the_loop_and_leaves_an_idle_session_alone() {
+    let mut world = World::new().await;
+    let idle = world.session().await;
+    assert!(!world.store.accept_abort(world.tenant, &idle, "a1").await.unwrap());
+    assert_eq!(world.store.list_inputs(world.tenant, &idle, 0).await.unwrap(), []);
+    assert_eq!(world.store.get_session(world.tenant, &idle).await.unwrap().phase, Phase::Idle);
+
+    let running = world.running().await;
+    assert!(world.store.accept_abort(world.tenant, &running.session, "a1").await.unwrap());
+    let inputs = world.store.list_inputs(world.tenant, &running.session, 1).await.unwrap();
+    assert_eq!(inputs, [Pending { seq: 2, kind: "abort".to_owned(), message_id: None, traceparent: None }]);
+    let orders = world.store.renew_worker(running.worker, "worker", false).await.unwrap();
+    assert_eq!(orders.iter().map(|place| &place.session).collect::<Vec<_>>(), [&running.session]);
+    let written = world.append(&running.write(1)).await.unwrap();
+    assert_eq!((written.input_seq, written.cancel_seq), (2, 2));
+    assert!(world.park(&running.write(2)).await.is_none(), "the abort was not seen");
+}
+
+#[tokio::test]
+async fn an_abort_needs_no_worker() {
+    let mut world = World::new().await;
+    let session = world.session().await;
+    world.accept(&session, "hello").await;
+    assert!(world.store.accept_abort(world.tenant, &session, "a1").await.unwrap());
+    assert_eq!(world.store.get_session(world.tenant, &session).await.unwrap().phase, Phase::Runnable);
+    let waiting = world.session().await;
+    world.sql(&format!("update session_run set phase = 3 where session_id = '{waiting}'")).await;
+    assert!(world.store.accept_abort(world.tenant, &waiting, "a1").await.unwrap());
+    assert_eq!(world.store.get_session(world.tenant, &waiting).await.unwrap().phase, Phase::Runnable);
+}

@@ -1,0 +1,182 @@
+//! Row-level security, the second lock: what a forgotten filter gives, and what the functions give to a stranger.
+
+use crate::world::World;
+use domain::{
+    ids::{PartId, TenantId},
+    session::{Outcome, Source},
+};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
+use store::{
+    Page,
+    chunks::Chunk,
+    error::Error,
+    record::{Fence, Progress},
+    sessions::{Filter, Patch},
+};
+use testkit::{database::connect, sample::NOW};
+use uuid::Uuid;
+
+/// Two tenants; the first has rows in every table.
+async fn two_tenants() -> (World, crate::world::Running, TenantId) {
+    let mut world = World::new().await;
+    let running = world.running().await;
+    let (store, tenant) = (&world.store, world.tenant);
+    store.create_key(tenant, "fl_abc", &[7; 32], "laptop").await.unwrap();
+    store.begin_bundle(tenant, "b1", 4).await.unwrap();
+    store.put_bundle_piece(tenant, "b1", 0, b"data").await.unwrap();
+    store.complete_bundle(tenant, "b1").await.unwrap();
+    let part_id = PartId::make(&mut world.sample.ids, NOW);
+    let chunk = Chunk { part_id, offset_bytes: 0, text: "Hel".to_owned() };
+    store.append_chunk(tenant, &running.session, 1, &chunk).await.unwrap();
+    store.begin_exec(tenant, &running.session, 1, ("call-1", "bash")).await.unwrap();
+    let stranger = world.sample.tenant();
+    world.store.create_tenant(stranger, "second").await.unwrap();
+    (world, running, stranger)
+}
+
+/// Every table but the migrations' own and `worker`, which belongs to no tenant; a new one is checked by being there.
+async fn tables(world: &World) -> Vec<String> {
+    let rows = sqlx::query(
+        "select relname::text as name, relrowsecurity and relforcerowsecurity as walled from pg_class
+          where relkind = 'r' and relnamespace = 'public'::regnamespace
+            and relname not in ('_sqlx_migrations', 'worker') order by relname",
+    )
+    .fetch_all(&mut connect(&world.database.migrator_url).await)
+    .await
+    .unwrap();
+    assert!(rows.len() >= 13);
+    let name = |row: &sqlx::postgres::PgRow| row.get::<String, _>("name");
+    assert!(rows.iter().all(|row| row.get("walled")), "{:?}", rows.iter().map(name).collect::<Vec<_>>());
+    rows.iter().map(name).collect()
+}
+
+async fn see_as(connection: &mut PgConnection, tenant: &str) {
+    sqlx::query("select set_config('app.tenant', $1, false)").bind(tenant).execute(connection).await.unwrap();
+}
+
+async fn count_as(connection: &mut PgConnection, tenant: Option<&str>, table: &str) -> i64 {
+    if let Some(tenant) = tenant {
+        see_as(connection, tenant).await;
+    }
+    let sql = AssertSqlSafe(format!("select count(*) from {table}"));
+    sqlx::query(sql).fetch_one(connection).await.unwrap().get(0)
+}
+
+/// The code of the error of a statement that must fail.
+async fn refusal(connection: &mut PgConnection, sql: String) -> String {
+    let error = sqlx::raw_sql(AssertSqlSafe(sql.clone())).execute(connection).await.expect_err(&sql);
+    error.as_database_error().and_then(|error| error.code()).unwrap().into_owned()
+}
+
+#[tokio::test]
+async fn a_query_without_a_filter_sees_one_tenant_or_nothing() {
+    let (world, _, stranger) = two_tenants().await;
+    let mut connection = connect(&world.database.app_url).await;
+    for table in tables(&world).await {
+        // The stranger is a row of `tenant` itself.
+        let strangers = i64::from(table == "tenant");
+        assert_eq!(count_as(&mut connection, Some(&stranger.to_string()), &table).await, strangers, "{table}");
+        let own = count_as(&mut connection, Some(&world.tenant.to_string()), &table).await;
+        assert!(own > 0, "{table} has no row: this test would show nothing");
+        let unset = count_as(&mut connection, Some(""), &table).await;
+        let mut fresh = connect(&world.database.app_url).await;
+        let never_set = count_as(&mut fresh, None, &table).await;
+        fresh.close().await.unwrap();
+        assert_eq!((unset, never_set), (0, 0), "{table}");
+    }
+}
+
+#[tokio::test]
+async fn nobody_writes_for_another_tenant() {
+    const NOT_ALLOWED: &str = "42501";
+    let (world, _, stranger) = two_tenants().await;
+    let mut connection = connect(&world.database.app_url).await;
+    see_as(&mut connection, &world.tenant.to_string()).await;
+    for table in tables(&world).await {
+        let owner = if table == "tenant" { "id" } else { "tenant_id" };
+        let insert = format!(
+            "insert into {table} select (jsonb_populate_record(t, '{{\"{owner}\":\"{stranger}\"}}')).* from {table} t limit 1"
+        );
+        let change = format!("update {table} set {owner} = '{stranger}'");
+        assert_eq!(refusal(&mut connection, insert).await, NOT_ALLOWED, "{table}");
+        assert_eq!(refusal(&mut connection, change).await, NOT_ALLOWED, "{table}");
+    }
+    assert_eq!(refusal(&mut connection, "select * from worker".to_owned()).await, NOT_ALLOWED);
+    assert_eq!(refusal(&mut connection, "set role flotilla_system".to_owned()).await, NOT_ALLOWED);
+}
+
+#[tokio::test]
+async fn a_stranger_changes_and_deletes_nothing() {
+    let (world, _, stranger) = two_tenants().await;
+    let mut connection = connect(&world.database.app_url).await;
+    see_as(&mut connection, &stranger.to_string()).await;
+    for table in tables(&world).await.into_iter().filter(|table| table != "tenant") {
+        for sql in [format!("update {table} set tenant_id = '{stranger}'"), format!("delete from {table}")] {
+            let done = sqlx::raw_sql(AssertSqlSafe(sql.clone())).execute(&mut connection).await.unwrap();
+            assert_eq!(done.rows_affected(), 0, "{sql}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn reading_functions_give_a_stranger_nothing() {
+    let (world, running, stranger) = two_tenants().await;
+    let (store, session) = (&world.store, &running.session);
+    let message = store.list_messages(world.tenant, session, &Page::default()).await.unwrap().remove(0);
+    assert!(matches!(store.get_session(stranger, session).await, Err(Error::NotFound(_))));
+    assert!(matches!(store.get_head(stranger, session).await, Err(Error::NotFound(_))));
+    assert!(matches!(store.get_message(stranger, session, message.message.id()).await, Err(Error::NotFound(_))));
+    assert!(matches!(store.get_project(stranger, &world.project).await, Err(Error::NotFound(_))));
+    assert!(matches!(store.get_bundle_size(stranger, "b1").await, Err(Error::NotFound(_))));
+    assert_eq!(store.find_bundle_piece(stranger, "b1", 0).await.unwrap(), None);
+    assert!(!store.has_bundle(stranger, "b1").await.unwrap());
+    assert_eq!(store.list_sessions(stranger, &Filter::default(), &Page::default()).await.unwrap(), []);
+    assert_eq!(store.list_messages(stranger, session, &Page::default()).await.unwrap(), []);
+    assert_eq!(store.load_conversation(stranger, session, 0).await.unwrap(), []);
+    assert_eq!(store.list_events(stranger, session, 0, 10).await.unwrap(), []);
+    assert_eq!(store.list_inputs(stranger, session, 0).await.unwrap(), []);
+    assert_eq!(store.list_chunks(stranger, session, 1).await.unwrap(), []);
+    assert_eq!(store.list_projects(stranger, &Page::default()).await.unwrap(), []);
+    assert_eq!(store.list_keys(stranger, &Page::default()).await.unwrap(), []);
+    assert_eq!(store.get_queue_position(stranger, session).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn writing_functions_let_a_stranger_change_nothing() {
+    let (mut world, running, stranger) = two_tenants().await;
+    let (session, event) = (running.session.clone(), world.sample.event());
+    let fence = Fence { tenant: stranger, ..running.write(1) };
+    let prompt = world.prompt(&session, "hello");
+    let mut new = world.new_session();
+    let part_id = PartId::make(&mut world.sample.ids, NOW);
+    let before = world.number("select sum(hashtext(r::text))::bigint from session_run r").await;
+    let store = &world.store;
+    let end = (Outcome::Done, None);
+    assert!(matches!(store.accept_prompt(stranger, &prompt, NOW).await, Err(Error::NotFound(_))));
+    assert!(matches!(store.accept_abort(stranger, &session, "a1").await, Err(Error::NotFound(_))));
+    let patch = Patch { title: Some("Mine".to_owned()), archived: None };
+    assert!(matches!(store.update_session(stranger, &session, &patch, &event, NOW).await, Err(Error::NotFound(_))));
+    assert!(matches!(store.delete_session(stranger, &session).await, Err(Error::NotFound(_))));
+    assert!(matches!(store.revoke_key(stranger, "fl_abc").await, Err(Error::NotFound(_))));
+    assert!(matches!(store.append(&fence, &[], 0, Progress::Made, NOW).await, Err(Error::Fenced)));
+    assert!(matches!(store.park_idle(&fence, &[], 1, end, NOW).await, Err(Error::Fenced)));
+    assert!(matches!(store.begin_exec(stranger, &session, 1, ("call-1", "bash")).await, Err(Error::Fenced)));
+    let chunk = Chunk { part_id, offset_bytes: 0, text: "Hel".to_owned() };
+    assert!(matches!(store.append_chunk(stranger, &session, 1, &chunk).await, Err(Error::Fenced)));
+    assert_eq!(store.take_session(stranger, &session, Uuid::now_v7()).await.unwrap(), None);
+    // These say nothing; they must not have done anything either.
+    store.hand_over(&fence).await.unwrap();
+    store.fail_attempt(stranger, &session, 1).await.unwrap();
+    store.delete_chunks(stranger, &session).await.unwrap();
+    store.end_exec(stranger, &session, "call-1").await.unwrap();
+    // The stranger's session cannot stand in another tenant's project.
+    new.project_id = world.project.clone();
+    assert!(matches!(store.create_session(stranger, &new, &event, NOW).await, Err(Error::NotFound("project"))));
+    store.create_project(stranger, &world.project, "sample", &Source::default()).await.unwrap();
+
+    let after = world.number("select sum(hashtext(r::text))::bigint from session_run r").await;
+    assert_eq!(before, after, "the control rows are as they were");
+    assert_eq!(world.number("select count(*) from part_chunk").await, 1);
+    assert_eq!(world.number("select count(*) from tool_exec where state = 'executing'").await, 1);
+    assert!(store.find_key(&[7; 32]).await.unwrap().is_some());
+}

@@ -1,0 +1,38 @@
+//! Projects: made once for each name.
+
+use crate::world::World;
+use domain::session::{Origin, Source};
+use store::{Page, error::Error};
+
+#[tokio::test]
+async fn a_project_is_made_once_for_each_name() {
+    let mut world = World::new().await;
+    let (id, again) = (world.sample.project(), world.sample.project());
+    let source = Source {
+        origin: Origin::GitUrl("https://example.org/a.git".to_owned()),
+        revision: Some("main".to_owned()),
+    };
+    let made = world.store.create_project(world.tenant, &id, "app", &source).await.unwrap();
+    assert_eq!((&made.id, made.name.as_str(), &made.source), (&id, "app", &source));
+    let same = world.store.create_project(world.tenant, &again, "app", &Source::default()).await.unwrap();
+    assert_eq!(same, made, "the first one as it is");
+    assert_eq!(world.store.get_project(world.tenant, &id).await.unwrap(), made);
+    assert!(matches!(world.store.get_project(world.tenant, &again).await, Err(Error::NotFound("project"))));
+}
+
+#[tokio::test]
+async fn projects_are_listed_in_pages_and_by_tenant() {
+    let mut world = World::new().await;
+    let other = world.sample.tenant();
+    world.store.create_tenant(other, "second").await.unwrap();
+    for (tenant, name) in [(world.tenant, "zebra"), (world.tenant, "app"), (other, "app")] {
+        let id = world.sample.project();
+        world.store.create_project(tenant, &id, name, &Source::default()).await.unwrap();
+    }
+    let names = |projects: Vec<store::projects::Project>| projects.into_iter().map(|p| p.name).collect::<Vec<_>>();
+    let page = world.store.list_projects(world.tenant, &Page { limit: 2, cursor: None }).await.unwrap();
+    assert_eq!(names(page), ["app", "sample"]);
+    let page = Page { limit: 2, cursor: Some("sample".to_owned()) };
+    assert_eq!(names(world.store.list_projects(world.tenant, &page).await.unwrap()), ["zebra"]);
+    assert_eq!(names(world.store.list_projects(other, &Page::default()).await.unwrap()), ["app"]);
+}

@@ -1,0 +1,205 @@
+//! The writes of a loop: fenced, repeatable, gap-free, cheap.
+
+use crate::world::World;
+use domain::{
+    event::{Event, IDLE},
+    message::Message,
+    money::{Tokens, UsdPicos},
+    part::Body,
+    session::{Outcome, Phase},
+};
+use serde_json::json;
+use store::{
+    error::Error,
+    record::{Change, Fence, Progress, What},
+};
+use testkit::sample::{NOW, Sample};
+
+#[tokio::test]
+async fn a_repeated_write_is_the_same_write() {
+    let mut world = World::new().await;
+    let running = world.running().await;
+    let changes = [world.busy(), world.busy()];
+    let write = async |number: u64, changes: &[Change]| {
+        world.store.append(&running.write(number), changes, 1, Progress::None, NOW).await
+    };
+    let first = write(1, &changes).await.unwrap();
+    assert_eq!(first.events.iter().map(|event| event.seq).collect::<Vec<_>>(), [4, 5]);
+    assert_eq!(write(1, &changes).await.unwrap(), first);
+    let second = write(2, &[]).await.unwrap();
+    assert_eq!(second.events, []);
+    assert_eq!(write(1, &changes).await.unwrap(), first, "also later");
+    assert!(matches!(write(4, &[]).await, Err(Error::Fenced)), "a number was left out");
+    assert_eq!(world.gap_free(&running.session).await, 5);
+}
+
+#[tokio::test]
+async fn changes_reach_their_tables() {
+    let mut world = World::new().await;
+    let running = world.running().await;
+    let session = running.session.clone();
+    let prompt = world.store.list_messages(world.tenant, &session, &store::Page::default()).await.unwrap();
+    let mut answer = world.sample.assistant(&session, prompt[0].message.id());
+    let (kept, gone) = (world.sample.text(&session, &answer.id, "Hel"), world.sample.text(&session, &answer.id, "x"));
+    let updated = |part: &domain::part::Part| Event::PartUpdated { part: Box::new(part.clone()), at: NOW };
+    let events = [
+        Event::MessageUpdated(Box::new(Message::Assistant(Box::new(answer.clone())))),
+        updated(&kept),
+        updated(&gone),
+        Event::TodoUpdated(json!([{"content": "test", "status": "pending"}])),
+    ];
+    let changes = events.map(|event| world.change(event));
+    world.store.append(&running.write(1), &changes, 0, Progress::Made, NOW).await.unwrap();
+
+    answer.finish = Some("stop".to_owned());
+    let mut whole = kept.clone();
+    whole.body = Body::Text(domain::part::Text { text: "Hello".to_owned(), ..domain::part::Text::default() });
+    let events = [
+        updated(&whole),
+        Event::PartRemoved { message_id: answer.id.clone(), part_id: gone.id.clone() },
+        Event::MessageUpdated(Box::new(Message::Assistant(Box::new(answer.clone())))),
+    ];
+    let changes = events.map(|event| world.change(event));
+    world.store.append(&running.write(2), &changes, 0, Progress::Made, NOW).await.unwrap();
+
+    let entry = world.store.get_message(world.tenant, &session, &answer.id).await.unwrap();
+    assert_eq!(entry.message, Message::Assistant(Box::new(answer)));
+    assert_eq!((entry.seq, entry.parts), (4, vec![(5, whole)]), "both keep their places");
+    assert_eq!(world.number("select count(*) from session where todos->0->>'content' = 'test'").await, 1);
+    assert_eq!(world.gap_free(&session).await, 10);
+}
+
+#[tokio::test]
+async fn spending_adds_up_exactly_and_a_repeated_write_spends_once() {
+    let mut world = World::new().await;
+    let running = world.running().await;
+    let tokens = Tokens { input: 1, output: 2, reasoning: 3, cache_read: 4, cache_write: 5 };
+    for write_seq in [1, 2] {
+        let spend = Change { id: world.sample.event(), what: What::Spend(tokens, UsdPicos(1_000_000_000_001)) };
+        for _ in 0..2 {
+            let spend = std::slice::from_ref(&spend);
+            let written = world.store.append(&running.write(write_seq), spend, 0, Progress::Made, NOW).await.unwrap();
+            assert_eq!(written.events[0].kind, "session.updated");
+        }
+    }
+    let info = world.store.get_session(world.tenant, &running.session).await.unwrap().info;
+    assert_eq!((info.tokens, info.cost), (tokens.plus(tokens), UsdPicos(2_000_000_000_002)));
+}
+
+#[tokio::test]
+async fn parking_ends_the_turn_and_says_how() {
+    let mut world = World::new().await;
+    let running = world.running().await;
+    let idle = [world.change(Event::SessionIdle(Outcome::Failed))];
+    let end = (Outcome::Failed, Some("overloaded"));
+    let park = || world.store.park_idle(&running.fence, &idle, 1, end, NOW);
+    assert!(matches!(park().await, Err(Error::Fenced)), "the number of the write is missing");
+    let fence = running.write(1);
+    let written = world.store.park_idle(&fence, &idle, 1, end, NOW).await.unwrap().unwrap();
+    assert_eq!((written.events[0].seq, written.events[0].kind.as_str()), (4, IDLE));
+    let state = world.store.get_session(world.tenant, &running.session).await.unwrap();
+    assert_eq!((state.phase, state.last_outcome), (Phase::Idle, Some(Outcome::Failed)));
+    assert_eq!(state.last_error.as_deref(), Some("overloaded"));
+    let again = world.store.park_idle(&fence, &idle, 1, end, NOW).await.unwrap().unwrap();
+    assert_eq!(again, written, "a repeated parking is the same parking");
+    assert_eq!(world.gap_free(&running.session).await, 4);
+
+    world.accept(&running.session, "second").await;
+    let taken = world.take(&running.session, running.worker).await.unwrap();
+    assert_eq!((taken.input_ack, taken.attempts), (1, 1));
+    let late = world.store.park_idle(&running.write(2), &[], 2, end, NOW).await;
+    assert!(matches!(late, Err(Error::Fenced)), "{late:?}");
+}
+
+#[tokio::test]
+async fn a_loop_that_has_not_seen_an_input_does_not_park() {
+    let mut world = World::new().await;
+    let running = world.running().await;
+    world.accept(&running.session, "second").await;
+    let idle = [world.change(Event::SessionIdle(Outcome::Done))];
+    let park = async |seen| world.store.park_idle(&running.write(1), &idle, seen, (Outcome::Done, None), NOW).await;
+    assert_eq!(park(1).await.unwrap(), None);
+    let state = world.store.get_session(world.tenant, &running.session).await.unwrap();
+    assert_eq!((state.phase, state.last_outcome, state.event_seq), (Phase::Running, None, 5), "nothing was written");
+    assert!(park(2).await.unwrap().is_some());
+}
+
+/// Whichever comes first: no prompt is left in an idle session.
+#[tokio::test]
+async fn a_prompt_during_parking_is_never_lost() {
+    let mut world = World::new().await;
+    for round in 0..20 {
+        let running = world.running().await;
+        let prompt = world.prompt(&running.session, &format!("late {round}"));
+        let fence = running.write(1);
+        let (parked, accepted) =
+            tokio::join!(world.park(&fence), world.store.accept_prompt(world.tenant, &prompt, NOW));
+        let phase = world.store.get_session(world.tenant, &running.session).await.unwrap().phase;
+        let want = if parked.is_some() { (Phase::Runnable, true) } else { (Phase::Running, false) };
+        assert_eq!((phase, accepted.unwrap().runnable), want, "round {round}");
+    }
+}
+
+/// A loop writes on and on while its session is taken over: after the take-over not one write gets through.
+#[tokio::test]
+async fn a_take_over_ends_the_writes_of_the_loop_before() {
+    let mut world = World::new().await;
+    let running = world.running().await;
+    let successor = world.worker().await;
+    let mut sample = Sample::new(2);
+    let mut change = || {
+        let what = What::Event(Event::SessionStatus(domain::event::Status::Busy));
+        [Change { id: sample.event(), what }]
+    };
+    let changes: Vec<_> = (0..2_000).map(|_| change()).collect();
+    let store = &world.store;
+    let (written, underway) = tokio::sync::oneshot::channel();
+    let old = async {
+        let mut written = Some(written);
+        for (write_seq, change) in (1..).zip(&changes) {
+            match store.append(&running.write(write_seq), change, 0, Progress::None, NOW).await {
+                Ok(_) if write_seq == 5 => written.take().unwrap().send(()).unwrap(),
+                Ok(_) => {}
+                Err(Error::Fenced) => return write_seq - 1,
+                Err(error) => panic!("{error:?}"),
+            }
+        }
+        panic!("it was never fenced")
+    };
+    let new = async {
+        underway.await.unwrap();
+        store.forget_worker(running.worker).await.unwrap();
+        let fence = world.take(&running.session, successor).await.unwrap().fence;
+        let mine = Change { id: Sample::new(3).event(), what: changes[0][0].what.clone() };
+        store.append(&Fence { write_seq: 1, ..fence }, &[mine], 0, Progress::None, NOW).await.unwrap().events
+    };
+    let (old_writes, new_events) = tokio::join!(old, new);
+    assert!(old_writes >= 5);
+    assert_eq!(world.gap_free(&running.session).await, new_events[0].seq, "nothing follows the successor");
+    assert_eq!(new_events[0].seq, 3 + old_writes + 1);
+    assert_eq!(new_events[0].epoch, 2);
+}
+
+#[tokio::test]
+async fn writing_moves_no_index_entry_of_the_control_row() {
+    let mut world = World::new().await;
+    let running = world.running().await;
+    let before = updates(&world).await;
+    for write_seq in 1..=200 {
+        world.append(&running.write(write_seq)).await.unwrap();
+    }
+    // Connections that end report what they did.
+    world.store.close().await;
+    testkit::eventually("the updates are counted", async || updates(&world).await.0 >= before.0 + 200).await;
+    let after = updates(&world).await;
+    let (all, hot) = (after.0 - before.0, after.1 - before.1);
+    assert!(all - hot <= 5, "{} of {all} updates left their page", all - hot);
+}
+
+/// Updates of the control rows: all, and those that stayed on their page.
+async fn updates(world: &World) -> (i64, i64) {
+    let count = async |column: &str| {
+        world.number(&format!("select {column} from pg_stat_user_tables where relname = 'session_run'")).await
+    };
+    (count("n_tup_upd").await, count("n_tup_hot_upd").await)
+}

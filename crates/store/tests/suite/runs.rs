@@ -1,0 +1,114 @@
+//! Taking a session over and giving it back: one owner at a time, and an end to trying.
+
+use crate::world::World;
+use domain::{limits::ATTEMPTS_MAX, session::Phase};
+use store::{error::Error, record::Progress};
+use testkit::sample::NOW;
+use uuid::Uuid;
+
+#[tokio::test]
+async fn a_runnable_session_is_taken_once() {
+    let mut world = World::new().await;
+    let session = world.session().await;
+    let worker = world.worker().await;
+    assert_eq!(world.take(&session, worker).await, None, "idle");
+    world.accept(&session, "hello").await;
+    let workers = [worker, world.worker().await, world.worker().await, world.worker().await];
+    let taken = workers.map(|worker| world.take(&session, worker));
+    let taken: Vec<_> = futures::future::join_all(taken).await.into_iter().flatten().collect();
+    assert_eq!(taken.len(), 1);
+    assert_eq!((taken[0].fence.epoch, taken[0].fence.write_seq), (1, 0));
+    assert_eq!((taken[0].input_ack, taken[0].attempts), (0, 1));
+    let state = world.store.get_session(world.tenant, &session).await.unwrap();
+    assert_eq!((state.phase, state.epoch), (Phase::Running, 1));
+    let unknown = world.sample.session();
+    assert_eq!(world.take(&unknown, worker).await, None);
+}
+
+#[tokio::test]
+async fn a_living_owner_is_left_alone_and_a_dead_one_is_not() {
+    let mut world = World::new().await;
+    let running = world.running().await;
+    let successor = world.worker().await;
+    assert_eq!(world.take(&running.session, successor).await, None);
+    let end = format!("update worker set lease_until = now() where incarnation = '{}'", running.worker);
+    world.sql(&end).await;
+    let taken = world.take(&running.session, successor).await.unwrap();
+    assert_eq!((taken.fence.epoch, taken.attempts), (2, 2));
+    assert!(matches!(world.append(&running.write(1)).await, Err(Error::Fenced)));
+    let returned = world.store.renew_worker(running.worker, "worker", false).await.unwrap();
+    assert_eq!(returned, [], "who comes back has nothing");
+    assert_eq!(world.take(&running.session, running.worker).await, None);
+}
+
+#[tokio::test]
+async fn a_session_that_kills_its_loops_is_quarantined() {
+    let mut world = World::new().await;
+    let session = world.session().await;
+    world.accept(&session, "hello").await;
+    for attempt in 1..=ATTEMPTS_MAX {
+        let taken = world.take(&session, Uuid::now_v7()).await.unwrap();
+        assert_eq!(taken.attempts, attempt, "a worker without a lease counts as dead");
+    }
+    let worker = world.worker().await;
+    assert_eq!(world.take(&session, worker).await, None);
+    let state = world.store.get_session(world.tenant, &session).await.unwrap();
+    assert_eq!((state.phase, state.epoch), (Phase::Quarantined, u64::try_from(ATTEMPTS_MAX).unwrap()));
+    assert_eq!(state.waiting_reason.as_deref(), Some("its loop ended 5 times without progress"));
+    assert_eq!(world.take(&session, worker).await, None);
+    assert_eq!((world.store.list_runnable(9).await.unwrap(), world.store.list_orphaned(9).await.unwrap()), (vec![], vec![]));
+}
+
+#[tokio::test]
+async fn progress_forgives_earlier_attempts() {
+    let mut world = World::new().await;
+    let session = world.session().await;
+    world.accept(&session, "hello").await;
+    world.take(&session, Uuid::now_v7()).await.unwrap();
+    let fence = world.take(&session, Uuid::now_v7()).await.unwrap().fence;
+    let write = |write_seq| store::record::Fence { write_seq, ..fence.clone() };
+    world.append(&write(1)).await.unwrap();
+    world.store.append(&write(2), &[], 1, Progress::Made, NOW).await.unwrap();
+    let taken = world.take(&session, Uuid::now_v7()).await.unwrap();
+    assert_eq!((taken.attempts, taken.input_ack, taken.fence.epoch), (1, 1, 3));
+}
+
+#[tokio::test]
+async fn a_hand_over_is_no_attempt_and_a_failed_loop_is_one() {
+    let mut world = World::new().await;
+    let running = world.running().await;
+    world.store.hand_over(&running.fence).await.unwrap();
+    let state = world.store.get_session(world.tenant, &running.session).await.unwrap();
+    assert_eq!((state.phase, state.queue_position), (Phase::Runnable, 1));
+    let taken = world.take(&running.session, running.worker).await.unwrap();
+    assert_eq!((taken.attempts, taken.fence.epoch), (1, 2));
+
+    world.store.fail_attempt(world.tenant, &running.session, 2).await.unwrap();
+    let taken = world.take(&running.session, running.worker).await.unwrap();
+    assert_eq!((taken.attempts, taken.fence.epoch), (2, 3));
+
+    world.store.hand_over(&running.fence).await.unwrap();
+    world.store.fail_attempt(world.tenant, &running.session, 2).await.unwrap();
+    let state = world.store.get_session(world.tenant, &running.session).await.unwrap();
+    assert_eq!((state.phase, state.epoch), (Phase::Running, 3), "the word of an earlier owner counts for nothing");
+}
+
+#[tokio::test]
+async fn the_queue_position_counts_the_tenants_own_sessions() {
+    let mut world = World::new().await;
+    let sessions = [world.session().await, world.session().await, world.session().await];
+    for session in &sessions {
+        world.accept(session, "hello").await;
+    }
+    for (session, want) in sessions.iter().zip(1..) {
+        assert_eq!(world.store.get_queue_position(world.tenant, session).await.unwrap(), want);
+        assert_eq!(world.store.get_session(world.tenant, session).await.unwrap().queue_position, want);
+    }
+    let worker = world.worker().await;
+    world.take(&sessions[0], worker).await.unwrap();
+    for (session, want) in sessions.iter().zip(0..) {
+        assert_eq!(world.store.get_queue_position(world.tenant, session).await.unwrap(), want);
+    }
+    let unknown = world.sample.session();
+    assert_eq!(world.store.get_queue_position(world.tenant, &unknown).await.unwrap(), 0);
+}

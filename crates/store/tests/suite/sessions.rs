@@ -1,0 +1,175 @@
+//! Sessions: made once for each key, listed without a gap, deleted with all of theirs.
+
+use crate::world::World;
+use domain::session::Phase;
+use store::{
+    Page,
+    error::Error,
+    record::{Progress, What},
+    sessions::{Filter, Patch, Session},
+};
+use testkit::sample::NOW;
+
+#[tokio::test]
+async fn a_new_session_is_idle_and_has_one_event() {
+    let mut world = World::new().await;
+    let (new, event) = (world.new_session(), world.sample.event());
+    let (session, events) = world.store.create_session(world.tenant, &new, &event, NOW).await.unwrap();
+    assert_eq!((&session.info.id, &session.info.project_id), (&new.id, &new.project_id));
+    assert_eq!((session.info.title.as_str(), session.phase, session.queue_position), ("A session", Phase::Idle, 0));
+    assert_eq!((session.epoch, session.event_seq), (0, 1));
+    assert_eq!((events[0].seq, events[0].id.as_str(), events[0].kind.as_str()), (1, event.as_str(), "session.created"));
+    assert_eq!(events, world.store.list_events(world.tenant, &new.id, 0, 10).await.unwrap());
+    assert_eq!(world.store.get_session(world.tenant, &new.id).await.unwrap(), session);
+    let unknown = world.sample.session();
+    assert!(matches!(world.store.get_session(world.tenant, &unknown).await, Err(Error::NotFound("session"))));
+}
+
+#[tokio::test]
+async fn a_used_key_gives_the_session_that_it_made() {
+    let mut world = World::new().await;
+    let (mut new, event) = (world.new_session(), world.sample.event());
+    new.dedupe = Some("key".to_owned());
+    let (first, events) = world.store.create_session(world.tenant, &new, &event, NOW).await.unwrap();
+    assert_eq!(events.len(), 1);
+    let (mut again, event) = (world.new_session(), world.sample.event());
+    again.dedupe = new.dedupe.clone();
+    assert_eq!(world.store.create_session(world.tenant, &again, &event, NOW).await.unwrap(), (first, vec![]));
+    assert_eq!(world.number("select count(*) from session").await, 1);
+}
+
+#[tokio::test]
+async fn of_eight_with_one_key_at_once_one_makes_the_session() {
+    let mut world = World::new().await;
+    let news: Vec<_> = (0..8)
+        .map(|_| {
+            let mut new = world.new_session();
+            new.dedupe = Some("key".to_owned());
+            (new, world.sample.event())
+        })
+        .collect();
+    let made = news.iter().map(|(new, event)| world.store.create_session(world.tenant, new, event, NOW));
+    let made = futures::future::try_join_all(made).await.unwrap();
+    assert_eq!(made.iter().filter(|(_, events)| !events.is_empty()).count(), 1);
+    assert!(made.iter().all(|(session, _)| session.info.id == made[0].0.info.id));
+}
+
+#[tokio::test]
+async fn an_unknown_project_has_no_sessions() {
+    let mut world = World::new().await;
+    for dedupe in [None, Some("key".to_owned())] {
+        let (mut new, event) = (world.new_session(), world.sample.event());
+        (new.project_id, new.dedupe) = (world.sample.project(), dedupe);
+        let result = world.store.create_session(world.tenant, &new, &event, NOW).await;
+        assert!(matches!(result, Err(Error::NotFound("project"))), "{result:?}");
+    }
+}
+
+/// Walks with cursors made as the API makes them: from the milliseconds that clients see.
+async fn walk(world: &World, filter: &Filter, limit: u32) -> Vec<String> {
+    let (mut seen, mut cursor) = (vec![], None);
+    loop {
+        let page = Page { limit, cursor };
+        let sessions = world.store.list_sessions(world.tenant, filter, &page).await.unwrap();
+        let Some(last) = sessions.last() else { return seen };
+        cursor = Some(format!("{}.{}", last.info.time.updated.0 * 1000, last.info.id));
+        seen.extend(sessions.iter().map(|Session { info, .. }| info.id.to_string()));
+    }
+}
+
+#[tokio::test]
+async fn lists_pass_nothing_over_and_show_the_last_updated_first() {
+    let mut world = World::new().await;
+    let mut ids = vec![];
+    for _ in 0..7 {
+        ids.push(world.session().await.to_string());
+    }
+    let whole = walk(&world, &Filter::default(), 50).await;
+    for limit in [1, 3, 7] {
+        assert_eq!(walk(&world, &Filter::default(), limit).await, whole);
+    }
+    assert!(ids.iter().all(|id| whole.contains(id)) && whole.len() == 7);
+
+    let (id, event) = (ids[3].parse().unwrap(), world.sample.event());
+    world.sql("update session set updated_at = updated_at - interval '1 minute'").await;
+    world.store.update_session(world.tenant, &id, &Patch::default(), &event, NOW).await.unwrap();
+    assert_eq!(walk(&world, &Filter::default(), 2).await[0], ids[3]);
+    // Sessions of one moment, too.
+    world.sql("update session set updated_at = '2026-11-01T00:00:00.123Z'").await;
+    let mut walked = walk(&world, &Filter::default(), 2).await;
+    walked.sort();
+    ids.sort();
+    assert_eq!(walked, ids);
+}
+
+#[tokio::test]
+async fn times_of_update_are_whole_milliseconds() {
+    let mut world = World::new().await;
+    let running = world.running().await;
+    let uneven = "select count(*) from session where extract(microseconds from updated_at)::int % 1000 <> 0";
+    assert_eq!(world.number(uneven).await, 0, "made");
+    let event = world.sample.event();
+    world.store.update_session(world.tenant, &running.session, &Patch::default(), &event, NOW).await.unwrap();
+    assert_eq!(world.number(uneven).await, 0, "changed");
+    let mut spend = world.busy();
+    spend.what = What::Spend(domain::money::Tokens::default(), domain::money::UsdPicos(1));
+    world.store.append(&running.write(1), &[spend], 0, Progress::Made, NOW).await.unwrap();
+    assert_eq!(world.number(uneven).await, 0, "spent");
+    world.park(&running.write(2)).await.unwrap();
+    assert_eq!(world.number(uneven).await, 0, "parked");
+}
+
+#[tokio::test]
+async fn a_filter_leaves_out_archived_ones_other_projects_and_other_parents() {
+    let mut world = World::new().await;
+    let (parent, child, archived) = (world.session().await, world.session().await, world.session().await);
+    world.sql(&format!("update session set parent_id = '{parent}' where id = '{child}'")).await;
+    let (event, patch) = (world.sample.event(), Patch { title: None, archived: Some(true) });
+    world.store.update_session(world.tenant, &archived, &patch, &event, NOW).await.unwrap();
+    let other = world.sample.project();
+    world.store.create_project(world.tenant, &other, "other", &domain::session::Source::default()).await.unwrap();
+
+    let project = Some(world.project.clone());
+    assert_eq!(walk(&world, &Filter { project, ..Filter::default() }, 10).await.len(), 2);
+    assert_eq!(walk(&world, &Filter { project: Some(other), ..Filter::default() }, 10).await.len(), 0);
+    assert_eq!(walk(&world, &Filter { archived: true, ..Filter::default() }, 10).await.len(), 3);
+    let children = walk(&world, &Filter { parent: Some(parent), ..Filter::default() }, 10).await;
+    assert_eq!(children, [child.to_string()]);
+}
+
+#[tokio::test]
+async fn a_change_keeps_what_it_does_not_name() {
+    let mut world = World::new().await;
+    let id = world.session().await;
+    for (title, archived, want_title, want_archived) in [
+        (Some("Renamed"), None, "Renamed", false),
+        (None, Some(true), "Renamed", true),
+        (None, None, "Renamed", true),
+        (Some("Back"), Some(false), "Back", false),
+    ] {
+        let (patch, event) = (Patch { title: title.map(str::to_owned), archived }, world.sample.event());
+        let (session, events) = world.store.update_session(world.tenant, &id, &patch, &event, NOW).await.unwrap();
+        assert_eq!((session.info.title.as_str(), session.info.time.archived.is_some()), (want_title, want_archived));
+        assert_eq!(events.iter().map(|event| event.kind.as_str()).collect::<Vec<_>>(), ["session.updated"]);
+    }
+    assert_eq!(world.gap_free(&id).await, 5);
+    let (unknown, event) = (world.sample.session(), world.sample.event());
+    let result = world.store.update_session(world.tenant, &unknown, &Patch::default(), &event, NOW).await;
+    assert!(matches!(result, Err(Error::NotFound("session"))));
+}
+
+#[tokio::test]
+async fn a_deleted_session_leaves_no_row_and_fences_its_loop() {
+    let mut world = World::new().await;
+    let running = world.running().await;
+    let child = world.session().await;
+    world.sql(&format!("update session set parent_id = '{}' where id = '{child}'", running.session)).await;
+    world.store.begin_exec(world.tenant, &running.session, 1, ("call-1", "bash")).await.unwrap();
+    world.store.delete_session(world.tenant, &running.session).await.unwrap();
+    for table in ["session", "session_run", "session_input", "session_event", "message", "part", "tool_exec"] {
+        assert_eq!(world.number(&format!("select count(*) from {table}")).await, 0, "{table}");
+    }
+    assert!(matches!(world.append(&running.write(1)).await, Err(Error::Fenced)));
+    let again = world.store.delete_session(world.tenant, &running.session).await;
+    assert!(matches!(again, Err(Error::NotFound("session"))));
+}

@@ -1,0 +1,92 @@
+//! The queries that cross tenants: who lives, what waits, what was left.
+
+use crate::world::World;
+use domain::{
+    ids::SessionId,
+    session::{Phase, Source},
+};
+use store::system::Place;
+use testkit::sample::NOW;
+
+/// A runnable session of another tenant.
+async fn of_another_tenant(world: &mut World) -> Place {
+    let tenant = world.sample.tenant();
+    world.store.create_tenant(tenant, "second").await.unwrap();
+    let first = std::mem::replace(&mut world.tenant, tenant);
+    let project = world.sample.project();
+    world.store.create_project(tenant, &project, "other", &Source::default()).await.unwrap();
+    let own = std::mem::replace(&mut world.project, project);
+    let session = world.session().await;
+    world.accept(&session, "hello").await;
+    (world.tenant, world.project) = (first, own);
+    Place { tenant, session }
+}
+
+#[tokio::test]
+async fn runnable_sessions_of_all_tenants_are_listed_longest_waiting_first() {
+    let mut world = World::new().await;
+    world.session().await;
+    world.running().await;
+    let session = world.session().await;
+    world.accept(&session, "hello").await;
+    let other = of_another_tenant(&mut world).await;
+    let want = [Place { tenant: world.tenant, session }, other];
+    assert_eq!(world.store.list_runnable(10).await.unwrap(), want);
+    assert_eq!(world.store.list_runnable(1).await.unwrap(), want[..1]);
+}
+
+#[tokio::test]
+async fn sessions_are_owned_while_their_worker_lives_and_orphaned_afterwards() {
+    let mut world = World::new().await;
+    let (first, second) = (world.running().await, world.running().await);
+    let place = |session: &SessionId| Place { tenant: world.tenant, session: session.clone() };
+    let store = &world.store;
+    let mut owned = store.list_owned(10).await.unwrap();
+    owned.sort_by_key(|(_, worker)| *worker);
+    let want = [(place(&first.session), first.worker), (place(&second.session), second.worker)];
+    assert_eq!((owned, store.list_orphaned(10).await.unwrap()), (want.to_vec(), vec![]));
+
+    world.sql(&format!("update worker set lease_until = now() where incarnation = '{}'", first.worker)).await;
+    store.forget_worker(second.worker).await.unwrap();
+    assert_eq!(store.list_owned(10).await.unwrap(), []);
+    assert_eq!(store.list_orphaned(10).await.unwrap().len(), 2);
+    assert_eq!(store.list_orphaned(1).await.unwrap().len(), 1);
+    store.renew_worker(first.worker, "worker", true).await.unwrap();
+    assert_eq!(store.list_orphaned(10).await.unwrap(), [place(&second.session)]);
+    assert_eq!(world.number("select count(*) from worker where draining").await, 1);
+}
+
+#[tokio::test]
+async fn a_renewing_worker_is_told_of_aborts_that_no_loop_took() {
+    let mut world = World::new().await;
+    let (aborted, other) = (world.running().await, world.running().await);
+    world.store.accept_abort(world.tenant, &aborted.session, "a1").await.unwrap();
+    let renew = async |worker| world.store.renew_worker(worker, "worker", false).await.unwrap();
+    assert_eq!(renew(aborted.worker).await, [Place { tenant: world.tenant, session: aborted.session.clone() }]);
+    assert_eq!(renew(other.worker).await, []);
+    world.store.append(&aborted.write(1), &[], 2, store::record::Progress::None, NOW).await.unwrap();
+    assert_eq!(renew(aborted.worker).await, []);
+}
+
+#[tokio::test]
+async fn only_timers_that_are_over_wake_sessions() {
+    let mut world = World::new().await;
+    let (due, later, idle) = (world.session().await, world.session().await, world.session().await);
+    for (session, phase, when) in [(&due, 3, "now()"), (&later, 3, "now() + interval '1 hour'"), (&idle, 0, "now()")] {
+        let set = format!("update session_run set phase = {phase}, wake_at = {when} where session_id = '{session}'");
+        world.sql(&set).await;
+    }
+    assert_eq!(world.store.wake_due().await.unwrap(), 1);
+    assert_eq!(world.store.wake_due().await.unwrap(), 0);
+    for (session, want) in [(&due, Phase::Runnable), (&later, Phase::Waiting), (&idle, Phase::Idle)] {
+        assert_eq!(world.store.get_session(world.tenant, session).await.unwrap().phase, want);
+    }
+    assert_eq!(world.store.get_queue_position(world.tenant, &due).await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn the_uptime_grows() {
+    let world = World::new().await;
+    let before = world.store.get_uptime_ms().await.unwrap();
+    testkit::eventually("the uptime grows", async || world.store.get_uptime_ms().await.unwrap() > before).await;
+}

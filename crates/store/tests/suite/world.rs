@@ -1,0 +1,147 @@
+//! One database with a tenant and a project, and short words for what most tests begin with.
+
+use domain::{
+    event::{Event, Status},
+    ids::{ProjectId, SessionId, TenantId},
+    session::{Outcome, Source},
+};
+use sqlx::{AssertSqlSafe, Row as _};
+use store::{
+    Store,
+    inputs::{Accepted, Prompt},
+    record::{Change, Fence, Progress, What, Written},
+    runs::Taken,
+    sessions::NewSession,
+};
+use testkit::{
+    database::Database,
+    sample::{self, NOW, Sample},
+};
+use uuid::Uuid;
+
+pub(crate) struct World {
+    pub database: Database,
+    pub store: Store,
+    pub sample: Sample,
+    pub tenant: TenantId,
+    pub project: ProjectId,
+}
+
+/// A session that a living worker runs.
+pub(crate) struct Running {
+    pub session: SessionId,
+    pub worker: Uuid,
+    pub fence: Fence,
+}
+
+impl World {
+    pub(crate) async fn new() -> Self {
+        let database = testkit::database().await;
+        let store = Store::connect(&database.app_url, &database.system_url, 10).unwrap();
+        let mut sample = Sample::new(1);
+        let tenant = sample.tenant();
+        store.create_tenant(tenant, "first").await.unwrap();
+        let project = sample.project();
+        store.create_project(tenant, &project, "sample", &Source::default()).await.unwrap();
+        Self { database, store, sample, tenant, project }
+    }
+
+    pub(crate) fn new_session(&mut self) -> NewSession {
+        NewSession {
+            id: self.sample.session(),
+            project_id: self.project.clone(),
+            title: "A session".to_owned(),
+            agent: "build".to_owned(),
+            model: sample::model(),
+            source: Source::default(),
+            dedupe: None,
+        }
+    }
+
+    pub(crate) async fn session(&mut self) -> SessionId {
+        let (new, event) = (self.new_session(), self.sample.event());
+        self.store.create_session(self.tenant, &new, &event, NOW).await.unwrap();
+        new.id
+    }
+
+    /// A prompt with one text; its key and its hash follow from the text.
+    pub(crate) fn prompt(&mut self, session: &SessionId, text: &str) -> Prompt {
+        let user = self.sample.user(session);
+        let parts = vec![self.sample.text(session, &user.id, text)];
+        let mut body_sha256 = [0; 32];
+        body_sha256.iter_mut().zip(text.bytes()).for_each(|(to, from)| *to = from);
+        let event_ids = vec![self.sample.event(), self.sample.event()];
+        Prompt { user, parts, dedupe: text.to_owned(), body_sha256, traceparent: None, event_ids }
+    }
+
+    pub(crate) async fn accept(&mut self, session: &SessionId, text: &str) -> Accepted {
+        let prompt = self.prompt(session, text);
+        self.store.accept_prompt(self.tenant, &prompt, NOW).await.unwrap()
+    }
+
+    /// A worker whose lease runs.
+    pub(crate) async fn worker(&self) -> Uuid {
+        let worker = Uuid::now_v7();
+        self.store.renew_worker(worker, "worker", false).await.unwrap();
+        worker
+    }
+
+    pub(crate) async fn take(&self, session: &SessionId, worker: Uuid) -> Option<Taken> {
+        self.store.take_session(self.tenant, session, worker).await.unwrap()
+    }
+
+    /// A session with one prompt and a worker that took it.
+    pub(crate) async fn running(&mut self) -> Running {
+        let session = self.session().await;
+        self.accept(&session, "begin").await;
+        let worker = self.worker().await;
+        let fence = self.take(&session, worker).await.unwrap().fence;
+        Running { session, worker, fence }
+    }
+
+    pub(crate) fn busy(&mut self) -> Change {
+        self.change(Event::SessionStatus(Status::Busy))
+    }
+
+    pub(crate) fn change(&mut self, event: Event) -> Change {
+        Change { id: self.sample.event(), what: What::Event(event) }
+    }
+
+    /// Writes one event that stands in no other table.
+    pub(crate) async fn append(&mut self, fence: &Fence) -> Result<Written, store::error::Error> {
+        let change = self.busy();
+        self.store.append(fence, &[change], 0, Progress::None, NOW).await
+    }
+
+    /// Ends the turn after the first prompt.
+    pub(crate) async fn park(&self, fence: &Fence) -> Option<Written> {
+        self.store.park_idle(fence, &[], 1, (Outcome::Done, None), NOW).await.unwrap()
+    }
+
+    /// Runs SQL as the owner of the tables.
+    pub(crate) async fn sql(&self, sql: &str) {
+        let mut connection = testkit::database::connect(&self.database.migrator_url).await;
+        sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(&mut connection).await.unwrap();
+    }
+
+    /// Gives the one number that SQL says, as the owner of the tables.
+    pub(crate) async fn number(&self, sql: &str) -> i64 {
+        let mut connection = testkit::database::connect(&self.database.migrator_url).await;
+        sqlx::query(AssertSqlSafe(sql.to_owned())).fetch_one(&mut connection).await.unwrap().get(0)
+    }
+
+    /// The numbers of all events of a session must be 1, 2, 3, …; gives how many.
+    pub(crate) async fn gap_free(&self, session: &SessionId) -> u64 {
+        let events = self.store.list_events(self.tenant, session, 0, 100_000).await.unwrap();
+        let head = self.store.get_head(self.tenant, session).await.unwrap();
+        assert_eq!(events.iter().map(|event| event.seq).collect::<Vec<_>>(), (1..=head.seq).collect::<Vec<_>>());
+        head.seq
+    }
+}
+
+impl Running {
+    /// The right to do the write with this number.
+    pub(crate) fn write(&self, write_seq: u64) -> Fence {
+        Fence { write_seq, ..self.fence.clone() }
+    }
+}

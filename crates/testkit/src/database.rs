@@ -1,0 +1,162 @@
+//! A database for each test, copied from a template that is migrated once for each set of migrations.
+
+use crate::servers;
+use sha2::{Digest as _, Sha256};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _, migrate::Migrator};
+use std::path::Path;
+use tokio::sync::OnceCell;
+
+/// The migrations, from this crate's directory. Read when tests run: a new file needs no rebuild.
+const MIGRATIONS: &str = "../../migrations";
+/// Password of both roles.
+pub const PASSWORD: &str = "test";
+/// Names of templates and of tests' databases begin with these.
+const TEMPLATE_PREFIX: &str = "template_of_";
+const TEST_PREFIX: &str = "test_of_";
+/// Advisory locks of the maintenance database: making the template, and dropping what earlier runs left.
+const TEMPLATE_LOCK: i64 = 7_239_100;
+const SWEEP_LOCK: i64 = 7_239_101;
+/// Databases that one test drops: more than it makes, so that they do not pile up.
+const SWEEP_MAX: usize = 4;
+
+/// A database of one test.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Database {
+    /// Its name.
+    pub name: String,
+    /// Logs in as `flotilla_app`, which sees one tenant at a time.
+    pub app_url: String,
+    /// Logs in as `flotilla_system`, which passes row-level security.
+    pub system_url: String,
+    /// Logs in as a superuser, who owns the tables.
+    pub migrator_url: String,
+}
+
+/// What a new database has in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Content {
+    Migrated,
+    Empty,
+}
+
+impl Database {
+    fn named(postgres_url: &str, name: String) -> Self {
+        let (login, server) = postgres_url.split_once("://").expect("a URL").1.split_once('@').expect("a login");
+        let address = server.split('/').next().expect("an address");
+        let url = |login: &str| format!("postgres://{login}@{address}/{name}");
+        Self {
+            app_url: url(&format!("flotilla_app:{PASSWORD}")),
+            system_url: url(&format!("flotilla_system:{PASSWORD}")),
+            migrator_url: url(login),
+            name,
+        }
+    }
+}
+
+/// Connects to a database.
+pub async fn connect(url: &str) -> PgConnection {
+    PgConnection::connect(url).await.expect("a connection to Postgres")
+}
+
+pub(crate) async fn create(content: Content) -> Database {
+    static TEMPLATE: OnceCell<String> = OnceCell::const_new();
+    let postgres_url = &servers::get().await.postgres_url;
+    let template = TEMPLATE.get_or_init(|| template(postgres_url)).await;
+    let source = match content {
+        Content::Migrated => template,
+        Content::Empty => "template0",
+    };
+    // The process is named: its databases may go when it is gone.
+    let name = format!("{TEST_PREFIX}{}_{}", std::process::id(), uuid::Uuid::now_v7().simple());
+    let mut connection = connect(postgres_url).await;
+    run(&mut connection, format!("create database {name} template {source}")).await;
+    tokio::spawn(sweep(connection));
+    Database::named(postgres_url, name)
+}
+
+/// Gives the name of the template, making it if nobody has.
+async fn template(postgres_url: &str) -> String {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join(MIGRATIONS);
+    let migrator = Migrator::new(dir).await.expect("the migrations");
+    let mut hash = Sha256::new();
+    for migration in migrator.iter() {
+        hash.update(migration.version.to_be_bytes());
+        hash.update(&migration.checksum);
+    }
+    let hash: String = hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    let name = format!("{TEMPLATE_PREFIX}{hash}");
+    let mut connection = connect(postgres_url).await;
+    if !exists(&mut connection, &name).await {
+        run(&mut connection, format!("set statement_timeout = '60s'; select pg_advisory_lock({TEMPLATE_LOCK})")).await;
+        if !exists(&mut connection, &name).await {
+            make_template(&mut connection, &Database::named(postgres_url, name.clone()), &migrator).await;
+        }
+    }
+    connection.close().await.expect("a clean end");
+    name
+}
+
+/// Makes the template under another name first: what has the right name is complete.
+async fn make_template(connection: &mut PgConnection, template: &Database, migrator: &Migrator) {
+    let rows = sqlx::query("select datname from pg_database where datname like $1")
+        .bind(format!("{TEMPLATE_PREFIX}%"))
+        .fetch_all(&mut *connection)
+        .await
+        .expect("the databases");
+    for row in rows {
+        let name: String = row.get("datname");
+        run(connection, format!("alter database {name} is_template false")).await;
+        run(connection, format!("drop database {name} with (force)")).await;
+    }
+    let unfinished = format!("{}_unfinished", template.name);
+    run(connection, format!("create database {unfinished} template template0")).await;
+    let url = template.migrator_url.replace(&template.name, &unfinished);
+    let mut migrated = connect(&url).await;
+    migrator.run(&mut migrated).await.expect("migrations that run");
+    migrated.close().await.expect("a clean end");
+    for role in ["flotilla_app", "flotilla_system"] {
+        run(connection, format!("alter role {role} login password '{PASSWORD}'")).await;
+    }
+    run(connection, format!("alter database {unfinished} rename to {}", template.name)).await;
+    // Autovacuum may look into it, nobody else.
+    run(connection, format!("alter database {} is_template true allow_connections false", template.name)).await;
+}
+
+async fn exists(connection: &mut PgConnection, name: &str) -> bool {
+    let row = sqlx::query("select 1 from pg_database where datname = $1").bind(name).fetch_optional(connection).await;
+    row.expect("the databases").is_some()
+}
+
+/// Drops some databases whose test process is gone. In the background: that it fails is no test's fault.
+async fn sweep(mut connection: PgConnection) -> Option<()> {
+    let row = sqlx::query("select pg_try_advisory_lock($1) as mine").bind(SWEEP_LOCK).fetch_one(&mut connection).await;
+    if !row.ok()?.get::<bool, _>("mine") {
+        return None;
+    }
+    let rows = sqlx::query("select datname from pg_database where datname like $1")
+        .bind(format!("{TEST_PREFIX}%"))
+        .fetch_all(&mut connection)
+        .await
+        .ok()?;
+    let names = rows.iter().map(|row| row.get::<String, _>("datname"));
+    for name in names.filter(|name| !lives(name)).take(SWEEP_MAX) {
+        let drop = AssertSqlSafe(format!("drop database if exists {name} with (force)"));
+        sqlx::raw_sql(drop).execute(&mut connection).await.ok()?;
+    }
+    connection.close().await.ok()
+}
+
+fn lives(database: &str) -> bool {
+    let pid = database.trim_start_matches(TEST_PREFIX).split('_').next().expect("a pid");
+    Path::new("/proc").join(pid).exists()
+}
+
+async fn run(connection: &mut PgConnection, sql: String) {
+    let shown = sql.clone();
+    if let Err(error) = sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection).await {
+        panic!("{shown}: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests;

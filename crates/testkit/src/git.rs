@@ -1,0 +1,105 @@
+//! Small repositories and their bundles, made with the `git` program; no configuration of the machine has a say.
+
+use sha2::{Digest as _, Sha256};
+use std::os::unix::fs::PermissionsExt as _;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+use tempfile::TempDir;
+
+/// A repository in a temporary directory that goes with this value.
+#[derive(Debug)]
+pub struct Repository {
+    dir: TempDir,
+    /// The commit that is checked out.
+    pub commit: String,
+}
+
+/// A bundle as it is uploaded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bundle {
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// Their hash; lower-case hexadecimal.
+    pub sha256: String,
+}
+
+/// Makes a repository with `(path, content)` files in one commit on branch `main`. A file that begins with `#!` may be
+/// executed.
+pub fn repository(files: &[(&str, &str)]) -> Repository {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    for (path, content) in files {
+        let file = dir.path().join(path);
+        fs::create_dir_all(file.parent().expect("a parent")).expect("a directory");
+        fs::write(&file, content).expect("a file");
+        if content.starts_with("#!") {
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).expect("a permission");
+        }
+    }
+    run(dir.path(), &["init", "--quiet", "--initial-branch=main"]);
+    run(dir.path(), &["add", "--all"]);
+    run(dir.path(), &["commit", "--quiet", "--allow-empty", "--message=first"]);
+    let commit = run(dir.path(), &["rev-parse", "HEAD"]);
+    Repository { dir, commit }
+}
+
+impl Repository {
+    /// Its directory.
+    pub fn path(&self) -> PathBuf {
+        self.dir.path().to_owned()
+    }
+
+    /// Runs git in it and gives what it printed, without the end of the last line.
+    pub fn git(&self, arguments: &[&str]) -> String {
+        run(self.dir.path(), arguments)
+    }
+
+    /// Gives all branches with their history.
+    pub fn bundle(&self) -> Bundle {
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
+        let name = file.path().to_str().expect("a path in UTF-8");
+        // One thread: the same content gives the same bytes.
+        self.git(&["-c", "pack.threads=1", "bundle", "create", "--quiet", name, "--branches", "HEAD"]);
+        let bytes = fs::read(file.path()).expect("a bundle");
+        let sha256 = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+        Bundle { bytes, sha256 }
+    }
+}
+
+fn run(dir: &Path, arguments: &[&str]) -> String {
+    let output = Command::new("git")
+        .current_dir(dir)
+        .args(arguments)
+        .envs([("GIT_CONFIG_GLOBAL", "/dev/null"), ("GIT_CONFIG_NOSYSTEM", "1")])
+        .envs([("GIT_AUTHOR_NAME", "Test"), ("GIT_AUTHOR_EMAIL", "test@example.org")])
+        .envs([("GIT_COMMITTER_NAME", "Test"), ("GIT_COMMITTER_EMAIL", "test@example.org")])
+        // Fixed: the same files give the same commit.
+        .envs([("GIT_AUTHOR_DATE", "2026-01-01T00:00:00Z"), ("GIT_COMMITTER_DATE", "2026-01-01T00:00:00Z")])
+        .output()
+        .expect("git");
+    let (told, said) = (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
+    assert!(output.status.success(), "git {}: {told}", arguments.join(" "));
+    said.trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+    use super::*;
+
+    #[test]
+    fn a_bundle_holds_the_files_and_is_the_same_each_time() {
+        let files = [("a.txt", "one\n"), ("src/b.txt", "two\n")];
+        let (first, second) = (repository(&files), repository(&files));
+        assert_eq!((&first.commit, first.bundle()), (&second.commit, second.bundle()));
+        let bundle = first.bundle();
+        let clone = tempfile::tempdir().unwrap();
+        fs::write(clone.path().join("bundle"), &bundle.bytes).unwrap();
+        run(clone.path(), &["clone", "--quiet", "bundle", "made"]);
+        assert_eq!(fs::read_to_string(clone.path().join("made/src/b.txt")).unwrap(), "two\n");
+        assert_eq!(bundle.sha256.len(), 64);
+    }
+}

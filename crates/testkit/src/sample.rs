@@ -1,0 +1,113 @@
+//! Sample values of the domain. Ids come from a seed: a test that fails fails again.
+
+use domain::{
+    ids::{EventId, Ids, MessageId, PartId, ProjectId, SessionId, TenantId, Timestamp},
+    message::{Assistant, MessageTime, ModelRef, Path, User},
+    money::{Tokens, UsdPicos},
+    part::{Body, Part, Text},
+    session::{DEFAULT_AGENT, WORKSPACE},
+};
+
+/// When everything happens; milliseconds since 1970.
+pub const NOW: Timestamp = Timestamp(1_795_292_980_519);
+
+/// Makes values.
+#[derive(Debug)]
+pub struct Sample {
+    /// Makes ids.
+    pub ids: Ids,
+    seed: u8,
+    tenants: u8,
+}
+
+impl Sample {
+    /// Starts with a seed; two samples of a test with the same seed make the same ids.
+    pub fn new(seed: u8) -> Self {
+        Self { ids: Ids::new([seed; 32]), seed, tenants: 0 }
+    }
+
+    /// A tenant, another one each time.
+    pub fn tenant(&mut self) -> TenantId {
+        self.tenants += 1;
+        let mut bytes = [self.seed; 16];
+        bytes[15] = self.tenants;
+        TenantId(uuid::Builder::from_random_bytes(bytes).into_uuid())
+    }
+
+    /// A session.
+    pub fn session(&mut self) -> SessionId {
+        SessionId::make(&mut self.ids, NOW)
+    }
+
+    /// A project.
+    pub fn project(&mut self) -> ProjectId {
+        ProjectId::make(&mut self.ids, NOW)
+    }
+
+    /// An event.
+    pub fn event(&mut self) -> EventId {
+        EventId::make(&mut self.ids, NOW)
+    }
+
+    /// A prompt's message.
+    pub fn user(&mut self, session: &SessionId) -> User {
+        User {
+            id: MessageId::make(&mut self.ids, NOW),
+            session_id: session.clone(),
+            time: MessageTime { created: NOW, completed: None },
+            agent: DEFAULT_AGENT.to_owned(),
+            model: model(),
+            system: None,
+        }
+    }
+
+    /// An answer to `parent` that has just begun.
+    pub fn assistant(&mut self, session: &SessionId, parent: &MessageId) -> Assistant {
+        Assistant {
+            id: MessageId::make(&mut self.ids, NOW),
+            session_id: session.clone(),
+            time: MessageTime { created: NOW, completed: None },
+            parent_id: parent.clone(),
+            model: model(),
+            mode: DEFAULT_AGENT.to_owned(),
+            agent: DEFAULT_AGENT.to_owned(),
+            path: Path { cwd: WORKSPACE.to_owned(), root: WORKSPACE.to_owned() },
+            cost: UsdPicos::default(),
+            tokens: Tokens::default(),
+            finish: None,
+            error: None,
+        }
+    }
+
+    /// A text in a message.
+    pub fn text(&mut self, session: &SessionId, message: &MessageId, text: &str) -> Part {
+        Part {
+            id: PartId::make(&mut self.ids, NOW),
+            session_id: session.clone(),
+            message_id: message.clone(),
+            body: Body::Text(Text { text: text.to_owned(), ..Text::default() }),
+        }
+    }
+}
+
+/// The scripted model.
+pub fn model() -> ModelRef {
+    ModelRef { provider_id: "scripted".to_owned(), model_id: "scripted".to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+    use super::*;
+
+    #[test]
+    fn the_same_seed_makes_the_same_values_and_no_value_twice() {
+        let (mut first, mut second) = (Sample::new(1), Sample::new(1));
+        let (tenant, session) = (first.tenant(), first.session());
+        assert_eq!((tenant, &session), (second.tenant(), &second.session()));
+        assert_ne!(tenant, first.tenant());
+        assert_ne!(session, first.session());
+        assert_ne!(tenant, Sample::new(2).tenant());
+    }
+}

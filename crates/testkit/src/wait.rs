@@ -1,0 +1,24 @@
+//! Waiting with a deadline: a test that waits for ever says nothing.
+
+use std::{future::Future, time::Duration};
+
+/// Far above what anything here takes on a busy machine.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// Time between two looks.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {
+    within(what, async {
+        while !condition().await {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    })
+    .await;
+}
+
+pub(crate) async fn within<T>(what: &str, event: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(DEADLINE, event).await {
+        Ok(result) => result,
+        Err(_) => panic!("waited {} s in vain: {what}", DEADLINE.as_secs()),
+    }
+}

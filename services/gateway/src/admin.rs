@@ -1,0 +1,61 @@
+//! What an operator does before anything runs: migrate the database, make a tenant with a key.
+
+use crate::auth;
+use anyhow::Context as _;
+use domain::ids::TenantId;
+use store::Store;
+
+/// What a stack needs to start.
+#[derive(Debug, Clone)]
+pub struct Bootstrap {
+    /// The tenant's id, a UUID.
+    pub tenant_id: String,
+    /// A new API key of the tenant.
+    pub api_key: String,
+    /// Postgres as the role that sees one tenant at a time.
+    pub app_url: String,
+    /// Postgres as the role of the listed queries that cross tenants.
+    pub system_url: String,
+}
+
+/// Migrates the database at `migrator_url` (a login that may create roles), gives our two roles a password, and makes
+/// `tenant` with a fresh key. Safe to repeat; each call makes one more key.
+///
+/// # Errors
+/// When the database cannot be reached or migrated.
+pub async fn bootstrap(migrator_url: &str, tenant: &str) -> anyhow::Result<Bootstrap> {
+    let password = auth::random_text();
+    Box::pin(store::migrate::migrate(migrator_url, &password)).await?;
+    let app_url = with_login(migrator_url, "flotilla_app", &password)?;
+    let system_url = with_login(migrator_url, "flotilla_system", &password)?;
+    let store = Store::connect(&app_url, &system_url, 1)?;
+    let made = store.create_tenant(TenantId(uuid::Uuid::now_v7()), tenant).await.context("create the tenant")?;
+    let key = auth::NewKey::make();
+    store.create_key(made.id, &key.prefix, &key.sha256, "bootstrap").await.context("create the key")?;
+    store.close().await;
+    Ok(Bootstrap { tenant_id: made.id.0.to_string(), api_key: key.secret, app_url, system_url })
+}
+
+/// The same database with another login.
+fn with_login(url: &str, user: &str, password: &str) -> anyhow::Result<String> {
+    let (scheme, rest) = url.split_once("://").with_context(|| "the database URL has no scheme")?;
+    let (authority, tail) = rest.split_once('/').unwrap_or((rest, ""));
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    Ok(format!("{scheme}://{user}:{password}@{host}/{tail}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::with_login;
+
+    #[test]
+    fn a_login_is_put_into_any_url() {
+        for (url, want) in [
+            ("postgres://a:b@h:5/d?x=1", "postgres://u:p@h:5/d?x=1"),
+            ("postgres://h/d", "postgres://u:p@h/d"),
+            ("postgres://a@/d?host=/run/pg", "postgres://u:p@/d?host=/run/pg"),
+        ] {
+            assert_eq!(with_login(url, "u", "p").ok().as_deref(), Some(want));
+        }
+    }
+}

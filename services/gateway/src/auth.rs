@@ -1,0 +1,95 @@
+//! Who calls: an API key names a tenant, the operator's key names none and may manage all.
+
+use crate::state::State;
+use domain::ids::TenantId;
+use rand::RngExt as _;
+use rpc::status::{error, invalid};
+use sha2::{Digest as _, Sha256};
+use tonic::{Code, Request, Status, metadata::MetadataMap};
+
+/// Begins every API key, so that scanners for leaked secrets find it.
+const KEY_PREFIX: &str = "flk_";
+/// Random characters of a key: 190 bits.
+const KEY_CHARS: usize = 32;
+/// Characters of a key that are shown in lists.
+const PREFIX_CHARS: usize = 12;
+/// Names the tenant of a call with the operator's key; with a tenant's key it may repeat that tenant.
+const TENANT_HEADER: &str = "x-flotilla-tenant";
+
+/// Somebody who may act for a tenant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Principal {
+    pub(crate) tenant: TenantId,
+    /// Loops of the tenant that may run at once.
+    pub(crate) running_max: u32,
+}
+
+/// A key that was just made.
+pub(crate) struct NewKey {
+    pub(crate) prefix: String,
+    pub(crate) secret: String,
+    pub(crate) sha256: [u8; 32],
+}
+
+impl NewKey {
+    pub(crate) fn make() -> Self {
+        let secret = format!("{KEY_PREFIX}{}", random_text());
+        Self { prefix: secret[..PREFIX_CHARS].to_owned(), sha256: Sha256::digest(&secret).into(), secret }
+    }
+}
+
+/// Random letters and digits.
+pub(crate) fn random_text() -> String {
+    let mut rng = rand::rng();
+    std::iter::repeat_with(|| char::from(rng.sample(rand::distr::Alphanumeric))).take(KEY_CHARS).collect()
+}
+
+impl State {
+    /// Finds out for whom a call is made.
+    ///
+    /// # Errors
+    /// UNAUTHENTICATED without a valid key; INVALID_ARGUMENT when the operator names no tenant; UNAVAILABLE.
+    pub(crate) async fn principal<T>(&self, request: &Request<T>) -> Result<Principal, Status> {
+        let key = bearer(request.metadata())?;
+        let named = request.metadata().get(TENANT_HEADER).and_then(|value| value.to_str().ok());
+        if self.is_operator(key) {
+            let tenant = named.ok_or_else(|| {
+                invalid("tenant_missing", format!("the operator's key needs the tenant's id in the header {TENANT_HEADER}"))
+            })?;
+            let tenant = tenant.parse().map_err(|_| invalid("tenant_invalid", "the tenant's id is a UUID"))?;
+            let tenant = self.store.get_tenant(tenant).await.map_err(crate::grpc::from_store)?;
+            return Ok(Principal { tenant: tenant.id, running_max: tenant.running_max });
+        }
+        let found = self.store.find_key(&Sha256::digest(key)).await.map_err(crate::grpc::from_store)?;
+        let tenant = found.ok_or_else(|| {
+            error(Code::Unauthenticated, "key_unknown", "the API key is unknown or was revoked; ask for a new one")
+        })?;
+        if named.is_some_and(|named| named.parse() != Ok(tenant.id)) {
+            return Err(error(Code::NotFound, "tenant_not_found", "the key belongs to another tenant"));
+        }
+        Ok(Principal { tenant: tenant.id, running_max: tenant.running_max })
+    }
+
+    /// Refuses everybody but the operator.
+    ///
+    /// # Errors
+    /// UNAUTHENTICATED or PERMISSION_DENIED.
+    pub(crate) fn operator<T>(&self, request: &Request<T>) -> Result<(), Status> {
+        if self.is_operator(bearer(request.metadata())?) {
+            return Ok(());
+        }
+        Err(error(Code::PermissionDenied, "operator_only", "only the operator's key may do this"))
+    }
+
+    fn is_operator(&self, key: &str) -> bool {
+        let operator = self.operator_key.as_ref();
+        operator.is_some_and(|known| chassis::secret::constant_time_eq(known.expose().as_bytes(), key.as_bytes()))
+    }
+}
+
+fn bearer(metadata: &MetadataMap) -> Result<&str, Status> {
+    let header = metadata.get("authorization").and_then(|value| value.to_str().ok());
+    header.and_then(|value| value.strip_prefix("Bearer ")).ok_or_else(|| {
+        error(Code::Unauthenticated, "key_missing", "send the API key in the header `authorization: Bearer KEY`")
+    })
+}

@@ -1,0 +1,260 @@
+//! The event stream of one subscriber: subscribe first, then read what is stored, then go live; every gap is repaired
+//! from Postgres, so nothing is missed and nothing comes twice.
+
+mod open_parts;
+
+use crate::{grpc::from_store, state::State};
+use bus::feed::{News, Reader};
+use domain::{
+    event,
+    ids::{SessionId, TenantId},
+    limits,
+};
+use open_parts::OpenParts;
+use rpc::{
+    status::{invalid, unavailable},
+    v1::{self, subscribe_response::Item},
+};
+use std::time::Duration;
+use store::record::Stored;
+use tokio::{sync::mpsc, time::Instant};
+use tonic::Status;
+
+/// Time between two looks at the head while NATS is away: text then advances in the steps of stored events.
+const POLL_WITHOUT_NATS: Duration = Duration::from_millis(300);
+/// Time between two looks at the head otherwise: finds a lost last message.
+const POLL_WITH_NATS: Duration = Duration::from_secs(5);
+
+/// What a subscriber wants.
+#[derive(Debug, Clone)]
+pub(crate) struct Wish {
+    pub(crate) tenant: TenantId,
+    pub(crate) session: SessionId,
+    pub(crate) from: From,
+    /// End after an idle event at this position or later.
+    pub(crate) until_idle_after: Option<u64>,
+}
+
+/// Where a stream begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum From {
+    /// After this position.
+    After(u64),
+    /// With what happens from now on.
+    Now,
+}
+
+type Answers = mpsc::Sender<Result<v1::SubscribeResponse, Status>>;
+
+/// Sends stored events to whoever watches.
+pub(crate) fn publish(state: &State, tenant: TenantId, session: &SessionId, events: &[Stored]) {
+    for event in events {
+        match serde_json::value::RawValue::from_string(event.properties.clone()) {
+            Ok(properties) => state.publisher.publish(
+                tenant,
+                session,
+                &News::Event(bus::feed::Event {
+                    seq: event.seq,
+                    epoch: event.epoch,
+                    id: event.id.clone(),
+                    kind: event.kind.clone(),
+                    at: event.at.0,
+                    properties,
+                }),
+            ),
+            Err(error) => tracing::error!(%error, "an event cannot be read as JSON"),
+        }
+    }
+}
+
+/// Reads a cursor that [`cursor`] made.
+///
+/// # Errors
+/// `cursor_invalid`.
+pub(crate) fn parse_cursor(text: &str) -> Result<From, Status> {
+    if text.is_empty() {
+        return Ok(From::After(0));
+    }
+    let seq = text.strip_prefix("v1.").and_then(|seq| seq.parse().ok());
+    seq.map(From::After).ok_or_else(|| invalid("cursor_invalid", "the cursor was not given by this service"))
+}
+
+fn cursor(seq: u64) -> String {
+    format!("v1.{seq}")
+}
+
+/// Begins a stream. It ends when the subscriber leaves, at the wished idle event, or with UNAVAILABLE when the gateway
+/// ends: resume with the last cursor.
+///
+/// # Errors
+/// `session_not_found`, `cursor_invalid`, `store_unavailable`.
+pub(crate) async fn subscribe(
+    state: &State,
+    wish: Wish,
+) -> Result<mpsc::Receiver<Result<v1::SubscribeResponse, Status>>, Status> {
+    // Before anything is read: what is committed later arrives here.
+    let (reader, _) = state.bus.read(wish.tenant, &wish.session).await.map_err(|error| {
+        tracing::error!(error = &error as &dyn std::error::Error, "subscribe");
+        unavailable("bus_unavailable", "events cannot be followed just now")
+    })?;
+    let head = state.store.get_head(wish.tenant, &wish.session).await.map_err(from_store)?;
+    let seen = match wish.from {
+        From::Now => head.seq,
+        From::After(seq) if seq > head.seq => {
+            return Err(invalid("cursor_invalid", format!("the cursor is ahead of the session, which has {} events", head.seq)));
+        }
+        From::After(seq) => seq,
+    };
+    let (answers, receiver) = mpsc::channel(limits::SUBSCRIBER_QUEUE_MAX);
+    let stream = Stream { state: state.clone(), wish, answers, seen, head: head.seq, epoch: head.epoch, open: OpenParts::default() };
+    tokio::spawn(stream.run(reader));
+    Ok(receiver)
+}
+
+struct Stream {
+    state: State,
+    wish: Wish,
+    answers: Answers,
+    /// Position of the last event that was sent.
+    seen: u64,
+    /// Position of the newest event that is known.
+    head: u64,
+    /// The newest take-over that an event told of: what older loops say is refused.
+    epoch: u64,
+    open: OpenParts,
+}
+
+/// Why a stream ends.
+enum End {
+    /// As wished, or the subscriber left.
+    Over,
+    /// With an error for the subscriber.
+    Failed(Status),
+}
+
+impl Stream {
+    async fn run(mut self, reader: Reader) {
+        let Err(end) = self.follow(reader).await;
+        if let End::Failed(status) = end
+            && self.answers.send(Err(status)).await.is_err()
+        {
+            tracing::debug!("the subscriber left before it was told why its stream ends");
+        }
+    }
+
+    async fn follow(&mut self, mut reader: Reader) -> Result<std::convert::Infallible, End> {
+        self.catch_up().await?;
+        self.send_open_parts().await?;
+        let mut beat_at = Instant::now() + Duration::from_millis(limits::STREAM_HEARTBEAT_MS);
+        let mut look_at = Instant::now() + self.poll();
+        loop {
+            let shutdown = self.state.shutdown.clone();
+            let answers = self.answers.clone();
+            tokio::select! {
+                biased;
+                () = shutdown.cancelled() => {
+                    return Err(End::Failed(unavailable("gateway_stopping", "this gateway ends; resume with the last cursor")));
+                }
+                () = answers.closed() => return Err(End::Over),
+                news = reader.next() => match news {
+                    Some(news) => self.take(news).await?,
+                    None => return Err(End::Failed(unavailable("bus_unavailable", "the connection for events is closed"))),
+                },
+                () = tokio::time::sleep_until(beat_at) => {
+                    self.send(Item::Heartbeat(v1::Heartbeat { event_seq: self.head }), String::new()).await?;
+                    beat_at = Instant::now() + Duration::from_millis(limits::STREAM_HEARTBEAT_MS);
+                }
+                () = tokio::time::sleep_until(look_at) => {
+                    let head = self.state.store.get_head(self.wish.tenant, &self.wish.session).await;
+                    match head {
+                        Ok(head) if head.seq > self.seen => self.catch_up().await?,
+                        Ok(_) => {}
+                        Err(store::error::Error::NotFound(_)) => {
+                            return Err(End::Failed(from_store(store::error::Error::NotFound("session"))));
+                        }
+                        Err(error) => tracing::debug!(error = &error as &dyn std::error::Error, "no look at the head"),
+                    }
+                    look_at = Instant::now() + self.poll();
+                }
+            }
+        }
+    }
+
+    fn poll(&self) -> Duration {
+        if self.state.bus.ping_nats().is_ok() { POLL_WITH_NATS } else { POLL_WITHOUT_NATS }
+    }
+
+    async fn take(&mut self, news: News) -> Result<(), End> {
+        match news {
+            News::Event(event) if event.seq <= self.seen => Ok(()),
+            News::Event(event) if event.seq == self.seen + 1 => {
+                self.send_event(Stored {
+                    seq: event.seq,
+                    epoch: event.epoch,
+                    id: event.id,
+                    kind: event.kind,
+                    properties: event.properties.get().to_owned(),
+                    at: domain::ids::Timestamp(event.at),
+                })
+                .await
+            }
+            News::Event(_) => self.catch_up().await,
+            News::Delta(delta) if delta.epoch < self.epoch => Ok(()),
+            News::Delta(delta) => match self.open.fresh(&delta) {
+                Some(delta) => self.send(Item::Delta(delta), String::new()).await,
+                None => Ok(()),
+            },
+            News::Beat { epoch, seq } if epoch >= self.epoch && seq > self.seen => self.catch_up().await,
+            News::Beat { .. } => Ok(()),
+        }
+    }
+
+    /// Sends everything that is stored after the last event that was sent.
+    async fn catch_up(&mut self) -> Result<(), End> {
+        loop {
+            let page = self.state.store.list_events(self.wish.tenant, &self.wish.session, self.seen, limits::EVENTS_PAGE);
+            let events = page.await.map_err(|error| End::Failed(from_store(error)))?;
+            let is_last = i64::try_from(events.len()).unwrap_or(0) < limits::EVENTS_PAGE;
+            for event in events {
+                self.send_event(event).await?;
+            }
+            if is_last {
+                return Ok(());
+            }
+        }
+    }
+
+    /// A late joiner sees the text so far of the parts that are still streaming.
+    async fn send_open_parts(&mut self) -> Result<(), End> {
+        let chunks = self.state.store.list_chunks(self.wish.tenant, &self.wish.session, self.epoch).await;
+        for chunk in chunks.map_err(|error| End::Failed(from_store(error)))? {
+            if let Some(delta) = self.open.chunk(&chunk) {
+                self.send(Item::Delta(delta), String::new()).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn send_event(&mut self, event: Stored) -> Result<(), End> {
+        self.seen = event.seq;
+        self.head = self.head.max(event.seq);
+        self.epoch = self.epoch.max(event.epoch);
+        self.open.observe(&event);
+        let is_end = event.kind == event::IDLE && self.wish.until_idle_after.is_some_and(|after| event.seq >= after);
+        let item = Item::Event(v1::Event {
+            seq: event.seq,
+            epoch: event.epoch,
+            kind: event.kind,
+            properties_json: event.properties.into_bytes().into(),
+            at_ms: event.at.0,
+            id: event.id,
+        });
+        self.send(item, cursor(self.seen)).await?;
+        if is_end { Err(End::Over) } else { Ok(()) }
+    }
+
+    async fn send(&self, item: Item, cursor: String) -> Result<(), End> {
+        let answer = v1::SubscribeResponse { item: Some(item), cursor };
+        self.answers.send(Ok(answer)).await.map_err(|_| End::Over)
+    }
+}

@@ -1,0 +1,98 @@
+//! The gRPC services, one file each. They parse and check what comes in, and call `intake` or the store.
+
+pub(crate) mod event;
+pub(crate) mod message;
+pub(crate) mod permission;
+pub(crate) mod project;
+pub(crate) mod prompt;
+pub(crate) mod question;
+pub(crate) mod session;
+pub(crate) mod tenant;
+pub(crate) mod to_wire;
+
+use crate::state::State;
+use domain::limits;
+use rpc::{
+    status::{error, invalid, not_found, precondition, unavailable},
+    v1,
+};
+use store::{Page, error::Error};
+use tonic::{Code, Status};
+
+/// The implementation of every service.
+#[derive(Clone)]
+pub(crate) struct Service(pub(crate) State);
+
+/// What the store's errors mean to a caller. The cause stays in the log.
+pub(crate) fn from_store(failure: Error) -> Status {
+    match failure {
+        Error::NotFound(what) => match what {
+            "session" => not_found("session_not_found", "there is no such session"),
+            "project" => not_found("project_not_found", "there is no such project"),
+            "message" => not_found("message_not_found", "there is no such message"),
+            "bundle" => not_found("bundle_not_found", "there is no such bundle; upload it first"),
+            "tenant" => not_found("tenant_not_found", "there is no such tenant"),
+            _ => not_found("not_found", format!("there is no such {what}")),
+        },
+        Error::Conflict => error(Code::AlreadyExists, "idempotency_conflict", failure.to_string()),
+        Error::TooManyInputs(_) => error(Code::ResourceExhausted, "session_full", failure.to_string()),
+        Error::Fenced => precondition("epoch_stale", failure.to_string()),
+        Error::Unreadable { .. } => {
+            tracing::error!(error = &failure as &dyn std::error::Error, "a row of another version");
+            error(Code::Internal, "row_unreadable", "a stored row was written by another version")
+        }
+        Error::Db(_) | Error::Migrate(_) if failure.is_transient() => {
+            tracing::warn!(error = &failure as &dyn std::error::Error, "Postgres is not there");
+            unavailable("store_unavailable", "the database cannot be reached; try again, with the same idempotency key")
+        }
+        Error::Db(_) | Error::Migrate(_) => {
+            tracing::error!(error = &failure as &dyn std::error::Error, "a query failed");
+            error(Code::Internal, "store_failed", "the database refused a query; the log of the gateway says why")
+        }
+    }
+}
+
+/// Parses an id of a request.
+///
+/// # Errors
+/// NOT_FOUND with `code`: what is no id names nothing.
+fn id<T: std::str::FromStr>(text: &str, code: &'static str, what: &str) -> Result<T, Status> {
+    text.parse().map_err(|_| not_found(code, format!("there is no such {what}")))
+}
+
+fn session_id(text: &str) -> Result<domain::ids::SessionId, Status> {
+    id(text, "session_not_found", "session")
+}
+
+/// Checks the page that a request asks for.
+///
+/// # Errors
+/// `page_too_large`.
+fn page(asked: Option<v1::Page>) -> Result<Page, Status> {
+    let asked = asked.unwrap_or_default();
+    if asked.limit > limits::PAGE_MAX {
+        return Err(invalid("page_too_large", format!("a page has at most {} entries", limits::PAGE_MAX)));
+    }
+    let limit = if asked.limit == 0 { limits::PAGE_DEFAULT } else { asked.limit };
+    Ok(Page { limit, cursor: (!asked.cursor.is_empty()).then_some(asked.cursor) })
+}
+
+/// The cursor after a page: that of its last entry, unless the page was the last one.
+fn next_cursor<T>(page: &Page, entries: &[T], cursor: impl FnOnce(&T) -> String) -> String {
+    let is_full = entries.len() >= usize::try_from(page.limit).unwrap_or(usize::MAX);
+    entries.last().filter(|_| is_full).map(cursor).unwrap_or_default()
+}
+
+/// Checks a name or title.
+///
+/// # Errors
+/// `name_empty`, `name_too_long`.
+fn name(text: &str) -> Result<String, Status> {
+    if text.trim().is_empty() {
+        return Err(invalid("name_empty", "the name is empty"));
+    }
+    if text.len() > limits::NAME_BYTES_MAX {
+        return Err(invalid("name_too_long", format!("a name has at most {} bytes", limits::NAME_BYTES_MAX)));
+    }
+    Ok(domain::text::without_nul(text).into_owned())
+}

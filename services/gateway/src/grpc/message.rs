@@ -1,0 +1,37 @@
+//! `MessageService`: what was said, newest state.
+
+use super::{Service, id, next_cursor, page, session_id, to_wire};
+use rpc::v1::{self, message_service_server::MessageService};
+use tonic::{Request, Response, Status};
+
+#[tonic::async_trait]
+impl MessageService for Service {
+    async fn list_messages(
+        &self,
+        request: Request<v1::ListMessagesRequest>,
+    ) -> Result<Response<v1::ListMessagesResponse>, Status> {
+        let principal = self.0.principal(&request).await?;
+        let request = request.into_inner();
+        let (session, page) = (session_id(&request.session_id)?, page(request.page)?);
+        let store = &self.0.store;
+        store.get_head(principal.tenant, &session).await.map_err(super::from_store)?;
+        let entries = store.list_messages(principal.tenant, &session, &page).await.map_err(super::from_store)?;
+        // Pages go back in time: the next one ends before this one's first message.
+        let reversed: Vec<_> = entries.iter().rev().collect();
+        let next_cursor = next_cursor(&page, &reversed, |entry| entry.seq.to_string());
+        let messages = entries.iter().map(to_wire::message).collect::<Result<_, _>>()?;
+        Ok(Response::new(v1::ListMessagesResponse { messages, next_cursor }))
+    }
+
+    async fn get_message(
+        &self,
+        request: Request<v1::GetMessageRequest>,
+    ) -> Result<Response<v1::GetMessageResponse>, Status> {
+        let principal = self.0.principal(&request).await?;
+        let request = request.into_inner();
+        let (session, message) =
+            (session_id(&request.session_id)?, id(&request.message_id, "message_not_found", "message")?);
+        let entry = self.0.store.get_message(principal.tenant, &session, &message).await.map_err(super::from_store)?;
+        Ok(Response::new(v1::GetMessageResponse { message: Some(to_wire::message(&entry)?) }))
+    }
+}

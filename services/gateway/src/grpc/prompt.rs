@@ -1,0 +1,35 @@
+//! `PromptService`: the way in for work over gRPC.
+// Continues in `intake`.
+
+use super::{Service, session_id, to_wire};
+use crate::intake::{self, Asked};
+use rpc::v1::{self, prompt_service_server::PromptService};
+use tonic::{Request, Response, Status};
+
+#[tonic::async_trait]
+impl PromptService for Service {
+    async fn accept_prompt(
+        &self,
+        request: Request<v1::AcceptPromptRequest>,
+    ) -> Result<Response<v1::AcceptPromptResponse>, Status> {
+        let principal = self.0.principal(&request).await?;
+        let request = request.into_inner();
+        let session = session_id(&request.session_id)?;
+        let asked = Asked {
+            text: request.text,
+            model: to_wire::from_model(request.model),
+            agent: request.agent,
+            system: request.system,
+            idempotency_key: request.idempotency_key,
+        };
+        let accepted = intake::accept(&self.0, &principal, &session, asked).await?;
+        // A hint for people: the answer does not fail for it.
+        let queue_position = self.0.store.get_queue_position(principal.tenant, &session).await.unwrap_or(0);
+        Ok(Response::new(v1::AcceptPromptResponse {
+            message_id: accepted.message_id.to_string(),
+            inputs_ahead: accepted.inputs_ahead,
+            queue_position,
+            event_seq: accepted.events.first().map_or(0, |event| event.seq),
+        }))
+    }
+}

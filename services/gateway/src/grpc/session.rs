@@ -1,0 +1,229 @@
+//! `SessionService`: conversations and their workspaces.
+
+use super::{Service, from_store, id, name, next_cursor, page, session_id, to_wire};
+use crate::{intake, state::now};
+use domain::{
+    ids::{EventId, SessionId},
+    limits,
+    session::{DEFAULT_AGENT, Origin},
+};
+use rpc::{
+    status::invalid,
+    v1::{self, session_service_server::SessionService},
+};
+use store::sessions::{Filter, NewSession, Patch, Session};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status};
+
+#[tonic::async_trait]
+impl SessionService for Service {
+    type ExportSessionStream = ReceiverStream<Result<v1::ExportSessionResponse, Status>>;
+
+    async fn create_session(
+        &self,
+        request: Request<v1::CreateSessionRequest>,
+    ) -> Result<Response<v1::CreateSessionResponse>, Status> {
+        let tenant = self.0.principal(&request).await?.tenant;
+        let request = request.into_inner();
+        let project_id = id(&request.project_id, "project_not_found", "project")?;
+        let model = to_wire::from_model(request.model);
+        intake::check_model(&self.0, model.as_ref())?;
+        intake::check_agent(&request.agent)?;
+        let dedupe = (!request.idempotency_key.is_empty()).then_some(request.idempotency_key);
+        if dedupe.as_ref().is_some_and(|key| key.len() > limits::IDEMPOTENCY_KEY_BYTES_MAX) {
+            return Err(invalid("idempotency_key_too_long", "an idempotency key has at most 128 bytes"));
+        }
+        let mut source = self.source(tenant, request.source).await?;
+        if source.origin == Origin::Empty {
+            source = self.0.store.get_project(tenant, &project_id).await.map_err(from_store)?.source;
+        }
+        let default = || self.0.models.first().cloned();
+        let new = NewSession {
+            id: self.0.id(SessionId::make),
+            project_id,
+            title: if request.title.is_empty() { "New session".to_owned() } else { name(&request.title)? },
+            agent: if request.agent.is_empty() { DEFAULT_AGENT.to_owned() } else { request.agent },
+            model: model.or_else(default).ok_or_else(|| invalid("model_unknown", "no model is configured"))?,
+            source,
+            dedupe,
+        };
+        let event = self.0.id(EventId::make);
+        let (session, events) =
+            self.0.store.create_session(tenant, &new, &event, now()).await.map_err(from_store)?;
+        crate::events::publish(&self.0, tenant, &session.info.id, &events);
+        Ok(Response::new(v1::CreateSessionResponse { session: Some(to_wire::session(session)) }))
+    }
+
+    async fn get_session(
+        &self,
+        request: Request<v1::GetSessionRequest>,
+    ) -> Result<Response<v1::GetSessionResponse>, Status> {
+        let tenant = self.0.principal(&request).await?.tenant;
+        let id = session_id(&request.get_ref().session_id)?;
+        let session = self.0.store.get_session(tenant, &id).await.map_err(from_store)?;
+        Ok(Response::new(v1::GetSessionResponse { session: Some(to_wire::session(session)) }))
+    }
+
+    async fn list_sessions(
+        &self,
+        request: Request<v1::ListSessionsRequest>,
+    ) -> Result<Response<v1::ListSessionsResponse>, Status> {
+        let tenant = self.0.principal(&request).await?.tenant;
+        let request = request.into_inner();
+        let project = match request.project_id.as_str() {
+            "" => None,
+            text => Some(id(text, "project_not_found", "project")?),
+        };
+        let filter = Filter { project, parent: None, archived: request.include_archived };
+        let page = page(request.page)?;
+        let sessions = self.0.store.list_sessions(tenant, &filter, &page).await.map_err(from_store)?;
+        let next_cursor = next_cursor(&page, &sessions, cursor);
+        let sessions = sessions.into_iter().map(to_wire::session).collect();
+        Ok(Response::new(v1::ListSessionsResponse { sessions, next_cursor }))
+    }
+
+    async fn update_session(
+        &self,
+        request: Request<v1::UpdateSessionRequest>,
+    ) -> Result<Response<v1::UpdateSessionResponse>, Status> {
+        let tenant = self.0.principal(&request).await?.tenant;
+        let request = request.into_inner();
+        let id = session_id(&request.session_id)?;
+        let mut patch = Patch::default();
+        for path in request.update_mask.unwrap_or_default().paths {
+            match path.as_str() {
+                "title" => patch.title = Some(name(&request.title)?),
+                "archived" => patch.archived = Some(request.archived),
+                _ => return Err(invalid("field_unknown", format!("{path:?} cannot be changed; title and archived can"))),
+            }
+        }
+        let event = self.0.id(EventId::make);
+        let (session, events) =
+            self.0.store.update_session(tenant, &id, &patch, &event, now()).await.map_err(from_store)?;
+        crate::events::publish(&self.0, tenant, &id, &events);
+        Ok(Response::new(v1::UpdateSessionResponse { session: Some(to_wire::session(session)) }))
+    }
+
+    async fn delete_session(
+        &self,
+        request: Request<v1::DeleteSessionRequest>,
+    ) -> Result<Response<v1::DeleteSessionResponse>, Status> {
+        let principal = self.0.principal(&request).await?;
+        let id = session_id(&request.get_ref().session_id)?;
+        let session = self.0.store.get_session(principal.tenant, &id).await.map_err(from_store)?;
+        intake::abort(&self.0, &principal, &id).await?;
+        self.0.store.delete_session(principal.tenant, &id).await.map_err(from_store)?;
+        // The rows are gone: a loop that still runs is fenced by that. Its processes and files go with this call; were
+        // the sandbox away, they stay until its own clean-up, and nothing can reach them.
+        let fence = v1::Fence {
+            tenant_id: principal.tenant.to_string(),
+            session_id: id.to_string(),
+            epoch: session.epoch.saturating_add(1),
+        };
+        let request = v1::CloseWorkspaceRequest { fence: Some(fence) };
+        if let Err(status) = self.0.sandbox.clone().close_workspace(request).await {
+            tracing::warn!(session.id = %id, "a workspace was not removed: {}", status.message());
+        }
+        Ok(Response::new(v1::DeleteSessionResponse {}))
+    }
+
+    async fn list_session_children(
+        &self,
+        request: Request<v1::ListSessionChildrenRequest>,
+    ) -> Result<Response<v1::ListSessionChildrenResponse>, Status> {
+        let tenant = self.0.principal(&request).await?.tenant;
+        let request = request.into_inner();
+        let parent = session_id(&request.session_id)?;
+        self.0.store.get_head(tenant, &parent).await.map_err(from_store)?;
+        let filter = Filter { project: None, parent: Some(parent), archived: true };
+        let page = page(request.page)?;
+        let sessions = self.0.store.list_sessions(tenant, &filter, &page).await.map_err(from_store)?;
+        let next_cursor = next_cursor(&page, &sessions, cursor);
+        let sessions = sessions.into_iter().map(to_wire::session).collect();
+        Ok(Response::new(v1::ListSessionChildrenResponse { sessions, next_cursor }))
+    }
+
+    async fn abort_session(
+        &self,
+        request: Request<v1::AbortSessionRequest>,
+    ) -> Result<Response<v1::AbortSessionResponse>, Status> {
+        let principal = self.0.principal(&request).await?;
+        let id = session_id(&request.get_ref().session_id)?;
+        let was_active = intake::abort(&self.0, &principal, &id).await?;
+        Ok(Response::new(v1::AbortSessionResponse { was_active }))
+    }
+
+    async fn get_session_diff(
+        &self,
+        request: Request<v1::GetSessionDiffRequest>,
+    ) -> Result<Response<v1::GetSessionDiffResponse>, Status> {
+        let tenant = self.0.principal(&request).await?.tenant;
+        let id = session_id(&request.get_ref().session_id)?;
+        self.0.store.get_head(tenant, &id).await.map_err(from_store)?;
+        let request = v1::DiffWorkspaceRequest {
+            tenant_id: tenant.to_string(),
+            session_id: id.to_string(),
+            bytes_max: u32::try_from(limits::DIFF_BYTES_MAX).unwrap_or(u32::MAX),
+        };
+        let diff = self.0.sandbox.clone().diff_workspace(request).await.map_err(from_sandbox)?.into_inner();
+        let files = diff.files.into_iter().map(|file| v1::FileStat {
+            path: file.path,
+            additions: file.additions,
+            deletions: file.deletions,
+        });
+        let (patch, truncated) = (diff.patch, diff.truncated);
+        Ok(Response::new(v1::GetSessionDiffResponse { patch, truncated, files: files.collect() }))
+    }
+
+    async fn export_session(
+        &self,
+        request: Request<v1::ExportSessionRequest>,
+    ) -> Result<Response<Self::ExportSessionStream>, Status> {
+        let tenant = self.0.principal(&request).await?.tenant;
+        let id = session_id(&request.get_ref().session_id)?;
+        let session = self.0.store.get_session(tenant, &id).await.map_err(from_store)?;
+        let request = v1::ExportWorkspaceRequest {
+            tenant_id: tenant.to_string(),
+            session_id: id.to_string(),
+            commit_message: session.info.title,
+        };
+        let mut pieces = self.0.sandbox.clone().export_workspace(request).await.map_err(from_sandbox)?.into_inner();
+        let (sender, receiver) = mpsc::channel(PIECES_AHEAD);
+        tokio::spawn(async move {
+            loop {
+                let piece = match pieces.message().await {
+                    Ok(None) => return,
+                    Ok(Some(piece)) => Ok(v1::ExportSessionResponse {
+                        data: piece.data,
+                        commit: piece.commit,
+                        base_commit: piece.base_commit,
+                    }),
+                    Err(status) => Err(from_sandbox(status)),
+                };
+                let is_error = piece.is_err();
+                if sender.send(piece).await.is_err() || is_error {
+                    return;
+                }
+            }
+        });
+        Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+}
+
+/// Pieces of an export on their way to the client.
+const PIECES_AHEAD: usize = 4;
+
+/// Where a list of sessions goes on: see `Store::list_sessions`.
+fn cursor(session: &Session) -> String {
+    format!("{}.{}", session.info.time.updated.0, session.info.id)
+}
+
+/// A refusal of the sandbox keeps its code; its absence is one of ours.
+fn from_sandbox(status: Status) -> Status {
+    if rpc::status::code_of(&status).is_some() {
+        return status;
+    }
+    tracing::warn!("the sandbox did not answer: {}", status.message());
+    rpc::status::unavailable("sandbox_unavailable", "the sandbox service does not answer; try again later")
+}

@@ -1,0 +1,26 @@
+//! Says whether the gateway can do its work: Postgres is needed; Redis and NATS only make it quick.
+
+use crate::state::State;
+use std::time::Duration;
+use tonic_health::{ServingStatus, server::HealthReporter};
+
+/// Time between two looks.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// Looks until the gateway is asked to stop, and then says that it does not serve.
+pub(crate) async fn watch(state: State, service: chassis::Service, reporter: HealthReporter) {
+    while !service.shutdown.is_cancelled() {
+        let postgres = state.store.ping().await;
+        let status = if postgres.is_ok() { ServingStatus::Serving } else { ServingStatus::NotServing };
+        service.health.set("postgres", postgres.map_err(|error| error.to_string()));
+        reporter.set_service_status("", status).await;
+        let up = |is_up: bool| if is_up { 1.0 } else { 0.0 };
+        metrics::gauge!("flotilla_redis_up").set(up(state.bus.ping_redis().await.is_ok()));
+        metrics::gauge!("flotilla_nats_up").set(up(state.bus.ping_nats().is_ok()));
+        tokio::select! {
+            () = service.shutdown.cancelled() => {}
+            () = tokio::time::sleep(LOOK) => {}
+        }
+    }
+    reporter.set_service_status("", ServingStatus::NotServing).await;
+}

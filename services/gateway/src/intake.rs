@@ -1,0 +1,150 @@
+//! Where every way in ends: checks, then one transaction (message, parts, mailbox, `runnable`), then hints that may be
+//! lost.
+// Continues in store::inputs, which stores the prompt, and worker::claim, which hears the hints.
+
+use crate::{auth::Principal, grpc::from_store, state::State, state::now};
+use bus::queue::Mode;
+use domain::{
+    ids::{EventId, MessageId, PartId, SessionId},
+    limits,
+    message::{MessageTime, ModelRef, User},
+    part::{Body, Part, Text},
+    session::DEFAULT_AGENT,
+};
+use rpc::status::invalid;
+use sha2::{Digest as _, Sha256};
+use store::inputs::{Accepted, Prompt};
+use tonic::Status;
+
+/// A prompt as it came in, from wherever.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Asked {
+    pub(crate) text: String,
+    pub(crate) model: Option<ModelRef>,
+    pub(crate) agent: String,
+    pub(crate) system: String,
+    pub(crate) idempotency_key: String,
+}
+
+/// Accepts a prompt for a session, and wakes a worker.
+///
+/// # Errors
+/// With stable codes: `prompt_empty`, `prompt_too_long`, `model_unknown`, `agent_unknown`, `session_not_found`,
+/// `idempotency_conflict`, `session_full`, `store_unavailable`.
+pub(crate) async fn accept(
+    state: &State,
+    principal: &Principal,
+    session: &SessionId,
+    asked: Asked,
+) -> Result<Accepted, Status> {
+    check(state, &asked)?;
+    let known = state.store.get_session(principal.tenant, session).await.map_err(from_store)?;
+    let model = asked.model.clone().unwrap_or(ModelRef {
+        provider_id: known.info.model.provider_id,
+        model_id: known.info.model.id,
+    });
+    let agent = if asked.agent.is_empty() { known.info.agent } else { asked.agent.clone() };
+    let prompt = prompt(state, session, &asked, model, agent);
+    let accepted = state.store.accept_prompt(principal.tenant, &prompt, now()).await.map_err(from_store)?;
+    crate::events::publish(state, principal.tenant, session, &accepted.events);
+    if accepted.runnable {
+        wake(state, principal, session).await;
+    }
+    metrics::counter!("flotilla_prompts_total").increment(1);
+    Ok(accepted)
+}
+
+/// Asks the running turn to stop. Gives whether there was one.
+///
+/// # Errors
+/// `session_not_found`, `store_unavailable`.
+pub(crate) async fn abort(state: &State, principal: &Principal, session: &SessionId) -> Result<bool, Status> {
+    let dedupe = format!("abort:{}", state.id(EventId::make));
+    let accepted = state.store.accept_abort(principal.tenant, session, &dedupe).await.map_err(from_store)?;
+    if accepted {
+        state.bus.announce_abort(principal.tenant, session);
+        wake(state, principal, session).await;
+    }
+    Ok(accepted)
+}
+
+/// Hints only: the sweeper finds the session without them.
+async fn wake(state: &State, principal: &Principal, session: &SessionId) {
+    if let Err(error) = state.bus.enqueue(principal.tenant, session, principal.running_max, Mode::Normal).await {
+        tracing::warn!(error = &error as &dyn std::error::Error, "Redis was not told of a prompt; the sweeper will find it");
+    }
+    state.bus.ring();
+}
+
+fn check(state: &State, asked: &Asked) -> Result<(), Status> {
+    if asked.text.trim().is_empty() {
+        return Err(invalid("prompt_empty", "the prompt is empty: say what is to be done"));
+    }
+    if asked.text.len() > limits::PROMPT_BYTES_MAX || asked.system.len() > limits::PROMPT_BYTES_MAX {
+        let length = asked.text.len().max(asked.system.len());
+        return Err(invalid(
+            "prompt_too_long",
+            format!("the prompt has {length} bytes; at most {} are taken: put the rest into a file", limits::PROMPT_BYTES_MAX),
+        ));
+    }
+    if asked.idempotency_key.len() > limits::IDEMPOTENCY_KEY_BYTES_MAX {
+        return Err(invalid(
+            "idempotency_key_too_long",
+            format!("an idempotency key has at most {} bytes", limits::IDEMPOTENCY_KEY_BYTES_MAX),
+        ));
+    }
+    check_model(state, asked.model.as_ref())?;
+    check_agent(&asked.agent)
+}
+
+/// Refuses a model that no worker knows.
+pub(crate) fn check_model(state: &State, model: Option<&ModelRef>) -> Result<(), Status> {
+    let Some(model) = model.filter(|model| !state.models.contains(model)) else { return Ok(()) };
+    let known: Vec<String> = state.models.iter().map(|m| format!("{}/{}", m.provider_id, m.model_id)).collect();
+    let asked = format!("{}/{}", model.provider_id, model.model_id);
+    let asked = domain::text::head(&asked, limits::NAME_BYTES_MAX);
+    Err(invalid("model_unknown", format!("there is no model {asked} here; there are: {}", known.join(", "))))
+}
+
+/// Refuses an agent that does not exist.
+pub(crate) fn check_agent(agent: &str) -> Result<(), Status> {
+    if agent.is_empty() || agent == DEFAULT_AGENT {
+        return Ok(());
+    }
+    let agent = domain::text::head(agent, limits::NAME_BYTES_MAX);
+    Err(invalid("agent_unknown", format!("there is no agent {agent:?}; there is: {DEFAULT_AGENT}")))
+}
+
+fn prompt(state: &State, session: &SessionId, asked: &Asked, model: ModelRef, agent: String) -> Prompt {
+    let mut hash = Sha256::new();
+    for field in [&asked.text, &model.provider_id, &model.model_id, &agent, &asked.system] {
+        hash.update(field.len().to_le_bytes());
+        hash.update(field.as_bytes());
+    }
+    let id = state.id(MessageId::make);
+    let text = domain::text::without_nul(&asked.text).into_owned();
+    let part = Part {
+        id: state.id(PartId::make),
+        session_id: session.clone(),
+        message_id: id.clone(),
+        body: Body::Text(Text { text, ..Text::default() }),
+    };
+    let dedupe =
+        if asked.idempotency_key.is_empty() { format!("msg:{id}") } else { format!("key:{}", asked.idempotency_key) };
+    let system = domain::text::without_nul(&asked.system).into_owned();
+    Prompt {
+        user: User {
+            id,
+            session_id: session.clone(),
+            time: MessageTime { created: now(), completed: None },
+            agent,
+            model,
+            system: (!system.is_empty()).then_some(system),
+        },
+        parts: vec![part],
+        dedupe,
+        body_sha256: hash.finalize().into(),
+        traceparent: rpc::trace::current_traceparent(),
+        event_ids: vec![state.id(EventId::make), state.id(EventId::make)],
+    }
+}

@@ -1,0 +1,94 @@
+//! The one port: gRPC with reflection and health, gRPC-Web, and JSON answers for everything else.
+// Reading path: a prompt goes on in `grpc::prompt`.
+
+use crate::{grpc, state::State};
+use axum::{Json, Router, extract::Request, http::StatusCode, middleware::Next, response::IntoResponse as _, response::Response};
+use rpc::v1::{
+    event_service_server::EventServiceServer, message_service_server::MessageServiceServer,
+    permission_service_server::PermissionServiceServer, project_service_server::ProjectServiceServer,
+    prompt_service_server::PromptServiceServer, question_service_server::QuestionServiceServer,
+    session_service_server::SessionServiceServer, tenant_service_server::TenantServiceServer,
+};
+use std::time::Duration;
+use tonic::{Status, service::Routes};
+use tonic_health::pb::health_server::{Health, HealthServer};
+use tower_http::catch_panic::CatchPanicLayer;
+use tracing::Instrument as _;
+
+/// Builds the routes.
+///
+/// # Errors
+/// When our own descriptors cannot be read.
+pub(crate) fn router<H: Health>(state: &State, health: HealthServer<H>) -> anyhow::Result<Router> {
+    let reflection = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(rpc::DESCRIPTORS)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .build_v1()?;
+    let service = || grpc::Service(state.clone());
+    let grpc = Routes::new(health)
+        .add_service(reflection)
+        .add_service(SessionServiceServer::new(service()))
+        .add_service(PromptServiceServer::new(service()).max_decoding_message_size(rpc::MESSAGE_BYTES_MAX))
+        .add_service(MessageServiceServer::new(service()))
+        .add_service(EventServiceServer::new(service()))
+        .add_service(PermissionServiceServer::new(service()))
+        .add_service(QuestionServiceServer::new(service()))
+        .add_service(ProjectServiceServer::new(service()).max_decoding_message_size(rpc::MESSAGE_BYTES_MAX))
+        .add_service(TenantServiceServer::new(service()))
+        .into_axum_router()
+        .reset_fallback()
+        .route_layer(tonic_web::GrpcWebLayer::new())
+        .route_layer(axum::middleware::from_fn(traced));
+    Ok(Router::new().fallback(unknown).merge(grpc).layer(CatchPanicLayer::new()))
+}
+
+/// Joins the caller's trace, and keeps the caller's deadline.
+async fn traced(request: Request, next: Next) -> Response {
+    let span = tracing::info_span!("rpc", otel.kind = "server", rpc.system = "grpc", rpc.method = request.uri().path());
+    rpc::trace::adopt(&span, request.headers());
+    let deadline = request.headers().get("grpc-timeout").and_then(|value| timeout(value.to_str().ok()?));
+    metrics::counter!("flotilla_rpcs_total").increment(1);
+    let answer = next.run(request).instrument(span);
+    match deadline {
+        None => answer.await,
+        Some(deadline) => match tokio::time::timeout(deadline, answer).await {
+            Ok(response) => response,
+            Err(_) => Status::deadline_exceeded("the call took longer than its deadline").into_http(),
+        },
+    }
+}
+
+/// Reads `grpc-timeout`: at most eight digits and a unit.
+fn timeout(text: &str) -> Option<Duration> {
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let count: u64 = digits.parse().ok().filter(|_| digits.len() <= 8)?;
+    match unit {
+        "H" => Some(Duration::from_secs(count * 3600)),
+        "M" => Some(Duration::from_secs(count * 60)),
+        "S" => Some(Duration::from_secs(count)),
+        "m" => Some(Duration::from_millis(count)),
+        "u" => Some(Duration::from_micros(count)),
+        "n" => Some(Duration::from_nanos(count)),
+        _ => None,
+    }
+}
+
+async fn unknown(request: Request) -> Response {
+    let message = format!("there is nothing at {}", domain::text::head(request.uri().path(), 200));
+    let body = serde_json::json!({"name": "NotFoundError", "data": {"message": message}});
+    (StatusCode::NOT_FOUND, Json(body)).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deadlines_are_read() {
+        assert_eq!(timeout("20m"), Some(Duration::from_millis(20)));
+        assert_eq!(timeout("1H"), Some(Duration::from_secs(3600)));
+        for text in ["", "S", "123456789S", "5x", "é"] {
+            assert_eq!(timeout(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! What every call shares: connections, settings and ids.
+
+use crate::config::Config;
+use anyhow::Context as _;
+use chassis::secret::Secret;
+use domain::{
+    ids::{Ids, Timestamp},
+    message::ModelRef,
+};
+use rpc::{client::Bearer, v1::sandbox_service_client::SandboxServiceClient};
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio_util::sync::CancellationToken;
+use tonic::{service::interceptor::InterceptedService, transport::Channel};
+
+pub(crate) type Sandbox = SandboxServiceClient<InterceptedService<Channel, Bearer>>;
+
+/// A handle to everything shared; clones are cheap.
+#[derive(Clone)]
+pub(crate) struct State {
+    pub(crate) store: store::Store,
+    pub(crate) bus: bus::Bus,
+    pub(crate) publisher: bus::feed::Publisher,
+    pub(crate) sandbox: Sandbox,
+    /// Never empty; the first is the default.
+    pub(crate) models: Arc<[ModelRef]>,
+    pub(crate) operator_key: Option<Secret<String>>,
+    pub(crate) shutdown: CancellationToken,
+    ids: Arc<Mutex<Ids>>,
+}
+
+impl State {
+    pub(crate) async fn connect(config: &Config, shutdown: CancellationToken) -> anyhow::Result<Self> {
+        let store = store::Store::connect(
+            config.database_url.expose(),
+            config.system_database_url.expose(),
+            config.connections,
+        )?;
+        let bus = bus::Bus::connect(config.nats_url.expose(), config.redis_url.expose(), &config.namespace).await?;
+        let token = Bearer::new(config.sandbox_token.expose()).context("use the sandbox token")?;
+        let sandbox = SandboxServiceClient::with_interceptor(chassis::grpc::channel(&config.sandbox_url)?, token);
+        Ok(Self {
+            store,
+            publisher: bus.publisher(),
+            bus,
+            sandbox: sandbox.max_decoding_message_size(rpc::MESSAGE_BYTES_MAX),
+            models: config.models.iter().map(|name| model(name)).collect::<Result<_, _>>()?,
+            operator_key: config.operator_key.clone(),
+            shutdown,
+            ids: Arc::new(Mutex::new(Ids::new(rand::random()))),
+        })
+    }
+
+    /// Makes an id with `make`, for example `SessionId::make`.
+    pub(crate) fn id<T>(&self, make: impl FnOnce(&mut Ids, Timestamp) -> T) -> T {
+        make(&mut self.ids.lock().unwrap_or_else(PoisonError::into_inner), now())
+    }
+}
+
+fn model(name: &str) -> anyhow::Result<ModelRef> {
+    let (provider_id, model_id) = name.split_once('/').with_context(|| format!("{name:?} is not provider/model"))?;
+    Ok(ModelRef { provider_id: provider_id.to_owned(), model_id: model_id.to_owned() })
+}
+
+/// The wall clock, for display.
+pub(crate) fn now() -> Timestamp {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    Timestamp(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+}

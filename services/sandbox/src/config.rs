@@ -1,0 +1,96 @@
+//! The settings of the sandbox service.
+
+use chassis::secret::Secret;
+use domain::limits;
+use std::{net::SocketAddr, path::PathBuf};
+
+/// A way to reach a git server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum GitScheme {
+    /// `https://host/path`.
+    Https,
+    /// `ssh://user@host/path`. There is no key in a sandbox, so only servers that ask for none answer.
+    Ssh,
+}
+
+/// The settings of the sandbox service.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Config {
+    /// Address of the gRPC port; port 0 takes a free one. Only workers and gateways may reach it.
+    #[arg(long, env = "FLOTILLA_SANDBOX_LISTEN", default_value = "127.0.0.1:0", value_name = "ADDRESS")]
+    pub listen: SocketAddr,
+    /// Directory of workspaces and exec output; made if missing. One service per directory.
+    #[arg(long, env = "FLOTILLA_SANDBOX_DATA_DIRECTORY", value_name = "DIRECTORY")]
+    pub data_directory: PathBuf,
+    /// Token that callers present as `authorization: Bearer …`; at least 16 bytes.
+    #[arg(long, env = "FLOTILLA_SANDBOX_TOKEN", hide_env_values = true, value_name = "TOKEN")]
+    pub token: Secret<String>,
+    /// The `flotilla-init` program; default: beside this program or in a directory above it.
+    #[arg(long, env = "FLOTILLA_SANDBOX_INIT", value_name = "FILE")]
+    pub init: Option<PathBuf>,
+    /// The bubblewrap program, a name in PATH or a path.
+    #[arg(long, env = "FLOTILLA_SANDBOX_BWRAP", default_value = "bwrap", value_name = "FILE")]
+    pub bwrap: PathBuf,
+    /// Directories of this machine below which `file://` URLs may be cloned, separated by commas; default: none.
+    #[arg(long, env = "FLOTILLA_SANDBOX_FILE_ROOTS", value_delimiter = ',', value_name = "DIRECTORIES")]
+    pub file_roots: Vec<PathBuf>,
+    /// Remote schemes that may be cloned, separated by commas.
+    #[arg(
+        long,
+        env = "FLOTILLA_SANDBOX_GIT_SCHEMES",
+        value_delimiter = ',',
+        default_value = "https",
+        value_enum
+    )]
+    pub git_schemes: Vec<GitScheme>,
+    /// Clone also from servers whose address is not public (a git server inside your network).
+    #[arg(long, env = "FLOTILLA_SANDBOX_GIT_PRIVATE_NETWORKS")]
+    pub git_private_networks: bool,
+    /// Memory of one sandbox, bytes; at least 64 MiB.
+    #[arg(long, env = "FLOTILLA_SANDBOX_MEMORY_BYTES", default_value_t = 2 << 30, value_name = "BYTES")]
+    pub memory_bytes: u64,
+    /// Processes and threads of one sandbox; at least 32.
+    #[arg(long, env = "FLOTILLA_SANDBOX_PROCESSES", default_value_t = 512, value_name = "COUNT")]
+    pub processes: u32,
+    /// CPU of one sandbox in hundredths of a core, where cgroups are to be had; at least 10.
+    #[arg(long, env = "FLOTILLA_SANDBOX_CPU_PERCENT", default_value_t = 200, value_name = "PERCENT")]
+    pub cpu_percent: u32,
+    /// Files of one workspace, bytes; also the limit of a single file. At least 16 MiB.
+    #[arg(long, env = "FLOTILLA_SANDBOX_DISK_BYTES", default_value_t = 5 << 30, value_name = "BYTES")]
+    pub disk_bytes: u64,
+    /// Size of /tmp and of the home directory in a sandbox, bytes each; they count as memory. At least 1 MiB.
+    #[arg(long, env = "FLOTILLA_SANDBOX_TMP_BYTES", default_value_t = 512 << 20, value_name = "BYTES")]
+    pub tmp_bytes: u64,
+    /// A sandbox without a running exec and without a call ends after this; its background processes end with it.
+    /// Milliseconds.
+    #[arg(long, env = "FLOTILLA_SANDBOX_IDLE_MS", default_value_t = limits::SANDBOX_IDLE_MS, value_name = "MS")]
+    pub idle_ms: u64,
+    /// First user id of sandboxes when the service runs as root. Each workspace takes one of the 65,536 from it on, lowest
+    /// first; they must be nobody else's, and inside a user namespace they must be mapped.
+    #[arg(long, env = "FLOTILLA_SANDBOX_UID_BASE", default_value_t = 200_000, value_name = "UID")]
+    pub uid_base: u32,
+}
+
+impl Config {
+    /// Gives everything that is wrong with the settings, one sentence each.
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        let mut need = |fine: bool, problem: &str| {
+            if !fine {
+                problems.push(problem.to_owned());
+            }
+        };
+        need(self.token.expose().len() >= 16, "FLOTILLA_SANDBOX_TOKEN must have at least 16 bytes");
+        need(self.memory_bytes >= 64 << 20, "FLOTILLA_SANDBOX_MEMORY_BYTES must be at least 67108864");
+        need(self.processes >= 32, "FLOTILLA_SANDBOX_PROCESSES must be at least 32");
+        need(self.cpu_percent >= 10, "FLOTILLA_SANDBOX_CPU_PERCENT must be at least 10");
+        need(self.disk_bytes >= 16 << 20, "FLOTILLA_SANDBOX_DISK_BYTES must be at least 16777216");
+        need(self.tmp_bytes >= 1 << 20, "FLOTILLA_SANDBOX_TMP_BYTES must be at least 1048576");
+        need(self.idle_ms >= 10, "FLOTILLA_SANDBOX_IDLE_MS must be at least 10");
+        need(
+            (1_000..=0x7fff_0000).contains(&self.uid_base),
+            "FLOTILLA_SANDBOX_UID_BASE must be between 1000 and 2147418112",
+        );
+        problems
+    }
+}

@@ -1,0 +1,121 @@
+//! Reading along with an exec: its output from any offset, from the disk, and its end.
+
+use super::{End, Exec, OUTPUT, Progress, read_end, write_end};
+use crate::error::Error;
+use bytes::Bytes;
+use rpc::v1::{AttachExecResponse, ExecOutput, attach_exec_response::Item};
+use std::{
+    io::SeekFrom,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+use tokio::{
+    fs::File,
+    io::{AsyncReadExt as _, AsyncSeekExt as _},
+    sync::{mpsc, watch},
+};
+
+/// What a reader gets.
+pub type Sender = mpsc::Sender<Result<AttachExecResponse, tonic::Status>>;
+
+/// Where an exec is looked up.
+#[derive(Debug)]
+pub enum Source {
+    /// It runs.
+    Running(Arc<Exec>),
+    /// It ended, now or in an earlier life of the service.
+    Ended(PathBuf),
+}
+
+/// Sends output from `offset` on and then the end. Returns early when the reader leaves.
+pub async fn run(source: Source, offset: u64, to: Sender) {
+    let done = match source {
+        Source::Running(exec) => follow(&exec, offset, &to).await,
+        Source::Ended(directory) => replay(&directory, offset, &to).await,
+    };
+    match done {
+        Ok(()) | Err(Stop::ReaderLeft) => {}
+        Err(Stop::Failed(error)) => {
+            tracing::error!("the output of an exec could not be read: {error:?}");
+            drop(to.send(Err(error.to_status())).await);
+        }
+    }
+}
+
+enum Stop {
+    ReaderLeft,
+    Failed(Error),
+}
+
+async fn follow(exec: &Exec, offset: u64, to: &Sender) -> Result<(), Stop> {
+    let mut progress = exec.progress.subscribe();
+    let mut reader = Reader { directory: &exec.directory, file: None, offset };
+    loop {
+        let Progress { output_bytes, end, .. } = progress.borrow_and_update().clone();
+        reader.send_until(output_bytes, to).await?;
+        if let Some(end) = end {
+            return finish(&exec.directory, &end, to).await;
+        }
+        wait(&mut progress, to).await?;
+    }
+}
+
+async fn wait(progress: &mut watch::Receiver<Progress>, to: &Sender) -> Result<(), Stop> {
+    tokio::select! {
+        () = to.closed() => Err(Stop::ReaderLeft),
+        // The exec outlives its sender: `exec` holds it.
+        changed = progress.changed() => changed.map_err(|_| Stop::ReaderLeft),
+    }
+}
+
+async fn replay(directory: &Path, offset: u64, to: &Sender) -> Result<(), Stop> {
+    let output_bytes = tokio::fs::metadata(directory.join(OUTPUT)).await.map_or(0, |metadata| metadata.len());
+    let end = match read_end(directory).await {
+        Some(end) => end,
+        None => {
+            let end = End::lost(output_bytes);
+            write_end(directory, &end).await;
+            end
+        }
+    };
+    let mut reader = Reader { directory, file: None, offset };
+    reader.send_until(output_bytes, to).await?;
+    finish(directory, &end, to).await
+}
+
+async fn finish(directory: &Path, end: &End, to: &Sender) -> Result<(), Stop> {
+    send(to, Item::Exit(end.to_exit(directory))).await
+}
+
+struct Reader<'a> {
+    directory: &'a Path,
+    file: Option<File>,
+    offset: u64,
+}
+
+impl Reader<'_> {
+    async fn send_until(&mut self, end: u64, to: &Sender) -> Result<(), Stop> {
+        let failed = |error| Stop::Failed(Error::io("read output")(error));
+        while self.offset < end {
+            if self.file.is_none() {
+                let mut file = File::open(self.directory.join(OUTPUT)).await.map_err(failed)?;
+                file.seek(SeekFrom::Start(self.offset)).await.map_err(failed)?;
+                self.file = Some(file);
+            }
+            let Some(file) = &mut self.file else { return Ok(()) };
+            let wanted = (end - self.offset).min(rpc::CHUNK_BYTES as u64);
+            let mut data = Vec::with_capacity(usize::try_from(wanted).unwrap_or(rpc::CHUNK_BYTES));
+            let read = file.take(wanted).read_to_end(&mut data).await.map_err(failed)?;
+            if read == 0 {
+                return Ok(());
+            }
+            send(to, Item::Output(ExecOutput { offset_bytes: self.offset, data: Bytes::from(data) })).await?;
+            self.offset += read as u64;
+        }
+        Ok(())
+    }
+}
+
+async fn send(to: &Sender, item: Item) -> Result<(), Stop> {
+    to.send(Ok(AttachExecResponse { item: Some(item) })).await.map_err(|_| Stop::ReaderLeft)
+}

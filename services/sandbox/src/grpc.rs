@@ -1,0 +1,486 @@
+//! The public API: reads a call, checks its fence, does it, and gives an answer or a coded error. A call goes on when its
+//! caller leaves: half a workspace or half an exec is nobody's wish.
+
+pub mod auth;
+mod scope;
+
+use crate::{
+    code::Code,
+    error::Error,
+    exec,
+    session::Session,
+    sessions::Sessions,
+    wire::{self, reply, request},
+    workspace::{self, changes, open, source},
+};
+use domain::limits;
+use rpc::v1::{self, open_workspace_request::Part, sandbox_service_server::SandboxService};
+use scope::{Scope, Scoped};
+use std::{future::Future, pin::Pin, sync::Arc};
+use tokio::{io::AsyncWriteExt as _, sync::mpsc, sync::oneshot};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+use tracing::{Instrument as _, Span};
+
+/// Messages of a stream that wait for a slow reader.
+const STREAM_WAITING_MAX: usize = 8;
+const ENV_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// The service.
+#[derive(Debug)]
+pub struct Server {
+    sessions: Arc<Sessions>,
+    isolation: v1::GetIsolationResponse,
+}
+
+/// A call whose ids are known.
+struct Call {
+    method: &'static str,
+    session: Arc<Session>,
+    epoch: Option<u64>,
+    span: Span,
+}
+
+type Answers<T> = Pin<Box<dyn futures::Stream<Item = Result<T, Status>> + Send>>;
+
+impl Server {
+    /// A server for `sessions`; `isolation` is what the self-test found.
+    pub fn new(sessions: Arc<Sessions>, isolation: v1::GetIsolationResponse) -> Self {
+        Self { sessions, isolation }
+    }
+
+    fn begin<M: Scoped>(&self, method: &'static str, request: Request<M>) -> Result<(Call, M), Error> {
+        let (metadata, _, mut message) = request.into_parts();
+        let Scope { tenant, session, epoch, exec_id } = message.take_scope()?;
+        let span = tracing::info_span!(
+            "sandbox call",
+            otel.name = method,
+            tenant.id = %tenant,
+            session.id = %session,
+            exec.id = exec_id,
+            epoch
+        );
+        rpc::trace::adopt(&span, &metadata.into_headers());
+        let session = self.sessions.get(&tenant, &session)?;
+        Ok((Call { method, session, epoch, span }, message))
+    }
+
+    /// Does one file operation inside the session's sandbox.
+    async fn file<M, R>(
+        &self,
+        method: &'static str,
+        request: Request<M>,
+        to_body: fn(M) -> request::Body,
+        from_body: fn(reply::Body) -> Option<R>,
+    ) -> Result<Response<R>, Status>
+    where
+        M: Scoped + Send + 'static,
+        R: Send + 'static,
+    {
+        let (call, message) = self.begin(method, request).map_err(|error| tell(method, &error))?;
+        let session = Arc::clone(&call.session);
+        call.run(async move {
+            let sandbox = session.enter().await?;
+            let reply = sandbox.sandbox().call(to_body(message)).await?;
+            from_body(reply)
+                .ok_or_else(|| Error::refused(Code::Internal, "the sandbox answered something else"))
+        })
+        .await
+    }
+}
+
+impl Call {
+    /// Checks the fence and does the work in a task of its own.
+    async fn run<T: Send + 'static>(
+        self,
+        work: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<Response<T>, Status> {
+        let Self { method, session, epoch, span } = self;
+        let tasks = session.shared.tasks.clone();
+        let (answer, answered) = oneshot::channel();
+        let fenced = async move {
+            let result = match epoch {
+                Some(epoch) => match session.admit(epoch).await {
+                    Ok(()) => work.await,
+                    Err(error) => Err(error),
+                },
+                None => work.await,
+            };
+            let result = result.map_err(|error| tell(method, &error));
+            if result.is_ok() {
+                metrics::counter!("flotilla_sandbox_calls_total", "method" => method, "code" => "ok")
+                    .increment(1);
+            }
+            // The caller may have left.
+            drop(answer.send(result));
+        };
+        span.in_scope(|| tasks.spawn("call", fenced));
+        let lost = |_| Status::internal("the call ended by a fault of the sandbox service");
+        answered.await.map_err(lost)?.map(Response::new)
+    }
+}
+
+/// Counts and logs a failed call, once, and gives what the caller is told.
+fn tell(method: &'static str, error: &Error) -> Status {
+    let code = error.code();
+    metrics::counter!("flotilla_sandbox_calls_total", "method" => method, "code" => code.name()).increment(1);
+    if code == Code::Internal {
+        let cause = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
+        tracing::error!(error.code = code.name(), "{method} failed: {error}: {cause}");
+    } else {
+        tracing::debug!(error.code = code.name(), "{method} was refused: {error}");
+    }
+    error.to_status()
+}
+
+#[tonic::async_trait]
+impl SandboxService for Server {
+    type AttachExecStream = Answers<v1::AttachExecResponse>;
+    type ExportWorkspaceStream = Answers<v1::ExportWorkspaceResponse>;
+
+    async fn get_workspace(
+        &self,
+        request: Request<v1::GetWorkspaceRequest>,
+    ) -> Result<Response<v1::GetWorkspaceResponse>, Status> {
+        let (call, _) =
+            self.begin("get_workspace", request).map_err(|error| tell("get_workspace", &error))?;
+        let session = Arc::clone(&call.session);
+        call.run(async move {
+            let meta = session.find_workspace().await?;
+            let exists = meta.is_some();
+            let base_commit = meta.map(|meta| meta.base_commit).unwrap_or_default();
+            let directory = if exists { workspace::DIRECTORY.to_owned() } else { String::new() };
+            Ok(v1::GetWorkspaceResponse { exists, base_commit, directory })
+        })
+        .await
+    }
+
+    async fn open_workspace(
+        &self,
+        request: Request<Streaming<v1::OpenWorkspaceRequest>>,
+    ) -> Result<Response<v1::OpenWorkspaceResponse>, Status> {
+        const METHOD: &str = "open_workspace";
+        let (metadata, extensions, mut parts) = request.into_parts();
+        let first = parts.message().await?.and_then(|message| message.part);
+        let Some(Part::Header(header)) = first else {
+            let error = Error::refused(Code::ArgumentInvalid, "the first message must be the header");
+            return Err(tell(METHOD, &error));
+        };
+        let request = Request::from_parts(metadata, extensions, header);
+        let (call, header) = self.begin(METHOD, request).map_err(|error| tell(METHOD, &error))?;
+        let session = Arc::clone(&call.session);
+        let span = call.span.clone();
+        let order = order(&session, header, &mut parts)
+            .instrument(span)
+            .await
+            .map_err(|error| tell(METHOD, &error))?;
+        call.run(async move {
+            let opened = match &order {
+                Some(order) => open::run(&session, order).await,
+                None => session.workspace().await.map(|meta| (false, meta)),
+            };
+            if let Some(open::Order { source: source::Source::Bundle(file), .. }) = &order {
+                drop(tokio::fs::remove_file(file).await);
+            }
+            let (created, meta) = opened?;
+            let directory = workspace::DIRECTORY.to_owned();
+            Ok(v1::OpenWorkspaceResponse { created, base_commit: meta.base_commit, directory })
+        })
+        .await
+    }
+
+    async fn close_workspace(
+        &self,
+        request: Request<v1::CloseWorkspaceRequest>,
+    ) -> Result<Response<v1::CloseWorkspaceResponse>, Status> {
+        let (call, _) =
+            self.begin("close_workspace", request).map_err(|error| tell("close_workspace", &error))?;
+        let session = Arc::clone(&call.session);
+        call.run(async move { workspace::close(&session).await.map(|()| v1::CloseWorkspaceResponse {}) })
+            .await
+    }
+
+    async fn start_exec(
+        &self,
+        request: Request<v1::StartExecRequest>,
+    ) -> Result<Response<v1::StartExecResponse>, Status> {
+        let (call, message) =
+            self.begin("start_exec", request).map_err(|error| tell("start_exec", &error))?;
+        let (session, epoch) = (Arc::clone(&call.session), call.epoch.unwrap_or_default());
+        call.run(async move { start_exec(&session, epoch, message).await }).await
+    }
+
+    async fn attach_exec(
+        &self,
+        request: Request<v1::AttachExecRequest>,
+    ) -> Result<Response<Self::AttachExecStream>, Status> {
+        let (call, message) =
+            self.begin("attach_exec", request).map_err(|error| tell("attach_exec", &error))?;
+        let session = Arc::clone(&call.session);
+        call.run(async move {
+            let source = session.execs.get(&message.exec_id).await?;
+            let (to, answers) = mpsc::channel(STREAM_WAITING_MAX);
+            session.shared.tasks.spawn("attach", exec::attach::run(source, message.from_offset_bytes, to));
+            Ok(Box::pin(ReceiverStream::new(answers)) as Self::AttachExecStream)
+        })
+        .await
+    }
+
+    async fn kill_exec(
+        &self,
+        request: Request<v1::KillExecRequest>,
+    ) -> Result<Response<v1::KillExecResponse>, Status> {
+        let (call, message) = self.begin("kill_exec", request).map_err(|error| tell("kill_exec", &error))?;
+        let session = Arc::clone(&call.session);
+        call.run(async move {
+            let exec = session.execs.find_running(&message.exec_id).await;
+            let was_running = match exec.zip(session.find_sandbox().await) {
+                Some((exec, sandbox)) => {
+                    exec::kill(&exec, &sandbox).await;
+                    true
+                }
+                None => false,
+            };
+            Ok(v1::KillExecResponse { was_running })
+        })
+        .await
+    }
+
+    async fn read_file(
+        &self,
+        request: Request<v1::ReadFileRequest>,
+    ) -> Result<Response<v1::ReadFileResponse>, Status> {
+        self.file("read_file", request, request::Body::ReadFile, |body| match body {
+            reply::Body::ReadFile(response) => Some(response),
+            _ => None,
+        })
+        .await
+    }
+
+    async fn read_lines(
+        &self,
+        request: Request<v1::ReadLinesRequest>,
+    ) -> Result<Response<v1::ReadLinesResponse>, Status> {
+        self.file("read_lines", request, request::Body::ReadLines, |body| match body {
+            reply::Body::ReadLines(response) => Some(response),
+            _ => None,
+        })
+        .await
+    }
+
+    async fn write_file(
+        &self,
+        request: Request<v1::WriteFileRequest>,
+    ) -> Result<Response<v1::WriteFileResponse>, Status> {
+        self.file("write_file", request, request::Body::WriteFile, |body| match body {
+            reply::Body::WriteFile(response) => Some(response),
+            _ => None,
+        })
+        .await
+    }
+
+    async fn list_files(
+        &self,
+        request: Request<v1::ListFilesRequest>,
+    ) -> Result<Response<v1::ListFilesResponse>, Status> {
+        self.file("list_files", request, request::Body::ListFiles, |body| match body {
+            reply::Body::ListFiles(response) => Some(response),
+            _ => None,
+        })
+        .await
+    }
+
+    async fn glob_files(
+        &self,
+        request: Request<v1::GlobFilesRequest>,
+    ) -> Result<Response<v1::GlobFilesResponse>, Status> {
+        self.file("glob_files", request, request::Body::GlobFiles, |body| match body {
+            reply::Body::GlobFiles(response) => Some(response),
+            _ => None,
+        })
+        .await
+    }
+
+    async fn grep_files(
+        &self,
+        request: Request<v1::GrepFilesRequest>,
+    ) -> Result<Response<v1::GrepFilesResponse>, Status> {
+        self.file("grep_files", request, request::Body::GrepFiles, |body| match body {
+            reply::Body::GrepFiles(response) => Some(response),
+            _ => None,
+        })
+        .await
+    }
+
+    async fn diff_workspace(
+        &self,
+        request: Request<v1::DiffWorkspaceRequest>,
+    ) -> Result<Response<v1::DiffWorkspaceResponse>, Status> {
+        let (call, message) =
+            self.begin("diff_workspace", request).map_err(|error| tell("diff_workspace", &error))?;
+        let session = Arc::clone(&call.session);
+        let bytes_max = match message.bytes_max as usize {
+            0 => limits::DIFF_BYTES_MAX,
+            asked => asked.min(limits::DIFF_BYTES_MAX),
+        };
+        call.run(async move { changes::diff(&session, bytes_max).await }).await
+    }
+
+    async fn export_workspace(
+        &self,
+        request: Request<v1::ExportWorkspaceRequest>,
+    ) -> Result<Response<Self::ExportWorkspaceStream>, Status> {
+        let (call, message) =
+            self.begin("export_workspace", request).map_err(|error| tell("export_workspace", &error))?;
+        let session = Arc::clone(&call.session);
+        call.run(async move {
+            let (to, answers) = mpsc::channel(STREAM_WAITING_MAX);
+            let tasks = session.shared.tasks.clone();
+            tasks.spawn("export", async move {
+                if let Err(error) = changes::export(&session, &message.commit_message, &to).await {
+                    drop(to.send(Err(tell("export_workspace", &error))).await);
+                }
+            });
+            Ok(Box::pin(ReceiverStream::new(answers)) as Self::ExportWorkspaceStream)
+        })
+        .await
+    }
+
+    async fn get_isolation(
+        &self,
+        _: Request<v1::GetIsolationRequest>,
+    ) -> Result<Response<v1::GetIsolationResponse>, Status> {
+        Ok(Response::new(self.isolation.clone()))
+    }
+}
+
+/// Reads what a workspace shall start from; `None` when there is one already. A bundle's bytes go to a file.
+async fn order(
+    session: &Session,
+    header: v1::WorkspaceHeader,
+    parts: &mut Streaming<v1::OpenWorkspaceRequest>,
+) -> Result<Option<open::Order>, Error> {
+    if session.find_workspace().await?.is_some() {
+        return Ok(None);
+    }
+    let revision = header.revision;
+    if !header.bundle {
+        let source = match header.git_url.as_str() {
+            "" => source::Source::Empty,
+            url => source::parse(url, &session.shared.config).await?,
+        };
+        return Ok(Some(open::Order { source, revision }));
+    }
+    if !header.git_url.is_empty() {
+        return Err(Error::refused(
+            Code::ArgumentInvalid,
+            "a workspace starts from a URL or a bundle, not both",
+        ));
+    }
+    let file = open::upload_place(session).await?;
+    if let Err(error) = receive(&file, parts).await {
+        drop(tokio::fs::remove_file(&file).await);
+        return Err(error);
+    }
+    Ok(Some(open::Order { source: source::Source::Bundle(file), revision }))
+}
+
+async fn receive(
+    file: &std::path::Path,
+    parts: &mut Streaming<v1::OpenWorkspaceRequest>,
+) -> Result<(), Error> {
+    let failed = || Error::io("keep the upload");
+    let mut options = tokio::fs::OpenOptions::new();
+    let mut out = options.write(true).create_new(true).mode(0o644).open(file).await.map_err(failed())?;
+    let mut total = 0;
+    loop {
+        let message = parts.message().await.map_err(|status| {
+            Error::refused(Code::BundleInvalid, format!("the upload broke off: {}", status.message()))
+        })?;
+        match message.map(|message| message.part) {
+            None => break,
+            Some(Some(Part::Data(data))) => {
+                total += data.len() as u64;
+                if total > limits::BUNDLE_BYTES_MAX {
+                    let text = format!("a bundle may have {} bytes at most", limits::BUNDLE_BYTES_MAX);
+                    return Err(Error::refused(Code::BundleTooLarge, text));
+                }
+                out.write_all(&data).await.map_err(failed())?;
+            }
+            Some(Some(Part::Header(_)) | None) => {
+                return Err(Error::refused(Code::ArgumentInvalid, "after the header only data may follow"));
+            }
+        }
+    }
+    out.flush().await.map_err(failed())
+}
+
+async fn start_exec(
+    session: &Arc<Session>,
+    epoch: u64,
+    message: v1::StartExecRequest,
+) -> Result<v1::StartExecResponse, Error> {
+    check_exec(&message)?;
+    let spec = exec::Spec {
+        exec_id: message.exec_id,
+        timeout_ms: match message.timeout_ms {
+            0 => limits::EXEC_TIMEOUT_MS,
+            asked => asked.min(limits::EXEC_TIMEOUT_MAX_MS),
+        }
+        .into(),
+        output_bytes_max: match message.output_bytes_max {
+            0 => limits::EXEC_OUTPUT_BYTES_MAX,
+            asked => asked.min(limits::EXEC_OUTPUT_BYTES_MAX),
+        },
+        epoch,
+    };
+    session.workspace().await?;
+    let Some(entered) = session.execs.enter(&spec).await? else {
+        return Ok(v1::StartExecResponse { started: false });
+    };
+    let command = wire::Exec {
+        command: message.command,
+        directory: message.directory,
+        env: environment(message.env),
+        timeout_ms: spec.timeout_ms,
+        output_bytes_max: spec.output_bytes_max,
+    };
+    let started = match session.enter().await {
+        Ok(sandbox) => {
+            let tasks = session.shared.tasks.clone();
+            session.execs.start(&tasks, sandbox, Arc::clone(&entered), (spec.clone(), command)).await
+        }
+        Err(error) => Err(error),
+    };
+    if let Err(error) = started {
+        session.execs.cancel(&spec, &entered).await;
+        return Err(error);
+    }
+    Ok(v1::StartExecResponse { started: true })
+}
+
+fn check_exec(message: &v1::StartExecRequest) -> Result<(), Error> {
+    let invalid = |text: &str| Err(Error::refused(Code::ArgumentInvalid, text));
+    let env_bytes: usize = message.env.iter().map(|(name, value)| name.len() + value.len() + 2).sum();
+    if message.exec_id.is_empty() || message.exec_id.len() > limits::EXEC_ID_BYTES_MAX {
+        return invalid("exec_id must have between 1 and 128 bytes");
+    }
+    if message.command.len() > limits::EXEC_COMMAND_BYTES_MAX {
+        return invalid("the command is too long; write it to a file and run that");
+    }
+    if env_bytes > limits::EXEC_ENV_BYTES_MAX {
+        return invalid("the environment is too large");
+    }
+    if message.env.keys().any(|name| name.is_empty() || name.contains('=')) {
+        return invalid("the name of a variable is empty or has an equals sign in it");
+    }
+    Ok(())
+}
+
+fn environment(asked: std::collections::HashMap<String, String>) -> Vec<String> {
+    let fixed = [("PATH", ENV_PATH), ("HOME", "/home/agent"), ("LANG", "C.UTF-8"), ("TERM", "dumb")];
+    let missing = fixed.into_iter().filter(|(name, _)| !asked.contains_key(*name));
+    let mut env: Vec<String> = missing.map(|(name, value)| format!("{name}={value}")).collect();
+    env.extend(asked.iter().map(|(name, value)| format!("{name}={value}")));
+    env
+}

@@ -1,0 +1,60 @@
+//! The threads that do file operations.
+
+use super::{FILE_THREADS, Failure, Service, paths::Roots, read, search, write};
+use crate::{
+    code::Code,
+    wire::{reply, request},
+};
+use std::{
+    io,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+        mpsc::Receiver,
+    },
+};
+
+/// A request and its number.
+pub(super) type Operation = (u64, request::Body);
+
+/// Starts the threads.
+pub(super) fn spawn(
+    service: &Service,
+    waiting: Receiver<Operation>,
+    is_full: &Arc<AtomicBool>,
+) -> io::Result<()> {
+    let (roots, waiting) = (Arc::new(Roots::open()?), Arc::new(Mutex::new(waiting)));
+    for _ in 0..FILE_THREADS {
+        let (service, waiting) = (service.clone(), Arc::clone(&waiting));
+        let (roots, is_full) = (Arc::clone(&roots), Arc::clone(is_full));
+        super::spawn("files", move || {
+            loop {
+                let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
+                let Ok((id, operation)) = next else { return };
+                let refused =
+                    matches!(operation, request::Body::WriteFile(_)) && is_full.load(Ordering::Relaxed);
+                let full =
+                    || Failure::new(Code::DiskFull, "the workspace is full; remove what is not needed");
+                match if refused { Err(full()) } else { answer(&roots, operation) } {
+                    Ok(body) => service.say(id, body),
+                    Err(failure) => service.fail(id, failure),
+                }
+            }
+        })?;
+    }
+    Ok(())
+}
+
+fn answer(roots: &Roots, operation: request::Body) -> Result<reply::Body, Failure> {
+    match operation {
+        request::Body::ReadFile(request) => read::file(roots, &request).map(reply::Body::ReadFile),
+        request::Body::ReadLines(request) => read::lines(roots, &request).map(reply::Body::ReadLines),
+        request::Body::WriteFile(request) => write::file(roots, &request).map(reply::Body::WriteFile),
+        request::Body::ListFiles(request) => search::list(roots, &request).map(reply::Body::ListFiles),
+        request::Body::GlobFiles(request) => search::glob(roots, &request).map(reply::Body::GlobFiles),
+        request::Body::GrepFiles(request) => search::grep(roots, &request).map(reply::Body::GrepFiles),
+        request::Body::Exec(_) | request::Body::Kill(_) => {
+            Err(Failure::new(Code::Internal, "not a file operation"))
+        }
+    }
+}

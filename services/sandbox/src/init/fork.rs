@@ -1,0 +1,129 @@
+//! The fork of a command. Between fork and exec there are only system calls on values that were made before: other
+//! threads may have held any lock when the process was copied.
+//!
+//! Each command gets a supervisor, a copy of this process that is its "subreaper": whatever the command starts, also
+//! with `setsid` and double forks, stays below it, so that the whole tree can be found and ended. It reports how the
+//! command itself ended and leaves when its last descendant is gone.
+#![allow(unsafe_code)] // fork, execve and what a forked copy may do are system calls without a safe wrapper.
+
+use std::{
+    ffi::{CStr, CString},
+    io,
+    os::fd::{AsRawFd as _, BorrowedFd, RawFd},
+    ptr,
+};
+
+const SHELL: &CStr = c"/bin/bash";
+const OOM_FILE: &CStr = c"/proc/self/oom_score_adj";
+/// When memory runs out the kernel takes commands first, and this process last.
+const OOM_SCORE: &[u8] = b"1000";
+/// The supervisor's only open file besides the standard ones.
+const STATUS_FD: RawFd = 3;
+/// Of a command that could not be started; the shell's own number for it.
+const NOT_STARTED: i32 = 127;
+
+/// What the copy needs, in the form that system calls take.
+pub(super) struct Plan {
+    _owned: Vec<CString>,
+    arguments: Vec<*const libc::c_char>,
+    environment: Vec<*const libc::c_char>,
+}
+
+/// Open files of a command.
+#[derive(Clone, Copy)]
+pub(super) struct Files<'a> {
+    /// Where it starts.
+    pub(super) directory: BorrowedFd<'a>,
+    /// Its input.
+    pub(super) null: BorrowedFd<'a>,
+    /// Its output and error.
+    pub(super) output: BorrowedFd<'a>,
+    /// Where the supervisor writes the wait status of the command: four bytes.
+    pub(super) status: BorrowedFd<'a>,
+}
+
+impl Plan {
+    /// Prepares `bash -c command`.
+    ///
+    /// # Errors
+    /// When a string has a zero byte in it.
+    pub(super) fn new(command: &str, environment: &[String]) -> io::Result<Self> {
+        let mut owned = vec![SHELL.to_owned(), c"-c".to_owned(), CString::new(command)?];
+        for variable in environment {
+            owned.push(CString::new(variable.as_str())?);
+        }
+        // A CString's characters stay where they are when the vector moves.
+        let pointers = |part: &[CString]| part.iter().map(|s| s.as_ptr()).chain([ptr::null()]).collect();
+        let (arguments, environment) = (pointers(&owned[..3]), pointers(&owned[3..]));
+        Ok(Self { _owned: owned, arguments, environment })
+    }
+}
+
+/// Starts the supervisor and the command, and gives the supervisor's process id.
+///
+/// # Errors
+/// Those of fork: usually EAGAIN, the process limit.
+pub(super) fn start(plan: &Plan, files: Files<'_>) -> io::Result<i32> {
+    // SAFETY: the copy makes only system calls, on memory of its own.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => unsafe { supervise(plan, files) },
+        pid => Ok(pid),
+    }
+}
+
+unsafe fn supervise(plan: &Plan, files: Files<'_>) -> ! {
+    unsafe {
+        libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+        let main = libc::fork();
+        if main == 0 {
+            become_command(plan, files);
+        }
+        // A command that signals its process group or everything it may must not end us: we hold its tree together.
+        for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2]
+        {
+            libc::signal(signal, libc::SIG_IGN);
+        }
+        libc::dup2(files.status.as_raw_fd(), STATUS_FD);
+        libc::syscall(libc::SYS_close_range, STATUS_FD + 1, libc::c_uint::MAX, 0);
+        if main < 0 {
+            libc::_exit(1);
+        }
+        loop {
+            let mut status: libc::c_int = 0;
+            let pid = libc::waitpid(-1, &raw mut status, 0);
+            if pid == main {
+                libc::write(STATUS_FD, (&raw const status).cast(), size_of::<libc::c_int>());
+                libc::close(STATUS_FD);
+            } else if pid < 0 && *libc::__errno_location() == libc::ECHILD {
+                libc::_exit(0);
+            }
+        }
+    }
+}
+
+unsafe fn become_command(plan: &Plan, files: Files<'_>) -> ! {
+    unsafe {
+        libc::setsid();
+        libc::dup2(files.null.as_raw_fd(), 0);
+        libc::dup2(files.output.as_raw_fd(), 1);
+        libc::dup2(files.output.as_raw_fd(), 2);
+        if libc::fchdir(files.directory.as_raw_fd()) != 0 {
+            libc::_exit(NOT_STARTED);
+        }
+        libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0);
+        let mut none: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, ptr::null_mut());
+        // Rust's start ignores it, and what is ignored stays so across exec.
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        // The file belongs to root as long as we are not dumpable. Nothing of ours is open or unprotected any more.
+        libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0);
+        let oom = libc::open(OOM_FILE.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+        if oom >= 0 {
+            libc::write(oom, OOM_SCORE.as_ptr().cast(), OOM_SCORE.len());
+        }
+        libc::execve(SHELL.as_ptr(), plan.arguments.as_ptr(), plan.environment.as_ptr());
+        libc::_exit(NOT_STARTED)
+    }
+}

@@ -1,0 +1,253 @@
+//! From a path that a caller names to an open file below one of the roots, and nowhere else. The kernel resolves it in one
+//! step (`openat2` with RESOLVE_BENEATH), so that a rename in between changes nothing.
+//!
+//! Absolute links that lead back inside are refused by that call; for them the path is resolved freely and the opened
+//! object must lie on a root's own mount. Nothing can be moved from one mount to another, so this cannot be raced either.
+
+use super::Failure;
+use crate::code::Code;
+use domain::limits;
+use rustix::{
+    fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxFlags},
+    io::Errno,
+};
+use std::{
+    fs::File,
+    io,
+    os::fd::{AsFd as _, AsRawFd as _, OwnedFd},
+    path::{Path, PathBuf},
+};
+
+/// The workspace, seen from inside.
+pub(super) const WORKSPACE: &str = "/workspace";
+/// Below these files can be read, besides the workspace: /tmp, and the kept output of execs.
+const READABLE: [&str; 2] = ["/tmp", "/run/sbx/out"];
+/// A path that is renamed all the time makes the kernel give up; then we try again.
+const RESOLVE_TRIES: u32 = 32;
+const SIMILAR_MAX: usize = 3;
+const SIMILAR_LOOKED_AT_MAX: usize = 2_000;
+
+/// What a caller wants to do below a root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Access {
+    Read,
+    Write,
+}
+
+#[derive(Debug)]
+pub(super) struct Root {
+    path: &'static str,
+    directory: OwnedFd,
+    mount: u64,
+}
+
+/// The open roots.
+#[derive(Debug)]
+pub(super) struct Roots(Vec<Root>);
+
+/// An object below a root, opened without access (O_PATH).
+#[derive(Debug)]
+pub(super) struct Found {
+    handle: OwnedFd,
+    pub(super) stat: rustix::fs::Stat,
+}
+
+/// What a [`Found`] is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    File,
+    Directory,
+    Other,
+}
+
+impl Roots {
+    /// Opens those that exist.
+    pub(super) fn open() -> io::Result<Self> {
+        let mut roots = vec![Root::open(WORKSPACE)?];
+        roots.extend(READABLE.iter().filter_map(|path| Root::open(path).ok()));
+        Ok(Self(roots))
+    }
+
+    /// Finds what `path` names; links are followed as long as they stay inside. Relative paths start at the workspace.
+    pub(super) fn find(&self, path: &str, access: Access) -> Result<Found, Failure> {
+        let (root, rest) = self.split(path, access)?;
+        let handle = root.resolve(rest).map_err(|errno| self.failure(errno, path))?;
+        let stat = rustix::fs::fstat(&handle).map_err(|errno| self.failure(errno, path))?;
+        Ok(Found { handle, stat })
+    }
+
+    /// Gives the root of `path` and the rest of it, which may be empty.
+    pub(super) fn split<'a>(&self, path: &'a str, access: Access) -> Result<(&Root, &'a Path), Failure> {
+        if path.len() > limits::PATH_BYTES_MAX || path.contains('\0') {
+            return Err(Failure::new(Code::PathInvalid, "the path is too long or has a zero byte"));
+        }
+        let path = Path::new(path);
+        let outside = || {
+            let text = format!("{} is outside the workspace; use paths below {WORKSPACE}", path.display());
+            Failure::new(Code::PathOutsideWorkspace, text)
+        };
+        if path.is_relative() {
+            return self.0.first().map(|root| (root, path)).ok_or_else(outside);
+        }
+        let mut roots = self.0.iter().filter(|root| access == Access::Read || root.path == WORKSPACE);
+        roots.find_map(|root| Some((root, path.strip_prefix(root.path).ok()?))).ok_or_else(outside)
+    }
+
+    /// What the caller is told when `path` cannot be opened.
+    pub(super) fn failure(&self, errno: Errno, path: &str) -> Failure {
+        match errno {
+            Errno::NOENT | Errno::NOTDIR => {
+                let similar = self.similar(path);
+                let hint = match similar.as_slice() {
+                    [] => String::new(),
+                    names => format!(" Did you mean {}?", names.join(", ")),
+                };
+                Failure::new(Code::FileNotFound, format!("there is no file {path}.{hint}"))
+            }
+            Errno::XDEV => {
+                Failure::new(Code::PathOutsideWorkspace, format!("{path} leads outside the workspace"))
+            }
+            Errno::LOOP => Failure::new(Code::PathInvalid, format!("{path} is a loop of symbolic links")),
+            Errno::NAMETOOLONG | Errno::INVAL => {
+                Failure::new(Code::PathInvalid, format!("{path} is no path"))
+            }
+            Errno::ACCESS | Errno::PERM | Errno::ROFS => {
+                Failure::new(Code::FileNotPermitted, format!("the mode of {path} forbids it"))
+            }
+            Errno::ISDIR => Failure::new(Code::FileIsDirectory, format!("{path} is a directory")),
+            Errno::NOSPC | Errno::DQUOT | Errno::FBIG => {
+                Failure::new(Code::DiskFull, "no space left in the workspace")
+            }
+            other => Failure::new(Code::Internal, format!("open {path}: {other}")),
+        }
+    }
+
+    /// Gives paths beside `path` whose names contain its name or are contained in it.
+    fn similar(&self, path: &str) -> Vec<String> {
+        let path = Path::new(path);
+        let (Some(name), parent) = (path.file_name(), path.parent().unwrap_or(Path::new(""))) else {
+            return Vec::new();
+        };
+        let wanted = name.to_string_lossy().to_lowercase();
+        let Ok(found) = self.find(&parent.to_string_lossy(), Access::Read) else { return Vec::new() };
+        let Ok(entries) = found.entries() else { return Vec::new() };
+        let near = |name: &String| {
+            let name = name.to_lowercase();
+            name.contains(&wanted) || wanted.contains(&name)
+        };
+        let names = entries.into_iter().take(SIMILAR_LOOKED_AT_MAX).map(|entry| entry.0).filter(near);
+        names.take(SIMILAR_MAX).map(|name| parent.join(name).to_string_lossy().into_owned()).collect()
+    }
+}
+
+impl Root {
+    fn open(path: &'static str) -> io::Result<Self> {
+        let directory =
+            rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let mount = mount_of(&directory)?;
+        Ok(Self { path, directory, mount })
+    }
+
+    /// Opens what `rest` names, without access.
+    pub(super) fn resolve(&self, rest: &Path) -> Result<OwnedFd, Errno> {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        match self.openat2(rest, flags) {
+            // XDEV: an absolute link, perhaps back inside. NOSYS: a kernel (gVisor) without openat2.
+            Err(Errno::XDEV | Errno::NOSYS) => self.resolve_freely(rest),
+            other => other,
+        }
+    }
+
+    /// Opens `rest` with `flags` strictly beneath the root.
+    pub(super) fn openat2(&self, rest: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+        let rest = if rest.as_os_str().is_empty() { Path::new(".") } else { rest };
+        let how = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        let mut result = Err(Errno::AGAIN);
+        for _ in 0..RESOLVE_TRIES {
+            result = rustix::fs::openat2(&self.directory, rest, flags, Mode::empty(), how);
+            if !matches!(result, Err(Errno::AGAIN | Errno::INTR)) {
+                break;
+            }
+        }
+        result
+    }
+
+    fn resolve_freely(&self, rest: &Path) -> Result<OwnedFd, Errno> {
+        let handle =
+            rustix::fs::openat(&self.directory, rest, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        if mount_of(&handle)? == self.mount { Ok(handle) } else { Err(Errno::XDEV) }
+    }
+}
+
+impl Found {
+    pub(super) fn kind(&self) -> Kind {
+        match rustix::fs::FileType::from_raw_mode(self.stat.st_mode) {
+            rustix::fs::FileType::RegularFile => Kind::File,
+            rustix::fs::FileType::Directory => Kind::Directory,
+            _ => Kind::Other,
+        }
+    }
+
+    /// Opens it to be read. Never waits: a FIFO without a writer opens at once.
+    pub(super) fn open(&self) -> io::Result<File> {
+        Ok(File::from(self.reopen(OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?))
+    }
+
+    /// Opens it to be read, if it is a regular file; `path` is for the message.
+    pub(super) fn open_file(&self, path: &str) -> Result<File, Failure> {
+        match self.kind() {
+            Kind::File => self.open().map_err(|error| {
+                Failure::new(Code::FileNotPermitted, format!("{path} cannot be read: {error}"))
+            }),
+            Kind::Directory => Err(Failure::new(Code::FileIsDirectory, format!("{path} is a directory"))),
+            Kind::Other => {
+                let text = format!("{path} is a pipe, a socket or a device, not a file");
+                Err(Failure::new(Code::FileNotRegular, text))
+            }
+        }
+    }
+
+    /// Its path now, without links.
+    pub(super) fn path(&self) -> io::Result<PathBuf> {
+        std::fs::read_link(self.by_number())
+    }
+
+    /// Its size; bytes.
+    pub(super) fn size(&self) -> u64 {
+        u64::try_from(self.stat.st_size).unwrap_or(0)
+    }
+
+    /// The directory itself, to work in.
+    pub(super) fn into_directory(self) -> io::Result<OwnedFd> {
+        self.reopen(OFlags::RDONLY | OFlags::DIRECTORY)
+    }
+
+    /// Names of a directory's entries, sorted, and whether each is a directory.
+    pub(super) fn entries(&self) -> io::Result<Vec<(String, bool)>> {
+        let directory = rustix::fs::Dir::new(self.reopen(OFlags::RDONLY | OFlags::DIRECTORY)?)?;
+        let mut entries = Vec::new();
+        for entry in directory.take(limits::WALK_FILES_MAX) {
+            let entry = entry?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name != "." && name != ".." {
+                entries.push((name, entry.file_type() == rustix::fs::FileType::Directory));
+            }
+        }
+        entries.sort();
+        Ok(entries)
+    }
+
+    fn reopen(&self, flags: OFlags) -> io::Result<OwnedFd> {
+        Ok(rustix::fs::open(self.by_number(), flags | OFlags::CLOEXEC, Mode::empty())?)
+    }
+
+    fn by_number(&self) -> String {
+        format!("/proc/self/fd/{}", self.handle.as_raw_fd())
+    }
+}
+
+fn mount_of(handle: &OwnedFd) -> Result<u64, Errno> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW;
+    let stat = rustix::fs::statx(handle.as_fd(), "", flags, StatxFlags::MNT_ID)?;
+    Ok(stat.stx_mnt_id)
+}

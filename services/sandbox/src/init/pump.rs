@@ -1,0 +1,433 @@
+//! The thread that moves output to the service, reaps, and ends commands: when their time is over, when they are told to,
+//! or when a limit is reached.
+
+use super::{Service, tree, watch};
+use crate::wire::{self, reply};
+use domain::limits;
+use nix::{
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::{
+        signal::{SigSet, Signal},
+        signalfd::{SfdFlags, SignalFd},
+        wait::{WaitPidFlag, WaitStatus, waitpid},
+    },
+};
+use rpc::v1::ExecEnd;
+use std::{
+    collections::BTreeSet,
+    fs::File,
+    io::{self, Read as _, Write as _},
+    os::{
+        fd::{AsFd as _, OwnedFd},
+        unix::net::UnixStream,
+    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
+    time::{Duration, Instant},
+};
+
+const GRACE: Duration = Duration::from_millis(limits::EXEC_KILL_GRACE_MS);
+const DRAIN: Duration = Duration::from_millis(limits::EXEC_DRAIN_MS);
+/// While a tree is being ended we look this often whether it is gone.
+const ENDING_POLL: Duration = Duration::from_millis(20);
+/// A tree that still lives this long after SIGKILL: then everything in the sandbox is killed.
+const LAST_RESORT: Duration = Duration::from_secs(3);
+const MEMORY_POLL: Duration = Duration::from_millis(200);
+/// Longest wait without anything to do.
+const IDLE_POLL: Duration = Duration::from_secs(60);
+/// Pipes of ended commands that background processes still write to. Beyond it the oldest is closed.
+const BACKGROUND_PIPES_MAX: usize = 64;
+
+/// What the other threads tell the pump.
+#[derive(Debug)]
+pub(super) enum Message {
+    /// Look after this command.
+    Watch(Box<Job>),
+    /// End this command: KillExec.
+    Kill(u64),
+    /// End all commands for this reason.
+    EndAll(ExecEnd),
+}
+
+/// The pump. Clones are the same one.
+#[derive(Debug, Clone)]
+pub(super) struct Pump {
+    messages: mpsc::Sender<Message>,
+    wake: Arc<UnixStream>,
+    forking: Forking,
+}
+
+/// Held from the fork of a supervisor until it is in the inbox, and while the dead are reaped: otherwise one that dies at
+/// once would be reaped before anybody knows whose it was.
+type Forking = Arc<Mutex<()>>;
+
+/// Where a command is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Running,
+    /// Asked to end; killed at this time.
+    Terminating(Instant),
+    /// Killed at this time.
+    Killed(Instant),
+    /// Its exit was told; some process of it still lives or holds its pipe.
+    Background,
+}
+
+/// A command and its tree.
+#[derive(Debug)]
+pub(super) struct Job {
+    id: u64,
+    supervisor: i32,
+    /// How the supervisor ended, when it did: then the whole tree is gone.
+    supervisor_end: Option<WaitStatus>,
+    output: Option<File>,
+    status: Option<File>,
+    main_status: Option<i32>,
+    bytes_max: u64,
+    kept_bytes: u64,
+    dropped_bytes: u64,
+    deadline: Instant,
+    drain_until: Option<Instant>,
+    phase: Phase,
+    end: ExecEnd,
+}
+
+impl Job {
+    /// A command that has just been started; `pipes` are its output and its status.
+    pub(super) fn new(
+        id: u64,
+        supervisor: i32,
+        pipes: [OwnedFd; 2],
+        bytes_max: u64,
+        deadline: Instant,
+    ) -> Self {
+        let [output, status] = pipes.map(File::from);
+        Self {
+            id,
+            supervisor,
+            supervisor_end: None,
+            output: Some(output),
+            status: Some(status),
+            main_status: None,
+            bytes_max,
+            kept_bytes: 0,
+            dropped_bytes: 0,
+            deadline,
+            drain_until: None,
+            phase: Phase::Running,
+            end: ExecEnd::Exited,
+        }
+    }
+
+    fn terminate(&mut self, end: ExecEnd, now: Instant) {
+        if self.phase == Phase::Running {
+            self.end = end;
+            self.phase = Phase::Terminating(now + GRACE);
+            tree::terminate(self.supervisor);
+        }
+    }
+
+    fn kill(&mut self, end: ExecEnd, now: Instant) {
+        match self.phase {
+            Phase::Running => self.end = end,
+            Phase::Terminating(_) => {}
+            Phase::Killed(_) | Phase::Background => return,
+        }
+        self.phase = Phase::Killed(now);
+        tree::end(self.supervisor);
+    }
+
+    /// Does what is due and gives when to look again.
+    fn keep_time(&mut self, now: Instant) -> Instant {
+        match self.phase {
+            Phase::Running if self.main_status.is_some() => self.drain_until.unwrap_or(now),
+            Phase::Running => {
+                if now >= self.deadline {
+                    self.terminate(ExecEnd::Timeout, now);
+                }
+                self.deadline
+            }
+            Phase::Terminating(kill_at) => {
+                if now >= kill_at {
+                    self.kill(self.end, now);
+                }
+                now + ENDING_POLL
+            }
+            Phase::Killed(at) => {
+                if self.supervisor_end.is_none() {
+                    // What was forked between two looks at /proc.
+                    tree::end(self.supervisor);
+                }
+                if now >= at + LAST_RESORT {
+                    tree::end_all();
+                }
+                now + ENDING_POLL
+            }
+            Phase::Background => now + IDLE_POLL,
+        }
+    }
+
+    fn is_over(&self, now: Instant) -> bool {
+        match self.phase {
+            Phase::Background => false,
+            Phase::Running => {
+                let ended = self.main_status.is_some() || self.supervisor_end.is_some();
+                ended && (self.output.is_none() || self.drain_until.is_some_and(|until| now >= until))
+            }
+            // Only when the last process is gone; its output then is complete.
+            Phase::Terminating(_) | Phase::Killed(_) => {
+                self.supervisor_end.is_some() && self.output.is_none()
+            }
+        }
+    }
+
+    fn exit(&self) -> wire::Exit {
+        let (mut code, mut signal, mut end) = (0, 0, self.end);
+        match self.main_status {
+            Some(status) if libc::WIFEXITED(status) => code = libc::WEXITSTATUS(status),
+            Some(status) => signal = libc::WTERMSIG(status),
+            // The supervisor could not fork the command.
+            None if matches!(self.supervisor_end, Some(WaitStatus::Exited(_, 1))) => {
+                end = ExecEnd::ProcessLimit
+            }
+            None => signal = libc::SIGKILL,
+        }
+        wire::Exit {
+            end: end.into(),
+            code,
+            signal,
+            kept_bytes: self.kept_bytes,
+            dropped_bytes: self.dropped_bytes,
+        }
+    }
+
+    /// Reads what there is, once. Output beyond the limit, and of background processes, is read and dropped: a process
+    /// whose pipe is full would stop.
+    fn read_output(&mut self, buffer: &mut [u8], service: &Service) {
+        let Some(output) = &mut self.output else { return };
+        match output.read(buffer) {
+            Ok(0) => self.output = None,
+            Ok(_) if self.phase == Phase::Background => {}
+            Ok(bytes) => {
+                let room = usize::try_from(self.bytes_max - self.kept_bytes).unwrap_or(usize::MAX);
+                let kept = bytes.min(room);
+                self.kept_bytes += kept as u64;
+                self.dropped_bytes += (bytes - kept) as u64;
+                if kept > 0 {
+                    let data = bytes::Bytes::copy_from_slice(&buffer[..kept]);
+                    service.say(self.id, reply::Body::Output(data));
+                }
+            }
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            Err(_) => self.output = None,
+        }
+    }
+
+    fn read_status(&mut self, now: Instant) {
+        let Some(status) = &mut self.status else { return };
+        let mut bytes = [0; 4];
+        match status.read(&mut bytes) {
+            // A write of four bytes to a pipe is never torn.
+            Ok(4) => self.main_status = Some(i32::from_ne_bytes(bytes)),
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                return;
+            }
+            Ok(_) | Err(_) => {}
+        }
+        self.status = None;
+        self.drain_until = Some(now + DRAIN);
+    }
+}
+
+impl Pump {
+    /// Looks after the command that `start` starts; the service is told that it runs.
+    pub(super) fn watch<E>(&self, start: impl FnOnce() -> Result<Job, E>) -> Result<(), E> {
+        let _forking = lock(&self.forking);
+        self.tell(Message::Watch(Box::new(start()?)));
+        Ok(())
+    }
+
+    /// Ends a command with its tree.
+    pub(super) fn kill(&self, id: u64) {
+        self.tell(Message::Kill(id));
+    }
+
+    /// Ends all commands for the same reason.
+    pub(super) fn end_all(&self, end: ExecEnd) {
+        self.tell(Message::EndAll(end));
+    }
+
+    fn tell(&self, message: Message) {
+        // The pump ends with the process only; a full wake pipe means that it is being woken.
+        drop(self.messages.send(message));
+        drop((&*self.wake).write(&[0]));
+    }
+}
+
+/// Starts the thread. `memory_bytes` is what all processes may use; 0: a control group sees to it.
+pub(super) fn spawn(service: Service, children: &SigSet, memory_bytes: u64) -> io::Result<Pump> {
+    let (messages, inbox) = mpsc::channel();
+    let (wake, woken) = UnixStream::pair()?;
+    wake.set_nonblocking(true)?;
+    woken.set_nonblocking(true)?;
+    let signals = SignalFd::with_flags(children, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
+    let forking = Forking::default();
+    let mut state = State {
+        service,
+        inbox,
+        woken,
+        signals,
+        memory_bytes,
+        forking: Arc::clone(&forking),
+        jobs: Vec::new(),
+    };
+    super::spawn("pump", move || state.run())?;
+    Ok(Pump { messages, wake: Arc::new(wake), forking })
+}
+
+struct State {
+    service: Service,
+    inbox: mpsc::Receiver<Message>,
+    woken: UnixStream,
+    signals: SignalFd,
+    memory_bytes: u64,
+    forking: Forking,
+    jobs: Vec<Job>,
+}
+
+fn lock(forking: &Forking) -> MutexGuard<'_, ()> {
+    forking.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl State {
+    fn run(&mut self) {
+        let mut buffer = vec![0; limits::EXEC_READ_BYTES];
+        let mut memory_at = Instant::now();
+        loop {
+            let now = Instant::now();
+            let mut wake_at =
+                self.jobs.iter_mut().map(|job| job.keep_time(now)).min().unwrap_or(now + IDLE_POLL);
+            if self.memory_bytes > 0 && !self.jobs.is_empty() {
+                if now >= memory_at {
+                    self.watch_memory(now);
+                    memory_at = now + MEMORY_POLL;
+                }
+                wake_at = wake_at.min(memory_at);
+            }
+            self.wait(wake_at);
+            let now = Instant::now();
+            for job in &mut self.jobs {
+                job.read_status(now);
+                job.read_output(&mut buffer, &self.service);
+            }
+            self.take_messages_and_the_dead();
+            self.finish(&mut buffer);
+        }
+    }
+
+    fn wait(&mut self, until: Instant) {
+        let read = PollFlags::POLLIN;
+        let mut fds = vec![PollFd::new(self.woken.as_fd(), read), PollFd::new(self.signals.as_fd(), read)];
+        for job in &self.jobs {
+            fds.extend(job.output.as_ref().map(|file| PollFd::new(file.as_fd(), read)));
+            fds.extend(job.status.as_ref().map(|file| PollFd::new(file.as_fd(), read)));
+        }
+        // Rounded up: a wait that ends just before its time would be repeated at once.
+        let wait = until.saturating_duration_since(Instant::now()).as_millis() + 1;
+        let timeout = u16::try_from(wait).map_or(PollTimeout::MAX, PollTimeout::from);
+        // Interrupted: then we look early.
+        poll(&mut fds, timeout).ok();
+        drop((&self.woken).read(&mut [0; 64]));
+        while let Ok(Some(_)) = self.signals.read_signal() {}
+    }
+
+    fn take_messages_and_the_dead(&mut self) {
+        let forking = Arc::clone(&self.forking);
+        let _forking = lock(&forking);
+        self.take_messages();
+        let mut lost = false;
+        while let Some(status) = self.reap() {
+            lost |= matches!(status, WaitStatus::Signaled(..));
+        }
+        if lost {
+            self.end_strays();
+        }
+    }
+
+    fn take_messages(&mut self) {
+        let now = Instant::now();
+        while let Ok(message) = self.inbox.try_recv() {
+            match message {
+                Message::Watch(job) => {
+                    self.service.say(job.id, reply::Body::Started(wire::Started {}));
+                    self.jobs.push(*job);
+                }
+                Message::Kill(id) => {
+                    let job = self.jobs.iter_mut().find(|job| job.id == id);
+                    job.into_iter().for_each(|job| job.terminate(ExecEnd::Killed, now));
+                }
+                Message::EndAll(end) => {
+                    self.jobs.iter_mut().for_each(|job| job.kill(end, now));
+                    tree::end_all();
+                }
+            }
+        }
+    }
+
+    /// Buries one dead child and gives how it ended. A supervisor's end is noted; others are orphans.
+    fn reap(&mut self) -> Option<WaitStatus> {
+        let status = waitpid(None, Some(WaitPidFlag::WNOHANG)).ok()?;
+        let pid = status.pid()?;
+        let gone = |job: &&mut Job| job.supervisor == pid.as_raw() && job.supervisor_end.is_none();
+        if let Some(job) = self.jobs.iter_mut().find(gone) {
+            job.supervisor_end = Some(status);
+            // It may have written between our last read and its end.
+            job.read_status(Instant::now());
+        }
+        Some(status)
+    }
+
+    /// Processes whose supervisor was killed belong to no command any more.
+    fn end_strays(&self) {
+        let living = self.jobs.iter().filter(|job| job.supervisor_end.is_none());
+        let supervisors: BTreeSet<i32> = living.map(|job| job.supervisor).collect();
+        for stray in tree::Processes::read().strays(&supervisors) {
+            tree::end(stray);
+            tree::signal(stray, Signal::SIGKILL);
+        }
+    }
+
+    fn watch_memory(&mut self, now: Instant) {
+        let processes = tree::Processes::read();
+        if watch::memory_bytes(processes.all()) <= self.memory_bytes {
+            return;
+        }
+        let used = |job: &Job| watch::memory_bytes(processes.below(job.supervisor).into_iter());
+        let largest = self.jobs.iter().enumerate().max_by_key(|(_, job)| used(job)).map(|(index, _)| index);
+        if let Some(index) = largest {
+            let job = &mut self.jobs[index];
+            job.kill(ExecEnd::MemoryLimit, now);
+            // A background process has no command left that could be told.
+            tree::end(job.supervisor);
+        }
+    }
+
+    fn finish(&mut self, buffer: &mut [u8]) {
+        let now = Instant::now();
+        for job in &mut self.jobs {
+            if job.is_over(now) {
+                self.service.say(job.id, reply::Body::Exit(job.exit()));
+                job.phase = Phase::Background;
+                job.read_output(buffer, &self.service);
+            }
+        }
+        self.jobs.retain(|job| {
+            job.phase != Phase::Background || job.supervisor_end.is_none() || job.output.is_some()
+        });
+        let pipes =
+            self.jobs.iter().filter(|job| job.phase == Phase::Background && job.output.is_some()).count();
+        let excess = pipes.saturating_sub(BACKGROUND_PIPES_MAX);
+        let background =
+            self.jobs.iter_mut().filter(|job| job.phase == Phase::Background && job.output.is_some());
+        background.take(excess).for_each(|job| job.output = None);
+    }
+}

@@ -1,0 +1,202 @@
+//! Reads of files.
+
+use super::{
+    Failure,
+    paths::{Access, Found, Kind, Roots},
+};
+use crate::code::Code;
+use domain::limits;
+use rpc::v1;
+use sha2::{Digest as _, Sha256};
+use std::{
+    fs::File,
+    io::{self, BufRead, BufReader, Read as _, Seek as _, SeekFrom},
+};
+
+/// Bytes at the start of a file that decide whether it is text.
+const SNIFFED_BYTES: usize = 8 * 1024;
+const BUFFER_BYTES: usize = 64 * 1024;
+
+/// Reads bytes of a file.
+pub(super) fn file(roots: &Roots, request: &v1::ReadFileRequest) -> Result<v1::ReadFileResponse, Failure> {
+    let wanted = usize_or(request.bytes_max, limits::FILE_READ_BYTES);
+    if wanted > limits::FILE_BYTES_MAX {
+        let text = format!("at most {} bytes can be read at once", limits::FILE_BYTES_MAX);
+        return Err(Failure::new(Code::FileTooLarge, text));
+    }
+    let path = &request.path;
+    let found = roots.find(path, Access::Read)?;
+    let mut file = found.open_file(path)?;
+    let mut data = Vec::new();
+    let read = |file: &mut File, data: &mut Vec<u8>| -> io::Result<()> {
+        file.seek(SeekFrom::Start(request.offset_bytes))?;
+        file.take(wanted as u64).read_to_end(data).map(drop)
+    };
+    read(&mut file, &mut data).map_err(|error| unreadable(path, &error))?;
+    let size_bytes = found
+        .size()
+        .max(request.offset_bytes.saturating_add(data.len() as u64) * u64::from(!data.is_empty()));
+    let whole = request.offset_bytes == 0 && data.len() as u64 == size_bytes;
+    let sha256 = if whole { hex_digest(&data) } else { String::new() };
+    Ok(v1::ReadFileResponse { data, size_bytes, sha256 })
+}
+
+/// Reads lines of a text file, or the entries of a directory.
+pub(super) fn lines(roots: &Roots, request: &v1::ReadLinesRequest) -> Result<v1::ReadLinesResponse, Failure> {
+    let path = &request.path;
+    let found = roots.find(path, Access::Read)?;
+    let page = Page {
+        skip: request.first_line.saturating_sub(1),
+        lines: usize_or(request.lines_max, limits::LINES as usize).min(limits::LINES_MAX as usize),
+        chars: usize_or(request.line_chars_max, limits::LINE_CHARS as usize),
+        bytes: usize_or(request.bytes_max, limits::LINES_BYTES as usize).min(limits::FILE_BYTES_MAX),
+    };
+    let mut response = v1::ReadLinesResponse { size_bytes: found.size(), ..Default::default() };
+    match found.kind() {
+        Kind::Directory => {
+            entries(&found, &page, &mut response).map_err(|error| unreadable(path, &error))?;
+            response.set_kind(v1::FileKind::Directory);
+        }
+        Kind::File | Kind::Other => {
+            let mut input = BufReader::with_capacity(BUFFER_BYTES, found.open_file(path)?);
+            let head = input.fill_buf().map_err(|error| unreadable(path, &error))?;
+            if is_binary(&head[..head.len().min(SNIFFED_BYTES)]) {
+                return Err(Failure::new(Code::FileIsBinary, format!("{path} is a binary file")));
+            }
+            (response.lines, response.more) = page.read(&mut input, path)?;
+            response.set_kind(v1::FileKind::Text);
+        }
+    }
+    Ok(response)
+}
+
+fn entries(found: &Found, page: &Page, response: &mut v1::ReadLinesResponse) -> io::Result<()> {
+    let all = found.entries()?;
+    let skip = usize::try_from(page.skip).unwrap_or(usize::MAX);
+    response.more = all.len().saturating_sub(skip) > page.lines;
+    let names = all.into_iter().skip(skip).take(page.lines);
+    response.lines = names.map(|(name, directory)| if directory { name + "/" } else { name }).collect();
+    Ok(())
+}
+
+/// Which lines of a file.
+struct Page {
+    skip: u64,
+    lines: usize,
+    chars: usize,
+    bytes: usize,
+}
+
+impl Page {
+    /// Gives the lines and whether more follow. Memory: one line's characters at most, however long it is.
+    fn read(&self, input: &mut impl BufRead, path: &str) -> Result<(Vec<String>, bool), Failure> {
+        let failed = |error: io::Error| unreadable(path, &error);
+        let mut passed = 0;
+        for _ in 0..self.skip {
+            let (bytes, _) = next_line(input, 0).map_err(failed)?;
+            if bytes == 0 {
+                return Ok((Vec::new(), false));
+            }
+            passed += bytes;
+            if passed > limits::LINES_SKIP_BYTES_MAX {
+                let text =
+                    format!("line {} of {path} is too far from its start to be reached", self.skip + 1);
+                return Err(Failure::new(Code::FileTooLarge, text));
+            }
+        }
+        let (mut lines, mut total) = (Vec::new(), 0);
+        while lines.len() < self.lines {
+            // A character has at most four bytes.
+            let (bytes, line) = next_line(input, self.chars.saturating_mul(4)).map_err(failed)?;
+            if bytes == 0 {
+                return Ok((lines, false));
+            }
+            let line: String = String::from_utf8_lossy(&line).chars().take(self.chars).collect();
+            total += line.len() + 1;
+            if total > self.bytes && !lines.is_empty() {
+                return Ok((lines, true));
+            }
+            lines.push(line);
+        }
+        let more = !input.fill_buf().map_err(failed)?.is_empty();
+        Ok((lines, more))
+    }
+}
+
+/// Takes one line; gives the bytes taken (0 at the end) and the first `keep` bytes of it without its end.
+fn next_line(input: &mut impl BufRead, keep: usize) -> io::Result<(u64, Vec<u8>)> {
+    let (mut taken, mut line) = (0, Vec::new());
+    loop {
+        let buffer = input.fill_buf()?;
+        if buffer.is_empty() {
+            break;
+        }
+        let end = buffer.iter().position(|byte| *byte == b'\n');
+        let part = &buffer[..end.unwrap_or(buffer.len())];
+        line.extend_from_slice(&part[..part.len().min(keep - line.len())]);
+        let used = end.map_or(buffer.len(), |end| end + 1);
+        taken += used as u64;
+        input.consume(used);
+        if end.is_some() {
+            break;
+        }
+    }
+    if line.last() == Some(&b'\r') {
+        line.pop();
+    }
+    Ok((taken, line))
+}
+
+/// A zero byte, or more than three in ten control characters: OpenCode's rule.
+pub(super) fn is_binary(head: &[u8]) -> bool {
+    let control = head.iter().filter(|b| **b < 9 || (**b > 13 && **b < 32)).count();
+    head.contains(&0) || control * 10 > head.len() * 3
+}
+
+pub(super) fn hex_digest(data: &[u8]) -> String {
+    Sha256::digest(data).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unreadable(path: &str, error: &io::Error) -> Failure {
+    Failure::new(Code::FileNotPermitted, format!("{path} cannot be read: {error}"))
+}
+
+/// `value`, or `default` where the caller named none.
+pub(super) fn usize_or(value: u32, default: usize) -> usize {
+    if value == 0 { default } else { value as usize }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+
+    fn check(text: &str, skip: u64, lines: usize, expected: (&[&str], bool)) {
+        let page = Page { skip, lines, chars: 5, bytes: 12 };
+        let (got, more) = page.read(&mut text.as_bytes(), "f").unwrap();
+        assert_eq!(
+            (got.iter().map(String::as_str).collect::<Vec<_>>().as_slice(), more),
+            expected,
+            "{text:?}"
+        );
+    }
+
+    #[test]
+    fn pages_of_lines() {
+        check("", 0, 9, (&[], false));
+        check("a\nb\n", 0, 9, (&["a", "b"], false));
+        check("a\r\nb", 0, 1, (&["a"], true));
+        check("a\nb", 1, 9, (&["b"], false));
+        check("a\nb", 7, 9, (&[], false));
+        check("äöüäöü\nb", 0, 1, (&["äöüäö"], true));
+        check("12345\n12345\n1", 0, 9, (&["12345", "12345"], true));
+    }
+
+    #[test]
+    fn binary_is_seen_at_the_start() {
+        assert!(is_binary(b"\x7fELF\x00"));
+        assert!(is_binary(b"\x01\x02\x03a"));
+        assert!(!is_binary("fn main() {}\n\tñ".as_bytes()));
+        assert!(!is_binary(b""));
+    }
+}

@@ -1,0 +1,269 @@
+//! Walks of the workspace: listing, glob and search. They leave out .git and what .gitignore says, do not follow links,
+//! and are bounded in files and time; what is left out is said.
+
+use super::{
+    Failure,
+    paths::{Access, Kind, Roots, WORKSPACE},
+    read::usize_or,
+};
+use crate::code::Code;
+use domain::limits;
+use globset::{GlobBuilder, GlobMatcher, GlobSet, GlobSetBuilder};
+use grep_regex::{RegexMatcher, RegexMatcherBuilder};
+use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, sinks::Lossy};
+use ignore::{DirEntry, WalkBuilder};
+use rpc::v1;
+use std::{
+    fs::{File, Metadata},
+    io,
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+    time::{Duration, Instant, UNIX_EPOCH},
+};
+
+/// A longer line than this ends the search of its file: it is data, not text.
+const LINE_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Compiled size of a pattern; bytes. The engine's time is linear in the text, whatever the pattern.
+const PATTERN_BYTES_MAX: usize = 10 * 1024 * 1024;
+
+/// Lists a directory tree, by path.
+pub(super) fn list(roots: &Roots, request: &v1::ListFilesRequest) -> Result<v1::ListFilesResponse, Failure> {
+    let start = directory(roots, &request.path)?;
+    let limit =
+        usize_or(request.entries_max, limits::LIST_ENTRIES as usize).min(limits::SEARCH_ENTRIES_MAX as usize);
+    let ignored = globs(&request.ignore)?;
+    let mut walk = Walk::new(&start);
+    let mut entries = Vec::new();
+    while let Some(entry) = walk.next() {
+        if entry.depth() == 0 || matches_any(&ignored, &start, entry.path()) {
+            continue;
+        }
+        if entries.len() == limit {
+            return Ok(v1::ListFilesResponse { entries, truncated: true });
+        }
+        let Ok(metadata) = entry.metadata() else { continue };
+        entries.push(file_entry(entry.path(), &metadata));
+    }
+    Ok(v1::ListFilesResponse { entries, truncated: walk.is_cut })
+}
+
+/// Finds files by a glob, newest first.
+pub(super) fn glob(roots: &Roots, request: &v1::GlobFilesRequest) -> Result<v1::GlobFilesResponse, Failure> {
+    let start = directory(roots, &request.path)?;
+    let limit = usize_or(request.entries_max, limits::SEARCH_ENTRIES as usize)
+        .min(limits::SEARCH_ENTRIES_MAX as usize);
+    let matcher = pattern(&request.pattern, &start)?;
+    let mut walk = Walk::new(&start);
+    let (mut entries, mut dropped) = (Vec::new(), false);
+    while let Some(entry) = walk.next() {
+        let is_file = entry.file_type().is_some_and(|kind| kind.is_file());
+        if !is_file || !matcher.is_match(entry.path().strip_prefix(&start).unwrap_or(entry.path())) {
+            continue;
+        }
+        let Ok(metadata) = entry.metadata() else { continue };
+        entries.push(file_entry(entry.path(), &metadata));
+        // Twice the limit, then the older half goes: memory stays flat and the newest are kept.
+        if entries.len() >= limit * 2 {
+            newest_first(&mut entries);
+            entries.truncate(limit);
+            dropped = true;
+        }
+    }
+    newest_first(&mut entries);
+    let truncated = dropped || walk.is_cut || entries.len() > limit;
+    entries.truncate(limit);
+    Ok(v1::GlobFilesResponse { entries, truncated })
+}
+
+/// Finds lines by a regular expression, newest file first.
+pub(super) fn grep(roots: &Roots, request: &v1::GrepFilesRequest) -> Result<v1::GrepFilesResponse, Failure> {
+    let start = path_of(roots, &request.path)?;
+    let limit = usize_or(request.matches_max, limits::SEARCH_ENTRIES as usize)
+        .min(limits::SEARCH_ENTRIES_MAX as usize);
+    let invalid =
+        |error: &dyn std::fmt::Display| Failure::new(Code::PatternInvalid, format!("the pattern: {error}"));
+    let matcher = RegexMatcherBuilder::new()
+        .size_limit(PATTERN_BYTES_MAX)
+        .dfa_size_limit(PATTERN_BYTES_MAX)
+        .line_terminator(Some(b'\n'))
+        .build(&request.pattern)
+        .map_err(|error| invalid(&error))?;
+    let include = if request.include.is_empty() { None } else { Some(pattern(&request.include, &start)?) };
+    let mut walk = Walk::new(&start);
+    let (mut files, mut left_out) = (Vec::new(), false);
+    while let Some(entry) = walk.next() {
+        let relative = entry.path().strip_prefix(&start).unwrap_or(entry.path());
+        let wanted = entry.depth() == 0 || include.as_ref().is_none_or(|glob| glob.is_match(relative));
+        if !wanted || !entry.file_type().is_some_and(|kind| kind.is_file()) {
+            continue;
+        }
+        let Ok(metadata) = entry.metadata() else { continue };
+        left_out |= metadata.len() > limits::GREP_FILE_BYTES_MAX;
+        if metadata.len() <= limits::GREP_FILE_BYTES_MAX {
+            files.push((modified_at_ms(&metadata), entry.into_path()));
+        }
+    }
+    files.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
+    let mut search = Search { matcher, limit, deadline: walk.deadline, matches: Vec::new() };
+    for (modified_at_ms, path) in &files {
+        if search.is_over() {
+            left_out = true;
+            break;
+        }
+        // A file that cannot be read, or vanished since, has no matches.
+        drop(search.file(path, *modified_at_ms));
+    }
+    let truncated = left_out || walk.is_cut || search.matches.len() > limit;
+    search.matches.truncate(limit);
+    Ok(v1::GrepFilesResponse { matches: search.matches, truncated })
+}
+
+struct Search {
+    matcher: RegexMatcher,
+    limit: usize,
+    deadline: Instant,
+    matches: Vec<v1::GrepMatch>,
+}
+
+impl Search {
+    fn is_over(&self) -> bool {
+        self.matches.len() > self.limit || Instant::now() >= self.deadline
+    }
+
+    fn file(&mut self, path: &Path, modified_at_ms: i64) -> io::Result<()> {
+        // It may have become a FIFO or a link since the walk.
+        let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW | libc::O_NOCTTY;
+        let file = File::options().read(true).custom_flags(flags).open(path)?;
+        if !file.metadata()?.is_file() {
+            return Ok(());
+        }
+        let name = relative(path);
+        let mut searcher: Searcher = SearcherBuilder::new()
+            .binary_detection(BinaryDetection::quit(0))
+            .heap_limit(Some(LINE_BYTES_MAX))
+            .line_number(true)
+            .build();
+        let matcher = self.matcher.clone();
+        let sink = Lossy(|line, text: &str| {
+            let text =
+                text.trim_end_matches(['\n', '\r']).chars().take(limits::LINE_CHARS as usize).collect();
+            self.matches.push(v1::GrepMatch { path: name.clone(), line, text, modified_at_ms });
+            Ok(!self.is_over())
+        });
+        searcher.search_file(matcher, &file, sink)
+    }
+}
+
+/// A bounded walk. Directories that cannot be read are passed over.
+struct Walk {
+    walk: ignore::Walk,
+    deadline: Instant,
+    seen: usize,
+    /// Whether a bound ended it.
+    is_cut: bool,
+}
+
+impl Walk {
+    fn new(start: &Path) -> Self {
+        let walk = WalkBuilder::new(start)
+            .standard_filters(false)
+            .git_ignore(true)
+            .ignore(true)
+            .require_git(false)
+            .parents(start != Path::new(WORKSPACE))
+            .follow_links(false)
+            .same_file_system(true)
+            .filter_entry(|entry| entry.depth() == 0 || entry.file_name() != ".git")
+            .sort_by_file_name(std::ffi::OsStr::cmp)
+            .build();
+        let deadline = Instant::now() + Duration::from_millis(limits::WALK_MS);
+        Self { walk, deadline, seen: 0, is_cut: false }
+    }
+
+    fn next(&mut self) -> Option<DirEntry> {
+        loop {
+            self.seen += 1;
+            if self.seen > limits::WALK_FILES_MAX || Instant::now() >= self.deadline {
+                self.is_cut = true;
+                return None;
+            }
+            if let Ok(entry) = self.walk.next()? {
+                return Some(entry);
+            }
+        }
+    }
+}
+
+/// The real path of a directory below a root.
+fn directory(roots: &Roots, path: &str) -> Result<PathBuf, Failure> {
+    let found = roots.find(path, Access::Read)?;
+    if found.kind() != Kind::Directory {
+        return Err(Failure::new(Code::FileNotFound, format!("{path} is not a directory")));
+    }
+    found.path().map_err(|error| Failure::new(Code::Internal, format!("name {path}: {error}")))
+}
+
+/// The real path of a directory or file below a root.
+fn path_of(roots: &Roots, path: &str) -> Result<PathBuf, Failure> {
+    let found = roots.find(path, Access::Read)?;
+    if found.kind() == Kind::Other {
+        // For its message.
+        found.open_file(path)?;
+    }
+    found.path().map_err(|error| Failure::new(Code::Internal, format!("name {path}: {error}")))
+}
+
+/// As ripgrep's `--glob`: without a slash it matches at any depth.
+fn pattern(text: &str, start: &Path) -> Result<GlobMatcher, Failure> {
+    let text = Path::new(text).strip_prefix(start).ok().and_then(Path::to_str).unwrap_or(text);
+    let text = text.strip_prefix("./").unwrap_or(text);
+    let text = if text.contains('/') { text.to_owned() } else { format!("**/{text}") };
+    let glob = GlobBuilder::new(&text).literal_separator(true).build();
+    let invalid = |error: globset::Error| Failure::new(Code::PatternInvalid, format!("the pattern: {error}"));
+    glob.map(|glob| glob.compile_matcher()).map_err(invalid)
+}
+
+fn globs(patterns: &[String]) -> Result<GlobSet, Failure> {
+    let invalid = |error: globset::Error| Failure::new(Code::PatternInvalid, format!("the pattern: {error}"));
+    let mut set = GlobSetBuilder::new();
+    for text in patterns {
+        let text = text.trim_end_matches('/');
+        let text =
+            if text.contains('/') { text.trim_start_matches('/').to_owned() } else { format!("**/{text}") };
+        set.add(GlobBuilder::new(&text).literal_separator(true).build().map_err(invalid)?);
+    }
+    set.build().map_err(invalid)
+}
+
+/// Whether the path or a directory above it is meant.
+fn matches_any(set: &GlobSet, start: &Path, path: &Path) -> bool {
+    let relative = path.strip_prefix(start).unwrap_or(path);
+    !set.is_empty() && relative.ancestors().any(|part| set.is_match(part))
+}
+
+fn newest_first(entries: &mut [v1::FileEntry]) {
+    entries.sort_by(|a, b| b.modified_at_ms.cmp(&a.modified_at_ms).then_with(|| a.path.cmp(&b.path)));
+}
+
+fn file_entry(path: &Path, metadata: &Metadata) -> v1::FileEntry {
+    let kind = match metadata.file_type() {
+        kind if kind.is_dir() => v1::FileKind::Directory,
+        kind if kind.is_file() => v1::FileKind::Text,
+        _ => v1::FileKind::Other,
+    };
+    v1::FileEntry {
+        path: relative(path),
+        kind: kind.into(),
+        size_bytes: metadata.len(),
+        modified_at_ms: modified_at_ms(metadata),
+    }
+}
+
+fn relative(path: &Path) -> String {
+    path.strip_prefix(WORKSPACE).unwrap_or(path).to_string_lossy().into_owned()
+}
+
+fn modified_at_ms(metadata: &Metadata) -> i64 {
+    let since = metadata.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+    since.and_then(|since| i64::try_from(since.as_millis()).ok()).unwrap_or(0)
+}

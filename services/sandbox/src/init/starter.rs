@@ -1,0 +1,91 @@
+//! The thread that starts commands.
+
+use super::{
+    Failure, Service,
+    fork::{self, Files, Plan},
+    paths::{Access, Roots},
+    pump::{Job, Pump},
+    walls,
+};
+use crate::{code::Code, wire};
+use nix::fcntl::OFlag;
+use std::{
+    fs::File,
+    io,
+    os::fd::{AsFd as _, OwnedFd},
+    sync::mpsc::{Receiver, Sender, channel},
+    time::{Duration, Instant},
+};
+
+/// Hands commands to the thread. The service bounds how many there are.
+#[derive(Debug, Clone)]
+pub(super) struct Starter(Sender<(u64, wire::Exec)>);
+
+impl Starter {
+    /// Starts a command; the service is told how that went.
+    pub(super) fn start(&self, id: u64, exec: wire::Exec) {
+        // The thread ends with the process only.
+        drop(self.0.send((id, exec)));
+    }
+}
+
+/// Starts the thread, and gives what Landlock does in it.
+pub(super) fn spawn(service: Service, pump: Pump) -> io::Result<(Starter, String)> {
+    let roots = Roots::open()?;
+    let null = File::options().read(true).write(true).open("/dev/null")?;
+    let (sender, waiting) = channel();
+    let (landlock, raised) = channel();
+    super::spawn("starter", move || {
+        drop(landlock.send(walls::raise()));
+        run(&service, &pump, &roots, &null, &waiting);
+    })?;
+    let landlock = raised.recv().map_err(|_| io::Error::other("the starter ended"))?;
+    Ok((Starter(sender), landlock))
+}
+
+fn run(service: &Service, pump: &Pump, roots: &Roots, null: &File, waiting: &Receiver<(u64, wire::Exec)>) {
+    while let Ok((id, exec)) = waiting.recv() {
+        if let Err(failure) = start(id, &exec, (roots, null), pump) {
+            service.fail(id, failure);
+        }
+    }
+}
+
+fn start(id: u64, exec: &wire::Exec, (roots, null): (&Roots, &File), pump: &Pump) -> Result<(), Failure> {
+    let broken = |error: io::Error| Failure::new(Code::Internal, format!("start a command: {error}"));
+    let path = if exec.directory.is_empty() { "/workspace" } else { exec.directory.as_str() };
+    let directory =
+        roots.find(path, Access::Write)?.into_directory().map_err(|error| match error.raw_os_error() {
+            Some(libc::ENOTDIR) => Failure::new(Code::FileNotFound, format!("{path} is not a directory")),
+            _ => Failure::new(Code::FileNotPermitted, format!("{path} cannot be entered: {error}")),
+        })?;
+    let invalid = |_| Failure::new(Code::ArgumentInvalid, "the command or its environment has a zero byte");
+    let plan = Plan::new(&exec.command, &exec.env).map_err(invalid)?;
+    let (output, output_end) = pipe().map_err(broken)?;
+    let (status, status_end) = pipe().map_err(broken)?;
+    let files = Files {
+        directory: directory.as_fd(),
+        null: null.as_fd(),
+        output: output_end.as_fd(),
+        status: status_end.as_fd(),
+    };
+    let failed = |error: io::Error| match error.raw_os_error() {
+        Some(libc::EAGAIN | libc::ENOMEM) => {
+            let text = "no process is left in the sandbox; end some of those that run";
+            Failure::new(Code::ProcessLimit, text)
+        }
+        _ => broken(error),
+    };
+    let deadline = Instant::now() + Duration::from_millis(exec.timeout_ms);
+    pump.watch(|| {
+        let supervisor = fork::start(&plan, files).map_err(failed)?;
+        Ok(Job::new(id, supervisor, [output, status], exec.output_bytes_max, deadline))
+    })
+}
+
+/// A pipe whose read end does not wait. Only that end: the flag belongs to the open file, and commands write.
+fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (read, write) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
+    nix::fcntl::fcntl(&read, nix::fcntl::FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+    Ok((read, write))
+}

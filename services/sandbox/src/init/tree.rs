@@ -1,0 +1,95 @@
+//! Process trees, read from /proc. Its entries are of this sandbox only.
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+};
+
+/// Passes over a tree that forks while it is stopped; each leaves less to fork.
+const PASSES_MAX: usize = 50;
+
+/// Process ids and those of their parents.
+#[derive(Debug, Default)]
+pub(super) struct Processes(BTreeMap<i32, i32>);
+
+impl Processes {
+    /// Those that there are now.
+    pub(super) fn read() -> Self {
+        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+        Self(pids.filter_map(|pid| Some((pid, parent(pid)?))).collect())
+    }
+
+    /// Everything below `root`, without it.
+    pub(super) fn below(&self, root: i32) -> BTreeSet<i32> {
+        let mut found = BTreeSet::new();
+        let mut todo = vec![root];
+        while let Some(above) = todo.pop() {
+            for (pid, parent) in &self.0 {
+                if *parent == above && found.insert(*pid) {
+                    todo.push(*pid);
+                }
+            }
+        }
+        found
+    }
+
+    /// Direct children of PID 1 that are not in `supervisors`: a supervisor that was killed has lost them.
+    pub(super) fn strays(&self, supervisors: &BTreeSet<i32>) -> BTreeSet<i32> {
+        let lost = self.0.iter().filter(|(pid, parent)| **parent == 1 && !supervisors.contains(*pid));
+        lost.map(|(pid, _)| *pid).collect()
+    }
+
+    /// All of them but PID 1.
+    pub(super) fn all(&self) -> impl Iterator<Item = i32> {
+        self.0.keys().copied().filter(|pid| *pid != 1)
+    }
+}
+
+/// Sends SIGTERM to everything below `root`.
+pub(super) fn terminate(root: i32) {
+    for pid in Processes::read().below(root) {
+        signal(pid, Signal::SIGTERM);
+    }
+}
+
+/// Kills everything below `root`. It is stopped first, so that it cannot fork away from us.
+pub(super) fn end(root: i32) {
+    let mut stopped = BTreeSet::new();
+    for _ in 0..PASSES_MAX {
+        let fresh: Vec<_> = Processes::read().below(root).difference(&stopped).copied().collect();
+        if fresh.is_empty() {
+            break;
+        }
+        for pid in fresh {
+            signal(pid, Signal::SIGSTOP);
+            stopped.insert(pid);
+        }
+    }
+    for pid in Processes::read().below(root) {
+        signal(pid, Signal::SIGKILL);
+    }
+    // A command may have stopped its supervisor.
+    signal(root, Signal::SIGCONT);
+}
+
+/// Kills everything in the sandbox but this process: one step of the kernel that no fork escapes.
+pub(super) fn end_all() {
+    kill(Pid::from_raw(-1), Signal::SIGKILL).ok();
+}
+
+/// Sends a signal; a process that is gone needs none.
+pub(super) fn signal(pid: i32, signal: Signal) {
+    kill(Pid::from_raw(pid), signal).ok();
+}
+
+/// The fourth field; the second is a name in parentheses that may hold anything.
+fn parent(pid: i32) -> Option<i32> {
+    // Not read as text: a name that is no UTF-8 must not hide a process.
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    String::from_utf8_lossy(&stat).rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+}

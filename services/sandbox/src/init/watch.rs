@@ -1,0 +1,78 @@
+//! Limits that the kernel does not enforce for us: memory where there is no control group, and the size of the
+//! workspace.
+
+use super::{paths::WORKSPACE, pump::Pump};
+use domain::limits;
+use rpc::v1::ExecEnd;
+use std::{
+    collections::BTreeSet,
+    fs, io,
+    os::unix::fs::MetadataExt as _,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+const PAGE_BYTES: u64 = 4_096;
+/// Time between two measures of the workspace; longer when one takes long, so that it costs a twentieth at most.
+const DISK_PAUSE: Duration = Duration::from_secs(2);
+const DISK_PAUSE_FACTOR: u32 = 20;
+const BLOCK_BYTES: u64 = 512;
+
+/// Memory that these processes use, without what they may share: files and other processes' pages.
+pub(super) fn memory_bytes(pids: impl Iterator<Item = i32>) -> u64 {
+    let pages = |pid| {
+        let statm = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+        let mut fields = statm.split(' ').skip(1).map_while(|field| field.parse::<u64>().ok());
+        Some(fields.next()?.saturating_sub(fields.next()?))
+    };
+    pids.filter_map(pages).sum::<u64>() * PAGE_BYTES
+}
+
+/// Starts the thread that ends all commands when the workspace grows beyond `bytes_max`, and tells whether it is that
+/// large, so that no file is written either.
+pub(super) fn spawn_disk(pump: Pump, bytes_max: u64) -> io::Result<Arc<AtomicBool>> {
+    let is_full = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&is_full);
+    super::spawn("disk", move || {
+        let mut before = 0;
+        loop {
+            let started = Instant::now();
+            let bytes = workspace_bytes();
+            told.store(bytes > bytes_max, Ordering::Relaxed);
+            // One that shrinks is being cleaned up.
+            if bytes > bytes_max && bytes > before {
+                pump.end_all(ExecEnd::DiskLimit);
+            }
+            before = bytes;
+            thread::sleep(DISK_PAUSE.max(started.elapsed() * DISK_PAUSE_FACTOR));
+        }
+    })?;
+    Ok(is_full)
+}
+
+/// What the workspace takes on disk. Files with several names count once; what cannot be read counts nothing.
+fn workspace_bytes() -> u64 {
+    let (mut total, mut seen, mut directories) = (0, BTreeSet::new(), vec![PathBuf::from(WORKSPACE)]);
+    let mut files = 0;
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+            let Ok(metadata) = entry.metadata() else { continue };
+            if metadata.nlink() == 1 || metadata.is_dir() || seen.insert(metadata.ino()) {
+                total += metadata.blocks() * BLOCK_BYTES;
+            }
+            files += 1;
+            if metadata.is_dir() && directories.len() < limits::WALK_FILES_MAX {
+                directories.push(entry.path());
+            }
+            if files > limits::WALK_FILES_MAX * 10 {
+                return total;
+            }
+        }
+    }
+    total
+}

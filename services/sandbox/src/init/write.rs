@@ -1,0 +1,121 @@
+//! Writes of whole files: beside the old one, then renamed over it, so that no reader sees half of it.
+
+use super::{
+    Failure,
+    paths::{Access, Kind, Root, Roots},
+    read,
+};
+use crate::code::Code;
+use domain::limits;
+use rpc::v1;
+use rustix::{
+    fs::{AtFlags, Mode, OFlags},
+    io::Errno,
+};
+use std::{
+    ffi::OsString,
+    fs::File,
+    io::{Read as _, Write as _},
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+const MODE_NEW: Mode = Mode::from_raw_mode(0o666);
+const MODE_DIRECTORY: Mode = Mode::from_raw_mode(0o777);
+/// `expected_sha256` of a file that must not exist.
+const ABSENT: &str = "absent";
+
+/// Writes a whole file, making its directories.
+pub(super) fn file(roots: &Roots, request: &v1::WriteFileRequest) -> Result<v1::WriteFileResponse, Failure> {
+    let path = request.path.as_str();
+    if request.data.len() > limits::FILE_BYTES_MAX {
+        let text = format!("a file of more than {} bytes cannot be written at once", limits::FILE_BYTES_MAX);
+        return Err(Failure::new(Code::FileTooLarge, text));
+    }
+    let (root, rest) = roots.split(path, Access::Write)?;
+    if rest.file_name().is_none() {
+        return Err(Failure::new(Code::FileIsDirectory, format!("{path} is a directory")));
+    }
+    let sha256 = read::hex_digest(&request.data);
+    let failed = |errno| roots.failure(errno, path);
+    let (target, mode) = match roots.find(path, Access::Write) {
+        Ok(found) => {
+            if found.kind() != Kind::File {
+                // For its message.
+                found.open_file(path)?;
+            }
+            if !request.expected_sha256.is_empty() {
+                let mut old = Vec::new();
+                let limit = limits::FILE_BYTES_MAX as u64 + 1;
+                let read = found.open_file(path)?.take(limit).read_to_end(&mut old);
+                if read.is_err() || read::hex_digest(&old) != request.expected_sha256 {
+                    return Err(changed(path));
+                }
+            }
+            // The link stays and the file it leads to is replaced.
+            let real = found
+                .path()
+                .ok()
+                .and_then(|real| Some(real.strip_prefix(super::paths::WORKSPACE).ok()?.to_owned()));
+            (real.ok_or_else(|| failed(Errno::XDEV))?, Some(Mode::from_raw_mode(found.stat.st_mode & 0o7777)))
+        }
+        Err(failure) if failure.code == Code::FileNotFound => {
+            if !request.expected_sha256.is_empty() && request.expected_sha256 != ABSENT {
+                return Err(changed(path));
+            }
+            make_parents(root, rest).map_err(failed)?;
+            (rest.to_owned(), None)
+        }
+        Err(failure) => return Err(failure),
+    };
+    replace(root, &target, &request.data, mode).map_err(failed)?;
+    Ok(v1::WriteFileResponse { created: mode.is_none(), sha256 })
+}
+
+fn changed(path: &str) -> Failure {
+    Failure::new(Code::FileChanged, format!("{path} is not what you read before; read it again"))
+}
+
+fn make_parents(root: &Root, rest: &Path) -> Result<(), Errno> {
+    let mut prefix = PathBuf::new();
+    for part in rest.parent().into_iter().flat_map(Path::components) {
+        let above = prefix.clone();
+        prefix.push(part);
+        match root.openat2(&prefix, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC) {
+            Err(Errno::NOENT) => {
+                let above = root.openat2(&above, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC)?;
+                match rustix::fs::mkdirat(&above, part.as_os_str(), MODE_DIRECTORY) {
+                    Ok(()) | Err(Errno::EXIST) => {}
+                    Err(errno) => return Err(errno),
+                }
+            }
+            // An absolute link that leads back inside.
+            Err(Errno::XDEV) => drop(root.resolve(&prefix)?),
+            other => drop(other?),
+        }
+    }
+    Ok(())
+}
+
+fn replace(root: &Root, target: &Path, data: &[u8], mode: Option<Mode>) -> Result<(), Errno> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let name = target.file_name().ok_or(Errno::INVAL)?;
+    let parent = root.resolve(target.parent().unwrap_or(Path::new("")))?;
+    let beside = OsString::from(format!(".flotilla-{}.new", NEXT.fetch_add(1, Ordering::Relaxed)));
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    // Left over by an init that was killed.
+    rustix::fs::unlinkat(&parent, &beside, AtFlags::empty()).ok();
+    let file = rustix::fs::openat(&parent, &beside, flags, MODE_NEW)?;
+    let written = fill(file, data, mode).and_then(|()| rustix::fs::renameat(&parent, &beside, &parent, name));
+    if written.is_err() {
+        rustix::fs::unlinkat(&parent, &beside, AtFlags::empty()).ok();
+    }
+    written
+}
+
+fn fill(file: OwnedFd, data: &[u8], mode: Option<Mode>) -> Result<(), Errno> {
+    let mut file = File::from(file);
+    file.write_all(data).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    mode.map_or(Ok(()), |mode| rustix::fs::fchmod(&file, mode))
+}

@@ -1,0 +1,300 @@
+//! One cgroup for each sandbox where the service may make them: memory, processes and CPU, version 1 or 2. They are made
+//! below the service's own group, so that the limits of whoever started the service hold as well. Without them the
+//! limits are RLIMIT_NPROC and a watchdog inside the sandbox, and CPU is not limited.
+
+use super::Limits;
+use std::{
+    collections::BTreeMap,
+    fs::{self, File, OpenOptions},
+    io,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+/// Of the names of groups; the service's process id follows.
+const PREFIX: &str = "flotilla-";
+const CPU_PERIOD_US: u64 = 100_000;
+/// Tries to remove a group whose last process is still being buried by the kernel.
+const REMOVE_TRIES: u32 = 100;
+const REMOVE_PAUSE: Duration = Duration::from_millis(10);
+
+/// Where groups can be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Base {
+    /// A directory for each controller that is usable: "memory", "pids", "cpu".
+    V1(BTreeMap<&'static str, PathBuf>),
+    /// One directory whose children have the memory and pids controllers.
+    V2(PathBuf),
+    /// Nowhere.
+    None,
+}
+
+/// The group of one sandbox. Removed by [`Group::remove`], when its processes are gone.
+#[derive(Debug)]
+pub struct Group {
+    directories: Vec<PathBuf>,
+    memory: Option<PathBuf>,
+    pids: Option<PathBuf>,
+}
+
+/// What the kernel counted in a group so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Events {
+    /// Processes that were killed for want of memory.
+    pub memory_kills: u64,
+    /// Forks that were refused.
+    pub fork_refusals: u64,
+}
+
+impl Base {
+    /// Finds where this process may make groups, by making one.
+    pub fn find() -> Self {
+        let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        let v1: BTreeMap<_, _> = ["memory", "pids", "cpu"]
+            .into_iter()
+            .filter_map(|c| Some((c, find_v1(c, &own, &mounts)?)))
+            .collect();
+        if v1.contains_key("memory") {
+            return Self::V1(v1);
+        }
+        find_v2(&own, &mounts).map_or(Self::None, Self::V2)
+    }
+
+    /// Removes the groups that services left which were killed. Those in use cannot be removed.
+    pub fn sweep(&self) {
+        let bases: Vec<&PathBuf> = match self {
+            Self::V1(directories) => directories.values().collect(),
+            Self::V2(directory) => vec![directory],
+            Self::None => Vec::new(),
+        };
+        for entry in bases.into_iter().filter_map(|base| fs::read_dir(base).ok()).flatten().flatten() {
+            let name = entry.file_name();
+            let owner = name
+                .to_str()
+                .and_then(|name| name.strip_prefix(PREFIX)?.split('-').next()?.parse::<u32>().ok());
+            if owner.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists()) {
+                fs::remove_dir(entry.path()).ok();
+            }
+        }
+    }
+
+    /// One word or two for the isolation report.
+    pub fn describe(&self) -> String {
+        match self {
+            Self::V1(directories) => {
+                format!("v1 ({})", directories.keys().copied().collect::<Vec<_>>().join(", "))
+            }
+            Self::V2(_) => "v2 (memory, pids, cpu)".to_owned(),
+            Self::None => "none (rlimits and a watchdog)".to_owned(),
+        }
+    }
+
+    /// Whether the kernel enforces the memory limit.
+    pub fn limits_memory(&self) -> bool {
+        match self {
+            Self::V1(directories) => directories.contains_key("memory"),
+            Self::V2(_) => true,
+            Self::None => false,
+        }
+    }
+
+    /// Makes a group with `limits`; `None` where none can be made.
+    ///
+    /// # Errors
+    /// Those of the file system; nothing is left behind.
+    pub fn make(&self, limits: &Limits) -> io::Result<Option<Group>> {
+        let name = fresh_name();
+        let mut group = Group { directories: Vec::new(), memory: None, pids: None };
+        let made = match self {
+            Self::V1(directories) => make_v1(&mut group, directories, &name, limits),
+            Self::V2(directory) => make_v2(&mut group, &directory.join(name), limits),
+            Self::None => return Ok(None),
+        };
+        if let Err(error) = made {
+            group.remove_now();
+            return Err(error);
+        }
+        Ok(Some(group))
+    }
+}
+
+impl Group {
+    /// Opens the files by which a process enters the group: it writes "0" to each.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn doors(&self) -> io::Result<Vec<File>> {
+        self.directories.iter().map(|d| OpenOptions::new().write(true).open(d.join("cgroup.procs"))).collect()
+    }
+
+    /// Gives what was counted so far; zero for what the kernel does not count.
+    pub fn events(&self) -> Events {
+        let count = |directory: &Option<PathBuf>, files: &[&str], word: &str| {
+            let Some(directory) = directory else { return 0 };
+            files
+                .iter()
+                .find_map(|file| field(&fs::read_to_string(directory.join(file)).ok()?, word))
+                .unwrap_or(0)
+        };
+        Events {
+            memory_kills: count(&self.memory, &["memory.events", "memory.oom_control"], "oom_kill"),
+            fork_refusals: count(&self.pids, &["pids.events"], "max"),
+        }
+    }
+
+    /// Removes the group once its last process is gone; gives up after a second and leaves an empty directory.
+    pub async fn remove(mut self) {
+        for _ in 0..REMOVE_TRIES {
+            if self.remove_now() {
+                return;
+            }
+            tokio::time::sleep(REMOVE_PAUSE).await;
+        }
+        tracing::warn!("a control group could not be removed: {:?}", self.directories);
+    }
+
+    fn remove_now(&mut self) -> bool {
+        self.directories
+            .retain(|d| matches!(fs::remove_dir(d), Err(e) if e.kind() != io::ErrorKind::NotFound));
+        self.directories.is_empty()
+    }
+}
+
+/// The second word of the line that begins with `word`.
+fn field(text: &str, word: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(word)?.trim().parse().ok())
+}
+
+fn fresh_name() -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    format!("{PREFIX}{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+fn make_v1(
+    group: &mut Group,
+    directories: &BTreeMap<&'static str, PathBuf>,
+    name: &str,
+    limits: &Limits,
+) -> io::Result<()> {
+    for (controller, base) in directories {
+        let directory = base.join(name);
+        fs::create_dir(&directory)?;
+        group.directories.push(directory.clone());
+        match *controller {
+            "memory" => {
+                fs::write(directory.join("memory.limit_in_bytes"), limits.memory_bytes.to_string())?;
+                // Only with swap accounting; without it there is nothing to limit here.
+                drop(fs::write(
+                    directory.join("memory.memsw.limit_in_bytes"),
+                    limits.memory_bytes.to_string(),
+                ));
+                group.memory = Some(directory);
+            }
+            "pids" => {
+                fs::write(directory.join("pids.max"), limits.processes.to_string())?;
+                group.pids = Some(directory);
+            }
+            _ => {
+                let quota = u64::from(limits.cpu_percent) * CPU_PERIOD_US / 100;
+                fs::write(directory.join("cpu.cfs_period_us"), CPU_PERIOD_US.to_string())?;
+                fs::write(directory.join("cpu.cfs_quota_us"), quota.to_string())?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn make_v2(group: &mut Group, directory: &Path, limits: &Limits) -> io::Result<()> {
+    fs::create_dir(directory)?;
+    group.directories.push(directory.to_owned());
+    fs::write(directory.join("memory.max"), limits.memory_bytes.to_string())?;
+    drop(fs::write(directory.join("memory.swap.max"), "0"));
+    fs::write(directory.join("pids.max"), limits.processes.to_string())?;
+    let quota = u64::from(limits.cpu_percent) * CPU_PERIOD_US / 100;
+    // The cpu controller is delegated less often than the others; its absence costs fairness, not safety.
+    drop(fs::write(directory.join("cpu.max"), format!("{quota} {CPU_PERIOD_US}")));
+    group.memory = Some(directory.to_owned());
+    group.pids = Some(directory.to_owned());
+    Ok(())
+}
+
+fn find_v1(controller: &str, own: &str, mounts: &str) -> Option<PathBuf> {
+    let path = own.lines().find_map(|line| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        fields.next()?.split(',').any(|c| c == controller).then(|| fields.next())?
+    })?;
+    let mount = mounts.lines().find_map(|line| {
+        let fields: Vec<_> = line.split(' ').collect();
+        let here = fields.get(2) == Some(&"cgroup") && fields.get(3)?.split(',').any(|o| o == controller);
+        here.then(|| fields[1])
+    })?;
+    let base = Path::new(mount).join(path.trim_start_matches('/'));
+    takes_children(&base, if controller == "cpu" { "cpu.cfs_quota_us" } else { "cgroup.procs" })
+        .then_some(base)
+}
+
+/// The own group is no place for children while the service itself is in it ("no internal processes"), unless it is the
+/// root. systemd's `DelegateSubgroup=` puts the service one level below its delegated group: hence also the parent.
+fn find_v2(own: &str, mounts: &str) -> Option<PathBuf> {
+    let path = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let mount = mounts.lines().find_map(|line| {
+        let mut fields = line.split(' ').skip(1);
+        let mount = fields.next()?;
+        (fields.next()? == "cgroup2").then_some(mount)
+    })?;
+    let base = Path::new(mount).join(path);
+    let parent = (!path.is_empty()).then(|| base.parent()).flatten().map(Path::to_owned);
+    std::iter::once(base)
+        .chain(parent)
+        .find(|b| takes_children(b, "memory.max") && takes_children(b, "pids.max"))
+}
+
+fn takes_children(base: &Path, wanted: &str) -> bool {
+    let probe = base.join(fresh_name());
+    if fs::create_dir(&probe).is_err() {
+        return false;
+    }
+    let usable = OpenOptions::new().write(true).open(probe.join(wanted)).is_ok();
+    fs::remove_dir(&probe).is_ok() && usable
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+
+    const LIMITS: Limits =
+        Limits { memory_bytes: 1 << 30, processes: 77, cpu_percent: 50, disk_bytes: 1, tmp_bytes: 1 };
+
+    #[test]
+    fn version_2_gets_its_files() {
+        let directory = tempfile::tempdir().unwrap();
+        let group = Base::V2(directory.path().to_owned()).make(&LIMITS).unwrap().unwrap();
+        let file = |name: &str| fs::read_to_string(group.directories[0].join(name)).unwrap();
+        assert_eq!(
+            [file("memory.max"), file("pids.max"), file("cpu.max")],
+            ["1073741824", "77", "50000 100000"]
+        );
+        fs::write(group.directories[0].join("memory.events"), "low 0\noom 3\noom_kill 2\noom_group_kill 0\n")
+            .unwrap();
+        assert_eq!(group.events(), Events { memory_kills: 2, fork_refusals: 0 });
+    }
+
+    #[test]
+    fn version_1_is_found_where_it_is_mounted() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::create_dir_all(directory.path().join("mine")).unwrap();
+        let own = "4:memory:/mine\n0::/\n";
+        let mounts = format!("cgroup {} cgroup rw,relatime,memory 0 0\n", directory.path().display());
+        // A plain directory has no cgroup.procs, so it must not be taken for a group.
+        assert_eq!(find_v1("memory", own, &mounts), None);
+        assert_eq!(find_v1("pids", own, &mounts), None);
+    }
+
+    #[test]
+    fn counters_are_read_by_their_whole_name() {
+        assert_eq!(field("oom_kill_disable 0\nunder_oom 0\noom_kill 5\n", "oom_kill"), Some(5));
+    }
+}

@@ -1,0 +1,139 @@
+//! What happens between fork and exec of bubblewrap, in the child: control groups, limits, a mount namespace in which
+//! the user of the sandbox can reach what it is given, and the change to that user. Only system calls, no allocation:
+//! other threads of the service may hold any lock at that moment.
+
+use nix::{
+    errno::Errno,
+    mount::{MsFlags, mount},
+    sched::{CloneFlags, unshare},
+    sys::resource::{Resource, setrlimit},
+    unistd::{Gid, Uid, setgroups, setresgid, setresuid, setsid},
+};
+use rustix::mount::{MoveMountFlags, OpenTreeFlags};
+use std::{
+    ffi::{CStr, CString},
+    fs::File,
+    io,
+    os::{fd::OwnedFd, unix::process::CommandExt as _},
+    path::Path,
+    process::Command,
+};
+
+/// Where what the sandbox is given is put together. Bubblewrap needs /tmp to exist and none of its content.
+pub(super) const STAGE: &str = "/tmp";
+const STAGE_C: &CStr = c"/tmp";
+const OPEN_FILES_MAX: u64 = 4_096;
+const LOCKED_MEMORY_BYTES_MAX: u64 = 64 * 1024;
+
+/// A copy of a mount, to be put into the stage: its own path may lead through directories that only root may pass.
+#[derive(Debug)]
+pub(super) struct Staged {
+    source: OwnedFd,
+    /// Below [`STAGE`].
+    to: CString,
+    is_directory: bool,
+}
+
+/// Everything that the child needs, made before the fork.
+#[derive(Debug)]
+pub(super) struct Child {
+    /// The `cgroup.procs` files to enter.
+    pub(super) doors: Vec<File>,
+    /// `None`: the mount namespace stays the service's.
+    pub(super) stage: Option<Vec<Staged>>,
+    /// Open in bubblewrap; everything else from 3 on is closed.
+    pub(super) kept: Vec<OwnedFd>,
+    /// `None`: the service's own.
+    pub(super) uid: Option<u32>,
+    /// Largest file; bytes.
+    pub(super) file_bytes_max: u64,
+}
+
+impl Child {
+    /// Makes `command` do all this before its program starts.
+    #[allow(unsafe_code)] // `pre_exec` is unsafe because of what its closure may not do; `apply` keeps to it.
+    pub(super) fn prepare(self, command: &mut Command) {
+        // SAFETY: `apply` makes system calls on values that exist already; it neither allocates nor locks.
+        unsafe { command.pre_exec(move || self.apply()) };
+    }
+
+    fn apply(&self) -> io::Result<()> {
+        for door in &self.doors {
+            nix::unistd::write(door, b"0")?;
+        }
+        limit(Resource::RLIMIT_NOFILE, OPEN_FILES_MAX)?;
+        limit(Resource::RLIMIT_CORE, 0)?;
+        limit(Resource::RLIMIT_FSIZE, self.file_bytes_max)?;
+        limit(Resource::RLIMIT_MEMLOCK, LOCKED_MEMORY_BYTES_MAX)?;
+        close_on_exec_from_3()?;
+        if let Some(stage) = &self.stage {
+            build(stage)?;
+        }
+        if let Some(uid) = self.uid {
+            let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(uid));
+            setgroups(&[])?;
+            setresgid(gid, gid, gid)?;
+            setresuid(uid, uid, uid)?;
+        }
+        // Fails only for the leader of a process group, which a fresh child is not.
+        setsid()?;
+        for fd in &self.kept {
+            nix::fcntl::fcntl(fd, nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::empty()))?;
+        }
+        Ok(())
+    }
+}
+
+/// Lowers a limit; one that is lower already stays.
+fn limit(resource: Resource, value: u64) -> io::Result<()> {
+    let (_, hard) = nix::sys::resource::getrlimit(resource)?;
+    let value = value.min(hard);
+    Ok(setrlimit(resource, value, value)?)
+}
+
+#[allow(unsafe_code)] // No wrapper offers CLOSE_RANGE_CLOEXEC.
+fn close_on_exec_from_3() -> io::Result<()> {
+    // SAFETY: it sets a flag on descriptors and touches no memory.
+    let result =
+        unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+    Ok(Errno::result(result).map(drop)?)
+}
+
+fn build(stage: &[Staged]) -> io::Result<()> {
+    const NONE: Option<&CStr> = None;
+    unshare(CloneFlags::CLONE_NEWNS)?;
+    mount(NONE, c"/", NONE, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NONE)?;
+    mount(
+        Some(c"tmpfs"),
+        STAGE_C,
+        Some(c"tmpfs"),
+        MsFlags::MS_NOSUID | MsFlags::MS_NODEV,
+        Some(c"mode=755,size=64k"),
+    )?;
+    for staged in stage {
+        if staged.is_directory {
+            nix::unistd::mkdir(staged.to.as_c_str(), nix::sys::stat::Mode::S_IRWXU)?;
+        } else {
+            use nix::{fcntl::OFlag, sys::stat::Mode};
+            drop(nix::fcntl::open(staged.to.as_c_str(), OFlag::O_CREAT | OFlag::O_CLOEXEC, Mode::S_IRUSR)?);
+        }
+        let whole = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+        rustix::mount::move_mount(&staged.source, c"", rustix::fs::CWD, staged.to.as_c_str(), whole)?;
+    }
+    Ok(())
+}
+
+impl Staged {
+    /// Prepares `source` to appear as [`STAGE`]`/name`.
+    pub(super) fn new(source: &Path, name: &str) -> io::Result<Self> {
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+        // Not an ordinary descriptor: those of another mount namespace cannot be bound.
+        let tree = rustix::mount::open_tree(rustix::fs::CWD, source, flags)?;
+        let is_directory = source.metadata()?.is_dir();
+        Ok(Self {
+            source: super::launch::keep(tree)?,
+            to: CString::new(format!("{STAGE}/{name}"))?,
+            is_directory,
+        })
+    }
+}

@@ -1,0 +1,287 @@
+//! Starts sandboxes. All starts go through one thread that lives as long as the service: the kernel kills a sandbox when
+//! the *thread* that started it ends (PR_SET_PDEATHSIG), and the threads of an async runtime come and go.
+
+use super::{
+    Facts, Network, User,
+    cgroup::Group,
+    child::{self, Child, Staged},
+    root, seccomp,
+};
+use std::{
+    ffi::OsString,
+    fs::{self, File},
+    io::{self, Seek as _, Write as _},
+    os::{
+        fd::{AsRawFd as _, OwnedFd},
+        unix::fs::PermissionsExt as _,
+    },
+    path::PathBuf,
+    process::Stdio,
+    sync::Arc,
+};
+use tokio::{
+    process::Command,
+    sync::{mpsc, oneshot},
+};
+
+/// Starts that wait for the thread; each takes a few milliseconds.
+const STARTS_WAITING_MAX: usize = 64;
+/// Descriptors that pass into bubblewrap get numbers from here on, clear of what the start itself opens and closes.
+const DESCRIPTOR_FIRST: i32 = 50;
+/// Where the init is inside.
+const INIT_INSIDE: &str = "/opt/flotilla/init";
+
+/// What runs in a sandbox.
+#[derive(Debug)]
+pub enum Program {
+    /// `flotilla-init` as PID 1, which speaks over this socket.
+    Init(OwnedFd),
+    /// A bash script and its arguments; its standard streams are pipes (input: nothing). Bubblewrap is PID 1.
+    Script(&'static str, Vec<String>),
+}
+
+/// Something of the machine that the sandbox sees.
+#[derive(Debug, Clone)]
+pub struct Mount {
+    /// Here.
+    pub source: PathBuf,
+    /// There. Never below another mount that the tenant writes.
+    pub inside: &'static str,
+    /// Whether it may be written.
+    pub writable: bool,
+}
+
+impl Mount {
+    /// Shows `source` read-only.
+    pub fn read(source: impl Into<PathBuf>, inside: &'static str) -> Self {
+        Self { source: source.into(), inside, writable: false }
+    }
+
+    /// Shows `source` to be written.
+    pub fn write(source: impl Into<PathBuf>, inside: &'static str) -> Self {
+        Self { source: source.into(), inside, writable: true }
+    }
+}
+
+/// One sandbox to be started.
+#[derive(Debug)]
+pub struct Start {
+    /// What runs in it.
+    pub program: Program,
+    /// The session's user; not used when sandboxes run as the service's user.
+    pub uid: u32,
+    /// What it sees besides /usr and /etc. One of them is /workspace, where it starts.
+    pub mounts: Vec<Mount>,
+    /// What it can reach.
+    pub network: Network,
+}
+
+/// A started sandbox.
+#[derive(Debug)]
+pub struct Started {
+    /// Bubblewrap; killed when dropped, and everything inside with it.
+    pub child: tokio::process::Child,
+    /// Its control group; to be removed when the child has ended.
+    pub group: Option<Group>,
+}
+
+type Waiting = (Command, oneshot::Sender<io::Result<tokio::process::Child>>);
+
+/// The launcher. Clones share its thread, which ends with the last of them; all its sandboxes end then.
+#[derive(Debug, Clone)]
+pub struct Launcher {
+    facts: Arc<Facts>,
+    etc: Arc<PathBuf>,
+    filters: Arc<[Vec<u8>; 3]>,
+    starts: mpsc::Sender<Waiting>,
+}
+
+impl Launcher {
+    /// Writes the /etc of sandboxes into `etc` and starts the thread. Must be called inside a runtime.
+    ///
+    /// # Errors
+    /// When the files cannot be written, the filters not be compiled or the thread not be started.
+    pub fn start(facts: Facts, etc: PathBuf) -> anyhow::Result<Self> {
+        root::write_etc(&etc)?;
+        let filters = seccomp::programs()?;
+        let (starts, mut waiting) = mpsc::channel::<Waiting>(STARTS_WAITING_MAX);
+        let runtime = tokio::runtime::Handle::current();
+        std::thread::Builder::new().name("launcher".to_owned()).spawn(move || {
+            // The child's end is watched by the runtime, hence the guard.
+            let _guard = runtime.enter();
+            while let Some((mut command, reply)) = waiting.blocking_recv() {
+                // A caller that left dropped its end; the child is then killed by being dropped here.
+                drop(reply.send(command.spawn()));
+            }
+        })?;
+        Ok(Self { facts: Arc::new(facts), etc: Arc::new(etc), filters: Arc::new(filters), starts })
+    }
+
+    /// What this machine gives.
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// Starts a sandbox. Its standard error is a pipe: bubblewrap says there what it could not do.
+    ///
+    /// # Errors
+    /// Those of the file system and of fork. Failures inside bubblewrap show as its end.
+    ///
+    /// Dropped midway: the sandbox is killed if it was started.
+    pub async fn launch(&self, start: Start) -> io::Result<Started> {
+        let group = self.facts.cgroup.make(&self.facts.limits)?;
+        let command = self.command(start, group.as_ref());
+        let started = match command {
+            Ok(command) => self.spawn(command).await,
+            Err(error) => Err(error),
+        };
+        match started {
+            Ok(child) => Ok(Started { child, group }),
+            Err(error) => {
+                if let Some(group) = group {
+                    group.remove().await;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    async fn spawn(&self, command: Command) -> io::Result<tokio::process::Child> {
+        let gone = || io::Error::other("the launcher has ended");
+        let (reply, started) = oneshot::channel();
+        self.starts.send((command, reply)).await.map_err(|_| gone())?;
+        started.await.map_err(|_| gone())?
+    }
+
+    fn command(&self, start: Start, group: Option<&Group>) -> io::Result<Command> {
+        let mut mounts = start.mounts;
+        mounts.push(Mount::read(self.etc.as_path(), "/etc"));
+        let is_init = matches!(start.program, Program::Init(_));
+        if is_init {
+            mounts.push(Mount::read(self.facts.init.as_path(), INIT_INSIDE));
+        }
+        let (sources, stage) = if self.facts.can_stage { stage(&mounts)? } else { (sources(&mounts), None) };
+
+        let mut kept = Vec::new();
+        let mut args = Vec::new();
+        namespaces(&mut args, start.network);
+        self.file_system(&mut args, start.network, mounts.iter().zip(sources));
+        for filter in self.filters.iter() {
+            let fd = keep(memory_file(filter)?)?;
+            args.extend(["--add-seccomp-fd".into(), fd.as_raw_fd().to_string().into()]);
+            kept.push(fd);
+        }
+        match start.program {
+            Program::Init(socket) => {
+                let fd = keep(socket)?;
+                args.extend([
+                    "--as-pid-1".into(),
+                    "--".into(),
+                    INIT_INSIDE.into(),
+                    fd.as_raw_fd().to_string().into(),
+                ]);
+                let limits = &self.facts.limits;
+                let watched = if self.facts.cgroup.limits_memory() { 0 } else { limits.memory_bytes };
+                args.extend(
+                    [limits.processes.to_string(), watched.to_string(), limits.disk_bytes.to_string()]
+                        .map(Into::into),
+                );
+                kept.push(fd);
+            }
+            Program::Script(script, arguments) => {
+                args.extend(["--", "/bin/bash", "-c", script, "helper"].map(Into::into));
+                args.extend(arguments.into_iter().map(Into::into));
+            }
+        }
+        let child = Child {
+            doors: group.map(Group::doors).transpose()?.unwrap_or_default(),
+            stage,
+            kept,
+            uid: (self.facts.user == User::PerSession).then_some(start.uid),
+            file_bytes_max: self.facts.limits.disk_bytes,
+        };
+        let mut command = std::process::Command::new(&self.facts.bwrap);
+        // Empty: bubblewrap's own environment can be read from inside, whatever --clearenv says of the program's.
+        command.args(args).env_clear().current_dir("/");
+        command.stdin(Stdio::null()).stderr(Stdio::piped());
+        command.stdout(if is_init { Stdio::null() } else { Stdio::piped() });
+        child.prepare(&mut command);
+        let mut command = Command::from(command);
+        command.kill_on_drop(true);
+        Ok(command)
+    }
+
+    fn file_system<'a>(
+        &self,
+        args: &mut Vec<OsString>,
+        network: Network,
+        mounts: impl Iterator<Item = (&'a Mount, PathBuf)>,
+    ) {
+        let tmp_bytes = self.facts.limits.tmp_bytes.to_string();
+        let mut late = Vec::new();
+        let mut etc = Vec::new();
+        for (mount, source) in mounts {
+            let how = if mount.writable { "--bind" } else { "--ro-bind" };
+            let into = if mount.inside == "/etc" { &mut etc } else { &mut late };
+            into.extend([how.into(), source.into(), OsString::from(mount.inside)]);
+        }
+        // /etc comes first: parts of the host's are bound over places in it.
+        args.extend(etc);
+        args.extend(root::arguments(network));
+        args.extend(
+            ["--dev", "/dev", "--perms", "1777", "--size", "67108864", "--tmpfs", "/dev/shm"].map(Into::into),
+        );
+        args.extend(["--perms", "1777", "--size", &tmp_bytes, "--tmpfs", "/tmp"].map(Into::into));
+        args.extend(["--perms", "700", "--size", &tmp_bytes, "--tmpfs", "/home/agent"].map(Into::into));
+        args.extend(late);
+        args.extend(["--remount-ro", "/", "--chdir", "/workspace"].map(Into::into));
+    }
+}
+
+fn namespaces(args: &mut Vec<OsString>, network: Network) {
+    // --unshare-all alone would go on without a user namespace; --disable-userns needs the explicit one.
+    args.extend(["--unshare-user", "--unshare-all", "--disable-userns"].map(Into::into));
+    if network == Network::Host {
+        args.push("--share-net".into());
+    }
+    args.extend(["--die-with-parent", "--new-session", "--hostname", "sandbox"].map(Into::into));
+    args.extend(["--uid", "1000", "--gid", "1000", "--clearenv"].map(Into::into));
+}
+
+fn sources(mounts: &[Mount]) -> Vec<PathBuf> {
+    mounts.iter().map(|mount| mount.source.clone()).collect()
+}
+
+fn stage(mounts: &[Mount]) -> io::Result<(Vec<PathBuf>, Option<Vec<Staged>>)> {
+    let (mut sources, mut stage) = (Vec::new(), Vec::new());
+    for (number, mount) in mounts.iter().enumerate() {
+        let name = format!("mount-{number}");
+        stage.push(Staged::new(&mount.source, &name)?);
+        sources.push(PathBuf::from(child::STAGE).join(name));
+    }
+    Ok((sources, Some(stage)))
+}
+
+/// Moves a descriptor to a high number, closed on exec until the child says otherwise.
+pub(super) fn keep(fd: OwnedFd) -> io::Result<OwnedFd> {
+    Ok(rustix::io::fcntl_dupfd_cloexec(&fd, DESCRIPTOR_FIRST)?)
+}
+
+fn memory_file(content: &[u8]) -> io::Result<OwnedFd> {
+    let mut file = File::from(rustix::fs::memfd_create("filter", rustix::fs::MemfdFlags::CLOEXEC)?);
+    file.write_all(content)?;
+    file.rewind()?;
+    Ok(file.into())
+}
+
+/// Gives `path` to the user of a session, when sandboxes have users of their own, and closes it to all others.
+///
+/// # Errors
+/// Those of the file system.
+pub fn give_to(facts: &Facts, uid: u32, path: &std::path::Path) -> io::Result<()> {
+    fs::set_permissions(path, fs::Permissions::from_mode(0o700))?;
+    match facts.user {
+        User::PerSession => std::os::unix::fs::chown(path, Some(uid), Some(uid)),
+        User::Service => Ok(()),
+    }
+}

@@ -1,0 +1,88 @@
+//! What a sandbox sees of the machine: /usr read-only, and an /etc of our own. Never the host's /etc.
+
+use std::{
+    ffi::OsString,
+    fs::{self, Permissions},
+    io,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
+
+/// Parts of the host's /etc that programs in /usr need and that hold no secret. Shown where they exist.
+const HOST_ETC: [&str; 4] = ["alternatives", "ssl/certs", "ssl/openssl.cnf", "ld.so.cache"];
+/// Top directories that belong to /usr on a merged-/usr host and are directories of their own on others.
+const TOP: [&str; 6] = ["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
+/// Files of /proc that tell about the machine or command it. Those that exist are hidden.
+const PROC_HIDDEN: [&str; 8] =
+    ["kcore", "keys", "sysrq-trigger", "kallsyms", "timer_list", "latency_stats", "sched_debug", "kmsg"];
+
+const PASSWD: &str = "root:x:0:0:root:/:/usr/sbin/nologin\nagent:x:1000:1000:agent:/home/agent:/bin/bash\n\
+                      nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n";
+const GROUP: &str = "root:x:0:\nagent:x:1000:\nnogroup:x:65534:\n";
+const HOSTS: &str = "127.0.0.1 localhost sandbox\n::1 localhost\n";
+const NSSWITCH: &str = "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n";
+/// For the helper that clones from a directory of another owner. Only that helper names this file.
+const GIT_READER: &str = "[safe]\n\tdirectory = *\n";
+
+/// Writes the files of our /etc into `directory`, and empty places for what is bound over.
+///
+/// # Errors
+/// Those of the file system.
+pub(super) fn write_etc(directory: &Path) -> io::Result<()> {
+    let files = [
+        ("passwd", PASSWD),
+        ("group", GROUP),
+        ("hosts", HOSTS),
+        ("nsswitch.conf", NSSWITCH),
+        ("resolv.conf", ""),
+        ("git-reader.conf", GIT_READER),
+    ];
+    for (name, content) in files {
+        fs::write(directory.join(name), content)?;
+        fs::set_permissions(directory.join(name), Permissions::from_mode(0o644))?;
+    }
+    for (name, host) in host_etc() {
+        let place = directory.join(name);
+        let above = if host.is_dir() { Some(place.as_path()) } else { place.parent() };
+        if let Some(above) = above {
+            fs::create_dir_all(above)?;
+        }
+        if !place.exists() {
+            fs::write(&place, "")?;
+        }
+    }
+    fs::set_permissions(directory, Permissions::from_mode(0o755))
+}
+
+/// Gives bubblewrap's arguments for /usr, the top directories, the shown parts of /etc and /proc.
+pub(super) fn arguments(network: super::Network) -> Vec<OsString> {
+    let mut args: Vec<OsString> = ["--ro-bind", "/usr", "/usr"].map(Into::into).into();
+    for name in TOP {
+        let path = Path::new("/").join(name);
+        match fs::read_link(&path) {
+            Ok(target) => args.extend(["--symlink".into(), target.into(), path.into()]),
+            Err(_) if path.is_dir() => args.extend(["--ro-bind".into(), path.clone().into(), path.into()]),
+            Err(_) => {}
+        }
+    }
+    for (name, host) in host_etc() {
+        args.extend(["--ro-bind".into(), host.into(), Path::new("/etc").join(name).into()]);
+    }
+    if network == super::Network::Host {
+        for path in ["/etc/resolv.conf", "/etc/hosts"] {
+            args.extend(["--ro-bind-try", path, path].map(Into::into));
+        }
+    }
+    args.extend(["--proc", "/proc"].map(Into::into));
+    for path in PROC_HIDDEN.map(|name| format!("/proc/{name}")) {
+        // Bubblewrap aborts when a place to bind over does not exist.
+        if Path::new(&path).exists() {
+            args.extend(["--ro-bind".into(), "/dev/null".into(), path.into()]);
+        }
+    }
+    args
+}
+
+fn host_etc() -> impl Iterator<Item = (&'static str, PathBuf)> {
+    HOST_ETC.into_iter().map(|name| (name, Path::new("/etc").join(name))).filter(|(_, path)| path.exists())
+}

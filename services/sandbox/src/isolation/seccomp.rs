@@ -1,0 +1,116 @@
+//! The three seccomp filters of a sandbox, as programs that bubblewrap loads. A filter of seccompiler has one answer for
+//! what matches and one for the rest, hence three: the kernel takes the strictest answer of all.
+//!
+//! A: the allowlist, everything else is EPERM; another architecture's calls are killed.
+//! B: `clone3` is ENOSYS: its flags are behind a pointer that a filter cannot read; C libraries fall back to `clone`.
+//! C: the ioctls that type into a terminal are EPERM.
+
+use super::syscalls;
+use seccompiler::{
+    BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, TargetArch,
+};
+use std::collections::BTreeMap;
+
+/// Every CLONE_NEW* flag that `clone` takes.
+const NAMESPACE_FLAGS: u64 = 0x7e02_0000;
+/// Personalities of ordinary programs: Linux, 32-bit uname, no address randomization, both, and "what is it now?".
+const PERSONALITIES: [u64; 5] = [0, 0x0008, 0x2_0000, 0x2_0008, 0xffff_ffff];
+
+/// The filters could not be compiled: a fault of this program or an architecture that it does not know.
+#[derive(Debug, thiserror::Error)]
+#[error("compile the seccomp filters")]
+pub struct FilterError(#[from] BackendError);
+
+/// Gives the three programs as the bytes that the kernel takes (`struct sock_filter[]`).
+///
+/// # Errors
+/// `FilterError` on an architecture other than x86-64, AArch64 and RISC-V 64.
+pub fn programs() -> Result<[Vec<u8>; 3], FilterError> {
+    let deny = SeccompAction::Errno(libc::EPERM.unsigned_abs());
+    let allowlist = compile(allowed()?, deny.clone(), SeccompAction::Allow)?;
+    let absent = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
+    let clone3 = compile(BTreeMap::from([(libc::SYS_clone3, Vec::new())]), SeccompAction::Allow, absent)?;
+    let typing =
+        vec![argument(1, SeccompCmpOp::Eq, libc::TIOCSTI)?, argument(1, SeccompCmpOp::Eq, libc::TIOCLINUX)?];
+    let ioctls = compile(BTreeMap::from([(libc::SYS_ioctl, typing)]), SeccompAction::Allow, deny)?;
+    Ok([bytes(&allowlist), bytes(&clone3), bytes(&ioctls)])
+}
+
+fn allowed() -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError> {
+    let always = syscalls::COMMON.iter().chain(syscalls::OLDER).chain(syscalls::UNNAMED);
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = always.map(|number| (*number, Vec::new())).collect();
+    rules.insert(libc::SYS_clone, vec![argument(0, SeccompCmpOp::MaskedEq(NAMESPACE_FLAGS), 0)?]);
+    let family = |family: i32| argument(0, SeccompCmpOp::Eq, u64::from(family.unsigned_abs()));
+    let route = SeccompRule::new(vec![
+        condition(0, SeccompCmpOp::Eq, u64::from(libc::AF_NETLINK.unsigned_abs()))?,
+        condition(2, SeccompCmpOp::Eq, u64::from(libc::NETLINK_ROUTE.unsigned_abs()))?,
+    ])?;
+    let families = vec![family(libc::AF_UNIX)?, family(libc::AF_INET)?, family(libc::AF_INET6)?, route];
+    rules.insert(libc::SYS_socket, families);
+    rules.insert(libc::SYS_socketpair, vec![family(libc::AF_UNIX)?]);
+    let personalities: Result<_, _> =
+        PERSONALITIES.iter().map(|p| argument(0, SeccompCmpOp::Eq, *p)).collect();
+    rules.insert(libc::SYS_personality, personalities?);
+    Ok(rules)
+}
+
+fn condition(index: u8, operator: SeccompCmpOp, value: u64) -> Result<SeccompCondition, BackendError> {
+    SeccompCondition::new(index, SeccompCmpArgLen::Dword, operator, value)
+}
+
+fn argument(index: u8, operator: SeccompCmpOp, value: u64) -> Result<SeccompRule, BackendError> {
+    SeccompRule::new(vec![condition(index, operator, value)?])
+}
+
+fn compile(
+    rules: BTreeMap<i64, Vec<SeccompRule>>,
+    otherwise: SeccompAction,
+    matched: SeccompAction,
+) -> Result<BpfProgram, BackendError> {
+    let arch: TargetArch = std::env::consts::ARCH.try_into()?;
+    SeccompFilter::new(rules, otherwise, matched, arch)?.try_into()
+}
+
+/// The layout of `struct sock_filter` in this machine's byte order.
+fn bytes(program: &BpfProgram) -> Vec<u8> {
+    let one = |i: &seccompiler::sock_filter| {
+        let [code_0, code_1] = i.code.to_ne_bytes();
+        let [k_0, k_1, k_2, k_3] = i.k.to_ne_bytes();
+        [code_0, code_1, i.jt, i.jf, k_0, k_1, k_2, k_3]
+    };
+    program.iter().flat_map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+
+    #[test]
+    fn programs_fit_the_kernel() {
+        for program in programs().unwrap() {
+            assert_eq!(program.len() % 8, 0);
+            assert!((1..=4096).contains(&(program.len() / 8)), "BPF_MAXINSNS");
+        }
+    }
+
+    #[test]
+    fn what_breaks_out_is_not_on_the_list() {
+        let rules = allowed().unwrap();
+        for number in [
+            libc::SYS_ptrace,
+            libc::SYS_process_vm_readv,
+            libc::SYS_unshare,
+            libc::SYS_setns,
+            libc::SYS_mount,
+            libc::SYS_io_uring_setup,
+            libc::SYS_keyctl,
+            libc::SYS_bpf,
+            libc::SYS_userfaultfd,
+            libc::SYS_open_by_handle_at,
+        ] {
+            assert!(!rules.contains_key(&number), "{number}");
+        }
+    }
+}

@@ -1,0 +1,34 @@
+# Runs inside a sandbox only: started by the service through flotilla-init.
+set -u
+field() { sed -n "s/^$1:[[:space:]]*//p" /proc/self/status; }
+# refused NAME COMMAND...: the command must fail.
+refused() {
+  local name=$1
+  shift
+  if "$@" >/dev/null 2>&1; then echo "$name=allowed"; else echo "$name=refused"; fi
+}
+works() {
+  local name=$1
+  shift
+  if "$@" >/dev/null 2>&1; then echo "$name=works"; else echo "$name=fails"; fi
+}
+connect() { exec 9<>"/dev/tcp/127.0.0.1/$PROBE_PORT"; }
+poke() { exec 9<>/proc/1/mem; }
+
+echo canary=yes
+echo "uid=$(id -u)"
+echo "capabilities=$(field CapEff)"
+echo "no_new_privs=$(field NoNewPrivs)"
+echo "seccomp=$(field Seccomp)"
+# A service in a container inherits more.
+if [ "$(field Seccomp_filters)" -ge 3 ]; then echo "seccomp_filters=3 or more"; else echo "seccomp_filters=fewer than 3"; fi
+refused host_file cat "$PROBE_FILE"
+refused shadow cat /etc/shadow
+refused init_environment cat /proc/1/environ
+(refused init_memory poke)
+refused system_write touch /usr/flotilla-probe
+(refused network connect)
+refused user_namespace unshare --user --map-root-user true
+refused mount mount -t tmpfs none /tmp
+works workspace_write touch /workspace/probe
+works tmp_write touch /tmp/probe

@@ -1,0 +1,118 @@
+//! Where things lie in the data directory:
+//!
+//! ```text
+//! etc/                               /etc of every sandbox
+//! lock                               held by the one service that uses the directory
+//! fence/<tenant>/<session>           the highest epoch seen
+//! ws/<tenant>/<session>/tree/        /workspace; belongs to the session's user
+//! ws/<tenant>/<session>/meta.json    what it started from; a workspace exists when this file does
+//! execs/<tenant>/<session>/<exec>/   spec.json, state.json, output
+//! ```
+
+use crate::{code::Code, error::Error};
+use domain::ids::{SessionId, TenantId};
+use std::{
+    fmt,
+    fs::{self, Permissions},
+    io::{self, Write as _},
+    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+};
+
+/// A session of a tenant.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Key {
+    /// Whose.
+    pub tenant: TenantId,
+    /// Which.
+    pub session: SessionId,
+}
+
+impl Key {
+    /// Parses both ids. They become names of directories, so nothing else may pass.
+    ///
+    /// # Errors
+    /// `argument_invalid`.
+    pub fn parse(tenant: &str, session: &str) -> Result<Self, Error> {
+        let invalid = |error: &dyn fmt::Display| Error::refused(Code::ArgumentInvalid, error.to_string());
+        Ok(Self {
+            tenant: tenant.parse().map_err(|error| invalid(&format!("tenant_id: {error}")))?,
+            session: session.parse().map_err(|error| invalid(&format!("session_id: {error}")))?,
+        })
+    }
+}
+
+/// The data directory.
+#[derive(Debug, Clone)]
+pub struct Layout {
+    root: PathBuf,
+}
+
+impl Layout {
+    /// Makes the directories. Everyone may pass through them, nobody but the service may list them: sandboxes run as
+    /// other users.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn create(root: &Path) -> io::Result<Self> {
+        fs::create_dir_all(root)?;
+        let root = root.canonicalize()?;
+        for name in ["", "ws", "execs", "fence", "etc"] {
+            make_passage(&root.join(name))?;
+        }
+        fs::set_permissions(root.join("fence"), Permissions::from_mode(0o700))?;
+        Ok(Self { root })
+    }
+
+    /// The data directory itself.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// `/etc` of every sandbox.
+    pub fn etc(&self) -> PathBuf {
+        self.root.join("etc")
+    }
+
+    /// The file of the highest epoch.
+    pub fn fence(&self, key: &Key) -> PathBuf {
+        self.root.join("fence").join(key.tenant.to_string()).join(key.session.as_str())
+    }
+
+    /// The directory of a workspace.
+    pub fn workspace(&self, key: &Key) -> PathBuf {
+        self.root.join("ws").join(key.tenant.to_string()).join(key.session.as_str())
+    }
+
+    /// The directory of all workspaces: tenants, then sessions.
+    pub fn workspaces(&self) -> PathBuf {
+        self.root.join("ws")
+    }
+
+    /// The directory of a session's execs; seen from inside at `/run/sbx/out`.
+    pub fn execs(&self, key: &Key) -> PathBuf {
+        self.root.join("execs").join(key.tenant.to_string()).join(key.session.as_str())
+    }
+}
+
+/// Makes a directory, and those above it, that others may pass through and not list.
+///
+/// # Errors
+/// Those of the file system.
+pub fn make_passage(path: &Path) -> io::Result<()> {
+    fs::create_dir_all(path)?;
+    fs::set_permissions(path, Permissions::from_mode(0o711))
+}
+
+/// Replaces a file: a reader, also one after a crash, sees the old content or the new one.
+///
+/// # Errors
+/// Those of the file system; the old content is then still there.
+pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    let beside = path.with_extension("new");
+    let mut file =
+        fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
+    file.write_all(content)?;
+    file.sync_data()?;
+    fs::rename(&beside, path)
+}

@@ -1,0 +1,152 @@
+//! The sandbox service: workspaces, and the commands and file operations in them, each session behind its own walls.
+//! It holds no credential but its own token, and calls nobody of ours.
+//!
+//! A session has one sandbox while it needs one. It ends when for a minute no exec ran and no call came, and with it end
+//! the background processes that its commands left; the workspace stays, and the next call starts another.
+//!
+//! Read on in `grpc` (what a call does), `session` (what a session has), `isolation` (how the walls are built) and
+//! `init` (what runs inside).
+
+pub mod code;
+pub mod config;
+pub mod error;
+pub mod exec;
+pub mod grpc;
+pub mod init;
+pub mod isolation;
+pub mod layout;
+pub mod sandbox;
+pub mod session;
+pub mod sessions;
+pub mod wire;
+pub mod workspace;
+
+use anyhow::{Context as _, bail};
+use chassis::Service;
+use config::Config;
+use domain::limits;
+use isolation::{Facts, launch::Launcher, selftest};
+use layout::Layout;
+use nix::fcntl::{Flock, FlockArg};
+use rpc::v1::{self, sandbox_service_server::SandboxServiceServer};
+use sessions::Sessions;
+use std::{fs::File, sync::Arc, time::Duration};
+use tokio::net::TcpListener;
+use tonic::{
+    service::interceptor::InterceptedService,
+    transport::{Server, server::TcpIncoming},
+};
+
+/// How long calls and sandboxes may take to end when the service stops.
+const STOP: Duration = Duration::from_secs(4);
+/// Directories whose content means nothing after a restart.
+const TRANSIENT: [&str; 2] = ["uploads", "scratch"];
+
+/// Runs the service until `service.shutdown`: tests the isolation, serves, and at the end stops all sandboxes.
+///
+/// # Errors
+/// When the settings are wrong, when something that the isolation requires is missing (it then never serves; the text
+/// says what and how to mend it), or when the port cannot be opened.
+pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
+    let problems = config.problems();
+    if !problems.is_empty() {
+        bail!("the settings are wrong:\n{}", problems.join("\n"));
+    }
+    let layout = Layout::create(&config.data_directory)
+        .with_context(|| format!("make the data directory {}", config.data_directory.display()))?;
+    let _lock = lock(&layout)?;
+    for name in TRANSIENT {
+        drop(std::fs::remove_dir_all(layout.root().join(name)));
+    }
+    let facts = Facts::find(&config)?;
+    let launcher = Launcher::start(facts, layout.etc()).context("prepare the launcher")?;
+    let isolation = prove(&launcher, &layout, &config, &service).await?;
+
+    let listener =
+        TcpListener::bind(config.listen).await.with_context(|| format!("listen on {}", config.listen))?;
+    let address = listener.local_addr().context("read the port")?;
+    let token = config.token.clone();
+    let ends = (service.tasks.clone(), service.shutdown.clone());
+    let sessions = Sessions::load(config, launcher, layout, ends).context("load the workspaces")?;
+    let sessions = Arc::new(sessions);
+
+    let (reporter, health) = tonic_health::server::health_reporter();
+    reporter.set_serving::<SandboxServiceServer<grpc::Server>>().await;
+    let api = SandboxServiceServer::new(grpc::Server::new(Arc::clone(&sessions), isolation))
+        .max_decoding_message_size(rpc::MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(rpc::MESSAGE_BYTES_MAX);
+    let server = Server::builder()
+        .http2_keepalive_interval(Some(chassis::grpc::KEEPALIVE_INTERVAL))
+        .http2_keepalive_timeout(Some(chassis::grpc::KEEPALIVE_TIMEOUT))
+        .initial_stream_window_size(chassis::grpc::STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(chassis::grpc::CONNECTION_WINDOW_BYTES)
+        .add_service(health)
+        .add_service(InterceptedService::new(api, grpc::auth::interceptor(token)));
+    service.ready.announce("sandbox", address);
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    let shutdown = service.shutdown.clone();
+    let serving = server.serve_with_incoming_shutdown(incoming, shutdown.clone().cancelled_owned());
+    tokio::pin!(serving);
+    tokio::select! {
+        biased;
+        () = shutdown.cancelled() => {}
+        result = &mut serving => return result.context("serve"),
+    }
+    // Readers of execs end with their sandboxes, which end now; whoever still holds on is left behind.
+    let drained = async { tokio::join!(serving, all_ended(&sessions)).0 };
+    match tokio::time::timeout(STOP, drained).await {
+        Ok(result) => result.context("serve"),
+        Err(_) => {
+            tracing::warn!("some calls or sandboxes did not end in time");
+            Ok(())
+        }
+    }
+}
+
+/// One service per directory: two would give the same user to different sessions.
+fn lock(layout: &Layout) -> anyhow::Result<Flock<File>> {
+    let path = layout.root().join("lock");
+    let file = File::create(&path).with_context(|| format!("open {}", path.display()))?;
+    Flock::lock(file, FlockArg::LockExclusiveNonblock)
+        .map_err(|(_, errno)| errno)
+        .with_context(|| format!("lock {}: does another sandbox service use this directory?", path.display()))
+}
+
+async fn prove(
+    launcher: &Launcher,
+    layout: &Layout,
+    config: &Config,
+    service: &Service,
+) -> anyhow::Result<v1::GetIsolationResponse> {
+    service.health.set("isolation", Err("the self-test runs".to_owned()));
+    let report = selftest::run(launcher, &service.tasks, layout.root(), config.uid_base).await;
+    let report = match report {
+        Ok(report) if report.missing.is_empty() => report,
+        Ok(report) => {
+            let text = format!("the isolation is not complete:\n{}", report.missing.join("\n"));
+            service.health.set("isolation", Err(text.clone()));
+            bail!("{text}");
+        }
+        Err(error) => {
+            service.health.set("isolation", Err(format!("{error:#}")));
+            return Err(error.context("test the isolation"));
+        }
+    };
+    service.health.set("isolation", Ok(()));
+    let facts = launcher.facts();
+    let shown: Vec<String> =
+        report.properties.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    tracing::info!("isolation by bwrap {}: {}", facts.bwrap_version, shown.join(", "));
+    Ok(v1::GetIsolationResponse {
+        backend: "bwrap".to_owned(),
+        backend_version: facts.bwrap_version.clone(),
+        properties: report.properties.into_iter().collect(),
+        missing: report.missing,
+    })
+}
+
+/// Returns when no sandbox of a session is left.
+async fn all_ended(sessions: &Sessions) {
+    let all = u32::try_from(limits::SANDBOXES_MAX).unwrap_or(u32::MAX);
+    drop(sessions.shared.live.acquire_many(all).await);
+}

@@ -1,0 +1,314 @@
+//! One running sandbox, seen from the service: requests go in, replies, output and ends come out.
+
+use crate::{
+    code::Code,
+    error::Error,
+    isolation::{
+        cgroup::{Events, Group},
+        launch::{Launcher, Mount, Program, Start, Started},
+    },
+    wire::{self, reply, request},
+};
+use bytes::Bytes;
+use chassis::tasks::Tasks;
+use domain::limits;
+use prost::Message as _;
+use std::{
+    collections::HashMap,
+    io,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{
+        UnixStream,
+        unix::{OwnedReadHalf, OwnedWriteHalf},
+    },
+    sync::{OwnedSemaphorePermit, mpsc, oneshot},
+};
+use tokio_util::sync::CancellationToken;
+
+/// Requests that wait for the socket; beyond it callers wait.
+const REQUESTS_WAITING_MAX: usize = 16;
+/// Pieces of output that wait for the disk; beyond it the sandbox waits.
+const EVENTS_WAITING_MAX: usize = 16;
+/// How long an init may take to leave by itself.
+const LEAVE: Duration = Duration::from_secs(2);
+/// What bubblewrap says when it cannot start; bytes.
+const COMPLAINT_BYTES_MAX: u64 = 4 * 1024;
+
+/// What an exec does.
+#[derive(Debug)]
+pub enum Event {
+    /// The next bytes of its output.
+    Output(Bytes),
+    /// Its end; the last event. An exec without it was lost with its sandbox.
+    Exit(wire::Exit),
+}
+
+/// What a sandbox is started with.
+#[derive(Debug)]
+pub struct Plan {
+    /// The session's user.
+    pub uid: u32,
+    /// What it sees; /workspace among it.
+    pub mounts: Vec<Mount>,
+    /// Held as long as it lives.
+    pub permit: Option<OwnedSemaphorePermit>,
+}
+
+/// One running sandbox.
+#[derive(Debug)]
+pub struct Sandbox {
+    inner: Arc<Inner>,
+    /// What the init found.
+    pub hello: wire::Hello,
+}
+
+#[derive(Debug)]
+struct Inner {
+    frames: mpsc::Sender<Vec<u8>>,
+    next: AtomicU64,
+    replies: Mutex<HashMap<u64, oneshot::Sender<reply::Body>>>,
+    execs: Mutex<HashMap<u64, mpsc::Sender<Event>>>,
+    group: Mutex<Option<Group>>,
+    stop: CancellationToken,
+    ended: CancellationToken,
+}
+
+impl Sandbox {
+    /// Starts one and waits until it answers.
+    ///
+    /// # Errors
+    /// `sandbox_unavailable` with what bubblewrap said; nothing is left running.
+    ///
+    /// Dropped midway: the sandbox ends.
+    pub async fn start(launcher: &Launcher, tasks: &Tasks, plan: Plan) -> Result<Self, Error> {
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair().map_err(Error::io("make a socket"))?;
+        ours.set_nonblocking(true).map_err(Error::io("make a socket"))?;
+        let ours = UnixStream::from_std(ours).map_err(Error::io("make a socket"))?;
+        let start = Start {
+            program: Program::Init(theirs.into()),
+            uid: plan.uid,
+            mounts: plan.mounts,
+            network: crate::isolation::Network::None,
+        };
+        let started = launcher.launch(start).await.map_err(Error::io("start a sandbox"))?;
+        let (mut from, into) = ours.into_split();
+        let hello =
+            match tokio::time::timeout(Duration::from_millis(limits::SANDBOX_START_MS), greet(&mut from))
+                .await
+            {
+                Ok(Ok(hello)) => hello,
+                Ok(Err(_)) | Err(_) => return Err(complain(started).await),
+            };
+        let (frames, waiting) = mpsc::channel(REQUESTS_WAITING_MAX);
+        let inner = Arc::new(Inner {
+            frames,
+            next: AtomicU64::new(1),
+            replies: Mutex::default(),
+            execs: Mutex::default(),
+            group: Mutex::new(started.group),
+            stop: CancellationToken::new(),
+            ended: CancellationToken::new(),
+        });
+        let life = Life { inner: Arc::clone(&inner), child: started.child, permit: plan.permit };
+        tasks.spawn("sandbox", life.run(from, into, waiting));
+        Ok(Self { inner, hello })
+    }
+
+    /// Does one file operation.
+    ///
+    /// # Errors
+    /// What the operation found, or `sandbox_unavailable` if the sandbox ended meanwhile.
+    pub async fn call(&self, body: request::Body) -> Result<reply::Body, Error> {
+        let id = self.inner.next.fetch_add(1, Ordering::Relaxed);
+        self.ask(id, body).await
+    }
+
+    /// Starts a command and gives its number and its events.
+    ///
+    /// # Errors
+    /// When it was not started.
+    pub async fn exec(&self, exec: wire::Exec) -> Result<(u64, mpsc::Receiver<Event>), Error> {
+        let id = self.inner.next.fetch_add(1, Ordering::Relaxed);
+        let (events, receiver) = mpsc::channel(EVENTS_WAITING_MAX);
+        lock(&self.inner.execs).insert(id, events);
+        let started = self.ask(id, request::Body::Exec(exec)).await;
+        if started.is_err() {
+            lock(&self.inner.execs).remove(&id);
+        }
+        started.map(|_| (id, receiver))
+    }
+
+    /// Asks for the end of a command and its tree: SIGTERM, then SIGKILL. Its exit follows as an event.
+    pub async fn kill(&self, id: u64) {
+        let request = wire::Request { id, body: Some(request::Body::Kill(wire::Kill {})) };
+        // A sandbox that is gone has killed it already.
+        drop(self.inner.frames.send(wire::frame(&request)).await);
+    }
+
+    /// Ends the sandbox with everything in it and returns when it is gone.
+    pub async fn stop(&self) {
+        self.inner.stop.cancel();
+        self.inner.ended.cancelled().await;
+    }
+
+    /// Returns when the sandbox is gone, for whatever reason. Cancel-safe.
+    pub async fn ended(&self) {
+        self.inner.ended.cancelled().await;
+    }
+
+    /// Whether it is gone.
+    pub fn is_ended(&self) -> bool {
+        self.inner.stop.is_cancelled() || self.inner.ended.is_cancelled()
+    }
+
+    /// What its control group counted so far.
+    pub fn events(&self) -> Events {
+        lock(&self.inner.group).as_ref().map(Group::events).unwrap_or_default()
+    }
+
+    async fn ask(&self, id: u64, body: request::Body) -> Result<reply::Body, Error> {
+        let gone = || {
+            Error::refused(
+                Code::SandboxUnavailable,
+                "the sandbox of the session ended during the call; try again",
+            )
+        };
+        let (reply, answer) = oneshot::channel();
+        lock(&self.inner.replies).insert(id, reply);
+        let frame = wire::frame(&wire::Request { id, body: Some(body) });
+        if self.is_ended() || self.inner.frames.send(frame).await.is_err() {
+            lock(&self.inner.replies).remove(&id);
+            return Err(gone());
+        }
+        match answer.await.map_err(|_| gone())? {
+            reply::Body::Failure(failure) => Err(Error::refused(failure.code(), failure.message)),
+            body => Ok(body),
+        }
+    }
+}
+
+/// The task that a sandbox lives in.
+struct Life {
+    inner: Arc<Inner>,
+    child: tokio::process::Child,
+    permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Life {
+    async fn run(mut self, from: OwnedReadHalf, into: OwnedWriteHalf, waiting: mpsc::Receiver<Vec<u8>>) {
+        metrics::gauge!("flotilla_sandboxes_live").increment(1.0);
+        let inner = Arc::clone(&self.inner);
+        tokio::select! {
+            () = inner.stop.cancelled() => {}
+            result = listen(&inner, from) => {
+                if let Err(error) = result {
+                    tracing::warn!("a sandbox is ended because of what it sent: {error}");
+                }
+            }
+            () = speak(into, waiting) => {}
+            _ = self.child.wait() => {}
+        }
+        self.inner.stop.cancel();
+        // The socket is closed now: the init leaves, and the kernel kills everything that it was the parent of. Only when
+        // bubblewrap has seen that, the workspace is nobody's any more.
+        if tokio::time::timeout(LEAVE, self.child.wait()).await.is_err() {
+            tracing::warn!("a sandbox did not end by itself and is killed");
+            drop(self.child.kill().await);
+        }
+        let group = lock(&self.inner.group).take();
+        if let Some(group) = group {
+            group.remove().await;
+        }
+        // Whoever waits for a reply or an event learns by the drop that none will come.
+        lock(&self.inner.replies).clear();
+        lock(&self.inner.execs).clear();
+        drop(self.permit.take());
+        metrics::gauge!("flotilla_sandboxes_live").decrement(1.0);
+        self.inner.ended.cancel();
+    }
+}
+
+async fn listen(inner: &Inner, mut from: OwnedReadHalf) -> io::Result<()> {
+    while let Some(wire::Reply { id, body }) = read(&mut from).await? {
+        match body {
+            Some(reply::Body::Output(data)) => {
+                let exec = lock(&inner.execs).get(&id).cloned();
+                if let Some(exec) = exec {
+                    // Its recorder may have left; the output is then nobody's.
+                    drop(exec.send(Event::Output(data)).await);
+                }
+            }
+            Some(reply::Body::Exit(exit)) => {
+                let exec = lock(&inner.execs).remove(&id);
+                if let Some(exec) = exec {
+                    drop(exec.send(Event::Exit(exit)).await);
+                }
+            }
+            Some(body) => {
+                if let Some(reply) = lock(&inner.replies).remove(&id) {
+                    drop(reply.send(body));
+                }
+            }
+            None => return Err(io::Error::new(io::ErrorKind::InvalidData, "an empty reply")),
+        }
+    }
+    Ok(())
+}
+
+async fn speak(mut into: OwnedWriteHalf, mut waiting: mpsc::Receiver<Vec<u8>>) {
+    while let Some(frame) = waiting.recv().await {
+        if into.write_all(&frame).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn greet(from: &mut OwnedReadHalf) -> io::Result<wire::Hello> {
+    match read(from).await? {
+        Some(wire::Reply { body: Some(reply::Body::Hello(hello)), .. }) => Ok(hello),
+        _ => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
+async fn read(from: &mut OwnedReadHalf) -> io::Result<Option<wire::Reply>> {
+    let mut head = [0; 4];
+    match from.read_exact(&mut head).await {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
+        other => other?,
+    };
+    let mut body = vec![0; wire::frame_length(head)?];
+    from.read_exact(&mut body).await?;
+    let reply =
+        wire::Reply::decode(Bytes::from(body)).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?;
+    Ok(Some(reply))
+}
+
+/// Ends a sandbox that did not come up and gives what it said about it.
+async fn complain(mut started: Started) -> Error {
+    drop(started.child.start_kill());
+    let mut said = String::new();
+    if let Some(stderr) = started.child.stderr.take() {
+        let mut limited = stderr.take(COMPLAINT_BYTES_MAX);
+        drop(tokio::time::timeout(LEAVE, limited.read_to_string(&mut said)).await);
+    }
+    drop(started.child.wait().await);
+    if let Some(group) = started.group {
+        group.remove().await;
+    }
+    let said = said.trim();
+    let said = if said.is_empty() { "it said nothing" } else { said };
+    Error::refused(Code::SandboxUnavailable, format!("the sandbox did not start: {said}"))
+}
+
+/// A poisoned map is still a right map: nothing panics between two changes of it.
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,221 @@
+//! One session on this machine: its fence, its workspace, its sandbox and its execs.
+
+use crate::{
+    code::Code,
+    error::Error,
+    exec::{OUT_INSIDE, registry::Registry},
+    isolation::{Limits, launch::Mount},
+    layout::{self, Key},
+    sandbox::{Plan, Sandbox},
+    sessions::Shared,
+    workspace::Meta,
+};
+use std::{sync::Arc, time::Duration};
+use tokio::{
+    sync::{Mutex, watch},
+    time::Instant,
+};
+
+/// One session.
+#[derive(Debug)]
+pub struct Session {
+    /// Which.
+    pub key: Key,
+    /// Its execs.
+    pub execs: Arc<Registry>,
+    pub(crate) shared: Arc<Shared>,
+    epoch: Mutex<Option<u64>>,
+    pub(crate) place: Mutex<Place>,
+    activity: watch::Sender<Activity>,
+}
+
+/// What a session has. Who changes the workspace or the sandbox holds the lock.
+#[derive(Debug, Default)]
+pub(crate) struct Place {
+    sandbox: Option<Arc<Sandbox>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Activity {
+    users: usize,
+    idle_since: Instant,
+}
+
+/// The right to use a session's sandbox. The sandbox does not end of idleness while one exists.
+#[derive(Debug)]
+pub struct Use {
+    session: Arc<Session>,
+    sandbox: Arc<Sandbox>,
+}
+
+impl Use {
+    /// The sandbox.
+    pub fn sandbox(&self) -> &Arc<Sandbox> {
+        &self.sandbox
+    }
+
+    /// Its limits.
+    pub fn limits(&self) -> Limits {
+        self.session.shared.launcher.facts().limits
+    }
+}
+
+impl Drop for Use {
+    fn drop(&mut self) {
+        self.session.activity.send_modify(|activity| {
+            activity.users -= 1;
+            activity.idle_since = Instant::now();
+        });
+    }
+}
+
+impl Session {
+    pub(crate) fn new(key: Key, shared: Arc<Shared>) -> Self {
+        let execs = Arc::new(Registry::new(shared.layout.execs(&key)));
+        let activity = watch::Sender::new(Activity { users: 0, idle_since: Instant::now() });
+        Self { key, execs, shared, epoch: Mutex::default(), place: Mutex::default(), activity }
+    }
+
+    /// Lets a caller with `epoch` write, and shuts out all lower ones from now on, also after a restart.
+    ///
+    /// # Errors
+    /// `epoch_stale` when a higher one was here before.
+    pub async fn admit(&self, epoch: u64) -> Result<(), Error> {
+        let mut seen = self.epoch.lock().await;
+        let path = self.shared.layout.fence(&self.key);
+        let highest = match *seen {
+            Some(highest) => highest,
+            None => match tokio::fs::read_to_string(&path).await {
+                Ok(text) => text.trim().parse().unwrap_or(u64::MAX),
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,
+                Err(source) => return Err(Error::Io { doing: "read the fence", source }),
+            },
+        };
+        *seen = Some(highest);
+        if epoch < highest {
+            let text = format!("epoch {epoch} of the session was taken over by epoch {highest}");
+            return Err(Error::refused(Code::EpochStale, text));
+        }
+        if epoch > highest {
+            let written = tokio::task::spawn_blocking(move || {
+                path.parent().map_or(Ok(()), layout::make_passage)?;
+                layout::replace(&path, epoch.to_string().as_bytes())
+            });
+            let written = written.await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
+            written.map_err(Error::io("write the fence"))?;
+            *seen = Some(epoch);
+        }
+        Ok(())
+    }
+
+    /// Gives what the workspace started from.
+    ///
+    /// # Errors
+    /// `workspace_missing`.
+    pub async fn workspace(&self) -> Result<Meta, Error> {
+        let missing =
+            || Error::refused(Code::WorkspaceMissing, "the session has no workspace on this machine");
+        self.find_workspace().await?.ok_or_else(missing)
+    }
+
+    /// Gives what the workspace started from, if there is one.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub async fn find_workspace(&self) -> Result<Option<Meta>, Error> {
+        Meta::find(&self.shared.layout.workspace(&self.key)).await
+    }
+
+    /// Gives the sandbox, which is started if it does not run.
+    ///
+    /// # Errors
+    /// `workspace_missing`, `sandbox_unavailable`.
+    pub async fn enter(self: &Arc<Self>) -> Result<Use, Error> {
+        let mut place = self.place.lock().await;
+        let meta = self.workspace().await?;
+        let sandbox = match &place.sandbox {
+            Some(sandbox) if !sandbox.is_ended() => Arc::clone(sandbox),
+            Some(_) | None => {
+                let sandbox = Arc::new(self.start_sandbox(&meta).await?);
+                place.sandbox = Some(Arc::clone(&sandbox));
+                let (session, started) = (Arc::clone(self), Arc::clone(&sandbox));
+                self.shared.tasks.spawn("sandbox idle", async move { session.end_when_idle(&started).await });
+                sandbox
+            }
+        };
+        self.activity.send_modify(|activity| activity.users += 1);
+        Ok(Use { session: Arc::clone(self), sandbox })
+    }
+
+    /// Gives the running sandbox without starting one.
+    pub async fn find_sandbox(&self) -> Option<Arc<Sandbox>> {
+        self.place.lock().await.sandbox.clone().filter(|sandbox| !sandbox.is_ended())
+    }
+
+    /// Ends the sandbox, if one runs, and returns when it is gone.
+    pub(crate) async fn end_sandbox(place: &mut Place) {
+        if let Some(sandbox) = place.sandbox.take() {
+            sandbox.stop().await;
+        }
+    }
+
+    async fn start_sandbox(&self, meta: &Meta) -> Result<Sandbox, Error> {
+        let shared = &self.shared;
+        if shared.shutdown.is_cancelled() {
+            return Err(Error::refused(Code::SandboxUnavailable, "the sandbox service is stopping"));
+        }
+        let permit = Arc::clone(&shared.live).try_acquire_owned().map_err(|_| {
+            Error::refused(
+                Code::SandboxUnavailable,
+                "all sandboxes of this machine are in use; try again later",
+            )
+        })?;
+        let out = shared.layout.execs(&self.key);
+        layout::make_passage(&out).map_err(Error::io("make the directory of execs"))?;
+        let tree = shared.layout.workspace(&self.key).join(crate::workspace::TREE);
+        let plan = Plan {
+            uid: shared.uid(meta.slot),
+            mounts: vec![Mount::read(out, OUT_INSIDE), Mount::write(tree, "/workspace")],
+            permit: Some(permit),
+        };
+        let started = Instant::now();
+        let sandbox = Sandbox::start(&shared.launcher, &shared.tasks, plan).await?;
+        metrics::histogram!("flotilla_sandbox_start_duration_ms")
+            .record(started.elapsed().as_secs_f64() * 1_000.0);
+        Ok(sandbox)
+    }
+
+    /// Ends `sandbox` when it has been idle for long enough, or when the service stops.
+    async fn end_when_idle(&self, sandbox: &Sandbox) {
+        let idle = self.shared.idle;
+        let mut activity = self.activity.subscribe();
+        loop {
+            let Activity { users, idle_since } = *activity.borrow_and_update();
+            let wait = async {
+                if users == 0 {
+                    tokio::time::sleep_until(idle_since + idle).await
+                } else {
+                    std::future::pending().await
+                }
+            };
+            tokio::select! {
+                () = sandbox.ended() => return,
+                () = self.shared.shutdown.cancelled() => return sandbox.stop().await,
+                _ = activity.changed() => continue,
+                () = wait => {}
+            }
+            // Under the lock nobody can enter.
+            let _place = self.place.lock().await;
+            if self.activity.borrow().is_over(idle) {
+                sandbox.stop().await;
+                return;
+            }
+        }
+    }
+}
+
+impl Activity {
+    fn is_over(&self, idle: Duration) -> bool {
+        self.users == 0 && self.idle_since.elapsed() >= idle
+    }
+}

@@ -1,0 +1,220 @@
+//! What the service and `flotilla-init` say to each other: four bytes of length (little endian), then one protobuf
+//! message. Both ends are built from the same tree, so there is no version. File operations carry the messages of
+//! the public API, without their tenant, session and fence.
+
+use prost::Message;
+use rpc::v1;
+use std::io::{self, Read, Write};
+
+/// Largest frame: a 10 MiB file and its envelope.
+pub const FRAME_BYTES_MAX: usize = rpc::MESSAGE_BYTES_MAX;
+
+/// From the service.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Request {
+    /// Repeated in every reply to it; for an exec its number as long as the sandbox lives.
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    /// What to do.
+    #[prost(oneof = "request::Body", tags = "2, 3, 4, 5, 6, 7, 8, 9")]
+    pub body: Option<request::Body>,
+}
+
+/// Parts of [`Request`].
+pub mod request {
+    use super::v1;
+
+    /// What to do.
+    #[derive(Clone, PartialEq, prost::Oneof)]
+    pub enum Body {
+        /// Start a command. Answered by `Started` or `Failure`, then `Output`s and one `Exit`.
+        #[prost(message, tag = "2")]
+        Exec(super::Exec),
+        /// End the exec whose number is the request's id, with its tree. Not answered: the exec's `Exit` follows.
+        #[prost(message, tag = "3")]
+        Kill(super::Kill),
+        /// Answered by `ReadFile`.
+        #[prost(message, tag = "4")]
+        ReadFile(v1::ReadFileRequest),
+        /// Answered by `ReadLines`.
+        #[prost(message, tag = "5")]
+        ReadLines(v1::ReadLinesRequest),
+        /// Answered by `WriteFile`.
+        #[prost(message, tag = "6")]
+        WriteFile(v1::WriteFileRequest),
+        /// Answered by `ListFiles`.
+        #[prost(message, tag = "7")]
+        ListFiles(v1::ListFilesRequest),
+        /// Answered by `GlobFiles`.
+        #[prost(message, tag = "8")]
+        GlobFiles(v1::GlobFilesRequest),
+        /// Answered by `GrepFiles`.
+        #[prost(message, tag = "9")]
+        GrepFiles(v1::GrepFilesRequest),
+    }
+}
+
+/// One command.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Exec {
+    /// Run by `bash -c`.
+    #[prost(string, tag = "1")]
+    pub command: String,
+    /// Where; empty: /workspace.
+    #[prost(string, tag = "2")]
+    pub directory: String,
+    /// The whole environment, as `NAME=value`.
+    #[prost(string, repeated, tag = "3")]
+    pub env: Vec<String>,
+    /// From the start; milliseconds.
+    #[prost(uint64, tag = "4")]
+    pub timeout_ms: u64,
+    /// Output beyond this is counted and dropped.
+    #[prost(uint64, tag = "5")]
+    pub output_bytes_max: u64,
+}
+
+/// The end of a command's tree.
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub struct Kill {}
+
+/// From the init.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Reply {
+    /// The request's.
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    /// What is answered.
+    #[prost(oneof = "reply::Body", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
+    pub body: Option<reply::Body>,
+}
+
+/// Parts of [`Reply`].
+pub mod reply {
+    use super::v1;
+
+    /// What is answered.
+    #[derive(Clone, PartialEq, prost::Oneof)]
+    pub enum Body {
+        /// The first frame: requests are taken.
+        #[prost(message, tag = "2")]
+        Hello(super::Hello),
+        /// The command runs.
+        #[prost(message, tag = "3")]
+        Started(super::Started),
+        /// The next bytes of an exec.
+        #[prost(bytes = "bytes", tag = "4")]
+        Output(bytes::Bytes),
+        /// The end of an exec; nothing follows for it.
+        #[prost(message, tag = "5")]
+        Exit(super::Exit),
+        /// The request failed.
+        #[prost(message, tag = "6")]
+        Failure(super::Failure),
+        /// See the public API.
+        #[prost(message, tag = "7")]
+        ReadFile(v1::ReadFileResponse),
+        /// See the public API.
+        #[prost(message, tag = "8")]
+        ReadLines(v1::ReadLinesResponse),
+        /// See the public API.
+        #[prost(message, tag = "9")]
+        WriteFile(v1::WriteFileResponse),
+        /// See the public API.
+        #[prost(message, tag = "10")]
+        ListFiles(v1::ListFilesResponse),
+        /// See the public API.
+        #[prost(message, tag = "11")]
+        GlobFiles(v1::GlobFilesResponse),
+        /// See the public API.
+        #[prost(message, tag = "12")]
+        GrepFiles(v1::GrepFilesResponse),
+    }
+}
+
+/// How the init found its place.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Hello {
+    /// What Landlock does for execs: "fully enforced", "partially enforced", "not enforced" or why not.
+    #[prost(string, tag = "1")]
+    pub landlock: String,
+}
+
+/// The command runs.
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub struct Started {}
+
+/// The end of an exec.
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub struct Exit {
+    /// Why; never `LOST`, which only the service can find.
+    #[prost(enumeration = "v1::ExecEnd", tag = "1")]
+    pub end: i32,
+    /// Exit code, when there is no signal.
+    #[prost(int32, tag = "2")]
+    pub code: i32,
+    /// The signal that ended the command itself; 0: none.
+    #[prost(int32, tag = "3")]
+    pub signal: i32,
+    /// Output that was sent.
+    #[prost(uint64, tag = "4")]
+    pub kept_bytes: u64,
+    /// Output that was read and not sent.
+    #[prost(uint64, tag = "5")]
+    pub dropped_bytes: u64,
+}
+
+/// A request that failed.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Failure {
+    /// A [`crate::code::Code`].
+    #[prost(enumeration = "crate::code::Code", tag = "1")]
+    pub code: i32,
+    /// For a person or a model.
+    #[prost(string, tag = "2")]
+    pub message: String,
+}
+
+/// Gives `message` as a frame.
+pub fn frame(message: &impl Message) -> Vec<u8> {
+    let length = message.encoded_len();
+    let mut bytes = Vec::with_capacity(length + 4);
+    bytes.extend_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes());
+    bytes.extend_from_slice(&message.encode_to_vec());
+    bytes
+}
+
+/// Gives the length that four bytes announce.
+///
+/// # Errors
+/// `InvalidData` above [`FRAME_BYTES_MAX`]: the other end is not ours, or lost its place.
+pub fn frame_length(head: [u8; 4]) -> io::Result<usize> {
+    let length = u32::from_le_bytes(head) as usize;
+    if length > FRAME_BYTES_MAX {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("a frame of {length} bytes")));
+    }
+    Ok(length)
+}
+
+/// Writes one frame. Blocks while the other end does not read.
+///
+/// # Errors
+/// Those of `out`; part of the frame may have been written.
+pub fn write(out: &mut impl Write, message: &impl Message) -> io::Result<()> {
+    out.write_all(&frame(message))
+}
+
+/// Reads one frame; `None` at a clean end. Blocks.
+///
+/// # Errors
+/// Those of `from`; `UnexpectedEof` inside a frame; `InvalidData` for bytes that are not ours.
+pub fn read<M: Message + Default>(from: &mut impl Read) -> io::Result<Option<M>> {
+    let mut head = [0; 4];
+    match from.read_exact(&mut head) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        other => other?,
+    }
+    let mut body = vec![0; frame_length(head)?];
+    from.read_exact(&mut body)?;
+    M::decode(body.as_slice()).map(Some).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}

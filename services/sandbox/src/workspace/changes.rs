@@ -1,0 +1,207 @@
+//! What a session changed: as a patch, and as a git bundle. Read in a helper sandbox with a git directory of our own, so
+//! that the tenant's index, hooks, filters and configuration have no say and are not touched.
+
+use super::{Meta, TREE, helper, refused};
+use crate::{
+    code::Code,
+    error::Error,
+    isolation::launch::{Mount, give_to},
+    layout,
+    session::Session,
+};
+use domain::limits;
+use rpc::v1::{DiffStat, DiffWorkspaceResponse, ExportWorkspaceResponse};
+use std::{path::PathBuf, sync::Arc, time::Duration};
+use tokio::sync::mpsc;
+
+const DIFF_SCRIPT: &str = concat!(include_str!("git.sh"), include_str!("shadow.sh"), include_str!("diff.sh"));
+const EXPORT_SCRIPT: &str =
+    concat!(include_str!("git.sh"), include_str!("shadow.sh"), include_str!("export.sh"));
+const MESSAGE_DEFAULT: &str = "Changes by Flotilla";
+/// Longest first line of an answer: a commit or a length.
+const LINE_BYTES_MAX: usize = 128;
+
+/// What receives an export.
+pub type Sender = mpsc::Sender<Result<ExportWorkspaceResponse, tonic::Status>>;
+
+/// A directory for one helper, outside the tree; removed with [`Scratch::remove`].
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn make(session: &Session, uid: u32) -> Result<Self, Error> {
+        let parent = session.shared.layout.root().join("scratch");
+        let path = parent.join(uuid::Uuid::now_v7().simple().to_string());
+        layout::make_passage(&parent)
+            .and_then(|()| std::fs::create_dir(&path))
+            .and_then(|()| give_to(session.shared.launcher.facts(), uid, &path))
+            .map_err(Error::io("make a scratch directory"))?;
+        Ok(Self(path))
+    }
+
+    async fn remove(self) {
+        if let Err(error) = tokio::fs::remove_dir_all(&self.0).await {
+            tracing::warn!("a scratch directory stays: {error}");
+        }
+    }
+}
+
+/// Gives the difference between the workspace and its base commit; at most `bytes_max` bytes of patch.
+///
+/// # Errors
+/// `workspace_missing`, `base_commit_missing`.
+pub async fn diff(session: &Arc<Session>, bytes_max: usize) -> Result<DiffWorkspaceResponse, Error> {
+    let meta = session.workspace().await?;
+    let scratch = Scratch::make(session, session.shared.uid(meta.slot))?;
+    // One byte more than asked for shows that something is missing.
+    let arguments = vec![meta.base_commit.clone(), (bytes_max + 1).to_string()];
+    let limit = bytes_max + 1 + limits::DIFF_STATS_BYTES_MAX + LINE_BYTES_MAX;
+    let output =
+        session.shared.helpers.run(task(session, &meta, &scratch, (DIFF_SCRIPT, arguments)), limit).await;
+    scratch.remove().await;
+    let output = output?;
+    if output.code != 0 {
+        return Err(explain(output.code, &output.stderr));
+    }
+    let broken = || refused(Code::Internal, "the changes could not be read", &output.stderr);
+    let line = output.stdout.iter().position(|byte| *byte == b'\n').ok_or_else(broken)?;
+    let length =
+        std::str::from_utf8(&output.stdout[..line]).ok().and_then(|text| text.trim().parse::<usize>().ok());
+    let rest = &output.stdout[line + 1..];
+    let (stats, patch) = length.and_then(|length| rest.split_at_checked(length)).ok_or_else(broken)?;
+    let truncated = patch.len() > bytes_max;
+    let patch = if truncated { whole_lines(&patch[..bytes_max]) } else { patch };
+    Ok(DiffWorkspaceResponse {
+        patch: String::from_utf8_lossy(patch).into_owned(),
+        truncated,
+        files: parse_stats(stats),
+        base_commit: meta.base_commit,
+    })
+}
+
+/// Streams the workspace as one commit on top of its base commit. A workspace without changes gives its base commit and
+/// no bytes.
+///
+/// # Errors
+/// `workspace_missing`, `base_commit_missing`, and a bundle that is too large; what was sent before is to be thrown away.
+pub async fn export(session: &Arc<Session>, message: &str, to: &Sender) -> Result<(), Error> {
+    let meta = session.workspace().await?;
+    let message = if message.trim().is_empty() { MESSAGE_DEFAULT } else { message };
+    let ours = if meta.base_is_ours { "yes" } else { "no" };
+    let arguments = vec![meta.base_commit.clone(), ours.to_owned(), message.to_owned()];
+    let scratch = Scratch::make(session, session.shared.uid(meta.slot))?;
+    let done = stream(session, task(session, &meta, &scratch, (EXPORT_SCRIPT, arguments)), &meta, to).await;
+    scratch.remove().await;
+    done
+}
+
+async fn stream(session: &Session, task: helper::Task, meta: &Meta, to: &Sender) -> Result<(), Error> {
+    let mut running = session.shared.helpers.start(task).await?;
+    let (mut is_first, mut total) = (true, 0);
+    let mut failed = None;
+    loop {
+        let piece = match running.read_piece(rpc::CHUNK_BYTES).await {
+            Ok(Some(piece)) => piece,
+            Ok(None) => break,
+            Err(error) => {
+                failed = Some(error);
+                break;
+            }
+        };
+        total += piece.len() as u64;
+        if total > limits::WORKSPACE_EXPORT_BYTES_MAX {
+            failed = Some(Error::refused(Code::BundleTooLarge, "the changes are too large to be exported"));
+            break;
+        }
+        // A piece ends only where the output does or where it is full, so the first holds the whole first line.
+        let response = if is_first {
+            first(&piece, meta)
+        } else {
+            ExportWorkspaceResponse { data: piece, ..Default::default() }
+        };
+        is_first = false;
+        if to.send(Ok(response)).await.is_err() {
+            break;
+        }
+    }
+    let (code, stderr) = running.finish().await?;
+    match failed {
+        Some(error) => Err(error),
+        None if code != 0 && !to.is_closed() => Err(explain(code, &stderr)),
+        None => Ok(()),
+    }
+}
+
+fn first(piece: &[u8], meta: &Meta) -> ExportWorkspaceResponse {
+    let end = piece.iter().position(|byte| *byte == b'\n').unwrap_or(piece.len());
+    ExportWorkspaceResponse {
+        commit: String::from_utf8_lossy(&piece[..end]).into_owned(),
+        base_commit: meta.base_commit.clone(),
+        data: piece.get(end + 1..).unwrap_or_default().to_vec(),
+    }
+}
+
+fn task(
+    session: &Session,
+    meta: &Meta,
+    scratch: &Scratch,
+    (script, arguments): (&'static str, Vec<String>),
+) -> helper::Task {
+    let tree = session.shared.layout.workspace(&session.key).join(TREE);
+    let time_limit = Duration::from_millis(limits::WORKSPACE_HELPER_MS);
+    helper::Task {
+        script,
+        arguments,
+        mounts: vec![Mount::read(tree, "/workspace"), Mount::write(&scratch.0, "/run/sbx/scratch")],
+        ..helper::Task::new(session.shared.uid(meta.slot), time_limit)
+    }
+}
+
+fn explain(code: i32, stderr: &str) -> Error {
+    match code {
+        14 => refused(
+            Code::BaseCommitMissing,
+            "the workspace's .git no longer has the commit it started from",
+            stderr,
+        ),
+        137 => Error::refused(Code::DiskFull, "the changes need more disk or memory than a workspace has"),
+        _ => refused(Code::Internal, "the changes could not be read", stderr),
+    }
+}
+
+/// Cuts an unfinished last line.
+fn whole_lines(patch: &[u8]) -> &[u8] {
+    let end = patch.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    &patch[..end]
+}
+
+/// `added TAB removed TAB path NUL`, with `-` for binary files.
+fn parse_stats(stats: &[u8]) -> Vec<DiffStat> {
+    let parse = |record: &[u8]| {
+        let text = String::from_utf8_lossy(record);
+        let mut fields = text.splitn(3, '\t');
+        let additions = fields.next()?.parse().unwrap_or(0);
+        let deletions = fields.next()?.parse().unwrap_or(0);
+        Some(DiffStat { path: fields.next()?.to_owned(), additions, deletions })
+    };
+    stats.split(|byte| *byte == 0).filter_map(parse).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+
+    #[test]
+    fn statistics_of_odd_names() {
+        let stats = parse_stats(b"1\t0\ta b\tc\0-\t-\timage.png\0");
+        let stat =
+            |path: &str, additions, deletions| DiffStat { path: path.to_owned(), additions, deletions };
+        assert_eq!(stats, [stat("a b\tc", 1, 0), stat("image.png", 0, 0)]);
+    }
+
+    #[test]
+    fn patches_end_with_a_line() {
+        assert_eq!(whole_lines(b"+a\n+b"), b"+a\n");
+        assert_eq!(whole_lines(b"+a"), b"");
+    }
+}

@@ -1,0 +1,187 @@
+//! One-shot sandboxes that run a script and end: clone, diff, export, removal. Same walls as a session's sandbox.
+
+use crate::{
+    code::Code,
+    error::Error,
+    isolation::{
+        Network,
+        cgroup::Group,
+        launch::{Launcher, Mount, Program, Start},
+    },
+};
+use domain::limits;
+use std::{
+    io,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _},
+    process::{Child, ChildStderr, ChildStdout},
+    sync::{OwnedSemaphorePermit, Semaphore},
+};
+
+/// Runs helpers, a few at a time.
+#[derive(Debug)]
+pub struct Helpers {
+    launcher: Launcher,
+    permits: Arc<Semaphore>,
+}
+
+/// What a helper does.
+#[derive(Debug)]
+pub struct Task {
+    /// For bash.
+    pub script: &'static str,
+    /// `$1`, `$2`, …
+    pub arguments: Vec<String>,
+    /// The session's user.
+    pub uid: u32,
+    /// What it sees; /workspace among it.
+    pub mounts: Vec<Mount>,
+    /// What it reaches.
+    pub network: Network,
+    /// It is killed after this.
+    pub time_limit: Duration,
+}
+
+/// What a helper left.
+#[derive(Debug)]
+pub struct Output {
+    /// Its exit code; 137 when it was killed.
+    pub code: i32,
+    /// What it printed, up to the limit.
+    pub stdout: Vec<u8>,
+    /// The start of what it complained of.
+    pub stderr: String,
+}
+
+/// A helper whose output is read while it runs.
+#[derive(Debug)]
+pub struct Running {
+    /// What it prints.
+    pub stdout: ChildStdout,
+    child: Child,
+    stderr: tokio::task::JoinHandle<String>,
+    group: Option<Group>,
+    deadline: Instant,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Task {
+    /// A task without network, script, arguments and mounts, to be filled in.
+    pub fn new(uid: u32, time_limit: Duration) -> Self {
+        Self {
+            script: "",
+            arguments: Vec::new(),
+            uid,
+            mounts: Vec::new(),
+            network: Network::None,
+            time_limit,
+        }
+    }
+}
+
+impl Helpers {
+    /// Helpers of this launcher.
+    pub fn new(launcher: Launcher) -> Self {
+        Self { launcher, permits: Arc::new(Semaphore::new(limits::SANDBOX_HELPERS_MAX)) }
+    }
+
+    /// Runs a task and gives the first `stdout_max` bytes that it prints; the helper waits for more to be read and is
+    /// killed when it prints more.
+    ///
+    /// # Errors
+    /// `sandbox_unavailable` when it took too long.
+    ///
+    /// Dropped midway: it is killed; its control group may stay behind, empty. Call it from a task.
+    pub async fn run(&self, task: Task, stdout_max: usize) -> Result<Output, Error> {
+        let mut running = self.start(task).await?;
+        let mut stdout = Vec::new();
+        running.read_to_end(&mut stdout, stdout_max).await?;
+        let (code, stderr) = running.finish().await?;
+        Ok(Output { code, stdout, stderr })
+    }
+
+    /// Starts a task whose output the caller reads; the caller then calls [`Running::finish`].
+    ///
+    /// # Errors
+    /// `sandbox_unavailable` when it could not be started.
+    pub async fn start(&self, task: Task) -> Result<Running, Error> {
+        let stopping = |_| Error::refused(Code::SandboxUnavailable, "the sandbox service is stopping");
+        let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(stopping)?;
+        let deadline = Instant::now() + task.time_limit;
+        let start = Start {
+            program: Program::Script(task.script, task.arguments),
+            uid: task.uid,
+            mounts: task.mounts,
+            network: task.network,
+        };
+        let mut started = self.launcher.launch(start).await.map_err(Error::io("start a helper"))?;
+        let pipes = started.child.stdout.take().zip(started.child.stderr.take());
+        let (stdout, stderr) =
+            pipes.ok_or_else(|| io::Error::other("no pipes")).map_err(Error::io("start a helper"))?;
+        let stderr = tokio::spawn(read_complaints(stderr));
+        Ok(Running { stdout, child: started.child, stderr, group: started.group, deadline, _permit: permit })
+    }
+}
+
+impl Running {
+    /// Reads what is printed until its end, `limit` bytes, or the time limit, whichever is first.
+    ///
+    /// # Errors
+    /// `sandbox_unavailable` at the time limit.
+    pub async fn read_to_end(&mut self, into: &mut Vec<u8>, limit: usize) -> Result<(), Error> {
+        let mut limited = (&mut self.stdout).take(limit as u64);
+        let read = tokio::time::timeout_at(self.deadline.into(), limited.read_to_end(into)).await;
+        read.map_err(|_| too_slow())?.map(drop).map_err(Error::io("read from a helper"))
+    }
+
+    /// Reads the next piece; `None` at the end.
+    ///
+    /// # Errors
+    /// `sandbox_unavailable` at the time limit.
+    pub async fn read_piece(&mut self, bytes_max: usize) -> Result<Option<Vec<u8>>, Error> {
+        let mut piece = Vec::with_capacity(bytes_max);
+        self.read_to_end(&mut piece, bytes_max).await?;
+        Ok((!piece.is_empty()).then_some(piece))
+    }
+
+    /// Waits for its end and gives its exit code and the start of its complaints. One that still prints is killed.
+    ///
+    /// # Errors
+    /// Those of waiting for a process.
+    pub async fn finish(mut self) -> Result<(i32, String), Error> {
+        drop(self.stdout);
+        let ended = tokio::time::timeout_at(self.deadline.into(), self.child.wait()).await;
+        let status = match ended {
+            Ok(status) => status,
+            Err(_) => {
+                drop(self.child.start_kill());
+                self.child.wait().await
+            }
+        };
+        let status = status.map_err(Error::io("wait for a helper"))?;
+        let stderr = self.stderr.await.unwrap_or_default();
+        if let Some(group) = self.group {
+            group.remove().await;
+        }
+        Ok((status.code().unwrap_or(137), stderr))
+    }
+}
+
+fn too_slow() -> Error {
+    Error::refused(Code::SandboxUnavailable, "the operation on the repository took too long and was stopped")
+}
+
+/// Keeps the start and lets the rest pass, so that the helper never waits for us.
+async fn read_complaints(mut stderr: ChildStderr) -> String {
+    let mut kept = Vec::new();
+    drop((&mut stderr).take(limits::HELPER_ERROR_BYTES_MAX as u64).read_to_end(&mut kept).await);
+    drain(&mut stderr).await;
+    String::from_utf8_lossy(&kept).into_owned()
+}
+
+async fn drain(from: &mut (impl AsyncRead + Unpin)) {
+    drop(tokio::io::copy(from, &mut tokio::io::sink()).await);
+}

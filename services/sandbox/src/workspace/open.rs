@@ -1,0 +1,161 @@
+//! Making a workspace. It is built beside and renamed: there is a whole one or none.
+
+use super::{
+    Meta, TREE, helper, refused,
+    source::{self, Source},
+};
+use crate::{
+    code::Code,
+    config::GitScheme,
+    error::Error,
+    isolation::{
+        Network,
+        launch::{Mount, give_to},
+    },
+    layout,
+    session::Session,
+};
+use domain::limits;
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+const SCRIPT: &str = concat!(include_str!("git.sh"), include_str!("open.sh"));
+const BUILD: &str = "build";
+const ANSWER_BYTES_MAX: usize = 1024;
+const BUNDLE_INSIDE: &str = "/run/sbx/source.bundle";
+const DIRECTORY_INSIDE: &str = "/run/sbx/source";
+
+/// What a caller asks for.
+#[derive(Debug)]
+pub struct Order {
+    /// Where from.
+    pub source: Source,
+    /// Branch, tag or commit; empty: the default one.
+    pub revision: String,
+}
+
+/// Makes the workspace of a session, if there is none, and gives whether it did, and what it started from.
+///
+/// # Errors
+/// What git found: `repository_not_found`, `repository_needs_credentials`, `repository_unreachable`,
+/// `revision_not_found`, `bundle_invalid`, `disk_full`. There is then no workspace.
+///
+/// Dropped midway: no workspace; the next call cleans up.
+pub async fn run(session: &Arc<Session>, order: &Order) -> Result<(bool, Meta), Error> {
+    source::check_revision(&order.revision)?;
+    // Nobody starts a sandbox and nobody else builds meanwhile.
+    let _place = session.place.lock().await;
+    if let Some(meta) = session.find_workspace().await? {
+        return Ok((false, meta));
+    }
+    let shared = &session.shared;
+    let directory = shared.layout.workspace(&session.key);
+    let slot = shared.take_slot()?;
+    let uid = shared.uid(slot.number());
+    let build = directory.join(BUILD);
+    prepare(&directory, &build).map_err(Error::io("make the workspace's directory"))?;
+    give_to(shared.launcher.facts(), uid, &build).map_err(Error::io("give the workspace to its user"))?;
+
+    let (task, origin) = task(session, order, uid, &build);
+    let output = shared.helpers.run(task, ANSWER_BYTES_MAX).await?;
+    let answer = String::from_utf8_lossy(&output.stdout).into_owned();
+    if output.code != 0 {
+        return Err(explain(output.code, order, &output.stderr));
+    }
+    let Some((ours, base_commit)) = answer.trim().split_once(' ').filter(|(_, commit)| is_commit(commit))
+    else {
+        return Err(refused(Code::Internal, "git gave no commit", &output.stderr));
+    };
+    let meta = Meta {
+        base_commit: base_commit.to_owned(),
+        origin,
+        base_is_ours: ours == "yes",
+        slot: slot.number(),
+    };
+    tokio::fs::rename(&build, directory.join(TREE))
+        .await
+        .map_err(Error::io("move the workspace into its place"))?;
+    meta.write(&directory)?;
+    slot.keep();
+    Ok((true, meta))
+}
+
+/// Where an upload is kept until the workspace is made: not below the tree, readable by the session's user.
+///
+/// # Errors
+/// Those of the file system.
+pub async fn upload_place(session: &Session) -> Result<PathBuf, Error> {
+    let directory = session.shared.layout.root().join("uploads");
+    layout::make_passage(&directory).map_err(Error::io("make the directory of uploads"))?;
+    Ok(directory.join(format!("{}.bundle", uuid::Uuid::now_v7().simple())))
+}
+
+fn prepare(directory: &Path, build: &Path) -> std::io::Result<()> {
+    directory.parent().map_or(Ok(()), layout::make_passage)?;
+    layout::make_passage(directory)?;
+    // Left over by a build that was interrupted; no tenant's program ran in it.
+    for left in [build.to_owned(), directory.join(TREE)] {
+        match std::fs::remove_dir_all(left) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+    }
+    std::fs::create_dir(build)
+}
+
+fn task(session: &Session, order: &Order, uid: u32, build: &Path) -> (helper::Task, String) {
+    let mut mounts = vec![Mount::write(build, "/workspace")];
+    let (mut network, mut resolve) = (Network::None, String::new());
+    let inside = format!("file://{DIRECTORY_INSIDE}");
+    let (from, url, origin) = match &order.source {
+        Source::Empty => ("empty", String::new(), String::new()),
+        Source::Bundle(file) => {
+            mounts.push(Mount::read(file, BUNDLE_INSIDE));
+            ("bundle", BUNDLE_INSIDE.to_owned(), "bundle".to_owned())
+        }
+        Source::Directory(path) => {
+            mounts.push(Mount::read(path, DIRECTORY_INSIDE));
+            ("directory", inside, format!("file://{}", path.display()))
+        }
+        Source::Remote { url, scheme, resolve: addresses } => {
+            network = Network::Host;
+            resolve.clone_from(addresses);
+            (if *scheme == GitScheme::Https { "https" } else { "ssh" }, url.clone(), url.clone())
+        }
+    };
+    let limit_kib = session.shared.config.disk_bytes >> 10;
+    let arguments =
+        vec![from.to_owned(), url, order.revision.clone(), origin.clone(), limit_kib.to_string(), resolve];
+    let time_limit = Duration::from_millis(limits::WORKSPACE_OPEN_MS);
+    let task =
+        helper::Task { script: SCRIPT, arguments, mounts, network, ..helper::Task::new(uid, time_limit) };
+    (task, origin)
+}
+
+/// The exit codes of open.sh.
+fn explain(code: i32, order: &Order, stderr: &str) -> Error {
+    match code {
+        10 => refused(Code::RepositoryNotFound, "there is no such repository", stderr),
+        11 => {
+            let text = "the repository does not exist or asks for credentials, which a sandbox never has";
+            refused(Code::RepositoryNeedsCredentials, text, stderr)
+        }
+        12 => {
+            let text = format!("the repository has no branch, tag or commit {:?}", order.revision);
+            Error::refused(Code::RevisionNotFound, text)
+        }
+        13 => refused(Code::BundleInvalid, "the upload is no git bundle that stands alone", stderr),
+        15 => refused(Code::RepositoryUnreachable, "the repository could not be cloned", stderr),
+        137 => {
+            Error::refused(Code::DiskFull, "the repository needs more disk or memory than a workspace has")
+        }
+        _ => refused(Code::Internal, "the workspace could not be made", stderr),
+    }
+}
+
+fn is_commit(text: &str) -> bool {
+    matches!(text.len(), 40 | 64) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}

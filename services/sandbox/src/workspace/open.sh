@@ -1,0 +1,87 @@
+# Fills /workspace. $1: where from (empty, bundle, directory, https, ssh)  $2: URL  $3: revision or nothing
+# $4: URL to remember  $5: KiB that it may take  $6: host:port:addresses
+from=$1 url=$2 revision=$3 origin=$4 limit=$5 resolve=$6
+cd /workspace || exit 1
+
+# A small pack may unfold to anything. This kills everything in the helper but bubblewrap itself.
+(
+  while sleep 1; do
+    used=$(du -sk /workspace 2>/dev/null | cut -f1)
+    [ "${used:-0}" -le "$limit" ] || kill -KILL -1
+  done
+) >/dev/null 2>&1 &
+
+fetch() {
+  local refused
+  case $from in
+  directory) export GIT_ALLOW_PROTOCOL=file GIT_CONFIG_GLOBAL=/etc/git-reader.conf ;;
+  bundle) export GIT_ALLOW_PROTOCOL=file ;;
+  https) export GIT_ALLOW_PROTOCOL=https ;;
+  ssh) export GIT_ALLOW_PROTOCOL=ssh GIT_SSH_COMMAND='ssh -oBatchMode=yes -oStrictHostKeyChecking=accept-new' ;;
+  esac
+  git -c "http.curloptResolve=$resolve" clone --quiet --no-checkout --no-recurse-submodules --template= -- "$url" . 2>/tmp/said && return
+  cat /tmp/said >&2
+  refused=$(cat /tmp/said)
+  [ "$from" != bundle ] || exit 13
+  case $refused in
+  *"could not read Username"* | *"could not read Password"* | *"terminal prompts disabled"* | *"Authentication failed"* | *"Permission denied (publickey"*) exit 11 ;;
+  *"not found"* | *"does not exist"* | *"does not appear to be a git repository"* | *"not a git repository"*) exit 10 ;;
+  *) exit 15 ;;
+  esac
+}
+
+remember() {
+  git config user.name "$GIT_AUTHOR_NAME"
+  git config user.email "$GIT_AUTHOR_EMAIL"
+  [ -z "$origin" ] || git remote set-url origin "$origin"
+}
+
+commit_of() { git rev-parse --quiet --verify "$1^{commit}" 2>/dev/null; }
+
+branch() {
+  git checkout --quiet --force --track -B "$1" "refs/remotes/origin/$1" || exit 16
+}
+
+choose() {
+  local commit name
+  name=${revision#refs/heads/}
+  if [ -z "$revision" ]; then
+    commit_of HEAD >/dev/null && { git checkout --quiet --force || exit 16; } && return
+    for name in main master $(git for-each-ref --count=1 --format='%(refname:lstrip=3)' refs/remotes/origin); do
+      commit_of "refs/remotes/origin/$name" >/dev/null && branch "$name" && return
+    done
+    # A repository without a commit.
+    first
+  elif commit_of "refs/remotes/origin/$name" >/dev/null; then
+    branch "$name"
+  else
+    commit=$(commit_of "refs/tags/${revision#refs/tags/}") || {
+      [[ $revision =~ ^[0-9a-f]{7,64}$ ]] || exit 12
+      commit=$(commit_of "$revision") || {
+        # Servers give a commit that no branch has only by its full name.
+        git -c "http.curloptResolve=$resolve" fetch --quiet origin "$revision" 2>/dev/null || exit 12
+        commit=$(commit_of FETCH_HEAD) || exit 12
+      }
+    }
+    git checkout --quiet --force --detach "$commit" || exit 16
+  fi
+}
+
+first() {
+  git commit --quiet --allow-empty -m 'Empty workspace' || exit 16
+  ours=yes
+}
+
+ours=no
+if [ "$from" = empty ]; then
+  git init --quiet --template= . || exit 16
+  remember
+  first
+else
+  fetch
+  # The checkout may still need the source: it is remembered last.
+  git config user.name "$GIT_AUTHOR_NAME" && git config user.email "$GIT_AUTHOR_EMAIL"
+  choose
+  remember
+fi
+echo "$ours $(git rev-parse HEAD)"

@@ -1,0 +1,234 @@
+//! What a workspace may start from, and above all what it may not.
+
+use crate::{
+    code::Code,
+    config::{Config, GitScheme},
+    error::Error,
+};
+use domain::limits;
+use std::{
+    net::IpAddr,
+    path::{Path, PathBuf},
+};
+
+const HTTPS_PORT: u16 = 443;
+const SSH_PORT: u16 = 22;
+
+/// What a workspace starts from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// An empty first commit.
+    Empty,
+    /// An uploaded git bundle.
+    Bundle(PathBuf),
+    /// A repository of this machine.
+    Directory(PathBuf),
+    /// A server.
+    Remote {
+        /// As the caller gave it.
+        url: String,
+        /// How to reach it.
+        scheme: GitScheme,
+        /// `host:port:address,…` for curl: the addresses that were checked are those that are used.
+        resolve: String,
+    },
+}
+
+/// Checks a git URL.
+///
+/// # Errors
+/// `url_not_allowed`; `repository_not_found` for a directory that is not there; `repository_unreachable` for a host
+/// without an address.
+pub async fn parse(url: &str, config: &Config) -> Result<Source, Error> {
+    let refused =
+        |why: &str| Error::refused(Code::UrlNotAllowed, format!("this URL cannot be cloned: {why}"));
+    if url.len() > limits::GIT_URL_BYTES_MAX {
+        return Err(refused("it is too long"));
+    }
+    if url.starts_with('-') || url.chars().any(|c| c.is_whitespace() || c.is_control()) {
+        return Err(refused("it has white space in it or begins with a dash"));
+    }
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return Err(refused("write it as https://host/path"));
+    };
+    match scheme {
+        "file" => directory(rest, config),
+        "https" if config.git_schemes.contains(&GitScheme::Https) => {
+            remote(url, rest, GitScheme::Https, config).await
+        }
+        "ssh" if config.git_schemes.contains(&GitScheme::Ssh) => {
+            remote(url, rest, GitScheme::Ssh, config).await
+        }
+        _ => Err(refused("its scheme is not enabled; see FLOTILLA_SANDBOX_GIT_SCHEMES")),
+    }
+}
+
+fn directory(path: &str, config: &Config) -> Result<Source, Error> {
+    let refused = || {
+        let text = "this directory is not below one that may be cloned; see FLOTILLA_SANDBOX_FILE_ROOTS";
+        Error::refused(Code::UrlNotAllowed, text)
+    };
+    let path = Path::new(path);
+    if !path.is_absolute() {
+        return Err(refused());
+    }
+    let roots: Vec<PathBuf> = config.file_roots.iter().filter_map(|root| root.canonicalize().ok()).collect();
+    match path.canonicalize() {
+        Ok(real) if roots.iter().any(|root| real.starts_with(root)) => Ok(Source::Directory(real)),
+        Ok(_) => Err(refused()),
+        // Whether a path outside exists is nobody's business.
+        Err(_) if config.file_roots.iter().chain(&roots).any(|root| is_plainly_below(path, root)) => Err(
+            Error::refused(Code::RepositoryNotFound, format!("there is no repository at {}", path.display())),
+        ),
+        Err(_) => Err(refused()),
+    }
+}
+
+fn is_plainly_below(path: &Path, root: &Path) -> bool {
+    path.starts_with(root) && !path.components().any(|part| part == std::path::Component::ParentDir)
+}
+
+async fn remote(url: &str, rest: &str, scheme: GitScheme, config: &Config) -> Result<Source, Error> {
+    let refused =
+        |why: &str| Error::refused(Code::UrlNotAllowed, format!("this URL cannot be cloned: {why}"));
+    let authority = rest.split('/').next().unwrap_or_default();
+    let host = match authority.rsplit_once('@') {
+        Some((user, host)) if scheme == GitScheme::Ssh && is_name(user) => host,
+        Some(_) => return Err(refused("it has credentials in it; a sandbox never gets any")),
+        None => authority,
+    };
+    let (host, port) = match host.split_once(':') {
+        Some((host, port)) => (host, port.parse().map_err(|_| refused("its port is no number"))?),
+        None if scheme == GitScheme::Https => (host, HTTPS_PORT),
+        None => (host, SSH_PORT),
+    };
+    if !is_name(host) {
+        return Err(refused("its host is no name"));
+    }
+    let unreachable = |error: std::io::Error| {
+        Error::refused(Code::RepositoryUnreachable, format!("the host {host} could not be found: {error}"))
+    };
+    let addresses: Vec<IpAddr> = tokio::net::lookup_host((host, port))
+        .await
+        .map_err(unreachable)?
+        .map(|address| address.ip())
+        .collect();
+    if !config.git_private_networks && !addresses.iter().all(|address| is_public(*address)) {
+        return Err(refused(
+            "its host is inside a private network; see FLOTILLA_SANDBOX_GIT_PRIVATE_NETWORKS",
+        ));
+    }
+    let addresses: Vec<String> = addresses.iter().map(show).collect();
+    let resolve = format!("{host}:{port}:{}", addresses.join(","));
+    Ok(Source::Remote { url: url.to_owned(), scheme, resolve })
+}
+
+/// A host or user name that no program takes for an option or a pattern.
+fn is_name(text: &str) -> bool {
+    let first = text.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
+    first
+        && text.len() <= 253
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte))
+}
+
+fn show(address: &IpAddr) -> String {
+    match address {
+        IpAddr::V4(address) => address.to_string(),
+        IpAddr::V6(address) => format!("[{address}]"),
+    }
+}
+
+/// Whether an address is on the public internet: not ours, not the machine's, not a cloud's metadata server.
+fn is_public(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => {
+            let [a, b, c, _] = address.octets();
+            let private = address.is_private() || address.is_loopback() || address.is_link_local();
+            let shared = a == 0
+                || a >= 224
+                || (a == 100 && (64..128).contains(&b))
+                || (a == 198 && (b == 18 || b == 19));
+            let special = (a == 192 && b == 0 && (c == 0 || c == 2)) || address.is_documentation();
+            !private && !shared && !special
+        }
+        IpAddr::V6(address) => {
+            let [first, second, ..] = address.segments();
+            let inner = match address.to_ipv4_mapped() {
+                Some(inner) => Some(inner),
+                // NAT64 carries an IPv4 address in its last four bytes.
+                None if first == 0x64 && second == 0xff9b => {
+                    let bits = address.to_bits() as u32;
+                    Some(bits.into())
+                }
+                None => None,
+            };
+            match inner {
+                Some(inner) => is_public(inner.into()),
+                // Global unicast is 2000::/3; 2002::/16 wraps IPv4, 2001:db8::/32 is for documents.
+                None => {
+                    (first & 0xe000) == 0x2000 && first != 0x2002 && !(first == 0x2001 && second == 0xdb8)
+                }
+            }
+        }
+    }
+}
+
+/// Checks the name of a branch, tag or commit; empty is the default one.
+///
+/// # Errors
+/// `revision_not_found`: no such name can exist.
+pub fn check_revision(revision: &str) -> Result<(), Error> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._/-+@#".contains(&byte) || byte >= 0x80;
+    let fine = revision.len() <= domain::limits::NAME_BYTES_MAX
+        && !revision.starts_with('-')
+        && !revision.contains("..")
+        && !revision.contains("@{")
+        && revision.bytes().all(allowed);
+    if fine {
+        return Ok(());
+    }
+    Err(Error::refused(Code::RevisionNotFound, format!("{revision:?} is no name of a branch, tag or commit")))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+
+    #[test]
+    fn addresses_of_the_machine_and_its_networks_are_not_public() {
+        for text in [
+            "127.0.0.1",
+            "10.1.2.3",
+            "172.16.0.1",
+            "192.168.1.1",
+            "169.254.169.254",
+            "100.64.0.1",
+            "0.0.0.0",
+            "224.0.0.1",
+            "255.255.255.255",
+            "::1",
+            "::",
+            "fe80::1",
+            "fd00:ec2::254",
+            "::ffff:127.0.0.1",
+            "64:ff9b::a9fe:a9fe",
+            "2002:7f00:1::",
+        ] {
+            assert!(!is_public(text.parse().unwrap()), "{text}");
+        }
+        for text in ["1.1.1.1", "140.82.121.4", "2606:4700::1111", "::ffff:1.1.1.1"] {
+            assert!(is_public(text.parse().unwrap()), "{text}");
+        }
+    }
+
+    #[test]
+    fn revisions_are_names() {
+        for text in ["", "main", "feature/x-1", "v1.0.0", "0123456789abcdef", "fix#12"] {
+            assert!(check_revision(text).is_ok(), "{text}");
+        }
+        for text in ["-x", "a b", "a..b", "HEAD~1", "x^{commit}", "a:b", "@{-1}", "a\nb"] {
+            assert!(check_revision(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! The sandbox service through its public API, with real bubblewrap. Where the machine forbids user namespaces these
+//! tests fail and say so: a sandbox that was not tested must not look tested. All attacks are commands run *inside*.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, unreachable_pub)]
+
+#[path = "suite/attacks.rs"]
+mod attacks;
+#[path = "suite/changes.rs"]
+mod changes;
+#[path = "suite/execs.rs"]
+mod execs;
+#[path = "suite/files.rs"]
+mod files;
+#[path = "suite/harness.rs"]
+mod harness;
+#[path = "suite/lifecycle.rs"]
+mod lifecycle;
+#[path = "suite/workspaces.rs"]
+mod workspaces;

@@ -1,0 +1,156 @@
+//! What a session changed, and what a hostile repository can make of it.
+
+use crate::harness::{Machine, Session, code, directory, fresh, git, repository};
+use rpc::v1;
+use std::path::Path;
+
+async fn diff(session: &Session, bytes_max: u32) -> Result<v1::DiffWorkspaceResponse, tonic::Status> {
+    let (tenant_id, session_id) = (session.tenant.clone(), session.id.clone());
+    let request = v1::DiffWorkspaceRequest { tenant_id, session_id, bytes_max };
+    session.client.clone().diff_workspace(request).await.map(tonic::Response::into_inner)
+}
+
+async fn export(session: &Session) -> Result<(String, String, Vec<u8>), tonic::Status> {
+    let request = v1::ExportWorkspaceRequest {
+        tenant_id: session.tenant.clone(),
+        session_id: session.id.clone(),
+        commit_message: "-m Agent's work".to_owned(),
+    };
+    let mut parts = session.client.clone().export_workspace(request).await?.into_inner();
+    let first = parts.message().await?.unwrap();
+    let mut data = first.data;
+    while let Some(part) = parts.message().await? {
+        data.extend(part.data);
+    }
+    Ok((first.commit, first.base_commit, data))
+}
+
+async fn opened(directory: &Path) -> (Machine, Session, std::path::PathBuf) {
+    let path = repository(directory);
+    let machine = Machine::start_with(directory, &["--file-roots", directory.to_str().unwrap()]).await;
+    let session = machine.session();
+    session.open_url(&format!("file://{}", path.display())).await.unwrap();
+    (machine, session, path)
+}
+
+const WORK: &str = "echo three >> README.md; mkdir -p new target; echo neu > 'new/ä b.txt'; echo x > target/ignored; \
+                    ln -s README.md link; echo run > tool; chmod +x tool; git add tool; head -c 3000 /dev/urandom > binary";
+
+#[tokio::test]
+async fn a_diff_has_what_changed_and_not_what_is_ignored() {
+    let directory = directory();
+    let (_machine, session, path) = opened(directory.path()).await;
+    assert!(diff(&session, 0).await.unwrap().files.is_empty());
+    session.sh(WORK).await;
+    let before = session.sh("git status --porcelain").await;
+    let changes = diff(&session, 0).await.unwrap();
+    let mut names: Vec<_> =
+        changes.files.iter().map(|f| (f.path.as_str(), f.additions, f.deletions)).collect();
+    names.sort_unstable();
+    assert_eq!(
+        names,
+        [("README.md", 1, 0), ("binary", 0, 0), ("link", 1, 0), ("new/ä b.txt", 1, 0), ("tool", 1, 0)]
+    );
+    assert!(changes.patch.contains("+three\n") && !changes.truncated, "{}", changes.patch);
+    assert_eq!(changes.base_commit, git(&path, &["rev-parse", "main"]));
+    assert_eq!(session.sh("git status --porcelain").await, before, "the index is the tenant's");
+    let cut = diff(&session, 300).await.unwrap();
+    assert!(cut.truncated && cut.patch.len() <= 300 && cut.patch.ends_with('\n'));
+}
+
+#[tokio::test]
+async fn an_export_is_the_workspace_as_one_commit() {
+    let directory = directory();
+    let (_machine, session, path) = opened(directory.path()).await;
+    let base = git(&path, &["rev-parse", "main"]);
+    assert_eq!(export(&session).await.unwrap(), (base.clone(), base.clone(), Vec::new()), "no changes");
+    session.sh(&format!("{WORK}; git commit -qm mine; rm -f .gitignore; git rm -q --cached README.md")).await;
+    let (commit, base_commit, bundle) = export(&session).await.unwrap();
+    assert_eq!(base_commit, base);
+
+    let file = directory.path().join("out.bundle");
+    std::fs::write(&file, bundle).unwrap();
+    let clone = directory.path().join("clone");
+    git(directory.path(), &["clone", "-q", path.to_str().unwrap(), clone.to_str().unwrap()]);
+    git(&clone, &["fetch", "-q", file.to_str().unwrap(), "refs/heads/flotilla:refs/heads/flotilla"]);
+    git(&clone, &["checkout", "-q", "flotilla"]);
+    let facts = git(&clone, &["log", "-1", "--format=%H %P %an <%ae> %s"]);
+    assert_eq!(facts, format!("{commit} {base} Flotilla Agent <agent@flotilla.invalid> -m Agent's work"));
+    // target is no longer ignored: .gitignore was removed.
+    let digest = "find . -path ./.git -prune -o -type f -print -o -type l -print | LC_ALL=C sort | \
+                  while read -r f; do echo \"$f $(stat -c %A \"$f\" | cut -c 4) $(sha256sum < \"$f\")\"; done";
+    let output =
+        std::process::Command::new("bash").args(["-c", digest]).current_dir(&clone).output().unwrap();
+    assert_eq!(session.sh(digest).await, String::from_utf8(output.stdout).unwrap().trim_end());
+}
+
+#[tokio::test]
+async fn an_export_of_an_empty_workspace_stands_alone() {
+    let (directory, _machine, session) = fresh(&[]).await;
+    session.write("hello.txt", b"hello\n").await.unwrap();
+    let (commit, _, bundle) = export(&session).await.unwrap();
+    let file = directory.path().join("out.bundle");
+    std::fs::write(&file, bundle).unwrap();
+    let clone = directory.path().join("clone");
+    git(
+        directory.path(),
+        &["clone", "-q", "-b", "flotilla", file.to_str().unwrap(), clone.to_str().unwrap()],
+    );
+    assert_eq!(git(&clone, &["rev-parse", "HEAD"]), commit);
+    assert_eq!(std::fs::read(clone.join("hello.txt")).unwrap(), b"hello\n");
+}
+
+#[tokio::test]
+async fn configuration_in_the_workspace_runs_nothing_outside() {
+    let directory = directory();
+    let (_machine, session, _) = opened(directory.path()).await;
+    // Whatever these programs could touch on the machine, they leave a mark where git was asked to run them.
+    let mark = directory.path().join("mark");
+    let program = format!("touch {0}; touch /workspace/ran; touch /run/sbx/scratch/ran; cat", mark.display());
+    session.write("evil.sh", format!("#!/bin/sh\n{program}\n").as_bytes()).await.unwrap();
+    session.sh("chmod +x evil.sh; \
+        git init -q sub; echo x > sub/f; git -C sub add f; git -C sub -c user.name=a -c user.email=a@b commit -qm x; \
+        for d in . sub; do git -C $d config core.fsmonitor /workspace/evil.sh; \
+          git -C $d config filter.evil.clean /workspace/evil.sh; git -C $d config filter.evil.process /workspace/evil.sh; \
+          git -C $d config diff.evil.textconv /workspace/evil.sh; git -C $d config diff.external /workspace/evil.sh; \
+          git -C $d config core.hooksPath /workspace/hooks; done; \
+        mkdir hooks; cp evil.sh hooks/post-index-change; cp evil.sh hooks/reference-transaction; \
+        echo '* filter=evil diff=evil' > .gitattributes; echo '* filter=evil diff=evil' > sub/.gitattributes; \
+        echo changed >> README.md; echo changed > sub/f; rm -f ran; git init -q nothing").await;
+    let changes = diff(&session, 0).await.unwrap();
+    let mut names: Vec<_> = changes.files.iter().map(|file| file.path.as_str()).collect();
+    names.sort_unstable();
+    assert_eq!(
+        names,
+        [".gitattributes", "README.md", "evil.sh", "hooks/post-index-change", "hooks/reference-transaction"]
+    );
+    assert!(changes.patch.contains("+changed"));
+    export(&session).await.unwrap();
+    assert!(!mark.exists());
+    assert_eq!(session.sh("ls ran 2>/dev/null || echo none").await, "none", "not even inside");
+}
+
+#[tokio::test]
+async fn line_ends_of_the_repository_are_no_changes() {
+    let directory = directory();
+    let path = repository(directory.path());
+    std::fs::write(path.join(".gitattributes"), "*.bat text eol=crlf\n").unwrap();
+    std::fs::write(path.join("run.bat"), "one\r\n").unwrap();
+    git(&path, &["add", "."]);
+    git(&path, &["commit", "-qm", "windows"]);
+    let machine =
+        Machine::start_with(directory.path(), &["--file-roots", directory.path().to_str().unwrap()]).await;
+    let session = machine.session();
+    session.open_url(&format!("file://{}", path.display())).await.unwrap();
+    assert_eq!(session.sh("od -c run.bat | head -n 1").await, "0000000   o   n   e  \\r  \\n");
+    assert!(diff(&session, 0).await.unwrap().files.is_empty());
+}
+
+#[tokio::test]
+async fn a_workspace_without_its_git_says_so() {
+    let (_directory, machine, session) = fresh(&[]).await;
+    session.sh("rm -rf .git; ln -s /oldroot/tmp .git").await;
+    assert_eq!(code(diff(&session, 0).await), "base_commit_missing");
+    assert_eq!(code(export(&session).await), "base_commit_missing");
+    assert_eq!(code(diff(&machine.session(), 0).await), "workspace_missing");
+}

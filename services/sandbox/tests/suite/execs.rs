@@ -1,0 +1,234 @@
+//! Commands: output, ends, limits, and what outlives a caller.
+
+use crate::harness::{Machine, Session, code, directory, fresh};
+use rpc::v1::{ExecEnd, KillExecRequest, StartExecRequest};
+use std::time::{Duration, Instant};
+
+#[tokio::test]
+async fn output_and_exit() {
+    let (_directory, _machine, session) = fresh(&[]).await;
+    let outcome = session.run("echo out; echo err >&2; pwd; id -u; exit 3").await;
+    assert_eq!(outcome.output, "out\nerr\n/workspace\n1000\n");
+    assert_eq!((outcome.exit.end(), outcome.exit.code, outcome.exit.output_bytes), (ExecEnd::Exited, 3, 24));
+    let killed = session.run("kill -SEGV $$").await;
+    assert_eq!((killed.exit.end(), killed.exit.signal), (ExecEnd::Exited, 11));
+}
+
+#[tokio::test]
+async fn environment_and_directory_are_those_asked_for() {
+    let (_directory, _machine, session) = fresh(&[]).await;
+    session.sh("mkdir -p sub/dir").await;
+    let request = StartExecRequest {
+        directory: "/workspace/sub/dir".to_owned(),
+        env: [("GREETING".to_owned(), "ahoj svět".to_owned())].into(),
+        ..session.command("e", "pwd; env | grep -v -e ^_= -e ^PWD= -e ^SHLVL= -e ^OLDPWD= | sort")
+    };
+    session.start(request).await.unwrap();
+    let lines = session.attach("e", 0).await.unwrap().output;
+    let expected = "/workspace/sub/dir\nGREETING=ahoj svět\nHOME=/home/agent\nLANG=C.UTF-8\n\
+                    PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\nTERM=dumb\n";
+    assert_eq!(lines, expected);
+    for (directory, expected) in [("/etc", "path_outside_workspace"), ("nowhere", "file_not_found")] {
+        let request = StartExecRequest { directory: directory.to_owned(), ..session.command("f", "true") };
+        assert_eq!(code(session.start(request).await), expected);
+    }
+}
+
+#[tokio::test]
+async fn an_exec_id_starts_once() {
+    let (_directory, machine, session) = fresh(&[]).await;
+    let command = "echo x >> count; cat count";
+    let (first, second) = tokio::join!(
+        session.start(session.command("once", command)),
+        session.start(session.command("once", command))
+    );
+    assert_eq!([first.unwrap(), second.unwrap()].iter().filter(|started| **started).count(), 1);
+    assert_eq!(session.attach("once", 0).await.unwrap().output, "x\n");
+    assert!(!session.start(session.command("once", command)).await.unwrap());
+    // The same id in another session is another exec.
+    let other = machine.empty_session().await;
+    assert!(other.start(other.command("once", command)).await.unwrap());
+    assert_eq!(code(other.attach("never", 0).await), "exec_unknown");
+}
+
+#[tokio::test]
+async fn output_is_read_from_any_offset_while_it_runs_and_after() {
+    let (_directory, _machine, session) = fresh(&[]).await;
+    session
+        .start(session.command("e", "echo first; until [ -e go ]; do sleep 0.02; done; echo second"))
+        .await
+        .unwrap();
+    let reader = tokio::spawn({
+        let session = session.clone();
+        async move { session.attach("e", 2).await.unwrap() }
+    });
+    session.write("go", b"").await.unwrap();
+    assert_eq!(reader.await.unwrap().output, "rst\nsecond\n");
+    let after = session.attach("e", 6).await.unwrap();
+    assert_eq!(after.output, "second\n");
+    assert_eq!(session.attach("e", 999).await.unwrap().output, "");
+    // The model reads the whole output by its path.
+    assert_eq!(session.read(&after.exit.spill_path).await.unwrap().data, b"first\nsecond\n");
+    assert_eq!(session.sh(&format!("cat {}", after.exit.spill_path)).await, "first\nsecond");
+}
+
+/// Starts a process that outlives any shell, holds a lock on a file, and says when it has it.
+const ESCAPEE: &str = "(setsid bash -c '(setsid flock held bash -c \"touch ready; trap : TERM HUP; \
+                       while :; do sleep 0.05; done\") & disown' &) ; until [ -e ready ]; do sleep 0.02; done";
+
+#[tokio::test]
+async fn a_timeout_ends_the_whole_tree() {
+    let (_directory, _machine, session) = fresh(&[]).await;
+    let request = StartExecRequest {
+        timeout_ms: 700,
+        ..session.command("e", &format!("{ESCAPEE}; trap '' TERM; sleep 100"))
+    };
+    session.start(request).await.unwrap();
+    let outcome = session.attach("e", 0).await.unwrap();
+    assert_eq!(outcome.exit.end(), ExecEnd::Timeout, "{outcome:?}");
+    assert!(outcome.exit.message.contains("stopped after 1 s"), "{}", outcome.exit.message);
+    // Whoever held the lock is gone, and so is everything else.
+    assert_eq!(session.sh("flock --nonblock held echo free; pgrep -c sleep || true").await, "free\n0");
+}
+
+#[tokio::test]
+async fn kill_ends_the_whole_tree() {
+    let (_directory, _machine, session) = fresh(&[]).await;
+    session.start(session.command("e", &format!("{ESCAPEE}; echo up; sleep 100"))).await.unwrap();
+    let mut request = KillExecRequest { fence: session.fence(), exec_id: "e".to_owned() };
+    session.sh("until [ -e ready ]; do sleep 0.02; done").await;
+    assert!(session.client.clone().kill_exec(request.clone()).await.unwrap().into_inner().was_running);
+    assert_eq!(session.attach("e", 0).await.unwrap().exit.end(), ExecEnd::Killed);
+    assert_eq!(session.sh("flock --nonblock held echo free").await, "free");
+    assert!(!session.client.clone().kill_exec(request.clone()).await.unwrap().into_inner().was_running);
+    request.exec_id = "never".to_owned();
+    assert!(!session.client.clone().kill_exec(request).await.unwrap().into_inner().was_running);
+}
+
+#[tokio::test]
+async fn a_background_process_serves_later_commands() {
+    let (_directory, _machine, session) = fresh(&[]).await;
+    let started = Instant::now();
+    session.sh("sleep 1000 & echo $! > pid").await;
+    assert!(started.elapsed() < Duration::from_secs(5), "the command must not wait for what it left behind");
+    assert_eq!(session.sh("kill -0 $(cat pid) && kill $(cat pid) && echo ended").await, "ended");
+}
+
+#[tokio::test]
+async fn a_command_that_kills_its_supervisor_takes_its_children_along() {
+    let (_directory, _machine, session) = fresh(&[]).await;
+    let outcome = session.run("(sleep 1000 &); kill -KILL $PPID; sleep 1000").await;
+    assert_eq!((outcome.exit.end(), outcome.exit.signal), (ExecEnd::Exited, 9));
+    session.sh("until ! pgrep sleep; do :; done").await;
+    let request = StartExecRequest { timeout_ms: 1_000, ..session.command("all", "kill -KILL -1") };
+    session.start(request).await.unwrap();
+    let outcome = session.attach("all", 0).await.unwrap();
+    assert_eq!(outcome.exit.signal, 9);
+    assert_eq!(session.sh("echo alive").await, "alive");
+}
+
+#[tokio::test]
+async fn a_fork_bomb_ends_and_the_session_goes_on() {
+    let (_directory, _machine, session) = fresh(&["--processes", "64"]).await;
+    let request = StartExecRequest { timeout_ms: 1_500, ..session.command("bomb", "b() { b | b & b; }; b") };
+    session.start(request).await.unwrap();
+    let outcome = session.attach("bomb", 0).await.unwrap();
+    assert!(outcome.exit.output_bytes < 64 << 20);
+    assert_ne!((outcome.exit.end(), outcome.exit.code), (ExecEnd::Exited, 0), "{:?}", outcome.exit);
+    // The file operations never needed a process of their own; commands may need one that is just being buried.
+    session.write("after", b"fine").await.unwrap();
+    let mut tries = 0;
+    while session.run("[ -e after ]").await.exit.code != 0 {
+        tries += 1;
+        assert!(tries < 100, "the bomb was not cleaned up");
+    }
+}
+
+#[tokio::test]
+async fn endless_output_is_bounded_and_counted() {
+    let (_directory, _machine, session) = fresh(&[]).await;
+    let request =
+        StartExecRequest { timeout_ms: 600, output_bytes_max: 100_000, ..session.command("yes", "yes") };
+    session.start(request).await.unwrap();
+    let outcome = session.attach("yes", 0).await.unwrap();
+    assert_eq!(
+        (outcome.exit.end(), outcome.exit.output_bytes, outcome.output.len()),
+        (ExecEnd::Timeout, 100_000, 100_000)
+    );
+    assert!(outcome.exit.dropped_bytes > 0);
+}
+
+#[tokio::test]
+async fn memory_beyond_the_limit_is_named() {
+    let (_directory, _machine, session) = fresh(&["--memory-bytes", "134217728"]).await;
+    let outcome = session.run("tail -c 1G /dev/zero | tail -n 1 > /dev/null; exit ${PIPESTATUS[1]}").await;
+    assert_eq!(outcome.exit.end(), ExecEnd::MemoryLimit, "{outcome:?}");
+    assert!(outcome.exit.message.contains("128 MiB"), "{}", outcome.exit.message);
+    assert_eq!(session.sh("echo alive").await, "alive");
+}
+
+#[tokio::test]
+async fn a_file_beyond_the_disk_limit_is_named() {
+    let (_directory, _machine, session) = fresh(&["--disk-bytes", "16777216"]).await;
+    let outcome = session.run("head -c 20M /dev/zero > large").await;
+    assert_eq!(outcome.exit.end(), ExecEnd::DiskLimit, "{outcome:?}");
+}
+
+#[tokio::test]
+async fn a_workspace_beyond_the_disk_limit_is_named_and_can_be_cleaned() {
+    let (_directory, _machine, session) = fresh(&["--disk-bytes", "16777216"]).await;
+    let outcome = session.run("for i in $(seq 1000); do head -c 1M /dev/zero > f$i; sleep 0.05; done").await;
+    assert_eq!(outcome.exit.end(), ExecEnd::DiskLimit, "{outcome:?}");
+    assert_eq!(code(session.write("more", b"x").await), "disk_full");
+    session.sh("rm -f f*").await;
+}
+
+#[tokio::test]
+async fn a_stale_epoch_changes_nothing_and_a_takeover_keeps_execs() {
+    let directory = directory();
+    let machine = Machine::start(directory.path()).await;
+    let old = machine.empty_session().await;
+    old.start(old.command("e", "until [ -e go ]; do sleep 0.02; done; echo done")).await.unwrap();
+    let new = Session { epoch: 7, ..old.clone() };
+    new.write("go", b"").await.unwrap();
+    assert_eq!(new.attach("e", 0).await.unwrap().output, "done\n");
+    assert_eq!(code(old.write("late", b"").await), "epoch_stale");
+    assert_eq!(code(old.start(old.command("late", "true")).await), "epoch_stale");
+    let kill = KillExecRequest { fence: old.fence(), exec_id: "e".to_owned() };
+    assert_eq!(code(old.client.clone().kill_exec(kill).await), "epoch_stale");
+    machine.stop().await;
+
+    let machine = Machine::start(directory.path()).await;
+    let old = Session { client: machine.client.clone(), ..old };
+    assert_eq!(code(old.write("late", b"").await), "epoch_stale");
+    assert_eq!(code(old.read("late").await), "file_not_found");
+}
+
+#[tokio::test]
+async fn what_a_restart_interrupted_is_lost_and_the_rest_is_kept() {
+    let directory = directory();
+    let machine = Machine::start(directory.path()).await;
+    let session = machine.empty_session().await;
+    session.start(session.command("done", "echo kept > file; echo kept")).await.unwrap();
+    session.attach("done", 0).await.unwrap();
+    session.start(session.command("cut", "echo begun; touch begun; sleep 1000")).await.unwrap();
+    session.sh("until [ -e begun ]; do sleep 0.02; done").await;
+    machine.stop().await;
+
+    let machine = Machine::start(directory.path()).await;
+    let session = Session { client: machine.client.clone(), ..session };
+    let cut = session.attach("cut", 0).await.unwrap();
+    assert_eq!((cut.exit.end(), cut.output.as_str()), (ExecEnd::Lost, "begun\n"));
+    assert!(!session.start(session.command("cut", "echo again")).await.unwrap());
+    assert_eq!(session.attach("done", 0).await.unwrap().output, "kept\n");
+    assert_eq!(session.sh("cat file").await, "kept");
+}
+
+#[tokio::test]
+async fn too_many_commands_are_refused() {
+    let (_directory, _machine, session) = fresh(&[]).await;
+    for number in 0..domain::limits::EXECS_RUNNING_MAX {
+        assert!(session.start(session.command(&number.to_string(), "sleep 1000")).await.unwrap());
+    }
+    assert_eq!(code(session.start(session.command("more", "true")).await), "execs_too_many");
+}

@@ -1,0 +1,273 @@
+//! A sandbox service in this process, and one session of it.
+
+use chassis::Service;
+use clap::Parser as _;
+use rpc::v1::{
+    self, AttachExecRequest, ExecEnd, ExecExit, Fence, OpenWorkspaceRequest, StartExecRequest,
+    WorkspaceHeader, attach_exec_response::Item, open_workspace_request::Part,
+    sandbox_service_client::SandboxServiceClient,
+};
+use sandbox::config::Config;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tonic::{
+    Request, Status, metadata::MetadataValue, service::interceptor::InterceptedService, transport::Channel,
+};
+
+pub const TOKEN: &str = "test-token-of-the-sandbox";
+
+type Auth = fn(Request<()>) -> Result<Request<()>, Status>;
+pub type Client = SandboxServiceClient<InterceptedService<Channel, Auth>>;
+
+#[derive(clap::Parser)]
+struct Cli {
+    #[command(flatten)]
+    config: Config,
+}
+
+/// One life of the service.
+pub struct Machine {
+    pub client: Client,
+    pub url: String,
+    shutdown: CancellationToken,
+    running: JoinHandle<anyhow::Result<()>>,
+}
+
+/// A session on a machine.
+#[derive(Clone)]
+pub struct Session {
+    pub client: Client,
+    pub tenant: String,
+    pub id: String,
+    pub epoch: u64,
+}
+
+/// What an exec left.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    pub output: String,
+    pub exit: ExecExit,
+}
+
+#[allow(clippy::result_large_err)]
+fn authorize(mut request: Request<()>) -> Result<Request<()>, Status> {
+    let value = MetadataValue::try_from(format!("Bearer {TOKEN}")).unwrap();
+    request.metadata_mut().insert("authorization", value);
+    Ok(request)
+}
+
+pub fn directory() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+impl Machine {
+    /// Starts a service on `data` with further arguments.
+    pub async fn start_with(data: &Path, arguments: &[&str]) -> Self {
+        let data = data.join("data");
+        let fixed = ["sandbox", "--token", TOKEN, "--data-directory", data.to_str().unwrap()];
+        let config = Cli::try_parse_from(fixed.iter().chain(arguments)).unwrap().config;
+        let (service, mut ready) = Service::in_process();
+        let shutdown = service.shutdown.clone();
+        let running = tokio::spawn(sandbox::run(config, service));
+        let Ok(ready) = ready.recv().await else {
+            let error = running.await.unwrap().unwrap_err();
+            panic!("this machine cannot run sandboxes, so nothing was tested: {error:#}");
+        };
+        let channel =
+            Channel::from_shared(ready.url.clone()).unwrap().tcp_nodelay(true).connect().await.unwrap();
+        let client = SandboxServiceClient::with_interceptor(channel, authorize as Auth)
+            .max_decoding_message_size(rpc::MESSAGE_BYTES_MAX)
+            .max_encoding_message_size(rpc::MESSAGE_BYTES_MAX);
+        Self { client, url: ready.url, shutdown, running }
+    }
+
+    pub async fn start(data: &Path) -> Self {
+        Self::start_with(data, &[]).await
+    }
+
+    pub async fn stop(self) {
+        self.shutdown.cancel();
+        drop(self.client);
+        self.running.await.unwrap().unwrap();
+    }
+
+    /// A new session without a workspace.
+    pub fn session(&self) -> Session {
+        let tenant = uuid::Uuid::now_v7().to_string();
+        let id = format!("ses_{}", uuid::Uuid::now_v7().simple());
+        Session { client: self.client.clone(), tenant, id, epoch: 1 }
+    }
+
+    /// A new session with an empty workspace.
+    pub async fn empty_session(&self) -> Session {
+        let session = self.session();
+        session.open(WorkspaceHeader::default(), Vec::new()).await.unwrap();
+        session
+    }
+}
+
+/// A machine with an empty workspace in a session, and the directory that holds it all.
+pub async fn fresh(arguments: &[&str]) -> (TempDir, Machine, Session) {
+    let directory = directory();
+    let machine = Machine::start_with(directory.path(), arguments).await;
+    let session = machine.empty_session().await;
+    (directory, machine, session)
+}
+
+impl Session {
+    pub fn fence(&self) -> Option<Fence> {
+        let (tenant_id, session_id) = (self.tenant.clone(), self.id.clone());
+        Some(Fence { tenant_id, session_id, epoch: self.epoch })
+    }
+
+    pub async fn open(
+        &self,
+        header: WorkspaceHeader,
+        data: Vec<u8>,
+    ) -> Result<v1::OpenWorkspaceResponse, Status> {
+        let header = WorkspaceHeader { fence: self.fence(), ..header };
+        let mut parts = vec![OpenWorkspaceRequest { part: Some(Part::Header(header)) }];
+        let pieces = data.chunks(rpc::CHUNK_BYTES).map(|piece| Part::Data(piece.to_vec()));
+        parts.extend(pieces.map(|part| OpenWorkspaceRequest { part: Some(part) }));
+        let mut client = self.client.clone();
+        client.open_workspace(tokio_stream::iter(parts)).await.map(tonic::Response::into_inner)
+    }
+
+    pub async fn open_url(&self, url: &str) -> Result<v1::OpenWorkspaceResponse, Status> {
+        self.open(WorkspaceHeader { git_url: url.to_owned(), ..Default::default() }, Vec::new()).await
+    }
+
+    pub fn command(&self, exec_id: &str, command: &str) -> StartExecRequest {
+        StartExecRequest {
+            fence: self.fence(),
+            exec_id: exec_id.to_owned(),
+            command: command.to_owned(),
+            ..Default::default()
+        }
+    }
+
+    pub async fn start(&self, request: StartExecRequest) -> Result<bool, Status> {
+        self.client.clone().start_exec(request).await.map(|response| response.into_inner().started)
+    }
+
+    pub async fn attach(&self, exec_id: &str, from_offset_bytes: u64) -> Result<Outcome, Status> {
+        let request = AttachExecRequest {
+            tenant_id: self.tenant.clone(),
+            session_id: self.id.clone(),
+            exec_id: exec_id.to_owned(),
+            from_offset_bytes,
+        };
+        let mut items = self.client.clone().attach_exec(request).await?.into_inner();
+        let (mut output, mut offset) = (Vec::new(), from_offset_bytes);
+        while let Some(item) = items.message().await? {
+            match item.item.unwrap() {
+                Item::Output(piece) => {
+                    assert_eq!(piece.offset_bytes, offset);
+                    offset += piece.data.len() as u64;
+                    output.extend_from_slice(&piece.data);
+                }
+                Item::Exit(exit) => {
+                    return Ok(Outcome { output: String::from_utf8_lossy(&output).into_owned(), exit });
+                }
+            }
+        }
+        panic!("the stream of {exec_id} ended without an exit");
+    }
+
+    /// Runs a command to its end.
+    pub async fn run(&self, command: &str) -> Outcome {
+        let exec_id = uuid::Uuid::now_v7().to_string();
+        assert!(self.start(self.command(&exec_id, command)).await.unwrap());
+        self.attach(&exec_id, 0).await.unwrap()
+    }
+
+    /// Runs a command that must succeed, and gives its output without the last line end.
+    pub async fn sh(&self, command: &str) -> String {
+        let outcome = self.run(command).await;
+        assert_eq!((outcome.exit.end(), outcome.exit.code), (ExecEnd::Exited, 0), "{command}: {outcome:?}");
+        outcome.output.trim_end_matches('\n').to_owned()
+    }
+
+    pub async fn read(&self, path: &str) -> Result<v1::ReadFileResponse, Status> {
+        let (tenant_id, session_id) = (self.tenant.clone(), self.id.clone());
+        let request =
+            v1::ReadFileRequest { tenant_id, session_id, path: path.to_owned(), ..Default::default() };
+        self.client.clone().read_file(request).await.map(tonic::Response::into_inner)
+    }
+
+    pub async fn lines(&self, path: &str) -> Result<v1::ReadLinesResponse, Status> {
+        let (tenant_id, session_id) = (self.tenant.clone(), self.id.clone());
+        let request =
+            v1::ReadLinesRequest { tenant_id, session_id, path: path.to_owned(), ..Default::default() };
+        self.client.clone().read_lines(request).await.map(tonic::Response::into_inner)
+    }
+
+    pub async fn write(&self, path: &str, data: &[u8]) -> Result<v1::WriteFileResponse, Status> {
+        self.write_if(path, data, "").await
+    }
+
+    pub async fn write_if(
+        &self,
+        path: &str,
+        data: &[u8],
+        expected: &str,
+    ) -> Result<v1::WriteFileResponse, Status> {
+        let request = v1::WriteFileRequest {
+            fence: self.fence(),
+            path: path.to_owned(),
+            data: data.to_vec(),
+            expected_sha256: expected.to_owned(),
+        };
+        self.client.clone().write_file(request).await.map(tonic::Response::into_inner)
+    }
+}
+
+/// The stable code of a failed call.
+pub fn code<T: std::fmt::Debug>(result: Result<T, Status>) -> String {
+    let status = result.unwrap_err();
+    rpc::status::code_of(&status).unwrap_or_else(|| panic!("no code in {status:?}"))
+}
+
+/// Runs git on this machine, in a repository that a test made.
+pub fn git(directory: &Path, arguments: &[&str]) -> String {
+    let output = std::process::Command::new("git")
+        .args([
+            "-c",
+            "user.name=Test",
+            "-c",
+            "user.email=test@example.invalid",
+            "-c",
+            "init.defaultBranch=main",
+        ])
+        .args(arguments)
+        .current_dir(directory)
+        .env("GIT_CONFIG_NOSYSTEM", "1")
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "git {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+/// A repository with two commits on `main`, a branch `side` and a tag `v1`.
+pub fn repository(directory: &Path) -> PathBuf {
+    let path = directory.join("repository");
+    std::fs::create_dir(&path).unwrap();
+    git(&path, &["init", "-q"]);
+    for (name, content) in [("README.md", "one\n"), (".gitignore", "target/\n")] {
+        std::fs::write(path.join(name), content).unwrap();
+    }
+    git(&path, &["add", "."]);
+    git(&path, &["commit", "-qm", "first"]);
+    git(&path, &["tag", "v1"]);
+    git(&path, &["checkout", "-qb", "side"]);
+    std::fs::write(path.join("side.txt"), "side\n").unwrap();
+    git(&path, &["add", "."]);
+    git(&path, &["commit", "-qm", "side"]);
+    git(&path, &["checkout", "-q", "main"]);
+    std::fs::write(path.join("README.md"), "one\ntwo\n").unwrap();
+    git(&path, &["commit", "-qam", "second"]);
+    path
+}

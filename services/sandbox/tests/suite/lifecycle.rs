@@ -1,0 +1,93 @@
+//! When sandboxes and the service begin and end.
+
+use crate::harness::{Machine, TOKEN, code, directory, fresh};
+use rpc::v1::{GetIsolationRequest, sandbox_service_client::SandboxServiceClient};
+use std::fs::File;
+use tonic::{Code, Request};
+
+/// Waits until nobody inside holds a lock on `name` in the workspace. No polling: the lock is free when its holder is gone.
+async fn released(file: File) {
+    tokio::task::spawn_blocking(move || file.lock().unwrap()).await.unwrap();
+}
+
+fn inside(directory: &tempfile::TempDir, session: &crate::harness::Session, name: &str) -> File {
+    let tenant = session.tenant.replace('-', "");
+    let tree = directory.path().join("data/ws").join(tenant).join(&session.id).join("tree");
+    File::open(tree.join(name)).unwrap()
+}
+
+const HOLDER: &str = "touch held; (setsid flock held bash -c 'touch ready; sleep 1000' > /dev/null 2>&1 &); \
+                      until [ -e ready ]; do sleep 0.02; done";
+
+#[tokio::test]
+async fn an_idle_sandbox_ends_and_starts_again() {
+    let (directory, _machine, session) = fresh(&["--idle-ms", "100"]).await;
+    session.sh(HOLDER).await;
+    released(inside(&directory, &session, "held")).await;
+    assert_eq!(session.sh("ls; pgrep -c sleep || true").await, "held\nready\n0");
+}
+
+#[tokio::test]
+async fn a_sandbox_with_a_running_exec_is_not_idle() {
+    let (_directory, _machine, session) = fresh(&["--idle-ms", "10"]).await;
+    assert_eq!(session.sh("sleep 0.5; echo done").await, "done");
+}
+
+#[tokio::test]
+async fn nothing_outlives_the_service() {
+    let (directory, machine, session) = fresh(&[]).await;
+    session.sh(HOLDER).await;
+    let held = inside(&directory, &session, "held");
+    machine.stop().await;
+    released(held).await;
+}
+
+#[tokio::test]
+async fn one_service_for_each_directory() {
+    let directory = directory();
+    let machine = Machine::start(directory.path()).await;
+    let data = directory.path().to_owned();
+    let second = tokio::spawn(async move { drop(Machine::start(&data).await) }).await;
+    assert!(second.is_err());
+    drop(machine);
+}
+
+#[tokio::test]
+async fn callers_without_the_token_are_refused() {
+    let (_directory, machine, _session) = fresh(&[]).await;
+    let mut client = SandboxServiceClient::connect(machine.url.clone()).await.unwrap();
+    for header in
+        [None, Some("Bearer wrong".to_owned()), Some(TOKEN.to_owned()), Some(format!("Bearer {TOKEN}x"))]
+    {
+        let mut request = Request::new(GetIsolationRequest {});
+        if let Some(header) = &header {
+            request.metadata_mut().insert("authorization", header.parse().unwrap());
+        }
+        let status = client.get_isolation(request).await.unwrap_err();
+        assert_eq!(status.code(), Code::Unauthenticated, "{header:?}");
+        assert_eq!(code::<()>(Err(status)), "token_invalid");
+    }
+}
+
+#[tokio::test]
+async fn the_isolation_is_told() {
+    let (_directory, machine, _session) = fresh(&[]).await;
+    let isolation = machine.client.clone().get_isolation(GetIsolationRequest {}).await.unwrap().into_inner();
+    assert_eq!((isolation.backend.as_str(), isolation.missing.len()), ("bwrap", 0));
+    for (name, value) in
+        [("uid", "1000"), ("seccomp", "2"), ("network", "refused"), ("init_environment", "refused")]
+    {
+        assert_eq!(isolation.properties.get(name).map(String::as_str), Some(value), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_service_without_its_walls_does_not_serve() {
+    let directory = directory();
+    let data = directory.path().to_owned();
+    let started =
+        tokio::spawn(async move { drop(Machine::start_with(&data, &["--bwrap", "/usr/bin/false"]).await) });
+    let panic = started.await.unwrap_err().into_panic();
+    let text = panic.downcast_ref::<String>().unwrap();
+    assert!(text.contains("cannot run sandboxes") && text.contains("did not start"), "{text}");
+}

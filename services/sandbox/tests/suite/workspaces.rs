@@ -1,0 +1,165 @@
+//! Opening and closing workspaces.
+
+use crate::harness::{Machine, code, directory, fresh, git, repository};
+use rpc::v1::{self, WorkspaceHeader};
+
+fn of(git_url: &str, revision: &str) -> WorkspaceHeader {
+    WorkspaceHeader { git_url: git_url.to_owned(), revision: revision.to_owned(), ..Default::default() }
+}
+
+#[tokio::test]
+async fn a_directory_is_cloned_at_a_branch_tag_or_commit() {
+    let directory = directory();
+    let path = repository(directory.path());
+    let root = directory.path().to_str().unwrap();
+    let machine = Machine::start_with(directory.path(), &["--file-roots", root]).await;
+    let url = format!("file://{}", path.display());
+    let first = git(&path, &["rev-parse", "v1"]);
+    for (revision, commit, branch) in [
+        ("", "main", "main"),
+        ("side", "side", "side"),
+        ("refs/heads/side", "side", "side"),
+        ("v1", "v1", "HEAD"),
+        (first.as_str(), "v1", "HEAD"),
+        (&first[..10], "v1", "HEAD"),
+    ] {
+        let session = machine.session();
+        let opened = session.open(of(&url, revision), Vec::new()).await.unwrap();
+        assert_eq!(opened.base_commit, git(&path, &["rev-parse", commit]), "{revision}");
+        assert_eq!((opened.created, opened.directory.as_str()), (true, "/workspace"));
+        let facts = session.sh("git status --porcelain; git rev-parse --abbrev-ref HEAD; git config user.email; git remote get-url origin").await;
+        assert_eq!(facts, format!("{branch}\nagent@flotilla.invalid\n{url}"), "{revision}");
+        let again = session.open(of(&url, "no such thing"), Vec::new()).await.unwrap();
+        assert_eq!((again.created, again.base_commit), (false, opened.base_commit));
+    }
+    let session = machine.session();
+    assert_eq!(code(session.open(of(&url, "nowhere"), Vec::new()).await), "revision_not_found");
+    assert_eq!(code(session.open(of(&url, "--upload-pack=x"), Vec::new()).await), "revision_not_found");
+    let missing = format!("{root}/missing");
+    assert_eq!(code(session.open_url(&format!("file://{missing}")).await), "repository_not_found");
+    std::fs::create_dir(&missing).unwrap();
+    assert_eq!(code(session.open_url(&format!("file://{missing}")).await), "repository_not_found");
+    // After all those failures it still can be opened.
+    assert!(session.open_url(&url).await.unwrap().created);
+}
+
+#[tokio::test]
+async fn a_bundle_is_opened() {
+    let (directory, machine, _session) = fresh(&[]).await;
+    let path = repository(directory.path());
+    let file = directory.path().join("all.bundle");
+    git(&path, &["bundle", "create", "-q", file.to_str().unwrap(), "--branches", "--tags"]);
+    let bytes = std::fs::read(&file).unwrap();
+    for (revision, commit) in [("", "main"), ("side", "side"), ("v1", "v1")] {
+        let session = machine.session();
+        let header = WorkspaceHeader { bundle: true, revision: revision.to_owned(), ..Default::default() };
+        let opened = session.open(header, bytes.clone()).await.unwrap();
+        assert_eq!(opened.base_commit, git(&path, &["rev-parse", commit]), "{revision}");
+        assert_eq!(session.sh("git status --porcelain").await, "");
+    }
+    let bundle = || WorkspaceHeader { bundle: true, ..Default::default() };
+    let session = machine.session();
+    assert_eq!(code(session.open(bundle(), b"PACK nonsense".to_vec()).await), "bundle_invalid");
+    assert_eq!(code(session.open(bundle(), Vec::new()).await), "bundle_invalid");
+    git(&path, &["bundle", "create", "-q", file.to_str().unwrap(), "v1..main"]);
+    assert_eq!(code(session.open(bundle(), std::fs::read(&file).unwrap()).await), "bundle_invalid");
+    let left = std::fs::read_dir(directory.path().join("data/uploads")).unwrap().count();
+    assert_eq!(left, 0, "uploads are removed");
+}
+
+#[tokio::test]
+async fn urls_that_run_programs_or_reach_inside_are_refused() {
+    let directory = directory();
+    let path = repository(directory.path());
+    let allowed = directory.path().join("allowed");
+    std::fs::create_dir(&allowed).unwrap();
+    std::os::unix::fs::symlink(&path, allowed.join("link")).unwrap();
+    let machine = Machine::start_with(directory.path(), &["--file-roots", allowed.to_str().unwrap()]).await;
+    let session = machine.session();
+    for url in [
+        "ext::sh -c touch% /tmp/pwned",
+        "ext::x",
+        "fd::17/foo",
+        "/etc",
+        "../x",
+        "-uhttps://x",
+        "--upload-pack=touch",
+        "https://example.com/a b",
+        "https://example.com/a\n",
+        "http://example.com/x.git",
+        "git://example.com/x.git",
+        "ssh://git@example.com/x.git",
+        "git@example.com:x.git",
+        "https://user:secret@example.com/x.git",
+        "https://token@example.com/x.git",
+        "https://127.0.0.1/x.git",
+        "https://localhost/x.git",
+        "https://169.254.169.254/latest",
+        "https://0x7f.1/x",
+        "https://[::1]/x.git",
+        "https:///x.git",
+        "file:///etc",
+        "file://localhost/etc",
+        &format!("file://{}", path.display()),
+        &format!("file://{}/../repository", allowed.display()),
+        &format!("file://{}/link", allowed.display()),
+    ] {
+        assert_eq!(code(session.open_url(url).await), "url_not_allowed", "{url}");
+    }
+    assert!(
+        !session
+            .client
+            .clone()
+            .get_workspace(v1::GetWorkspaceRequest {
+                tenant_id: session.tenant.clone(),
+                session_id: session.id.clone(),
+            })
+            .await
+            .unwrap()
+            .into_inner()
+            .exists
+    );
+}
+
+#[tokio::test]
+async fn an_empty_workspace_has_a_first_commit() {
+    let (_directory, _machine, session) = fresh(&[]).await;
+    assert_eq!(
+        session
+            .sh("git log --format='%an <%ae> %s'; git status --porcelain; git branch --show-current")
+            .await,
+        "Flotilla Agent <agent@flotilla.invalid> Empty workspace\nmain"
+    );
+    session.sh("echo x > file; git add file; git commit -qm mine").await;
+}
+
+#[tokio::test]
+async fn a_closed_workspace_is_gone_whatever_was_in_it() {
+    let (directory, _machine, session) = fresh(&[]).await;
+    session
+        .sh("mkdir -p closed/inside; echo x > closed/inside/f; chmod 000 closed/inside closed; \
+                for i in $(seq 200); do mkdir deep$i && cd deep$i; done")
+        .await;
+    session.start(session.command("left", "sleep 1000")).await.unwrap();
+    let request = v1::CloseWorkspaceRequest { fence: session.fence() };
+    session.client.clone().close_workspace(request.clone()).await.unwrap();
+    let tenant = session.tenant.replace('-', "");
+    for kind in ["ws", "execs"] {
+        assert!(!directory.path().join("data").join(kind).join(&tenant).join(&session.id).exists(), "{kind}");
+    }
+    assert_eq!(code(session.start(session.command("e", "true")).await), "workspace_missing");
+    assert_eq!(code(session.read("f").await), "workspace_missing");
+    session.client.clone().close_workspace(request).await.unwrap();
+    // And may be opened again.
+    assert!(session.open(WorkspaceHeader::default(), Vec::new()).await.unwrap().created);
+    assert_eq!(session.sh("ls").await, "");
+}
+
+#[tokio::test]
+async fn ids_that_are_none_are_refused() {
+    let (_directory, machine, session) = fresh(&[]).await;
+    for (tenant, id) in [("../x", session.id.as_str()), (session.tenant.as_str(), "ses_../../x"), ("", "")] {
+        let request = v1::GetWorkspaceRequest { tenant_id: tenant.to_owned(), session_id: id.to_owned() };
+        assert_eq!(code(machine.client.clone().get_workspace(request).await), "argument_invalid");
+    }
+}

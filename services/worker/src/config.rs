@@ -1,0 +1,64 @@
+//! The settings of a worker, and the model providers that it uses.
+
+use anyhow::Context as _;
+use chassis::secret::Secret;
+use std::path::PathBuf;
+
+/// Settings of a worker.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Config {
+    /// Postgres, as the role `flotilla_app`.
+    #[arg(long, env = "FLOTILLA_DATABASE_URL", hide_env_values = true)]
+    pub database_url: Secret<String>,
+    /// Postgres, as the role `flotilla_system`.
+    #[arg(long, env = "FLOTILLA_SYSTEM_DATABASE_URL", hide_env_values = true)]
+    pub system_database_url: Secret<String>,
+    /// Connections to Postgres that the loops of this worker share.
+    #[arg(long, env = "FLOTILLA_WORKER_CONNECTIONS", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=200))]
+    pub connections: u32,
+    /// NATS.
+    #[arg(long, env = "FLOTILLA_NATS_URL", hide_env_values = true)]
+    pub nats_url: Secret<String>,
+    /// Redis.
+    #[arg(long, env = "FLOTILLA_REDIS_URL", hide_env_values = true)]
+    pub redis_url: Secret<String>,
+    /// Keeps stacks apart that share NATS and Redis; letters and digits.
+    #[arg(long, env = "FLOTILLA_NAMESPACE", default_value = "flotilla")]
+    pub namespace: String,
+    /// Where the sandbox service answers.
+    #[arg(long, env = "FLOTILLA_SANDBOX_URL")]
+    pub sandbox_url: String,
+    /// The token that the sandbox service asks for.
+    #[arg(long, env = "FLOTILLA_SANDBOX_TOKEN", hide_env_values = true)]
+    pub sandbox_token: Secret<String>,
+    /// A flotilla.toml with `[[provider]]` entries; without one, ANTHROPIC_API_KEY and OPENAI_API_KEY are used.
+    #[arg(long, env = "FLOTILLA_CONFIG")]
+    pub config: Option<PathBuf>,
+    /// Loops that run at once.
+    #[arg(long, env = "FLOTILLA_WORKER_SLOTS", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub slots: u32,
+    /// The worker's name in events and logs.
+    #[arg(long, env = "FLOTILLA_WORKER_NAME", default_value = "worker-1")]
+    pub name: String,
+}
+
+impl Config {
+    pub(crate) fn providers(&self) -> anyhow::Result<llm::config::Config> {
+        let env = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        providers(self.config.as_deref(), &env)
+    }
+}
+
+/// Reads the model providers from the file, or from the environment when there is no file.
+///
+/// # Errors
+/// When the file cannot be read, or with everything that is wrong in it.
+#[expect(clippy::disallowed_methods, reason = "the one place that reads provider keys; runs once at start")]
+pub fn providers(
+    file: Option<&std::path::Path>,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> anyhow::Result<llm::config::Config> {
+    let Some(file) = file else { return Ok(llm::config::from_env(env)?) };
+    let text = std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
+    llm::config::parse(&text, env).with_context(|| format!("use {}", file.display()))
+}

@@ -1,0 +1,211 @@
+//! The worker's sign of life: renewed in Postgres (what counts) and Redis (what is quick) from a thread of its own, so
+//! that busy loops do not starve it, and only while the main runtime answers, so that a stuck process does not look alive.
+
+use crate::{config::Config, deps::Deps};
+use anyhow::Context as _;
+use domain::{
+    ids::{SessionId, TenantId},
+    limits,
+};
+use nix_time::boot_ms;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+use tokio::sync::{mpsc, watch};
+use uuid::Uuid;
+
+/// How old the main runtime's last tick may be.
+const WATCHDOG_MS: u64 = 1_500;
+/// Before the lease ends, nothing new is started.
+const MARGIN_MS: u64 = 1_500;
+/// Aborts found by a renewal that wait to be told.
+const ABORTS_MAX: usize = 1_024;
+
+/// What a worker knows of its lease; clones share it.
+#[derive(Clone)]
+pub(crate) struct Lease {
+    /// Whether the lease certainly runs.
+    pub(crate) runs: watch::Receiver<bool>,
+    /// Renewals in Postgres without a failure between them.
+    pub(crate) streak: watch::Receiver<u32>,
+    draining: watch::Sender<bool>,
+    stopping: tokio_util::sync::CancellationToken,
+    stopped: tokio_util::sync::CancellationToken,
+    found: Arc<tokio::sync::Mutex<mpsc::Receiver<(TenantId, SessionId)>>>,
+}
+
+impl Lease {
+    /// Waits for a session of this worker whose abort a renewal found. Cancel-safe.
+    pub(crate) async fn next_abort(&self) -> (TenantId, SessionId) {
+        match self.found.lock().await.recv().await {
+            Some(place) => place,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Says in the worker's row that it takes no more sessions.
+    pub(crate) fn drain(&self) {
+        self.draining.send_replace(true);
+    }
+
+    /// Ends the lease; the worker has no session left.
+    pub(crate) async fn stop(&self) {
+        self.stopping.cancel();
+        if tokio::time::timeout(Duration::from_secs(3), self.stopped.cancelled()).await.is_err() {
+            tracing::warn!("the lease was not given back; it ends by itself in {} ms", limits::LEASE_TTL_MS);
+        }
+    }
+}
+
+struct Renewer {
+    store: store::Store,
+    bus: bus::Bus,
+    incarnation: Uuid,
+    name: String,
+    tick: Arc<AtomicU64>,
+    runs: watch::Sender<bool>,
+    streak: watch::Sender<u32>,
+    draining: watch::Receiver<bool>,
+    aborts: mpsc::Sender<(TenantId, SessionId)>,
+    health: chassis::admin::Health,
+    /// When the last successful renewal in Postgres began.
+    renewed_ms: u64,
+}
+
+/// Starts the thread. It ends with [`Lease::stop`].
+///
+/// # Errors
+/// When the thread or its connections cannot be made.
+pub(crate) fn start(config: &Config, deps: &Arc<Deps>, service: chassis::Service) -> anyhow::Result<Lease> {
+    let (runs_sender, runs) = watch::channel(false);
+    let (streak_sender, streak) = watch::channel(0);
+    let (draining, draining_receiver) = watch::channel(false);
+    let (aborts, found) = mpsc::channel(ABORTS_MAX);
+    let tick = Arc::new(AtomicU64::new(boot_ms()));
+    let (stopping, stopped) = (tokio_util::sync::CancellationToken::new(), tokio_util::sync::CancellationToken::new());
+    let lease = Lease {
+        runs,
+        streak,
+        draining,
+        stopping: stopping.clone(),
+        stopped: stopped.clone(),
+        found: Arc::new(tokio::sync::Mutex::new(found)),
+    };
+    let (config, incarnation, name) = (config.clone(), deps.incarnation, deps.name.clone());
+    let ticked = Arc::clone(&tick);
+    service.tasks.spawn("watchdog", tick_until(ticked, stopping.clone()));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the lease's runtime")?;
+    let span = tracing::Span::current();
+    let run = move || {
+        let _entered = span.enter();
+        runtime.block_on(async move {
+            let connected = connect(&config).await;
+            let (store, bus) = match connected {
+                Ok(both) => both,
+                Err(error) => return tracing::error!("the lease's thread has no connections: {error:#}"),
+            };
+            let mut renewer = Renewer {
+                store,
+                bus,
+                incarnation,
+                name,
+                tick,
+                runs: runs_sender,
+                streak: streak_sender,
+                draining: draining_receiver,
+                aborts,
+                health: service.health,
+                renewed_ms: 0,
+            };
+            renewer.run(&stopping).await;
+            if let Err(error) = renewer.store.forget_worker(incarnation).await {
+                tracing::warn!(error = &error as &dyn std::error::Error, "the lease was not given back");
+            }
+            stopped.cancel();
+        });
+    };
+    std::thread::Builder::new().name("lease".to_owned()).spawn(run).context("start the lease's thread")?;
+    Ok(lease)
+}
+
+async fn connect(config: &Config) -> anyhow::Result<(store::Store, bus::Bus)> {
+    let store = store::Store::connect(config.database_url.expose(), config.system_database_url.expose(), 1)?;
+    let bus = bus::Bus::connect(config.nats_url.expose(), config.redis_url.expose(), &config.namespace).await?;
+    Ok((store, bus))
+}
+
+async fn tick_until(tick: Arc<AtomicU64>, stopping: tokio_util::sync::CancellationToken) {
+    let mut interval = tokio::time::interval(Duration::from_millis(WATCHDOG_MS / 6));
+    loop {
+        tokio::select! {
+            () = stopping.cancelled() => return,
+            _ = interval.tick() => tick.store(boot_ms(), Ordering::Relaxed),
+        }
+    }
+}
+
+impl Renewer {
+    async fn run(&mut self, stopping: &tokio_util::sync::CancellationToken) {
+        let mut interval = tokio::time::interval(Duration::from_millis(limits::HEARTBEAT_MS));
+        interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        // Looks at the clock more often than it renews: a lease that ran out must be noticed at once.
+        let mut look = tokio::time::interval(Duration::from_millis(limits::HEARTBEAT_MS / 8));
+        loop {
+            tokio::select! {
+                () = stopping.cancelled() => return,
+                _ = interval.tick() => self.renew().await,
+                _ = look.tick() => {}
+            }
+            let runs = boot_ms().saturating_sub(self.renewed_ms) < limits::LEASE_TTL_MS - MARGIN_MS;
+            if self.runs.send_if_modified(|known| std::mem::replace(known, runs) != runs) && !runs {
+                tracing::warn!("the lease may have ended: nothing new is started until it is renewed");
+            }
+        }
+    }
+
+    async fn renew(&mut self) {
+        let begun = boot_ms();
+        if begun.saturating_sub(self.tick.load(Ordering::Relaxed)) > WATCHDOG_MS {
+            tracing::warn!("the worker is too busy to answer itself: its lease is not renewed");
+            return;
+        }
+        let draining = *self.draining.borrow();
+        match self.store.renew_worker(self.incarnation, &self.name, draining).await {
+            Ok(aborts) => {
+                self.renewed_ms = begun;
+                self.streak.send_modify(|streak| *streak = streak.saturating_add(1));
+                self.health.set("postgres", Ok(()));
+                for place in aborts {
+                    // A full queue is told again by the next renewal.
+                    if self.aborts.try_send((place.tenant, place.session)).is_err() {
+                        break;
+                    }
+                }
+            }
+            Err(error) => {
+                self.streak.send_replace(0);
+                self.health.set("postgres", Err(format!("the lease cannot be renewed: {error}")));
+                tracing::warn!(error = &error as &dyn std::error::Error, "the lease cannot be renewed");
+            }
+        }
+        // An error of Redis never ends this: Postgres decides who is alive.
+        let redis = self.bus.renew(&self.incarnation.to_string()).await;
+        metrics::gauge!("flotilla_redis_up").set(if redis.is_ok() { 1.0 } else { 0.0 });
+        metrics::gauge!("flotilla_nats_up").set(if self.bus.ping_nats().is_ok() { 1.0 } else { 0.0 });
+    }
+}
+
+/// The clock that goes on while a machine sleeps, unlike `Instant`'s.
+mod nix_time {
+    use nix::time::{ClockId, clock_gettime};
+
+    /// Milliseconds since the machine started.
+    pub(super) fn boot_ms() -> u64 {
+        let now = clock_gettime(ClockId::CLOCK_BOOTTIME).map(std::time::Duration::from);
+        u64::try_from(now.unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
+    }
+}

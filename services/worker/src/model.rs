@@ -1,0 +1,298 @@
+//! One model call: the provider's stream in, parts out. Text goes to watchers at once, to Postgres in small chunks, and
+//! as a whole part when its block ends.
+
+mod draft;
+
+use crate::{deps::Deps, deps::now, lower, record::Record, record::Stopped, tools};
+use domain::{
+    event::Event,
+    ids::PartId,
+    limits,
+    message::{Assistant, Error, ErrorData, Message},
+    money::Tokens,
+    part::{Body, Part, Tool, ToolState},
+    turn::{Failure, Input},
+};
+use draft::Draft;
+use futures::{Stream, StreamExt as _, FutureExt as _, TryStreamExt as _};
+use llm::{
+    accumulate::{Accumulator, Block},
+    config::Model,
+    error::ErrorKind,
+    event::{Event as Said, Finish},
+};
+use serde_json::json;
+use std::{collections::BTreeSet, pin::Pin, sync::Arc};
+use store::record::Progress;
+use tokio::time::Instant;
+use tracing::{Instrument as _, Span};
+
+type Answers = Pin<Box<dyn Stream<Item = Result<Said, llm::error::Error>> + Send>>;
+
+/// An open call. Dropping it closes the connection.
+pub(crate) struct ModelCall {
+    deps: Arc<Deps>,
+    stream: Answers,
+    model: Model,
+    message: Assistant,
+    draft: Draft,
+    answer: Accumulator,
+    tokens: Tokens,
+    span: Span,
+    begun: Instant,
+}
+
+/// What a loop's writer needs while the call goes on.
+pub(crate) struct Writer<'a> {
+    pub(crate) record: &'a mut Record,
+    pub(crate) conversation: &'a mut crate::conversation::Conversation,
+}
+
+impl Writer<'_> {
+    async fn write(&mut self, events: Vec<Event>) -> Result<(), Stopped> {
+        self.record.write(self.conversation, events, Progress::None).await
+    }
+}
+
+impl ModelCall {
+    /// Sends `request`; the answer comes through [`ModelCall::next`].
+    pub(crate) fn start(
+        deps: &Arc<Deps>,
+        provider: llm::config::Provider,
+        model: Model,
+        request: llm::request::Request,
+        message: Assistant,
+    ) -> Self {
+        // Names of the OpenTelemetry conventions for generative AI, beside our own.
+        let span = tracing::info_span!(
+            "chat",
+            otel.kind = "client",
+            gen_ai.operation.name = "chat",
+            gen_ai.provider.name = %provider.id,
+            gen_ai.request.model = %model.id,
+            gen_ai.response.finish_reasons = tracing::field::Empty,
+            gen_ai.usage.input_tokens = tracing::field::Empty,
+            gen_ai.usage.output_tokens = tracing::field::Empty,
+            error.code = tracing::field::Empty,
+        );
+        let models = deps.models.clone();
+        let headers = vec![("x-session-id".to_owned(), message.session_id.to_string())];
+        let called = model.clone();
+        let opened = async move { models.stream(&provider, &called, &request, headers).await };
+        Self {
+            deps: Arc::clone(deps),
+            stream: Box::pin(opened.instrument(span.clone()).into_stream().try_flatten()),
+            model,
+            message,
+            draft: Draft::default(),
+            answer: Accumulator::default(),
+            tokens: Tokens::default(),
+            span,
+            begun: Instant::now(),
+        }
+    }
+
+    /// Waits for the next piece of the answer. Cancel-safe: what was not given is still in the stream.
+    pub(crate) async fn next(&mut self) -> Option<Result<Said, llm::error::Error>> {
+        self.stream.next().await
+    }
+
+    /// When gathered text must be sent or stored.
+    pub(crate) fn next_flush(&self) -> Option<Instant> {
+        self.draft.next_flush()
+    }
+
+    /// Sends and stores gathered text whose time has come.
+    pub(crate) async fn flush(&mut self, writer: &mut Writer<'_>) -> Result<(), Stopped> {
+        self.draft.flush(writer.record, &self.message.id, Instant::now()).await
+    }
+
+    /// Takes a piece of the answer; gives what the turn must know, once the answer is over.
+    pub(crate) async fn take(
+        &mut self,
+        said: Option<Result<Said, llm::error::Error>>,
+        writer: &mut Writer<'_>,
+    ) -> Result<Option<Input>, Stopped> {
+        let said = match said {
+            Some(Ok(said)) => said,
+            Some(Err(error)) => return Ok(Some(self.failed(&error))),
+            None => {
+                let error = llm::error::Error::new(ErrorKind::Truncated, "the stream ended without an end");
+                return Ok(Some(self.failed(&error)));
+            }
+        };
+        self.answer.push(&said);
+        match said {
+            Said::Started { .. } => {}
+            Said::TextStart { index } => self.open(index, draft::Kind::Text, writer).await?,
+            Said::ReasoningStart { index } => self.open(index, draft::Kind::Reasoning, writer).await?,
+            Said::ToolStart { index, id, name } => {
+                let call_id = self.unique(&id);
+                self.open(index, draft::Kind::Tool { call_id, name }, writer).await?;
+            }
+            Said::Text { index, delta } | Said::Reasoning { index, delta } => {
+                self.draft.push(index, &domain::text::without_nul(&delta));
+                self.draft.flush(writer.record, &self.message.id, Instant::now()).await?;
+            }
+            Said::ReasoningEnd { index, signature, redacted, details } => {
+                let data = lower::reasoning_metadata(signature.as_deref(), redacted.as_deref(), details.as_ref());
+                self.draft.set_metadata(index, data);
+            }
+            Said::ToolArguments { .. } => {}
+            Said::BlockEnd { index } => {
+                self.draft.send_rest(writer.record, &self.message.id);
+                if let Some(part) = self.draft.end(index, &self.message, now()) {
+                    writer.write(vec![updated(part)]).await?;
+                }
+            }
+            Said::Usage(tokens) => self.tokens = tokens,
+            Said::Finished { reason, .. } => return self.finished(reason, writer).await.map(Some),
+        }
+        Ok(None)
+    }
+
+    /// What is left of a call that is stopped: its open parts, as far as they came.
+    pub(crate) fn abandon(mut self, record: &Record) -> Vec<Event> {
+        self.draft.send_rest(record, &self.message.id);
+        self.draft.end_all(&self.message, now()).into_iter().map(updated).collect()
+    }
+
+    async fn open(&mut self, index: u32, kind: draft::Kind, writer: &mut Writer<'_>) -> Result<(), Stopped> {
+        // What came before goes out before: a reader shows parts in the order in which they begin.
+        self.draft.send_rest(writer.record, &self.message.id);
+        let id = self.deps.id(PartId::make);
+        let part = self.draft.open(index, id, kind, &self.message, now());
+        writer.write(vec![updated(part)]).await
+    }
+
+    /// Providers name calls; two calls of one answer must not have one name.
+    fn unique(&self, id: &str) -> String {
+        let known: BTreeSet<&str> = self.draft.call_ids().collect();
+        let mut unique = if id.is_empty() { "call".to_owned() } else { id.to_owned() };
+        while known.contains(unique.as_str()) {
+            unique.push('x');
+        }
+        unique
+    }
+
+    async fn finished(&mut self, reason: Finish, writer: &mut Writer<'_>) -> Result<Input, Stopped> {
+        self.draft.send_rest(writer.record, &self.message.id);
+        let now = now();
+        let mut events: Vec<Event> = self.draft.end_all(&self.message, now).into_iter().map(updated).collect();
+        let (tools, open) = self.tool_parts();
+        events.extend(tools.into_iter().map(updated));
+        self.message.finish = Some(reason.as_str().to_owned());
+        self.message.tokens = self.tokens;
+        self.message.cost = self.model.price.cost(&self.tokens);
+        if !self.draft.has_tools() {
+            self.message.error = cut_off(reason);
+        }
+        events.push(Event::MessageUpdated(Box::new(Message::Assistant(Box::new(self.message.clone())))));
+        writer.write(events).await?;
+        self.span.record("gen_ai.response.finish_reasons", reason.as_str());
+        self.span.record("gen_ai.usage.input_tokens", self.tokens.prompt());
+        self.span.record("gen_ai.usage.output_tokens", self.tokens.output + self.tokens.reasoning);
+        self.measure("ok");
+        Ok(Input::Answered(open))
+    }
+
+    /// The tool calls with their arguments, and which of them are to run.
+    fn tool_parts(&mut self) -> (Vec<Part>, Vec<String>) {
+        let blocks = std::mem::take(&mut self.answer).finish().blocks;
+        let (mut parts, mut open) = (vec![], vec![]);
+        for ((part_id, kind), block) in self.draft.blocks().zip(blocks) {
+            let draft::Kind::Tool { call_id, name } = kind else { continue };
+            let time = domain::part::Span { start: now(), end: Some(now()) };
+            let refused = |error: String| ToolState::Error { input: json!({}), error, metadata: None, time };
+            let state = match block {
+                _ if open.len() >= limits::TOOL_CALLS_PER_STEP_MAX => refused(format!(
+                    "Not executed: more than {} tool calls in one answer",
+                    limits::TOOL_CALLS_PER_STEP_MAX
+                )),
+                Block::ToolCall { input, .. } => match tools::find(name) {
+                    Ok(_) => {
+                        open.push(call_id.clone());
+                        ToolState::Pending { raw: input.to_string(), input }
+                    }
+                    Err(unknown) => ToolState::Error { input, error: unknown, metadata: None, time },
+                },
+                Block::InvalidToolCall { reason, .. } => refused(reason.as_str().to_owned()),
+                Block::Text(_) | Block::Reasoning { .. } => continue,
+            };
+            let tool = Tool { call_id: call_id.clone(), tool: name.clone(), state };
+            parts.push(self.draft.part(part_id.clone(), &self.message, Body::Tool(tool)));
+        }
+        (parts, open)
+    }
+
+    fn failed(&mut self, error: &llm::error::Error) -> Input {
+        self.span.record("error.code", error.kind.as_str());
+        self.measure(error.kind.as_str());
+        tracing::warn!(parent: &self.span, error.code = error.kind.as_str(), "a model call failed: {error}");
+        Input::Failed(Failure {
+            error: session_error(error, &self.message.model.provider_id),
+            retryable: error.is_retryable(),
+            retry_after_ms: error.retry_after_ms,
+        })
+    }
+
+    fn measure(&self, outcome: &'static str) {
+        metrics::counter!("flotilla_model_calls_total", "outcome" => outcome).increment(1);
+        metrics::histogram!("flotilla_model_call_seconds").record(self.begun.elapsed().as_secs_f64());
+        for (kind, count) in [
+            ("input", self.tokens.input),
+            ("output", self.tokens.output),
+            ("reasoning", self.tokens.reasoning),
+            ("cache_read", self.tokens.cache_read),
+            ("cache_write", self.tokens.cache_write),
+        ] {
+            metrics::counter!("flotilla_model_tokens_total", "kind" => kind).increment(count);
+        }
+    }
+}
+
+fn updated(part: Part) -> Event {
+    Event::PartUpdated { part: Box::new(part), at: now() }
+}
+
+/// An answer that is cut off is no answer, unless its tool calls tell the model so themselves.
+fn cut_off(reason: Finish) -> Option<Error> {
+    match reason {
+        Finish::Length => {
+            Some(Error::new("MessageOutputLengthError", "The model's answer reached its longest length and was cut off"))
+        }
+        Finish::ContentFilter => {
+            Some(Error::new("ContentFilterError", "The provider's content filter stopped the answer"))
+        }
+        Finish::Stop | Finish::ToolCalls | Finish::Unknown => None,
+    }
+}
+
+/// A provider's error under OpenCode's names.
+fn session_error(error: &llm::error::Error, provider_id: &str) -> Error {
+    let name = match error.kind {
+        ErrorKind::Auth => "ProviderAuthError",
+        ErrorKind::Overflow => "ContextOverflowError",
+        ErrorKind::ContentFilter => "ContentFilterError",
+        ErrorKind::NotFound
+        | ErrorKind::RateLimited
+        | ErrorKind::Quota
+        | ErrorKind::Overloaded
+        | ErrorKind::Server
+        | ErrorKind::Invalid
+        | ErrorKind::TooLarge
+        | ErrorKind::Transport
+        | ErrorKind::Truncated
+        | ErrorKind::Timeout
+        | ErrorKind::Protocol => "APIError",
+    };
+    Error {
+        name: name.to_owned(),
+        data: ErrorData {
+            message: error.message.clone(),
+            status_code: error.status,
+            is_retryable: Some(error.is_retryable()),
+            provider_id: Some(provider_id.to_owned()),
+        },
+    }
+}

@@ -1,0 +1,186 @@
+//! The parts of an answer while it streams: what was said, what of it was sent, and what of it is stored.
+
+use crate::record::{Record, Stopped};
+use domain::{
+    ids::{MessageId, PartId, Timestamp},
+    limits,
+    message::Assistant,
+    part::{Body, Part, Reasoning, Span, Text, Tool, ToolState},
+};
+use serde_json::{Map, Value, json};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// What a block is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Kind {
+    Text,
+    Reasoning,
+    Tool { call_id: String, name: String },
+}
+
+#[derive(Debug)]
+struct Open {
+    index: u32,
+    id: PartId,
+    kind: Kind,
+    text: String,
+    /// Bytes of `text` that watchers have.
+    sent: usize,
+    /// Bytes of `text` that Postgres has.
+    stored: usize,
+    /// When the oldest unsent byte came.
+    unsent_since: Option<Instant>,
+    /// When the oldest unstored byte came.
+    unstored_since: Option<Instant>,
+    metadata: Option<Map<String, Value>>,
+    start: Timestamp,
+    ended: bool,
+}
+
+/// All blocks of one answer, in the order in which they began.
+#[derive(Debug, Default)]
+pub(super) struct Draft(Vec<Open>);
+
+impl Draft {
+    /// Begins a block and gives its part as it is now: empty.
+    pub(super) fn open(&mut self, index: u32, id: PartId, kind: Kind, message: &Assistant, now: Timestamp) -> Part {
+        let body = match &kind {
+            Kind::Text => text_body(String::new(), Span { start: now, end: None }),
+            Kind::Reasoning => reasoning_body(String::new(), None, Span { start: now, end: None }),
+            Kind::Tool { call_id, name } => Body::Tool(Tool {
+                call_id: call_id.clone(),
+                tool: name.clone(),
+                state: ToolState::Pending { input: json!({}), raw: String::new() },
+            }),
+        };
+        let part = self.part(id.clone(), message, body);
+        self.0.push(Open {
+            index,
+            id,
+            kind,
+            text: String::new(),
+            sent: 0,
+            stored: 0,
+            unsent_since: None,
+            unstored_since: None,
+            metadata: None,
+            start: now,
+            ended: false,
+        });
+        part
+    }
+
+    /// A part of the answer's message.
+    #[expect(clippy::unused_self, reason = "a part belongs to a draft")]
+    pub(super) fn part(&self, id: PartId, message: &Assistant, body: Body) -> Part {
+        Part { id, session_id: message.session_id.clone(), message_id: message.id.clone(), body }
+    }
+
+    pub(super) fn push(&mut self, index: u32, delta: &str) {
+        if let Some(open) = self.find(index) {
+            open.text.push_str(delta);
+            let now = Instant::now();
+            open.unsent_since.get_or_insert(now);
+            open.unstored_since.get_or_insert(now);
+        }
+    }
+
+    pub(super) fn set_metadata(&mut self, index: u32, metadata: Option<Map<String, Value>>) {
+        if let Some(open) = self.find(index) {
+            open.metadata = metadata;
+        }
+    }
+
+    /// Ends a block of text or reasoning and gives its whole part; tool calls end with the answer.
+    pub(super) fn end(&mut self, index: u32, message: &Assistant, now: Timestamp) -> Option<Part> {
+        let open = self.find(index).filter(|open| !open.ended && !matches!(open.kind, Kind::Tool { .. }))?;
+        open.ended = true;
+        open.unstored_since = None;
+        let time = Span { start: open.start, end: Some(now) };
+        let (id, text) = (open.id.clone(), open.text.clone());
+        let body = match open.kind {
+            Kind::Reasoning => reasoning_body(text, open.metadata.clone(), time),
+            Kind::Text | Kind::Tool { .. } => text_body(text, time),
+        };
+        Some(self.part(id, message, body))
+    }
+
+    /// Ends every block of text or reasoning that is open.
+    pub(super) fn end_all(&mut self, message: &Assistant, now: Timestamp) -> Vec<Part> {
+        let indices: Vec<u32> = self.0.iter().map(|open| open.index).collect();
+        indices.into_iter().filter_map(|index| self.end(index, message, now)).collect()
+    }
+
+    /// Sends everything that watchers do not have.
+    pub(super) fn send_rest(&mut self, record: &Record, message: &MessageId) {
+        for open in &mut self.0 {
+            open.send(record, message);
+        }
+    }
+
+    /// Sends and stores what has waited long enough or is enough.
+    pub(super) async fn flush(&mut self, record: &Record, message: &MessageId, now: Instant) -> Result<(), Stopped> {
+        for open in &mut self.0 {
+            // The first piece of a part goes out at once: it is what somebody waits for.
+            let unsent = open.text.len() - open.sent;
+            if open.sent == 0 || unsent >= limits::DELTA_BYTES || open.send_at().is_some_and(|at| at <= now) {
+                open.send(record, message);
+            }
+            let unstored = open.text.len() - open.stored;
+            if !open.ended && (unstored >= limits::CHUNK_BYTES || open.store_at().is_some_and(|at| at <= now)) {
+                record.chunk(&open.id, open.stored as u64, &open.text[open.stored..]).await?;
+                (open.stored, open.unstored_since) = (open.text.len(), None);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn next_flush(&self) -> Option<Instant> {
+        self.0.iter().flat_map(|open| [open.send_at(), open.store_at()]).flatten().min()
+    }
+
+    pub(super) fn call_ids(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().filter_map(|open| match &open.kind {
+            Kind::Tool { call_id, .. } => Some(call_id.as_str()),
+            Kind::Text | Kind::Reasoning => None,
+        })
+    }
+
+    pub(super) fn has_tools(&self) -> bool {
+        self.call_ids().next().is_some()
+    }
+
+    pub(super) fn blocks(&self) -> impl Iterator<Item = (&PartId, &Kind)> {
+        self.0.iter().map(|open| (&open.id, &open.kind))
+    }
+
+    fn find(&mut self, index: u32) -> Option<&mut Open> {
+        self.0.iter_mut().rev().find(|open| open.index == index)
+    }
+}
+
+impl Open {
+    fn send(&mut self, record: &Record, message: &MessageId) {
+        if self.text.len() > self.sent {
+            record.delta(message, &self.id, self.sent as u64, self.text[self.sent..].to_owned());
+        }
+        (self.sent, self.unsent_since) = (self.text.len(), None);
+    }
+
+    fn send_at(&self) -> Option<Instant> {
+        self.unsent_since.map(|since| since + Duration::from_millis(limits::DELTA_WINDOW_MS))
+    }
+
+    fn store_at(&self) -> Option<Instant> {
+        self.unstored_since.map(|since| since + Duration::from_millis(limits::CHUNK_WINDOW_MS))
+    }
+}
+
+fn text_body(text: String, time: Span) -> Body {
+    Body::Text(Text { text, synthetic: None, ignored: None, time: Some(time) })
+}
+
+fn reasoning_body(text: String, metadata: Option<Map<String, Value>>, time: Span) -> Body {
+    Body::Reasoning(Reasoning { text, time, metadata })
+}

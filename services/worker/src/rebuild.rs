@@ -1,0 +1,51 @@
+//! Keeps the ready queue in Redis in step with the column in Postgres that is the truth: queues what no message
+//! announced, takes the sessions of dead workers, and fills an emptied Redis again.
+
+use crate::{deps::Deps, lease::Lease};
+use bus::queue::Mode;
+use domain::limits;
+use store::{error::Error, system::Place};
+
+/// After its start Postgres is given this long before workers count as dead: all of them look so at first.
+const POSTGRES_GRACE_MS: u64 = 10_000;
+/// Renewals of one's own before one takes another worker's sessions.
+const STREAK_MIN: u32 = 2;
+
+/// Lists the sessions that need a worker: runnable ones, and those of dead workers once it is certain that it is not
+/// Postgres that was away.
+pub(crate) async fn claimable(deps: &Deps, lease: &Lease) -> Result<Vec<Place>, Error> {
+    deps.store.wake_due().await?;
+    let mut places = deps.store.list_runnable(limits::SWEEP_MAX).await?;
+    if *lease.streak.borrow() >= STREAK_MIN && deps.store.get_uptime_ms().await? > POSTGRES_GRACE_MS {
+        places.extend(deps.store.list_orphaned(limits::SWEEP_MAX).await?);
+    }
+    Ok(places)
+}
+
+/// Queues sessions in Redis. Gives false when Redis does not take them.
+pub(crate) async fn enqueue(deps: &Deps, places: &[Place], mode: Mode) -> bool {
+    for place in places {
+        if let Err(error) = deps.bus.enqueue(place.tenant, &place.session, 0, mode).await {
+            tracing::warn!(error = &error as &dyn std::error::Error, "Redis does not take sessions");
+            return false;
+        }
+    }
+    true
+}
+
+/// Fills an emptied Redis. Each step may be repeated, and two workers may do it at once.
+pub(crate) async fn refill(deps: &Deps, places: &[Place]) -> Result<(), Error> {
+    for (place, owner) in deps.store.list_owned(limits::SWEEP_MAX * 100).await? {
+        if let Err(error) = deps.bus.adopt(place.tenant, &place.session, &owner.to_string()).await {
+            tracing::warn!(error = &error as &dyn std::error::Error, "Redis is not filled");
+            return Ok(());
+        }
+    }
+    if enqueue(deps, places, Mode::Rebuild).await {
+        match deps.bus.complete_rebuild().await {
+            Ok(()) => tracing::info!("Redis was empty and is filled again, with {} sessions that wait", places.len()),
+            Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "Redis is not filled"),
+        }
+    }
+    Ok(())
+}

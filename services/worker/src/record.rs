@@ -1,0 +1,233 @@
+//! The only writer of a session: each write is fenced by the epoch, numbered, retried while its outcome is in doubt,
+//! and published after its commit.
+// Continues in gateway::events, which forwards what is published here.
+
+use crate::{conversation::Conversation, deps::Deps, deps::now};
+use domain::{
+    event::Event,
+    ids::{EventId, MessageId, PartId, SessionId, TenantId},
+    limits,
+    money::{Tokens, UsdPicos},
+    session::Outcome,
+};
+use std::{sync::Arc, time::Duration};
+use store::{
+    chunks::Chunk,
+    error::Error,
+    record::{Change, Fence, Progress, What, Written},
+};
+use tokio::time::Instant;
+
+/// Why a loop must stop writing.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Stopped {
+    /// Another worker owns the session.
+    #[error("another worker took the session over")]
+    Fenced,
+    /// Postgres refused the write, or was away for too long; the session is left to whoever comes next.
+    #[error("write to Postgres")]
+    Store(#[source] Error),
+}
+
+/// How the end of a turn was taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Parked {
+    Yes,
+    /// An input came first: nothing was written.
+    NewInput,
+}
+
+/// The right to write one session, and what was written last.
+pub(crate) struct Record {
+    deps: Arc<Deps>,
+    fence: Fence,
+    /// The newest input that the loop has looked at.
+    seen_input: u64,
+    /// The newest input that is stored as taken.
+    input_ack: u64,
+    /// The newest input that a write has seen in the row.
+    newest_input: u64,
+    /// The newest abort that a write has seen in the row.
+    newest_cancel: u64,
+    newest_event: u64,
+}
+
+impl Record {
+    pub(crate) fn new(deps: Arc<Deps>, taken: &store::runs::Taken) -> Self {
+        Self {
+            deps,
+            fence: taken.fence.clone(),
+            seen_input: taken.input_ack,
+            input_ack: taken.input_ack,
+            newest_input: 0,
+            newest_cancel: 0,
+            newest_event: 0,
+        }
+    }
+
+    pub(crate) fn tenant(&self) -> TenantId {
+        self.fence.tenant
+    }
+
+    pub(crate) fn session(&self) -> &SessionId {
+        &self.fence.session
+    }
+
+
+    pub(crate) fn input_ack(&self) -> u64 {
+        self.input_ack
+    }
+
+    /// Says that the loop has looked at the inputs up to `seq`.
+    pub(crate) fn saw_input(&mut self, seq: u64) {
+        self.seen_input = self.seen_input.max(seq);
+    }
+
+    /// Whether a write found an abort that the loop has not looked at.
+    pub(crate) fn abort_waits(&self) -> bool {
+        self.newest_cancel > self.seen_input
+    }
+
+    /// Writes events. `ack` takes the inputs that the loop has looked at.
+    pub(crate) async fn write(
+        &mut self,
+        conversation: &mut Conversation,
+        events: Vec<Event>,
+        progress: Progress,
+    ) -> Result<(), Stopped> {
+        self.commit(conversation, events, None, progress).await
+    }
+
+    /// As [`Record::write`], and adds to what the session spent.
+    pub(crate) async fn write_spending(
+        &mut self,
+        conversation: &mut Conversation,
+        events: Vec<Event>,
+        spent: (Tokens, UsdPicos),
+    ) -> Result<(), Stopped> {
+        self.commit(conversation, events, Some(spent), Progress::Made).await
+    }
+
+    async fn commit(
+        &mut self,
+        conversation: &mut Conversation,
+        events: Vec<Event>,
+        spent: Option<(Tokens, UsdPicos)>,
+        progress: Progress,
+    ) -> Result<(), Stopped> {
+        let mut changes: Vec<Change> = events.into_iter().map(|event| self.change(What::Event(event))).collect();
+        changes.extend(spent.map(|(tokens, cost)| self.change(What::Spend(tokens, cost))));
+        let fence = self.next_fence();
+        let (ack, at) = (self.seen_input, now());
+        let store = self.deps.store.clone();
+        let written = settled(|| store.append(&fence, &changes, ack, progress, at)).await?;
+        self.input_ack = self.input_ack.max(ack);
+        self.committed(conversation, &changes, &written);
+        Ok(())
+    }
+
+    /// Ends the turn, unless an input came that the loop has not looked at.
+    pub(crate) async fn park(
+        &mut self,
+        conversation: &mut Conversation,
+        events: Vec<Event>,
+        end: (Outcome, Option<&str>),
+    ) -> Result<Parked, Stopped> {
+        let changes: Vec<Change> = events.into_iter().map(|event| self.change(What::Event(event))).collect();
+        let fence = Fence { write_seq: self.fence.write_seq + 1, ..self.fence.clone() };
+        let (seen, at) = (self.seen_input, now());
+        let store = self.deps.store.clone();
+        let written = settled(|| store.park_idle(&fence, &changes, seen, end, at)).await?;
+        let Some(written) = written else { return Ok(Parked::NewInput) };
+        self.fence = fence;
+        self.committed(conversation, &changes, &written);
+        Ok(Parked::Yes)
+    }
+
+    /// Leaves the session to the next worker.
+    pub(crate) async fn hand_over(&self) -> Result<(), Stopped> {
+        let store = self.deps.store.clone();
+        settled(|| store.hand_over(&self.fence)).await
+    }
+
+    /// Keeps a piece of an open part against a crash. Best effort: the whole part follows.
+    pub(crate) async fn chunk(&self, part_id: &PartId, offset_bytes: u64, text: &str) -> Result<(), Stopped> {
+        let chunk = Chunk { part_id: part_id.clone(), offset_bytes, text: text.to_owned() };
+        match self.deps.store.append_chunk(self.fence.tenant, &self.fence.session, self.fence.epoch, &chunk).await {
+            Err(Error::Fenced) => Err(Stopped::Fenced),
+            Err(error) => {
+                tracing::debug!(error = &error as &dyn std::error::Error, "a chunk was not stored");
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// Sends a fragment to whoever watches.
+    pub(crate) fn delta(&self, message: &MessageId, part: &PartId, offset: u64, text: String) {
+        let delta =
+            bus::feed::Delta { epoch: self.fence.epoch, message: message.clone(), part: part.clone(), offset, text };
+        self.publish(&bus::feed::News::Delta(delta));
+    }
+
+    /// Tells whoever watches that the loop is alive.
+    pub(crate) fn beat(&self) {
+        self.publish(&bus::feed::News::Beat { epoch: self.fence.epoch, seq: self.newest_event });
+    }
+
+    fn publish(&self, news: &bus::feed::News) {
+        self.deps.publisher.publish(self.fence.tenant, &self.fence.session, news);
+    }
+
+    fn change(&self, what: What) -> Change {
+        Change { id: self.deps.id(EventId::make), what }
+    }
+
+    fn next_fence(&mut self) -> Fence {
+        self.fence.write_seq += 1;
+        self.fence.clone()
+    }
+
+    fn committed(&mut self, conversation: &mut Conversation, changes: &[Change], written: &Written) {
+        for (change, stored) in changes.iter().zip(&written.events) {
+            if let What::Event(event) = &change.what {
+                conversation.apply(event, stored.seq);
+            }
+            self.newest_event = stored.seq;
+            match serde_json::value::RawValue::from_string(stored.properties.clone()) {
+                Ok(properties) => self.publish(&bus::feed::News::Event(bus::feed::Event {
+                    seq: stored.seq,
+                    epoch: stored.epoch,
+                    id: stored.id.clone(),
+                    kind: stored.kind.clone(),
+                    at: stored.at.0,
+                    properties,
+                })),
+                Err(error) => tracing::error!(%error, "an event cannot be read as JSON"),
+            }
+        }
+        self.newest_input = self.newest_input.max(written.input_seq);
+        self.newest_cancel = self.newest_cancel.max(written.cancel_seq);
+    }
+}
+
+/// Repeats a write whose outcome is in doubt: with the same number it is the same write.
+async fn settled<T, F>(mut write: impl FnMut() -> F) -> Result<T, Stopped>
+where
+    F: Future<Output = Result<T, Error>>,
+{
+    let until = Instant::now() + Duration::from_millis(limits::RECORD_RETRY_MS);
+    let mut wait = Duration::from_millis(50);
+    loop {
+        match write().await {
+            Ok(value) => return Ok(value),
+            Err(Error::Fenced) => return Err(Stopped::Fenced),
+            Err(error) if error.is_transient() && Instant::now() < until => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "a write is in doubt and is repeated");
+                tokio::time::sleep(wait).await;
+                wait = (wait * 2).min(Duration::from_secs(1));
+            }
+            Err(error) => return Err(Stopped::Store(error)),
+        }
+    }
+}

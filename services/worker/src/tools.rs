@@ -1,0 +1,173 @@
+//! The tools of the agent: what the model is told of them, and how a call is checked before it runs. Each has a file.
+// Continues in `tools::run`, which runs calls, and in one file for each tool, for example `tools::bash`.
+
+pub(crate) mod bash;
+pub(crate) mod edit;
+pub(crate) mod glob;
+pub(crate) mod grep;
+pub(crate) mod list;
+pub(crate) mod output;
+pub(crate) mod read;
+pub(crate) mod run;
+pub(crate) mod todowrite;
+pub(crate) mod write;
+
+use llm::request::ToolSpec;
+use serde_json::{Map, Value};
+use std::sync::LazyLock;
+
+/// One of the tools.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tool {
+    Bash,
+    Edit,
+    Glob,
+    Grep,
+    List,
+    Read,
+    TodoWrite,
+    Write,
+}
+
+/// What a second run of a call would mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Repeat {
+    /// Nothing is changed: it may run as often as one likes.
+    Harmless,
+    /// The sandbox knows whether it ran: it is attached to.
+    Attached,
+    /// Nobody knows whether it ran: the model is told so.
+    Unknown,
+}
+
+/// Why a call has no ordinary answer.
+#[derive(Debug)]
+pub(crate) enum ToolError {
+    /// Told to the model; the turn goes on.
+    Model(String),
+    /// Ends the turn.
+    Broken(domain::message::Error),
+    /// Another worker owns the session.
+    Fenced,
+}
+
+/// An answer for the model, with facts for clients.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Output {
+    /// What it did, in a few words.
+    pub(crate) title: String,
+    /// What the model reads.
+    pub(crate) text: String,
+    /// Exit code, diff, counts.
+    pub(crate) metadata: Map<String, Value>,
+    /// The new list of things to do.
+    pub(crate) todos: Option<Value>,
+}
+
+struct Known {
+    tool: Tool,
+    spec: ToolSpec,
+    check: Option<jsonschema::Validator>,
+}
+
+/// Sorted by name: a stable list keeps the provider's cache warm.
+const ALL: [Tool; 8] =
+    [Tool::Bash, Tool::Edit, Tool::Glob, Tool::Grep, Tool::List, Tool::Read, Tool::TodoWrite, Tool::Write];
+
+static KNOWN: LazyLock<Vec<Known>> = LazyLock::new(|| {
+    ALL.iter()
+        .map(|tool| {
+            let spec = tool.spec();
+            let check = jsonschema::validator_for(&spec.schema).ok();
+            Known { tool: *tool, spec, check }
+        })
+        .collect()
+});
+
+impl Tool {
+    fn spec(self) -> ToolSpec {
+        match self {
+            Self::Bash => bash::spec(),
+            Self::Edit => edit::spec(),
+            Self::Glob => glob::spec(),
+            Self::Grep => grep::spec(),
+            Self::List => list::spec(),
+            Self::Read => read::spec(),
+            Self::TodoWrite => todowrite::spec(),
+            Self::Write => write::spec(),
+        }
+    }
+
+    pub(crate) fn repeat(self) -> Repeat {
+        match self {
+            Self::Glob | Self::Grep | Self::List | Self::Read | Self::TodoWrite => Repeat::Harmless,
+            Self::Bash => Repeat::Attached,
+            Self::Edit | Self::Write => Repeat::Unknown,
+        }
+    }
+
+    pub(crate) async fn run(self, ctx: &run::Ctx, input: Value) -> Result<Output, ToolError> {
+        match self {
+            Self::Bash => bash::run(ctx, parse(input)?).await,
+            Self::Edit => edit::run(ctx, parse(input)?).await,
+            Self::Glob => glob::run(ctx, parse(input)?).await,
+            Self::Grep => grep::run(ctx, parse(input)?).await,
+            Self::List => list::run(ctx, parse(input)?).await,
+            Self::Read => read::run(ctx, parse(input)?).await,
+            Self::TodoWrite => todowrite::run(input),
+            Self::Write => write::run(ctx, parse(input)?).await,
+        }
+    }
+}
+
+/// What the model is told of all tools.
+pub(crate) fn specs() -> Vec<ToolSpec> {
+    KNOWN.iter().map(|known| known.spec.clone()).collect()
+}
+
+/// Finds a tool by the name that the model used; other cases are forgiven.
+///
+/// # Errors
+/// A sentence for the model, with the names that exist.
+pub(crate) fn find(name: &str) -> Result<Tool, String> {
+    let found = KNOWN.iter().find(|known| known.spec.name.eq_ignore_ascii_case(name));
+    found.map(|known| known.tool).ok_or_else(|| {
+        let names: Vec<&str> = KNOWN.iter().map(|known| known.spec.name.as_str()).collect();
+        let name = domain::text::head(name, 80);
+        format!("There is no tool {name:?}. The tools are: {}.", names.join(", "))
+    })
+}
+
+/// Checks arguments against the tool's schema.
+///
+/// # Errors
+/// A sentence for the model: what is wrong, and where.
+pub(crate) fn check(tool: Tool, input: &Value) -> Result<(), ToolError> {
+    let Some(check) = KNOWN.iter().find(|known| known.tool == tool).and_then(|known| known.check.as_ref()) else {
+        return Ok(());
+    };
+    let problems: Vec<String> = check
+        .iter_errors(input)
+        .take(PROBLEMS_MAX)
+        .map(|problem| domain::text::head(&format!("{} (at {:?})", problem, problem.instance_path().as_str()), 300).to_owned())
+        .collect();
+    if problems.is_empty() {
+        return Ok(());
+    }
+    Err(ToolError::Model(format!("The arguments do not fit the tool's schema; nothing was done: {}", problems.join("; "))))
+}
+
+/// Problems of one call that the model is told.
+const PROBLEMS_MAX: usize = 5;
+
+fn parse<T: serde::de::DeserializeOwned>(input: Value) -> Result<T, ToolError> {
+    serde_json::from_value(input).map_err(|error| ToolError::Model(format!("The arguments cannot be read: {error}")))
+}
+
+/// A tool's description and schema.
+fn described(name: &str, description: &str, schema: Value) -> ToolSpec {
+    ToolSpec { name: name.to_owned(), description: description.to_owned(), schema }
+}
+
+#[cfg(test)]
+mod tests;

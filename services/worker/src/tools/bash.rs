@@ -1,0 +1,247 @@
+//! `bash`: runs a command in the session's sandbox. The sandbox owns the process: a worker that ends does not end it.
+// Continues in sandbox::grpc and sandbox::exec.
+
+use super::{Output, ToolError, described, run::Ctx, run::refused};
+use domain::{limits, text};
+use llm::request::ToolSpec;
+use rpc::v1::{self, ExecEnd, attach_exec_response::Item};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use std::{collections::HashMap, time::Duration};
+use tokio::time::{Instant, sleep_until};
+use tonic::Status;
+
+/// What the model wants to run.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Input {
+    command: String,
+    /// Milliseconds.
+    timeout: Option<u32>,
+    workdir: Option<String>,
+    description: Option<String>,
+}
+
+pub(super) fn spec() -> ToolSpec {
+    described(
+        "bash",
+        "Runs a command with bash in the workspace and gives its output and exit code. Each call is a shell of its own: \
+         use `workdir` instead of cd. There is no network. Commands that never end must be given a timeout or be put \
+         into the background with their output in a file.",
+        json!({
+            "type": "object",
+            "properties": {
+                "command": {"type": "string", "minLength": 1, "description": "The command"},
+                "timeout": {"type": "integer", "minimum": 1, "maximum": limits::EXEC_TIMEOUT_MAX_MS,
+                            "description": "Milliseconds after which it is ended; 120000 unless given"},
+                "workdir": {"type": "string", "description": "Directory to run in; /workspace unless given"},
+                "description": {"type": "string", "description": "What it does, in five to ten words"}
+            },
+            "required": ["command"],
+            "additionalProperties": false
+        }),
+    )
+}
+
+/// What was seen of the output: its beginning and its end.
+#[derive(Debug, Default)]
+struct Seen {
+    head: Vec<u8>,
+    tail: Vec<u8>,
+    next_offset: u64,
+}
+
+/// Bytes kept of the beginning, and of the end: together what a model reads.
+const SIDE_BYTES: usize = limits::TOOL_OUTPUT_BYTES_MAX / 2 - 512;
+
+impl Seen {
+    fn push(&mut self, offset: u64, data: &[u8]) {
+        let known = usize::try_from(self.next_offset.saturating_sub(offset)).unwrap_or(usize::MAX).min(data.len());
+        let fresh = &data[known..];
+        self.next_offset = self.next_offset.max(offset + data.len() as u64);
+        let to_head = (SIDE_BYTES - self.head.len()).min(fresh.len());
+        self.head.extend_from_slice(&fresh[..to_head]);
+        self.tail.extend_from_slice(&fresh[to_head..]);
+        if self.tail.len() > 2 * SIDE_BYTES {
+            self.tail.drain(..self.tail.len() - SIDE_BYTES);
+        }
+    }
+
+    /// The output as text; a middle that is left out is said to be.
+    fn text(&self, spill_path: &str) -> String {
+        let tail = &self.tail[self.tail.len().saturating_sub(SIDE_BYTES)..];
+        let left_out = self.next_offset - (self.head.len() + tail.len()) as u64;
+        let (head, tail) = (String::from_utf8_lossy(&self.head), String::from_utf8_lossy(tail));
+        if left_out == 0 {
+            return format!("{head}{tail}");
+        }
+        format!("{head}\n\n(… {left_out} bytes left out; the whole output is in {spill_path} …)\n\n{tail}")
+    }
+}
+
+pub(super) async fn run(ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
+    let title = title(&input);
+    if !ctx.call.resumed {
+        start(ctx, &input).await?;
+    }
+    let mut seen = Seen::default();
+    let exit = match follow(ctx, &title, &mut seen).await {
+        // The intent was stored, but the command never reached the sandbox.
+        Err(status) if rpc::status::code_of(&status).as_deref() == Some("exec_unknown") && ctx.call.resumed => {
+            return Err(ToolError::Model(
+                "This command was interrupted before it started, when its worker stopped. Run it again if it is still \
+                 needed."
+                    .to_owned(),
+            ));
+        }
+        Err(status) => return Err(refused(&status)),
+        Ok(exit) => exit,
+    };
+    let mut metadata = live(&seen);
+    metadata.insert("exit".to_owned(), if exit.end() == ExecEnd::Exited { json!(exit.code) } else { Value::Null });
+    metadata.insert("duration_ms".to_owned(), json!(exit.duration_ms));
+    let text = answer(&exit, seen.text(&exit.spill_path));
+    if exit.end() == ExecEnd::Lost {
+        return Err(ToolError::Model(text));
+    }
+    Ok(Output { title, text, metadata, todos: None })
+}
+
+async fn start(ctx: &Ctx, input: &Input) -> Result<(), ToolError> {
+    let request = v1::StartExecRequest {
+        fence: ctx.identity.fence(),
+        exec_id: ctx.call.exec_id.clone(),
+        command: input.command.clone(),
+        directory: input.workdir.clone().unwrap_or_default(),
+        env: HashMap::new(),
+        timeout_ms: input.timeout.unwrap_or(limits::EXEC_TIMEOUT_MS),
+        output_bytes_max: limits::EXEC_OUTPUT_BYTES_MAX,
+    };
+    // Repeating it is safe: the sandbox starts an exec id once.
+    let started = ctx.deps.sandbox.call(|mut client| {
+        let request = request.clone();
+        async move { client.start_exec(request).await }
+    });
+    started.await.map(|_| ()).map_err(|status| refused(&status))
+}
+
+/// Follows the output to the exit, through lost connections, and shows it on the way.
+async fn follow(ctx: &Ctx, title: &str, seen: &mut Seen) -> Result<v1::ExecExit, Status> {
+    let mut show_at = Instant::now() + Duration::from_millis(limits::TOOL_PROGRESS_MS);
+    let mut shown = 0;
+    let give_up = Instant::now() + Duration::from_millis(u64::from(limits::EXEC_TIMEOUT_MAX_MS) + limits::SANDBOX_WAIT_MS);
+    loop {
+        let request = v1::AttachExecRequest {
+            tenant_id: ctx.tenant_id(),
+            session_id: ctx.session_id(),
+            exec_id: ctx.call.exec_id.clone(),
+            from_offset_bytes: seen.next_offset,
+        };
+        let mut stream = ctx
+            .deps
+            .sandbox
+            .call(|mut client| {
+                let request = request.clone();
+                async move { client.attach_exec(request).await }
+            })
+            .await?;
+        loop {
+            let message = tokio::select! {
+                message = stream.message() => message,
+                () = sleep_until(show_at) => {
+                    if seen.next_offset != shown {
+                        shown = seen.next_offset;
+                        ctx.progress(title.to_owned(), live(seen)).await;
+                    }
+                    show_at = Instant::now() + Duration::from_millis(limits::TOOL_PROGRESS_MS);
+                    continue;
+                }
+            };
+            match message {
+                Ok(Some(v1::AttachExecResponse { item: Some(Item::Output(output)) })) => {
+                    seen.push(output.offset_bytes, &output.data);
+                }
+                Ok(Some(v1::AttachExecResponse { item: Some(Item::Exit(exit)) })) => return Ok(exit),
+                Ok(Some(v1::AttachExecResponse { item: None })) => {}
+                Ok(None) => break,
+                Err(status) if crate::sandbox::is_away(&status) => break,
+                Err(status) => return Err(status),
+            }
+        }
+        if Instant::now() > give_up {
+            return Err(Status::deadline_exceeded("the sandbox did not say how the command ended"));
+        }
+    }
+}
+
+/// The newest output, as clients see it while the command runs.
+fn live(seen: &Seen) -> Map<String, Value> {
+    let both = [&seen.head[..], &seen.tail[..]].concat();
+    let output = String::from_utf8_lossy(&both).replace('\0', "\u{fffd}");
+    let mut metadata = Map::new();
+    metadata.insert("output".to_owned(), text::tail(&output, limits::TOOL_PROGRESS_BYTES).into());
+    metadata
+}
+
+/// What the model reads: the output, and how the command ended unless it simply succeeded.
+fn answer(exit: &v1::ExecExit, output: String) -> String {
+    let how = match exit.end() {
+        ExecEnd::Exited if exit.signal != 0 => Some(format!("It was ended by signal {}.", exit.signal)),
+        ExecEnd::Exited if exit.code != 0 => Some(format!("Exit code {}.", exit.code)),
+        ExecEnd::Exited => None,
+        ExecEnd::Timeout => Some(format!("It was ended after {} ms: its time was over.", exit.duration_ms)),
+        ExecEnd::Killed => Some("It was ended by an abort.".to_owned()),
+        ExecEnd::Lost => Some(
+            "It was lost when the sandbox stopped. It may have had effects: look before you run it again.".to_owned(),
+        ),
+        ExecEnd::MemoryLimit | ExecEnd::ProcessLimit | ExecEnd::DiskLimit | ExecEnd::Unspecified => {
+            Some("A limit of the sandbox ended it.".to_owned())
+        }
+    };
+    let dropped = (exit.dropped_bytes > 0).then(|| format!("Its last {} bytes of output were not kept.", exit.dropped_bytes));
+    let notes: Vec<String> =
+        how.into_iter().chain((!exit.message.is_empty()).then(|| exit.message.clone())).chain(dropped).collect();
+    match (output.is_empty(), notes.is_empty()) {
+        (true, true) => "(no output)".to_owned(),
+        (false, true) => output,
+        (true, false) => format!("({})", notes.join(" ")),
+        (false, false) => format!("{}\n\n({})", output.trim_end_matches('\n'), notes.join(" ")),
+    }
+}
+
+fn title(input: &Input) -> String {
+    let words = input.description.as_deref().filter(|words| !words.is_empty()).unwrap_or(&input.command);
+    words.lines().next().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_keeps_its_beginning_and_its_end() {
+        let mut seen = Seen::default();
+        seen.push(0, b"hello ");
+        seen.push(3, b"lo world");
+        assert_eq!(seen.text("/x"), "hello world", "an overlap is taken once");
+        for at in 0..200_u64 {
+            seen.push(11 + at * 1000, &[b'a' + u8::try_from(at % 26).unwrap_or(0); 1000]);
+        }
+        let text = seen.text("/run/out");
+        assert!(text.starts_with("hello world") && text.ends_with('r'), "{}", text::tail(&text, 20));
+        assert!(text.contains("bytes left out; the whole output is in /run/out"));
+        assert!(text.len() < limits::TOOL_OUTPUT_BYTES_MAX);
+    }
+
+    #[test]
+    fn the_model_is_told_how_a_command_ended() {
+        let exit = |end: ExecEnd, code, signal| v1::ExecExit { end: end.into(), code, signal, ..Default::default() };
+        for (exit, output, want) in [
+            (exit(ExecEnd::Exited, 0, 0), "", "(no output)"),
+            (exit(ExecEnd::Exited, 0, 0), "a\n", "a\n"),
+            (exit(ExecEnd::Exited, 3, 0), "a\n", "a\n\n(Exit code 3.)"),
+            (exit(ExecEnd::Exited, 0, 9), "", "(It was ended by signal 9.)"),
+        ] {
+            assert_eq!(answer(&exit, output.to_owned()), want);
+        }
+    }
+}

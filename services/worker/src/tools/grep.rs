@@ -1,0 +1,75 @@
+//! `grep`: finds lines by a regular expression.
+
+use super::{Output, ToolError, described, glob::absolute, run::Ctx, run::refused};
+use llm::request::ToolSpec;
+use rpc::v1;
+use serde::Deserialize;
+use serde_json::{Map, json};
+
+/// Which lines, in which files.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Input {
+    pattern: String,
+    path: Option<String>,
+    include: Option<String>,
+}
+
+/// Lines in one answer.
+const MATCHES_MAX: u32 = 100;
+
+pub(super) fn spec() -> ToolSpec {
+    described(
+        "grep",
+        "Finds lines by a regular expression in the files of the workspace, newest file first, at most 100 lines. Files \
+         that git ignores are left out.",
+        json!({
+            "type": "object",
+            "properties": {
+                "pattern": {"type": "string", "minLength": 1, "description": "The regular expression"},
+                "path": {"type": "string", "description": "File or directory to look in; /workspace unless given"},
+                "include": {"type": "string", "description": "Only files whose name matches, for example *.{ts,tsx}"}
+            },
+            "required": ["pattern"],
+            "additionalProperties": false
+        }),
+    )
+}
+
+pub(super) async fn run(ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
+    let request = v1::GrepFilesRequest {
+        tenant_id: ctx.tenant_id(),
+        session_id: ctx.session_id(),
+        pattern: input.pattern.clone(),
+        path: input.path.unwrap_or_default(),
+        include: input.include.unwrap_or_default(),
+        matches_max: MATCHES_MAX,
+    };
+    let found = ctx.deps.sandbox.call(|mut client| {
+        let request = request.clone();
+        async move { client.grep_files(request).await }
+    });
+    let found = found.await.map_err(|status| refused(&status))?;
+    let mut metadata = Map::new();
+    metadata.insert("matches".to_owned(), found.matches.len().into());
+    metadata.insert("truncated".to_owned(), found.truncated.into());
+    Ok(Output { title: input.pattern, text: grouped(&found), metadata, todos: None })
+}
+
+/// The lines below the name of their file.
+fn grouped(found: &v1::GrepFilesResponse) -> String {
+    if found.matches.is_empty() {
+        return "No matches found".to_owned();
+    }
+    let (mut text, mut file) = (String::new(), "");
+    for found in &found.matches {
+        if found.path != file {
+            file = &found.path;
+            text.push_str(&format!("{}{}:\n", if text.is_empty() { "" } else { "\n" }, absolute(file)));
+        }
+        text.push_str(&format!("  {}: {}\n", found.line, found.text));
+    }
+    if found.truncated {
+        text.push_str(&format!("\n(Only the first {MATCHES_MAX}: use a narrower pattern or path.)"));
+    }
+    text
+}

@@ -1,0 +1,83 @@
+//! `read`: shows lines of a file, or the entries of a directory.
+
+use super::{Output, ToolError, described, run::Ctx, run::refused};
+use domain::limits;
+use llm::request::ToolSpec;
+use rpc::v1::{self, FileKind};
+use serde::Deserialize;
+use serde_json::{Map, json};
+
+/// Which lines to show.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Input {
+    file_path: String,
+    offset: Option<u64>,
+    limit: Option<u32>,
+}
+
+/// Characters shown of one line.
+const LINE_CHARS_MAX: u32 = 2_000;
+
+pub(super) fn spec() -> ToolSpec {
+    described(
+        "read",
+        "Shows a text file with line numbers (at most 2000 lines and 50 KB at once), or the entries of a directory. \
+         Use offset and limit for the rest of a long file.",
+        json!({
+            "type": "object",
+            "properties": {
+                "filePath": {"type": "string", "minLength": 1, "description": "Absolute path"},
+                "offset": {"type": "integer", "minimum": 0, "description": "First line to show, from 1"},
+                "limit": {"type": "integer", "minimum": 1, "maximum": limits::TOOL_OUTPUT_LINES_MAX, "description": "How many lines"}
+            },
+            "required": ["filePath"],
+            "additionalProperties": false
+        }),
+    )
+}
+
+pub(super) async fn run(ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
+    let first_line = input.offset.unwrap_or(1).max(1);
+    let request = v1::ReadLinesRequest {
+        tenant_id: ctx.tenant_id(),
+        session_id: ctx.session_id(),
+        path: input.file_path.clone(),
+        first_line,
+        lines_max: input.limit.unwrap_or(u32::try_from(limits::TOOL_OUTPUT_LINES_MAX).unwrap_or(u32::MAX)),
+        line_chars_max: LINE_CHARS_MAX,
+        // Room for the line numbers below what a model reads.
+        bytes_max: u32::try_from(limits::TOOL_OUTPUT_BYTES_MAX * 8 / 10).unwrap_or(u32::MAX),
+    };
+    let read = ctx.deps.sandbox.call(|mut client| {
+        let request = request.clone();
+        async move { client.read_lines(request).await }
+    });
+    let read = read.await.map_err(|status| refused(&status))?;
+    let text = match read.kind() {
+        FileKind::Text => numbered(&read, first_line),
+        FileKind::Directory => read.lines.join("\n"),
+        FileKind::Binary | FileKind::Other | FileKind::Unspecified => {
+            return Err(ToolError::Model(format!("{} is not a text file", input.file_path)));
+        }
+    };
+    let mut metadata = Map::new();
+    metadata.insert("lines".to_owned(), read.lines.len().into());
+    metadata.insert("truncated".to_owned(), read.more.into());
+    Ok(Output { title: input.file_path, text, metadata, todos: None })
+}
+
+fn numbered(read: &v1::ReadLinesResponse, first_line: u64) -> String {
+    if read.lines.is_empty() {
+        return if first_line == 1 { "(The file is empty.)".to_owned() } else { format!("(There is no line {first_line}.)") };
+    }
+    let mut text = String::new();
+    for (number, line) in (first_line..).zip(&read.lines) {
+        text.push_str(&format!("{number}: {line}\n"));
+    }
+    if read.more {
+        let next = first_line + read.lines.len() as u64;
+        text.push_str(&format!("\n(There is more: go on with offset {next}.)"));
+    }
+    text
+}

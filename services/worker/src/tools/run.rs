@@ -1,0 +1,250 @@
+//! Runs the tool calls of one step side by side, and reports what they say.
+
+use super::{Output, Repeat, ToolError, check, find};
+use crate::{
+    deps::Deps,
+    sandbox::{Identity, is_away},
+    workspace::{self, Workspace},
+};
+use domain::{limits, message::Error};
+use futures::FutureExt as _;
+use rpc::v1;
+use serde_json::{Map, Value};
+use std::{collections::BTreeMap, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use tokio::{
+    sync::{Semaphore, mpsc},
+    task::JoinSet,
+    time::Instant,
+};
+use tonic::Status;
+use tracing::Instrument as _;
+
+/// Reports that wait for the loop: a few for each running tool.
+const REPORTS_MAX: usize = 4 * limits::TOOLS_PARALLEL_MAX;
+/// How long the sandbox may take to confirm that a command was ended; the abort does not wait longer.
+const KILL_WAIT: Duration = Duration::from_millis(700);
+
+/// A call to run.
+#[derive(Debug, Clone)]
+pub(crate) struct Call {
+    pub(crate) call_id: String,
+    /// Names the call to the sandbox: the same for every attempt.
+    pub(crate) exec_id: String,
+    pub(crate) tool: String,
+    pub(crate) input: Value,
+    /// Whether an earlier worker stored that it begins.
+    pub(crate) resumed: bool,
+}
+
+/// Something that a tool says.
+#[derive(Debug)]
+pub(crate) struct Report {
+    pub(crate) call_id: String,
+    pub(crate) said: Said,
+}
+
+#[derive(Debug)]
+pub(crate) enum Said {
+    Progress(Progress),
+    Answer(Answer),
+}
+
+/// How far a running tool is, for clients.
+#[derive(Debug, Clone)]
+pub(crate) struct Progress {
+    pub(crate) title: String,
+    pub(crate) metadata: Map<String, Value>,
+}
+
+/// How a call ended.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Done(Output),
+    Refused(String),
+    Broken(Error),
+    Fenced,
+}
+
+/// What a running tool may use.
+pub(crate) struct Ctx {
+    pub(crate) deps: Arc<Deps>,
+    pub(crate) identity: Identity,
+    pub(crate) call: Call,
+    reports: mpsc::Sender<Report>,
+}
+
+/// The running calls of one loop. Dropping it ends the tasks, not the commands in the sandbox.
+pub(crate) struct Tools {
+    deps: Arc<Deps>,
+    identity: Identity,
+    workspace: Workspace,
+    permits: Arc<Semaphore>,
+    sender: mpsc::Sender<Report>,
+    reports: mpsc::Receiver<Report>,
+    tasks: JoinSet<()>,
+    /// Exec ids of the calls that have no answer, by call id.
+    running: BTreeMap<String, String>,
+}
+
+impl Tools {
+    pub(crate) fn new(deps: Arc<Deps>, identity: Identity, workspace: Workspace) -> Self {
+        let (sender, reports) = mpsc::channel(REPORTS_MAX);
+        let permits = Arc::new(Semaphore::new(limits::TOOLS_PARALLEL_MAX));
+        Self { deps, identity, workspace, permits, sender, reports, tasks: JoinSet::new(), running: BTreeMap::new() }
+    }
+
+    pub(crate) fn start(&mut self, call: Call) {
+        self.running.insert(call.call_id.clone(), call.exec_id.clone());
+        let span = tracing::info_span!(
+            "execute_tool",
+            gen_ai.operation.name = "execute_tool",
+            gen_ai.tool.name = %call.tool,
+            tool.name = %call.tool,
+            call.id = %call.call_id,
+            exec.id = %call.exec_id,
+        );
+        let (permits, workspace) = (Arc::clone(&self.permits), self.workspace.clone());
+        let ctx = Ctx {
+            deps: Arc::clone(&self.deps),
+            identity: self.identity.clone(),
+            call,
+            reports: self.sender.clone(),
+        };
+        self.tasks.spawn(
+            async move {
+                // The semaphore is never closed; without a permit the call would only run earlier.
+                let _permit = permits.acquire_owned().await;
+                let answer = AssertUnwindSafe(answer(&ctx, &workspace)).catch_unwind().await;
+                let answer = answer.unwrap_or_else(|_| {
+                    tracing::error!("a tool panicked");
+                    Answer::Refused("The tool failed inside Flotilla. Try another way.".to_owned())
+                });
+                ctx.say(Said::Answer(answer)).await;
+            }
+            .instrument(span),
+        );
+    }
+
+    /// Waits for the next report. Cancel-safe.
+    pub(crate) async fn next_report(&mut self) -> Report {
+        match self.reports.recv().await {
+            Some(report) => {
+                if matches!(report.said, Said::Answer(_)) {
+                    self.running.remove(&report.call_id);
+                    // Takes finished tasks off the list.
+                    while self.tasks.try_join_next().is_some() {}
+                }
+                report
+            }
+            // Not reached: this struct holds a sender.
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Ends all calls and the commands that they run. Waits only a moment for the sandbox: it refuses the next epoch's
+    /// predecessor anyway, and a command's own time limit ends it at last.
+    pub(crate) async fn kill_all(&mut self) {
+        self.tasks.shutdown().await;
+        let kills = std::mem::take(&mut self.running).into_values().map(|exec_id| {
+            let request = v1::KillExecRequest { fence: self.identity.fence(), exec_id };
+            let mut client = self.deps.sandbox.client();
+            async move { client.kill_exec(request).await }
+        });
+        if tokio::time::timeout(KILL_WAIT, futures::future::join_all(kills)).await.is_err() {
+            tracing::warn!("the sandbox did not confirm in time that the commands were ended");
+        }
+        while self.reports.try_recv().is_ok() {}
+    }
+
+    /// Ends all calls and leaves their commands running for the next worker.
+    pub(crate) async fn leave_all(&mut self) {
+        self.tasks.shutdown().await;
+        self.running.clear();
+    }
+}
+
+impl Ctx {
+    /// Shows how far the tool is.
+    pub(crate) async fn progress(&self, title: String, metadata: Map<String, Value>) {
+        self.say(Said::Progress(Progress { title, metadata })).await;
+    }
+
+    async fn say(&self, said: Said) {
+        let report = Report { call_id: self.call.call_id.clone(), said };
+        if self.reports.send(report).await.is_err() {
+            tracing::debug!("a report came after the loop had ended");
+        }
+    }
+
+    pub(crate) fn tenant_id(&self) -> String {
+        self.identity.tenant.to_string()
+    }
+
+    pub(crate) fn session_id(&self) -> String {
+        self.identity.session.to_string()
+    }
+}
+
+async fn answer(ctx: &Ctx, workspace: &Workspace) -> Answer {
+    let begun = Instant::now();
+    let result = called(ctx, workspace).await;
+    let outcome = match &result {
+        Ok(_) => "ok",
+        Err(ToolError::Model(_)) => "refused",
+        Err(ToolError::Broken(_)) => "broken",
+        Err(ToolError::Fenced) => "fenced",
+    };
+    metrics::counter!("flotilla_tool_calls_total", "outcome" => outcome).increment(1);
+    metrics::histogram!("flotilla_tool_call_seconds").record(begun.elapsed().as_secs_f64());
+    match result {
+        Ok(output) => Answer::Done(super::output::bounded(output)),
+        Err(ToolError::Model(text)) => Answer::Refused(domain::text::without_nul(&text).into_owned()),
+        Err(ToolError::Broken(error)) => Answer::Broken(error),
+        Err(ToolError::Fenced) => Answer::Fenced,
+    }
+}
+
+async fn called(ctx: &Ctx, workspace: &Workspace) -> Result<Output, ToolError> {
+    let tool = find(&ctx.call.tool).map_err(ToolError::Model)?;
+    check(tool, &ctx.call.input)?;
+    workspace.ready().await.map_err(|status| ToolError::Broken(workspace::failure(&status)))?;
+    if tool.repeat() != Repeat::Harmless {
+        let (store, id) = (&ctx.deps.store, &ctx.identity);
+        let exec = (ctx.call.exec_id.as_str(), ctx.call.tool.as_str());
+        let begun = store.begin_exec(id.tenant, &id.session, id.epoch, exec).await.map_err(stored)?;
+        if !begun.fresh && tool.repeat() == Repeat::Unknown {
+            return Err(ToolError::Model(UNCERTAIN.to_owned()));
+        }
+    }
+    let output = tool.run(ctx, ctx.call.input.clone()).await;
+    if tool.repeat() != Repeat::Harmless {
+        let (store, id) = (&ctx.deps.store, &ctx.identity);
+        store.end_exec(id.tenant, &id.session, &ctx.call.exec_id).await.map_err(stored)?;
+    }
+    output
+}
+
+/// What the model is told of a change that may or may not have been made.
+const UNCERTAIN: &str = "This call was interrupted when its worker stopped. It may or may not have taken effect: \
+                         look at the file before you repeat it.";
+
+fn stored(error: store::error::Error) -> ToolError {
+    match error {
+        store::error::Error::Fenced => ToolError::Fenced,
+        error => {
+            tracing::error!(error = &error as &dyn std::error::Error, "store that a tool runs");
+            ToolError::Broken(Error::new("UnknownError", "The database could not be reached while a tool ran"))
+        }
+    }
+}
+
+/// What a refusal of the sandbox means: a fault of the call is told to the model, ours ends the turn.
+pub(crate) fn refused(status: &Status) -> ToolError {
+    match rpc::status::code_of(status).as_deref() {
+        Some("epoch_stale") => ToolError::Fenced,
+        Some("sandbox_unavailable" | "unauthenticated" | "workspace_missing") => ToolError::Broken(workspace::failure(status)),
+        Some(_) => ToolError::Model(status.message().to_owned()),
+        None if is_away(status) => ToolError::Broken(workspace::failure(status)),
+        None => ToolError::Model(format!("The sandbox refused the call: {}", status.message())),
+    }
+}

@@ -1,0 +1,36 @@
+use super::*;
+use serde_json::json;
+
+#[test]
+fn tools_are_sorted_and_their_schemas_are_valid() {
+    let names: Vec<String> = specs().into_iter().map(|spec| spec.name).collect();
+    let mut sorted = names.clone();
+    sorted.sort();
+    assert_eq!(names, sorted);
+    assert!(KNOWN.iter().all(|known| known.check.is_some()), "every schema compiles");
+}
+
+#[test]
+fn unknown_tools_are_named_and_other_cases_forgiven() {
+    assert_eq!(find("BASH"), Ok(Tool::Bash));
+    let error = find("teleport").expect_err("no such tool");
+    assert!(error.contains("\"teleport\"") && error.contains("bash, edit, glob"), "{error}");
+}
+
+#[test]
+fn arguments_that_do_not_fit_the_schema_are_told_to_the_model() {
+    for (tool, input, want) in [
+        (Tool::Bash, json!({}), "command"),
+        (Tool::Bash, json!({"command": 7}), "/command"),
+        (Tool::Bash, json!({"command": "true", "sudo": true}), "sudo"),
+        (Tool::Read, json!({"filePath": "/a", "offset": -1}), "/offset"),
+        (Tool::TodoWrite, json!({"todos": [{"content": "a", "status": "maybe", "priority": "low"}]}), "/todos/0/status"),
+        (Tool::Edit, json!([]), "object"),
+    ] {
+        match check(tool, &input) {
+            Err(ToolError::Model(text)) => assert!(text.contains(want) && text.contains("nothing was done"), "{text}"),
+            other => panic!("{input}: {other:?}"),
+        }
+    }
+    assert!(check(Tool::Bash, &json!({"command": "true"})).is_ok());
+}

@@ -1,0 +1,79 @@
+//! `write`: writes a whole file.
+
+use super::{Output, ToolError, described, edit::diff, run::Ctx, run::refused};
+use domain::limits;
+use llm::request::ToolSpec;
+use rpc::v1;
+use serde::Deserialize;
+use serde_json::json;
+
+/// What to write where.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Input {
+    file_path: String,
+    content: String,
+}
+
+pub(super) fn spec() -> ToolSpec {
+    described(
+        "write",
+        "Writes a whole file, with its directories; an existing file is replaced. For changes inside a file use edit.",
+        json!({
+            "type": "object",
+            "properties": {
+                "filePath": {"type": "string", "minLength": 1, "description": "Absolute path"},
+                "content": {"type": "string", "description": "The whole content"}
+            },
+            "required": ["filePath", "content"],
+            "additionalProperties": false
+        }),
+    )
+}
+
+pub(super) async fn run(ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
+    if input.content.len() > limits::FILE_BYTES_MAX {
+        return Err(ToolError::Model(format!("The content is longer than {} bytes", limits::FILE_BYTES_MAX)));
+    }
+    let before = match load(ctx, &input.file_path).await {
+        Ok(file) => Some(String::from_utf8_lossy(&file.data).into_owned()),
+        Err(_) => None,
+    };
+    let written = save(ctx, &input.file_path, input.content.clone().into_bytes(), String::new()).await?;
+    let metadata = diff(&input.file_path, before.as_deref().unwrap_or_default(), &input.content);
+    let text = if written.created { "The file was made." } else { "The file was replaced." };
+    Ok(Output { title: input.file_path, text: text.to_owned(), metadata, todos: None })
+}
+
+/// Reads a whole file of at most 10 MiB.
+pub(super) async fn load(ctx: &Ctx, path: &str) -> Result<v1::ReadFileResponse, ToolError> {
+    let request = v1::ReadFileRequest {
+        tenant_id: ctx.tenant_id(),
+        session_id: ctx.session_id(),
+        path: path.to_owned(),
+        offset_bytes: 0,
+        bytes_max: u32::try_from(limits::FILE_BYTES_MAX).unwrap_or(u32::MAX),
+    };
+    let read = ctx.deps.sandbox.call(|mut client| {
+        let request = request.clone();
+        async move { client.read_file(request).await }
+    });
+    let read = read.await.map_err(|status| refused(&status))?;
+    if read.size_bytes > limits::FILE_BYTES_MAX as u64 {
+        return Err(ToolError::Model(format!("{path} has {} bytes: too large to be changed by a tool", read.size_bytes)));
+    }
+    Ok(read)
+}
+
+/// Writes a whole file; `expected_sha256` as in the sandbox's `WriteFile`.
+pub(super) async fn save(
+    ctx: &Ctx,
+    path: &str,
+    data: Vec<u8>,
+    expected_sha256: String,
+) -> Result<v1::WriteFileResponse, ToolError> {
+    let request = v1::WriteFileRequest { fence: ctx.identity.fence(), path: path.to_owned(), data, expected_sha256 };
+    // Not repeated: after a lost answer nobody knows whether it was written.
+    let response = ctx.deps.sandbox.client().write_file(request).await;
+    response.map(tonic::Response::into_inner).map_err(|status| refused(&status))
+}

@@ -1,0 +1,285 @@
+//! One session's loop: performs what `domain::turn` decides, and feeds back what happened. All writes of the session go
+//! through here, one after the other; the model's stream and the tools report to this task.
+// Reading path: `Loop::perform` → `model` for a call, `tools` for its tools, `record` for every write.
+
+mod act;
+mod step;
+
+use crate::{
+    conversation::Conversation,
+    deps::{Deps, now},
+    model::{ModelCall, Writer},
+    record::{Record, Stopped},
+    sandbox::Identity,
+    tools::run::{Report, Tools},
+    workspace::{self, Workspace},
+};
+use domain::{
+    limits,
+    message::Error,
+    turn::{Action, Input, State},
+};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+use store::{inputs::Pending, runs::Taken};
+use tokio::{
+    sync::watch,
+    task::JoinHandle,
+    time::{Instant, sleep_until},
+};
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+
+/// What the worker tells a loop.
+#[derive(Clone)]
+pub(crate) struct Control {
+    /// Counts accepted aborts.
+    pub(crate) aborts: watch::Receiver<u64>,
+    /// The worker ends: stop at the next step boundary.
+    pub(crate) drain: CancellationToken,
+    /// The grace for streams is over: stop now.
+    pub(crate) drain_now: CancellationToken,
+    /// Whether the worker's lease certainly runs: without it nothing new is started.
+    pub(crate) lease: watch::Receiver<bool>,
+}
+
+/// How a loop ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The session is parked.
+    Parked,
+    /// Another worker shall go on.
+    HandedOver,
+    /// Another worker has it already, or Postgres is away: nothing may be done.
+    Dropped,
+}
+
+/// A session's loop on this worker.
+struct Loop {
+    deps: Arc<Deps>,
+    record: Record,
+    conversation: Conversation,
+    control: Control,
+    workspace: Workspace,
+    /// The first opening of the workspace, until it is over.
+    opening: Option<JoinHandle<Result<(), Status>>>,
+    /// The model's answer, held back until the workspace is open.
+    held: Option<Input>,
+    inputs: Vec<Pending>,
+    model: Option<ModelCall>,
+    tools: Tools,
+    back_off_until: Option<Instant>,
+    beat_at: Instant,
+    /// What the first write says.
+    take_over: Option<domain::event::Event>,
+}
+
+/// Runs the loop of a session that was taken until it is parked, handed over or lost.
+pub(crate) async fn run(deps: Arc<Deps>, taken: Taken, control: Control) -> End {
+    let source = match deps.store.get_session(taken.fence.tenant, &taken.fence.session).await {
+        Ok(session) => session.source,
+        Err(error) => {
+            tracing::error!(error = &error as &dyn std::error::Error, "a session could not be read");
+            return End::Dropped;
+        }
+    };
+    let identity =
+        Identity { tenant: taken.fence.tenant, session: taken.fence.session.clone(), epoch: taken.fence.epoch };
+    let workspace = Workspace::new(Arc::clone(&deps), identity.clone(), source);
+    let take_over = domain::event::Event::LoopStarted { worker: deps.name.clone(), attempt: taken.attempts };
+    let this = Loop {
+        record: Record::new(Arc::clone(&deps), &taken),
+        conversation: Conversation::default(),
+        tools: Tools::new(Arc::clone(&deps), identity, workspace.clone()),
+        opening: None,
+        held: None,
+        inputs: vec![],
+        model: None,
+        back_off_until: None,
+        beat_at: Instant::now() + Duration::from_millis(limits::LOOP_BEAT_MS),
+        take_over: Some(take_over),
+        deps,
+        control,
+        workspace,
+    };
+    match this.drive().await {
+        Ok(end) => end,
+        Err(stopped) => {
+            tracing::warn!(error = &stopped as &dyn std::error::Error, "the loop stops writing");
+            End::Dropped
+        }
+    }
+}
+
+impl Loop {
+    async fn drive(mut self) -> Result<End, Stopped> {
+        let mut state = State::default();
+        let mut actions = VecDeque::from([Action::Look]);
+        let mut end = End::Parked;
+        loop {
+            let input = match actions.pop_front() {
+                Some(Action::HandOver) => {
+                    self.record.hand_over().await?;
+                    end = End::HandedOver;
+                    None
+                }
+                Some(Action::Drop) => {
+                    end = End::Dropped;
+                    None
+                }
+                Some(action) => self.perform(action).await?,
+                None if state == State::Ended => return Ok(end),
+                None => self.next_input().await?,
+            };
+            if let Some(input) = input {
+                actions.extend(state.apply(input, now(), rand::random()));
+            }
+        }
+    }
+
+    async fn perform(&mut self, action: Action) -> Result<Option<Input>, Stopped> {
+        match action {
+            Action::Look => self.look().await.map(Some),
+            Action::Call { failed } => self.call(failed).await,
+            Action::BackOff { attempt, until, error } => self.back_off(attempt, until, &error).await.map(|()| None),
+            Action::Run(calls) => self.run_tools(calls).await.map(|()| None),
+            Action::Finish => self.finish().await.map(|()| None),
+            Action::Stop(stop) => self.stop(&stop).await.map(Some),
+            Action::Close(error) => self.close(error).await.map(|()| None),
+            Action::Park(outcome) => self.park(outcome).await.map(Some),
+            Action::HandOver | Action::Drop => Ok(None),
+        }
+    }
+
+    /// Reads what came since the last look.
+    async fn look(&mut self) -> Result<Input, Stopped> {
+        let (tenant, session) = (self.record.tenant(), self.record.session().clone());
+        let store = self.deps.store.clone();
+        let (inputs, after) = (self.record.input_ack(), self.conversation.newest_seq());
+        // The mailbox first: every prompt in it is then among the messages.
+        self.inputs = store.list_inputs(tenant, &session, inputs).await.map_err(Stopped::Store)?;
+        let messages = store.load_conversation(tenant, &session, after).await.map_err(Stopped::Store)?;
+        self.conversation.extend(messages);
+        if let Some(newest) = self.inputs.last() {
+            self.record.saw_input(newest.seq);
+        }
+        self.open_workspace();
+        Ok(Input::Looked(self.conversation.view(&self.inputs, self.control.drain.is_cancelled())))
+    }
+
+    /// Opens the workspace while the model thinks: a repository that cannot be had ends the turn even when no tool
+    /// asks for it.
+    fn open_workspace(&mut self) {
+        if self.workspace.has_source() && self.opening.is_none() && !self.workspace.is_open() {
+            let workspace = self.workspace.clone();
+            self.opening = Some(tokio::spawn(async move { workspace.ready().await }));
+        }
+    }
+
+    /// Waits for whatever happens next. Gives `None` when it is nothing that the turn must know.
+    async fn next_input(&mut self) -> Result<Option<Input>, Stopped> {
+        if self.record.abort_waits() {
+            return Ok(Some(Input::Abort));
+        }
+        let flush_at = self.model.as_ref().and_then(ModelCall::next_flush);
+        let wake_at = [self.back_off_until, flush_at].into_iter().flatten().fold(self.beat_at, Instant::min);
+        let happened = tokio::select! {
+            biased;
+            Ok(()) = self.control.aborts.changed() => Happened::Abort,
+            () = self.control.drain_now.cancelled() => Happened::Drain,
+            opened = settled(&mut self.opening) => Happened::Opened(opened),
+            report = self.tools.next_report() => Happened::Tool(Box::new(report)),
+            said = next_said(&mut self.model, self.held.is_some()) => Happened::Said(said),
+            () = sleep_until(wake_at) => Happened::Tick,
+        };
+        self.happened(happened).await
+    }
+
+    async fn happened(&mut self, happened: Happened) -> Result<Option<Input>, Stopped> {
+        match happened {
+            Happened::Abort => Ok(Some(Input::Abort)),
+            Happened::Drain => Ok(Some(Input::Drain)),
+            Happened::Opened(Ok(())) => Ok(self.held.take()),
+            Happened::Opened(Err(status)) => {
+                self.held = None;
+                Ok(Some(Input::Broken(workspace::failure(&status))))
+            }
+            Happened::Tool(report) => self.report(*report).await,
+            Happened::Said(said) => {
+                let Some(call) = &mut self.model else { return Ok(None) };
+                let mut writer = Writer { record: &mut self.record, conversation: &mut self.conversation };
+                let input = call.take(said, &mut writer).await?;
+                if matches!(input, Some(Input::Answered(_))) {
+                    self.model = None;
+                    if self.opening.is_some() {
+                        self.held = input;
+                        return Ok(None);
+                    }
+                }
+                Ok(input)
+            }
+            Happened::Tick => self.tick().await,
+        }
+    }
+
+    async fn tick(&mut self) -> Result<Option<Input>, Stopped> {
+        let now = Instant::now();
+        if now >= self.beat_at {
+            self.record.beat();
+            self.beat_at = now + Duration::from_millis(limits::LOOP_BEAT_MS);
+        }
+        if let Some(call) = &mut self.model {
+            let mut writer = Writer { record: &mut self.record, conversation: &mut self.conversation };
+            call.flush(&mut writer).await?;
+        }
+        if self.back_off_until.is_some_and(|until| until <= now) {
+            self.back_off_until = None;
+            return Ok(Some(Input::Waited));
+        }
+        Ok(None)
+    }
+
+    /// Waits until the worker's lease certainly runs: a frozen worker that wakes up starts nothing before.
+    async fn lease_runs(&mut self) {
+        while !*self.control.lease.borrow_and_update() {
+            if self.control.lease.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+enum Happened {
+    Abort,
+    Drain,
+    Opened(Result<(), Status>),
+    Tool(Box<Report>),
+    Said(Option<Result<llm::event::Event, llm::error::Error>>),
+    Tick,
+}
+
+/// Waits for the opening of the workspace, if it is under way. Cancel-safe.
+async fn settled(opening: &mut Option<JoinHandle<Result<(), Status>>>) -> Result<(), Status> {
+    let Some(handle) = opening else { return std::future::pending().await };
+    let result = handle.await.unwrap_or_else(|error| Err(Status::internal(error.to_string())));
+    *opening = None;
+    result
+}
+
+/// Waits for the next piece of the model's answer, if a call is open. Cancel-safe.
+async fn next_said(
+    model: &mut Option<ModelCall>,
+    held: bool,
+) -> Option<Result<llm::event::Event, llm::error::Error>> {
+    match model {
+        Some(call) if !held => call.next().await,
+        Some(_) | None => std::future::pending().await,
+    }
+}
+
+/// Name of the error of a prompt whose model is not configured.
+const MODEL_UNKNOWN: &str = "ProviderModelNotFoundError";
+
+fn model_unknown(asked: &domain::message::ModelRef, known: &[String]) -> Error {
+    let (provider, model) = (&asked.provider_id, &asked.model_id);
+    Error::new(MODEL_UNKNOWN, format!("There is no model {provider}/{model} here; there are: {}", known.join(", ")))
+}

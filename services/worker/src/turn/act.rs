@@ -1,0 +1,123 @@
+//! The middle of a step: running its tools, storing what they say, stopping them.
+
+use super::Loop;
+use crate::{
+    deps::now,
+    record::Stopped,
+    tools::run::{Answer, Call, Report, Said},
+};
+use domain::{
+    event::Event,
+    part::{Body, Part, Span, Tool, ToolState},
+    turn::{CallId, Input, Stop},
+};
+use store::record::Progress;
+
+impl Loop {
+    /// Stores that the calls begin, and begins them. A call that an earlier worker began is attached to instead.
+    pub(super) async fn run_tools(&mut self, calls: Vec<CallId>) -> Result<(), Stopped> {
+        self.lease_runs().await;
+        let mut events: Vec<Event> = self.take_over.take().into_iter().collect();
+        let mut begun = vec![];
+        for call_id in calls {
+            let Some((part_id, tool)) = self.conversation.tool_call(&call_id) else { continue };
+            let (input, resumed, start) = match &tool.state {
+                ToolState::Running { input, time, .. } => (input.clone(), true, time.start),
+                state => (state.input().clone(), false, now()),
+            };
+            begun.push(Call {
+                call_id: call_id.clone(),
+                exec_id: part_id.to_string(),
+                tool: tool.tool.clone(),
+                input: input.clone(),
+                resumed,
+            });
+            let time = Span { start, end: None };
+            let state = ToolState::Running { input, title: None, metadata: None, time };
+            events.extend(self.tool_event(&call_id, state));
+        }
+        self.record.write(&mut self.conversation, events, Progress::None).await?;
+        for call in begun {
+            self.tools.start(call);
+        }
+        Ok(())
+    }
+
+    /// Stores what a tool says.
+    pub(super) async fn report(&mut self, report: Report) -> Result<Option<Input>, Stopped> {
+        let Some((_, tool)) = self.conversation.tool_call(&report.call_id) else { return Ok(None) };
+        let ToolState::Running { input, time, .. } = tool.state.clone() else { return Ok(None) };
+        let ended = Span { start: time.start, end: Some(now()) };
+        let answer = match report.said {
+            Said::Progress(progress) => {
+                let state =
+                    ToolState::Running { input, title: Some(progress.title), metadata: Some(progress.metadata), time };
+                let event = self.tool_event(&report.call_id, state);
+                self.record.write(&mut self.conversation, event.into_iter().collect(), Progress::None).await?;
+                return Ok(None);
+            }
+            Said::Answer(answer) => answer,
+        };
+        let (state, todos) = match answer {
+            Answer::Done(output) => {
+                let state = ToolState::Completed {
+                    input,
+                    output: output.text,
+                    title: output.title,
+                    metadata: output.metadata,
+                    time: ended,
+                };
+                (state, output.todos)
+            }
+            Answer::Refused(error) => (ToolState::Error { input, error, metadata: None, time: ended }, None),
+            Answer::Broken(error) => return Ok(Some(Input::Broken(error))),
+            Answer::Fenced => return Err(Stopped::Fenced),
+        };
+        let mut events: Vec<Event> = self.tool_event(&report.call_id, state).into_iter().collect();
+        events.extend(todos.map(Event::TodoUpdated));
+        self.record.write(&mut self.conversation, events, Progress::Made).await?;
+        Ok(Some(Input::ToolEnded(report.call_id)))
+    }
+
+    /// Stops the model call and the tools. What was streamed is stored by whoever closes the step.
+    pub(super) async fn stop(&mut self, stop: &Stop) -> Result<Input, Stopped> {
+        self.back_off_until = None;
+        self.held = None;
+        match stop {
+            Stop::Abort | Stop::Broken(_) => {
+                self.tools.kill_all().await;
+                // The abort and everything before it is looked at; what comes later is a new turn.
+                if *stop == Stop::Abort {
+                    let (tenant, session) = (self.record.tenant(), self.record.session().clone());
+                    let after = self.record.input_ack();
+                    let read = self.deps.store.list_inputs(tenant, &session, after).await;
+                    self.inputs = read.map_err(Stopped::Store)?;
+                    let messages = self.deps.store.load_conversation(tenant, &session, self.conversation.newest_seq());
+                    self.conversation.extend(messages.await.map_err(Stopped::Store)?);
+                    if let Some(newest) = self.inputs.last() {
+                        self.record.saw_input(newest.seq);
+                    }
+                }
+            }
+            // Commands go on: the next worker attaches to them.
+            Stop::HandOver => self.tools.leave_all().await,
+        }
+        if let Some(call) = self.model.take() {
+            let events = call.abandon(&self.record);
+            self.record.write(&mut self.conversation, events, Progress::None).await?;
+        }
+        Ok(Input::Stopped)
+    }
+
+    fn tool_event(&self, call_id: &str, state: ToolState) -> Option<Event> {
+        let (part_id, tool) = self.conversation.tool_call(call_id)?;
+        let (message, _) = self.conversation.last_step()?;
+        let part = Part {
+            id: part_id.clone(),
+            session_id: self.record.session().clone(),
+            message_id: message.id.clone(),
+            body: Body::Tool(Tool { state, ..tool.clone() }),
+        };
+        Some(Event::PartUpdated { part: Box::new(part), at: now() })
+    }
+}

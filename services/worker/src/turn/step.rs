@@ -1,0 +1,186 @@
+//! The boundaries of a step: calling the model, waiting for the next attempt, closing, parking.
+
+use super::{Loop, model_unknown};
+use crate::{
+    deps::now,
+    lower,
+    model::ModelCall,
+    record::{Parked, Stopped},
+};
+use domain::{
+    event::{Event, Status},
+    ids::{MessageId, PartId, Timestamp},
+    message::{Assistant, Error, Message, MessageTime, Path, User},
+    money::{Tokens, UsdPicos},
+    part::{Body, Part, Retry, RetryTime, StepFinish, ToolState},
+    session::{Outcome, WORKSPACE},
+    turn::{Failure, Input},
+};
+use std::time::Duration;
+use store::record::Progress;
+use tokio::time::Instant;
+
+impl Loop {
+    /// Begins a step, or another attempt at it, and calls the model.
+    pub(super) async fn call(&mut self, failed: u32) -> Result<Option<Input>, Stopped> {
+        self.lease_runs().await;
+        let Some(user) = self.conversation.newest_user(&self.inputs).cloned() else { return Ok(None) };
+        let asked = &user.model;
+        let found = self.deps.providers.providers.find(&asked.provider_id, &asked.model_id);
+        let Some((provider, model)) = found.map(|(provider, model)| (provider.clone(), model.clone())) else {
+            let error = model_unknown(asked, &self.deps.providers.providers.known());
+            return Ok(Some(Input::Failed(Failure { error, retryable: false, retry_after_ms: None })));
+        };
+        let message = self.begin_step(&user, failed).await?;
+        let request = lower::request(self.conversation.entries(), &user, &model);
+        self.model = Some(ModelCall::start(&self.deps, provider, model, request, message));
+        Ok(None)
+    }
+
+    /// Writes the step's message. A step that a failed attempt or a dead worker left is begun anew: its parts are
+    /// removed, not doubled; what says why stays.
+    async fn begin_step(&mut self, user: &User, failed: u32) -> Result<Assistant, Stopped> {
+        let mut events: Vec<Event> = self.take_over.take().into_iter().collect();
+        if failed == 0 {
+            events.push(Event::SessionStatus(Status::Busy));
+        }
+        let message = match self.conversation.last_step() {
+            Some((left, parts)) if left.finish.is_none() && left.error.is_none() => {
+                events.extend(parts.iter().filter(|(_, part)| !matches!(part.body, Body::Retry(_))).map(|(_, part)| {
+                    Event::PartRemoved { message_id: part.message_id.clone(), part_id: part.id.clone() }
+                }));
+                Assistant { parent_id: user.id.clone(), model: user.model.clone(), ..left.clone() }
+            }
+            Some(_) | None => assistant(self.deps.id(MessageId::make), user),
+        };
+        events.push(Event::MessageUpdated(Box::new(Message::Assistant(Box::new(message.clone())))));
+        events.push(self.new_part(&message.id, Body::StepStart {}));
+        self.record.write(&mut self.conversation, events, Progress::None).await?;
+        Ok(message)
+    }
+
+    pub(super) async fn back_off(&mut self, attempt: u32, until: Timestamp, error: &Error) -> Result<(), Stopped> {
+        let mut events = self.model.take().map(|call| call.abandon(&self.record)).unwrap_or_default();
+        if let Some((message, _)) = self.conversation.last_step() {
+            let retry = Retry { attempt, error: error.clone(), time: RetryTime { created: now() } };
+            let id = message.id.clone();
+            events.push(self.new_part(&id, Body::Retry(retry)));
+        }
+        let message = error.data.message.clone();
+        events.push(Event::SessionStatus(Status::Retry { attempt, message, next: until }));
+        self.record.write(&mut self.conversation, events, Progress::None).await?;
+        let wait_ms = u64::try_from(until.0 - now().0).unwrap_or(0);
+        self.back_off_until = Some(Instant::now() + Duration::from_millis(wait_ms));
+        Ok(())
+    }
+
+    /// Closes the step: its tokens are spent, and the loop got further.
+    pub(super) async fn finish(&mut self) -> Result<(), Stopped> {
+        let Some((message, _)) = self.conversation.last_step() else { return Ok(()) };
+        let mut message = message.clone();
+        message.time.completed = Some(now());
+        let spent = (message.tokens, message.cost);
+        let finish = StepFinish {
+            reason: message.finish.clone().unwrap_or_default(),
+            cost: message.cost,
+            tokens: message.tokens,
+        };
+        let mut events: Vec<Event> = self.take_over.take().into_iter().collect();
+        events.push(self.new_part(&message.id, Body::StepFinish(finish)));
+        events.extend(message.error.clone().map(Event::SessionError));
+        events.push(Event::MessageUpdated(Box::new(Message::Assistant(Box::new(message)))));
+        self.record.write_spending(&mut self.conversation, events, spent).await
+    }
+
+    /// Closes the step with an error: what was streamed stays, what was running is marked.
+    pub(super) async fn close(&mut self, error: Error) -> Result<(), Stopped> {
+        let mut events: Vec<Event> = self.take_over.take().into_iter().collect();
+        events.extend(self.model.take().map(|call| call.abandon(&self.record)).unwrap_or_default());
+        let open = self.conversation.last_step().filter(|(message, _)| message.time.completed.is_none());
+        let mut message = match open {
+            Some((message, parts)) => {
+                events.extend(parts.iter().filter_map(|(_, part)| interrupted(part)));
+                message.clone()
+            }
+            None => {
+                let Some(user) = self.conversation.newest_user(&self.inputs) else { return Ok(()) };
+                assistant(self.deps.id(MessageId::make), user)
+            }
+        };
+        message.error = Some(error.clone());
+        message.time.completed = Some(now());
+        let spent = (message.tokens, message.cost);
+        events.push(Event::SessionError(error));
+        events.push(Event::MessageUpdated(Box::new(Message::Assistant(Box::new(message)))));
+        self.record.write_spending(&mut self.conversation, events, spent).await?;
+        self.inputs.clear();
+        Ok(())
+    }
+
+    /// Ends the turn; a prompt that came meanwhile is answered first.
+    pub(super) async fn park(&mut self, outcome: Outcome) -> Result<Input, Stopped> {
+        let error = self.conversation.last_step().and_then(|(message, _)| message.error.as_ref());
+        let error = error.filter(|_| outcome != Outcome::Done).map(|error| error.data.message.clone());
+        let mut events: Vec<Event> = self.take_over.clone().into_iter().collect();
+        events.extend([Event::SessionStatus(Status::Idle), Event::SessionIdle(outcome)]);
+        match self.record.park(&mut self.conversation, events, (outcome, error.as_deref())).await? {
+            Parked::NewInput => Ok(Input::NewInput),
+            Parked::Yes => {
+                metrics::counter!("flotilla_turns_total", "outcome" => outcome.as_str()).increment(1);
+                tracing::info!(outcome = outcome.as_str(), "the turn ended");
+                let (tenant, session) = (self.record.tenant(), self.record.session());
+                if let Err(error) = self.deps.store.delete_chunks(tenant, session).await {
+                    tracing::debug!(error = &error as &dyn std::error::Error, "chunks were not removed");
+                }
+                Ok(Input::Parked)
+            }
+        }
+    }
+
+    pub(super) fn new_part(&self, message_id: &MessageId, body: Body) -> Event {
+        let part = Part {
+            id: self.deps.id(PartId::make),
+            session_id: self.record.session().clone(),
+            message_id: message_id.clone(),
+            body,
+        };
+        Event::PartUpdated { part: Box::new(part), at: now() }
+    }
+}
+
+fn assistant(id: MessageId, user: &User) -> Assistant {
+    Assistant {
+        id,
+        session_id: user.session_id.clone(),
+        time: MessageTime { created: now(), completed: None },
+        parent_id: user.id.clone(),
+        model: user.model.clone(),
+        mode: user.agent.clone(),
+        agent: user.agent.clone(),
+        path: Path { cwd: WORKSPACE.to_owned(), root: WORKSPACE.to_owned() },
+        cost: UsdPicos(0),
+        tokens: Tokens::default(),
+        finish: None,
+        error: None,
+    }
+}
+
+/// A tool call that will have no answer.
+fn interrupted(part: &Part) -> Option<Event> {
+    let Body::Tool(tool) = &part.body else { return None };
+    let (input, start) = match &tool.state {
+        ToolState::Pending { input, .. } => (input.clone(), now()),
+        ToolState::Running { input, time, .. } => (input.clone(), time.start),
+        ToolState::Completed { .. } | ToolState::Error { .. } => return None,
+    };
+    let mut metadata = serde_json::Map::new();
+    metadata.insert("interrupted".to_owned(), true.into());
+    let state = ToolState::Error {
+        input,
+        error: "Tool execution aborted".to_owned(),
+        metadata: Some(metadata),
+        time: domain::part::Span { start, end: Some(now()) },
+    };
+    let tool = domain::part::Tool { state, ..tool.clone() };
+    Some(Event::PartUpdated { part: Box::new(Part { body: Body::Tool(tool), ..part.clone() }), at: now() })
+}

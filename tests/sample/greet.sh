@@ -1,0 +1,4 @@
+# Greets people. Source it, then call `greet NAME`.
+greet() {
+  printf 'Hello, %s' "$1"
+}

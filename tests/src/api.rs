@@ -1,0 +1,161 @@
+//! One tenant's view of a gateway.
+
+use crate::OPERATOR_KEY;
+use rpc::{
+    client::Bearer,
+    v1::{
+        self, event_service_client::EventServiceClient, message_service_client::MessageServiceClient,
+        permission_service_client::PermissionServiceClient, project_service_client::ProjectServiceClient,
+        prompt_service_client::PromptServiceClient, question_service_client::QuestionServiceClient,
+        session_service_client::SessionServiceClient, tenant_service_client::TenantServiceClient,
+    },
+};
+use tonic::{Status, service::interceptor::InterceptedService, transport::Channel};
+
+/// A channel that presents a key.
+pub type Authorized = InterceptedService<Channel, Bearer>;
+
+/// Clients with one tenant's key.
+#[derive(Clone)]
+pub struct Api {
+    channel: Channel,
+    /// The key that is presented.
+    pub key: String,
+    /// The tenant's id; empty for a view made by [`Api::with_key`].
+    pub tenant_id: String,
+    /// A project of the tenant.
+    pub project_id: String,
+}
+
+/// The stable code of an error.
+pub fn code(status: &Status) -> String {
+    rpc::status::code_of(status).unwrap_or_else(|| format!("no code, but {status:?}"))
+}
+
+impl Api {
+    /// Presents any key.
+    pub fn with_key(gateway_url: &str, key: &str) -> Self {
+        let channel = chassis::grpc::channel(gateway_url).expect("an address");
+        Self { channel, key: key.to_owned(), tenant_id: String::new(), project_id: String::new() }
+    }
+
+    /// Makes a tenant with a key and a project.
+    pub async fn new_tenant(gateway_url: &str, name: &str) -> Self {
+        let operator = Self::with_key(gateway_url, OPERATOR_KEY);
+        let request = v1::CreateTenantRequest { name: name.to_owned() };
+        let tenant = operator.tenants().create_tenant(request).await.expect("a tenant").into_inner();
+        let tenant_id = tenant.tenant.expect("a tenant").id;
+        let request = v1::CreateKeyRequest { tenant_id: tenant_id.clone(), name: "test".to_owned() };
+        let key = operator.tenants().create_key(request).await.expect("a key").into_inner().secret;
+        let mut api = Self { tenant_id, ..Self::with_key(gateway_url, &key) };
+        let request = v1::CreateProjectRequest { name: "project".to_owned(), source: None };
+        let project = api.projects().create_project(request).await.expect("a project").into_inner();
+        api.project_id = project.project.expect("a project").id;
+        api
+    }
+
+    fn authorized(&self) -> Authorized {
+        InterceptedService::new(self.channel.clone(), Bearer::new(&self.key).expect("a key"))
+    }
+
+    /// Client of `SessionService`.
+    pub fn sessions(&self) -> SessionServiceClient<Authorized> {
+        SessionServiceClient::new(self.authorized()).max_decoding_message_size(rpc::MESSAGE_BYTES_MAX)
+    }
+
+    /// Client of `PromptService`.
+    pub fn prompts(&self) -> PromptServiceClient<Authorized> {
+        PromptServiceClient::new(self.authorized()).max_encoding_message_size(64 * 1024 * 1024)
+    }
+
+    /// Client of `MessageService`.
+    pub fn messages(&self) -> MessageServiceClient<Authorized> {
+        MessageServiceClient::new(self.authorized()).max_decoding_message_size(rpc::MESSAGE_BYTES_MAX)
+    }
+
+    /// Client of `EventService`.
+    pub fn events(&self) -> EventServiceClient<Authorized> {
+        EventServiceClient::new(self.authorized()).max_decoding_message_size(rpc::MESSAGE_BYTES_MAX)
+    }
+
+    /// Client of `PermissionService`.
+    pub fn permissions(&self) -> PermissionServiceClient<Authorized> {
+        PermissionServiceClient::new(self.authorized())
+    }
+
+    /// Client of `QuestionService`.
+    pub fn questions(&self) -> QuestionServiceClient<Authorized> {
+        QuestionServiceClient::new(self.authorized())
+    }
+
+    /// Client of `ProjectService`.
+    pub fn projects(&self) -> ProjectServiceClient<Authorized> {
+        ProjectServiceClient::new(self.authorized())
+    }
+
+    /// Client of `TenantService`.
+    pub fn tenants(&self) -> TenantServiceClient<Authorized> {
+        TenantServiceClient::new(self.authorized())
+    }
+
+    /// Makes a session.
+    pub async fn session(&self, source: Option<v1::Source>) -> String {
+        self.try_session(source).await.expect("a session").id
+    }
+
+    /// Makes a session, or says why not.
+    pub async fn try_session(&self, source: Option<v1::Source>) -> Result<v1::Session, Status> {
+        let request = v1::CreateSessionRequest {
+            project_id: self.project_id.clone(),
+            title: "test".to_owned(),
+            source,
+            ..Default::default()
+        };
+        Ok(self.sessions().create_session(request).await?.into_inner().session.expect("a session"))
+    }
+
+    /// Reads a session.
+    pub async fn get(&self, session_id: &str) -> v1::Session {
+        let request = v1::GetSessionRequest { session_id: session_id.to_owned() };
+        self.sessions().get_session(request).await.expect("a session").into_inner().session.expect("a session")
+    }
+
+    /// Sends a prompt, or says why it was refused.
+    pub async fn prompt(&self, session_id: &str, text: &str) -> Result<v1::AcceptPromptResponse, Status> {
+        let request = v1::AcceptPromptRequest {
+            session_id: session_id.to_owned(),
+            text: text.to_owned(),
+            ..Default::default()
+        };
+        Ok(self.prompts().accept_prompt(request).await?.into_inner())
+    }
+
+    /// Asks a turn to stop.
+    pub async fn abort(&self, session_id: &str) -> Result<bool, Status> {
+        let request = v1::AbortSessionRequest { session_id: session_id.to_owned() };
+        Ok(self.sessions().abort_session(request).await?.into_inner().was_active)
+    }
+
+    /// Uploads a bundle and gives its id.
+    pub async fn upload(&self, bundle: &testkit::git::Bundle) -> String {
+        use v1::upload_bundle_request::Part;
+        let header = v1::BundleHeader { size_bytes: bundle.bytes.len() as u64, sha256: bundle.sha256.clone() };
+        let pieces = bundle.bytes.chunks(64 * 1024).map(|piece| Part::Data(piece.to_vec()));
+        let messages: Vec<_> = std::iter::once(Part::Header(header))
+            .chain(pieces)
+            .map(|part| v1::UploadBundleRequest { part: Some(part) })
+            .collect();
+        let stream = tokio_stream::iter(messages);
+        self.projects().upload_bundle(stream).await.expect("an upload").into_inner().bundle_id
+    }
+
+    /// All messages of a session, oldest first, each with its parts as JSON.
+    pub async fn conversation(&self, session_id: &str) -> Vec<(serde_json::Value, Vec<serde_json::Value>)> {
+        let page = Some(v1::Page { limit: 200, cursor: String::new() });
+        let request = v1::ListMessagesRequest { session_id: session_id.to_owned(), page };
+        let messages = self.messages().list_messages(request).await.expect("messages").into_inner().messages;
+        let json = |text: &str| serde_json::from_str(text).expect("JSON");
+        let parts = |message: &v1::Message| message.parts.iter().map(|part| json(&part.json)).collect();
+        messages.iter().map(|message| (json(&message.info_json), parts(message))).collect()
+    }
+}
