@@ -68,12 +68,16 @@ pub struct Running {
     pub url: String,
     stop: CancellationToken,
     task: tokio::task::JoinHandle<anyhow::Result<()>>,
+    /// Its own, so that everything of it can end in one moment.
+    runtime: Option<tokio::runtime::Runtime>,
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Not drained: the test is over, or wants the service gone at once.
-        self.task.abort();
+        // As a crash: every task stops where it waits, and nothing is drained.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
     }
 }
 
@@ -206,13 +210,10 @@ impl Running {
     {
         let (service, mut ready) = chassis::Service::in_process();
         let stop = service.shutdown.clone();
-        let body = run(service.clone());
-        let task = tokio::spawn(async move {
-            // A loop ends with its worker, as it would with the process.
-            let _end = service.tasks.clone();
-            body.await
-        });
-        let mut running = Self { url: String::new(), stop, task };
+        let body = run(service);
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let task = runtime.spawn(body);
+        let mut running = Self { url: String::new(), stop, task, runtime: Some(runtime) };
         running.url = tokio::select! {
             ready = ready.recv() => ready.expect("a service that is ready").url,
             ended = &mut running.task => panic!("a service ended before it was ready: {ended:?}"),

@@ -1,0 +1,163 @@
+//! What happens when a part of the stack is gone: nothing is lost, only time.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use e2e::{Options, Stack, turn::Watch, turn::run};
+use std::time::{Duration, Instant};
+
+/// A prompt that streams long enough to be interrupted.
+const LONG: &str = "@delay 40\n@chunk 4\n@text This answer is long enough that something can happen in the middle of it.";
+
+#[tokio::test]
+async fn another_worker_goes_on_after_a_crash_and_nothing_is_doubled() {
+    let mut stack = Stack::with(Options { workers: 1, ..Options::default() }).await;
+    let session = stack.session().await;
+    let mut watch = Watch::start(&stack.api, &session).await;
+    stack.api.prompt(&session, LONG).await.unwrap();
+    watch.until_text().await;
+    stack.add_worker().await;
+    stack.crash_worker(0);
+    assert_eq!(watch.until_idle().await, "done");
+    watch.seen.assert_gap_free();
+    let starts: Vec<_> = watch.seen.events.iter().filter(|seen| seen.kind == "flotilla.loop.started").collect();
+    assert_eq!(starts.len(), 2, "the subscriber is told of the take-over");
+    assert_eq!((starts[1].epoch, starts[1].properties["attempt"].as_i64()), (2, Some(2)));
+    let talk = stack.api.conversation(&session).await;
+    let texts: Vec<_> = talk[1].1.iter().filter(|part| part["type"] == "text").collect();
+    assert_eq!((talk.len(), texts.len()), (2, 1), "the failed attempt's parts are replaced");
+    assert!(texts[0]["text"].as_str().unwrap().ends_with("in the middle of it."));
+}
+
+#[tokio::test]
+async fn a_running_command_is_attached_to_and_not_run_again() {
+    let mut stack = Stack::start().await;
+    let session = stack.session().await;
+    let mut watch = Watch::start(&stack.api, &session).await;
+    let prompt = "@tool bash {\"command\":\"echo ran >> count; sleep 9; cat count\"}\n@text {{last_tool_result}}";
+    stack.api.prompt(&session, prompt).await.unwrap();
+    watch.until_tool("running").await;
+    stack.add_worker().await;
+    stack.crash_worker(0);
+    let part = watch.until_tool("completed").await;
+    assert_eq!(part["state"]["output"], "ran\n", "it ran once");
+    assert_eq!(watch.until_idle().await, "done");
+    watch.seen.assert_gap_free();
+}
+
+#[tokio::test]
+async fn a_drained_worker_hands_over_at_once() {
+    let mut stack = Stack::with(Options { workers: 2, ..Options::default() }).await;
+    let session = stack.session().await;
+    let mut watch = Watch::start(&stack.api, &session).await;
+    let prompt = "@tool bash {\"command\":\"sleep 1\"}\n@tool bash {\"command\":\"sleep 1\"}\n@text over";
+    stack.api.prompt(&session, prompt).await.unwrap();
+    let started = watch.until(|seen| seen.kind == "flotilla.loop.started").await;
+    watch.until_tool("running").await;
+    let index = if started.properties["worker"] == "worker-1" { 0 } else { 1 };
+    stack.drain_worker(index).await;
+    let again = watch.until(|seen| seen.kind == "flotilla.loop.started").await;
+    assert_eq!(again.properties["attempt"], 1, "a hand-over is no failed attempt");
+    assert_eq!(watch.until_idle().await, "done");
+    watch.seen.assert_gap_free();
+}
+
+#[tokio::test]
+async fn an_abort_ends_a_stream_at_once_and_keeps_what_was_said() {
+    let stack = Stack::start().await;
+    let session = stack.session().await;
+    let mut watch = Watch::start(&stack.api, &session).await;
+    stack.api.prompt(&session, LONG).await.unwrap();
+    watch.until_text().await;
+    let begun = Instant::now();
+    assert!(stack.api.abort(&session).await.unwrap());
+    assert!(begun.elapsed() < Duration::from_secs(1), "the answer does not wait for the loop");
+    assert_eq!(watch.until_idle().await, "aborted");
+    let talk = stack.api.conversation(&session).await;
+    assert_eq!(talk[1].0["error"]["name"], "MessageAbortedError");
+    let text = talk[1].1.iter().find(|part| part["type"] == "text").unwrap();
+    assert!(text["text"].as_str().unwrap().starts_with("This") && text["time"]["end"].is_number());
+    let (outcome, _) = run(&stack.api, &session, "@text again").await;
+    assert_eq!(outcome, "done");
+}
+
+#[tokio::test]
+async fn an_abort_without_any_worker_is_kept_until_there_is_one() {
+    let mut stack = Stack::with(Options { workers: 0, ..Options::default() }).await;
+    let session = stack.session().await;
+    stack.api.prompt(&session, "@text never said").await.unwrap();
+    assert!(stack.api.abort(&session).await.unwrap());
+    stack.add_worker().await;
+    assert_eq!(Watch::start(&stack.api, &session).await.until_idle().await, "aborted");
+    assert!(stack.model.journal.requests().is_empty(), "the model was never asked");
+}
+
+#[tokio::test]
+async fn prompts_wait_for_a_worker_and_say_where_in_the_queue() {
+    let mut stack = Stack::with(Options { workers: 0, ..Options::default() }).await;
+    let (first, second) = (stack.session().await, stack.session().await);
+    assert_eq!(stack.api.prompt(&first, "@text a").await.unwrap().queue_position, 1);
+    assert_eq!(stack.api.prompt(&second, "@text b").await.unwrap().queue_position, 2);
+    assert_eq!(stack.api.get(&second).await.queue_position, 2);
+    stack.add_worker().await;
+    for session in [first, second] {
+        assert_eq!(Watch::start(&stack.api, &session).await.until_idle().await, "done");
+    }
+}
+
+#[tokio::test]
+async fn everything_works_without_redis_and_nats() {
+    let nowhere = |scheme: &str| Some(format!("{scheme}://127.0.0.1:9"));
+    let options = Options { redis_url: nowhere("redis"), nats_url: nowhere("nats"), ..Options::default() };
+    let stack = Stack::with(options).await;
+    let session = stack.session().await;
+    let (outcome, _) = run(&stack.api, &session, "@tool bash {\"command\":\"echo hi\"}\n@text over").await;
+    assert_eq!(outcome, "done");
+}
+
+#[tokio::test]
+async fn a_subscriber_resumes_from_its_cursor_without_gap_or_repetition() {
+    let stack = Stack::start().await;
+    let session = stack.session().await;
+    let mut before = Watch::start(&stack.api, &session).await;
+    stack.api.prompt(&session, LONG).await.unwrap();
+    before.until_text().await;
+    let (cursor, seen) = (before.seen.cursor.clone(), before.seen.events.last().unwrap().seq);
+    drop(before);
+    let mut after = Watch::from(&stack.api, &session, &cursor).await;
+    assert_eq!(after.until_idle().await, "done");
+    assert_eq!(after.seen.events[0].seq, seen + 1);
+    after.seen.assert_gap_free();
+    after.seen.assert_deltas_agree();
+}
+
+#[tokio::test]
+async fn a_late_joiner_sees_the_text_so_far() {
+    let stack = Stack::start().await;
+    let session = stack.session().await;
+    let mut early = Watch::start(&stack.api, &session).await;
+    // Long enough that a piece of it is stored before it ends.
+    let prompt = format!("@delay 25\n@chunk 64\n@text {}", "0123456789abcdef".repeat(400));
+    stack.api.prompt(&session, &prompt).await.unwrap();
+    while early.seen.deltas.values().map(String::len).sum::<usize>() < 4_500 {
+        early.next().await;
+    }
+    let mut late = Watch::start(&stack.api, &session).await;
+    late.until_text().await;
+    let (part, pieces) = late.seen.pieces.iter().next().unwrap();
+    assert_eq!(pieces[0].0, 0, "{part} from its beginning");
+    late.until_idle().await;
+    late.seen.assert_deltas_agree();
+}
+
+#[tokio::test]
+async fn deleting_a_busy_session_leaves_nothing() {
+    let stack = Stack::start().await;
+    let session = stack.session().await;
+    let mut watch = Watch::start(&stack.api, &session).await;
+    stack.api.prompt(&session, "@tool bash {\"command\":\"sleep 60\"}").await.unwrap();
+    watch.until_tool("running").await;
+    let request = rpc::v1::DeleteSessionRequest { session_id: session.clone() };
+    stack.api.sessions().delete_session(request).await.unwrap();
+    let request = rpc::v1::GetSessionRequest { session_id: session };
+    let gone = stack.api.sessions().get_session(request).await.unwrap_err();
+    assert_eq!(e2e::api::code(&gone), "session_not_found");
+}
