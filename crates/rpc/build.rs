@@ -3,8 +3,18 @@
 use prost::Message as _;
 use std::{env, error::Error, fs, path::PathBuf};
 
-const FILES: [&str; 10] =
-    ["common", "event", "message", "permission", "project", "prompt", "question", "sandbox", "session", "tenant"];
+const FILES: [&str; 10] = [
+    "common",
+    "event",
+    "message",
+    "permission",
+    "project",
+    "prompt",
+    "question",
+    "sandbox",
+    "session",
+    "tenant",
+];
 
 fn main() -> Result<(), Box<dyn Error>> {
     let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("../../proto");

@@ -10,7 +10,7 @@ use rpc::{
         session_service_client::SessionServiceClient, tenant_service_client::TenantServiceClient,
     },
 };
-use tonic::{Status, service::interceptor::InterceptedService, transport::Channel};
+use tonic::{Code, Status, service::interceptor::InterceptedService, transport::Channel};
 
 /// A channel that presents a key.
 pub type Authorized = InterceptedService<Channel, Bearer>;
@@ -32,11 +32,47 @@ pub fn code(status: &Status) -> String {
     rpc::status::code_of(status).unwrap_or_else(|| format!("no code, but {status:?}"))
 }
 
+/// Fails unless a call was refused with this gRPC code and this stable code; gives the sentence for people.
+#[track_caller]
+pub fn assert_refused<T>(result: Result<T, Status>, grpc: Code, stable: &str) -> String {
+    match result {
+        Ok(_) => panic!("{stable} was expected, but the call was answered"),
+        Err(status) => {
+            assert_eq!((status.code(), code(&status).as_str()), (grpc, stable), "{status:?}");
+            status.message().to_owned()
+        }
+    }
+}
+
+/// A tool call as the conversation tells it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolCall {
+    /// The tool as the model named it.
+    pub tool: String,
+    /// `pending`, `running`, `completed` or `error`.
+    pub status: String,
+    /// What the model was told.
+    pub said: String,
+}
+
 impl Api {
     /// Presents any key.
     pub fn with_key(gateway_url: &str, key: &str) -> Self {
         let channel = chassis::grpc::channel(gateway_url).expect("an address");
         Self { channel, key: key.to_owned(), tenant_id: String::new(), project_id: String::new() }
+    }
+
+    /// The view of a stack that `flotilla up` started, with a project.
+    pub async fn of_stack(gateway_url: &str, key: &str) -> Self {
+        let mut api = Self::with_key(gateway_url, key);
+        api.project_id = api.project().await;
+        api
+    }
+
+    async fn project(&self) -> String {
+        let request = v1::CreateProjectRequest { name: "project".to_owned(), source: None };
+        let project = self.projects().create_project(request).await.expect("a project").into_inner();
+        project.project.expect("a project").id
     }
 
     /// Makes a tenant with a key and a project.
@@ -48,9 +84,7 @@ impl Api {
         let request = v1::CreateKeyRequest { tenant_id: tenant_id.clone(), name: "test".to_owned() };
         let key = operator.tenants().create_key(request).await.expect("a key").into_inner().secret;
         let mut api = Self { tenant_id, ..Self::with_key(gateway_url, &key) };
-        let request = v1::CreateProjectRequest { name: "project".to_owned(), source: None };
-        let project = api.projects().create_project(request).await.expect("a project").into_inner();
-        api.project_id = project.project.expect("a project").id;
+        api.project_id = api.project().await;
         api
     }
 
@@ -117,7 +151,13 @@ impl Api {
     /// Reads a session.
     pub async fn get(&self, session_id: &str) -> v1::Session {
         let request = v1::GetSessionRequest { session_id: session_id.to_owned() };
-        self.sessions().get_session(request).await.expect("a session").into_inner().session.expect("a session")
+        self.sessions()
+            .get_session(request)
+            .await
+            .expect("a session")
+            .into_inner()
+            .session
+            .expect("a session")
     }
 
     /// Sends a prompt, or says why it was refused.
@@ -130,6 +170,17 @@ impl Api {
         Ok(self.prompts().accept_prompt(request).await?.into_inner())
     }
 
+    /// Sends a prompt for the model `demo` of a provider.
+    pub async fn prompt_on(&self, session_id: &str, provider: &str, text: &str) -> v1::AcceptPromptResponse {
+        let request = v1::AcceptPromptRequest {
+            session_id: session_id.to_owned(),
+            text: text.to_owned(),
+            model: Some(v1::ModelRef { provider_id: provider.to_owned(), model_id: "demo".to_owned() }),
+            ..Default::default()
+        };
+        self.prompts().accept_prompt(request).await.expect("an accepted prompt").into_inner()
+    }
+
     /// Asks a turn to stop.
     pub async fn abort(&self, session_id: &str) -> Result<bool, Status> {
         let request = v1::AbortSessionRequest { session_id: session_id.to_owned() };
@@ -139,7 +190,8 @@ impl Api {
     /// Uploads a bundle and gives its id.
     pub async fn upload(&self, bundle: &testkit::git::Bundle) -> String {
         use v1::upload_bundle_request::Part;
-        let header = v1::BundleHeader { size_bytes: bundle.bytes.len() as u64, sha256: bundle.sha256.clone() };
+        let header =
+            v1::BundleHeader { size_bytes: bundle.bytes.len() as u64, sha256: bundle.sha256.clone() };
         let pieces = bundle.bytes.chunks(64 * 1024).map(|piece| Part::Data(piece.to_vec()));
         let messages: Vec<_> = std::iter::once(Part::Header(header))
             .chain(pieces)
@@ -147,6 +199,18 @@ impl Api {
             .collect();
         let stream = tokio_stream::iter(messages);
         self.projects().upload_bundle(stream).await.expect("an upload").into_inner().bundle_id
+    }
+
+    /// The tool calls of a session in order.
+    pub async fn tool_calls(&self, session_id: &str) -> Vec<ToolCall> {
+        let word = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+        let call = |part: &serde_json::Value| {
+            let state = &part["state"];
+            let said = if state["status"] == "error" { &state["error"] } else { &state["output"] };
+            ToolCall { tool: word(&part["tool"]), status: word(&state["status"]), said: word(said) }
+        };
+        let talk = self.conversation(session_id).await;
+        talk.iter().flat_map(|(_, parts)| parts).filter(|part| part["type"] == "tool").map(call).collect()
     }
 
     /// All messages of a session, oldest first, each with its parts as JSON.

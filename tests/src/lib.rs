@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a broken set-up ends the test")]
 
 pub mod api;
+pub mod bench;
 pub mod parts;
 pub mod turn;
 
@@ -37,11 +38,13 @@ pub struct Options {
     pub nats_url: Option<String>,
     /// Whether the sandbox runs from the start.
     pub sandbox: bool,
+    /// Another model than the scripted one.
+    pub model_url: Option<String>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { script: String::new(), workers: 1, slots: 16, redis_url: None, nats_url: None, sandbox: true }
+        Self { script: String::new(), workers: 1, slots: 16, redis_url: None, nats_url: None, sandbox: true, model_url: None }
     }
 }
 
@@ -109,11 +112,12 @@ impl Stack {
         let (database, servers) = (testkit::database().await, testkit::servers().await);
         let model = testkit::model(&options.script).await;
         // Workspaces belong to other users: the way to them must be open.
-        let directory = tempfile::Builder::new().prefix("flotilla-e2e-").permissions(open_to_all()).tempdir().unwrap();
+        let directory =
+            tempfile::Builder::new().prefix("flotilla-e2e-").permissions(open_to_all()).tempdir().unwrap();
         let repositories = directory.path().join("repositories");
         std::fs::create_dir_all(&repositories).unwrap();
         let config = directory.path().join("flotilla.toml");
-        std::fs::write(&config, parts::provider_config(&model.url)).unwrap();
+        std::fs::write(&config, parts::provider_config(options.model_url.as_deref().unwrap_or(&model.url))).unwrap();
         let port = parts::free_port().await;
         let settings = Settings {
             app_url: database.app_url.clone(),
@@ -136,7 +140,17 @@ impl Stack {
             workers.push(Running::worker(&settings, number).await);
         }
         let api = Api::new_tenant(&gateway.url, "acme").await;
-        Self { api, model, database, repositories, gateway, workers, sandbox, settings, _directory: directory }
+        Self {
+            api,
+            model,
+            database,
+            repositories,
+            gateway,
+            workers,
+            sandbox,
+            settings,
+            _directory: directory,
+        }
     }
 
     /// Another tenant of the same gateway.
@@ -211,7 +225,8 @@ impl Running {
         let (service, mut ready) = chassis::Service::in_process();
         let stop = service.shutdown.clone();
         let body = run(service);
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let task = runtime.spawn(body);
         let mut running = Self { url: String::new(), stop, task, runtime: Some(runtime) };
         running.url = tokio::select! {

@@ -71,7 +71,7 @@ impl Settings {
 }
 
 /// The scripted model under both protocols, with a price.
-pub(crate) fn provider_config(url: &str) -> String {
+pub fn provider_config(url: &str) -> String {
     let model = r#"models = [{ id = "demo", context = 100000, output = 8000, price_usd_per_mtok = { input = 3.0, output = 15.0 } }]"#;
     format!(
         "model = \"chat/demo\"\n\n[[provider]]\nid = \"chat\"\nkind = \"openai-chat\"\nbase_url = \"{url}/v1\"\n{model}\n\n\

@@ -33,6 +33,7 @@ pub struct Transcript {
     pub pieces: BTreeMap<String, Vec<(u64, u64)>>,
     /// The newest cursor.
     pub cursor: String,
+    newest_text: String,
 }
 
 /// A subscriber.
@@ -62,7 +63,8 @@ impl Watch {
     /// Waits for the next answer and notes it; gives it when it is an event.
     pub async fn next(&mut self) -> Option<Seen> {
         let answer = tokio::time::timeout(TURN, self.stream.message());
-        let answer = answer.await.expect("something happens in time").expect("the stream goes on").expect("no end");
+        let answer =
+            answer.await.expect("something happens in time").expect("the stream goes on").expect("no end");
         if !answer.cursor.is_empty() {
             self.seen.cursor = answer.cursor;
         }
@@ -78,6 +80,7 @@ impl Watch {
                 Some(seen)
             }
             Item::Delta(delta) => {
+                self.seen.newest_text.clone_from(&delta.text);
                 let pieces = self.seen.pieces.entry(delta.part_id.clone()).or_default();
                 pieces.push((delta.offset_bytes, delta.text.len() as u64));
                 self.seen.deltas.entry(delta.part_id).or_default().push_str(&delta.text);
@@ -85,6 +88,11 @@ impl Watch {
             }
             Item::Heartbeat(_) => None,
         }
+    }
+
+    /// The text of the newest delta.
+    pub fn newest_text(&self) -> &str {
+        &self.seen.newest_text
     }
 
     /// Waits for an event for which `wanted` holds.
@@ -164,10 +172,29 @@ impl Transcript {
 /// Sends a prompt and waits for its turn: gives the outcome and what was seen from the beginning on.
 pub async fn run(api: &Api, session_id: &str, prompt: &str) -> (String, Transcript) {
     let accepted = api.prompt(session_id, prompt).await.expect("an accepted prompt");
+    ended(api, session_id, accepted.event_seq).await
+}
+
+/// As [`run`], with the model of a provider.
+pub async fn run_on(api: &Api, session_id: &str, provider: &str, prompt: &str) -> (String, Transcript) {
+    let accepted = api.prompt_on(session_id, provider, prompt).await;
+    ended(api, session_id, accepted.event_seq).await
+}
+
+async fn ended(api: &Api, session_id: &str, after_seq: u64) -> (String, Transcript) {
     let mut watch = Watch::start(api, session_id).await;
-    let idle = watch.until(|seen| seen.kind == "session.idle" && seen.seq > accepted.event_seq).await;
+    let idle = watch.until(|seen| seen.kind == "session.idle" && seen.seq > after_seq).await;
     let outcome = idle.properties["outcome"].as_str().expect("an outcome").to_owned();
     watch.seen.assert_gap_free();
     watch.seen.assert_deltas_agree();
     (outcome, watch.seen)
+}
+
+/// Fails unless a further prompt of the session is answered.
+pub async fn assert_works(api: &Api, session_id: &str) {
+    let (outcome, seen) = run(api, session_id, "@text still here").await;
+    assert_eq!(outcome, "done", "{:?}", seen.error());
+    let talk = api.conversation(session_id).await;
+    let said = talk.last().expect("a message").1.iter().any(|part| part["text"] == "still here");
+    assert!(said, "the further prompt is answered");
 }

@@ -5,7 +5,8 @@ use e2e::{Options, Stack, turn::Watch, turn::run};
 use std::time::{Duration, Instant};
 
 /// A prompt that streams long enough to be interrupted.
-const LONG: &str = "@delay 40\n@chunk 4\n@text This answer is long enough that something can happen in the middle of it.";
+const LONG: &str =
+    "@delay 40\n@chunk 4\n@text This answer is long enough that something can happen in the middle of it.";
 
 #[tokio::test]
 async fn another_worker_goes_on_after_a_crash_and_nothing_is_doubled() {
@@ -18,7 +19,8 @@ async fn another_worker_goes_on_after_a_crash_and_nothing_is_doubled() {
     stack.crash_worker(0);
     assert_eq!(watch.until_idle().await, "done");
     watch.seen.assert_gap_free();
-    let starts: Vec<_> = watch.seen.events.iter().filter(|seen| seen.kind == "flotilla.loop.started").collect();
+    let starts: Vec<_> =
+        watch.seen.events.iter().filter(|seen| seen.kind == "flotilla.loop.started").collect();
     assert_eq!(starts.len(), 2, "the subscriber is told of the take-over");
     assert_eq!((starts[1].epoch, starts[1].properties["attempt"].as_i64()), (2, Some(2)));
     let talk = stack.api.conversation(&session).await;
@@ -32,7 +34,8 @@ async fn a_running_command_is_attached_to_and_not_run_again() {
     let mut stack = Stack::start().await;
     let session = stack.session().await;
     let mut watch = Watch::start(&stack.api, &session).await;
-    let prompt = "@tool bash {\"command\":\"echo ran >> count; sleep 9; cat count\"}\n@text {{last_tool_result}}";
+    let prompt =
+        "@tool bash {\"command\":\"echo ran >> count; sleep 9; cat count\"}\n@text {{last_tool_result}}";
     stack.api.prompt(&session, prompt).await.unwrap();
     watch.until_tool("running").await;
     stack.add_worker().await;

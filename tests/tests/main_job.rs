@@ -47,10 +47,8 @@ async fn tokens_and_cost_are_exact_for_both_protocols() {
 
 #[tokio::test]
 async fn the_demo_repairs_the_sample_repository() {
-    let files = [
-        ("greet.sh", include_str!("../sample/greet.sh")),
-        ("test.sh", include_str!("../sample/test.sh")),
-    ];
+    let files =
+        [("greet.sh", include_str!("../sample/greet.sh")), ("test.sh", include_str!("../sample/test.sh"))];
     let repository = testkit::git::repository(&files);
     let script = include_str!("../../crates/local/src/model_script/demo.toml").to_owned();
     let stack = Stack::with(Options { script, ..Options::default() }).await;
@@ -64,7 +62,10 @@ async fn the_demo_repairs_the_sample_repository() {
         .filter(|part| part["type"] == "tool")
         .map(|part| (part["tool"].as_str().unwrap(), part["state"]["status"].as_str().unwrap()))
         .collect();
-    assert_eq!(tools, [("bash", "completed"), ("read", "completed"), ("edit", "completed"), ("bash", "completed")]);
+    assert_eq!(
+        tools,
+        [("bash", "completed"), ("read", "completed"), ("edit", "completed"), ("bash", "completed")]
+    );
     let exits: Vec<_> = talk
         .iter()
         .flat_map(|(_, parts)| parts)
@@ -131,7 +132,8 @@ async fn prompts_for_a_busy_session_join_its_queue() {
     let talk = stack.api.conversation(&session).await;
     let last = talk.last().unwrap();
     assert_eq!(last.0["parentID"], third.message_id, "one answer, to the newest of the queued prompts");
-    let texts: Vec<_> = talk.iter().flat_map(|(_, parts)| parts).filter(|part| part["type"] == "text").collect();
+    let texts: Vec<_> =
+        talk.iter().flat_map(|(_, parts)| parts).filter(|part| part["type"] == "text").collect();
     assert_eq!(texts.last().unwrap()["text"], "third");
 }
 

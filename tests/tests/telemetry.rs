@@ -23,7 +23,8 @@ impl TraceService for Collector {
         &self,
         request: Request<ExportTraceServiceRequest>,
     ) -> Result<Response<ExportTraceServiceResponse>, Status> {
-        let spans = request.into_inner().resource_spans.into_iter().flat_map(|r| r.scope_spans).flat_map(|s| s.spans);
+        let spans =
+            request.into_inner().resource_spans.into_iter().flat_map(|r| r.scope_spans).flat_map(|s| s.spans);
         self.0.lock().unwrap().extend(spans);
         Ok(Response::new(ExportTraceServiceResponse::default()))
     }
@@ -74,22 +75,34 @@ async fn one_trace_leads_from_the_prompt_to_the_command() {
     let turn = collector.named("turn").into_iter().next().expect("a turn");
     assert_eq!(attribute(&turn, "session.id").as_deref(), Some(session.as_str()));
     let prompts = collector.named("rpc");
-    let prompt = prompts.iter().find(|span| {
-        attribute(span, "rpc.method").is_some_and(|method| method.ends_with("AcceptPrompt"))
-    });
+    let prompt = prompts
+        .iter()
+        .find(|span| attribute(span, "rpc.method").is_some_and(|method| method.ends_with("AcceptPrompt")));
     let prompt = prompt.expect("the prompt's call");
     assert_eq!(turn.trace_id, prompt.trace_id, "the turn belongs to the prompt's trace");
     assert_eq!(turn.parent_span_id, prompt.span_id);
     let chat = collector.named("chat");
     assert_eq!(chat.len(), 2, "two model calls");
-    for (key, want) in [("gen_ai.operation.name", "chat"), ("gen_ai.provider.name", "chat"), ("gen_ai.request.model", "demo")] {
+    for (key, want) in [
+        ("gen_ai.operation.name", "chat"),
+        ("gen_ai.provider.name", "chat"),
+        ("gen_ai.request.model", "demo"),
+    ] {
         assert_eq!(attribute(&chat[0], key).as_deref(), Some(want), "{key}");
     }
     assert!(attribute(&chat[0], "gen_ai.usage.output_tokens").is_some());
     let tool = collector.named("execute_tool").into_iter().next().expect("a tool");
-    let execs = collector.0.lock().unwrap().iter().filter(|span| {
-        attribute(span, "exec.id").is_some() && span.name != "execute_tool" && span.trace_id == turn.trace_id
-    }).count();
+    let execs = collector
+        .0
+        .lock()
+        .unwrap()
+        .iter()
+        .filter(|span| {
+            attribute(span, "exec.id").is_some()
+                && span.name != "execute_tool"
+                && span.trace_id == turn.trace_id
+        })
+        .count();
     assert!(execs > 0, "the sandbox's side of the command belongs to the trace");
     for span in chat.iter().chain([&tool]) {
         assert_eq!(span.trace_id, turn.trace_id, "{}", span.name);

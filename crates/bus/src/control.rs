@@ -11,7 +11,8 @@ pub struct Orders(async_nats::Subscriber);
 impl Bus {
     /// Tells the holder of a session that an abort was accepted.
     pub fn announce_abort(&self, tenant: TenantId, session: &SessionId) {
-        let (nats, subject) = (self.nats.clone(), format!("{}.v1.t.{tenant}.s.{session}.ctl", self.namespace));
+        let (nats, subject) =
+            (self.nats.clone(), format!("{}.v1.t.{tenant}.s.{session}.ctl", self.namespace));
         tokio::spawn(async move {
             if let Err(error) = nats.publish(subject, bytes::Bytes::from_static(b"abort")).await {
                 tracing::debug!(%error, "an abort was not announced");

@@ -49,7 +49,8 @@ impl Bus {
             .set_response_timeout(Some(REDIS_ANSWER))
             .set_connection_timeout(Some(REDIS_ANSWER))
             .set_number_of_retries(1);
-        let redis = redis::aio::ConnectionManager::new_lazy_with_config(redis::Client::open(redis_url)?, config)?;
+        let redis =
+            redis::aio::ConnectionManager::new_lazy_with_config(redis::Client::open(redis_url)?, config)?;
         Ok(Self { nats, redis, namespace: namespace.to_owned() })
     }
 
@@ -60,7 +61,9 @@ impl Bus {
     pub fn ping_nats(&self) -> Result<(), Error> {
         match self.nats.connection_state() {
             async_nats::connection::State::Connected => Ok(()),
-            async_nats::connection::State::Pending | async_nats::connection::State::Disconnected => Err(Error::Down("NATS")),
+            async_nats::connection::State::Pending | async_nats::connection::State::Disconnected => {
+                Err(Error::Down("NATS"))
+            }
         }
     }
 

@@ -80,7 +80,13 @@ impl Bus {
     ///
     /// # Errors
     /// `Redis`: nothing is lost, the sweeper finds the session.
-    pub async fn enqueue(&self, tenant: TenantId, session: &SessionId, running_max: u32, mode: Mode) -> Result<Enqueued, Error> {
+    pub async fn enqueue(
+        &self,
+        tenant: TenantId,
+        session: &SessionId,
+        running_max: u32,
+        mode: Mode,
+    ) -> Result<Enqueued, Error> {
         let answer: String = ENQUEUE
             .key(self.prefix())
             .arg(session.as_str())
@@ -109,7 +115,10 @@ impl Bus {
         }
         let claimed = answer.chunks_exact(2).map(|pair| {
             let (session, tenant) = (pair[0].parse().ok(), pair[1].parse().ok());
-            session.zip(tenant).map(|(session, tenant)| Claimed { tenant, session }).ok_or_else(|| Error::Answer(pair.join(" ")))
+            session
+                .zip(tenant)
+                .map(|(session, tenant)| Claimed { tenant, session })
+                .ok_or_else(|| Error::Answer(pair.join(" ")))
         });
         Ok(Claims::Some(claimed.collect::<Result<_, _>>()?))
     }

@@ -86,7 +86,9 @@ impl Event {
     /// OpenCode's `properties` object.
     pub fn properties(&self, session: &SessionId) -> Value {
         match self {
-            Self::SessionCreated(info) | Self::SessionUpdated(info) => json!({"sessionID": session, "info": info}),
+            Self::SessionCreated(info) | Self::SessionUpdated(info) => {
+                json!({"sessionID": session, "info": info})
+            }
             Self::SessionStatus(status) => json!({"sessionID": session, "status": status_json(status)}),
             Self::SessionIdle(outcome) => json!({"sessionID": session, "outcome": outcome}),
             Self::SessionError(error) => json!({"sessionID": session, "error": error}),

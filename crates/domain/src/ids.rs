@@ -159,7 +159,15 @@ mod tests {
 
     #[test]
     fn foreign_text_is_no_id() {
-        for text in ["", "ses_", "ses", "msg_1ffcce3d00015Oy45kUL559D5O", "ses_../x", "ses_a b", &format!("ses_{}", "a".repeat(61))] {
+        for text in [
+            "",
+            "ses_",
+            "ses",
+            "msg_1ffcce3d00015Oy45kUL559D5O",
+            "ses_../x",
+            "ses_a b",
+            &format!("ses_{}", "a".repeat(61)),
+        ] {
             assert!(text.parse::<SessionId>().is_err(), "{text:?}");
         }
     }

@@ -197,3 +197,5 @@ pub const TOOL_PROGRESS_BYTES: usize = 30_000;
 pub const SWEEP_MAX: i64 = 1_000;
 /// Time between two signs of life of a loop to its subscribers; milliseconds.
 pub const LOOP_BEAT_MS: u64 = 5_000;
+/// Tries to set the password of a role: as many databases of one cluster may be migrated at the same time.
+pub const ROLE_TRIES_MAX: u32 = 100;

@@ -157,7 +157,8 @@ pub struct ErrorData {
 impl Error {
     /// An error with a name and a sentence only.
     pub fn new(name: &str, message: impl Into<String>) -> Self {
-        let data = ErrorData { message: message.into(), status_code: None, is_retryable: None, provider_id: None };
+        let data =
+            ErrorData { message: message.into(), status_code: None, is_retryable: None, provider_id: None };
         Self { name: name.into(), data }
     }
 

@@ -59,7 +59,8 @@ struct CacheJson {
 impl Serialize for Tokens {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let cache = CacheJson { read: self.cache_read, write: self.cache_write };
-        TokensJson { input: self.input, output: self.output, reasoning: self.reasoning, cache }.serialize(serializer)
+        TokensJson { input: self.input, output: self.output, reasoning: self.reasoning, cache }
+            .serialize(serializer)
     }
 }
 
@@ -149,7 +150,8 @@ impl Price {
 mod tests {
     use super::*;
 
-    const BASE: Rates = Rates { input: 3_000_000, output: 15_000_000, cache_read: 300_000, cache_write: 3_750_000 };
+    const BASE: Rates =
+        Rates { input: 3_000_000, output: 15_000_000, cache_read: 300_000, cache_write: 3_750_000 };
 
     #[test]
     fn cost_is_exact_and_reasoning_is_billed_as_output() {

@@ -23,9 +23,13 @@ mod tests {
 
     #[test]
     fn cuts_fall_between_characters() {
-        for (text, max, want_head, want_tail) in
-            [("abc", 5, "abc", "abc"), ("aé", 2, "a", "é"), ("éa", 2, "é", "a"), ("€", 2, "", ""), ("", 0, "", "")]
-        {
+        for (text, max, want_head, want_tail) in [
+            ("abc", 5, "abc", "abc"),
+            ("aé", 2, "a", "é"),
+            ("éa", 2, "é", "a"),
+            ("€", 2, "", ""),
+            ("", 0, "", ""),
+        ] {
             assert_eq!((head(text, max), tail(text, max)), (want_head, want_tail), "{text:?} {max}");
         }
         assert_eq!(without_nul("a\0b"), "a\u{fffd}b");

@@ -5,7 +5,10 @@
 
 use crate::{
     ids::{MessageId, Timestamp},
-    limits::{DOOM_LOOP_CALLS, MODEL_RETRIES_MAX, RETRY_AFTER_MAX_MS, RETRY_BASE_MS, RETRY_CAP_MS, STEPS_PER_TURN_MAX},
+    limits::{
+        DOOM_LOOP_CALLS, MODEL_RETRIES_MAX, RETRY_AFTER_MAX_MS, RETRY_BASE_MS, RETRY_CAP_MS,
+        STEPS_PER_TURN_MAX,
+    },
     message::Error,
     session::Outcome,
 };
@@ -198,7 +201,9 @@ impl State {
                 let error = error.clone();
                 self.close(error)
             }
-            (Self::Stopping { then: Stop::HandOver }, Input::Stopped) => self.go(Self::Ended, vec![Action::HandOver]),
+            (Self::Stopping { then: Stop::HandOver }, Input::Stopped) => {
+                self.go(Self::Ended, vec![Action::HandOver])
+            }
             (Self::Parking, Input::Parked) => self.go(Self::Ended, vec![]),
             (Self::Parking, Input::NewInput) => self.go(Self::Looking, vec![Action::Look]),
             // Looking and Parking are short and read the control row themselves: they find an abort or a drain there.
@@ -297,7 +302,12 @@ pub const NEEDS_HUMAN: &str = "NeedsHumanError";
 
 /// Milliseconds to wait after the `failed`-th attempt: what the provider asks for, else doubling from 2 s to 30 s with
 /// up to a quarter on top. `jitter` is from 0 to 1.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "small numbers")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "small numbers"
+)]
 fn back_off_ms(failed: u32, retry_after_ms: Option<u64>, jitter: f64) -> u64 {
     if let Some(asked) = retry_after_ms {
         return asked;

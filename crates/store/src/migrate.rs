@@ -1,6 +1,7 @@
 //! Migrations and the logins of our two roles. Needs a login that may create roles.
 
 use crate::error::Error;
+use domain::limits;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 
 static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("../../migrations");
@@ -12,12 +13,23 @@ static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("../../migrations");
 pub async fn migrate(migrator_url: &str, password: &str) -> Result<(), Error> {
     let mut connection = PgConnection::connect(migrator_url).await?;
     MIGRATIONS.run(&mut connection).await?;
-    // Roles belong to the cluster: two databases that are migrated at once must not update the same row.
-    sqlx::query("select pg_advisory_lock(7239047)").execute(&mut connection).await?;
     for role in ["flotilla_app", "flotilla_system"] {
         let quoted = password.replace('\'', "''");
-        sqlx::raw_sql(AssertSqlSafe(format!("alter role {role} login password '{quoted}'"))).execute(&mut connection).await?;
+        let alter = format!("alter role {role} login password '{quoted}'");
+        let mut tries = 0;
+        while let Err(error) = sqlx::raw_sql(AssertSqlSafe(alter.clone())).execute(&mut connection).await {
+            tries += 1;
+            if tries == limits::ROLE_TRIES_MAX || !is_concurrent_update(&error) {
+                return Err(error.into());
+            }
+        }
     }
     connection.close().await?;
     Ok(())
+}
+
+/// Roles belong to the cluster, advisory locks to one database: another database that is migrated at the same time may
+/// have just updated the same row, which Postgres answers with an internal error.
+fn is_concurrent_update(error: &sqlx::Error) -> bool {
+    error.as_database_error().is_some_and(|error| error.code().as_deref() == Some("XX000"))
 }

@@ -196,6 +196,10 @@ async fn already_written(
     .bind(&ids)
     .fetch_all(&mut *tx)
     .await?;
+    if rows.len() < changes.len() {
+        // The number was used for other changes: whoever asks does not know what is stored.
+        return Err(Error::Fenced);
+    }
     let events = rows.iter().map(crate::events::from_row).collect::<Result<_, _>>()?;
     let (input_seq, cancel_seq) = (unsigned(row.try_get("input_seq")?), unsigned(row.try_get("cancel_seq")?));
     Ok(Written { events, input_seq, cancel_seq })

@@ -185,7 +185,8 @@ impl Store {
         read(&mut self.begin(tenant).await?, tenant, id).await
     }
 
-    /// Lists sessions, last updated first. The cursor is `<updated_at in ms>.<id>` of the last one.
+    /// Lists sessions, last updated first. The cursor is `<updated_at in ms>.<id>` of the last one. Times of update are
+    /// written as whole milliseconds: no two sessions are between two cursors.
     ///
     /// # Errors
     /// `Db`.

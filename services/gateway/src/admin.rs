@@ -29,7 +29,8 @@ pub async fn bootstrap(migrator_url: &str, tenant: &str) -> anyhow::Result<Boots
     let app_url = with_login(migrator_url, "flotilla_app", &password)?;
     let system_url = with_login(migrator_url, "flotilla_system", &password)?;
     let store = Store::connect(&app_url, &system_url, 1)?;
-    let made = store.create_tenant(TenantId(uuid::Uuid::now_v7()), tenant).await.context("create the tenant")?;
+    let made =
+        store.create_tenant(TenantId(uuid::Uuid::now_v7()), tenant).await.context("create the tenant")?;
     let key = auth::NewKey::make();
     store.create_key(made.id, &key.prefix, &key.sha256, "bootstrap").await.context("create the key")?;
     store.close().await;

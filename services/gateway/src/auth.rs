@@ -54,15 +54,23 @@ impl State {
         let named = request.metadata().get(TENANT_HEADER).and_then(|value| value.to_str().ok());
         if self.is_operator(key) {
             let tenant = named.ok_or_else(|| {
-                invalid("tenant_missing", format!("the operator's key needs the tenant's id in the header {TENANT_HEADER}"))
+                invalid(
+                    "tenant_missing",
+                    format!("the operator's key needs the tenant's id in the header {TENANT_HEADER}"),
+                )
             })?;
-            let tenant = tenant.parse().map_err(|_| invalid("tenant_invalid", "the tenant's id is a UUID"))?;
+            let tenant =
+                tenant.parse().map_err(|_| invalid("tenant_invalid", "the tenant's id is a UUID"))?;
             let tenant = self.store.get_tenant(tenant).await.map_err(crate::grpc::from_store)?;
             return Ok(Principal { tenant: tenant.id, running_max: tenant.running_max });
         }
         let found = self.store.find_key(&Sha256::digest(key)).await.map_err(crate::grpc::from_store)?;
         let tenant = found.ok_or_else(|| {
-            error(Code::Unauthenticated, "key_unknown", "the API key is unknown or was revoked; ask for a new one")
+            error(
+                Code::Unauthenticated,
+                "key_unknown",
+                "the API key is unknown or was revoked; ask for a new one",
+            )
         })?;
         if named.is_some_and(|named| named.parse() != Ok(tenant.id)) {
             return Err(error(Code::NotFound, "tenant_not_found", "the key belongs to another tenant"));
@@ -83,13 +91,18 @@ impl State {
 
     fn is_operator(&self, key: &str) -> bool {
         let operator = self.operator_key.as_ref();
-        operator.is_some_and(|known| chassis::secret::constant_time_eq(known.expose().as_bytes(), key.as_bytes()))
+        operator
+            .is_some_and(|known| chassis::secret::constant_time_eq(known.expose().as_bytes(), key.as_bytes()))
     }
 }
 
 fn bearer(metadata: &MetadataMap) -> Result<&str, Status> {
     let header = metadata.get("authorization").and_then(|value| value.to_str().ok());
     header.and_then(|value| value.strip_prefix("Bearer ")).ok_or_else(|| {
-        error(Code::Unauthenticated, "key_missing", "send the API key in the header `authorization: Bearer KEY`")
+        error(
+            Code::Unauthenticated,
+            "key_missing",
+            "send the API key in the header `authorization: Bearer KEY`",
+        )
     })
 }

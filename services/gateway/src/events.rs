@@ -101,12 +101,23 @@ pub(crate) async fn subscribe(
     let seen = match wish.from {
         From::Now => head.seq,
         From::After(seq) if seq > head.seq => {
-            return Err(invalid("cursor_invalid", format!("the cursor is ahead of the session, which has {} events", head.seq)));
+            return Err(invalid(
+                "cursor_invalid",
+                format!("the cursor is ahead of the session, which has {} events", head.seq),
+            ));
         }
         From::After(seq) => seq,
     };
     let (answers, receiver) = mpsc::channel(limits::SUBSCRIBER_QUEUE_MAX);
-    let stream = Stream { state: state.clone(), wish, answers, seen, head: head.seq, epoch: head.epoch, open: OpenParts::default() };
+    let stream = Stream {
+        state: state.clone(),
+        wish,
+        answers,
+        seen,
+        head: head.seq,
+        epoch: head.epoch,
+        open: OpenParts::default(),
+    };
     tokio::spawn(stream.run(reader));
     Ok(receiver)
 }
@@ -212,7 +223,12 @@ impl Stream {
     /// Sends everything that is stored after the last event that was sent.
     async fn catch_up(&mut self) -> Result<(), End> {
         loop {
-            let page = self.state.store.list_events(self.wish.tenant, &self.wish.session, self.seen, limits::EVENTS_PAGE);
+            let page = self.state.store.list_events(
+                self.wish.tenant,
+                &self.wish.session,
+                self.seen,
+                limits::EVENTS_PAGE,
+            );
             let events = page.await.map_err(|error| End::Failed(from_store(error)))?;
             let is_last = i64::try_from(events.len()).unwrap_or(0) < limits::EVENTS_PAGE;
             for event in events {
@@ -240,7 +256,8 @@ impl Stream {
         self.head = self.head.max(event.seq);
         self.epoch = self.epoch.max(event.epoch);
         self.open.observe(&event);
-        let is_end = event.kind == event::IDLE && self.wish.until_idle_after.is_some_and(|after| event.seq >= after);
+        let is_end =
+            event.kind == event::IDLE && self.wish.until_idle_after.is_some_and(|after| event.seq >= after);
         let item = Item::Event(v1::Event {
             seq: event.seq,
             epoch: event.epoch,

@@ -43,11 +43,18 @@ pub(crate) fn from_store(failure: Error) -> Status {
         }
         Error::Db(_) | Error::Migrate(_) if failure.is_transient() => {
             tracing::warn!(error = &failure as &dyn std::error::Error, "Postgres is not there");
-            unavailable("store_unavailable", "the database cannot be reached; try again, with the same idempotency key")
+            unavailable(
+                "store_unavailable",
+                "the database cannot be reached; try again, with the same idempotency key",
+            )
         }
         Error::Db(_) | Error::Migrate(_) => {
             tracing::error!(error = &failure as &dyn std::error::Error, "a query failed");
-            error(Code::Internal, "store_failed", "the database refused a query; the log of the gateway says why")
+            error(
+                Code::Internal,
+                "store_failed",
+                "the database refused a query; the log of the gateway says why",
+            )
         }
     }
 }

@@ -39,10 +39,10 @@ pub(crate) async fn accept(
 ) -> Result<Accepted, Status> {
     check(state, &asked)?;
     let known = state.store.get_session(principal.tenant, session).await.map_err(from_store)?;
-    let model = asked.model.clone().unwrap_or(ModelRef {
-        provider_id: known.info.model.provider_id,
-        model_id: known.info.model.id,
-    });
+    let model = asked
+        .model
+        .clone()
+        .unwrap_or(ModelRef { provider_id: known.info.model.provider_id, model_id: known.info.model.id });
     let agent = if asked.agent.is_empty() { known.info.agent } else { asked.agent.clone() };
     let prompt = prompt(state, session, &asked, model, agent);
     let accepted = state.store.accept_prompt(principal.tenant, &prompt, now()).await.map_err(from_store)?;
@@ -70,8 +70,13 @@ pub(crate) async fn abort(state: &State, principal: &Principal, session: &Sessio
 
 /// Hints only: the sweeper finds the session without them.
 async fn wake(state: &State, principal: &Principal, session: &SessionId) {
-    if let Err(error) = state.bus.enqueue(principal.tenant, session, principal.running_max, Mode::Normal).await {
-        tracing::warn!(error = &error as &dyn std::error::Error, "Redis was not told of a prompt; the sweeper will find it");
+    if let Err(error) =
+        state.bus.enqueue(principal.tenant, session, principal.running_max, Mode::Normal).await
+    {
+        tracing::warn!(
+            error = &error as &dyn std::error::Error,
+            "Redis was not told of a prompt; the sweeper will find it"
+        );
     }
     state.bus.ring();
 }
@@ -84,7 +89,10 @@ fn check(state: &State, asked: &Asked) -> Result<(), Status> {
         let length = asked.text.len().max(asked.system.len());
         return Err(invalid(
             "prompt_too_long",
-            format!("the prompt has {length} bytes; at most {} are taken: put the rest into a file", limits::PROMPT_BYTES_MAX),
+            format!(
+                "the prompt has {length} bytes; at most {} are taken: put the rest into a file",
+                limits::PROMPT_BYTES_MAX
+            ),
         ));
     }
     if asked.idempotency_key.len() > limits::IDEMPOTENCY_KEY_BYTES_MAX {
@@ -100,7 +108,8 @@ fn check(state: &State, asked: &Asked) -> Result<(), Status> {
 /// Refuses a model that no worker knows.
 pub(crate) fn check_model(state: &State, model: Option<&ModelRef>) -> Result<(), Status> {
     let Some(model) = model.filter(|model| !state.models.contains(model)) else { return Ok(()) };
-    let known: Vec<String> = state.models.iter().map(|m| format!("{}/{}", m.provider_id, m.model_id)).collect();
+    let known: Vec<String> =
+        state.models.iter().map(|m| format!("{}/{}", m.provider_id, m.model_id)).collect();
     let asked = format!("{}/{}", model.provider_id, model.model_id);
     let asked = domain::text::head(&asked, limits::NAME_BYTES_MAX);
     Err(invalid("model_unknown", format!("there is no model {asked} here; there are: {}", known.join(", "))))
@@ -129,8 +138,11 @@ fn prompt(state: &State, session: &SessionId, asked: &Asked, model: ModelRef, ag
         message_id: id.clone(),
         body: Body::Text(Text { text, ..Text::default() }),
     };
-    let dedupe =
-        if asked.idempotency_key.is_empty() { format!("msg:{id}") } else { format!("key:{}", asked.idempotency_key) };
+    let dedupe = if asked.idempotency_key.is_empty() {
+        format!("msg:{id}")
+    } else {
+        format!("key:{}", asked.idempotency_key)
+    };
     let system = domain::text::without_nul(&asked.system).into_owned();
     Prompt {
         user: User {

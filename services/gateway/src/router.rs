@@ -2,7 +2,10 @@
 // Reading path: a prompt goes on in `grpc::prompt`.
 
 use crate::{grpc, state::State};
-use axum::{Json, Router, extract::Request, http::StatusCode, middleware::Next, response::IntoResponse as _, response::Response};
+use axum::{
+    Json, Router, extract::Request, http::StatusCode, middleware::Next, response::IntoResponse as _,
+    response::Response,
+};
 use rpc::v1::{
     event_service_server::EventServiceServer, message_service_server::MessageServiceServer,
     permission_service_server::PermissionServiceServer, project_service_server::ProjectServiceServer,
@@ -44,7 +47,12 @@ pub(crate) fn router<H: Health>(state: &State, health: HealthServer<H>) -> anyho
 
 /// Joins the caller's trace, and keeps the caller's deadline.
 async fn traced(request: Request, next: Next) -> Response {
-    let span = tracing::info_span!("rpc", otel.kind = "server", rpc.system = "grpc", rpc.method = request.uri().path());
+    let span = tracing::info_span!(
+        "rpc",
+        otel.kind = "server",
+        rpc.system = "grpc",
+        rpc.method = request.uri().path()
+    );
     rpc::trace::adopt(&span, request.headers());
     let deadline = request.headers().get("grpc-timeout").and_then(|value| timeout(value.to_str().ok()?));
     metrics::counter!("flotilla_rpcs_total").increment(1);

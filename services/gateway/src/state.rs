@@ -35,9 +35,11 @@ impl State {
             config.system_database_url.expose(),
             config.connections,
         )?;
-        let bus = bus::Bus::connect(config.nats_url.expose(), config.redis_url.expose(), &config.namespace).await?;
+        let bus =
+            bus::Bus::connect(config.nats_url.expose(), config.redis_url.expose(), &config.namespace).await?;
         let token = Bearer::new(config.sandbox_token.expose()).context("use the sandbox token")?;
-        let sandbox = SandboxServiceClient::with_interceptor(chassis::grpc::channel(&config.sandbox_url)?, token);
+        let sandbox =
+            SandboxServiceClient::with_interceptor(chassis::grpc::channel(&config.sandbox_url)?, token);
         Ok(Self {
             store,
             publisher: bus.publisher(),
@@ -57,7 +59,8 @@ impl State {
 }
 
 fn model(name: &str) -> anyhow::Result<ModelRef> {
-    let (provider_id, model_id) = name.split_once('/').with_context(|| format!("{name:?} is not provider/model"))?;
+    let (provider_id, model_id) =
+        name.split_once('/').with_context(|| format!("{name:?} is not provider/model"))?;
     Ok(ModelRef { provider_id: provider_id.to_owned(), model_id: model_id.to_owned() })
 }
 

@@ -47,7 +47,10 @@ pub(crate) async fn wait_for_postgres(deps: &Deps, service: &chassis::Service) {
         match deps.store.ping().await {
             Ok(()) => return service.health.set("postgres", Ok(())),
             Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "Postgres does not answer; trying again");
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "Postgres does not answer; trying again"
+                );
                 service.health.set("postgres", Err(error.to_string()));
             }
         }
@@ -115,7 +118,10 @@ impl Claimer {
                 },
                 Ok(Claims::Empty) => return,
                 Err(error) => {
-                    return tracing::debug!(error = &error as &dyn std::error::Error, "Redis gives no sessions");
+                    return tracing::debug!(
+                        error = &error as &dyn std::error::Error,
+                        "Redis gives no sessions"
+                    );
                 }
             }
         }
@@ -125,14 +131,18 @@ impl Claimer {
     async fn sweep(&self) {
         let places = match rebuild::claimable(&self.deps, &self.lease).await {
             Ok(places) => places,
-            Err(error) => return tracing::warn!(error = &error as &dyn std::error::Error, "no sweep without Postgres"),
+            Err(error) => {
+                return tracing::warn!(error = &error as &dyn std::error::Error, "no sweep without Postgres");
+            }
         };
-        metrics::gauge!("flotilla_sessions_claimable").set(f64::from(u32::try_from(places.len()).unwrap_or(u32::MAX)));
+        metrics::gauge!("flotilla_sessions_claimable")
+            .set(f64::from(u32::try_from(places.len()).unwrap_or(u32::MAX)));
         if let Err(error) = self.deps.bus.reap().await {
             tracing::debug!(error = &error as &dyn std::error::Error, "Redis was not reaped");
         }
         let queued = rebuild::enqueue(&self.deps, &places, Mode::Normal).await;
-        let claims = if queued { self.deps.bus.claim(&self.deps.incarnation.to_string(), 0).await.ok() } else { None };
+        let claims =
+            if queued { self.deps.bus.claim(&self.deps.incarnation.to_string(), 0).await.ok() } else { None };
         self.health.set("claims", Ok(()));
         match claims {
             Some(Claims::Some(_)) => self.claim().await,
@@ -247,7 +257,9 @@ async fn released(deps: &Deps, session: &SessionId, then: Then) {
                 deps.bus.ring();
             }
         }
-        Err(error) => tracing::debug!(error = &error as &dyn std::error::Error, "Redis was not told of a release"),
+        Err(error) => {
+            tracing::debug!(error = &error as &dyn std::error::Error, "Redis was not told of a release")
+        }
     }
 }
 

@@ -53,7 +53,6 @@ impl Config {
 ///
 /// # Errors
 /// When the file cannot be read, or with everything that is wrong in it.
-#[expect(clippy::disallowed_methods, reason = "the one place that reads provider keys; runs once at start")]
 pub fn providers(
     file: Option<&std::path::Path>,
     env: &dyn Fn(&str) -> Option<String>,

@@ -147,14 +147,15 @@ fn last_step((assistant, parts): (&Assistant, &[(u64, Part)])) -> LastStep {
 
 /// How many of the newest calls of a turn (given newest step first) are one and the same with the same answer.
 fn repeated_calls(steps: &[&Entry]) -> usize {
-    let mut calls = steps.iter().flat_map(|entry| entry.parts.iter().rev()).filter_map(|(_, part)| match &part.body {
-        Body::Tool(tool) => match &tool.state {
-            ToolState::Completed { input, output, .. } => Some((&tool.tool, input, output)),
-            ToolState::Error { input, error, .. } => Some((&tool.tool, input, error)),
-            ToolState::Pending { .. } | ToolState::Running { .. } => None,
-        },
-        _ => None,
-    });
+    let mut calls =
+        steps.iter().flat_map(|entry| entry.parts.iter().rev()).filter_map(|(_, part)| match &part.body {
+            Body::Tool(tool) => match &tool.state {
+                ToolState::Completed { input, output, .. } => Some((&tool.tool, input, output)),
+                ToolState::Error { input, error, .. } => Some((&tool.tool, input, error)),
+                ToolState::Pending { .. } | ToolState::Running { .. } => None,
+            },
+            _ => None,
+        });
     let Some(first) = calls.next() else { return 0 };
     1 + calls.take_while(|call| *call == first).count()
 }

@@ -26,7 +26,8 @@ impl Deps {
             config.system_database_url.expose(),
             config.connections,
         )?;
-        let bus = bus::Bus::connect(config.nats_url.expose(), config.redis_url.expose(), &config.namespace).await?;
+        let bus =
+            bus::Bus::connect(config.nats_url.expose(), config.redis_url.expose(), &config.namespace).await?;
         Ok(Self {
             publisher: bus.publisher(),
             store,

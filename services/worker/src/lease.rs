@@ -86,7 +86,8 @@ pub(crate) fn start(config: &Config, deps: &Arc<Deps>, service: chassis::Service
     let (draining, draining_receiver) = watch::channel(false);
     let (aborts, found) = mpsc::channel(ABORTS_MAX);
     let tick = Arc::new(AtomicU64::new(boot_ms()));
-    let (stopping, stopped) = (tokio_util::sync::CancellationToken::new(), tokio_util::sync::CancellationToken::new());
+    let (stopping, stopped) =
+        (tokio_util::sync::CancellationToken::new(), tokio_util::sync::CancellationToken::new());
     let lease = Lease {
         runs,
         streak,
@@ -98,7 +99,10 @@ pub(crate) fn start(config: &Config, deps: &Arc<Deps>, service: chassis::Service
     let (config, incarnation, name) = (config.clone(), deps.incarnation, deps.name.clone());
     let ticked = Arc::clone(&tick);
     service.tasks.spawn("watchdog", tick_until(ticked, stopping.clone()));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the lease's runtime")?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("start the lease's runtime")?;
     let span = tracing::Span::current();
     let run = move || {
         let _entered = span.enter();
@@ -134,7 +138,8 @@ pub(crate) fn start(config: &Config, deps: &Arc<Deps>, service: chassis::Service
 
 async fn connect(config: &Config) -> anyhow::Result<(store::Store, bus::Bus)> {
     let store = store::Store::connect(config.database_url.expose(), config.system_database_url.expose(), 1)?;
-    let bus = bus::Bus::connect(config.nats_url.expose(), config.redis_url.expose(), &config.namespace).await?;
+    let bus =
+        bus::Bus::connect(config.nats_url.expose(), config.redis_url.expose(), &config.namespace).await?;
     Ok((store, bus))
 }
 

@@ -56,7 +56,9 @@ fn environment(user: &User) -> String {
 
 fn user_parts(parts: &[(u64, Part)]) -> Vec<UserPart> {
     let text = |part: &Part| match &part.body {
-        Body::Text(text) if text.ignored != Some(true) && !text.text.is_empty() => Some(UserPart::Text(text.text.clone())),
+        Body::Text(text) if text.ignored != Some(true) && !text.text.is_empty() => {
+            Some(UserPart::Text(text.text.clone()))
+        }
         _ => None,
     };
     parts.iter().filter_map(|(_, part)| text(part)).collect()
@@ -81,9 +83,18 @@ fn step(assistant: &Assistant, parts: &[(u64, Part)], asked: &ModelRef) -> Vec<l
                     input: tool.state.input().clone(),
                 });
                 let (text, is_error) = answer(&tool.state);
-                results.push(ToolResult { call_id: tool.call_id.clone(), name: tool.tool.clone(), text, is_error });
+                results.push(ToolResult {
+                    call_id: tool.call_id.clone(),
+                    name: tool.tool.clone(),
+                    text,
+                    is_error,
+                });
             }
-            Body::Text(_) | Body::Reasoning(_) | Body::StepStart {} | Body::StepFinish(_) | Body::Retry(_) => {}
+            Body::Text(_)
+            | Body::Reasoning(_)
+            | Body::StepStart {}
+            | Body::StepFinish(_)
+            | Body::Retry(_) => {}
         }
     }
     vec![llm::request::Message::Assistant(said), llm::request::Message::ToolResults(results)]
@@ -99,7 +110,12 @@ fn answer(state: &ToolState) -> (String, bool) {
 
 fn reasoning(thought: &Reasoning) -> AssistantPart {
     let word = |key: &str| {
-        thought.metadata.as_ref().and_then(|data| data.get(key)).and_then(Value::as_str).map(ToOwned::to_owned)
+        thought
+            .metadata
+            .as_ref()
+            .and_then(|data| data.get(key))
+            .and_then(Value::as_str)
+            .map(ToOwned::to_owned)
     };
     AssistantPart::Reasoning {
         text: thought.text.clone(),

@@ -14,7 +14,7 @@ use domain::{
     turn::{Failure, Input},
 };
 use draft::Draft;
-use futures::{Stream, StreamExt as _, FutureExt as _, TryStreamExt as _};
+use futures::{FutureExt as _, Stream, StreamExt as _, TryStreamExt as _};
 use llm::{
     accumulate::{Accumulator, Block},
     config::Model,
@@ -135,7 +135,8 @@ impl ModelCall {
                 self.draft.flush(writer.record, &self.message.id, Instant::now()).await?;
             }
             Said::ReasoningEnd { index, signature, redacted, details } => {
-                let data = lower::reasoning_metadata(signature.as_deref(), redacted.as_deref(), details.as_ref());
+                let data =
+                    lower::reasoning_metadata(signature.as_deref(), redacted.as_deref(), details.as_ref());
                 self.draft.set_metadata(index, data);
             }
             Said::ToolArguments { .. } => {}
@@ -178,7 +179,8 @@ impl ModelCall {
     async fn finished(&mut self, reason: Finish, writer: &mut Writer<'_>) -> Result<Input, Stopped> {
         self.draft.send_rest(writer.record, &self.message.id);
         let now = now();
-        let mut events: Vec<Event> = self.draft.end_all(&self.message, now).into_iter().map(updated).collect();
+        let mut events: Vec<Event> =
+            self.draft.end_all(&self.message, now).into_iter().map(updated).collect();
         let (tools, open) = self.tool_parts();
         events.extend(tools.into_iter().map(updated));
         self.message.finish = Some(reason.as_str().to_owned());
@@ -220,7 +222,7 @@ impl ModelCall {
                 Block::Text(_) | Block::Reasoning { .. } => continue,
             };
             let tool = Tool { call_id: call_id.clone(), tool: name.clone(), state };
-            parts.push(self.draft.part(part_id.clone(), &self.message, Body::Tool(tool)));
+            parts.push(draft::part(part_id.clone(), &self.message, Body::Tool(tool)));
         }
         (parts, open)
     }
@@ -258,9 +260,10 @@ fn updated(part: Part) -> Event {
 /// An answer that is cut off is no answer, unless its tool calls tell the model so themselves.
 fn cut_off(reason: Finish) -> Option<Error> {
     match reason {
-        Finish::Length => {
-            Some(Error::new("MessageOutputLengthError", "The model's answer reached its longest length and was cut off"))
-        }
+        Finish::Length => Some(Error::new(
+            "MessageOutputLengthError",
+            "The model's answer reached its longest length and was cut off",
+        )),
         Finish::ContentFilter => {
             Some(Error::new("ContentFilterError", "The provider's content filter stopped the answer"))
         }

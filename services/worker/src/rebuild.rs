@@ -43,7 +43,10 @@ pub(crate) async fn refill(deps: &Deps, places: &[Place]) -> Result<(), Error> {
     }
     if enqueue(deps, places, Mode::Rebuild).await {
         match deps.bus.complete_rebuild().await {
-            Ok(()) => tracing::info!("Redis was empty and is filled again, with {} sessions that wait", places.len()),
+            Ok(()) => tracing::info!(
+                "Redis was empty and is filled again, with {} sessions that wait",
+                places.len()
+            ),
             Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "Redis is not filled"),
         }
     }

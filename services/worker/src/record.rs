@@ -73,7 +73,6 @@ impl Record {
         &self.fence.session
     }
 
-
     pub(crate) fn input_ack(&self) -> u64 {
         self.input_ack
     }
@@ -115,7 +114,8 @@ impl Record {
         spent: Option<(Tokens, UsdPicos)>,
         progress: Progress,
     ) -> Result<(), Stopped> {
-        let mut changes: Vec<Change> = events.into_iter().map(|event| self.change(What::Event(event))).collect();
+        let mut changes: Vec<Change> =
+            events.into_iter().map(|event| self.change(What::Event(event))).collect();
         changes.extend(spent.map(|(tokens, cost)| self.change(What::Spend(tokens, cost))));
         let fence = self.next_fence();
         let (ack, at) = (self.seen_input, now());
@@ -153,7 +153,12 @@ impl Record {
     /// Keeps a piece of an open part against a crash. Best effort: the whole part follows.
     pub(crate) async fn chunk(&self, part_id: &PartId, offset_bytes: u64, text: &str) -> Result<(), Stopped> {
         let chunk = Chunk { part_id: part_id.clone(), offset_bytes, text: text.to_owned() };
-        match self.deps.store.append_chunk(self.fence.tenant, &self.fence.session, self.fence.epoch, &chunk).await {
+        match self
+            .deps
+            .store
+            .append_chunk(self.fence.tenant, &self.fence.session, self.fence.epoch, &chunk)
+            .await
+        {
             Err(Error::Fenced) => Err(Stopped::Fenced),
             Err(error) => {
                 tracing::debug!(error = &error as &dyn std::error::Error, "a chunk was not stored");
@@ -165,8 +170,13 @@ impl Record {
 
     /// Sends a fragment to whoever watches.
     pub(crate) fn delta(&self, message: &MessageId, part: &PartId, offset: u64, text: String) {
-        let delta =
-            bus::feed::Delta { epoch: self.fence.epoch, message: message.clone(), part: part.clone(), offset, text };
+        let delta = bus::feed::Delta {
+            epoch: self.fence.epoch,
+            message: message.clone(),
+            part: part.clone(),
+            offset,
+            text,
+        };
         self.publish(&bus::feed::News::Delta(delta));
     }
 
@@ -223,7 +233,10 @@ where
             Ok(value) => return Ok(value),
             Err(Error::Fenced) => return Err(Stopped::Fenced),
             Err(error) if error.is_transient() && Instant::now() < until => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "a write is in doubt and is repeated");
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "a write is in doubt and is repeated"
+                );
                 tokio::time::sleep(wait).await;
                 wait = (wait * 2).min(Duration::from_secs(1));
             }

@@ -17,9 +17,10 @@ pub(crate) struct Sandbox(Client);
 
 impl Sandbox {
     pub(crate) fn new(url: &str, token: &str) -> anyhow::Result<Self> {
-        let client = SandboxServiceClient::with_interceptor(chassis::grpc::channel(url)?, Bearer::new(token)?)
-            .max_decoding_message_size(rpc::MESSAGE_BYTES_MAX)
-            .max_encoding_message_size(rpc::MESSAGE_BYTES_MAX);
+        let client =
+            SandboxServiceClient::with_interceptor(chassis::grpc::channel(url)?, Bearer::new(token)?)
+                .max_decoding_message_size(rpc::MESSAGE_BYTES_MAX)
+                .max_encoding_message_size(rpc::MESSAGE_BYTES_MAX);
         Ok(Self(client))
     }
 
@@ -52,7 +53,10 @@ impl Sandbox {
 pub(crate) fn is_away(status: &Status) -> bool {
     // A status of the service itself carries a code of ours; one of the connection does not.
     rpc::status::code_of(status).is_none()
-        && matches!(status.code(), Code::Unavailable | Code::Cancelled | Code::Unknown | Code::DeadlineExceeded)
+        && matches!(
+            status.code(),
+            Code::Unavailable | Code::Cancelled | Code::Unknown | Code::DeadlineExceeded
+        )
 }
 
 /// Who a loop is to the sandbox.

@@ -143,25 +143,33 @@ pub(crate) fn find(name: &str) -> Result<Tool, String> {
 /// # Errors
 /// A sentence for the model: what is wrong, and where.
 pub(crate) fn check(tool: Tool, input: &Value) -> Result<(), ToolError> {
-    let Some(check) = KNOWN.iter().find(|known| known.tool == tool).and_then(|known| known.check.as_ref()) else {
+    let Some(check) = KNOWN.iter().find(|known| known.tool == tool).and_then(|known| known.check.as_ref())
+    else {
         return Ok(());
     };
     let problems: Vec<String> = check
         .iter_errors(input)
         .take(PROBLEMS_MAX)
-        .map(|problem| domain::text::head(&format!("{} (at {:?})", problem, problem.instance_path().as_str()), 300).to_owned())
+        .map(|problem| {
+            domain::text::head(&format!("{} (at {:?})", problem, problem.instance_path().as_str()), 300)
+                .to_owned()
+        })
         .collect();
     if problems.is_empty() {
         return Ok(());
     }
-    Err(ToolError::Model(format!("The arguments do not fit the tool's schema; nothing was done: {}", problems.join("; "))))
+    Err(ToolError::Model(format!(
+        "The arguments do not fit the tool's schema; nothing was done: {}",
+        problems.join("; ")
+    )))
 }
 
 /// Problems of one call that the model is told.
 const PROBLEMS_MAX: usize = 5;
 
 fn parse<T: serde::de::DeserializeOwned>(input: Value) -> Result<T, ToolError> {
-    serde_json::from_value(input).map_err(|error| ToolError::Model(format!("The arguments cannot be read: {error}")))
+    serde_json::from_value(input)
+        .map_err(|error| ToolError::Model(format!("The arguments cannot be read: {error}")))
 }
 
 /// A tool's description and schema.

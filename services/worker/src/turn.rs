@@ -82,8 +82,11 @@ pub(crate) async fn run(deps: Arc<Deps>, taken: Taken, control: Control) -> End 
             return End::Dropped;
         }
     };
-    let identity =
-        Identity { tenant: taken.fence.tenant, session: taken.fence.session.clone(), epoch: taken.fence.epoch };
+    let identity = Identity {
+        tenant: taken.fence.tenant,
+        session: taken.fence.session.clone(),
+        epoch: taken.fence.epoch,
+    };
     let workspace = Workspace::new(Arc::clone(&deps), identity.clone(), source);
     let take_over = domain::event::Event::LoopStarted { worker: deps.name.clone(), attempt: taken.attempts };
     let this = Loop {
@@ -140,7 +143,9 @@ impl Loop {
         match action {
             Action::Look => self.look().await.map(Some),
             Action::Call { failed } => self.call(failed).await,
-            Action::BackOff { attempt, until, error } => self.back_off(attempt, until, &error).await.map(|()| None),
+            Action::BackOff { attempt, until, error } => {
+                self.back_off(attempt, until, &error).await.map(|()| None)
+            }
             Action::Run(calls) => self.run_tools(calls).await.map(|()| None),
             Action::Finish => self.finish().await.map(|()| None),
             Action::Stop(stop) => self.stop(&stop).await.map(Some),
@@ -281,5 +286,8 @@ const MODEL_UNKNOWN: &str = "ProviderModelNotFoundError";
 
 fn model_unknown(asked: &domain::message::ModelRef, known: &[String]) -> Error {
     let (provider, model) = (&asked.provider_id, &asked.model_id);
-    Error::new(MODEL_UNKNOWN, format!("There is no model {provider}/{model} here; there are: {}", known.join(", ")))
+    Error::new(
+        MODEL_UNKNOWN,
+        format!("There is no model {provider}/{model} here; there are: {}", known.join(", ")),
+    )
 }

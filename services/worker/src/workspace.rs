@@ -43,7 +43,7 @@ impl Workspace {
 
     /// Waits until the files are there, opening them if need be. Callers at the same time share one attempt.
     pub(crate) async fn ready(&self) -> Result<(), Status> {
-        self.open.get_or_try_init(|| self.open()).await.map(|()| ())
+        self.open.get_or_try_init(|| self.open()).await.copied()
     }
 
     async fn open(&self) -> Result<(), Status> {
@@ -52,7 +52,10 @@ impl Workspace {
             session_id: self.identity.session.to_string(),
         };
         let sandbox = &self.deps.sandbox;
-        let found = sandbox.call(|mut client| { let request = request.clone(); async move { client.get_workspace(request).await } });
+        let found = sandbox.call(|mut client| {
+            let request = request.clone();
+            async move { client.get_workspace(request).await }
+        });
         if found.await?.exists {
             return Ok(());
         }
@@ -91,7 +94,9 @@ impl Workspace {
                     match this.deps.store.find_bundle_piece(this.identity.tenant, id, piece).await {
                         Ok(data) => next = data.map(Part::Data),
                         // The stream ends early; the sandbox refuses the incomplete bundle.
-                        Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "read a bundle"),
+                        Err(error) => {
+                            tracing::warn!(error = &error as &dyn std::error::Error, "read a bundle")
+                        }
                     }
                     piece += 1;
                 }
@@ -104,7 +109,10 @@ impl Workspace {
 /// What a turn shows when its files cannot be had.
 pub(crate) fn failure(status: &Status) -> message::Error {
     if is_away(status) {
-        return message::Error::new("SandboxUnavailableError", "The sandbox service does not answer; try again later");
+        return message::Error::new(
+            "SandboxUnavailableError",
+            "The sandbox service does not answer; try again later",
+        );
     }
     let code = rpc::status::code_of(status).unwrap_or_else(|| "workspace_failed".to_owned());
     message::Error::new("WorkspaceError", format!("{} ({code})", status.message()))

@@ -29,6 +29,7 @@ async fn a_repeated_write_is_the_same_write() {
     let second = write(2, &[]).await.unwrap();
     assert_eq!(second.events, []);
     assert_eq!(write(1, &changes).await.unwrap(), first, "also later");
+    assert!(matches!(write(2, &[world.busy()]).await, Err(Error::Fenced)), "the number was used for something else");
     assert!(matches!(write(4, &[]).await, Err(Error::Fenced)), "a number was left out");
     assert_eq!(world.gap_free(&running.session).await, 5);
 }

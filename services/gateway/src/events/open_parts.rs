@@ -119,14 +119,18 @@ mod tests {
     fn overlaps_are_sliced_and_holes_dropped() {
         let mut parts = OpenParts::default();
         assert_eq!(given(&mut parts, 0, "early"), None, "a part that never began");
-        parts.observe(&part_event(r#"{"id":"prt_1","messageID":"msg_1","type":"text","text":"","time":{"start":1}}"#));
+        parts.observe(&part_event(
+            r#"{"id":"prt_1","messageID":"msg_1","type":"text","text":"","time":{"start":1}}"#,
+        ));
         assert_eq!(given(&mut parts, 0, "ab"), Some((0, "ab".into())));
         assert_eq!(given(&mut parts, 1, "bc"), Some((2, "c".into())));
         assert_eq!(given(&mut parts, 0, "abc"), None, "known");
         assert_eq!(given(&mut parts, 9, "z"), None, "a hole");
         assert_eq!(given(&mut parts, 3, "é"), Some((3, "é".into())));
         assert_eq!(given(&mut parts, 4, "x"), None, "inside a character");
-        parts.observe(&part_event(r#"{"id":"prt_1","messageID":"msg_1","type":"text","text":"abcé","time":{"start":1,"end":2}}"#));
+        parts.observe(&part_event(
+            r#"{"id":"prt_1","messageID":"msg_1","type":"text","text":"abcé","time":{"start":1,"end":2}}"#,
+        ));
         assert_eq!(given(&mut parts, 5, "late"), None, "the part is whole");
     }
 }

@@ -15,7 +15,8 @@ impl MessageService for Service {
         let (session, page) = (session_id(&request.session_id)?, page(request.page)?);
         let store = &self.0.store;
         store.get_head(principal.tenant, &session).await.map_err(super::from_store)?;
-        let entries = store.list_messages(principal.tenant, &session, &page).await.map_err(super::from_store)?;
+        let entries =
+            store.list_messages(principal.tenant, &session, &page).await.map_err(super::from_store)?;
         // Pages go back in time: the next one ends before this one's first message.
         let reversed: Vec<_> = entries.iter().rev().collect();
         let next_cursor = next_cursor(&page, &reversed, |entry| entry.seq.to_string());
@@ -31,7 +32,12 @@ impl MessageService for Service {
         let request = request.into_inner();
         let (session, message) =
             (session_id(&request.session_id)?, id(&request.message_id, "message_not_found", "message")?);
-        let entry = self.0.store.get_message(principal.tenant, &session, &message).await.map_err(super::from_store)?;
+        let entry = self
+            .0
+            .store
+            .get_message(principal.tenant, &session, &message)
+            .await
+            .map_err(super::from_store)?;
         Ok(Response::new(v1::GetMessageResponse { message: Some(to_wire::message(&entry)?) }))
     }
 }

@@ -19,7 +19,8 @@ impl ProjectService for Service {
         let request = request.into_inner();
         let source = self.source(principal.tenant, request.source).await?;
         let (id, name) = (self.0.id(ProjectId::make), name(&request.name)?);
-        let project = self.0.store.create_project(principal.tenant, &id, &name, &source).await.map_err(from_store)?;
+        let project =
+            self.0.store.create_project(principal.tenant, &id, &name, &source).await.map_err(from_store)?;
         Ok(Response::new(v1::CreateProjectResponse { project: Some(to_wire::project(project)) }))
     }
 
@@ -53,7 +54,9 @@ impl ProjectService for Service {
         let mut stream = request.into_inner();
         let header = match stream.message().await?.and_then(|message| message.part) {
             Some(Part::Header(header)) => checked(header)?,
-            Some(Part::Data(_)) | None => return Err(invalid("bundle_invalid", "the first message is the header")),
+            Some(Part::Data(_)) | None => {
+                return Err(invalid("bundle_invalid", "the first message is the header"));
+            }
         };
         if !self.0.store.has_bundle(tenant, &header.sha256).await.map_err(from_store)? {
             self.receive(tenant, &header, stream).await?;
@@ -110,7 +113,10 @@ impl Service {
         }
         let sha256: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
         if received != header.size_bytes || sha256 != header.sha256 {
-            return Err(invalid("bundle_invalid", "the bytes that came are not those that the header named; upload again"));
+            return Err(invalid(
+                "bundle_invalid",
+                "the bytes that came are not those that the header named; upload again",
+            ));
         }
         store.complete_bundle(tenant, &header.sha256).await.map_err(from_store)
     }
@@ -118,9 +124,15 @@ impl Service {
 
 fn checked(header: v1::BundleHeader) -> Result<v1::BundleHeader, Status> {
     if header.size_bytes == 0 || header.size_bytes > limits::BUNDLE_BYTES_MAX {
-        let message = format!("a bundle has from 1 to {} bytes, not {}", limits::BUNDLE_BYTES_MAX, header.size_bytes);
+        let message =
+            format!("a bundle has from 1 to {} bytes, not {}", limits::BUNDLE_BYTES_MAX, header.size_bytes);
         return Err(invalid("bundle_too_large", message));
     }
-    let is_hash = header.sha256.len() == 64 && header.sha256.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-    if is_hash { Ok(header) } else { Err(invalid("bundle_invalid", "sha256 is 64 lower-case hexadecimal digits")) }
+    let is_hash =
+        header.sha256.len() == 64 && header.sha256.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    if is_hash {
+        Ok(header)
+    } else {
+        Err(invalid("bundle_invalid", "sha256 is 64 lower-case hexadecimal digits"))
+    }
 }

@@ -44,7 +44,9 @@ impl SessionService for Service {
             project_id,
             title: if request.title.is_empty() { "New session".to_owned() } else { name(&request.title)? },
             agent: if request.agent.is_empty() { DEFAULT_AGENT.to_owned() } else { request.agent },
-            model: model.or_else(default).ok_or_else(|| invalid("model_unknown", "no model is configured"))?,
+            model: model
+                .or_else(default)
+                .ok_or_else(|| invalid("model_unknown", "no model is configured"))?,
             source,
             dedupe,
         };
@@ -95,7 +97,12 @@ impl SessionService for Service {
             match path.as_str() {
                 "title" => patch.title = Some(name(&request.title)?),
                 "archived" => patch.archived = Some(request.archived),
-                _ => return Err(invalid("field_unknown", format!("{path:?} cannot be changed; title and archived can"))),
+                _ => {
+                    return Err(invalid(
+                        "field_unknown",
+                        format!("{path:?} cannot be changed; title and archived can"),
+                    ));
+                }
             }
         }
         let event = self.0.id(EventId::make);
@@ -188,7 +195,8 @@ impl SessionService for Service {
             session_id: id.to_string(),
             commit_message: session.info.title,
         };
-        let mut pieces = self.0.sandbox.clone().export_workspace(request).await.map_err(from_sandbox)?.into_inner();
+        let mut pieces =
+            self.0.sandbox.clone().export_workspace(request).await.map_err(from_sandbox)?.into_inner();
         let (sender, receiver) = mpsc::channel(PIECES_AHEAD);
         tokio::spawn(async move {
             loop {

@@ -44,7 +44,8 @@ impl TenantService for Service {
         let named = request.get_ref().tenant_id.clone();
         let tenant = self.tenant(&request, &named).await?;
         let (new, name) = (NewKey::make(), name(&request.get_ref().name)?);
-        let key = self.0.store.create_key(tenant, &new.prefix, &new.sha256, &name).await.map_err(from_store)?;
+        let key =
+            self.0.store.create_key(tenant, &new.prefix, &new.sha256, &name).await.map_err(from_store)?;
         Ok(Response::new(v1::CreateKeyResponse { key: Some(to_wire::key(key)), secret: new.secret }))
     }
 
@@ -57,7 +58,10 @@ impl TenantService for Service {
         let page = page(request.into_inner().page)?;
         let keys = self.0.store.list_keys(tenant, &page).await.map_err(from_store)?;
         let next_cursor = next_cursor(&page, &keys, |key| key.prefix.clone());
-        Ok(Response::new(v1::ListKeysResponse { keys: keys.into_iter().map(to_wire::key).collect(), next_cursor }))
+        Ok(Response::new(v1::ListKeysResponse {
+            keys: keys.into_iter().map(to_wire::key).collect(),
+            next_cursor,
+        }))
     }
 
     async fn revoke_key(
@@ -78,7 +82,8 @@ impl Service {
     /// Whose keys a call manages: the caller's own, or, for the operator, those of the tenant that is named.
     async fn tenant<T>(&self, request: &Request<T>, named: &str) -> Result<TenantId, Status> {
         if self.0.operator(request).is_ok() {
-            let tenant = named.parse().map_err(|_| invalid("tenant_missing", "name the tenant by its id, a UUID"))?;
+            let tenant =
+                named.parse().map_err(|_| invalid("tenant_missing", "name the tenant by its id, a UUID"))?;
             return Ok(self.0.store.get_tenant(tenant).await.map_err(from_store)?.id);
         }
         let own = self.0.principal(request).await?.tenant;

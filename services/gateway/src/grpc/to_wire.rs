@@ -32,7 +32,8 @@ pub(crate) fn from_source(source: Option<v1::Source>) -> Result<Source, Status> 
         Some(From::GitUrl(url)) => Origin::GitUrl(checked_url(url)?),
     };
     let revision = source.revision;
-    let is_word = |text: &str| !text.starts_with('-') && !text.chars().any(|c| c.is_whitespace() || c.is_control());
+    let is_word =
+        |text: &str| !text.starts_with('-') && !text.chars().any(|c| c.is_whitespace() || c.is_control());
     if revision.len() > SOURCE_BYTES_MAX || !is_word(&revision) {
         return Err(invalid("revision_invalid", "a revision is a branch, a tag or a commit"));
     }
@@ -47,7 +48,10 @@ fn checked_url(url: String) -> Result<String, Status> {
         return Ok(url);
     }
     let shown = domain::text::head(&url, 200).escape_debug().to_string();
-    Err(invalid("url_not_allowed", format!("{shown} is not a repository URL that is allowed: use https://, or upload a bundle")))
+    Err(invalid(
+        "url_not_allowed",
+        format!("{shown} is not a repository URL that is allowed: use https://, or upload a bundle"),
+    ))
 }
 
 fn source(source: Source) -> v1::Source {
@@ -166,13 +170,17 @@ mod tests {
 
     #[test]
     fn hostile_sources_are_refused() {
-        let url = |url: &str| Some(v1::Source { from: Some(From::GitUrl(url.to_owned())), revision: String::new() });
+        let url = |url: &str| {
+            Some(v1::Source { from: Some(From::GitUrl(url.to_owned())), revision: String::new() })
+        };
         for hostile in ["ext::sh -c id", "git://h/r", "-u evil", "https://a b", "/etc", "", "https://a\nb"] {
             let status = from_source(url(hostile)).expect_err(hostile);
             assert_eq!(rpc::status::code_of(&status).as_deref(), Some("url_not_allowed"), "{hostile}");
         }
         assert!(from_source(url("https://example.com/a.git")).is_ok());
         let revision = |text: &str| from_source(Some(v1::Source { from: None, revision: text.to_owned() }));
-        assert!(revision("--upload-pack=id").is_err() && revision("a b").is_err() && revision("main").is_ok());
+        assert!(
+            revision("--upload-pack=id").is_err() && revision("a b").is_err() && revision("main").is_ok()
+        );
     }
 }

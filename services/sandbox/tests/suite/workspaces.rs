@@ -163,3 +163,13 @@ async fn ids_that_are_none_are_refused() {
         assert_eq!(code(machine.client.clone().get_workspace(request).await), "argument_invalid");
     }
 }
+
+#[tokio::test]
+async fn a_server_that_does_not_answer_is_named() {
+    let directory = directory();
+    let machine = Machine::start_with(directory.path(), &["--git-private-networks"]).await;
+    let status = machine.session().open_url("https://localhost:1/x.git").await.unwrap_err();
+    // The helper reached the machine's network, and there nobody listens.
+    assert!(status.message().contains("localhost"), "{status:?}");
+    assert_eq!(code::<()>(Err(status)), "repository_unreachable");
+}

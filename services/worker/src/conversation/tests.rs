@@ -22,7 +22,14 @@ fn model() -> ModelRef {
 
 fn user(seq: u64, name: &str) -> Entry {
     let time = MessageTime { created: Timestamp(1), completed: None };
-    let user = User { id: id(name), session_id: session(), time, agent: "build".into(), model: model(), system: None };
+    let user = User {
+        id: id(name),
+        session_id: session(),
+        time,
+        agent: "build".into(),
+        model: model(),
+        system: None,
+    };
     Entry { seq, message: Message::User(user), parts: vec![] }
 }
 
@@ -90,7 +97,8 @@ fn a_step_with_calls_goes_on_whatever_the_model_says() {
 #[test]
 fn an_abort_concerns_only_what_was_accepted_before_it() {
     let talk = conversation(vec![user(1, "u"), user(2, "v")]);
-    let inputs = [pending(1, "prompt", Some("u")), pending(2, "abort", None), pending(3, "prompt", Some("v"))];
+    let inputs =
+        [pending(1, "prompt", Some("u")), pending(2, "abort", None), pending(3, "prompt", Some("v"))];
     assert_eq!(talk.view(&inputs, false).newest_user, Some(id("u")));
     assert!(talk.view(&inputs, false).aborted);
     assert_eq!(talk.view(&[], false).newest_user, Some(id("v")));

@@ -14,7 +14,15 @@ fn model(name: &str) -> ModelRef {
 
 fn part(at: u64, body: Body) -> (u64, Part) {
     let id = |text: String| text.parse().expect("an id");
-    (at, Part { id: id(format!("prt_{at}")), session_id: "ses_1".parse().expect("an id"), message_id: "msg_1".parse().expect("an id"), body })
+    (
+        at,
+        Part {
+            id: id(format!("prt_{at}")),
+            session_id: "ses_1".parse().expect("an id"),
+            message_id: "msg_1".parse().expect("an id"),
+            body,
+        },
+    )
 }
 
 fn text(words: &str) -> Body {
@@ -46,9 +54,14 @@ fn running_tool() -> Body {
 
 #[test]
 fn a_call_never_stands_without_an_answer() {
-    let lowered = step(&assistant(Some("tool-calls"), None), &[part(1, text("hm")), part(2, running_tool())], &model("m"));
+    let lowered = step(
+        &assistant(Some("tool-calls"), None),
+        &[part(1, text("hm")), part(2, running_tool())],
+        &model("m"),
+    );
     let call = AssistantPart::ToolCall { id: "c".into(), name: "bash".into(), input: json!({"a": 1}) };
-    let result = ToolResult { call_id: "c".into(), name: "bash".into(), text: INTERRUPTED.into(), is_error: true };
+    let result =
+        ToolResult { call_id: "c".into(), name: "bash".into(), text: INTERRUPTED.into(), is_error: true };
     let said = vec![AssistantPart::Text("hm".into()), call];
     assert_eq!(lowered, [Lowered::Assistant(said), Lowered::ToolResults(vec![result])]);
 }
@@ -57,7 +70,11 @@ fn a_call_never_stands_without_an_answer() {
 fn signed_reasoning_goes_back_only_to_its_own_model() {
     let thought = || {
         let metadata = reasoning_metadata(Some("sig"), None, None);
-        Body::Reasoning(Reasoning { text: "hm".into(), time: Span { start: Timestamp(1), end: None }, metadata })
+        Body::Reasoning(Reasoning {
+            text: "hm".into(),
+            time: Span { start: Timestamp(1), end: None },
+            metadata,
+        })
     };
     let answered = assistant(Some("stop"), None);
     let same = step(&answered, &[part(1, thought())], &model("m"));
@@ -70,8 +87,15 @@ fn signed_reasoning_goes_back_only_to_its_own_model() {
 fn what_failed_is_left_out_and_what_was_aborted_is_kept() {
     let parts = [part(1, text("half"))];
     assert!(step(&assistant(None, None), &parts, &model("m")).is_empty(), "an open answer");
-    assert!(step(&assistant(None, Some(Error::new("APIError", "x"))), &parts, &model("m")).is_empty(), "a failed one");
-    assert_eq!(step(&assistant(None, Some(Error::aborted())), &parts, &model("m")).len(), 2, "an aborted one");
+    assert!(
+        step(&assistant(None, Some(Error::new("APIError", "x"))), &parts, &model("m")).is_empty(),
+        "a failed one"
+    );
+    assert_eq!(
+        step(&assistant(None, Some(Error::aborted())), &parts, &model("m")).len(),
+        2,
+        "an aborted one"
+    );
 }
 
 #[test]

@@ -44,7 +44,14 @@ pub(super) struct Draft(Vec<Open>);
 
 impl Draft {
     /// Begins a block and gives its part as it is now: empty.
-    pub(super) fn open(&mut self, index: u32, id: PartId, kind: Kind, message: &Assistant, now: Timestamp) -> Part {
+    pub(super) fn open(
+        &mut self,
+        index: u32,
+        id: PartId,
+        kind: Kind,
+        message: &Assistant,
+        now: Timestamp,
+    ) -> Part {
         let body = match &kind {
             Kind::Text => text_body(String::new(), Span { start: now, end: None }),
             Kind::Reasoning => reasoning_body(String::new(), None, Span { start: now, end: None }),
@@ -54,7 +61,7 @@ impl Draft {
                 state: ToolState::Pending { input: json!({}), raw: String::new() },
             }),
         };
-        let part = self.part(id.clone(), message, body);
+        let begun = part(id.clone(), message, body);
         self.0.push(Open {
             index,
             id,
@@ -68,13 +75,7 @@ impl Draft {
             start: now,
             ended: false,
         });
-        part
-    }
-
-    /// A part of the answer's message.
-    #[expect(clippy::unused_self, reason = "a part belongs to a draft")]
-    pub(super) fn part(&self, id: PartId, message: &Assistant, body: Body) -> Part {
-        Part { id, session_id: message.session_id.clone(), message_id: message.id.clone(), body }
+        begun
     }
 
     pub(super) fn push(&mut self, index: u32, delta: &str) {
@@ -103,7 +104,7 @@ impl Draft {
             Kind::Reasoning => reasoning_body(text, open.metadata.clone(), time),
             Kind::Text | Kind::Tool { .. } => text_body(text, time),
         };
-        Some(self.part(id, message, body))
+        Some(part(id, message, body))
     }
 
     /// Ends every block of text or reasoning that is open.
@@ -120,7 +121,12 @@ impl Draft {
     }
 
     /// Sends and stores what has waited long enough or is enough.
-    pub(super) async fn flush(&mut self, record: &Record, message: &MessageId, now: Instant) -> Result<(), Stopped> {
+    pub(super) async fn flush(
+        &mut self,
+        record: &Record,
+        message: &MessageId,
+        now: Instant,
+    ) -> Result<(), Stopped> {
         for open in &mut self.0 {
             // The first piece of a part goes out at once: it is what somebody waits for.
             let unsent = open.text.len() - open.sent;
@@ -128,7 +134,8 @@ impl Draft {
                 open.send(record, message);
             }
             let unstored = open.text.len() - open.stored;
-            if !open.ended && (unstored >= limits::CHUNK_BYTES || open.store_at().is_some_and(|at| at <= now)) {
+            if !open.ended && (unstored >= limits::CHUNK_BYTES || open.store_at().is_some_and(|at| at <= now))
+            {
                 record.chunk(&open.id, open.stored as u64, &open.text[open.stored..]).await?;
                 (open.stored, open.unstored_since) = (open.text.len(), None);
             }
@@ -175,6 +182,11 @@ impl Open {
     fn store_at(&self) -> Option<Instant> {
         self.unstored_since.map(|since| since + Duration::from_millis(limits::CHUNK_WINDOW_MS))
     }
+}
+
+/// A part of an answer's message.
+pub(super) fn part(id: PartId, message: &Assistant, body: Body) -> Part {
+    Part { id, session_id: message.session_id.clone(), message_id: message.id.clone(), body }
 }
 
 fn text_body(text: String, time: Span) -> Body {

@@ -55,7 +55,8 @@ const SIDE_BYTES: usize = limits::TOOL_OUTPUT_BYTES_MAX / 2 - 512;
 
 impl Seen {
     fn push(&mut self, offset: u64, data: &[u8]) {
-        let known = usize::try_from(self.next_offset.saturating_sub(offset)).unwrap_or(usize::MAX).min(data.len());
+        let known =
+            usize::try_from(self.next_offset.saturating_sub(offset)).unwrap_or(usize::MAX).min(data.len());
         let fresh = &data[known..];
         self.next_offset = self.next_offset.max(offset + data.len() as u64);
         let to_head = (SIDE_BYTES - self.head.len()).min(fresh.len());
@@ -86,7 +87,9 @@ pub(super) async fn run(ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
     let mut seen = Seen::default();
     let exit = match follow(ctx, &title, &mut seen).await {
         // The intent was stored, but the command never reached the sandbox.
-        Err(status) if rpc::status::code_of(&status).as_deref() == Some("exec_unknown") && ctx.call.resumed => {
+        Err(status)
+            if rpc::status::code_of(&status).as_deref() == Some("exec_unknown") && ctx.call.resumed =>
+        {
             return Err(ToolError::Model(
                 "This command was interrupted before it started, when its worker stopped. Run it again if it is still \
                  needed."
@@ -97,7 +100,10 @@ pub(super) async fn run(ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
         Ok(exit) => exit,
     };
     let mut metadata = live(&seen);
-    metadata.insert("exit".to_owned(), if exit.end() == ExecEnd::Exited { json!(exit.code) } else { Value::Null });
+    metadata.insert(
+        "exit".to_owned(),
+        if exit.end() == ExecEnd::Exited { json!(exit.code) } else { Value::Null },
+    );
     metadata.insert("duration_ms".to_owned(), json!(exit.duration_ms));
     let text = answer(&exit, seen.text(&exit.spill_path));
     if exit.end() == ExecEnd::Lost {
@@ -128,7 +134,8 @@ async fn start(ctx: &Ctx, input: &Input) -> Result<(), ToolError> {
 async fn follow(ctx: &Ctx, title: &str, seen: &mut Seen) -> Result<v1::ExecExit, Status> {
     let mut show_at = Instant::now() + Duration::from_millis(limits::TOOL_PROGRESS_MS);
     let mut shown = 0;
-    let give_up = Instant::now() + Duration::from_millis(u64::from(limits::EXEC_TIMEOUT_MAX_MS) + limits::SANDBOX_WAIT_MS);
+    let give_up = Instant::now()
+        + Duration::from_millis(u64::from(limits::EXEC_TIMEOUT_MAX_MS) + limits::SANDBOX_WAIT_MS);
     loop {
         let request = v1::AttachExecRequest {
             tenant_id: ctx.tenant_id(),
@@ -191,15 +198,20 @@ fn answer(exit: &v1::ExecExit, output: String) -> String {
         ExecEnd::Timeout => Some(format!("It was ended after {} ms: its time was over.", exit.duration_ms)),
         ExecEnd::Killed => Some("It was ended by an abort.".to_owned()),
         ExecEnd::Lost => Some(
-            "It was lost when the sandbox stopped. It may have had effects: look before you run it again.".to_owned(),
+            "It was lost when the sandbox stopped. It may have had effects: look before you run it again."
+                .to_owned(),
         ),
         ExecEnd::MemoryLimit | ExecEnd::ProcessLimit | ExecEnd::DiskLimit | ExecEnd::Unspecified => {
             Some("A limit of the sandbox ended it.".to_owned())
         }
     };
-    let dropped = (exit.dropped_bytes > 0).then(|| format!("Its last {} bytes of output were not kept.", exit.dropped_bytes));
-    let notes: Vec<String> =
-        how.into_iter().chain((!exit.message.is_empty()).then(|| exit.message.clone())).chain(dropped).collect();
+    let dropped = (exit.dropped_bytes > 0)
+        .then(|| format!("Its last {} bytes of output were not kept.", exit.dropped_bytes));
+    let notes: Vec<String> = how
+        .into_iter()
+        .chain((!exit.message.is_empty()).then(|| exit.message.clone()))
+        .chain(dropped)
+        .collect();
     match (output.is_empty(), notes.is_empty()) {
         (true, true) => "(no output)".to_owned(),
         (false, true) => output,
@@ -234,7 +246,8 @@ mod tests {
 
     #[test]
     fn the_model_is_told_how_a_command_ended() {
-        let exit = |end: ExecEnd, code, signal| v1::ExecExit { end: end.into(), code, signal, ..Default::default() };
+        let exit =
+            |end: ExecEnd, code, signal| v1::ExecExit { end: end.into(), code, signal, ..Default::default() };
         for (exit, output, want) in [
             (exit(ExecEnd::Exited, 0, 0), "", "(no output)"),
             (exit(ExecEnd::Exited, 0, 0), "a\n", "a\n"),

@@ -57,10 +57,10 @@ pub(super) async fn run(ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
 
 /// The lines below the name of their file.
 fn grouped(found: &v1::GrepFilesResponse) -> String {
-    if found.matches.is_empty() {
-        return "No matches found".to_owned();
-    }
     let (mut text, mut file) = (String::new(), "");
+    if found.matches.is_empty() {
+        text.push_str("No matches found");
+    }
     for found in &found.matches {
         if found.path != file {
             file = &found.path;
@@ -68,8 +68,10 @@ fn grouped(found: &v1::GrepFilesResponse) -> String {
         }
         text.push_str(&format!("  {}: {}\n", found.line, found.text));
     }
-    if found.truncated {
+    if found.truncated && found.matches.len() >= usize::try_from(MATCHES_MAX).unwrap_or(usize::MAX) {
         text.push_str(&format!("\n(Only the first {MATCHES_MAX}: use a narrower pattern or path.)"));
+    } else if found.truncated {
+        text.push_str("\n(Some files were left out, too large or too many to be searched: use a narrower path.)");
     }
     text
 }

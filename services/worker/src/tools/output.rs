@@ -23,7 +23,8 @@ const TITLE_BYTES_MAX: usize = 200;
 
 /// What is kept of a text that is too long.
 fn kept(full: &str) -> Option<&str> {
-    let by_lines = full.match_indices('\n').nth(limits::TOOL_OUTPUT_LINES_MAX - 1).map(|(end, _)| &full[..end]);
+    let by_lines =
+        full.match_indices('\n').nth(limits::TOOL_OUTPUT_LINES_MAX - 1).map(|(end, _)| &full[..end]);
     let kept = by_lines.unwrap_or(full);
     if kept.len() <= limits::TOOL_OUTPUT_BYTES_MAX {
         return by_lines;
@@ -51,7 +52,9 @@ mod tests {
         let lines = text_of("line\n".repeat(limits::TOOL_OUTPUT_LINES_MAX + 5));
         assert!(lines.contains("(Cut: the whole answer has 2005 lines"), "{}", text::tail(&lines, 200));
         let bytes = text_of(format!("{}\n{}", "é".repeat(10_000), "x".repeat(60_000)));
-        assert!(bytes.starts_with(&"é".repeat(10_000)) && !bytes.contains('x'.to_string().repeat(10).as_str()));
+        assert!(
+            bytes.starts_with(&"é".repeat(10_000)) && !bytes.contains('x'.to_string().repeat(10).as_str())
+        );
         let one = text_of("y".repeat(200_000));
         assert!(one.len() < limits::TOOL_OUTPUT_BYTES_MAX + 200);
     }

@@ -69,7 +69,11 @@ pub(super) async fn run(ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
 
 fn numbered(read: &v1::ReadLinesResponse, first_line: u64) -> String {
     if read.lines.is_empty() {
-        return if first_line == 1 { "(The file is empty.)".to_owned() } else { format!("(There is no line {first_line}.)") };
+        return if first_line == 1 {
+            "(The file is empty.)".to_owned()
+        } else {
+            format!("(There is no line {first_line}.)")
+        };
     }
     let mut text = String::new();
     for (number, line) in (first_line..).zip(&read.lines) {

@@ -90,7 +90,16 @@ impl Tools {
     pub(crate) fn new(deps: Arc<Deps>, identity: Identity, workspace: Workspace) -> Self {
         let (sender, reports) = mpsc::channel(REPORTS_MAX);
         let permits = Arc::new(Semaphore::new(limits::TOOLS_PARALLEL_MAX));
-        Self { deps, identity, workspace, permits, sender, reports, tasks: JoinSet::new(), running: BTreeMap::new() }
+        Self {
+            deps,
+            identity,
+            workspace,
+            permits,
+            sender,
+            reports,
+            tasks: JoinSet::new(),
+            running: BTreeMap::new(),
+        }
     }
 
     pub(crate) fn start(&mut self, call: Call) {
@@ -233,7 +242,10 @@ fn stored(error: store::error::Error) -> ToolError {
         store::error::Error::Fenced => ToolError::Fenced,
         error => {
             tracing::error!(error = &error as &dyn std::error::Error, "store that a tool runs");
-            ToolError::Broken(Error::new("UnknownError", "The database could not be reached while a tool ran"))
+            ToolError::Broken(Error::new(
+                "UnknownError",
+                "The database could not be reached while a tool ran",
+            ))
         }
     }
 }
@@ -242,7 +254,9 @@ fn stored(error: store::error::Error) -> ToolError {
 pub(crate) fn refused(status: &Status) -> ToolError {
     match rpc::status::code_of(status).as_deref() {
         Some("epoch_stale") => ToolError::Fenced,
-        Some("sandbox_unavailable" | "unauthenticated" | "workspace_missing") => ToolError::Broken(workspace::failure(status)),
+        Some("sandbox_unavailable" | "unauthenticated" | "workspace_missing") => {
+            ToolError::Broken(workspace::failure(status))
+        }
         Some(_) => ToolError::Model(status.message().to_owned()),
         None if is_away(status) => ToolError::Broken(workspace::failure(status)),
         None => ToolError::Model(format!("The sandbox refused the call: {}", status.message())),

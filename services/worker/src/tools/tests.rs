@@ -24,11 +24,17 @@ fn arguments_that_do_not_fit_the_schema_are_told_to_the_model() {
         (Tool::Bash, json!({"command": 7}), "/command"),
         (Tool::Bash, json!({"command": "true", "sudo": true}), "sudo"),
         (Tool::Read, json!({"filePath": "/a", "offset": -1}), "/offset"),
-        (Tool::TodoWrite, json!({"todos": [{"content": "a", "status": "maybe", "priority": "low"}]}), "/todos/0/status"),
+        (
+            Tool::TodoWrite,
+            json!({"todos": [{"content": "a", "status": "maybe", "priority": "low"}]}),
+            "/todos/0/status",
+        ),
         (Tool::Edit, json!([]), "object"),
     ] {
         match check(tool, &input) {
-            Err(ToolError::Model(text)) => assert!(text.contains(want) && text.contains("nothing was done"), "{text}"),
+            Err(ToolError::Model(text)) => {
+                assert!(text.contains(want) && text.contains("nothing was done"), "{text}")
+            }
             other => panic!("{input}: {other:?}"),
         }
     }

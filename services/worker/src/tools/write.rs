@@ -60,7 +60,10 @@ pub(super) async fn load(ctx: &Ctx, path: &str) -> Result<v1::ReadFileResponse, 
     });
     let read = read.await.map_err(|status| refused(&status))?;
     if read.size_bytes > limits::FILE_BYTES_MAX as u64 {
-        return Err(ToolError::Model(format!("{path} has {} bytes: too large to be changed by a tool", read.size_bytes)));
+        return Err(ToolError::Model(format!(
+            "{path} has {} bytes: too large to be changed by a tool",
+            read.size_bytes
+        )));
     }
     Ok(read)
 }
@@ -72,7 +75,8 @@ pub(super) async fn save(
     data: Vec<u8>,
     expected_sha256: String,
 ) -> Result<v1::WriteFileResponse, ToolError> {
-    let request = v1::WriteFileRequest { fence: ctx.identity.fence(), path: path.to_owned(), data, expected_sha256 };
+    let request =
+        v1::WriteFileRequest { fence: ctx.identity.fence(), path: path.to_owned(), data, expected_sha256 };
     // Not repeated: after a lost answer nobody knows whether it was written.
     let response = ctx.deps.sandbox.client().write_file(request).await;
     response.map(tonic::Response::into_inner).map_err(|status| refused(&status))

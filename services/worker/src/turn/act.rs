@@ -50,10 +50,16 @@ impl Loop {
         let ended = Span { start: time.start, end: Some(now()) };
         let answer = match report.said {
             Said::Progress(progress) => {
-                let state =
-                    ToolState::Running { input, title: Some(progress.title), metadata: Some(progress.metadata), time };
+                let state = ToolState::Running {
+                    input,
+                    title: Some(progress.title),
+                    metadata: Some(progress.metadata),
+                    time,
+                };
                 let event = self.tool_event(&report.call_id, state);
-                self.record.write(&mut self.conversation, event.into_iter().collect(), Progress::None).await?;
+                self.record
+                    .write(&mut self.conversation, event.into_iter().collect(), Progress::None)
+                    .await?;
                 return Ok(None);
             }
             Said::Answer(answer) => answer,
@@ -92,7 +98,8 @@ impl Loop {
                     let after = self.record.input_ack();
                     let read = self.deps.store.list_inputs(tenant, &session, after).await;
                     self.inputs = read.map_err(Stopped::Store)?;
-                    let messages = self.deps.store.load_conversation(tenant, &session, self.conversation.newest_seq());
+                    let messages =
+                        self.deps.store.load_conversation(tenant, &session, self.conversation.newest_seq());
                     self.conversation.extend(messages.await.map_err(Stopped::Store)?);
                     if let Some(newest) = self.inputs.last() {
                         self.record.saw_input(newest.seq);

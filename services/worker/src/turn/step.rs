@@ -46,9 +46,12 @@ impl Loop {
         }
         let message = match self.conversation.last_step() {
             Some((left, parts)) if left.finish.is_none() && left.error.is_none() => {
-                events.extend(parts.iter().filter(|(_, part)| !matches!(part.body, Body::Retry(_))).map(|(_, part)| {
-                    Event::PartRemoved { message_id: part.message_id.clone(), part_id: part.id.clone() }
-                }));
+                events.extend(parts.iter().filter(|(_, part)| !matches!(part.body, Body::Retry(_))).map(
+                    |(_, part)| Event::PartRemoved {
+                        message_id: part.message_id.clone(),
+                        part_id: part.id.clone(),
+                    },
+                ));
                 Assistant { parent_id: user.id.clone(), model: user.model.clone(), ..left.clone() }
             }
             Some(_) | None => assistant(self.deps.id(MessageId::make), user),
@@ -59,7 +62,12 @@ impl Loop {
         Ok(message)
     }
 
-    pub(super) async fn back_off(&mut self, attempt: u32, until: Timestamp, error: &Error) -> Result<(), Stopped> {
+    pub(super) async fn back_off(
+        &mut self,
+        attempt: u32,
+        until: Timestamp,
+        error: &Error,
+    ) -> Result<(), Stopped> {
         let mut events = self.model.take().map(|call| call.abandon(&self.record)).unwrap_or_default();
         if let Some((message, _)) = self.conversation.last_step() {
             let retry = Retry { attempt, error: error.clone(), time: RetryTime { created: now() } };

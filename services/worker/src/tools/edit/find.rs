@@ -45,15 +45,19 @@ pub(crate) fn replace(content: &str, old: &str, new: &str, which: Which) -> Resu
             }
             match which {
                 Which::All => return Ok(content.replace(piece, new)),
-                Which::One if content.matches(piece).count() == 1 => return Ok(content.replacen(piece, new, 1)),
+                Which::One if content.matches(piece).count() == 1 => {
+                    return Ok(content.replacen(piece, new, 1));
+                }
                 Which::One => several = true,
             }
         }
     }
     Err(if several {
-        "oldString is in the file more than once. Quote more lines around the change, or set replaceAll.".to_owned()
+        "oldString is in the file more than once. Quote more lines around the change, or set replaceAll."
+            .to_owned()
     } else {
-        "oldString is not in the file. Read the file and quote the text exactly, with its indentation.".to_owned()
+        "oldString is not in the file. Read the file and quote the text exactly, with its indentation."
+            .to_owned()
     })
 }
 

@@ -18,7 +18,12 @@ fn check(before: &str, old: &str, new: &str, want: Result<&str, &str>) {
 fn each_strategy_finds_what_was_meant() {
     check("a\nb\nc\n", "b", "x", Ok("a\nx\nc\n"));
     check("  if a {\n    b\n  }\n", "if a {\nb\n}", "y", Ok("y\n"));
-    check("fn f() {\n  let a = 1;\n  let b = 2;\n}\n", "fn f() {\n  let a = 1;\n  let b = 3;\n}", "z", Ok("z\n"));
+    check(
+        "fn f() {\n  let a = 1;\n  let b = 2;\n}\n",
+        "fn f() {\n  let a = 1;\n  let b = 3;\n}",
+        "z",
+        Ok("z\n"),
+    );
     check("let  a =   1;\n", "let a = 1;", "let a = 2;", Ok("let a = 2;\n"));
     check("\tx(\n\t\t1,\n\t)\n", "x(\n\t1,\n)", "y", Ok("y\n"));
     check("say \"hi\"\nthere", "say \\\"hi\\\"\\nthere", "-", Ok("-"));

@@ -1,0 +1,133 @@
+//! `flotilla-bench`: starts a whole stack of release processes and prints what the main job costs on this machine,
+//! beside the raw round trips of the same run. Judges nothing.
+#![allow(clippy::print_stdout, reason = "its output is the report")]
+
+use anyhow::Context as _;
+use clap::Parser as _;
+use e2e::{
+    api::Api,
+    bench::{self, Samples, model::Model},
+};
+use serde_json::Value;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+/// Measures the main job.
+#[derive(Debug, clap::Parser)]
+struct Arguments {
+    /// Sessions of each kind.
+    #[arg(long, default_value_t = 50)]
+    rounds: usize,
+}
+
+/// A stack of processes; ended when it is dropped.
+struct Stack {
+    child: Child,
+    ready: Value,
+    ready_after: Duration,
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        let stopped = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status();
+        if stopped.is_ok() {
+            drop(self.child.wait());
+        }
+    }
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let arguments = Arguments::parse();
+    chassis::install_crypto();
+    let directory = tempfile::Builder::new().prefix("flotilla-bench-").tempdir()?;
+    println!("machine: {} cores, load {}", std::thread::available_parallelism()?, load());
+    let raw = bench::raw::measure(&directory.path().join("raw"), 200).await;
+    for (name, samples) in
+        [("Postgres, one durable insert", &raw.commit), ("Redis, one answer", &raw.redis), ("NATS, client to client", &raw.nats)]
+    {
+        row(name, samples, None);
+    }
+    let model = Model::start().await;
+    let stack = start(directory.path(), &model.url).await?;
+    println!("`flotilla up` to ready: {:.2} s", stack.ready_after.as_secs_f64());
+    println!("resident memory of the idle services: {}", memory(&stack.ready)?);
+    let api = Api::of_stack(text(&stack.ready, "gateway_url")?, text(&stack.ready, "api_key")?).await;
+    let latencies = bench::measure(&api, &model, arguments.rounds).await;
+    // Two commits and a claim are the least that lies between a prompt and its model request.
+    let least = raw.commit.percentile(50) * 2 + raw.redis.percentile(50);
+    row("prompt to model request, fresh session", &latencies.prompt_to_model, Some(("2 commits + claim", least)));
+    let least = raw.commit.percentile(50) + raw.nats.percentile(50);
+    row("last model byte to idle at the client", &latencies.model_to_idle, Some(("commit + NATS", least)));
+    let window = Duration::from_millis(domain::limits::DELTA_WINDOW_MS);
+    println!("(text is gathered for at most {} ms)", window.as_millis());
+    row("model chunk to client", &latencies.chunk_to_client, Some(("NATS", raw.nats.percentile(50))));
+    row("tool step, bash true", &latencies.tool_step, Some(("3 commits", raw.commit.percentile(50) * 3)));
+    println!("load at the end: {}", load());
+    Ok(())
+}
+
+async fn start(directory: &Path, model_url: &str) -> anyhow::Result<Stack> {
+    let config = directory.join("flotilla.toml");
+    fs::write(&config, e2e::parts::provider_config(model_url))?;
+    let program = sibling("flotilla")?;
+    let data = directory.join("stack");
+    let begun = Instant::now();
+    let mut command = Command::new(program);
+    command.arg("up").env("FLOTILLA_CONFIG", &config).env("FLOTILLA_DATA", &data).stdout(Stdio::null());
+    let mut child = command.spawn().context("start flotilla up")?;
+    let file = data.join("ready.json");
+    loop {
+        if let Ok(json) = fs::read(&file) {
+            let ready = serde_json::from_slice(&json).context("read ready.json")?;
+            return Ok(Stack { child, ready, ready_after: begun.elapsed() });
+        }
+        if let Some(status) = child.try_wait()? {
+            anyhow::bail!("flotilla up ended ({status})");
+        }
+        anyhow::ensure!(begun.elapsed() < Duration::from_secs(60), "flotilla up was not ready within a minute");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// The program of that name beside this one.
+fn sibling(name: &str) -> anyhow::Result<PathBuf> {
+    let path = std::env::current_exe()?.with_file_name(name);
+    anyhow::ensure!(path.exists(), "{} is not built", path.display());
+    Ok(path)
+}
+
+fn text<'a>(ready: &'a Value, key: &str) -> anyhow::Result<&'a str> {
+    ready[key].as_str().with_context(|| format!("ready.json has no {key}"))
+}
+
+/// Resident memory of gateway, worker and sandbox, in MB.
+fn memory(ready: &Value) -> anyhow::Result<String> {
+    let (mut total, mut each) = (0, vec![]);
+    for role in ["gateway", "worker-1", "sandbox"] {
+        let pid = ready["pids"][role].as_u64().with_context(|| format!("ready.json has no pid of {role}"))?;
+        let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+        let kilobytes: u64 = line.trim().trim_end_matches(" kB").parse()?;
+        total += kilobytes;
+        each.push(format!("{role} {} MB", kilobytes / 1024));
+    }
+    Ok(format!("{} MB ({})", total / 1024, each.join(", ")))
+}
+
+fn load() -> String {
+    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split_whitespace().take(3).collect::<Vec<_>>().join(" ")
+}
+
+fn row(name: &str, samples: &Samples, against: Option<(&str, Duration)>) {
+    let ms = |duration: Duration| duration.as_secs_f64() * 1000.0;
+    let (p50, p99) = (samples.percentile(50), samples.percentile(99));
+    let ratio = against.map(|(what, least)| format!(", {:.1} x {what}", p50.as_secs_f64() / least.as_secs_f64()));
+    let count = samples.count();
+    println!("{name:<40} p50 {:8.3} ms  p99 {:8.3} ms  ({count} samples{})", ms(p50), ms(p99), ratio.unwrap_or_default());
+}
