@@ -88,6 +88,7 @@ check "each of them is completed" test "$completed" -eq "$(tools messages.jsonl 
 check "none is pending, running or failed" test -z "$(grep -oE '"status": *"(pending|running|error)"' messages.jsonl)"
 
 "$flotilla" watch --json "$id" | grep '^{"seq":' >events.jsonl
+# shellcheck disable=SC2016 # the fields of awk
 check "the events are numbered 1, 2, 3, … without a gap" awk -F '[:,]' '$2 != NR { exit 1 } END { exit NR == 0 }' events.jsonl
 check "events and messages name the same tool calls" test "$(tools messages.jsonl)" = "$(tools events.jsonl)"
 last_idle=$(grep '"type":"session.idle"' events.jsonl | tail -n 1)

@@ -40,11 +40,13 @@ pub struct Options {
     pub sandbox: bool,
     /// Another model than the scripted one.
     pub model_url: Option<String>,
+    /// Postgres for the two roles; a database of the shared server unless given.
+    pub database_urls: Option<(String, String)>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { script: String::new(), workers: 1, slots: 16, redis_url: None, nats_url: None, sandbox: true, model_url: None }
+        Self { script: String::new(), workers: 1, slots: 16, redis_url: None, nats_url: None, sandbox: true, model_url: None, database_urls: None }
     }
 }
 
@@ -119,9 +121,11 @@ impl Stack {
         let config = directory.path().join("flotilla.toml");
         std::fs::write(&config, parts::provider_config(options.model_url.as_deref().unwrap_or(&model.url))).unwrap();
         let port = parts::free_port().await;
+        let own = (database.app_url.clone(), database.system_url.clone());
+        let (app_url, system_url) = options.database_urls.unwrap_or(own);
         let settings = Settings {
-            app_url: database.app_url.clone(),
-            system_url: database.system_url.clone(),
+            app_url,
+            system_url,
             redis_url: options.redis_url.unwrap_or_else(|| servers.redis_url.clone()),
             nats_url: options.nats_url.unwrap_or_else(|| servers.nats_url.clone()),
             namespace: testkit::namespace(),

@@ -164,3 +164,39 @@ async fn deleting_a_busy_session_leaves_nothing() {
     let gone = stack.api.sessions().get_session(request).await.unwrap_err();
     assert_eq!(e2e::api::code(&gone), "session_not_found");
 }
+
+#[tokio::test]
+async fn postgres_may_crash_in_the_middle_of_a_turn() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut servers = local::start(directory.path(), local::Options::default()).await.unwrap();
+    let key = gateway::admin::Key::New;
+    let bootstrap = gateway::admin::bootstrap(&servers.postgres_url, "crash", key).await.unwrap();
+    let options =
+        Options { database_urls: Some((bootstrap.app_url, bootstrap.system_url)), ..Options::default() };
+    let stack = Stack::with(options).await;
+    let session = stack.session().await;
+    let mut watch = Watch::start(&stack.api, &session).await;
+    let prompt = format!("@tool bash {{\"command\":\"echo x >> ran; cat ran\"}}\n{LONG}");
+    stack.api.prompt(&session, &prompt).await.unwrap();
+    watch.until_text().await;
+    let cursor = watch.seen.cursor.clone();
+    let (_, pid) = servers.pids().into_iter().find(|(role, _)| *role == "postgres").unwrap();
+    assert!(std::process::Command::new("kill").args(["-KILL", &pid.to_string()]).status().unwrap().success());
+    let exit = servers.next_exit().await;
+    assert_eq!(exit.role, "postgres");
+    servers.restart("postgres").await.unwrap();
+    // The subscriber may have been told that the store is away: it resumes.
+    let mut watch = Watch::from(&stack.api, &session, &cursor).await;
+    assert_eq!(watch.until_idle().await, "done");
+    watch.seen.assert_gap_free();
+    let talk = stack.api.conversation(&session).await;
+    let outputs: Vec<_> = talk
+        .iter()
+        .flat_map(|(_, parts)| parts)
+        .filter(|part| part["type"] == "tool")
+        .map(|part| part["state"]["output"].clone())
+        .collect();
+    assert_eq!(outputs, ["x\n"], "the command ran once");
+    drop(stack);
+    servers.stop().await.unwrap();
+}

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use e2e::{
-    Stack,
+    Options, Stack,
     turn::{Transcript, Watch, assert_works, run, run_on},
 };
 use serde_json::Value;
@@ -57,7 +57,11 @@ async fn a_refusal_ends_the_turn_after_one_request() {
             let session = stack.session().await;
             let (outcome, seen) = run_on(&stack.api, &session, provider, prompt).await;
             let error = seen.error().expect("an error that is shown");
-            assert_eq!((outcome.as_str(), error["name"].as_str().unwrap()), ("failed", name), "{provider} {prompt}");
+            assert_eq!(
+                (outcome.as_str(), error["name"].as_str().unwrap()),
+                ("failed", name),
+                "{provider} {prompt}"
+            );
             assert_eq!(error["data"]["statusCode"].as_u64(), status, "{provider} {prompt}: {error}");
             assert_eq!(error["data"]["providerID"], provider, "{prompt}");
             assert_eq!(requests(&stack.model, &session).len(), 1, "{provider} {prompt}: no second attempt");
@@ -125,8 +129,12 @@ async fn an_answer_that_breaks_off_is_begun_anew() {
         let removed = seen.events.iter().filter(|event| event.kind == "message.part.removed");
         let removed: Vec<_> = removed.map(|event| event.properties["partID"].clone()).collect();
         let begun = seen.events.iter().filter(|event| event.kind == "message.part.updated");
-        let text = begun.map(|event| &event.properties["part"]).find(|part| part["type"] == "text").unwrap();
-        assert!(removed.contains(&text["id"]), "{provider} {fault}: the cut text is removed from every screen");
+        let cut = |part: &&Value| part["type"] == "text" && part["messageID"] == parts[0]["messageID"];
+        let text = begun.map(|event| &event.properties["part"]).find(cut).unwrap();
+        assert!(
+            removed.contains(&text["id"]),
+            "{provider} {fault}: the cut text is removed from every screen"
+        );
         assert_ne!(parts[2]["id"], text["id"]);
         assert_works(&stack.api, &session).await;
     };
@@ -184,6 +192,7 @@ async fn a_tool_call_that_is_not_whole_never_runs() {
 async fn mistakes_of_the_model_are_told_to_it_and_the_turn_goes_on() {
     let stack = Stack::start().await;
     let prompt = r#"
+@step
 @tools
 @tool bash [1]
 @tool bash {"cmd":"true"}
@@ -213,8 +222,51 @@ async fn mistakes_of_the_model_are_told_to_it_and_the_turn_goes_on() {
             assert_eq!((call.tool.as_str(), call.status.as_str()), (tool, status), "{provider}: {call:?}");
             assert!(call.said.contains(text), "{provider}: {call:?}");
             let quoted = serde_json::to_string(call.said.trim_end()).unwrap();
-            assert!(told.contains(quoted.trim_matches('"')), "{provider}: the model is told {quoted} in {told}");
+            assert!(
+                told.contains(quoted.trim_matches('"')),
+                "{provider}: the model is told {quoted} in {told}"
+            );
         }
+        assert_works(&stack.api, &session).await;
+    }
+}
+
+/// Zero bytes wherever a model can put them. Postgres takes none.
+const ZEROS: &str = r#"
+[[rule]]
+match = "zero"
+[[rule.step]]
+reasoning = "thought\u0000"
+text = "said\u0000"
+tool = [
+    { name = "no\u0000tool", input = { a = "b" } },
+    { name = "bash", input = { "comm\u0000and" = "true" } },
+    { name = "bash", input = { command = "printf 'a\\0b' | tee file" } },
+    { name = "write", input = { filePath = "/workspace/new\u0000", content = "c\u0000" } },
+]
+[[rule.step]]
+tool = [{ name = "edit", input = { filePath = "/workspace/file", oldString = "a", newString = "c" } }]
+[[rule.step]]
+text = "over"
+"#;
+
+#[tokio::test]
+async fn zero_bytes_of_a_model_are_stored_clean_and_do_not_end_its_loop() {
+    let stack = Stack::with(Options { script: ZEROS.to_owned(), ..Options::default() }).await;
+    for provider in PROVIDERS {
+        let session = stack.session().await;
+        let (outcome, seen) = run_on(&stack.api, &session, provider, "say zero").await;
+        assert_eq!(outcome, "done", "{provider}: {:?}", seen.error());
+        let calls = stack.api.tool_calls(&session).await;
+        let ended: Vec<_> = calls.iter().map(|call| (call.tool.as_str(), call.status.as_str())).collect();
+        let want =
+            [("no\u{fffd}tool", "error"), ("bash", "error"), ("bash", "completed"), ("write", "completed")];
+        assert_eq!(ended[..4], want, "{provider}");
+        assert_eq!(ended[4..], [("edit", "completed")], "{provider}: {calls:?}");
+        assert_eq!(calls[2].said, "a\u{fffd}b", "{provider}");
+        let talk = stack.api.conversation(&session).await;
+        assert!(talk[1].1.iter().any(|part| part["text"] == "said\u{fffd}"), "{provider}: {talk:?}");
+        assert_eq!(seen.events.iter().filter(|event| event.kind == "flotilla.loop.started").count(), 1);
         assert_works(&stack.api, &session).await;
     }
 }
@@ -223,7 +275,9 @@ async fn mistakes_of_the_model_are_told_to_it_and_the_turn_goes_on() {
 async fn an_answer_that_was_cut_off_is_a_failure() {
     let stack = Stack::start().await;
     for provider in PROVIDERS {
-        for (finish, name) in [("length", "MessageOutputLengthError"), ("content-filter", "ContentFilterError")] {
+        for (finish, name) in
+            [("length", "MessageOutputLengthError"), ("content-filter", "ContentFilterError")]
+        {
             let session = stack.session().await;
             let prompt = format!("@text The beginning of\n@finish {finish}");
             let (outcome, seen) = run_on(&stack.api, &session, provider, &prompt).await;

@@ -55,7 +55,8 @@ async fn assert_gone(stack: &Stack, session: &str, pattern: &str) {
 async fn until_shown(watch: &mut Watch, text: &str) {
     let shown = watch.until(|seen| {
         let state = &seen.properties["part"]["state"];
-        state["status"] == "running" && state["metadata"]["output"].as_str().is_some_and(|shown| shown.contains(text))
+        state["status"] == "running"
+            && state["metadata"]["output"].as_str().is_some_and(|shown| shown.contains(text))
     });
     shown.await;
 }
@@ -104,7 +105,8 @@ async fn repositories_that_cannot_be_had_end_the_turn_and_say_why() {
 #[tokio::test]
 async fn no_file_tool_leaves_the_workspace() {
     let stack = Stack::start().await;
-    let before = bash("ln -s /etc/passwd link; ln -s /etc up; mkdir in; ln -s ../in in/self; echo fine > in/file");
+    let before =
+        bash("ln -s /etc/passwd link; ln -s /etc up; mkdir in; ln -s ../in in/self; echo fine > in/file");
     let outside = "outside the workspace";
     check_calls(
         &stack,
@@ -121,7 +123,12 @@ async fn no_file_tool_leaves_the_workspace() {
             ("write", json!({"filePath": "/tmp/x", "content": "x"}), "error", outside),
             ("write", json!({"filePath": "/workspace/up/x", "content": "x"}), "error", outside),
             ("write", json!({"filePath": "/workspace/../../x", "content": "x"}), "error", outside),
-            ("edit", json!({"filePath": "/etc/passwd", "oldString": "root", "newString": "x"}), "error", outside),
+            (
+                "edit",
+                json!({"filePath": "/etc/passwd", "oldString": "root", "newString": "x"}),
+                "error",
+                outside,
+            ),
             ("edit", json!({"filePath": "/etc/new", "oldString": "", "newString": "x"}), "error", ""),
             ("list", json!({"path": "/etc"}), "error", outside),
             ("list", json!({"path": "/workspace/up"}), "error", outside),
@@ -137,7 +144,9 @@ async fn no_file_tool_leaves_the_workspace() {
 #[tokio::test]
 async fn files_that_a_tool_cannot_use_are_told_to_the_model() {
     let stack = Stack::start().await;
-    let before = bash("printf 'a\\0b' > bin; printf 'a\\xffb' > latin; truncate -s 2G big; mkdir dir; mkfifo pipe; ln -s b a; ln -s a b");
+    let before = bash(
+        "printf 'a\\0b' > bin; printf 'a\\xffb' > latin; truncate -s 2G big; mkdir dir; mkfifo pipe; ln -s b a; ln -s a b",
+    );
     let path = |name: &str| format!("/workspace/{name}");
     let change = |name: &str| json!({"filePath": path(name), "oldString": "a", "newString": "c"});
     let begun = Instant::now();
@@ -150,7 +159,7 @@ async fn files_that_a_tool_cannot_use_are_told_to_the_model() {
             ("read", json!({"filePath": path("pipe")}), "error", "not a file"),
             ("read", json!({"filePath": path("a")}), "error", "loop"),
             ("read", json!({"filePath": path("missing")}), "error", "there is no file"),
-            ("read", json!({"filePath": path("zero\0byte")}), "error", "path"),
+            ("read", json!({"filePath": path("zero\0byte")}), "error", "there is no file"),
             ("read", json!({"filePath": path(&"x".repeat(5_000))}), "error", "path"),
             ("read", json!({"filePath": path("dir")}), "completed", ""),
             ("edit", change("big"), "error", "too large"),
@@ -171,7 +180,11 @@ async fn files_that_a_tool_cannot_use_are_told_to_the_model() {
         ],
     )
     .await;
-    assert!(begun.elapsed() < Duration::from_secs(15), "two sparse gigabytes were read: {:?}", begun.elapsed());
+    assert!(
+        begun.elapsed() < Duration::from_secs(15),
+        "two sparse gigabytes were read: {:?}",
+        begun.elapsed()
+    );
 }
 
 #[tokio::test]
@@ -180,7 +193,7 @@ async fn a_command_out_of_time_ends_with_everything_that_it_started() {
     let session = stack.session().await;
     let endless = |command: &str| format!("@tool bash {}\n", json!({"command": command, "timeout": 300}));
     let prompt = format!(
-        "@tools\n{}{}",
+        "@step\n@tools\n{}{}",
         endless("setsid sleep 98701 & echo begun; sleep 98702"),
         endless("trap '' TERM; (trap '' TERM; setsid sleep 98703) & sleep 98704"),
     );
@@ -189,7 +202,7 @@ async fn a_command_out_of_time_ends_with_everything_that_it_started() {
     assert!(calls[0].said.starts_with("begun\n"), "what it printed is kept: {:?}", calls[0]);
     for call in &calls {
         assert_eq!(call.status, "completed");
-        assert!(call.said.contains("its time was over"), "{call:?}");
+        assert!(call.said.contains("stopped after"), "{call:?}");
     }
     assert_gone(&stack, &session, "slee[p] 9870").await;
 }
@@ -199,7 +212,10 @@ async fn a_fork_bomb_is_bounded_and_the_session_goes_on() {
     let stack = Stack::start().await;
     let session = stack.session().await;
     let bomb = json!({"command": "b() { b | b & b; }; b", "timeout": 1_000});
-    let prompt = format!("@tool bash {bomb}\n@tool write {}\n", json!({"filePath": "/workspace/after", "content": "x"}));
+    let prompt = format!(
+        "@tool bash {bomb}\n@tool write {}\n",
+        json!({"filePath": "/workspace/after", "content": "x"})
+    );
     let (outcome, seen) = run(&stack.api, &session, &prompt).await;
     assert_eq!(outcome, "done", "{:?}", seen.error());
     let calls = stack.api.tool_calls(&session).await;
@@ -231,7 +247,7 @@ async fn endless_output_is_bounded_and_says_where_the_rest_is() {
     assert!(said.len() <= limits::TOOL_OUTPUT_BYTES_MAX, "{}", said.len());
     let rest = said.split("the whole output is in ").nth(1).expect("where the rest is");
     let path = rest.split([' ', '\n', ')']).next().unwrap();
-    assert!(said.contains("its time was over"), "{}", domain::text::tail(&said, 300));
+    assert!(said.contains("stopped after"), "{}", domain::text::tail(&said, 300));
     let read = format!("@tool read {}\n", json!({"filePath": path, "offset": 1000, "limit": 2}));
     assert_eq!(run(&stack.api, &session, &read).await.0, "done");
     let read = stack.api.tool_calls(&session).await.pop().unwrap();
@@ -265,9 +281,17 @@ async fn a_sandbox_that_is_away_for_a_moment_costs_only_time() {
     stack.stop_sandbox().await;
     let mut watch = Watch::start(&stack.api, &session).await;
     watch.until_idle().await;
-    stack.api.prompt(&session, &format!("{}@tool read {{\"filePath\":\"file\"}}\n", bash("cat file"))).await.unwrap();
+    stack
+        .api
+        .prompt(&session, &format!("{}@tool read {{\"filePath\":\"file\"}}\n", bash("cat file")))
+        .await
+        .unwrap();
     watch.until_tool("running").await;
-    let diff = stack.api.sessions().get_session_diff(v1::GetSessionDiffRequest { session_id: session.clone() }).await;
+    let diff = stack
+        .api
+        .sessions()
+        .get_session_diff(v1::GetSessionDiffRequest { session_id: session.clone() })
+        .await;
     assert_refused(diff, Code::Unavailable, "sandbox_unavailable");
     stack.start_sandbox().await;
     assert_eq!(watch.until_idle().await, "done");
@@ -288,6 +312,6 @@ async fn a_command_that_is_lost_with_the_sandbox_is_told_to_the_model() {
     assert_eq!(watch.until_idle().await, "done");
     let call = stack.api.tool_calls(&session).await.remove(0);
     assert_eq!(call.status, "error");
-    assert!(call.said.starts_with("begun\n") && call.said.contains("lost when the sandbox stopped"), "{call:?}");
+    assert!(call.said.starts_with("begun\n") && call.said.contains("the sandbox stopped"), "{call:?}");
     assert_works(&stack.api, &session).await;
 }

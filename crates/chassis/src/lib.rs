@@ -2,6 +2,7 @@
 //! It knows nothing of sessions and reads no environment variable outside the clap structs it offers.
 
 pub mod admin;
+pub mod backends;
 pub mod grpc;
 pub mod http;
 pub mod ready;

@@ -44,7 +44,13 @@ impl Store {
     ///
     /// # Errors
     /// `Db`.
-    pub async fn put_bundle_piece(&self, tenant: TenantId, id: &str, piece: i32, data: &[u8]) -> Result<(), Error> {
+    pub async fn put_bundle_piece(
+        &self,
+        tenant: TenantId,
+        id: &str,
+        piece: i32,
+        data: &[u8],
+    ) -> Result<(), Error> {
         let mut tx = self.begin(tenant).await?;
         sqlx::query(
             "insert into bundle_piece (tenant_id, bundle_id, piece, data)
@@ -96,7 +102,12 @@ impl Store {
     ///
     /// # Errors
     /// `Db`.
-    pub async fn find_bundle_piece(&self, tenant: TenantId, id: &str, piece: i32) -> Result<Option<Vec<u8>>, Error> {
+    pub async fn find_bundle_piece(
+        &self,
+        tenant: TenantId,
+        id: &str,
+        piece: i32,
+    ) -> Result<Option<Vec<u8>>, Error> {
         let mut tx = self.begin(tenant).await?;
         let row = sqlx::query(
             "select p.data from bundle_piece p join bundle b on b.tenant_id = p.tenant_id and b.id = p.bundle_id

@@ -20,7 +20,13 @@ impl Store {
     ///
     /// # Errors
     /// `Fenced` if another worker owns the session; `Db`.
-    pub async fn append_chunk(&self, tenant: TenantId, session: &SessionId, epoch: u64, chunk: &Chunk) -> Result<(), Error> {
+    pub async fn append_chunk(
+        &self,
+        tenant: TenantId,
+        session: &SessionId,
+        epoch: u64,
+        chunk: &Chunk,
+    ) -> Result<(), Error> {
         let mut tx = self.begin(tenant).await?;
         sqlx::query("set local synchronous_commit = off").execute(&mut *tx).await?;
         // `for share` orders this insert against a take-over, which updates the row.
@@ -40,12 +46,14 @@ impl Store {
         tx.commit().await?;
         if stored.rows_affected() == 0 {
             let mut tx = self.begin(tenant).await?;
-            let row = sqlx::query("select 1 from session_run where tenant_id = $1 and session_id = $2 and epoch = $3")
-                .bind(tenant.0)
-                .bind(session.as_str())
-                .bind(signed(epoch))
-                .fetch_optional(&mut *tx)
-                .await?;
+            let row = sqlx::query(
+                "select 1 from session_run where tenant_id = $1 and session_id = $2 and epoch = $3",
+            )
+            .bind(tenant.0)
+            .bind(session.as_str())
+            .bind(signed(epoch))
+            .fetch_optional(&mut *tx)
+            .await?;
             return row.map(|_| ()).ok_or(Error::Fenced);
         }
         Ok(())
@@ -55,7 +63,12 @@ impl Store {
     ///
     /// # Errors
     /// `Db`.
-    pub async fn list_chunks(&self, tenant: TenantId, session: &SessionId, epoch: u64) -> Result<Vec<Chunk>, Error> {
+    pub async fn list_chunks(
+        &self,
+        tenant: TenantId,
+        session: &SessionId,
+        epoch: u64,
+    ) -> Result<Vec<Chunk>, Error> {
         let mut tx = self.begin(tenant).await?;
         let rows = sqlx::query(
             "select part_id, offset_bytes, text from part_chunk

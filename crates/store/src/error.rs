@@ -33,7 +33,10 @@ pub enum Error {
 }
 
 impl Error {
-    pub(crate) fn unreadable(what: &'static str, source: impl std::error::Error + Send + Sync + 'static) -> Self {
+    pub(crate) fn unreadable(
+        what: &'static str,
+        source: impl std::error::Error + Send + Sync + 'static,
+    ) -> Self {
         Self::Unreadable { what, source: Box::new(source) }
     }
 
@@ -49,9 +52,9 @@ impl Error {
                 | sqlx::Error::Protocol(_)
                 | sqlx::Error::Tls(_) => true,
                 // 08: connection, 40: serialization and deadlock, 53: resources, 57: operator, 25P03: idle too long.
-                sqlx::Error::Database(db) => db
-                    .code()
-                    .is_some_and(|code| ["08", "40", "53", "57"].iter().any(|class| code.starts_with(class)) || code == "25P03"),
+                sqlx::Error::Database(db) => db.code().is_some_and(|code| {
+                    ["08", "40", "53", "57"].iter().any(|class| code.starts_with(class)) || code == "25P03"
+                }),
                 _ => false,
             },
             Self::NotFound(_)

@@ -29,7 +29,13 @@ impl Store {
     ///
     /// # Errors
     /// `Db`.
-    pub async fn list_events(&self, tenant: TenantId, session: &SessionId, after: u64, limit: i64) -> Result<Vec<Stored>, Error> {
+    pub async fn list_events(
+        &self,
+        tenant: TenantId,
+        session: &SessionId,
+        after: u64,
+        limit: i64,
+    ) -> Result<Vec<Stored>, Error> {
         let mut tx = self.begin(tenant).await?;
         let rows = sqlx::query(
             "select seq, epoch, id, kind, properties, at from session_event
@@ -50,12 +56,13 @@ impl Store {
     /// `NotFound` or `Db`.
     pub async fn get_head(&self, tenant: TenantId, session: &SessionId) -> Result<Head, Error> {
         let mut tx = self.begin(tenant).await?;
-        let row = sqlx::query("select event_seq, epoch from session_run where tenant_id = $1 and session_id = $2")
-            .bind(tenant.0)
-            .bind(session.as_str())
-            .fetch_optional(&mut *tx)
-            .await?
-            .ok_or(Error::NotFound("session"))?;
+        let row =
+            sqlx::query("select event_seq, epoch from session_run where tenant_id = $1 and session_id = $2")
+                .bind(tenant.0)
+                .bind(session.as_str())
+                .fetch_optional(&mut *tx)
+                .await?
+                .ok_or(Error::NotFound("session"))?;
         Ok(Head { seq: unsigned(row.try_get("event_seq")?), epoch: unsigned(row.try_get("epoch")?) })
     }
 }

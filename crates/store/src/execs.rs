@@ -18,7 +18,13 @@ impl Store {
     ///
     /// # Errors
     /// `Fenced` if another worker owns the session; `Db`.
-    pub async fn begin_exec(&self, tenant: TenantId, session: &SessionId, epoch: u64, exec: (&str, &str)) -> Result<Begun, Error> {
+    pub async fn begin_exec(
+        &self,
+        tenant: TenantId,
+        session: &SessionId,
+        epoch: u64,
+        exec: (&str, &str),
+    ) -> Result<Begun, Error> {
         let (exec_id, tool) = exec;
         let mut tx = self.begin(tenant).await?;
         let row = sqlx::query(

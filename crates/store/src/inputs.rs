@@ -64,7 +64,11 @@ struct Locked {
     input_ack: u64,
 }
 
-async fn lock(tx: &mut Transaction<'static, Postgres>, tenant: TenantId, session: &SessionId) -> Result<Locked, Error> {
+async fn lock(
+    tx: &mut Transaction<'static, Postgres>,
+    tenant: TenantId,
+    session: &SessionId,
+) -> Result<Locked, Error> {
     let row = sqlx::query(
         "select phase, epoch, event_seq, input_seq, input_ack from session_run
           where tenant_id = $1 and session_id = $2 for update",
@@ -89,7 +93,12 @@ impl Store {
     /// # Errors
     /// `NotFound`; `Conflict` for a used key with another body; `TooManyInputs`; `Db` (stored or not: repeat with the
     /// same key).
-    pub async fn accept_prompt(&self, tenant: TenantId, prompt: &Prompt, at: Timestamp) -> Result<Accepted, Error> {
+    pub async fn accept_prompt(
+        &self,
+        tenant: TenantId,
+        prompt: &Prompt,
+        at: Timestamp,
+    ) -> Result<Accepted, Error> {
         let session = &prompt.user.session_id;
         let mut tx = self.begin(tenant).await?;
         let run = lock(&mut tx, tenant, session).await?;
@@ -140,7 +149,12 @@ impl Store {
     ///
     /// # Errors
     /// `NotFound` or `Db`.
-    pub async fn accept_abort(&self, tenant: TenantId, session: &SessionId, dedupe: &str) -> Result<bool, Error> {
+    pub async fn accept_abort(
+        &self,
+        tenant: TenantId,
+        session: &SessionId,
+        dedupe: &str,
+    ) -> Result<bool, Error> {
         let mut tx = self.begin(tenant).await?;
         let run = lock(&mut tx, tenant, session).await?;
         if run.phase == 0 {
@@ -166,7 +180,12 @@ impl Store {
     ///
     /// # Errors
     /// `Db`.
-    pub async fn list_inputs(&self, tenant: TenantId, session: &SessionId, after: u64) -> Result<Vec<Pending>, Error> {
+    pub async fn list_inputs(
+        &self,
+        tenant: TenantId,
+        session: &SessionId,
+        after: u64,
+    ) -> Result<Vec<Pending>, Error> {
         let mut tx = self.begin(tenant).await?;
         let rows = sqlx::query(
             "select seq, kind, message_id, traceparent from session_input
@@ -195,7 +214,8 @@ impl Store {
 }
 
 fn repeated(row: &sqlx::postgres::PgRow, prompt: &Prompt, run: &Locked) -> Result<Accepted, Error> {
-    let (sha256, message_id): (Vec<u8>, Option<String>) = (row.try_get("body_sha256")?, row.try_get("message_id")?);
+    let (sha256, message_id): (Vec<u8>, Option<String>) =
+        (row.try_get("body_sha256")?, row.try_get("message_id")?);
     let message_id = message_id.filter(|_| sha256 == prompt.body_sha256).ok_or(Error::Conflict)?;
     let seq = unsigned(row.try_get("seq")?);
     Ok(Accepted {
@@ -210,7 +230,12 @@ fn changes(prompt: &Prompt, at: Timestamp) -> Vec<record::Change> {
     let message = Event::MessageUpdated(Box::new(Message::User(prompt.user.clone())));
     let parts = prompt.parts.iter().map(|part| Event::PartUpdated { part: Box::new(part.clone()), at });
     let events = std::iter::once(message).chain(parts);
-    prompt.event_ids.iter().zip(events).map(|(id, event)| record::Change { id: id.clone(), what: record::What::Event(event) }).collect()
+    prompt
+        .event_ids
+        .iter()
+        .zip(events)
+        .map(|(id, event)| record::Change { id: id.clone(), what: record::What::Event(event) })
+        .collect()
 }
 
 /// Gives the input its place and makes the session runnable unless a loop has it (or an operator must release it).

@@ -31,7 +31,13 @@ impl Store {
     ///
     /// # Errors
     /// `Db`, also for a prefix or secret that exists.
-    pub async fn create_key(&self, tenant: TenantId, prefix: &str, secret_sha256: &[u8], name: &str) -> Result<Key, Error> {
+    pub async fn create_key(
+        &self,
+        tenant: TenantId,
+        prefix: &str,
+        secret_sha256: &[u8],
+        name: &str,
+    ) -> Result<Key, Error> {
         let mut tx = self.begin(tenant).await?;
         let row = sqlx::query(
             "insert into api_key (tenant_id, prefix, secret_sha256, name) values ($1, $2, $3, $4)

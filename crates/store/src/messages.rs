@@ -26,7 +26,12 @@ impl Store {
     ///
     /// # Errors
     /// `Unreadable` for what this version does not know; `Db`.
-    pub async fn list_messages(&self, tenant: TenantId, session: &SessionId, page: &Page) -> Result<Vec<Entry>, Error> {
+    pub async fn list_messages(
+        &self,
+        tenant: TenantId,
+        session: &SessionId,
+        page: &Page,
+    ) -> Result<Vec<Entry>, Error> {
         let before = page.cursor.as_deref().and_then(|cursor| cursor.parse().ok()).unwrap_or(i64::MAX);
         self.read_messages(tenant, session, 0..before, page.limit()).await
     }
@@ -35,7 +40,12 @@ impl Store {
     ///
     /// # Errors
     /// As [`Store::list_messages`].
-    pub async fn load_conversation(&self, tenant: TenantId, session: &SessionId, after: u64) -> Result<Vec<Entry>, Error> {
+    pub async fn load_conversation(
+        &self,
+        tenant: TenantId,
+        session: &SessionId,
+        after: u64,
+    ) -> Result<Vec<Entry>, Error> {
         self.read_messages(tenant, session, signed(after) + 1..i64::MAX, i64::MAX).await
     }
 
@@ -88,7 +98,12 @@ impl Store {
     ///
     /// # Errors
     /// `NotFound`; otherwise as [`Store::list_messages`].
-    pub async fn get_message(&self, tenant: TenantId, session: &SessionId, id: &MessageId) -> Result<Entry, Error> {
+    pub async fn get_message(
+        &self,
+        tenant: TenantId,
+        session: &SessionId,
+        id: &MessageId,
+    ) -> Result<Entry, Error> {
         let mut tx = self.begin(tenant).await?;
         let row = sqlx::query("select seq from message where tenant_id = $1 and session_id = $2 and id = $3")
             .bind(tenant.0)

@@ -35,7 +35,13 @@ impl Store {
     ///
     /// # Errors
     /// `Db`.
-    pub async fn create_project(&self, tenant: TenantId, id: &ProjectId, name: &str, source: &Source) -> Result<Project, Error> {
+    pub async fn create_project(
+        &self,
+        tenant: TenantId,
+        id: &ProjectId,
+        name: &str,
+        source: &Source,
+    ) -> Result<Project, Error> {
         let mut tx = self.begin(tenant).await?;
         // The update changes nothing; it makes the existing row part of the answer.
         let row = sqlx::query(
@@ -60,12 +66,13 @@ impl Store {
     /// `NotFound` or `Db`.
     pub async fn get_project(&self, tenant: TenantId, id: &ProjectId) -> Result<Project, Error> {
         let mut tx = self.begin(tenant).await?;
-        let row = sqlx::query("select id, name, source, created_at from project where tenant_id = $1 and id = $2")
-            .bind(tenant.0)
-            .bind(id.as_str())
-            .fetch_optional(&mut *tx)
-            .await?
-            .ok_or(Error::NotFound("project"))?;
+        let row =
+            sqlx::query("select id, name, source, created_at from project where tenant_id = $1 and id = $2")
+                .bind(tenant.0)
+                .bind(id.as_str())
+                .fetch_optional(&mut *tx)
+                .await?
+                .ok_or(Error::NotFound("project"))?;
         from_row(&row)
     }
 

@@ -114,7 +114,8 @@ impl Store {
         let scope = Scope { tenant: fence.tenant, session: &fence.session, epoch: fence.epoch, at };
         let events = project(&mut tx, &scope, changes, first).await?;
         tx.commit().await?;
-        let (input_seq, cancel_seq) = (unsigned(row.try_get("input_seq")?), unsigned(row.try_get("cancel_seq")?));
+        let (input_seq, cancel_seq) =
+            (unsigned(row.try_get("input_seq")?), unsigned(row.try_get("cancel_seq")?));
         Ok(Written { events, input_seq, cancel_seq })
     }
 
@@ -158,7 +159,11 @@ impl Store {
             .bind(signed(seen_input))
             .fetch_optional(&mut *tx)
             .await?;
-            return if newer.is_some() { Ok(None) } else { already_written(tx, fence, changes).await.map(Some) };
+            return if newer.is_some() {
+                Ok(None)
+            } else {
+                already_written(tx, fence, changes).await.map(Some)
+            };
         };
         sessions::end_turn(&mut tx, fence.tenant, &fence.session, end).await?;
         let first = unsigned(row.try_get("event_seq")?) + 1 - changes.len() as u64;
@@ -227,9 +232,9 @@ pub(crate) async fn project(
                 project_one(tx, scope, event, seq).await?;
                 event.clone()
             }
-            What::Spend(tokens, cost) => {
-                Event::SessionUpdated(Box::new(sessions::spend(tx, scope.tenant, scope.session, (*tokens, *cost)).await?))
-            }
+            What::Spend(tokens, cost) => Event::SessionUpdated(Box::new(
+                sessions::spend(tx, scope.tenant, scope.session, (*tokens, *cost)).await?,
+            )),
         };
         stored.push(Stored {
             seq,
@@ -254,13 +259,15 @@ async fn project_one(
         Event::MessageUpdated(message) => upsert_message(tx, scope, message, seq).await,
         Event::PartUpdated { part, .. } => upsert_part(tx, scope, part, seq).await,
         Event::PartRemoved { message_id, part_id } => {
-            sqlx::query("delete from part where tenant_id = $1 and session_id = $2 and message_id = $3 and id = $4")
-                .bind(scope.tenant.0)
-                .bind(scope.session.as_str())
-                .bind(message_id.as_str())
-                .bind(part_id.as_str())
-                .execute(&mut **tx)
-                .await?;
+            sqlx::query(
+                "delete from part where tenant_id = $1 and session_id = $2 and message_id = $3 and id = $4",
+            )
+            .bind(scope.tenant.0)
+            .bind(scope.session.as_str())
+            .bind(message_id.as_str())
+            .bind(part_id.as_str())
+            .execute(&mut **tx)
+            .await?;
             Ok(())
         }
         Event::TodoUpdated(todos) => {
@@ -326,7 +333,11 @@ async fn upsert_part(
     Ok(())
 }
 
-async fn insert_events(tx: &mut Transaction<'static, Postgres>, scope: &Scope<'_>, events: &[Stored]) -> Result<(), Error> {
+async fn insert_events(
+    tx: &mut Transaction<'static, Postgres>,
+    scope: &Scope<'_>,
+    events: &[Stored],
+) -> Result<(), Error> {
     if events.is_empty() {
         return Ok(());
     }

@@ -24,8 +24,13 @@ impl Store {
     /// Gives `None` when it is not to be had. After too many attempts without progress it is quarantined instead.
     ///
     /// # Errors
-    /// `Db`: taken or not; a session taken in doubt is freed when its owner stops renewing or takes it again.
-    pub async fn take_session(&self, tenant: TenantId, session: &SessionId, owner: Uuid) -> Result<Option<Taken>, Error> {
+    /// `Db`: taken or not; what was taken in doubt is found by [`Store::list_held`].
+    pub async fn take_session(
+        &self,
+        tenant: TenantId,
+        session: &SessionId,
+        owner: Uuid,
+    ) -> Result<Option<Taken>, Error> {
         let mut tx = self.begin(tenant).await?;
         let row = sqlx::query(
             "update session_run r set

@@ -119,7 +119,11 @@ fn from_row(row: &PgRow) -> Result<Session, Error> {
     })
 }
 
-async fn read(tx: &mut Transaction<'static, Postgres>, tenant: TenantId, id: &SessionId) -> Result<Session, Error> {
+async fn read(
+    tx: &mut Transaction<'static, Postgres>,
+    tenant: TenantId,
+    id: &SessionId,
+) -> Result<Session, Error> {
     let row = sqlx::query(query("where s.tenant_id = $1 and s.id = $2"))
         .bind(tenant.0)
         .bind(id.as_str())
@@ -190,7 +194,12 @@ impl Store {
     ///
     /// # Errors
     /// `Db`.
-    pub async fn list_sessions(&self, tenant: TenantId, filter: &Filter, page: &Page) -> Result<Vec<Session>, Error> {
+    pub async fn list_sessions(
+        &self,
+        tenant: TenantId,
+        filter: &Filter,
+        page: &Page,
+    ) -> Result<Vec<Session>, Error> {
         let (before_ms, before_id) = page
             .cursor
             .as_deref()
@@ -296,7 +305,11 @@ pub struct Patch {
     pub archived: Option<bool>,
 }
 
-async fn existing(mut tx: Transaction<'static, Postgres>, tenant: TenantId, dedupe: Option<&str>) -> Result<Session, Error> {
+async fn existing(
+    mut tx: Transaction<'static, Postgres>,
+    tenant: TenantId,
+    dedupe: Option<&str>,
+) -> Result<Session, Error> {
     let Some(dedupe) = dedupe else { return Err(Error::NotFound("project")) };
     let row = sqlx::query(query("where s.tenant_id = $1 and s.dedupe = $2"))
         .bind(tenant.0)

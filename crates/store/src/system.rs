@@ -64,11 +64,13 @@ impl Store {
     /// # Errors
     /// `Db`.
     pub async fn list_tenants(&self, page: &Page) -> Result<Vec<Tenant>, Error> {
-        let rows = sqlx::query("select id, name, running_max, created_at from tenant where name > $1 order by name limit $2")
-            .bind(page.cursor.as_deref().unwrap_or_default())
-            .bind(page.limit())
-            .fetch_all(&self.system)
-            .await?;
+        let rows = sqlx::query(
+            "select id, name, running_max, created_at from tenant where name > $1 order by name limit $2",
+        )
+        .bind(page.cursor.as_deref().unwrap_or_default())
+        .bind(page.limit())
+        .fetch_all(&self.system)
+        .await?;
         Ok(rows.iter().map(tenants::from_row).collect::<Result<_, _>>()?)
     }
 
@@ -77,7 +79,12 @@ impl Store {
     ///
     /// # Errors
     /// `Db`: the lease may be about to end.
-    pub async fn renew_worker(&self, incarnation: Uuid, name: &str, draining: bool) -> Result<Vec<Place>, Error> {
+    pub async fn renew_worker(
+        &self,
+        incarnation: Uuid,
+        name: &str,
+        draining: bool,
+    ) -> Result<Vec<Place>, Error> {
         sqlx::query(
             "insert into worker (incarnation, name, lease_until, draining)
              values ($1, $2, now() + $3 * interval '1 millisecond', $4)
@@ -98,12 +105,29 @@ impl Store {
         rows.iter().map(place).collect()
     }
 
+    /// Lists sessions that a worker owns, each with its epoch; as many as one sweep takes.
+    ///
+    /// # Errors
+    /// `Db`.
+    pub async fn list_held(&self, incarnation: Uuid) -> Result<Vec<(Place, u64)>, Error> {
+        let rows = sqlx::query(
+            "select tenant_id, session_id, epoch from session_run where phase = 2 and owner = $1",
+        )
+        .bind(incarnation)
+        .fetch_all(&self.system)
+        .await?;
+        rows.iter().map(|row| Ok((place(row)?, crate::unsigned(row.try_get("epoch")?)))).collect()
+    }
+
     /// Ends the lease of a worker that has no session left.
     ///
     /// # Errors
     /// `Db`.
     pub async fn forget_worker(&self, incarnation: Uuid) -> Result<(), Error> {
-        sqlx::query("delete from worker where incarnation = $1").bind(incarnation).execute(&self.system).await?;
+        sqlx::query("delete from worker where incarnation = $1")
+            .bind(incarnation)
+            .execute(&self.system)
+            .await?;
         Ok(())
     }
 
@@ -170,9 +194,11 @@ impl Store {
     /// # Errors
     /// `Db`.
     pub async fn get_uptime_ms(&self) -> Result<u64, Error> {
-        let row = sqlx::query("select (extract(epoch from now() - pg_postmaster_start_time()) * 1000)::bigint as ms")
-            .fetch_one(&self.system)
-            .await?;
+        let row = sqlx::query(
+            "select (extract(epoch from now() - pg_postmaster_start_time()) * 1000)::bigint as ms",
+        )
+        .fetch_one(&self.system)
+        .await?;
         Ok(crate::unsigned(row.try_get("ms")?))
     }
 }

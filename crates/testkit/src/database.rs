@@ -41,7 +41,8 @@ pub(crate) enum Content {
 
 impl Database {
     fn named(postgres_url: &str, name: String) -> Self {
-        let (login, server) = postgres_url.split_once("://").expect("a URL").1.split_once('@').expect("a login");
+        let (login, server) =
+            postgres_url.split_once("://").expect("a URL").1.split_once('@').expect("a login");
         let address = server.split('/').next().expect("an address");
         let url = |login: &str| format!("postgres://{login}@{address}/{name}");
         Self {
@@ -87,7 +88,11 @@ async fn template(postgres_url: &str) -> String {
     let name = format!("{TEMPLATE_PREFIX}{hash}");
     let mut connection = connect(postgres_url).await;
     if !exists(&mut connection, &name).await {
-        run(&mut connection, format!("set statement_timeout = '60s'; select pg_advisory_lock({TEMPLATE_LOCK})")).await;
+        run(
+            &mut connection,
+            format!("set statement_timeout = '60s'; select pg_advisory_lock({TEMPLATE_LOCK})"),
+        )
+        .await;
         if !exists(&mut connection, &name).await {
             make_template(&mut connection, &Database::named(postgres_url, name.clone()), &migrator).await;
         }
@@ -119,21 +124,28 @@ async fn make_template(connection: &mut PgConnection, template: &Database, migra
     }
     run(connection, format!("alter database {unfinished} rename to {}", template.name)).await;
     // Autovacuum may look into it, nobody else.
-    run(connection, format!("alter database {} is_template true allow_connections false", template.name)).await;
+    run(connection, format!("alter database {} is_template true allow_connections false", template.name))
+        .await;
 }
 
 async fn exists(connection: &mut PgConnection, name: &str) -> bool {
-    let row = sqlx::query("select 1 from pg_database where datname = $1").bind(name).fetch_optional(connection).await;
+    let row = sqlx::query("select 1 from pg_database where datname = $1")
+        .bind(name)
+        .fetch_optional(connection)
+        .await;
     row.expect("the databases").is_some()
 }
 
 /// Drops some databases whose test process is gone. In the background: that it fails is no test's fault.
 async fn sweep(mut connection: PgConnection) -> Option<()> {
-    let row = sqlx::query("select pg_try_advisory_lock($1) as mine").bind(SWEEP_LOCK).fetch_one(&mut connection).await;
+    let row = sqlx::query("select pg_try_advisory_lock($1) as mine")
+        .bind(SWEEP_LOCK)
+        .fetch_one(&mut connection)
+        .await;
     if !row.ok()?.get::<bool, _>("mine") {
         return None;
     }
-    let rows = sqlx::query("select datname from pg_database where datname like $1")
+    let rows = sqlx::query("select datname from pg_database where datname like $1 order by datname")
         .bind(format!("{TEST_PREFIX}%"))
         .fetch_all(&mut connection)
         .await

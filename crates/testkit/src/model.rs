@@ -36,17 +36,22 @@ mod tests {
     #[tokio::test]
     async fn a_model_answers_by_its_script_and_keeps_what_it_was_asked() {
         let model = crate::model("[[rule]]\n[[rule.step]]\ntext = \"Forty-two.\"").await;
-        let body = r#"{"model":"scripted","max_tokens":9,"messages":[{"role":"user","content":"How many?"}]}"#;
+        let body =
+            r#"{"model":"scripted","max_tokens":9,"messages":[{"role":"user","content":"How many?"}]}"#;
         let request = format!(
             "POST /v1/messages HTTP/1.1\r\nhost: model\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
             body.len(),
         );
-        let mut stream = tokio::net::TcpStream::connect(model.url.trim_start_matches("http://")).await.unwrap();
+        let mut stream =
+            tokio::net::TcpStream::connect(model.url.trim_start_matches("http://")).await.unwrap();
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = String::new();
         crate::within("the model answers", stream.read_to_string(&mut answer)).await.unwrap();
         assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("Forty-two."), "{answer}");
         let requests = model.journal.requests();
-        assert_eq!(requests.iter().map(|request| request.path.as_str()).collect::<Vec<_>>(), ["/v1/messages"]);
+        assert_eq!(
+            requests.iter().map(|request| request.path.as_str()).collect::<Vec<_>>(),
+            ["/v1/messages"]
+        );
     }
 }

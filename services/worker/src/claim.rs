@@ -127,8 +127,26 @@ impl Claimer {
         }
     }
 
+    /// Gives back what this worker owns by the row but does not run: a take-over or a hand-over whose commit was in
+    /// doubt, or a loop that lost Postgres for too long. Nobody else would take it from a living worker.
+    async fn give_back_strays(&self) {
+        let held = match self.deps.store.list_held(self.deps.incarnation).await {
+            Ok(held) => held,
+            Err(error) => return tracing::debug!(error = &error as &dyn std::error::Error, "no look at what is held"),
+        };
+        for (place, epoch) in held {
+            let key = (place.tenant, place.session);
+            if !self.running.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&key) {
+                tracing::warn!(session.id = %key.1, epoch, "a session was held by no loop and is given back");
+                give_back(&self.deps, key.0, &key.1, epoch).await;
+                self.release(&key.1, Then::Front).await;
+            }
+        }
+    }
+
     /// What no message announced: the guarantee behind every hint.
     async fn sweep(&self) {
+        self.give_back_strays().await;
         let places = match rebuild::claimable(&self.deps, &self.lease).await {
             Ok(places) => places,
             Err(error) => {

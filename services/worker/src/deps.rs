@@ -1,6 +1,7 @@
 //! What every loop of a worker shares: connections, model providers, ids and the clock.
 
 use crate::{config::Config, sandbox::Sandbox};
+use chassis::backends::Backends;
 use domain::ids::{Ids, Timestamp};
 use std::sync::{Mutex, PoisonError};
 use uuid::Uuid;
@@ -21,20 +22,15 @@ pub(crate) struct Deps {
 
 impl Deps {
     pub(crate) async fn connect(config: &Config, providers: llm::config::Config) -> anyhow::Result<Self> {
-        let store = store::Store::connect(
-            config.database_url.expose(),
-            config.system_database_url.expose(),
-            config.connections,
-        )?;
-        let bus =
-            bus::Bus::connect(config.nats_url.expose(), config.redis_url.expose(), &config.namespace).await?;
+        let backends = &config.backends;
+        let (store, bus) = connect(backends, backends.connections).await?;
         Ok(Self {
             publisher: bus.publisher(),
             store,
             bus,
             models: llm::client::Client::new()?,
             providers,
-            sandbox: Sandbox::new(&config.sandbox_url, config.sandbox_token.expose())?,
+            sandbox: Sandbox::new(&backends.sandbox_url, backends.sandbox_token.expose())?,
             incarnation: Uuid::now_v7(),
             name: config.name.clone(),
             ids: Mutex::new(Ids::new(rand::random())),
@@ -45,6 +41,18 @@ impl Deps {
     pub(crate) fn id<T>(&self, make: impl FnOnce(&mut Ids, Timestamp) -> T) -> T {
         make(&mut self.ids.lock().unwrap_or_else(PoisonError::into_inner), now())
     }
+}
+
+/// Opens connections of one's own to Postgres, NATS and Redis.
+pub(crate) async fn connect(
+    backends: &Backends,
+    connections: u32,
+) -> anyhow::Result<(store::Store, bus::Bus)> {
+    let (app_url, system_url) = (backends.database_url.expose(), backends.system_database_url.expose());
+    let store = store::Store::connect(app_url, system_url, connections)?;
+    let (nats_url, redis_url) = (backends.nats_url.expose(), backends.redis_url.expose());
+    let bus = bus::Bus::connect(nats_url, redis_url, &backends.namespace).await?;
+    Ok((store, bus))
 }
 
 /// The wall clock: for display and for waits, never for safety.

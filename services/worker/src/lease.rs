@@ -1,7 +1,10 @@
 //! The worker's sign of life: renewed in Postgres (what counts) and Redis (what is quick) from a thread of its own, so
 //! that busy loops do not starve it, and only while the main runtime answers, so that a stuck process does not look alive.
 
-use crate::{config::Config, deps::Deps};
+use crate::{
+    config::Config,
+    deps::{Deps, connect},
+};
 use anyhow::Context as _;
 use domain::{
     ids::{SessionId, TenantId},
@@ -107,7 +110,7 @@ pub(crate) fn start(config: &Config, deps: &Arc<Deps>, service: chassis::Service
     let run = move || {
         let _entered = span.enter();
         runtime.block_on(async move {
-            let connected = connect(&config).await;
+            let connected = connect(&config.backends, 1).await;
             let (store, bus) = match connected {
                 Ok(both) => both,
                 Err(error) => return tracing::error!("the lease's thread has no connections: {error:#}"),
@@ -134,13 +137,6 @@ pub(crate) fn start(config: &Config, deps: &Arc<Deps>, service: chassis::Service
     };
     std::thread::Builder::new().name("lease".to_owned()).spawn(run).context("start the lease's thread")?;
     Ok(lease)
-}
-
-async fn connect(config: &Config) -> anyhow::Result<(store::Store, bus::Bus)> {
-    let store = store::Store::connect(config.database_url.expose(), config.system_database_url.expose(), 1)?;
-    let bus =
-        bus::Bus::connect(config.nats_url.expose(), config.redis_url.expose(), &config.namespace).await?;
-    Ok((store, bus))
 }
 
 async fn tick_until(tick: Arc<AtomicU64>, stopping: tokio_util::sync::CancellationToken) {

@@ -4,6 +4,7 @@
 pub mod config;
 
 mod claim;
+mod clean;
 mod conversation;
 mod deps;
 mod lease;

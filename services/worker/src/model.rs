@@ -3,7 +3,7 @@
 
 mod draft;
 
-use crate::{deps::Deps, deps::now, lower, record::Record, record::Stopped, tools};
+use crate::{clean, deps::Deps, deps::now, lower, record::Record, record::Stopped, tools};
 use domain::{
     event::Event,
     ids::PartId,
@@ -127,7 +127,8 @@ impl ModelCall {
             Said::TextStart { index } => self.open(index, draft::Kind::Text, writer).await?,
             Said::ReasoningStart { index } => self.open(index, draft::Kind::Reasoning, writer).await?,
             Said::ToolStart { index, id, name } => {
-                let call_id = self.unique(&id);
+                let call_id = self.unique(&domain::text::without_nul(&id));
+                let name = domain::text::without_nul(&name).into_owned();
                 self.open(index, draft::Kind::Tool { call_id, name }, writer).await?;
             }
             Said::Text { index, delta } | Said::Reasoning { index, delta } => {
@@ -137,7 +138,7 @@ impl ModelCall {
             Said::ReasoningEnd { index, signature, redacted, details } => {
                 let data =
                     lower::reasoning_metadata(signature.as_deref(), redacted.as_deref(), details.as_ref());
-                self.draft.set_metadata(index, data);
+                self.draft.set_metadata(index, data.map(clean::map));
             }
             Said::ToolArguments { .. } => {}
             Said::BlockEnd { index } => {
@@ -211,12 +212,12 @@ impl ModelCall {
                     "Not executed: more than {} tool calls in one answer",
                     limits::TOOL_CALLS_PER_STEP_MAX
                 )),
-                Block::ToolCall { input, .. } => match tools::find(name) {
-                    Ok(_) => {
+                Block::ToolCall { input, .. } => match (tools::find(name), clean::value(input)) {
+                    (Ok(_), input) => {
                         open.push(call_id.clone());
                         ToolState::Pending { raw: input.to_string(), input }
                     }
-                    Err(unknown) => ToolState::Error { input, error: unknown, metadata: None, time },
+                    (Err(unknown), input) => ToolState::Error { input, error: unknown, metadata: None, time },
                 },
                 Block::InvalidToolCall { reason, .. } => refused(reason.as_str().to_owned()),
                 Block::Text(_) | Block::Reasoning { .. } => continue,
@@ -292,7 +293,7 @@ fn session_error(error: &llm::error::Error, provider_id: &str) -> Error {
     Error {
         name: name.to_owned(),
         data: ErrorData {
-            message: error.message.clone(),
+            message: domain::text::without_nul(&error.message).into_owned(),
             status_code: error.status,
             is_retryable: Some(error.is_retryable()),
             provider_id: Some(provider_id.to_owned()),

@@ -49,7 +49,8 @@ pub(crate) enum End {
     Parked,
     /// Another worker shall go on.
     HandedOver,
-    /// Another worker has it already, or Postgres is away: nothing may be done.
+    /// Another worker has it already, or Postgres is away: nothing may be done here. What this worker still owns by the
+    /// row is given back by its sweep.
     Dropped,
 }
 

@@ -10,8 +10,13 @@ async fn chunks_are_read_in_order_and_repeating_one_changes_nothing() {
     let mut world = World::new().await;
     let running = world.running().await;
     let (store, tenant, session) = (&world.store, world.tenant, &running.session);
-    let (first, second) = (PartId::make(&mut world.sample.ids, NOW), PartId::make(&mut world.sample.ids, NOW));
-    let chunk = |part: &PartId, offset_bytes, text: &str| Chunk { part_id: part.clone(), offset_bytes, text: text.into() };
+    let (first, second) =
+        (PartId::make(&mut world.sample.ids, NOW), PartId::make(&mut world.sample.ids, NOW));
+    let chunk = |part: &PartId, offset_bytes, text: &str| Chunk {
+        part_id: part.clone(),
+        offset_bytes,
+        text: text.into(),
+    };
     let stored = [chunk(&first, 0, "Hé"), chunk(&first, 3, "llo"), chunk(&second, 0, "World")];
     for at in [2, 1, 0, 0] {
         store.append_chunk(tenant, session, 1, &stored[at]).await.unwrap();
@@ -27,7 +32,8 @@ async fn chunks_are_read_in_order_and_repeating_one_changes_nothing() {
 async fn a_stale_epoch_stores_no_chunk() {
     let mut world = World::new().await;
     let running = world.running().await;
-    let chunk = Chunk { part_id: PartId::make(&mut world.sample.ids, NOW), offset_bytes: 0, text: "late".to_owned() };
+    let chunk =
+        Chunk { part_id: PartId::make(&mut world.sample.ids, NOW), offset_bytes: 0, text: "late".to_owned() };
     world.store.append_chunk(world.tenant, &running.session, 1, &chunk).await.unwrap();
     world.store.forget_worker(running.worker).await.unwrap();
     let successor = world.worker().await;

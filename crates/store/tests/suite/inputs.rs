@@ -18,7 +18,10 @@ async fn a_prompt_makes_an_idle_session_runnable_in_one_step() {
     let state = world.store.get_session(world.tenant, &session).await.unwrap();
     assert_eq!((state.phase, state.queue_position, state.event_seq), (Phase::Runnable, 1, 3));
     let entry = world.store.get_message(world.tenant, &session, &prompt.user.id).await.unwrap();
-    assert_eq!((entry.message, entry.parts), (Message::User(prompt.user.clone()), vec![(3, prompt.parts[0].clone())]));
+    assert_eq!(
+        (entry.message, entry.parts),
+        (Message::User(prompt.user.clone()), vec![(3, prompt.parts[0].clone())])
+    );
     let want = Pending {
         seq: 1,
         kind: "prompt".to_owned(),
@@ -63,7 +66,8 @@ async fn the_same_key_at_once_makes_one_message() {
 async fn events_have_no_gap_whoever_writes_at_once() {
     let mut world = World::new().await;
     let running = world.running().await;
-    let prompts: Vec<_> = (0..40).map(|number| world.prompt(&running.session, &format!("prompt {number}"))).collect();
+    let prompts: Vec<_> =
+        (0..40).map(|number| world.prompt(&running.session, &format!("prompt {number}"))).collect();
     let intakes = prompts.chunks(5).map(async |prompts| {
         for prompt in prompts {
             let accepted = world.store.accept_prompt(world.tenant, prompt, NOW).await.unwrap();
@@ -72,7 +76,8 @@ async fn events_have_no_gap_whoever_writes_at_once() {
     });
     let changes: Vec<_> = {
         let mut sample = testkit::sample::Sample::new(2);
-        let what = store::record::What::Event(domain::event::Event::SessionStatus(domain::event::Status::Busy));
+        let what =
+            store::record::What::Event(domain::event::Event::SessionStatus(domain::event::Status::Busy));
         (0..40).map(|_| store::record::Change { id: sample.event(), what: what.clone() }).collect()
     };
     let appends = async {
@@ -106,12 +111,16 @@ async fn a_prompt_wakes_a_waiting_session_and_not_a_quarantined_one() {
     let mut world = World::new().await;
     for (phase, want) in [(3, Phase::Runnable), (4, Phase::Quarantined), (2, Phase::Running)] {
         let session = world.session().await;
-        let set = format!("update session_run set phase = {phase}, wake_at = now() where session_id = '{session}'");
+        let set =
+            format!("update session_run set phase = {phase}, wake_at = now() where session_id = '{session}'");
         world.sql(&set).await;
         world.accept(&session, "hello").await;
         assert_eq!(world.store.get_session(world.tenant, &session).await.unwrap().phase, want);
     }
-    assert_eq!(world.number("select count(*) from session_run where phase = 1 and wake_at is not null").await, 0);
+    assert_eq!(
+        world.number("select count(*) from session_run where phase = 1 and wake_at is not null").await,
+        0
+    );
 }
 
 #[tokio::test]

@@ -75,7 +75,11 @@ async fn a_query_without_a_filter_sees_one_tenant_or_nothing() {
     for table in tables(&world).await {
         // The stranger is a row of `tenant` itself.
         let strangers = i64::from(table == "tenant");
-        assert_eq!(count_as(&mut connection, Some(&stranger.to_string()), &table).await, strangers, "{table}");
+        assert_eq!(
+            count_as(&mut connection, Some(&stranger.to_string()), &table).await,
+            strangers,
+            "{table}"
+        );
         let own = count_as(&mut connection, Some(&world.tenant.to_string()), &table).await;
         assert!(own > 0, "{table} has no row: this test would show nothing");
         let unset = count_as(&mut connection, Some(""), &table).await;
@@ -125,7 +129,10 @@ async fn reading_functions_give_a_stranger_nothing() {
     let message = store.list_messages(world.tenant, session, &Page::default()).await.unwrap().remove(0);
     assert!(matches!(store.get_session(stranger, session).await, Err(Error::NotFound(_))));
     assert!(matches!(store.get_head(stranger, session).await, Err(Error::NotFound(_))));
-    assert!(matches!(store.get_message(stranger, session, message.message.id()).await, Err(Error::NotFound(_))));
+    assert!(matches!(
+        store.get_message(stranger, session, message.message.id()).await,
+        Err(Error::NotFound(_))
+    ));
     assert!(matches!(store.get_project(stranger, &world.project).await, Err(Error::NotFound(_))));
     assert!(matches!(store.get_bundle_size(stranger, "b1").await, Err(Error::NotFound(_))));
     assert_eq!(store.find_bundle_piece(stranger, "b1", 0).await.unwrap(), None);
@@ -155,7 +162,10 @@ async fn writing_functions_let_a_stranger_change_nothing() {
     assert!(matches!(store.accept_prompt(stranger, &prompt, NOW).await, Err(Error::NotFound(_))));
     assert!(matches!(store.accept_abort(stranger, &session, "a1").await, Err(Error::NotFound(_))));
     let patch = Patch { title: Some("Mine".to_owned()), archived: None };
-    assert!(matches!(store.update_session(stranger, &session, &patch, &event, NOW).await, Err(Error::NotFound(_))));
+    assert!(matches!(
+        store.update_session(stranger, &session, &patch, &event, NOW).await,
+        Err(Error::NotFound(_))
+    ));
     assert!(matches!(store.delete_session(stranger, &session).await, Err(Error::NotFound(_))));
     assert!(matches!(store.revoke_key(stranger, "fl_abc").await, Err(Error::NotFound(_))));
     assert!(matches!(store.append(&fence, &[], 0, Progress::Made, NOW).await, Err(Error::Fenced)));
@@ -171,7 +181,10 @@ async fn writing_functions_let_a_stranger_change_nothing() {
     store.end_exec(stranger, &session, "call-1").await.unwrap();
     // The stranger's session cannot stand in another tenant's project.
     new.project_id = world.project.clone();
-    assert!(matches!(store.create_session(stranger, &new, &event, NOW).await, Err(Error::NotFound("project"))));
+    assert!(matches!(
+        store.create_session(stranger, &new, &event, NOW).await,
+        Err(Error::NotFound("project"))
+    ));
     store.create_project(stranger, &world.project, "sample", &Source::default()).await.unwrap();
 
     let after = world.number("select sum(hashtext(r::text))::bigint from session_run r").await;

@@ -19,7 +19,7 @@ use testkit::sample::{NOW, Sample};
 async fn a_repeated_write_is_the_same_write() {
     let mut world = World::new().await;
     let running = world.running().await;
-    let changes = [world.busy(), world.busy()];
+    let (changes, other) = ([world.busy(), world.busy()], [world.busy()]);
     let write = async |number: u64, changes: &[Change]| {
         world.store.append(&running.write(number), changes, 1, Progress::None, NOW).await
     };
@@ -29,7 +29,7 @@ async fn a_repeated_write_is_the_same_write() {
     let second = write(2, &[]).await.unwrap();
     assert_eq!(second.events, []);
     assert_eq!(write(1, &changes).await.unwrap(), first, "also later");
-    assert!(matches!(write(2, &[world.busy()]).await, Err(Error::Fenced)), "the number was used for something else");
+    assert!(matches!(write(2, &other).await, Err(Error::Fenced)), "the number was used for something else");
     assert!(matches!(write(4, &[]).await, Err(Error::Fenced)), "a number was left out");
     assert_eq!(world.gap_free(&running.session).await, 5);
 }
@@ -41,7 +41,8 @@ async fn changes_reach_their_tables() {
     let session = running.session.clone();
     let prompt = world.store.list_messages(world.tenant, &session, &store::Page::default()).await.unwrap();
     let mut answer = world.sample.assistant(&session, prompt[0].message.id());
-    let (kept, gone) = (world.sample.text(&session, &answer.id, "Hel"), world.sample.text(&session, &answer.id, "x"));
+    let (kept, gone) =
+        (world.sample.text(&session, &answer.id, "Hel"), world.sample.text(&session, &answer.id, "x"));
     let updated = |part: &domain::part::Part| Event::PartUpdated { part: Box::new(part.clone()), at: NOW };
     let events = [
         Event::MessageUpdated(Box::new(Message::Assistant(Box::new(answer.clone())))),
@@ -76,10 +77,12 @@ async fn spending_adds_up_exactly_and_a_repeated_write_spends_once() {
     let running = world.running().await;
     let tokens = Tokens { input: 1, output: 2, reasoning: 3, cache_read: 4, cache_write: 5 };
     for write_seq in [1, 2] {
-        let spend = Change { id: world.sample.event(), what: What::Spend(tokens, UsdPicos(1_000_000_000_001)) };
+        let spend =
+            Change { id: world.sample.event(), what: What::Spend(tokens, UsdPicos(1_000_000_000_001)) };
         for _ in 0..2 {
             let spend = std::slice::from_ref(&spend);
-            let written = world.store.append(&running.write(write_seq), spend, 0, Progress::Made, NOW).await.unwrap();
+            let written =
+                world.store.append(&running.write(write_seq), spend, 0, Progress::Made, NOW).await.unwrap();
             assert_eq!(written.events[0].kind, "session.updated");
         }
     }
@@ -93,8 +96,8 @@ async fn parking_ends_the_turn_and_says_how() {
     let running = world.running().await;
     let idle = [world.change(Event::SessionIdle(Outcome::Failed))];
     let end = (Outcome::Failed, Some("overloaded"));
-    let park = || world.store.park_idle(&running.fence, &idle, 1, end, NOW);
-    assert!(matches!(park().await, Err(Error::Fenced)), "the number of the write is missing");
+    let early = world.store.park_idle(&running.write(2), &idle, 1, end, NOW).await;
+    assert!(matches!(early, Err(Error::Fenced)), "a number was left out");
     let fence = running.write(1);
     let written = world.store.park_idle(&fence, &idle, 1, end, NOW).await.unwrap().unwrap();
     assert_eq!((written.events[0].seq, written.events[0].kind.as_str()), (4, IDLE));
@@ -118,10 +121,15 @@ async fn a_loop_that_has_not_seen_an_input_does_not_park() {
     let running = world.running().await;
     world.accept(&running.session, "second").await;
     let idle = [world.change(Event::SessionIdle(Outcome::Done))];
-    let park = async |seen| world.store.park_idle(&running.write(1), &idle, seen, (Outcome::Done, None), NOW).await;
+    let park =
+        async |seen| world.store.park_idle(&running.write(1), &idle, seen, (Outcome::Done, None), NOW).await;
     assert_eq!(park(1).await.unwrap(), None);
     let state = world.store.get_session(world.tenant, &running.session).await.unwrap();
-    assert_eq!((state.phase, state.last_outcome, state.event_seq), (Phase::Running, None, 5), "nothing was written");
+    assert_eq!(
+        (state.phase, state.last_outcome, state.event_seq),
+        (Phase::Running, None, 5),
+        "nothing was written"
+    );
     assert!(park(2).await.unwrap().is_some());
 }
 

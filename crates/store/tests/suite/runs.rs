@@ -56,7 +56,10 @@ async fn a_session_that_kills_its_loops_is_quarantined() {
     assert_eq!((state.phase, state.epoch), (Phase::Quarantined, u64::try_from(ATTEMPTS_MAX).unwrap()));
     assert_eq!(state.waiting_reason.as_deref(), Some("its loop ended 5 times without progress"));
     assert_eq!(world.take(&session, worker).await, None);
-    assert_eq!((world.store.list_runnable(9).await.unwrap(), world.store.list_orphaned(9).await.unwrap()), (vec![], vec![]));
+    assert_eq!(
+        (world.store.list_runnable(9).await.unwrap(), world.store.list_orphaned(9).await.unwrap()),
+        (vec![], vec![])
+    );
 }
 
 #[tokio::test]
@@ -90,7 +93,11 @@ async fn a_hand_over_is_no_attempt_and_a_failed_loop_is_one() {
     world.store.hand_over(&running.fence).await.unwrap();
     world.store.fail_attempt(world.tenant, &running.session, 2).await.unwrap();
     let state = world.store.get_session(world.tenant, &running.session).await.unwrap();
-    assert_eq!((state.phase, state.epoch), (Phase::Running, 3), "the word of an earlier owner counts for nothing");
+    assert_eq!(
+        (state.phase, state.epoch),
+        (Phase::Running, 3),
+        "the word of an earlier owner counts for nothing"
+    );
 }
 
 #[tokio::test]

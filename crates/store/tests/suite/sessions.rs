@@ -16,9 +16,15 @@ async fn a_new_session_is_idle_and_has_one_event() {
     let (new, event) = (world.new_session(), world.sample.event());
     let (session, events) = world.store.create_session(world.tenant, &new, &event, NOW).await.unwrap();
     assert_eq!((&session.info.id, &session.info.project_id), (&new.id, &new.project_id));
-    assert_eq!((session.info.title.as_str(), session.phase, session.queue_position), ("A session", Phase::Idle, 0));
+    assert_eq!(
+        (session.info.title.as_str(), session.phase, session.queue_position),
+        ("A session", Phase::Idle, 0)
+    );
     assert_eq!((session.epoch, session.event_seq), (0, 1));
-    assert_eq!((events[0].seq, events[0].id.as_str(), events[0].kind.as_str()), (1, event.as_str(), "session.created"));
+    assert_eq!(
+        (events[0].seq, events[0].id.as_str(), events[0].kind.as_str()),
+        (1, event.as_str(), "session.created")
+    );
     assert_eq!(events, world.store.list_events(world.tenant, &new.id, 0, 10).await.unwrap());
     assert_eq!(world.store.get_session(world.tenant, &new.id).await.unwrap(), session);
     let unknown = world.sample.session();
@@ -128,7 +134,11 @@ async fn a_filter_leaves_out_archived_ones_other_projects_and_other_parents() {
     let (event, patch) = (world.sample.event(), Patch { title: None, archived: Some(true) });
     world.store.update_session(world.tenant, &archived, &patch, &event, NOW).await.unwrap();
     let other = world.sample.project();
-    world.store.create_project(world.tenant, &other, "other", &domain::session::Source::default()).await.unwrap();
+    world
+        .store
+        .create_project(world.tenant, &other, "other", &domain::session::Source::default())
+        .await
+        .unwrap();
 
     let project = Some(world.project.clone());
     assert_eq!(walk(&world, &Filter { project, ..Filter::default() }, 10).await.len(), 2);
@@ -149,8 +159,12 @@ async fn a_change_keeps_what_it_does_not_name() {
         (Some("Back"), Some(false), "Back", false),
     ] {
         let (patch, event) = (Patch { title: title.map(str::to_owned), archived }, world.sample.event());
-        let (session, events) = world.store.update_session(world.tenant, &id, &patch, &event, NOW).await.unwrap();
-        assert_eq!((session.info.title.as_str(), session.info.time.archived.is_some()), (want_title, want_archived));
+        let (session, events) =
+            world.store.update_session(world.tenant, &id, &patch, &event, NOW).await.unwrap();
+        assert_eq!(
+            (session.info.title.as_str(), session.info.time.archived.is_some()),
+            (want_title, want_archived)
+        );
         assert_eq!(events.iter().map(|event| event.kind.as_str()).collect::<Vec<_>>(), ["session.updated"]);
     }
     assert_eq!(world.gap_free(&id).await, 5);
@@ -167,7 +181,8 @@ async fn a_deleted_session_leaves_no_row_and_fences_its_loop() {
     world.sql(&format!("update session set parent_id = '{}' where id = '{child}'", running.session)).await;
     world.store.begin_exec(world.tenant, &running.session, 1, ("call-1", "bash")).await.unwrap();
     world.store.delete_session(world.tenant, &running.session).await.unwrap();
-    for table in ["session", "session_run", "session_input", "session_event", "message", "part", "tool_exec"] {
+    for table in ["session", "session_run", "session_input", "session_event", "message", "part", "tool_exec"]
+    {
         assert_eq!(world.number(&format!("select count(*) from {table}")).await, 0, "{table}");
     }
     assert!(matches!(world.append(&running.write(1)).await, Err(Error::Fenced)));

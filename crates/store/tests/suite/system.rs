@@ -62,18 +62,40 @@ async fn a_renewing_worker_is_told_of_aborts_that_no_loop_took() {
     let (aborted, other) = (world.running().await, world.running().await);
     world.store.accept_abort(world.tenant, &aborted.session, "a1").await.unwrap();
     let renew = async |worker| world.store.renew_worker(worker, "worker", false).await.unwrap();
-    assert_eq!(renew(aborted.worker).await, [Place { tenant: world.tenant, session: aborted.session.clone() }]);
+    assert_eq!(
+        renew(aborted.worker).await,
+        [Place { tenant: world.tenant, session: aborted.session.clone() }]
+    );
     assert_eq!(renew(other.worker).await, []);
     world.store.append(&aborted.write(1), &[], 2, store::record::Progress::None, NOW).await.unwrap();
     assert_eq!(renew(aborted.worker).await, []);
 }
 
 #[tokio::test]
+async fn a_worker_finds_what_it_holds_with_its_epochs() {
+    let mut world = World::new().await;
+    let (first, other) = (world.running().await, world.running().await);
+    world.store.hand_over(&first.fence).await.unwrap();
+    assert_eq!(world.store.list_held(first.worker).await.unwrap(), []);
+    world.take(&first.session, first.worker).await.unwrap();
+    let want = [(Place { tenant: world.tenant, session: first.session.clone() }, 2)];
+    assert_eq!(world.store.list_held(first.worker).await.unwrap(), want);
+    world.store.forget_worker(first.worker).await.unwrap();
+    assert_eq!(world.store.list_held(first.worker).await.unwrap(), want, "also without a lease");
+    world.store.fail_attempt(world.tenant, &other.session, 1).await.unwrap();
+    assert_eq!(world.store.list_held(other.worker).await.unwrap(), []);
+}
+
+#[tokio::test]
 async fn only_timers_that_are_over_wake_sessions() {
     let mut world = World::new().await;
     let (due, later, idle) = (world.session().await, world.session().await, world.session().await);
-    for (session, phase, when) in [(&due, 3, "now()"), (&later, 3, "now() + interval '1 hour'"), (&idle, 0, "now()")] {
-        let set = format!("update session_run set phase = {phase}, wake_at = {when} where session_id = '{session}'");
+    for (session, phase, when) in
+        [(&due, 3, "now()"), (&later, 3, "now() + interval '1 hour'"), (&idle, 0, "now()")]
+    {
+        let set = format!(
+            "update session_run set phase = {phase}, wake_at = {when} where session_id = '{session}'"
+        );
         world.sql(&set).await;
     }
     assert_eq!(world.store.wake_due().await.unwrap(), 1);
@@ -88,5 +110,6 @@ async fn only_timers_that_are_over_wake_sessions() {
 async fn the_uptime_grows() {
     let world = World::new().await;
     let before = world.store.get_uptime_ms().await.unwrap();
-    testkit::eventually("the uptime grows", async || world.store.get_uptime_ms().await.unwrap() > before).await;
+    testkit::eventually("the uptime grows", async || world.store.get_uptime_ms().await.unwrap() > before)
+        .await;
 }

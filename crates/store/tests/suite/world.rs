@@ -134,7 +134,10 @@ impl World {
     pub(crate) async fn gap_free(&self, session: &SessionId) -> u64 {
         let events = self.store.list_events(self.tenant, session, 0, 100_000).await.unwrap();
         let head = self.store.get_head(self.tenant, session).await.unwrap();
-        assert_eq!(events.iter().map(|event| event.seq).collect::<Vec<_>>(), (1..=head.seq).collect::<Vec<_>>());
+        assert_eq!(
+            events.iter().map(|event| event.seq).collect::<Vec<_>>(),
+            (1..=head.seq).collect::<Vec<_>>()
+        );
         head.seq
     }
 }

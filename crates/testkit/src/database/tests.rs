@@ -42,8 +42,8 @@ async fn a_database_is_made_fast() {
 async fn what_dead_processes_left_is_dropped() {
     let postgres_url = &servers::get().await.postgres_url;
     crate::database().await;
-    // No process has this number: it is above Linux' largest.
-    let left = format!("{TEST_PREFIX}99999999_{}", uuid::Uuid::now_v7().simple());
+    // No process has this number, and it is the first to be looked at.
+    let left = format!("{TEST_PREFIX}0_{}", uuid::Uuid::now_v7().simple());
     let mut connection = connect(postgres_url).await;
     run(&mut connection, format!("create database {left} template template0")).await;
     let connection = tokio::sync::Mutex::new(connection);

@@ -50,8 +50,10 @@ struct Seen {
     next_offset: u64,
 }
 
-/// Bytes kept of the beginning, and of the end: together what a model reads.
+/// Bytes kept of the beginning, and of the end: together what a model reads, with room for what is said about it.
 const SIDE_BYTES: usize = limits::TOOL_OUTPUT_BYTES_MAX / 2 - 512;
+/// As [`SIDE_BYTES`], in lines.
+const SIDE_LINES: usize = limits::TOOL_OUTPUT_LINES_MAX / 2 - 8;
 
 impl Seen {
     fn push(&mut self, offset: u64, data: &[u8]) {
@@ -67,16 +69,34 @@ impl Seen {
         }
     }
 
-    /// The output as text; a middle that is left out is said to be.
+    /// The output as text; a middle that is left out is said to be. Always both ends: failures are told at the end.
     fn text(&self, spill_path: &str) -> String {
         let tail = &self.tail[self.tail.len().saturating_sub(SIDE_BYTES)..];
-        let left_out = self.next_offset - (self.head.len() + tail.len()) as u64;
+        let is_whole = self.next_offset == (self.head.len() + tail.len()) as u64;
         let (head, tail) = (String::from_utf8_lossy(&self.head), String::from_utf8_lossy(tail));
-        if left_out == 0 {
-            return format!("{head}{tail}");
+        let all = format!("{head}{tail}");
+        // What is no UTF-8 became longer.
+        if is_whole && all.len() <= 2 * SIDE_BYTES && all.lines().count() <= 2 * SIDE_LINES {
+            return all;
         }
-        format!("{head}\n\n(… {left_out} bytes left out; the whole output is in {spill_path} …)\n\n{tail}")
+        let (first, last) = if is_whole { (&*all, &*all) } else { (&*head, &*tail) };
+        let (first, last) = (first_lines(first), last_lines(last));
+        let left_out = self.next_offset.saturating_sub((first.len() + last.len()) as u64);
+        format!("{first}\n\n(… {left_out} bytes left out; the whole output is in {spill_path} …)\n\n{last}")
     }
+}
+
+/// The beginning of a text, as far as a model reads it.
+fn first_lines(text: &str) -> &str {
+    let end = text.match_indices('\n').nth(SIDE_LINES - 1).map_or(text.len(), |(end, _)| end);
+    text::head(&text[..end], SIDE_BYTES)
+}
+
+/// The end of a text, as far as a model reads it.
+fn last_lines(text: &str) -> &str {
+    let start =
+        text.trim_end_matches('\n').rmatch_indices('\n').nth(SIDE_LINES - 1).map_or(0, |(at, _)| at + 1);
+    text::tail(&text[start..], SIDE_BYTES)
 }
 
 pub(super) async fn run(ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
@@ -207,11 +227,10 @@ fn answer(exit: &v1::ExecExit, output: String) -> String {
     };
     let dropped = (exit.dropped_bytes > 0)
         .then(|| format!("Its last {} bytes of output were not kept.", exit.dropped_bytes));
-    let notes: Vec<String> = how
-        .into_iter()
-        .chain((!exit.message.is_empty()).then(|| exit.message.clone()))
-        .chain(dropped)
-        .collect();
+    // The sandbox knows more of a limit than its name says.
+    let told = Some(exit.message.clone()).filter(|message| !message.is_empty());
+    let how = if exit.end() == ExecEnd::Exited || told.is_none() { how } else { None };
+    let notes: Vec<String> = how.into_iter().chain(told).chain(dropped).collect();
     match (output.is_empty(), notes.is_empty()) {
         (true, true) => "(no output)".to_owned(),
         (false, true) => output,
@@ -242,6 +261,22 @@ mod tests {
         assert!(text.starts_with("hello world") && text.ends_with('r'), "{}", text::tail(&text, 20));
         assert!(text.contains("bytes left out; the whole output is in /run/out"));
         assert!(text.len() < limits::TOOL_OUTPUT_BYTES_MAX);
+    }
+
+    #[test]
+    fn many_short_lines_keep_both_ends_too() {
+        let mut seen = Seen::default();
+        for number in 0..5_000_u64 {
+            seen.push(seen.next_offset, format!("{number}\n").as_bytes());
+        }
+        let text = seen.text("/run/out");
+        assert!(text.starts_with("0\n1\n") && text.ends_with("\n4998\n4999\n"), "{}", text::tail(&text, 20));
+        assert!(text.contains("the whole output is in /run/out"));
+        assert!(text.lines().count() < limits::TOOL_OUTPUT_LINES_MAX);
+        let mut binary = Seen::default();
+        binary.push(0, &[0xff; SIDE_BYTES * 2]);
+        let text = binary.text("/run/out");
+        assert!(text.contains("in /run/out") && text.len() < limits::TOOL_OUTPUT_BYTES_MAX, "{}", text.len());
     }
 
     #[test]

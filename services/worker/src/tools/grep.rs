@@ -71,7 +71,9 @@ fn grouped(found: &v1::GrepFilesResponse) -> String {
     if found.truncated && found.matches.len() >= usize::try_from(MATCHES_MAX).unwrap_or(usize::MAX) {
         text.push_str(&format!("\n(Only the first {MATCHES_MAX}: use a narrower pattern or path.)"));
     } else if found.truncated {
-        text.push_str("\n(Some files were left out, too large or too many to be searched: use a narrower path.)");
+        text.push_str(
+            "\n(Some files were left out, too large or too many to be searched: use a narrower path.)",
+        );
     }
     text
 }

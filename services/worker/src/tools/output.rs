@@ -1,11 +1,13 @@
 //! Keeps what a tool says within what a model should read.
 
 use super::Output;
+use crate::clean;
 use domain::{limits, text};
 
 /// Cuts an answer to the longest length, at a line's end, and says so. Cleans it of what Postgres cannot hold.
 pub(crate) fn bounded(mut output: Output) -> Output {
     output.text = text::without_nul(&output.text).into_owned();
+    output.metadata = clean::map(output.metadata);
     output.title = text::without_nul(text::head(&output.title, TITLE_BYTES_MAX)).into_owned();
     if let Some(kept) = kept(&output.text) {
         let (kept, lines) = (kept.to_owned(), output.text.lines().count());

@@ -1,0 +1,96 @@
+//! The bus without its servers: it connects, says what is away, and works once they are there.
+
+use bus::{
+    Bus,
+    error::Error,
+    feed::News,
+    queue::{Enqueued, Mode},
+};
+use testkit::{eventually, namespace, sample::Sample, within};
+use tokio::net::{TcpListener, TcpStream};
+
+/// A loopback address where nobody listens.
+async fn free_address() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    listener.local_addr().unwrap().to_string()
+}
+
+/// The address in a URL with a login.
+fn address(url: &str) -> &str {
+    url.split('@').next_back().unwrap().trim_end_matches('/')
+}
+
+/// Lets connections to `from` through to `to`.
+async fn forward(from: &str, to: &'static str) {
+    let listener = TcpListener::bind(from).await.unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut server = TcpStream::connect(to).await.unwrap();
+                // Either side may just go away.
+                let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+            });
+        }
+    });
+}
+
+#[tokio::test]
+async fn without_its_servers_it_says_so_and_works_once_they_are_there() {
+    let servers = testkit::servers().await;
+    let (nats, redis) = (free_address().await, free_address().await);
+    let nats_url = servers.nats_url.replace(address(&servers.nats_url), &nats);
+    let redis_url = servers.redis_url.replace(address(&servers.redis_url), &redis);
+    let namespace = namespace();
+    let connecting = Box::pin(Bus::connect(&nats_url, &redis_url, &namespace));
+    let bus = within("it connects without servers", connecting).await.unwrap();
+    let mut sample = Sample::new(1);
+    let (tenant, session) = (sample.tenant(), sample.session());
+
+    assert!(matches!(bus.ping_nats(), Err(Error::Down("NATS"))));
+    assert!(matches!(within("Redis is given up", bus.ping_redis()).await, Err(Error::Redis(_))));
+    let enqueued = within("Redis is given up", bus.enqueue(tenant, &session, 0, Mode::Normal)).await;
+    assert!(matches!(enqueued, Err(Error::Redis(_))), "{enqueued:?}");
+    let (mut reader, flushed) = within("NATS is given up", bus.read(tenant, &session)).await.unwrap();
+    assert!(!flushed);
+    let publisher = bus.publisher();
+    for seq in 0..20_000 {
+        publisher.publish(tenant, &session, &News::Beat { epoch: 1, seq });
+    }
+    bus.ring();
+    bus.announce_abort(tenant, &session);
+
+    forward(&nats, address(&servers.nats_url)).await;
+    forward(&redis, address(&servers.redis_url)).await;
+    eventually("NATS is connected", async || bus.ping_nats().is_ok()).await;
+    eventually("Redis answers", async || bus.ping_redis().await.is_ok()).await;
+    bus.complete_rebuild().await.unwrap();
+    assert_eq!(bus.enqueue(tenant, &session, 0, Mode::Normal).await.unwrap(), Enqueued::Queued);
+    within("the subscription made before works", async {
+        loop {
+            publisher.publish(tenant, &session, &News::Beat { epoch: 9, seq: 9 });
+            if let Some(News::Beat { epoch: 9, .. }) = reader.next().await {
+                break;
+            }
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn nonsense_is_refused_at_once() {
+    let servers = testkit::servers().await;
+    for namespace in ["", "a.b", "a b", "a>", "ä"] {
+        let result = Bus::connect(&servers.nats_url, &servers.redis_url, namespace).await;
+        assert!(matches!(result, Err(Error::Namespace(_))), "{namespace:?}");
+    }
+    assert!(matches!(Bus::connect(&servers.nats_url, "no url", "a").await, Err(Error::Redis(_))));
+    assert!(Bus::connect("nats://[", &servers.redis_url, "a").await.is_err());
+}
+
+#[tokio::test]
+async fn with_its_servers_it_is_well() {
+    let servers = testkit::servers().await;
+    let bus = Bus::connect(&servers.nats_url, &servers.redis_url, &namespace()).await.unwrap();
+    eventually("NATS is connected", async || bus.ping_nats().is_ok()).await;
+    bus.ping_redis().await.unwrap();
+}

@@ -1,0 +1,28 @@
+//! The doorbell: heard by every worker that listens.
+
+use crate::world::World;
+use testkit::within;
+
+#[tokio::test]
+async fn a_ring_is_heard_by_all_who_listen() {
+    let world = World::new().await;
+    let (mut first, mut second) = (world.bus.listen().await.unwrap(), world.bus.listen().await.unwrap());
+    for _ in 0..2 {
+        world.bus.ring();
+        within("the first hears it", first.heard()).await;
+        within("the second hears it", second.heard()).await;
+    }
+}
+
+#[tokio::test]
+async fn no_ring_is_no_sound() {
+    let (mut world, other) = (World::new().await, World::new().await);
+    let mut doorbell = world.bus.listen().await.unwrap();
+    let (mut loud, session) = (other.bus.listen().await.unwrap(), world.sample.session());
+    assert!(world.bus.read(world.sample.tenant(), &session).await.unwrap().1, "the server knows who listens");
+    other.bus.ring();
+    within("the other stack's bell rings", loud.heard()).await;
+    // Whatever the server had for this client came before the answer to a later question.
+    assert!(world.bus.read(world.sample.tenant(), &session).await.unwrap().1);
+    assert!(futures::FutureExt::now_or_never(doorbell.heard()).is_none());
+}

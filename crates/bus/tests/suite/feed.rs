@@ -1,0 +1,81 @@
+//! Live news: in order, only of the session that is read, never in the way of the sender.
+
+use crate::world::World;
+use bus::feed::{Delta, Event, News};
+use domain::ids::{EventId, MessageId, PartId};
+use serde_json::value::RawValue;
+use testkit::{sample::NOW, within};
+
+fn beat(seq: u64) -> News {
+    News::Beat { epoch: 1, seq }
+}
+
+fn json(news: &News) -> String {
+    serde_json::to_string(news).unwrap()
+}
+
+#[tokio::test]
+async fn what_is_published_after_read_arrives_in_order() {
+    let mut world = World::new().await;
+    let (tenant, session) = (world.sample.tenant(), world.sample.session());
+    let (mut reader, flushed) = world.bus.read(tenant, &session).await.unwrap();
+    assert!(flushed);
+    let event = Event {
+        seq: 7,
+        epoch: 2,
+        id: EventId::make(&mut world.sample.ids, NOW).to_string(),
+        kind: "session.idle".to_owned(),
+        at: NOW.0,
+        properties: RawValue::from_string(r#"{"z":1,  "a":"\u00e9"}"#.to_owned()).unwrap(),
+    };
+    let delta = Delta {
+        epoch: 2,
+        message: MessageId::make(&mut world.sample.ids, NOW),
+        part: PartId::make(&mut world.sample.ids, NOW),
+        offset: 12,
+        text: "Hel".to_owned(),
+    };
+    let mut sent = vec![News::Event(event), News::Delta(delta)];
+    sent.extend((0..500).map(beat));
+    // Another process sends.
+    let servers = testkit::servers().await;
+    let other = bus::Bus::connect(&servers.nats_url, &servers.redis_url, &world.namespace).await.unwrap();
+    let publisher = other.publisher();
+    for news in &sent {
+        publisher.publish(tenant, &session, news);
+    }
+    for news in &sent {
+        let got = within("the news arrives", reader.next()).await.unwrap();
+        assert_eq!(json(&got), json(news), "byte for byte");
+    }
+}
+
+#[tokio::test]
+async fn a_reader_gets_nothing_of_other_sessions_tenants_and_stacks() {
+    let (mut world, stranger) = (World::new().await, World::new().await);
+    let (tenant, other) = (world.sample.tenant(), world.sample.tenant());
+    let (session, second) = (world.sample.session(), world.sample.session());
+    let (mut reader, _) = world.bus.read(tenant, &session).await.unwrap();
+    stranger.bus.publisher().publish(tenant, &session, &beat(1));
+    let (mut echo, _) = stranger.bus.read(tenant, &session).await.unwrap();
+    stranger.bus.publisher().publish(tenant, &session, &beat(2));
+    within("the other stack's news is sent", echo.next()).await.unwrap();
+    let publisher = world.bus.publisher();
+    publisher.publish(other, &session, &beat(3));
+    publisher.publish(tenant, &second, &beat(4));
+    publisher.publish(tenant, &session, &beat(5));
+    assert_eq!(json(&within("the news arrives", reader.next()).await.unwrap()), json(&beat(5)));
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_passed_over() {
+    let mut world = World::new().await;
+    let (tenant, session) = (world.sample.tenant(), world.sample.session());
+    let (mut reader, _) = world.bus.read(tenant, &session).await.unwrap();
+    let nats = world.nats().await;
+    let subject = format!("{}.v1.t.{tenant}.s.{session}.news", world.namespace);
+    for payload in [r#"{"hologram":{}}"#.to_owned(), "no json".to_owned(), json(&beat(1))] {
+        nats.publish(subject.clone(), payload.into()).await.unwrap();
+    }
+    assert_eq!(json(&within("the news arrives", reader.next()).await.unwrap()), json(&beat(1)));
+}

@@ -1,0 +1,11 @@
+//! The bus on a real Redis and a real NATS: what it promises, and what happens without them.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod connection;
+mod control;
+mod doorbell;
+mod feed;
+mod queue;
+mod rebuild;
+mod sequence;
+mod world;

@@ -1,0 +1,55 @@
+//! An emptied Redis: nothing is queued or claimed as if nothing had happened, until it is filled from Postgres.
+
+use crate::world::World;
+use bus::queue::{Claims, Enqueued, Mode, Then};
+
+#[tokio::test]
+async fn an_emptied_queue_says_so_until_it_is_filled() {
+    let mut world = World::emptied().await;
+    let tenant = world.sample.tenant();
+    let (waiting, held) = (world.sample.session(), world.sample.session());
+    let bus = world.bus.clone();
+    assert!(!bus.renew("w1").await.unwrap());
+    world.live("w1").await;
+    assert_eq!(bus.enqueue(tenant, &waiting, 0, Mode::Normal).await.unwrap(), Enqueued::Empty);
+    assert_eq!(bus.claim("w1", 1).await.unwrap(), Claims::Empty);
+
+    for _ in 0..2 {
+        bus.adopt(tenant, &held, "w1").await.unwrap();
+        assert_eq!(bus.enqueue(tenant, &waiting, 2, Mode::Rebuild).await.unwrap(), Enqueued::Queued);
+        assert_eq!(bus.enqueue(tenant, &held, 0, Mode::Rebuild).await.unwrap(), Enqueued::Held);
+    }
+    assert_eq!(bus.claim("w1", 1).await.unwrap(), Claims::Empty, "not complete yet");
+    bus.complete_rebuild().await.unwrap();
+    assert!(bus.renew("w1").await.unwrap());
+    assert_eq!(world.claim_sessions("w1", 5).await, [waiting]);
+    world.fill(tenant, 1).await;
+    assert_eq!(world.claim("w1", 5).await, [], "an adopted session counts for the cap");
+    assert!(bus.release(&held, "w1", Then::Rest).await.unwrap(), "only its holder knows whether it was done");
+    assert_eq!(world.claim("w1", 5).await.len(), 1);
+}
+
+#[tokio::test]
+async fn adopting_takes_nothing_from_another_worker() {
+    let mut world = World::new().await;
+    let (tenant, session) = (world.sample.tenant(), world.sample.session());
+    world.live("w1").await;
+    world.live("w2").await;
+    world.enqueue(tenant, &session).await;
+    world.claim("w1", 1).await;
+    world.bus.adopt(tenant, &session, "w2").await.unwrap();
+    assert!(!world.bus.release(&session, "w2", Then::Front).await.unwrap());
+    assert_eq!(world.claim("w2", 1).await, [], "w1 still holds it");
+    assert_eq!(world.enqueue(tenant, &session).await, Enqueued::Held);
+}
+
+#[tokio::test]
+async fn what_is_adopted_for_a_dead_worker_is_queued_by_the_next_reaping() {
+    let mut world = World::emptied().await;
+    let (tenant, session) = (world.sample.tenant(), world.sample.session());
+    world.bus.adopt(tenant, &session, "gone").await.unwrap();
+    world.bus.complete_rebuild().await.unwrap();
+    assert_eq!(world.bus.reap().await.unwrap(), 1);
+    world.live("w1").await;
+    assert_eq!(world.claim_sessions("w1", 1).await, [session]);
+}

@@ -1,0 +1,142 @@
+//! Bytes that are no call of ours, and what a stranger's tools ask first: reflection, health, gRPC-Web, paths.
+
+use e2e::{Stack, turn::assert_works};
+use prost::Message as _;
+use reqwest::Client;
+use rpc::v1;
+use tonic_health::pb::{
+    HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
+};
+use tonic_reflection::pb::v1::{
+    ServerReflectionRequest, server_reflection_client::ServerReflectionClient,
+    server_reflection_request::MessageRequest, server_reflection_response::MessageResponse,
+};
+
+const PROMPT: &str = "flotilla.v1.PromptService/AcceptPrompt";
+
+/// A message as gRPC sends it: not compressed, with its length.
+fn framed(message: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(message.len()).unwrap().to_be_bytes();
+    [&[0], &length[..], message].concat()
+}
+
+/// Sends bytes as a gRPC call and gives the gRPC status of the refusal.
+async fn post(stack: &Stack, method: &str, body: Vec<u8>) -> String {
+    let client = Client::builder().http2_prior_knowledge().build().unwrap();
+    let request = client
+        .post(format!("{}/{method}", stack.gateway_url()))
+        .bearer_auth(&stack.api.key)
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .body(body);
+    let response = testkit::within("an answer", request.send()).await.unwrap();
+    assert_eq!(response.status(), 200);
+    // A refusal has no body: its status is in the head.
+    let status = response.headers().get("grpc-status");
+    status.map_or_else(|| "answered".to_owned(), |status| status.to_str().unwrap().to_owned())
+}
+
+#[tokio::test]
+async fn bytes_that_are_no_call_are_refused() {
+    let stack = Stack::start().await;
+    let session = stack.session().await;
+    let (internal, invalid, too_large) = ("13", "3", ["8", "11"]);
+    let good =
+        v1::AcceptPromptRequest { session_id: session.clone(), text: "hi".to_owned(), ..Default::default() };
+    let good = good.encode_to_vec();
+    let mut no_utf8 = good.clone();
+    let end = no_utf8.len();
+    no_utf8[end - 2..].copy_from_slice(b"\xff\xfe");
+    let whole = framed(&good);
+    let mut compressed = whole.clone();
+    compressed[0] = 1;
+    for (what, body) in [
+        ("text that is not UTF-8", framed(&no_utf8)),
+        ("no protobuf", framed(b"\xff\xff\xff\xff")),
+        ("half a field", framed(&good[..good.len() - 1])),
+        ("a frame that breaks off", whole[..whole.len() - 1].to_vec()),
+        ("half a frame's head", vec![0, 0]),
+        ("nothing", vec![]),
+        ("compressed without saying how", compressed),
+        ("an unknown compression", [vec![7], whole[1..].to_vec()].concat()),
+    ] {
+        let status = post(&stack, PROMPT, body).await;
+        assert!([internal, invalid, "12"].contains(&status.as_str()), "{what}: {status}");
+    }
+    let huge = [&[0, 0xff, 0xff, 0xff, 0xff], &good[..]].concat();
+    let status = post(&stack, PROMPT, huge).await;
+    assert!(too_large.contains(&status.as_str()), "a frame of 4 GiB: {status}");
+    assert_eq!(stack.api.get(&session).await.event_seq, 1, "nothing was accepted");
+    for method in ["flotilla.v1.PromptService/Nope", "grpc.health.v1.Health/Nope"] {
+        assert_eq!(post(&stack, method, framed(b"")).await, "12", "{method}");
+    }
+    assert_works(&stack.api, &session).await;
+}
+
+#[tokio::test]
+async fn paths_that_do_not_exist_are_answered_in_json() {
+    let stack = Stack::start().await;
+    let client = Client::new();
+    let far = format!("/no/{}", "x".repeat(5_000));
+    for path in ["/no/such/thing", "/no%00such", "/no/../../etc/passwd", &far] {
+        for method in [reqwest::Method::GET, reqwest::Method::POST, reqwest::Method::DELETE] {
+            let response =
+                client.request(method, format!("{}{path}", stack.gateway_url())).send().await.unwrap();
+            assert_eq!(response.status(), 404, "{path}");
+            assert_eq!(response.headers()["content-type"], "application/json", "{path}");
+            let body: serde_json::Value = response.json().await.unwrap();
+            assert_eq!(body["name"], "NotFoundError");
+            assert!(
+                body["data"]["message"].as_str().unwrap().len() < 300,
+                "a path is not echoed without end"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn browsers_may_call_by_grpc_web() {
+    let stack = Stack::start().await;
+    let call = async |key: &str, session_id: &str| {
+        let request = v1::GetSessionRequest { session_id: session_id.to_owned() };
+        let request = Client::new()
+            .post(format!("{}/flotilla.v1.SessionService/GetSession", stack.gateway_url()))
+            .bearer_auth(key)
+            .header("content-type", "application/grpc-web+proto")
+            .header("x-grpc-web", "1")
+            .body(framed(&request.encode_to_vec()));
+        let response = request.send().await.unwrap();
+        assert_eq!(response.status(), 200);
+        assert_eq!(response.headers()["content-type"], "application/grpc-web+proto");
+        let in_head = response.headers().get("grpc-status").map(|status| status.to_str().unwrap().to_owned());
+        (in_head, response.bytes().await.unwrap())
+    };
+    let session = stack.session().await;
+    let (_, body) = call(&stack.api.key, &session).await;
+    let length = u32::from_be_bytes(body[1..5].try_into().unwrap()) as usize;
+    let answer = v1::GetSessionResponse::decode(&body[5..5 + length]).unwrap();
+    assert_eq!(answer.session.unwrap().id, session);
+    assert_eq!(body[5 + length], 0x80, "the trailers are the last frame");
+    assert!(body.ends_with(b"grpc-status:0\r\n"), "{body:?}");
+    assert_eq!(call(&stack.api.key, "ses_00000000000000000000000000").await.0.as_deref(), Some("5"));
+    assert_eq!(call("flk_unknown", &session).await.0.as_deref(), Some("16"));
+}
+
+#[tokio::test]
+async fn reflection_and_health_need_no_key() {
+    let stack = Stack::start().await;
+    let channel = chassis::grpc::channel(stack.gateway_url()).unwrap();
+    let health = HealthClient::new(channel.clone()).check(HealthCheckRequest::default()).await.unwrap();
+    assert_eq!(health.into_inner().status(), ServingStatus::Serving);
+    let message_request = Some(MessageRequest::ListServices(String::new()));
+    let request = ServerReflectionRequest { host: String::new(), message_request };
+    let mut reflection = ServerReflectionClient::new(channel);
+    let answer = reflection.server_reflection_info(tokio_stream::once(request)).await.unwrap();
+    let answer = answer.into_inner().message().await.unwrap().unwrap().message_response.unwrap();
+    let MessageResponse::ListServicesResponse(listed) = answer else { panic!("{answer:?}") };
+    let listed: Vec<_> = listed.service.iter().map(|service| service.name.as_str()).collect();
+    for service in ["Event", "Message", "Permission", "Project", "Prompt", "Question", "Session", "Tenant"] {
+        assert!(listed.contains(&&*format!("flotilla.v1.{service}Service")), "{service} in {listed:?}");
+    }
+    assert!(listed.contains(&"grpc.health.v1.Health"), "{listed:?}");
+}

@@ -1,0 +1,97 @@
+//! The rules of ARCHITECTURE.md and STYLE.md that a machine can check, on the text of the whole workspace.
+//! A rule that finds nothing to check fails: it would say nothing any more.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+#[path = "tidy/documents.rs"]
+mod documents;
+#[path = "tidy/manifests.rs"]
+mod manifests;
+#[path = "tidy/sources.rs"]
+mod sources;
+#[path = "tidy/store.rs"]
+mod store;
+#[path = "tidy/words.rs"]
+mod words;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Directories that hold what was built, downloaded or measured, never what we wrote.
+const NOT_OURS: [&str; 4] = ["target", ".git", ".flotilla", "node_modules"];
+
+/// A text file of the workspace.
+struct File {
+    /// From the root, with `/`.
+    path: String,
+    text: String,
+}
+
+impl File {
+    fn name(&self) -> &str {
+        self.path.rsplit('/').next().unwrap()
+    }
+
+    fn is_in(&self, dir: &str) -> bool {
+        self.path.strip_prefix(dir).is_some_and(|rest| rest.starts_with('/'))
+    }
+
+    fn has_extension(&self, extension: &str) -> bool {
+        Path::new(&self.path).extension().is_some_and(|own| own == extension)
+    }
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+/// Reads every text file of ours.
+fn files() -> Vec<File> {
+    let (root, mut files) = (root(), vec![]);
+    let mut dirs = vec![root.clone()];
+    while let Some(dir) = dirs.pop() {
+        for entry in fs::read_dir(&dir).unwrap().map(Result::unwrap) {
+            let path = entry.path();
+            if entry.file_type().unwrap().is_dir() {
+                if !NOT_OURS.iter().any(|name| entry.file_name() == *name) {
+                    dirs.push(path);
+                }
+                continue;
+            }
+            // What is no UTF-8 is a picture or the like.
+            if let Ok(text) = fs::read_to_string(&path) {
+                files.push(File {
+                    path: path.strip_prefix(&root).unwrap().to_str().unwrap().to_owned(),
+                    text,
+                });
+            }
+        }
+    }
+    files.sort_by(|a, b| a.path.cmp(&b.path));
+    files
+}
+
+/// Ends a rule: `checked` things were looked at, and `complaints` are what is wrong with them.
+fn conclude(checked: usize, complaints: &[String]) {
+    assert!(checked > 0, "the rule found nothing to check");
+    assert!(complaints.is_empty(), "{} of {checked}:\n{}", complaints.len(), complaints.join("\n"));
+}
+
+/// Where `word` stands in `text` with no letter, digit or `_` at either side.
+fn find_word(text: &str, word: &str) -> Option<usize> {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    text.match_indices(word).map(|(at, _)| at).find(|at| {
+        !text[..*at].chars().next_back().is_some_and(is_part)
+            && !text[at + word.len()..].chars().next().is_some_and(is_part)
+    })
+}
+
+#[test]
+fn words_are_found_whole() {
+    for (text, want) in
+        [("a to b", Some(2)), ("toto to", Some(5)), ("to_do", None), ("to", Some(0)), ("(to)", Some(1))]
+    {
+        assert_eq!(find_word(text, "to"), want, "{text:?}");
+    }
+}

@@ -1,0 +1,125 @@
+//! Who may use whom: ARCHITECTURE.md's import matrix, read from the manifests.
+
+use crate::{conclude, root};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+};
+
+/// What each crate may use, by directory. `tests` may use everything.
+const MATRIX: [(&str, &[&str]); 13] = [
+    ("crates/domain", &[]),
+    ("crates/rpc", &["domain"]),
+    ("crates/store", &["domain"]),
+    ("crates/bus", &["domain"]),
+    ("crates/llm", &["domain"]),
+    ("crates/chassis", &[]),
+    ("crates/local", &[]),
+    ("crates/testkit", &["domain", "rpc", "local"]),
+    ("crates/cli", &["domain", "rpc", "chassis", "local", "gateway", "worker", "sandbox"]),
+    ("services/gateway", &["domain", "rpc", "store", "bus", "chassis"]),
+    ("services/worker", &["domain", "rpc", "store", "bus", "llm", "chassis"]),
+    ("services/sandbox", &["domain", "rpc", "chassis"]),
+    ("tests", ALL),
+];
+/// All crates of ours; the command line's package is called `flotilla`.
+const ALL: &[&str] = &[
+    "domain", "rpc", "store", "bus", "llm", "chassis", "local", "testkit", "flotilla", "gateway", "worker",
+    "sandbox", "e2e",
+];
+/// What tests may use on top.
+const FOR_TESTS: [&str; 2] = ["testkit", "local"];
+/// External crates with an owner.
+const OWNERS: [(&str, &[&str]); 5] = [
+    ("sqlx", &["crates/store", "crates/testkit", "tests"]),
+    ("async-nats", &["crates/bus"]),
+    ("redis", &["crates/bus"]),
+    ("reqwest", &["crates/llm", "crates/chassis", "crates/cli", "tests"]),
+    ("axum", &["services/gateway", "crates/chassis", "crates/local"]),
+];
+
+/// The names in one kind of dependency of a manifest, also under `[target.…]`.
+fn names(manifest: &toml::Table, kind: &str) -> BTreeSet<String> {
+    let targets = manifest.get("target").and_then(toml::Value::as_table).into_iter().flatten();
+    let tables = targets.filter_map(|(_, target)| target.as_table()).chain([manifest]);
+    let dependencies = tables.filter_map(|table| table.get(kind)?.as_table());
+    dependencies.flat_map(|table| table.keys().cloned()).collect()
+}
+
+/// The manifest of each member, by directory.
+fn manifests() -> BTreeMap<String, toml::Table> {
+    let workspace: toml::Table =
+        toml::from_str(&fs::read_to_string(root().join("Cargo.toml")).unwrap()).unwrap();
+    let mut dirs = vec![];
+    for member in workspace["workspace"]["members"].as_array().unwrap() {
+        let member = member.as_str().unwrap();
+        match member.strip_suffix("/*") {
+            None => dirs.push(member.to_owned()),
+            Some(parent) => {
+                let entries = fs::read_dir(root().join(parent)).unwrap();
+                dirs.extend(
+                    entries.map(|entry| format!("{parent}/{}", entry.unwrap().file_name().to_str().unwrap())),
+                );
+            }
+        }
+    }
+    let read = |dir: String| {
+        let text = fs::read_to_string(root().join(&dir).join("Cargo.toml")).unwrap();
+        (dir, toml::from_str(&text).unwrap())
+    };
+    dirs.into_iter().map(read).collect()
+}
+
+#[test]
+fn crates_use_only_what_the_matrix_allows() {
+    let (manifests, mut complaints) = (manifests(), vec![]);
+    let listed: BTreeSet<&str> = MATRIX.iter().map(|(dir, _)| *dir).collect();
+    let present: BTreeSet<&str> = manifests.keys().map(String::as_str).collect();
+    assert_eq!(listed, present, "the matrix names every crate, and no other");
+    for (dir, allowed) in MATRIX {
+        for kind in ["dependencies", "build-dependencies", "dev-dependencies"] {
+            for name in names(&manifests[dir], kind).iter().filter(|name| ALL.contains(&name.as_str())) {
+                let is_for_tests = kind == "dev-dependencies" && FOR_TESTS.contains(&name.as_str());
+                if !allowed.contains(&name.as_str()) && !is_for_tests {
+                    complaints.push(format!("{dir} has {name} in its {kind}"));
+                }
+            }
+        }
+    }
+    conclude(manifests.len(), &complaints);
+}
+
+#[test]
+fn external_crates_stay_with_their_owners() {
+    let (manifests, mut complaints, mut checked) = (manifests(), vec![], 0);
+    for (external, owners) in OWNERS {
+        for (dir, manifest) in &manifests {
+            let is_used = ["dependencies", "build-dependencies", "dev-dependencies"]
+                .iter()
+                .any(|kind| names(manifest, kind).contains(external));
+            if is_used && owners.contains(&dir.as_str()) {
+                checked += 1;
+            } else if is_used {
+                complaints.push(format!("{dir} uses {external}, which belongs to {}", owners.join(", ")));
+            }
+        }
+    }
+    conclude(checked, &complaints);
+}
+
+#[test]
+fn versions_stand_in_the_workspace_manifest_only() {
+    let (manifests, mut complaints, mut checked) = (manifests(), vec![], 0);
+    for (dir, manifest) in &manifests {
+        for kind in ["dependencies", "build-dependencies", "dev-dependencies"] {
+            let Some(table) = manifest.get(kind).and_then(toml::Value::as_table) else { continue };
+            for (name, value) in table {
+                checked += 1;
+                if value.get("workspace").and_then(toml::Value::as_bool) != Some(true) {
+                    complaints.push(format!("{dir}: {name} has a version or path of its own"));
+                }
+            }
+        }
+    }
+    conclude(checked, &complaints);
+}
