@@ -42,7 +42,7 @@ pub struct Latencies {
     pub prompt_to_model: Samples,
     /// From the last byte of the model to the idle event at the client.
     pub model_to_idle: Samples,
-    /// From a chunk of the model to its text at the client, with the window in which text is gathered.
+    /// From a chunk of the model to its text at the client; chunks come further apart than the window for gathering.
     pub chunk_to_client: Samples,
     /// From the end of a model answer with one `bash true` to the next model request.
     pub tool_step: Samples,

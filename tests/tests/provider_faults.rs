@@ -192,7 +192,6 @@ async fn a_tool_call_that_is_not_whole_never_runs() {
 async fn mistakes_of_the_model_are_told_to_it_and_the_turn_goes_on() {
     let stack = Stack::start().await;
     let prompt = r#"
-@step
 @tools
 @tool bash [1]
 @tool bash {"cmd":"true"}

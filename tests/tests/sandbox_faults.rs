@@ -193,7 +193,7 @@ async fn a_command_out_of_time_ends_with_everything_that_it_started() {
     let session = stack.session().await;
     let endless = |command: &str| format!("@tool bash {}\n", json!({"command": command, "timeout": 300}));
     let prompt = format!(
-        "@step\n@tools\n{}{}",
+        "@tools\n{}{}",
         endless("setsid sleep 98701 & echo begun; sleep 98702"),
         endless("trap '' TERM; (trap '' TERM; setsid sleep 98703) & sleep 98704"),
     );

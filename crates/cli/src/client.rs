@@ -3,18 +3,16 @@
 use crate::stack;
 use anyhow::{Context as _, Result, bail};
 use domain::limits;
-use rpc::v1::{
-    event_service_client::EventServiceClient, message_service_client::MessageServiceClient,
-    permission_service_client::PermissionServiceClient, project_service_client::ProjectServiceClient,
-    prompt_service_client::PromptServiceClient, session_service_client::SessionServiceClient,
+use rpc::{
+    client::Bearer,
+    v1::{
+        event_service_client::EventServiceClient, message_service_client::MessageServiceClient,
+        permission_service_client::PermissionServiceClient, project_service_client::ProjectServiceClient,
+        prompt_service_client::PromptServiceClient, session_service_client::SessionServiceClient,
+    },
 };
 use std::{future::Future, time::Duration};
-use tonic::{
-    Code, Request, Response, Status,
-    metadata::{Ascii, MetadataValue},
-    service::{Interceptor, interceptor::InterceptedService},
-    transport::Channel,
-};
+use tonic::{Code, Response, Status, service::interceptor::InterceptedService, transport::Channel};
 
 /// Where the gateway is and who calls.
 #[derive(Debug, Clone, clap::Args)]
@@ -31,25 +29,13 @@ pub(crate) struct Connection {
 }
 
 /// A channel that presents the API key with every call.
-pub(crate) type Authorized = InterceptedService<Channel, Key>;
-
-/// Puts `authorization: Bearer KEY` and the trace context on each call.
-#[derive(Clone)]
-pub(crate) struct Key(MetadataValue<Ascii>);
-
-impl Interceptor for Key {
-    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
-        request.metadata_mut().insert("authorization", self.0.clone());
-        rpc::trace::inject(request.metadata_mut());
-        Ok(request)
-    }
-}
+pub(crate) type Authorized = InterceptedService<Channel, Bearer>;
 
 /// Clients for one gateway.
 #[derive(Clone)]
 pub(crate) struct Client {
     channel: Channel,
-    key: Key,
+    key: Bearer,
 }
 
 impl Client {
@@ -68,10 +54,8 @@ impl Client {
             }
         };
         let channel = chassis::grpc::channel(&url).context("open the connection")?;
-        let mut value =
-            MetadataValue::try_from(format!("Bearer {api_key}")).context("use the API key in a header")?;
-        value.set_sensitive(true);
-        Ok(Self { channel, key: Key(value) })
+        let key = Bearer::new(&api_key).context("use the API key in a header")?;
+        Ok(Self { channel, key })
     }
 
     fn authorized(&self) -> Authorized {

@@ -33,6 +33,8 @@ pub(crate) struct State {
     pub project: String,
     pub session: CreateSessionRequest,
     pub prompt: AcceptPromptRequest,
+    /// What was called, in this order: "prompt", "subscribe", "subscribe to the tail".
+    pub calls: Vec<&'static str>,
     /// Bundle, commit and base of an export.
     pub export: (Vec<u8>, String, String),
 }
@@ -96,7 +98,9 @@ impl ProjectService for Fake {
 #[tonic::async_trait]
 impl PromptService for Fake {
     async fn accept_prompt(&self, request: Request<AcceptPromptRequest>) -> Answer<AcceptPromptResponse> {
-        self.0.lock().unwrap().prompt = request.into_inner();
+        let mut state = self.0.lock().unwrap();
+        state.prompt = request.into_inner();
+        state.calls.push("prompt");
         Ok(Response::new(AcceptPromptResponse { event_seq: 1, ..AcceptPromptResponse::default() }))
     }
 }
@@ -105,9 +109,11 @@ impl PromptService for Fake {
 impl EventService for Fake {
     type SubscribeStream = BoxStream<'static, Result<SubscribeResponse, Status>>;
 
-    async fn subscribe(&self, _: Request<SubscribeRequest>) -> Answer<Self::SubscribeStream> {
-        let state = self.0.lock().unwrap();
-        let events = state.events.iter().zip(1..).map(|((kind, properties), seq)| {
+    async fn subscribe(&self, request: Request<SubscribeRequest>) -> Answer<Self::SubscribeStream> {
+        let mut state = self.0.lock().unwrap();
+        let tail = request.into_inner().tail_only;
+        state.calls.push(if tail { "subscribe to the tail" } else { "subscribe" });
+        let events = state.events.iter().zip(2..).map(|((kind, properties), seq)| {
             let properties_json = properties.to_string().into_bytes().into();
             let event =
                 Event { seq, epoch: 1, kind: (*kind).to_owned(), properties_json, ..Event::default() };

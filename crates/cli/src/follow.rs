@@ -1,13 +1,13 @@
 //! Reads a session's stream to an end, across lost connections, without gap or duplicate.
 
 use crate::{
-    client::{self, Client},
+    client::{self, Client, call},
     item::{Event, Item},
 };
 use anyhow::{Context as _, Result, bail};
 use domain::limits;
-use rpc::v1::SubscribeRequest;
-use tonic::{Code, Status};
+use rpc::v1::{SubscribeRequest, SubscribeResponse};
+use tonic::{Code, Response, Status};
 
 /// When to stop reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,84 +27,133 @@ pub(crate) enum End {
     Seen,
 }
 
-/// Reads the stream of `session_id` from its beginning and gives every item to `sink`.
-///
-/// After a loss it goes on behind the last event, so `sink` sees each event once.
-///
-/// # Errors
-/// The server's refusal, an error of `sink`, or the loss of the connection for about two minutes.
-///
-/// Dropped midway: nothing happened but reading.
-pub(crate) async fn follow(
-    client: &Client,
-    session_id: &str,
-    until: Until,
-    mut sink: impl FnMut(&Item) -> Result<()>,
-) -> Result<End> {
-    if until == Until::Seen(0) {
-        return Ok(End::Seen);
+/// A place in a session's stream.
+pub(crate) struct Reading<'a> {
+    client: &'a Client,
+    session_id: &'a str,
+    /// Where to go on after a loss; empty: at the beginning.
+    cursor: String,
+    /// Position of the last event that was read.
+    seen: u64,
+    /// What is being read already.
+    stream: Option<Stream>,
+}
+
+type Stream = tonic::Streaming<SubscribeResponse>;
+
+impl<'a> Reading<'a> {
+    /// Gives the beginning of a session.
+    pub(crate) fn of_all(client: &'a Client, session_id: &'a str) -> Self {
+        Self { client, session_id, cursor: String::new(), seen: 0, stream: None }
     }
-    let mut cursor = String::new();
-    let mut losses = 0;
-    let mut seen = 0;
-    loop {
-        let lost = match read(client, request(session_id, &cursor, until)).await {
-            Ok(mut stream) => loop {
-                let response = match stream.message().await {
-                    Ok(Some(response)) => response,
-                    Ok(None) => break None,
-                    Err(status) => break Some(status),
-                };
-                losses = 0;
-                if !response.cursor.is_empty() {
-                    cursor.clone_from(&response.cursor);
-                }
-                let Some(item) = Item::from_response(response)? else { continue };
-                if let Item::Event(event) = &item {
-                    if event.seq <= seen {
-                        continue;
-                    }
-                    seen = event.seq;
-                }
-                sink(&item)?;
-                if let Item::Event(event) = &item
-                    && let Some(end) = ends(event, until)
-                {
-                    return Ok(end);
-                }
-            },
-            Err(status) => Some(status),
+
+    /// Subscribes to what happens in a session from now on.
+    ///
+    /// # Errors
+    /// The server's refusal.
+    pub(crate) async fn of_what_comes(client: &'a Client, session_id: &'a str) -> Result<Self> {
+        let request = SubscribeRequest {
+            session_id: session_id.to_owned(),
+            tail_only: true,
+            ..SubscribeRequest::default()
         };
-        if let Some(status) = lost
-            && !is_passing(&status)
-        {
-            return Err(status).context("follow the session");
+        let stream = call("follow the session", || subscribe(client, request.clone())).await?;
+        Ok(Self { stream: Some(stream), ..Self::of_all(client, session_id) })
+    }
+
+    pub(crate) fn session_id(&self) -> &'a str {
+        self.session_id
+    }
+
+    /// Leaves out what is before the position `first`, should the connection be lost before an event came.
+    pub(crate) fn not_before(mut self, first: u64) -> Self {
+        self.seen = first.saturating_sub(1);
+        self
+    }
+
+    /// Reads to the end and gives every item to `sink`.
+    ///
+    /// After a loss it goes on behind the last event, so `sink` sees each event once.
+    ///
+    /// # Errors
+    /// The server's refusal, an error of `sink`, or the loss of the connection for about two minutes.
+    ///
+    /// Dropped midway: nothing happened but reading.
+    pub(crate) async fn follow(
+        mut self,
+        until: Until,
+        mut sink: impl FnMut(&Item) -> Result<()>,
+    ) -> Result<End> {
+        if until == Until::Seen(0) {
+            return Ok(End::Seen);
         }
-        losses += 1;
-        if losses > limits::CLI_RECONNECTS_MAX {
-            bail!(
-                "the connection was lost {losses} times in a row; the session goes on without this command"
-            );
+        let mut losses = 0;
+        loop {
+            let stream = match self.stream.take() {
+                Some(stream) => Ok(stream),
+                None => subscribe(self.client, self.request(until)).await.map(Response::into_inner),
+            };
+            let lost = match stream {
+                Ok(mut stream) => loop {
+                    let response = match stream.message().await {
+                        Ok(Some(response)) => response,
+                        Ok(None) => break None,
+                        Err(status) => break Some(status),
+                    };
+                    losses = 0;
+                    let Some(item) = self.take(response)? else { continue };
+                    sink(&item)?;
+                    if let Item::Event(event) = &item
+                        && let Some(end) = ends(event, until)
+                    {
+                        return Ok(end);
+                    }
+                },
+                Err(status) => Some(status),
+            };
+            if let Some(status) = lost
+                && !is_passing(&status)
+            {
+                return Err(status).context("follow the session");
+            }
+            losses += 1;
+            if losses > limits::CLI_RECONNECTS_MAX {
+                bail!(
+                    "the connection was lost {losses} times in a row; the session goes on without this command"
+                );
+            }
+            sink(&Item::Reconnecting(losses))?;
+            tokio::time::sleep(client::backoff(losses - 1)).await;
         }
-        sink(&Item::Reconnecting(losses))?;
-        tokio::time::sleep(client::backoff(losses - 1)).await;
+    }
+
+    /// Gives what is new in an answer.
+    fn take(&mut self, response: SubscribeResponse) -> Result<Option<Item>> {
+        if !response.cursor.is_empty() {
+            self.cursor.clone_from(&response.cursor);
+        }
+        let item = Item::from_response(response)?;
+        if let Some(Item::Event(event)) = &item {
+            if event.seq <= self.seen {
+                return Ok(None);
+            }
+            self.seen = event.seq;
+        }
+        Ok(item)
+    }
+
+    fn request(&self, until: Until) -> SubscribeRequest {
+        let (until_idle, idle_after_seq) = match until {
+            Until::IdleAfter(seq) => (true, seq),
+            Until::Seen(_) => (false, 0),
+        };
+        let (session_id, cursor) = (self.session_id.to_owned(), self.cursor.clone());
+        SubscribeRequest { session_id, cursor, tail_only: false, until_idle, idle_after_seq }
     }
 }
 
-fn request(session_id: &str, cursor: &str, until: Until) -> SubscribeRequest {
-    let (until_idle, idle_after_seq) = match until {
-        Until::IdleAfter(seq) => (true, seq),
-        Until::Seen(_) => (false, 0),
-    };
-    let (session_id, cursor) = (session_id.to_owned(), cursor.to_owned());
-    SubscribeRequest { session_id, cursor, tail_only: false, until_idle, idle_after_seq }
-}
-
-async fn read(
-    client: &Client,
-    request: SubscribeRequest,
-) -> Result<tonic::Streaming<rpc::v1::SubscribeResponse>, Status> {
-    Ok(client.events().subscribe(request).await?.into_inner())
+async fn subscribe(client: &Client, request: SubscribeRequest) -> Result<Response<Stream>, Status> {
+    client.events().subscribe(request).await
 }
 
 fn ends(event: &Event, until: Until) -> Option<End> {

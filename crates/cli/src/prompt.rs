@@ -4,20 +4,23 @@ use crate::{
     bundle::{self, Bundle, Start},
     client::{Client, call},
     exit::Exit,
-    follow::Until,
+    follow::{Reading, Until},
     out, watch,
 };
 use anyhow::{Context as _, Result, bail};
 use futures::{StreamExt as _, stream};
 use rpc::v1::{
-    AcceptPromptRequest, BundleHeader, CreateProjectRequest, CreateSessionRequest, ModelRef, Source,
-    UploadBundleRequest, source, upload_bundle_request,
+    AcceptPromptRequest, AcceptPromptResponse, BundleHeader, CreateProjectRequest, CreateSessionRequest,
+    ModelRef, Source, UploadBundleRequest, source, upload_bundle_request,
 };
 use std::{
     io::Read as _,
     path::{Path, PathBuf},
 };
 use tokio::io::AsyncReadExt as _;
+
+/// Characters of a title that is made from a prompt.
+const TITLE_CHARS: usize = 60;
 
 /// `flotilla run`.
 #[derive(Debug, clap::Args)]
@@ -36,9 +39,9 @@ pub(crate) struct RunArgs {
     /// Which model answers; default: the tenant's.
     #[arg(long, value_name = "PROVIDER/MODEL", value_parser = parse_model)]
     model: Option<ModelRef>,
-    /// Title of the session.
-    #[arg(long, default_value = "")]
-    title: String,
+    /// Title of the session; default: the beginning of the prompt.
+    #[arg(long)]
+    title: Option<String>,
     /// Hand it in, print the session's id and leave.
     #[arg(long)]
     detach: bool,
@@ -90,7 +93,7 @@ pub(crate) async fn run(client: &Client, arguments: RunArgs) -> Result<Exit> {
             .await?;
     let session = CreateSessionRequest {
         project_id: project.project.unwrap_or_default().id,
-        title: arguments.title,
+        title: arguments.title.unwrap_or_else(|| title(&arguments.prompt)),
         agent: String::new(),
         model: arguments.model,
         source: Some(source),
@@ -100,21 +103,30 @@ pub(crate) async fn run(client: &Client, arguments: RunArgs) -> Result<Exit> {
         call("create the session", || async { client.sessions().create_session(session.clone()).await })
             .await?;
     let session_id = session.session.unwrap_or_default().id;
-    hand_in(client, &session_id, arguments.prompt, arguments.detach, &arguments.show).await
+    let accepted = accept(client, &session_id, arguments.prompt).await?;
+    if arguments.detach {
+        out::line(&session_id)?;
+        return Ok(Exit::Done);
+    }
+    let reading = Reading::of_all(client, &session_id);
+    show(client, reading, accepted, &arguments.show).await
 }
 
-/// Hands in a further prompt.
+/// Hands in a further prompt, and shows what follows from it.
 pub(crate) async fn say(client: &Client, arguments: SayArgs) -> Result<Exit> {
-    hand_in(client, &arguments.id, arguments.text, arguments.detach, &arguments.show).await
+    let SayArgs { id, text, .. } = arguments;
+    if arguments.detach {
+        accept(client, &id, text).await?;
+        out::line(&id)?;
+        return Ok(Exit::Done);
+    }
+    // Before the prompt: what it causes is then seen from the first event on.
+    let reading = Reading::of_what_comes(client, &id).await?;
+    let accepted = accept(client, &id, text).await?;
+    show(client, reading.not_before(accepted.event_seq), accepted, &arguments.show).await
 }
 
-async fn hand_in(
-    client: &Client,
-    session_id: &str,
-    text: String,
-    detach: bool,
-    show: &watch::ShowArgs,
-) -> Result<Exit> {
+async fn accept(client: &Client, session_id: &str, text: String) -> Result<AcceptPromptResponse> {
     let prompt = AcceptPromptRequest {
         session_id: session_id.to_owned(),
         text,
@@ -123,19 +135,36 @@ async fn hand_in(
         idempotency_key: random_key()?,
         system: String::new(),
     };
-    let accepted =
-        call("hand in the prompt", || async { client.prompts().accept_prompt(prompt.clone()).await }).await?;
-    if detach {
-        out::line(session_id)?;
-        return Ok(Exit::Done);
-    }
+    call("hand in the prompt", || async { client.prompts().accept_prompt(prompt.clone()).await }).await
+}
+
+async fn show(
+    client: &Client,
+    reading: Reading<'_>,
+    accepted: AcceptPromptResponse,
+    show: &watch::ShowArgs,
+) -> Result<Exit> {
     if !show.json {
-        out::note(&format!("session {session_id}"));
+        out::note(&format!("session {}", reading.session_id()));
         if accepted.queue_position > 1 {
             out::note(&format!("place {} in the queue", accepted.queue_position));
         }
     }
-    watch::to_end(client, session_id, Until::IdleAfter(accepted.event_seq), show).await
+    watch::to_end(client, reading, Until::IdleAfter(accepted.event_seq + 1), show).await
+}
+
+/// Gives the first line of a prompt, cut at a word, as the title of its session.
+fn title(prompt: &str) -> String {
+    let line = prompt.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+    if line.chars().count() <= TITLE_CHARS {
+        return line.to_owned();
+    }
+    let head: String = line.chars().take(TITLE_CHARS - 1).collect();
+    // The head may end with a whole word, which only the next character tells.
+    let whole = line.chars().nth(TITLE_CHARS - 1).is_some_and(char::is_whitespace);
+    let words = head.rsplit_once(char::is_whitespace).map_or(head.as_str(), |(words, _)| words);
+    let kept = if whole { head.as_str() } else { words };
+    format!("{}…", kept.trim_end_matches(|c: char| c.is_whitespace() || ",;:.".contains(c)))
 }
 
 /// What `--repo` names.
@@ -233,6 +262,21 @@ mod tests {
             assert_eq!(place(repo).unwrap(), expected);
         }
         assert!(place("no/such/dir").is_err());
+    }
+
+    #[test]
+    fn a_title_is_the_beginning_of_the_prompt() {
+        let long = "Rename the function `greet` to `welcome`, and everything that calls it";
+        for (prompt, expected) in [
+            ("\n  fix the tests \nall of them", "fix the tests"),
+            (long, "Rename the function `greet` to `welcome`, and everything…"),
+            (&format!("{}, and", "x".repeat(58)), &format!("{}…", "x".repeat(58))),
+            (&"x".repeat(70), &format!("{}…", "x".repeat(59))),
+            (&"x".repeat(60), &"x".repeat(60)),
+            ("", ""),
+        ] {
+            assert_eq!(title(prompt), expected);
+        }
     }
 
     #[test]

@@ -1,16 +1,15 @@
-//! A session's stream as terminal text: a state machine without IO. Text appears as it streams; a tool call is one line.
+//! A session's stream as terminal text: a state machine without IO. Text appears as it streams, part after part in the
+//! order in which they began; a tool call is one line.
 
 use crate::{
     item::{Delta, Event, Item},
     paint::{Paint, harmless, one_line},
 };
 use serde_json::Value;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 /// Characters of a tool call's description.
 const TITLE_CHARS: usize = 90;
-/// Bytes of a new part that wait for the rest of the one before it, which may come a moment later.
-const HELD_BYTES: usize = 64;
 
 /// What a terminal can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,24 +27,30 @@ pub(crate) struct Renderer {
     screen: Screen,
     /// Role by message id; a part's message is always known before the part.
     roles: HashMap<String, String>,
-    /// What was shown of each text part.
-    shown: HashMap<String, Shown>,
+    /// Each text or reasoning part by its id.
+    texts: HashMap<String, Text>,
+    /// The parts that are not yet all shown, in the order in which they began; only the first is being written.
+    waiting: VecDeque<String>,
     /// The last state shown of each tool call.
     tools: HashMap<String, String>,
     /// The text part that the cursor stands behind, if it stands behind one.
     open: Option<String>,
-    /// The beginning of the next part while the open one has not ended: its id, whether it is reasoning, its text.
-    held: Option<(String, bool, String)>,
+    /// The last error of the session that was shown.
+    error: String,
     at_line_start: bool,
     /// Whether the last line is one that will be replaced.
     transient: bool,
     out: String,
 }
 
-#[derive(Debug)]
-struct Shown {
+#[derive(Debug, Default)]
+struct Text {
     reasoning: bool,
+    /// What is known of it.
     text: String,
+    /// Bytes of `text` that were written.
+    written: usize,
+    ended: bool,
 }
 
 impl Renderer {
@@ -54,10 +59,11 @@ impl Renderer {
             paint,
             screen,
             roles: HashMap::new(),
-            shown: HashMap::new(),
+            texts: HashMap::new(),
+            waiting: VecDeque::new(),
             tools: HashMap::new(),
             open: None,
-            held: None,
+            error: String::new(),
             at_line_start: true,
             transient: false,
             out: String::new(),
@@ -84,6 +90,11 @@ impl Renderer {
         std::mem::take(&mut self.out)
     }
 
+    /// Whether the error `message` of the session was shown.
+    pub(crate) fn told(&self, message: &str) -> bool {
+        self.error == message
+    }
+
     fn event(&mut self, event: &Event) {
         let properties = &event.properties;
         match event.kind.as_str() {
@@ -104,6 +115,7 @@ impl Renderer {
                 let message = if message.is_empty() { text_of(&error["name"]) } else { message };
                 let line = self.paint.red(&format!("✗ {}", harmless(&message)));
                 self.line(&line);
+                self.error = message;
             }
             "permission.asked" => {
                 let what =
@@ -149,32 +161,37 @@ impl Renderer {
 
     fn prompt(&mut self, id: String, part: &Value) {
         let text = text_of(&part["text"]);
-        if part["synthetic"] == true || text.is_empty() || self.shown.contains_key(&id) {
+        if part["synthetic"] == true || text.is_empty() || self.texts.contains_key(&id) {
             return;
         }
         let quoted: Vec<_> = harmless(&text).lines().map(|line| format!("> {line}")).collect();
         let quoted = self.paint.bold(&quoted.join("\n"));
         self.line(&quoted);
-        self.shown.insert(id, Shown { reasoning: false, text });
+        self.texts.insert(id, Text::default());
     }
 
-    /// Shows what is not yet shown of a part's whole text: repairs what deltas missed.
+    /// Takes a part's whole text: repairs what deltas missed.
     fn text(&mut self, id: String, part: &Value, reasoning: bool) {
         let text = text_of(&part["text"]);
-        let shown = self.shown.entry(id.clone()).or_insert(Shown { reasoning, text: String::new() });
-        if let Some(rest) = text.strip_prefix(shown.text.as_str()) {
-            let rest = rest.to_owned();
-            shown.text = text;
-            self.stream(&id, reasoning, &rest);
-        } else if !shown.text.starts_with(&text) {
-            // Another attempt wrote something else: what is on the screen no longer counts.
-            shown.text.clone_from(&text);
+        if !self.texts.contains_key(&id) {
+            self.texts.insert(id.clone(), Text { reasoning, ..Text::default() });
+            self.waiting.push_back(id.clone());
+        }
+        let known = self.texts.get(&id).map(|known| known.text.as_str()).unwrap_or_default();
+        // Another attempt wrote something else: what is on the screen no longer counts.
+        let again = !text.starts_with(known) && !known.starts_with(&text);
+        if again {
             self.note("· written again:");
-            self.stream(&id, reasoning, &text);
         }
-        if !part["time"]["end"].is_null() && self.open.as_deref() == Some(id.as_str()) {
-            self.close();
+        let Some(known) = self.texts.get_mut(&id) else { return };
+        known.ended = !part["time"]["end"].is_null();
+        if again {
+            known.written = 0;
         }
+        if again || text.len() > known.text.len() {
+            known.text = text;
+        }
+        self.write_waiting(id);
     }
 
     fn delta(&mut self, delta: &Delta) {
@@ -182,44 +199,60 @@ impl Renderer {
             return;
         }
         // A part that is not known yet is not shown: its own event brings the text.
-        let Some(shown) = self.shown.get_mut(&delta.part_id) else { return };
+        let Some(known) = self.texts.get_mut(&delta.part_id) else { return };
         let Ok(offset) = usize::try_from(delta.offset_bytes) else { return };
         // A gap (offset too large) is repaired by the part's next event.
-        let Some(known) = shown.text.len().checked_sub(offset) else { return };
-        let Some(rest) = delta.text.get(known..) else { return };
-        shown.text.push_str(rest);
-        let (reasoning, rest) = (shown.reasoning, rest.to_owned());
-        self.stream(&delta.part_id, reasoning, &rest);
+        let Some(overlap) = known.text.len().checked_sub(offset) else { return };
+        let Some(rest) = delta.text.get(overlap..).filter(|rest| !rest.is_empty()) else { return };
+        known.text.push_str(rest);
+        // Live, a part is over when the next one speaks: the event that ends reasoning may come with the answer's end.
+        while self.waiting.contains(&delta.part_id)
+            && let Some(first) = self.waiting.pop_front_if(|first| *first != delta.part_id)
+        {
+            self.write_rest(&first);
+        }
+        self.write_waiting(delta.part_id.clone());
     }
 
     fn removed(&mut self, id: &str) {
-        if self.shown.remove(id).is_some_and(|shown| !shown.text.is_empty()) {
+        self.waiting.retain(|waiting| waiting != id);
+        if self.texts.remove(id).is_some_and(|text| text.written > 0) {
             self.note("· the attempt above was given up");
         }
     }
 
-    fn stream(&mut self, id: &str, reasoning: bool, text: &str) {
-        if text.is_empty() {
-            return;
+    /// Writes what may be written after `id` got more text: the first part that waits, and those behind ended ones.
+    fn write_waiting(&mut self, id: String) {
+        let late = self.texts.get(&id).is_some_and(|text| text.written < text.text.len());
+        if late && !self.waiting.contains(&id) {
+            self.waiting.push_back(id);
         }
-        if self.open.as_deref() == Some(id) {
-            self.print(reasoning, text);
-            return;
-        }
-        if self.held.as_ref().is_some_and(|(held, ..)| held != id) {
-            self.close();
-        }
-        let (_, _, held) = self.held.get_or_insert_with(|| (id.to_owned(), reasoning, String::new()));
-        held.push_str(text);
-        if self.open.is_none() || held.len() >= HELD_BYTES {
-            self.close();
+        while let Some(first) = self.waiting.front().cloned() {
+            self.write_rest(&first);
+            if self.texts.get(&first).is_some_and(|text| !text.ended) {
+                break;
+            }
+            self.waiting.pop_front();
+            if self.open == Some(first) {
+                self.close();
+            }
         }
     }
 
-    fn print(&mut self, reasoning: bool, text: &str) {
-        let clean = harmless(text);
-        self.at_line_start = clean.ends_with('\n');
-        self.out.push_str(&if reasoning { self.paint.dim(&clean) } else { clean });
+    fn write_rest(&mut self, id: &str) {
+        let Some(part) = self.texts.get_mut(id) else { return };
+        let rest = harmless(part.text.get(part.written..).unwrap_or_default());
+        if rest.is_empty() {
+            return;
+        }
+        part.written = part.text.len();
+        let reasoning = part.reasoning;
+        if self.open.as_deref() != Some(id) {
+            self.close();
+            self.open = Some(id.to_owned());
+        }
+        self.at_line_start = rest.ends_with('\n');
+        self.out.push_str(&if reasoning { self.paint.dim(&rest) } else { rest });
     }
 
     fn tool(&mut self, id: String, part: &Value) {
@@ -276,15 +309,17 @@ impl Renderer {
         self.out.push('\n');
     }
 
-    /// Ends what is on the screen, with what was held back for it.
+    /// Writes all that waits and ends the line; a part of which nothing came yet keeps its place.
     fn end_line(&mut self) {
-        self.close();
-        if self.open.is_some() {
-            self.close();
+        for id in std::mem::take(&mut self.waiting) {
+            self.write_rest(&id);
+            if self.texts.get(&id).is_some_and(|text| text.written == 0 && !text.ended) {
+                self.waiting.push_back(id);
+            }
         }
+        self.close();
     }
 
-    /// Ends the open part and shows the beginning of the one that was held back.
     fn close(&mut self) {
         if self.transient {
             self.out.push_str("\r\x1b[K");
@@ -294,10 +329,6 @@ impl Renderer {
         }
         self.at_line_start = true;
         self.open = None;
-        if let Some((id, reasoning, text)) = self.held.take() {
-            self.open = Some(id);
-            self.print(reasoning, &text);
-        }
     }
 }
 

@@ -16,6 +16,7 @@ use rpc::v1::{
     ListSessionsRequest, Message, Page, PermissionAnswer, ReplyPermissionRequest, Session,
 };
 use serde_json::{Value, json, value::RawValue};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Characters of a title in the list.
 const TITLE_CHARS: usize = 60;
@@ -80,9 +81,17 @@ pub(crate) async fn list(client: &Client, arguments: ListArgs) -> Result<Exit> {
         }
     }
     let shown = if arguments.all { sessions.len() } else { sessions.len().min(LIST_MAX) };
-    for session in &sessions[..shown] {
-        let line = if arguments.json { session_json(session) } else { session_line(session) };
-        out::line(&line)?;
+    if arguments.json {
+        for session in &sessions[..shown] {
+            out::line(&session_json(session))?;
+        }
+    } else {
+        let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+        out::write(&table(
+            &sessions[..shown],
+            i64::try_from(now_ms).unwrap_or(i64::MAX),
+            Paint::for_stdout(),
+        ))?;
     }
     if sessions.is_empty() {
         out::note("no sessions yet; `flotilla run \"…\"` starts one");
@@ -92,14 +101,38 @@ pub(crate) async fn list(client: &Client, arguments: ListArgs) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-fn session_line(session: &Session) -> String {
-    let title = one_line(&session.title, TITLE_CHARS);
-    format!(
-        "{}  {:<12}  {:>9}  {title}",
-        session.id,
-        show::state(session),
-        show::dollars(session.cost_usd_picos)
-    )
+/// Gives a line per session under a heading; nothing without sessions.
+fn table(sessions: &[Session], now_ms: i64, paint: Paint) -> String {
+    let heading = ["SESSION", "STATE", "UPDATED", "COST", "TITLE"].map(str::to_owned);
+    let cells = sessions.iter().map(|session| {
+        [
+            session.id.clone(),
+            show::state(session),
+            show::age(now_ms.saturating_sub(session.updated_at_ms)),
+            show::dollars(session.cost_usd_picos),
+            one_line(&session.title, TITLE_CHARS),
+        ]
+    });
+    let rows: Vec<_> = cells.collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let widths: [usize; 5] = std::array::from_fn(|column| {
+        let all = rows.iter().chain([&heading]).map(|row| row[column].chars().count());
+        all.max().unwrap_or_default()
+    });
+    let line = |[id, state, age, cost, title]: &[String; 5], colour: &dyn Fn(&str) -> String| {
+        let [id_width, state_width, age_width, cost_width, _] = widths;
+        // Coloured when it has its width: escape sequences would count as characters.
+        let state = colour(&format!("{state:state_width$}"));
+        format!("{id:id_width$}  {state}  {age:>age_width$}  {cost:>cost_width$}  {title}\n")
+    };
+    let mut text = paint.dim(line(&heading, &str::to_owned).trim_end());
+    text.push('\n');
+    for (session, row) in sessions.iter().zip(&rows) {
+        text.push_str(&line(row, &|state| show::paint_state(session, state, paint)));
+    }
+    text
 }
 
 fn session_json(session: &Session) -> String {
@@ -217,4 +250,41 @@ pub(crate) async fn answer(client: &Client, arguments: AnswerArgs) -> Result<Exi
         out::line(&format!("answered: {}", harmless(&what)))?;
     }
     Ok(Exit::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rpc::v1::{SessionState, TurnOutcome};
+
+    fn session(id: &str, state: SessionState, age_ms: i64, title: &str) -> Session {
+        let mut session = Session { id: id.to_owned(), title: title.to_owned(), ..Session::default() };
+        session.set_state(state);
+        session.set_last_outcome(TurnOutcome::Failed);
+        session.updated_at_ms = 1_000_000_000 - age_ms;
+        session
+    }
+
+    #[test]
+    fn the_list_is_a_table() {
+        let waiting = Session {
+            waiting_reason: "permission".to_owned(),
+            cost_usd_picos: 12_000_000_000_000,
+            ..session("ses_2", SessionState::Waiting, 3 * 3_600_000, "b")
+        };
+        let sessions = [session("ses_1", SessionState::Idle, 999, "fix it\nall"), waiting];
+        assert_eq!(
+            table(&sessions, 1_000_000_000, Paint::Plain),
+            "SESSION  STATE                 UPDATED      COST  TITLE
+ses_1    failed               just now   $0.0000  fix it
+ses_2    waiting: permission   3 h ago  $12.0000  b
+"
+        );
+        let coloured = table(&sessions[..1], 1_000_000_000, Paint::Colour);
+        assert!(
+            coloured.ends_with("ses_1    \u{1b}[31mfailed\u{1b}[0m  just now  $0.0000  fix it\n"),
+            "{coloured:?}"
+        );
+        assert_eq!(table(&[], 0, Paint::Plain), "");
+    }
 }

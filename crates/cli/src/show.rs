@@ -18,6 +18,33 @@ pub(crate) fn state(session: &Session) -> String {
     }
 }
 
+/// Colours `text`, which tells the state of `session`.
+pub(crate) fn paint_state(session: &Session, text: &str, paint: Paint) -> String {
+    match session.state() {
+        SessionState::Idle => match session.last_outcome() {
+            TurnOutcome::Done => paint.green(text),
+            TurnOutcome::Failed | TurnOutcome::Aborted => paint.red(text),
+            TurnOutcome::NeedsHuman | TurnOutcome::Budget => paint.yellow(text),
+            TurnOutcome::Unspecified => paint.dim(text),
+        },
+        SessionState::Queued | SessionState::Running => paint.cyan(text),
+        SessionState::Waiting => paint.yellow(text),
+        SessionState::Quarantined | SessionState::Unspecified => paint.red(text),
+    }
+}
+
+/// Gives how long ago something was, in its largest unit: "3 h ago".
+pub(crate) fn age(ms: i64) -> String {
+    match ms / 1_000 {
+        // Clocks of two machines differ: a moment in the future is now.
+        ..5 => "just now".to_owned(),
+        seconds @ 5..60 => format!("{seconds} s ago"),
+        seconds @ 60..3_600 => format!("{} min ago", seconds / 60),
+        seconds @ 3_600..172_800 => format!("{} h ago", seconds / 3_600),
+        seconds => format!("{} days ago", seconds / 86_400),
+    }
+}
+
 /// Gives the word for how a turn ended: the `outcome` of its `session.idle` event.
 pub(crate) fn outcome(outcome: TurnOutcome) -> &'static str {
     match outcome {
@@ -105,6 +132,11 @@ mod tests {
         assert_eq!(dollars(12_345_600_000), "$0.0123");
         assert_eq!(dollars(1_500_000_000_000), "$1.5000");
         assert_eq!([thousands(0), thousands(999), thousands(1_234_567)], ["0", "999", "1,234,567"]);
+        let ages = [-9_000, 4_999, 59_999, 60_000, 3_599_999, 172_799_999, 172_800_000].map(age);
+        assert_eq!(
+            ages,
+            ["just now", "just now", "59 s ago", "1 min ago", "59 min ago", "47 h ago", "2 days ago"]
+        );
         assert_eq!(short_id("ses_1ffcce3d00015Oy45kUL559D5O"), "y45kUL559D5O"[2..]);
     }
 

@@ -58,11 +58,32 @@ async fn a_run_sends_repository_and_prompt_and_ends_with_the_outcome() {
         assert!(state.bundle.starts_with(b"# v2 git bundle"));
         assert_eq!((state.prompt.text.as_str(), state.prompt.session_id.as_str()), ("fix it", SESSION));
         assert_eq!(state.session.model.as_ref().unwrap().model_id, "demo");
+        assert_eq!(
+            (state.session.title.as_str(), state.calls.as_slice()),
+            ("fix it", ["prompt", "subscribe"].as_slice())
+        );
         assert!(
             state.prompt.idempotency_key.len() == 32
                 && state.session.idempotency_key != state.prompt.idempotency_key
         );
     }
+}
+
+#[tokio::test]
+async fn a_further_prompt_shows_only_what_comes() {
+    let fake = Fake::default();
+    fake.0.lock().unwrap().events = vec![("session.idle", json!({"outcome": "done"}))];
+    let client = fake.serve().await;
+    let say = |words: &[&str]| {
+        let words = ["flotilla", "say", SESSION, "go on"].into_iter().chain(words.iter().copied());
+        let Command::Say(arguments) = Cli::try_parse_from(words).unwrap().command else { panic!("say") };
+        arguments
+    };
+    assert_eq!(prompt::say(&client, say(&[])).await.unwrap(), Exit::Done);
+    assert_eq!(prompt::say(&client, say(&["--detach"])).await.unwrap(), Exit::Done);
+    let state = fake.0.lock().unwrap();
+    assert_eq!(state.prompt.text, "go on");
+    assert_eq!(state.calls, ["subscribe to the tail", "prompt", "prompt"]);
 }
 
 #[tokio::test]

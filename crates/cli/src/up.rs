@@ -14,6 +14,7 @@ use crate::{
 use anyhow::{Context as _, Result, bail};
 use child::Child;
 use domain::limits;
+use gateway::admin::{Bootstrap, Key};
 use provider::Models;
 use serde::{Deserialize, Serialize};
 use service::{Backends, Place, Spec};
@@ -27,6 +28,9 @@ use tokio_util::sync::CancellationToken;
 
 /// Part of [`limits::UP_STOP_MS`] that is kept for Postgres, Redis and NATS.
 const SERVERS_STOP: Duration = Duration::from_secs(8);
+/// Longest wait for a service's clean end. Much less than a worker would give its model calls and tools: nobody is there
+/// to whom they could be handed over, and the next start goes on from what is stored.
+const SERVICE_STOP: Duration = Duration::from_secs(3);
 
 /// `flotilla up`.
 #[derive(Debug, clap::Args)]
@@ -89,23 +93,37 @@ pub(crate) async fn run(arguments: UpArgs, data: Option<PathBuf>) -> Result<Exit
         }
         other => other.context("take the data directory")?,
     };
-    let servers =
-        local::start(&data, local::Options::default()).await.context("start Postgres, Redis and NATS")?;
-    let mut started = Vec::new();
-    let begun = begin(&arguments, &data, &servers, &mut started, &shutdown).await;
-    let (result, running) = match begun {
-        Ok(ready) => {
-            let file = data.join(stack::READY_FILE);
-            let mut running = Running { servers, children: started, ready, file, restarts: BTreeMap::new() };
-            (announce_and_watch(&mut running, &shutdown).await, running)
-        }
+    let place = Place { data, program: std::env::current_exe().context("find this program")? };
+    let mut children = Vec::new();
+    // The servers take the longest, and these two need none of them.
+    let (servers, helpers) = tokio::join!(
+        local::start(&place.data, local::Options::default()),
+        unless_asked(&shutdown, start_helpers(&arguments, &place, &mut children)),
+    );
+    let file = place.data.join(stack::READY_FILE);
+    let servers = match servers.context("start Postgres, Redis and NATS") {
+        Ok(servers) => servers,
         Err(error) => {
-            let file = data.join(stack::READY_FILE);
-            let ready = Stack::default();
-            (Err(error), Running { servers, children: started, ready, file, restarts: BTreeMap::new() })
+            stop_children(children).await;
+            return Err(error);
         }
     };
-    out::note("stopping");
+    let ready = match helpers {
+        Ok(helpers) => {
+            let begun = begin(&arguments, &place, &servers, helpers, &mut children);
+            unless_asked(&shutdown, Box::pin(begun)).await
+        }
+        Err(error) => Err(error),
+    };
+    let mut running = Running { servers, children, ready: Stack::default(), file, restarts: BTreeMap::new() };
+    let result = match ready {
+        Ok(ready) => {
+            running.ready = ready;
+            announce_and_watch(&mut running, &shutdown).await
+        }
+        Err(error) => Err(error),
+    };
+    out::note("stopping; a second Ctrl-C ends at once");
     let stopped = stop(running).await;
     telemetry.shutdown().await;
     match result {
@@ -117,85 +135,101 @@ pub(crate) async fn run(arguments: UpArgs, data: Option<PathBuf>) -> Result<Exit
     }
 }
 
-/// Starts the services in order; what was started is in `children` even when a later one fails.
-async fn begin(
-    arguments: &UpArgs,
-    data: &Path,
-    servers: &local::stack::Stack,
-    children: &mut Vec<Child>,
-    shutdown: &CancellationToken,
-) -> Result<Stack> {
-    let start = async {
-        let bootstrap = gateway::admin::bootstrap(&servers.postgres_url, &arguments.tenant);
-        let bootstrap = Box::pin(bootstrap).await.context("migrate the database and create the tenant")?;
-        let api_key = keep_key(data, &arguments.tenant, &bootstrap)?;
-        let place =
-            Place { data: data.to_owned(), program: std::env::current_exe().context("find this program")? };
-
-        let models = match provider::find(arguments.config.as_deref())? {
-            Some(models) => models,
-            None => start_scripted(arguments, &place, children).await?,
-        };
-        let token = service::sandbox_token(data)?;
-        let sandbox_url = start_one(children, service::sandbox(&place, &token)).await?;
-        let backends = Backends {
-            app_url: bootstrap.app_url,
-            system_url: bootstrap.system_url,
-            redis_url: servers.redis_url.clone(),
-            nats_url: servers.nats_url.clone(),
-            sandbox_url,
-            sandbox_token: token,
-        };
-        for number in 1..=arguments.workers {
-            start_one(children, service::worker(&place, &backends, number, models.file.as_deref())).await?;
-        }
-        let gateway = service::gateway(&place, &backends, arguments.listen, &models.names);
-        let gateway_url = start_one(children, gateway).await?;
-        Ok(Stack {
-            gateway_url,
-            admin_urls: BTreeMap::new(),
-            tenant: arguments.tenant.clone(),
-            tenant_id: bootstrap.tenant_id,
-            api_key,
-            pids: BTreeMap::new(),
-            model: models.names.into_iter().next().unwrap_or_default(),
-        })
-    };
-    tokio::select! {
-        result = start => result,
-        () = shutdown.cancelled() => bail!("asked to stop"),
-    }
+/// Who answers without Postgres, Redis and NATS.
+struct Helpers {
+    models: Models,
+    sandbox_url: String,
+    sandbox_token: String,
 }
 
-/// Starts the scripted model and gives the configuration that points to it.
-async fn start_scripted(arguments: &UpArgs, place: &Place, children: &mut Vec<Child>) -> Result<Models> {
+/// Starts the sandbox, and the scripted model if no other is configured; what was started is in `children` even when
+/// the other one fails.
+async fn start_helpers(arguments: &UpArgs, place: &Place, children: &mut Vec<Child>) -> Result<Helpers> {
+    let sandbox_token = service::sandbox_token(&place.data)?;
+    let sandbox = service::sandbox(place, &sandbox_token);
+    if let Some(models) = provider::find(arguments.config.as_deref())? {
+        let sandbox_url = start_together(children, vec![sandbox]).await?.pop().unwrap_or_default();
+        return Ok(Helpers { models, sandbox_url, sandbox_token });
+    }
     let script =
         arguments.script.as_ref().map(|file| file.canonicalize().context("find the script")).transpose()?;
-    let url = start_one(children, service::model(place, script.as_deref())).await?;
+    let model = service::model(place, script.as_deref());
+    let mut addresses = start_together(children, vec![model, sandbox]).await?;
+    let sandbox_url = addresses.pop().unwrap_or_default();
     let file = place.data.join("scripted-model.toml");
-    write_private(&file, &provider::scripted_config(&url))?;
-    Ok(Models { names: vec![provider::SCRIPTED_MODEL.to_owned()], file: Some(file) })
+    write_private(&file, &provider::scripted_config(&addresses.pop().unwrap_or_default()))?;
+    let models = Models { names: vec![provider::SCRIPTED_MODEL.to_owned()], file: Some(file) };
+    Ok(Helpers { models, sandbox_url, sandbox_token })
 }
 
-/// Gives the tenant's key of the first start as long as its tenant is there, and keeps a new one in `credentials.json`.
-fn keep_key(data: &Path, tenant: &str, bootstrap: &gateway::admin::Bootstrap) -> Result<String> {
+/// Starts workers and gateway; what was started is in `children` even when another one fails.
+async fn begin(
+    arguments: &UpArgs,
+    place: &Place,
+    servers: &local::stack::Stack,
+    helpers: Helpers,
+    children: &mut Vec<Child>,
+) -> Result<Stack> {
+    let (bootstrap, api_key) = bootstrap(&place.data, servers, &arguments.tenant).await?;
+    let Helpers { models, sandbox_url, sandbox_token } = helpers;
+    let backends = Backends {
+        app_url: bootstrap.app_url,
+        system_url: bootstrap.system_url,
+        redis_url: servers.redis_url.clone(),
+        nats_url: servers.nats_url.clone(),
+        sandbox_url,
+        sandbox_token,
+    };
+    let numbers = 1..=arguments.workers;
+    let workers = numbers.map(|number| service::worker(place, &backends, number, models.file.as_deref()));
+    let gateway = service::gateway(place, &backends, arguments.listen, &models.names);
+    let mut addresses = start_together(children, workers.chain([gateway]).collect()).await?;
+    Ok(Stack {
+        gateway_url: addresses.pop().unwrap_or_default(),
+        admin_urls: BTreeMap::new(),
+        tenant: arguments.tenant.clone(),
+        tenant_id: bootstrap.tenant_id,
+        api_key,
+        pids: BTreeMap::new(),
+        model: models.names.into_iter().next().unwrap_or_default(),
+    })
+}
+/// Migrates the database and makes the tenant. Its key is that of the first start as long as the tenant is there; a new
+/// one is kept in `credentials.json`.
+async fn bootstrap(data: &Path, servers: &local::stack::Stack, tenant: &str) -> Result<(Bootstrap, String)> {
     let file = data.join("credentials.json");
     let kept = fs::read(&file).ok().and_then(|json| serde_json::from_slice::<Credentials>(&json).ok());
-    if let Some(kept) = kept.filter(|kept| kept.tenant_id == bootstrap.tenant_id) {
-        return Ok(kept.api_key);
+    let key = match &kept {
+        Some(kept) => Key::Keep { tenant_id: &kept.tenant_id },
+        None => Key::New,
+    };
+    let made = gateway::admin::bootstrap(&servers.postgres_url, tenant, key).await;
+    let made = made.context("migrate the database and create the tenant")?;
+    if let (None, Some(kept)) = (&made.api_key, kept) {
+        return Ok((made, kept.api_key));
     }
-    let (tenant_id, api_key) = (bootstrap.tenant_id.clone(), bootstrap.api_key.clone());
+    let (tenant_id, api_key) = (made.tenant_id.clone(), made.api_key.clone().unwrap_or_default());
     let credentials = Credentials { tenant: tenant.to_owned(), tenant_id, api_key };
     write_private(&file, &serde_json::to_string(&credentials)?)?;
-    Ok(credentials.api_key)
+    Ok((made, credentials.api_key))
 }
 
-/// Starts a service, waits until it is ready and gives its address.
-async fn start_one(children: &mut Vec<Child>, spec: Spec) -> Result<String> {
-    let name = spec.name.clone();
-    children.push(Child::spawn(spec).await.with_context(|| format!("start {name}"))?);
-    let Some(child) = children.last_mut() else { bail!("start {name}") };
-    child.wait_ready().await
+/// Starts services side by side, waits until all are ready and gives their addresses.
+async fn start_together(children: &mut Vec<Child>, specs: Vec<Spec>) -> Result<Vec<String>> {
+    let first = children.len();
+    for spec in specs {
+        let name = spec.name.clone();
+        children.push(Child::spawn(spec).await.with_context(|| format!("start {name}"))?);
+    }
+    futures::future::try_join_all(children.iter_mut().skip(first).map(Child::wait_ready)).await
+}
+
+/// Does `work` until somebody asks this process to stop.
+async fn unless_asked<T>(shutdown: &CancellationToken, work: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::select! {
+        result = work => result,
+        () = shutdown.cancelled() => bail!("asked to stop"),
+    }
 }
 
 async fn announce_and_watch(running: &mut Running, shutdown: &CancellationToken) -> Result<Why> {
@@ -261,24 +295,29 @@ impl Running {
 }
 
 /// Stops everything, the last started first, within 30 s.
-async fn stop(mut running: Running) -> Result<()> {
+async fn stop(running: Running) -> Result<()> {
     // From now on nobody should find this stack.
     if let Err(error) = fs::remove_file(&running.file)
         && error.kind() != io::ErrorKind::NotFound
     {
         out::note(&format!("remove {}: {error}", running.file.display()));
     }
+    stop_children(running.children).await;
+    running.servers.stop().await.context("stop Postgres, Redis and NATS")
+}
+
+/// Stops the services, the last started first.
+async fn stop_children(mut children: Vec<Child>) {
     let deadline = Instant::now() + Duration::from_millis(limits::UP_STOP_MS).saturating_sub(SERVERS_STOP);
-    while let Some(last) = running.children.pop() {
+    while let Some(last) = children.pop() {
         let mut together = vec![last];
         // Workers do not need each other: they end side by side.
-        while running.children.last().is_some_and(|child| child.role() == together[0].role()) {
-            together.extend(running.children.pop());
+        while children.last().is_some_and(|child| child.role() == together[0].role()) {
+            together.extend(children.pop());
         }
-        let left = deadline.saturating_duration_since(Instant::now());
+        let left = deadline.saturating_duration_since(Instant::now()).min(SERVICE_STOP);
         futures::future::join_all(together.iter_mut().map(|child| child.stop(left))).await;
     }
-    running.servers.stop().await.context("stop Postgres, Redis and NATS")
 }
 
 /// Replaces `file` by one that only its owner can read.

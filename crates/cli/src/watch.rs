@@ -2,11 +2,11 @@
 
 use crate::{
     client::{Client, call},
-    exit::Exit,
-    follow::{End, Until, follow},
+    exit::{self, Exit},
+    follow::{End, Reading, Until},
     item::Item,
     out,
-    paint::Paint,
+    paint::{Paint, harmless},
     render::{Renderer, Screen},
     show,
 };
@@ -44,11 +44,17 @@ pub(crate) async fn run(client: &Client, arguments: WatchArgs) -> Result<Exit> {
             Until::IdleAfter(session.event_seq)
         }
     };
-    to_end(client, &arguments.id, until, &arguments.show).await
+    to_end(client, Reading::of_all(client, &arguments.id), until, &arguments.show).await
 }
 
 /// Shows the stream of a session up to `until`, then what the turn changed and cost.
-pub(crate) async fn to_end(client: &Client, session_id: &str, until: Until, show: &ShowArgs) -> Result<Exit> {
+pub(crate) async fn to_end(
+    client: &Client,
+    reading: Reading<'_>,
+    until: Until,
+    show: &ShowArgs,
+) -> Result<Exit> {
+    let session_id = reading.session_id();
     let paint = Paint::for_stdout();
     let screen = if std::io::stdout().is_terminal() { Screen::Terminal } else { Screen::Stream };
     let mut renderer = Renderer::new(paint, screen);
@@ -64,7 +70,7 @@ pub(crate) async fn to_end(client: &Client, session_id: &str, until: Until, show
     let limit = show.timeout.map_or(Duration::MAX, Duration::from_secs);
     // Reading only: it may be dropped at any point.
     let end = tokio::select! {
-        end = tokio::time::timeout(limit, follow(client, session_id, until, &mut sink)) => end,
+        end = tokio::time::timeout(limit, reading.follow(until, &mut sink)) => end,
         _ = tokio::signal::ctrl_c() => {
             out::write(&renderer.finish())?;
             out::note(&format!("The turn goes on. `flotilla watch {session_id}` shows it, `flotilla abort {session_id}` stops it."));
@@ -86,37 +92,46 @@ pub(crate) async fn to_end(client: &Client, session_id: &str, until: Until, show
         End::Seen => show::outcome(session.last_outcome()),
     };
     if !json {
-        summary(client, &session, outcome, paint).await?;
+        let summary = summary(client, &session, outcome, paint).await;
+        out::write(&summary)?;
+        if outcome == "failed" && !renderer.told(&session.last_error) {
+            out::line(&paint.red(&harmless(&session.last_error)))?;
+        }
+        out::line(&format!("flotilla say {session_id} \"…\"   goes on with the conversation"))?;
     }
     // A session that never had a turn ended well.
     Ok(if outcome == "idle" { Exit::Done } else { Exit::of_outcome(outcome) })
 }
 
-async fn summary(client: &Client, session: &Session, outcome: &str, paint: Paint) -> Result<()> {
+/// Gives what the session changed and cost, and how its turn ended.
+async fn summary(client: &Client, session: &Session, outcome: &str, paint: Paint) -> String {
     let id = &session.id;
     let request = || GetSessionDiffRequest { session_id: id.clone() };
     let diff = call("load the diff", || async { client.sessions().get_session_diff(request()).await }).await;
     let mut text = "\n".to_owned();
     match &diff {
-        Ok(diff) if diff.files.is_empty() => text.push_str(&paint.dim("no file changed\n")),
-        Ok(diff) => text.push_str(&show::diff(diff, paint)),
+        Ok(diff) if diff.files.is_empty() => text.push_str(&paint.dim("no file changed\n\n")),
+        Ok(diff) => text.push_str(&format!("{}\n", show::diff(diff, paint))),
+        Err(error) if has_no_workspace(error) => {}
         // The turn is over and told; that its diff cannot be had just now must not change that.
-        Err(error) => text.push_str(&format!("{}\n", crate::exit::sentence(error).unwrap_or_default())),
+        Err(error) => text.push_str(&format!("{}\n\n", exit::sentence(error).unwrap_or_default())),
     }
     let mark = match Exit::of_outcome(outcome) {
         Exit::Done => paint.green(outcome),
         Exit::NeedsHuman | Exit::Budget => paint.yellow(outcome),
         Exit::Usage | Exit::Failed | Exit::StillRunning | Exit::Interrupted => paint.red(outcome),
     };
-    text.push_str(&format!("\n{mark}  {}  session {id}\n", show::usage(session)));
-    if !session.last_error.is_empty() && outcome == "failed" {
-        text.push_str(&format!("{}\n", paint.red(&crate::paint::harmless(&session.last_error))));
-    }
+    text.push_str(&format!("{mark}  {}  session {id}\n", show::usage(session)));
     if diff.is_ok_and(|diff| !diff.files.is_empty()) {
         text.push_str(&format!("flotilla checkout {id}   puts the result on a branch of your repository\n"));
     }
-    text.push_str(&format!("flotilla say {id} \"…\"   goes on with the conversation\n"));
-    out::write(&text)
+    text
+}
+
+/// Whether the server says that there are no files, because the turn did not come as far as making them.
+fn has_no_workspace(error: &anyhow::Error) -> bool {
+    let code = error.downcast_ref::<tonic::Status>().and_then(rpc::status::code_of);
+    code.as_deref() == Some("workspace_missing")
 }
 
 /// Loads a session.
@@ -125,4 +140,21 @@ pub(crate) async fn get_session(client: &Client, session_id: &str) -> Result<Ses
     let answer =
         call("load the session", || async { client.sessions().get_session(request()).await }).await?;
     Ok(answer.session.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+    use anyhow::Context as _;
+
+    #[test]
+    fn a_session_that_never_had_files_has_no_diff_to_tell_of() {
+        let refused = |code| {
+            let status = rpc::status::precondition(code, "the session has no workspace");
+            Err::<(), _>(status).context("load the diff").unwrap_err()
+        };
+        assert!(has_no_workspace(&refused("workspace_missing")));
+        assert!(!has_no_workspace(&refused("sandbox_unavailable")));
+    }
 }

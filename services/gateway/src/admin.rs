@@ -10,20 +10,32 @@ use store::Store;
 pub struct Bootstrap {
     /// The tenant's id, a UUID.
     pub tenant_id: String,
-    /// A new API key of the tenant.
-    pub api_key: String,
+    /// A new API key of the tenant; none if the caller has one.
+    pub api_key: Option<String>,
     /// Postgres as the role that sees one tenant at a time.
     pub app_url: String,
     /// Postgres as the role of the listed queries that cross tenants.
     pub system_url: String,
 }
 
+/// Whether to make an API key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Key<'a> {
+    /// A new one.
+    New,
+    /// None if the tenant has this id: the caller has a key of it. A new one if the tenant is another.
+    Keep {
+        /// [`Bootstrap::tenant_id`] of an earlier start.
+        tenant_id: &'a str,
+    },
+}
+
 /// Migrates the database at `migrator_url` (a login that may create roles), gives our two roles a password, and makes
-/// `tenant` with a fresh key. Safe to repeat; each call makes one more key.
+/// `tenant`, with a key if `key` wants one. Safe to repeat.
 ///
 /// # Errors
 /// When the database cannot be reached or migrated.
-pub async fn bootstrap(migrator_url: &str, tenant: &str) -> anyhow::Result<Bootstrap> {
+pub async fn bootstrap(migrator_url: &str, tenant: &str, key: Key<'_>) -> anyhow::Result<Bootstrap> {
     let password = auth::random_text();
     Box::pin(store::migrate::migrate(migrator_url, &password)).await?;
     let app_url = with_login(migrator_url, "flotilla_app", &password)?;
@@ -31,10 +43,17 @@ pub async fn bootstrap(migrator_url: &str, tenant: &str) -> anyhow::Result<Boots
     let store = Store::connect(&app_url, &system_url, 1)?;
     let made =
         store.create_tenant(TenantId(uuid::Uuid::now_v7()), tenant).await.context("create the tenant")?;
-    let key = auth::NewKey::make();
-    store.create_key(made.id, &key.prefix, &key.sha256, "bootstrap").await.context("create the key")?;
+    let tenant_id = made.id.0.to_string();
+    let api_key = if key == (Key::Keep { tenant_id: &tenant_id }) {
+        None
+    } else {
+        let made_key = auth::NewKey::make();
+        let stored = store.create_key(made.id, &made_key.prefix, &made_key.sha256, "bootstrap").await;
+        stored.context("create the key")?;
+        Some(made_key.secret)
+    };
     store.close().await;
-    Ok(Bootstrap { tenant_id: made.id.0.to_string(), api_key: key.secret, app_url, system_url })
+    Ok(Bootstrap { tenant_id, api_key, app_url, system_url })
 }
 
 /// The same database with another login.

@@ -71,17 +71,26 @@ fn session_id(text: &str) -> Result<domain::ids::SessionId, Status> {
     id(text, "session_not_found", "session")
 }
 
-/// Checks the page that a request asks for.
+/// Checks the page that a request asks for. `is_cursor` knows the cursors of this list: a forged one must not be taken
+/// for the first page.
 ///
 /// # Errors
-/// `page_too_large`.
-fn page(asked: Option<v1::Page>) -> Result<Page, Status> {
+/// `page_too_large`, `cursor_invalid`.
+fn page(asked: Option<v1::Page>, is_cursor: impl FnOnce(&str) -> bool) -> Result<Page, Status> {
     let asked = asked.unwrap_or_default();
     if asked.limit > limits::PAGE_MAX {
         return Err(invalid("page_too_large", format!("a page has at most {} entries", limits::PAGE_MAX)));
     }
+    if !asked.cursor.is_empty() && !is_cursor(&asked.cursor) {
+        return Err(invalid("cursor_invalid", "the cursor was not given by this list"));
+    }
     let limit = if asked.limit == 0 { limits::PAGE_DEFAULT } else { asked.limit };
     Ok(Page { limit, cursor: (!asked.cursor.is_empty()).then_some(asked.cursor) })
+}
+
+/// Whether `text` may be stored or looked up as text: Postgres has no NUL.
+fn is_text(text: &str) -> bool {
+    !text.contains('\0')
 }
 
 /// The cursor after a page: that of its last entry, unless the page was the last one.

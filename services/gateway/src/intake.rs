@@ -29,8 +29,8 @@ pub(crate) struct Asked {
 /// Accepts a prompt for a session, and wakes a worker.
 ///
 /// # Errors
-/// With stable codes: `prompt_empty`, `prompt_too_long`, `model_unknown`, `agent_unknown`, `session_not_found`,
-/// `idempotency_conflict`, `session_full`, `store_unavailable`.
+/// With stable codes: `prompt_empty`, `prompt_too_long`, `idempotency_key_too_long`, `idempotency_key_invalid`,
+/// `model_unknown`, `agent_unknown`, `session_not_found`, `idempotency_conflict`, `session_full`, `store_unavailable`.
 pub(crate) async fn accept(
     state: &State,
     principal: &Principal,
@@ -95,14 +95,21 @@ fn check(state: &State, asked: &Asked) -> Result<(), Status> {
             ),
         ));
     }
-    if asked.idempotency_key.len() > limits::IDEMPOTENCY_KEY_BYTES_MAX {
-        return Err(invalid(
-            "idempotency_key_too_long",
-            format!("an idempotency key has at most {} bytes", limits::IDEMPOTENCY_KEY_BYTES_MAX),
-        ));
-    }
+    check_key(&asked.idempotency_key)?;
     check_model(state, asked.model.as_ref())?;
     check_agent(&asked.agent)
+}
+
+/// Refuses an idempotency key that cannot be stored.
+pub(crate) fn check_key(key: &str) -> Result<(), Status> {
+    if key.len() > limits::IDEMPOTENCY_KEY_BYTES_MAX {
+        let message = format!("an idempotency key has at most {} bytes", limits::IDEMPOTENCY_KEY_BYTES_MAX);
+        return Err(invalid("idempotency_key_too_long", message));
+    }
+    if key.contains('\0') {
+        return Err(invalid("idempotency_key_invalid", "an idempotency key has no zero bytes"));
+    }
+    Ok(())
 }
 
 /// Refuses a model that no worker knows.

@@ -30,16 +30,14 @@ pub(crate) struct State {
 
 impl State {
     pub(crate) async fn connect(config: &Config, shutdown: CancellationToken) -> anyhow::Result<Self> {
-        let store = store::Store::connect(
-            config.database_url.expose(),
-            config.system_database_url.expose(),
-            config.connections,
-        )?;
-        let bus =
-            bus::Bus::connect(config.nats_url.expose(), config.redis_url.expose(), &config.namespace).await?;
-        let token = Bearer::new(config.sandbox_token.expose()).context("use the sandbox token")?;
-        let sandbox =
-            SandboxServiceClient::with_interceptor(chassis::grpc::channel(&config.sandbox_url)?, token);
+        let backends = &config.backends;
+        let (app_url, system_url) = (backends.database_url.expose(), backends.system_database_url.expose());
+        let store = store::Store::connect(app_url, system_url, backends.connections)?;
+        let (nats_url, redis_url) = (backends.nats_url.expose(), backends.redis_url.expose());
+        let bus = bus::Bus::connect(nats_url, redis_url, &backends.namespace).await?;
+        let token = Bearer::new(backends.sandbox_token.expose()).context("use the sandbox token")?;
+        let channel = chassis::grpc::channel(&backends.sandbox_url)?;
+        let sandbox = SandboxServiceClient::with_interceptor(channel, token);
         Ok(Self {
             store,
             publisher: bus.publisher(),

@@ -63,9 +63,7 @@ async fn main() -> anyhow::Result<()> {
     row("prompt to model request, fresh session", &latencies.prompt_to_model, Some(("2 commits + claim", least)));
     let least = raw.commit.percentile(50) + raw.nats.percentile(50);
     row("last model byte to idle at the client", &latencies.model_to_idle, Some(("commit + NATS", least)));
-    let window = Duration::from_millis(domain::limits::DELTA_WINDOW_MS);
-    println!("(text is gathered for at most {} ms)", window.as_millis());
-    row("model chunk to client", &latencies.chunk_to_client, Some(("NATS", raw.nats.percentile(50))));
+    row("model chunk to client, 40 ms apart", &latencies.chunk_to_client, Some(("NATS", raw.nats.percentile(50))));
     row("tool step, bash true", &latencies.tool_step, Some(("3 commits", raw.commit.percentile(50) * 3)));
     println!("load at the end: {}", load());
     Ok(())

@@ -14,7 +14,7 @@ use tonic::{Request, Response};
 
 type Answers = Vec<Result<SubscribeResponse, Status>>;
 
-/// Gives one list of answers per call, and remembers the cursors of the calls.
+/// Gives one list of answers per call, and remembers the cursors of the calls; "now" for the tail.
 #[derive(Clone, Default)]
 struct Fake {
     calls: Arc<Mutex<Vec<Answers>>>,
@@ -30,7 +30,9 @@ impl EventService for Fake {
         request: Request<SubscribeRequest>,
     ) -> Result<Response<Self::SubscribeStream>, Status> {
         assert_eq!(request.metadata().get("authorization").unwrap(), "Bearer key");
-        self.cursors.lock().unwrap().push(request.into_inner().cursor);
+        let request = request.into_inner();
+        let cursor = if request.tail_only { "now".to_owned() } else { request.cursor };
+        self.cursors.lock().unwrap().push(cursor);
         let answers = self.calls.lock().unwrap().remove(0);
         Ok(Response::new(Box::pin(stream::iter(answers))))
     }
@@ -48,9 +50,14 @@ fn event(seq: u64, kind: &str, properties: &str) -> Result<SubscribeResponse, St
     Ok(SubscribeResponse { item: Some(subscribe_response::Item::Event(event)), cursor: format!("c{seq}") })
 }
 
+enum From {
+    Start,
+    Now { first: u64 },
+}
+
 async fn check<const N: usize>(
     calls: Vec<Answers>,
-    until: Until,
+    (from, until): (From, Until),
     expected: Result<End, &str>,
     seen: &[u64],
     cursors: [&str; N],
@@ -66,7 +73,11 @@ async fn check<const N: usize>(
         Client::open(&Connection { url: Some(url), api_key: Some("key".parse().unwrap()), data: None })
             .unwrap();
     let mut got = Vec::new();
-    let end = follow(&client, "ses_1", until, |item| {
+    let reading = match from {
+        From::Start => Reading::of_all(&client, "ses_1"),
+        From::Now { first } => Reading::of_what_comes(&client, "ses_1").await.unwrap().not_before(first),
+    };
+    let end = reading.follow(until, |item| {
         if let Item::Event(event) = item {
             got.push(event.seq);
         }
@@ -92,20 +103,44 @@ async fn a_lost_connection_resumes_behind_the_last_event() {
             event(4, "late", "{}"),
         ],
     ];
-    check(calls, Until::IdleAfter(2), Ok(End::Idle("failed".to_owned())), &[1, 2, 3], ["", "c2", "c2"]).await;
+    check(
+        calls,
+        (From::Start, Until::IdleAfter(2)),
+        Ok(End::Idle("failed".to_owned())),
+        &[1, 2, 3],
+        ["", "c2", "c2"],
+    )
+    .await;
 }
 
 #[tokio::test]
 async fn the_end_of_an_earlier_turn_is_not_the_end() {
     let idle = |seq| event(seq, "session.idle", r#"{"outcome":"done"}"#);
-    check(vec![vec![idle(1), idle(2)]], Until::IdleAfter(2), Ok(End::Idle("done".to_owned())), &[1, 2], [""])
-        .await;
-    check(vec![vec![idle(1), idle(2)]], Until::Seen(1), Ok(End::Seen), &[1], [""]).await;
+    check(
+        vec![vec![idle(1), idle(2)]],
+        (From::Start, Until::IdleAfter(2)),
+        Ok(End::Idle("done".to_owned())),
+        &[1, 2],
+        [""],
+    )
+    .await;
+    check(vec![vec![idle(1), idle(2)]], (From::Start, Until::Seen(1)), Ok(End::Seen), &[1], [""]).await;
+}
+
+#[tokio::test]
+async fn the_tail_shows_one_turn_even_when_it_is_lost_before_the_first_event() {
+    let idle = |seq| event(seq, "session.idle", r#"{"outcome":"done"}"#);
+    let done = || Ok(End::Idle("done".to_owned()));
+    let wish = || (From::Now { first: 3 }, Until::IdleAfter(4));
+    let calls = vec![vec![event(3, "a", "{}"), Err(Status::unavailable("gone"))], vec![idle(4)]];
+    check(calls, wish(), done(), &[3, 4], ["now", "c3"]).await;
+    let again = vec![event(1, "a", "{}"), idle(2), event(3, "a", "{}"), idle(4)];
+    check(vec![vec![], again], wish(), done(), &[3, 4], ["now", ""]).await;
 }
 
 #[tokio::test]
 async fn a_refusal_is_not_tried_again() {
     let refusal = rpc::status::not_found("session_not_found", "there is no session ses_1");
     let expected = "follow the session: there is no session ses_1 (session_not_found)";
-    check(vec![vec![Err(refusal)]], Until::IdleAfter(0), Err(expected), &[], [""]).await;
+    check(vec![vec![Err(refusal)]], (From::Start, Until::IdleAfter(0)), Err(expected), &[], [""]).await;
 }

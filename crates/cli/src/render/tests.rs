@@ -93,18 +93,41 @@ fn a_delta_inside_a_character_is_not_a_panic() {
     check(&[text("p", "", false), delta(0, "é"), delta(1, "éx"), text("p", "éx", true)], "éx\n");
 }
 
+fn reasoning(text: &str, ended: bool) -> Item {
+    let time = if ended { json!({"start": 1, "end": 2}) } else { json!({"start": 1}) };
+    let part = json!({"id": "r", "messageID": "m", "type": "reasoning", "text": text, "time": time});
+    event("message.part.updated", json!({"part": part}))
+}
+
 #[test]
-fn the_end_of_a_part_may_come_behind_the_beginning_of_the_next() {
-    let other = |text: &str| {
-        let part =
-            json!({"id": "r", "messageID": "m", "type": "reasoning", "text": text, "time": {"start": 1}});
-        event("message.part.updated", json!({"part": part}))
+fn parts_are_shown_in_the_order_in_which_they_began() {
+    // As it is stored: nothing but beginnings and ends, the text's end first.
+    let begun = [reasoning("", false), text("p", "", false)];
+    let ended = [text("p", "The answer", true), reasoning("I think.", true)];
+    check(&[begun.as_slice(), ended.as_slice()].concat(), "I think.\nThe answer\n");
+    // Until its end is known, or nothing more comes.
+    check(&[begun.as_slice(), &ended[..1]].concat(), "The answer\n");
+    let tool = tool("completed", json!({"input": {"command": "ls"}}));
+    check(&[begun.as_slice(), &ended[..1], &[tool]].concat(), "The answer\n✓ bash  ls\n");
+}
+
+#[test]
+fn live_text_does_not_wait_for_the_end_of_reasoning() {
+    let live = |rest: &[Item]| {
+        let mut renderer = Renderer::new(Paint::Plain, Screen::Stream);
+        let begun = [reasoning("", false), reasoning("I think.", false), text("p", "", false)];
+        let out: Vec<_> = begun.iter().chain(rest).map(|item| renderer.feed(item)).collect();
+        (out.concat(), renderer.finish())
     };
-    let items =
-        [other("I thi"), text("p", "", false), delta(0, "The"), other("I think."), delta(3, " answer")];
-    check(&items, "I think.\nThe answer\n");
-    let long = "x".repeat(100);
-    check(&[other("I thi"), text("p", "", false), delta(0, &long)], &format!("I thi\n{long}\n"));
+    let (now, end) = live(&[delta(0, "The"), delta(3, " ans")]);
+    assert_eq!((now.as_str(), end.as_str()), ("I think.\nThe ans", "\n"));
+    // Both ends come with the end of the answer and change nothing.
+    let (now, end) = live(&[delta(0, "The"), reasoning("I think.", true), text("p", "The", true)]);
+    assert_eq!((now.as_str(), end.as_str()), ("I think.\nThe\n", ""));
+    // What was missed of the earlier part is not lost, and does not cut the later one in two.
+    let (now, _) =
+        live(&[delta(0, "The"), reasoning("I think. So", true), delta(3, " a"), text("p", "The a", true)]);
+    assert_eq!(now, "I think.\nThe a\n So\n");
 }
 
 #[test]

@@ -64,7 +64,7 @@ impl Reader {
                 return Ok(());
             }
             "tools" => {
-                if self.state != State::Open {
+                if self.state != State::Open || self.steps.is_empty() {
                     self.begin();
                 }
                 self.state = State::Group;

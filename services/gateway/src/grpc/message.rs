@@ -12,7 +12,7 @@ impl MessageService for Service {
     ) -> Result<Response<v1::ListMessagesResponse>, Status> {
         let principal = self.0.principal(&request).await?;
         let request = request.into_inner();
-        let (session, page) = (session_id(&request.session_id)?, page(request.page)?);
+        let (session, page) = (session_id(&request.session_id)?, page(request.page, is_cursor)?);
         let store = &self.0.store;
         store.get_head(principal.tenant, &session).await.map_err(super::from_store)?;
         let entries =
@@ -40,4 +40,9 @@ impl MessageService for Service {
             .map_err(super::from_store)?;
         Ok(Response::new(v1::GetMessageResponse { message: Some(to_wire::message(&entry)?) }))
     }
+}
+
+/// Whether a list of messages may have given it: the place of a message.
+fn is_cursor(text: &str) -> bool {
+    text.parse::<u64>().is_ok_and(|seq| i64::try_from(seq).is_ok())
 }

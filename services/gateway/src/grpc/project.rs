@@ -1,6 +1,6 @@
 //! `ProjectService`: repositories, and the bundles that are uploaded for them.
 
-use super::{Service, from_store, id, name, next_cursor, page, to_wire};
+use super::{Service, from_store, id, is_text, name, next_cursor, page, to_wire};
 use domain::{ids::ProjectId, ids::TenantId, limits};
 use rpc::{
     status::invalid,
@@ -39,7 +39,7 @@ impl ProjectService for Service {
         request: Request<v1::ListProjectsRequest>,
     ) -> Result<Response<v1::ListProjectsResponse>, Status> {
         let principal = self.0.principal(&request).await?;
-        let page = page(request.into_inner().page)?;
+        let page = page(request.into_inner().page, is_text)?;
         let projects = self.0.store.list_projects(principal.tenant, &page).await.map_err(from_store)?;
         let next_cursor = next_cursor(&page, &projects, |project| project.name.clone());
         let projects = projects.into_iter().map(to_wire::project).collect();
@@ -77,6 +77,9 @@ impl Service {
     ) -> Result<domain::session::Source, Status> {
         let source = to_wire::from_source(source)?;
         if let domain::session::Origin::Bundle(id) = &source.origin {
+            if !is_sha256(id) {
+                return Err(from_store(store::error::Error::NotFound("bundle")));
+            }
             self.0.store.get_bundle_size(tenant, id).await.map_err(from_store)?;
         }
         Ok(source)
@@ -128,11 +131,14 @@ fn checked(header: v1::BundleHeader) -> Result<v1::BundleHeader, Status> {
             format!("a bundle has from 1 to {} bytes, not {}", limits::BUNDLE_BYTES_MAX, header.size_bytes);
         return Err(invalid("bundle_too_large", message));
     }
-    let is_hash =
-        header.sha256.len() == 64 && header.sha256.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-    if is_hash {
+    if is_sha256(&header.sha256) {
         Ok(header)
     } else {
         Err(invalid("bundle_invalid", "sha256 is 64 lower-case hexadecimal digits"))
     }
+}
+
+/// Bundles are named by their hash.
+fn is_sha256(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }

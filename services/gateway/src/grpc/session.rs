@@ -30,10 +30,8 @@ impl SessionService for Service {
         let model = to_wire::from_model(request.model);
         intake::check_model(&self.0, model.as_ref())?;
         intake::check_agent(&request.agent)?;
+        intake::check_key(&request.idempotency_key)?;
         let dedupe = (!request.idempotency_key.is_empty()).then_some(request.idempotency_key);
-        if dedupe.as_ref().is_some_and(|key| key.len() > limits::IDEMPOTENCY_KEY_BYTES_MAX) {
-            return Err(invalid("idempotency_key_too_long", "an idempotency key has at most 128 bytes"));
-        }
         let mut source = self.source(tenant, request.source).await?;
         if source.origin == Origin::Empty {
             source = self.0.store.get_project(tenant, &project_id).await.map_err(from_store)?.source;
@@ -75,10 +73,13 @@ impl SessionService for Service {
         let request = request.into_inner();
         let project = match request.project_id.as_str() {
             "" => None,
-            text => Some(id(text, "project_not_found", "project")?),
+            text => {
+                let project = id(text, "project_not_found", "project")?;
+                Some(self.0.store.get_project(tenant, &project).await.map_err(from_store)?.id)
+            }
         };
         let filter = Filter { project, parent: None, archived: request.include_archived };
-        let page = page(request.page)?;
+        let page = page(request.page, is_cursor)?;
         let sessions = self.0.store.list_sessions(tenant, &filter, &page).await.map_err(from_store)?;
         let next_cursor = next_cursor(&page, &sessions, cursor);
         let sessions = sessions.into_iter().map(to_wire::session).collect();
@@ -144,7 +145,7 @@ impl SessionService for Service {
         let parent = session_id(&request.session_id)?;
         self.0.store.get_head(tenant, &parent).await.map_err(from_store)?;
         let filter = Filter { project: None, parent: Some(parent), archived: true };
-        let page = page(request.page)?;
+        let page = page(request.page, is_cursor)?;
         let sessions = self.0.store.list_sessions(tenant, &filter, &page).await.map_err(from_store)?;
         let next_cursor = next_cursor(&page, &sessions, cursor);
         let sessions = sessions.into_iter().map(to_wire::session).collect();
@@ -225,6 +226,12 @@ const PIECES_AHEAD: usize = 4;
 /// Where a list of sessions goes on: see `Store::list_sessions`.
 fn cursor(session: &Session) -> String {
     format!("{}.{}", session.info.time.updated.0, session.info.id)
+}
+
+/// Whether [`cursor`] may have made it.
+fn is_cursor(text: &str) -> bool {
+    let parts = text.split_once('.');
+    parts.is_some_and(|(ms, id)| ms.parse::<i64>().is_ok() && id.parse::<SessionId>().is_ok())
 }
 
 /// A refusal of the sandbox keeps its code; its absence is one of ours.

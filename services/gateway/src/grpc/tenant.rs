@@ -1,6 +1,6 @@
 //! `TenantService`: tenants and the keys by which they call.
 
-use super::{Service, from_store, name, next_cursor, page, to_wire};
+use super::{Service, from_store, is_text, name, next_cursor, page, to_wire};
 use crate::auth::NewKey;
 use domain::ids::TenantId;
 use rpc::{
@@ -30,7 +30,7 @@ impl TenantService for Service {
         request: Request<v1::ListTenantsRequest>,
     ) -> Result<Response<v1::ListTenantsResponse>, Status> {
         self.0.operator(&request)?;
-        let page = page(request.into_inner().page)?;
+        let page = page(request.into_inner().page, is_text)?;
         let tenants = self.0.store.list_tenants(&page).await.map_err(from_store)?;
         let next_cursor = next_cursor(&page, &tenants, |tenant| tenant.name.clone());
         let tenants = tenants.into_iter().map(to_wire::tenant).collect();
@@ -55,7 +55,7 @@ impl TenantService for Service {
     ) -> Result<Response<v1::ListKeysResponse>, Status> {
         let named = request.get_ref().tenant_id.clone();
         let tenant = self.tenant(&request, &named).await?;
-        let page = page(request.into_inner().page)?;
+        let page = page(request.into_inner().page, is_text)?;
         let keys = self.0.store.list_keys(tenant, &page).await.map_err(from_store)?;
         let next_cursor = next_cursor(&page, &keys, |key| key.prefix.clone());
         Ok(Response::new(v1::ListKeysResponse {
@@ -70,8 +70,10 @@ impl TenantService for Service {
     ) -> Result<Response<v1::RevokeKeyResponse>, Status> {
         let named = request.get_ref().tenant_id.clone();
         let tenant = self.tenant(&request, &named).await?;
-        self.0.store.revoke_key(tenant, &request.get_ref().prefix).await.map_err(|error| match error {
-            store::error::Error::NotFound(_) => not_found("key_not_found", "there is no such key"),
+        let unknown = || not_found("key_not_found", "there is no such key");
+        let prefix = Some(&request.get_ref().prefix).filter(|prefix| is_text(prefix)).ok_or_else(unknown)?;
+        self.0.store.revoke_key(tenant, prefix).await.map_err(|error| match error {
+            store::error::Error::NotFound(_) => unknown(),
             other => from_store(other),
         })?;
         Ok(Response::new(v1::RevokeKeyResponse {}))

@@ -29,8 +29,8 @@ struct Open {
     sent: usize,
     /// Bytes of `text` that Postgres has.
     stored: usize,
-    /// When the oldest unsent byte came.
-    unsent_since: Option<Instant>,
+    /// When watchers last got something of it.
+    sent_at: Option<Instant>,
     /// When the oldest unstored byte came.
     unstored_since: Option<Instant>,
     metadata: Option<Map<String, Value>>,
@@ -69,7 +69,7 @@ impl Draft {
             text: String::new(),
             sent: 0,
             stored: 0,
-            unsent_since: None,
+            sent_at: None,
             unstored_since: None,
             metadata: None,
             start: now,
@@ -81,9 +81,7 @@ impl Draft {
     pub(super) fn push(&mut self, index: u32, delta: &str) {
         if let Some(open) = self.find(index) {
             open.text.push_str(delta);
-            let now = Instant::now();
-            open.unsent_since.get_or_insert(now);
-            open.unstored_since.get_or_insert(now);
+            open.unstored_since.get_or_insert_with(Instant::now);
         }
     }
 
@@ -128,9 +126,9 @@ impl Draft {
         now: Instant,
     ) -> Result<(), Stopped> {
         for open in &mut self.0 {
-            // The first piece of a part goes out at once: it is what somebody waits for.
-            let unsent = open.text.len() - open.sent;
-            if open.sent == 0 || unsent >= limits::DELTA_BYTES || open.send_at().is_some_and(|at| at <= now) {
+            // What comes after a pause goes out at once: it is what somebody waits for.
+            let has_paused = open.send_at().is_none_or(|at| at <= now);
+            if has_paused || open.text.len() - open.sent >= limits::DELTA_BYTES {
                 open.send(record, message);
             }
             let unstored = open.text.len() - open.stored;
@@ -144,7 +142,9 @@ impl Draft {
     }
 
     pub(super) fn next_flush(&self) -> Option<Instant> {
-        self.0.iter().flat_map(|open| [open.send_at(), open.store_at()]).flatten().min()
+        let unsent = |open: &&Open| open.text.len() > open.sent;
+        let sends = self.0.iter().filter(unsent).filter_map(Open::send_at);
+        sends.chain(self.0.iter().filter_map(Open::store_at)).min()
     }
 
     pub(super) fn call_ids(&self) -> impl Iterator<Item = &str> {
@@ -171,12 +171,13 @@ impl Open {
     fn send(&mut self, record: &Record, message: &MessageId) {
         if self.text.len() > self.sent {
             record.delta(message, &self.id, self.sent as u64, self.text[self.sent..].to_owned());
+            (self.sent, self.sent_at) = (self.text.len(), Some(Instant::now()));
         }
-        (self.sent, self.unsent_since) = (self.text.len(), None);
     }
 
+    /// When the next piece may go out; `None`: at once.
     fn send_at(&self) -> Option<Instant> {
-        self.unsent_since.map(|since| since + Duration::from_millis(limits::DELTA_WINDOW_MS))
+        self.sent_at.map(|at| at + Duration::from_millis(limits::DELTA_WINDOW_MS))
     }
 
     fn store_at(&self) -> Option<Instant> {

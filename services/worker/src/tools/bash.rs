@@ -218,7 +218,7 @@ fn answer(exit: &v1::ExecExit, output: String) -> String {
         ExecEnd::Timeout => Some(format!("It was ended after {} ms: its time was over.", exit.duration_ms)),
         ExecEnd::Killed => Some("It was ended by an abort.".to_owned()),
         ExecEnd::Lost => Some(
-            "It was lost when the sandbox stopped. It may have had effects: look before you run it again."
+            "How it ended is not known. It may have had effects: look before you run it again."
                 .to_owned(),
         ),
         ExecEnd::MemoryLimit | ExecEnd::ProcessLimit | ExecEnd::DiskLimit | ExecEnd::Unspecified => {
@@ -229,7 +229,8 @@ fn answer(exit: &v1::ExecExit, output: String) -> String {
         .then(|| format!("Its last {} bytes of output were not kept.", exit.dropped_bytes));
     // The sandbox knows more of a limit than its name says.
     let told = Some(exit.message.clone()).filter(|message| !message.is_empty());
-    let how = if exit.end() == ExecEnd::Exited || told.is_none() { how } else { None };
+    let adds = matches!(exit.end(), ExecEnd::Exited | ExecEnd::Lost) || told.is_none();
+    let how = how.filter(|_| adds);
     let notes: Vec<String> = how.into_iter().chain(told).chain(dropped).collect();
     match (output.is_empty(), notes.is_empty()) {
         (true, true) => "(no output)".to_owned(),

@@ -254,7 +254,7 @@ fn stored(error: store::error::Error) -> ToolError {
 pub(crate) fn refused(status: &Status) -> ToolError {
     match rpc::status::code_of(status).as_deref() {
         Some("epoch_stale") => ToolError::Fenced,
-        Some("sandbox_unavailable" | "unauthenticated" | "workspace_missing") => {
+        Some("sandbox_unavailable" | "token_invalid" | "workspace_missing") => {
             ToolError::Broken(workspace::failure(status))
         }
         Some(_) => ToolError::Model(status.message().to_owned()),
