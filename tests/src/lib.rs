@@ -46,7 +46,16 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { script: String::new(), workers: 1, slots: 16, redis_url: None, nats_url: None, sandbox: true, model_url: None, database_urls: None }
+        Self {
+            script: String::new(),
+            workers: 1,
+            slots: 16,
+            redis_url: None,
+            nats_url: None,
+            sandbox: true,
+            model_url: None,
+            database_urls: None,
+        }
     }
 }
 
@@ -111,6 +120,7 @@ impl Stack {
     /// Starts a stack.
     pub async fn with(options: Options) -> Self {
         chassis::install_crypto();
+        log_if_asked();
         let (database, servers) = (testkit::database().await, testkit::servers().await);
         let model = testkit::model(&options.script).await;
         // Workspaces belong to other users: the way to them must be open.
@@ -119,7 +129,8 @@ impl Stack {
         let repositories = directory.path().join("repositories");
         std::fs::create_dir_all(&repositories).unwrap();
         let config = directory.path().join("flotilla.toml");
-        std::fs::write(&config, parts::provider_config(options.model_url.as_deref().unwrap_or(&model.url))).unwrap();
+        std::fs::write(&config, parts::provider_config(options.model_url.as_deref().unwrap_or(&model.url)))
+            .unwrap();
         let port = parts::free_port().await;
         let own = (database.app_url.clone(), database.system_url.clone());
         let (app_url, system_url) = options.database_urls.unwrap_or(own);
@@ -244,6 +255,16 @@ impl Running {
         self.stop.cancel();
         let ended = tokio::time::timeout(Duration::from_secs(30), &mut self.task).await;
         ended.expect("a service ends when it is asked to").expect("no panic").expect("no error");
+    }
+}
+
+/// With FLOTILLA_LOG set, shows what the services log: for looking into a failed test.
+fn log_if_asked() {
+    if let Ok(log_filter) = std::env::var("FLOTILLA_LOG") {
+        let log_format = chassis::telemetry::LogFormat::Pretty;
+        let config = chassis::telemetry::TelemetryConfig { log_format, log_filter, otlp_endpoint: None };
+        // A second stack of a test finds the logs on already.
+        drop(chassis::telemetry::start("e2e", &config));
     }
 }
 

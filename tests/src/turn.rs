@@ -97,13 +97,17 @@ impl Watch {
 
     /// Waits for an event for which `wanted` holds.
     pub async fn until(&mut self, wanted: impl Fn(&Seen) -> bool) -> Seen {
-        loop {
-            if let Some(seen) = self.next().await
-                && wanted(&seen)
-            {
-                return seen;
+        let search = async {
+            loop {
+                if let Some(seen) = self.next().await
+                    && wanted(&seen)
+                {
+                    return seen;
+                }
             }
-        }
+        };
+        // Heartbeats come for ever.
+        tokio::time::timeout(TURN, search).await.expect("the event comes in time")
     }
 
     /// Waits until a delta of any part has come.

@@ -34,14 +34,15 @@ async fn a_running_command_is_attached_to_and_not_run_again() {
     let mut stack = Stack::start().await;
     let session = stack.session().await;
     let mut watch = Watch::start(&stack.api, &session).await;
-    let prompt =
-        "@tool bash {\"command\":\"echo ran >> count; sleep 9; cat count\"}\n@text {{last_tool_result}}";
-    stack.api.prompt(&session, prompt).await.unwrap();
-    watch.until_tool("running").await;
+    let command = "echo ran >> count; echo begun; sleep 9; cat count";
+    let prompt = format!("@tool bash {{\"command\":\"{command}\"}}\n@text {{{{last_tool_result}}}}");
+    stack.api.prompt(&session, &prompt).await.unwrap();
+    // The first state says that it is about to start; its output says that it has.
+    watch.until(|seen| seen.properties["part"]["state"]["metadata"]["output"] == "begun\n").await;
     stack.add_worker().await;
     stack.crash_worker(0);
     let part = watch.until_tool("completed").await;
-    assert_eq!(part["state"]["output"], "ran\n", "it ran once");
+    assert_eq!(part["state"]["output"], "begun\nran\n", "it ran once");
     assert_eq!(watch.until_idle().await, "done");
     watch.seen.assert_gap_free();
 }

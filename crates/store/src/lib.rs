@@ -5,7 +5,6 @@ pub mod bundles;
 pub mod chunks;
 pub mod error;
 pub mod events;
-pub mod execs;
 pub mod inputs;
 pub mod keys;
 pub mod messages;
@@ -16,6 +15,8 @@ pub mod runs;
 pub mod sessions;
 pub mod system;
 pub mod tenants;
+
+mod execs;
 
 use domain::{ids::TenantId, ids::Timestamp, limits};
 use error::Error;

@@ -1,7 +1,7 @@
 //! The writes of a loop: one transaction that begins with the fence (an update of the control row by epoch and write
 //! number), projects each change into its table, and numbers its events without a gap.
 
-use crate::{Store, error::Error, sessions, signed, unsigned};
+use crate::{Store, error::Error, execs, sessions, signed, unsigned};
 use domain::{
     event::Event,
     ids::{EventId, SessionId, TenantId, Timestamp},
@@ -257,7 +257,10 @@ async fn project_one(
 ) -> Result<(), Error> {
     match event {
         Event::MessageUpdated(message) => upsert_message(tx, scope, message, seq).await,
-        Event::PartUpdated { part, .. } => upsert_part(tx, scope, part, seq).await,
+        Event::PartUpdated { part, .. } => {
+            upsert_part(tx, scope, part, seq).await?;
+            execs::project(tx, scope, part).await
+        }
         Event::PartRemoved { message_id, part_id } => {
             sqlx::query(
                 "delete from part where tenant_id = $1 and session_id = $2 and message_id = $3 and id = $4",

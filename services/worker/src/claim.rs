@@ -132,7 +132,9 @@ impl Claimer {
     async fn give_back_strays(&self) {
         let held = match self.deps.store.list_held(self.deps.incarnation).await {
             Ok(held) => held,
-            Err(error) => return tracing::debug!(error = &error as &dyn std::error::Error, "no look at what is held"),
+            Err(error) => {
+                return tracing::debug!(error = &error as &dyn std::error::Error, "no look at what is held");
+            }
         };
         for (place, epoch) in held {
             let key = (place.tenant, place.session);

@@ -21,9 +21,11 @@ impl Conversation {
         &self.entries
     }
 
-    /// The place of the newest message; 0 when there is none.
-    pub(crate) fn newest_seq(&self) -> u64 {
-        self.entries.last().map_or(0, |entry| entry.seq)
+    /// The place of the newest known prompt; 0 when there is none. Everything after it may hold prompts that are not
+    /// known: they are accepted while the loop writes its own messages.
+    pub(crate) fn newest_user_seq(&self) -> u64 {
+        let newest = self.entries.iter().rev().find(|entry| matches!(entry.message, Message::User(_)));
+        newest.map_or(0, |entry| entry.seq)
     }
 
     pub(crate) fn extend(&mut self, entries: Vec<Entry>) {

@@ -82,6 +82,11 @@ impl Record {
         self.seen_input = self.seen_input.max(seq);
     }
 
+    /// Whether the newest write found no input that the loop has not looked at.
+    pub(crate) fn has_seen_all(&self) -> bool {
+        self.newest_input > 0 && self.newest_input <= self.seen_input
+    }
+
     /// Whether a write found an abort that the loop has not looked at.
     pub(crate) fn abort_waits(&self) -> bool {
         self.newest_cancel > self.seen_input

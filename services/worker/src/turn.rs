@@ -156,11 +156,20 @@ impl Loop {
         }
     }
 
-    /// Reads what came since the last look.
+    /// Reads what came since the last look. Right after a write that found nothing new there is nothing to read; what
+    /// comes later is found when the turn is parked, at the latest.
     async fn look(&mut self) -> Result<Input, Stopped> {
+        if !self.record.has_seen_all() {
+            self.read_inputs().await?;
+        }
+        self.open_workspace();
+        Ok(Input::Looked(self.conversation.view(&self.inputs, self.control.drain.is_cancelled())))
+    }
+
+    async fn read_inputs(&mut self) -> Result<(), Stopped> {
         let (tenant, session) = (self.record.tenant(), self.record.session().clone());
         let store = self.deps.store.clone();
-        let (inputs, after) = (self.record.input_ack(), self.conversation.newest_seq());
+        let (inputs, after) = (self.record.input_ack(), self.conversation.newest_user_seq());
         // The mailbox first: every prompt in it is then among the messages.
         self.inputs = store.list_inputs(tenant, &session, inputs).await.map_err(Stopped::Store)?;
         let messages = store.load_conversation(tenant, &session, after).await.map_err(Stopped::Store)?;
@@ -168,8 +177,7 @@ impl Loop {
         if let Some(newest) = self.inputs.last() {
             self.record.saw_input(newest.seq);
         }
-        self.open_workspace();
-        Ok(Input::Looked(self.conversation.view(&self.inputs, self.control.drain.is_cancelled())))
+        Ok(())
     }
 
     /// Opens the workspace while the model thinks: a repository that cannot be had ends the turn even when no tool

@@ -126,7 +126,8 @@ async fn read_request(stream: &mut TcpStream, received: &mut Vec<u8>) -> std::io
     loop {
         if let Some(end) = received.windows(4).position(|window| window == b"\r\n\r\n") {
             let head = String::from_utf8_lossy(&received[..end]).to_lowercase();
-            let length = head.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse().ok());
+            let length =
+                head.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse().ok());
             let whole = end + 4 + length.unwrap_or(0);
             if received.len() >= whole {
                 received.drain(..whole);

@@ -47,9 +47,11 @@ async fn main() -> anyhow::Result<()> {
     let directory = tempfile::Builder::new().prefix("flotilla-bench-").tempdir()?;
     println!("machine: {} cores, load {}", std::thread::available_parallelism()?, load());
     let raw = bench::raw::measure(&directory.path().join("raw"), 200).await;
-    for (name, samples) in
-        [("Postgres, one durable insert", &raw.commit), ("Redis, one answer", &raw.redis), ("NATS, client to client", &raw.nats)]
-    {
+    for (name, samples) in [
+        ("Postgres, one durable insert", &raw.commit),
+        ("Redis, one answer", &raw.redis),
+        ("NATS, client to client", &raw.nats),
+    ] {
         row(name, samples, None);
     }
     let model = Model::start().await;
@@ -60,10 +62,18 @@ async fn main() -> anyhow::Result<()> {
     let latencies = bench::measure(&api, &model, arguments.rounds).await;
     // Two commits and a claim are the least that lies between a prompt and its model request.
     let least = raw.commit.percentile(50) * 2 + raw.redis.percentile(50);
-    row("prompt to model request, fresh session", &latencies.prompt_to_model, Some(("2 commits + claim", least)));
+    row(
+        "prompt to model request, fresh session",
+        &latencies.prompt_to_model,
+        Some(("2 commits + claim", least)),
+    );
     let least = raw.commit.percentile(50) + raw.nats.percentile(50);
     row("last model byte to idle at the client", &latencies.model_to_idle, Some(("commit + NATS", least)));
-    row("model chunk to client, 40 ms apart", &latencies.chunk_to_client, Some(("NATS", raw.nats.percentile(50))));
+    row(
+        "model chunk to client, 40 ms apart",
+        &latencies.chunk_to_client,
+        Some(("NATS", raw.nats.percentile(50))),
+    );
     row("tool step, bash true", &latencies.tool_step, Some(("3 commits", raw.commit.percentile(50) * 3)));
     println!("load at the end: {}", load());
     Ok(())
@@ -87,7 +97,10 @@ async fn start(directory: &Path, model_url: &str) -> anyhow::Result<Stack> {
         if let Some(status) = child.try_wait()? {
             anyhow::bail!("flotilla up ended ({status})");
         }
-        anyhow::ensure!(begun.elapsed() < Duration::from_secs(60), "flotilla up was not ready within a minute");
+        anyhow::ensure!(
+            begun.elapsed() < Duration::from_secs(60),
+            "flotilla up was not ready within a minute"
+        );
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
@@ -125,7 +138,13 @@ fn load() -> String {
 fn row(name: &str, samples: &Samples, against: Option<(&str, Duration)>) {
     let ms = |duration: Duration| duration.as_secs_f64() * 1000.0;
     let (p50, p99) = (samples.percentile(50), samples.percentile(99));
-    let ratio = against.map(|(what, least)| format!(", {:.1} x {what}", p50.as_secs_f64() / least.as_secs_f64()));
+    let ratio =
+        against.map(|(what, least)| format!(", {:.1} x {what}", p50.as_secs_f64() / least.as_secs_f64()));
     let count = samples.count();
-    println!("{name:<40} p50 {:8.3} ms  p99 {:8.3} ms  ({count} samples{})", ms(p50), ms(p99), ratio.unwrap_or_default());
+    println!(
+        "{name:<40} p50 {:8.3} ms  p99 {:8.3} ms  ({count} samples{})",
+        ms(p50),
+        ms(p99),
+        ratio.unwrap_or_default()
+    );
 }

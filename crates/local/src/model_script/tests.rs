@@ -66,7 +66,11 @@ fn calls_end_steps_and_groups_hold_several() {
     assert_eq!(steps.unwrap(), want);
     assert_eq!(directives::parse("mail me @ home\n@nobody").unwrap(), []);
     let first = directives::parse("@tools\n@tool x\n@tool y");
-    assert_eq!(first.unwrap(), [step(vec![tool("x", json!({})), tool("y", json!({}))])], "a group may be the first");
+    assert_eq!(
+        first.unwrap(),
+        [step(vec![tool("x", json!({})), tool("y", json!({}))])],
+        "a group may be the first"
+    );
 }
 
 #[test]

@@ -1,39 +1,58 @@
-//! Effects: begun once, whoever asks.
+//! Effects: their intent is stored before they start, and closed with their answer.
 
-use crate::world::World;
-use store::{error::Error, execs::Begun};
+use crate::world::{Running, World};
+use domain::{
+    event::Event,
+    message::Message,
+    part::{Body, Part, Span, Tool, ToolState},
+};
+use serde_json::{Map, json};
+use store::record::{Change, Progress};
+use testkit::sample::NOW;
 
-#[tokio::test]
-async fn an_effect_is_begun_once_and_a_successor_is_told() {
-    let mut world = World::new().await;
-    let running = world.running().await;
-    let (store, tenant, session) = (&world.store, world.tenant, &running.session);
-    let begin = |epoch| store.begin_exec(tenant, session, epoch, ("call-1", "bash"));
-    assert_eq!(begin(1).await.unwrap(), Begun { epoch: 1, fresh: true });
-    assert_eq!(begin(1).await.unwrap(), Begun { epoch: 1, fresh: false });
-
-    store.forget_worker(running.worker).await.unwrap();
-    let successor = world.worker().await;
-    world.take(session, successor).await.unwrap();
-    assert_eq!(begin(2).await.unwrap(), Begun { epoch: 1, fresh: false });
-    for exec in [("call-1", "bash"), ("call-2", "bash")] {
-        let stale = store.begin_exec(tenant, session, 1, exec).await;
-        assert!(matches!(stale, Err(Error::Fenced)), "{stale:?}");
-    }
-
-    for _ in 0..2 {
-        store.end_exec(tenant, session, "call-1").await.unwrap();
-    }
-    let done = "select count(*) from tool_exec where state = 'done' and ended_at is not null";
-    assert_eq!((world.number(done).await, world.number("select count(*) from tool_exec").await), (1, 1));
-    assert_eq!(begin(2).await.unwrap(), Begun { epoch: 1, fresh: false }, "also when it is over");
+/// The changes that bring a call into a state.
+fn states(world: &mut World, running: &Running) -> [Vec<Change>; 2] {
+    let parent = world.sample.user(&running.session).id;
+    let message = world.sample.assistant(&running.session, &parent);
+    let text = world.sample.text(&running.session, &message.id, "");
+    let time = Span { start: NOW, end: Some(NOW) };
+    let running_state = ToolState::Running { input: json!({}), title: None, metadata: None, time };
+    let completed = ToolState::Completed {
+        input: json!({}),
+        output: String::new(),
+        title: String::new(),
+        metadata: Map::new(),
+        time,
+    };
+    let part = |state| {
+        let tool = Tool { call_id: "call-1".to_owned(), tool: "bash".to_owned(), state };
+        let part = Part { body: Body::Tool(tool), ..text.clone() };
+        Event::PartUpdated { part: Box::new(part), at: NOW }
+    };
+    let message = Event::MessageUpdated(Box::new(Message::Assistant(Box::new(message))));
+    let begun = vec![world.change(message), world.change(part(running_state))];
+    [begun, vec![world.change(part(completed))]]
 }
 
 #[tokio::test]
-async fn of_eight_that_begin_one_effect_at_once_one_is_first() {
+async fn an_effect_is_known_from_its_intent_to_its_answer() {
     let mut world = World::new().await;
     let running = world.running().await;
-    let begun = (0..8).map(|_| world.store.begin_exec(world.tenant, &running.session, 1, ("call-1", "bash")));
-    let begun = futures::future::try_join_all(begun).await.unwrap();
-    assert_eq!(begun.iter().filter(|begun| begun.fresh).count(), 1);
+    let [begin, end] = states(&mut world, &running);
+    let open = "select count(*) from tool_exec where state = 'executing' and epoch = 1 and tool = 'bash'";
+    world.store.append(&running.write(1), &begin, 0, Progress::None, NOW).await.unwrap();
+    assert_eq!(world.number(open).await, 1);
+
+    // A successor that says "running" again does not take the call over.
+    world.store.forget_worker(running.worker).await.unwrap();
+    let successor = world.worker().await;
+    let taken = world.take(&running.session, successor).await.unwrap();
+    let fence = |write_seq| store::record::Fence { write_seq, ..taken.fence.clone() };
+    let again: Vec<_> = begin.iter().map(|change| world.change_again(change)).collect();
+    world.store.append(&fence(1), &again, 0, Progress::None, NOW).await.unwrap();
+    assert_eq!(world.number(open).await, 1);
+
+    world.store.append(&fence(2), &end, 0, Progress::Made, NOW).await.unwrap();
+    let done = "select count(*) from tool_exec where state = 'done' and ended_at is not null";
+    assert_eq!((world.number(done).await, world.number("select count(*) from tool_exec").await), (1, 1));
 }

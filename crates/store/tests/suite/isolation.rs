@@ -28,7 +28,7 @@ async fn two_tenants() -> (World, crate::world::Running, TenantId) {
     let part_id = PartId::make(&mut world.sample.ids, NOW);
     let chunk = Chunk { part_id, offset_bytes: 0, text: "Hel".to_owned() };
     store.append_chunk(tenant, &running.session, 1, &chunk).await.unwrap();
-    store.begin_exec(tenant, &running.session, 1, ("call-1", "bash")).await.unwrap();
+    world.exec(&running.session).await;
     let stranger = world.sample.tenant();
     world.store.create_tenant(stranger, "second").await.unwrap();
     (world, running, stranger)
@@ -170,7 +170,6 @@ async fn writing_functions_let_a_stranger_change_nothing() {
     assert!(matches!(store.revoke_key(stranger, "fl_abc").await, Err(Error::NotFound(_))));
     assert!(matches!(store.append(&fence, &[], 0, Progress::Made, NOW).await, Err(Error::Fenced)));
     assert!(matches!(store.park_idle(&fence, &[], 1, end, NOW).await, Err(Error::Fenced)));
-    assert!(matches!(store.begin_exec(stranger, &session, 1, ("call-1", "bash")).await, Err(Error::Fenced)));
     let chunk = Chunk { part_id, offset_bytes: 0, text: "Hel".to_owned() };
     assert!(matches!(store.append_chunk(stranger, &session, 1, &chunk).await, Err(Error::Fenced)));
     assert_eq!(store.take_session(stranger, &session, Uuid::now_v7()).await.unwrap(), None);
@@ -178,7 +177,6 @@ async fn writing_functions_let_a_stranger_change_nothing() {
     store.hand_over(&fence).await.unwrap();
     store.fail_attempt(stranger, &session, 1).await.unwrap();
     store.delete_chunks(stranger, &session).await.unwrap();
-    store.end_exec(stranger, &session, "call-1").await.unwrap();
     // The stranger's session cannot stand in another tenant's project.
     new.project_id = world.project.clone();
     assert!(matches!(

@@ -179,7 +179,7 @@ async fn a_deleted_session_leaves_no_row_and_fences_its_loop() {
     let running = world.running().await;
     let child = world.session().await;
     world.sql(&format!("update session set parent_id = '{}' where id = '{child}'", running.session)).await;
-    world.store.begin_exec(world.tenant, &running.session, 1, ("call-1", "bash")).await.unwrap();
+    world.exec(&running.session).await;
     world.store.delete_session(world.tenant, &running.session).await.unwrap();
     for table in ["session", "session_run", "session_input", "session_event", "message", "part", "tool_exec"]
     {

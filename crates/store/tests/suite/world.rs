@@ -107,6 +107,19 @@ impl World {
         Change { id: self.sample.event(), what: What::Event(event) }
     }
 
+    /// The same change as another event.
+    pub(crate) fn change_again(&mut self, change: &Change) -> Change {
+        Change { id: self.sample.event(), what: change.what.clone() }
+    }
+
+    /// Makes a row of a begun effect, as the owner of the tables.
+    pub(crate) async fn exec(&self, session: &SessionId) {
+        let tenant = self.tenant.0;
+        let row = format!("'{tenant}', '{session}', 'prt_1', 'bash', 1, 'executing'");
+        let columns = "tenant_id, session_id, exec_id, tool, epoch, state";
+        self.sql(&format!("insert into tool_exec ({columns}) values ({row})")).await;
+    }
+
     /// Writes one event that stands in no other table.
     pub(crate) async fn append(&mut self, fence: &Fence) -> Result<Written, store::error::Error> {
         let change = self.busy();

@@ -218,8 +218,7 @@ fn answer(exit: &v1::ExecExit, output: String) -> String {
         ExecEnd::Timeout => Some(format!("It was ended after {} ms: its time was over.", exit.duration_ms)),
         ExecEnd::Killed => Some("It was ended by an abort.".to_owned()),
         ExecEnd::Lost => Some(
-            "How it ended is not known. It may have had effects: look before you run it again."
-                .to_owned(),
+            "How it ended is not known. It may have had effects: look before you run it again.".to_owned(),
         ),
         ExecEnd::MemoryLimit | ExecEnd::ProcessLimit | ExecEnd::DiskLimit | ExecEnd::Unspecified => {
             Some("A limit of the sandbox ended it.".to_owned())

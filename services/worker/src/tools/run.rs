@@ -217,38 +217,16 @@ async fn called(ctx: &Ctx, workspace: &Workspace) -> Result<Output, ToolError> {
     let tool = find(&ctx.call.tool).map_err(ToolError::Model)?;
     check(tool, &ctx.call.input)?;
     workspace.ready().await.map_err(|status| ToolError::Broken(workspace::failure(&status)))?;
-    if tool.repeat() != Repeat::Harmless {
-        let (store, id) = (&ctx.deps.store, &ctx.identity);
-        let exec = (ctx.call.exec_id.as_str(), ctx.call.tool.as_str());
-        let begun = store.begin_exec(id.tenant, &id.session, id.epoch, exec).await.map_err(stored)?;
-        if !begun.fresh && tool.repeat() == Repeat::Unknown {
-            return Err(ToolError::Model(UNCERTAIN.to_owned()));
-        }
+    // The intent is stored: whether the effect followed is not known for what an earlier worker began.
+    if ctx.call.resumed && tool.repeat() == Repeat::Unknown {
+        return Err(ToolError::Model(UNCERTAIN.to_owned()));
     }
-    let output = tool.run(ctx, ctx.call.input.clone()).await;
-    if tool.repeat() != Repeat::Harmless {
-        let (store, id) = (&ctx.deps.store, &ctx.identity);
-        store.end_exec(id.tenant, &id.session, &ctx.call.exec_id).await.map_err(stored)?;
-    }
-    output
+    tool.run(ctx, ctx.call.input.clone()).await
 }
 
 /// What the model is told of a change that may or may not have been made.
 const UNCERTAIN: &str = "This call was interrupted when its worker stopped. It may or may not have taken effect: \
                          look at the file before you repeat it.";
-
-fn stored(error: store::error::Error) -> ToolError {
-    match error {
-        store::error::Error::Fenced => ToolError::Fenced,
-        error => {
-            tracing::error!(error = &error as &dyn std::error::Error, "store that a tool runs");
-            ToolError::Broken(Error::new(
-                "UnknownError",
-                "The database could not be reached while a tool ran",
-            ))
-        }
-    }
-}
 
 /// What a refusal of the sandbox means: a fault of the call is told to the model, ours ends the turn.
 pub(crate) fn refused(status: &Status) -> ToolError {

@@ -94,16 +94,7 @@ impl Loop {
                 self.tools.kill_all().await;
                 // The abort and everything before it is looked at; what comes later is a new turn.
                 if *stop == Stop::Abort {
-                    let (tenant, session) = (self.record.tenant(), self.record.session().clone());
-                    let after = self.record.input_ack();
-                    let read = self.deps.store.list_inputs(tenant, &session, after).await;
-                    self.inputs = read.map_err(Stopped::Store)?;
-                    let messages =
-                        self.deps.store.load_conversation(tenant, &session, self.conversation.newest_seq());
-                    self.conversation.extend(messages.await.map_err(Stopped::Store)?);
-                    if let Some(newest) = self.inputs.last() {
-                        self.record.saw_input(newest.seq);
-                    }
+                    self.read_inputs().await?;
                 }
             }
             // Commands go on: the next worker attaches to them.
