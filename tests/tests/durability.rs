@@ -167,7 +167,7 @@ async fn deleting_a_busy_session_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn postgres_may_crash_in_the_middle_of_a_turn() {
+async fn postgres_may_crash_in_the_middle_of_a_turn_and_callers_are_told() {
     let directory = tempfile::tempdir().unwrap();
     let mut servers = local::start(directory.path(), local::Options::default()).await.unwrap();
     let key = gateway::admin::Key::New;
@@ -185,6 +185,11 @@ async fn postgres_may_crash_in_the_middle_of_a_turn() {
     assert!(std::process::Command::new("kill").args(["-KILL", &pid.to_string()]).status().unwrap().success());
     let exit = servers.next_exit().await;
     assert_eq!(exit.role, "postgres");
+    let refused = stack.api.prompt(&session, "@text lost?").await.unwrap_err();
+    assert_eq!(
+        (refused.code(), e2e::api::code(&refused).as_str()),
+        (tonic::Code::Unavailable, "store_unavailable")
+    );
     servers.restart("postgres").await.unwrap();
     // The subscriber may have been told that the store is away: it resumes.
     let mut watch = Watch::from(&stack.api, &session, &cursor).await;

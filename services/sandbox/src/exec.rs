@@ -266,8 +266,9 @@ pub async fn read_end(directory: &Path) -> Option<End> {
 /// Writes how an exec ended. A failure is logged: the exec then counts as lost after a restart.
 pub async fn write_end(directory: &Path, end: &End) {
     let (path, end) = (directory.join(STATE), end.clone());
-    let written =
-        blocking("write an exec's end", move || layout::replace(&path, &serde_json::to_vec(&end)?)).await;
+    // Lost with the machine, it makes the exec count as lost, which is then as good as true.
+    let write = move || layout::replace_quickly(&path, &serde_json::to_vec(&end)?);
+    let written = blocking("write an exec's end", write).await;
     if let Err(error) = written {
         tracing::error!("{}", chain(&error));
     }

@@ -109,10 +109,25 @@ pub fn make_passage(path: &Path) -> io::Result<()> {
 /// # Errors
 /// Those of the file system; the old content is then still there.
 pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    let beside = write_beside(path, content)?;
+    fs::File::open(&beside)?.sync_data()?;
+    fs::rename(&beside, path)
+}
+
+/// As [`replace`], but after a crash of the machine, not only of this process, the content may be gone. For what nobody
+/// must wait for the disk, and whose absence is understood.
+///
+/// # Errors
+/// Those of the file system.
+pub fn replace_quickly(path: &Path, content: &[u8]) -> io::Result<()> {
+    let beside = write_beside(path, content)?;
+    fs::rename(&beside, path)
+}
+
+fn write_beside(path: &Path, content: &[u8]) -> io::Result<PathBuf> {
     let beside = path.with_extension("new");
     let mut file =
         fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
     file.write_all(content)?;
-    file.sync_data()?;
-    fs::rename(&beside, path)
+    Ok(beside)
 }

@@ -205,7 +205,7 @@ impl ModelCall {
         let (mut parts, mut open) = (vec![], vec![]);
         for ((part_id, kind), block) in self.draft.blocks().zip(blocks) {
             let draft::Kind::Tool { call_id, name } = kind else { continue };
-            let time = domain::part::Span { start: now(), end: Some(now()) };
+            let (begun, time) = (span(None), span(Some(now())));
             let refused = |error: String| ToolState::Error { input: json!({}), error, metadata: None, time };
             let state = match block {
                 _ if open.len() >= limits::TOOL_CALLS_PER_STEP_MAX => refused(format!(
@@ -215,7 +215,8 @@ impl ModelCall {
                 Block::ToolCall { input, .. } => match (tools::find(name), clean::value(input)) {
                     (Ok(_), input) => {
                         open.push(call_id.clone());
-                        ToolState::Pending { raw: input.to_string(), input }
+                        // The intent: stored with the answer that wants it, before anything starts.
+                        ToolState::Running { input, title: None, metadata: None, time: begun }
                     }
                     (Err(unknown), input) => ToolState::Error { input, error: unknown, metadata: None, time },
                 },
@@ -252,6 +253,10 @@ impl ModelCall {
             metrics::counter!("flotilla_model_tokens_total", "kind" => kind).increment(count);
         }
     }
+}
+
+fn span(end: Option<domain::ids::Timestamp>) -> domain::part::Span {
+    domain::part::Span { start: now(), end }
 }
 
 fn updated(part: Part) -> Event {

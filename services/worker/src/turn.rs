@@ -17,9 +17,13 @@ use crate::{
 use domain::{
     limits,
     message::Error,
-    turn::{Action, Input, State},
+    turn::{Action, CallId, Input, State},
 };
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
 use store::{inputs::Pending, runs::Taken};
 use tokio::{
     sync::watch,
@@ -66,6 +70,8 @@ struct Loop {
     /// The model's answer, held back until the workspace is open.
     held: Option<Input>,
     inputs: Vec<Pending>,
+    /// Calls that this loop's own model call asked for and that nobody has begun.
+    fresh: BTreeSet<CallId>,
     model: Option<ModelCall>,
     tools: Tools,
     back_off_until: Option<Instant>,
@@ -97,6 +103,7 @@ pub(crate) async fn run(deps: Arc<Deps>, taken: Taken, control: Control) -> End 
         opening: None,
         held: None,
         inputs: vec![],
+        fresh: BTreeSet::new(),
         model: None,
         back_off_until: None,
         beat_at: Instant::now() + Duration::from_millis(limits::LOOP_BEAT_MS),
@@ -222,8 +229,9 @@ impl Loop {
                 let Some(call) = &mut self.model else { return Ok(None) };
                 let mut writer = Writer { record: &mut self.record, conversation: &mut self.conversation };
                 let input = call.take(said, &mut writer).await?;
-                if matches!(input, Some(Input::Answered(_))) {
+                if let Some(Input::Answered(calls)) = &input {
                     self.model = None;
+                    self.fresh = calls.iter().cloned().collect();
                     if self.opening.is_some() {
                         self.held = input;
                         return Ok(None);

@@ -14,31 +14,23 @@ use domain::{
 use store::record::Progress;
 
 impl Loop {
-    /// Stores that the calls begin, and begins them. A call that an earlier worker began is attached to instead.
+    /// Begins the calls whose intent is stored. A call that an earlier worker may have begun is attached to instead.
     pub(super) async fn run_tools(&mut self, calls: Vec<CallId>) -> Result<(), Stopped> {
         self.lease_runs().await;
-        let mut events: Vec<Event> = self.take_over.take().into_iter().collect();
-        let mut begun = vec![];
+        // Whoever watches learns at once that another worker goes on.
+        if let Some(event) = self.take_over.take() {
+            self.record.write(&mut self.conversation, vec![event], Progress::None).await?;
+        }
         for call_id in calls {
+            let resumed = !self.fresh.remove(&call_id);
             let Some((part_id, tool)) = self.conversation.tool_call(&call_id) else { continue };
-            let (input, resumed, start) = match &tool.state {
-                ToolState::Running { input, time, .. } => (input.clone(), true, time.start),
-                state => (state.input().clone(), false, now()),
-            };
-            begun.push(Call {
-                call_id: call_id.clone(),
+            self.tools.start(Call {
                 exec_id: part_id.to_string(),
                 tool: tool.tool.clone(),
-                input: input.clone(),
+                input: tool.state.input().clone(),
+                call_id,
                 resumed,
             });
-            let time = Span { start, end: None };
-            let state = ToolState::Running { input, title: None, metadata: None, time };
-            events.extend(self.tool_event(&call_id, state));
-        }
-        self.record.write(&mut self.conversation, events, Progress::None).await?;
-        for call in begun {
-            self.tools.start(call);
         }
         Ok(())
     }
