@@ -181,10 +181,7 @@ async fn postgres_may_crash_in_the_middle_of_a_turn_and_callers_are_told() {
     stack.api.prompt(&session, &prompt).await.unwrap();
     watch.until_text().await;
     let cursor = watch.seen.cursor.clone();
-    let (_, pid) = servers.pids().into_iter().find(|(role, _)| *role == "postgres").unwrap();
-    assert!(std::process::Command::new("kill").args(["-KILL", &pid.to_string()]).status().unwrap().success());
-    let exit = servers.next_exit().await;
-    assert_eq!(exit.role, "postgres");
+    kill_postgres(&mut servers).await;
     let refused = stack.api.prompt(&session, "@text lost?").await.unwrap_err();
     assert_eq!(
         (refused.code(), e2e::api::code(&refused).as_str()),
@@ -205,4 +202,33 @@ async fn postgres_may_crash_in_the_middle_of_a_turn_and_callers_are_told() {
     assert_eq!(outputs, ["x\n"], "the command ran once");
     drop(stack);
     servers.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_worker_waits_for_a_postgres_that_is_not_there_yet() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut servers = local::start(directory.path(), local::Options::default()).await.unwrap();
+    let bootstrap =
+        gateway::admin::bootstrap(&servers.postgres_url, "late", gateway::admin::Key::New).await.unwrap();
+    let database_urls = Some((bootstrap.app_url, bootstrap.system_url));
+    let mut stack = Stack::with(Options { database_urls, workers: 0, ..Options::default() }).await;
+    let session = stack.session().await;
+    kill_postgres(&mut servers).await;
+    let api = stack.api.clone();
+    let back = async {
+        let refused = api.prompt(&session, "@text hello").await.unwrap_err();
+        assert_eq!(e2e::api::code(&refused), "store_unavailable");
+        servers.restart("postgres").await.unwrap();
+    };
+    tokio::join!(stack.add_worker(), back);
+    let (outcome, _) = run(&stack.api, &session, "@text hello").await;
+    assert_eq!(outcome, "done");
+    drop(stack);
+    servers.stop().await.unwrap();
+}
+
+async fn kill_postgres(servers: &mut local::stack::Stack) {
+    let (_, pid) = servers.pids().into_iter().find(|(role, _)| *role == "postgres").unwrap();
+    assert!(std::process::Command::new("kill").args(["-KILL", &pid.to_string()]).status().unwrap().success());
+    assert_eq!(servers.next_exit().await.role, "postgres");
 }
