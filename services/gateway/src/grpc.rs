@@ -23,6 +23,24 @@ use tonic::{Code, Status};
 #[derive(Clone)]
 pub(crate) struct Service(pub(crate) State);
 
+impl Service {
+    /// Checks what a list of requests to people is asked for: a page, and the session if one is named.
+    ///
+    /// # Errors
+    /// `session_not_found`, `page_too_large`, `cursor_invalid`, `store_unavailable`.
+    async fn check_filter(
+        &self,
+        tenant: domain::ids::TenantId,
+        session: &str,
+        asked: Option<v1::Page>,
+    ) -> Result<(), Status> {
+        if !session.is_empty() {
+            self.0.store.get_head(tenant, &session_id(session)?).await.map_err(from_store)?;
+        }
+        page(asked, is_text).map(|_| ())
+    }
+}
+
 /// What the store's errors mean to a caller. The cause stays in the log.
 pub(crate) fn from_store(failure: Error) -> Status {
     match failure {

@@ -32,10 +32,8 @@ pub(crate) enum Tool {
 /// What a second run of a call would mean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Repeat {
-    /// Nothing is changed: it may run as often as one likes.
-    Harmless,
-    /// The sandbox knows whether it ran: it is attached to.
-    Attached,
+    /// No second effect: nothing is changed, or the sandbox runs it once and is attached to.
+    Safe,
     /// Nobody knows whether it ran: the model is told so.
     Unknown,
 }
@@ -100,8 +98,7 @@ impl Tool {
 
     pub(crate) fn repeat(self) -> Repeat {
         match self {
-            Self::Glob | Self::Grep | Self::List | Self::Read | Self::TodoWrite => Repeat::Harmless,
-            Self::Bash => Repeat::Attached,
+            Self::Bash | Self::Glob | Self::Grep | Self::List | Self::Read | Self::TodoWrite => Repeat::Safe,
             Self::Edit | Self::Write => Repeat::Unknown,
         }
     }

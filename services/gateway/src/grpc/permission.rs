@@ -1,6 +1,6 @@
 //! `PermissionService`: no tool of this version asks for permission, so none is open.
 
-use super::{Service, is_text, page, session_id};
+use super::Service;
 use rpc::{
     status::not_found,
     v1::{self, permission_service_server::PermissionService},
@@ -15,11 +15,7 @@ impl PermissionService for Service {
     ) -> Result<Response<v1::ListPermissionsResponse>, Status> {
         let tenant = self.0.principal(&request).await?.tenant;
         let request = request.into_inner();
-        if !request.session_id.is_empty() {
-            let session = session_id(&request.session_id)?;
-            self.0.store.get_head(tenant, &session).await.map_err(super::from_store)?;
-        }
-        page(request.page, is_text)?;
+        self.check_filter(tenant, &request.session_id, request.page).await?;
         Ok(Response::new(v1::ListPermissionsResponse::default()))
     }
 
