@@ -47,6 +47,56 @@ impl Phase {
     }
 }
 
+/// How urgent a session is, most urgent first. Inside a tenant the classes share its slots by [`Class::weight`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Class {
+    /// A person waits for it.
+    #[default]
+    Interactive,
+    /// Work on a pull request: somebody looks at it within minutes.
+    Pr,
+    /// One of many: nobody waits for this one.
+    Batch,
+}
+
+impl Class {
+    /// Every class, most urgent first.
+    pub const ALL: [Self; 3] = [Self::Interactive, Self::Pr, Self::Batch];
+
+    /// The number in `session_run.class`, and its place in [`Class::ALL`].
+    pub fn to_i16(self) -> i16 {
+        match self {
+            Self::Interactive => 0,
+            Self::Pr => 1,
+            Self::Batch => 2,
+        }
+    }
+
+    /// Reads [`Class::to_i16`]; `None` for a number that this version does not know.
+    pub fn from_i16(number: i16) -> Option<Self> {
+        Self::ALL.into_iter().find(|class| class.to_i16() == number)
+    }
+
+    /// The word in metrics, logs and on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Interactive => "interactive",
+            Self::Pr => "pr",
+            Self::Batch => "batch",
+        }
+    }
+
+    /// Its share of a tenant's slots while all classes of the tenant have work. Not a strict order: the least urgent
+    /// class still moves.
+    pub fn weight(self) -> u32 {
+        match self {
+            Self::Interactive => 16,
+            Self::Pr => 4,
+            Self::Batch => 1,
+        }
+    }
+}
+
 /// How a turn ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
