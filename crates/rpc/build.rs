@@ -3,7 +3,8 @@
 use prost::Message as _;
 use std::{env, error::Error, fs, path::PathBuf};
 
-const FILES: [&str; 10] = [
+const FILES: [&str; 11] = [
+    "admin",
     "common",
     "event",
     "message",

@@ -4,10 +4,11 @@ use crate::OPERATOR_KEY;
 use rpc::{
     client::Bearer,
     v1::{
-        self, event_service_client::EventServiceClient, message_service_client::MessageServiceClient,
-        permission_service_client::PermissionServiceClient, project_service_client::ProjectServiceClient,
-        prompt_service_client::PromptServiceClient, question_service_client::QuestionServiceClient,
-        session_service_client::SessionServiceClient, tenant_service_client::TenantServiceClient,
+        self, admin_service_client::AdminServiceClient, event_service_client::EventServiceClient,
+        message_service_client::MessageServiceClient, permission_service_client::PermissionServiceClient,
+        project_service_client::ProjectServiceClient, prompt_service_client::PromptServiceClient,
+        question_service_client::QuestionServiceClient, session_service_client::SessionServiceClient,
+        tenant_service_client::TenantServiceClient,
     },
 };
 use tonic::{Code, Status, service::interceptor::InterceptedService, transport::Channel};
@@ -130,6 +131,37 @@ impl Api {
     /// Client of `TenantService`.
     pub fn tenants(&self) -> TenantServiceClient<Authorized> {
         TenantServiceClient::new(self.authorized())
+    }
+
+    /// Client of `AdminService`.
+    pub fn admin(&self) -> AdminServiceClient<Authorized> {
+        AdminServiceClient::new(self.authorized())
+    }
+
+    /// Makes a session with rules of permission.
+    pub async fn session_with_rules(&self, rules: &[(&str, v1::PermissionVerdict)]) -> String {
+        let rule = |(permission, verdict): &(&str, v1::PermissionVerdict)| v1::PermissionRule {
+            permission: (*permission).to_owned(),
+            pattern: String::new(),
+            verdict: (*verdict).into(),
+        };
+        let request = v1::CreateSessionRequest {
+            project_id: self.project_id.clone(),
+            title: "test".to_owned(),
+            permission_rules: rules.iter().map(rule).collect(),
+            ..Default::default()
+        };
+        let made = self.sessions().create_session(request).await.expect("a session").into_inner();
+        made.session.expect("a session").id
+    }
+
+    /// The child sessions of a session, oldest first.
+    pub async fn children(&self, session_id: &str) -> Vec<v1::Session> {
+        let request = v1::ListSessionChildrenRequest { session_id: session_id.to_owned(), page: None };
+        let mut children =
+            self.sessions().list_session_children(request).await.expect("children").into_inner().sessions;
+        children.sort_by_key(|child| child.created_at_ms);
+        children
     }
 
     /// Makes a session.

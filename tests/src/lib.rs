@@ -42,6 +42,8 @@ pub struct Options {
     pub model_url: Option<String>,
     /// Postgres for the two roles; a database of the shared server unless given.
     pub database_urls: Option<(String, String)>,
+    /// How long people have to answer a request; milliseconds.
+    pub request_wait_ms: u64,
 }
 
 impl Default for Options {
@@ -55,6 +57,7 @@ impl Default for Options {
             sandbox: true,
             model_url: None,
             database_urls: None,
+            request_wait_ms: domain::limits::REQUEST_WAIT_MS,
         }
     }
 }
@@ -105,6 +108,7 @@ struct Settings {
     namespace: String,
     sandbox_url: String,
     slots: u32,
+    request_wait_ms: u64,
     config: PathBuf,
     data: PathBuf,
     repositories: PathBuf,
@@ -137,11 +141,18 @@ impl Stack {
         let settings = Settings {
             app_url,
             system_url,
-            redis_url: options.redis_url.unwrap_or_else(|| servers.redis_url.clone()),
-            nats_url: options.nats_url.unwrap_or_else(|| servers.nats_url.clone()),
+            redis_url: options
+                .redis_url
+                .or_else(|| nowhere("redis"))
+                .unwrap_or_else(|| servers.redis_url.clone()),
+            nats_url: options
+                .nats_url
+                .or_else(|| nowhere("nats"))
+                .unwrap_or_else(|| servers.nats_url.clone()),
             namespace: testkit::namespace(),
             sandbox_url: format!("http://127.0.0.1:{port}"),
             slots: options.slots,
+            request_wait_ms: options.request_wait_ms,
             config,
             data: directory.path().join("sandbox"),
             repositories: repositories.clone(),
@@ -171,6 +182,11 @@ impl Stack {
     /// Another tenant of the same gateway.
     pub async fn other_tenant(&self) -> Api {
         Api::new_tenant(&self.gateway.url, "umbrella").await
+    }
+
+    /// The operator's view of the gateway.
+    pub fn operator(&self) -> Api {
+        Api::with_key(&self.gateway.url, OPERATOR_KEY)
     }
 
     /// Where the gateway answers.
@@ -256,6 +272,16 @@ impl Running {
         let ended = tokio::time::timeout(Duration::from_secs(30), &mut self.task).await;
         ended.expect("a service ends when it is asked to").expect("no panic").expect("no error");
     }
+}
+
+/// Whether the suite runs without a server (`redis`, `nats`): FLOTILLA_TEST_WITHOUT names those that are away.
+pub fn is_without(server: &str) -> bool {
+    std::env::var("FLOTILLA_TEST_WITHOUT").is_ok_and(|away| away.split(',').any(|name| name == server))
+}
+
+/// An address at which nobody answers, for a server that the suite runs without.
+fn nowhere(server: &str) -> Option<String> {
+    is_without(server).then(|| format!("{server}://127.0.0.1:9"))
 }
 
 /// With FLOTILLA_LOG set, shows what the services log: for looking into a failed test.

@@ -52,6 +52,7 @@ impl Settings {
         let mut arguments = self.shared("worker");
         arguments.extend(["--config".to_owned(), self.config.display().to_string()]);
         arguments.extend(["--slots".to_owned(), self.slots.to_string()]);
+        arguments.extend(["--request-wait-ms".to_owned(), self.request_wait_ms.to_string()]);
         arguments.extend(["--name".to_owned(), format!("worker-{number}")]);
         arguments
     }

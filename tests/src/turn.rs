@@ -202,3 +202,19 @@ pub async fn assert_works(api: &Api, session_id: &str) {
     let said = talk.last().expect("a message").1.iter().any(|part| part["text"] == "still here");
     assert!(said, "the further prompt is answered");
 }
+
+/// A call of `task`, as a directive for the scripted model: the child is prompted with `prompt`.
+pub fn task(prompt: &str) -> String {
+    task_for("general", prompt)
+}
+
+/// As [`task`], for another agent.
+pub fn task_for(agent: &str, prompt: &str) -> String {
+    let input = serde_json::json!({"description": "a subtask", "prompt": prompt, "subagent_type": agent});
+    format!("@tool task {input}")
+}
+
+/// A call of `bash`, as a directive for the scripted model.
+pub fn bash(command: &str) -> String {
+    format!("@tool bash {}", serde_json::json!({"command": command}))
+}

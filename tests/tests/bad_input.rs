@@ -76,7 +76,7 @@ async fn prompts_that_cannot_be_answered_are_refused_and_leave_nothing() {
     assert_refused(refused, Code::InvalidArgument, "model_unknown");
     let refused = prompt(api, &id, |prompt| prompt.agent = "pirate".to_owned()).await;
     let message = assert_refused(refused, Code::InvalidArgument, "agent_unknown");
-    assert!(message.contains("\"pirate\"; there is: build"), "{message}");
+    assert!(message.contains("\"pirate\"; there are: build"), "{message}");
     assert!(api.conversation(&id).await.is_empty(), "nothing of a refused prompt is stored");
     assert_eq!(api.get(&id).await.event_seq, 1);
     assert_works(api, &id).await;
@@ -176,7 +176,8 @@ async fn ids_that_name_nothing_are_not_found() {
         assert_refused(api.messages().get_message(request).await, Code::NotFound, "message_not_found");
     }
     for id in ["", "per_00000000000000000000000000", "\0"] {
-        let request = v1::ReplyPermissionRequest { permission_id: id.to_owned(), ..Default::default() };
+        let request =
+            v1::ReplyPermissionRequest { permission_id: id.to_owned(), answer: 1, ..Default::default() };
         assert_refused(
             api.permissions().reply_permission(request).await,
             Code::NotFound,

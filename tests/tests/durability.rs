@@ -83,6 +83,29 @@ async fn an_abort_ends_a_stream_at_once_and_keeps_what_was_said() {
     assert_eq!(outcome, "done");
 }
 
+/// Turns of some milliseconds, and prompts that come at any moment of them: also between a turn's last step and its parking.
+#[tokio::test]
+async fn prompts_at_the_very_end_of_a_turn_are_all_answered() {
+    let stack = Stack::start().await;
+    let sessions = [stack.session().await, stack.session().await, stack.session().await];
+    let prompted = sessions.iter().map(async |session| {
+        for number in 0..100_u64 {
+            stack.api.prompt(session, &format!("@text {number}")).await.unwrap();
+            // Waits for nothing: it spreads the prompts over all moments of a turn.
+            tokio::time::sleep(Duration::from_millis(number % 17)).await;
+        }
+    });
+    futures::future::join_all(prompted).await;
+    for session in &sessions {
+        testkit::eventually("the session is idle", || async {
+            stack.api.get(session).await.state() == rpc::v1::SessionState::Idle
+        })
+        .await;
+        let talk = stack.api.conversation(session).await;
+        assert_eq!(talk.last().unwrap().0["role"], "assistant", "the last prompt is answered");
+    }
+}
+
 #[tokio::test]
 async fn an_abort_without_any_worker_is_kept_until_there_is_one() {
     let mut stack = Stack::with(Options { workers: 0, ..Options::default() }).await;

@@ -66,8 +66,12 @@ async fn session_attacks(api: &Api, theirs: &Theirs) -> Vec<Attack> {
         from: Some(From::GitUrl("https://a.example/b".to_owned())),
         revision: String::new(),
     });
-    let listed =
-        v1::ListSessionsRequest { project_id: theirs.project.clone(), include_archived: true, page: None };
+    let listed = v1::ListSessionsRequest {
+        project_id: theirs.project.clone(),
+        include_archived: true,
+        page: None,
+        waiting_only: false,
+    };
     let update = v1::UpdateSessionRequest {
         session_id: id(),
         update_mask: Some(prost_types::FieldMask { paths: vec!["title".to_owned(), "archived".to_owned()] }),
@@ -120,7 +124,8 @@ async fn conversation_attacks(api: &Api, own: &str, theirs: &Theirs) -> Vec<Atta
     let listed = v1::ListMessagesRequest { session_id: id(), page: None };
     let subscribe = v1::SubscribeRequest { session_id: id(), ..Default::default() };
     let permissions = v1::ListPermissionsRequest { session_id: id(), page: None };
-    let permission = v1::ReplyPermissionRequest { permission_id: "per_1".to_owned(), ..Default::default() };
+    let permission =
+        v1::ReplyPermissionRequest { permission_id: "per_1".to_owned(), answer: 1, ..Default::default() };
     let questions = v1::ListQuestionsRequest { session_id: id(), page: None };
     let question = v1::ReplyQuestionRequest { question_id: "que_1".to_owned(), ..Default::default() };
     let mut messages = api.messages();
@@ -143,7 +148,11 @@ async fn conversation_attacks(api: &Api, own: &str, theirs: &Theirs) -> Vec<Atta
 
 /// Projects, bundles and keys.
 async fn tenant_attacks(api: &Api, theirs: &Theirs) -> Vec<Attack> {
-    let (mut projects, mut tenants) = (api.projects(), api.tenants());
+    let (mut projects, mut tenants, mut admin) = (api.projects(), api.tenants(), api.admin());
+    let (session_id, operator) = (|| theirs.session.clone(), "operator_only");
+    let limits = v1::UpdateTenantRequest { tenant_id: theirs.tenant.clone(), running_max: 1, weight: 1 };
+    let release = v1::ReleaseSessionRequest { session_id: session_id() };
+    let kill = v1::KillSessionRequest { session_id: session_id(), reason: String::new() };
     let get = v1::GetProjectRequest { project_id: theirs.project.clone() };
     let create =
         v1::CreateProjectRequest { name: "x".to_owned(), source: bundle_source(&theirs.bundle.sha256) };
@@ -159,6 +168,9 @@ async fn tenant_attacks(api: &Api, theirs: &Theirs) -> Vec<Attack> {
         ("CreateKey", "tenant_not_found", tenants.create_key(new_key).await.map(drop)),
         ("ListKeys", "tenant_not_found", tenants.list_keys(list).await.map(drop)),
         ("RevokeKey", "tenant_not_found", tenants.revoke_key(revoke(&theirs.tenant)).await.map(drop)),
+        ("UpdateTenant", operator, tenants.update_tenant(limits).await.map(drop)),
+        ("ReleaseSession", operator, admin.release_session(release).await.map(drop)),
+        ("KillSession", operator, admin.kill_session(kill).await.map(drop)),
         ("RevokeKey", "key_not_found", tenants.revoke_key(revoke("")).await.map(drop)),
     ]
 }
@@ -193,7 +205,8 @@ async fn what_is_another_tenants_does_not_exist() {
     attacks.extend(tenant_attacks(&api, &theirs).await);
     for (rpc, expected, answer) in &attacks {
         let status = answer.as_ref().expect_err(rpc);
-        assert_eq!((status.code(), code(status).as_str()), (Code::NotFound, *expected), "{rpc}: {status:?}");
+        let kind = if *expected == "operator_only" { Code::PermissionDenied } else { Code::NotFound };
+        assert_eq!((status.code(), code(status).as_str()), (kind, *expected), "{rpc}: {status:?}");
         assert!(!status.message().contains(CANARY), "{rpc}: {status:?}");
     }
     let attacked: BTreeSet<String> = attacks.iter().map(|(rpc, _, _)| (*rpc).to_owned()).collect();

@@ -1,37 +1,37 @@
-//! Orders to whichever worker holds a session. Best effort: the control row says the same.
+//! Nudges to whichever worker holds a session: look into the mailbox now. Best effort: the control row says the same.
 
 use crate::{Bus, error::Error};
 use domain::ids::{SessionId, TenantId};
 use futures::StreamExt as _;
 
-/// Orders for all sessions; a worker picks those that it holds.
+/// Nudges for all sessions; a worker picks those that it holds.
 #[derive(Debug)]
-pub struct Orders(async_nats::Subscriber);
+pub struct Nudges(async_nats::Subscriber);
 
 impl Bus {
-    /// Tells the holder of a session that an abort was accepted.
-    pub fn announce_abort(&self, tenant: TenantId, session: &SessionId) {
+    /// Tells the holder of a session that an input was accepted that must not wait for the next step.
+    pub fn nudge(&self, tenant: TenantId, session: &SessionId) {
         let (nats, subject) =
             (self.nats.clone(), format!("{}.v1.t.{tenant}.s.{session}.ctl", self.namespace));
         tokio::spawn(async move {
-            if let Err(error) = nats.publish(subject, bytes::Bytes::from_static(b"abort")).await {
-                tracing::debug!(%error, "an abort was not announced");
+            if let Err(error) = nats.publish(subject, bytes::Bytes::from_static(b"look")).await {
+                tracing::debug!(%error, "a nudge was not sent");
             }
         });
     }
 
-    /// Listens for orders.
+    /// Listens for nudges.
     ///
     /// # Errors
     /// `Subscribe` when the client is closed.
-    pub async fn orders(&self) -> Result<Orders, Error> {
-        Ok(Orders(self.nats.subscribe(format!("{}.v1.t.*.s.*.ctl", self.namespace)).await?))
+    pub async fn nudges(&self) -> Result<Nudges, Error> {
+        Ok(Nudges(self.nats.subscribe(format!("{}.v1.t.*.s.*.ctl", self.namespace)).await?))
     }
 }
 
-impl Orders {
-    /// Waits for the next abort and gives its session. Cancel-safe.
-    pub async fn next_abort(&mut self) -> (TenantId, SessionId) {
+impl Nudges {
+    /// Waits for the next nudge and gives its session. Cancel-safe.
+    pub async fn next_nudge(&mut self) -> (TenantId, SessionId) {
         loop {
             let Some(message) = self.0.next().await else { return futures::future::pending().await };
             let mut words = message.subject.split('.').rev().skip(1);

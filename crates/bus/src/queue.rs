@@ -1,28 +1,41 @@
-//! The ready queue in Redis: fair between tenants (start-time fair queueing by slot time, with a cap), one script for
-//! each step. Its contents are hints: Postgres decides who owns a session, and an emptied Redis is filled from there.
+//! The ready queue in Redis, one script for each step. Fair by slot time (start-time fair queueing): between tenants by
+//! their weight and below their cap, inside a tenant between the classes, inside a class what was interrupted first, then
+//! the oldest. Its contents are hints: Postgres decides who owns a session, and an emptied Redis is filled from there.
 // Continues in worker::claim, which takes what is claimed here in Postgres.
+
+pub mod report;
+
+mod script;
 
 use crate::{Bus, error::Error};
 use domain::{
     ids::{SessionId, TenantId},
     limits,
+    session::Class,
 };
-use redis::Script;
-use std::sync::LazyLock;
 
-macro_rules! script {
-    ($name:ident, $file:literal) => {
-        static $name: LazyLock<Script> =
-            LazyLock::new(|| Script::new(concat!(include_str!("queue/common.lua"), include_str!($file))));
-    };
+/// A session, and what the queue must know to be fair.
+#[derive(Debug, Clone, Copy)]
+pub struct Entry<'a> {
+    /// Whose.
+    pub tenant: TenantId,
+    /// Which.
+    pub session: &'a SessionId,
+    /// How urgent. Of several calls for one session the newest counts, also for one that is held.
+    pub class: Class,
+    /// What the tenant may have; `None` for what the queue was told before.
+    pub share: Option<Share>,
 }
 
-script!(ENQUEUE, "queue/enqueue.lua");
-script!(CLAIM, "queue/claim.lua");
-script!(RENEW, "queue/renew.lua");
-script!(RELEASE, "queue/release.lua");
-script!(REAP, "queue/reap.lua");
-script!(ADOPT, "queue/adopt.lua");
+/// What a tenant may have of the slots. Of a tenant that it was not told of, the queue assumes
+/// [`limits::TENANT_RUNNING_MAX`] and [`limits::TENANT_WEIGHT_DEFAULT`]; after an hour without work it forgets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Share {
+    /// Loops that may run; further sessions wait. With 0, all of them.
+    pub running_max: u32,
+    /// Its part of the slots while others want them too; 0 counts as 1.
+    pub weight: u32,
+}
 
 /// What became of a session that was to be queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +75,26 @@ pub enum Then {
     Front,
 }
 
+/// Whether the worker that asks has a slot left for somebody else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Slots {
+    /// At least one is free.
+    Free,
+    /// All are in use.
+    Full,
+}
+
+/// Whether a session goes on at a step boundary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Yield {
+    /// It goes on: nobody waits who has a better claim to the slot.
+    Keep,
+    /// Another tenant has used less.
+    ToTenant,
+    /// Another class of the same tenant has used less of what is its due.
+    ToClass,
+}
+
 /// Whether an entry is made while the queue is filled again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
@@ -76,22 +109,26 @@ impl Bus {
         format!("{{{}}}:", self.namespace)
     }
 
-    /// Queues a session. `running_max` is the tenant's cap, 0 for the one known before.
+    /// The arguments that `enqueue` and `adopt` begin with.
+    fn invoke<'a>(&self, script: &'a redis::Script, entry: Entry<'_>) -> redis::ScriptInvocation<'a> {
+        let share = entry.share.map(|share| (share.running_max.to_string(), share.weight.to_string()));
+        let (running_max, weight) = share.unwrap_or_default();
+        let mut call = script.key(self.prefix());
+        call.arg(entry.session.as_str())
+            .arg(entry.tenant.to_string())
+            .arg(entry.class.to_i16())
+            .arg(running_max)
+            .arg(weight);
+        call
+    }
+
+    /// Queues a session.
     ///
     /// # Errors
     /// `Redis`: nothing is lost, the sweeper finds the session.
-    pub async fn enqueue(
-        &self,
-        tenant: TenantId,
-        session: &SessionId,
-        running_max: u32,
-        mode: Mode,
-    ) -> Result<Enqueued, Error> {
-        let answer: String = ENQUEUE
-            .key(self.prefix())
-            .arg(session.as_str())
-            .arg(tenant.to_string())
-            .arg(running_max)
+    pub async fn enqueue(&self, entry: Entry<'_>, mode: Mode) -> Result<Enqueued, Error> {
+        let answer: String = self
+            .invoke(&script::ENQUEUE, entry)
             .arg(if mode == Mode::Rebuild { "rebuild" } else { "" })
             .invoke_async(&mut self.redis.clone())
             .await?;
@@ -103,13 +140,28 @@ impl Bus {
         }
     }
 
+    /// Changes what a tenant may have, from its next claim on.
+    ///
+    /// # Errors
+    /// `Redis`: the tenant's next enqueued session tells it.
+    pub async fn set_share(&self, tenant: TenantId, share: Share) -> Result<(), Error> {
+        let mut redis = self.redis.clone();
+        let key = format!("{}t:{tenant}", self.prefix());
+        let fields = [("cap", share.running_max), ("weight", share.weight.max(1))];
+        Ok(redis::AsyncCommands::hset_multiple(&mut redis, key, &fields).await?)
+    }
+
     /// Claims up to `count` sessions for `worker`, the least served tenants first.
     ///
     /// # Errors
     /// `Redis`; a claim whose answer was lost is found again when the worker is reaped or the sweeper runs.
     pub async fn claim(&self, worker: &str, count: usize) -> Result<Claims, Error> {
-        let answer: Vec<String> =
-            CLAIM.key(self.prefix()).arg(worker).arg(count).invoke_async(&mut self.redis.clone()).await?;
+        let answer: Vec<String> = script::CLAIM
+            .key(self.prefix())
+            .arg(worker)
+            .arg(count)
+            .invoke_async(&mut self.redis.clone())
+            .await?;
         if answer.first().is_some_and(|word| word == "NOGEN") {
             return Ok(Claims::Empty);
         }
@@ -123,12 +175,12 @@ impl Bus {
         Ok(Claims::Some(claimed.collect::<Result<_, _>>()?))
     }
 
-    /// Says that `worker` is alive, and charges its tenants. Gives whether the queue is complete.
+    /// Says that `worker` is alive, and charges the tenants and classes of what it holds. Gives whether the queue is complete.
     ///
     /// # Errors
     /// `Redis`.
     pub async fn renew(&self, worker: &str) -> Result<bool, Error> {
-        let answer: String = RENEW
+        let answer: String = script::RENEW
             .key(self.prefix())
             .arg(worker)
             .arg(limits::LEASE_TTL_MS)
@@ -142,7 +194,7 @@ impl Bus {
     /// # Errors
     /// `Redis`: the lease ends with the worker's.
     pub async fn release(&self, session: &SessionId, worker: &str, then: Then) -> Result<bool, Error> {
-        let answer: String = RELEASE
+        let answer: String = script::RELEASE
             .key(self.prefix())
             .arg(session.as_str())
             .arg(worker)
@@ -157,22 +209,46 @@ impl Bus {
     /// # Errors
     /// `Redis`.
     pub async fn reap(&self) -> Result<u64, Error> {
-        Ok(REAP.key(self.prefix()).invoke_async(&mut self.redis.clone()).await?)
+        Ok(script::REAP.key(self.prefix()).invoke_async(&mut self.redis.clone()).await?)
     }
 
     /// Notes that `worker` holds a session, while the queue is filled again.
     ///
     /// # Errors
     /// `Redis`.
-    pub async fn adopt(&self, tenant: TenantId, session: &SessionId, worker: &str) -> Result<(), Error> {
-        let _: String = ADOPT
+    pub async fn adopt(&self, entry: Entry<'_>, worker: &str) -> Result<(), Error> {
+        let _: String =
+            self.invoke(&script::ADOPT, entry).arg(worker).invoke_async(&mut self.redis.clone()).await?;
+        Ok(())
+    }
+
+    /// Says whether a session that `worker` holds should give up its slot, now that it is at a step boundary. It should
+    /// then be released to the [`Then::Front`].
+    ///
+    /// With a free slot only a session whose tenant is at its cap yields, to another class of the tenant. Without any
+    /// state of its own: several sessions that ask before the one who waits is admitted may all be told to yield.
+    ///
+    /// # Errors
+    /// `Redis`: go on.
+    pub async fn should_yield(
+        &self,
+        session: &SessionId,
+        worker: &str,
+        slots: Slots,
+    ) -> Result<Yield, Error> {
+        let answer: String = script::YIELDS
             .key(self.prefix())
             .arg(session.as_str())
-            .arg(tenant.to_string())
             .arg(worker)
+            .arg(if slots == Slots::Full { "full" } else { "" })
             .invoke_async(&mut self.redis.clone())
             .await?;
-        Ok(())
+        match answer.as_str() {
+            "KEEP" => Ok(Yield::Keep),
+            "TENANT" => Ok(Yield::ToTenant),
+            "CLASS" => Ok(Yield::ToClass),
+            _ => Err(Error::Answer(answer)),
+        }
     }
 
     /// Says that the queue is complete again.

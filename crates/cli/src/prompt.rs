@@ -11,7 +11,8 @@ use anyhow::{Context as _, Result, bail};
 use futures::{StreamExt as _, stream};
 use rpc::v1::{
     AcceptPromptRequest, AcceptPromptResponse, BundleHeader, CreateProjectRequest, CreateSessionRequest,
-    ModelRef, Source, UploadBundleRequest, source, upload_bundle_request,
+    ModelRef, PermissionRule, PermissionVerdict, SessionClass, Source, UploadBundleRequest, source,
+    upload_bundle_request,
 };
 use std::{
     io::Read as _,
@@ -42,11 +43,41 @@ pub(crate) struct RunArgs {
     /// Title of the session; default: the beginning of the prompt.
     #[arg(long)]
     title: Option<String>,
+    /// How urgent it is: what a person waits for goes before pull requests, and those before batches.
+    #[arg(long, value_enum, default_value_t = Class::Interactive)]
+    class: Class,
+    /// Ask before a tool is used: its name, or NAME:PATTERN for a command, a path, an agent. May be repeated.
+    #[arg(long, value_name = "TOOL[:PATTERN]")]
+    ask: Vec<String>,
+    /// Never use a tool; as --ask. May be repeated.
+    #[arg(long, value_name = "TOOL[:PATTERN]")]
+    deny: Vec<String>,
+    /// Let the agent ask questions; it waits for the answers.
+    #[arg(long)]
+    questions: bool,
     /// Hand it in, print the session's id and leave.
     #[arg(long)]
     detach: bool,
     #[command(flatten)]
     show: watch::ShowArgs,
+}
+
+/// How urgent a session is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Class {
+    Interactive,
+    Pr,
+    Batch,
+}
+
+impl Class {
+    fn to_wire(self) -> SessionClass {
+        match self {
+            Self::Interactive => SessionClass::Interactive,
+            Self::Pr => SessionClass::Pr,
+            Self::Batch => SessionClass::Batch,
+        }
+    }
 }
 
 /// `flotilla say`.
@@ -93,11 +124,13 @@ pub(crate) async fn run(client: &Client, arguments: RunArgs) -> Result<Exit> {
             .await?;
     let session = CreateSessionRequest {
         project_id: project.project.unwrap_or_default().id,
-        title: arguments.title.unwrap_or_else(|| title(&arguments.prompt)),
+        title: arguments.title.clone().unwrap_or_else(|| title(&arguments.prompt)),
         agent: String::new(),
-        model: arguments.model,
+        model: arguments.model.clone(),
         source: Some(source),
         idempotency_key: random_key()?,
+        class: arguments.class.to_wire().into(),
+        permission_rules: rules(&arguments),
     };
     let session =
         call("create the session", || async { client.sessions().create_session(session.clone()).await })
@@ -124,6 +157,22 @@ pub(crate) async fn say(client: &Client, arguments: SayArgs) -> Result<Exit> {
     let reading = Reading::of_what_comes(client, &id).await?;
     let accepted = accept(client, &id, text).await?;
     show(client, reading.not_before(accepted.event_seq), accepted, &arguments.show).await
+}
+
+/// The rules that the session is made with. Nobody may be there to answer questions: they must be asked for.
+fn rules(arguments: &RunArgs) -> Vec<PermissionRule> {
+    let rule = |text: &String, verdict: PermissionVerdict| {
+        let (permission, pattern) = text.split_once(':').unwrap_or((text, ""));
+        PermissionRule {
+            permission: permission.to_owned(),
+            pattern: pattern.to_owned(),
+            verdict: verdict.into(),
+        }
+    };
+    let asks = arguments.ask.iter().map(|text| rule(text, PermissionVerdict::Ask));
+    let denies = arguments.deny.iter().map(|text| rule(text, PermissionVerdict::Deny));
+    let silent = (!arguments.questions).then(|| rule(&"question".to_owned(), PermissionVerdict::Deny));
+    asks.chain(denies).chain(silent).collect()
 }
 
 async fn accept(client: &Client, session_id: &str, text: String) -> Result<AcceptPromptResponse> {

@@ -4,7 +4,9 @@ use crate::{
     ids::{MessageId, PartId, SessionId, Timestamp},
     message::{Error, Message},
     part::Part,
+    request::{Answer, Id, Request},
     session::{Info, Outcome},
+    wait::Wait,
 };
 use serde_json::{Value, json};
 
@@ -46,6 +48,24 @@ pub enum Event {
         /// Which take-over since the last progress.
         attempt: i16,
     },
+    /// The loop is parked before the turn is over.
+    SessionWaiting(Wait),
+    /// The session ended its loop too often, or an operator stopped it: nothing runs until an operator releases it.
+    SessionQuarantined {
+        /// Why, in a sentence.
+        reason: String,
+    },
+    /// An operator released the session.
+    SessionReleased,
+    /// A person is asked.
+    RequestAsked(Box<Request>),
+    /// A request is answered.
+    RequestAnswered {
+        /// Which one.
+        id: Id,
+        /// How.
+        answer: Answer,
+    },
 }
 
 /// What a session is doing, as OpenCode's clients show it.
@@ -80,6 +100,18 @@ impl Event {
             Self::PartRemoved { .. } => "message.part.removed",
             Self::TodoUpdated(_) => "todo.updated",
             Self::LoopStarted { .. } => LOOP_STARTED,
+            Self::SessionWaiting(_) => WAITING,
+            Self::SessionQuarantined { .. } => QUARANTINED,
+            Self::SessionReleased => "flotilla.session.released",
+            Self::RequestAsked(request) => match request.id {
+                Id::Permission(_) => "permission.asked",
+                Id::Question(_) => "question.asked",
+            },
+            Self::RequestAnswered { id: Id::Permission(_), .. } => "permission.replied",
+            Self::RequestAnswered { id: Id::Question(_), answer: Answer::Labels { .. } } => {
+                "question.replied"
+            }
+            Self::RequestAnswered { id: Id::Question(_), .. } => "question.rejected",
         }
     }
 
@@ -101,6 +133,13 @@ impl Event {
             Self::LoopStarted { worker, attempt } => {
                 json!({"sessionID": session, "worker": worker, "attempt": attempt})
             }
+            Self::SessionWaiting(wait) => {
+                json!({"sessionID": session, "reason": wait.reason.as_str(), "until": wait.until})
+            }
+            Self::SessionQuarantined { reason } => json!({"sessionID": session, "reason": reason}),
+            Self::SessionReleased => json!({"sessionID": session}),
+            Self::RequestAsked(request) => request.to_json(),
+            Self::RequestAnswered { id, answer } => answered_json(session, id, answer),
         }
     }
 }
@@ -109,6 +148,23 @@ impl Event {
 pub const IDLE: &str = "session.idle";
 /// Raises the epoch that subscribers accept; see [`Event::LoopStarted`].
 pub const LOOP_STARTED: &str = "flotilla.loop.started";
+/// See [`Event::SessionWaiting`].
+pub const WAITING: &str = "flotilla.session.waiting";
+/// See [`Event::SessionQuarantined`].
+pub const QUARANTINED: &str = "flotilla.session.quarantined";
+
+fn answered_json(session: &SessionId, id: &Id, answer: &Answer) -> Value {
+    let request = id.as_str();
+    match answer {
+        Answer::Once => json!({"sessionID": session, "requestID": request, "reply": "once"}),
+        Answer::Always => json!({"sessionID": session, "requestID": request, "reply": "always"}),
+        Answer::Reject { .. } | Answer::Expired => match id {
+            Id::Permission(_) => json!({"sessionID": session, "requestID": request, "reply": "reject"}),
+            Id::Question(_) => json!({"sessionID": session, "requestID": request}),
+        },
+        Answer::Labels { labels } => json!({"sessionID": session, "requestID": request, "answers": labels}),
+    }
+}
 
 fn status_json(status: &Status) -> Value {
     match status {

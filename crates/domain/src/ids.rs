@@ -54,6 +54,26 @@ fn parse(text: &str, prefix: &'static str) -> Result<Box<str>, IdError> {
     if valid { Ok(text.into()) } else { Err(IdError { text: text.chars().take(80).collect(), prefix }) }
 }
 
+impl PermissionId {
+    /// The permission that the tool call of `part` needs: always the same one.
+    pub fn of(part: &PartId) -> Self {
+        Self(renamed(&part.0, "per"))
+    }
+}
+
+impl QuestionId {
+    /// The question that the tool call of `part` asks: always the same one.
+    pub fn of(part: &PartId) -> Self {
+        Self(renamed(&part.0, "que"))
+    }
+}
+
+/// The same id with another prefix.
+fn renamed(id: &str, prefix: &str) -> Box<str> {
+    let tail = id.split_once('_').map_or(id, |(_, tail)| tail);
+    format!("{prefix}_{tail}").into()
+}
+
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident, $prefix:literal, descending = $descending:literal) => {
         $(#[$doc])*
@@ -116,6 +136,14 @@ id!(
 id!(
     /// A durable event: `evt_…`.
     EventId, "evt", descending = false
+);
+id!(
+    /// A person is asked to allow a tool call: `per_…`.
+    PermissionId, "per", descending = false
+);
+id!(
+    /// A person is asked something: `que_…`.
+    QuestionId, "que", descending = false
 );
 id!(
     /// A repository with its settings: `prj_…`.

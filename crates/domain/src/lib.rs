@@ -1,12 +1,16 @@
 //! The vocabulary of Flotilla and its decisions: pure data and pure functions.
 //! No IO, no clock, no randomness, no async: time and ids come in as arguments.
 
+pub mod agent;
 pub mod event;
 pub mod ids;
 pub mod limits;
 pub mod message;
 pub mod money;
 pub mod part;
+pub mod permission;
+pub mod request;
 pub mod session;
 pub mod text;
 pub mod turn;
+pub mod wait;

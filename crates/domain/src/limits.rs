@@ -26,6 +26,32 @@ pub const RETRY_BASE_MS: u64 = 2_000;
 pub const RETRY_CAP_MS: u64 = 30_000;
 /// Longest back-off that a provider may ask for; beyond it the turn fails and says so. Milliseconds.
 pub const RETRY_AFTER_MAX_MS: u64 = 3_600_000;
+/// Longest back-off that keeps its slot; a longer one parks the session. Parking and coming back costs two writes and a
+/// read of the conversation. Milliseconds.
+pub const BACK_OFF_IN_SLOT_MS: u64 = 2_000;
+/// How long people have to answer a request before it counts as refused, unless the worker's settings say otherwise: the
+/// next working day. Milliseconds.
+pub const REQUEST_WAIT_MS: u64 = 24 * 3_600_000;
+/// Bytes of a person's answer to a request.
+pub const ANSWER_BYTES_MAX: usize = 16 * 1024;
+/// Rules of permission that a session may be made with.
+pub const PERMISSION_RULES_MAX: usize = 100;
+/// Bytes of a rule's tool name and pattern together.
+pub const PERMISSION_RULE_BYTES_MAX: usize = 1_024;
+/// Largest share of the slots that a tenant may be given; the least is 1.
+pub const TENANT_WEIGHT_MAX: u32 = 1_000;
+/// Most loops that a tenant may be allowed to run at once.
+pub const TENANT_RUNNING_MOST: u32 = 100_000;
+/// Generations of subtasks below a root session: what a deeper tree would win, it loses to its own coordination.
+pub const SUBTASK_DEPTH_MAX: i16 = 5;
+/// Subtasks of one root session over its life: stops an agent that multiplies.
+pub const SUBTASKS_PER_TREE_MAX: i64 = 256;
+/// Tool calls of a subtask that its parent shows.
+pub const SUBTASK_SUMMARY_MAX: usize = 50;
+/// Least time between two reports of a subtask to its parent; milliseconds.
+pub const SUBTASK_REPORT_MS: u64 = 1_000;
+/// Bytes of a subtask's answer that its parent's model reads; the whole is in the child session.
+pub const SUBTASK_ANSWER_BYTES_MAX: usize = 50 * 1024;
 /// Identical consecutive tool calls that stop a turn as a loop.
 pub const DOOM_LOOP_CALLS: usize = 3;
 /// Tool calls of one model answer: more are refused to the model one by one.
@@ -63,8 +89,19 @@ pub const LEASE_TTL_MS: u64 = 6_000;
 pub const HEARTBEAT_MS: u64 = 2_000;
 /// Time between two looks of a worker for work that no message announced; milliseconds.
 pub const POLL_MS: u64 = 1_000;
+/// Time between two counts of all sessions that a worker shows in its metrics; milliseconds.
+pub const SURVEY_MS: u64 = 10_000;
 /// Take-overs of one session without any progress before it is quarantined.
 pub const ATTEMPTS_MAX: i16 = 5;
+/// Failed attempts after which a session is a suspect: a worker runs one suspect at a time, so that the next crash
+/// convicts one session and blames no other. One crash alone blames nobody: all its sessions go on at once.
+pub const ATTEMPTS_SUSPECT: i16 = 2;
+/// First pause before a suspect is tried again after its loop failed, doubled each time; milliseconds.
+pub const SUSPECT_PAUSE_MS: u64 = 5_000;
+/// Pause before a session is offered again that an older worker could not read; milliseconds.
+pub const UNREADABLE_PAUSE_MS: u64 = 5_000;
+/// Aborted sessions without a loop that one worker closes at once, beyond its slots: an abort must not wait for one.
+pub const ABORTS_PARALLEL_MAX: usize = 4;
 /// Grace for running streams when a process is asked to stop; milliseconds.
 pub const DRAIN_GRACE_MS: u64 = 25_000;
 /// Events kept for one subscriber that reads slowly, beyond which it is caught up from Postgres.
@@ -115,6 +152,9 @@ pub const SANDBOX_START_MS: u64 = 10_000;
 pub const SANDBOXES_MAX: usize = 256;
 /// One-shot helper sandboxes (clone, diff, export) at once in one service: each is bound by disk and CPU.
 pub const SANDBOX_HELPERS_MAX: usize = 8;
+/// How long the highest epoch of a session is kept on a machine without being raised, so that no late worker of a closed
+/// session gets in; milliseconds. No worker hangs for 30 days.
+pub const SANDBOX_FENCE_KEPT_MS: u64 = 30 * 24 * 60 * 60 * 1_000;
 /// Longest clone or unbundling; milliseconds.
 pub const WORKSPACE_OPEN_MS: u64 = 600_000;
 /// Longest diff, export or removal of a workspace; milliseconds.
@@ -200,3 +240,21 @@ pub const SWEEP_MAX: i64 = 1_000;
 pub const LOOP_BEAT_MS: u64 = 5_000;
 /// Tries to set the password of a role: as many databases of one cluster may be migrated at the same time.
 pub const ROLE_TRIES_MAX: u32 = 100;
+
+// The ready queue.
+
+/// Slot time that every claim is charged at least; milliseconds. About what a step costs; also how far apart two virtual
+/// times must be before one session gives its slot up for another.
+pub const QUEUE_QUANTUM_MS: u64 = 5_000;
+/// How far apart a tenant or a class that has work again and those who wait may be: what one used while the other did not
+/// want it is not held against it for longer. Milliseconds of virtual time.
+pub const QUEUE_DEBT_MAX_MS: u64 = 60_000;
+/// How long the queue remembers a tenant without ready or running sessions, and its share; milliseconds. Far longer than
+/// any debt matters.
+pub const QUEUE_TENANT_IDLE_MS: u64 = 3_600_000;
+/// The newest interval between two claims of a tenant counts one part in this many for the smoothed one.
+pub const QUEUE_INTERVAL_SMOOTHING: u32 = 8;
+/// Share of a tenant whose share the queue was not told.
+pub const TENANT_WEIGHT_DEFAULT: u32 = 1;
+/// Tenants in one survey of the queue: Redis does nothing else for the milliseconds that this many take.
+pub const SURVEY_TENANTS_MAX: usize = 100;

@@ -6,13 +6,14 @@
 use crate::{
     ids::{MessageId, Timestamp},
     limits::{
-        DOOM_LOOP_CALLS, MODEL_RETRIES_MAX, RETRY_AFTER_MAX_MS, RETRY_BASE_MS, RETRY_CAP_MS,
-        STEPS_PER_TURN_MAX,
+        BACK_OFF_IN_SLOT_MS, DOOM_LOOP_CALLS, MODEL_RETRIES_MAX, RETRY_AFTER_MAX_MS, RETRY_BASE_MS,
+        RETRY_CAP_MS, STEPS_PER_TURN_MAX,
     },
     message::Error,
     session::Outcome,
+    wait::{Reason, Wait},
 };
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The provider's id of a tool call.
 pub type CallId = String;
@@ -35,15 +36,17 @@ pub enum State {
     },
     /// Tools are running.
     Acting {
-        /// The calls without an answer.
+        /// The calls that run.
         open: BTreeSet<CallId>,
+        /// The calls that wait for somebody else: a child session, a person.
+        waiting: BTreeMap<CallId, Wait>,
     },
     /// Everything is being stopped.
     Stopping {
         /// What follows.
         then: Stop,
     },
-    /// The turn is over and the session is being parked.
+    /// The session is being parked.
     Parking,
     /// This worker has nothing more to do with the session.
     Ended,
@@ -73,8 +76,8 @@ pub struct View {
     pub steps: u32,
     /// How many of the newest tool calls are the same call with the same answer.
     pub repeated_calls: usize,
-    /// Whether the worker is asked to end.
-    pub draining: bool,
+    /// Whether the loop is asked to let go at the next step boundary: the worker ends, or others have waited longer.
+    pub leaving: bool,
 }
 
 /// The newest assistant message.
@@ -92,6 +95,8 @@ pub struct LastStep {
     pub failed: Option<Outcome>,
     /// Tool calls without an answer.
     pub open: Vec<CallId>,
+    /// Attempts at the model call that failed, of a step without an answer.
+    pub retries: u32,
 }
 
 /// Why a model call failed.
@@ -116,6 +121,8 @@ pub enum Input {
     Failed(Failure),
     /// The wait is over.
     Waited,
+    /// These calls were begun and wait for somebody else.
+    Waits(Vec<(CallId, Wait)>),
     /// A tool's answer is stored.
     ToolEnded(CallId),
     /// The turn cannot go on, whatever is running.
@@ -161,12 +168,21 @@ pub enum Action {
     Stop(Stop),
     /// Close the open step with an error, or make one that has it.
     Close(Error),
-    /// End the turn.
-    Park(Outcome),
+    /// End the loop.
+    Park(End),
     /// Leave the session to another worker.
     HandOver,
     /// Forget the session without any further effect.
     Drop,
+}
+
+/// How a loop ends by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// The turn is over.
+    Idle(Outcome),
+    /// It is not: something else must happen first.
+    Wait(Wait),
 }
 
 impl State {
@@ -186,9 +202,17 @@ impl State {
                 let failed = *failed;
                 self.go(Self::Calling { failed }, vec![Action::Call { failed }])
             }
-            (Self::Acting { open }, Input::ToolEnded(call)) => {
+            (Self::Acting { open, waiting }, Input::ToolEnded(call)) => {
                 open.remove(&call);
-                if open.is_empty() { self.finish() } else { vec![] }
+                waiting.remove(&call);
+                self.acted()
+            }
+            (Self::Acting { open, waiting }, Input::Waits(calls)) => {
+                for (call, wait) in calls {
+                    open.remove(&call);
+                    waiting.insert(call, wait);
+                }
+                self.acted()
             }
             (Self::Calling { .. } | Self::BackingOff { .. } | Self::Acting { .. }, input) => match input {
                 Input::Abort => self.stop(Stop::Abort),
@@ -220,23 +244,24 @@ impl State {
         if view.aborted {
             return self.go(Self::Stopping { then: Stop::Abort }, vec![Action::Stop(Stop::Abort)]);
         }
-        if view.draining {
-            return self.go(Self::Ended, vec![Action::HandOver]);
-        }
-        let Some(newest) = &view.newest_user else { return self.park(Outcome::Done) };
+        let Some(newest) = &view.newest_user else { return self.park(End::Idle(Outcome::Done)) };
+        let mut failed = 0;
         if let Some(last) = &view.last {
             if last.answered && !last.open.is_empty() {
-                return self.act(last.open.clone());
+                return if view.leaving { self.hand_over() } else { self.act(last.open.clone()) };
             }
             if last.answered && !last.closed {
                 return self.finish();
             }
             let answers_newest = &last.parent == newest;
             if let (Some(outcome), true) = (last.failed, answers_newest) {
-                return self.park(outcome);
+                return self.park(End::Idle(outcome));
             }
             if answers_newest && last.closed && !last.continues {
-                return self.park(Outcome::Done);
+                return self.park(End::Idle(Outcome::Done));
+            }
+            if answers_newest && !last.answered {
+                failed = last.retries;
             }
         }
         if view.repeated_calls >= DOOM_LOOP_CALLS {
@@ -247,19 +272,38 @@ impl State {
         if view.steps >= STEPS_PER_TURN_MAX {
             return self.give_up(format!("The turn reached its limit of {STEPS_PER_TURN_MAX} steps"));
         }
-        self.go(Self::Calling { failed: 0 }, vec![Action::Call { failed: 0 }])
+        if view.leaving {
+            return self.hand_over();
+        }
+        self.go(Self::Calling { failed }, vec![Action::Call { failed }])
+    }
+
+    fn hand_over(&mut self) -> Vec<Action> {
+        self.go(Self::Ended, vec![Action::HandOver])
     }
 
     fn act(&mut self, calls: Vec<CallId>) -> Vec<Action> {
-        self.go(Self::Acting { open: calls.iter().cloned().collect() }, vec![Action::Run(calls)])
+        let open = calls.iter().cloned().collect();
+        self.go(Self::Acting { open, waiting: BTreeMap::new() }, vec![Action::Run(calls)])
+    }
+
+    /// Goes on when nothing runs any more: what waits for somebody else needs no loop.
+    fn acted(&mut self) -> Vec<Action> {
+        match self {
+            Self::Acting { open, waiting } if open.is_empty() => match Wait::all(waiting.values().copied()) {
+                Some(wait) => self.park(End::Wait(wait)),
+                None => self.finish(),
+            },
+            _ => vec![],
+        }
     }
 
     fn finish(&mut self) -> Vec<Action> {
         self.go(Self::Looking, vec![Action::Finish, Action::Look])
     }
 
-    fn park(&mut self, outcome: Outcome) -> Vec<Action> {
-        self.go(Self::Parking, vec![Action::Park(outcome)])
+    fn park(&mut self, end: End) -> Vec<Action> {
+        self.go(Self::Parking, vec![Action::Park(end)])
     }
 
     fn stop(&mut self, then: Stop) -> Vec<Action> {
@@ -277,11 +321,16 @@ impl State {
 
     fn failed(&mut self, failed: u32, failure: Failure, now: Timestamp, jitter: f64) -> Vec<Action> {
         let wait_ms = back_off_ms(failed, failure.retry_after_ms, jitter);
-        if !failure.retryable || failed > MODEL_RETRIES_MAX || wait_ms > RETRY_AFTER_MAX_MS {
+        let asks_too_much = failure.retry_after_ms.is_some_and(|asked| asked > RETRY_AFTER_MAX_MS);
+        if !failure.retryable || failed > MODEL_RETRIES_MAX || asks_too_much {
             return self.close(failure.error);
         }
         let until = Timestamp(now.0.saturating_add(i64::try_from(wait_ms).unwrap_or(i64::MAX)));
         let action = Action::BackOff { attempt: failed, until, error: failure.error };
+        if wait_ms > BACK_OFF_IN_SLOT_MS {
+            let wait = Wait { reason: Reason::BackOff, until: Some(until) };
+            return self.go(Self::Parking, vec![action, Action::Park(End::Wait(wait))]);
+        }
         self.go(Self::BackingOff { failed }, vec![action])
     }
 }
@@ -300,8 +349,8 @@ pub fn outcome_of(error: &Error) -> Outcome {
 /// Name of the error of a turn that needs a person.
 pub const NEEDS_HUMAN: &str = "NeedsHumanError";
 
-/// Milliseconds to wait after the `failed`-th attempt: what the provider asks for, else doubling from 2 s to 30 s with
-/// up to a quarter on top. `jitter` is from 0 to 1.
+/// Milliseconds to wait after the `failed`-th attempt: what the provider asks for with up to a tenth on top, so that many
+/// sessions do not come back at once, else doubling from 2 s to 30 s with up to a quarter on top. `jitter` is from 0 to 1.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -309,11 +358,14 @@ pub const NEEDS_HUMAN: &str = "NeedsHumanError";
     reason = "small numbers"
 )]
 fn back_off_ms(failed: u32, retry_after_ms: Option<u64>, jitter: f64) -> u64 {
-    if let Some(asked) = retry_after_ms {
-        return asked;
-    }
-    let doubled = RETRY_BASE_MS.saturating_mul(1 << failed.saturating_sub(1).min(16)).min(RETRY_CAP_MS);
-    doubled + (doubled as f64 * 0.25 * jitter.clamp(0.0, 1.0)) as u64
+    let (wait, share) = match retry_after_ms {
+        Some(asked) => (asked, 0.1),
+        None => {
+            let doublings = failed.saturating_sub(1).min(16);
+            (RETRY_BASE_MS.saturating_mul(1 << doublings).min(RETRY_CAP_MS), 0.25)
+        }
+    };
+    wait.saturating_add((wait as f64 * share * jitter.clamp(0.0, 1.0)) as u64)
 }
 
 #[cfg(test)]

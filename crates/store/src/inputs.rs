@@ -47,24 +47,39 @@ pub struct Accepted {
 pub struct Pending {
     /// Its place in the mailbox.
     pub seq: u64,
-    /// `prompt` or `abort`.
+    /// `prompt`, `abort`, `child` or `reply`.
     pub kind: String,
     /// The message of a prompt.
     pub message_id: Option<MessageId>,
+    /// The answer of a child: see [`crate::children::Answer`].
+    pub body: Option<serde_json::Value>,
     /// The trace of who sent it.
     pub traceparent: Option<String>,
 }
 
 /// The control row while this transaction holds it.
-struct Locked {
+pub(crate) struct Locked {
     phase: i16,
-    epoch: u64,
-    event_seq: u64,
+    pub(crate) epoch: u64,
+    pub(crate) event_seq: u64,
     input_seq: u64,
     input_ack: u64,
 }
 
-async fn lock(
+impl Locked {
+    pub(crate) fn is_idle(&self) -> bool {
+        self.phase == 0
+    }
+
+    /// Whether a worker must be found for what is accepted now.
+    pub(crate) fn needs_worker(&self) -> bool {
+        // A running loop finds it; a quarantined session waits for its operator.
+        self.phase != 2 && self.phase != 4
+    }
+}
+
+/// Takes the control row for this transaction.
+pub(crate) async fn lock(
     tx: &mut Transaction<'static, Postgres>,
     tenant: TenantId,
     session: &SessionId,
@@ -117,31 +132,13 @@ impl Store {
         if waiting >= limits::INPUTS_PENDING_MAX {
             return Err(Error::TooManyInputs(waiting));
         }
-        let changes = changes(prompt, at);
-        let input = (run.input_seq + 1, "prompt", prompt.dedupe.as_str());
-        enqueue(&mut tx, tenant, session, input, changes.len() as u64).await?;
-        sqlx::query(
-            "insert into session_input (tenant_id, session_id, seq, kind, dedupe, body_sha256, message_id, traceparent)
-             values ($1, $2, $3, $4, $5, $6, $7, $8)",
-        )
-        .bind(tenant.0)
-        .bind(session.as_str())
-        .bind(signed(input.0))
-        .bind(input.1)
-        .bind(input.2)
-        .bind(&prompt.body_sha256[..])
-        .bind(prompt.user.id.as_str())
-        .bind(&prompt.traceparent)
-        .execute(&mut *tx)
-        .await?;
-        let scope = record::Scope { tenant, session, epoch: run.epoch, at };
-        let events = record::project(&mut tx, &scope, &changes, run.event_seq + 1).await?;
+        let events = accept(&mut tx, tenant, prompt, &run, at).await?;
         tx.commit().await?;
         Ok(Accepted {
             message_id: prompt.user.id.clone(),
             events,
             inputs_ahead: u32::try_from(waiting).unwrap_or(u32::MAX),
-            runnable: run.phase != 2,
+            runnable: run.needs_worker(),
         })
     }
 
@@ -160,18 +157,7 @@ impl Store {
         if run.phase == 0 {
             return Ok(false);
         }
-        let input = (run.input_seq + 1, "abort", dedupe);
-        enqueue(&mut tx, tenant, session, input, 0).await?;
-        sqlx::query(
-            "insert into session_input (tenant_id, session_id, seq, kind, dedupe, body_sha256) values ($1, $2, $3, $4, $5, '')",
-        )
-        .bind(tenant.0)
-        .bind(session.as_str())
-        .bind(signed(input.0))
-        .bind(input.1)
-        .bind(input.2)
-        .execute(&mut *tx)
-        .await?;
+        put(&mut tx, tenant, (session, &run), ("abort", dedupe, None)).await?;
         tx.commit().await?;
         Ok(true)
     }
@@ -188,13 +174,13 @@ impl Store {
     ) -> Result<Vec<Pending>, Error> {
         let mut tx = self.begin(tenant).await?;
         let rows = sqlx::query(
-            "select seq, kind, message_id, traceparent from session_input
+            "select seq, kind, message_id, body, traceparent from session_input
               where tenant_id = $1 and session_id = $2 and seq > $3 order by seq limit $4",
         )
         .bind(tenant.0)
         .bind(session.as_str())
         .bind(signed(after))
-        // One abort may stand behind a full mailbox.
+        // Aborts, replies and answers of children may stand behind a mailbox full of prompts.
         .bind(limits::INPUTS_PENDING_MAX * 2)
         .fetch_all(&mut *tx)
         .await?;
@@ -206,6 +192,7 @@ impl Store {
                     message_id: message_id.map_err(|error| Error::unreadable("input", error))?,
                     seq: unsigned(row.try_get("seq")?),
                     kind: row.try_get("kind")?,
+                    body: row.try_get("body")?,
                     traceparent: row.try_get("traceparent")?,
                 })
             })
@@ -238,20 +225,82 @@ fn changes(prompt: &Prompt, at: Timestamp) -> Vec<record::Change> {
         .collect()
 }
 
-/// Gives the input its place and makes the session runnable unless a loop has it (or an operator must release it).
-async fn enqueue(
+/// Stores a prompt that is known to be new; the caller holds the control row. Gives its events.
+pub(crate) async fn accept(
     tx: &mut Transaction<'static, Postgres>,
     tenant: TenantId,
-    session: &SessionId,
-    (seq, kind, _): (u64, &str, &str),
-    events: u64,
+    prompt: &Prompt,
+    run: &Locked,
+    at: Timestamp,
+) -> Result<Vec<record::Stored>, Error> {
+    let session = &prompt.user.session_id;
+    let changes = changes(prompt, at);
+    let seq = advance(tx, tenant, (session, run), ("prompt", changes.len() as u64)).await?;
+    sqlx::query(
+        "insert into session_input (tenant_id, session_id, seq, kind, dedupe, body_sha256, message_id, traceparent)
+         values ($1, $2, $3, 'prompt', $4, $5, $6, $7)",
+    )
+    .bind(tenant.0)
+    .bind(session.as_str())
+    .bind(signed(seq))
+    .bind(&prompt.dedupe)
+    .bind(&prompt.body_sha256[..])
+    .bind(prompt.user.id.as_str())
+    .bind(&prompt.traceparent)
+    .execute(&mut **tx)
+    .await?;
+    let scope = record::Scope { tenant, session, epoch: run.epoch, at };
+    record::project(tx, &scope, &changes, run.event_seq + 1).await
+}
+
+/// Puts an input that is no prompt into the mailbox, once for each dedupe key; the caller holds the control row.
+pub(crate) async fn put(
+    tx: &mut Transaction<'static, Postgres>,
+    tenant: TenantId,
+    (session, run): (&SessionId, &Locked),
+    (kind, dedupe, body): (&str, &str, Option<serde_json::Value>),
 ) -> Result<(), Error> {
+    let known =
+        sqlx::query("select 1 from session_input where tenant_id = $1 and session_id = $2 and dedupe = $3")
+            .bind(tenant.0)
+            .bind(session.as_str())
+            .bind(dedupe)
+            .fetch_optional(&mut **tx)
+            .await?;
+    if known.is_some() {
+        return Ok(());
+    }
+    let seq = advance(tx, tenant, (session, run), (kind, 0)).await?;
+    sqlx::query(
+        "insert into session_input (tenant_id, session_id, seq, kind, dedupe, body_sha256, body)
+         values ($1, $2, $3, $4, $5, '', $6)",
+    )
+    .bind(tenant.0)
+    .bind(session.as_str())
+    .bind(signed(seq))
+    .bind(kind)
+    .bind(dedupe)
+    .bind(body)
+    .execute(&mut **tx)
+    .await?;
+    Ok(())
+}
+
+/// Gives the input its place and makes the session runnable unless a loop has it (or an operator must release it).
+async fn advance(
+    tx: &mut Transaction<'static, Postgres>,
+    tenant: TenantId,
+    (session, run): (&SessionId, &Locked),
+    (kind, events): (&str, u64),
+) -> Result<u64, Error> {
+    let seq = run.input_seq + 1;
     sqlx::query(
         "update session_run set input_seq = $3, event_seq = event_seq + $4,
                 cancel_seq = case when $5 then $3 else cancel_seq end,
                 phase = case when phase in (0, 3) then 1 else phase end,
                 queued_at = case when phase in (0, 3) then now() else queued_at end,
-                wake_at = case when phase in (0, 3) then null else wake_at end
+                wake_at = case when phase in (0, 3) then null else wake_at end,
+                waiting_reason = case when phase in (0, 3) then null else waiting_reason end
           where tenant_id = $1 and session_id = $2",
     )
     .bind(tenant.0)
@@ -261,5 +310,5 @@ async fn enqueue(
     .bind(kind == "abort")
     .execute(&mut **tx)
     .await?;
-    Ok(())
+    Ok(seq)
 }

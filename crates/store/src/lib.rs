@@ -2,6 +2,7 @@
 //! that cross tenants stand in `system`. Row-level security is the second lock: a forgotten filter returns nothing.
 
 pub mod bundles;
+pub mod children;
 pub mod chunks;
 pub mod error;
 pub mod events;
@@ -9,12 +10,16 @@ pub mod inputs;
 pub mod keys;
 pub mod messages;
 pub mod migrate;
+pub mod park;
 pub mod projects;
+pub mod quarantine;
 pub mod record;
+pub mod requests;
 pub mod runs;
 pub mod sessions;
 pub mod system;
 pub mod tenants;
+pub mod waits;
 
 mod execs;
 

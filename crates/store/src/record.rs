@@ -1,14 +1,13 @@
 //! The writes of a loop: one transaction that begins with the fence (an update of the control row by epoch and write
 //! number), projects each change into its table, and numbers its events without a gap.
 
-use crate::{Store, error::Error, execs, sessions, signed, unsigned};
+use crate::{Store, error::Error, execs, requests, sessions, signed, unsigned};
 use domain::{
     event::Event,
     ids::{EventId, SessionId, TenantId, Timestamp},
     message::Message,
     money::{Tokens, UsdPicos},
     part::Part,
-    session::Outcome,
 };
 use sqlx::{Postgres, Row as _, Transaction, types::Json};
 
@@ -94,88 +93,74 @@ impl Store {
         at: Timestamp,
     ) -> Result<Written, Error> {
         let mut tx = self.begin(fence.tenant).await?;
-        let row = sqlx::query(
-            "update session_run set write_seq = $4, event_seq = event_seq + $5, input_ack = greatest(input_ack, $6),
-                    attempts = case when $7 then 0 else attempts end
-              where tenant_id = $1 and session_id = $2 and epoch = $3 and write_seq = $4 - 1
-             returning event_seq, input_seq, cancel_seq",
-        )
-        .bind(fence.tenant.0)
-        .bind(fence.session.as_str())
-        .bind(signed(fence.epoch))
-        .bind(signed(fence.write_seq))
-        .bind(signed(changes.len() as u64))
-        .bind(signed(ack))
-        .bind(progress == Progress::Made)
-        .fetch_optional(&mut *tx)
-        .await?;
-        let Some(row) = row else { return already_written(tx, fence, changes).await };
-        let first = unsigned(row.try_get("event_seq")?) + 1 - changes.len() as u64;
-        let scope = Scope { tenant: fence.tenant, session: &fence.session, epoch: fence.epoch, at };
-        let events = project(&mut tx, &scope, changes, first).await?;
-        tx.commit().await?;
-        let (input_seq, cancel_seq) =
-            (unsigned(row.try_get("input_seq")?), unsigned(row.try_get("cancel_seq")?));
-        Ok(Written { events, input_seq, cancel_seq })
-    }
-
-    /// Ends the turn: writes `changes` and frees the session, unless an input came that the loop has not seen.
-    /// Gives `None` in that case, with nothing written.
-    ///
-    /// # Errors
-    /// As [`Store::append`].
-    pub async fn park_idle(
-        &self,
-        fence: &Fence,
-        changes: &[Change],
-        seen_input: u64,
-        end: (Outcome, Option<&str>),
-        at: Timestamp,
-    ) -> Result<Option<Written>, Error> {
-        let mut tx = self.begin(fence.tenant).await?;
-        let row = sqlx::query(
-            "update session_run set write_seq = $4, event_seq = event_seq + $5, input_ack = $6, attempts = 0,
-                    phase = 0, owner = null, wake_at = null, queued_at = null, waiting_reason = null
-              where tenant_id = $1 and session_id = $2 and epoch = $3 and write_seq = $4 - 1 and input_seq = $6
-             returning event_seq, input_seq, cancel_seq",
-        )
-        .bind(fence.tenant.0)
-        .bind(fence.session.as_str())
-        .bind(signed(fence.epoch))
-        .bind(signed(fence.write_seq))
-        .bind(signed(changes.len() as u64))
-        .bind(signed(seen_input))
-        .fetch_optional(&mut *tx)
-        .await?;
-        let Some(row) = row else {
-            let newer = sqlx::query(
-                "select 1 from session_run where tenant_id = $1 and session_id = $2 and epoch = $3
-                    and write_seq = $4 - 1 and input_seq > $5",
-            )
-            .bind(fence.tenant.0)
-            .bind(fence.session.as_str())
-            .bind(signed(fence.epoch))
-            .bind(signed(fence.write_seq))
-            .bind(signed(seen_input))
-            .fetch_optional(&mut *tx)
-            .await?;
-            return if newer.is_some() {
-                Ok(None)
-            } else {
-                already_written(tx, fence, changes).await.map(Some)
-            };
+        let Some(advanced) = advance(&mut tx, fence, changes.len() as u64, (ack, progress)).await? else {
+            return already_written(tx, fence, changes).await;
         };
-        sessions::end_turn(&mut tx, fence.tenant, &fence.session, end).await?;
-        let first = unsigned(row.try_get("event_seq")?) + 1 - changes.len() as u64;
-        let scope = Scope { tenant: fence.tenant, session: &fence.session, epoch: fence.epoch, at };
-        let events = project(&mut tx, &scope, changes, first).await?;
+        let written = advanced.write(&mut tx, fence, changes, at).await?;
         tx.commit().await?;
-        Ok(Some(Written { events, input_seq: seen_input, cancel_seq: unsigned(row.try_get("cancel_seq")?) }))
+        Ok(written)
     }
 }
 
+/// The control row after a write advanced it; this transaction holds it.
+pub(crate) struct Advanced {
+    event_seq: u64,
+    input_seq: u64,
+    cancel_seq: u64,
+}
+
+impl Advanced {
+    pub(crate) fn from_row(row: &sqlx::postgres::PgRow) -> Result<Self, Error> {
+        let number = |column| row.try_get::<i64, _>(column).map(unsigned);
+        Ok(Self {
+            event_seq: number("event_seq")?,
+            input_seq: number("input_seq")?,
+            cancel_seq: number("cancel_seq")?,
+        })
+    }
+
+    /// Writes the changes that the row was advanced for.
+    pub(crate) async fn write(
+        &self,
+        tx: &mut Transaction<'static, Postgres>,
+        fence: &Fence,
+        changes: &[Change],
+        at: Timestamp,
+    ) -> Result<Written, Error> {
+        let first = self.event_seq + 1 - changes.len() as u64;
+        let scope = Scope { tenant: fence.tenant, session: &fence.session, epoch: fence.epoch, at };
+        let events = project(tx, &scope, changes, first).await?;
+        Ok(Written { events, input_seq: self.input_seq, cancel_seq: self.cancel_seq })
+    }
+}
+
+/// The fence: the first statement of every write of a loop. Gives `None` when the row does not match.
+pub(crate) async fn advance(
+    tx: &mut Transaction<'static, Postgres>,
+    fence: &Fence,
+    events: u64,
+    (ack, progress): (u64, Progress),
+) -> Result<Option<Advanced>, Error> {
+    let row = sqlx::query(
+        "update session_run set write_seq = $4, event_seq = event_seq + $5, input_ack = greatest(input_ack, $6),
+                attempts = case when $7 then 0 else attempts end
+          where tenant_id = $1 and session_id = $2 and epoch = $3 and write_seq = $4 - 1
+         returning event_seq, input_seq, cancel_seq",
+    )
+    .bind(fence.tenant.0)
+    .bind(fence.session.as_str())
+    .bind(signed(fence.epoch))
+    .bind(signed(fence.write_seq))
+    .bind(signed(events))
+    .bind(signed(ack))
+    .bind(progress == Progress::Made)
+    .fetch_optional(&mut **tx)
+    .await?;
+    row.as_ref().map(Advanced::from_row).transpose()
+}
+
 /// The fence matched no row: either this very write is stored already, or somebody else owns the session.
-async fn already_written(
+pub(crate) async fn already_written(
     mut tx: Transaction<'static, Postgres>,
     fence: &Fence,
     changes: &[Change],
@@ -282,13 +267,18 @@ async fn project_one(
                 .await?;
             Ok(())
         }
-        // Facts of the log only; the session's own row is changed where these are made.
+        Event::RequestAsked(request) => requests::insert(tx, scope, request).await,
+        Event::RequestAnswered { id, answer } => requests::close(tx, scope, id, answer).await,
+        // Facts of the log only; the rows are changed where these are made.
         Event::SessionCreated(_)
         | Event::SessionUpdated(_)
         | Event::SessionStatus(_)
         | Event::SessionIdle(_)
         | Event::SessionError(_)
-        | Event::LoopStarted { .. } => Ok(()),
+        | Event::LoopStarted { .. }
+        | Event::SessionWaiting(_)
+        | Event::SessionQuarantined { .. }
+        | Event::SessionReleased => Ok(()),
     }
 }
 

@@ -4,8 +4,9 @@ use crate::{Store, error::Error, record::Fence, signed, unsigned};
 use domain::{
     ids::{SessionId, TenantId},
     limits,
+    wait::Reason,
 };
-use sqlx::Row as _;
+use sqlx::{Postgres, Row as _, Transaction};
 use uuid::Uuid;
 
 /// A session that was taken over.
@@ -19,9 +20,40 @@ pub struct Taken {
     pub attempts: i16,
 }
 
+impl Taken {
+    /// Whether its loop ended more than once without progress: it may be what ends its worker.
+    pub fn is_suspect(&self) -> bool {
+        self.attempts > limits::ATTEMPTS_SUSPECT
+    }
+}
+
+/// What a take-over found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Take {
+    /// It is ours.
+    Yes(Taken),
+    /// Somebody else has it, or it needs no worker.
+    No,
+    /// It is a suspect, and this worker has one already.
+    Suspect,
+    /// It was tried too often: it is to be quarantined.
+    Exhausted {
+        /// How often.
+        attempts: i16,
+    },
+}
+
+/// Whether a worker takes a suspect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Suspects {
+    /// It has none.
+    Taken,
+    /// It has one.
+    Left,
+}
+
 impl Store {
     /// Takes a session for the worker `owner`: from runnable, or from a worker that is dead by the database's clock.
-    /// Gives `None` when it is not to be had. After too many attempts without progress it is quarantined instead.
     ///
     /// # Errors
     /// `Db`: taken or not; what was taken in doubt is found by [`Store::list_held`].
@@ -30,35 +62,30 @@ impl Store {
         tenant: TenantId,
         session: &SessionId,
         owner: Uuid,
-    ) -> Result<Option<Taken>, Error> {
+        suspects: Suspects,
+    ) -> Result<Take, Error> {
+        let attempts_max = match suspects {
+            Suspects::Taken => limits::ATTEMPTS_MAX,
+            Suspects::Left => limits::ATTEMPTS_SUSPECT,
+        };
         let mut tx = self.begin(tenant).await?;
         let row = sqlx::query(
-            "update session_run r set
-                epoch = case when attempts < $4 then epoch + 1 else epoch end,
-                write_seq = case when attempts < $4 then 0 else write_seq end,
-                phase = case when attempts < $4 then 2 else 4 end,
-                owner = case when attempts < $4 then $3 end,
-                waiting_reason = case when attempts < $4 then null
-                                      else 'its loop ended ' || attempts || ' times without progress' end,
-                attempts = attempts + case when attempts < $4 then 1 else 0 end,
-                wake_at = null
-              where r.tenant_id = $1 and r.session_id = $2
+            "update session_run r set epoch = epoch + 1, write_seq = 0, phase = 2, owner = $3, owned_at = now(),
+                    waiting_reason = null, waiting_detail = null, attempts = attempts + 1, wake_at = null
+              where r.tenant_id = $1 and r.session_id = $2 and r.attempts < $4
                 and (r.phase = 1 or (r.phase = 2 and not coalesce(worker_alive(r.owner), false)))
-             returning phase, epoch, input_ack, attempts",
+             returning epoch, input_ack, attempts",
         )
         .bind(tenant.0)
         .bind(session.as_str())
         .bind(owner)
-        .bind(limits::ATTEMPTS_MAX)
+        .bind(attempts_max)
         .fetch_optional(&mut *tx)
         .await?;
+        let Some(row) = row else { return why_not(tx, tenant, session).await };
         tx.commit().await?;
-        let Some(row) = row else { return Ok(None) };
-        if row.try_get::<i16, _>("phase")? != 2 {
-            return Ok(None);
-        }
         let epoch = unsigned(row.try_get("epoch")?);
-        Ok(Some(Taken {
+        Ok(Take::Yes(Taken {
             fence: Fence { tenant, session: session.clone(), epoch, write_seq: 0 },
             input_ack: unsigned(row.try_get("input_ack")?),
             attempts: row.try_get("attempts")?,
@@ -73,7 +100,8 @@ impl Store {
     pub async fn hand_over(&self, fence: &Fence) -> Result<(), Error> {
         let mut tx = self.begin(fence.tenant).await?;
         sqlx::query(
-            "update session_run set phase = 1, owner = null, queued_at = now(), attempts = greatest(attempts - 1, 0)
+            "update session_run set phase = 1, owner = null, queued_at = coalesce(owned_at, now()), owned_at = null,
+                    attempts = greatest(attempts - 1, 0)
               where tenant_id = $1 and session_id = $2 and epoch = $3 and phase = 2",
         )
         .bind(fence.tenant.0)
@@ -85,7 +113,7 @@ impl Store {
         Ok(())
     }
 
-    /// Gives a session back whose loop failed on this worker; the attempt counts.
+    /// Gives a session back whose loop failed on this worker; the attempt counts, and a suspect pauses first.
     /// Nothing happens when somebody else has it already.
     ///
     /// # Errors
@@ -93,34 +121,75 @@ impl Store {
     pub async fn fail_attempt(&self, tenant: TenantId, session: &SessionId, epoch: u64) -> Result<(), Error> {
         let mut tx = self.begin(tenant).await?;
         sqlx::query(
-            "update session_run set phase = 1, owner = null, queued_at = now()
+            "update session_run set owner = null, owned_at = null, queued_at = now(),
+                    phase = case when attempts < $4 then 1 else 3 end,
+                    waiting_reason = case when attempts < $4 then null else $6 end,
+                    wake_at = case when attempts < $4 then null
+                                   else now() + $5 * power(2, attempts - $4) * interval '1 millisecond' end
               where tenant_id = $1 and session_id = $2 and epoch = $3 and phase = 2",
         )
         .bind(tenant.0)
         .bind(session.as_str())
         .bind(signed(epoch))
+        .bind(limits::ATTEMPTS_SUSPECT)
+        .bind(milliseconds(limits::SUSPECT_PAUSE_MS))
+        .bind(Reason::FailedAttempt.as_str())
         .execute(&mut *tx)
         .await?;
         tx.commit().await?;
         Ok(())
     }
 
-    /// Gives the place of a runnable session in its tenant's queue, from 1; 0 when it is not runnable.
+    /// Leaves a session to a worker of another version: what is stored cannot be read here. It is no failed attempt.
     ///
     /// # Errors
     /// `Db`.
-    pub async fn get_queue_position(&self, tenant: TenantId, session: &SessionId) -> Result<u32, Error> {
-        let mut tx = self.begin(tenant).await?;
-        let row = sqlx::query(
-            "select count(q.session_id) as position from session_run r
-               join session_run q on q.tenant_id = r.tenant_id and q.phase = 1
-                and (q.queued_at, q.session_id) <= (r.queued_at, r.session_id)
-              where r.tenant_id = $1 and r.session_id = $2 and r.phase = 1",
+    pub async fn refuse(&self, fence: &Fence, why: &str) -> Result<(), Error> {
+        let mut tx = self.begin(fence.tenant).await?;
+        sqlx::query(
+            "update session_run set phase = 3, owner = null, owned_at = null, attempts = greatest(attempts - 1, 0),
+                    waiting_reason = $4, waiting_detail = $5, wake_at = now() + $6 * interval '1 millisecond'
+              where tenant_id = $1 and session_id = $2 and epoch = $3 and phase = 2",
         )
-        .bind(tenant.0)
-        .bind(session.as_str())
-        .fetch_one(&mut *tx)
+        .bind(fence.tenant.0)
+        .bind(fence.session.as_str())
+        .bind(signed(fence.epoch))
+        .bind(Reason::NewerWorker.as_str())
+        .bind(why)
+        .bind(milliseconds(limits::UNREADABLE_PAUSE_MS))
+        .execute(&mut *tx)
         .await?;
-        Ok(u32::try_from(row.try_get::<i64, _>("position")?).unwrap_or(u32::MAX))
+        tx.commit().await?;
+        Ok(())
     }
+}
+
+fn milliseconds(number: u64) -> f64 {
+    f64::from(u32::try_from(number).unwrap_or(u32::MAX))
+}
+
+/// Why a session could not be taken.
+async fn why_not(
+    mut tx: Transaction<'static, Postgres>,
+    tenant: TenantId,
+    session: &SessionId,
+) -> Result<Take, Error> {
+    let row = sqlx::query(
+        "select attempts from session_run r where r.tenant_id = $1 and r.session_id = $2
+            and (r.phase = 1 or (r.phase = 2 and not coalesce(worker_alive(r.owner), false)))",
+    )
+    .bind(tenant.0)
+    .bind(session.as_str())
+    .fetch_optional(&mut *tx)
+    .await?;
+    let Some(row) = row else { return Ok(Take::No) };
+    let attempts = row.try_get("attempts")?;
+    Ok(if attempts >= limits::ATTEMPTS_MAX {
+        Take::Exhausted { attempts }
+    } else if attempts >= limits::ATTEMPTS_SUSPECT {
+        Take::Suspect
+    } else {
+        // It became free between the two queries; the next look takes it.
+        Take::No
+    })
 }

@@ -1,12 +1,18 @@
 //! Sessions: their descriptive row, joined with what their control row says.
 
-use crate::{Page, Store, error::Error, record, signed, timestamp, unsigned};
+use crate::{
+    Page, Store,
+    children::{self, ParentCall},
+    error::Error,
+    inputs, record, signed, timestamp, unsigned,
+};
 use domain::{
     event::Event,
     ids::{EventId, ProjectId, SessionId, TenantId, Timestamp},
     message::ModelRef,
     money::{Tokens, UsdPicos},
-    session::{Info, InfoTime, Outcome, Phase, Source, WORKSPACE},
+    permission::Rules,
+    session::{Class, Info, InfoTime, Outcome, Phase, Source, WORKSPACE},
 };
 use sqlx::{Postgres, Row as _, Transaction, postgres::PgRow, types::Json};
 
@@ -17,10 +23,30 @@ pub struct Session {
     pub info: Info,
     /// Where its files come from.
     pub source: Source,
+    /// Whose files it works in: its root session, or itself.
+    pub root_id: SessionId,
+    /// Generations below its root.
+    pub depth: i16,
+    /// The tool call that it answers, for a child.
+    pub call: Option<ParentCall>,
+    /// Lists of rules beside those of its agent; the strictest verdict counts.
+    pub rights: Vec<Rules>,
+    /// How urgent it is.
+    pub class: Class,
     /// What it is doing.
     pub phase: Phase,
-    /// What it waits for, while it waits.
+    /// What it waits for, while it waits: see `domain::wait::Reason`.
     pub waiting_reason: Option<String>,
+    /// More about that, in a sentence.
+    pub waiting_detail: Option<String>,
+    /// When its wait ends at the latest.
+    pub wake_at: Option<Timestamp>,
+    /// Since when it is runnable.
+    pub queued_at: Option<Timestamp>,
+    /// While it waits for its children: how many are over, and how many there are; otherwise 0.
+    pub children: (u64, u64),
+    /// Take-overs since the last progress.
+    pub attempts: i16,
     /// Place in the tenant's queue while runnable, from 1; otherwise 0.
     pub queue_position: u32,
     /// How its last turn ended.
@@ -48,6 +74,10 @@ pub struct NewSession {
     pub model: ModelRef,
     /// Where its files come from.
     pub source: Source,
+    /// How urgent it is.
+    pub class: Class,
+    /// Its rules beside those of its agent.
+    pub rules: Rules,
     /// The caller's idempotency key.
     pub dedupe: Option<String>,
 }
@@ -55,9 +85,15 @@ pub struct NewSession {
 const COLUMNS: &str = "s.id, s.project_id, s.parent_id, s.title, s.agent, s.provider_id, s.model_id, s.source,
     s.last_outcome, s.last_error, s.input_tokens, s.output_tokens, s.reasoning_tokens, s.cache_read_tokens,
     s.cache_write_tokens, s.cost_usd_picos, s.created_at, s.updated_at, s.archived_at,
-    r.phase, r.waiting_reason, r.epoch, r.event_seq,
+    s.root_id, s.depth, s.parent_message_id, s.parent_part_id, s.rights, r.class,
+    r.phase, r.waiting_reason, r.waiting_detail, r.wake_at, r.queued_at, r.attempts, r.epoch, r.event_seq,
+    case when r.waiting_reason = 'children' then (select count(*) from session c
+      where c.tenant_id = s.tenant_id and c.parent_id = s.id) else 0 end as children,
+    case when r.waiting_reason = 'children' then (select count(*) from session c
+      join session_run x on x.tenant_id = c.tenant_id and x.session_id = c.id and x.phase = 0
+      where c.tenant_id = s.tenant_id and c.parent_id = s.id) else 0 end as children_over,
     case when r.phase = 1 then (select count(*) from session_run q where q.tenant_id = r.tenant_id and q.phase = 1
-      and (q.queued_at, q.session_id) <= (r.queued_at, r.session_id)) else 0 end as queue_position";
+      and (q.class, q.queued_at, q.session_id) <= (r.class, r.queued_at, r.session_id)) else 0 end as queue_position";
 
 fn query(tail: &'static str) -> sqlx::AssertSqlSafe<String> {
     sqlx::AssertSqlSafe(format!(
@@ -65,7 +101,8 @@ fn query(tail: &'static str) -> sqlx::AssertSqlSafe<String> {
     ))
 }
 
-fn parsed<T: std::str::FromStr>(text: &str) -> Result<T, Error>
+/// Reads an id of a row.
+pub(crate) fn parsed<T: std::str::FromStr>(text: &str) -> Result<T, Error>
 where
     T::Err: std::error::Error + Send + Sync + 'static,
 {
@@ -105,8 +142,21 @@ fn info(row: &PgRow) -> Result<Info, Error> {
 fn from_row(row: &PgRow) -> Result<Session, Error> {
     let phase: i16 = row.try_get("phase")?;
     let outcome: Option<String> = row.try_get("last_outcome")?;
+    let info = info(row)?;
+    let root: Option<String> = row.try_get("root_id")?;
+    let rights = row.try_get::<Json<_>, _>("rights").map_err(|error| Error::unreadable("session", error))?.0;
     Ok(Session {
-        info: info(row)?,
+        root_id: root.as_deref().map_or_else(|| Ok(info.id.clone()), parsed)?,
+        depth: row.try_get("depth")?,
+        call: children::call_from_row(row)?,
+        rights,
+        class: Class::from_i16(row.try_get("class")?).unwrap_or_default(),
+        waiting_detail: row.try_get("waiting_detail")?,
+        wake_at: row.try_get::<Option<_>, _>("wake_at")?.map(timestamp),
+        queued_at: row.try_get::<Option<_>, _>("queued_at")?.map(timestamp),
+        attempts: row.try_get("attempts")?,
+        children: (unsigned(row.try_get("children_over")?), unsigned(row.try_get("children")?)),
+        info,
         source: row.try_get::<Json<Source>, _>("source")?.0,
         phase: Phase::from_i16(phase)
             .ok_or_else(|| Error::unreadable("session", std::io::Error::other(format!("phase {phase}"))))?,
@@ -119,7 +169,8 @@ fn from_row(row: &PgRow) -> Result<Session, Error> {
     })
 }
 
-async fn read(
+/// Reads one session in a transaction.
+pub(crate) async fn read(
     tx: &mut Transaction<'static, Postgres>,
     tenant: TenantId,
     id: &SessionId,
@@ -148,8 +199,9 @@ impl Store {
     ) -> Result<(Session, Vec<record::Stored>), Error> {
         let mut tx = self.begin(tenant).await?;
         let made = sqlx::query(
-            "insert into session (tenant_id, id, project_id, title, agent, provider_id, model_id, source, dedupe, updated_at)
-             select $1, $2, p.id, $4, $5, $6, $7, $8, $9, date_trunc('milliseconds', now())
+            "insert into session (tenant_id, id, project_id, title, agent, provider_id, model_id, source, dedupe, rights,
+                                  updated_at)
+             select $1, $2, p.id, $4, $5, $6, $7, $8, $9, $10, date_trunc('milliseconds', now())
                from project p where p.tenant_id = $1 and p.id = $3
              on conflict (tenant_id, dedupe) where dedupe is not null do nothing",
         )
@@ -162,16 +214,20 @@ impl Store {
         .bind(&new.model.model_id)
         .bind(Json(&new.source))
         .bind(&new.dedupe)
+        .bind(Json([&new.rules]))
         .execute(&mut *tx)
         .await?;
         if made.rows_affected() == 0 {
             return existing(tx, tenant, new.dedupe.as_deref()).await.map(|session| (session, vec![]));
         }
-        sqlx::query("insert into session_run (tenant_id, session_id, event_seq) values ($1, $2, 1)")
-            .bind(tenant.0)
-            .bind(new.id.as_str())
-            .execute(&mut *tx)
-            .await?;
+        sqlx::query(
+            "insert into session_run (tenant_id, session_id, event_seq, class) values ($1, $2, 1, $3)",
+        )
+        .bind(tenant.0)
+        .bind(new.id.as_str())
+        .bind(new.class.to_i16())
+        .execute(&mut *tx)
+        .await?;
         let session = read(&mut tx, tenant, &new.id).await?;
         let event = record::What::Event(Event::SessionCreated(Box::new(session.info.clone())));
         let scope = record::Scope { tenant, session: &new.id, epoch: 0, at };
@@ -209,14 +265,15 @@ impl Store {
         let mut tx = self.begin(tenant).await?;
         let rows = sqlx::query(query(
             "where s.tenant_id = $1 and ($2::text is null or s.project_id = $2) and ($3 or s.archived_at is null)
-               and ($4::text is null or s.parent_id = $4)
-               and ((extract(epoch from s.updated_at) * 1000)::bigint, s.id) < ($5, $6)
-             order by s.updated_at desc, s.id desc limit $7",
+               and ($4::text is null or s.parent_id = $4) and (not $5 or r.phase in (1, 3, 4))
+               and ((extract(epoch from s.updated_at) * 1000)::bigint, s.id) < ($6, $7)
+             order by s.updated_at desc, s.id desc limit $8",
         ))
         .bind(tenant.0)
         .bind(filter.project.as_ref().map(ProjectId::as_str))
         .bind(filter.archived)
         .bind(filter.parent.as_ref().map(SessionId::as_str))
+        .bind(filter.waiting)
         .bind(before_ms)
         .bind(before_id)
         .bind(page.limit())
@@ -269,19 +326,27 @@ impl Store {
         Ok((session, events))
     }
 
-    /// Deletes a session with everything of it and its children.
+    /// Deletes a session with everything of it and its children. A parent that waits for it is told that it failed.
+    /// Gives that parent.
     ///
     /// # Errors
     /// `NotFound` or `Db`.
-    pub async fn delete_session(&self, tenant: TenantId, id: &SessionId) -> Result<(), Error> {
+    pub async fn delete_session(&self, tenant: TenantId, id: &SessionId) -> Result<Option<SessionId>, Error> {
         let mut tx = self.begin(tenant).await?;
-        let done = sqlx::query("delete from session where tenant_id = $1 and id = $2")
+        let call = children::lock_call(&mut tx, tenant, id).await?;
+        inputs::lock(&mut tx, tenant, id).await?;
+        children::lock_tree(&mut tx, tenant, id).await?;
+        if let Some((parent, call)) = &call {
+            let answer = children::failed(call, id, "The subtask's session was deleted.");
+            children::deliver(&mut tx, tenant, parent, &answer).await?;
+        }
+        sqlx::query("delete from session where tenant_id = $1 and id = $2")
             .bind(tenant.0)
             .bind(id.as_str())
             .execute(&mut *tx)
             .await?;
         tx.commit().await?;
-        if done.rows_affected() == 0 { Err(Error::NotFound("session")) } else { Ok(()) }
+        Ok(call.map(|(_, call)| call.session))
     }
 }
 
@@ -294,6 +359,8 @@ pub struct Filter {
     pub parent: Option<SessionId>,
     /// Archived ones too.
     pub archived: bool,
+    /// Only those that wait: for a worker, for somebody, or for an operator.
+    pub waiting: bool,
 }
 
 /// What to change.

@@ -1,9 +1,12 @@
 //! Every query that crosses tenants, and no other. They log in as `flotilla_system`, and give ids, never contents.
 
-use crate::{Page, Store, error::Error, tenants};
+pub mod operator;
+
+use crate::{Page, Store, error::Error, tenants, unsigned};
 use domain::{
     ids::{SessionId, TenantId},
     limits,
+    session::Class,
 };
 use sqlx::{Row as _, postgres::PgRow};
 use tenants::Tenant;
@@ -18,6 +21,64 @@ pub struct Place {
     pub session: SessionId,
 }
 
+/// Workers that live, and what they hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Capacity {
+    /// Workers whose lease runs and that take sessions.
+    pub workers: u64,
+    /// Their slots.
+    pub slots: u64,
+    /// Loops that run, of all tenants.
+    pub running: u64,
+}
+
+/// A session that a worker may take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claimable {
+    /// Which.
+    pub place: Place,
+    /// How urgent it is.
+    pub class: Class,
+    /// Take-overs since the last progress.
+    pub attempts: i16,
+    /// Loops of its tenant that may run at once.
+    pub running_max: u32,
+    /// Its tenant's share of the slots.
+    pub weight: u32,
+}
+
+/// What a worker says of itself with each heartbeat.
+#[derive(Debug, Clone)]
+pub struct Beat {
+    /// Its incarnation.
+    pub incarnation: Uuid,
+    /// Its name.
+    pub name: String,
+    /// Loops that it may run.
+    pub slots: u32,
+    /// Whether it takes no more sessions.
+    pub draining: bool,
+}
+
+/// What a worker is told with each heartbeat.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Renewed {
+    /// Sessions that it owns and whose abort no loop has taken.
+    pub aborts: Vec<Place>,
+    /// Whether an operator asks it to hand its sessions over.
+    pub drain_asked: bool,
+}
+
+fn claimable(row: &PgRow) -> Result<Claimable, Error> {
+    Ok(Claimable {
+        place: place(row)?,
+        class: Class::from_i16(row.try_get("class")?).unwrap_or_default(),
+        attempts: row.try_get("attempts")?,
+        running_max: u32::try_from(row.try_get::<i32, _>("running_max")?).unwrap_or(0),
+        weight: u32::try_from(row.try_get::<i32, _>("weight")?).unwrap_or(1),
+    })
+}
+
 fn place(row: &PgRow) -> Result<Place, Error> {
     let session: String = row.try_get("session_id")?;
     Ok(Place {
@@ -27,19 +88,21 @@ fn place(row: &PgRow) -> Result<Place, Error> {
 }
 
 impl Store {
-    /// Finds whose key has this SHA-256; `None` for an unknown or revoked one.
+    /// Finds whose key has this SHA-256, and what the key is called; `None` for an unknown or revoked one.
     ///
     /// # Errors
     /// `Db`.
-    pub async fn find_key(&self, secret_sha256: &[u8]) -> Result<Option<Tenant>, Error> {
+    pub async fn find_key(&self, secret_sha256: &[u8]) -> Result<Option<(Tenant, String)>, Error> {
         let row = sqlx::query(
-            "select t.id, t.name, t.running_max, t.created_at from api_key k join tenant t on t.id = k.tenant_id
+            "select t.id, t.name, t.running_max, t.weight, t.created_at, k.name as key_name from api_key k join tenant t on t.id = k.tenant_id
               where k.secret_sha256 = $1 and k.revoked_at is null",
         )
         .bind(secret_sha256)
         .fetch_optional(&self.system)
         .await?;
-        Ok(row.as_ref().map(tenants::from_row).transpose()?)
+        Ok(row
+            .map(|row| Ok::<_, sqlx::Error>((tenants::from_row(&row)?, row.try_get("key_name")?)))
+            .transpose()?)
     }
 
     /// Makes a tenant, or gives the one of that name.
@@ -49,7 +112,7 @@ impl Store {
     pub async fn create_tenant(&self, id: TenantId, name: &str) -> Result<Tenant, Error> {
         let row = sqlx::query(
             "insert into tenant (id, name, running_max) values ($1, $2, $3)
-             on conflict (name) do update set name = excluded.name returning id, name, running_max, created_at",
+             on conflict (name) do update set name = excluded.name returning id, name, running_max, weight, created_at",
         )
         .bind(id.0)
         .bind(name)
@@ -65,7 +128,7 @@ impl Store {
     /// `Db`.
     pub async fn list_tenants(&self, page: &Page) -> Result<Vec<Tenant>, Error> {
         let rows = sqlx::query(
-            "select id, name, running_max, created_at from tenant where name > $1 order by name limit $2",
+            "select id, name, running_max, weight, created_at from tenant where name > $1 order by name limit $2",
         )
         .bind(page.cursor.as_deref().unwrap_or_default())
         .bind(page.limit())
@@ -74,35 +137,59 @@ impl Store {
         Ok(rows.iter().map(tenants::from_row).collect::<Result<_, _>>()?)
     }
 
-    /// Renews the lease of a worker, making it known at the first call. Gives the sessions of that worker whose abort
-    /// no loop has taken.
+    /// Changes how many loops of a tenant may run at once, and its share of the slots; what is `None` stays.
+    ///
+    /// # Errors
+    /// `NotFound`; `Db`.
+    pub async fn update_tenant(
+        &self,
+        tenant: TenantId,
+        running_max: Option<u32>,
+        weight: Option<u32>,
+    ) -> Result<Tenant, Error> {
+        let number = |value: Option<u32>| value.map(|value| i32::try_from(value).unwrap_or(i32::MAX));
+        let row = sqlx::query(
+            "update tenant set running_max = coalesce($2, running_max), weight = coalesce($3, weight)
+              where id = $1 returning id, name, running_max, weight, created_at",
+        )
+        .bind(tenant.0)
+        .bind(number(running_max))
+        .bind(number(weight))
+        .fetch_optional(&self.system)
+        .await?
+        .ok_or(Error::NotFound("tenant"))?;
+        Ok(tenants::from_row(&row)?)
+    }
+
+    /// Renews the lease of a worker, making it known at the first call.
     ///
     /// # Errors
     /// `Db`: the lease may be about to end.
-    pub async fn renew_worker(
-        &self,
-        incarnation: Uuid,
-        name: &str,
-        draining: bool,
-    ) -> Result<Vec<Place>, Error> {
-        sqlx::query(
-            "insert into worker (incarnation, name, lease_until, draining)
-             values ($1, $2, now() + $3 * interval '1 millisecond', $4)
-             on conflict (incarnation) do update set lease_until = excluded.lease_until, draining = excluded.draining",
+    pub async fn renew_worker(&self, beat: &Beat) -> Result<Renewed, Error> {
+        let row = sqlx::query(
+            "insert into worker (incarnation, name, lease_until, draining, slots, version)
+             values ($1, $2, now() + $3 * interval '1 millisecond', $4, $5, $6)
+             on conflict (incarnation) do update set lease_until = excluded.lease_until, draining = excluded.draining
+             returning drain_asked",
         )
-        .bind(incarnation)
-        .bind(name)
+        .bind(beat.incarnation)
+        .bind(&beat.name)
         .bind(i32::try_from(limits::LEASE_TTL_MS).unwrap_or(i32::MAX))
-        .bind(draining)
-        .execute(&self.system)
+        .bind(beat.draining)
+        .bind(i32::try_from(beat.slots).unwrap_or(i32::MAX))
+        .bind(env!("CARGO_PKG_VERSION"))
+        .fetch_one(&self.system)
         .await?;
-        let rows = sqlx::query(
+        let aborted = sqlx::query(
             "select tenant_id, session_id from session_run where phase = 2 and owner = $1 and cancel_seq > input_ack",
         )
-        .bind(incarnation)
+        .bind(beat.incarnation)
         .fetch_all(&self.system)
         .await?;
-        rows.iter().map(place).collect()
+        Ok(Renewed {
+            aborts: aborted.iter().map(place).collect::<Result<_, _>>()?,
+            drain_asked: row.try_get("drain_asked")?,
+        })
     }
 
     /// Lists sessions that a worker owns, each with its epoch; as many as one sweep takes.
@@ -131,27 +218,47 @@ impl Store {
         Ok(())
     }
 
-    /// Makes sessions runnable whose timer is over, and gives how many.
+    /// Makes sessions runnable whose timer is over, and gives how many. One that is being changed is left to the next call:
+    /// who takes many rows in any order must wait for none.
     ///
     /// # Errors
     /// `Db`.
     pub async fn wake_due(&self) -> Result<u64, Error> {
         let done = sqlx::query(
-            "update session_run set phase = 1, wake_at = null, queued_at = now(), waiting_reason = null
-              where wake_at <= now() and phase = 3",
+            "update session_run r set phase = 1, wake_at = null, queued_at = now(), waiting_reason = null,
+                    waiting_detail = null
+               from (select tenant_id, session_id from session_run where wake_at <= now() and phase = 3
+                        for update skip locked) due
+              where r.tenant_id = due.tenant_id and r.session_id = due.session_id",
         )
         .execute(&self.system)
         .await?;
         Ok(done.rows_affected())
     }
 
-    /// Lists runnable sessions, longest waiting first.
+    /// Lists runnable sessions, the most urgent and longest waiting first.
     ///
     /// # Errors
     /// `Db`.
-    pub async fn list_runnable(&self, limit: i64) -> Result<Vec<Place>, Error> {
+    pub async fn list_runnable(&self, limit: i64) -> Result<Vec<Claimable>, Error> {
         let rows = sqlx::query(
-            "select tenant_id, session_id from session_run where phase = 1 order by queued_at nulls first limit $1",
+            "select r.tenant_id, r.session_id, r.class, r.attempts, t.running_max, t.weight
+               from session_run r join tenant t on t.id = r.tenant_id
+              where r.phase = 1 order by r.class, r.queued_at nulls first limit $1",
+        )
+        .bind(limit)
+        .fetch_all(&self.system)
+        .await?;
+        rows.iter().map(claimable).collect()
+    }
+
+    /// Lists runnable sessions whose abort no loop has taken: closing them must not wait for a slot.
+    ///
+    /// # Errors
+    /// `Db`.
+    pub async fn list_aborted(&self, limit: i64) -> Result<Vec<Place>, Error> {
+        let rows = sqlx::query(
+            "select tenant_id, session_id from session_run where phase = 1 and cancel_seq > input_ack limit $1",
         )
         .bind(limit)
         .fetch_all(&self.system)
@@ -163,30 +270,64 @@ impl Store {
     ///
     /// # Errors
     /// `Db`.
-    pub async fn list_orphaned(&self, limit: i64) -> Result<Vec<Place>, Error> {
+    pub async fn list_orphaned(&self, limit: i64) -> Result<Vec<Claimable>, Error> {
         let rows = sqlx::query(
-            "select r.tenant_id, r.session_id from session_run r left join worker w on w.incarnation = r.owner
+            "select r.tenant_id, r.session_id, r.class, r.attempts, t.running_max, t.weight
+               from session_run r join tenant t on t.id = r.tenant_id left join worker w on w.incarnation = r.owner
               where r.phase = 2 and (w.lease_until is null or w.lease_until <= now()) limit $1",
         )
         .bind(limit)
         .fetch_all(&self.system)
         .await?;
-        rows.iter().map(place).collect()
+        rows.iter().map(claimable).collect()
     }
 
     /// Lists sessions that a living worker owns, with that worker: what a wiped Redis must be told.
     ///
     /// # Errors
     /// `Db`.
-    pub async fn list_owned(&self, limit: i64) -> Result<Vec<(Place, Uuid)>, Error> {
+    pub async fn list_owned(&self, limit: i64) -> Result<Vec<(Claimable, Uuid)>, Error> {
         let rows = sqlx::query(
-            "select r.tenant_id, r.session_id, r.owner from session_run r join worker w on w.incarnation = r.owner
+            "select r.tenant_id, r.session_id, r.class, r.attempts, t.running_max, t.weight, r.owner
+               from session_run r join tenant t on t.id = r.tenant_id join worker w on w.incarnation = r.owner
               where r.phase = 2 and w.lease_until > now() limit $1",
         )
         .bind(limit)
         .fetch_all(&self.system)
         .await?;
-        rows.iter().map(|row| Ok((place(row)?, row.try_get("owner")?))).collect()
+        rows.iter().map(|row| Ok((claimable(row)?, row.try_get("owner")?))).collect()
+    }
+
+    /// Gives how many loops all workers together may run, and how many they run. Crosses tenants: numbers only.
+    ///
+    /// # Errors
+    /// `Db`.
+    pub async fn get_capacity(&self) -> Result<Capacity, Error> {
+        let row = sqlx::query(
+            "select count(*) as workers, coalesce(sum(slots), 0)::bigint as slots,
+                    (select count(*) from session_run where phase = 2) as running
+               from worker where lease_until > now() and not draining",
+        )
+        .fetch_one(&self.system)
+        .await?;
+        let number = |column| row.try_get::<i64, _>(column).map(unsigned);
+        Ok(Capacity { workers: number("workers")?, slots: number("slots")?, running: number("running")? })
+    }
+
+    /// Says whether a session without a loop has an abort that no loop has taken.
+    ///
+    /// # Errors
+    /// `Db`.
+    pub async fn is_aborted(&self, tenant: TenantId, session: &SessionId) -> Result<bool, Error> {
+        let row = sqlx::query(
+            "select 1 from session_run
+              where tenant_id = $1 and session_id = $2 and phase = 1 and cancel_seq > input_ack",
+        )
+        .bind(tenant.0)
+        .bind(session.as_str())
+        .fetch_optional(&self.system)
+        .await?;
+        Ok(row.is_some())
     }
 
     /// Gives how long Postgres has been up, in milliseconds: right after a restart every lease looks ended.

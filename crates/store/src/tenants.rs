@@ -13,6 +13,8 @@ pub struct Tenant {
     pub name: String,
     /// Loops that may run at once; further sessions wait.
     pub running_max: u32,
+    /// Its share of the slots while other tenants have work too.
+    pub weight: u32,
     /// When it was made.
     pub created_at: Timestamp,
 }
@@ -22,6 +24,7 @@ pub(crate) fn from_row(row: &sqlx::postgres::PgRow) -> Result<Tenant, sqlx::Erro
         id: TenantId(row.try_get("id")?),
         name: row.try_get("name")?,
         running_max: u32::try_from(row.try_get::<i32, _>("running_max")?).unwrap_or(0),
+        weight: u32::try_from(row.try_get::<i32, _>("weight")?).unwrap_or(1),
         created_at: timestamp(row.try_get("created_at")?),
     })
 }
@@ -33,7 +36,7 @@ impl Store {
     /// `NotFound` or `Db`.
     pub async fn get_tenant(&self, tenant: TenantId) -> Result<Tenant, Error> {
         let mut tx = self.begin(tenant).await?;
-        let row = sqlx::query("select id, name, running_max, created_at from tenant where id = $1")
+        let row = sqlx::query("select id, name, running_max, weight, created_at from tenant where id = $1")
             .bind(tenant.0)
             .fetch_optional(&mut *tx)
             .await?

@@ -5,6 +5,7 @@
 pub mod database;
 pub mod git;
 pub mod model;
+pub mod ready_queue;
 pub mod sample;
 
 mod servers;

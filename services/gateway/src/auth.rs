@@ -1,10 +1,12 @@
 //! Who calls: an API key names a tenant, the operator's key names none and may manage all.
 
 use crate::state::State;
+use bus::queue::Share;
 use domain::ids::TenantId;
 use rand::RngExt as _;
 use rpc::status::{error, invalid};
 use sha2::{Digest as _, Sha256};
+use store::tenants::Tenant;
 use tonic::{Code, Request, Status, metadata::MetadataMap};
 
 /// Begins every API key, so that scanners for leaked secrets find it.
@@ -20,8 +22,10 @@ const TENANT_HEADER: &str = "x-flotilla-tenant";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Principal {
     pub(crate) tenant: TenantId,
-    /// Loops of the tenant that may run at once.
-    pub(crate) running_max: u32,
+    /// What its key is called; `operator` for the operator's.
+    pub(crate) name: String,
+    /// What the tenant may have of the workers.
+    pub(crate) share: Share,
 }
 
 /// A key that was just made.
@@ -62,10 +66,10 @@ impl State {
             let tenant =
                 tenant.parse().map_err(|_| invalid("tenant_invalid", "the tenant's id is a UUID"))?;
             let tenant = self.store.get_tenant(tenant).await.map_err(crate::grpc::from_store)?;
-            return Ok(Principal { tenant: tenant.id, running_max: tenant.running_max });
+            return Ok(Principal { tenant: tenant.id, name: "operator".to_owned(), share: share(&tenant) });
         }
         let found = self.store.find_key(&Sha256::digest(key)).await.map_err(crate::grpc::from_store)?;
-        let tenant = found.ok_or_else(|| {
+        let (tenant, name) = found.ok_or_else(|| {
             error(
                 Code::Unauthenticated,
                 "key_unknown",
@@ -75,7 +79,7 @@ impl State {
         if named.is_some_and(|named| named.parse() != Ok(tenant.id)) {
             return Err(error(Code::NotFound, "tenant_not_found", "the key belongs to another tenant"));
         }
-        Ok(Principal { tenant: tenant.id, running_max: tenant.running_max })
+        Ok(Principal { tenant: tenant.id, name, share: share(&tenant) })
     }
 
     /// Refuses everybody but the operator.
@@ -94,6 +98,10 @@ impl State {
         operator
             .is_some_and(|known| chassis::secret::constant_time_eq(known.expose().as_bytes(), key.as_bytes()))
     }
+}
+
+fn share(tenant: &Tenant) -> Share {
+    Share { running_max: tenant.running_max, weight: tenant.weight }
 }
 
 fn bearer(metadata: &MetadataMap) -> Result<&str, Status> {

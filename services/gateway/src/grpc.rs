@@ -1,5 +1,6 @@
 //! The gRPC services, one file each. They parse and check what comes in, and call `intake` or the store.
 
+pub(crate) mod admin;
 pub(crate) mod event;
 pub(crate) mod message;
 pub(crate) mod permission;
@@ -10,13 +11,21 @@ pub(crate) mod session;
 pub(crate) mod tenant;
 pub(crate) mod to_wire;
 
-use crate::state::State;
-use domain::limits;
+use crate::{
+    auth::Principal,
+    state::{State, now},
+};
+use domain::{
+    ids::{EventId, SessionId, TenantId},
+    limits,
+    request::{Answer, Id},
+    session::Class,
+};
 use rpc::{
     status::{error, invalid, not_found, precondition, unavailable},
     v1,
 };
-use store::{Page, error::Error};
+use store::{Page, error::Error, requests::Answered};
 use tonic::{Code, Status};
 
 /// The implementation of every service.
@@ -24,21 +33,65 @@ use tonic::{Code, Status};
 pub(crate) struct Service(pub(crate) State);
 
 impl Service {
-    /// Checks what a list of requests to people is asked for: a page, and the session if one is named.
+    /// The session that a list of requests to people is limited to, if one is named.
     ///
     /// # Errors
-    /// `session_not_found`, `page_too_large`, `cursor_invalid`, `store_unavailable`.
-    async fn check_filter(
-        &self,
-        tenant: domain::ids::TenantId,
-        session: &str,
-        asked: Option<v1::Page>,
-    ) -> Result<(), Status> {
-        if !session.is_empty() {
-            self.0.store.get_head(tenant, &session_id(session)?).await.map_err(from_store)?;
+    /// `session_not_found`, `store_unavailable`.
+    async fn filter(&self, tenant: TenantId, session: &str) -> Result<Option<SessionId>, Status> {
+        if session.is_empty() {
+            return Ok(None);
         }
-        page(asked, is_text).map(|_| ())
+        let session = session_id(session)?;
+        self.0.store.get_head(tenant, &session).await.map_err(from_store)?;
+        Ok(Some(session))
     }
+
+    /// Takes a person's answer to a request, and wakes the session.
+    ///
+    /// # Errors
+    /// NOT_FOUND under the caller's code; `already_resolved`; `store_unavailable`.
+    async fn answer(
+        &self,
+        principal: &Principal,
+        id: &Id,
+        answer: Answer,
+        unknown: (&'static str, &str),
+    ) -> Result<(), Status> {
+        let (tenant, event) = (principal.tenant, self.0.id(EventId::make));
+        let by = (&answer, principal.name.as_str());
+        let answered = self.0.store.answer_request(tenant, id, by, &event, now()).await;
+        let answered = answered.map_err(|error| match error {
+            Error::NotFound(_) => not_found(unknown.0, unknown.1),
+            other => from_store(other),
+        })?;
+        match answered {
+            Answered::Yes { session, events, .. } => {
+                crate::events::publish(&self.0, tenant, &session, &events);
+                self.0.interrupt(principal, &session, Class::default()).await;
+                Ok(())
+            }
+            Answered::Before { by, at, .. } => {
+                let ago = (now().0 - at.0).max(0) / 1_000;
+                let message = format!("{} was already resolved by {by}, {ago} s ago", id.as_str());
+                Err(precondition("already_resolved", message))
+            }
+        }
+    }
+}
+
+/// Refuses an answer that is too long.
+///
+/// # Errors
+/// `answer_too_long`.
+fn check_answer(bytes: usize) -> Result<(), Status> {
+    let most = limits::ANSWER_BYTES_MAX;
+    if bytes > most {
+        return Err(invalid(
+            "answer_too_long",
+            format!("the answer has {bytes} bytes; at most {most} are taken"),
+        ));
+    }
+    Ok(())
 }
 
 /// What the store's errors mean to a caller. The cause stays in the log.

@@ -3,13 +3,13 @@
 // Continues in store::inputs, which stores the prompt, and worker::claim, which hears the hints.
 
 use crate::{auth::Principal, grpc::from_store, state::State, state::now};
-use bus::queue::Mode;
 use domain::{
+    agent::Agent,
     ids::{EventId, MessageId, PartId, SessionId},
     limits,
     message::{MessageTime, ModelRef, User},
     part::{Body, Part, Text},
-    session::DEFAULT_AGENT,
+    session::Class,
 };
 use rpc::status::invalid;
 use sha2::{Digest as _, Sha256};
@@ -39,6 +39,7 @@ pub(crate) async fn accept(
 ) -> Result<Accepted, Status> {
     check(state, &asked)?;
     let known = state.store.get_session(principal.tenant, session).await.map_err(from_store)?;
+    let class = known.class;
     let model = asked
         .model
         .clone()
@@ -48,37 +49,34 @@ pub(crate) async fn accept(
     let accepted = state.store.accept_prompt(principal.tenant, &prompt, now()).await.map_err(from_store)?;
     crate::events::publish(state, principal.tenant, session, &accepted.events);
     if accepted.runnable {
-        wake(state, principal, session).await;
+        state.wake(principal, session, class).await;
     }
     metrics::counter!("flotilla_prompts_total").increment(1);
     Ok(accepted)
 }
 
-/// Asks the running turn to stop. Gives whether there was one.
+/// Asks the running turn and all subtasks below it to stop. Gives whether there was one.
 ///
 /// # Errors
 /// `session_not_found`, `store_unavailable`.
 pub(crate) async fn abort(state: &State, principal: &Principal, session: &SessionId) -> Result<bool, Status> {
+    let tenant = principal.tenant;
     let dedupe = format!("abort:{}", state.id(EventId::make));
-    let accepted = state.store.accept_abort(principal.tenant, session, &dedupe).await.map_err(from_store)?;
+    let accepted = state.store.accept_abort(tenant, session, &dedupe).await.map_err(from_store)?;
     if accepted {
-        state.bus.announce_abort(principal.tenant, session);
-        wake(state, principal, session).await;
+        state.interrupt(principal, session, Class::default()).await;
+    }
+    // The parent's own loop tells its children too; but it may have to wait for a worker, and they work meanwhile.
+    for child in state.store.list_descendants(tenant, session).await.map_err(from_store)? {
+        if child.works {
+            match state.store.accept_abort(tenant, &child.session, &dedupe).await {
+                Ok(_) | Err(store::error::Error::NotFound(_)) => {}
+                Err(error) => return Err(from_store(error)),
+            }
+            state.interrupt(principal, &child.session, Class::default()).await;
+        }
     }
     Ok(accepted)
-}
-
-/// Hints only: the sweeper finds the session without them.
-async fn wake(state: &State, principal: &Principal, session: &SessionId) {
-    if let Err(error) =
-        state.bus.enqueue(principal.tenant, session, principal.running_max, Mode::Normal).await
-    {
-        tracing::warn!(
-            error = &error as &dyn std::error::Error,
-            "Redis was not told of a prompt; the sweeper will find it"
-        );
-    }
-    state.bus.ring();
 }
 
 fn check(state: &State, asked: &Asked) -> Result<(), Status> {
@@ -124,11 +122,12 @@ pub(crate) fn check_model(state: &State, model: Option<&ModelRef>) -> Result<(),
 
 /// Refuses an agent that does not exist.
 pub(crate) fn check_agent(agent: &str) -> Result<(), Status> {
-    if agent.is_empty() || agent == DEFAULT_AGENT {
+    if agent.is_empty() || Agent::parse(agent).is_some() {
         return Ok(());
     }
     let agent = domain::text::head(agent, limits::NAME_BYTES_MAX);
-    Err(invalid("agent_unknown", format!("there is no agent {agent:?}; there is: {DEFAULT_AGENT}")))
+    let known: Vec<&str> = Agent::ALL.iter().map(|agent| agent.as_str()).collect();
+    Err(invalid("agent_unknown", format!("there is no agent {agent:?}; there are: {}", known.join(", "))))
 }
 
 fn prompt(state: &State, session: &SessionId, asked: &Asked, model: ModelRef, agent: String) -> Prompt {

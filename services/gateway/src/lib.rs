@@ -10,6 +10,7 @@ mod health;
 mod intake;
 mod router;
 mod state;
+mod waits;
 
 use anyhow::Context as _;
 use config::Config;

@@ -7,10 +7,11 @@ use axum::{
     response::Response,
 };
 use rpc::v1::{
-    event_service_server::EventServiceServer, message_service_server::MessageServiceServer,
-    permission_service_server::PermissionServiceServer, project_service_server::ProjectServiceServer,
-    prompt_service_server::PromptServiceServer, question_service_server::QuestionServiceServer,
-    session_service_server::SessionServiceServer, tenant_service_server::TenantServiceServer,
+    admin_service_server::AdminServiceServer, event_service_server::EventServiceServer,
+    message_service_server::MessageServiceServer, permission_service_server::PermissionServiceServer,
+    project_service_server::ProjectServiceServer, prompt_service_server::PromptServiceServer,
+    question_service_server::QuestionServiceServer, session_service_server::SessionServiceServer,
+    tenant_service_server::TenantServiceServer,
 };
 use std::time::Duration;
 use tonic::{Status, service::Routes};
@@ -38,6 +39,7 @@ pub(crate) fn router<H: Health>(state: &State, health: HealthServer<H>) -> anyho
         .add_service(QuestionServiceServer::new(service()))
         .add_service(ProjectServiceServer::new(service()).max_decoding_message_size(rpc::MESSAGE_BYTES_MAX))
         .add_service(TenantServiceServer::new(service()))
+        .add_service(AdminServiceServer::new(service()))
         .into_axum_router()
         .reset_fallback()
         .route_layer(tonic_web::GrpcWebLayer::new())

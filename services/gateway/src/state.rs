@@ -1,11 +1,13 @@
 //! What every call shares: connections, settings and ids.
 
-use crate::config::Config;
+use crate::{auth::Principal, config::Config};
 use anyhow::Context as _;
+use bus::queue::{Entry, Mode};
 use chassis::secret::Secret;
 use domain::{
-    ids::{Ids, Timestamp},
+    ids::{Ids, SessionId, Timestamp},
     message::ModelRef,
+    session::Class,
 };
 use rpc::{client::Bearer, v1::sandbox_service_client::SandboxServiceClient};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -48,6 +50,29 @@ impl State {
             shutdown,
             ids: Arc::new(Mutex::new(Ids::new(rand::random()))),
         })
+    }
+
+    /// Tells workers of a session that has an input. Hints only: the sweeper finds the session without them.
+    pub(crate) async fn wake(&self, principal: &Principal, session: &SessionId, class: Class) {
+        let (tenant, share) = (principal.tenant, Some(principal.share));
+        self.announce(Entry { tenant, session, class, share }).await;
+    }
+
+    /// As [`State::wake`], for an input that a running loop must see at once: an abort, an answer.
+    pub(crate) async fn interrupt(&self, principal: &Principal, session: &SessionId, class: Class) {
+        self.bus.nudge(principal.tenant, session);
+        self.wake(principal, session, class).await;
+    }
+
+    /// As [`State::wake`], for somebody whose tenant's share is not at hand.
+    pub(crate) async fn announce(&self, entry: Entry<'_>) {
+        if let Err(error) = self.bus.enqueue(entry, Mode::Normal).await {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "Redis was not told of an input; the sweeper will find it"
+            );
+        }
+        self.bus.ring();
     }
 
     /// Makes an id with `make`, for example `SessionId::make`.

@@ -149,6 +149,8 @@ impl Recorder {
         };
         end.duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         write_end(&self.exec.directory, &end).await;
+        // Before anybody is told: whoever knows that the exec is over may ask for the end of the sandbox.
+        drop(self.sandbox);
         self.exec.progress.send_modify(|progress| progress.end = Some(end.clone()));
         let name = ExecEnd::try_from(end.end).unwrap_or_default().as_str_name();
         metrics::counter!("flotilla_execs_ended_total", "end" => name).increment(1);

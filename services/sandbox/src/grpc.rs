@@ -2,15 +2,16 @@
 //! caller leaves: half a workspace or half an exec is nobody's wish.
 
 pub mod auth;
+mod exec;
 mod scope;
 
 use crate::{
     code::Code,
     error::Error,
-    exec,
+    exec as execs,
     session::Session,
     sessions::Sessions,
-    wire::{self, reply, request},
+    wire::{reply, request},
     workspace::{self, changes, open, source},
 };
 use domain::limits;
@@ -24,7 +25,6 @@ use tracing::{Instrument as _, Span};
 
 /// Messages of a stream that wait for a slow reader.
 const STREAM_WAITING_MAX: usize = 8;
-const ENV_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// The service.
 #[derive(Debug)]
@@ -37,6 +37,8 @@ pub struct Server {
 struct Call {
     method: &'static str,
     session: Arc<Session>,
+    /// The session whose workspace is used; often the same.
+    root: Arc<Session>,
     epoch: Option<u64>,
     span: Span,
 }
@@ -51,7 +53,7 @@ impl Server {
 
     fn begin<M: Scoped>(&self, method: &'static str, request: Request<M>) -> Result<(Call, M), Error> {
         let (metadata, _, mut message) = request.into_parts();
-        let Scope { tenant, session, epoch, exec_id } = message.take_scope()?;
+        let Scope { tenant, session, workspace, epoch, exec_id } = message.take_scope()?;
         let span = tracing::info_span!(
             "sandbox call",
             otel.name = method,
@@ -62,7 +64,13 @@ impl Server {
         );
         rpc::trace::adopt(&span, &metadata.into_headers());
         let session = self.sessions.get(&tenant, &session)?;
-        Ok((Call { method, session, epoch, span }, message))
+        // The tenant is the caller's own: another tenant's workspace cannot even be named.
+        let root = if workspace.is_empty() {
+            Arc::clone(&session)
+        } else {
+            self.sessions.get(&tenant, &workspace)?
+        };
+        Ok((Call { method, session, root, epoch, span }, message))
     }
 
     /// Does one file operation inside the session's sandbox.
@@ -78,9 +86,12 @@ impl Server {
         R: Send + 'static,
     {
         let (call, message) = self.begin(method, request).map_err(|error| tell(method, &error))?;
-        let session = Arc::clone(&call.session);
+        let (session, root, epoch) = call.parts();
         call.run(async move {
-            let sandbox = session.enter().await?;
+            let sandbox = session.enter(&root).await?;
+            if let Some(epoch) = epoch {
+                session.check_epoch(epoch).await?;
+            }
             let reply = sandbox.sandbox().call(to_body(message)).await?;
             from_body(reply)
                 .ok_or_else(|| Error::refused(Code::Internal, "the sandbox answered something else"))
@@ -90,12 +101,16 @@ impl Server {
 }
 
 impl Call {
+    fn parts(&self) -> (Arc<Session>, Arc<Session>, Option<u64>) {
+        (Arc::clone(&self.session), Arc::clone(&self.root), self.epoch)
+    }
+
     /// Checks the fence and does the work in a task of its own.
     async fn run<T: Send + 'static>(
         self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<Response<T>, Status> {
-        let Self { method, session, epoch, span } = self;
+        let Self { method, session, root: _, epoch, span } = self;
         let tasks = session.shared.tasks.clone();
         let (answer, answered) = oneshot::channel();
         let fenced = async move {
@@ -144,9 +159,9 @@ impl SandboxService for Server {
     ) -> Result<Response<v1::GetWorkspaceResponse>, Status> {
         let (call, _) =
             self.begin("get_workspace", request).map_err(|error| tell("get_workspace", &error))?;
-        let session = Arc::clone(&call.session);
+        let root = Arc::clone(&call.root);
         call.run(async move {
-            let meta = session.find_workspace().await?;
+            let meta = root.find_workspace().await?;
             let exists = meta.is_some();
             let base_commit = meta.map(|meta| meta.base_commit).unwrap_or_default();
             let directory = if exists { workspace::DIRECTORY.to_owned() } else { String::new() };
@@ -168,16 +183,14 @@ impl SandboxService for Server {
         };
         let request = Request::from_parts(metadata, extensions, header);
         let (call, header) = self.begin(METHOD, request).map_err(|error| tell(METHOD, &error))?;
-        let session = Arc::clone(&call.session);
+        let root = Arc::clone(&call.root);
         let span = call.span.clone();
-        let order = order(&session, header, &mut parts)
-            .instrument(span)
-            .await
-            .map_err(|error| tell(METHOD, &error))?;
+        let order =
+            order(&root, header, &mut parts).instrument(span).await.map_err(|error| tell(METHOD, &error))?;
         call.run(async move {
             let opened = match &order {
-                Some(order) => open::run(&session, order).await,
-                None => session.workspace().await.map(|meta| (false, meta)),
+                Some(order) => open::run(&root, order).await,
+                None => root.workspace().await.map(|meta| (false, meta)),
             };
             if let Some(open::Order { source: source::Source::Bundle(file), .. }) = &order {
                 drop(tokio::fs::remove_file(file).await);
@@ -206,8 +219,9 @@ impl SandboxService for Server {
     ) -> Result<Response<v1::StartExecResponse>, Status> {
         let (call, message) =
             self.begin("start_exec", request).map_err(|error| tell("start_exec", &error))?;
-        let (session, epoch) = (Arc::clone(&call.session), call.epoch.unwrap_or_default());
-        call.run(async move { start_exec(&session, epoch, message).await }).await
+        let (session, root, epoch) = call.parts();
+        call.run(async move { exec::start((&session, &root), epoch.unwrap_or_default(), message).await })
+            .await
     }
 
     async fn attach_exec(
@@ -220,7 +234,7 @@ impl SandboxService for Server {
         call.run(async move {
             let source = session.execs.get(&message.exec_id).await?;
             let (to, answers) = mpsc::channel(STREAM_WAITING_MAX);
-            session.shared.tasks.spawn("attach", exec::attach::run(source, message.from_offset_bytes, to));
+            session.shared.tasks.spawn("attach", execs::attach::run(source, message.from_offset_bytes, to));
             Ok(Box::pin(ReceiverStream::new(answers)) as Self::AttachExecStream)
         })
         .await
@@ -236,7 +250,7 @@ impl SandboxService for Server {
             let exec = session.execs.find_running(&message.exec_id).await;
             let was_running = match exec.zip(session.find_sandbox().await) {
                 Some((exec, sandbox)) => {
-                    exec::kill(&exec, &sandbox).await;
+                    execs::kill(&exec, &sandbox).await;
                     true
                 }
                 None => false,
@@ -244,6 +258,25 @@ impl SandboxService for Server {
             Ok(v1::KillExecResponse { was_running })
         })
         .await
+    }
+
+    async fn kill_execs(
+        &self,
+        request: Request<v1::KillExecsRequest>,
+    ) -> Result<Response<v1::KillExecsResponse>, Status> {
+        let (call, _) = self.begin("kill_execs", request).map_err(|error| tell("kill_execs", &error))?;
+        let session = Arc::clone(&call.session);
+        call.run(async move { Ok(v1::KillExecsResponse { was_running: session.kill_all().await }) }).await
+    }
+
+    async fn release_sandbox(
+        &self,
+        request: Request<v1::ReleaseSandboxRequest>,
+    ) -> Result<Response<v1::ReleaseSandboxResponse>, Status> {
+        let (call, _) =
+            self.begin("release_sandbox", request).map_err(|error| tell("release_sandbox", &error))?;
+        let session = Arc::clone(&call.session);
+        call.run(async move { Ok(v1::ReleaseSandboxResponse { ended: session.release().await }) }).await
     }
 
     async fn read_file(
@@ -318,12 +351,12 @@ impl SandboxService for Server {
     ) -> Result<Response<v1::DiffWorkspaceResponse>, Status> {
         let (call, message) =
             self.begin("diff_workspace", request).map_err(|error| tell("diff_workspace", &error))?;
-        let session = Arc::clone(&call.session);
+        let root = Arc::clone(&call.root);
         let bytes_max = match message.bytes_max as usize {
             0 => limits::DIFF_BYTES_MAX,
             asked => asked.min(limits::DIFF_BYTES_MAX),
         };
-        call.run(async move { changes::diff(&session, bytes_max).await }).await
+        call.run(async move { changes::diff(&root, bytes_max).await }).await
     }
 
     async fn export_workspace(
@@ -332,12 +365,12 @@ impl SandboxService for Server {
     ) -> Result<Response<Self::ExportWorkspaceStream>, Status> {
         let (call, message) =
             self.begin("export_workspace", request).map_err(|error| tell("export_workspace", &error))?;
-        let session = Arc::clone(&call.session);
+        let root = Arc::clone(&call.root);
         call.run(async move {
             let (to, answers) = mpsc::channel(STREAM_WAITING_MAX);
-            let tasks = session.shared.tasks.clone();
+            let tasks = root.shared.tasks.clone();
             tasks.spawn("export", async move {
-                if let Err(error) = changes::export(&session, &message.commit_message, &to).await {
+                if let Err(error) = changes::export(&root, &message.commit_message, &to).await {
                     drop(to.send(Err(tell("export_workspace", &error))).await);
                 }
             });
@@ -413,74 +446,4 @@ async fn receive(
         }
     }
     out.flush().await.map_err(failed())
-}
-
-async fn start_exec(
-    session: &Arc<Session>,
-    epoch: u64,
-    message: v1::StartExecRequest,
-) -> Result<v1::StartExecResponse, Error> {
-    check_exec(&message)?;
-    let spec = exec::Spec {
-        exec_id: message.exec_id,
-        timeout_ms: match message.timeout_ms {
-            0 => limits::EXEC_TIMEOUT_MS,
-            asked => asked.min(limits::EXEC_TIMEOUT_MAX_MS),
-        }
-        .into(),
-        output_bytes_max: match message.output_bytes_max {
-            0 => limits::EXEC_OUTPUT_BYTES_MAX,
-            asked => asked.min(limits::EXEC_OUTPUT_BYTES_MAX),
-        },
-        epoch,
-    };
-    session.workspace().await?;
-    let Some(entered) = session.execs.enter(&spec).await? else {
-        return Ok(v1::StartExecResponse { started: false });
-    };
-    let command = wire::Exec {
-        command: message.command,
-        directory: message.directory,
-        env: environment(message.env),
-        timeout_ms: spec.timeout_ms,
-        output_bytes_max: spec.output_bytes_max,
-    };
-    let started = match session.enter().await {
-        Ok(sandbox) => {
-            let tasks = session.shared.tasks.clone();
-            session.execs.start(&tasks, sandbox, Arc::clone(&entered), (spec.clone(), command)).await
-        }
-        Err(error) => Err(error),
-    };
-    if let Err(error) = started {
-        session.execs.cancel(&spec, &entered).await;
-        return Err(error);
-    }
-    Ok(v1::StartExecResponse { started: true })
-}
-
-fn check_exec(message: &v1::StartExecRequest) -> Result<(), Error> {
-    let invalid = |text: &str| Err(Error::refused(Code::ArgumentInvalid, text));
-    let env_bytes: usize = message.env.iter().map(|(name, value)| name.len() + value.len() + 2).sum();
-    if message.exec_id.is_empty() || message.exec_id.len() > limits::EXEC_ID_BYTES_MAX {
-        return invalid("exec_id must have between 1 and 128 bytes");
-    }
-    if message.command.len() > limits::EXEC_COMMAND_BYTES_MAX {
-        return invalid("the command is too long; write it to a file and run that");
-    }
-    if env_bytes > limits::EXEC_ENV_BYTES_MAX {
-        return invalid("the environment is too large");
-    }
-    if message.env.keys().any(|name| name.is_empty() || name.contains('=')) {
-        return invalid("the name of a variable is empty or has an equals sign in it");
-    }
-    Ok(())
-}
-
-fn environment(asked: std::collections::HashMap<String, String>) -> Vec<String> {
-    let fixed = [("PATH", ENV_PATH), ("HOME", "/home/agent"), ("LANG", "C.UTF-8"), ("TERM", "dumb")];
-    let missing = fixed.into_iter().filter(|(name, _)| !asked.contains_key(*name));
-    let mut env: Vec<String> = missing.map(|(name, value)| format!("{name}={value}")).collect();
-    env.extend(asked.iter().map(|(name, value)| format!("{name}={value}")));
-    env
 }

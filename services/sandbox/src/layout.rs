@@ -8,6 +8,8 @@
 //! ws/<tenant>/<session>/meta.json    what it started from; a workspace exists when this file does
 //! execs/<tenant>/<session>/<exec>/   spec.json, state.json, output
 //! ```
+//!
+//! A session that works in another one's workspace has a fence and execs, and nothing below `ws`.
 
 use crate::{code::Code, error::Error};
 use domain::ids::{SessionId, TenantId};
@@ -76,7 +78,12 @@ impl Layout {
 
     /// The file of the highest epoch.
     pub fn fence(&self, key: &Key) -> PathBuf {
-        self.root.join("fence").join(key.tenant.to_string()).join(key.session.as_str())
+        self.fences().join(key.tenant.to_string()).join(key.session.as_str())
+    }
+
+    /// The directory of all fences: tenants, then sessions.
+    pub fn fences(&self) -> PathBuf {
+        self.root.join("fence")
     }
 
     /// The directory of a workspace.

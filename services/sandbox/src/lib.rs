@@ -2,7 +2,8 @@
 //! It holds no credential but its own token, and calls nobody of ours.
 //!
 //! A session has one sandbox while it needs one. It ends when for a minute no exec ran and no call came, and with it end
-//! the background processes that its commands left; the workspace stays, and the next call starts another.
+//! the background processes that its commands left; the workspace stays, and the next call starts another. Sessions of
+//! one tenant may work in the same workspace, each in its own sandbox behind its own fence.
 //!
 //! Read on in `grpc` (what a call does), `session` (what a session has), `isolation` (how the walls are built) and
 //! `init` (what runs inside).

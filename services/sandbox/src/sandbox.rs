@@ -163,7 +163,12 @@ impl Sandbox {
         self.inner.ended.cancelled().await;
     }
 
-    /// Whether it is gone.
+    /// Whether it is gone and none of its processes is left.
+    pub fn is_gone(&self) -> bool {
+        self.inner.ended.is_cancelled()
+    }
+
+    /// Whether it is gone or about to be.
     pub fn is_ended(&self) -> bool {
         self.inner.stop.is_cancelled() || self.inner.ended.is_cancelled()
     }

@@ -1,9 +1,12 @@
-//! One session on this machine: its fence, its workspace, its sandbox and its execs.
+//! One session on this machine: its fence, its workspace, its sandbox and its execs. Its sandbox may see the workspace of
+//! another session; everything else is always its own.
+//!
+//! Locks are taken in the order place, files, and the files of one session at a time.
 
 use crate::{
     code::Code,
     error::Error,
-    exec::{OUT_INSIDE, registry::Registry},
+    exec::{self, OUT_INSIDE, registry::Registry},
     isolation::{Limits, launch::Mount},
     layout::{self, Key},
     sandbox::{Plan, Sandbox},
@@ -26,13 +29,38 @@ pub struct Session {
     pub(crate) shared: Arc<Shared>,
     epoch: Mutex<Option<u64>>,
     pub(crate) place: Mutex<Place>,
+    pub(crate) files: Mutex<Files>,
     activity: watch::Sender<Activity>,
 }
 
-/// What a session has. Who changes the workspace or the sandbox holds the lock.
+/// Where a session works. Who starts or ends its sandbox holds the lock.
 #[derive(Debug, Default)]
 pub(crate) struct Place {
-    sandbox: Option<Arc<Sandbox>>,
+    running: Option<Running>,
+}
+
+#[derive(Debug)]
+struct Running {
+    sandbox: Arc<Sandbox>,
+    /// Whose workspace it sees.
+    root: Key,
+}
+
+/// The sandboxes that see a session's own workspace, whichever session's they are. Who makes, mounts or removes the
+/// workspace holds the lock.
+#[derive(Debug, Default)]
+pub(crate) struct Files {
+    sandboxes: Vec<Arc<Sandbox>>,
+}
+
+impl Files {
+    /// Ends all of them and returns when they are gone.
+    pub(crate) async fn end_all(&mut self) {
+        futures::future::join_all(
+            self.sandboxes.drain(..).map(|sandbox| async move { sandbox.stop().await }),
+        )
+        .await;
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -73,7 +101,8 @@ impl Session {
     pub(crate) fn new(key: Key, shared: Arc<Shared>) -> Self {
         let execs = Arc::new(Registry::new(shared.layout.execs(&key)));
         let activity = watch::Sender::new(Activity { users: 0, idle_since: Instant::now() });
-        Self { key, execs, shared, epoch: Mutex::default(), place: Mutex::default(), activity }
+        let (epoch, place, files) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Self { key, execs, shared, epoch, place, files, activity }
     }
 
     /// Lets a caller with `epoch` write, and shuts out all lower ones from now on, also after a restart.
@@ -92,10 +121,7 @@ impl Session {
             },
         };
         *seen = Some(highest);
-        if epoch < highest {
-            let text = format!("epoch {epoch} of the session was taken over by epoch {highest}");
-            return Err(Error::refused(Code::EpochStale, text));
-        }
+        refuse_below(highest, epoch)?;
         if epoch > highest {
             let written = tokio::task::spawn_blocking(move || {
                 path.parent().map_or(Ok(()), layout::make_passage)?;
@@ -126,20 +152,32 @@ impl Session {
         Meta::find(&self.shared.layout.workspace(&self.key)).await
     }
 
-    /// Gives the sandbox, which is started if it does not run.
+    /// Checks once more, at the last moment before an effect, what [`Self::admit`] found before it waited for something.
     ///
     /// # Errors
-    /// `workspace_missing`, `sandbox_unavailable`.
-    pub async fn enter(self: &Arc<Self>) -> Result<Use, Error> {
+    /// `epoch_stale`.
+    pub async fn check_epoch(&self, epoch: u64) -> Result<(), Error> {
+        let seen = *self.epoch.lock().await;
+        refuse_below(seen.unwrap_or_default(), epoch)
+    }
+
+    /// Gives the sandbox, which is started in the workspace of `root` if it does not run.
+    ///
+    /// # Errors
+    /// `workspace_missing`, `sandbox_unavailable`; `argument_invalid` when it runs in another workspace.
+    pub async fn enter(self: &Arc<Self>, root: &Arc<Self>) -> Result<Use, Error> {
         let mut place = self.place.lock().await;
-        let meta = self.workspace().await?;
-        let sandbox = match &place.sandbox {
-            Some(sandbox) if !sandbox.is_ended() => Arc::clone(sandbox),
+        let sandbox = match &place.running {
+            Some(running) if !running.sandbox.is_ended() => {
+                if running.root != root.key {
+                    let text = "the session works in another workspace already";
+                    return Err(Error::refused(Code::ArgumentInvalid, text));
+                }
+                Arc::clone(&running.sandbox)
+            }
             Some(_) | None => {
-                let sandbox = Arc::new(self.start_sandbox(&meta).await?);
-                place.sandbox = Some(Arc::clone(&sandbox));
-                let (session, started) = (Arc::clone(self), Arc::clone(&sandbox));
-                self.shared.tasks.spawn("sandbox idle", async move { session.end_when_idle(&started).await });
+                let sandbox = self.start_sandbox(root).await?;
+                place.running = Some(Running { sandbox: Arc::clone(&sandbox), root: root.key.clone() });
                 sandbox
             }
         };
@@ -149,21 +187,50 @@ impl Session {
 
     /// Gives the running sandbox without starting one.
     pub async fn find_sandbox(&self) -> Option<Arc<Sandbox>> {
-        self.place.lock().await.sandbox.clone().filter(|sandbox| !sandbox.is_ended())
+        let place = self.place.lock().await;
+        let running = place.running.as_ref().map(|running| Arc::clone(&running.sandbox));
+        running.filter(|sandbox| !sandbox.is_ended())
     }
 
-    /// Ends the sandbox, if one runs, and returns when it is gone.
-    pub(crate) async fn end_sandbox(place: &mut Place) {
-        if let Some(sandbox) = place.sandbox.take() {
-            sandbox.stop().await;
+    /// Ends every process of the session: its execs as [`exec::kill`] does, then the sandbox with what they left behind.
+    /// Gives whether there was a sandbox.
+    pub async fn kill_all(&self) -> bool {
+        // Under the lock nobody starts another sandbox.
+        let mut place = self.place.lock().await;
+        if let Some(Running { sandbox, .. }) = &place.running {
+            let execs = self.execs.list_running().await;
+            futures::future::join_all(execs.iter().map(|exec| exec::kill(exec, sandbox))).await;
         }
+        Self::end_sandbox(&mut place).await
     }
 
-    async fn start_sandbox(&self, meta: &Meta) -> Result<Sandbox, Error> {
+    /// Ends the sandbox unless somebody uses it. Gives whether none is left.
+    pub async fn release(&self) -> bool {
+        // Under the lock nobody can enter.
+        let mut place = self.place.lock().await;
+        let is_unused = self.activity.borrow().users == 0;
+        if is_unused {
+            Self::end_sandbox(&mut place).await;
+        }
+        is_unused
+    }
+
+    /// Ends the sandbox, if one runs, and returns when it is gone. Gives whether there was one.
+    pub(crate) async fn end_sandbox(place: &mut Place) -> bool {
+        let Some(Running { sandbox, .. }) = place.running.take() else { return false };
+        let was_running = !sandbox.is_ended();
+        sandbox.stop().await;
+        was_running
+    }
+
+    /// Starts a sandbox in the workspace of `root`, and the task that ends it.
+    async fn start_sandbox(self: &Arc<Self>, root: &Arc<Self>) -> Result<Arc<Sandbox>, Error> {
         let shared = &self.shared;
         if shared.shutdown.is_cancelled() {
             return Err(Error::refused(Code::SandboxUnavailable, "the sandbox service is stopping"));
         }
+        let mut files = root.files.lock().await;
+        let meta = root.workspace().await?;
         let permit = Arc::clone(&shared.live).try_acquire_owned().map_err(|_| {
             Error::refused(
                 Code::SandboxUnavailable,
@@ -172,16 +239,25 @@ impl Session {
         })?;
         let out = shared.layout.execs(&self.key);
         layout::make_passage(&out).map_err(Error::io("make the directory of execs"))?;
-        let tree = shared.layout.workspace(&self.key).join(crate::workspace::TREE);
+        let tree = shared.layout.workspace(&root.key).join(crate::workspace::TREE);
         let plan = Plan {
             uid: shared.uid(meta.slot),
             mounts: vec![Mount::read(out, OUT_INSIDE), Mount::write(tree, "/workspace")],
             permit: Some(permit),
         };
         let started = Instant::now();
-        let sandbox = Sandbox::start(&shared.launcher, &shared.tasks, plan).await?;
+        let sandbox = Arc::new(Sandbox::start(&shared.launcher, &shared.tasks, plan).await?);
         metrics::histogram!("flotilla_sandbox_start_duration_ms")
             .record(started.elapsed().as_secs_f64() * 1_000.0);
+        files.sandboxes.retain(|other| !other.is_gone());
+        files.sandboxes.push(Arc::clone(&sandbox));
+        drop(files);
+        let (session, root, ended) = (Arc::clone(self), Arc::clone(root), Arc::clone(&sandbox));
+        shared.tasks.spawn("sandbox idle", async move {
+            session.end_when_idle(&ended).await;
+            // Until here the root was not forgotten, and so not what its workspace is used by.
+            drop(root);
+        });
         Ok(sandbox)
     }
 
@@ -212,6 +288,14 @@ impl Session {
             }
         }
     }
+}
+
+fn refuse_below(highest: u64, epoch: u64) -> Result<(), Error> {
+    if epoch < highest {
+        let text = format!("epoch {epoch} of the session was taken over by epoch {highest}");
+        return Err(Error::refused(Code::EpochStale, text));
+    }
+    Ok(())
 }
 
 impl Activity {

@@ -120,6 +120,7 @@ impl Sessions {
         layout: Layout,
         (tasks, shutdown): (Tasks, CancellationToken),
     ) -> io::Result<Self> {
+        forget_old_fences(&layout.fences())?;
         let slots = used_slots(&layout.workspaces())?;
         let shared = Shared {
             helpers: Helpers::new(launcher.clone()),
@@ -153,6 +154,21 @@ impl Sessions {
         sessions.insert(key, Arc::clone(&session));
         Ok(session)
     }
+}
+
+/// Removes the fences that nobody raised for so long that no caller of a lower epoch can be left.
+fn forget_old_fences(fences: &Path) -> io::Result<()> {
+    let kept = Duration::from_millis(limits::SANDBOX_FENCE_KEPT_MS);
+    for tenant in std::fs::read_dir(fences)? {
+        for fence in std::fs::read_dir(tenant?.path())? {
+            let fence = fence?;
+            // A time in the future has not elapsed.
+            if fence.metadata()?.modified()?.elapsed().is_ok_and(|age| age > kept) {
+                std::fs::remove_file(fence.path())?;
+            }
+        }
+    }
+    Ok(())
 }
 
 fn used_slots(workspaces: &Path) -> io::Result<BTreeSet<u32>> {

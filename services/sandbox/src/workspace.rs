@@ -8,7 +8,7 @@ pub mod source;
 
 use crate::{code::Code, error::Error, layout, session::Session};
 use serde::{Deserialize, Serialize};
-use std::{io, path::Path, sync::Arc, time::Duration};
+use std::{io, path::Path, time::Duration};
 
 /// The directory that becomes /workspace.
 pub const TREE: &str = "tree";
@@ -64,17 +64,22 @@ impl Meta {
     }
 }
 
-/// Ends every process of a session and deletes its workspace and the output of its execs. Deleting nothing is fine.
+/// Ends every process of a session and deletes its own workspace and the output of its execs. Every sandbox that sees the
+/// workspace ends with it, whichever session's it is. Deleting nothing is fine. The fence stays: it keeps a late worker
+/// of the session out of a workspace that it shared.
 ///
 /// # Errors
 /// Those of the file system; what is left is deleted by the next call.
 ///
 /// Dropped midway: partly deleted, and no longer a workspace; the next call goes on.
-pub async fn close(session: &Arc<Session>) -> Result<(), Error> {
+pub async fn close(session: &Session) -> Result<(), Error> {
     let shared = &session.shared;
     let directory = shared.layout.workspace(&session.key);
     let mut place = session.place.lock().await;
     Session::end_sandbox(&mut place).await;
+    // Held to the end, so that nobody enters or makes it meanwhile.
+    let mut files = session.files.lock().await;
+    files.end_all().await;
     let meta = session.find_workspace().await?;
     let tree = directory.join(TREE);
     if let Some(meta) = &meta

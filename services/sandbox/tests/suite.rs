@@ -14,5 +14,7 @@ mod files;
 mod harness;
 #[path = "suite/lifecycle.rs"]
 mod lifecycle;
+#[path = "suite/shared.rs"]
+mod shared;
 #[path = "suite/workspaces.rs"]
 mod workspaces;

@@ -2,27 +2,30 @@
 //! it claims from Postgres alone; without NATS it looks once a second.
 // Continues in `turn`, which runs a session's loop.
 
+mod sweep;
+
 use crate::{
     config::Config,
-    deps::Deps,
+    deps::{Deps, now},
     lease::Lease,
-    rebuild,
     turn::{self, Control, End},
 };
-use bus::queue::{Claims, Mode, Then};
+use bus::queue::{Claims, Then};
 use domain::{
-    ids::{SessionId, TenantId},
+    ids::{EventId, SessionId, TenantId},
     limits,
+    session::Class,
 };
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
-use tokio::{
-    sync::{Semaphore, watch},
-    time::Instant,
+use store::{
+    quarantine::Which,
+    runs::{Suspects, Take, Taken},
 };
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
@@ -33,7 +36,11 @@ struct Claimer {
     lease: Lease,
     /// One permit for each loop that may run.
     slots: Arc<Semaphore>,
-    /// How to tell a running loop of an abort.
+    /// One permit: a session whose loop ended more than once without progress runs alone of its kind.
+    suspects: Arc<Semaphore>,
+    /// Further places for sessions that are only to be closed after an abort.
+    aborts: Arc<Semaphore>,
+    /// How to tell a running loop to look into its mailbox.
     running: Arc<Mutex<HashMap<Key, watch::Sender<u64>>>>,
     tasks: chassis::tasks::Tasks,
     drain: CancellationToken,
@@ -64,52 +71,80 @@ pub(crate) async fn wait_for_postgres(deps: &Deps, service: &chassis::Service) {
 /// Claims until the process is asked to stop, then hands every session over.
 pub(crate) async fn run(config: &Config, deps: Arc<Deps>, lease: Lease, service: &chassis::Service) {
     let slots = usize::try_from(config.slots).unwrap_or(1);
-    let claimer = Claimer {
+    let claimer = Arc::new(Claimer {
         deps,
         lease,
         slots: Arc::new(Semaphore::new(slots)),
+        suspects: Arc::new(Semaphore::new(1)),
+        aborts: Arc::new(Semaphore::new(limits::ABORTS_PARALLEL_MAX)),
         running: Arc::default(),
         tasks: service.tasks.clone(),
-        drain: service.shutdown.clone(),
+        drain: service.shutdown.child_token(),
         drain_now: CancellationToken::new(),
         health: service.health.clone(),
-    };
+    });
     let mut doorbell = match claimer.deps.bus.listen().await {
         Ok(doorbell) => doorbell,
         Err(error) => return tracing::error!(error = &error as &dyn std::error::Error, "no doorbell"),
     };
-    let mut orders = match claimer.deps.bus.orders().await {
-        Ok(orders) => orders,
-        Err(error) => return tracing::error!(error = &error as &dyn std::error::Error, "no orders"),
+    let mut nudges = match claimer.deps.bus.nudges().await {
+        Ok(nudges) => nudges,
+        Err(error) => return tracing::error!(error = &error as &dyn std::error::Error, "no nudges"),
     };
-    let mut sweep_at = Instant::now();
+    // Beside the claims: under a long backlog a sweep takes a while, and no prompt shall wait for it.
+    service.tasks.spawn("sweep", Arc::clone(&claimer).sweep_until(service.shutdown.clone()));
+    let mut drain_asked = claimer.lease.drain_asked.clone();
     loop {
         tokio::select! {
             biased;
             () = service.shutdown.cancelled() => break,
-            key = orders.next_abort() => claimer.abort(&key),
-            key = claimer.lease.next_abort() => claimer.abort(&key),
-            () = doorbell.heard() => claimer.claim().await,
-            () = tokio::time::sleep_until(sweep_at) => {
-                claimer.sweep().await;
-                // Not all workers in the same moment.
-                sweep_at = Instant::now() + Duration::from_millis(limits::POLL_MS).mul_f64(rand::random_range(0.8..1.2));
+            true = async { drain_asked.wait_for(|asked| *asked).await.is_ok() }, if !claimer.drain.is_cancelled() => {
+                tracing::info!("an operator asks this worker to hand its sessions over");
+                service.tasks.spawn("drain", drained(Arc::clone(&claimer), slots));
             }
+            key = nudges.next_nudge() => claimer.nudge(key).await,
+            key = claimer.lease.next_nudge() => claimer.nudge(key).await,
+            () = doorbell.heard() => claimer.claim().await,
         }
     }
     claimer.hand_over(slots).await;
 }
 
+/// As [`Claimer::hand_over`], for a worker that goes on living without sessions.
+async fn drained(claimer: Arc<Claimer>, slots: usize) {
+    claimer.hand_over(slots).await;
+}
+
 impl Claimer {
-    fn abort(&self, key: &Key) {
-        if let Some(loop_) = self.running.lock().unwrap_or_else(PoisonError::into_inner).get(key) {
-            loop_.send_modify(|count| *count += 1);
+    /// Tells the loop of a session to look into its mailbox. A session without a loop may have been aborted: that must
+    /// not wait for a slot.
+    async fn nudge(&self, key: Key) {
+        let is_running = match self.running.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
+            Some(loop_) => {
+                loop_.send_modify(|count| *count += 1);
+                true
+            }
+            None => false,
+        };
+        if !is_running && !self.drain.is_cancelled() {
+            self.close_aborted(key).await;
+        }
+    }
+
+    /// Takes a session whose abort waits and that no loop has, beyond the slots.
+    async fn close_aborted(&self, key: Key) {
+        let is_aborted = self.deps.store.is_aborted(key.0, &key.1).await.unwrap_or(false);
+        if !is_aborted || !*self.lease.runs.borrow() {
+            return;
+        }
+        if let Ok(place) = Arc::clone(&self.aborts).try_acquire_owned() {
+            self.take(key, place).await;
         }
     }
 
     /// Takes what Redis gives, as long as there are slots.
     async fn claim(&self) {
-        while *self.lease.runs.borrow() {
+        while *self.lease.runs.borrow() && !self.drain.is_cancelled() {
             let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else { return };
             match self.deps.bus.claim(&self.deps.incarnation.to_string(), 1).await {
                 Ok(Claims::Some(claimed)) => match claimed.into_iter().next() {
@@ -127,86 +162,84 @@ impl Claimer {
         }
     }
 
-    /// Gives back what this worker owns by the row but does not run: a take-over or a hand-over whose commit was in
-    /// doubt, or a loop that lost Postgres for too long. Nobody else would take it from a living worker.
-    async fn give_back_strays(&self) {
-        let held = match self.deps.store.list_held(self.deps.incarnation).await {
-            Ok(held) => held,
-            Err(error) => {
-                return tracing::debug!(error = &error as &dyn std::error::Error, "no look at what is held");
-            }
-        };
-        for (place, epoch) in held {
-            let key = (place.tenant, place.session);
-            if !self.running.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&key) {
-                tracing::warn!(session.id = %key.1, epoch, "a session was held by no loop and is given back");
-                give_back(&self.deps, key.0, &key.1, epoch).await;
-                self.release(&key.1, Then::Front).await;
-            }
-        }
-    }
-
-    /// What no message announced: the guarantee behind every hint.
-    async fn sweep(&self) {
-        self.give_back_strays().await;
-        let places = match rebuild::claimable(&self.deps, &self.lease).await {
-            Ok(places) => places,
-            Err(error) => {
-                return tracing::warn!(error = &error as &dyn std::error::Error, "no sweep without Postgres");
-            }
-        };
-        metrics::gauge!("flotilla_sessions_claimable")
-            .set(f64::from(u32::try_from(places.len()).unwrap_or(u32::MAX)));
-        if let Err(error) = self.deps.bus.reap().await {
-            tracing::debug!(error = &error as &dyn std::error::Error, "Redis was not reaped");
-        }
-        let queued = rebuild::enqueue(&self.deps, &places, Mode::Normal).await;
-        let claims =
-            if queued { self.deps.bus.claim(&self.deps.incarnation.to_string(), 0).await.ok() } else { None };
-        self.health.set("claims", Ok(()));
-        match claims {
-            Some(Claims::Some(_)) => self.claim().await,
-            Some(Claims::Empty) => {
-                if let Err(error) = rebuild::refill(&self.deps, &places).await {
-                    tracing::warn!(error = &error as &dyn std::error::Error, "Redis is not filled");
-                }
-                self.claim().await;
-            }
-            // Redis is away: Postgres alone says who gets what.
-            None => {
-                for place in places {
-                    let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else { return };
-                    if !*self.lease.runs.borrow() {
-                        return;
-                    }
-                    self.take((place.tenant, place.session), slot).await;
-                }
-            }
-        }
-    }
-
     /// Takes a session in Postgres and starts its loop; a session that somebody else has is let go.
-    async fn take(&self, key: Key, slot: tokio::sync::OwnedSemaphorePermit) {
+    async fn take(&self, key: Key, slot: OwnedSemaphorePermit) {
         let (tenant, session) = &key;
-        match self.deps.store.take_session(*tenant, session, self.deps.incarnation).await {
-            Ok(Some(taken)) => self.start(key, taken, slot).await,
-            Ok(None) => self.release(session, Then::Rest).await,
+        // Noted before it is ours: the sweep must not take a session that is just starting for one that nobody runs.
+        let (nudges, receiver) = watch::channel(0);
+        if !self.note(&key, nudges) {
+            return self.release(session, Then::Rest).await;
+        }
+        let lane = Arc::clone(&self.suspects).try_acquire_owned().ok();
+        let suspects = if lane.is_some() { Suspects::Taken } else { Suspects::Left };
+        match self.deps.store.take_session(*tenant, session, self.deps.incarnation, suspects).await {
+            Ok(Take::Yes(taken)) => {
+                let lane = lane.filter(|_| taken.is_suspect());
+                return self.start(key, taken, (slot, lane), receiver).await;
+            }
+            Ok(Take::No | Take::Suspect) => self.forget(&key, Then::Rest).await,
+            Ok(Take::Exhausted { attempts }) => {
+                self.quarantine(*tenant, session, attempts).await;
+                self.forget(&key, Then::Rest).await;
+            }
             Err(error) => {
                 tracing::warn!(error = &error as &dyn std::error::Error, session.id = %session, "take a session");
-                self.release(session, Then::Front).await;
+                self.forget(&key, Then::Front).await;
             }
         }
     }
 
-    async fn start(&self, key: Key, taken: store::runs::Taken, slot: tokio::sync::OwnedSemaphorePermit) {
-        let (aborts, receiver) = watch::channel(0);
+    /// Notes that this worker has a session in hand. False when it has it already.
+    fn note(&self, key: &Key, nudges: watch::Sender<u64>) -> bool {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        if running.contains_key(key) {
+            return false;
+        }
+        running.insert(key.clone(), nudges);
+        true
+    }
+
+    async fn forget(&self, key: &Key, then: Then) {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        self.release(&key.1, then).await;
+    }
+
+    /// Takes a session out of service that ended its loop too often, and tells whoever waits for it.
+    async fn quarantine(&self, tenant: TenantId, session: &SessionId, attempts: i16) {
+        let reason = format!("its loop ended {attempts} times in a row without getting any further");
+        let ids = [(); 3].map(|()| self.deps.id(EventId::make));
+        let what = (Which::Exhausted, reason.as_str());
+        match self.deps.store.quarantine(tenant, session, what, ids, now()).await {
+            Ok(Some(done)) => {
+                metrics::counter!("flotilla_quarantines_total").increment(1);
+                tracing::error!(tenant.id = %tenant, session.id = %session, "a session is quarantined: {reason}");
+                self.deps.publish(tenant, session, &done.events);
+                if let Some(parent) = &done.parent {
+                    self.deps.interrupt(tenant, parent, Class::default()).await;
+                }
+            }
+            Ok(None) => {}
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "quarantine a session");
+            }
+        }
+    }
+
+    async fn start(
+        &self,
+        key: Key,
+        taken: Taken,
+        (slot, lane): (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>),
+        nudges: watch::Receiver<u64>,
+    ) {
         let control = Control {
-            aborts: receiver,
+            nudges,
             drain: self.drain.clone(),
             drain_now: self.drain_now.clone(),
             lease: self.lease.runs.clone(),
+            slots: Arc::clone(&self.slots),
+            lane,
         };
-        self.running.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), aborts);
         let span = self.span(&taken).await;
         let (deps, running) = (Arc::clone(&self.deps), Arc::clone(&self.running));
         let ran = async move {
@@ -219,7 +252,7 @@ impl Claimer {
             metrics::gauge!("flotilla_loops_running").decrement(1.0);
             running.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
             let then = match end {
-                Ok(End::Parked | End::Dropped) => Then::Rest,
+                Ok(End::Parked | End::Refused | End::Dropped) => Then::Rest,
                 Ok(End::HandedOver) => Then::Front,
                 Err(_) => {
                     tracing::error!("the loop panicked; the session is tried again");
@@ -233,7 +266,7 @@ impl Claimer {
     }
 
     /// The span of a turn: a child of whoever sent the newest prompt.
-    async fn span(&self, taken: &store::runs::Taken) -> tracing::Span {
+    async fn span(&self, taken: &Taken) -> tracing::Span {
         let fence = &taken.fence;
         let span = tracing::info_span!(
             "turn",
@@ -256,17 +289,27 @@ impl Claimer {
 
     /// Ends every loop at its next step boundary, and what streams then after a grace; waits for all of them.
     async fn hand_over(&self, slots: usize) {
+        self.drain.cancel();
         self.lease.drain();
         tracing::info!("draining: {} loops are handed over", slots - self.slots.available_permits());
-        let all = u32::try_from(slots).unwrap_or(u32::MAX);
         let grace = Duration::from_millis(limits::DRAIN_GRACE_MS);
-        if tokio::time::timeout(grace, self.slots.acquire_many(all)).await.is_err() {
+        if tokio::time::timeout(grace, self.all_ended(slots)).await.is_err() {
             self.drain_now.cancel();
-            if tokio::time::timeout(Duration::from_secs(3), self.slots.acquire_many(all)).await.is_err() {
+            if tokio::time::timeout(Duration::from_secs(3), self.all_ended(slots)).await.is_err() {
                 tracing::error!("some loops did not end; their sessions are taken over when the lease ends");
             }
         }
         self.deps.bus.ring();
+    }
+}
+
+impl Claimer {
+    /// Waits until no loop runs. Cancel-safe.
+    async fn all_ended(&self, slots: usize) {
+        let all = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        // The semaphores are never closed.
+        let _loops = self.slots.acquire_many(all(slots)).await;
+        let _aborted = self.aborts.acquire_many(all(limits::ABORTS_PARALLEL_MAX)).await;
     }
 }
 

@@ -18,6 +18,9 @@ pub struct Config {
     /// The worker's name in events and logs.
     #[arg(long, env = "FLOTILLA_WORKER_NAME", default_value = "worker-1")]
     pub name: String,
+    /// How long people have to answer a request of an agent before it counts as refused; milliseconds.
+    #[arg(long, env = "FLOTILLA_REQUEST_WAIT_MS", default_value_t = domain::limits::REQUEST_WAIT_MS, value_parser = clap::value_parser!(u64).range(1..=31_536_000_000))]
+    pub request_wait_ms: u64,
 }
 
 impl Config {

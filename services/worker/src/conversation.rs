@@ -63,7 +63,12 @@ impl Conversation {
             | Event::SessionIdle(_)
             | Event::SessionError(_)
             | Event::TodoUpdated(_)
-            | Event::LoopStarted { .. } => {}
+            | Event::LoopStarted { .. }
+            | Event::SessionWaiting(_)
+            | Event::SessionQuarantined { .. }
+            | Event::SessionReleased
+            | Event::RequestAsked(_)
+            | Event::RequestAnswered { .. } => {}
         }
     }
 
@@ -102,8 +107,33 @@ impl Conversation {
         })
     }
 
+    /// What the agent said last: the newest text of the newest step that has one since the newest prompt.
+    pub(crate) fn last_text(&self) -> Option<&str> {
+        let is_step = |entry: &&Entry| matches!(entry.message, Message::Assistant(_));
+        // A prompt that came after the answer is not asked yet.
+        let steps = self.entries.iter().rev().skip_while(|entry| !is_step(entry)).take_while(is_step);
+        steps.flat_map(|entry| entry.parts.iter().rev()).find_map(|(_, part)| match &part.body {
+            Body::Text(text) if !text.text.is_empty() => Some(text.text.as_str()),
+            _ => None,
+        })
+    }
+
+    /// The newest tool calls since the newest prompt, oldest first; at most `count`.
+    pub(crate) fn newest_tools(&self, count: usize) -> Vec<(&PartId, &Tool)> {
+        let steps =
+            self.entries.iter().rev().take_while(|entry| matches!(entry.message, Message::Assistant(_)));
+        let parts = steps.flat_map(|entry| entry.parts.iter().rev());
+        let tools = parts.filter_map(|(_, part)| match &part.body {
+            Body::Tool(tool) => Some((&part.id, tool)),
+            _ => None,
+        });
+        let mut newest: Vec<_> = tools.take(count).collect();
+        newest.reverse();
+        newest
+    }
+
     /// What a turn decides by.
-    pub(crate) fn view(&self, inputs: &[Pending], draining: bool) -> View {
+    pub(crate) fn view(&self, inputs: &[Pending], leaving: bool) -> View {
         let newest_user = self.newest_user(inputs).map(|user| user.id.clone());
         let turn: Vec<&Entry> = self
             .entries
@@ -118,7 +148,7 @@ impl Conversation {
             repeated_calls: repeated_calls(&turn),
             last: self.last_step().map(last_step),
             newest_user,
-            draining,
+            leaving,
         }
     }
 }
@@ -136,6 +166,7 @@ fn last_step((assistant, parts): (&Assistant, &[(u64, Part)])) -> LastStep {
         }
     }
     let finish = assistant.finish.as_deref();
+    let retries = parts.iter().filter(|(_, part)| matches!(part.body, Body::Retry(_))).count();
     LastStep {
         parent: assistant.parent_id.clone(),
         answered: finish.is_some() || assistant.error.is_some(),
@@ -144,6 +175,7 @@ fn last_step((assistant, parts): (&Assistant, &[(u64, Part)])) -> LastStep {
         continues: called || finish == Some("tool-calls") || finish == Some("unknown"),
         failed: assistant.error.as_ref().map(outcome_of),
         open: if assistant.error.is_some() { vec![] } else { open },
+        retries: u32::try_from(retries).unwrap_or(u32::MAX),
     }
 }
 

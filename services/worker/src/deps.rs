@@ -1,9 +1,17 @@
 //! What every loop of a worker shares: connections, model providers, ids and the clock.
 
 use crate::{config::Config, sandbox::Sandbox};
+use bus::{
+    feed::News,
+    queue::{Entry, Mode},
+};
 use chassis::backends::Backends;
-use domain::ids::{Ids, Timestamp};
+use domain::{
+    ids::{Ids, SessionId, TenantId, Timestamp},
+    session::Class,
+};
 use std::sync::{Mutex, PoisonError};
+use store::record::Stored;
 use uuid::Uuid;
 
 /// Connections and settings of one worker process.
@@ -17,6 +25,8 @@ pub(crate) struct Deps {
     /// Names this life of the process: a restarted worker is another one.
     pub(crate) incarnation: Uuid,
     pub(crate) name: String,
+    /// How long people have to answer a request; milliseconds.
+    pub(crate) request_wait_ms: i64,
     ids: Mutex<Ids>,
 }
 
@@ -33,8 +43,45 @@ impl Deps {
             sandbox: Sandbox::new(&backends.sandbox_url, backends.sandbox_token.expose())?,
             incarnation: Uuid::now_v7(),
             name: config.name.clone(),
+            request_wait_ms: i64::try_from(config.request_wait_ms).unwrap_or(i64::MAX),
             ids: Mutex::new(Ids::new(rand::random())),
         })
+    }
+
+    /// Sends stored events to whoever watches.
+    pub(crate) fn publish(&self, tenant: TenantId, session: &SessionId, events: &[Stored]) {
+        for stored in events {
+            match serde_json::value::RawValue::from_string(stored.properties.clone()) {
+                Ok(properties) => self.publisher.publish(
+                    tenant,
+                    session,
+                    &News::Event(bus::feed::Event {
+                        seq: stored.seq,
+                        epoch: stored.epoch,
+                        id: stored.id.clone(),
+                        kind: stored.kind.clone(),
+                        at: stored.at.0,
+                        properties,
+                    }),
+                ),
+                Err(error) => tracing::error!(%error, "an event cannot be read as JSON"),
+            }
+        }
+    }
+
+    /// As [`Deps::wake`], for an input that a running loop must see at once: an abort, the answer of a child.
+    pub(crate) async fn interrupt(&self, tenant: TenantId, session: &SessionId, class: Class) {
+        self.bus.nudge(tenant, session);
+        self.wake(tenant, session, class).await;
+    }
+
+    /// Tells workers of a session that has work. Hints only: the sweeper finds the session without them.
+    pub(crate) async fn wake(&self, tenant: TenantId, session: &SessionId, class: Class) {
+        let entry = Entry { tenant, session, class, share: None };
+        if let Err(error) = self.bus.enqueue(entry, Mode::Normal).await {
+            tracing::debug!(error = &error as &dyn std::error::Error, "Redis was not told of a session");
+        }
+        self.bus.ring();
     }
 
     /// Makes an id with `make`, for example `MessageId::make`.

@@ -18,6 +18,7 @@ use std::{
     },
     time::Duration,
 };
+use store::system::Beat;
 use tokio::sync::{mpsc, watch};
 use uuid::Uuid;
 
@@ -25,8 +26,8 @@ use uuid::Uuid;
 const WATCHDOG_MS: u64 = 1_500;
 /// Before the lease ends, nothing new is started.
 const MARGIN_MS: u64 = 1_500;
-/// Aborts found by a renewal that wait to be told.
-const ABORTS_MAX: usize = 1_024;
+/// Sessions with an abort, found by a renewal, that wait to be told.
+const NUDGES_MAX: usize = 1_024;
 
 /// What a worker knows of its lease; clones share it.
 #[derive(Clone)]
@@ -35,6 +36,8 @@ pub(crate) struct Lease {
     pub(crate) runs: watch::Receiver<bool>,
     /// Renewals in Postgres without a failure between them.
     pub(crate) streak: watch::Receiver<u32>,
+    /// Whether an operator asks this worker to hand its sessions over.
+    pub(crate) drain_asked: watch::Receiver<bool>,
     draining: watch::Sender<bool>,
     stopping: tokio_util::sync::CancellationToken,
     stopped: tokio_util::sync::CancellationToken,
@@ -43,7 +46,7 @@ pub(crate) struct Lease {
 
 impl Lease {
     /// Waits for a session of this worker whose abort a renewal found. Cancel-safe.
-    pub(crate) async fn next_abort(&self) -> (TenantId, SessionId) {
+    pub(crate) async fn next_nudge(&self) -> (TenantId, SessionId) {
         match self.found.lock().await.recv().await {
             Some(place) => place,
             None => std::future::pending().await,
@@ -69,11 +72,13 @@ struct Renewer {
     bus: bus::Bus,
     incarnation: Uuid,
     name: String,
+    slots: u32,
     tick: Arc<AtomicU64>,
     runs: watch::Sender<bool>,
     streak: watch::Sender<u32>,
     draining: watch::Receiver<bool>,
-    aborts: mpsc::Sender<(TenantId, SessionId)>,
+    drain_asked: watch::Sender<bool>,
+    nudges: mpsc::Sender<(TenantId, SessionId)>,
     health: chassis::admin::Health,
     /// When the last successful renewal in Postgres began.
     renewed_ms: u64,
@@ -87,13 +92,15 @@ pub(crate) fn start(config: &Config, deps: &Arc<Deps>, service: chassis::Service
     let (runs_sender, runs) = watch::channel(false);
     let (streak_sender, streak) = watch::channel(0);
     let (draining, draining_receiver) = watch::channel(false);
-    let (aborts, found) = mpsc::channel(ABORTS_MAX);
+    let (drain_asked_sender, drain_asked) = watch::channel(false);
+    let (nudges, found) = mpsc::channel(NUDGES_MAX);
     let tick = Arc::new(AtomicU64::new(boot_ms()));
     let (stopping, stopped) =
         (tokio_util::sync::CancellationToken::new(), tokio_util::sync::CancellationToken::new());
     let lease = Lease {
         runs,
         streak,
+        drain_asked,
         draining,
         stopping: stopping.clone(),
         stopped: stopped.clone(),
@@ -120,11 +127,13 @@ pub(crate) fn start(config: &Config, deps: &Arc<Deps>, service: chassis::Service
                 bus,
                 incarnation,
                 name,
+                slots: config.slots,
                 tick,
                 runs: runs_sender,
                 streak: streak_sender,
                 draining: draining_receiver,
-                aborts,
+                drain_asked: drain_asked_sender,
+                nudges,
                 health: service.health,
                 renewed_ms: 0,
             };
@@ -174,15 +183,23 @@ impl Renewer {
             tracing::warn!("the worker is too busy to answer itself: its lease is not renewed");
             return;
         }
-        let draining = *self.draining.borrow();
-        match self.store.renew_worker(self.incarnation, &self.name, draining).await {
-            Ok(aborts) => {
+        let beat = Beat {
+            incarnation: self.incarnation,
+            name: self.name.clone(),
+            slots: self.slots,
+            draining: *self.draining.borrow(),
+        };
+        match self.store.renew_worker(&beat).await {
+            Ok(renewed) => {
                 self.renewed_ms = begun;
                 self.streak.send_modify(|streak| *streak = streak.saturating_add(1));
                 self.health.set("postgres", Ok(()));
-                for place in aborts {
+                self.drain_asked.send_if_modified(|known| {
+                    std::mem::replace(known, renewed.drain_asked) != renewed.drain_asked
+                });
+                for place in renewed.aborts {
                     // A full queue is told again by the next renewal.
-                    if self.aborts.try_send((place.tenant, place.session)).is_err() {
+                    if self.nudges.try_send((place.tenant, place.session)).is_err() {
                         break;
                     }
                 }

@@ -12,6 +12,7 @@ mod lower;
 mod model;
 mod rebuild;
 mod record;
+mod rights;
 mod sandbox;
 mod tools;
 mod turn;

@@ -1,6 +1,6 @@
 //! The conversation as a model gets it: OpenCode's messages and parts in, a provider-neutral request out.
 
-use crate::tools;
+use crate::{rights::Rights, tools};
 use domain::{
     message::{Assistant, Message, ModelRef, User},
     part::{Body, Part, Reasoning, ToolState},
@@ -16,7 +16,12 @@ const SYSTEM: &str = include_str!("prompt/system.txt");
 const INTERRUPTED: &str = "[Tool execution was interrupted]";
 
 /// Builds the request for the next step.
-pub(crate) fn request(entries: &[Entry], user: &User, model: &llm::config::Model) -> Request {
+pub(crate) fn request(
+    entries: &[Entry],
+    user: &User,
+    rights: &Rights,
+    model: &llm::config::Model,
+) -> Request {
     let mut system = vec![SYSTEM.to_owned(), environment(user)];
     system.extend(user.system.clone());
     let mut messages = vec![];
@@ -35,7 +40,7 @@ pub(crate) fn request(entries: &[Entry], user: &User, model: &llm::config::Model
         model: user.model.model_id.clone(),
         system,
         messages,
-        tools: tools::specs(),
+        tools: tools::specs(|name| rights.hides(&user.agent, name)),
         output_tokens_max: model.output_tokens.min(OUTPUT_TOKENS_MAX),
         cache_key: user.session_id.to_string(),
         ..Request::default()

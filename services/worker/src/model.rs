@@ -3,7 +3,7 @@
 
 mod draft;
 
-use crate::{clean, deps::Deps, deps::now, lower, record::Record, record::Stopped, tools};
+use crate::{clean, deps::Deps, deps::now, lower, record::Record, record::Stopped, rights::Rights, tools};
 use domain::{
     event::Event,
     ids::PartId,
@@ -11,6 +11,7 @@ use domain::{
     message::{Assistant, Error, ErrorData, Message},
     money::Tokens,
     part::{Body, Part, Tool, ToolState},
+    permission::Verdict,
     turn::{Failure, Input},
 };
 use draft::Draft;
@@ -35,6 +36,7 @@ pub(crate) struct ModelCall {
     stream: Answers,
     model: Model,
     message: Assistant,
+    rights: Rights,
     draft: Draft,
     answer: Accumulator,
     tokens: Tokens,
@@ -61,7 +63,7 @@ impl ModelCall {
         provider: llm::config::Provider,
         model: Model,
         request: llm::request::Request,
-        message: Assistant,
+        (message, rights): (Assistant, Rights),
     ) -> Self {
         // Names of the OpenTelemetry conventions for generative AI, beside our own.
         let span = tracing::info_span!(
@@ -84,6 +86,7 @@ impl ModelCall {
             stream: Box::pin(opened.instrument(span.clone()).into_stream().try_flatten()),
             model,
             message,
+            rights,
             draft: Draft::default(),
             answer: Accumulator::default(),
             tokens: Tokens::default(),
@@ -213,10 +216,13 @@ impl ModelCall {
                     limits::TOOL_CALLS_PER_STEP_MAX
                 )),
                 Block::ToolCall { input, .. } => match (tools::find(name), clean::value(input)) {
-                    (Ok(_), input) => {
-                        open.push(call_id.clone());
-                        // The intent: stored with the answer that wants it, before anything starts.
-                        ToolState::Running { input, title: None, metadata: None, time: begun }
+                    (Ok(tool), input) => {
+                        let state =
+                            intent(self.rights.verdict(&self.message.agent, tool, &input), input, begun);
+                        if !state.is_over() {
+                            open.push(call_id.clone());
+                        }
+                        state
                     }
                     (Err(unknown), input) => ToolState::Error { input, error: unknown, metadata: None, time },
                 },
@@ -254,6 +260,22 @@ impl ModelCall {
         }
     }
 }
+
+/// How a call is stored with the answer that wants it, before anything starts: as begun, as one that a person must allow
+/// first, or as refused.
+fn intent(verdict: Verdict, input: serde_json::Value, time: domain::part::Span) -> ToolState {
+    match verdict {
+        Verdict::Allow => ToolState::Running { input, title: None, metadata: None, time },
+        Verdict::Ask => ToolState::Pending { input, raw: String::new() },
+        Verdict::Deny => {
+            let time = domain::part::Span { end: Some(now()), ..time };
+            ToolState::Error { input, error: DENIED.to_owned(), metadata: None, time }
+        }
+    }
+}
+
+/// What the model is told of a call that a rule forbids.
+const DENIED: &str = "A rule of this session forbids this call. Do the work without it.";
 
 fn span(end: Option<domain::ids::Timestamp>) -> domain::part::Span {
     domain::part::Span { start: now(), end }

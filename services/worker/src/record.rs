@@ -8,15 +8,16 @@ use domain::{
     ids::{EventId, MessageId, PartId, SessionId, TenantId},
     limits,
     money::{Tokens, UsdPicos},
-    session::Outcome,
 };
 use std::{sync::Arc, time::Duration};
 use store::{
+    children::{Dispatched, NewChild},
     chunks::Chunk,
     error::Error,
+    park::{Park, Parked},
     record::{Change, Fence, Progress, What, Written},
 };
-use tokio::time::Instant;
+use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
 /// Why a loop must stop writing.
 #[derive(Debug, thiserror::Error)]
@@ -29,9 +30,9 @@ pub(crate) enum Stopped {
     Store(#[source] Error),
 }
 
-/// How the end of a turn was taken.
+/// How the end of a loop was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Parked {
+pub(crate) enum Ended {
     Yes,
     /// An input came first: nothing was written.
     NewInput,
@@ -50,10 +51,16 @@ pub(crate) struct Record {
     /// The newest abort that a write has seen in the row.
     newest_cancel: u64,
     newest_event: u64,
+    /// The worker's place for one suspect, until this session is none any more.
+    lane: Option<OwnedSemaphorePermit>,
 }
 
 impl Record {
-    pub(crate) fn new(deps: Arc<Deps>, taken: &store::runs::Taken) -> Self {
+    pub(crate) fn new(
+        deps: Arc<Deps>,
+        taken: &store::runs::Taken,
+        lane: Option<OwnedSemaphorePermit>,
+    ) -> Self {
         Self {
             deps,
             fence: taken.fence.clone(),
@@ -62,7 +69,12 @@ impl Record {
             newest_input: 0,
             newest_cancel: 0,
             newest_event: 0,
+            lane,
         }
+    }
+
+    pub(crate) fn fence(&self) -> &Fence {
+        &self.fence
     }
 
     pub(crate) fn tenant(&self) -> TenantId {
@@ -127,26 +139,58 @@ impl Record {
         let store = self.deps.store.clone();
         let written = settled(|| store.append(&fence, &changes, ack, progress, at)).await?;
         self.input_ack = self.input_ack.max(ack);
+        if progress == Progress::Made {
+            self.lane = None;
+        }
         self.committed(conversation, &changes, &written);
         Ok(())
     }
 
-    /// Ends the turn, unless an input came that the loop has not looked at.
+    /// Ends the loop, unless an input came that it has not looked at.
     pub(crate) async fn park(
         &mut self,
         conversation: &mut Conversation,
         events: Vec<Event>,
-        end: (Outcome, Option<&str>),
-    ) -> Result<Parked, Stopped> {
+        park: &Park,
+    ) -> Result<Ended, Stopped> {
         let changes: Vec<Change> = events.into_iter().map(|event| self.change(What::Event(event))).collect();
         let fence = Fence { write_seq: self.fence.write_seq + 1, ..self.fence.clone() };
         let (seen, at) = (self.seen_input, now());
         let store = self.deps.store.clone();
-        let written = settled(|| store.park_idle(&fence, &changes, seen, end, at)).await?;
-        let Some(written) = written else { return Ok(Parked::NewInput) };
+        let Parked::Yes(written) = settled(|| store.park(&fence, &changes, seen, park, at)).await? else {
+            // What the row says now is not known: the next look reads it.
+            self.newest_input = 0;
+            return Ok(Ended::NewInput);
+        };
         self.fence = fence;
         self.committed(conversation, &changes, &written);
-        Ok(Parked::Yes)
+        Ok(Ended::Yes)
+    }
+
+    /// Makes a child together with `events` of this session. Gives whether it was made, or why not.
+    pub(crate) async fn dispatch(
+        &mut self,
+        conversation: &mut Conversation,
+        events: Vec<Event>,
+        child: &NewChild,
+        resumes: bool,
+    ) -> Result<Dispatched, Stopped> {
+        let changes: Vec<Change> = events.into_iter().map(|event| self.change(What::Event(event))).collect();
+        let fence = Fence { write_seq: self.fence.write_seq + 1, ..self.fence.clone() };
+        let (store, at) = (self.deps.store.clone(), now());
+        let dispatched = settled(|| store.dispatch_child(&fence, &changes, child, resumes, at)).await?;
+        if let Dispatched::Yes(written, theirs) = &dispatched {
+            self.fence = fence;
+            self.committed(conversation, &changes, written);
+            self.deps.publish(self.fence.tenant, &child.prompt.user.session_id, theirs);
+        }
+        Ok(dispatched)
+    }
+
+    /// Leaves the session to a worker of another version.
+    pub(crate) async fn refuse(&self, why: &str) -> Result<(), Stopped> {
+        let store = self.deps.store.clone();
+        settled(|| store.refuse(&self.fence, why)).await
     }
 
     /// Leaves the session to the next worker.
@@ -209,18 +253,8 @@ impl Record {
                 conversation.apply(event, stored.seq);
             }
             self.newest_event = stored.seq;
-            match serde_json::value::RawValue::from_string(stored.properties.clone()) {
-                Ok(properties) => self.publish(&bus::feed::News::Event(bus::feed::Event {
-                    seq: stored.seq,
-                    epoch: stored.epoch,
-                    id: stored.id.clone(),
-                    kind: stored.kind.clone(),
-                    at: stored.at.0,
-                    properties,
-                })),
-                Err(error) => tracing::error!(%error, "an event cannot be read as JSON"),
-            }
         }
+        self.deps.publish(self.fence.tenant, &self.fence.session, &written.events);
         self.newest_input = self.newest_input.max(written.input_seq);
         self.newest_cancel = self.newest_cancel.max(written.cancel_seq);
     }

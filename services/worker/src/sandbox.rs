@@ -49,6 +49,19 @@ impl Sandbox {
     }
 }
 
+impl Sandbox {
+    /// Says that a session is parked, so that it holds no process. Best effort: an idle sandbox ends by itself after a
+    /// while, and one that is needed again starts again.
+    pub(crate) fn release(&self, identity: &Identity) {
+        let (mut client, request) = (self.client(), v1::ReleaseSandboxRequest { fence: identity.fence() });
+        tokio::spawn(async move {
+            if let Err(status) = client.release_sandbox(request).await {
+                tracing::debug!("a sandbox was not released: {}", status.message());
+            }
+        });
+    }
+}
+
 /// Whether the service did not answer, as opposed to having refused.
 pub(crate) fn is_away(status: &Status) -> bool {
     // A status of the service itself carries a code of ours; one of the connection does not.
@@ -64,6 +77,8 @@ pub(crate) fn is_away(status: &Status) -> bool {
 pub(crate) struct Identity {
     pub(crate) tenant: TenantId,
     pub(crate) session: SessionId,
+    /// The session whose workspace it works in: its own, or its root's.
+    pub(crate) workspace: SessionId,
     pub(crate) epoch: u64,
 }
 
@@ -73,6 +88,7 @@ impl Identity {
             tenant_id: self.tenant.to_string(),
             session_id: self.session.to_string(),
             epoch: self.epoch,
+            workspace_session_id: self.workspace.to_string(),
         })
     }
 }

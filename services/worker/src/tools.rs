@@ -7,8 +7,10 @@ pub(crate) mod glob;
 pub(crate) mod grep;
 pub(crate) mod list;
 pub(crate) mod output;
+pub(crate) mod question;
 pub(crate) mod read;
 pub(crate) mod run;
+pub(crate) mod task;
 pub(crate) mod todowrite;
 pub(crate) mod write;
 
@@ -24,9 +26,20 @@ pub(crate) enum Tool {
     Glob,
     Grep,
     List,
+    Question,
     Read,
+    Task,
     TodoWrite,
     Write,
+}
+
+/// Who performs a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Performer {
+    /// A task beside the loop, by way of the sandbox.
+    Task,
+    /// The loop itself: it asks somebody else and parks.
+    Loop,
 }
 
 /// What a second run of a call would mean.
@@ -69,8 +82,18 @@ struct Known {
 }
 
 /// Sorted by name: a stable list keeps the provider's cache warm.
-const ALL: [Tool; 8] =
-    [Tool::Bash, Tool::Edit, Tool::Glob, Tool::Grep, Tool::List, Tool::Read, Tool::TodoWrite, Tool::Write];
+const ALL: [Tool; 10] = [
+    Tool::Bash,
+    Tool::Edit,
+    Tool::Glob,
+    Tool::Grep,
+    Tool::List,
+    Tool::Question,
+    Tool::Read,
+    Tool::Task,
+    Tool::TodoWrite,
+    Tool::Write,
+];
 
 static KNOWN: LazyLock<Vec<Known>> = LazyLock::new(|| {
     ALL.iter()
@@ -90,7 +113,9 @@ impl Tool {
             Self::Glob => glob::spec(),
             Self::Grep => grep::spec(),
             Self::List => list::spec(),
+            Self::Question => question::spec(),
             Self::Read => read::spec(),
+            Self::Task => task::spec(),
             Self::TodoWrite => todowrite::spec(),
             Self::Write => write::spec(),
         }
@@ -98,9 +123,54 @@ impl Tool {
 
     pub(crate) fn repeat(self) -> Repeat {
         match self {
+            // Asking again is the same question, and dispatching again the same child.
+            Self::Question | Self::Task => Repeat::Safe,
             Self::Bash | Self::Glob | Self::Grep | Self::List | Self::Read | Self::TodoWrite => Repeat::Safe,
             Self::Edit | Self::Write => Repeat::Unknown,
         }
+    }
+
+    pub(crate) fn performer(self) -> Performer {
+        match self {
+            Self::Question | Self::Task => Performer::Loop,
+            Self::Bash
+            | Self::Edit
+            | Self::Glob
+            | Self::Grep
+            | Self::List
+            | Self::Read
+            | Self::TodoWrite
+            | Self::Write => Performer::Task,
+        }
+    }
+
+    /// Its name in calls and in rules of permission.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Bash => "bash",
+            Self::Edit => "edit",
+            Self::Glob => "glob",
+            Self::Grep => "grep",
+            Self::List => "list",
+            Self::Question => "question",
+            Self::Read => "read",
+            Self::Task => "task",
+            Self::TodoWrite => "todowrite",
+            Self::Write => "write",
+        }
+    }
+
+    /// What a call would be used on, for rules of permission: a command, a path, an agent.
+    pub(crate) fn subject(self, input: &Value) -> String {
+        let key = match self {
+            Self::Bash => "command",
+            Self::Edit | Self::Read | Self::Write => "filePath",
+            Self::Glob | Self::Grep => "pattern",
+            Self::List => "path",
+            Self::Task => "subagent_type",
+            Self::Question | Self::TodoWrite => return "*".to_owned(),
+        };
+        input.get(key).and_then(Value::as_str).unwrap_or("*").to_owned()
     }
 
     pub(crate) async fn run(self, ctx: &run::Ctx, input: Value) -> Result<Output, ToolError> {
@@ -111,15 +181,19 @@ impl Tool {
             Self::Grep => grep::run(ctx, parse(input)?).await,
             Self::List => list::run(ctx, parse(input)?).await,
             Self::Read => read::run(ctx, parse(input)?).await,
+            Self::Question | Self::Task => {
+                Err(ToolError::Model("This call cannot run beside the loop.".to_owned()))
+            }
             Self::TodoWrite => todowrite::run(input),
             Self::Write => write::run(ctx, parse(input)?).await,
         }
     }
 }
 
-/// What the model is told of all tools.
-pub(crate) fn specs() -> Vec<ToolSpec> {
-    KNOWN.iter().map(|known| known.spec.clone()).collect()
+/// What the model is told of all tools but the hidden ones.
+pub(crate) fn specs(is_hidden: impl Fn(&str) -> bool) -> Vec<ToolSpec> {
+    let shown = KNOWN.iter().filter(|known| !is_hidden(&known.spec.name));
+    shown.map(|known| known.spec.clone()).collect()
 }
 
 /// Finds a tool by the name that the model used; other cases are forgiven.

@@ -3,30 +3,35 @@
 // Reading path: `Loop::perform` → `model` for a call, `tools` for its tools, `record` for every write.
 
 mod act;
+mod child;
 mod step;
+mod waiting;
 
 use crate::{
     conversation::Conversation,
     deps::{Deps, now},
     model::{ModelCall, Writer},
     record::{Record, Stopped},
+    rights::Rights,
     sandbox::Identity,
     tools::run::{Report, Tools},
     workspace::{self, Workspace},
 };
+use bus::queue::{Slots, Yield};
 use domain::{
     limits,
     message::Error,
+    session::Class,
     turn::{Action, CallId, Input, State},
 };
 use std::{
-    collections::{BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
     time::Duration,
 };
-use store::{inputs::Pending, runs::Taken};
+use store::{children::ParentCall, inputs::Pending, runs::Taken, sessions::Session};
 use tokio::{
-    sync::watch,
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
     task::JoinHandle,
     time::{Instant, sleep_until},
 };
@@ -34,16 +39,19 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 /// What the worker tells a loop.
-#[derive(Clone)]
 pub(crate) struct Control {
-    /// Counts accepted aborts.
-    pub(crate) aborts: watch::Receiver<u64>,
+    /// Counts nudges: an input was accepted that must not wait for the next step.
+    pub(crate) nudges: watch::Receiver<u64>,
     /// The worker ends: stop at the next step boundary.
     pub(crate) drain: CancellationToken,
     /// The grace for streams is over: stop now.
     pub(crate) drain_now: CancellationToken,
     /// Whether the worker's lease certainly runs: without it nothing new is started.
     pub(crate) lease: watch::Receiver<bool>,
+    /// The worker's slots: when none is free, others may have waited longer.
+    pub(crate) slots: Arc<Semaphore>,
+    /// The worker's place for one suspect, if this session is one.
+    pub(crate) lane: Option<OwnedSemaphorePermit>,
 }
 
 /// How a loop ended.
@@ -53,6 +61,8 @@ pub(crate) enum End {
     Parked,
     /// Another worker shall go on.
     HandedOver,
+    /// A worker of another version must go on: what is stored cannot be read here.
+    Refused,
     /// Another worker has it already, or Postgres is away: nothing may be done here. What this worker still owns by the
     /// row is given back by its sweep.
     Dropped,
@@ -72,51 +82,97 @@ struct Loop {
     inputs: Vec<Pending>,
     /// Calls that this loop's own model call asked for and that nobody has begun.
     fresh: BTreeSet<CallId>,
+    /// Calls that wait for somebody else.
+    waiting: BTreeMap<CallId, waiting::Awaited>,
+    /// What happened and the turn has not been told.
+    happened: VecDeque<Input>,
     model: Option<ModelCall>,
     tools: Tools,
     back_off_until: Option<Instant>,
     beat_at: Instant,
     /// What the first write says.
     take_over: Option<domain::event::Event>,
+    /// What is fixed for the session.
+    fixed: Fixed,
+    rights: Rights,
+    /// When the parent was told last how far this child is.
+    reported_at: Option<Instant>,
+    /// Steps that this loop has closed.
+    steps: u32,
+}
+
+/// What does not change while a session lives.
+struct Fixed {
+    /// The tool call that it answers, for a child.
+    call: Option<ParentCall>,
+    depth: i16,
+    class: Class,
 }
 
 /// Runs the loop of a session that was taken until it is parked, handed over or lost.
 pub(crate) async fn run(deps: Arc<Deps>, taken: Taken, control: Control) -> End {
-    let source = match deps.store.get_session(taken.fence.tenant, &taken.fence.session).await {
-        Ok(session) => session.source,
+    let session = match deps.store.get_session(taken.fence.tenant, &taken.fence.session).await {
+        Ok(session) => session,
+        Err(error @ store::error::Error::Unreadable { .. }) => return refuse(&deps, &taken, &error).await,
         Err(error) => {
             tracing::error!(error = &error as &dyn std::error::Error, "a session could not be read");
             return End::Dropped;
         }
     };
-    let identity = Identity {
-        tenant: taken.fence.tenant,
-        session: taken.fence.session.clone(),
-        epoch: taken.fence.epoch,
-    };
-    let workspace = Workspace::new(Arc::clone(&deps), identity.clone(), source);
-    let take_over = domain::event::Event::LoopStarted { worker: deps.name.clone(), attempt: taken.attempts };
-    let this = Loop {
-        record: Record::new(Arc::clone(&deps), &taken),
-        conversation: Conversation::default(),
-        tools: Tools::new(Arc::clone(&deps), identity, workspace.clone()),
-        opening: None,
-        held: None,
-        inputs: vec![],
-        fresh: BTreeSet::new(),
-        model: None,
-        back_off_until: None,
-        beat_at: Instant::now() + Duration::from_millis(limits::LOOP_BEAT_MS),
-        take_over: Some(take_over),
-        deps,
-        control,
-        workspace,
-    };
-    match this.drive().await {
+    match Loop::new(Arc::clone(&deps), &taken, session, control).drive().await {
         Ok(end) => end,
+        Err(Stopped::Store(error @ store::error::Error::Unreadable { .. })) => {
+            refuse(&deps, &taken, &error).await
+        }
         Err(stopped) => {
             tracing::warn!(error = &stopped as &dyn std::error::Error, "the loop stops writing");
             End::Dropped
+        }
+    }
+}
+
+/// Leaves a session to a worker of another version: a newer one wrote what cannot be read here.
+async fn refuse(deps: &Arc<Deps>, taken: &Taken, error: &store::error::Error) -> End {
+    let source = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
+    tracing::warn!(error = error as &dyn std::error::Error, "a session is left to a newer worker");
+    match Record::new(Arc::clone(deps), taken, None).refuse(&format!("{error}: {source}")).await {
+        Ok(()) => End::Refused,
+        Err(_) => End::Dropped,
+    }
+}
+
+impl Loop {
+    fn new(deps: Arc<Deps>, taken: &Taken, session: Session, mut control: Control) -> Self {
+        let identity = Identity {
+            tenant: taken.fence.tenant,
+            session: taken.fence.session.clone(),
+            epoch: taken.fence.epoch,
+            workspace: session.root_id,
+        };
+        let workspace = Workspace::new(Arc::clone(&deps), identity.clone(), session.source);
+        let take_over =
+            domain::event::Event::LoopStarted { worker: deps.name.clone(), attempt: taken.attempts };
+        Self {
+            record: Record::new(Arc::clone(&deps), taken, control.lane.take()),
+            conversation: Conversation::default(),
+            tools: Tools::new(Arc::clone(&deps), identity, workspace.clone()),
+            opening: None,
+            held: None,
+            inputs: vec![],
+            fresh: BTreeSet::new(),
+            waiting: BTreeMap::new(),
+            happened: VecDeque::new(),
+            model: None,
+            back_off_until: None,
+            beat_at: Instant::now() + Duration::from_millis(limits::LOOP_BEAT_MS),
+            take_over: Some(take_over),
+            fixed: Fixed { call: session.call, depth: session.depth, class: session.class },
+            rights: Rights::new(session.rights),
+            reported_at: None,
+            steps: 0,
+            deps,
+            control,
+            workspace,
         }
     }
 }
@@ -139,7 +195,10 @@ impl Loop {
                 }
                 Some(action) => self.perform(action).await?,
                 None if state == State::Ended => return Ok(end),
-                None => self.next_input().await?,
+                None => match self.happened.pop_front() {
+                    Some(input) => Some(input),
+                    None => self.next_input().await?,
+                },
             };
             if let Some(input) = input {
                 actions.extend(state.apply(input, now(), rand::random()));
@@ -158,7 +217,7 @@ impl Loop {
             Action::Finish => self.finish().await.map(|()| None),
             Action::Stop(stop) => self.stop(&stop).await.map(Some),
             Action::Close(error) => self.close(error).await.map(|()| None),
-            Action::Park(outcome) => self.park(outcome).await.map(Some),
+            Action::Park(end) => self.park(end).await.map(Some),
             Action::HandOver | Action::Drop => Ok(None),
         }
     }
@@ -169,8 +228,28 @@ impl Loop {
         if !self.record.has_seen_all() {
             self.read_inputs().await?;
         }
+        self.back_off_until = None;
         self.open_workspace();
-        Ok(Input::Looked(self.conversation.view(&self.inputs, self.control.drain.is_cancelled())))
+        let leaving = self.control.drain.is_cancelled() || self.others_waited_longer().await;
+        Ok(Input::Looked(self.conversation.view(&self.inputs, leaving)))
+    }
+
+    /// Whether this session should give up its slot at a step boundary. It has its first step in any case.
+    async fn others_waited_longer(&mut self) -> bool {
+        if self.steps == 0 {
+            return false;
+        }
+        let slots = if self.control.slots.available_permits() == 0 { Slots::Full } else { Slots::Free };
+        let worker = self.deps.incarnation.to_string();
+        match self.deps.bus.should_yield(self.record.session(), &worker, slots).await {
+            Ok(Yield::Keep) => false,
+            Ok(Yield::ToTenant | Yield::ToClass) => {
+                metrics::counter!("flotilla_yields_total").increment(1);
+                true
+            }
+            // Without Redis nobody knows who waits; Postgres' order of claims is fair enough meanwhile.
+            Err(_) => false,
+        }
     }
 
     async fn read_inputs(&mut self) -> Result<(), Stopped> {
@@ -203,10 +282,13 @@ impl Loop {
         }
         let flush_at = self.model.as_ref().and_then(ModelCall::next_flush);
         let wake_at = [self.back_off_until, flush_at].into_iter().flatten().fold(self.beat_at, Instant::min);
+        // Without a model call there is nothing to lose: another worker attaches to what runs.
+        let leaves_at_once = self.model.is_none() && self.held.is_none() && self.tools.can_be_left();
         let happened = tokio::select! {
             biased;
-            Ok(()) = self.control.aborts.changed() => Happened::Abort,
+            Ok(()) = self.control.nudges.changed() => Happened::Nudge,
             () = self.control.drain_now.cancelled() => Happened::Drain,
+            () = self.control.drain.cancelled(), if leaves_at_once => Happened::Drain,
             opened = settled(&mut self.opening) => Happened::Opened(opened),
             report = self.tools.next_report() => Happened::Tool(Box::new(report)),
             said = next_said(&mut self.model, self.held.is_some()) => Happened::Said(said),
@@ -217,7 +299,7 @@ impl Loop {
 
     async fn happened(&mut self, happened: Happened) -> Result<Option<Input>, Stopped> {
         match happened {
-            Happened::Abort => Ok(Some(Input::Abort)),
+            Happened::Nudge => self.nudged().await,
             Happened::Drain => Ok(Some(Input::Drain)),
             Happened::Opened(Ok(())) => Ok(self.held.take()),
             Happened::Opened(Err(status)) => {
@@ -241,6 +323,15 @@ impl Loop {
             }
             Happened::Tick => self.tick().await,
         }
+    }
+
+    /// Looks into the mailbox in the middle of a step: an abort, or what a waiting call waits for.
+    async fn nudged(&mut self) -> Result<Option<Input>, Stopped> {
+        self.read_inputs().await?;
+        if self.inputs.iter().any(|input| input.kind == "abort") {
+            return Ok(Some(Input::Abort));
+        }
+        self.settle_waiting().await.map(|()| None)
     }
 
     async fn tick(&mut self) -> Result<Option<Input>, Stopped> {
@@ -271,7 +362,7 @@ impl Loop {
 }
 
 enum Happened {
-    Abort,
+    Nudge,
     Drain,
     Opened(Result<(), Status>),
     Tool(Box<Report>),

@@ -50,6 +50,7 @@ impl Workspace {
         let request = v1::GetWorkspaceRequest {
             tenant_id: self.identity.tenant.to_string(),
             session_id: self.identity.session.to_string(),
+            workspace_session_id: self.identity.workspace.to_string(),
         };
         let sandbox = &self.deps.sandbox;
         let found = sandbox.call(|mut client| {

@@ -24,6 +24,32 @@ fn the_paths_in_the_architecture_exist() {
     conclude(paths.len(), &complaints);
 }
 
+/// An alert on a number that nobody shows never fires.
+#[test]
+fn the_metrics_of_the_alerts_are_shown() {
+    let alerts = fs::read_to_string(root().join("deploy/alerts.yml")).unwrap_or_default();
+    let expressions = alerts.lines().filter_map(|line| line.trim().strip_prefix("expr: "));
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let words = expressions.flat_map(|line| line.split(move |c| !is_name(c)));
+    let metrics: Vec<_> = words.filter(|word| word.starts_with("flotilla_")).collect();
+    let sources: Vec<_> = crate::files()
+        .into_iter()
+        .filter(|file| file.is_in("services") && file.has_extension("rs"))
+        .collect();
+    let shows = |metric: &str| {
+        ["gauge!", "counter!", "histogram!"].iter().any(|kind| {
+            let call = format!("{kind}(\"{metric}\"");
+            sources.iter().any(|file| file.text.contains(&call))
+        })
+    };
+    let complaints: Vec<_> = metrics
+        .iter()
+        .filter(|metric| !shows(metric))
+        .map(|metric| format!("deploy/alerts.yml watches {metric}, which no service shows"))
+        .collect();
+    conclude(metrics.len(), &complaints);
+}
+
 /// What stands between single backticks, line by line, outside of fenced blocks.
 fn quoted(text: &str) -> Vec<&str> {
     let mut is_fenced = false;

@@ -1,6 +1,11 @@
--- ARGV: session, tenant, worker. Used while an emptied Redis is filled again from Postgres.
-if redis.call('EXISTS', p .. 'l:' .. ARGV[1]) == 0 then
-  hold(ARGV[1], ARGV[2], ARGV[3])
-  activate(ARGV[2])
+-- ARGV: session, tenant, class, cap and weight ('': as before), worker. Used while an emptied Redis is filled again from
+-- Postgres.
+local session, tenant, class = ARGV[1], ARGV[2], ARGV[3]
+set_share(tenant, ARGV[4], ARGV[5])
+if redis.call('EXISTS', p .. 'l:' .. session) == 0 then
+  hold(session, tenant, class, ARGV[6], now)
+  -- Whoever queued it may know of an input that its holder has not seen.
+  if take_out(tenant, session) then redis.call('HSET', p .. 'l:' .. session, 'dirty', 1) end
 end
+settle(tenant)
 return 'OK'

@@ -1,49 +1,146 @@
--- Shared by every script. KEYS[1] is the prefix with the hash tag: all keys live in one slot.
--- gen: present = this structure is complete; w:<worker>: alive; l:<session>: who holds it; r:<tenant>: ready sessions by
--- time; act: tenants with ready work below their cap, by virtual time; run:<tenant>: held sessions; own:<worker>: the same
--- by worker; vt, gvt: virtual times; cap: running sessions allowed; ws: workers seen.
+-- Shared by every script; the numbers in capitals come before it, from domain::limits.
+-- KEYS[1] is the prefix with the hash tag: all keys live in one slot. Tenants and classes have virtual times: the slot
+-- time that they used, divided by their weight, in ms; whoever has the least comes first.
+--   gen                 present = this structure is complete
+--   w:<worker>, ws      when a living worker renewed; every worker seen
+--   l:<session>         who holds it: own, tenant, class, dirty, paid (its slot time is charged until then, ms)
+--   own:<worker>        the sessions that it holds
+--   run:<tenant>        the sessions of it that are held, by the time of the claim
+--   r:<tenant>:<class>  ready sessions: what was interrupted first, then the oldest
+--   act, gvt            tenants with ready work below their cap, by virtual time; that of the last claim
+--   busy                tenants with ready or held work, by when that began
+--   t:<tenant>          cap, weight; vt; c<class> and cg: as vt and gvt, of its classes; since when it waits for its next
+--                       claim, and the smoothed interval between two. Forgotten a while after the tenant went idle.
 local p = KEYS[1]
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local CAP_DEFAULT = 64
--- Added to a tenant's virtual time for each claim: five slot-seconds, the least a claim costs.
-local QUANTUM = 5
+local CLASS_LAST = #CLASS_WEIGHTS - 1
 -- Puts what was interrupted before everything that is new.
 local FRONT = 1e13
 
-local function cap(tenant)
-  return tonumber(redis.call('HGET', p .. 'cap', tenant) or CAP_DEFAULT)
-end
-
-local function activate(tenant)
-  if redis.call('ZCARD', p .. 'r:' .. tenant) == 0 or redis.call('ZCARD', p .. 'run:' .. tenant) >= cap(tenant) then
-    redis.call('ZREM', p .. 'act', tenant)
-    return
-  end
-  if not redis.call('ZSCORE', p .. 'act', tenant) then
-    -- An idle tenant has saved nothing up, and a new one does not starve.
-    local own = tonumber(redis.call('HGET', p .. 'vt', tenant) or 0)
-    local all = tonumber(redis.call('GET', p .. 'gvt') or 0)
-    redis.call('HSET', p .. 'vt', tenant, math.max(own, all))
-    redis.call('ZADD', p .. 'act', math.max(own, all), tenant)
-  end
+local function ready_key(tenant, class)
+  return p .. 'r:' .. tenant .. ':' .. class
 end
 
 local function alive(worker)
   return redis.call('EXISTS', p .. 'w:' .. worker) == 1
 end
 
+-- Gives cap and weight.
+local function share(tenant)
+  local known = redis.call('HMGET', p .. 't:' .. tenant, 'cap', 'weight')
+  return tonumber(known[1] or CAP_DEFAULT), tonumber(known[2] or WEIGHT_DEFAULT)
+end
+
+-- '' for the cap: the share stays as it is.
+local function set_share(tenant, cap, weight)
+  if cap ~= '' then
+    redis.call('HSET', p .. 't:' .. tenant, 'cap', cap, 'weight', math.max(1, tonumber(weight)))
+  end
+end
+
+-- Gives the virtual times of the tenant's classes, and that of its last claim.
+local function class_clocks(tenant)
+  local clocks = {}
+  for class = 0, CLASS_LAST do
+    clocks[class] = tonumber(redis.call('HGET', p .. 't:' .. tenant, 'c' .. class) or 0)
+  end
+  return clocks, tonumber(redis.call('HGET', p .. 't:' .. tenant, 'cg') or 0)
+end
+
+local function count_ready(tenant)
+  local sum = 0
+  for class = 0, CLASS_LAST do sum = sum + redis.call('ZCARD', ready_key(tenant, class)) end
+  return sum
+end
+
+-- The virtual time of one that has work again; served: that of the last claim, least: of those who wait, or nil. It saved
+-- nothing up while it had no work. What anybody used while nobody else wanted it puts neither far before the other.
+local function enter(own, served, least)
+  local floor = math.max(served, least and least - DEBT_MAX_MS or 0)
+  return math.min(math.max(own, floor), floor + DEBT_MAX_MS)
+end
+
+-- Adds to the virtual times; used: slot time in ms by class.
+local function charge(tenant, used)
+  local key, sum = p .. 't:' .. tenant, 0
+  for class = 0, CLASS_LAST do
+    if used[class] then
+      local clock = tonumber(redis.call('HGET', key, 'c' .. class) or 0)
+      redis.call('HSET', key, 'c' .. class, clock + used[class] / CLASS_WEIGHTS[class + 1])
+      sum = sum + used[class]
+    end
+  end
+  local _, weight = share(tenant)
+  local vt = tonumber(redis.call('HGET', key, 'vt') or 0) + sum / weight
+  redis.call('HSET', key, 'vt', vt)
+  redis.call('ZADD', p .. 'act', 'XX', vt, tenant)
+end
+
+-- Brings `busy` and `act` in line with what the tenant has. Ends every script that changed that.
+local function settle(tenant)
+  local key, ready, running = p .. 't:' .. tenant, count_ready(tenant), redis.call('ZCARD', p .. 'run:' .. tenant)
+  if ready + running == 0 then
+    redis.call('ZREM', p .. 'act', tenant)
+    redis.call('ZREM', p .. 'busy', tenant)
+    redis.call('PEXPIRE', key, TENANT_IDLE_MS)
+    return
+  end
+  if redis.call('ZADD', p .. 'busy', 'NX', now, tenant) == 1 then redis.call('PERSIST', key) end
+  if ready == 0 or running >= (share(tenant)) then
+    redis.call('ZREM', p .. 'act', tenant)
+  elseif not redis.call('ZSCORE', p .. 'act', tenant) then
+    local served = tonumber(redis.call('GET', p .. 'gvt') or 0)
+    local least = redis.call('ZRANGE', p .. 'act', 0, 0, 'WITHSCORES')[2]
+    local vt = enter(tonumber(redis.call('HGET', key, 'vt') or 0), served, least and tonumber(least))
+    redis.call('HSET', key, 'vt', vt)
+    redis.call('ZADD', p .. 'act', vt, tenant)
+  end
+end
+
+-- Puts a session into its class; the tenant is settled by the caller.
+local function make_ready(tenant, class, session, score)
+  local key = p .. 't:' .. tenant
+  class = tonumber(class)
+  if redis.call('ZCARD', ready_key(tenant, class)) == 0 then
+    local clocks, served = class_clocks(tenant)
+    local least
+    for other = 0, CLASS_LAST do
+      if redis.call('ZCARD', ready_key(tenant, other)) > 0 then
+        least = math.min(least or clocks[other], clocks[other])
+      end
+    end
+    if not least then redis.call('HSET', key, 'since', now) end
+    redis.call('HSET', key, 'c' .. class, enter(clocks[class], served, least))
+  end
+  redis.call('ZADD', ready_key(tenant, class), 'NX', score, session)
+end
+
+-- Takes a session out of the other classes, or out of all; gives its score there.
+local function take_out(tenant, session, but)
+  local score
+  for class = 0, CLASS_LAST do
+    if class ~= but then
+      score = redis.call('ZSCORE', ready_key(tenant, class), session) or score
+      redis.call('ZREM', ready_key(tenant, class), session)
+    end
+  end
+  return score
+end
+
+-- Ends what a worker holds; gives tenant, class, and whether an input came meanwhile. The caller settles the tenant.
 local function free(session)
-  local lease = redis.call('HMGET', p .. 'l:' .. session, 'own', 'tenant', 'dirty')
+  local lease = redis.call('HMGET', p .. 'l:' .. session, 'own', 'tenant', 'class', 'dirty')
   if not lease[1] then return nil end
   redis.call('DEL', p .. 'l:' .. session)
   redis.call('ZREM', p .. 'run:' .. lease[2], session)
   redis.call('SREM', p .. 'own:' .. lease[1], session)
-  return lease[2], lease[3]
+  return lease[2], lease[3], lease[4]
 end
 
-local function hold(session, tenant, worker)
-  redis.call('HSET', p .. 'l:' .. session, 'own', worker, 'tenant', tenant)
+-- Gives a session to a worker; its slot time is charged until `paid`.
+local function hold(session, tenant, class, worker, paid)
+  redis.call('HSET', p .. 'l:' .. session, 'own', worker, 'tenant', tenant, 'class', class, 'paid', paid)
   redis.call('ZADD', p .. 'run:' .. tenant, now, session)
   redis.call('SADD', p .. 'own:' .. worker, session)
   redis.call('SADD', p .. 'ws', worker)

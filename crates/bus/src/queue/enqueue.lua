@@ -1,14 +1,18 @@
--- ARGV: session, tenant, cap (0: as before), "rebuild" or "". Idempotent.
-local session, tenant = ARGV[1], ARGV[2]
-if ARGV[4] ~= 'rebuild' and redis.call('EXISTS', p .. 'gen') == 0 then return 'NOGEN' end
-if tonumber(ARGV[3]) > 0 then redis.call('HSET', p .. 'cap', tenant, ARGV[3]) end
+-- ARGV: session, tenant, class, cap and weight ('': as before), "rebuild" or "". Idempotent. The newest class counts.
+local session, tenant, class = ARGV[1], ARGV[2], ARGV[3]
+if ARGV[6] ~= 'rebuild' and redis.call('EXISTS', p .. 'gen') == 0 then return 'NOGEN' end
+set_share(tenant, ARGV[4], ARGV[5])
 local owner = redis.call('HGET', p .. 'l:' .. session, 'own')
 if owner and alive(owner) then
   -- The holder may be about to let go: its release queues the session again.
-  redis.call('HSET', p .. 'l:' .. session, 'dirty', 1)
+  redis.call('HSET', p .. 'l:' .. session, 'dirty', 1, 'class', class)
+  settle(tenant)
   return 'HELD'
 end
 if owner then free(session) end
-redis.call('ZADD', p .. 'r:' .. tenant, 'NX', now, session)
-activate(tenant)
+make_ready(tenant, class, session, now)
+local score = take_out(tenant, session, tonumber(class))
+-- In another class it keeps its place in time.
+if score then redis.call('ZADD', ready_key(tenant, class), score, session) end
+settle(tenant)
 return 'QUEUED'

@@ -1,12 +1,20 @@
 -- Queues what dead workers held, before everything new. Gives how many sessions.
 local count = 0
-for _, worker in ipairs(redis.call('SMEMBERS', p .. 'ws')) do
+
+-- A set has no order of its own, and the order in which tenants enter decides who is before whom.
+local function sorted_members(key)
+  local members = redis.call('SMEMBERS', key)
+  table.sort(members)
+  return members
+end
+
+for _, worker in ipairs(sorted_members(p .. 'ws')) do
   if not alive(worker) then
-    for _, session in ipairs(redis.call('SMEMBERS', p .. 'own:' .. worker)) do
-      local tenant = free(session)
+    for _, session in ipairs(sorted_members(p .. 'own:' .. worker)) do
+      local tenant, class = free(session)
       if tenant then
-        redis.call('ZADD', p .. 'r:' .. tenant, 'NX', now - FRONT, session)
-        activate(tenant)
+        make_ready(tenant, class, session, now - FRONT)
+        settle(tenant)
         count = count + 1
       end
     end

@@ -1,9 +1,9 @@
 -- ARGV: session, worker, "front" or "". Only the holder's word counts.
 local session = ARGV[1]
 if redis.call('HGET', p .. 'l:' .. session, 'own') ~= ARGV[2] then return 'STRANGER' end
-local tenant, dirty = free(session)
+local tenant, class, dirty = free(session)
 if dirty or ARGV[3] == 'front' then
-  redis.call('ZADD', p .. 'r:' .. tenant, 'NX', ARGV[3] == 'front' and now - FRONT or now, session)
+  make_ready(tenant, class, session, ARGV[3] == 'front' and now - FRONT or now)
 end
-activate(tenant)
+settle(tenant)
 return dirty and 'REQUEUED' or 'RELEASED'

@@ -1,14 +1,18 @@
--- ARGV: worker, ttl in ms. Charges each tenant for the slot time since the last renewal.
-local worker = ARGV[1]
-local last = tonumber(redis.call('GET', p .. 'w:' .. worker) or now)
-redis.call('SET', p .. 'w:' .. worker, now, 'PX', ARGV[2])
+-- ARGV: worker, ttl in ms. Charges tenants and classes for the slot time that is not paid yet.
+local worker, ttl = ARGV[1], tonumber(ARGV[2])
+redis.call('SET', p .. 'w:' .. worker, now, 'PX', ttl)
 redis.call('SADD', p .. 'ws', worker)
-local seconds = math.max(0, now - last) / 1000
+local used = {}
 for _, session in ipairs(redis.call('SMEMBERS', p .. 'own:' .. worker)) do
-  local tenant = redis.call('HGET', p .. 'l:' .. session, 'tenant')
-  if tenant then
-    local vt = tonumber(redis.call('HINCRBYFLOAT', p .. 'vt', tenant, seconds))
-    if redis.call('ZSCORE', p .. 'act', tenant) then redis.call('ZADD', p .. 'act', vt, tenant) end
+  local lease = redis.call('HMGET', p .. 'l:' .. session, 'tenant', 'class', 'paid')
+  local unpaid = now - tonumber(lease[3] or now)
+  -- A jump of the server's clock costs nobody more than one lease, and is a gift to nobody.
+  if unpaid > 0 or unpaid < -QUANTUM_MS then
+    local tenant, class = lease[1], tonumber(lease[2])
+    used[tenant] = used[tenant] or {}
+    used[tenant][class] = (used[tenant][class] or 0) + math.max(0, math.min(unpaid, ttl))
+    redis.call('HSET', p .. 'l:' .. session, 'paid', now)
   end
 end
+for tenant, by_class in pairs(used) do charge(tenant, by_class) end
 return redis.call('EXISTS', p .. 'gen') == 1 and 'OK' or 'NOGEN'

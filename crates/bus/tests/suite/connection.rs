@@ -1,5 +1,6 @@
 //! The bus without its servers: it connects, says what is away, and works once they are there.
 
+use crate::world::entry;
 use bus::{
     Bus,
     error::Error,
@@ -48,7 +49,7 @@ async fn without_its_servers_it_says_so_and_works_once_they_are_there() {
 
     assert!(matches!(bus.ping_nats(), Err(Error::Down("NATS"))));
     assert!(matches!(within("Redis is given up", bus.ping_redis()).await, Err(Error::Redis(_))));
-    let enqueued = within("Redis is given up", bus.enqueue(tenant, &session, 0, Mode::Normal)).await;
+    let enqueued = within("Redis is given up", bus.enqueue(entry(tenant, &session), Mode::Normal)).await;
     assert!(matches!(enqueued, Err(Error::Redis(_))), "{enqueued:?}");
     let (mut reader, flushed) = within("NATS is given up", bus.read(tenant, &session)).await.unwrap();
     assert!(!flushed);
@@ -57,14 +58,14 @@ async fn without_its_servers_it_says_so_and_works_once_they_are_there() {
         publisher.publish(tenant, &session, &News::Beat { epoch: 1, seq });
     }
     bus.ring();
-    bus.announce_abort(tenant, &session);
+    bus.nudge(tenant, &session);
 
     forward(&nats, address(&servers.nats_url)).await;
     forward(&redis, address(&servers.redis_url)).await;
     eventually("NATS is connected", async || bus.ping_nats().is_ok()).await;
     eventually("Redis answers", async || bus.ping_redis().await.is_ok()).await;
     bus.complete_rebuild().await.unwrap();
-    assert_eq!(bus.enqueue(tenant, &session, 0, Mode::Normal).await.unwrap(), Enqueued::Queued);
+    assert_eq!(bus.enqueue(entry(tenant, &session), Mode::Normal).await.unwrap(), Enqueued::Queued);
     within("the subscription made before works", async {
         loop {
             publisher.publish(tenant, &session, &News::Beat { epoch: 9, seq: 9 });

@@ -7,18 +7,18 @@ use testkit::within;
 async fn an_abort_is_heard_with_its_names() {
     let mut world = World::new().await;
     let (tenant, session) = (world.sample.tenant(), world.sample.session());
-    let (mut first, mut second) = (world.bus.orders().await.unwrap(), world.bus.orders().await.unwrap());
-    world.bus.announce_abort(tenant, &session);
-    for orders in [&mut first, &mut second] {
-        assert_eq!(within("the abort is heard", orders.next_abort()).await, (tenant, session.clone()));
+    let (mut first, mut second) = (world.bus.nudges().await.unwrap(), world.bus.nudges().await.unwrap());
+    world.bus.nudge(tenant, &session);
+    for nudges in [&mut first, &mut second] {
+        assert_eq!(within("the nudge is heard", nudges.next_nudge()).await, (tenant, session.clone()));
     }
 }
 
 #[tokio::test]
-async fn what_names_no_session_and_other_stacks_orders_are_not_heard() {
+async fn what_names_no_session_and_other_stacks_nudges_are_not_heard() {
     let mut world = World::new().await;
     let (tenant, session) = (world.sample.tenant(), world.sample.session());
-    let mut orders = world.bus.orders().await.unwrap();
+    let mut nudges = world.bus.nudges().await.unwrap();
     // The server knows of the subscription once a later one is confirmed.
     assert!(world.bus.read(tenant, &session).await.unwrap().1);
     let nats = world.nats().await;
@@ -31,6 +31,6 @@ async fn what_names_no_session_and_other_stacks_orders_are_not_heard() {
     }
     nats.flush().await.unwrap();
     let last = world.sample.session();
-    world.bus.announce_abort(tenant, &last);
-    assert_eq!(within("the abort is heard", orders.next_abort()).await, (tenant, last));
+    world.bus.nudge(tenant, &last);
+    assert_eq!(within("the nudge is heard", nudges.next_nudge()).await, (tenant, last));
 }

@@ -4,8 +4,11 @@
 mod connection;
 mod control;
 mod doorbell;
+mod fair;
 mod feed;
 mod queue;
 mod rebuild;
+mod report;
 mod sequence;
 mod world;
+mod yields;

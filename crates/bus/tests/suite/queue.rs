@@ -1,7 +1,8 @@
-//! The ready queue: one holder at a time, nothing lost, fair between tenants.
+//! The ready queue: one holder at a time, nothing lost, every session in its class.
 
-use crate::world::World;
-use bus::queue::{Claimed, Enqueued, Mode, Then};
+use crate::world::{World, entry};
+use bus::queue::{Claimed, Enqueued, Entry, Mode, Then};
+use domain::session::Class;
 
 #[tokio::test]
 async fn a_queued_session_is_claimed_once() {
@@ -94,70 +95,72 @@ async fn a_session_that_is_handed_over_comes_first() {
 }
 
 #[tokio::test]
-async fn a_small_tenant_does_not_wait_for_a_large_one() {
+async fn a_session_keeps_its_class_wherever_it_goes() {
     let mut world = World::new().await;
-    let (heavy, light) = (world.sample.tenant(), world.sample.tenant());
+    let tenant = world.sample.tenant();
     world.live("w1").await;
-    world.fill(heavy, 200).await;
-    assert_eq!(world.claim("w1", 20).await.len(), 20, "alone it gets everything");
-    world.fill(light, 1).await;
-    let tenants: Vec<_> = world.claim("w1", 2).await.into_iter().map(|claimed| claimed.tenant).collect();
-    assert!(tenants.contains(&light), "{tenants:?}");
-}
+    let session = world.fill_class(tenant, Class::Pr, 1).await.remove(0);
+    let bus = world.bus.clone();
+    let position = async |class| bus.find_position(tenant, &session, class).await.unwrap();
+    assert_eq!(position(Class::Pr).await, Some(0));
 
-#[tokio::test]
-async fn busy_tenants_take_turns() {
-    let mut world = World::new().await;
-    world.live("w1").await;
-    let tenants = [world.sample.tenant(), world.sample.tenant(), world.sample.tenant()];
-    for (tenant, count) in tenants.into_iter().zip([30, 10, 10]) {
-        world.fill(tenant, count).await;
-    }
-    let claimed = world.claim("w1", 30).await;
-    let counts = tenants.map(|tenant| claimed.iter().filter(|claimed| claimed.tenant == tenant).count());
-    assert_eq!(counts, [10, 10, 10]);
-}
-
-#[tokio::test]
-async fn slot_time_is_charged_not_only_claims() {
-    let mut world = World::new().await;
-    world.live("w1").await;
-    let (long, short) = (world.sample.tenant(), world.sample.tenant());
-    world.fill(long, 1).await;
     world.claim("w1", 1).await;
-    // A minute passes: twelve claims' worth.
-    let redis::Value::BulkString(now) = world.redis("GET", &[&world.key("w:w1")]).await else {
-        panic!("no time")
-    };
-    let now: u64 = std::str::from_utf8(&now).unwrap().parse().unwrap();
-    world.redis("SET", &[&world.key("w:w1"), &(now - 60_000).to_string()]).await;
+    assert_eq!(position(Class::Pr).await, None, "it is held");
+    bus.release(&session, "w1", Then::Front).await.unwrap();
+    assert_eq!(position(Class::Pr).await, Some(0), "handed over");
+
+    world.claim("w1", 1).await;
+    world.kill("w1").await;
+    bus.reap().await.unwrap();
+    assert_eq!(position(Class::Pr).await, Some(0), "reaped");
+
     world.live("w1").await;
-    world.fill(long, 5).await;
-    world.fill(short, 5).await;
-    let tenants: Vec<_> = world.claim("w1", 5).await.into_iter().map(|claimed| claimed.tenant).collect();
-    let of_short = tenants.iter().filter(|tenant| **tenant == short).count();
-    assert!(of_short >= 4, "the one who had a slot for a minute waits: {of_short} of 5");
+    world.claim("w1", 1).await;
+    bus.enqueue(Entry { class: Class::Pr, ..entry(tenant, &session) }, Mode::Normal).await.unwrap();
+    bus.release(&session, "w1", Then::Rest).await.unwrap();
+    assert_eq!(position(Class::Pr).await, Some(0), "an input came");
 }
 
 #[tokio::test]
-async fn a_tenant_runs_no_more_than_its_cap() {
+async fn a_session_is_in_one_class_the_one_named_last() {
     let mut world = World::new().await;
-    let (capped, other) = (world.sample.tenant(), world.sample.tenant());
+    let tenant = world.sample.tenant();
     world.live("w1").await;
-    world.fill(capped, 5).await;
-    let session = world.sample.session();
-    world.bus.enqueue(capped, &session, 2, Mode::Normal).await.unwrap();
-    let held = world.claim_sessions("w1", 10).await;
-    assert_eq!(held.len(), 2);
-    world.fill(other, 1).await;
-    assert_eq!(world.claim("w1", 10).await.len(), 1, "the cap of one tenant holds up no other");
-    world.fill(capped, 1).await;
-    assert_eq!(world.claim("w1", 10).await, [], "0 keeps the cap");
+    let sessions = world.fill_class(tenant, Class::Batch, 2).await;
+    let position = async |class| world.bus.find_position(tenant, &sessions[0], class).await.unwrap();
+    world.enqueue(tenant, &sessions[0]).await;
+    assert_eq!((position(Class::Interactive).await, position(Class::Batch).await), (Some(0), None));
+    assert_eq!(world.claim("w1", 5).await.len(), 2);
 
-    assert!(!world.bus.release(&held[0], "w1", Then::Rest).await.unwrap());
-    assert_eq!(world.claim("w1", 10).await.len(), 1);
-    world.kill("w1").await;
-    world.live("w2").await;
-    world.bus.reap().await.unwrap();
-    assert_eq!(world.claim("w2", 10).await.len(), 3, "two of the capped tenant and one of the other");
+    // Somebody writes to what ran in a batch.
+    assert_eq!(world.enqueue(tenant, &sessions[1]).await, Enqueued::Held);
+    world.bus.release(&sessions[1], "w1", Then::Rest).await.unwrap();
+    let position = world.bus.find_position(tenant, &sessions[1], Class::Interactive).await.unwrap();
+    assert_eq!(position, Some(0));
+}
+
+#[tokio::test]
+async fn inside_a_class_the_interrupted_come_first_then_the_oldest() {
+    let mut world = World::new().await;
+    let tenant = world.sample.tenant();
+    world.live("w1").await;
+    let mut sessions = vec![];
+    for _ in 0..3 {
+        sessions.extend(world.fill(tenant, 1).await);
+        tick().await;
+    }
+    assert_eq!(world.claim_sessions("w1", 2).await, sessions[..2]);
+    world.bus.release(&sessions[1], "w1", Then::Front).await.unwrap();
+    tick().await;
+    world.bus.release(&sessions[0], "w1", Then::Front).await.unwrap();
+    let expected = [&sessions[1], &sessions[0], &sessions[2]].map(Clone::clone);
+    assert_eq!(world.claim_sessions("w1", 3).await, expected);
+}
+
+/// Until the server's clock, which counts milliseconds, shows another number.
+async fn tick() {
+    let since = std::time::Instant::now();
+    while since.elapsed() < std::time::Duration::from_millis(2) {
+        tokio::task::yield_now().await;
+    }
 }

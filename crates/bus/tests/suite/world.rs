@@ -2,11 +2,19 @@
 
 use bus::{
     Bus,
-    queue::{Claimed, Claims, Enqueued, Mode},
+    queue::{Claimed, Claims, Enqueued, Entry, Mode, Share},
 };
-use domain::ids::{SessionId, TenantId};
+use domain::{
+    ids::{SessionId, TenantId},
+    session::Class,
+};
 use redis::aio::MultiplexedConnection;
 use testkit::sample::Sample;
+
+/// A session that a person waits for, of a tenant whose share is known.
+pub(crate) fn entry(tenant: TenantId, session: &SessionId) -> Entry<'_> {
+    Entry { tenant, session, class: Class::Interactive, share: None }
+}
 
 pub(crate) struct World {
     pub bus: Bus,
@@ -44,6 +52,11 @@ impl World {
         format!("{{{}}}:{name}", self.namespace)
     }
 
+    /// A number that a command gives, or the one that it gives as text.
+    pub(crate) async fn number(&self, command: &str, arguments: &[&str]) -> Option<f64> {
+        redis::from_redis_value(self.redis(command, arguments).await).unwrap()
+    }
+
     pub(crate) async fn redis(&self, command: &str, arguments: &[&str]) -> redis::Value {
         let mut command = redis::cmd(command);
         command.arg(arguments);
@@ -61,8 +74,47 @@ impl World {
         self.redis("DEL", &[&self.key(&format!("w:{worker}"))]).await;
     }
 
+    /// Lets `ms` of slot time pass for sessions that a worker holds, which renews meanwhile.
+    pub(crate) async fn pass(&self, worker: &str, sessions: &[SessionId], mut ms: u64) {
+        while ms > 0 {
+            // Well below what a single renewal charges at most.
+            let step = ms.min(4_000);
+            for session in sessions {
+                let lease = self.key(&format!("l:{session}"));
+                self.redis("HINCRBY", &[&lease, "paid", &format!("-{step}")]).await;
+            }
+            self.live(worker).await;
+            ms -= step;
+        }
+    }
+
     pub(crate) async fn enqueue(&self, tenant: TenantId, session: &SessionId) -> Enqueued {
-        self.bus.enqueue(tenant, session, 0, Mode::Normal).await.unwrap()
+        self.bus.enqueue(entry(tenant, session), Mode::Normal).await.unwrap()
+    }
+
+    /// Queues `count` sessions of a class, at the same time.
+    pub(crate) async fn fill_class(
+        &mut self,
+        tenant: TenantId,
+        class: Class,
+        count: usize,
+    ) -> Vec<SessionId> {
+        let sessions: Vec<_> = (0..count).map(|_| self.sample.session()).collect();
+        for some in sessions.chunks(500) {
+            let entries = some.iter().map(|session| Entry { class, ..entry(tenant, session) });
+            let queued =
+                futures::future::join_all(entries.map(|entry| self.bus.enqueue(entry, Mode::Normal))).await;
+            queued.into_iter().for_each(|queued| assert_eq!(queued.unwrap(), Enqueued::Queued));
+        }
+        sessions
+    }
+
+    /// Queues one session, and says what its tenant may have.
+    pub(crate) async fn share(&mut self, tenant: TenantId, running_max: u32, weight: u32) -> SessionId {
+        let session = self.sample.session();
+        let share = Some(Share { running_max, weight });
+        self.bus.enqueue(Entry { share, ..entry(tenant, &session) }, Mode::Normal).await.unwrap();
+        session
     }
 
     /// Queues `count` sessions of a tenant.

@@ -16,6 +16,7 @@ fn step(parent: u8) -> LastStep {
         continues: false,
         failed: None,
         open: vec![],
+        retries: 0,
     }
 }
 
@@ -35,9 +36,9 @@ fn failure(retryable: bool, retry_after_ms: Option<u64>) -> Input {
 fn a_look_decides_the_next_action() {
     let call = vec![Action::Call { failed: 0 }];
     let cases = [
-        ("nothing was asked", View::default(), vec![Action::Park(Outcome::Done)]),
+        ("nothing was asked", View::default(), vec![Action::Park(End::Idle(Outcome::Done))]),
         ("a fresh prompt", view(1, None), call.clone()),
-        ("answered", view(1, Some(step(1))), vec![Action::Park(Outcome::Done)]),
+        ("answered", view(1, Some(step(1))), vec![Action::Park(End::Idle(Outcome::Done))]),
         ("a newer prompt than the answer", view(2, Some(step(1))), call.clone()),
         (
             "the model wants another step",
@@ -62,7 +63,7 @@ fn a_look_decides_the_next_action() {
         (
             "a failed step",
             view(1, Some(LastStep { failed: Some(Outcome::Failed), ..step(1) })),
-            vec![Action::Park(Outcome::Failed)],
+            vec![Action::Park(End::Idle(Outcome::Failed))],
         ),
         (
             "a prompt after a failed step",
@@ -70,7 +71,30 @@ fn a_look_decides_the_next_action() {
             call,
         ),
         ("an abort", View { aborted: true, ..view(1, None) }, vec![Action::Stop(Stop::Abort)]),
-        ("a drain", View { draining: true, ..view(1, None) }, vec![Action::HandOver]),
+        ("a drain", View { leaving: true, ..view(1, None) }, vec![Action::HandOver]),
+        (
+            "a drain with a call that is open",
+            View {
+                leaving: true,
+                ..view(1, Some(LastStep { closed: false, open: vec!["c".into()], ..step(1) }))
+            },
+            vec![Action::HandOver],
+        ),
+        (
+            "a drain at the end of the turn",
+            View { leaving: true, ..view(1, Some(step(1))) },
+            vec![Action::Park(End::Idle(Outcome::Done))],
+        ),
+        (
+            "two attempts failed before the wait",
+            view(1, Some(LastStep { answered: false, closed: false, retries: 2, ..step(1) })),
+            vec![Action::Call { failed: 2 }],
+        ),
+        (
+            "a new prompt begins anew after failed attempts",
+            view(2, Some(LastStep { answered: false, closed: false, retries: 2, ..step(1) })),
+            vec![Action::Call { failed: 0 }],
+        ),
     ];
     for (what, view, want) in cases {
         assert_eq!(decided(view), want, "{what}");
@@ -105,28 +129,48 @@ fn tools_run_and_then_the_loop_looks_again() {
 
 #[test]
 fn retries_back_off_and_end() {
+    let back_off = |attempt, wait| Action::BackOff {
+        attempt,
+        until: Timestamp(NOW.0 + wait),
+        error: Error::new("APIError", "overloaded"),
+    };
     let mut state = State::Calling { failed: 0 };
-    for (attempt, wait) in [(1, 2_000), (2, 4_000), (3, 8_000), (4, 16_000), (5, 30_000)] {
-        let actions = state.apply(failure(true, None), NOW, 0.0);
-        let want = Action::BackOff {
-            attempt,
-            until: Timestamp(NOW.0 + wait),
-            error: Error::new("APIError", "overloaded"),
-        };
-        assert_eq!(actions, vec![want]);
-        assert_eq!(state.apply(Input::Waited, NOW, 0.0), vec![Action::Call { failed: attempt }]);
+    assert_eq!(state.apply(failure(true, None), NOW, 0.0), vec![back_off(1, 2_000)], "keeps its slot");
+    assert_eq!(state.apply(Input::Waited, NOW, 0.0), vec![Action::Call { failed: 1 }]);
+    for (failed, wait) in [(1, 4_000), (2, 8_000), (3, 16_000), (4, 30_000)] {
+        let mut state = State::Calling { failed };
+        let until = Some(Timestamp(NOW.0 + wait));
+        let parks = Action::Park(End::Wait(Wait { reason: Reason::BackOff, until }));
+        assert_eq!(state.apply(failure(true, None), NOW, 0.0), vec![back_off(failed + 1, wait), parks]);
+        assert_eq!(state.apply(Input::Parked, NOW, 0.0), vec![]);
+        assert_eq!(state, State::Ended, "another loop goes on");
     }
-    let last = state.apply(failure(true, None), NOW, 0.0);
+    let last = State::Calling { failed: MODEL_RETRIES_MAX }.apply(failure(true, None), NOW, 0.0);
     assert!(matches!(&last[..], [Action::Close(_), Action::Look]), "after {MODEL_RETRIES_MAX}: {last:?}");
+}
+
+#[test]
+fn what_waits_for_others_is_parked_once_nothing_runs() {
+    let wait = |reason| Wait { reason, until: None };
+    let mut state = State::default();
+    let open = ["a", "b", "c"].map(str::to_owned).to_vec();
+    let step = LastStep { closed: false, open: open.clone(), ..step(1) };
+    assert_eq!(state.apply(Input::Looked(view(1, Some(step))), NOW, 0.0), vec![Action::Run(open)]);
+    let waits = vec![("a".into(), wait(Reason::Children)), ("c".into(), wait(Reason::Permission))];
+    assert_eq!(state.apply(Input::Waits(waits), NOW, 0.0), vec![], "b runs");
+    assert_eq!(state.apply(Input::ToolEnded("a".into()), NOW, 0.0), vec![], "a child that ends meanwhile");
+    let parks = Action::Park(End::Wait(wait(Reason::Permission)));
+    assert_eq!(state.apply(Input::ToolEnded("b".into()), NOW, 0.0), vec![parks]);
+    assert_eq!(state.apply(Input::NewInput, NOW, 0.0), vec![Action::Look], "an answer came first");
 }
 
 #[test]
 fn the_provider_says_how_long_to_wait_and_whether_at_all() {
     let wait = |input| match &(State::Calling { failed: 0 }).apply(input, NOW, 1.0)[..] {
-        [Action::BackOff { until, .. }] => Some(until.0 - NOW.0),
+        [Action::BackOff { until, .. }, ..] => Some(until.0 - NOW.0),
         _ => None,
     };
-    assert_eq!(wait(failure(true, Some(7))), Some(7));
+    assert_eq!(wait(failure(true, Some(100))), Some(110), "a tenth of jitter");
     assert_eq!(wait(failure(true, None)), Some(2_500), "a quarter of jitter");
     assert_eq!(wait(failure(true, Some(RETRY_AFTER_MAX_MS + 1))), None, "too long a wait fails the turn");
     assert_eq!(wait(failure(false, None)), None);
@@ -134,7 +178,7 @@ fn the_provider_says_how_long_to_wait_and_whether_at_all() {
 
 #[test]
 fn an_abort_stops_first_and_closes_then() {
-    let acting = State::Acting { open: BTreeSet::from(["c".into()]) };
+    let acting = State::Acting { open: BTreeSet::from(["c".into()]), waiting: BTreeMap::new() };
     for mut state in [State::Calling { failed: 0 }, State::BackingOff { failed: 1 }, acting] {
         assert_eq!(state.apply(Input::Abort, NOW, 0.0), vec![Action::Stop(Stop::Abort)]);
         assert_eq!(state.apply(Input::ToolEnded("c".into()), NOW, 0.0), vec![], "too late");
@@ -180,6 +224,7 @@ fn any_input() -> impl Strategy<Value = Input> {
         prop::collection::vec("[a-c]", 0..3).prop_map(Input::Answered),
         (any::<bool>(), prop::option::of(0u64..10_000_000)).prop_map(|(r, ms)| failure(r, ms)),
         "[a-c]".prop_map(Input::ToolEnded),
+        "[a-c]".prop_map(|call| Input::Waits(vec![(call, Wait { reason: Reason::Children, until: None })])),
         prop::sample::select(vec![
             Input::Waited,
             Input::Abort,

@@ -1,6 +1,6 @@
 //! The mailbox: a prompt is accepted once, wakes its session once, and is never lost.
 
-use crate::world::World;
+use crate::world::{World, beat};
 use domain::{limits, message::Message, session::Phase};
 use store::{error::Error, inputs::Pending};
 use testkit::sample::NOW;
@@ -26,6 +26,7 @@ async fn a_prompt_makes_an_idle_session_runnable_in_one_step() {
         seq: 1,
         kind: "prompt".to_owned(),
         message_id: Some(prompt.user.id.clone()),
+        body: None,
         traceparent: prompt.traceparent.clone(),
     };
     assert_eq!(world.store.list_inputs(world.tenant, &session, 0).await.unwrap(), [want]);
@@ -145,8 +146,11 @@ async fn an_abort_reaches_the_loop_and_leaves_an_idle_session_alone() {
     let running = world.running().await;
     assert!(world.store.accept_abort(world.tenant, &running.session, "a1").await.unwrap());
     let inputs = world.store.list_inputs(world.tenant, &running.session, 1).await.unwrap();
-    assert_eq!(inputs, [Pending { seq: 2, kind: "abort".to_owned(), message_id: None, traceparent: None }]);
-    let orders = world.store.renew_worker(running.worker, "worker", false).await.unwrap();
+    assert_eq!(
+        inputs,
+        [Pending { seq: 2, kind: "abort".to_owned(), message_id: None, body: None, traceparent: None }]
+    );
+    let orders = world.store.renew_worker(&beat(running.worker)).await.unwrap().aborts;
     assert_eq!(orders.iter().map(|place| &place.session).collect::<Vec<_>>(), [&running.session]);
     let written = world.append(&running.write(1)).await.unwrap();
     assert_eq!((written.input_seq, written.cancel_seq), (2, 2));

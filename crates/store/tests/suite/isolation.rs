@@ -1,8 +1,12 @@
 //! Row-level security, the second lock: what a forgotten filter gives, and what the functions give to a stranger.
 
-use crate::world::World;
+use crate::{
+    family::permission,
+    world::{World, idle},
+};
 use domain::{
     ids::{PartId, TenantId},
+    request::Answer,
     session::{Outcome, Source},
 };
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
@@ -10,7 +14,9 @@ use store::{
     Page,
     chunks::Chunk,
     error::Error,
+    quarantine::Which,
     record::{Fence, Progress},
+    runs::{Suspects, Take},
     sessions::{Filter, Patch},
 };
 use testkit::{database::connect, sample::NOW};
@@ -20,6 +26,8 @@ use uuid::Uuid;
 async fn two_tenants() -> (World, crate::world::Running, TenantId) {
     let mut world = World::new().await;
     let running = world.running().await;
+    let (_, changes) = world.request(&running.session, permission());
+    world.store.append(&running.write(1), &changes, 0, Progress::None, NOW).await.unwrap();
     let (store, tenant) = (&world.store, world.tenant);
     store.create_key(tenant, "fl_abc", &[7; 32], "laptop").await.unwrap();
     store.begin_bundle(tenant, "b1", 4).await.unwrap();
@@ -44,7 +52,7 @@ async fn tables(world: &World) -> Vec<String> {
     .fetch_all(&mut connect(&world.database.migrator_url).await)
     .await
     .unwrap();
-    assert!(rows.len() >= 13);
+    assert!(rows.len() >= 14);
     let name = |row: &sqlx::postgres::PgRow| row.get::<String, _>("name");
     assert!(rows.iter().all(|row| row.get("walled")), "{:?}", rows.iter().map(name).collect::<Vec<_>>());
     rows.iter().map(name).collect()
@@ -146,19 +154,30 @@ async fn reading_functions_give_a_stranger_nothing() {
     assert_eq!(store.list_projects(stranger, &Page::default()).await.unwrap(), []);
     assert_eq!(store.list_keys(stranger, &Page::default()).await.unwrap(), []);
     assert_eq!(store.get_queue_position(stranger, session).await.unwrap(), 0);
+    let open = store.list_requests(world.tenant, None, "per", &Page::default()).await.unwrap();
+    let part = &open[0].request.part_id;
+    assert_eq!(store.list_requests(stranger, None, "per", &Page::default()).await.unwrap(), []);
+    assert_eq!(store.list_requests_of(stranger, session, &[part]).await.unwrap(), []);
+    assert_eq!(store.list_answers(stranger, session, &[part]).await.unwrap(), []);
+    assert_eq!(store.list_descendants(stranger, session).await.unwrap(), []);
+    assert!(!store.is_aborted(stranger, session).await.unwrap());
 }
 
 #[tokio::test]
 async fn writing_functions_let_a_stranger_change_nothing() {
     let (mut world, running, stranger) = two_tenants().await;
     let (session, event) = (running.session.clone(), world.sample.event());
-    let fence = Fence { tenant: stranger, ..running.write(1) };
+    let fence = Fence { tenant: stranger, ..running.write(2) };
+    let (call, changes) = world.call(&session);
+    let child = world.new_child(&call);
+    let events = std::array::from_fn(|_| world.sample.event());
+    let open = world.store.list_requests(world.tenant, None, "per", &Page::default()).await.unwrap();
     let prompt = world.prompt(&session, "hello");
     let mut new = world.new_session();
     let part_id = PartId::make(&mut world.sample.ids, NOW);
     let before = world.number("select sum(hashtext(r::text))::bigint from session_run r").await;
     let store = &world.store;
-    let end = (Outcome::Done, None);
+    let end = idle(Outcome::Done, None);
     assert!(matches!(store.accept_prompt(stranger, &prompt, NOW).await, Err(Error::NotFound(_))));
     assert!(matches!(store.accept_abort(stranger, &session, "a1").await, Err(Error::NotFound(_))));
     let patch = Patch { title: Some("Mine".to_owned()), archived: None };
@@ -169,11 +188,25 @@ async fn writing_functions_let_a_stranger_change_nothing() {
     assert!(matches!(store.delete_session(stranger, &session).await, Err(Error::NotFound(_))));
     assert!(matches!(store.revoke_key(stranger, "fl_abc").await, Err(Error::NotFound(_))));
     assert!(matches!(store.append(&fence, &[], 0, Progress::Made, NOW).await, Err(Error::Fenced)));
-    assert!(matches!(store.park_idle(&fence, &[], 1, end, NOW).await, Err(Error::Fenced)));
+    assert!(matches!(store.park(&fence, &[], 1, &end, NOW).await, Err(Error::Fenced)));
     let chunk = Chunk { part_id, offset_bytes: 0, text: "Hel".to_owned() };
     assert!(matches!(store.append_chunk(stranger, &session, 1, &chunk).await, Err(Error::Fenced)));
-    assert_eq!(store.take_session(stranger, &session, Uuid::now_v7()).await.unwrap(), None);
+    let taken = store.take_session(stranger, &session, Uuid::now_v7(), Suspects::Taken).await.unwrap();
+    assert_eq!(taken, Take::No);
+    let dispatched = store.dispatch_child(&fence, &changes, &child, false, NOW).await;
+    assert!(matches!(dispatched, Err(Error::Fenced)), "{dispatched:?}");
+    let report = store.report_child(&fence, &call, &serde_json::json!([]), &event, NOW).await;
+    assert_eq!(report.unwrap(), None);
+    let reply = (&Answer::Always, "stranger");
+    let answered = store.answer_request(stranger, &open[0].request.id, reply, &event, NOW).await;
+    assert!(matches!(answered, Err(Error::NotFound("request"))), "{answered:?}");
+    let stopped = store.quarantine(stranger, &session, (Which::Any, "stranger"), events, NOW).await;
+    assert_eq!(stopped.unwrap(), None);
+    world.sql("update session_run set phase = 4").await;
+    assert_eq!(store.release(stranger, &session, event.clone(), NOW).await.unwrap(), None);
+    world.sql("update session_run set phase = 2").await;
     // These say nothing; they must not have done anything either.
+    store.refuse(&fence, "stranger").await.unwrap();
     store.hand_over(&fence).await.unwrap();
     store.fail_attempt(stranger, &session, 1).await.unwrap();
     store.delete_chunks(stranger, &session).await.unwrap();
@@ -188,6 +221,7 @@ async fn writing_functions_let_a_stranger_change_nothing() {
     let after = world.number("select sum(hashtext(r::text))::bigint from session_run r").await;
     assert_eq!(before, after, "the control rows are as they were");
     assert_eq!(world.number("select count(*) from part_chunk").await, 1);
-    assert_eq!(world.number("select count(*) from tool_exec where state = 'executing'").await, 1);
+    assert_eq!(world.number("select count(*) from tool_exec where state = 'executing'").await, 2);
+    assert_eq!(world.number("select count(*) from request where answer is null").await, 1);
     assert!(store.find_key(&[7; 32]).await.unwrap().is_some());
 }

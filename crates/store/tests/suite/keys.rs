@@ -9,7 +9,7 @@ async fn a_key_is_found_by_its_hash_until_it_is_revoked() {
     let (store, tenant) = (&world.store, world.tenant);
     let made = store.create_key(tenant, "fl_abc", &[7; 32], "laptop").await.unwrap();
     assert_eq!((made.prefix.as_str(), made.name.as_str(), made.revoked_at), ("fl_abc", "laptop", None));
-    assert_eq!(store.find_key(&[7; 32]).await.unwrap().unwrap().id, tenant);
+    assert_eq!(store.find_key(&[7; 32]).await.unwrap().unwrap().0.id, tenant);
     assert_eq!(store.find_key(&[8; 32]).await.unwrap(), None);
 
     store.revoke_key(tenant, "fl_abc").await.unwrap();

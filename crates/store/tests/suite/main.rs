@@ -2,19 +2,27 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod bundles;
+mod children;
 mod chunks;
 mod connection;
 mod events;
 mod execs;
+mod family;
 mod inputs;
 mod isolation;
 mod keys;
 mod messages;
 mod migrate;
+mod operator;
+mod park;
 mod projects;
+mod quarantine;
 mod record;
+mod requests;
 mod runs;
 mod sessions;
 mod system;
 mod tenants;
+mod tree;
+mod waits;
 mod world;

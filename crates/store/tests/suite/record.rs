@@ -1,6 +1,6 @@
 //! The writes of a loop: fenced, repeatable, gap-free, cheap.
 
-use crate::world::World;
+use crate::world::{self, World};
 use domain::{
     event::{Event, IDLE},
     message::Message,
@@ -11,6 +11,7 @@ use domain::{
 use serde_json::json;
 use store::{
     error::Error,
+    park::Parked,
     record::{Change, Fence, Progress, What},
 };
 use testkit::sample::{NOW, Sample};
@@ -95,23 +96,24 @@ async fn parking_ends_the_turn_and_says_how() {
     let mut world = World::new().await;
     let running = world.running().await;
     let idle = [world.change(Event::SessionIdle(Outcome::Failed))];
-    let end = (Outcome::Failed, Some("overloaded"));
-    let early = world.store.park_idle(&running.write(2), &idle, 1, end, NOW).await;
+    let end = world::idle(Outcome::Failed, Some("overloaded"));
+    let early = world.store.park(&running.write(2), &idle, 1, &end, NOW).await;
     assert!(matches!(early, Err(Error::Fenced)), "a number was left out");
     let fence = running.write(1);
-    let written = world.store.park_idle(&fence, &idle, 1, end, NOW).await.unwrap().unwrap();
+    let parked = world.store.park(&fence, &idle, 1, &end, NOW).await.unwrap();
+    let Parked::Yes(written) = parked.clone() else { panic!("{parked:?}") };
     assert_eq!((written.events[0].seq, written.events[0].kind.as_str()), (4, IDLE));
     let state = world.store.get_session(world.tenant, &running.session).await.unwrap();
     assert_eq!((state.phase, state.last_outcome), (Phase::Idle, Some(Outcome::Failed)));
     assert_eq!(state.last_error.as_deref(), Some("overloaded"));
-    let again = world.store.park_idle(&fence, &idle, 1, end, NOW).await.unwrap().unwrap();
-    assert_eq!(again, written, "a repeated parking is the same parking");
+    let again = world.store.park(&fence, &idle, 1, &end, NOW).await.unwrap();
+    assert_eq!(again, parked, "a repeated parking is the same parking");
     assert_eq!(world.gap_free(&running.session).await, 4);
 
     world.accept(&running.session, "second").await;
     let taken = world.take(&running.session, running.worker).await.unwrap();
     assert_eq!((taken.input_ack, taken.attempts), (1, 1));
-    let late = world.store.park_idle(&running.write(2), &[], 2, end, NOW).await;
+    let late = world.store.park(&running.write(2), &[], 2, &end, NOW).await;
     assert!(matches!(late, Err(Error::Fenced)), "{late:?}");
 }
 
@@ -121,16 +123,17 @@ async fn a_loop_that_has_not_seen_an_input_does_not_park() {
     let running = world.running().await;
     world.accept(&running.session, "second").await;
     let idle = [world.change(Event::SessionIdle(Outcome::Done))];
-    let park =
-        async |seen| world.store.park_idle(&running.write(1), &idle, seen, (Outcome::Done, None), NOW).await;
-    assert_eq!(park(1).await.unwrap(), None);
+    let park = async |seen| {
+        world.store.park(&running.write(1), &idle, seen, &world::idle(Outcome::Done, None), NOW).await
+    };
+    assert_eq!(park(1).await.unwrap(), Parked::NewInput);
     let state = world.store.get_session(world.tenant, &running.session).await.unwrap();
     assert_eq!(
         (state.phase, state.last_outcome, state.event_seq),
         (Phase::Running, None, 5),
         "nothing was written"
     );
-    assert!(park(2).await.unwrap().is_some());
+    assert!(matches!(park(2).await.unwrap(), Parked::Yes(_)));
 }
 
 /// Whichever comes first: no prompt is left in an idle session.
@@ -203,6 +206,38 @@ async fn writing_moves_no_index_entry_of_the_control_row() {
     let after = updates(&world).await;
     let (all, hot) = (after.0 - before.0, after.1 - before.1);
     assert!(all - hot <= 5, "{} of {all} updates left their page", all - hot);
+}
+
+/// Only a change of phase moves an index entry: a session that waits and is woken again and again costs three of them
+/// each time, and no write in between costs one.
+#[tokio::test]
+async fn waiting_moves_no_more_index_entries_than_its_phases() {
+    const ROUNDS: i64 = 10;
+    const WRITES: i64 = 20;
+    let mut world = World::new().await;
+    let mut parent = world.actor().await;
+    let (call, child) = world.child(&mut parent).await;
+    let worker = world.worker().await;
+    let session = parent.session().clone();
+    let before = updates(&world).await;
+    for round in 0..ROUNDS {
+        for _ in 0..WRITES / 2 {
+            world.append(&parent.next()).await.unwrap();
+            let event = world.sample.event();
+            world.store.report_child(&child.fence, &call, &json!([]), &event, NOW).await.unwrap().unwrap();
+        }
+        let seen = u64::try_from(round).unwrap() + 1;
+        let wait = crate::family::waiting(domain::wait::Reason::BackOff, Some(domain::ids::Timestamp(0)));
+        assert!(matches!(world.park_as(&mut parent, seen, &wait).await, Parked::Yes(_)));
+        world.accept(&session, &format!("round {round}")).await;
+        parent = crate::family::Actor { fence: world.take(&session, worker).await.unwrap().fence };
+    }
+    let want = ROUNDS * (WRITES + 3);
+    world.store.close().await;
+    testkit::eventually("the updates are counted", async || updates(&world).await.0 >= before.0 + want).await;
+    let after = updates(&world).await;
+    let (all, hot) = (after.0 - before.0, after.1 - before.1);
+    assert!(all - hot <= ROUNDS * 3 + 5, "{} of {all} updates left their page", all - hot);
 }
 
 /// Updates of the control rows: all, and those that stayed on their page.

@@ -1,8 +1,15 @@
 //! Taking a session over and giving it back: one owner at a time, and an end to trying.
 
-use crate::world::World;
-use domain::{limits::ATTEMPTS_MAX, session::Phase};
-use store::{error::Error, record::Progress};
+use crate::world::{World, beat};
+use domain::{
+    limits::{ATTEMPTS_MAX, ATTEMPTS_SUSPECT, SUSPECT_PAUSE_MS, UNREADABLE_PAUSE_MS},
+    session::Phase,
+};
+use store::{
+    error::Error,
+    record::Progress,
+    runs::{Suspects, Take},
+};
 use testkit::sample::NOW;
 use uuid::Uuid;
 
@@ -36,30 +43,95 @@ async fn a_living_owner_is_left_alone_and_a_dead_one_is_not() {
     let taken = world.take(&running.session, successor).await.unwrap();
     assert_eq!((taken.fence.epoch, taken.attempts), (2, 2));
     assert!(matches!(world.append(&running.write(1)).await, Err(Error::Fenced)));
-    let returned = world.store.renew_worker(running.worker, "worker", false).await.unwrap();
+    let returned = world.store.renew_worker(&beat(running.worker)).await.unwrap().aborts;
     assert_eq!(returned, [], "who comes back has nothing");
     assert_eq!(world.take(&running.session, running.worker).await, None);
 }
 
 #[tokio::test]
-async fn a_session_that_kills_its_loops_is_quarantined() {
+async fn a_session_that_kills_its_loops_is_taken_no_more() {
     let mut world = World::new().await;
     let session = world.session().await;
     world.accept(&session, "hello").await;
     for attempt in 1..=ATTEMPTS_MAX {
         let taken = world.take(&session, Uuid::now_v7()).await.unwrap();
         assert_eq!(taken.attempts, attempt, "a worker without a lease counts as dead");
+        assert_eq!(taken.is_suspect(), attempt > ATTEMPTS_SUSPECT);
     }
     let worker = world.worker().await;
-    assert_eq!(world.take(&session, worker).await, None);
+    for suspects in [Suspects::Taken, Suspects::Left] {
+        let take = world.store.take_session(world.tenant, &session, worker, suspects).await.unwrap();
+        assert_eq!(take, Take::Exhausted { attempts: ATTEMPTS_MAX });
+    }
     let state = world.store.get_session(world.tenant, &session).await.unwrap();
-    assert_eq!((state.phase, state.epoch), (Phase::Quarantined, u64::try_from(ATTEMPTS_MAX).unwrap()));
-    assert_eq!(state.waiting_reason.as_deref(), Some("its loop ended 5 times without progress"));
-    assert_eq!(world.take(&session, worker).await, None);
-    assert_eq!(
-        (world.store.list_runnable(9).await.unwrap(), world.store.list_orphaned(9).await.unwrap()),
-        (vec![], vec![])
+    assert_eq!((state.phase, state.epoch), (Phase::Running, u64::try_from(ATTEMPTS_MAX).unwrap()));
+}
+
+#[tokio::test]
+async fn a_worker_with_a_suspect_leaves_other_suspects_to_others() {
+    let mut world = World::new().await;
+    let session = world.session().await;
+    world.accept(&session, "hello").await;
+    let take = async |suspects, worker| {
+        world.store.take_session(world.tenant, &session, worker, suspects).await.unwrap()
+    };
+    for _ in 0..ATTEMPTS_SUSPECT {
+        assert!(matches!(take(Suspects::Left, Uuid::now_v7()).await, Take::Yes(_)), "nobody is blamed yet");
+    }
+    let worker = world.worker().await;
+    assert_eq!(take(Suspects::Left, worker).await, Take::Suspect);
+    let Take::Yes(taken) = take(Suspects::Taken, worker).await else { panic!("it is free") };
+    assert!(taken.is_suspect());
+    assert_eq!(take(Suspects::Left, worker).await, Take::No, "its worker lives");
+}
+
+#[tokio::test]
+async fn the_pause_of_a_suspect_doubles() {
+    let mut world = World::new().await;
+    let session = world.session().await;
+    world.accept(&session, "hello").await;
+    let paused = "select (extract(epoch from wake_at - now()) * 1000)::bigint from session_run";
+    for attempt in 1..=ATTEMPTS_MAX {
+        let worker = world.worker().await;
+        let taken = world.take(&session, worker).await.unwrap();
+        world.store.fail_attempt(world.tenant, &session, taken.fence.epoch).await.unwrap();
+        let state = world.store.get_session(world.tenant, &session).await.unwrap();
+        if attempt < ATTEMPTS_SUSPECT {
+            assert_eq!((state.phase, state.waiting_reason, state.wake_at), (Phase::Runnable, None, None));
+            continue;
+        }
+        assert_eq!((state.phase, state.waiting_reason.as_deref()), (Phase::Waiting, Some("failed_attempt")));
+        let pause = SUSPECT_PAUSE_MS << (attempt - ATTEMPTS_SUSPECT);
+        let left = u64::try_from(world.number(paused).await).unwrap();
+        assert!((pause - 1_500..=pause).contains(&left), "attempt {attempt}: {left} of {pause}");
+        assert_eq!(state.attempts, attempt);
+        world.sql("update session_run set wake_at = now()").await;
+        assert_eq!(world.store.wake_due().await.unwrap(), 1);
+    }
+    let worker = world.worker().await;
+    let take = world.store.take_session(world.tenant, &session, worker, Suspects::Taken).await.unwrap();
+    assert_eq!(take, Take::Exhausted { attempts: ATTEMPTS_MAX }, "pauses do not go on for ever");
+}
+
+#[tokio::test]
+async fn what_a_worker_cannot_read_is_offered_again_later_and_costs_no_attempt() {
+    let mut world = World::new().await;
+    let running = world.running().await;
+    let stale = store::record::Fence { epoch: 0, ..running.fence.clone() };
+    world.store.refuse(&stale, "stale").await.unwrap();
+    world.store.refuse(&running.fence, "the message has an unknown part").await.unwrap();
+    let state = world.store.get_session(world.tenant, &running.session).await.unwrap();
+    assert_eq!((state.phase, state.attempts), (Phase::Waiting, 0));
+    assert_eq!(state.waiting_reason.as_deref(), Some("newer_worker"));
+    assert_eq!(state.waiting_detail.as_deref(), Some("the message has an unknown part"));
+    let soon = format!(
+        "select count(*) from session_run where owner is null
+            and wake_at between now() + interval '1 second' and now() + {UNREADABLE_PAUSE_MS} * interval '1 millisecond'"
     );
+    assert_eq!(world.number(&soon).await, 1);
+    world.sql("update session_run set wake_at = now()").await;
+    assert_eq!(world.store.wake_due().await.unwrap(), 1);
+    assert_eq!(world.take(&running.session, running.worker).await.unwrap().attempts, 1);
 }
 
 #[tokio::test]

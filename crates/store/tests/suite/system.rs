@@ -1,11 +1,11 @@
 //! The queries that cross tenants: who lives, what waits, what was left.
 
-use crate::world::World;
+use crate::world::{World, beat};
 use domain::{
     ids::SessionId,
     session::{Phase, Source},
 };
-use store::system::Place;
+use store::system::{Beat, Claimable, Place};
 use testkit::sample::NOW;
 
 /// A runnable session of another tenant.
@@ -22,6 +22,10 @@ async fn of_another_tenant(world: &mut World) -> Place {
     Place { tenant, session }
 }
 
+fn places(list: Vec<Claimable>) -> Vec<Place> {
+    list.into_iter().map(|session| session.place).collect()
+}
+
 #[tokio::test]
 async fn runnable_sessions_of_all_tenants_are_listed_longest_waiting_first() {
     let mut world = World::new().await;
@@ -31,8 +35,8 @@ async fn runnable_sessions_of_all_tenants_are_listed_longest_waiting_first() {
     world.accept(&session, "hello").await;
     let other = of_another_tenant(&mut world).await;
     let want = [Place { tenant: world.tenant, session }, other];
-    assert_eq!(world.store.list_runnable(10).await.unwrap(), want);
-    assert_eq!(world.store.list_runnable(1).await.unwrap(), want[..1]);
+    assert_eq!(places(world.store.list_runnable(10).await.unwrap()), want);
+    assert_eq!(places(world.store.list_runnable(1).await.unwrap()), want[..1]);
 }
 
 #[tokio::test]
@@ -41,7 +45,8 @@ async fn sessions_are_owned_while_their_worker_lives_and_orphaned_afterwards() {
     let (first, second) = (world.running().await, world.running().await);
     let place = |session: &SessionId| Place { tenant: world.tenant, session: session.clone() };
     let store = &world.store;
-    let mut owned = store.list_owned(10).await.unwrap();
+    let owned = store.list_owned(10).await.unwrap().into_iter();
+    let mut owned: Vec<_> = owned.map(|(session, worker)| (session.place, worker)).collect();
     owned.sort_by_key(|(_, worker)| *worker);
     let want = [(place(&first.session), first.worker), (place(&second.session), second.worker)];
     assert_eq!((owned, store.list_orphaned(10).await.unwrap()), (want.to_vec(), vec![]));
@@ -51,8 +56,9 @@ async fn sessions_are_owned_while_their_worker_lives_and_orphaned_afterwards() {
     assert_eq!(store.list_owned(10).await.unwrap(), []);
     assert_eq!(store.list_orphaned(10).await.unwrap().len(), 2);
     assert_eq!(store.list_orphaned(1).await.unwrap().len(), 1);
-    store.renew_worker(first.worker, "worker", true).await.unwrap();
-    assert_eq!(store.list_orphaned(10).await.unwrap(), [place(&second.session)]);
+    let draining = Beat { draining: true, ..beat(first.worker) };
+    assert!(!store.renew_worker(&draining).await.unwrap().drain_asked);
+    assert_eq!(places(store.list_orphaned(10).await.unwrap()), [place(&second.session)]);
     assert_eq!(world.number("select count(*) from worker where draining").await, 1);
 }
 
@@ -61,7 +67,7 @@ async fn a_renewing_worker_is_told_of_aborts_that_no_loop_took() {
     let mut world = World::new().await;
     let (aborted, other) = (world.running().await, world.running().await);
     world.store.accept_abort(world.tenant, &aborted.session, "a1").await.unwrap();
-    let renew = async |worker| world.store.renew_worker(worker, "worker", false).await.unwrap();
+    let renew = async |worker| world.store.renew_worker(&beat(worker)).await.unwrap().aborts;
     assert_eq!(
         renew(aborted.worker).await,
         [Place { tenant: world.tenant, session: aborted.session.clone() }]
@@ -69,6 +75,29 @@ async fn a_renewing_worker_is_told_of_aborts_that_no_loop_took() {
     assert_eq!(renew(other.worker).await, []);
     world.store.append(&aborted.write(1), &[], 2, store::record::Progress::None, NOW).await.unwrap();
     assert_eq!(renew(aborted.worker).await, []);
+}
+
+#[tokio::test]
+async fn an_abort_without_a_loop_is_listed_until_a_loop_took_it() {
+    let mut world = World::new().await;
+    let (session, other) = (world.session().await, world.session().await);
+    for runnable in [&session, &other] {
+        world.accept(runnable, "hello").await;
+    }
+    let (store, tenant) = (&world.store, world.tenant);
+    let is_aborted = async |session| store.is_aborted(tenant, session).await.unwrap();
+    assert_eq!((store.list_aborted(9).await.unwrap(), is_aborted(&session).await), (vec![], false));
+    store.accept_abort(tenant, &session, "a1").await.unwrap();
+    let place = Place { tenant, session: session.clone() };
+    assert_eq!(store.list_aborted(9).await.unwrap(), [place]);
+    assert_eq!((is_aborted(&session).await, is_aborted(&other).await), (true, false));
+    let worker = world.worker().await;
+    let fence = world.take(&session, worker).await.unwrap().fence;
+    assert_eq!((store.list_aborted(9).await.unwrap(), is_aborted(&session).await), (vec![], false));
+    let write = store::record::Fence { write_seq: 1, ..fence.clone() };
+    store.append(&write, &[], 2, store::record::Progress::Made, NOW).await.unwrap();
+    store.hand_over(&fence).await.unwrap();
+    assert_eq!((store.list_aborted(9).await.unwrap(), is_aborted(&session).await), (vec![], false));
 }
 
 #[tokio::test]

@@ -27,3 +27,26 @@ async fn tenants_are_listed_in_pages() {
     let rest = world.store.list_tenants(&Page { limit: 2, cursor: Some("second".to_owned()) }).await.unwrap();
     assert_eq!(rest.iter().map(|tenant| tenant.name.as_str()).collect::<Vec<_>>(), ["third"]);
 }
+
+#[tokio::test]
+async fn a_tenants_share_is_changed_in_parts() {
+    let mut world = World::new().await;
+    let before = world.store.get_tenant(world.tenant).await.unwrap();
+    assert_eq!((before.running_max, before.weight), (limits::TENANT_RUNNING_MAX, 1));
+    let update = async |running_max, weight| {
+        world.store.update_tenant(world.tenant, running_max, weight).await.unwrap()
+    };
+    assert_eq!(update(Some(3), None).await, store::tenants::Tenant { running_max: 3, ..before.clone() });
+    let after = update(None, Some(9)).await;
+    assert_eq!(after, store::tenants::Tenant { running_max: 3, weight: 9, ..before });
+    assert_eq!(update(None, None).await, after);
+    assert_eq!(world.store.get_tenant(world.tenant).await.unwrap(), after);
+    world.session().await;
+    let session = world.session().await;
+    world.accept(&session, "hello").await;
+    let claimable = world.store.list_runnable(9).await.unwrap().remove(0);
+    assert_eq!((claimable.running_max, claimable.weight), (3, 9), "claims know it");
+    let unknown = world.sample.tenant();
+    let result = world.store.update_tenant(unknown, Some(1), None).await;
+    assert!(matches!(result, Err(Error::NotFound("tenant"))), "{result:?}");
+}

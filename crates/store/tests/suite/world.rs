@@ -3,15 +3,18 @@
 use domain::{
     event::{Event, Status},
     ids::{ProjectId, SessionId, TenantId},
-    session::{Outcome, Source},
+    permission::Rules,
+    session::{Class, Outcome, Source},
 };
 use sqlx::{AssertSqlSafe, Row as _};
 use store::{
     Store,
     inputs::{Accepted, Prompt},
+    park::{Park, Parked},
     record::{Change, Fence, Progress, What, Written},
-    runs::Taken,
+    runs::{Suspects, Take, Taken},
     sessions::NewSession,
+    system::Beat,
 };
 use testkit::{
     database::Database,
@@ -34,6 +37,16 @@ pub(crate) struct Running {
     pub fence: Fence,
 }
 
+/// What a worker says of itself.
+pub(crate) fn beat(incarnation: Uuid) -> Beat {
+    Beat { incarnation, name: "worker".to_owned(), slots: 4, draining: false }
+}
+
+/// The end of a turn.
+pub(crate) fn idle(outcome: Outcome, error: Option<&str>) -> Park {
+    Park::Idle { outcome, error: error.map(ToOwned::to_owned), answer: None }
+}
+
 impl World {
     pub(crate) async fn new() -> Self {
         let database = testkit::database().await;
@@ -54,6 +67,8 @@ impl World {
             agent: "build".to_owned(),
             model: sample::model(),
             source: Source::default(),
+            class: Class::Interactive,
+            rules: Rules::default(),
             dedupe: None,
         }
     }
@@ -82,12 +97,15 @@ impl World {
     /// A worker whose lease runs.
     pub(crate) async fn worker(&self) -> Uuid {
         let worker = Uuid::now_v7();
-        self.store.renew_worker(worker, "worker", false).await.unwrap();
+        self.store.renew_worker(&beat(worker)).await.unwrap();
         worker
     }
 
     pub(crate) async fn take(&self, session: &SessionId, worker: Uuid) -> Option<Taken> {
-        self.store.take_session(self.tenant, session, worker).await.unwrap()
+        match self.store.take_session(self.tenant, session, worker, Suspects::Taken).await.unwrap() {
+            Take::Yes(taken) => Some(taken),
+            Take::No | Take::Suspect | Take::Exhausted { .. } => None,
+        }
     }
 
     /// A session with one prompt and a worker that took it.
@@ -128,7 +146,10 @@ impl World {
 
     /// Ends the turn after the first prompt.
     pub(crate) async fn park(&self, fence: &Fence) -> Option<Written> {
-        self.store.park_idle(fence, &[], 1, (Outcome::Done, None), NOW).await.unwrap()
+        match self.store.park(fence, &[], 1, &idle(Outcome::Done, None), NOW).await.unwrap() {
+            Parked::Yes(written) => Some(written),
+            Parked::NewInput => None,
+        }
     }
 
     /// Runs SQL as the owner of the tables.

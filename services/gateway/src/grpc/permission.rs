@@ -1,10 +1,15 @@
-//! `PermissionService`: no tool of this version asks for permission, so none is open.
+//! `PermissionService`: people allow or refuse tool calls.
 
-use super::Service;
+use super::{Service, from_store, next_cursor, page};
+use domain::{
+    ids::PermissionId,
+    request::{Answer, Asked, Id},
+};
 use rpc::{
-    status::not_found,
+    status::{invalid, not_found},
     v1::{self, permission_service_server::PermissionService},
 };
+use store::requests::Known;
 use tonic::{Request, Response, Status};
 
 #[tonic::async_trait]
@@ -15,15 +20,53 @@ impl PermissionService for Service {
     ) -> Result<Response<v1::ListPermissionsResponse>, Status> {
         let tenant = self.0.principal(&request).await?.tenant;
         let request = request.into_inner();
-        self.check_filter(tenant, &request.session_id, request.page).await?;
-        Ok(Response::new(v1::ListPermissionsResponse::default()))
+        let session = self.filter(tenant, &request.session_id).await?;
+        let page = page(request.page, |cursor| cursor.parse::<PermissionId>().is_ok())?;
+        let known = self.0.store.list_requests(tenant, session.as_ref(), "per", &page).await;
+        let known = known.map_err(from_store)?;
+        let next_cursor = next_cursor(&page, &known, |known| known.request.id.as_str().to_owned());
+        let permissions = known.into_iter().filter_map(to_wire).collect();
+        Ok(Response::new(v1::ListPermissionsResponse { permissions, next_cursor }))
     }
 
     async fn reply_permission(
         &self,
         request: Request<v1::ReplyPermissionRequest>,
     ) -> Result<Response<v1::ReplyPermissionResponse>, Status> {
-        self.0.principal(&request).await?;
-        Err(not_found("permission_not_found", "there is no such permission request"))
+        let principal = self.0.principal(&request).await?;
+        let request = request.into_inner();
+        let id = request.permission_id.parse().map_err(|_| not_found(NOT_FOUND.0, NOT_FOUND.1))?;
+        let answer = match request.answer() {
+            v1::PermissionAnswer::Once => Answer::Once,
+            v1::PermissionAnswer::Always => Answer::Always,
+            v1::PermissionAnswer::Reject => {
+                super::check_answer(request.message.len())?;
+                let message = domain::text::without_nul(&request.message).into_owned();
+                Answer::Reject { message: (!message.is_empty()).then_some(message) }
+            }
+            v1::PermissionAnswer::Unspecified => {
+                return Err(invalid("answer_missing", "answer with ONCE, ALWAYS or REJECT"));
+            }
+        };
+        self.answer(&principal, &Id::Permission(id), answer, NOT_FOUND).await?;
+        Ok(Response::new(v1::ReplyPermissionResponse {}))
     }
+}
+
+const NOT_FOUND: (&str, &str) = ("permission_not_found", "there is no such permission request");
+
+fn to_wire(known: Known) -> Option<v1::Permission> {
+    let request = known.request;
+    let Asked::Permission { permission, patterns, always, .. } = request.asked else { return None };
+    Some(v1::Permission {
+        id: request.id.as_str().to_owned(),
+        session_id: request.session_id.to_string(),
+        permission,
+        patterns,
+        always,
+        message_id: request.message_id.to_string(),
+        call_id: request.call_id,
+        asked_at_ms: known.asked_at.0,
+        expires_at_ms: request.expires_at.map_or(0, |at| at.0),
+    })
 }

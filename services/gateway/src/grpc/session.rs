@@ -1,9 +1,9 @@
 //! `SessionService`: conversations and their workspaces.
 
 use super::{Service, from_store, id, name, next_cursor, page, session_id, to_wire};
-use crate::{intake, state::now};
+use crate::{intake, state::now, waits::Limits};
 use domain::{
-    ids::{EventId, SessionId},
+    ids::{EventId, SessionId, TenantId},
     limits,
     session::{DEFAULT_AGENT, Origin},
 };
@@ -26,6 +26,7 @@ impl SessionService for Service {
     ) -> Result<Response<v1::CreateSessionResponse>, Status> {
         let tenant = self.0.principal(&request).await?.tenant;
         let request = request.into_inner();
+        let class = request.class();
         let project_id = id(&request.project_id, "project_not_found", "project")?;
         let model = to_wire::from_model(request.model);
         intake::check_model(&self.0, model.as_ref())?;
@@ -46,6 +47,8 @@ impl SessionService for Service {
                 .or_else(default)
                 .ok_or_else(|| invalid("model_unknown", "no model is configured"))?,
             source,
+            class: to_wire::from_class(class),
+            rules: to_wire::from_rules(request.permission_rules)?,
             dedupe,
         };
         let event = self.0.id(EventId::make);
@@ -62,7 +65,9 @@ impl SessionService for Service {
         let tenant = self.0.principal(&request).await?.tenant;
         let id = session_id(&request.get_ref().session_id)?;
         let session = self.0.store.get_session(tenant, &id).await.map_err(from_store)?;
-        Ok(Response::new(v1::GetSessionResponse { session: Some(to_wire::session(session)) }))
+        let wait = Limits::of(&self.0, tenant).await?.explain(&session);
+        let session = v1::Session { wait, ..to_wire::session(session) };
+        Ok(Response::new(v1::GetSessionResponse { session: Some(session) }))
     }
 
     async fn list_sessions(
@@ -78,11 +83,17 @@ impl SessionService for Service {
                 Some(self.0.store.get_project(tenant, &project).await.map_err(from_store)?.id)
             }
         };
-        let filter = Filter { project, parent: None, archived: request.include_archived };
+        let waiting = request.waiting_only;
+        let filter = Filter { project, parent: None, archived: request.include_archived, waiting };
         let page = page(request.page, is_cursor)?;
         let sessions = self.0.store.list_sessions(tenant, &filter, &page).await.map_err(from_store)?;
         let next_cursor = next_cursor(&page, &sessions, cursor);
-        let sessions = sessions.into_iter().map(to_wire::session).collect();
+        let limits = if waiting { Some(Limits::of(&self.0, tenant).await?) } else { None };
+        let shown = sessions.into_iter().map(|session| {
+            let wait = limits.as_ref().and_then(|limits| limits.explain(&session));
+            v1::Session { wait, ..to_wire::session(session) }
+        });
+        let sessions = shown.collect();
         Ok(Response::new(v1::ListSessionsResponse { sessions, next_cursor }))
     }
 
@@ -119,20 +130,18 @@ impl SessionService for Service {
     ) -> Result<Response<v1::DeleteSessionResponse>, Status> {
         let principal = self.0.principal(&request).await?;
         let id = session_id(&request.get_ref().session_id)?;
-        let session = self.0.store.get_session(principal.tenant, &id).await.map_err(from_store)?;
+        let tenant = principal.tenant;
+        let session = self.0.store.get_session(tenant, &id).await.map_err(from_store)?;
         intake::abort(&self.0, &principal, &id).await?;
-        self.0.store.delete_session(principal.tenant, &id).await.map_err(from_store)?;
-        // The rows are gone: a loop that still runs is fenced by that. Its processes and files go with this call; were
-        // the sandbox away, they stay until its own clean-up, and nothing can reach them.
-        let fence = v1::Fence {
-            tenant_id: principal.tenant.to_string(),
-            session_id: id.to_string(),
-            epoch: session.epoch.saturating_add(1),
-        };
-        let request = v1::CloseWorkspaceRequest { fence: Some(fence) };
-        if let Err(status) = self.0.sandbox.clone().close_workspace(request).await {
-            tracing::warn!(session.id = %id, "a workspace was not removed: {}", status.message());
+        let below = self.0.store.list_descendants(tenant, &id).await.map_err(from_store)?;
+        let parent = self.0.store.delete_session(tenant, &id).await.map_err(from_store)?;
+        if let Some(parent) = parent {
+            self.0.interrupt(&principal, &parent, session.class).await;
         }
+        for child in below {
+            self.close_workspace(tenant, &child.session, child.epoch.saturating_add(1)).await;
+        }
+        self.close_workspace(tenant, &id, session.epoch.saturating_add(1)).await;
         Ok(Response::new(v1::DeleteSessionResponse {}))
     }
 
@@ -144,7 +153,7 @@ impl SessionService for Service {
         let request = request.into_inner();
         let parent = session_id(&request.session_id)?;
         self.0.store.get_head(tenant, &parent).await.map_err(from_store)?;
-        let filter = Filter { project: None, parent: Some(parent), archived: true };
+        let filter = Filter { parent: Some(parent), archived: true, ..Filter::default() };
         let page = page(request.page, is_cursor)?;
         let sessions = self.0.store.list_sessions(tenant, &filter, &page).await.map_err(from_store)?;
         let next_cursor = next_cursor(&page, &sessions, cursor);
@@ -168,11 +177,12 @@ impl SessionService for Service {
     ) -> Result<Response<v1::GetSessionDiffResponse>, Status> {
         let tenant = self.0.principal(&request).await?.tenant;
         let id = session_id(&request.get_ref().session_id)?;
-        self.0.store.get_head(tenant, &id).await.map_err(from_store)?;
+        let session = self.0.store.get_session(tenant, &id).await.map_err(from_store)?;
         let request = v1::DiffWorkspaceRequest {
             tenant_id: tenant.to_string(),
             session_id: id.to_string(),
             bytes_max: u32::try_from(limits::DIFF_BYTES_MAX).unwrap_or(u32::MAX),
+            workspace_session_id: session.root_id.to_string(),
         };
         let diff = self.0.sandbox.clone().diff_workspace(request).await.map_err(from_sandbox)?.into_inner();
         let files = diff.files.into_iter().map(|file| v1::FileStat {
@@ -195,6 +205,7 @@ impl SessionService for Service {
             tenant_id: tenant.to_string(),
             session_id: id.to_string(),
             commit_message: session.info.title,
+            workspace_session_id: session.root_id.to_string(),
         };
         let mut pieces =
             self.0.sandbox.clone().export_workspace(request).await.map_err(from_sandbox)?.into_inner();
@@ -217,6 +228,23 @@ impl SessionService for Service {
             }
         });
         Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+}
+
+impl Service {
+    /// Removes what a deleted session left in the sandbox. Its rows are gone: a loop that still runs is fenced by that.
+    /// Were the sandbox away, the files stay until its own clean-up, and nothing can reach them.
+    async fn close_workspace(&self, tenant: TenantId, id: &SessionId, epoch: u64) {
+        let fence = v1::Fence {
+            tenant_id: tenant.to_string(),
+            session_id: id.to_string(),
+            epoch,
+            workspace_session_id: String::new(),
+        };
+        let request = v1::CloseWorkspaceRequest { fence: Some(fence) };
+        if let Err(status) = self.0.sandbox.clone().close_workspace(request).await {
+            tracing::warn!(session.id = %id, "a workspace was not removed: {}", status.message());
+        }
     }
 }
 

@@ -2,7 +2,8 @@
 
 use super::{Service, from_store, is_text, name, next_cursor, page, to_wire};
 use crate::auth::NewKey;
-use domain::ids::TenantId;
+use bus::queue::Share;
+use domain::{ids::TenantId, limits};
 use rpc::{
     status::{invalid, not_found},
     v1::{self, tenant_service_server::TenantService},
@@ -23,6 +24,25 @@ impl TenantService for Service {
         let id = TenantId(uuid::Uuid::now_v7());
         let tenant = self.0.store.create_tenant(id, &name).await.map_err(from_store)?;
         Ok(Response::new(v1::CreateTenantResponse { tenant: Some(to_wire::tenant(tenant)) }))
+    }
+
+    async fn update_tenant(
+        &self,
+        request: Request<v1::UpdateTenantRequest>,
+    ) -> Result<Response<v1::UpdateTenantResponse>, Status> {
+        self.0.operator(&request)?;
+        let request = request.into_inner();
+        let id = request.tenant_id.parse();
+        let id: TenantId = id.map_err(|_| invalid("tenant_missing", "name the tenant by its id, a UUID"))?;
+        let running_max = limit("running_max", request.running_max, limits::TENANT_RUNNING_MOST)?;
+        let weight = limit("weight", request.weight, limits::TENANT_WEIGHT_MAX)?;
+        let tenant = self.0.store.update_tenant(id, running_max, weight).await.map_err(from_store)?;
+        let share = Share { running_max: tenant.running_max, weight: tenant.weight };
+        if let Err(error) = self.0.bus.set_share(id, share).await {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(error, "Redis was not told of a tenant's share; its next prompt tells it");
+        }
+        Ok(Response::new(v1::UpdateTenantResponse { tenant: Some(to_wire::tenant(tenant)) }))
     }
 
     async fn list_tenants(
@@ -78,6 +98,17 @@ impl TenantService for Service {
         })?;
         Ok(Response::new(v1::RevokeKeyResponse {}))
     }
+}
+
+/// Checks a limit of a tenant; 0 leaves it as it is.
+///
+/// # Errors
+/// `limit_too_high`.
+fn limit(name: &str, asked: u32, most: u32) -> Result<Option<u32>, Status> {
+    if asked > most {
+        return Err(invalid("limit_too_high", format!("{name} is at most {most}")));
+    }
+    Ok((asked > 0).then_some(asked))
 }
 
 impl Service {

@@ -1,8 +1,10 @@
 //! Conversions between the wire and what the store and the domain know.
 
 use domain::{
+    limits,
     message::ModelRef,
-    session::{Origin, Outcome, Phase, Source},
+    permission::{Rule, Rules, Verdict},
+    session::{Class, Origin, Outcome, Phase, Source},
 };
 use rpc::{
     status::{error, invalid},
@@ -63,7 +65,7 @@ fn source(source: Source) -> v1::Source {
     v1::Source { from, revision: source.revision.unwrap_or_default() }
 }
 
-fn state(phase: Phase) -> v1::SessionState {
+pub(crate) fn state(phase: Phase) -> v1::SessionState {
     match phase {
         Phase::Idle => v1::SessionState::Idle,
         Phase::Runnable => v1::SessionState::Queued,
@@ -71,6 +73,57 @@ fn state(phase: Phase) -> v1::SessionState {
         Phase::Waiting => v1::SessionState::Waiting,
         Phase::Quarantined => v1::SessionState::Quarantined,
     }
+}
+
+pub(crate) fn class(class: Class) -> v1::SessionClass {
+    match class {
+        Class::Interactive => v1::SessionClass::Interactive,
+        Class::Pr => v1::SessionClass::Pr,
+        Class::Batch => v1::SessionClass::Batch,
+    }
+}
+
+/// Reads a class; an unset one is interactive.
+pub(crate) fn from_class(class: v1::SessionClass) -> Class {
+    match class {
+        v1::SessionClass::Unspecified | v1::SessionClass::Interactive => Class::Interactive,
+        v1::SessionClass::Pr => Class::Pr,
+        v1::SessionClass::Batch => Class::Batch,
+    }
+}
+
+/// Checks rules of permission.
+///
+/// # Errors
+/// `rules_too_many`, `rule_invalid`.
+pub(crate) fn from_rules(rules: Vec<v1::PermissionRule>) -> Result<Rules, Status> {
+    if rules.len() > limits::PERMISSION_RULES_MAX {
+        let message = format!("a session is made with at most {} rules", limits::PERMISSION_RULES_MAX);
+        return Err(invalid("rules_too_many", message));
+    }
+    rules.into_iter().map(from_rule).collect::<Result<_, _>>().map(Rules)
+}
+
+fn from_rule(rule: v1::PermissionRule) -> Result<Rule, Status> {
+    let wrong = |what: &str| invalid("rule_invalid", format!("a rule of permission {what}"));
+    let action = match rule.verdict() {
+        v1::PermissionVerdict::Allow => Verdict::Allow,
+        v1::PermissionVerdict::Ask => Verdict::Ask,
+        v1::PermissionVerdict::Deny => Verdict::Deny,
+        v1::PermissionVerdict::Unspecified => return Err(wrong("says ALLOW, ASK or DENY")),
+    };
+    let v1::PermissionRule { permission, pattern, .. } = rule;
+    if permission.is_empty() {
+        return Err(wrong("names a tool, or * for all"));
+    }
+    if permission.len() + pattern.len() > limits::PERMISSION_RULE_BYTES_MAX {
+        return Err(wrong(&format!("has at most {} bytes", limits::PERMISSION_RULE_BYTES_MAX)));
+    }
+    if permission.contains('\0') || pattern.contains('\0') {
+        return Err(wrong("has no zero bytes"));
+    }
+    let pattern = if pattern.is_empty() { "*".to_owned() } else { pattern };
+    Ok(Rule { permission, pattern, action })
 }
 
 fn outcome(outcome: Option<Outcome>) -> v1::TurnOutcome {
@@ -111,6 +164,8 @@ pub(crate) fn session(session: Session) -> v1::Session {
         epoch: session.epoch,
         event_seq: session.event_seq,
         source: Some(source(session.source)),
+        class: class(session.class).into(),
+        wait: None,
     }
 }
 
@@ -152,7 +207,13 @@ pub(crate) fn project(project: Project) -> v1::Project {
 }
 
 pub(crate) fn tenant(tenant: Tenant) -> v1::Tenant {
-    v1::Tenant { id: tenant.id.0.to_string(), name: tenant.name, created_at_ms: tenant.created_at.0 }
+    v1::Tenant {
+        id: tenant.id.0.to_string(),
+        name: tenant.name,
+        created_at_ms: tenant.created_at.0,
+        running_max: tenant.running_max,
+        weight: tenant.weight,
+    }
 }
 
 pub(crate) fn key(key: Key) -> v1::Key {

@@ -116,6 +116,12 @@ impl Registry {
     pub async fn find_running(&self, exec_id: &str) -> Option<Arc<Exec>> {
         self.running.lock().await.get(exec_id).cloned()
     }
+
+    /// Gives the execs that were started and have not ended.
+    pub async fn list_running(&self) -> Vec<Arc<Exec>> {
+        let running = self.running.lock().await;
+        running.values().filter(|exec| exec.progress.borrow().number.is_some()).cloned().collect()
+    }
 }
 
 /// Exec ids are the caller's; a digest is a safe name of equal length for each.

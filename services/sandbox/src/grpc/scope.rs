@@ -8,6 +8,8 @@ use std::mem::take;
 pub(super) struct Scope {
     pub(super) tenant: String,
     pub(super) session: String,
+    /// Whose workspace it uses; empty: its own.
+    pub(super) workspace: String,
     /// Of calls that change something.
     pub(super) epoch: Option<u64>,
     /// For the trace; empty for other calls.
@@ -25,7 +27,8 @@ macro_rules! reads {
         impl Scoped for v1::$request {
             fn take_scope(&mut self) -> Result<Scope, Error> {
                 let (tenant, session) = (take(&mut self.tenant_id), take(&mut self.session_id));
-                Ok(Scope { tenant, session, epoch: None, exec_id: String::new() })
+                let workspace = take(&mut self.workspace_session_id);
+                Ok(Scope { tenant, session, workspace, epoch: None, exec_id: String::new() })
             }
         }
     )*};
@@ -43,12 +46,13 @@ macro_rules! writes {
 
 reads!(GetWorkspaceRequest ReadFileRequest ReadLinesRequest ListFilesRequest GlobFilesRequest GrepFilesRequest);
 reads!(DiffWorkspaceRequest ExportWorkspaceRequest);
-writes!(WorkspaceHeader CloseWorkspaceRequest WriteFileRequest);
+writes!(WorkspaceHeader CloseWorkspaceRequest WriteFileRequest KillExecsRequest ReleaseSandboxRequest);
 
 impl Scoped for v1::AttachExecRequest {
     fn take_scope(&mut self) -> Result<Scope, Error> {
         let (tenant, session) = (take(&mut self.tenant_id), take(&mut self.session_id));
-        Ok(Scope { tenant, session, epoch: None, exec_id: self.exec_id.clone() })
+        // Execs are the session's own, wherever it works.
+        Ok(Scope { tenant, session, workspace: String::new(), epoch: None, exec_id: self.exec_id.clone() })
     }
 }
 
@@ -66,6 +70,12 @@ impl Scoped for v1::KillExecRequest {
 
 fn fenced(fence: Option<v1::Fence>, exec_id: String) -> Result<Scope, Error> {
     let missing = || Error::refused(Code::ArgumentInvalid, "the call needs a fence");
-    let v1::Fence { tenant_id, session_id, epoch } = fence.ok_or_else(missing)?;
-    Ok(Scope { tenant: tenant_id, session: session_id, epoch: Some(epoch), exec_id })
+    let v1::Fence { tenant_id, session_id, epoch, workspace_session_id } = fence.ok_or_else(missing)?;
+    Ok(Scope {
+        tenant: tenant_id,
+        session: session_id,
+        workspace: workspace_session_id,
+        epoch: Some(epoch),
+        exec_id,
+    })
 }

@@ -46,8 +46,8 @@ pub struct Order {
 /// Dropped midway: no workspace; the next call cleans up.
 pub async fn run(session: &Arc<Session>, order: &Order) -> Result<(bool, Meta), Error> {
     source::check_revision(&order.revision)?;
-    // Nobody starts a sandbox and nobody else builds meanwhile.
-    let _place = session.place.lock().await;
+    // Nobody starts a sandbox in it and nobody else builds meanwhile.
+    let _files = session.files.lock().await;
     if let Some(meta) = session.find_workspace().await? {
         return Ok((false, meta));
     }

@@ -4,9 +4,10 @@ use crate::harness::{Machine, Session, code, directory, fresh, git, repository};
 use rpc::v1;
 use std::path::Path;
 
-async fn diff(session: &Session, bytes_max: u32) -> Result<v1::DiffWorkspaceResponse, tonic::Status> {
+pub async fn diff(session: &Session, bytes_max: u32) -> Result<v1::DiffWorkspaceResponse, tonic::Status> {
     let (tenant_id, session_id) = (session.tenant.clone(), session.id.clone());
-    let request = v1::DiffWorkspaceRequest { tenant_id, session_id, bytes_max };
+    let workspace_session_id = session.workspace.clone();
+    let request = v1::DiffWorkspaceRequest { tenant_id, session_id, bytes_max, workspace_session_id };
     session.client.clone().diff_workspace(request).await.map(tonic::Response::into_inner)
 }
 
@@ -15,6 +16,7 @@ async fn export(session: &Session) -> Result<(String, String, Vec<u8>), tonic::S
         tenant_id: session.tenant.clone(),
         session_id: session.id.clone(),
         commit_message: "-m Agent's work".to_owned(),
+        workspace_session_id: session.workspace.clone(),
     };
     let mut parts = session.client.clone().export_workspace(request).await?.into_inner();
     let first = parts.message().await?.unwrap();

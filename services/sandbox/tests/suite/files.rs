@@ -8,6 +8,7 @@ async fn list(session: &Session, ignore: &[&str]) -> Vec<String> {
         tenant_id: session.tenant.clone(),
         session_id: session.id.clone(),
         ignore: ignore.iter().map(ToString::to_string).collect(),
+        workspace_session_id: session.workspace.clone(),
         ..Default::default()
     };
     let response = session.client.clone().list_files(request).await.unwrap().into_inner();
@@ -21,6 +22,7 @@ async fn glob(session: &Session, pattern: &str, path: &str) -> Result<Vec<String
         pattern: pattern.to_owned(),
         path: path.to_owned(),
         entries_max: 0,
+        workspace_session_id: session.workspace.clone(),
     };
     let response = session.client.clone().glob_files(request).await?.into_inner();
     Ok(response.entries.into_iter().map(|entry| entry.path).collect())
@@ -36,6 +38,7 @@ async fn grep(
         session_id: session.id.clone(),
         pattern: pattern.to_owned(),
         include: include.to_owned(),
+        workspace_session_id: session.workspace.clone(),
         ..Default::default()
     };
     session.client.clone().grep_files(request).await.map(tonic::Response::into_inner)

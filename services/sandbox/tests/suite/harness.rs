@@ -41,6 +41,8 @@ pub struct Session {
     pub client: Client,
     pub tenant: String,
     pub id: String,
+    /// Whose workspace it uses; empty: its own.
+    pub workspace: String,
     pub epoch: u64,
 }
 
@@ -97,7 +99,7 @@ impl Machine {
     pub fn session(&self) -> Session {
         let tenant = uuid::Uuid::now_v7().to_string();
         let id = format!("ses_{}", uuid::Uuid::now_v7().simple());
-        Session { client: self.client.clone(), tenant, id, epoch: 1 }
+        Session { client: self.client.clone(), tenant, id, workspace: String::new(), epoch: 1 }
     }
 
     /// A new session with an empty workspace.
@@ -117,9 +119,35 @@ pub async fn fresh(arguments: &[&str]) -> (TempDir, Machine, Session) {
 }
 
 impl Session {
+    /// A new session of the same tenant that works in this one's workspace.
+    pub fn child(&self) -> Self {
+        let id = format!("ses_{}", uuid::Uuid::now_v7().simple());
+        Self { id, workspace: self.id.clone(), epoch: 1, ..self.clone() }
+    }
+
+    /// Where its own workspace, execs or fence (`kind`) lie.
+    pub fn place(&self, directory: &TempDir, kind: &str) -> PathBuf {
+        directory.path().join("data").join(kind).join(self.tenant.replace('-', "")).join(&self.id)
+    }
+
+    pub async fn close(&self) {
+        let request = v1::CloseWorkspaceRequest { fence: self.fence() };
+        self.client.clone().close_workspace(request).await.unwrap();
+    }
+
+    pub async fn kill_all(&self) -> Result<bool, Status> {
+        let request = v1::KillExecsRequest { fence: self.fence() };
+        self.client.clone().kill_execs(request).await.map(|response| response.into_inner().was_running)
+    }
+
+    pub async fn release(&self) -> Result<bool, Status> {
+        let request = v1::ReleaseSandboxRequest { fence: self.fence() };
+        self.client.clone().release_sandbox(request).await.map(|response| response.into_inner().ended)
+    }
+
     pub fn fence(&self) -> Option<Fence> {
         let (tenant_id, session_id) = (self.tenant.clone(), self.id.clone());
-        Some(Fence { tenant_id, session_id, epoch: self.epoch })
+        Some(Fence { tenant_id, session_id, epoch: self.epoch, workspace_session_id: self.workspace.clone() })
     }
 
     pub async fn open(
@@ -192,15 +220,25 @@ impl Session {
 
     pub async fn read(&self, path: &str) -> Result<v1::ReadFileResponse, Status> {
         let (tenant_id, session_id) = (self.tenant.clone(), self.id.clone());
-        let request =
-            v1::ReadFileRequest { tenant_id, session_id, path: path.to_owned(), ..Default::default() };
+        let request = v1::ReadFileRequest {
+            tenant_id,
+            session_id,
+            workspace_session_id: self.workspace.clone(),
+            path: path.to_owned(),
+            ..Default::default()
+        };
         self.client.clone().read_file(request).await.map(tonic::Response::into_inner)
     }
 
     pub async fn lines(&self, path: &str) -> Result<v1::ReadLinesResponse, Status> {
         let (tenant_id, session_id) = (self.tenant.clone(), self.id.clone());
-        let request =
-            v1::ReadLinesRequest { tenant_id, session_id, path: path.to_owned(), ..Default::default() };
+        let request = v1::ReadLinesRequest {
+            tenant_id,
+            session_id,
+            workspace_session_id: self.workspace.clone(),
+            path: path.to_owned(),
+            ..Default::default()
+        };
         self.client.clone().read_lines(request).await.map(tonic::Response::into_inner)
     }
 

@@ -113,6 +113,7 @@ async fn urls_that_run_programs_or_reach_inside_are_refused() {
             .get_workspace(v1::GetWorkspaceRequest {
                 tenant_id: session.tenant.clone(),
                 session_id: session.id.clone(),
+                ..Default::default()
             })
             .await
             .unwrap()
@@ -159,7 +160,11 @@ async fn a_closed_workspace_is_gone_whatever_was_in_it() {
 async fn ids_that_are_none_are_refused() {
     let (_directory, machine, session) = fresh(&[]).await;
     for (tenant, id) in [("../x", session.id.as_str()), (session.tenant.as_str(), "ses_../../x"), ("", "")] {
-        let request = v1::GetWorkspaceRequest { tenant_id: tenant.to_owned(), session_id: id.to_owned() };
+        let request = v1::GetWorkspaceRequest {
+            tenant_id: tenant.to_owned(),
+            session_id: id.to_owned(),
+            ..Default::default()
+        };
         assert_eq!(code(machine.client.clone().get_workspace(request).await), "argument_invalid");
     }
 }

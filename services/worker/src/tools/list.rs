@@ -38,6 +38,7 @@ pub(super) async fn run(ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
     let request = v1::ListFilesRequest {
         tenant_id: ctx.tenant_id(),
         session_id: ctx.session_id(),
+        workspace_session_id: ctx.workspace_session_id(),
         path: path.clone(),
         entries_max: ENTRIES_MAX,
         ignore: input.ignore,

@@ -42,6 +42,7 @@ pub(super) async fn run(ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
     let request = v1::ReadLinesRequest {
         tenant_id: ctx.tenant_id(),
         session_id: ctx.session_id(),
+        workspace_session_id: ctx.workspace_session_id(),
         path: input.file_path.clone(),
         first_line,
         lines_max: input.limit.unwrap_or(u32::try_from(limits::TOOL_OUTPUT_LINES_MAX).unwrap_or(u32::MAX)),

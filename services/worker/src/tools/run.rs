@@ -82,8 +82,8 @@ pub(crate) struct Tools {
     sender: mpsc::Sender<Report>,
     reports: mpsc::Receiver<Report>,
     tasks: JoinSet<()>,
-    /// Exec ids of the calls that have no answer, by call id.
-    running: BTreeMap<String, String>,
+    /// The calls that have no answer, by call id: the exec id of each, and what a second run would mean.
+    running: BTreeMap<String, (String, Repeat)>,
 }
 
 impl Tools {
@@ -103,7 +103,8 @@ impl Tools {
     }
 
     pub(crate) fn start(&mut self, call: Call) {
-        self.running.insert(call.call_id.clone(), call.exec_id.clone());
+        let repeat = find(&call.tool).map_or(Repeat::Safe, super::Tool::repeat);
+        self.running.insert(call.call_id.clone(), (call.exec_id.clone(), repeat));
         let span = tracing::info_span!(
             "execute_tool",
             gen_ai.operation.name = "execute_tool",
@@ -154,7 +155,7 @@ impl Tools {
     /// predecessor anyway, and a command's own time limit ends it at last.
     pub(crate) async fn kill_all(&mut self) {
         self.tasks.shutdown().await;
-        let kills = std::mem::take(&mut self.running).into_values().map(|exec_id| {
+        let kills = std::mem::take(&mut self.running).into_values().map(|(exec_id, _)| {
             let request = v1::KillExecRequest { fence: self.identity.fence(), exec_id };
             let mut client = self.deps.sandbox.client();
             async move { client.kill_exec(request).await }
@@ -163,6 +164,16 @@ impl Tools {
             tracing::warn!("the sandbox did not confirm in time that the commands were ended");
         }
         while self.reports.try_recv().is_ok() {}
+    }
+
+    /// Ends the session's process in the sandbox, of a session that is parked.
+    pub(crate) fn release_sandbox(&self) {
+        self.deps.sandbox.release(&self.identity);
+    }
+
+    /// Whether another worker can go on with every call that runs.
+    pub(crate) fn can_be_left(&self) -> bool {
+        self.running.values().all(|(_, repeat)| *repeat == Repeat::Safe)
     }
 
     /// Ends all calls and leaves their commands running for the next worker.
@@ -191,6 +202,10 @@ impl Ctx {
 
     pub(crate) fn session_id(&self) -> String {
         self.identity.session.to_string()
+    }
+
+    pub(crate) fn workspace_session_id(&self) -> String {
+        self.identity.workspace.to_string()
     }
 }
 

@@ -3,7 +3,7 @@ use serde_json::json;
 
 #[test]
 fn tools_are_sorted_and_their_schemas_are_valid() {
-    let names: Vec<String> = specs().into_iter().map(|spec| spec.name).collect();
+    let names: Vec<String> = specs(|_| false).into_iter().map(|spec| spec.name).collect();
     let mut sorted = names.clone();
     sorted.sort();
     assert_eq!(names, sorted);

@@ -1,10 +1,13 @@
 //! The middle of a step: running its tools, storing what they say, stopping them.
 
-use super::Loop;
+use super::{Loop, waiting::Awaited};
 use crate::{
     deps::now,
     record::Stopped,
-    tools::run::{Answer, Call, Report, Said},
+    tools::{
+        self, Performer,
+        run::{Answer, Call, Report, Said},
+    },
 };
 use domain::{
     event::Event,
@@ -21,17 +24,34 @@ impl Loop {
         if let Some(event) = self.take_over.take() {
             self.record.write(&mut self.conversation, vec![event], Progress::None).await?;
         }
+        self.waiting.clear();
         for call_id in calls {
-            let resumed = !self.fresh.remove(&call_id);
-            let Some((part_id, tool)) = self.conversation.tool_call(&call_id) else { continue };
-            self.tools.start(Call {
-                exec_id: part_id.to_string(),
-                tool: tool.tool.clone(),
-                input: tool.state.input().clone(),
-                call_id,
-                resumed,
-            });
+            self.begin(call_id).await?;
         }
+        self.settle_waiting().await
+    }
+
+    /// Starts a call, or notes for whom it waits.
+    async fn begin(&mut self, call_id: CallId) -> Result<(), Stopped> {
+        let resumed = !self.fresh.remove(&call_id);
+        let Some((part_id, tool)) = self.conversation.tool_call(&call_id) else { return Ok(()) };
+        let known = tools::find(&tool.tool);
+        if matches!(tool.state, ToolState::Pending { .. }) {
+            self.waiting.insert(call_id, Awaited::Permission);
+            return Ok(());
+        }
+        if known.is_ok_and(|tool| tool.performer() == Performer::Loop) {
+            let (part_id, tool) = (part_id.clone(), tool.clone());
+            return self.ask_others(call_id, part_id, tool).await;
+        }
+        let call = Call {
+            exec_id: part_id.to_string(),
+            tool: tool.tool.clone(),
+            input: tool.state.input().clone(),
+            call_id,
+            resumed,
+        };
+        self.tools.start(call);
         Ok(())
     }
 
@@ -74,6 +94,7 @@ impl Loop {
         let mut events: Vec<Event> = self.tool_event(&report.call_id, state).into_iter().collect();
         events.extend(todos.map(Event::TodoUpdated));
         self.record.write(&mut self.conversation, events, Progress::Made).await?;
+        self.report_to_parent().await;
         Ok(Some(Input::ToolEnded(report.call_id)))
     }
 
@@ -81,25 +102,31 @@ impl Loop {
     pub(super) async fn stop(&mut self, stop: &Stop) -> Result<Input, Stopped> {
         self.back_off_until = None;
         self.held = None;
+        self.waiting.clear();
+        self.happened.clear();
         match stop {
+            // What was streamed is stored by the write that closes the step: it is the one that takes the abort.
             Stop::Abort | Stop::Broken(_) => {
                 self.tools.kill_all().await;
                 // The abort and everything before it is looked at; what comes later is a new turn.
                 if *stop == Stop::Abort {
                     self.read_inputs().await?;
+                    self.abort_children().await?;
                 }
             }
             // Commands go on: the next worker attaches to them.
-            Stop::HandOver => self.tools.leave_all().await,
-        }
-        if let Some(call) = self.model.take() {
-            let events = call.abandon(&self.record);
-            self.record.write(&mut self.conversation, events, Progress::None).await?;
+            Stop::HandOver => {
+                self.tools.leave_all().await;
+                if let Some(call) = self.model.take() {
+                    let events = call.abandon(&self.record);
+                    self.record.write(&mut self.conversation, events, Progress::None).await?;
+                }
+            }
         }
         Ok(Input::Stopped)
     }
 
-    fn tool_event(&self, call_id: &str, state: ToolState) -> Option<Event> {
+    pub(super) fn tool_event(&self, call_id: &str, state: ToolState) -> Option<Event> {
         let (part_id, tool) = self.conversation.tool_call(call_id)?;
         let (message, _) = self.conversation.last_step()?;
         let part = Part {

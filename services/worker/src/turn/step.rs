@@ -5,19 +5,21 @@ use crate::{
     deps::now,
     lower,
     model::ModelCall,
-    record::{Parked, Stopped},
+    record::{Ended, Stopped},
+    tools::Tool,
 };
 use domain::{
     event::{Event, Status},
-    ids::{MessageId, PartId, Timestamp},
+    ids::{MessageId, PartId, PermissionId, QuestionId, Timestamp},
     message::{Assistant, Error, Message, MessageTime, Path, User},
     money::{Tokens, UsdPicos},
     part::{Body, Part, Retry, RetryTime, StepFinish, ToolState},
+    request::{Answer, Id},
     session::{Outcome, WORKSPACE},
-    turn::{Failure, Input},
+    turn::{End, Failure, Input},
 };
 use std::time::Duration;
-use store::record::Progress;
+use store::{park::Park, record::Progress};
 use tokio::time::Instant;
 
 impl Loop {
@@ -32,8 +34,9 @@ impl Loop {
             return Ok(Some(Input::Failed(Failure { error, retryable: false, retry_after_ms: None })));
         };
         let message = self.begin_step(&user, failed).await?;
-        let request = lower::request(self.conversation.entries(), &user, &model);
-        self.model = Some(ModelCall::start(&self.deps, provider, model, request, message));
+        let request = lower::request(self.conversation.entries(), &user, &self.rights, &model);
+        let rights = self.rights.clone();
+        self.model = Some(ModelCall::start(&self.deps, provider, model, request, (message, rights)));
         Ok(None)
     }
 
@@ -97,7 +100,10 @@ impl Loop {
         events.push(self.new_part(&message.id, Body::StepFinish(finish)));
         events.extend(message.error.clone().map(Event::SessionError));
         events.push(Event::MessageUpdated(Box::new(Message::Assistant(Box::new(message)))));
-        self.record.write_spending(&mut self.conversation, events, spent).await
+        self.record.write_spending(&mut self.conversation, events, spent).await?;
+        self.steps += 1;
+        self.report_to_parent().await;
+        Ok(())
     }
 
     /// Closes the step with an error: what was streamed stays, what was running is marked.
@@ -108,6 +114,7 @@ impl Loop {
         let mut message = match open {
             Some((message, parts)) => {
                 events.extend(parts.iter().filter_map(|(_, part)| interrupted(part)));
+                events.extend(parts.iter().filter_map(|(_, part)| request_closed(part)));
                 message.clone()
             }
             None => {
@@ -125,23 +132,49 @@ impl Loop {
         Ok(())
     }
 
-    /// Ends the turn; a prompt that came meanwhile is answered first.
-    pub(super) async fn park(&mut self, outcome: Outcome) -> Result<Input, Stopped> {
+    /// Ends the loop; an input that came meanwhile is looked at first.
+    pub(super) async fn park(&mut self, end: End) -> Result<Input, Stopped> {
+        let mut events: Vec<Event> = self.take_over.clone().into_iter().collect();
+        let park = match end {
+            End::Idle(outcome) => {
+                events.extend([Event::SessionStatus(Status::Idle), Event::SessionIdle(outcome)]);
+                self.turn_over(outcome)
+            }
+            End::Wait(wait) => {
+                events.push(Event::SessionWaiting(wait));
+                Park::Waiting(wait)
+            }
+        };
+        if self.record.park(&mut self.conversation, events, &park).await? == Ended::NewInput {
+            return Ok(Input::NewInput);
+        }
+        match end {
+            End::Idle(outcome) => self.after_turn(outcome).await,
+            End::Wait(wait) => {
+                metrics::counter!("flotilla_parks_total", "reason" => wait.reason.as_str()).increment(1);
+                tracing::info!(reason = wait.reason.as_str(), "the loop is parked");
+                self.tools.release_sandbox();
+            }
+        }
+        Ok(Input::Parked)
+    }
+
+    fn turn_over(&self, outcome: Outcome) -> Park {
         let error = self.conversation.last_step().and_then(|(message, _)| message.error.as_ref());
         let error = error.filter(|_| outcome != Outcome::Done).map(|error| error.data.message.clone());
-        let mut events: Vec<Event> = self.take_over.clone().into_iter().collect();
-        events.extend([Event::SessionStatus(Status::Idle), Event::SessionIdle(outcome)]);
-        match self.record.park(&mut self.conversation, events, (outcome, error.as_deref())).await? {
-            Parked::NewInput => Ok(Input::NewInput),
-            Parked::Yes => {
-                metrics::counter!("flotilla_turns_total", "outcome" => outcome.as_str()).increment(1);
-                tracing::info!(outcome = outcome.as_str(), "the turn ended");
-                let (tenant, session) = (self.record.tenant(), self.record.session());
-                if let Err(error) = self.deps.store.delete_chunks(tenant, session).await {
-                    tracing::debug!(error = &error as &dyn std::error::Error, "chunks were not removed");
-                }
-                Ok(Input::Parked)
-            }
+        let answer = self.answer_for_parent(outcome, error.as_deref());
+        Park::Idle { outcome, error, answer }
+    }
+
+    async fn after_turn(&mut self, outcome: Outcome) {
+        metrics::counter!("flotilla_turns_total", "outcome" => outcome.as_str()).increment(1);
+        tracing::info!(outcome = outcome.as_str(), "the turn ended");
+        let (tenant, session) = (self.record.tenant(), self.record.session());
+        if let Some(call) = &self.fixed.call {
+            self.deps.interrupt(tenant, &call.session, self.fixed.class).await;
+        }
+        if let Err(error) = self.deps.store.delete_chunks(tenant, session).await {
+            tracing::debug!(error = &error as &dyn std::error::Error, "chunks were not removed");
         }
     }
 
@@ -171,6 +204,19 @@ fn assistant(id: MessageId, user: &User) -> Assistant {
         finish: None,
         error: None,
     }
+}
+
+/// The request of a call that will not run; an answer that came first stays.
+fn request_closed(part: &Part) -> Option<Event> {
+    let Body::Tool(tool) = &part.body else { return None };
+    let id = match &tool.state {
+        ToolState::Pending { .. } => Id::Permission(PermissionId::of(&part.id)),
+        ToolState::Running { .. } if tool.tool == Tool::Question.name() => {
+            Id::Question(QuestionId::of(&part.id))
+        }
+        ToolState::Running { .. } | ToolState::Completed { .. } | ToolState::Error { .. } => return None,
+    };
+    Some(Event::RequestAnswered { id, answer: Answer::Reject { message: None } })
 }
 
 /// A tool call that will have no answer.

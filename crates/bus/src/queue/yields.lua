@@ -1,0 +1,31 @@
+-- ARGV: session, worker, "full" or "". Says whether the session should give up its slot, and to whom. Changes nothing.
+local lease = redis.call('HMGET', p .. 'l:' .. ARGV[1], 'own', 'tenant', 'class')
+if lease[1] ~= ARGV[2] then return 'KEEP' end
+local tenant, class = lease[2], tonumber(lease[3])
+local vt = tonumber(redis.call('HGET', p .. 't:' .. tenant, 'vt') or 0)
+local full = ARGV[3] == 'full'
+
+-- In every comparison the other one has paid its claim already: two equals do not take the slot from each other.
+if full then
+  local first = redis.call('ZRANGE', p .. 'act', 0, 1, 'WITHSCORES')
+  for at = 1, #first, 2 do
+    if first[at] ~= tenant then
+      local _, weight = share(first[at])
+      if tonumber(first[at + 1]) + QUANTUM_MS / weight <= vt then return 'TENANT' end
+      break
+    end
+  end
+end
+-- At its cap a tenant has no slot for another class but this one.
+if full or redis.call('ZCARD', p .. 'run:' .. tenant) >= (share(tenant)) then
+  local clocks = class_clocks(tenant)
+  for other = 0, CLASS_LAST do
+    if
+      redis.call('ZCARD', ready_key(tenant, other)) > 0
+      and clocks[other] + QUANTUM_MS / CLASS_WEIGHTS[other + 1] <= clocks[class]
+    then
+      return 'CLASS'
+    end
+  end
+end
+return 'KEEP'

@@ -1,0 +1,80 @@
+//! The built-in agents: who answers, and what it may do.
+
+use crate::permission::{Rule, Rules, Verdict};
+
+/// Who answers a prompt or a subtask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Agent {
+    /// Does everything; answers when no agent is named.
+    Build,
+    /// A subtask of any kind.
+    General,
+    /// A subtask that only looks.
+    Explore,
+}
+
+impl Agent {
+    /// Every agent.
+    pub const ALL: [Self; 3] = [Self::Build, Self::General, Self::Explore];
+    /// Those that a subtask may name.
+    pub const SUBAGENTS: [Self; 2] = [Self::General, Self::Explore];
+
+    /// Its name in prompts, messages and tool calls.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Build => "build",
+            Self::General => "general",
+            Self::Explore => "explore",
+        }
+    }
+
+    /// Reads [`Agent::as_str`].
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|agent| agent.as_str() == name)
+    }
+
+    /// What a model is told that chooses a subagent.
+    pub fn description(self) -> &'static str {
+        match self {
+            Self::Build => "does everything",
+            Self::General => "works on a task of several steps, in the same files",
+            Self::Explore => "finds out facts about the code and changes nothing",
+        }
+    }
+
+    /// What it may do.
+    pub fn rules(self) -> Rules {
+        match self {
+            Self::Build => Rules::default(),
+            // The list of things to do belongs to whoever gave the task.
+            Self::General => Rules(vec![Rule::of("todowrite", Verdict::Deny)]),
+            Self::Explore => {
+                let looks =
+                    ["bash", "glob", "grep", "list", "read"].map(|tool| Rule::of(tool, Verdict::Allow));
+                Rules(std::iter::once(Rule::of("*", Verdict::Deny)).chain(looks).collect())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_only_looks_changes_nothing() {
+        let rules = Agent::Explore.rules();
+        for tool in ["edit", "write", "task", "todowrite", "question"] {
+            assert!(rules.hides(tool), "{tool}");
+        }
+        assert!(!rules.hides("read"));
+    }
+
+    #[test]
+    fn names_are_read_back() {
+        for agent in Agent::ALL {
+            assert_eq!(Agent::parse(agent.as_str()), Some(agent));
+        }
+        assert_eq!(Agent::parse("root"), None);
+    }
+}

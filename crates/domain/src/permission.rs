@@ -1,0 +1,150 @@
+//! Permission rules in OpenCode's shape: what a session may do, must ask for, or must not do.
+
+use serde::{Deserialize, Serialize};
+
+/// What a rule says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// Go on.
+    Allow,
+    /// A person decides.
+    Ask,
+    /// Never.
+    Deny,
+}
+
+/// One rule.
+///
+/// ```json
+/// {"permission":"bash","pattern":"git push*","action":"ask"}
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rule {
+    /// Which tools: a name, with `*` for any text and `?` for any one character.
+    pub permission: String,
+    /// Which uses of them, by the same wildcards: a command, a path, the name of an agent.
+    pub pattern: String,
+    /// What follows.
+    pub action: Verdict,
+}
+
+impl Rule {
+    /// A rule for every use of `permission`.
+    pub fn of(permission: &str, action: Verdict) -> Self {
+        Self { permission: permission.to_owned(), pattern: "*".to_owned(), action }
+    }
+}
+
+/// Rules in order: the last one that fits decides.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Rules(pub Vec<Rule>);
+
+impl Rules {
+    /// What the rules say of using `permission` on `subject`; what no rule names is allowed.
+    pub fn verdict(&self, permission: &str, subject: &str) -> Verdict {
+        let fits = |rule: &&Rule| matches(&rule.permission, permission) && matches(&rule.pattern, subject);
+        self.0.iter().rev().find(fits).map_or(Verdict::Allow, |rule| rule.action)
+    }
+
+    /// Whether no use of `permission` is possible, so that the model need not know the tool.
+    pub fn hides(&self, permission: &str) -> bool {
+        let last = self.0.iter().rev().find(|rule| matches(&rule.permission, permission));
+        last.is_some_and(|rule| rule.pattern == "*" && rule.action == Verdict::Deny)
+    }
+}
+
+/// The strictest of several lists: a child session may do what its own agent may and its parent may, never more.
+///
+/// A list that denies or asks cannot be overruled by a later one, which appending the lists would allow.
+pub fn strictest(lists: &[&Rules], permission: &str, subject: &str) -> Verdict {
+    lists.iter().map(|rules| rules.verdict(permission, subject)).max().unwrap_or(Verdict::Allow)
+}
+
+/// Whether `text` fits a pattern of `*` (any text) and `?` (any one character), as a whole.
+fn matches(pattern: &str, text: &str) -> bool {
+    let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
+    // Greedy with one step back to the last star: linear in practice, quadratic at worst, never exponential.
+    let (mut p, mut t, mut star) = (0, 0, None);
+    while t < text.len() {
+        match pattern.get(p) {
+            Some('*') => {
+                star = Some((p, t));
+                p += 1;
+            }
+            Some(c) if *c == '?' || *c == text[t] => (p, t) = (p + 1, t + 1),
+            _ => match star {
+                Some((at, from)) => {
+                    (p, t) = (at + 1, from + 1);
+                    star = Some((at, from + 1));
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[p..].iter().all(|c| *c == '*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(list: &[(&str, &str, Verdict)]) -> Rules {
+        let rule = |(permission, pattern, action): &(&str, &str, Verdict)| Rule {
+            permission: (*permission).to_owned(),
+            pattern: (*pattern).to_owned(),
+            action: *action,
+        };
+        Rules(list.iter().map(rule).collect())
+    }
+
+    #[test]
+    fn wildcards_fit_whole_texts() {
+        for (pattern, text, fits) in [
+            ("*", "", true),
+            ("", "", true),
+            ("", "a", false),
+            ("git *", "git push", true),
+            ("git *", "git", false),
+            ("*.rs", "a/b.rs", true),
+            ("a?c", "abc", true),
+            ("a?c", "ac", false),
+            ("*a*b*", "xxaxxbxx", true),
+            ("*a*b", "ab a", false),
+            ("ä*", "äö", true),
+        ] {
+            assert_eq!(matches(pattern, text), fits, "{pattern} {text}");
+        }
+    }
+
+    #[test]
+    fn the_last_rule_that_fits_decides() {
+        let rules = rules(&[
+            ("*", "*", Verdict::Deny),
+            ("bash", "*", Verdict::Ask),
+            ("bash", "git *", Verdict::Allow),
+        ]);
+        assert_eq!(rules.verdict("bash", "git status"), Verdict::Allow);
+        assert_eq!(rules.verdict("bash", "rm"), Verdict::Ask);
+        assert_eq!(rules.verdict("edit", "a"), Verdict::Deny);
+        assert_eq!(Rules::default().verdict("edit", "a"), Verdict::Allow);
+        assert!(rules.hides("edit") && !rules.hides("bash"));
+    }
+
+    #[test]
+    fn a_childs_rules_never_widen_its_parents() {
+        let parent = rules(&[("bash", "*", Verdict::Deny), ("edit", "*", Verdict::Ask)]);
+        let child = rules(&[("*", "*", Verdict::Allow), ("read", "*", Verdict::Deny)]);
+        for (permission, want) in [
+            ("bash", Verdict::Deny),
+            ("edit", Verdict::Ask),
+            ("read", Verdict::Deny),
+            ("glob", Verdict::Allow),
+        ] {
+            assert_eq!(strictest(&[&parent, &child], permission, "x"), want, "{permission}");
+            assert_eq!(strictest(&[&child, &parent], permission, "x"), want, "{permission}, other order");
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! The last write of a loop: it frees the session, unless an input came that the loop has not seen. A child that ends
+//! delivers its answer to its parent in the same transaction.
+
+use crate::{
+    Store, children,
+    children::Answer,
+    error::Error,
+    record::{self, Advanced, Change, Fence, Written},
+    sessions, signed,
+};
+use domain::{
+    ids::{SessionId, Timestamp},
+    session::Outcome,
+    wait::Wait,
+};
+use sqlx::{Postgres, Transaction};
+
+/// How a loop ends.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Park {
+    /// The turn is over.
+    Idle {
+        /// How.
+        outcome: Outcome,
+        /// Why it failed.
+        error: Option<String>,
+        /// What a child says to its parent.
+        answer: Option<(SessionId, Answer)>,
+    },
+    /// Something else must happen first.
+    Waiting(Wait),
+}
+
+/// What parking found and left.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Parked {
+    /// The session is free.
+    Yes(Written),
+    /// An input came that the loop has not seen: nothing is written.
+    NewInput,
+}
+
+impl Store {
+    /// Ends the loop: writes `changes` and frees the session, unless an input came after `seen_input`.
+    ///
+    /// # Errors
+    /// As [`Store::append`].
+    pub async fn park(
+        &self,
+        fence: &Fence,
+        changes: &[Change],
+        seen_input: u64,
+        park: &Park,
+        at: Timestamp,
+    ) -> Result<Parked, Error> {
+        let mut tx = self.begin(fence.tenant).await?;
+        // Locks are taken from the root to the leaf, here and everywhere.
+        let parent = match park {
+            Park::Idle { answer: Some((parent, _)), .. } => {
+                children::lock_parent(&mut tx, fence.tenant, parent).await?
+            }
+            Park::Idle { answer: None, .. } | Park::Waiting(_) => None,
+        };
+        let Some(advanced) = free(&mut tx, fence, changes.len() as u64, seen_input, park).await? else {
+            if is_behind(&mut tx, fence, seen_input).await? {
+                return Ok(Parked::NewInput);
+            }
+            return record::already_written(tx, fence, changes).await.map(Parked::Yes);
+        };
+        if let Park::Idle { outcome, error, answer } = park {
+            let end = (*outcome, error.as_deref());
+            sessions::end_turn(&mut tx, fence.tenant, &fence.session, end).await?;
+            if let (Some(parent), Some((_, answer))) = (parent, answer) {
+                children::deliver(&mut tx, fence.tenant, &parent, answer).await?;
+            }
+        }
+        let written = advanced.write(&mut tx, fence, changes, at).await?;
+        tx.commit().await?;
+        Ok(Parked::Yes(written))
+    }
+}
+
+/// The fence and the end of ownership in one update.
+async fn free(
+    tx: &mut Transaction<'static, Postgres>,
+    fence: &Fence,
+    events: u64,
+    seen_input: u64,
+    park: &Park,
+) -> Result<Option<Advanced>, Error> {
+    let (phase, wait) = match park {
+        Park::Idle { .. } => (0_i16, None),
+        Park::Waiting(wait) => (3, Some(wait)),
+    };
+    let row = sqlx::query(
+        "update session_run set write_seq = $4, event_seq = event_seq + $5, input_ack = $6, attempts = 0,
+                phase = $7, owner = null, owned_at = null, queued_at = null, waiting_detail = null,
+                waiting_reason = $8, wake_at = to_timestamp($9::float8 / 1000)
+          where tenant_id = $1 and session_id = $2 and epoch = $3 and write_seq = $4 - 1 and input_seq = $6
+         returning event_seq, input_seq, cancel_seq",
+    )
+    .bind(fence.tenant.0)
+    .bind(fence.session.as_str())
+    .bind(signed(fence.epoch))
+    .bind(signed(fence.write_seq))
+    .bind(signed(events))
+    .bind(signed(seen_input))
+    .bind(phase)
+    .bind(wait.map(|wait| wait.reason.as_str()))
+    .bind(wait.and_then(|wait| wait.until).map(|until| until.0))
+    .fetch_optional(&mut **tx)
+    .await?;
+    row.as_ref().map(Advanced::from_row).transpose()
+}
+
+/// Whether the right to write is still there and only a newer input stood in the way.
+async fn is_behind(
+    tx: &mut Transaction<'static, Postgres>,
+    fence: &Fence,
+    seen_input: u64,
+) -> Result<bool, Error> {
+    let newer = sqlx::query(
+        "select 1 from session_run where tenant_id = $1 and session_id = $2 and epoch = $3
+            and write_seq = $4 - 1 and input_seq > $5",
+    )
+    .bind(fence.tenant.0)
+    .bind(fence.session.as_str())
+    .bind(signed(fence.epoch))
+    .bind(signed(fence.write_seq))
+    .bind(signed(seen_input))
+    .fetch_optional(&mut **tx)
+    .await?;
+    Ok(newer.is_some())
+}

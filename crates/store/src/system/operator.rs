@@ -1,0 +1,307 @@
+//! What an operator sees and does, across all tenants. Like `system`, it uses the role that sees every tenant.
+
+use crate::{Page, Store, error::Error, sessions, timestamp, unsigned};
+use domain::{
+    ids::{SessionId, TenantId, Timestamp},
+    session::{Class, Phase},
+};
+use sqlx::{Row as _, postgres::PgRow, types::time::OffsetDateTime};
+use uuid::Uuid;
+
+/// What waits and runs of one tenant and class.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line {
+    /// Whose.
+    pub tenant: TenantId,
+    /// The tenant's name.
+    pub name: String,
+    /// Of which class.
+    pub class: Class,
+    /// Sessions that wait for a worker.
+    pub runnable: u64,
+    /// Since when the oldest of them waits.
+    pub oldest_queued_at: Option<Timestamp>,
+    /// Loops that run.
+    pub running: u64,
+    /// Sessions that wait for somebody else.
+    pub waiting: u64,
+    /// Quarantined sessions.
+    pub quarantined: u64,
+    /// Loops of the tenant that may run at once.
+    pub running_max: u32,
+    /// The tenant's share.
+    pub weight: u32,
+}
+
+/// A worker that has a lease, or had one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Worker {
+    /// Its incarnation.
+    pub incarnation: Uuid,
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// When it started.
+    pub started_at: Timestamp,
+    /// Milliseconds until its lease ends by the database's clock; negative: it is dead.
+    pub lease_ms: i64,
+    /// Whether it hands its sessions over.
+    pub draining: bool,
+    /// Loops that it may run.
+    pub slots: u32,
+    /// Loops that it owns.
+    pub running: u64,
+}
+
+/// A control row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Control {
+    /// Whose.
+    pub tenant: TenantId,
+    /// Which.
+    pub session: SessionId,
+    /// What it is doing.
+    pub phase: Phase,
+    /// How urgent it is.
+    pub class: Class,
+    /// Name of the worker that owns it.
+    pub owner: Option<String>,
+    /// Since when.
+    pub owned_at: Option<Timestamp>,
+    /// Since when it is runnable.
+    pub queued_at: Option<Timestamp>,
+    /// The number of the right to write.
+    pub epoch: u64,
+    /// Take-overs since the last progress.
+    pub attempts: i16,
+    /// What it waits for.
+    pub waiting_reason: Option<String>,
+    /// More about that.
+    pub waiting_detail: Option<String>,
+}
+
+/// All sessions that are not idle, in numbers for metrics.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Survey {
+    /// By class, the most urgent first.
+    pub classes: Vec<ClassSurvey>,
+    /// Loops that run.
+    pub running: f64,
+    /// Sessions that wait for somebody else.
+    pub waiting: f64,
+    /// Quarantined sessions.
+    pub quarantined: f64,
+    /// Sessions whose worker is dead.
+    pub orphaned: f64,
+    /// Workers whose lease runs.
+    pub workers: f64,
+    /// Their slots.
+    pub slots: f64,
+}
+
+/// What waits of one class.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClassSurvey {
+    /// Which.
+    pub class: Class,
+    /// Sessions that wait for a worker.
+    pub runnable: f64,
+    /// How long the oldest of them has waited; seconds, 0 when none waits.
+    pub oldest_seconds: f64,
+}
+
+impl Store {
+    /// Counts what metrics show. Classes without work are there too, so that a number falls back to 0.
+    ///
+    /// # Errors
+    /// `Db`.
+    pub async fn survey(&self) -> Result<Survey, Error> {
+        let row = sqlx::query(
+            "select count(*) filter (where r.phase = 2)::float8 as running,
+                    count(*) filter (where r.phase = 3)::float8 as waiting,
+                    count(*) filter (where r.phase = 4)::float8 as quarantined,
+                    count(*) filter (where r.phase = 2 and not coalesce(w.lease_until > now(), false))::float8 as orphaned,
+                    (select count(*)::float8 from worker where lease_until > now()) as workers,
+                    (select coalesce(sum(slots), 0)::float8 from worker where lease_until > now()) as slots
+               from session_run r left join worker w on w.incarnation = r.owner where r.phase <> 0",
+        )
+        .fetch_one(&self.system)
+        .await?;
+        let rows = sqlx::query(
+            "select class, count(*)::float8 as runnable,
+                    coalesce(extract(epoch from now() - min(queued_at))::float8, 0) as oldest
+               from session_run where phase = 1 group by class",
+        )
+        .fetch_all(&self.system)
+        .await?;
+        let mut classes: Vec<ClassSurvey> =
+            Class::ALL.map(|class| ClassSurvey { class, runnable: 0.0, oldest_seconds: 0.0 }).into();
+        for found in &rows {
+            let of = class(found)?;
+            for survey in classes.iter_mut().filter(|survey| survey.class == of) {
+                survey.runnable = found.try_get("runnable")?;
+                survey.oldest_seconds = found.try_get("oldest")?;
+            }
+        }
+        Ok(Survey {
+            classes,
+            running: row.try_get("running")?,
+            waiting: row.try_get("waiting")?,
+            quarantined: row.try_get("quarantined")?,
+            orphaned: row.try_get("orphaned")?,
+            workers: row.try_get("workers")?,
+            slots: row.try_get("slots")?,
+        })
+    }
+
+    /// Lists what waits and runs, by tenant and class; the cursor is the last tenant's name.
+    ///
+    /// # Errors
+    /// `Db`.
+    pub async fn list_queue(&self, page: &Page) -> Result<Vec<Line>, Error> {
+        let rows = sqlx::query(
+            "select t.id, t.name, t.running_max, t.weight, r.class,
+                    count(*) filter (where r.phase = 1) as runnable,
+                    min(r.queued_at) filter (where r.phase = 1) as oldest,
+                    count(*) filter (where r.phase = 2) as running,
+                    count(*) filter (where r.phase = 3) as waiting,
+                    count(*) filter (where r.phase = 4) as quarantined
+               from (select id, name, running_max, weight from tenant where name > $1
+                        and exists (select 1 from session_run x where x.tenant_id = tenant.id and x.phase <> 0)
+                      order by name limit $2) t
+               join session_run r on r.tenant_id = t.id and r.phase <> 0
+              group by t.id, t.name, t.running_max, t.weight, r.class order by t.name, r.class",
+        )
+        .bind(page.cursor.as_deref().unwrap_or_default())
+        .bind(page.limit())
+        .fetch_all(&self.system)
+        .await?;
+        rows.iter().map(line).collect()
+    }
+
+    /// Lists workers, the newest first; at most as many as a page has.
+    ///
+    /// # Errors
+    /// `Db`.
+    pub async fn list_workers(&self, page: &Page) -> Result<Vec<Worker>, Error> {
+        let rows = sqlx::query(
+            "select w.incarnation, w.name, w.version, w.started_at, w.draining, w.slots,
+                    (extract(epoch from w.lease_until - now()) * 1000)::bigint as lease_ms,
+                    (select count(*) from session_run r where r.phase = 2 and r.owner = w.incarnation) as running
+               from worker w order by w.started_at desc, w.incarnation limit $1",
+        )
+        .bind(page.limit())
+        .fetch_all(&self.system)
+        .await?;
+        rows.iter().map(worker).collect()
+    }
+
+    /// Lists control rows of one phase, those first that are in it longest; at most as many as a page has.
+    ///
+    /// # Errors
+    /// `Db`.
+    pub async fn list_control(&self, phase: Phase, page: &Page) -> Result<Vec<Control>, Error> {
+        let rows = sqlx::query(
+            "select r.tenant_id, r.session_id, r.phase, r.class, coalesce(w.name, r.owner::text) as owner, r.owned_at,
+                    r.queued_at, r.epoch, r.attempts, r.waiting_reason, r.waiting_detail
+               from session_run r left join worker w on w.incarnation = r.owner
+              where r.phase = $1 order by coalesce(r.owned_at, r.queued_at) nulls last, r.session_id limit $2",
+        )
+        .bind(phase.to_i16())
+        .bind(page.limit())
+        .fetch_all(&self.system)
+        .await?;
+        rows.iter().map(control).collect()
+    }
+
+    /// Finds whose a session is.
+    ///
+    /// # Errors
+    /// `NotFound`; `Db`.
+    pub async fn get_tenant_of(&self, session: &SessionId) -> Result<TenantId, Error> {
+        let row = sqlx::query("select tenant_id from session where id = $1")
+            .bind(session.as_str())
+            .fetch_optional(&self.system)
+            .await?
+            .ok_or(Error::NotFound("session"))?;
+        Ok(TenantId(row.try_get("tenant_id")?))
+    }
+
+    /// Asks a worker, by its name or incarnation, to hand its sessions over and to take no more. It sees this at its next
+    /// heartbeat. Gives how many living workers have that name.
+    ///
+    /// # Errors
+    /// `Db`.
+    pub async fn ask_drain(&self, worker: &str) -> Result<u64, Error> {
+        let done = sqlx::query(
+            "update worker set drain_asked = true where (name = $1 or incarnation::text = $1) and lease_until > now()",
+        )
+        .bind(worker)
+        .execute(&self.system)
+        .await?;
+        Ok(done.rows_affected())
+    }
+}
+
+fn number(row: &PgRow, column: &str) -> Result<u64, Error> {
+    Ok(unsigned(row.try_get(column)?))
+}
+
+fn small(row: &PgRow, column: &str) -> Result<u32, Error> {
+    Ok(u32::try_from(row.try_get::<i32, _>(column)?).unwrap_or(0))
+}
+
+fn time_of(row: &PgRow, column: &str) -> Result<Option<Timestamp>, Error> {
+    Ok(row.try_get::<Option<OffsetDateTime>, _>(column)?.map(timestamp))
+}
+
+fn class(row: &PgRow) -> Result<Class, Error> {
+    Ok(Class::from_i16(row.try_get("class")?).unwrap_or_default())
+}
+
+fn line(row: &PgRow) -> Result<Line, Error> {
+    Ok(Line {
+        tenant: TenantId(row.try_get("id")?),
+        name: row.try_get("name")?,
+        class: class(row)?,
+        runnable: number(row, "runnable")?,
+        oldest_queued_at: time_of(row, "oldest")?,
+        running: number(row, "running")?,
+        waiting: number(row, "waiting")?,
+        quarantined: number(row, "quarantined")?,
+        running_max: small(row, "running_max")?,
+        weight: small(row, "weight")?,
+    })
+}
+
+fn worker(row: &PgRow) -> Result<Worker, Error> {
+    Ok(Worker {
+        incarnation: row.try_get("incarnation")?,
+        name: row.try_get("name")?,
+        version: row.try_get("version")?,
+        started_at: timestamp(row.try_get("started_at")?),
+        lease_ms: row.try_get("lease_ms")?,
+        draining: row.try_get("draining")?,
+        slots: small(row, "slots")?,
+        running: number(row, "running")?,
+    })
+}
+
+fn control(row: &PgRow) -> Result<Control, Error> {
+    let phase: i16 = row.try_get("phase")?;
+    Ok(Control {
+        tenant: TenantId(row.try_get("tenant_id")?),
+        session: sessions::parsed(row.try_get("session_id")?)?,
+        phase: Phase::from_i16(phase)
+            .ok_or_else(|| Error::unreadable("session", std::io::Error::other(format!("phase {phase}"))))?,
+        class: class(row)?,
+        owner: row.try_get("owner")?,
+        owned_at: time_of(row, "owned_at")?,
+        queued_at: time_of(row, "queued_at")?,
+        epoch: number(row, "epoch")?,
+        attempts: row.try_get("attempts")?,
+        waiting_reason: row.try_get("waiting_reason")?,
+        waiting_detail: row.try_get("waiting_detail")?,
+    })
+}

@@ -1,0 +1,231 @@
+//! Parents, their tool calls, and the children that answer them; requests that such a call makes of people.
+
+use crate::world::{Running, World};
+use domain::{
+    event::Event,
+    ids::{PartId, PermissionId, QuestionId, SessionId, Timestamp},
+    message::Message,
+    part::{Body, Part, Span, Tool, ToolState},
+    permission::{Rule, Rules, Verdict},
+    request::{Asked, Id, Question, Request},
+    session::Outcome,
+    wait::{Reason, Wait},
+};
+use serde_json::{Map, json};
+use store::{
+    children::{Answer, Dispatched, NewChild, ParentCall},
+    error::Error,
+    park::{Park, Parked},
+    record::{Change, Fence, Progress},
+};
+use testkit::{
+    database,
+    sample::{self, NOW},
+};
+
+/// A session that a living worker runs, and the number of its newest write.
+pub(crate) struct Actor {
+    pub fence: Fence,
+}
+
+impl Actor {
+    /// The right to do the next write.
+    pub(crate) fn next(&mut self) -> Fence {
+        self.fence.write_seq += 1;
+        self.fence.clone()
+    }
+
+    pub(crate) fn session(&self) -> &SessionId {
+        &self.fence.session
+    }
+}
+
+impl From<Running> for Actor {
+    fn from(running: Running) -> Self {
+        Self { fence: running.fence }
+    }
+}
+
+/// A parked session.
+pub(crate) fn waiting(reason: Reason, until: Option<Timestamp>) -> Park {
+    Park::Waiting(Wait { reason, until })
+}
+
+/// What a child says to its parent.
+pub(crate) fn answer(child: &SessionId, call: &ParentCall, text: &str) -> Answer {
+    let (child, part_id) = (child.clone(), call.part_id.clone());
+    Answer { child, part_id, outcome: Outcome::Done, text: text.to_owned() }
+}
+
+/// The end of a child's turn.
+pub(crate) fn finished(child: &SessionId, call: &ParentCall, text: &str) -> Park {
+    let answer = Some((call.session.clone(), answer(child, call, text)));
+    Park::Idle { outcome: Outcome::Done, error: None, answer }
+}
+
+/// The part of a call.
+fn part_of(call: &ParentCall, state: ToolState) -> Part {
+    let tool = Tool { call_id: "call-1".to_owned(), tool: "task".to_owned(), state };
+    Part {
+        id: call.part_id.clone(),
+        session_id: call.session.clone(),
+        message_id: call.message_id.clone(),
+        body: Body::Tool(tool),
+    }
+}
+
+impl World {
+    pub(crate) async fn actor(&mut self) -> Actor {
+        self.running().await.into()
+    }
+
+    /// Takes a runnable session for a worker of its own.
+    pub(crate) async fn take_as_actor(&self, session: &SessionId) -> Actor {
+        let worker = self.worker().await;
+        Actor { fence: self.take(session, worker).await.unwrap().fence }
+    }
+
+    /// A call that begins, and the changes that say so.
+    pub(crate) fn call(&mut self, session: &SessionId) -> (ParentCall, Vec<Change>) {
+        let prompt = self.sample.user(session).id;
+        let message = self.sample.assistant(session, &prompt);
+        let part_id = PartId::make(&mut self.sample.ids, NOW);
+        let call = ParentCall { session: session.clone(), message_id: message.id.clone(), part_id };
+        let time = Span { start: NOW, end: None };
+        let running = ToolState::Running { input: json!({}), title: None, metadata: None, time };
+        let message = Event::MessageUpdated(Box::new(Message::Assistant(Box::new(message))));
+        let part = Event::PartUpdated { part: Box::new(part_of(&call, running)), at: NOW };
+        let changes = vec![self.change(message), self.change(part)];
+        (call, changes)
+    }
+
+    /// The change that ends a call.
+    pub(crate) fn end_of(&mut self, call: &ParentCall) -> Change {
+        let time = Span { start: NOW, end: Some(NOW) };
+        let (output, title, metadata) = (String::new(), String::new(), Map::new());
+        let over = ToolState::Completed { input: json!({}), output, title, metadata, time };
+        self.change(Event::PartUpdated { part: Box::new(part_of(call, over)), at: NOW })
+    }
+
+    /// A child that shall answer a call.
+    pub(crate) fn new_child(&mut self, call: &ParentCall) -> NewChild {
+        let session = self.sample.session();
+        let mut prompt = self.prompt(&session, "find out");
+        prompt.dedupe = format!("task:{}", call.part_id);
+        NewChild {
+            call: call.clone(),
+            title: "Find out (@explore subagent)".to_owned(),
+            agent: "explore".to_owned(),
+            model: sample::model(),
+            rights: vec![Rules(vec![Rule::of("edit", Verdict::Deny)]), Rules::default()],
+            prompt,
+            event_id: self.sample.event(),
+        }
+    }
+
+    /// The same child with a new prompt for another call.
+    pub(crate) fn resumed(&mut self, child: &SessionId, call: &ParentCall) -> NewChild {
+        let mut new = self.new_child(call);
+        new.prompt = self.prompt(child, "go on");
+        new.prompt.dedupe = format!("task:{}", call.part_id);
+        new
+    }
+
+    pub(crate) async fn try_dispatch(
+        &mut self,
+        parent: &Fence,
+        resumes: Option<&SessionId>,
+    ) -> Result<(Dispatched, NewChild), Error> {
+        let (call, changes) = self.call(&parent.session);
+        let child = match resumes {
+            Some(child) => self.resumed(child, &call),
+            None => self.new_child(&call),
+        };
+        let done = self.store.dispatch_child(parent, &changes, &child, resumes.is_some(), NOW).await?;
+        Ok((done, child))
+    }
+
+    /// A call of a parent, and its child, which waits for a worker.
+    pub(crate) async fn dispatch(&mut self, parent: &mut Actor) -> (ParentCall, SessionId) {
+        let (done, child) = self.try_dispatch(&parent.next(), None).await.unwrap();
+        assert!(matches!(done, Dispatched::Yes(..)), "{done:?}");
+        (child.call, child.prompt.user.session_id)
+    }
+
+    /// A call of a parent whose child runs.
+    pub(crate) async fn child(&mut self, parent: &mut Actor) -> (ParentCall, Actor) {
+        let (call, child) = self.dispatch(parent).await;
+        (call, self.take_as_actor(&child).await)
+    }
+
+    /// Parks whatever a loop has seen.
+    pub(crate) async fn park_as(&self, actor: &mut Actor, seen: u64, park: &Park) -> Parked {
+        self.store.park(&actor.next(), &[], seen, park, NOW).await.unwrap()
+    }
+
+    /// A permission or a question that a call of a session asks for, with the call.
+    pub(crate) fn request(&mut self, session: &SessionId, asked: Asked) -> (Request, Vec<Change>) {
+        let (call, mut changes) = self.call(session);
+        let id = match &asked {
+            Asked::Permission { .. } => Id::Permission(PermissionId::of(&call.part_id)),
+            Asked::Question { .. } => Id::Question(QuestionId::of(&call.part_id)),
+        };
+        let request = Request {
+            id,
+            session_id: session.clone(),
+            message_id: call.message_id,
+            part_id: call.part_id,
+            call_id: "call-1".to_owned(),
+            asked,
+            expires_at: None,
+        };
+        changes.push(self.change(Event::RequestAsked(Box::new(request.clone()))));
+        (request, changes)
+    }
+
+    /// A loop that asks for a permission.
+    pub(crate) async fn ask(&mut self, actor: &mut Actor) -> Request {
+        let (request, changes) = self.request(actor.session(), permission());
+        self.store.append(&actor.next(), &changes, 0, Progress::None, NOW).await.unwrap();
+        request
+    }
+
+    /// The kinds of the inputs after the first prompt.
+    pub(crate) async fn inputs(&self, session: &SessionId) -> Vec<String> {
+        let inputs = self.store.list_inputs(self.tenant, session, 1).await.unwrap();
+        inputs.into_iter().map(|input| input.kind).collect()
+    }
+
+    /// Waits until so many connections of this database wait for a lock.
+    pub(crate) async fn blocked(&self, count: i64) {
+        let sql = "select count(*) from pg_stat_activity
+                    where datname = current_database() and wait_event_type = 'Lock'";
+        testkit::eventually("a lock is waited for", async || self.number(sql).await == count).await;
+    }
+
+    /// Locks the control row of a session in a transaction of its own, as somebody else who writes it.
+    pub(crate) async fn hold(&self, session: &SessionId) -> sqlx::PgConnection {
+        let mut connection = database::connect(&self.database.migrator_url).await;
+        let lock = format!("begin; select 1 from session_run where session_id = '{session}' for update");
+        sqlx::raw_sql(sqlx::AssertSqlSafe(lock)).execute(&mut connection).await.unwrap();
+        connection
+    }
+}
+
+/// May `ls` run?
+pub(crate) fn permission() -> Asked {
+    let (patterns, always) = (vec!["ls -l".to_owned()], vec!["ls *".to_owned()]);
+    let metadata = json!({"command": "ls -l"}).as_object().unwrap().clone();
+    Asked::Permission { permission: "bash".to_owned(), patterns, always, metadata }
+}
+
+/// Which one?
+pub(crate) fn question() -> Asked {
+    let question = Question {
+        question: "Which one?".to_owned(),
+        header: "One".to_owned(),
+        options: vec![],
+        multiple: false,
+    };
+    Asked::Question { questions: vec![question] }
+}

@@ -1,0 +1,181 @@
+//! What an operator sees of all tenants, and orders.
+
+use crate::{
+    family::waiting,
+    world::{World, beat},
+};
+use domain::{
+    ids::TenantId,
+    session::{Class, Phase, Source},
+    wait::Reason,
+};
+use store::{
+    Page,
+    error::Error,
+    quarantine::Which,
+    system::{
+        Beat, Capacity,
+        operator::{ClassSurvey, Survey},
+    },
+};
+use testkit::sample::NOW;
+
+/// Begins to work for another tenant.
+async fn second_tenant(world: &mut World) -> TenantId {
+    let (tenant, project) = (world.sample.tenant(), world.sample.project());
+    world.store.create_tenant(tenant, "second").await.unwrap();
+    world.store.create_project(tenant, &project, "other", &Source::default()).await.unwrap();
+    (world.tenant, world.project) = (tenant, project);
+    tenant
+}
+
+/// A session in each phase but idle: runnable, running, waiting, quarantined.
+async fn one_of_each(world: &mut World) -> [domain::ids::SessionId; 4] {
+    let runnable = world.session().await;
+    world.accept(&runnable, "begin").await;
+    let running = world.actor().await;
+    let mut waits = world.actor().await;
+    world.park_as(&mut waits, 1, &waiting(Reason::Permission, None)).await;
+    let stopped = world.actor().await;
+    let events = std::array::from_fn(|_| world.sample.event());
+    let reason = (Which::Any, "by hand");
+    world.store.quarantine(world.tenant, stopped.session(), reason, events, NOW).await.unwrap().unwrap();
+    let [running, waits, stopped] = [&running, &waits, &stopped].map(|actor| actor.session().clone());
+    [runnable, running, waits, stopped]
+}
+
+#[tokio::test]
+async fn the_queue_is_shown_by_tenant_and_class() {
+    let mut world = World::new().await;
+    let first = world.tenant;
+    world.session().await;
+    assert_eq!(world.store.list_queue(&Page::default()).await.unwrap(), [], "idle sessions are no work");
+    one_of_each(&mut world).await;
+    let batch = world.session().await;
+    world.sql(&format!("update session_run set class = 2 where session_id = '{batch}'")).await;
+    world.accept(&batch, "begin").await;
+    let second = second_tenant(&mut world).await;
+    world.running().await;
+
+    let lines = world.store.list_queue(&Page::default()).await.unwrap();
+    let numbers: Vec<_> = lines
+        .iter()
+        .map(|line| {
+            let counts = [line.runnable, line.running, line.waiting, line.quarantined];
+            (line.tenant, line.name.as_str(), line.class, counts, line.oldest_queued_at.is_some())
+        })
+        .collect();
+    let want = [
+        (first, "first", Class::Interactive, [1, 1, 1, 1], true),
+        (first, "first", Class::Batch, [1, 0, 0, 0], true),
+        (second, "second", Class::Interactive, [0, 1, 0, 0], false),
+    ];
+    assert_eq!(numbers, want);
+    assert_eq!((lines[0].running_max, lines[0].weight), (domain::limits::TENANT_RUNNING_MAX, 1));
+    let page = async |limit, cursor: Option<&str>| {
+        let page = Page { limit, cursor: cursor.map(ToOwned::to_owned) };
+        let lines = world.store.list_queue(&page).await.unwrap();
+        lines.into_iter().map(|line| line.name).collect::<Vec<_>>()
+    };
+    assert_eq!(page(1, None).await, ["first", "first"], "a page is of tenants");
+    assert_eq!(page(1, Some("first")).await, ["second"]);
+}
+
+#[tokio::test]
+async fn sessions_are_listed_by_phase() {
+    let mut world = World::new().await;
+    let all = one_of_each(&mut world).await;
+    let list = async |phase| world.store.list_control(phase, &Page::default()).await.unwrap();
+    for (phase, session) in
+        [Phase::Runnable, Phase::Running, Phase::Waiting, Phase::Quarantined].into_iter().zip(&all)
+    {
+        let found = list(phase).await;
+        assert_eq!(found.len(), 1, "{phase:?}");
+        let found = &found[0];
+        assert_eq!((&found.session, found.phase, found.tenant), (session, phase, world.tenant));
+        assert_eq!(found.owner.as_deref(), (phase == Phase::Running).then_some("worker"));
+        assert_eq!(found.owned_at.is_some(), phase == Phase::Running);
+        assert!(found.queued_at.is_some() || phase == Phase::Waiting, "{phase:?}");
+        assert_eq!(found.waiting_reason.as_deref(), (phase == Phase::Waiting).then_some("permission"));
+        assert_eq!(found.waiting_detail.as_deref(), (phase == Phase::Quarantined).then_some("by hand"));
+        assert_eq!(world.store.get_tenant_of(session).await.unwrap(), world.tenant);
+    }
+    world.sql("delete from worker").await;
+    assert!(list(Phase::Running).await[0].owner.is_some(), "a dead owner is named by its incarnation");
+    let unknown = world.sample.session();
+    assert!(matches!(world.store.get_tenant_of(&unknown).await, Err(Error::NotFound("session"))));
+}
+
+#[tokio::test]
+async fn workers_are_listed_with_what_they_own() {
+    let mut world = World::new().await;
+    let (old, new) = (world.running().await, world.running().await);
+    world.sql(&format!("update worker set started_at = now() + interval '1 hour', lease_until = now() - interval '1 hour' where incarnation = '{}'", new.worker)).await;
+    let workers = world.store.list_workers(&Page::default()).await.unwrap();
+    let shown: Vec<_> = workers
+        .iter()
+        .map(|worker| {
+            (worker.incarnation, worker.name.as_str(), worker.slots, worker.running, worker.lease_ms > 0)
+        })
+        .collect();
+    assert_eq!(shown, [(new.worker, "worker", 4, 1, false), (old.worker, "worker", 4, 1, true)]);
+    assert!(workers.iter().all(|worker| !worker.draining && worker.version == env!("CARGO_PKG_VERSION")));
+    let page = world.store.list_workers(&Page { limit: 1, cursor: None }).await.unwrap();
+    assert_eq!(page.iter().map(|worker| worker.incarnation).collect::<Vec<_>>(), [new.worker]);
+}
+
+#[tokio::test]
+async fn a_living_worker_is_asked_to_drain_at_its_next_heartbeat() {
+    let mut world = World::new().await;
+    let (first, dead) = (world.running().await, world.running().await);
+    world.sql(&format!("update worker set lease_until = now() where incarnation = '{}'", dead.worker)).await;
+    assert_eq!(world.store.ask_drain("nobody").await.unwrap(), 0);
+    assert_eq!(world.store.ask_drain(&dead.worker.to_string()).await.unwrap(), 0, "the dead hear nothing");
+    assert!(!world.store.renew_worker(&beat(first.worker)).await.unwrap().drain_asked);
+    assert_eq!(world.store.ask_drain("worker").await.unwrap(), 1, "by name");
+    assert_eq!(world.store.ask_drain(&first.worker.to_string()).await.unwrap(), 1, "by incarnation");
+    assert!(world.store.renew_worker(&beat(first.worker)).await.unwrap().drain_asked);
+    assert!(!world.store.renew_worker(&beat(dead.worker)).await.unwrap().drain_asked);
+}
+
+#[tokio::test]
+async fn capacity_is_that_of_workers_that_take_sessions() {
+    let mut world = World::new().await;
+    assert_eq!(world.store.get_capacity().await.unwrap(), Capacity::default());
+    let (running, dead) = (world.running().await, world.running().await);
+    let drains = world.worker().await;
+    world.store.renew_worker(&Beat { draining: true, ..beat(drains) }).await.unwrap();
+    world.sql(&format!("update worker set lease_until = now() where incarnation = '{}'", dead.worker)).await;
+    assert_eq!(world.store.get_capacity().await.unwrap(), Capacity { workers: 1, slots: 4, running: 2 });
+    world.store.hand_over(&running.fence).await.unwrap();
+    assert_eq!(world.store.get_capacity().await.unwrap().running, 1);
+}
+
+/// A metric that is not written any more keeps its last value: every number must fall back to 0.
+#[tokio::test]
+async fn the_survey_falls_back_to_nothing() {
+    let mut world = World::new().await;
+    let of = |class, runnable| ClassSurvey { class, runnable, oldest_seconds: 0.0 };
+    let nothing = Survey { classes: Class::ALL.map(|class| of(class, 0.0)).into(), ..Survey::default() };
+    assert_eq!(world.store.survey().await.unwrap(), nothing);
+    one_of_each(&mut world).await;
+    let dead = world.running().await;
+    world.store.forget_worker(dead.worker).await.unwrap();
+    world.sql("update session_run set queued_at = now() - interval '90 seconds' where phase = 1").await;
+    let mut found = world.store.survey().await.unwrap();
+    let oldest = std::mem::take(&mut found.classes[0].oldest_seconds);
+    assert!((89.0..180.0).contains(&oldest), "{oldest}");
+    let mut want = Survey {
+        running: 2.0,
+        waiting: 1.0,
+        quarantined: 1.0,
+        orphaned: 1.0,
+        workers: 3.0,
+        slots: 12.0,
+        ..nothing.clone()
+    };
+    want.classes[0].runnable = 1.0;
+    assert_eq!(found, want);
+    world.sql("delete from session; delete from worker").await;
+    assert_eq!(world.store.survey().await.unwrap(), nothing);
+}

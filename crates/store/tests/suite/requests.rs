@@ -1,0 +1,203 @@
+//! Requests to people: the first answer counts, and reaches the loop.
+
+use crate::{
+    family::{permission, question, waiting},
+    world::{World, idle},
+};
+use domain::{
+    event::Event,
+    ids::Timestamp,
+    permission::{Rule, Rules, Verdict},
+    request::{Answer, Id, Request},
+    session::{Outcome, Phase},
+    wait::Reason,
+};
+use store::{
+    Page,
+    error::Error,
+    record::Progress,
+    requests::{Answered, Known},
+};
+use testkit::sample::NOW;
+
+async fn open(world: &World, prefix: &str) -> Vec<Request> {
+    let list = world.store.list_requests(world.tenant, None, prefix, &Page::default()).await.unwrap();
+    list.into_iter().map(|known| known.request).collect()
+}
+
+async fn reply(world: &mut World, id: &Id, answer: &Answer, by: &str) -> Answered {
+    let event = world.sample.event();
+    world.store.answer_request(world.tenant, id, (answer, by), &event, NOW).await.unwrap()
+}
+
+async fn known(world: &World, request: &Request) -> Known {
+    let (session, parts) = (&request.session_id, [&request.part_id]);
+    world.store.list_requests_of(world.tenant, session, &parts).await.unwrap().remove(0)
+}
+
+#[tokio::test]
+async fn open_requests_are_listed_by_kind_session_and_page() {
+    let mut world = World::new().await;
+    let (mut first, mut second) = (world.actor().await, world.actor().await);
+    let (one, two) = (world.ask(&mut first).await, world.ask(&mut second).await);
+    let (asked, changes) = world.request(second.session(), question());
+    world.store.append(&second.next(), &changes, 0, Progress::None, NOW).await.unwrap();
+    let three = world.ask(&mut second).await;
+    assert_eq!(open(&world, "per").await, [one.clone(), two.clone(), three.clone()]);
+    assert_eq!(open(&world, "que").await, [asked.clone()]);
+    let list = async |session, limit, cursor: Option<&Request>| {
+        let page = Page { limit, cursor: cursor.map(|request| request.id.as_str().to_owned()) };
+        let list = world.store.list_requests(world.tenant, session, "per", &page).await.unwrap();
+        list.into_iter().map(|known| known.request).collect::<Vec<_>>()
+    };
+    assert_eq!(list(None, 2, None).await, [one.clone(), two.clone()]);
+    assert_eq!(list(None, 2, Some(&two)).await, [three.clone()]);
+    assert_eq!(list(Some(second.session()), 9, None).await, [two.clone(), three.clone()]);
+    let (session, parts) = (second.session(), [&three.part_id, &one.part_id, &asked.part_id]);
+    let of = world.store.list_requests_of(world.tenant, session, &parts).await.unwrap();
+    assert_eq!(of.into_iter().map(|known| known.request).collect::<Vec<_>>(), [three, asked]);
+}
+
+#[tokio::test]
+async fn the_first_answer_counts_and_wakes_the_session() {
+    let mut world = World::new().await;
+    let mut actor = world.actor().await;
+    let request = world.ask(&mut actor).await;
+    world.park_as(&mut actor, 1, &waiting(Reason::Permission, None)).await;
+    let names: Vec<_> = (0..8).map(|number| format!("person {number}")).collect();
+    let events: Vec<_> = names.iter().map(|_| world.sample.event()).collect();
+    let rejected = |name: &str| Answer::Reject { message: Some(name.to_owned()) };
+    let answers: Vec<_> = names.iter().map(|name| rejected(name)).collect();
+    let replies = names.iter().zip(&answers).zip(&events).map(|((name, answer), event)| {
+        world.store.answer_request(world.tenant, &request.id, (answer, name), event, NOW)
+    });
+    let replies = futures::future::try_join_all(replies).await.unwrap();
+
+    let winner = replies.iter().position(|reply| matches!(reply, Answered::Yes { .. })).unwrap();
+    let Answered::Yes { session, events, runnable } = &replies[winner] else { unreachable!() };
+    assert_eq!((session, *runnable), (actor.session(), true));
+    assert_eq!(events.iter().map(|event| event.kind.as_str()).collect::<Vec<_>>(), ["permission.replied"]);
+    for (number, reply) in replies.iter().enumerate().filter(|(number, _)| *number != winner) {
+        let Answered::Before { by, answer, .. } = reply else { panic!("{number}: {reply:?}") };
+        assert_eq!((by, answer), (&names[winner], &rejected(&names[winner])));
+    }
+    assert_eq!(known(&world, &request).await.answer.as_ref(), Some(&answers[winner]));
+    assert_eq!(open(&world, "per").await, []);
+    assert_eq!(world.inputs(actor.session()).await, ["reply"]);
+    assert_eq!(world.gap_free(actor.session()).await, 7);
+    let state = world.store.get_session(world.tenant, actor.session()).await.unwrap();
+    assert_eq!((state.phase, state.waiting_reason), (Phase::Runnable, None));
+}
+
+#[tokio::test]
+async fn an_answer_does_not_move_a_session_that_runs_or_is_quarantined() {
+    let mut world = World::new().await;
+    for (phase, want) in [(2, Phase::Running), (4, Phase::Quarantined)] {
+        let mut actor = world.actor().await;
+        let (request, changes) = world.request(actor.session(), question());
+        world.store.append(&actor.next(), &changes, 0, Progress::None, NOW).await.unwrap();
+        world
+            .sql(&format!("update session_run set phase = {phase} where session_id = '{}'", actor.session()))
+            .await;
+        let labels = Answer::Labels { labels: vec![vec!["this one".to_owned()]] };
+        let Answered::Yes { events, runnable, .. } = reply(&mut world, &request.id, &labels, "ann").await
+        else {
+            panic!("it is open")
+        };
+        assert_eq!((events[0].kind.as_str(), runnable), ("question.replied", false));
+        let state = world.store.get_session(world.tenant, actor.session()).await.unwrap();
+        assert_eq!(state.phase, want);
+        assert_eq!(world.inputs(actor.session()).await, ["reply"]);
+        assert_eq!(known(&world, &request).await.answer, Some(labels));
+    }
+}
+
+#[tokio::test]
+async fn a_reply_after_the_deadline_is_too_late_and_the_loop_closes_it() {
+    let mut world = World::new().await;
+    let mut actor = world.actor().await;
+    let (mut request, mut changes) = world.request(actor.session(), permission());
+    request.expires_at = Some(Timestamp(4_102_444_800_000));
+    changes[2] = world.change(Event::RequestAsked(Box::new(request.clone())));
+    world.store.append(&actor.next(), &changes, 0, Progress::None, NOW).await.unwrap();
+    assert_eq!(open(&world, "per").await, [request.clone()]);
+
+    world.sql("update request set expires_at = to_timestamp(1000)").await;
+    assert_eq!(open(&world, "per").await, []);
+    let late = reply(&mut world, &request.id, &Answer::Once, "ann").await;
+    let want =
+        Answered::Before { by: "its deadline".to_owned(), at: Timestamp(1_000_000), answer: Answer::Expired };
+    assert_eq!(late, want);
+    assert_eq!(world.inputs(actor.session()).await, [""; 0]);
+    let expired = reply(&mut world, &request.id, &Answer::Expired, "its deadline").await;
+    assert!(matches!(expired, Answered::Yes { .. }), "{expired:?}");
+    assert_eq!(known(&world, &request).await.answer, Some(Answer::Expired));
+    let again = reply(&mut world, &request.id, &Answer::Expired, "its deadline").await;
+    assert!(matches!(again, Answered::Before { .. }), "{again:?}");
+}
+
+#[tokio::test]
+async fn always_ends_every_list_of_rules_and_once_changes_none() {
+    let mut world = World::new().await;
+    let mut parent = world.actor().await;
+    let (_, mut child) = world.child(&mut parent).await;
+    let id = child.session().clone();
+    let rights = async |world: &World| world.store.get_session(world.tenant, &id).await.unwrap().rights;
+    let before = rights(&world).await;
+    assert_eq!(before, [Rules(vec![Rule::of("edit", Verdict::Deny)]), Rules::default()]);
+    let once = world.ask(&mut child).await;
+    reply(&mut world, &once.id, &Answer::Once, "ann").await;
+    assert_eq!(rights(&world).await, before);
+    let always = world.ask(&mut child).await;
+    reply(&mut world, &always.id, &Answer::Always, "ann").await;
+    let allow = Rule { permission: "bash".to_owned(), pattern: "ls *".to_owned(), action: Verdict::Allow };
+    let want = [Rules(vec![Rule::of("edit", Verdict::Deny), allow.clone()]), Rules(vec![allow])];
+    assert_eq!(rights(&world).await, want);
+    let of_parent = world.store.get_session(world.tenant, parent.session()).await.unwrap().rights;
+    assert_eq!(of_parent, [Rules::default()], "it counts for this session");
+}
+
+#[tokio::test]
+async fn the_end_of_a_call_closes_its_request_unless_somebody_answered() {
+    let mut world = World::new().await;
+    let mut actor = world.actor().await;
+    let (answered, unanswered) = (world.ask(&mut actor).await, world.ask(&mut actor).await);
+    reply(&mut world, &answered.id, &Answer::Once, "ann").await;
+    let closed = |request: &Request| Event::RequestAnswered {
+        id: request.id.clone(),
+        answer: Answer::Reject { message: None },
+    };
+    let changes = [&answered, &unanswered].map(|request| closed(request));
+    let changes = changes.map(|event| world.change(event));
+    world.store.append(&actor.next(), &changes, 2, Progress::Made, NOW).await.unwrap();
+    assert_eq!(known(&world, &answered).await.answer, Some(Answer::Once));
+    assert_eq!(known(&world, &unanswered).await.answer, Some(Answer::Reject { message: None }));
+    let late = reply(&mut world, &unanswered.id, &Answer::Once, "bob").await;
+    let Answered::Before { by, answer, .. } = late else { panic!("{late:?}") };
+    assert_eq!((by.as_str(), answer), ("the end of the tool call", Answer::Reject { message: None }));
+    assert_eq!(world.inputs(actor.session()).await, ["reply"], "closing wakes nobody");
+    world.park_as(&mut actor, 2, &idle(Outcome::Done, None)).await;
+}
+
+#[tokio::test]
+async fn asking_again_is_the_same_request() {
+    let mut world = World::new().await;
+    let mut actor = world.actor().await;
+    let request = world.ask(&mut actor).await;
+    reply(&mut world, &request.id, &Answer::Once, "ann").await;
+    let again = world.change(Event::RequestAsked(Box::new(request.clone())));
+    world.store.append(&actor.next(), &[again], 2, Progress::None, NOW).await.unwrap();
+    assert_eq!(known(&world, &request).await.answer, Some(Answer::Once), "it is not asked anew");
+    assert_eq!(open(&world, "per").await, []);
+}
+
+#[tokio::test]
+async fn an_unknown_request_takes_no_answer() {
+    let mut world = World::new().await;
+    let session = world.session().await;
+    let (request, _) = world.request(&session, permission());
+    let event = world.sample.event();
+    let result =
+        world.store.answer_request(world.tenant, &request.id, (&Answer::Once, "ann"), &event, NOW).await;
+    assert!(matches!(result, Err(Error::NotFound("request"))), "{result:?}");
+}

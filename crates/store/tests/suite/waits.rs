@@ -1,0 +1,47 @@
+//! What a waiting session is measured by.
+
+use crate::{family::finished, world::World};
+use store::waits::Usage;
+
+#[tokio::test]
+async fn usage_counts_the_tenants_loops_and_a_waiting_session_its_children() {
+    let mut world = World::new().await;
+    let other = world.sample.tenant();
+    world.store.create_tenant(other, "second").await.unwrap();
+    world.store.update_tenant(world.tenant, Some(7), None).await.unwrap();
+    let mut parent = world.actor().await;
+    let (call, mut child) = world.child(&mut parent).await;
+    world.dispatch(&mut parent).await;
+    let usage = async |world: &World| world.store.get_usage(world.tenant).await.unwrap();
+    assert_eq!(usage(&world).await, Usage { running: 2, running_max: 7 });
+    let end = finished(child.session(), &call, "done");
+    world.park_as(&mut child, 1, &end).await;
+    assert_eq!(usage(&world).await, Usage { running: 1, running_max: 7 });
+    assert_eq!(world.store.get_usage(other).await.unwrap().running, 0);
+    let children =
+        async |world: &World| world.store.get_session(world.tenant, parent.session()).await.unwrap().children;
+    assert_eq!(children(&world).await, (0, 0), "it does not wait");
+    world
+        .sql(&format!(
+            "update session_run set waiting_reason = 'children' where session_id = '{}'",
+            parent.session()
+        ))
+        .await;
+    assert_eq!(children(&world).await, (1, 2));
+}
+
+#[tokio::test]
+async fn the_queue_position_counts_the_more_urgent_first() {
+    let mut world = World::new().await;
+    let mut sessions = vec![];
+    for class in [2, 0, 1] {
+        let session = world.session().await;
+        world.sql(&format!("update session_run set class = {class} where session_id = '{session}'")).await;
+        world.accept(&session, "begin").await;
+        sessions.push(session);
+    }
+    for (session, want) in sessions.iter().zip([3, 1, 2]) {
+        assert_eq!(world.store.get_queue_position(world.tenant, session).await.unwrap(), want);
+        assert_eq!(world.store.get_session(world.tenant, session).await.unwrap().queue_position, want);
+    }
+}

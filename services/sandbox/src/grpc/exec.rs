@@ -1,0 +1,79 @@
+//! Starting a command: what is asked for is checked, the exec id is entered once, and the sandbox is asked.
+
+use crate::{code::Code, error::Error, exec, session::Session, wire};
+use domain::limits;
+use rpc::v1;
+use std::sync::Arc;
+
+const ENV_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Starts a command of `session` in the workspace of `root`, once for each exec id.
+pub(super) async fn start(
+    (session, root): (&Arc<Session>, &Arc<Session>),
+    epoch: u64,
+    message: v1::StartExecRequest,
+) -> Result<v1::StartExecResponse, Error> {
+    check(&message)?;
+    let spec = exec::Spec {
+        exec_id: message.exec_id,
+        timeout_ms: match message.timeout_ms {
+            0 => limits::EXEC_TIMEOUT_MS,
+            asked => asked.min(limits::EXEC_TIMEOUT_MAX_MS),
+        }
+        .into(),
+        output_bytes_max: match message.output_bytes_max {
+            0 => limits::EXEC_OUTPUT_BYTES_MAX,
+            asked => asked.min(limits::EXEC_OUTPUT_BYTES_MAX),
+        },
+        epoch,
+    };
+    root.workspace().await?;
+    let Some(entered) = session.execs.enter(&spec).await? else {
+        return Ok(v1::StartExecResponse { started: false });
+    };
+    let command = wire::Exec {
+        command: message.command,
+        directory: message.directory,
+        env: environment(message.env),
+        timeout_ms: spec.timeout_ms,
+        output_bytes_max: spec.output_bytes_max,
+    };
+    let start = async {
+        let sandbox = session.enter(root).await?;
+        // The sandbox may have taken seconds to start; a takeover in them must not see this command begin.
+        session.check_epoch(epoch).await?;
+        let tasks = session.shared.tasks.clone();
+        session.execs.start(&tasks, sandbox, Arc::clone(&entered), (spec.clone(), command)).await
+    };
+    if let Err(error) = start.await {
+        session.execs.cancel(&spec, &entered).await;
+        return Err(error);
+    }
+    Ok(v1::StartExecResponse { started: true })
+}
+
+fn check(message: &v1::StartExecRequest) -> Result<(), Error> {
+    let invalid = |text: &str| Err(Error::refused(Code::ArgumentInvalid, text));
+    let env_bytes: usize = message.env.iter().map(|(name, value)| name.len() + value.len() + 2).sum();
+    if message.exec_id.is_empty() || message.exec_id.len() > limits::EXEC_ID_BYTES_MAX {
+        return invalid("exec_id must have between 1 and 128 bytes");
+    }
+    if message.command.len() > limits::EXEC_COMMAND_BYTES_MAX {
+        return invalid("the command is too long; write it to a file and run that");
+    }
+    if env_bytes > limits::EXEC_ENV_BYTES_MAX {
+        return invalid("the environment is too large");
+    }
+    if message.env.keys().any(|name| name.is_empty() || name.contains('=')) {
+        return invalid("the name of a variable is empty or has an equals sign in it");
+    }
+    Ok(())
+}
+
+fn environment(asked: std::collections::HashMap<String, String>) -> Vec<String> {
+    let fixed = [("PATH", ENV_PATH), ("HOME", "/home/agent"), ("LANG", "C.UTF-8"), ("TERM", "dumb")];
+    let missing = fixed.into_iter().filter(|(name, _)| !asked.contains_key(*name));
+    let mut env: Vec<String> = missing.map(|(name, value)| format!("{name}={value}")).collect();
+    env.extend(asked.iter().map(|(name, value)| format!("{name}={value}")));
+    env
+}

@@ -1,0 +1,143 @@
+//! What no message announced: the guarantee behind every hint, once a second.
+
+use super::{Claimer, give_back};
+use crate::rebuild;
+use bus::queue::{Claims, Mode, Then};
+use domain::limits;
+use metrics::gauge;
+use std::{
+    sync::{Arc, PoisonError},
+    time::Duration,
+};
+use store::system::Claimable;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+impl Claimer {
+    /// Sweeps until the process ends. A worker that takes no more sessions still gives back what it holds by mistake.
+    pub(super) async fn sweep_until(self: Arc<Self>, shutdown: CancellationToken) {
+        let mut survey_at = Instant::now();
+        while !shutdown.is_cancelled() {
+            self.give_back_strays().await;
+            if !self.drain.is_cancelled() {
+                self.sweep().await;
+            }
+            if Instant::now() >= survey_at {
+                self.survey().await;
+                survey_at = Instant::now() + Duration::from_millis(limits::SURVEY_MS);
+            }
+            // Not all workers in the same moment.
+            let pause = Duration::from_millis(limits::POLL_MS).mul_f64(rand::random_range(0.8..1.2));
+            tokio::select! {
+                () = shutdown.cancelled() => {}
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+    }
+
+    async fn sweep(&self) {
+        let claimable = match rebuild::claimable(&self.deps, &self.lease).await {
+            Ok(claimable) => self.without_suspects(claimable),
+            Err(error) => {
+                return tracing::warn!(error = &error as &dyn std::error::Error, "no sweep without Postgres");
+            }
+        };
+        self.close_all_aborted().await;
+        if let Err(error) = self.deps.bus.reap().await {
+            tracing::debug!(error = &error as &dyn std::error::Error, "Redis was not reaped");
+        }
+        let queued = rebuild::enqueue(&self.deps, &claimable, Mode::Normal).await;
+        let claims =
+            if queued { self.deps.bus.claim(&self.deps.incarnation.to_string(), 0).await.ok() } else { None };
+        self.health.set("claims", Ok(()));
+        match claims {
+            Some(Claims::Some(_)) => self.claim().await,
+            Some(Claims::Empty) => {
+                if let Err(error) = rebuild::refill(&self.deps, &claimable).await {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "Redis is not filled");
+                }
+                self.claim().await;
+            }
+            // Redis is away: Postgres alone says who gets what.
+            None => self.claim_from_postgres(claimable).await,
+        }
+    }
+
+    async fn claim_from_postgres(&self, claimable: Vec<Claimable>) {
+        for session in claimable {
+            let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else { return };
+            if !*self.lease.runs.borrow() || self.drain.is_cancelled() {
+                return;
+            }
+            self.take((session.place.tenant, session.place.session), slot).await;
+        }
+    }
+
+    /// Leaves out what this worker would not take now: suspects beyond its one place for them.
+    fn without_suspects(&self, mut claimable: Vec<Claimable>) -> Vec<Claimable> {
+        let mut places = self.suspects.available_permits();
+        claimable.retain(|session| {
+            let is_suspect =
+                session.attempts >= limits::ATTEMPTS_SUSPECT && session.attempts < limits::ATTEMPTS_MAX;
+            if is_suspect && places > 0 {
+                places -= 1;
+                return true;
+            }
+            !is_suspect
+        });
+        claimable
+    }
+
+    /// Gives back what this worker owns by the row but does not run: a take-over or a hand-over whose commit was in
+    /// doubt, or a loop that lost Postgres for too long. Nobody else would take it from a living worker.
+    async fn give_back_strays(&self) {
+        let held = match self.deps.store.list_held(self.deps.incarnation).await {
+            Ok(held) => held,
+            Err(error) => {
+                return tracing::debug!(error = &error as &dyn std::error::Error, "no look at what is held");
+            }
+        };
+        for (place, epoch) in held {
+            let key = (place.tenant, place.session);
+            if !self.running.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&key) {
+                tracing::warn!(session.id = %key.1, epoch, "a session was held by no loop and is given back");
+                give_back(&self.deps, key.0, &key.1, epoch).await;
+                self.release(&key.1, Then::Front).await;
+            }
+        }
+    }
+
+    /// Closes aborted sessions without a loop: an abort must not wait for a slot.
+    async fn close_all_aborted(&self) {
+        let limit = i64::try_from(limits::ABORTS_PARALLEL_MAX).unwrap_or(1);
+        match self.deps.store.list_aborted(limit).await {
+            Ok(places) => {
+                for place in places {
+                    self.close_aborted((place.tenant, place.session)).await;
+                }
+            }
+            Err(error) => tracing::debug!(error = &error as &dyn std::error::Error, "no look for aborts"),
+        }
+    }
+
+    /// Shows in metrics what an operator is woken for. Every worker says the same; an alert takes the greatest.
+    async fn survey(&self) {
+        let survey = match self.deps.store.survey().await {
+            Ok(survey) => survey,
+            Err(error) => {
+                return tracing::debug!(error = &error as &dyn std::error::Error, "no survey");
+            }
+        };
+        for class in survey.classes {
+            let name = class.class.as_str();
+            gauge!("flotilla_sessions_runnable", "class" => name).set(class.runnable);
+            gauge!("flotilla_oldest_runnable_seconds", "class" => name).set(class.oldest_seconds);
+        }
+        gauge!("flotilla_sessions_running").set(survey.running);
+        gauge!("flotilla_sessions_waiting").set(survey.waiting);
+        gauge!("flotilla_sessions_quarantined").set(survey.quarantined);
+        gauge!("flotilla_sessions_orphaned").set(survey.orphaned);
+        gauge!("flotilla_workers_alive").set(survey.workers);
+        gauge!("flotilla_worker_slots").set(survey.slots);
+    }
+}

@@ -1,0 +1,208 @@
+//! Child sessions, seen from both sides: a parent dispatches and takes answers, a child reports and answers.
+
+use super::{
+    Loop,
+    waiting::{Awaited, Waiting, child_of},
+};
+use crate::{deps::now, record::Stopped, tools::task::Task};
+use domain::{
+    ids::{EventId, MessageId, PartId, SessionId},
+    limits,
+    message::{MessageTime, User},
+    part::{Body, Part, Text, ToolState},
+    session::Outcome,
+};
+use serde_json::{Map, Value, json};
+use std::time::Duration;
+use store::{
+    children::{Answer, Dispatched, NewChild, ParentCall},
+    inputs::Prompt,
+};
+use tokio::time::Instant;
+
+impl Loop {
+    /// Makes the child of a call, or tells the model why not.
+    pub(super) async fn dispatch(&mut self, waiting: Waiting, task: Task) -> Result<(), Stopped> {
+        if self.fixed.depth >= limits::SUBTASK_DEPTH_MAX {
+            let text =
+                format!("A subtask may be {} levels deep. Do this yourself.", limits::SUBTASK_DEPTH_MAX);
+            return self.end_call(&waiting, Err(text)).await;
+        }
+        let Some((message, user)) = self.asker() else { return Ok(()) };
+        let child = self.new_child(&waiting, &task, message, &user);
+        let mut metadata = Map::new();
+        metadata.insert("sessionId".to_owned(), json!(child.prompt.user.session_id));
+        metadata.insert("parentSessionId".to_owned(), json!(self.record.session()));
+        metadata.insert("model".to_owned(), json!(user.model));
+        let ToolState::Running { input, time, .. } = waiting.tool.state.clone() else { return Ok(()) };
+        let title = Some(task.description.clone());
+        let state = ToolState::Running { input, title, metadata: Some(metadata), time };
+        let events = self.tool_event(&waiting.call_id, state).into_iter().collect();
+        let resumes = task.resumes.is_some();
+        match self.record.dispatch(&mut self.conversation, events, &child, resumes).await? {
+            Dispatched::Yes(..) => {
+                let session = &child.prompt.user.session_id;
+                self.deps.wake(self.record.tenant(), session, self.fixed.class).await;
+                self.waiting.insert(waiting.call_id, Awaited::Child);
+                Ok(())
+            }
+            Dispatched::TooMany => {
+                let text = format!(
+                    "There were {} subtasks already, which is as many as one session may have. Do this yourself.",
+                    limits::SUBTASKS_PER_TREE_MAX
+                );
+                self.end_call(&waiting, Err(text)).await
+            }
+            Dispatched::NotFree => {
+                let text =
+                    "There is no finished task of this id among yours. Leave task_id out for a new task.";
+                self.end_call(&waiting, Err(text.to_owned())).await
+            }
+        }
+    }
+
+    /// The step that asks, and the prompt that it answers.
+    fn asker(&self) -> Option<(MessageId, User)> {
+        let (message, _) = self.conversation.last_step()?;
+        Some((message.id.clone(), self.conversation.newest_user(&self.inputs)?.clone()))
+    }
+
+    fn new_child(&self, waiting: &Waiting, task: &Task, message_id: MessageId, user: &User) -> NewChild {
+        let session_id = task.resumes.clone().unwrap_or_else(|| self.deps.id(SessionId::make));
+        let id = self.deps.id(MessageId::make);
+        let text = Text { text: task.prompt.clone(), ..Text::default() };
+        let part = Part {
+            id: self.deps.id(PartId::make),
+            session_id: session_id.clone(),
+            message_id: id.clone(),
+            body: Body::Text(text),
+        };
+        let agent = task.agent.as_str().to_owned();
+        NewChild {
+            call: ParentCall {
+                session: self.record.session().clone(),
+                message_id,
+                part_id: waiting.part_id.clone(),
+            },
+            title: format!(
+                "{} (@{agent} subagent)",
+                domain::text::head(&task.description, limits::NAME_BYTES_MAX / 2)
+            ),
+            agent: agent.clone(),
+            model: user.model.clone(),
+            rights: self.rights.of_child(&user.agent),
+            prompt: Prompt {
+                user: User {
+                    id,
+                    session_id,
+                    time: MessageTime { created: now(), completed: None },
+                    agent,
+                    model: user.model.clone(),
+                    system: None,
+                },
+                parts: vec![part],
+                dedupe: format!("task:{}", waiting.part_id),
+                body_sha256: [0; 32],
+                traceparent: rpc::trace::current_traceparent(),
+                event_ids: vec![self.deps.id(EventId::make), self.deps.id(EventId::make)],
+            },
+            event_id: self.deps.id(EventId::make),
+        }
+    }
+
+    /// Takes over what a child said: its failure is the call's, not the parent's.
+    pub(super) async fn end_child(&mut self, waiting: &Waiting, answer: &Answer) -> Result<(), Stopped> {
+        let text = domain::text::head(&answer.text, limits::SUBTASK_ANSWER_BYTES_MAX);
+        let (id, state) = (&answer.child, answer.outcome.as_str());
+        let cut =
+            if text.len() < answer.text.len() { "\n[cut: the rest is in the subtask's session]" } else { "" };
+        let output = format!(
+            "<task id=\"{id}\" state=\"{state}\">\n<task_result>\n{text}{cut}\n</task_result>\n</task>"
+        );
+        let title = match &waiting.tool.state {
+            ToolState::Running { title, .. } => title.clone().unwrap_or_default(),
+            ToolState::Pending { .. } | ToolState::Completed { .. } | ToolState::Error { .. } => {
+                String::new()
+            }
+        };
+        let answer = if answer.outcome == Outcome::Done { Ok((title, output)) } else { Err(output) };
+        self.end_call(waiting, answer).await
+    }
+
+    /// What this session says to its parent at the end of its turn, if it is a child.
+    pub(super) fn answer_for_parent(
+        &self,
+        outcome: Outcome,
+        error: Option<&str>,
+    ) -> Option<(SessionId, Answer)> {
+        let call = self.fixed.call.as_ref()?;
+        let said = self.conversation.last_text().unwrap_or_default();
+        let text = error.unwrap_or(said).to_owned();
+        let answer =
+            Answer { child: self.record.session().clone(), part_id: call.part_id.clone(), outcome, text };
+        Some((call.session.clone(), answer))
+    }
+
+    /// Shows the parent how far this child is. Best effort: the next report, or the answer, says more.
+    pub(super) async fn report_to_parent(&mut self) {
+        let Some(call) = &self.fixed.call else { return };
+        let least = Duration::from_millis(limits::SUBTASK_REPORT_MS);
+        if self.reported_at.is_some_and(|at| at.elapsed() < least) {
+            return;
+        }
+        self.reported_at = Some(Instant::now());
+        let tools = self.conversation.newest_tools(limits::SUBTASK_SUMMARY_MAX);
+        let summary: Vec<Value> = tools.into_iter().map(|(id, tool)| line(id, tool)).collect();
+        let event = self.deps.id(EventId::make);
+        let fence = self.record.fence();
+        let report = self.deps.store.report_child(fence, call, &Value::from(summary), &event, now()).await;
+        match report {
+            Ok(events) => self.deps.publish(fence.tenant, &call.session, events.as_slice()),
+            Err(error) => {
+                tracing::debug!(
+                    error = &error as &dyn std::error::Error,
+                    "a parent was not told of its child"
+                );
+            }
+        }
+    }
+
+    /// Passes an abort on to every session below this one, each with an input of its own.
+    pub(super) async fn abort_children(&mut self) -> Result<(), Stopped> {
+        let (tenant, session) = (self.record.tenant(), self.record.session().clone());
+        let newest = self.inputs.iter().rev().find(|input| input.kind == "abort");
+        let has_children = self
+            .conversation
+            .last_step()
+            .is_some_and(|(_, parts)| parts.iter().any(|(_, part)| dispatched(part)));
+        let Some(abort) = newest.filter(|_| has_children).map(|input| input.seq) else { return Ok(()) };
+        let below = self.deps.store.list_descendants(tenant, &session).await.map_err(Stopped::Store)?;
+        for child in below {
+            if child.works {
+                let dedupe = format!("abort:{session}:{abort}");
+                match self.deps.store.accept_abort(tenant, &child.session, &dedupe).await {
+                    Ok(_) | Err(store::error::Error::NotFound(_)) => {}
+                    Err(error) => return Err(Stopped::Store(error)),
+                }
+                self.deps.interrupt(tenant, &child.session, self.fixed.class).await;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a part is a call that a child may still work on.
+fn dispatched(part: &Part) -> bool {
+    matches!(&part.body, Body::Tool(tool) if child_of(&tool.state).is_some())
+}
+
+/// One line of a child's progress, as OpenCode's clients show it.
+fn line(id: &PartId, tool: &domain::part::Tool) -> Value {
+    let (status, title) = match &tool.state {
+        ToolState::Pending { .. } => ("pending", None),
+        ToolState::Running { title, .. } => ("running", title.clone()),
+        ToolState::Completed { title, .. } => ("completed", Some(title.clone())),
+        ToolState::Error { .. } => ("error", None),
+    };
+    json!({"id": id, "tool": tool.tool, "state": {"status": status, "title": title}})
+}

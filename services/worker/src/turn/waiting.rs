@@ -1,0 +1,303 @@
+//! Calls that wait for somebody else: a person's permission or answer, or a child session. What they wait for is read
+//! from Postgres each time, so that it does not matter which message was lost or which worker asks.
+
+use super::Loop;
+use crate::{
+    deps::now,
+    record::Stopped,
+    tools::{self, Tool, ToolError, question, run::Call, task},
+};
+use domain::{
+    event::Event,
+    ids::{EventId, PartId, PermissionId, QuestionId, Timestamp},
+    part::{self, Span, ToolState},
+    request::{Answer, Asked, Id, Request},
+    turn::{CallId, Input},
+    wait::{Reason, Wait},
+};
+use serde_json::Map;
+use store::{children, record::Progress, requests::Known};
+
+/// For whom a call waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Awaited {
+    Permission,
+    Question,
+    Child,
+}
+
+/// A call with its part.
+pub(super) struct Waiting {
+    pub(super) call_id: CallId,
+    pub(super) part_id: PartId,
+    pub(super) tool: part::Tool,
+}
+
+/// What became of a call that waited.
+enum Settled {
+    Waits(Wait),
+    Ended,
+    Started,
+}
+
+impl Loop {
+    /// Begins a call that the loop itself performs. Doing it again changes nothing.
+    pub(super) async fn ask_others(
+        &mut self,
+        call_id: CallId,
+        part_id: PartId,
+        tool: part::Tool,
+    ) -> Result<(), Stopped> {
+        let waiting = Waiting { call_id, part_id, tool };
+        let input = waiting.tool.state.input().clone();
+        let known = tools::find(&waiting.tool.tool).map_err(ToolError::Model);
+        let checked = known.and_then(|tool| tools::check(tool, &input).map(|()| tool));
+        let begun = match checked {
+            Ok(Tool::Question) => question::read(input).map(|_| Awaited::Question),
+            Ok(_) if child_of(&waiting.tool.state).is_some() => Ok(Awaited::Child),
+            Ok(_) => match task::read(input) {
+                Ok(task) => return self.dispatch(waiting, task).await,
+                Err(error) => Err(error),
+            },
+            Err(error) => Err(error),
+        };
+        match begun {
+            Ok(awaited) => {
+                self.waiting.insert(waiting.call_id, awaited);
+                Ok(())
+            }
+            Err(ToolError::Model(text)) => self.end_call(&waiting, Err(text)).await,
+            Err(ToolError::Broken(error)) => {
+                self.happened.push_back(Input::Broken(error));
+                Ok(())
+            }
+            Err(ToolError::Fenced) => Err(Stopped::Fenced),
+        }
+    }
+
+    /// Looks whether what the waiting calls wait for has come, and tells the turn.
+    pub(super) async fn settle_waiting(&mut self) -> Result<(), Stopped> {
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
+        let list: Vec<(Waiting, Awaited)> = self
+            .waiting
+            .iter()
+            .filter_map(|(call_id, awaited)| {
+                let (part_id, tool) = self.conversation.tool_call(call_id)?;
+                let waiting =
+                    Waiting { call_id: call_id.clone(), part_id: part_id.clone(), tool: tool.clone() };
+                Some((waiting, *awaited))
+            })
+            .collect();
+        let (tenant, session) = (self.record.tenant(), self.record.session().clone());
+        let parts: Vec<&PartId> = list.iter().map(|(waiting, _)| &waiting.part_id).collect();
+        let store = self.deps.store.clone();
+        let asked = store.list_requests_of(tenant, &session, &parts).await.map_err(Stopped::Store)?;
+        let answers = store.list_answers(tenant, &session, &parts).await.map_err(Stopped::Store)?;
+        let mut waits = vec![];
+        for (waiting, awaited) in list {
+            let settled = match awaited {
+                Awaited::Child => self.settle_child(&waiting, &answers).await?,
+                Awaited::Permission | Awaited::Question => self.settle_request(&waiting, &asked).await?,
+            };
+            match settled {
+                Settled::Waits(wait) => waits.push((waiting.call_id, wait)),
+                Settled::Ended | Settled::Started => {
+                    self.waiting.remove(&waiting.call_id);
+                }
+            }
+        }
+        if !waits.is_empty() {
+            self.happened.push_back(Input::Waits(waits));
+        }
+        Ok(())
+    }
+
+    async fn settle_child(
+        &mut self,
+        waiting: &Waiting,
+        answers: &[children::Answer],
+    ) -> Result<Settled, Stopped> {
+        match answers.iter().find(|answer| answer.part_id == waiting.part_id) {
+            None => Ok(Settled::Waits(Wait { reason: Reason::Children, until: None })),
+            Some(answer) => {
+                self.end_child(waiting, answer).await?;
+                Ok(Settled::Ended)
+            }
+        }
+    }
+
+    async fn settle_request(&mut self, waiting: &Waiting, asked: &[Known]) -> Result<Settled, Stopped> {
+        let id = request_id(waiting);
+        let known = asked.iter().find(|known| known.request.id == id);
+        let Some(known) = known else {
+            let request = self.request(waiting, id);
+            let wait = wait_for(&request);
+            let events = vec![Event::RequestAsked(Box::new(request))];
+            self.record.write(&mut self.conversation, events, Progress::None).await?;
+            return Ok(Settled::Waits(wait));
+        };
+        let answer = match &known.answer {
+            Some(answer) => answer.clone(),
+            None if known.request.expires_at.is_some_and(|at| at <= now()) => {
+                self.expire(&known.request.id).await?
+            }
+            None => return Ok(Settled::Waits(wait_for(&known.request))),
+        };
+        self.take_answer(waiting, &known.request.asked, answer).await
+    }
+
+    /// Ends a request whose time is over, unless somebody answered in the last moment.
+    async fn expire(&mut self, id: &Id) -> Result<Answer, Stopped> {
+        let (tenant, event) = (self.record.tenant(), self.deps.id(EventId::make));
+        let expired = (&Answer::Expired, "its deadline");
+        let answered = self.deps.store.answer_request(tenant, id, expired, &event, now()).await;
+        match answered.map_err(Stopped::Store)? {
+            store::requests::Answered::Yes { events, .. } => {
+                self.deps.publish(tenant, self.record.session(), &events);
+                Ok(Answer::Expired)
+            }
+            store::requests::Answered::Before { answer, .. } => Ok(answer),
+        }
+    }
+
+    async fn take_answer(
+        &mut self,
+        waiting: &Waiting,
+        asked: &Asked,
+        answer: Answer,
+    ) -> Result<Settled, Stopped> {
+        match (asked, answer) {
+            (Asked::Permission { permission, always, .. }, answer @ (Answer::Once | Answer::Always)) => {
+                if answer == Answer::Always {
+                    self.rights.allow(permission, always);
+                }
+                self.start_allowed(waiting).await?;
+                return Ok(Settled::Started);
+            }
+            (Asked::Question { questions }, Answer::Labels { labels }) => {
+                let text = question::answered(questions, &labels);
+                self.end_call(waiting, Ok(("Answered".to_owned(), text))).await?;
+            }
+            (_, Answer::Expired) => {
+                let text = "Nobody answered in time. Do the work without it, or say what is missing.";
+                self.end_call(waiting, Err(text.to_owned())).await?;
+            }
+            (_, Answer::Reject { message: Some(message) }) => {
+                let text = format!("The person refused this call and says: {message}");
+                self.end_call(waiting, Err(text)).await?;
+            }
+            (_, Answer::Reject { message: None } | Answer::Once | Answer::Always | Answer::Labels { .. }) => {
+                self.end_call(waiting, Err("The person refused this call.".to_owned())).await?;
+            }
+        }
+        Ok(Settled::Ended)
+    }
+
+    /// Runs a call that a person allowed: its intent is stored first.
+    async fn start_allowed(&mut self, waiting: &Waiting) -> Result<(), Stopped> {
+        let input = waiting.tool.state.input().clone();
+        let time = Span { start: now(), end: None };
+        let state = ToolState::Running { input: input.clone(), title: None, metadata: None, time };
+        let events = self.tool_event(&waiting.call_id, state).into_iter().collect();
+        self.record.write(&mut self.conversation, events, Progress::None).await?;
+        let known = tools::find(&waiting.tool.tool);
+        if known.is_ok_and(|tool| tool.performer() == tools::Performer::Loop) {
+            let Some((part_id, tool)) = self.conversation.tool_call(&waiting.call_id) else { return Ok(()) };
+            let (part_id, tool) = (part_id.clone(), tool.clone());
+            return Box::pin(self.ask_others(waiting.call_id.clone(), part_id, tool)).await;
+        }
+        self.tools.start(Call {
+            exec_id: waiting.part_id.to_string(),
+            tool: waiting.tool.tool.clone(),
+            input,
+            call_id: waiting.call_id.clone(),
+            resumed: false,
+        });
+        Ok(())
+    }
+
+    /// Stores the answer of a call that the loop performed, and tells the turn: a title with the text, or an error for the
+    /// model.
+    pub(super) async fn end_call(
+        &mut self,
+        waiting: &Waiting,
+        answer: Result<(String, String), String>,
+    ) -> Result<(), Stopped> {
+        let input = waiting.tool.state.input().clone();
+        let (start, metadata) = match &waiting.tool.state {
+            ToolState::Running { time, metadata, .. } => (time.start, metadata.clone()),
+            ToolState::Pending { .. } | ToolState::Completed { .. } | ToolState::Error { .. } => {
+                (now(), None)
+            }
+        };
+        let time = Span { start, end: Some(now()) };
+        let state = match answer {
+            Ok((title, output)) => {
+                let metadata = metadata.unwrap_or_else(Map::new);
+                ToolState::Completed { input, output, title, metadata, time }
+            }
+            Err(error) => ToolState::Error { input, error, metadata, time },
+        };
+        let events = self.tool_event(&waiting.call_id, state).into_iter().collect();
+        self.record.write(&mut self.conversation, events, Progress::Made).await?;
+        self.happened.push_back(Input::ToolEnded(waiting.call_id.clone()));
+        Ok(())
+    }
+
+    fn request(&self, waiting: &Waiting, id: Id) -> Request {
+        let input = waiting.tool.state.input();
+        let asked = match (&id, question::read(input.clone())) {
+            (Id::Question(_), Ok(questions)) => Asked::Question { questions },
+            (Id::Question(_) | Id::Permission(_), _) => {
+                let subject = tools::find(&waiting.tool.tool)
+                    .map_or_else(|_| "*".to_owned(), |tool| tool.subject(input));
+                Asked::Permission {
+                    permission: waiting.tool.tool.clone(),
+                    patterns: vec![subject.clone()],
+                    always: vec![subject],
+                    metadata: input.as_object().cloned().unwrap_or_default(),
+                }
+            }
+        };
+        let message_id = self.conversation.last_step().map(|(message, _)| message.id.clone());
+        Request {
+            session_id: self.record.session().clone(),
+            message_id: message_id.unwrap_or_else(|| self.deps.id(domain::ids::MessageId::make)),
+            part_id: waiting.part_id.clone(),
+            call_id: waiting.call_id.clone(),
+            asked,
+            expires_at: Some(Timestamp(now().0.saturating_add(self.deps.request_wait_ms))),
+            id,
+        }
+    }
+}
+
+fn request_id(waiting: &Waiting) -> Id {
+    match &waiting.tool.state {
+        ToolState::Pending { .. } => Id::Permission(PermissionId::of(&waiting.part_id)),
+        ToolState::Running { .. } | ToolState::Completed { .. } | ToolState::Error { .. } => {
+            Id::Question(QuestionId::of(&waiting.part_id))
+        }
+    }
+}
+
+fn wait_for(request: &Request) -> Wait {
+    let reason = match request.id {
+        Id::Permission(_) => Reason::Permission,
+        Id::Question(_) => Reason::Question,
+    };
+    Wait { reason, until: request.expires_at }
+}
+
+/// The child that a call of `task` was dispatched to.
+pub(super) fn child_of(state: &ToolState) -> Option<&str> {
+    match state {
+        ToolState::Running { metadata: Some(metadata), .. } => metadata.get("sessionId")?.as_str(),
+        ToolState::Running { metadata: None, .. }
+        | ToolState::Pending { .. }
+        | ToolState::Completed { .. }
+        | ToolState::Error { .. } => None,
+    }
+}

@@ -1,0 +1,143 @@
+//! Requests to people: the session is parked until somebody answers, or until the time for it is over.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use e2e::{
+    Options, Stack,
+    api::{Api, assert_refused},
+    turn::{Watch, bash, run},
+};
+use rpc::v1::{self, PermissionAnswer, PermissionVerdict};
+use tonic::Code;
+
+const ASK: [(&str, PermissionVerdict); 1] = [("bash", PermissionVerdict::Ask)];
+
+async fn reply(api: &Api, id: &str, answer: PermissionAnswer, message: &str) -> Result<(), tonic::Status> {
+    let request = v1::ReplyPermissionRequest {
+        permission_id: id.to_owned(),
+        answer: answer.into(),
+        message: message.to_owned(),
+    };
+    api.permissions().reply_permission(request).await.map(drop)
+}
+
+/// Waits until a session is parked for a permission, and gives the request's id.
+async fn asked(watch: &mut Watch) -> String {
+    let asked = watch.until(|seen| seen.kind == "permission.asked").await;
+    watch.until(|seen| seen.kind == "flotilla.session.waiting").await;
+    asked.properties["id"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_permission_holds_no_slot_and_outlives_every_worker() {
+    let mut stack = Stack::with(Options { slots: 1, ..Options::default() }).await;
+    let session = stack.api.session_with_rules(&ASK).await;
+    let mut watch = Watch::start(&stack.api, &session).await;
+    stack
+        .api
+        .prompt(&session, &format!("{}\n@text over", bash("echo ran >> count; cat count")))
+        .await
+        .unwrap();
+    let id = asked(&mut watch).await;
+    let open = v1::ListPermissionsRequest { session_id: session.clone(), page: None };
+    let open = stack.api.permissions().list_permissions(open).await.unwrap().into_inner().permissions;
+    assert_eq!((open.len(), open[0].id.as_str(), open[0].permission.as_str()), (1, id.as_str(), "bash"));
+    let wait = stack.api.get(&session).await.wait.unwrap();
+    assert_eq!(wait.reason, "permission");
+    assert!(wait.eta_ms > 0, "it says when it counts as refused");
+    let other = stack.session().await;
+    assert_eq!(run(&stack.api, &other, "@text the one slot is free").await.0, "done");
+
+    // Nobody is there to hear the answer; the next worker finds it.
+    stack.crash_worker(0);
+    reply(&stack.api, &id, PermissionAnswer::Once, "").await.unwrap();
+    stack.add_worker().await;
+    assert_eq!(watch.until_idle().await, "done");
+    watch.seen.assert_gap_free();
+    assert_eq!(stack.api.tool_calls(&session).await[0].said, "ran\n");
+    let late = reply(&stack.api, &id, PermissionAnswer::Reject, "").await;
+    let sentence = assert_refused(late, Code::FailedPrecondition, "already_resolved");
+    assert!(sentence.contains("by test"), "it says by whose key: {sentence}");
+    let stranger = stack.other_tenant().await;
+    assert_refused(
+        reply(&stranger, &id, PermissionAnswer::Once, "").await,
+        Code::NotFound,
+        "permission_not_found",
+    );
+}
+
+#[tokio::test]
+async fn always_allows_the_same_call_from_then_on_and_a_refusal_is_told_to_the_model() {
+    let stack = Stack::start().await;
+    let session = stack.api.session_with_rules(&ASK).await;
+    let mut watch = Watch::start(&stack.api, &session).await;
+    let (same, other) = (bash("echo same"), bash("echo other"));
+    stack.api.prompt(&session, &format!("{same}\n{same}\n{other}\n@text over")).await.unwrap();
+    let first = asked(&mut watch).await;
+    reply(&stack.api, &first, PermissionAnswer::Always, "").await.unwrap();
+    let second = asked(&mut watch).await;
+    assert_ne!(first, second);
+    reply(&stack.api, &second, PermissionAnswer::Reject, "use printf").await.unwrap();
+    assert_eq!(watch.until_idle().await, "done");
+    let calls = stack.api.tool_calls(&session).await;
+    let said: Vec<_> = calls.iter().map(|call| call.said.as_str()).collect();
+    assert_eq!(said, ["same\n", "same\n", "The person refused this call and says: use printf"]);
+    let replied = watch.seen.events.iter().filter(|seen| seen.kind == "permission.replied");
+    let replies: Vec<_> = replied.map(|seen| seen.properties["reply"].as_str().unwrap()).collect();
+    assert_eq!(replies, ["always", "reject"]);
+}
+
+#[tokio::test]
+async fn a_request_that_nobody_answers_counts_as_refused() {
+    let stack = Stack::with(Options { request_wait_ms: 1_500, ..Options::default() }).await;
+    let session = stack.api.session_with_rules(&ASK).await;
+    let mut watch = Watch::start(&stack.api, &session).await;
+    stack.api.prompt(&session, &format!("{}\n@text over", bash("echo never"))).await.unwrap();
+    let id = asked(&mut watch).await;
+    assert_eq!(watch.until_idle().await, "done");
+    let call = &stack.api.tool_calls(&session).await[0];
+    assert!(call.status == "error" && call.said.contains("Nobody answered in time"), "{call:?}");
+    let late = reply(&stack.api, &id, PermissionAnswer::Once, "").await;
+    let sentence = assert_refused(late, Code::FailedPrecondition, "already_resolved");
+    assert!(sentence.contains("its deadline"), "{sentence}");
+}
+
+#[tokio::test]
+async fn a_question_is_answered_and_an_abort_closes_it() {
+    let stack = Stack::start().await;
+    let session = stack.session().await;
+    let question =
+        "@tool question {\"questions\":[{\"question\":\"Which colour?\",\"options\":[{\"label\":\"red\"}]}]}";
+    let mut watch = Watch::start(&stack.api, &session).await;
+    stack.api.prompt(&session, &format!("{question}\n@text over")).await.unwrap();
+    let asked = watch.until(|seen| seen.kind == "question.asked").await;
+    let id = asked.properties["id"].as_str().unwrap().to_owned();
+    let answer = |id: &str, label: &str| v1::ReplyQuestionRequest {
+        question_id: id.to_owned(),
+        answers: vec![v1::QuestionAnswer { labels: vec![label.to_owned()] }],
+    };
+    stack.api.questions().reply_question(answer(&id, "red")).await.unwrap();
+    assert_eq!(watch.until_idle().await, "done");
+    assert!(stack.api.tool_calls(&session).await[0].said.contains("\"Which colour?\" = \"red\""));
+
+    stack.api.prompt(&session, &format!("{question}\n@text over")).await.unwrap();
+    let asked = watch.until(|seen| seen.kind == "question.asked").await;
+    let id = asked.properties["id"].as_str().unwrap().to_owned();
+    watch.until(|seen| seen.kind == "flotilla.session.waiting").await;
+    assert!(stack.api.abort(&session).await.unwrap());
+    assert_eq!(watch.until_idle().await, "aborted");
+    let open = stack.api.questions().list_questions(v1::ListQuestionsRequest::default()).await.unwrap();
+    assert_eq!(open.into_inner().questions, [], "nobody is asked any more");
+    let late = stack.api.questions().reply_question(answer(&id, "blue")).await;
+    assert_refused(late, Code::FailedPrecondition, "already_resolved");
+}
+
+#[tokio::test]
+async fn a_rule_that_forbids_a_tool_hides_it() {
+    let stack = Stack::start().await;
+    let session = stack.api.session_with_rules(&[("bash", PermissionVerdict::Deny)]).await;
+    let (outcome, _) = run(&stack.api, &session, &format!("{}\n@text over", bash("echo never"))).await;
+    assert_eq!(outcome, "done");
+    assert!(stack.api.tool_calls(&session).await[0].said.contains("forbids"));
+    let asked = stack.model.journal.requests();
+    assert!(!asked[0].body["tools"].to_string().contains("\"bash\""));
+}

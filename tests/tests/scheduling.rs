@@ -1,0 +1,203 @@
+//! Who runs when: fair between tenants and classes, visible while it waits, and in the operator's hands.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, missing_docs)]
+
+use e2e::{
+    Options, Stack,
+    api::assert_refused,
+    turn::{Watch, bash, run},
+};
+use rpc::v1;
+use std::time::{Duration, Instant};
+use tonic::Code;
+
+#[tokio::test]
+async fn a_long_session_gives_its_slot_up_at_a_step_boundary() {
+    if e2e::is_without("redis") {
+        return eprintln!("skipped: without Redis nobody knows who waits, and no session gives its slot up");
+    }
+    let stack = Stack::with(Options { slots: 1, ..Options::default() }).await;
+    let heavy = stack.session().await;
+    let mut watch = Watch::start(&stack.api, &heavy).await;
+    // Each step runs longer than what a claim costs anyway, so that the tenant has used more than its share.
+    let steps: Vec<String> = (0..4).map(|n| bash(&format!("sleep 2.{n}"))).collect();
+    stack.api.prompt(&heavy, &format!("{}\n@text over", steps.join("\n"))).await.unwrap();
+    watch.until_tool("running").await;
+    let light = stack.other_tenant().await;
+    let session = light.session(None).await;
+    let begun = Instant::now();
+    assert_eq!(run(&light, &session, "@text quick").await.0, "done");
+    assert!(
+        begun.elapsed() < Duration::from_secs(6),
+        "it waited {:?}, not for the whole turn",
+        begun.elapsed()
+    );
+    assert_eq!(watch.until_idle().await, "done");
+    watch.seen.assert_gap_free();
+    let calls = stack.api.tool_calls(&heavy).await;
+    assert_eq!(calls.len(), 4);
+    assert!(calls.iter().all(|call| call.status == "completed"), "no step is lost: {calls:?}");
+}
+
+#[tokio::test]
+async fn a_waiting_session_says_which_limit_holds_it() {
+    let mut stack = Stack::with(Options { workers: 0, slots: 1, ..Options::default() }).await;
+    let (first, second) = (stack.session().await, stack.session().await);
+    stack.api.prompt(&first, &format!("{}\n@text a", bash("sleep 3"))).await.unwrap();
+    let wait = stack.api.get(&first).await.wait.unwrap();
+    assert_eq!((wait.reason.as_str(), wait.position), ("no_worker", 1));
+    let mut watch = Watch::start(&stack.api, &first).await;
+    stack.add_worker().await;
+    watch.until_tool("running").await;
+    stack.api.prompt(&second, "@text b").await.unwrap();
+    let wait = stack.api.get(&second).await.wait.unwrap();
+    assert_eq!((wait.reason.as_str(), wait.used, wait.max, wait.position), ("worker_slots", 1, 1, 1));
+    let limit = v1::UpdateTenantRequest { tenant_id: stack.api.tenant_id.clone(), running_max: 1, weight: 3 };
+    let tenant = stack.operator().tenants().update_tenant(limit).await.unwrap().into_inner().tenant.unwrap();
+    assert_eq!((tenant.running_max, tenant.weight), (1, 3));
+    let waiting = v1::ListSessionsRequest { waiting_only: true, ..Default::default() };
+    let waiting = stack.api.sessions().list_sessions(waiting).await.unwrap().into_inner().sessions;
+    let waits: Vec<_> =
+        waiting.iter().map(|session| (&session.id, session.wait.clone().unwrap().reason)).collect();
+    assert_eq!(waits, [(&second, "tenant_running".to_owned())]);
+    assert_eq!(Watch::start(&stack.api, &second).await.until_idle().await, "done");
+    assert_eq!(stack.api.get(&second).await.wait, None);
+}
+
+#[tokio::test]
+async fn a_session_that_ends_its_workers_is_quarantined_until_an_operator_releases_it() {
+    let mut stack = Stack::with(Options { workers: 0, ..Options::default() }).await;
+    let (poison, innocent) = (stack.session().await, stack.session().await);
+    for session in [&poison, &innocent] {
+        stack.api.prompt(session, "@text over").await.unwrap();
+    }
+    // As after five workers that died of it.
+    let mut database = testkit::database::connect(&stack.database.migrator_url).await;
+    let blame = sqlx::query("update session_run set attempts = 5 where session_id = $1").bind(&poison);
+    blame.execute(&mut database).await.unwrap();
+    let mut watch = Watch::start(&stack.api, &poison).await;
+    stack.add_worker().await;
+    let told = watch.until(|seen| seen.kind == "flotilla.session.quarantined").await;
+    assert!(told.properties["reason"].as_str().unwrap().contains("5 times"), "{told:?}");
+    watch.until(|seen| seen.properties["status"]["type"] == "idle").await;
+    assert_eq!(Watch::start(&stack.api, &innocent).await.until_idle().await, "done");
+    let wait = stack.api.get(&poison).await.wait.unwrap();
+    assert_eq!(wait.reason, "quarantined");
+    let listed = v1::ListControlRequest { state: v1::SessionState::Quarantined.into(), page: None };
+    let listed = stack.operator().admin().list_control(listed).await.unwrap().into_inner().sessions;
+    assert_eq!((listed.len(), listed[0].session_id.as_str(), listed[0].attempts), (1, poison.as_str(), 5));
+
+    let release = |id: &str| v1::ReleaseSessionRequest { session_id: id.to_owned() };
+    assert_refused(
+        stack.operator().admin().release_session(release(&innocent)).await,
+        Code::FailedPrecondition,
+        "not_quarantined",
+    );
+    stack.operator().admin().release_session(release(&poison)).await.unwrap();
+    assert_eq!(watch.until_idle().await, "done");
+    watch.seen.assert_gap_free();
+}
+
+#[tokio::test]
+async fn an_operator_sees_and_ends_what_runs() {
+    let stack = Stack::start().await;
+    let session = stack.session().await;
+    let mut watch = Watch::start(&stack.api, &session).await;
+    stack.api.prompt(&session, &format!("{}\n@text over", bash("echo on; sleep 100"))).await.unwrap();
+    watch.until(|seen| seen.properties["part"]["state"]["metadata"]["output"] == "on\n").await;
+    let (operator, page) = (stack.operator(), None);
+    let lines = operator.admin().list_queue(v1::ListQueueRequest { page }).await.unwrap().into_inner().lines;
+    assert_eq!((lines.len(), lines[0].tenant_name.as_str(), lines[0].running), (1, "acme", 1));
+    let workers =
+        operator.admin().list_workers(v1::ListWorkersRequest::default()).await.unwrap().into_inner().workers;
+    assert_eq!((workers.len(), workers[0].name.as_str(), workers[0].running), (1, "worker-1", 1));
+    assert!(workers[0].lease_ms > 0 && workers[0].slots == 16);
+    let running = v1::ListControlRequest { state: v1::SessionState::Running.into(), page: None };
+    let running = operator.admin().list_control(running).await.unwrap().into_inner().sessions;
+    assert_eq!((running[0].owner.as_str(), running[0].epoch), ("worker-1", 1));
+    assert!(running[0].owned_at_ms > 0);
+    assert_refused(
+        stack.api.admin().list_queue(v1::ListQueueRequest::default()).await,
+        Code::PermissionDenied,
+        "operator_only",
+    );
+
+    let kill = v1::KillSessionRequest { session_id: session.clone(), reason: "runs amok".to_owned() };
+    operator.admin().kill_session(kill).await.unwrap();
+    let told = watch.until(|seen| seen.kind == "flotilla.session.quarantined").await;
+    assert_eq!(told.properties["reason"], "an operator stopped it: runs amok");
+    let state = stack.api.get(&session).await;
+    assert_eq!((state.state(), state.epoch), (v1::SessionState::Quarantined, 2));
+    let release = v1::ReleaseSessionRequest { session_id: session.clone() };
+    operator.admin().release_session(release).await.unwrap();
+    assert_eq!(watch.until_idle().await, "done");
+    watch.seen.assert_gap_free();
+    let call = &stack.api.tool_calls(&session).await[0];
+    assert!(call.status != "completed" || !call.said.is_empty(), "the command was ended: {call:?}");
+}
+
+#[tokio::test]
+async fn a_drained_worker_hands_its_commands_over_and_takes_no_more() {
+    let mut stack = Stack::start().await;
+    let session = stack.session().await;
+    let mut watch = Watch::start(&stack.api, &session).await;
+    let command = bash("echo ran >> count; echo on; sleep 8; cat count");
+    stack.api.prompt(&session, &format!("{command}\n@text over")).await.unwrap();
+    watch.until(|seen| seen.properties["part"]["state"]["metadata"]["output"] == "on\n").await;
+    stack.add_worker().await;
+    let drain = v1::DrainWorkerRequest { worker: "worker-1".to_owned() };
+    assert_eq!(stack.operator().admin().drain_worker(drain).await.unwrap().into_inner().asked, 1);
+    let started = watch.until(|seen| seen.kind == "flotilla.loop.started").await;
+    assert_eq!(started.properties["worker"], "worker-2", "while the command runs");
+    assert_eq!(watch.until_idle().await, "done");
+    assert_eq!(stack.api.tool_calls(&session).await[0].said, "on\nran\n", "it ran once");
+    for _ in 0..3 {
+        let (_, seen) = run(&stack.api, &session, "@text more").await;
+        let started = seen.events.iter().rfind(|seen| seen.kind == "flotilla.loop.started").unwrap();
+        assert_eq!(started.properties["worker"], "worker-2");
+    }
+    let unknown = v1::DrainWorkerRequest { worker: "worker-9".to_owned() };
+    assert_refused(stack.operator().admin().drain_worker(unknown).await, Code::NotFound, "worker_not_found");
+}
+
+#[tokio::test]
+async fn a_session_of_a_newer_version_is_left_to_a_newer_worker() {
+    let stack = Stack::start().await;
+    let session = stack.session().await;
+    assert_eq!(run(&stack.api, &session, "@text first").await.0, "done");
+    let mut database = testkit::database::connect(&stack.database.migrator_url).await;
+    let newer = "update part set data = jsonb_set(data::jsonb, '{type}', '\"hologram\"')::json
+                  where session_id = $1 and kind = 'step-start'";
+    sqlx::query(newer).bind(&session).execute(&mut database).await.unwrap();
+    stack.api.prompt(&session, "@text second").await.unwrap();
+    testkit::eventually("the worker refuses it", async || {
+        let wait = stack.api.get(&session).await.wait;
+        wait.is_some_and(|wait| wait.reason == "newer_worker" && wait.sentence.contains("hologram"))
+    })
+    .await;
+    // As a newer worker would read it.
+    let back = "update part set data = jsonb_set(data::jsonb, '{type}', '\"step-start\"')::json where session_id = $1
+                  and kind = 'step-start'";
+    sqlx::query(back).bind(&session).execute(&mut database).await.unwrap();
+    let mut watch = Watch::start(&stack.api, &session).await;
+    watch.until_idle().await;
+    assert_eq!(watch.until_idle().await, "done");
+    assert_eq!(stack.api.get(&session).await.wait, None);
+}
+
+#[tokio::test]
+async fn a_long_back_off_holds_no_slot() {
+    let stack = Stack::with(Options { slots: 1, ..Options::default() }).await;
+    let session = stack.session().await;
+    let mut watch = Watch::start(&stack.api, &session).await;
+    stack.api.prompt(&session, "@status 429 retry-after=4 times=1\n@text at last").await.unwrap();
+    let waiting = watch.until(|seen| seen.kind == "flotilla.session.waiting").await;
+    assert_eq!(waiting.properties["reason"], "back_off");
+    let other = stack.session().await;
+    assert_eq!(run(&stack.api, &other, "@text meanwhile").await.0, "done");
+    assert_eq!(stack.api.get(&session).await.wait.unwrap().reason, "back_off");
+    assert_eq!(watch.until_idle().await, "done");
+    watch.seen.assert_gap_free();
+    let retries =
+        watch.seen.events.iter().filter(|seen| seen.properties["status"]["type"] == "retry").count();
+    assert_eq!(retries, 1);
+}
