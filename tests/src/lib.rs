@@ -5,6 +5,7 @@
 pub mod api;
 pub mod bench;
 pub mod parts;
+pub mod sim;
 pub mod turn;
 
 use api::Api;

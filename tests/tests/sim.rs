@@ -1,0 +1,14 @@
+//! The protocol simulation: every state within small bounds, random walks within larger ones, the same with each rule
+//! broken, and the simulated servers against the real ones.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+#[path = "sim/broken.rs"]
+mod broken;
+#[path = "sim/exhaustive.rs"]
+mod exhaustive;
+#[path = "sim/queue.rs"]
+mod queue;
+#[path = "sim/random.rs"]
+mod random;
+#[path = "sim/store.rs"]
+mod store;
