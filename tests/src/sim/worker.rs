@@ -149,7 +149,7 @@ fn decide(scenario: &Scenario, runs: &[Run], at: &At, draining: bool) -> Stage {
     let answered = news.fold(turn.answered, |bits, place| bits | 1 << place);
     let dispatch = |ack| {
         let dispatched = turn.dispatched + 1;
-        plan(Kind::Dispatch(children[turn.dispatched]), ack, Turn { dispatched, ..turn }, true)
+        plan(Kind::Dispatch(children[turn.dispatched]), ack, Turn { dispatched, ..turn }, false)
     };
     if turn.dispatched < children.len() && scenario.rules.lack(Broken::AckUnnoted) {
         return dispatch(seen);

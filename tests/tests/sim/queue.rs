@@ -3,9 +3,12 @@
 
 use bus::{
     Bus,
-    queue::{Claims, Enqueued, Mode, Then},
+    queue::{Claims, Enqueued, Entry, Mode, Share, Then},
 };
-use domain::ids::{SessionId, TenantId};
+use domain::{
+    ids::{SessionId, TenantId},
+    session::Class,
+};
 use e2e::sim::{
     queue::{self, Queue},
     rules::Rules,
@@ -44,10 +47,14 @@ impl Pair {
         Self { bus, model, tenant: sample.tenant(), sessions }
     }
 
+    fn entry(&self, session: usize) -> Entry<'_> {
+        let share = Some(Share { running_max: u32::try_from(CAP).unwrap(), weight: 1 });
+        Entry { tenant: self.tenant, session: &self.sessions[session], class: Class::Interactive, share }
+    }
+
     async fn enqueue(&mut self, session: usize, rebuild: bool) {
         let mode = if rebuild { Mode::Rebuild } else { Mode::Normal };
-        let cap = u32::try_from(CAP).unwrap();
-        let real = self.bus.enqueue(self.tenant, &self.sessions[session], cap, mode).await.unwrap();
+        let real = self.bus.enqueue(self.entry(session), mode).await.unwrap();
         let real = match real {
             Enqueued::Queued => queue::Enqueued::Queued,
             Enqueued::Held => queue::Enqueued::Held,
@@ -90,9 +97,8 @@ impl Pair {
             5..=8 => self.claim(worker).await,
             9..=12 => self.release(session, worker, dice.below(3) == 0).await,
             13 => assert_eq!(self.bus.reap().await.unwrap(), self.model.reap() as u64),
-            // Whoever fills the queue adopts first.
-            14 if !self.model.complete && !self.model.ready[session] => {
-                self.bus.adopt(self.tenant, &self.sessions[session], &name(worker)).await.unwrap();
+            14 if !self.model.complete => {
+                self.bus.adopt(self.entry(session), &name(worker)).await.unwrap();
                 self.model.adopt(session, worker);
             }
             14 => self.model.alive[worker] = true,

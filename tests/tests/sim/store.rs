@@ -3,22 +3,28 @@
 
 use domain::{
     event::{Event, Status},
-    ids::{SessionId, TenantId},
-    session::{Outcome, Source},
+    ids::{EventId, MessageId, PartId, SessionId, TenantId, Timestamp},
+    limits, permission,
+    session::{Class, Outcome, Source},
+    wait::{Reason, Wait},
 };
 use e2e::sim::{
     postgres::{Attempts, Fence, Input, Park, Phase, Postgres, Run, Take, Turn, Write, Written},
     rules::Rules,
-    scenario::Scenario,
     walk::Dice,
 };
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
 use store::{
     Store,
+    children::{Answer, Dispatched, NewChild, ParentCall},
     error::Error,
     inputs::Prompt,
+    park::{self, Parked},
+    quarantine::Which,
     record::{self, Change, Progress, What},
+    runs::{self, Suspects},
     sessions::NewSession,
+    system::{Beat, Claimable},
 };
 use testkit::{
     database::Database,
@@ -26,10 +32,16 @@ use testkit::{
 };
 use uuid::Uuid;
 
-const SESSIONS: usize = 3;
+/// Sessions that are there from the start; the others are children of the first one.
+const ROOTS: usize = 2;
+const SESSIONS: usize = 4;
 const WORKERS: usize = 3;
 const RUNS: u64 = 12;
-const CALLS: usize = 120;
+const CALLS: usize = 150;
+const ATTEMPTS: Attempts =
+    Attempts { suspect: limits::ATTEMPTS_SUSPECT as u8, most: limits::ATTEMPTS_MAX as u8 };
+/// When timers end that no test ends itself: in the year 2100.
+const LATE: Timestamp = Timestamp(4_102_444_800_000);
 
 /// A loop that took a session once; it may be the owner still or not.
 struct Holder {
@@ -41,7 +53,9 @@ struct Holder {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Append,
-    Park,
+    Park(Park),
+    /// A child is made.
+    Dispatch(usize),
 }
 
 /// Both databases.
@@ -53,8 +67,9 @@ struct Pair {
     tenant: TenantId,
     sessions: Vec<SessionId>,
     workers: Vec<Uuid>,
+    /// The call of the first session that each session answers.
+    calls: Vec<(MessageId, PartId)>,
     holders: Vec<Holder>,
-    aborts: u8,
 }
 
 /// What of a write both must say.
@@ -83,7 +98,7 @@ impl Pair {
         let project_id = sample.project();
         store.create_project(tenant, &project_id, "sample", &Source::default()).await.unwrap();
         let mut sessions = vec![];
-        for _ in 0..SESSIONS {
+        for _ in 0..ROOTS {
             let new = NewSession {
                 id: sample.session(),
                 project_id: project_id.clone(),
@@ -91,49 +106,83 @@ impl Pair {
                 agent: "build".to_owned(),
                 model: sample::model(),
                 source: Source::default(),
+                class: Class::Interactive,
+                rules: permission::Rules::default(),
                 dedupe: None,
             };
             store.create_session(tenant, &new, &sample.event(), NOW).await.unwrap();
             sessions.push(new.id);
         }
-        let run = Run { exists: true, event_seq: 1, ..Run::default() };
-        let model = Postgres { runs: vec![run; SESSIONS], leases: vec![false; WORKERS] };
+        sessions.resize_with(SESSIONS, || sample.session());
+        let mut model = Postgres { runs: vec![Run::default(); SESSIONS], leases: vec![false; WORKERS] };
+        model.runs[..ROOTS].fill(Run { exists: true, event_seq: 1, ..Run::default() });
         let workers = (0..WORKERS).map(|_| Uuid::now_v7()).collect();
-        Self { store, sql, model, sample, tenant, sessions, workers, holders: vec![], aborts: 0 }
+        let call = |_| (MessageId::make(&mut sample.ids, NOW), PartId::make(&mut sample.ids, NOW));
+        let calls = (0..SESSIONS).map(call).collect();
+        Self { store, sql, model, sample, tenant, sessions, workers, calls, holders: vec![] }
     }
 
-    async fn prompt(&mut self, session: usize, key: u8) {
-        let prompt = Prompt {
+    /// A prompt of one event.
+    fn prompt_of(&mut self, session: usize, key: u8) -> Prompt {
+        Prompt {
             user: self.sample.user(&self.sessions[session]),
             parts: vec![],
             dedupe: format!("prompt {key}"),
             body_sha256: [key; 32],
             traceparent: None,
             event_ids: vec![self.sample.event()],
-        };
+        }
+    }
+
+    async fn prompt(&mut self, session: usize, key: u8) {
+        let prompt = self.prompt_of(session, key);
         let accepted = self.store.accept_prompt(self.tenant, &prompt, NOW).await.unwrap();
         assert_eq!(accepted.runnable, self.model.accept_prompt(&Rules::SOUND, session, key));
     }
 
-    async fn abort(&mut self, session: usize) {
-        self.aborts += 1;
-        let key = format!("abort {}", self.aborts);
-        let real = self.store.accept_abort(self.tenant, &self.sessions[session], &key).await.unwrap();
-        assert_eq!(real, self.model.accept_abort(&Rules::SOUND, session, self.aborts));
+    async fn abort(&mut self, session: usize, key: u8) {
+        let dedupe = format!("abort {key}");
+        let real = self.store.accept_abort(self.tenant, &self.sessions[session], &dedupe).await.unwrap();
+        assert_eq!(real, self.model.accept_abort(&Rules::SOUND, session, key));
     }
 
-    async fn take(&mut self, session: usize, worker: usize) {
-        let limits = Attempts { suspect: u8::MAX, ..Scenario::PATIENT };
-        let take = self.model.take(&Rules::SOUND, (session, worker), (limits, false), None);
-        let real = self
-            .store
-            .take_session(self.tenant, &self.sessions[session], self.workers[worker])
-            .await
-            .unwrap()
-            .map(|taken| (taken.fence.epoch, taken.input_ack, taken.attempts));
-        let Take::Yes { epoch, input_ack, attempts } = take else { return assert_eq!(real, None) };
-        assert_eq!(real, Some((epoch, input_ack, i16::from(attempts))));
-        self.holders.push(Holder { fence: Fence { session, epoch, write_seq: 0 }, newest: None });
+    async fn take(&mut self, session: usize, worker: usize, suspects: Suspects) {
+        let has_suspect = suspects == Suspects::Left;
+        let take = self.model.take(&Rules::SOUND, (session, worker), (ATTEMPTS, has_suspect), None);
+        let (id, owner) = (&self.sessions[session], self.workers[worker]);
+        let real = match self.store.take_session(self.tenant, id, owner, suspects).await.unwrap() {
+            runs::Take::Yes(taken) => Take::Yes {
+                epoch: taken.fence.epoch,
+                input_ack: taken.input_ack,
+                attempts: u8::try_from(taken.attempts).unwrap(),
+            },
+            runs::Take::No => Take::No,
+            runs::Take::Suspect => Take::Suspect,
+            runs::Take::Exhausted { .. } => Take::Exhausted,
+        };
+        assert_eq!(real, take);
+        if let Take::Yes { epoch, .. } = take {
+            self.holders.push(Holder { fence: Fence { session, epoch, write_seq: 0 }, newest: None });
+        }
+    }
+
+    async fn quarantine(&mut self, session: usize) {
+        let ids = [(); 3].map(|()| EventId::make(&mut self.sample.ids, NOW));
+        let what = (Which::Exhausted, "test");
+        let real = self.store.quarantine(self.tenant, &self.sessions[session], what, ids, NOW).await.unwrap();
+        assert_eq!(real.is_some(), self.model.quarantine(&Rules::SOUND, session, ATTEMPTS));
+    }
+
+    /// Ends the timer of one session, and no other.
+    async fn wake(&mut self, session: usize) {
+        let sql = format!(
+            "update session_run set wake_at = case when session_id = '{}' then now() else 'infinity' end
+              where wake_at is not null",
+            self.sessions[session]
+        );
+        sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut self.sql).await.unwrap();
+        self.store.wake_due().await.unwrap();
+        self.model.wake(session);
     }
 
     /// The next write of a holder: it takes all inputs, or parks with those that it took.
@@ -142,12 +191,24 @@ impl Pair {
             Change { id: self.sample.event(), what: What::Event(Event::SessionStatus(Status::Busy)) };
         let Fence { session, epoch, write_seq } = self.holders[holder].fence;
         let run = &self.model.runs[session];
-        let ack = if kind == Kind::Append { run.input_seq } else { run.input_ack };
-        let write = Write { events: 1, ack, progress: kind == Kind::Park, turn: Turn::default() };
+        let (ack, progress) = match kind {
+            Kind::Append => (run.input_seq, false),
+            Kind::Park(_) => (run.input_ack, true),
+            Kind::Dispatch(_) => (0, false),
+        };
+        let write = Write { events: 1, ack, progress, turn: Turn::default() };
         let fence = Fence { session, epoch, write_seq: write_seq + 1 };
         let said = self.store_both(fence, (&change, &write, kind)).await;
         if said != Said::NewInput {
             self.holders[holder] = Holder { fence, newest: Some((change, write, kind)) };
+        }
+    }
+
+    /// The first session makes a child that is not there yet.
+    async fn dispatch(&mut self, holder: usize) {
+        let missing = (ROOTS..SESSIONS).find(|session| !self.model.runs[*session].exists);
+        if let Some(child) = missing.filter(|_| self.holders[holder].fence.session == 0) {
+            self.write(holder, Kind::Dispatch(child)).await;
         }
     }
 
@@ -172,10 +233,26 @@ impl Pair {
                 let real = self.store.append(&real, changes, write.ack, Progress::None, NOW).await;
                 (real.map(Some), self.model.append(&Rules::SOUND, fence, write))
             }
-            Kind::Park => {
-                let end = (Outcome::Done, None);
-                let real = self.store.park_idle(&real, changes, write.ack, end, NOW).await;
-                (real, self.model.park(&Rules::SOUND, fence, write, Park::Idle))
+            Kind::Park(park) => {
+                let how = self.how(fence.session, park);
+                let real =
+                    self.store.park(&real, changes, write.ack, &how, NOW).await.map(|parked| match parked {
+                        Parked::Yes(written) => Some(written),
+                        Parked::NewInput => None,
+                    });
+                (real, self.model.park(&Rules::SOUND, fence, write, park))
+            }
+            Kind::Dispatch(child) => {
+                let new = self.new_child(child);
+                let real =
+                    self.store.dispatch_child(&real, changes, &new, false, NOW).await.map(
+                        |made| match made {
+                            Dispatched::Yes(written, _) => Some(written),
+                            Dispatched::TooMany | Dispatched::NotFree => panic!("{made:?}"),
+                        },
+                    );
+                self.open_call(child).await;
+                (real, self.model.dispatch(&Rules::SOUND, fence, write, child))
             }
         };
         let real = match real {
@@ -193,6 +270,46 @@ impl Pair {
         real
     }
 
+    fn how(&self, session: usize, park: Park) -> park::Park {
+        let wait = |reason, until| park::Park::Waiting(Wait { reason, until });
+        match park {
+            Park::Idle => {
+                let answer = self.model.runs[session].parent.map(|parent| {
+                    let part_id = self.calls[session].1.clone();
+                    let child = self.sessions[session].clone();
+                    let answer = Answer { child, part_id, outcome: Outcome::Done, text: String::new() };
+                    (self.sessions[parent].clone(), answer)
+                });
+                park::Park::Idle { outcome: Outcome::Done, error: None, answer }
+            }
+            Park::Waiting => wait(Reason::Children, None),
+            Park::BackOff => wait(Reason::BackOff, Some(LATE)),
+        }
+    }
+
+    fn new_child(&mut self, child: usize) -> NewChild {
+        let (message_id, part_id) = self.calls[child].clone();
+        NewChild {
+            call: ParentCall { session: self.sessions[0].clone(), message_id, part_id },
+            title: String::new(),
+            agent: "build".to_owned(),
+            model: sample::model(),
+            rights: vec![],
+            prompt: self.prompt_of(child, 0),
+            event_id: self.sample.event(),
+        }
+    }
+
+    /// The first session waits for this child, as far as the store can see.
+    async fn open_call(&mut self, child: usize) {
+        let (tenant, session, part) = (self.tenant.0, &self.sessions[0], &self.calls[child].1);
+        let sql = format!(
+            "insert into tool_exec (tenant_id, session_id, exec_id, tool, epoch, state)
+             values ('{tenant}', '{session}', '{part}', 'task', 1, 'executing') on conflict do nothing"
+        );
+        sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut self.sql).await.unwrap();
+    }
+
     /// Gives a session back, cleanly or not.
     async fn give_back(&mut self, holder: usize, cleanly: bool) {
         let Fence { session, epoch, write_seq } = self.holders[holder].fence;
@@ -203,14 +320,15 @@ impl Pair {
             self.model.hand_over(session, epoch);
         } else {
             self.store.fail_attempt(self.tenant, &id, epoch).await.unwrap();
-            self.model.fail_attempt(session, epoch, Attempts { suspect: u8::MAX, ..Scenario::PATIENT });
+            self.model.fail_attempt(session, epoch, ATTEMPTS);
         }
     }
 
     /// Begins or ends the lease of a worker. It does not end by itself, however slow the machine is.
     async fn lease(&mut self, worker: usize, runs: bool) {
         let incarnation = self.workers[worker];
-        self.store.renew_worker(incarnation, "worker", false).await.unwrap();
+        let beat = Beat { incarnation, name: "worker".to_owned(), slots: 1, draining: false };
+        self.store.renew_worker(&beat).await.unwrap();
         let until = if runs { "'infinity'" } else { "now()" };
         let sql = format!("update worker set lease_until = {until} where incarnation = '{incarnation}'");
         sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut self.sql).await.unwrap();
@@ -219,19 +337,36 @@ impl Pair {
 
     async fn call(&mut self, dice: &mut Dice) {
         let (session, worker) = (dice.below(SESSIONS), dice.below(WORKERS));
+        let key = u8::try_from(1 + dice.below(30)).unwrap();
         // The newer holders more often: they are the ones that may write.
         let holder = (0..3).map(|_| dice.below(self.holders.len().max(1))).max().unwrap_or(0);
-        match dice.below(16) {
-            0..=1 => self.prompt(session, u8::try_from(dice.below(30)).unwrap()).await,
-            2 => self.abort(session).await,
-            // Beyond five attempts the real one gives the session up.
-            3..=6 if self.model.runs[session].attempts < 5 => self.take(session, worker).await,
-            7..=10 if !self.holders.is_empty() => self.write(holder, Kind::Append).await,
-            11 if !self.holders.is_empty() => self.write(holder, Kind::Park).await,
-            12 if !self.holders.is_empty() => self.repeat(holder).await,
-            13 if !self.holders.is_empty() => self.give_back(holder, dice.below(2) == 0).await,
-            14..=15 => self.lease(worker, dice.below(3) > 0).await,
-            _ => {}
+        let number = dice.below(20);
+        if number >= 18 {
+            return self.lease(worker, dice.below(3) > 0).await;
+        }
+        if (8..18).contains(&number) {
+            if self.holders.is_empty() {
+                return;
+            }
+            return match number {
+                8..=10 => self.write(holder, Kind::Append).await,
+                11 => self.write(holder, Kind::Park(Park::Idle)).await,
+                12 => self.write(holder, Kind::Park(Park::Waiting)).await,
+                13 => self.write(holder, Kind::Park(Park::BackOff)).await,
+                14 => self.dispatch(holder).await,
+                15 => self.repeat(holder).await,
+                _ => self.give_back(holder, dice.below(3) == 0).await,
+            };
+        }
+        if self.model.runs[session].exists {
+            match number {
+                0..=1 => self.prompt(session, key).await,
+                2 => self.abort(session, key).await,
+                3..=5 => self.take(session, worker, Suspects::Taken).await,
+                6 if dice.below(2) == 0 => self.take(session, worker, Suspects::Left).await,
+                6 => self.quarantine(session).await,
+                _ => self.wake(session).await,
+            }
         }
     }
 
@@ -250,7 +385,6 @@ impl Pair {
         let phases = [Phase::Idle, Phase::Runnable, Phase::Running, Phase::Waiting, Phase::Quarantined];
         let run = |row: &sqlx::postgres::PgRow| Run {
             exists: true,
-            parent: None,
             epoch: number(row, "epoch"),
             write_seq: number(row, "write_seq"),
             event_seq: number(row, "event_seq"),
@@ -263,24 +397,23 @@ impl Pair {
                 .map(|owner| self.workers.iter().position(|worker| *worker == owner).unwrap()),
             attempts: u8::try_from(row.get::<i16, _>("attempts")).unwrap(),
             wakes: row.get("wakes"),
-            inputs: vec![],
-            turn: Turn::default(),
+            ..Run::default()
         };
         let find = |session: &SessionId| {
             rows.iter().find(|row| row.get::<&str, _>("session_id") == session.as_str())
         };
-        self.sessions.iter().map(|session| run(find(session).unwrap())).collect()
+        self.sessions.iter().map(|session| find(session).map_or_else(Run::default, run)).collect()
     }
 
     async fn compare(&mut self) {
         let real = self.rows().await;
-        let model: Vec<Run> =
-            self.model.runs.iter().map(|run| Run { inputs: vec![], ..run.clone() }).collect();
+        let rows = self.model.runs.iter();
+        let model: Vec<Run> = rows.map(|run| Run { inputs: vec![], parent: None, ..run.clone() }).collect();
         assert_eq!(real, model);
-        let places = |listed: Vec<store::system::Place>| {
-            let ours = listed.into_iter().filter(|place| place.tenant == self.tenant);
+        let places = |listed: Vec<Claimable>| {
+            let ours = listed.into_iter().filter(|one| one.place.tenant == self.tenant);
             let mut numbers: Vec<usize> = ours
-                .map(|place| self.sessions.iter().position(|session| *session == place.session).unwrap())
+                .map(|one| self.sessions.iter().position(|session| *session == one.place.session).unwrap())
                 .collect();
             numbers.sort_unstable();
             numbers
@@ -311,7 +444,7 @@ impl Pair {
 #[tokio::test]
 async fn the_store_does_what_the_model_does() {
     let database = testkit::database().await;
-    let mut epochs = 0;
+    let (mut epochs, mut answers) = (0, 0);
     for seed in 0..RUNS {
         let (mut pair, mut dice) = (Pair::new(&database, seed).await, Dice::from_seed(seed));
         for _ in 0..CALLS {
@@ -320,8 +453,10 @@ async fn the_store_does_what_the_model_does() {
         }
         pair.compare_inputs().await;
         epochs += pair.model.runs.iter().map(|run| run.epoch).sum::<u64>();
+        let inputs = pair.model.runs[0].inputs.iter();
+        answers += inputs.filter(|input| matches!(input, Input::Answer(_))).count();
         pair.sql.close().await.unwrap();
     }
     // The calls must have led somewhere.
-    assert!(epochs > 100, "{epochs}");
+    assert!(epochs > 100 && answers > 3, "{epochs} {answers}");
 }
