@@ -6,6 +6,7 @@ pub mod database;
 pub mod git;
 pub mod model;
 pub mod ready_queue;
+pub mod proxy;
 pub mod sample;
 
 mod servers;

@@ -1,0 +1,192 @@
+//! One connection through a proxy: two directions, each as slow, silent or lossy as the rules say at that moment.
+
+use super::{End, Flow, Passing, Shared, State, Trap, Way, reset};
+use std::{
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{
+        TcpStream,
+        tcp::{ReadHalf, WriteHalf},
+    },
+    sync::watch,
+};
+
+/// Bytes that are moved at once.
+const PIECE_BYTES: usize = 16 * 1024;
+
+pub(super) struct Connection {
+    shared: Arc<Shared>,
+    number: u64,
+    /// Cuts before this connection began.
+    cuts_before: u64,
+    /// Whether bytes of it vanished.
+    lossy: AtomicBool,
+    /// Whether the next answer resets it.
+    trapped: AtomicBool,
+}
+
+/// Why a direction moves nothing any more.
+enum Over {
+    /// Its sender ended it, and the receiver knows.
+    Finished,
+    /// The whole connection ends.
+    Broken,
+}
+
+impl Connection {
+    pub(super) fn new(shared: Arc<Shared>, number: u64) -> Self {
+        let cuts_before = shared.state.borrow().cuts;
+        Self { shared, number, cuts_before, lossy: AtomicBool::new(false), trapped: AtomicBool::new(false) }
+    }
+
+    pub(super) async fn run(self, mut client: TcpStream) {
+        let target = self.shared.state.borrow().target;
+        let Some(Ok(mut server)) = self.unless_cut(TcpStream::connect(target)).await else {
+            return reset(&client);
+        };
+        // Small answers must not wait for each other; a stream that refuses is closed already.
+        drop(client.set_nodelay(true));
+        drop(server.set_nodelay(true));
+        let (from_client, into_client) = client.split();
+        let (from_server, into_server) = server.split();
+        let both = self.both(
+            self.pump(Way::Up, from_client, into_server),
+            self.pump(Way::Down, from_server, into_client),
+        );
+        let end = self.unless_cut(both).await.unwrap_or_else(|| self.shared.state.borrow().end);
+        if end == End::Reset {
+            reset(&client);
+            reset(&server);
+        }
+    }
+
+    /// Does `work` until the link is cut; gives `None` in that case.
+    async fn unless_cut<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let mut state = self.shared.state.subscribe();
+        tokio::select! {
+            biased;
+            // The sender lives as long as `self.shared`.
+            _ = state.wait_for(|state| state.cuts > self.cuts_before) => None,
+            done = work => Some(done),
+        }
+    }
+
+    async fn both(&self, up: impl Future<Output = Over>, down: impl Future<Output = Over>) -> End {
+        tokio::pin!(up, down);
+        let (mut up_runs, mut down_runs) = (true, true);
+        while up_runs || down_runs {
+            let over = tokio::select! {
+                over = &mut up, if up_runs => { up_runs = false; over }
+                over = &mut down, if down_runs => { down_runs = false; over }
+            };
+            if matches!(over, Over::Broken) {
+                return End::Reset;
+            }
+        }
+        End::Finish
+    }
+
+    async fn pump(&self, way: Way, mut from: ReadHalf<'_>, mut into: WriteHalf<'_>) -> Over {
+        let mut state = self.shared.state.subscribe();
+        let mut buffer = vec![0; PIECE_BYTES];
+        let mut pieces = 0_u64;
+        loop {
+            if self.passing(way, &mut state).await == Passing::All && self.lossy.load(Ordering::Relaxed) {
+                return Over::Broken;
+            }
+            let read = tokio::select! {
+                biased;
+                _ = state.changed() => continue,
+                read = from.read(&mut buffer) => read,
+            };
+            let Ok(length) = read else { return Over::Broken };
+            let flow = flow(way, &state.borrow());
+            if flow.passing == Passing::Lost {
+                self.lossy.store(true, Ordering::Relaxed);
+                if length == 0 {
+                    // The end is lost as well: nobody learns of it before the link changes.
+                    drop(state.changed().await);
+                }
+                continue;
+            }
+            pieces += 1;
+            tokio::time::sleep(flow.delay + self.jitter(way, pieces, flow.jitter)).await;
+            // It may have gone silent while the piece was on its way.
+            self.passing(way, &mut state).await;
+            if length == 0 {
+                // A receiver that is gone needs no end.
+                drop(into.shutdown().await);
+                return Over::Finished;
+            }
+            let (pass, breaks) = self.sprung(way, &buffer[..length]);
+            if into.write_all(&buffer[..pass]).await.is_err() || breaks {
+                return Over::Broken;
+            }
+        }
+    }
+
+    /// Waits until the direction is not frozen, and gives what it does then.
+    async fn passing(&self, way: Way, state: &mut watch::Receiver<State>) -> Passing {
+        loop {
+            let passing = flow(way, &state.borrow_and_update()).passing;
+            if passing != Passing::Frozen {
+                return passing;
+            }
+            // The sender lives as long as `self.shared`.
+            drop(state.changed().await);
+        }
+    }
+
+    /// How many bytes of a piece arrive, and whether the connection breaks then.
+    fn sprung(&self, way: Way, piece: &[u8]) -> (usize, bool) {
+        if way == Way::Down && self.trapped.load(Ordering::Relaxed) {
+            self.shared.sprung.fetch_add(1, Ordering::Relaxed);
+            return (0, true);
+        }
+        let mut trap = self.shared.trap();
+        match &mut *trap {
+            Some(Trap::AfterBytes(on, left)) if *on == way => {
+                let length = piece.len() as u64;
+                if length < *left {
+                    *left -= length;
+                    return (piece.len(), false);
+                }
+                let pass = usize::try_from(*left).unwrap_or(piece.len());
+                *trap = None;
+                self.shared.sprung.fetch_add(1, Ordering::Relaxed);
+                (pass, true)
+            }
+            Some(Trap::AnswerTo(needle)) if way == Way::Up && contains(piece, needle) => {
+                *trap = None;
+                self.trapped.store(true, Ordering::Relaxed);
+                (piece.len(), false)
+            }
+            Some(Trap::AfterBytes(..) | Trap::AnswerTo(_)) | None => (piece.len(), false),
+        }
+    }
+
+    fn jitter(&self, way: Way, piece: u64, most: Duration) -> Duration {
+        let most_us = u64::try_from(most.as_micros()).unwrap_or(u64::MAX - 1);
+        let mut hasher = DefaultHasher::new();
+        (self.number, way == Way::Up, piece).hash(&mut hasher);
+        Duration::from_micros(hasher.finish() % (most_us + 1))
+    }
+}
+
+fn flow(way: Way, state: &State) -> Flow {
+    match way {
+        Way::Up => state.rules.up,
+        Way::Down => state.rules.down,
+    }
+}
+
+fn contains(piece: &[u8], needle: &[u8]) -> bool {
+    !needle.is_empty() && piece.windows(needle.len()).any(|window| window == needle)
+}

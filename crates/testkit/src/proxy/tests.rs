@@ -1,0 +1,199 @@
+//! Over a real server that sends back what it gets.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use super::{End, Proxy, Rules, Trap, Way};
+use crate::within;
+use std::{
+    io::ErrorKind,
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+    sync::mpsc,
+};
+
+/// How long nothing must come for it to count as nothing.
+const SILENCE: Duration = Duration::from_millis(150);
+
+/// Sends back what it gets; tells what came, and "end" or "error" at the end of each connection.
+async fn echo() -> (SocketAddr, mpsc::UnboundedReceiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (sender, heard) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let sender = sender.clone();
+            tokio::spawn(async move {
+                let mut buffer = [0; 1024];
+                loop {
+                    let word = match stream.read(&mut buffer).await {
+                        Ok(0) => "end".to_owned(),
+                        Ok(length) => {
+                            drop(stream.write_all(&buffer[..length]).await);
+                            String::from_utf8(buffer[..length].to_vec()).unwrap()
+                        }
+                        Err(_) => "error".to_owned(),
+                    };
+                    let is_over = ["end", "error"].contains(&word.as_str());
+                    if sender.send(word).is_err() || is_over {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    (address, heard)
+}
+
+struct Client(TcpStream);
+
+impl Client {
+    async fn new(proxy: &Proxy) -> Self {
+        Self(TcpStream::connect(proxy.address).await.unwrap())
+    }
+
+    async fn send(&mut self, word: &str) {
+        self.0.write_all(word.as_bytes()).await.unwrap();
+    }
+
+    /// What comes: bytes as text, "end", or "reset".
+    async fn hear(&mut self) -> String {
+        let mut buffer = [0; 1024];
+        match within("something comes", self.0.read(&mut buffer)).await {
+            Ok(0) => "end".to_owned(),
+            Ok(length) => String::from_utf8(buffer[..length].to_vec()).unwrap(),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
+                "reset".to_owned()
+            }
+        }
+    }
+
+    async fn hears_nothing(&mut self) -> bool {
+        tokio::time::timeout(SILENCE, self.0.read_u8()).await.is_err()
+    }
+
+    async fn ask(&mut self, word: &str) -> String {
+        self.send(word).await;
+        self.hear().await
+    }
+}
+
+#[tokio::test]
+async fn a_good_link_passes_everything_and_both_ends() {
+    let (server, mut heard) = echo().await;
+    let proxy = Proxy::start(server).await.unwrap();
+    let mut client = Client::new(&proxy).await;
+    assert_eq!(client.ask("hello").await, "hello");
+    client.0.shutdown().await.unwrap();
+    assert_eq!(client.hear().await, "end");
+    assert_eq!((heard.recv().await.unwrap().as_str(), heard.recv().await.unwrap().as_str()), ("hello", "end"));
+    assert_eq!((proxy.counts().connections, proxy.counts().sprung), (1, 0));
+}
+
+#[tokio::test]
+async fn a_cut_ends_what_runs_and_not_what_comes_later() {
+    for (end, client_sees, server_sees) in [(End::Reset, "reset", "error"), (End::Finish, "end", "end")] {
+        let (server, mut heard) = echo().await;
+        let proxy = Proxy::start(server).await.unwrap();
+        let mut client = Client::new(&proxy).await;
+        assert_eq!(client.ask("a").await, "a");
+        proxy.cut(end);
+        assert_eq!(client.hear().await, client_sees);
+        heard.recv().await.unwrap();
+        assert_eq!(heard.recv().await.unwrap(), server_sees);
+        assert_eq!(Client::new(&proxy).await.ask("b").await, "b");
+    }
+}
+
+#[tokio::test]
+async fn a_link_may_refuse_and_lead_elsewhere() {
+    let (server, _heard) = echo().await;
+    let proxy = Proxy::start(server).await.unwrap();
+    proxy.set(Rules { refuses: true, ..Rules::default() });
+    assert_eq!(Client::new(&proxy).await.hear().await, "reset");
+    proxy.set(Rules::default());
+    let (other, mut heard) = echo().await;
+    proxy.retarget(other);
+    assert_eq!(Client::new(&proxy).await.ask("there").await, "there");
+    assert_eq!(heard.recv().await.unwrap(), "there");
+}
+
+#[tokio::test]
+async fn a_half_open_link_is_silent_and_goes_on_where_it_was() {
+    let (server, mut heard) = echo().await;
+    let proxy = Proxy::start(server).await.unwrap();
+    let mut old = Client::new(&proxy).await;
+    assert_eq!(old.ask("a").await, "a");
+    heard.recv().await.unwrap();
+    proxy.set(Rules::half_open());
+    let mut new = Client::new(&proxy).await;
+    new.send("new").await;
+    old.send("b").await;
+    assert!(old.hears_nothing().await && new.hears_nothing().await);
+    assert!(heard.try_recv().is_err(), "nothing arrived at the server");
+    proxy.set(Rules::default());
+    assert_eq!((old.hear().await.as_str(), new.hear().await.as_str()), ("b", "new"));
+}
+
+#[tokio::test]
+async fn one_way_may_be_lost_alone_and_the_connection_does_not_outlive_it() {
+    for (lost, server_hears) in [(Way::Up, None), (Way::Down, Some("b"))] {
+        let (server, mut heard) = echo().await;
+        let proxy = Proxy::start(server).await.unwrap();
+        let mut client = Client::new(&proxy).await;
+        assert_eq!(client.ask("a").await, "a");
+        heard.recv().await.unwrap();
+        proxy.set(Rules::one_way(lost));
+        client.send("b").await;
+        assert!(client.hears_nothing().await);
+        assert_eq!(heard.try_recv().ok().as_deref(), server_hears);
+        proxy.set(Rules::default());
+        assert_eq!(client.hear().await, "reset", "a stream with a hole must not go on");
+    }
+}
+
+#[tokio::test]
+async fn a_slow_link_is_late_by_as_much_as_was_asked() {
+    let (server, _heard) = echo().await;
+    let proxy = Proxy::start(server).await.unwrap();
+    proxy.set(Rules::slow(Duration::from_millis(60), Duration::from_millis(20)));
+    let mut client = Client::new(&proxy).await;
+    let begun = Instant::now();
+    assert_eq!(client.ask("a").await, "a");
+    assert!(begun.elapsed() >= Duration::from_millis(120), "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn a_trap_lets_exactly_so_many_bytes_through() {
+    let (server, mut heard) = echo().await;
+    let proxy = Proxy::start(server).await.unwrap();
+    proxy.trap(Trap::AfterBytes(Way::Down, 5));
+    let mut client = Client::new(&proxy).await;
+    assert_eq!(client.ask("abc").await, "abc");
+    client.send("defgh").await;
+    let (first, second) = (client.hear().await, client.hear().await);
+    assert_eq!((first.as_str(), second.as_str()), ("de", "reset"));
+    assert_eq!(proxy.counts().sprung, 1);
+    assert_eq!((heard.recv().await.unwrap(), heard.recv().await.unwrap()), ("abc".into(), "defgh".into()));
+    assert_eq!(Client::new(&proxy).await.ask("once").await, "once");
+}
+
+#[tokio::test]
+async fn a_trap_takes_the_answer_and_not_the_question() {
+    let (server, mut heard) = echo().await;
+    let proxy = Proxy::start(server).await.unwrap();
+    proxy.trap(Trap::AnswerTo(b"COMMIT".to_vec()));
+    let mut client = Client::new(&proxy).await;
+    assert_eq!(client.ask("insert").await, "insert");
+    assert_eq!(client.ask("Q COMMIT").await, "reset");
+    heard.recv().await.unwrap();
+    assert_eq!(heard.recv().await.unwrap(), "Q COMMIT", "it is done, and its sender cannot know");
+    assert_eq!(proxy.counts().sprung, 1);
+    proxy.trap(Trap::AnswerTo(b"COMMIT".to_vec()));
+    proxy.disarm();
+    assert_eq!(Client::new(&proxy).await.ask("COMMIT").await, "COMMIT");
+}
