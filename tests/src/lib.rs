@@ -4,6 +4,7 @@
 
 pub mod api;
 pub mod bench;
+pub mod faults;
 pub mod parts;
 pub mod sim;
 pub mod turn;

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a broken set-up ends the test")]
 
 pub mod database;
+pub mod dump;
 pub mod git;
 pub mod model;
 pub mod ready_queue;

@@ -37,6 +37,7 @@ struct Shared {
 struct Kept {
     requests: VecDeque<(Request, usize)>,
     bytes: usize,
+    forgotten: usize,
 }
 
 /// One request.
@@ -57,6 +58,19 @@ impl Journal {
     pub fn requests(&self) -> Vec<Request> {
         let kept = self.0.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.requests.iter().map(|(request, _)| request.clone()).collect()
+    }
+
+    /// Gives the requests since the last call, oldest first, and forgets them: who calls this often enough sees all of
+    /// them, however many there are.
+    pub fn take(&self) -> Vec<Request> {
+        let mut kept = self.0.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.bytes = 0;
+        kept.requests.drain(..).map(|(request, _)| request).collect()
+    }
+
+    /// How many requests were forgotten because there were too many at once: nobody can have seen them.
+    pub fn forgotten(&self) -> usize {
+        self.0.kept.lock().unwrap_or_else(PoisonError::into_inner).forgotten
     }
 
     /// Waits until `count` requests were received in all.
@@ -82,6 +96,7 @@ impl Journal {
             while kept.requests.len() > JOURNAL_REQUESTS_MAX || kept.bytes > JOURNAL_BYTES_MAX {
                 let Some((_, bytes)) = kept.requests.pop_front() else { break };
                 kept.bytes -= bytes;
+                kept.forgotten += 1;
             }
         }
         self.0.received.send_modify(|received| *received += 1);
@@ -101,5 +116,36 @@ pub(super) struct Open(Journal);
 impl Drop for Open {
     fn drop(&mut self) {
         self.0.0.open.send_modify(|open| *open -= 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+    use super::*;
+
+    fn request(number: usize) -> Request {
+        let body = Value::from(number);
+        Request { path: String::new(), headers: BTreeMap::new(), body, received_at: Instant::now() }
+    }
+
+    fn bodies(requests: Vec<Request>) -> Vec<u64> {
+        requests.iter().filter_map(|request| request.body.as_u64()).collect()
+    }
+
+    #[test]
+    fn taken_requests_come_once_and_forgotten_ones_are_counted() {
+        let journal = Journal::default();
+        journal.push(request(9), 1);
+        journal.record();
+        journal.push(request(1), 1);
+        journal.push(request(2), 1);
+        assert_eq!(bodies(journal.take()), [1, 2], "what came before the recording is not kept");
+        assert_eq!((bodies(journal.take()), journal.forgotten()), (vec![], 0));
+        for number in 0..JOURNAL_REQUESTS_MAX + 3 {
+            journal.push(request(number), 1);
+        }
+        assert_eq!((journal.take().len(), journal.forgotten()), (JOURNAL_REQUESTS_MAX, 3));
     }
 }

@@ -90,7 +90,10 @@ async fn a_good_link_passes_everything_and_both_ends() {
     assert_eq!(client.ask("hello").await, "hello");
     client.0.shutdown().await.unwrap();
     assert_eq!(client.hear().await, "end");
-    assert_eq!((heard.recv().await.unwrap().as_str(), heard.recv().await.unwrap().as_str()), ("hello", "end"));
+    assert_eq!(
+        (heard.recv().await.unwrap().as_str(), heard.recv().await.unwrap().as_str()),
+        ("hello", "end")
+    );
     assert_eq!((proxy.counts().connections, proxy.counts().sprung), (1, 0));
 }
 

@@ -1,0 +1,151 @@
+//! The proof by faults: the real processes do real work while everything that can break is broken, observers that are
+//! not part of the system write down what happens, and a checker compares that with what was promised.
+//!
+//! One run: [`cluster`] starts the processes, [`workload`] gives them work, [`inject`] does harm, [`observe`] looks,
+//! [`check`] judges, [`report`] tells. The seed decides what is done and in which order; when exactly it meets the
+//! system is the machine's choice, so a replay is likely to find the same, and not certain to.
+
+pub mod canary;
+pub mod check;
+pub mod client;
+pub mod cluster;
+pub mod fault;
+pub mod history;
+pub mod inject;
+pub mod observe;
+pub mod process;
+pub mod recovery;
+pub mod report;
+pub mod script;
+pub mod subscriber;
+pub mod workload;
+
+use anyhow::{Context as _, Result};
+use check::Violation;
+use client::Client;
+use cluster::{Cluster, Setup};
+use fault::Kind;
+use history::History;
+use inject::{Injector, Limit};
+use rand::{SeedableRng as _, rngs::StdRng};
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+use tempfile::TempDir;
+use workload::Workload;
+
+/// Tenants and the sessions that each has at a time; the first one is the heavy one.
+const LANES: [usize; 4] = [12, 2, 2, 2];
+/// How long the system works undisturbed at first.
+const WARM_UP: Duration = Duration::from_secs(2);
+
+/// What a run does.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Decides what is said, and what is broken in which order.
+    pub seed: u64,
+    /// When to stop.
+    pub limit: Limit,
+    /// Which faults, and how often each.
+    pub mix: Vec<(Kind, u32)>,
+    /// The `flotilla` program.
+    pub program: PathBuf,
+    /// The guard that this build goes without.
+    pub mutant: Option<String>,
+}
+
+/// What a run found.
+#[derive(Debug)]
+pub struct Outcome {
+    /// What the observers saw.
+    pub history: History,
+    /// What must not be.
+    pub violations: Vec<Violation>,
+    /// Sessions begun and turns ended.
+    pub counts: (usize, usize),
+    /// Logs and all; kept when something was violated.
+    pub directory: Option<PathBuf>,
+}
+
+/// Does a run.
+///
+/// # Errors
+/// When the harness itself fails: a program is missing, a server does not come up, an observer is blind.
+pub async fn run(plan: &Plan) -> Result<Outcome> {
+    let directory = directory()?;
+    let setup = Setup {
+        directory: directory.path().to_owned(),
+        program: plan.program.clone(),
+        mutant: plan.mutant.clone(),
+    };
+    let ran = observed(plan, &setup).await;
+    let (history, counts) = match ran {
+        Ok(ran) => ran,
+        Err(error) => {
+            return Err(error.context(format!("the logs are kept in {}", directory.keep().display())));
+        }
+    };
+    let violations = check::all(&history);
+    let kept = (!violations.is_empty()).then(|| directory.keep());
+    if let Some(kept) = &kept {
+        let json = serde_json::to_vec(&history).context("write the history")?;
+        std::fs::write(kept.join("history.json"), json).context("write the history")?;
+    }
+    Ok(Outcome { history, violations, counts, directory: kept })
+}
+
+/// Workspaces belong to other users: the way to them must be open.
+fn directory() -> Result<TempDir> {
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    let made = tempfile::Builder::new().prefix("flotilla-faults-").permissions(open).tempdir();
+    made.context("make a directory")
+}
+
+async fn observed(plan: &Plan, setup: &Setup) -> Result<(History, (usize, usize))> {
+    let cluster = Arc::new(Cluster::start(setup).await?);
+    let surprises = Arc::new(Mutex::new(vec![]));
+    let mut clients = vec![];
+    for (tenant, lanes) in LANES.iter().enumerate() {
+        let api = cluster.tenant(&format!("tenant-{tenant}")).await;
+        let client = Client::new(tenant, &api, &cluster.gateway_urls(), Arc::clone(&surprises))?;
+        clients.push((client, *lanes));
+    }
+    let watcher = observe::Watcher::start(cluster.model.journal.clone());
+    let workload = Workload::new(plan.seed);
+    let mut drivers = workload.begin(&clients);
+    tokio::time::sleep(WARM_UP).await;
+    let rng = StdRng::seed_from_u64(plan.seed);
+    let injector = Injector::new(Arc::clone(&cluster), workload.clone(), &plan.mix, rng);
+    let injected = injector.run(plan.limit).await.context("inject faults")?;
+    workload.enough();
+    let mut end = observe::settle(&cluster).await?;
+    // A turn whose end no client sees is a surprise after some time, so this comes to its end.
+    while let Some(driver) = drivers.join_next().await {
+        driver.context("a client")?;
+    }
+    // What does not come to rest keeps what it has: one complaint is enough.
+    if end.unsettled.is_empty() {
+        end.leftovers = observe::tidy(&cluster).await?;
+    }
+    let (requests, stalls) = watcher.finish(&cluster.model.journal).await?;
+    let (prompts, aborts, transcripts) = workload.history();
+    let mut injections = injected.injections;
+    injections.extend(stalls);
+    injections.sort_by_key(|injection| injection.began_us);
+    let mut surprises = surprises.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    surprises.extend(injected.surprises);
+    let history = History {
+        sessions: testkit::dump::sessions(&cluster.postgres_url).await.context("read what is stored")?,
+        effects: observe::effects(&cluster.workspaces())?,
+        prompts,
+        aborts,
+        transcripts,
+        requests,
+        injections,
+        surprises,
+        end,
+    };
+    Ok((history, workload.counts()))
+}

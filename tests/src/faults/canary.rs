@@ -1,0 +1,56 @@
+//! Words that occur once in the world: each names its tenant, its session and the one call or prompt that may say it.
+//! Wherever one turns up, it is known whether it may.
+
+/// How a canary begins.
+const HEAD: &str = "cn.t";
+
+/// Makes the canaries of one session: `cn.t<tenant>.s<session>.<number>`.
+#[derive(Debug, Clone)]
+pub struct Canaries {
+    tenant: usize,
+    session: usize,
+    made: usize,
+}
+
+impl Canaries {
+    /// Those of session number `session`, counted over all tenants.
+    pub fn new(tenant: usize, session: usize) -> Self {
+        Self { tenant, session, made: 0 }
+    }
+
+    /// Gives one that was not given before.
+    pub fn next(&mut self) -> String {
+        self.made += 1;
+        format!("{HEAD}{}.s{}.{}", self.tenant, self.session, self.made)
+    }
+}
+
+/// Finds the canaries in a text, in order.
+pub fn find(text: &str) -> Vec<&str> {
+    let word = |(at, _)| {
+        let rest = &text[at..];
+        let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '.').unwrap_or(rest.len());
+        rest[..end].trim_end_matches('.')
+    };
+    text.match_indices(HEAD).map(word).filter(|word| tenant(word).is_some()).collect()
+}
+
+/// The tenant that may know a canary.
+pub fn tenant(canary: &str) -> Option<usize> {
+    canary.strip_prefix(HEAD)?.split('.').next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn canaries_are_found_in_any_text() {
+        let mut canaries = Canaries::new(3, 17);
+        let (first, second) = (canaries.next(), canaries.next());
+        assert_eq!((first.as_str(), second.as_str()), ("cn.t3.s17.1", "cn.t3.s17.2"));
+        let text = format!("say \\\"{first}\\\" and {second}. cn.t cn.tx.s1");
+        assert_eq!(find(&text), [first.as_str(), second.as_str()]);
+        assert_eq!((tenant(&first), tenant("cn.tx.1"), tenant("other")), (Some(3), None, None));
+    }
+}

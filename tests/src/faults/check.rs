@@ -1,0 +1,110 @@
+//! The judge: what was promised, one function for each promise, over what the observers saw. It knows nothing of how
+//! the system keeps its promises.
+
+mod clients;
+mod effects;
+mod end;
+mod inputs;
+mod ownership;
+
+use super::history::History;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// A promise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub enum Invariant {
+    /// Every confirmed prompt is stored once and taken once, and its turn does what its script says.
+    I1,
+    /// The events of a session are 1, 2, 3, … without a hole, its epochs do not fall, and no event is there twice.
+    I2,
+    /// No effect twice, none that was reported as not begun, and none of an older loop after one of a newer.
+    I3,
+    /// One take-over for each epoch, and only from a loop that ended, or whose worker could not be heard.
+    I4,
+    /// Every subscriber got exactly what is stored, to the end.
+    I5,
+    /// Live fragments agree with the final text.
+    I6,
+    /// Half a minute after the last fault nothing is left to do.
+    I7,
+    /// A parent ends after its children.
+    I8,
+    /// Five seconds after a confirmed abort nothing of the aborted turn begins.
+    I9,
+    /// No session is quarantined or fails: none of them did wrong.
+    I10,
+    /// Light tenants do not wait longer than the heavy one makes itself wait.
+    I11,
+    /// Nobody sees what is another tenant's.
+    I12,
+    /// What was held is given back.
+    I13,
+    /// A worker that is asked to end does so in time, and its sessions hardly notice.
+    I14,
+    /// Clients and processes are told nothing that is wrong: no refusal without a reason, no process that just ends.
+    Surprise,
+}
+
+/// A broken promise.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Violation {
+    /// Which promise.
+    pub invariant: Invariant,
+    /// Whose: a session, a process, or all of it.
+    pub whose: String,
+    /// How it was broken.
+    pub what: String,
+}
+
+impl Violation {
+    fn new(invariant: Invariant, whose: &str, what: String) -> Self {
+        Self { invariant, whose: whose.to_owned(), what }
+    }
+}
+
+/// Something that looks at a history for one kind of breach.
+type Check = fn(&History) -> Vec<Violation>;
+
+/// Every check. Whatever stands here has been seen failing: `tests` breaks each promise once by hand.
+pub const CHECKS: [(Invariant, Check); 20] = [
+    (Invariant::I1, inputs::stored_once),
+    (Invariant::I1, inputs::taken),
+    (Invariant::I1, inputs::done_as_said),
+    (Invariant::I2, inputs::events_are_numbered),
+    (Invariant::I3, effects::once),
+    (Invariant::I3, effects::as_reported),
+    (Invariant::I3, effects::in_order_of_epochs),
+    (Invariant::I4, ownership::one_take_over_for_each_epoch),
+    (Invariant::I4, ownership::taken_from_the_silent_only),
+    (Invariant::I5, clients::saw_what_is_stored),
+    (Invariant::I6, clients::fragments_agree),
+    (Invariant::I7, end::came_to_rest),
+    (Invariant::I8, end::parents_outlast_children),
+    (Invariant::I9, effects::nothing_begins_after_an_abort),
+    (Invariant::I9, inputs::aborted_steps_are_over),
+    (Invariant::I10, end::nobody_is_blamed),
+    (Invariant::I11, ownership::light_tenants_are_served),
+    (Invariant::I12, clients::tenants_see_their_own),
+    (Invariant::I13, end::nothing_is_left),
+    (Invariant::I14, ownership::drains_are_quick),
+];
+
+/// Checks everything.
+pub fn all(history: &History) -> Vec<Violation> {
+    let surprises = history.surprises.iter();
+    let surprised = surprises.map(|it| Violation::new(Invariant::Surprise, &it.whose, it.what.clone()));
+    CHECKS.iter().flat_map(|(_, check)| check(history)).chain(surprised).collect()
+}
+
+/// Violations by promise, how many of each.
+pub fn count(violations: &[Violation]) -> BTreeMap<Invariant, usize> {
+    let mut counts = BTreeMap::new();
+    for violation in violations {
+        *counts.entry(violation.invariant).or_default() += 1;
+    }
+    counts
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,173 @@
+//! Prompts, and the log that tells of them: I1, I2, and of I9 what the log says.
+
+use super::{Invariant, Violation};
+use crate::faults::history::{History, Prompt};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use testkit::dump::Session;
+
+/// Every confirmed prompt is in the mailbox once, with the message that was confirmed; one that was never confirmed is
+/// there at most once; nothing else is there.
+pub(super) fn stored_once(history: &History) -> Vec<Violation> {
+    let mut violations = vec![];
+    let mut known: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    for prompt in &history.prompts {
+        known.entry(&prompt.session_id).or_default().insert(format!("key:{}", prompt.key));
+        let mut blame = |what| violations.push(Violation::new(Invariant::I1, &prompt.session_id, what));
+        let Some(session) = history.session(&prompt.session_id) else {
+            blame("the session is not stored".to_owned());
+            continue;
+        };
+        let dedupe = format!("key:{}", prompt.key);
+        let stored: Vec<_> = session.inputs.iter().filter(|input| input.dedupe == dedupe).collect();
+        let is_confirmed = prompt.accepted_us.is_some();
+        if stored.len() > 1 || (is_confirmed && stored.is_empty()) {
+            blame(format!("prompt {} is in the mailbox {} times", prompt.key, stored.len()));
+        }
+        let message = stored.first().and_then(|input| input.message_id.as_deref());
+        if let Some(other) =
+            prompt.answers.iter().find(|answer| message.is_some_and(|message| message != *answer))
+        {
+            blame(format!("prompt {} was confirmed as {other}, but is stored as {message:?}", prompt.key));
+        }
+        let rows =
+            session.messages.iter().filter(|row| Some(row.id.as_str()) == message && row.role == "user");
+        let rows = rows.count();
+        if message.is_some() && rows != 1 {
+            blame(format!("prompt {} has {rows} messages", prompt.key));
+        }
+    }
+    for session in &history.sessions {
+        let known = known.get(session.id.as_str());
+        let strangers = session.inputs.iter().filter(|input| {
+            input.kind == "prompt" && !known.is_some_and(|known| known.contains(&input.dedupe))
+        });
+        for input in strangers {
+            let what = format!("input {} ({}) was sent by nobody", input.seq, input.dedupe);
+            violations.push(Violation::new(Invariant::I1, &session.id, what));
+        }
+    }
+    violations
+}
+
+/// Every input was taken by a loop.
+pub(super) fn taken(history: &History) -> Vec<Violation> {
+    let left = history.sessions.iter().filter(|session| session.run.input_ack != session.run.input_seq);
+    let what = |session: &Session| {
+        format!("{} inputs are stored and {} are taken", session.run.input_seq, session.run.input_ack)
+    };
+    left.map(|session| Violation::new(Invariant::I1, &session.id, what(session))).collect()
+}
+
+/// A turn that nothing interrupted made each call of its script, once.
+pub(super) fn done_as_said(history: &History) -> Vec<Violation> {
+    let mut violations = vec![];
+    for session in &history.sessions {
+        let prompts = history.prompts.iter().filter(|prompt| prompt.session_id == session.id);
+        for prompt in prompts.filter(|prompt| has_turn_of_its_own(session, prompt)) {
+            for call in &prompt.calls {
+                let parts = parts_of(session, &call.canary).count();
+                if parts != 1 {
+                    let what =
+                        format!("call {} of a whole turn is in the conversation {parts} times", call.canary);
+                    violations.push(Violation::new(Invariant::I1, &session.id, what));
+                }
+            }
+        }
+    }
+    violations
+}
+
+/// The parts of tool calls with this canary in their arguments.
+pub(super) fn parts_of<'a>(
+    session: &'a Session,
+    canary: &str,
+) -> impl Iterator<Item = &'a testkit::dump::Part> {
+    let canary = canary.to_owned();
+    session.parts.iter().filter(move |part| {
+        let input = || part.data["state"]["input"].to_string();
+        part.kind == "tool" && crate::faults::canary::find(&input()).contains(&canary.as_str())
+    })
+}
+
+/// Whether the session went idle as done after this prompt and before the next one.
+fn has_turn_of_its_own(session: &Session, prompt: &Prompt) -> bool {
+    let Some(message) = prompt.answers.first() else { return false };
+    let seq = |wanted: &dyn Fn(&Value) -> bool| {
+        let found = session.events.iter().find(|event| {
+            event.kind == "message.updated"
+                && event.properties["info"]["role"] == "user"
+                && wanted(&event.properties["info"])
+        });
+        found.map(|event| event.seq)
+    };
+    let Some(begin) = seq(&|info| info["id"] == **message) else { return false };
+    let users = session.events.iter().filter(|event| {
+        event.seq > begin && event.kind == "message.updated" && event.properties["info"]["role"] == "user"
+    });
+    let end = users.map(|event| event.seq).min().unwrap_or(i64::MAX);
+    let idle = session.events.iter().find(|event| event.seq > begin && event.kind == "session.idle");
+    // A turn that began before this prompt was still under way is not its own.
+    let before = session.events.iter().rev().find(|event| {
+        event.seq < begin
+            && (event.kind == "session.idle"
+                || (event.kind == "message.updated" && event.properties["info"]["role"] == "user"))
+    });
+    let was_idle = before.is_none_or(|event| event.kind == "session.idle");
+    was_idle && idle.is_some_and(|idle| idle.seq < end && idle.properties["outcome"] == "done")
+}
+
+/// Positions are 1, 2, 3, … to the head; epochs do not fall; ids are unique.
+pub(super) fn events_are_numbered(history: &History) -> Vec<Violation> {
+    let mut violations = vec![];
+    for session in &history.sessions {
+        let mut blame = |what| violations.push(Violation::new(Invariant::I2, &session.id, what));
+        let (mut ids, mut epoch) = (BTreeSet::new(), 0);
+        for (want, event) in (1..).zip(&session.events) {
+            if event.seq != want {
+                blame(format!("event {} stands where {want} should", event.seq));
+                break;
+            }
+            if event.epoch < epoch {
+                blame(format!("event {} has epoch {} after {epoch}", event.seq, event.epoch));
+            }
+            epoch = epoch.max(event.epoch);
+            if !ids.insert(&event.id) {
+                blame(format!("event {} is {}, which was there before", event.seq, event.id));
+            }
+        }
+        let head = session.events.last().map_or(0, |event| event.seq);
+        if head != session.run.event_seq {
+            blame(format!("the head is {} and the last event {head}", session.run.event_seq));
+        }
+        if epoch > session.run.epoch {
+            blame(format!("an event has epoch {epoch}, the session {}", session.run.epoch));
+        }
+    }
+    violations
+}
+
+/// Nothing more is written about a message that was closed as aborted.
+pub(super) fn aborted_steps_are_over(history: &History) -> Vec<Violation> {
+    let mut violations = vec![];
+    for session in &history.sessions {
+        let mut aborted = BTreeSet::new();
+        for event in &session.events {
+            let info = &event.properties["info"];
+            let message = match event.kind.as_str() {
+                "message.updated" => info["id"].as_str(),
+                "message.part.updated" => event.properties["part"]["messageID"].as_str(),
+                _ => None,
+            };
+            let Some(message) = message else { continue };
+            if aborted.contains(message) {
+                let what = format!("event {} ({}) changes {message} after its abort", event.seq, event.kind);
+                violations.push(Violation::new(Invariant::I9, &session.id, what));
+            }
+            if event.kind == "message.updated" && info["error"]["name"] == "MessageAbortedError" {
+                aborted.insert(message);
+            }
+        }
+    }
+    violations
+}

@@ -1,0 +1,111 @@
+//! Times that follow from a history: who ran a session, how long prompts waited, how soon somebody went on after a
+//! crash.
+
+use super::{
+    fault::Kind,
+    history::{History, Injection},
+};
+use testkit::dump::Session;
+
+/// One loop's time with a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Run {
+    /// Its number.
+    pub epoch: i64,
+    /// The worker's name.
+    pub worker: String,
+    /// When it wrote first; microseconds.
+    pub began_us: i64,
+    /// When it wrote last; microseconds.
+    pub last_us: i64,
+    /// Whether it ended by going idle.
+    pub ended: bool,
+}
+
+/// The loops of a session that wrote something, in the order in which they began.
+pub fn runs(session: &Session) -> Vec<Run> {
+    let mut runs: Vec<Run> = vec![];
+    for event in &session.events {
+        let at_us = event.at_ms * 1_000;
+        if event.kind == "flotilla.loop.started" {
+            runs.push(Run {
+                epoch: event.epoch,
+                worker: event.properties["worker"].as_str().unwrap_or_default().to_owned(),
+                began_us: at_us,
+                last_us: at_us,
+                ended: false,
+            });
+        } else if let Some(run) = runs.last_mut().filter(|run| run.epoch == event.epoch && !run.ended) {
+            run.last_us = at_us;
+            run.ended = event.kind == "session.idle";
+        }
+    }
+    runs
+}
+
+/// When a session that `worker` ran during a drain was written by it for the last time, and when by its successor.
+pub fn handed_over(session: &Session, worker: &str, drain: &Injection) -> Option<(i64, i64)> {
+    let runs = runs(session);
+    let pair = runs.windows(2).find(|pair| {
+        let old = &pair[0];
+        old.worker == worker && !old.ended && old.last_us >= drain.began_us && old.began_us <= drain.ended_us
+    })?;
+    Some((pair[0].last_us, pair[1].began_us))
+}
+
+/// From each kill of a worker to the first word of the next loop of a session that it ran; milliseconds, sorted.
+pub fn after_kills_ms(history: &History) -> Vec<i64> {
+    let kills = history.injections.iter().filter(|injection| injection.kind == Kind::KillWorker.as_str());
+    let mut times = vec![];
+    for kill in kills {
+        for session in &history.sessions {
+            let runs = runs(session);
+            let struck = runs.windows(2).find(|pair| {
+                let (old, new) = (&pair[0], &pair[1]);
+                old.worker == kill.target
+                    && !old.ended
+                    && old.began_us <= kill.began_us
+                    && new.began_us >= kill.began_us
+            });
+            times.extend(struck.map(|pair| (pair[1].began_us - kill.began_us) / 1_000));
+        }
+    }
+    times.sort_unstable();
+    times
+}
+
+/// From the answer to a prompt of an idle session to the first word of its loop; milliseconds, sorted.
+pub fn waits_ms(history: &History, of_heavy: bool) -> Vec<i64> {
+    let mut waits = vec![];
+    for prompt in history.prompts.iter().filter(|prompt| (prompt.tenant == 0) == of_heavy) {
+        let (Some(accepted_us), Some(session)) = (prompt.accepted_us, history.session(&prompt.session_id))
+        else {
+            continue;
+        };
+        let message = prompt.answers.first();
+        let events = &session.events;
+        let asked = events.iter().position(|event| {
+            event.kind == "message.updated"
+                && event.properties["info"]["id"].as_str() == message.map(String::as_str)
+        });
+        let Some(asked) = asked else { continue };
+        // The loop of a busy session takes it when it comes to it.
+        let last = events[..asked]
+            .iter()
+            .rev()
+            .find(|event| event.kind == "session.idle" || event.kind == "flotilla.loop.started");
+        if last.is_some_and(|event| event.kind != "session.idle") {
+            continue;
+        }
+        let begun = events[asked..].iter().find(|event| event.kind == "flotilla.loop.started");
+        waits.extend(begun.map(|event| (event.at_ms - accepted_us / 1_000).max(0)));
+    }
+    waits.sort_unstable();
+    waits
+}
+
+/// The value below which so many hundredths of a sorted list lie.
+pub fn percentile(sorted: &[i64], hundredths: usize) -> Option<i64> {
+    let last = sorted.len().checked_sub(1)?;
+    sorted.get((sorted.len() * hundredths / 100).min(last)).copied()
+}

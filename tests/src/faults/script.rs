@@ -1,0 +1,196 @@
+//! What prompts say: scripts for the model, chosen by the seed. Each call leaves a line with its canary in a file of
+//! the workspace, so that it is known from outside how often it ran.
+
+use super::{
+    canary::Canaries,
+    history::{self, Call},
+};
+use rand::{RngExt as _, rngs::StdRng, seq::IndexedRandom as _};
+use serde_json::json;
+
+/// The file that commands append to.
+pub const EFFECTS: &str = "effects";
+/// The file that edits grow.
+pub const LOG: &str = "log";
+/// What stands behind everything in that file.
+const LOG_END: &str = "END";
+
+/// What a prompt makes the model do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// It says one thing.
+    Say,
+    /// It streams for a second.
+    Stream,
+    /// It calls one command after the other.
+    Commands,
+    /// It calls several commands in one step.
+    Parallel,
+    /// It calls a command that takes long.
+    Slow,
+    /// It changes a file.
+    Edit,
+    /// It talks between commands.
+    Mixed,
+}
+
+/// Each as often as it stands here.
+const KINDS: [Kind; 11] = [
+    Kind::Say,
+    Kind::Stream,
+    Kind::Stream,
+    Kind::Commands,
+    Kind::Commands,
+    Kind::Parallel,
+    Kind::Slow,
+    Kind::Slow,
+    Kind::Edit,
+    Kind::Edit,
+    Kind::Mixed,
+];
+
+/// A prompt that is ready to be sent.
+#[derive(Debug, Clone)]
+pub struct Script {
+    /// Its whole text.
+    pub text: String,
+    /// What names it.
+    pub canary: String,
+    /// What it does to the world.
+    pub calls: Vec<Call>,
+}
+
+/// The first prompt of a session: makes the file that edits grow.
+pub fn first(canaries: &mut Canaries) -> Script {
+    let input = json!({"filePath": format!("/workspace/{LOG}"), "content": format!("{LOG_END}\n")});
+    let canary = canaries.next();
+    Script { text: format!("{canary}\n@tool write {input}\n@text Made."), canary, calls: vec![] }
+}
+
+/// A prompt of any kind.
+pub fn any(rng: &mut StdRng, canaries: &mut Canaries) -> Script {
+    let kind = *KINDS.choose(rng).unwrap_or(&Kind::Say);
+    of_kind(kind, rng, canaries)
+}
+
+/// A prompt that takes some seconds: there is something to stop.
+pub fn long(rng: &mut StdRng, canaries: &mut Canaries) -> Script {
+    let kind = if rng.random_bool(0.5) { Kind::Slow } else { Kind::Stream };
+    of_kind(kind, rng, canaries)
+}
+
+/// A prompt of this kind.
+pub fn of_kind(kind: Kind, rng: &mut StdRng, canaries: &mut Canaries) -> Script {
+    let canary = canaries.next();
+    let mut script = Script { text: format!("{canary}\n"), canary, calls: vec![] };
+    match kind {
+        Kind::Say => {}
+        Kind::Stream => script.stream(canaries, rng.random_range(15..40)),
+        Kind::Commands => (0..rng.random_range(1..=4)).for_each(|_| script.command(canaries, 0)),
+        Kind::Parallel => {
+            script.line("@tools");
+            (0..3).for_each(|_| script.command(canaries, 0));
+        }
+        Kind::Slow => script.command(canaries, rng.random_range(2..=6)),
+        Kind::Edit => (0..rng.random_range(1..=2)).for_each(|_| script.edit(canaries)),
+        Kind::Mixed => {
+            script.command(canaries, 0);
+            // In one step with the call that follows: a step without a call ends the turn.
+            script.stream(canaries, 10);
+            script.command(canaries, 1);
+        }
+    }
+    let last = canaries.next();
+    script.line(&format!("@text Over: {last}."));
+    script
+}
+
+impl Script {
+    fn line(&mut self, line: &str) {
+        self.text.push_str(line);
+        self.text.push('\n');
+    }
+
+    fn stream(&mut self, canaries: &mut Canaries, delay_ms: u64) {
+        let word = canaries.next();
+        self.line(&format!(
+            "@delay {delay_ms}\n@chunk 6\n@text {}",
+            format!("So says {word}, and ").repeat(10)
+        ));
+    }
+
+    fn command(&mut self, canaries: &mut Canaries, seconds: u32) {
+        let canary = canaries.next();
+        let append = format!("printf '%s {canary}\\n' \"$EPOCHREALTIME\" >> {EFFECTS}");
+        let ticks = if seconds == 0 {
+            String::new()
+        } else {
+            format!("; for i in $(seq {seconds}); do echo tick $i; sleep 1; done")
+        };
+        self.line(&format!("@tool bash {}", json!({"command": format!("{append}{ticks}")})));
+        self.calls.push(Call { canary, tool: "bash" });
+    }
+
+    fn edit(&mut self, canaries: &mut Canaries) {
+        let canary = canaries.next();
+        let input = json!({
+            "filePath": format!("/workspace/{LOG}"),
+            "oldString": LOG_END,
+            "newString": format!("{canary}\n{LOG_END}"),
+        });
+        self.line(&format!("@tool edit {input}"));
+        self.calls.push(Call { canary, tool: "edit" });
+    }
+}
+
+/// Reads what commands and edits left in the two files of one workspace.
+pub fn effects(tenant_id: &str, session_id: &str, effects: &str, log: &str) -> Vec<history::Effect> {
+    let effect = |canary: &str, at_us| history::Effect {
+        tenant_id: tenant_id.to_owned(),
+        session_id: session_id.to_owned(),
+        canary: canary.to_owned(),
+        at_us,
+    };
+    let of_command = |line: &str| {
+        let (seconds, canary) = line.split_once(' ')?;
+        Some(effect(canary, seconds.replace(['.', ','], "").parse().ok()))
+    };
+    let edits = log.lines().filter(|line| *line != LOG_END).map(|line| effect(line, None));
+    effects.lines().filter_map(of_command).chain(edits).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::SeedableRng as _;
+
+    #[test]
+    fn the_same_seed_says_the_same_and_every_call_can_be_told_apart() {
+        let make = |seed| {
+            let (mut rng, mut canaries) = (StdRng::seed_from_u64(seed), Canaries::new(1, 2));
+            (0..30).map(|_| any(&mut rng, &mut canaries)).collect::<Vec<_>>()
+        };
+        let (once, again, other) = (make(1), make(1), make(2));
+        let text = |scripts: &[Script]| scripts.iter().map(|script| script.text.clone()).collect::<Vec<_>>();
+        assert_eq!(text(&once), text(&again));
+        assert_ne!(text(&once), text(&other));
+        let mut canaries: Vec<_> =
+            once.iter().flat_map(|script| &script.calls).map(|call| &call.canary).collect();
+        let all = canaries.len();
+        canaries.sort();
+        canaries.dedup();
+        assert!(all > 10 && canaries.len() == all);
+    }
+
+    #[test]
+    fn effects_are_read_back() {
+        let read = effects("t", "s", "1795292980.519123 cn.t1.s1.1\ntorn", "cn.t1.s1.2\nEND\n");
+        let want = |canary: &str, at_us| history::Effect {
+            tenant_id: "t".into(),
+            session_id: "s".into(),
+            canary: canary.into(),
+            at_us,
+        };
+        assert_eq!(read, [want("cn.t1.s1.1", Some(1_795_292_980_519_123)), want("cn.t1.s1.2", None)]);
+    }
+}
