@@ -12,6 +12,7 @@ pub mod cluster;
 pub mod fault;
 pub mod history;
 pub mod inject;
+pub mod mutants;
 pub mod observe;
 pub mod process;
 pub mod recovery;

@@ -30,6 +30,9 @@ pub(crate) struct CommonArgs {
     /// Process id of the launcher, with which this process ends.
     #[arg(long, hide = true, value_name = "PID")]
     die_with: Option<i32>,
+    /// A guard that this process goes without; only in a build that can, see `domain::mutant`.
+    #[arg(long, env = "FLOTILLA_MUTANT", hide = true, value_name = "NAME")]
+    mutant: Option<String>,
 }
 
 /// The scripted model server's settings.
@@ -59,6 +62,9 @@ where
         if getppid().as_raw() != launcher {
             bail!("the launcher (process {launcher}) is gone");
         }
+    }
+    if let Some(mutant) = &common.mutant {
+        domain::mutant::choose(mutant).context("take out a guard")?;
     }
     let CommonArgs { telemetry, admin, ready_file, .. } = common;
     Ok(chassis::run_main(role, &telemetry, &admin, ready_file, body).await)

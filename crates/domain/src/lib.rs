@@ -7,6 +7,7 @@ pub mod ids;
 pub mod limits;
 pub mod message;
 pub mod money;
+pub mod mutant;
 pub mod part;
 pub mod permission;
 pub mod request;

@@ -137,6 +137,9 @@ pub struct Connections {
     pub idle_in_transaction: i64,
 }
 
+/// Puts a row into its session.
+type Take = fn(&mut Session, &PgRow) -> Result<(), sqlx::Error>;
+
 /// Reads every session.
 ///
 /// # Errors
@@ -152,7 +155,7 @@ pub async fn sessions(url: &str) -> Result<Vec<Session>, sqlx::Error> {
         let session = session(&row)?;
         sessions.insert(session.id.clone(), session);
     }
-    let queries: [(&'static str, fn(&mut Session, &PgRow) -> Result<(), sqlx::Error>); 5] = [
+    let queries: [(&'static str, Take); 5] = [
         ("select session_id, seq, kind, dedupe, message_id from session_input order by session_id, seq", input),
         (
             "select session_id, seq, epoch, id, kind, properties, (extract(epoch from at) * 1000)::bigint as at_ms

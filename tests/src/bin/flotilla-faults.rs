@@ -1,10 +1,11 @@
 //! `flotilla-faults`: breaks everything that can break while the real processes work, and says whether a promise was
-//! broken. Exit code 1 if one was.
+//! broken. Exit code 1 if one was, or if a guard could be taken out without being missed.
 #![allow(clippy::print_stdout, reason = "its output is the report")]
 
 use anyhow::Context as _;
 use clap::Parser as _;
-use e2e::faults::{self, Plan, cluster, fault::EVERYTHING, inject::Limit, report};
+use domain::mutant::Mutant;
+use e2e::faults::{self, Plan, cluster, fault::EVERYTHING, inject::Limit, mutants, report};
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 /// Proves by faults that nothing is lost, doubled or mixed up.
@@ -22,6 +23,12 @@ struct Arguments {
     /// The `flotilla` program; default: beside this one.
     #[arg(long)]
     program: Option<PathBuf>,
+    /// Take out each guard once, and see whether it is missed. Needs a build that can: `./dev faults --mutants`.
+    #[arg(long)]
+    mutants: bool,
+    /// Take out only these, by name.
+    #[arg(long, value_delimiter = ',', requires = "mutants")]
+    only: Vec<String>,
 }
 
 #[tokio::main]
@@ -29,16 +36,36 @@ async fn main() -> anyhow::Result<ExitCode> {
     let arguments = Arguments::parse();
     chassis::install_crypto();
     let seed = arguments.seed.unwrap_or_else(rand::random);
-    let time = Duration::try_from_secs_f64(arguments.minutes * 60.0).context("--minutes")?;
-    let program = match arguments.program {
-        Some(program) => program,
+    let program = match &arguments.program {
+        Some(program) => program.clone(),
         None => cluster::sibling("flotilla")?,
     };
+    if arguments.mutants {
+        return hunt(&arguments, program, seed).await;
+    }
+    let time = Duration::try_from_secs_f64(arguments.minutes * 60.0).context("--minutes")?;
     let limit = Limit { time, count: arguments.injections };
     let plan = Plan { seed, limit, mix: EVERYTHING.to_vec(), program, mutant: None };
     println!("seed {seed}, {} minutes of faults", arguments.minutes);
     let outcome = faults::run(&plan).await.with_context(|| format!("the harness failed with seed {seed}"))?;
     let replay = format!("./dev faults --minutes {} --seed {seed}", arguments.minutes);
     print!("{}", report::text(&outcome, seed, &replay));
-    Ok(if outcome.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(code(outcome.violations.is_empty()))
+}
+
+async fn hunt(arguments: &Arguments, program: PathBuf, seed: u64) -> anyhow::Result<ExitCode> {
+    let is_wanted = |mutant: &Mutant| {
+        arguments.only.is_empty() || arguments.only.iter().any(|name| name == mutant.as_str())
+    };
+    let mut all_caught = true;
+    for mutant in Mutant::ALL.into_iter().filter(is_wanted) {
+        let verdict = mutants::hunt(mutant, program.clone(), seed).await?;
+        println!("{}", mutants::row(&verdict));
+        all_caught &= verdict.is_caught;
+    }
+    Ok(code(all_caught))
+}
+
+fn code(is_well: bool) -> ExitCode {
+    if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

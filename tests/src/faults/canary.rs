@@ -19,7 +19,7 @@ impl Canaries {
     }
 
     /// Gives one that was not given before.
-    pub fn next(&mut self) -> String {
+    pub fn make(&mut self) -> String {
         self.made += 1;
         format!("{HEAD}{}.s{}.{}", self.tenant, self.session, self.made)
     }
@@ -47,7 +47,7 @@ mod tests {
     #[test]
     fn canaries_are_found_in_any_text() {
         let mut canaries = Canaries::new(3, 17);
-        let (first, second) = (canaries.next(), canaries.next());
+        let (first, second) = (canaries.make(), canaries.make());
         assert_eq!((first.as_str(), second.as_str()), ("cn.t3.s17.1", "cn.t3.s17.2"));
         let text = format!("say \\\"{first}\\\" and {second}. cn.t cn.tx.s1");
         assert_eq!(find(&text), [first.as_str(), second.as_str()]);

@@ -63,7 +63,7 @@ pub struct Script {
 /// The first prompt of a session: makes the file that edits grow.
 pub fn first(canaries: &mut Canaries) -> Script {
     let input = json!({"filePath": format!("/workspace/{LOG}"), "content": format!("{LOG_END}\n")});
-    let canary = canaries.next();
+    let canary = canaries.make();
     Script { text: format!("{canary}\n@tool write {input}\n@text Made."), canary, calls: vec![] }
 }
 
@@ -81,7 +81,7 @@ pub fn long(rng: &mut StdRng, canaries: &mut Canaries) -> Script {
 
 /// A prompt of this kind.
 pub fn of_kind(kind: Kind, rng: &mut StdRng, canaries: &mut Canaries) -> Script {
-    let canary = canaries.next();
+    let canary = canaries.make();
     let mut script = Script { text: format!("{canary}\n"), canary, calls: vec![] };
     match kind {
         Kind::Say => {}
@@ -100,7 +100,7 @@ pub fn of_kind(kind: Kind, rng: &mut StdRng, canaries: &mut Canaries) -> Script 
             script.command(canaries, 1);
         }
     }
-    let last = canaries.next();
+    let last = canaries.make();
     script.line(&format!("@text Over: {last}."));
     script
 }
@@ -112,7 +112,7 @@ impl Script {
     }
 
     fn stream(&mut self, canaries: &mut Canaries, delay_ms: u64) {
-        let word = canaries.next();
+        let word = canaries.make();
         self.line(&format!(
             "@delay {delay_ms}\n@chunk 6\n@text {}",
             format!("So says {word}, and ").repeat(10)
@@ -120,7 +120,7 @@ impl Script {
     }
 
     fn command(&mut self, canaries: &mut Canaries, seconds: u32) {
-        let canary = canaries.next();
+        let canary = canaries.make();
         let append = format!("printf '%s {canary}\\n' \"$EPOCHREALTIME\" >> {EFFECTS}");
         let ticks = if seconds == 0 {
             String::new()
@@ -132,7 +132,7 @@ impl Script {
     }
 
     fn edit(&mut self, canaries: &mut Canaries) {
-        let canary = canaries.next();
+        let canary = canaries.make();
         let input = json!({
             "filePath": format!("/workspace/{LOG}"),
             "oldString": LOG_END,

@@ -1,0 +1,160 @@
+//! Guards that a build can go without, one at a time: whoever claims to prove that a guard is needed must miss it. Only a
+//! build with the feature `mutants` can; in every other one [`on`] is a constant `false` and each site vanishes.
+
+/// A guard that is taken out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mutant {
+    /// A write does not compare the epoch.
+    EpochUnchecked,
+    /// The epoch is compared by a read before the write, not by the write itself.
+    EpochBySelect,
+    /// A write does not compare its own number, so that one in doubt is made twice.
+    WriteSeqUnchecked,
+    /// A session goes idle although an input came.
+    ParkBlind,
+    /// Nobody looks for what no message announced, and no holder is told that there is more.
+    NoSweeper,
+    /// A session is taken from a worker that is alive.
+    AliveUnchecked,
+    /// Take-overs are counted for ever, with or without progress.
+    AttemptsKept,
+    /// A repeated prompt is another prompt.
+    DedupeOff,
+    /// The sandbox serves every epoch.
+    SandboxEpochUnchecked,
+    /// The sandbox does not remember across its restarts which epoch was the newest.
+    SandboxEpochForgotten,
+    /// An exec is named anew by each loop.
+    ExecIdPerEpoch,
+    /// A change that may have been made is made again.
+    RepeatUnchecked,
+    /// A worker goes on although its lease may have ended.
+    LeaseUnchecked,
+    /// The first error of Redis ends the heartbeat.
+    HeartbeatDies,
+    /// A subscriber gets later events before earlier ones that were lost on the way.
+    GapUnrepaired,
+    /// Nobody looks whether the last event was lost on the way.
+    HeadUnchecked,
+    /// What a replaced loop still streams is forwarded.
+    DeltaEpochUnchecked,
+    /// An abort is only announced, not stored.
+    AbortAnnouncedOnly,
+    /// A worker that is asked to end just ends.
+    DrainDrops,
+    /// A write is given up when its outcome is in doubt.
+    DoubtIsFailure,
+}
+
+impl Mutant {
+    /// All of them.
+    pub const ALL: [Self; 20] = [
+        Self::EpochUnchecked,
+        Self::EpochBySelect,
+        Self::WriteSeqUnchecked,
+        Self::ParkBlind,
+        Self::NoSweeper,
+        Self::AliveUnchecked,
+        Self::AttemptsKept,
+        Self::DedupeOff,
+        Self::SandboxEpochUnchecked,
+        Self::SandboxEpochForgotten,
+        Self::ExecIdPerEpoch,
+        Self::RepeatUnchecked,
+        Self::LeaseUnchecked,
+        Self::HeartbeatDies,
+        Self::GapUnrepaired,
+        Self::HeadUnchecked,
+        Self::DeltaEpochUnchecked,
+        Self::AbortAnnouncedOnly,
+        Self::DrainDrops,
+        Self::DoubtIsFailure,
+    ];
+
+    /// Its name on a command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::EpochUnchecked => "epoch-unchecked",
+            Self::EpochBySelect => "epoch-by-select",
+            Self::WriteSeqUnchecked => "write-seq-unchecked",
+            Self::ParkBlind => "park-blind",
+            Self::NoSweeper => "no-sweeper",
+            Self::AliveUnchecked => "alive-unchecked",
+            Self::AttemptsKept => "attempts-kept",
+            Self::DedupeOff => "dedupe-off",
+            Self::SandboxEpochUnchecked => "sandbox-epoch-unchecked",
+            Self::SandboxEpochForgotten => "sandbox-epoch-forgotten",
+            Self::ExecIdPerEpoch => "exec-id-per-epoch",
+            Self::RepeatUnchecked => "repeat-unchecked",
+            Self::LeaseUnchecked => "lease-unchecked",
+            Self::HeartbeatDies => "heartbeat-dies",
+            Self::GapUnrepaired => "gap-unrepaired",
+            Self::HeadUnchecked => "head-unchecked",
+            Self::DeltaEpochUnchecked => "delta-epoch-unchecked",
+            Self::AbortAnnouncedOnly => "abort-announced-only",
+            Self::DrainDrops => "drain-drops",
+            Self::DoubtIsFailure => "doubt-is-failure",
+        }
+    }
+}
+
+/// Why no guard was taken out.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// There is none of this name.
+    #[error("there is no mutant {0}")]
+    Unknown(String),
+    /// The build has all of its guards.
+    #[error("this program was not built with the feature `mutants`")]
+    NotBuilt,
+}
+
+#[cfg(feature = "mutants")]
+static CHOSEN: std::sync::OnceLock<Mutant> = std::sync::OnceLock::new();
+
+/// Takes a guard out of this process, for good. The first choice counts.
+///
+/// # Errors
+/// `Unknown`, and `NotBuilt` in every build but one with the feature.
+pub fn choose(name: &str) -> Result<(), Error> {
+    let found = Mutant::ALL.into_iter().find(|mutant| mutant.as_str() == name);
+    let mutant = found.ok_or_else(|| Error::Unknown(name.to_owned()))?;
+    #[cfg(feature = "mutants")]
+    {
+        CHOSEN.get_or_init(|| mutant);
+        Ok(())
+    }
+    #[cfg(not(feature = "mutants"))]
+    {
+        let _ = mutant;
+        Err(Error::NotBuilt)
+    }
+}
+
+/// Whether this guard is taken out.
+#[cfg(feature = "mutants")]
+pub fn on(mutant: Mutant) -> bool {
+    CHOSEN.get() == Some(&mutant)
+}
+
+/// Whether this guard is taken out: never, in this build.
+#[cfg(not(feature = "mutants"))]
+pub const fn on(_: Mutant) -> bool {
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_a_build_without_the_feature_keeps_its_guards() {
+        let names: std::collections::BTreeSet<_> = Mutant::ALL.map(Mutant::as_str).into();
+        assert_eq!(names.len(), Mutant::ALL.len());
+        assert_eq!(choose("other"), Err(Error::Unknown("other".to_owned())));
+        if !cfg!(feature = "mutants") {
+            assert_eq!(choose("park-blind"), Err(Error::NotBuilt));
+            assert!(!Mutant::ALL.into_iter().any(on));
+        }
+    }
+}
