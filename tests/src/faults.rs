@@ -42,6 +42,10 @@ const LANES: [usize; 4] = [12, 2, 2, 2];
 /// How long the system works undisturbed at first.
 const WARM_UP: Duration = Duration::from_secs(2);
 
+/// How long clients may take to see that the system is at rest: longer than a subscriber takes to find that its stream
+/// is dead, and to come back.
+const CLIENTS_END: Duration = Duration::from_secs(40);
+
 /// What a run does.
 #[derive(Debug, Clone)]
 pub struct Plan {
@@ -122,9 +126,16 @@ async fn observed(plan: &Plan, setup: &Setup) -> Result<(History, (usize, usize)
     let injected = injector.run(plan.limit).await.context("inject faults")?;
     workload.enough();
     let mut end = observe::settle(&cluster).await?;
-    // A turn whose end no client sees is a surprise after some time, so this comes to its end.
-    while let Some(driver) = drivers.join_next().await {
-        driver.context("a client")?;
+    let clients_end = async {
+        while let Some(driver) = drivers.join_next().await {
+            driver.context("a client")?;
+        }
+        anyhow::Ok(())
+    };
+    match tokio::time::timeout(CLIENTS_END, clients_end).await {
+        Ok(ended) => ended?,
+        // What they did not see is in their transcripts.
+        Err(_) => drivers.abort_all(),
     }
     // What does not come to rest keeps what it has: one complaint is enough.
     if end.unsettled.is_empty() {

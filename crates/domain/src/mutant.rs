@@ -28,8 +28,8 @@ pub enum Mutant {
     ExecIdPerEpoch,
     /// A change that may have been made is made again.
     RepeatUnchecked,
-    /// A worker goes on although its lease may have ended.
-    LeaseUnchecked,
+    /// A session that a living worker owns and does not run stays with it.
+    StraysKept,
     /// The first error of Redis ends the heartbeat.
     HeartbeatDies,
     /// A subscriber gets later events before earlier ones that were lost on the way.
@@ -42,8 +42,8 @@ pub enum Mutant {
     AbortAnnouncedOnly,
     /// A worker that is asked to end just ends.
     DrainDrops,
-    /// A write is given up when its outcome is in doubt.
-    DoubtIsFailure,
+    /// A write takes every input that it finds, also those that the loop has not looked at.
+    AckAhead,
 }
 
 impl Mutant {
@@ -61,14 +61,14 @@ impl Mutant {
         Self::SandboxEpochForgotten,
         Self::ExecIdPerEpoch,
         Self::RepeatUnchecked,
-        Self::LeaseUnchecked,
+        Self::StraysKept,
         Self::HeartbeatDies,
         Self::GapUnrepaired,
         Self::HeadUnchecked,
         Self::DeltaEpochUnchecked,
         Self::AbortAnnouncedOnly,
         Self::DrainDrops,
-        Self::DoubtIsFailure,
+        Self::AckAhead,
     ];
 
     /// Its name on a command line.
@@ -86,14 +86,14 @@ impl Mutant {
             Self::SandboxEpochForgotten => "sandbox-epoch-forgotten",
             Self::ExecIdPerEpoch => "exec-id-per-epoch",
             Self::RepeatUnchecked => "repeat-unchecked",
-            Self::LeaseUnchecked => "lease-unchecked",
+            Self::StraysKept => "strays-kept",
             Self::HeartbeatDies => "heartbeat-dies",
             Self::GapUnrepaired => "gap-unrepaired",
             Self::HeadUnchecked => "head-unchecked",
             Self::DeltaEpochUnchecked => "delta-epoch-unchecked",
             Self::AbortAnnouncedOnly => "abort-announced-only",
             Self::DrainDrops => "drain-drops",
-            Self::DoubtIsFailure => "doubt-is-failure",
+            Self::AckAhead => "ack-ahead",
         }
     }
 }

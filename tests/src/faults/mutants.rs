@@ -34,7 +34,7 @@ pub struct Verdict {
 
 /// The promises that a guard is for, and the faults that it guards against.
 pub fn expected(mutant: Mutant) -> (&'static [Invariant], &'static [Kind]) {
-    use Invariant::{I1, I2, I3, I4, I5, I6, I7, I9, I10, I13, I14, Surprise};
+    use Invariant::{I1, I2, I3, I4, I5, I6, I7, I9, I10, I14};
     match mutant {
         Mutant::EpochUnchecked | Mutant::EpochBySelect => (&[I1, I2, I3, I4], &[Kind::FreezeWorker]),
         Mutant::WriteSeqUnchecked => (&[I2], &[Kind::LostCommit, Kind::TornStream]),
@@ -46,14 +46,14 @@ pub fn expected(mutant: Mutant) -> (&'static [Invariant], &'static [Kind]) {
         Mutant::SandboxEpochUnchecked => (&[I3], &[Kind::LateCall]),
         Mutant::SandboxEpochForgotten => (&[I3], &[Kind::LateCall, Kind::KillSandbox]),
         Mutant::ExecIdPerEpoch | Mutant::RepeatUnchecked => (&[I3], &[Kind::KillWorker, Kind::FreezeWorker]),
-        Mutant::LeaseUnchecked => (&[I3, I9], &[Kind::FreezeWorker, Kind::LateCall]),
+        Mutant::StraysKept => (&[I7], &[Kind::LostCommit, Kind::TornStream]),
         Mutant::HeartbeatDies => (&[I4], &[Kind::KillRedis, Kind::FreezeRedis]),
         Mutant::GapUnrepaired => (&[I5], &[Kind::KillNats, Kind::CutLink]),
-        Mutant::HeadUnchecked => (&[I5, Surprise], &[Kind::KillNats, Kind::CutLink]),
+        Mutant::HeadUnchecked => (&[I5], &[Kind::KillNats, Kind::CutLink]),
         Mutant::DeltaEpochUnchecked => (&[I6], &[Kind::FreezeWorker]),
         Mutant::AbortAnnouncedOnly => (&[I7, I9], &[Kind::KillNats, Kind::KillWorker]),
         Mutant::DrainDrops => (&[I14], &[Kind::DrainWorker]),
-        Mutant::DoubtIsFailure => (&[I1, I10, I13, Surprise], &[Kind::LostCommit, Kind::TerminateBackends]),
+        Mutant::AckAhead => (&[I1], &[]),
     }
 }
 

@@ -20,6 +20,8 @@ pub struct Run {
     pub last_us: i64,
     /// Whether it ended by going idle.
     pub ended: bool,
+    /// Parts that it took back: what the loop before had begun and not stored.
+    pub lost_parts: usize,
 }
 
 /// The loops of a session that wrote something, in the order in which they began.
@@ -34,23 +36,28 @@ pub fn runs(session: &Session) -> Vec<Run> {
                 began_us: at_us,
                 last_us: at_us,
                 ended: false,
+                lost_parts: 0,
             });
         } else if let Some(run) = runs.last_mut().filter(|run| run.epoch == event.epoch && !run.ended) {
             run.last_us = at_us;
             run.ended = event.kind == "session.idle";
+            run.lost_parts += usize::from(event.kind == "message.part.removed");
         }
     }
     runs
 }
 
-/// When a session that `worker` ran during a drain was written by it for the last time, and when by its successor.
-pub fn handed_over(session: &Session, worker: &str, drain: &Injection) -> Option<(i64, i64)> {
+/// The loop that a drained worker gave up, and the one that followed it.
+pub fn handed_over(session: &Session, drain: &Injection) -> Option<(Run, Run)> {
     let runs = runs(session);
     let pair = runs.windows(2).find(|pair| {
         let old = &pair[0];
-        old.worker == worker && !old.ended && old.last_us >= drain.began_us && old.began_us <= drain.ended_us
+        old.worker == drain.target
+            && !old.ended
+            && old.last_us >= drain.began_us
+            && old.began_us <= drain.ended_us
     })?;
-    Some((pair[0].last_us, pair[1].began_us))
+    Some((pair[0].clone(), pair[1].clone()))
 }
 
 /// From each kill of a worker to the first word of the next loop of a session that it ran; milliseconds, sorted.

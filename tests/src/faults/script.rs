@@ -28,6 +28,8 @@ pub enum Kind {
     Parallel,
     /// It calls a command that takes long.
     Slow,
+    /// It calls one command that takes long after the other.
+    Tedious,
     /// It changes a file.
     Edit,
     /// It talks between commands.
@@ -35,7 +37,7 @@ pub enum Kind {
 }
 
 /// Each as often as it stands here.
-const KINDS: [Kind; 11] = [
+const KINDS: [Kind; 12] = [
     Kind::Say,
     Kind::Stream,
     Kind::Stream,
@@ -44,6 +46,7 @@ const KINDS: [Kind; 11] = [
     Kind::Parallel,
     Kind::Slow,
     Kind::Slow,
+    Kind::Tedious,
     Kind::Edit,
     Kind::Edit,
     Kind::Mixed,
@@ -75,7 +78,7 @@ pub fn any(rng: &mut StdRng, canaries: &mut Canaries) -> Script {
 
 /// A prompt that takes some seconds: there is something to stop.
 pub fn long(rng: &mut StdRng, canaries: &mut Canaries) -> Script {
-    let kind = if rng.random_bool(0.5) { Kind::Slow } else { Kind::Stream };
+    let kind = *[Kind::Slow, Kind::Stream, Kind::Tedious, Kind::Tedious].choose(rng).unwrap_or(&Kind::Slow);
     of_kind(kind, rng, canaries)
 }
 
@@ -92,6 +95,7 @@ pub fn of_kind(kind: Kind, rng: &mut StdRng, canaries: &mut Canaries) -> Script 
             (0..3).for_each(|_| script.command(canaries, 0));
         }
         Kind::Slow => script.command(canaries, rng.random_range(2..=6)),
+        Kind::Tedious => (0..5).for_each(|_| script.command(canaries, 2)),
         Kind::Edit => (0..rng.random_range(1..=2)).for_each(|_| script.edit(canaries)),
         Kind::Mixed => {
             script.command(canaries, 0);

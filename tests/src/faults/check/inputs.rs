@@ -59,6 +59,23 @@ pub(super) fn taken(history: &History) -> Vec<Violation> {
     left.map(|session| Violation::new(Invariant::I1, &session.id, what(session))).collect()
 }
 
+/// The newest prompt of every session was followed by the end of a turn.
+pub(super) fn answered(history: &History) -> Vec<Violation> {
+    let mut violations = vec![];
+    for session in &history.sessions {
+        let newest = |wanted: &dyn Fn(&testkit::dump::Event) -> bool| {
+            session.events.iter().rev().find(|event| wanted(event)).map_or(0, |event| event.seq)
+        };
+        let prompt =
+            newest(&|event| event.kind == "message.updated" && event.properties["info"]["role"] == "user");
+        if newest(&|event| event.kind == "session.idle") < prompt {
+            let what = format!("the prompt of event {prompt} was never answered");
+            violations.push(Violation::new(Invariant::I1, &session.id, what));
+        }
+    }
+    violations
+}
+
 /// A turn that nothing interrupted made each call of its script, once.
 pub(super) fn done_as_said(history: &History) -> Vec<Violation> {
     let mut violations = vec![];

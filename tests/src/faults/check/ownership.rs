@@ -106,12 +106,17 @@ pub(super) fn drains_are_quick(history: &History) -> Vec<Violation> {
             None => blame(&drain.target, "did not end when it was asked to".to_owned()),
         }
         for session in &history.sessions {
-            let Some((left_us, taken_us)) = recovery::handed_over(session, &drain.target, drain) else {
+            let Some((old, new)) = recovery::handed_over(session, drain) else { continue };
+            if !is_alone(drain.began_us, new.began_us) {
                 continue;
-            };
-            let stood_ms = (taken_us - left_us) / 1_000;
-            if stood_ms > HAND_OVER_MS && is_alone(drain.began_us, taken_us) {
+            }
+            let stood_ms = (new.began_us - old.last_us) / 1_000;
+            if stood_ms > HAND_OVER_MS {
                 blame(&session.id, format!("stood still for {stood_ms} ms when {} ended", drain.target));
+            }
+            if new.lost_parts > 0 {
+                let what = format!("lost {} parts of a step when {} ended", new.lost_parts, drain.target);
+                blame(&session.id, what);
             }
         }
     }

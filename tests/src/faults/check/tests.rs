@@ -172,7 +172,7 @@ fn drained(history: &mut History, exit: Exit) {
 
 const WELL: Exit = Exit { after_ms: Some(900), code: Some(0) };
 
-const INPUTS: [Breach; 13] = [
+const INPUTS: [Breach; 14] = [
     (Invariant::I1, "a confirmed prompt is not stored", |h| first(h).inputs.clear()),
     (Invariant::I1, "it is stored twice", |h| {
         let again = Input { seq: 2, ..first(h).inputs[0].clone() };
@@ -187,6 +187,9 @@ const INPUTS: [Breach; 13] = [
         first(h).inputs.push(stranger);
     }),
     (Invariant::I1, "it was never taken", |h| first(h).run.input_ack = 0),
+    (Invariant::I1, "it was never answered", |h| {
+        tell(h, |events| drop(events.pop()));
+    }),
     (Invariant::I1, "its session is gone", |h| h.sessions.clear()),
     (Invariant::I1, "its turn forgot a call", |h| {
         first(h).parts.remove(0);
@@ -223,7 +226,7 @@ const EFFECTS: [Breach; 9] = [
     (Invariant::I9, "a model call begins after an abort", |h| h.requests[0].at_us = stopped(h)),
 ];
 
-const OWNERSHIP: [Breach; 9] = [
+const OWNERSHIP: [Breach; 10] = [
     (Invariant::I4, "an epoch was begun twice", |h| {
         tell(h, |events| {
             events[3].epoch = 1;
@@ -245,6 +248,10 @@ const OWNERSHIP: [Breach; 9] = [
     }),
     (Invariant::I14, "a worker did not end", |h| drained(h, Exit { after_ms: None, code: None })),
     (Invariant::I14, "a worker ended badly", |h| drained(h, Exit { code: Some(1), ..WELL })),
+    (Invariant::I14, "a step was lost", |h| {
+        drained(h, WELL);
+        tell(h, |events| events[4].kind = "message.part.removed".to_owned());
+    }),
     (Invariant::I14, "a session stood still", |h| {
         drained(h, WELL);
         tell(h, |events| events.iter_mut().skip(3).for_each(|event| event.at_ms += 2_500));
