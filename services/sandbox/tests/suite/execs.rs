@@ -240,3 +240,14 @@ async fn too_many_commands_are_refused() {
     }
     assert_eq!(code(session.start(session.command("more", "true")).await), "execs_too_many");
 }
+
+#[tokio::test]
+async fn asking_to_end_an_exec_that_is_not_there_shuts_out_its_late_start() {
+    let (_directory, _machine, old) = fresh(&[]).await;
+    let new = Session { epoch: 2, ..old.clone() };
+    assert_eq!(code(new.attach("e", 0).await), "exec_unknown");
+    let kill = KillExecRequest { fence: new.fence(), exec_id: "e".to_owned() };
+    assert!(!new.client.clone().kill_exec(kill).await.unwrap().into_inner().was_running);
+    assert_eq!(code(old.start(old.command("e", "touch late")).await), "epoch_stale");
+    assert_eq!(code(new.attach("e", 0).await), "exec_unknown", "now it is certain");
+}

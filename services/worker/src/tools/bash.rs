@@ -105,11 +105,15 @@ pub(super) async fn run(ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
         start(ctx, &input).await?;
     }
     let mut seen = Seen::default();
-    let exit = match follow(ctx, &title, &mut seen).await {
+    let mut followed = follow(ctx, &title, &mut seen).await;
+    if ctx.call.resumed && is_unknown(&followed) {
+        // The start may still be on its way from the worker before: this shuts it out, and only then it is certain.
+        shut_out_earlier_starts(ctx).await?;
+        followed = follow(ctx, &title, &mut seen).await;
+    }
+    let exit = match followed {
         // The intent was stored, but the command never reached the sandbox.
-        Err(status)
-            if rpc::status::code_of(&status).as_deref() == Some("exec_unknown") && ctx.call.resumed =>
-        {
+        Err(_) if ctx.call.resumed && is_unknown(&followed) => {
             return Err(ToolError::Model(
                 "This command was interrupted before it started, when its worker stopped. Run it again if it is still \
                  needed."
@@ -148,6 +152,21 @@ async fn start(ctx: &Ctx, input: &Input) -> Result<(), ToolError> {
         async move { client.start_exec(request).await }
     });
     started.await.map(|_| ()).map_err(|status| refused(&status))
+}
+
+fn is_unknown(followed: &Result<v1::ExecExit, Status>) -> bool {
+    let code = followed.as_ref().err().and_then(rpc::status::code_of);
+    code.as_deref() == Some("exec_unknown")
+}
+
+/// Tells the sandbox of this loop's epoch, after which it refuses a start by any earlier loop.
+async fn shut_out_earlier_starts(ctx: &Ctx) -> Result<(), ToolError> {
+    let request = v1::KillExecRequest { fence: ctx.identity.fence(), exec_id: ctx.call.exec_id.clone() };
+    let told = ctx.deps.sandbox.call(|mut client| {
+        let request = request.clone();
+        async move { client.kill_exec(request).await }
+    });
+    told.await.map(|_| ()).map_err(|status| refused(&status))
 }
 
 /// Follows the output to the exit, through lost connections, and shows it on the way.
