@@ -240,7 +240,7 @@ async fn called(ctx: &Ctx, workspace: &Workspace) -> Result<Output, ToolError> {
 }
 
 /// What the model is told of a change that may or may not have been made.
-const UNCERTAIN: &str = "This call was interrupted when its worker stopped. It may or may not have taken effect: \
+pub(super) const UNCERTAIN: &str = "This call was interrupted when its worker or the sandbox stopped. It may or may not have taken effect: \
                          look at the file before you repeat it.";
 
 /// What a refusal of the sandbox means: a fault of the call is told to the model, ours ends the turn.

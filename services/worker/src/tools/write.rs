@@ -1,6 +1,7 @@
 //! `write`: writes a whole file.
 
-use super::{Output, ToolError, described, edit::diff, run::Ctx, run::refused};
+use super::{Output, ToolError, described, edit::diff, run::Ctx, run::UNCERTAIN, run::refused};
+use crate::sandbox::is_away;
 use domain::limits;
 use llm::request::ToolSpec;
 use rpc::v1;
@@ -80,5 +81,7 @@ pub(super) async fn save(
         v1::WriteFileRequest { fence: ctx.identity.fence(), path: path.to_owned(), data, expected_sha256 };
     // Not repeated: after a lost answer nobody knows whether it was written.
     let response = ctx.deps.sandbox.client().write_file(request).await;
-    response.map(tonic::Response::into_inner).map_err(|status| refused(&status))
+    response.map(tonic::Response::into_inner).map_err(|status| {
+        if is_away(&status) { ToolError::Model(UNCERTAIN.to_owned()) } else { refused(&status) }
+    })
 }
