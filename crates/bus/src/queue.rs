@@ -204,6 +204,16 @@ impl Bus {
         Ok(answer == "REQUEUED")
     }
 
+    /// Lists what `worker` holds by Redis' account.
+    ///
+    /// # Errors
+    /// `Redis`.
+    pub async fn list_held(&self, worker: &str) -> Result<Vec<SessionId>, Error> {
+        let key = format!("{}own:{worker}", self.prefix());
+        let held: Vec<String> = redis::cmd("SMEMBERS").arg(key).query_async(&mut self.redis.clone()).await?;
+        Ok(held.iter().filter_map(|session| session.parse().ok()).collect())
+    }
+
     /// Queues what dead workers held, and gives how many sessions.
     ///
     /// # Errors

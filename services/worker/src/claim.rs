@@ -168,7 +168,8 @@ impl Claimer {
         // Noted before it is ours: the sweep must not take a session that is just starting for one that nobody runs.
         let (nudges, receiver) = watch::channel(0);
         if !self.note(&key, nudges) {
-            return self.release(session, Then::Rest).await;
+            // It runs here already, and now Redis says so again.
+            return;
         }
         let lane = Arc::clone(&self.suspects).try_acquire_owned().ok();
         let suspects = if lane.is_some() { Suspects::Taken } else { Suspects::Left };

@@ -36,6 +36,19 @@ async fn an_input_while_a_session_is_held_queues_it_at_its_release() {
 }
 
 #[tokio::test]
+async fn a_worker_learns_what_it_holds() {
+    let mut world = World::new().await;
+    let (tenant, session) = (world.sample.tenant(), world.sample.session());
+    world.live("w1").await;
+    world.enqueue(tenant, &session).await;
+    world.claim("w1", 1).await;
+    assert_eq!(world.bus.list_held("w1").await.unwrap(), std::slice::from_ref(&session));
+    assert_eq!(world.bus.list_held("w2").await.unwrap(), []);
+    world.bus.release(&session, "w1", Then::Rest).await.unwrap();
+    assert_eq!(world.bus.list_held("w1").await.unwrap(), []);
+}
+
+#[tokio::test]
 async fn only_the_holder_lets_a_session_go() {
     let mut world = World::new().await;
     let (tenant, session) = (world.sample.tenant(), world.sample.session());

@@ -3,9 +3,10 @@
 use super::{Claimer, give_back};
 use crate::rebuild;
 use bus::queue::{Claims, Mode, Then};
-use domain::limits;
+use domain::{ids::SessionId, limits};
 use metrics::gauge;
 use std::{
+    collections::BTreeSet,
     sync::{Arc, PoisonError},
     time::Duration,
 };
@@ -17,8 +18,10 @@ impl Claimer {
     /// Sweeps until the process ends. A worker that takes no more sessions still gives back what it holds by mistake.
     pub(super) async fn sweep_until(self: Arc<Self>, shutdown: CancellationToken) {
         let mut survey_at = Instant::now();
+        let mut strays = BTreeSet::new();
         while !shutdown.is_cancelled() {
             self.give_back_strays().await;
+            strays = self.release_strays(strays).await;
             if !self.drain.is_cancelled() {
                 self.sweep().await;
             }
@@ -105,6 +108,23 @@ impl Claimer {
                 self.release(&key.1, Then::Front).await;
             }
         }
+    }
+
+    /// Lets go in Redis what this worker does not run: the answer to a claim or a release was lost. As long as the worker
+    /// lives nobody else would, and an input of such a session would wait for ever. What is on its way from a claim to its
+    /// loop looks the same for a moment: only what two sweeps found is let go. Gives what the next sweep compares with.
+    async fn release_strays(&self, before: BTreeSet<SessionId>) -> BTreeSet<SessionId> {
+        let Ok(held) = self.deps.bus.list_held(&self.deps.incarnation.to_string()).await else {
+            return BTreeSet::new();
+        };
+        let mut strays: BTreeSet<SessionId> = held.into_iter().collect();
+        for (_, session) in self.running.lock().unwrap_or_else(PoisonError::into_inner).keys() {
+            strays.remove(session);
+        }
+        for session in strays.intersection(&before) {
+            self.release(session, Then::Rest).await;
+        }
+        strays
     }
 
     /// Closes aborted sessions without a loop: an abort must not wait for a slot.
