@@ -120,7 +120,7 @@ async fn a_parent_is_told_that_its_child_was_stopped_and_hears_nothing_later() {
     let answers = async |world: &World| {
         world.store.list_answers(world.tenant, parent.session(), &[&call.part_id]).await
     };
-    assert_eq!(answers(&world).await.unwrap(), [want.clone()]);
+    assert_eq!(answers(&world).await.unwrap(), std::slice::from_ref(&want));
     let state = world.store.get_session(world.tenant, parent.session()).await.unwrap();
     assert_eq!(state.phase, Phase::Runnable);
 
