@@ -24,6 +24,9 @@ pub enum LogFormat {
     Json,
 }
 
+/// What says nothing that somebody could act on: Postgres notes each time that a migration's table is there already.
+const QUIET: &str = "sqlx::postgres::notice=warn";
+
 /// Logs and traces of one process.
 #[derive(Debug, Clone, clap::Args)]
 pub struct TelemetryConfig {
@@ -83,7 +86,9 @@ pub fn start(service_name: &'static str, config: &TelemetryConfig) -> Result<Tel
 }
 
 fn parse_filter(filter: &str) -> Result<EnvFilter, Error> {
-    EnvFilter::try_new(filter).map_err(|source| Error::Filter { filter: filter.to_owned(), source })
+    // First: what is asked for counts more.
+    EnvFilter::try_new(format!("{QUIET},{filter}"))
+        .map_err(|source| Error::Filter { filter: filter.to_owned(), source })
 }
 
 fn log_layer(format: LogFormat) -> Box<dyn Layer<Registry> + Send + Sync> {
