@@ -1,14 +1,17 @@
 //! The connection to a gateway: which one, with which key, and calls that survive a short outage.
 
-use crate::stack;
+use crate::stack::{self, Stack};
 use anyhow::{Context as _, Result, bail};
+use chassis::secret::Secret;
 use domain::limits;
 use rpc::{
     client::Bearer,
     v1::{
-        event_service_client::EventServiceClient, message_service_client::MessageServiceClient,
-        permission_service_client::PermissionServiceClient, project_service_client::ProjectServiceClient,
-        prompt_service_client::PromptServiceClient, session_service_client::SessionServiceClient,
+        admin_service_client::AdminServiceClient, event_service_client::EventServiceClient,
+        message_service_client::MessageServiceClient, permission_service_client::PermissionServiceClient,
+        project_service_client::ProjectServiceClient, prompt_service_client::PromptServiceClient,
+        question_service_client::QuestionServiceClient, session_service_client::SessionServiceClient,
+        tenant_service_client::TenantServiceClient,
     },
 };
 use std::{future::Future, time::Duration};
@@ -22,7 +25,7 @@ pub(crate) struct Connection {
     pub url: Option<String>,
     /// The API key; default: that of the nearest stack.
     #[arg(long, env = "FLOTILLA_API_KEY", hide_env_values = true, value_name = "KEY", global = true)]
-    pub api_key: Option<chassis::secret::Secret<String>>,
+    pub api_key: Option<Secret<String>>,
     /// Data directory of the stack; default: .flotilla, for `up` here, otherwise here, in a directory above or at home.
     #[arg(long, env = "FLOTILLA_DATA", value_name = "DIRECTORY", global = true)]
     pub data: Option<std::path::PathBuf>,
@@ -41,20 +44,38 @@ pub(crate) struct Client {
 impl Client {
     /// Finds the gateway and the key. Connects at the first call.
     pub(crate) fn open(connection: &Connection) -> Result<Self> {
-        let (url, api_key) = match (&connection.url, &connection.api_key) {
+        let key = connection.api_key.as_ref();
+        Self::with_key(connection, key, |stack| stack.api_key.clone(), "FLOTILLA_API_KEY")
+    }
+
+    /// As [`Client::open`], with the operator's key: for what crosses tenants.
+    pub(crate) fn open_as_operator(connection: &Connection, key: Option<&Secret<String>>) -> Result<Self> {
+        Self::with_key(connection, key, |stack| stack.operator_key.clone(), "FLOTILLA_OPERATOR_KEY")
+    }
+
+    fn with_key(
+        connection: &Connection,
+        key: Option<&Secret<String>>,
+        key_of: fn(&Stack) -> String,
+        variable: &str,
+    ) -> Result<Self> {
+        let (url, key) = match (&connection.url, key) {
             (Some(url), Some(key)) => (url.clone(), key.expose().clone()),
             (url, key) => {
                 let Some(stack) = stack::find(connection.data.as_deref())? else {
                     bail!(
-                        "no gateway is known: start one with `flotilla up`, or set FLOTILLA_URL and FLOTILLA_API_KEY"
+                        "no gateway is known: start one with `flotilla up`, or set FLOTILLA_URL and {variable}"
                     );
                 };
-                let key = key.as_ref().map_or(stack.api_key, |key| key.expose().clone());
+                let key = key.map_or_else(|| key_of(&stack), |key| key.expose().clone());
                 (url.clone().unwrap_or(stack.gateway_url), key)
             }
         };
+        if key.is_empty() {
+            bail!("no key is known: set {variable}");
+        }
         let channel = chassis::grpc::channel(&url).context("open the connection")?;
-        let key = Bearer::new(&api_key).context("use the API key in a header")?;
+        let key = Bearer::new(&key).context("use the key in a header")?;
         Ok(Self { channel, key })
     }
 
@@ -80,6 +101,18 @@ impl Client {
 
     pub(crate) fn events(&self) -> EventServiceClient<Authorized> {
         EventServiceClient::new(self.authorized()).max_decoding_message_size(rpc::MESSAGE_BYTES_MAX)
+    }
+
+    pub(crate) fn questions(&self) -> QuestionServiceClient<Authorized> {
+        QuestionServiceClient::new(self.authorized())
+    }
+
+    pub(crate) fn admin(&self) -> AdminServiceClient<Authorized> {
+        AdminServiceClient::new(self.authorized())
+    }
+
+    pub(crate) fn tenants(&self) -> TenantServiceClient<Authorized> {
+        TenantServiceClient::new(self.authorized())
     }
 
     pub(crate) fn permissions(&self) -> PermissionServiceClient<Authorized> {

@@ -1,13 +1,20 @@
 //! A gateway for tests: takes one bundle, one session and one prompt, plays fixed events, and exports a fixed bundle.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+mod operator;
+mod people;
+
 use crate::client::{Client, Connection};
 use futures::stream::{self, BoxStream, StreamExt as _};
 use rpc::v1::{
+    admin_service_server::AdminServiceServer,
     event_service_server::{EventService, EventServiceServer},
+    permission_service_server::PermissionServiceServer,
     project_service_server::{ProjectService, ProjectServiceServer},
     prompt_service_server::{PromptService, PromptServiceServer},
+    question_service_server::QuestionServiceServer,
     session_service_server::{SessionService, SessionServiceServer},
+    tenant_service_server::TenantServiceServer,
     *,
 };
 use serde_json::Value;
@@ -37,6 +44,15 @@ pub(crate) struct State {
     pub calls: Vec<&'static str>,
     /// Bundle, commit and base of an export.
     pub export: (Vec<u8>, String, String),
+    /// What is asked of people.
+    pub permissions: Vec<Permission>,
+    pub questions: Vec<Question>,
+    /// What people answered: the id and the answer.
+    pub replies: Vec<String>,
+    /// What the operator ordered.
+    pub orders: Vec<String>,
+    /// What the only session is doing.
+    pub state: SessionState,
 }
 
 impl Fake {
@@ -48,7 +64,11 @@ impl Fake {
             .add_service(ProjectServiceServer::new(self.clone()))
             .add_service(SessionServiceServer::new(self.clone()))
             .add_service(PromptServiceServer::new(self.clone()))
-            .add_service(EventServiceServer::new(self.clone()));
+            .add_service(EventServiceServer::new(self.clone()))
+            .add_service(PermissionServiceServer::new(self.clone()))
+            .add_service(QuestionServiceServer::new(self.clone()))
+            .add_service(AdminServiceServer::new(self.clone()))
+            .add_service(TenantServiceServer::new(self.clone()));
         tokio::spawn(server.serve_with_incoming(tonic::transport::server::TcpIncoming::from(listener)));
         Client::open(&Connection { url: Some(url), api_key: Some("key".parse().unwrap()), data: None })
             .unwrap()
@@ -138,7 +158,8 @@ impl SessionService for Fake {
     }
 
     async fn get_session(&self, _: Request<GetSessionRequest>) -> Answer<GetSessionResponse> {
-        let session = Session { id: SESSION.to_owned(), ..Session::default() };
+        let mut session = Session { id: SESSION.to_owned(), event_seq: 1, ..Session::default() };
+        session.set_state(self.0.lock().unwrap().state);
         Ok(Response::new(GetSessionResponse { session: Some(session) }))
     }
 

@@ -12,7 +12,7 @@ use tonic::{Code, Response, Status};
 /// When to stop reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Until {
-    /// At the first end of a turn, or question to a human, whose event is at this position or later.
+    /// At the first end of a turn, or wait for a human, whose event is at this position or later.
     IdleAfter(u64),
     /// When everything up to this position was seen.
     Seen(u64),
@@ -21,7 +21,8 @@ pub(crate) enum Until {
 /// Why the reading stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum End {
-    /// A turn ended with this outcome: "done", "failed", "aborted", "needs_human", "budget".
+    /// A turn ended with this outcome: "done", "failed", "aborted", "needs_human", "budget". A loop that is parked until
+    /// somebody answers, or quarantined, needs a human too.
     Idle(String),
     /// Everything asked for was seen.
     Seen,
@@ -161,14 +162,23 @@ fn ends(event: &Event, until: Until) -> Option<End> {
         Until::IdleAfter(seq) if event.kind == "session.idle" && event.seq >= seq => {
             Some(End::Idle(event.properties["outcome"].as_str().unwrap_or_default().to_owned()))
         }
-        // The loop is parked until somebody answers; nothing more comes from here.
-        Until::IdleAfter(seq)
-            if matches!(event.kind.as_str(), "permission.asked" | "question.asked") && event.seq >= seq =>
-        {
+        Until::IdleAfter(seq) if needs_human(event) && event.seq >= seq => {
             Some(End::Idle("needs_human".to_owned()))
         }
         Until::Seen(seq) if event.seq >= seq => Some(End::Seen),
         Until::IdleAfter(_) | Until::Seen(_) => None,
+    }
+}
+
+/// Whether nothing more comes before a person did something: the loop is parked until somebody answers, or an operator
+/// must release the session. A request alone is no end: other tools of its step go on.
+fn needs_human(event: &Event) -> bool {
+    match event.kind.as_str() {
+        "flotilla.session.waiting" => {
+            matches!(event.properties["reason"].as_str(), Some("permission" | "question"))
+        }
+        "flotilla.session.quarantined" => true,
+        _ => false,
     }
 }
 

@@ -1,5 +1,7 @@
 //! `flotilla`: the command line for people (gRPC to a gateway), every service, and `flotilla up` for all of it at once.
 
+mod admin;
+mod answer;
 mod bundle;
 mod checkout;
 mod client;
@@ -16,8 +18,10 @@ mod service;
 mod sessions;
 mod show;
 mod stack;
+mod table;
 mod up;
 mod watch;
+mod why;
 
 use anyhow::{Context as _, Result};
 use clap::{CommandFactory as _, Parser, Subcommand};
@@ -63,13 +67,17 @@ enum Command {
     Checkout(checkout::CheckoutArgs),
     /// Show the conversation of a session.
     Messages(sessions::MessagesArgs),
-    /// Answer what a session asks before it goes on.
-    Answer(sessions::AnswerArgs),
+    /// Say what a session waits for, and for how long probably.
+    Why(why::WhyArgs),
+    /// List what sessions ask people, and answer it.
+    Answer(answer::AnswerArgs),
     /// Stop the running turn of a session.
     Abort {
         /// The session.
         id: String,
     },
+    /// See and steer the work of all tenants; for operators.
+    Admin(admin::AdminArgs),
     /// Show what is there and what is missing.
     Doctor,
     /// Print completions for a shell.
@@ -123,7 +131,12 @@ async fn run(cli: Cli) -> Result<ExitCode> {
         Command::Diff { id } => sessions::diff(&Client::open(&connection)?, &id).await?,
         Command::Checkout(arguments) => checkout::run(&Client::open(&connection)?, arguments).await?,
         Command::Messages(arguments) => sessions::messages(&Client::open(&connection)?, arguments).await?,
-        Command::Answer(arguments) => sessions::answer(&Client::open(&connection)?, arguments).await?,
+        Command::Why(arguments) => why::run(&Client::open(&connection)?, arguments).await?,
+        Command::Answer(arguments) => answer::run(&Client::open(&connection)?, arguments).await?,
+        Command::Admin(arguments) => {
+            let client = Client::open_as_operator(&connection, arguments.operator_key.as_ref())?;
+            admin::run(&client, arguments).await?
+        }
         Command::Abort { id } => sessions::abort(&Client::open(&connection)?, &id).await?,
         Command::Doctor => doctor::run(&connection).await?,
         Command::Completion { shell } => {

@@ -2,8 +2,10 @@
 //! order in which they began; a tool call is one line.
 
 use crate::{
+    answer,
     item::{Delta, Event, Item},
     paint::{Paint, harmless, one_line},
+    show,
 };
 use serde_json::Value;
 use std::collections::{HashMap, VecDeque};
@@ -113,30 +115,59 @@ impl Renderer {
                 let error = &properties["error"];
                 let message = text_of(&error["data"]["message"]);
                 let message = if message.is_empty() { text_of(&error["name"]) } else { message };
+                if error["name"] == "QuarantinedError" && self.told(&message) {
+                    return;
+                }
                 let line = self.paint.red(&format!("✗ {}", harmless(&message)));
                 self.line(&line);
                 self.error = message;
             }
             "permission.asked" => {
-                let what =
-                    format!("{} {}", text_of(&properties["permission"]), words(&properties["patterns"]));
-                let line = self
-                    .paint
-                    .yellow(&format!("? needs a human: may it use {}", one_line(&what, TITLE_CHARS)));
-                self.line(&line);
+                let permission = text_of(&properties["permission"]);
+                let what = answer::may_it(&permission, &words(&properties["patterns"]));
+                self.asked(&what, &answer::command(&text_of(&properties["id"]), "once"));
             }
             "question.asked" => {
-                let question = text_of(&properties["questions"][0]["question"]);
-                let line =
-                    self.paint.yellow(&format!("? needs a human: {}", one_line(&question, TITLE_CHARS)));
-                self.line(&line);
+                let questions = properties["questions"].as_array().map_or(1, Vec::len).max(1);
+                let answers = vec!["\"…\""; questions].join(" ");
+                let command = answer::command(&text_of(&properties["id"]), &answers);
+                self.asked(&text_of(&properties["questions"][0]["question"]), &command);
             }
+            "flotilla.session.waiting" => self.waiting(event),
+            "flotilla.session.quarantined" => {
+                let reason = text_of(&properties["reason"]);
+                let line = self.paint.red(&format!("✗ quarantined: {}", one_line(&reason, TITLE_CHARS)));
+                self.line(&line);
+                // Its error says the same to clients that know no quarantine.
+                self.error = reason;
+            }
+            "flotilla.session.released" => self.note("· an operator released it: it goes on"),
             "flotilla.handover" => self.handover(&properties["worker"]),
             "flotilla.loop.started" if properties["attempt"].as_i64().is_some_and(|attempt| attempt > 1) => {
                 self.handover(&properties["worker"]);
             }
             _ => {}
         }
+    }
+
+    /// Something that is asked of people, with the command that answers it.
+    fn asked(&mut self, what: &str, command: &str) {
+        let what = self.paint.yellow(&format!("? needs a human: {}", one_line(what, TITLE_CHARS)));
+        self.line(&format!("{what}   {command}"));
+    }
+
+    fn waiting(&mut self, event: &Event) {
+        let reason = text_of(&event.properties["reason"]);
+        let what = match reason.as_str() {
+            "permission" => "for a permission",
+            "question" => "for an answer",
+            "children" => "for its subtasks",
+            "back_off" => "before the next model call",
+            other => &format!("({})", one_line(other, TITLE_CHARS)),
+        };
+        let until = event.properties["until"].as_i64().map(|until| until.saturating_sub(event.at_ms));
+        let at_most = until.map(|left| format!(", {} at most", show::span(left))).unwrap_or_default();
+        self.note(&format!("· waits {what}{at_most}"));
     }
 
     fn handover(&mut self, worker: &Value) {
@@ -258,11 +289,13 @@ impl Renderer {
     fn tool(&mut self, id: String, part: &Value) {
         let state = &part["state"];
         let status = text_of(&state["status"]);
-        if self.tools.get(&id).is_some_and(|shown| *shown == status) {
+        let subtask = subtask(state);
+        let shown_as = format!("{status}{subtask}");
+        if self.tools.get(&id).is_some_and(|shown| *shown == shown_as) {
             return;
         }
         let name = one_line(&text_of(&part["tool"]), TITLE_CHARS);
-        let title = one_line(&title(state), TITLE_CHARS);
+        let title = format!("{}{subtask}", one_line(&title(state), TITLE_CHARS));
         match status.as_str() {
             "running" if self.screen == Screen::Terminal => {
                 self.end_line();
@@ -287,7 +320,7 @@ impl Renderer {
             }
             _ => return,
         }
-        self.tools.insert(id, status);
+        self.tools.insert(id, shown_as);
     }
 
     fn took(&self, state: &Value) -> String {
@@ -344,6 +377,20 @@ fn title(state: &Value) -> String {
         .map(|key| text_of(&input[*key]))
         .find(|text| !text.is_empty())
         .unwrap_or_default()
+}
+
+/// Gives how far a subtask is and which session it has; nothing for other tools.
+fn subtask(state: &Value) -> String {
+    let metadata = &state["metadata"];
+    let (session, calls) = (text_of(&metadata["sessionId"]), metadata["summary"].as_array());
+    if session.is_empty() {
+        return String::new();
+    }
+    let calls = calls.map(Vec::as_slice).unwrap_or_default();
+    let last = calls.last().filter(|_| state["status"] == "running").map(|call| text_of(&call["tool"]));
+    let last = last.map(|tool| format!(", now {tool}")).unwrap_or_default();
+    let calls = if calls.is_empty() { String::new() } else { format!(", {} calls{last}", calls.len()) };
+    one_line(&format!("  ({session}{calls})"), TITLE_CHARS)
 }
 
 fn text_of(value: &Value) -> String {

@@ -1,22 +1,22 @@
-//! The short commands about one session or all: list, diff, abort, messages, answer.
+//! The short commands about one session or all: list, diff, abort, messages.
 
 use crate::{
     client::{Client, call},
     exit::Exit,
     out,
-    paint::{Paint, harmless, one_line},
+    paint::{Paint, one_line},
     render::{Renderer, Screen},
     show,
+    table::{Side, Table},
+    why,
 };
 use anyhow::{Context as _, Result, bail};
-use clap::ValueEnum;
 use domain::limits;
 use rpc::v1::{
-    AbortSessionRequest, GetSessionDiffRequest, ListMessagesRequest, ListPermissionsRequest,
-    ListSessionsRequest, Message, Page, PermissionAnswer, ReplyPermissionRequest, Session,
+    AbortSessionRequest, GetSessionDiffRequest, ListMessagesRequest, ListSessionsRequest, Message, Page,
+    Session,
 };
 use serde_json::{Value, json, value::RawValue};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Characters of a title in the list.
 const TITLE_CHARS: usize = 60;
@@ -32,6 +32,9 @@ pub(crate) struct ListArgs {
     /// All sessions, not only the last 50.
     #[arg(long)]
     all: bool,
+    /// Only sessions that wait, with the reason, their place in the queue, and when they probably go on.
+    #[arg(long)]
+    waiting: bool,
 }
 
 /// `flotilla messages`.
@@ -44,34 +47,17 @@ pub(crate) struct MessagesArgs {
     json: bool,
 }
 
-/// `flotilla answer`.
-#[derive(Debug, clap::Args)]
-pub(crate) struct AnswerArgs {
-    /// The session that waits.
-    id: String,
-    /// What to answer to all that it asks.
-    answer: Answer,
-    /// With `reject`: what the model is told.
-    #[arg(long, default_value = "")]
-    message: String,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Answer {
-    /// Allow this time.
-    Once,
-    /// Allow this and all like it.
-    Always,
-    /// Refuse; the turn goes on without it.
-    Reject,
-}
-
 pub(crate) async fn list(client: &Client, arguments: ListArgs) -> Result<Exit> {
     let mut sessions: Vec<Session> = Vec::new();
     let mut cursor = String::new();
     loop {
         let page = Page { limit: limits::PAGE_MAX, cursor: cursor.clone() };
-        let request = || ListSessionsRequest { page: Some(page.clone()), ..ListSessionsRequest::default() };
+        let waiting_only = arguments.waiting;
+        let request = || ListSessionsRequest {
+            page: Some(page.clone()),
+            waiting_only,
+            ..ListSessionsRequest::default()
+        };
         let answer =
             call("list sessions", || async { client.sessions().list_sessions(request()).await }).await?;
         sessions.extend(answer.sessions);
@@ -83,17 +69,15 @@ pub(crate) async fn list(client: &Client, arguments: ListArgs) -> Result<Exit> {
     let shown = if arguments.all { sessions.len() } else { sessions.len().min(LIST_MAX) };
     if arguments.json {
         for session in &sessions[..shown] {
-            out::line(&session_json(session))?;
+            out::line(&to_json(session).to_string())?;
         }
     } else {
-        let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
-        out::write(&table(
-            &sessions[..shown],
-            i64::try_from(now_ms).unwrap_or(i64::MAX),
-            Paint::for_stdout(),
-        ))?;
+        let table = if arguments.waiting { waiting_table } else { table };
+        out::write(&table(&sessions[..shown], show::now_ms(), Paint::for_stdout()))?;
     }
-    if sessions.is_empty() {
+    if sessions.is_empty() && arguments.waiting {
+        out::note("no session waits");
+    } else if sessions.is_empty() {
         out::note("no sessions yet; `flotilla run \"…\"` starts one");
     } else if shown < sessions.len() || !cursor.is_empty() {
         out::note("… there are more; --all shows them");
@@ -135,13 +119,34 @@ fn table(sessions: &[Session], now_ms: i64, paint: Paint) -> String {
     text
 }
 
-fn session_json(session: &Session) -> String {
+/// Gives a line for each session that waits: why, which place it has, and when it probably goes on.
+fn waiting_table(sessions: &[Session], now_ms: i64, paint: Paint) -> String {
+    let mut table = Table::new([
+        ("SESSION", Side::Left),
+        ("REASON", Side::Left),
+        ("PLACE", Side::Right),
+        ("ETA", Side::Right),
+        ("TITLE", Side::Left),
+    ]);
+    for session in sessions {
+        let wait = session.wait.clone().unwrap_or_default();
+        let place = if wait.position > 0 { wait.position.to_string() } else { "-".to_owned() };
+        let eta =
+            if wait.eta_ms > 0 { show::span(wait.eta_ms.saturating_sub(now_ms)) } else { "-".to_owned() };
+        table.push([session.id.clone(), wait.reason, place, eta, session.title.clone()]);
+    }
+    table.text(paint)
+}
+
+/// A session as `--json` shows it.
+pub(crate) fn to_json(session: &Session) -> Value {
     let tokens = session.tokens.unwrap_or_default();
     let model = session.model.clone().unwrap_or_default();
     json!({
         "id": session.id, "project_id": session.project_id, "parent_id": session.parent_id, "title": session.title,
         "model": format!("{}/{}", model.provider_id, model.model_id),
-        "state": session.state().as_str_name().trim_start_matches("SESSION_STATE_").to_lowercase(),
+        "state": show::state_word(session.state()), "class": show::class_word(session.class()),
+        "wait": why::wait_json(session.wait.as_ref()),
         "waiting_reason": session.waiting_reason, "queue_position": session.queue_position,
         "last_outcome": show::outcome(session.last_outcome()), "last_error": session.last_error,
         "tokens": {"input": tokens.input, "output": tokens.output, "reasoning": tokens.reasoning,
@@ -149,7 +154,6 @@ fn session_json(session: &Session) -> String {
         "cost_usd_picos": session.cost_usd_picos, "created_at_ms": session.created_at_ms,
         "updated_at_ms": session.updated_at_ms, "epoch": session.epoch, "event_seq": session.event_seq,
     })
-    .to_string()
 }
 
 pub(crate) async fn diff(client: &Client, session_id: &str) -> Result<Exit> {
@@ -225,33 +229,6 @@ fn message_text(renderer: &mut Renderer, message: &Message) -> Result<String> {
     Ok(text)
 }
 
-pub(crate) async fn answer(client: &Client, arguments: AnswerArgs) -> Result<Exit> {
-    let page = Page { limit: limits::PAGE_MAX, cursor: String::new() };
-    let request = || ListPermissionsRequest { session_id: arguments.id.clone(), page: Some(page.clone()) };
-    let open = call("list what it asks", || async { client.permissions().list_permissions(request()).await })
-        .await?;
-    if open.permissions.is_empty() {
-        bail!("session {} asks nothing", arguments.id);
-    }
-    let answer = match arguments.answer {
-        Answer::Once => PermissionAnswer::Once,
-        Answer::Always => PermissionAnswer::Always,
-        Answer::Reject => PermissionAnswer::Reject,
-    };
-    for permission in open.permissions {
-        let mut request = ReplyPermissionRequest {
-            permission_id: permission.id,
-            answer: 0,
-            message: arguments.message.clone(),
-        };
-        request.set_answer(answer);
-        call("answer", || async { client.permissions().reply_permission(request.clone()).await }).await?;
-        let what = format!("{} {}", permission.permission, permission.patterns.join(" "));
-        out::line(&format!("answered: {}", harmless(&what)))?;
-    }
-    Ok(Exit::Done)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -263,6 +240,36 @@ mod tests {
         session.set_last_outcome(TurnOutcome::Failed);
         session.updated_at_ms = 1_000_000_000 - age_ms;
         session
+    }
+
+    #[test]
+    fn waiting_sessions_show_reason_place_and_time() {
+        let wait = |reason: &str, position, eta_ms| {
+            let reason = reason.to_owned();
+            Some(rpc::v1::Wait { reason, position, eta_ms, ..rpc::v1::Wait::default() })
+        };
+        let id = "ses_1ffcce3d00015Oy45kUL559D5O";
+        let title = "a title that is longer than what is left";
+        let queued = Session {
+            wait: wait("tenant_running", 12, 60_000),
+            ..session(id, SessionState::Queued, 0, title)
+        };
+        let asks =
+            Session { wait: wait("permission", 0, 0), ..session("ses_2", SessionState::Waiting, 0, "b") };
+        let text = waiting_table(&[queued.clone(), asks], 20_000, Paint::Plain);
+        assert_eq!(
+            text,
+            "SESSION                         REASON          PLACE   ETA  TITLE
+ses_1ffcce3d00015Oy45kUL559D5O  tenant_running     12  40 s  a title that is lo…
+ses_2                           permission          -     -  b
+"
+        );
+        assert!(text.lines().all(|line| line.chars().count() <= 80));
+        let json = to_json(&queued);
+        assert_eq!(
+            (&json["wait"]["position"], &json["state"], &json["class"]),
+            (&json!(12), &json!("queued"), &json!("unspecified"))
+        );
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Words for people: states, tokens, money, diffs.
 
 use crate::paint::{Paint, harmless};
-use rpc::v1::{FileStat, GetSessionDiffResponse, Session, SessionState, Tokens, TurnOutcome};
+use rpc::v1::{FileStat, GetSessionDiffResponse, Session, SessionClass, SessionState, Tokens, TurnOutcome};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Hexadecimal or random characters of an id that are enough to recognize it.
 const SHORT_ID_CHARS: usize = 10;
@@ -16,6 +17,16 @@ pub(crate) fn state(session: &Session) -> String {
         SessionState::Quarantined => "quarantined".to_owned(),
         SessionState::Unspecified => "unknown".to_owned(),
     }
+}
+
+/// Gives the word for a state, as `--json` and `--state` have it.
+pub(crate) fn state_word(state: SessionState) -> String {
+    state.as_str_name().trim_start_matches("SESSION_STATE_").to_lowercase()
+}
+
+/// Gives the word for a class, as `--class` has it.
+pub(crate) fn class_word(class: SessionClass) -> String {
+    class.as_str_name().trim_start_matches("SESSION_CLASS_").to_lowercase()
 }
 
 /// Colours `text`, which tells the state of `session`.
@@ -38,11 +49,37 @@ pub(crate) fn age(ms: i64) -> String {
     match ms / 1_000 {
         // Clocks of two machines differ: a moment in the future is now.
         ..5 => "just now".to_owned(),
-        seconds @ 5..60 => format!("{seconds} s ago"),
-        seconds @ 60..3_600 => format!("{} min ago", seconds / 60),
-        seconds @ 3_600..172_800 => format!("{} h ago", seconds / 3_600),
-        seconds => format!("{} days ago", seconds / 86_400),
+        _ => format!("{} ago", span(ms)),
     }
+}
+
+/// Gives a length of time in its largest unit: "3 h".
+pub(crate) fn span(ms: i64) -> String {
+    match ms / 1_000 {
+        seconds @ ..60 => format!("{} s", seconds.max(0)),
+        seconds @ 60..3_600 => format!("{} min", seconds / 60),
+        seconds @ 3_600..172_800 => format!("{} h", seconds / 3_600),
+        seconds => format!("{} days", seconds / 86_400),
+    }
+}
+
+/// Gives when something will probably be: "in about 40 s".
+pub(crate) fn until(at_ms: i64, now_ms: i64) -> String {
+    match at_ms.saturating_sub(now_ms) {
+        ..1_000 => "at any moment".to_owned(),
+        left => format!("in about {}", span(left)),
+    }
+}
+
+/// Gives the present moment; milliseconds since 1970.
+pub(crate) fn now_ms() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(now.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// Says who ends a quarantine, and how.
+pub(crate) fn release_command(session_id: &str) -> String {
+    format!("an operator can let it go on: flotilla admin release {session_id}")
 }
 
 /// Gives the word for how a turn ended: the `outcome` of its `session.idle` event.
@@ -137,6 +174,8 @@ mod tests {
             ages,
             ["just now", "just now", "59 s ago", "1 min ago", "59 min ago", "47 h ago", "2 days ago"]
         );
+        assert_eq!([-9_000, 400, 40_400, 61_000].map(span), ["0 s", "0 s", "40 s", "1 min"]);
+        assert_eq!([999, 2_000].map(|at| until(at, 0)), ["at any moment", "in about 2 s"]);
         assert_eq!(short_id("ses_1ffcce3d00015Oy45kUL559D5O"), "y45kUL559D5O"[2..]);
     }
 

@@ -13,7 +13,7 @@ pub(crate) const DATA_DIR: &str = ".flotilla";
 /// The file in it.
 pub(crate) const READY_FILE: &str = "ready.json";
 
-/// `ready.json`, mode 0600; also the last line that `flotilla up` prints.
+/// `ready.json`, mode 0600; also, but for the operator's key, the last line that `flotilla up` prints.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Stack {
     pub gateway_url: String,
@@ -22,6 +22,9 @@ pub(crate) struct Stack {
     pub tenant: String,
     pub tenant_id: String,
     pub api_key: String,
+    /// For `flotilla admin`. Absent in what is printed, which ends up in logs.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub operator_key: String,
     /// Process ids by role; "up" is the launcher.
     pub pids: BTreeMap<String, u32>,
     /// What answers prompts that name no model: `provider/model`.

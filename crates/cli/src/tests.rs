@@ -6,9 +6,10 @@ use crate::{
     exit::Exit,
     fake::{Fake, SESSION},
     git::Git,
-    prompt,
+    prompt, watch, why,
 };
 use clap::{CommandFactory as _, Parser as _};
+use rpc::v1::SessionState;
 use serde_json::json;
 use std::{fs, path::Path};
 
@@ -89,13 +90,36 @@ async fn a_further_prompt_shows_only_what_comes() {
 #[tokio::test]
 async fn a_permission_needs_a_human_and_a_timeout_leaves_the_turn_alone() {
     let fake = Fake::default();
-    fake.0.lock().unwrap().events =
-        vec![("permission.asked", json!({"permission": "bash", "patterns": ["rm"]}))];
+    fake.0.lock().unwrap().events = vec![
+        ("permission.asked", json!({"id": "per_1", "permission": "bash", "patterns": ["rm"]})),
+        ("flotilla.session.waiting", json!({"reason": "permission", "until": null})),
+    ];
     assert_eq!(run(&fake, &[]).await, Exit::NeedsHuman);
     let fake = Fake::default();
     fake.0.lock().unwrap().hangs = true;
     assert_eq!(run(&fake, &["--timeout", "0"]).await, Exit::StillRunning);
     assert_eq!(run(&fake, &["--detach"]).await, Exit::Done);
+}
+
+#[tokio::test]
+async fn a_quarantined_session_needs_a_human_when_it_happens_and_afterwards() {
+    let fake = Fake::default();
+    fake.0.lock().unwrap().events = vec![("flotilla.session.quarantined", json!({"reason": "loops"}))];
+    assert_eq!(run(&fake, &[]).await, Exit::NeedsHuman);
+    fake.0.lock().unwrap().state = SessionState::Quarantined;
+    let words = ["flotilla", "watch", SESSION];
+    let Command::Watch(arguments) = Cli::try_parse_from(words).unwrap().command else { panic!("watch") };
+    assert_eq!(watch::run(&fake.serve().await, arguments).await.unwrap(), Exit::NeedsHuman);
+}
+
+#[tokio::test]
+async fn a_wait_is_explained() {
+    let fake = Fake::default();
+    let words = ["flotilla", "why", SESSION, "--json"];
+    for words in [&words[..], &words[..3]] {
+        let Command::Why(arguments) = Cli::try_parse_from(words).unwrap().command else { panic!("why") };
+        assert_eq!(why::run(&fake.serve().await, arguments).await.unwrap(), Exit::Done);
+    }
 }
 
 #[tokio::test]

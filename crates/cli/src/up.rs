@@ -50,6 +50,9 @@ pub(crate) struct UpArgs {
     /// The model providers; default: ./flotilla.toml, else ANTHROPIC_API_KEY and OPENAI_API_KEY.
     #[arg(long, env = "FLOTILLA_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
+    /// The key for `flotilla admin`; default: a random one, the same for every start in this data directory.
+    #[arg(long, env = "FLOTILLA_OPERATOR_KEY", hide_env_values = true, value_name = "KEY")]
+    operator_key: Option<chassis::secret::Secret<String>>,
     #[command(flatten)]
     telemetry: chassis::telemetry::TelemetryConfig,
 }
@@ -145,7 +148,7 @@ struct Helpers {
 /// Starts the sandbox, and the scripted model if no other is configured; what was started is in `children` even when
 /// the other one fails.
 async fn start_helpers(arguments: &UpArgs, place: &Place, children: &mut Vec<Child>) -> Result<Helpers> {
-    let sandbox_token = service::sandbox_token(&place.data)?;
+    let sandbox_token = service::secret(&place.data, service::SANDBOX_TOKEN)?;
     let sandbox = service::sandbox(place, &sandbox_token);
     if let Some(models) = provider::find(arguments.config.as_deref())? {
         let sandbox_url = start_together(children, vec![sandbox]).await?.pop().unwrap_or_default();
@@ -182,7 +185,12 @@ async fn begin(
     };
     let numbers = 1..=arguments.workers;
     let workers = numbers.map(|number| service::worker(place, &backends, number, models.file.as_deref()));
-    let gateway = service::gateway(place, &backends, arguments.listen, &models.names);
+    let operator_key = match &arguments.operator_key {
+        Some(key) => key.expose().clone(),
+        None => service::secret(&place.data, service::OPERATOR_KEY)?,
+    };
+    let reach = service::Reach { listen: arguments.listen, operator_key: &operator_key };
+    let gateway = service::gateway(place, &backends, &reach, &models.names);
     let mut addresses = start_together(children, workers.chain([gateway]).collect()).await?;
     Ok(Stack {
         gateway_url: addresses.pop().unwrap_or_default(),
@@ -190,6 +198,7 @@ async fn begin(
         tenant: arguments.tenant.clone(),
         tenant_id: bootstrap.tenant_id,
         api_key,
+        operator_key,
         pids: BTreeMap::new(),
         model: models.names.into_iter().next().unwrap_or_default(),
     })
@@ -235,7 +244,7 @@ async fn unless_asked<T>(shutdown: &CancellationToken, work: impl Future<Output 
 async fn announce_and_watch(running: &mut Running, shutdown: &CancellationToken) -> Result<Why> {
     running.announce()?;
     out::write(&report::welcome(&running.ready))?;
-    out::line(&serde_json::to_string(&running.ready)?)?;
+    out::line(&serde_json::to_string(&Stack { operator_key: String::new(), ..running.ready.clone() })?)?;
     loop {
         tokio::select! {
             biased;

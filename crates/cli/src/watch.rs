@@ -89,6 +89,7 @@ pub(crate) async fn to_end(
     let session = get_session(client, session_id).await?;
     let outcome = match &end {
         End::Idle(outcome) => outcome.as_str(),
+        End::Seen if session.state() == SessionState::Quarantined => "needs_human",
         End::Seen => show::outcome(session.last_outcome()),
     };
     if !json {
@@ -97,7 +98,10 @@ pub(crate) async fn to_end(
         if outcome == "failed" && !renderer.told(&session.last_error) {
             out::line(&paint.red(&harmless(&session.last_error)))?;
         }
-        out::line(&format!("flotilla say {session_id} \"…\"   goes on with the conversation"))?;
+        out::line(&match session.state() {
+            SessionState::Quarantined => show::release_command(session_id),
+            _ => format!("flotilla say {session_id} \"…\"   goes on with the conversation"),
+        })?;
     }
     // A session that never had a turn ended well.
     Ok(if outcome == "idle" { Exit::Done } else { Exit::of_outcome(outcome) })

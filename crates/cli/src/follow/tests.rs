@@ -144,3 +144,15 @@ async fn a_refusal_is_not_tried_again() {
     let expected = "follow the session: there is no session ses_1 (session_not_found)";
     check(vec![vec![Err(refusal)]], (From::Start, Until::IdleAfter(0)), Err(expected), &[], [""]).await;
 }
+
+#[tokio::test]
+async fn a_wait_for_a_human_is_an_end_and_a_wait_for_others_is_none() {
+    let needs_human = || Ok(End::Idle("needs_human".to_owned()));
+    let waits = |seq, reason| event(seq, "flotilla.session.waiting", &format!(r#"{{"reason":"{reason}"}}"#));
+    let asked = event(2, "permission.asked", "{}");
+    let from = || (From::Start, Until::IdleAfter(2));
+    let calls = vec![vec![waits(1, "question"), asked, waits(3, "children"), waits(4, "permission")]];
+    check(calls, from(), needs_human(), &[1, 2, 3, 4], [""]).await;
+    let quarantined = event(2, "flotilla.session.quarantined", r#"{"reason":"x"}"#);
+    check(vec![vec![quarantined]], from(), needs_human(), &[2], [""]).await;
+}

@@ -178,11 +178,63 @@ fn errors_retries_and_questions_are_one_line_each() {
         event("session.status", json!({"status": {"type": "busy"}})),
         event("session.status", json!({"status": {"type": "retry", "attempt": 1, "message": "overloaded"}})),
         event("session.error", json!({"error": {"name": "APIError", "data": {"message": "no key"}}})),
-        event("permission.asked", json!({"permission": "bash", "patterns": ["rm *"]})),
+        event("permission.asked", json!({"id": "per_1", "permission": "bash", "patterns": ["rm *\nls"]})),
+        event(
+            "question.asked",
+            json!({"id": "que_1", "questions": [{"question": "Which?"}, {"question": "Why?"}]}),
+        ),
         Item::Reconnecting(2),
     ];
     check(
         &items,
-        "· attempt 1 failed, trying again: overloaded\n✗ no key\n? needs a human: may it use bash rm *\n· connection lost, trying again (2)\n",
+        "· attempt 1 failed, trying again: overloaded\n✗ no key\n? needs a human: may it use bash rm *⏎ ls   flotilla answer per_1 once
+? needs a human: Which?   flotilla answer que_1 \"…\" \"…\"\n· connection lost, trying again (2)\n",
+    );
+}
+
+#[test]
+fn waits_and_quarantine_are_one_line_each() {
+    let error = json!({"error": {"name": "QuarantinedError", "data": {"message": "its loop ended 5 times"}}});
+    let items = [
+        event("flotilla.session.waiting", json!({"reason": "back_off", "until": 40_000})),
+        event("flotilla.session.waiting", json!({"reason": "children", "until": null})),
+        event("flotilla.session.quarantined", json!({"reason": "its loop ended 5 times"})),
+        event("session.error", error.clone()),
+        event("flotilla.session.released", json!({})),
+    ];
+    check(
+        &items,
+        "· waits before the next model call, 40 s at most
+· waits for its subtasks
+✗ quarantined: its loop ended 5 times
+· an operator released it: it goes on
+",
+    );
+    check(&[event("session.error", error)], "✗ its loop ended 5 times\n");
+}
+
+#[test]
+fn a_subtask_is_one_line_for_each_state() {
+    let task = |status: &str, summary: Value| {
+        let metadata = json!({"sessionId": "ses_2", "summary": summary});
+        let time = json!({"start": 0, "end": 2_000});
+        let state = json!({"status": status, "input": {"description": "find out"}, "metadata": metadata, "time": time});
+        event(
+            "message.part.updated",
+            json!({"part": {"id": "t", "messageID": "m", "type": "tool", "tool": "task", "state": state}}),
+        )
+    };
+    let calls = json!([{"tool": "read"}, {"tool": "grep"}]);
+    let items = [
+        task("running", json!([])),
+        task("running", calls.clone()),
+        task("running", calls.clone()),
+        task("completed", calls),
+    ];
+    check(&items, "✓ task  find out  (ses_2, 2 calls)  2.0 s\n");
+    check_on(
+        Renderer::new(Paint::Plain, Screen::Terminal),
+        &items[..3],
+        "… task  find out  (ses_2)\r\x1b[K… task  find out  (ses_2, 2 calls, now grep)\r\x1b[K",
     );
 }

@@ -10,8 +10,18 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Random bytes of the token between workers and sandbox.
-const TOKEN_BYTES: usize = 24;
+/// Random bytes of a secret of this stack.
+const SECRET_BYTES: usize = 24;
+/// The file of the token between workers and sandbox.
+pub(super) const SANDBOX_TOKEN: &str = "sandbox-token";
+/// The file of the operator's key.
+pub(super) const OPERATOR_KEY: &str = "operator-key";
+
+/// How a gateway is reached, and by which operator.
+pub(super) struct Reach<'a> {
+    pub listen: SocketAddr,
+    pub operator_key: &'a str,
+}
 
 /// Where the stack is, and this program.
 pub(super) struct Place {
@@ -77,10 +87,11 @@ pub(super) fn worker(place: &Place, backends: &Backends, number: u16, config: Op
 }
 
 /// The gateway, for prompts that name one of `models`.
-pub(super) fn gateway(place: &Place, backends: &Backends, listen: SocketAddr, models: &[String]) -> Spec {
+pub(super) fn gateway(place: &Place, backends: &Backends, reach: &Reach<'_>, models: &[String]) -> Spec {
     let mut spec = spec(place, "gateway", "gateway", "FLOTILLA_GATEWAY_LISTEN");
     spec.connect(backends);
-    spec.set("FLOTILLA_GATEWAY_LISTEN", listen.to_string());
+    spec.set("FLOTILLA_GATEWAY_LISTEN", reach.listen.to_string());
+    spec.set("FLOTILLA_OPERATOR_KEY", reach.operator_key.to_owned());
     spec.set("FLOTILLA_MODELS", models.join(","));
     spec
 }
@@ -131,25 +142,38 @@ pub(super) fn is_harmless(name: &str) -> bool {
     exact.contains(&name) || name.starts_with("FLOTILLA_SANDBOX_") || name == "OTEL_EXPORTER_OTLP_ENDPOINT"
 }
 
-/// Gives the token between workers and sandbox, the same for every start in this data directory.
-pub(super) fn sandbox_token(data: &Path) -> Result<String> {
-    let file = data.join("sandbox-token");
-    if let Ok(token) = fs::read_to_string(&file)
-        && token.len() == 2 * TOKEN_BYTES
+/// Gives a random secret that is kept in the file `name`, the same for every start in this data directory.
+pub(super) fn secret(data: &Path, name: &str) -> Result<String> {
+    let file = data.join(name);
+    if let Ok(secret) = fs::read_to_string(&file)
+        && secret.len() == 2 * SECRET_BYTES
     {
-        return Ok(token);
+        return Ok(secret);
     }
-    let mut bytes = [0_u8; TOKEN_BYTES];
+    let mut bytes = [0_u8; SECRET_BYTES];
     let mut random = fs::File::open("/dev/urandom").context("open /dev/urandom")?;
     random.read_exact(&mut bytes).context("read /dev/urandom")?;
-    let token: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    super::write_private(&file, &token)?;
-    Ok(token)
+    let secret: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    super::write_private(&file, &secret)?;
+    Ok(secret)
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
     use super::*;
+
+    #[test]
+    fn a_secret_is_random_kept_and_private() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let key = secret(one.path(), OPERATOR_KEY).unwrap();
+        assert_eq!(secret(one.path(), OPERATOR_KEY).unwrap(), key);
+        assert_ne!(secret(one.path(), SANDBOX_TOKEN).unwrap(), key);
+        assert_ne!(secret(other.path(), OPERATOR_KEY).unwrap(), key);
+        let mode = fs::metadata(one.path().join(OPERATOR_KEY)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
 
     #[test]
     fn the_sandbox_sees_no_credential_of_ours() {
@@ -157,6 +181,7 @@ mod tests {
             "ANTHROPIC_API_KEY",
             "OPENAI_API_KEY",
             "FLOTILLA_API_KEY",
+            "FLOTILLA_OPERATOR_KEY",
             "FLOTILLA_DATABASE_URL",
             "AWS_SECRET_ACCESS_KEY",
         ] {

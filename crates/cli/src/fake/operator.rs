@@ -1,0 +1,85 @@
+//! What the fake gateway shows an operator, and the orders that it takes.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use super::{Answer, Fake, no};
+use rpc::v1::{admin_service_server::AdminService, tenant_service_server::TenantService, *};
+use tonic::{Request, Response};
+
+impl Fake {
+    fn order(&self, text: String) {
+        self.0.lock().unwrap().orders.push(text);
+    }
+}
+
+#[tonic::async_trait]
+impl AdminService for Fake {
+    async fn list_queue(&self, request: Request<ListQueueRequest>) -> Answer<ListQueueResponse> {
+        // Two pages.
+        let cursor = request.into_inner().page.unwrap_or_default().cursor;
+        let (tenant_name, next_cursor) = if cursor.is_empty() { ("a", "a") } else { ("b", "") };
+        self.order(format!("queue {cursor}"));
+        let line = QueueLine { tenant_name: tenant_name.to_owned(), ..QueueLine::default() };
+        Ok(Response::new(ListQueueResponse { lines: vec![line], next_cursor: next_cursor.to_owned() }))
+    }
+
+    async fn list_workers(&self, _: Request<ListWorkersRequest>) -> Answer<ListWorkersResponse> {
+        self.order("workers".to_owned());
+        Ok(Response::new(ListWorkersResponse { workers: vec![Worker::default()] }))
+    }
+
+    async fn list_control(&self, request: Request<ListControlRequest>) -> Answer<ListControlResponse> {
+        self.order(format!("sessions {:?}", request.get_ref().state()));
+        Ok(Response::new(ListControlResponse::default()))
+    }
+
+    async fn drain_worker(&self, request: Request<DrainWorkerRequest>) -> Answer<DrainWorkerResponse> {
+        self.order(format!("drain {}", request.into_inner().worker));
+        Ok(Response::new(DrainWorkerResponse { asked: 1 }))
+    }
+
+    async fn release_session(
+        &self,
+        request: Request<ReleaseSessionRequest>,
+    ) -> Answer<ReleaseSessionResponse> {
+        self.order(format!("release {}", request.into_inner().session_id));
+        Ok(Response::new(ReleaseSessionResponse {}))
+    }
+
+    async fn kill_session(&self, request: Request<KillSessionRequest>) -> Answer<KillSessionResponse> {
+        let KillSessionRequest { session_id, reason } = request.into_inner();
+        self.order(format!("kill {session_id} {reason}"));
+        Ok(Response::new(KillSessionResponse {}))
+    }
+}
+
+#[tonic::async_trait]
+impl TenantService for Fake {
+    async fn list_tenants(&self, request: Request<ListTenantsRequest>) -> Answer<ListTenantsResponse> {
+        let cursor = request.into_inner().page.unwrap_or_default().cursor;
+        let (name, next_cursor) = if cursor.is_empty() { ("a", "a") } else { ("b", "") };
+        let tenant = Tenant { name: name.to_owned(), id: format!("id-of-{name}"), ..Tenant::default() };
+        Ok(Response::new(ListTenantsResponse { tenants: vec![tenant], next_cursor: next_cursor.to_owned() }))
+    }
+
+    async fn update_tenant(&self, request: Request<UpdateTenantRequest>) -> Answer<UpdateTenantResponse> {
+        let UpdateTenantRequest { tenant_id, running_max, weight } = request.into_inner();
+        self.order(format!("tenant {tenant_id} {running_max} {weight}"));
+        Ok(Response::new(UpdateTenantResponse { tenant: Some(Tenant::default()) }))
+    }
+
+    async fn create_tenant(&self, _: Request<CreateTenantRequest>) -> Answer<CreateTenantResponse> {
+        no()
+    }
+
+    async fn create_key(&self, _: Request<CreateKeyRequest>) -> Answer<CreateKeyResponse> {
+        no()
+    }
+
+    async fn list_keys(&self, _: Request<ListKeysRequest>) -> Answer<ListKeysResponse> {
+        no()
+    }
+
+    async fn revoke_key(&self, _: Request<RevokeKeyRequest>) -> Answer<RevokeKeyResponse> {
+        no()
+    }
+}
