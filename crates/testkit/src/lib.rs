@@ -6,8 +6,8 @@ pub mod database;
 pub mod dump;
 pub mod git;
 pub mod model;
-pub mod ready_queue;
 pub mod proxy;
+pub mod ready_queue;
 pub mod sample;
 
 mod servers;

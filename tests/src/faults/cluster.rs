@@ -140,6 +140,7 @@ impl Cluster {
             namespace: testkit::namespace(),
             sandbox_url: "http://127.0.0.1:0".to_owned(),
             slots: SLOTS,
+            request_wait_ms: domain::limits::REQUEST_WAIT_MS,
             config,
             data: directory.join("sandbox"),
             repositories,

@@ -9,6 +9,8 @@ use super::{
     workload::Workload,
 };
 use anyhow::{Context as _, Result};
+use bus::queue::{Entry, Mode};
+use domain::session::Class;
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -309,8 +311,9 @@ async fn wake_storm(cluster: &Cluster, sessions: &[(usize, String)], count: usiz
         let Some((_, session)) = sessions.get(at % sessions.len().max(1)) else { break };
         if let (Some(tenant), Ok(id)) = (tenants.get(session), session.parse()) {
             let tenant = tenant.parse().context("a tenant's id")?;
+            let entry = Entry { tenant, session: &id, class: Class::default(), share: None };
             // Redis may be away: then there is no storm.
-            drop(bus.enqueue(tenant, &id, 0, bus::queue::Mode::Normal).await);
+            drop(bus.enqueue(entry, Mode::Normal).await);
         }
         bus.ring();
     }
