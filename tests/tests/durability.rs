@@ -83,6 +83,28 @@ async fn an_abort_ends_a_stream_at_once_and_keeps_what_was_said() {
     assert_eq!(outcome, "done");
 }
 
+#[tokio::test]
+async fn a_prompt_during_a_retry_is_answered_once() {
+    let stack = Stack::start().await;
+    let session = stack.session().await;
+    let mut watch = Watch::start(&stack.api, &session).await;
+    stack.api.prompt(&session, "@status 500 times=1\n@text first").await.unwrap();
+    watch.until(|seen| seen.properties["status"]["type"] == "retry").await;
+    stack
+        .api
+        .prompt(&session, "@tool bash {\"command\":\"echo ran >> count; cat count\"}\n@text over")
+        .await
+        .unwrap();
+    assert_eq!(watch.until_idle().await, "done");
+    watch.seen.assert_gap_free();
+    let calls = stack.api.tool_calls(&session).await;
+    assert_eq!(calls.iter().map(|call| call.said.as_str()).collect::<Vec<_>>(), ["ran\n"], "it ran once");
+    let talk = stack.api.conversation(&session).await;
+    let open =
+        talk.iter().filter(|(info, _)| info["role"] == "assistant" && info["time"]["completed"].is_null());
+    assert_eq!(open.count(), 0, "the step that was begun for the first prompt is closed");
+}
+
 /// Turns of some milliseconds, and prompts that come at any moment of them: also between a turn's last step and its parking.
 #[tokio::test]
 async fn prompts_at_the_very_end_of_a_turn_are_all_answered() {

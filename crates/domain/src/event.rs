@@ -48,6 +48,12 @@ pub enum Event {
         /// Which take-over since the last progress.
         attempt: i16,
     },
+    /// The loop lets go in the middle of a turn: the worker ends, or others have a better claim to the slot. Another one goes
+    /// on.
+    LoopHandedOver {
+        /// The worker's name.
+        worker: String,
+    },
     /// The loop is parked before the turn is over.
     SessionWaiting(Wait),
     /// The session ended its loop too often, or an operator stopped it: nothing runs until an operator releases it.
@@ -100,6 +106,7 @@ impl Event {
             Self::PartRemoved { .. } => "message.part.removed",
             Self::TodoUpdated(_) => "todo.updated",
             Self::LoopStarted { .. } => LOOP_STARTED,
+            Self::LoopHandedOver { .. } => "flotilla.loop.handed_over",
             Self::SessionWaiting(_) => WAITING,
             Self::SessionQuarantined { .. } => QUARANTINED,
             Self::SessionReleased => "flotilla.session.released",
@@ -133,6 +140,7 @@ impl Event {
             Self::LoopStarted { worker, attempt } => {
                 json!({"sessionID": session, "worker": worker, "attempt": attempt})
             }
+            Self::LoopHandedOver { worker } => json!({"sessionID": session, "worker": worker}),
             Self::SessionWaiting(wait) => {
                 json!({"sessionID": session, "reason": wait.reason.as_str(), "until": wait.until})
             }

@@ -276,6 +276,7 @@ async fn project_one(
         | Event::SessionIdle(_)
         | Event::SessionError(_)
         | Event::LoopStarted { .. }
+        | Event::LoopHandedOver { .. }
         | Event::SessionWaiting(_)
         | Event::SessionQuarantined { .. }
         | Event::SessionReleased => Ok(()),

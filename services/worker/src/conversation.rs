@@ -64,6 +64,7 @@ impl Conversation {
             | Event::SessionError(_)
             | Event::TodoUpdated(_)
             | Event::LoopStarted { .. }
+            | Event::LoopHandedOver { .. }
             | Event::SessionWaiting(_)
             | Event::SessionQuarantined { .. }
             | Event::SessionReleased

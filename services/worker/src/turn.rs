@@ -29,7 +29,7 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use store::{children::ParentCall, inputs::Pending, runs::Taken, sessions::Session};
+use store::{children::ParentCall, inputs::Pending, record::Progress, runs::Taken, sessions::Session};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, watch},
     task::JoinHandle,
@@ -185,6 +185,9 @@ impl Loop {
         loop {
             let input = match actions.pop_front() {
                 Some(Action::HandOver) => {
+                    let worker = self.deps.name.clone();
+                    let events = vec![domain::event::Event::LoopHandedOver { worker }];
+                    self.record.write(&mut self.conversation, events, Progress::None).await?;
                     self.record.hand_over().await?;
                     end = End::HandedOver;
                     None

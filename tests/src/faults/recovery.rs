@@ -20,9 +20,14 @@ pub struct Run {
     pub last_us: i64,
     /// Whether it ended by going idle.
     pub ended: bool,
+    /// Whether it said last that it lets go: idle, parked, or handed over.
+    pub let_go: bool,
     /// Parts that it took back: what the loop before had begun and not stored.
     pub lost_parts: usize,
 }
+
+/// The last words of a loop after which another one may begin at once.
+const LETS_GO: [&str; 3] = ["session.idle", "flotilla.session.waiting", "flotilla.loop.handed_over"];
 
 /// The loops of a session that wrote something, in the order in which they began.
 pub fn runs(session: &Session) -> Vec<Run> {
@@ -36,11 +41,13 @@ pub fn runs(session: &Session) -> Vec<Run> {
                 began_us: at_us,
                 last_us: at_us,
                 ended: false,
+                let_go: false,
                 lost_parts: 0,
             });
         } else if let Some(run) = runs.last_mut().filter(|run| run.epoch == event.epoch && !run.ended) {
             run.last_us = at_us;
             run.ended = event.kind == "session.idle";
+            run.let_go = LETS_GO.contains(&event.kind.as_str());
             run.lost_parts += usize::from(event.kind == "message.part.removed");
         }
     }

@@ -47,17 +47,28 @@ impl Loop {
         if failed == 0 {
             events.push(Event::SessionStatus(Status::Busy));
         }
-        let message = match self.conversation.last_step() {
-            Some((left, parts)) if left.finish.is_none() && left.error.is_none() => {
-                events.extend(parts.iter().filter(|(_, part)| !matches!(part.body, Body::Retry(_))).map(
-                    |(_, part)| Event::PartRemoved {
-                        message_id: part.message_id.clone(),
-                        part_id: part.id.clone(),
-                    },
-                ));
-                Assistant { parent_id: user.id.clone(), model: user.model.clone(), ..left.clone() }
+        let left =
+            self.conversation.last_step().filter(|(left, _)| left.finish.is_none() && left.error.is_none());
+        if let Some((_, parts)) = left {
+            let removed = parts.iter().filter(|(_, part)| !matches!(part.body, Body::Retry(_)));
+            events.extend(removed.map(|(_, part)| Event::PartRemoved {
+                message_id: part.message_id.clone(),
+                part_id: part.id.clone(),
+            }));
+        }
+        let message = match left {
+            Some((left, _)) if left.parent_id == user.id => {
+                Assistant { model: user.model.clone(), ..left.clone() }
             }
-            Some(_) | None => assistant(self.deps.id(MessageId::make), user),
+            // It was begun for an earlier prompt, and stands before this one: as an answer to it, it would be read as none.
+            Some((left, _)) => {
+                let mut left = left.clone();
+                left.error = Some(Error::aborted());
+                left.time.completed = Some(now());
+                events.push(Event::MessageUpdated(Box::new(Message::Assistant(Box::new(left)))));
+                assistant(self.deps.id(MessageId::make), user)
+            }
+            None => assistant(self.deps.id(MessageId::make), user),
         };
         events.push(Event::MessageUpdated(Box::new(Message::Assistant(Box::new(message.clone())))));
         events.push(self.new_part(&message.id, Body::StepStart {}));

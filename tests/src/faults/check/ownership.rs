@@ -33,12 +33,12 @@ pub(super) fn one_take_over_for_each_epoch(history: &History) -> Vec<Violation> 
     violations
 }
 
-/// A loop that had not ended was replaced only when its worker was down, cut off, or Postgres was.
+/// A loop that had not let go was replaced only when its worker was down, cut off, or Postgres was.
 pub(super) fn taken_from_the_silent_only(history: &History) -> Vec<Violation> {
     let mut violations = vec![];
     for session in &history.sessions {
         let runs = recovery::runs(session);
-        for pair in runs.windows(2).filter(|pair| !pair[0].ended) {
+        for pair in runs.windows(2).filter(|pair| !pair[0].let_go) {
             let (old, new) = (&pair[0], &pair[1]);
             let has_cause = history.injected(old.began_us - FELT_US, new.began_us, |injection| {
                 let from_us = injection.began_us;
