@@ -1,6 +1,7 @@
 //! Latency of the main job, measured from outside: one process is the model and the client, so that both ends of every
 //! span are read from one clock.
 
+pub mod durability;
 pub mod model;
 pub mod raw;
 
@@ -15,10 +16,21 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Default)]
 pub struct Samples(Vec<Duration>);
 
+impl FromIterator<Duration> for Samples {
+    fn from_iter<T: IntoIterator<Item = Duration>>(samples: T) -> Self {
+        Self(samples.into_iter().collect())
+    }
+}
+
 impl Samples {
     /// Adds one.
     pub fn push(&mut self, sample: Duration) {
         self.0.push(sample);
+    }
+
+    /// Adds all of another.
+    pub fn extend(&mut self, other: Self) {
+        self.0.extend(other.0);
     }
 
     /// Gives the sample below which `percent` of all are; zero without samples.
@@ -27,6 +39,11 @@ impl Samples {
         sorted.sort();
         let rank = (sorted.len() * percent).div_ceil(100).max(1) - 1;
         sorted.get(rank).copied().unwrap_or_default()
+    }
+
+    /// The longest; zero without samples.
+    pub fn max(&self) -> Duration {
+        self.percentile(100)
     }
 
     /// How many there are.

@@ -1,7 +1,13 @@
 //! The benchmark measures: a small run of it gives every figure.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, missing_docs)]
 
-use e2e::{Options, Stack, bench, bench::model::Model};
+use e2e::{
+    Options, Stack, bench,
+    bench::{
+        durability::{Sizes, What, ground::Servers, measure},
+        model::Model,
+    },
+};
 
 #[tokio::test]
 async fn every_figure_is_measured() {
@@ -13,4 +19,49 @@ async fn every_figure_is_measured() {
     assert_eq!(latencies.model_to_idle.count(), 1);
     assert_eq!(latencies.chunk_to_client.count(), 20, "each chunk once");
     assert_eq!(latencies.tool_step.count(), 4);
+}
+
+/// Fails unless a small run gives so many figures, each of at least one thing.
+async fn check(what: What, figures: usize) {
+    if e2e::is_without("redis") || e2e::is_without("nats") {
+        return eprintln!("skipped: it measures a whole stack");
+    }
+    let measured = Box::pin(measure(what, &Servers::OfTests, &Sizes::smoke())).await;
+    assert_eq!(measured.len(), figures, "{measured:?}");
+    assert!(measured.iter().all(|figure| figure.count() > 0), "{measured:?}");
+}
+
+#[tokio::test]
+async fn take_overs_are_measured() {
+    check(What::Crash, 2).await;
+}
+
+#[tokio::test]
+async fn hand_overs_are_measured() {
+    check(What::Drain, 1).await;
+}
+
+#[tokio::test]
+async fn a_crowd_is_measured() {
+    check(What::Crowd, 4).await;
+}
+
+#[tokio::test]
+async fn a_backlog_is_measured() {
+    check(What::Backlog, 2).await;
+}
+
+#[tokio::test]
+async fn claims_are_measured() {
+    check(What::Claims, 2).await;
+}
+
+#[tokio::test]
+async fn the_memory_of_streams_is_measured() {
+    check(What::Memory, 3).await;
+}
+
+#[tokio::test]
+async fn updates_of_the_control_row_are_measured() {
+    check(What::Hot, 3).await;
 }

@@ -33,6 +33,8 @@ pub struct Seen {
     pub requests: Vec<Instant>,
     /// When the last byte of each answer was written.
     pub answered: Vec<Instant>,
+    /// How many chunks of texts were written.
+    pub chunks: usize,
 }
 
 /// A model on a loopback port; it runs as long as this process.
@@ -76,6 +78,12 @@ impl Model {
         *self.state.lock().expect("no panic") = State { plan, seen: Seen::default() };
     }
 
+    /// How many requests came and how many chunks of texts were written since the last plan.
+    pub fn progress(&self) -> (usize, usize) {
+        let state = self.state.lock().expect("no panic");
+        (state.seen.requests.len(), state.seen.chunks)
+    }
+
     /// Gives what it saw since the last plan.
     pub fn take(&self) -> Seen {
         std::mem::take(&mut self.state.lock().expect("no panic").seen)
@@ -96,6 +104,7 @@ impl Model {
                         tokio::time::sleep(apart).await;
                         let stamp = format!("<{}>", self.began.elapsed().as_nanos());
                         send(&mut stream, &format!(r#"{{"content":"{stamp}"}}"#), "null").await?;
+                        self.state.lock().expect("no panic").seen.chunks += 1;
                     }
                     send(&mut stream, "{}", r#""stop""#).await?;
                 }

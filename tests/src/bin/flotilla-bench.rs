@@ -1,12 +1,17 @@
 //! `flotilla-bench`: starts a whole stack of release processes and prints what the main job costs on this machine,
-//! beside the raw round trips of the same run. Judges nothing.
+//! beside the raw round trips of the same run. Judges nothing. `flotilla-bench durability` prints what survives and what
+//! that costs, each figure beside its target.
 #![allow(clippy::print_stdout, reason = "its output is the report")]
 
 use anyhow::Context as _;
-use clap::Parser as _;
+use clap::{Parser as _, ValueEnum as _};
 use e2e::{
     api::Api,
-    bench::{self, Samples, model::Model},
+    bench::{
+        self, Samples,
+        durability::{self, Sizes, What, ground::Servers},
+        model::Model,
+    },
 };
 use serde_json::Value;
 use std::{
@@ -22,6 +27,20 @@ struct Arguments {
     /// Sessions of each kind.
     #[arg(long, default_value_t = 50)]
     rounds: usize,
+    /// Something else than the main job.
+    #[command(subcommand)]
+    other: Option<Other>,
+}
+
+/// What else is measured.
+#[derive(Debug, clap::Subcommand)]
+enum Other {
+    /// Take-overs, hand-overs, fairness, the ready queue, memory, the control row.
+    Durability {
+        /// Only these, with commas between them.
+        #[arg(long, value_enum, value_delimiter = ',')]
+        only: Vec<What>,
+    },
 }
 
 /// A stack of processes; ended when it is dropped.
@@ -46,6 +65,9 @@ async fn main() -> anyhow::Result<()> {
     chassis::install_crypto();
     let directory = tempfile::Builder::new().prefix("flotilla-bench-").tempdir()?;
     println!("machine: {} cores, load {}", std::thread::available_parallelism()?, load());
+    if let Some(Other::Durability { only }) = &arguments.other {
+        return durability(directory.path(), only).await;
+    }
     let raw = bench::raw::measure(&directory.path().join("raw"), 200).await;
     for (name, samples) in [
         ("Postgres, one durable insert", &raw.commit),
@@ -75,6 +97,21 @@ async fn main() -> anyhow::Result<()> {
         Some(("NATS", raw.nats.percentile(50))),
     );
     row("tool step, bash true", &latencies.tool_step, Some(("3 commits", raw.commit.percentile(50) * 3)));
+    println!("load at the end: {}", load());
+    Ok(())
+}
+
+/// Prints each figure as soon as it is measured.
+async fn durability(directory: &Path, only: &[What]) -> anyhow::Result<()> {
+    let raw = bench::raw::measure(&directory.join("raw"), 200).await;
+    row("Postgres, one durable insert", &raw.commit, None);
+    let (servers, sizes) = (Servers::Own(directory.to_owned()), Sizes::full());
+    for what in What::value_variants().iter().filter(|what| only.is_empty() || only.contains(what)) {
+        println!("{what:?}, load {}", load());
+        for figure in Box::pin(durability::measure(*what, &servers, &sizes)).await {
+            println!("  {figure}");
+        }
+    }
     println!("load at the end: {}", load());
     Ok(())
 }

@@ -1,0 +1,104 @@
+//! What survives and what it costs, measured: take-overs, hand-overs, fairness under a crowd and under a backlog, the rate
+//! of the ready queue, the memory of a stream, and how the control row is updated. Each measurement has a stack of its own.
+
+pub mod figure;
+pub mod ground;
+
+mod backlog;
+mod claims;
+mod copies;
+mod crowd;
+mod hot;
+mod memory;
+mod process;
+mod takeover;
+
+use figure::Figure;
+use ground::Servers;
+
+/// What is measured, in the order of the report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum What {
+    /// The time until another worker goes on after a kill.
+    Crash,
+    /// The time until another worker goes on after a SIGTERM.
+    Drain,
+    /// What other tenants' queued sessions cost a fresh prompt.
+    Crowd,
+    /// How long a light tenant waits for a slot behind another's backlog.
+    Backlog,
+    /// Sessions that are claimed and finished in a second.
+    Claims,
+    /// What a streaming session takes of a worker's memory.
+    Memory,
+    /// Writes of a loop that stay on their page.
+    Hot,
+}
+
+/// How much is measured.
+#[derive(Debug, Clone)]
+pub struct Sizes {
+    /// Workers that are killed, and as many that are drained.
+    pub rounds: usize,
+    /// Sessions in a turn on each of them.
+    pub sessions: usize,
+    /// Other tenants with a queued session each.
+    pub tenants: usize,
+    /// Prompts without and with them.
+    pub prompts: usize,
+    /// Queued sessions of the heavy tenant.
+    pub backlog: usize,
+    /// Prompts of the light tenant.
+    pub light_prompts: usize,
+    /// Sessions that are claimed and finished.
+    pub claims: usize,
+    /// Streams that are open at once.
+    pub streams: usize,
+    /// Turns of twenty steps.
+    pub turns: usize,
+}
+
+impl Sizes {
+    /// Those of the report.
+    pub fn full() -> Self {
+        Self {
+            rounds: 4,
+            sessions: 10,
+            tenants: 1_000,
+            prompts: 300,
+            backlog: 10_000,
+            light_prompts: 100,
+            claims: 10_000,
+            streams: 1_000,
+            turns: 24,
+        }
+    }
+
+    /// Just enough to see that everything is measured.
+    pub fn smoke() -> Self {
+        Self {
+            rounds: 1,
+            sessions: 2,
+            tenants: 3,
+            prompts: 2,
+            backlog: 40,
+            light_prompts: 2,
+            claims: 20,
+            streams: 4,
+            turns: 2,
+        }
+    }
+}
+
+/// Measures one thing. What cannot be measured ends the process with a sentence.
+pub async fn measure(what: What, servers: &Servers, sizes: &Sizes) -> Vec<Figure> {
+    match what {
+        What::Crash => takeover::crash(servers, sizes).await,
+        What::Drain => takeover::drain(servers, sizes).await,
+        What::Crowd => crowd::measure(servers, sizes).await,
+        What::Backlog => backlog::measure(servers, sizes).await,
+        What::Claims => claims::measure(servers, sizes).await,
+        What::Memory => memory::measure(servers, sizes).await,
+        What::Hot => hot::measure(servers, sizes).await,
+    }
+}

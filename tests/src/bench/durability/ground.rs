@@ -1,0 +1,109 @@
+//! What a measurement stands on: a stack whose services run here, its servers, and ways past the gateway.
+
+use crate::{Options, Stack};
+use sqlx::Connection as _;
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+/// Which servers a measurement uses.
+#[derive(Debug, Clone)]
+pub enum Servers {
+    /// Its own below this directory; Postgres waits for the disk.
+    Own(PathBuf),
+    /// Those of the tests; Postgres does not wait for the disk.
+    OfTests,
+}
+
+/// A stack and its servers.
+pub(crate) struct Ground {
+    pub(crate) stack: Stack,
+    /// The stack's database, as a superuser.
+    postgres_url: String,
+    own: Option<local::stack::Stack>,
+}
+
+impl Ground {
+    /// Starts a stack; of servers of its own, new ones.
+    pub(crate) async fn start(servers: &Servers, options: Options) -> Self {
+        let Servers::Own(directory) = servers else {
+            let stack = Stack::with(options).await;
+            return Self { postgres_url: stack.database.migrator_url.clone(), stack, own: None };
+        };
+        let directory = directory.join(testkit::namespace());
+        let own = local::start(&directory, local::Options::default()).await.expect("private servers");
+        let key = gateway::admin::Key::New;
+        let made = gateway::admin::bootstrap(&own.postgres_url, "bench", key).await.expect("a database");
+        let options = Options {
+            database_urls: Some((made.app_url, made.system_url)),
+            redis_url: Some(own.redis_url.clone()),
+            nats_url: Some(own.nats_url.clone()),
+            ..options
+        };
+        let stack = Stack::with(options).await;
+        Self { stack, postgres_url: own.postgres_url.clone(), own: Some(own) }
+    }
+
+    /// Ends the services at once, then the servers.
+    pub(crate) async fn end(self) {
+        drop(self.stack);
+        if let Some(own) = self.own {
+            own.stop().await.expect("stopped servers");
+        }
+    }
+
+    /// Connects to the stack's database as a superuser.
+    pub(crate) async fn postgres(&self) -> sqlx::PgConnection {
+        sqlx::PgConnection::connect(&self.postgres_url).await.expect("a connection")
+    }
+
+    /// Connects to Redis and NATS as the stack's services do.
+    pub(crate) async fn bus(&self) -> bus::Bus {
+        let settings = &self.stack.settings;
+        bus::Bus::connect(&settings.nats_url, &settings.redis_url, &settings.namespace).await.expect("a bus")
+    }
+
+    /// Connects to Postgres as the stack's services do.
+    pub(crate) fn store(&self, connections: u32) -> store::Store {
+        let settings = &self.stack.settings;
+        store::Store::connect(&settings.app_url, &settings.system_url, connections).expect("a store")
+    }
+
+    /// Lets a tenant run as many loops as a measurement needs.
+    pub(crate) async fn widen(&self, tenant_id: &str) {
+        let request = rpc::v1::UpdateTenantRequest {
+            tenant_id: tenant_id.to_owned(),
+            running_max: domain::limits::TENANT_RUNNING_MOST,
+            weight: 1,
+        };
+        self.stack.operator().tenants().update_tenant(request).await.expect("a wider tenant");
+    }
+
+    /// Waits until a query gives true.
+    pub(crate) async fn until_sql(&self, what: &str, query: &'static str) {
+        let mut connection = self.postgres().await;
+        let begun = Instant::now();
+        loop {
+            let holds: bool =
+                sqlx::query_scalar(query).fetch_one(&mut connection).await.expect("an answer of Postgres");
+            if holds {
+                return;
+            }
+            look_again(begun, what).await;
+        }
+    }
+}
+
+/// Waits until `condition` holds, longer than a test would.
+pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !condition() {
+        look_again(begun, what).await;
+    }
+}
+
+async fn look_again(begun: Instant, what: &str) {
+    assert!(begun.elapsed() < Duration::from_secs(120), "waited two minutes in vain: {what}");
+    tokio::time::sleep(Duration::from_millis(20)).await;
+}
