@@ -192,6 +192,9 @@ async fn a_take_over_ends_the_writes_of_the_loop_before() {
     assert_eq!(new_events[0].epoch, 2);
 }
 
+/// Of 200 updates; a page fills while somebody, such as an analyze, still sees its old rows.
+const MOVED_MAX: i64 = 20;
+
 #[tokio::test]
 async fn writing_moves_no_index_entry_of_the_control_row() {
     let mut world = World::new().await;
@@ -205,7 +208,7 @@ async fn writing_moves_no_index_entry_of_the_control_row() {
     testkit::eventually("the updates are counted", async || updates(&world).await.0 >= before.0 + 200).await;
     let after = updates(&world).await;
     let (all, hot) = (after.0 - before.0, after.1 - before.1);
-    assert!(all - hot <= 5, "{} of {all} updates left their page", all - hot);
+    assert!(all - hot <= MOVED_MAX, "{} of {all} updates left their page", all - hot);
 }
 
 /// Only a change of phase moves an index entry: a session that waits and is woken again and again costs three of them
@@ -237,7 +240,7 @@ async fn waiting_moves_no_more_index_entries_than_its_phases() {
     testkit::eventually("the updates are counted", async || updates(&world).await.0 >= before.0 + want).await;
     let after = updates(&world).await;
     let (all, hot) = (after.0 - before.0, after.1 - before.1);
-    assert!(all - hot <= ROUNDS * 3 + 5, "{} of {all} updates left their page", all - hot);
+    assert!(all - hot <= ROUNDS * 3 + MOVED_MAX, "{} of {all} updates left their page", all - hot);
 }
 
 /// Updates of the control rows: all, and those that stayed on their page.

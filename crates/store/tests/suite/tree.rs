@@ -7,7 +7,7 @@ use crate::{
 };
 use domain::{
     event::{Event, Status},
-    ids::{PartId, SessionId, Timestamp},
+    ids::{PartId, SessionId, TenantId, Timestamp},
     wait::Reason,
 };
 use futures::future::{BoxFuture, FutureExt as _, join_all};
@@ -80,6 +80,13 @@ async fn run(
     panic!("it never parked");
 }
 
+/// Asks some questions, more of them each round: who comes later meets others at another place.
+async fn pause(store: &Store, tenant: TenantId, session: &SessionId, round: u8) {
+    for _ in 0..4 * round {
+        settled("head", store.get_head(tenant, session).await);
+    }
+}
+
 /// Three levels: a root, two children of it, two of each of those; all of them run.
 struct Tree {
     root: Actor,
@@ -126,12 +133,15 @@ async fn nobody_is_the_victim_of_a_deadlock_and_every_call_is_answered_once() {
         let store = &many;
         // The first leaf is deleted, the second is stopped by an operator, and the second child with all below it goes.
         for gone in [&leaves[0], &ids[1], &leaves[2]] {
-            jobs.push(
-                async move { drop(settled("delete", store.delete_session(tenant, gone).await)) }.boxed(),
-            );
+            let delete = async move {
+                pause(store, tenant, gone, round).await;
+                settled("delete", store.delete_session(tenant, gone).await);
+            };
+            jobs.push(delete.boxed());
         }
         let (events, stopped) = (std::array::from_fn(|_| world.sample.event()), &leaves[1]);
         let kill = async move {
+            pause(store, tenant, stopped, round).await;
             let reason = (Which::Any, "an operator stopped it");
             settled("quarantine", store.quarantine(tenant, stopped, reason, events, NOW).await);
         };
@@ -180,6 +190,38 @@ async fn nobody_is_the_victim_of_a_deadlock_and_every_call_is_answered_once() {
         world.number("select deadlocks from pg_stat_database where datname = current_database()").await,
         0
     );
+}
+
+/// Whoever ends a child waits for its parent before it holds the child: nobody waits for it meanwhile.
+#[tokio::test]
+async fn a_child_is_free_while_its_end_waits_for_its_parent() {
+    let mut world = World::new().await;
+    for way in ["park", "quarantine", "delete"] {
+        let mut parent = world.actor().await;
+        let (call, mut child) = world.child(&mut parent).await;
+        let mut held = world.hold(parent.session()).await;
+        let (id, fence) = (child.session().clone(), child.next());
+        let events = std::array::from_fn(|_| world.sample.event());
+        let (store, tenant) = (&world.store, world.tenant);
+        let end = async {
+            match way {
+                "park" => drop(store.park(&fence, &[], 1, &finished(&id, &call, "done"), NOW).await.unwrap()),
+                "quarantine" => {
+                    let reason = (Which::Any, "by hand");
+                    store.quarantine(tenant, &id, reason, events, NOW).await.unwrap().unwrap();
+                }
+                _ => drop(store.delete_session(tenant, &id).await.unwrap()),
+            }
+        };
+        let others = async {
+            world.blocked(1).await;
+            testkit::within(way, world.hold(&id)).await.execute("commit").await.unwrap();
+            held.execute("commit").await.unwrap();
+        };
+        tokio::join!(end, others);
+        let told = answers(&world, parent.session(), &[&call.part_id]).await;
+        assert_eq!(told, BTreeMap::from([(call.part_id, 1)]), "{way}");
+    }
 }
 
 /// A child may be made below while a deletion waits for its parent: it is locked too before anything is deleted.
