@@ -22,6 +22,7 @@ pub mod tenants;
 pub mod waits;
 
 mod execs;
+mod guard;
 
 use domain::{ids::TenantId, ids::Timestamp, limits};
 use error::Error;

@@ -5,11 +5,13 @@ use crate::{
     Store, children,
     children::Answer,
     error::Error,
+    guard::{Guard, guarded},
     record::{self, Advanced, Change, Fence, Written},
     sessions, signed,
 };
 use domain::{
     ids::{SessionId, Timestamp},
+    mutant::{self, Mutant},
     session::Outcome,
     wait::Wait,
 };
@@ -80,6 +82,15 @@ impl Store {
     }
 }
 
+/// As those of every write of a loop; and the inputs that the loop has seen.
+const GUARDS: [Guard; 5] = [
+    record::FENCE_GUARDS[0],
+    record::FENCE_GUARDS[1],
+    record::FENCE_GUARDS[2],
+    (Mutant::ParkBlind, " and input_seq = $6", ""),
+    (Mutant::AttemptsKept, "attempts = 0", "attempts = attempts"),
+];
+
 /// The fence and the end of ownership in one update.
 async fn free(
     tx: &mut Transaction<'static, Postgres>,
@@ -92,24 +103,29 @@ async fn free(
         Park::Idle { .. } => (0_i16, None),
         Park::Waiting(wait) => (3, Some(wait)),
     };
-    let row = sqlx::query(
+    if mutant::on(Mutant::EpochBySelect) {
+        record::look_at_fence(tx, fence).await?;
+    }
+    let sql = guarded(
         "update session_run set write_seq = $4, event_seq = event_seq + $5, input_ack = $6, attempts = 0,
                 phase = $7, owner = null, owned_at = null, queued_at = null, waiting_detail = null,
                 waiting_reason = $8, wake_at = to_timestamp($9::float8 / 1000)
           where tenant_id = $1 and session_id = $2 and epoch = $3 and write_seq = $4 - 1 and input_seq = $6
          returning event_seq, input_seq, cancel_seq",
-    )
-    .bind(fence.tenant.0)
-    .bind(fence.session.as_str())
-    .bind(signed(fence.epoch))
-    .bind(signed(fence.write_seq))
-    .bind(signed(events))
-    .bind(signed(seen_input))
-    .bind(phase)
-    .bind(wait.map(|wait| wait.reason.as_str()))
-    .bind(wait.and_then(|wait| wait.until).map(|until| until.0))
-    .fetch_optional(&mut **tx)
-    .await?;
+        &GUARDS,
+    );
+    let row = sqlx::query(sql)
+        .bind(fence.tenant.0)
+        .bind(fence.session.as_str())
+        .bind(signed(fence.epoch))
+        .bind(signed(fence.write_seq))
+        .bind(signed(events))
+        .bind(signed(seen_input))
+        .bind(phase)
+        .bind(wait.map(|wait| wait.reason.as_str()))
+        .bind(wait.and_then(|wait| wait.until).map(|until| until.0))
+        .fetch_optional(&mut **tx)
+        .await?;
     row.as_ref().map(Advanced::from_row).transpose()
 }
 

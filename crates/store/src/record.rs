@@ -1,12 +1,19 @@
 //! The writes of a loop: one transaction that begins with the fence (an update of the control row by epoch and write
 //! number), projects each change into its table, and numbers its events without a gap.
 
-use crate::{Store, error::Error, execs, requests, sessions, signed, unsigned};
+use crate::{
+    Store,
+    error::Error,
+    execs,
+    guard::{Guard, guarded},
+    requests, sessions, signed, unsigned,
+};
 use domain::{
     event::Event,
     ids::{EventId, SessionId, TenantId, Timestamp},
     message::Message,
     money::{Tokens, UsdPicos},
+    mutant::{self, Mutant},
     part::Part,
 };
 use sqlx::{Postgres, Row as _, Transaction, types::Json};
@@ -134,6 +141,37 @@ impl Advanced {
     }
 }
 
+/// What every write of a loop is guarded by, and what stands there without it.
+pub(crate) const FENCE_GUARDS: [Guard; 3] = [
+    (Mutant::EpochUnchecked, FENCE, "epoch >= $3"),
+    (Mutant::EpochBySelect, FENCE, "epoch >= $3"),
+    (Mutant::WriteSeqUnchecked, FENCE, "epoch = $3 and write_seq >= $4 - 1"),
+];
+const GUARDS: [Guard; 4] = [
+    FENCE_GUARDS[0],
+    FENCE_GUARDS[1],
+    FENCE_GUARDS[2],
+    (Mutant::AttemptsKept, "when $7 then 0", "when $7 then attempts"),
+];
+const FENCE: &str = "epoch = $3 and write_seq = $4 - 1";
+
+/// The fence as a read, which orders nothing: only for the mutant of that name.
+pub(crate) async fn look_at_fence(
+    tx: &mut Transaction<'static, Postgres>,
+    fence: &Fence,
+) -> Result<(), Error> {
+    let row = sqlx::query(
+        "select 1 from session_run where tenant_id = $1 and session_id = $2 and epoch = $3 and write_seq = $4 - 1",
+    )
+    .bind(fence.tenant.0)
+    .bind(fence.session.as_str())
+    .bind(signed(fence.epoch))
+    .bind(signed(fence.write_seq))
+    .fetch_optional(&mut **tx)
+    .await?;
+    row.map(|_| ()).ok_or(Error::Fenced)
+}
+
 /// The fence: the first statement of every write of a loop. Gives `None` when the row does not match.
 pub(crate) async fn advance(
     tx: &mut Transaction<'static, Postgres>,
@@ -141,21 +179,26 @@ pub(crate) async fn advance(
     events: u64,
     (ack, progress): (u64, Progress),
 ) -> Result<Option<Advanced>, Error> {
-    let row = sqlx::query(
+    if mutant::on(Mutant::EpochBySelect) {
+        look_at_fence(tx, fence).await?;
+    }
+    let sql = guarded(
         "update session_run set write_seq = $4, event_seq = event_seq + $5, input_ack = greatest(input_ack, $6),
                 attempts = case when $7 then 0 else attempts end
           where tenant_id = $1 and session_id = $2 and epoch = $3 and write_seq = $4 - 1
          returning event_seq, input_seq, cancel_seq",
-    )
-    .bind(fence.tenant.0)
-    .bind(fence.session.as_str())
-    .bind(signed(fence.epoch))
-    .bind(signed(fence.write_seq))
-    .bind(signed(events))
-    .bind(signed(ack))
-    .bind(progress == Progress::Made)
-    .fetch_optional(&mut **tx)
-    .await?;
+        &GUARDS,
+    );
+    let row = sqlx::query(sql)
+        .bind(fence.tenant.0)
+        .bind(fence.session.as_str())
+        .bind(signed(fence.epoch))
+        .bind(signed(fence.write_seq))
+        .bind(signed(events))
+        .bind(signed(ack))
+        .bind(progress == Progress::Made)
+        .fetch_optional(&mut **tx)
+        .await?;
     row.as_ref().map(Advanced::from_row).transpose()
 }
 

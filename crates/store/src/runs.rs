@@ -1,9 +1,10 @@
 //! The control row: taking a session over, and giving it back.
 
-use crate::{Store, error::Error, record::Fence, signed, unsigned};
+use crate::{Store, error::Error, guard::guarded, record::Fence, signed, unsigned};
 use domain::{
     ids::{SessionId, TenantId},
     limits,
+    mutant::Mutant,
     wait::Reason,
 };
 use sqlx::{Postgres, Row as _, Transaction};
@@ -69,19 +70,21 @@ impl Store {
             Suspects::Left => limits::ATTEMPTS_SUSPECT,
         };
         let mut tx = self.begin(tenant).await?;
-        let row = sqlx::query(
+        let sql = guarded(
             "update session_run r set epoch = epoch + 1, write_seq = 0, phase = 2, owner = $3, owned_at = now(),
                     waiting_reason = null, waiting_detail = null, attempts = attempts + 1, wake_at = null
               where r.tenant_id = $1 and r.session_id = $2 and r.attempts < $4
                 and (r.phase = 1 or (r.phase = 2 and not coalesce(worker_alive(r.owner), false)))
              returning epoch, input_ack, attempts",
-        )
-        .bind(tenant.0)
-        .bind(session.as_str())
-        .bind(owner)
-        .bind(attempts_max)
-        .fetch_optional(&mut *tx)
-        .await?;
+            &[(Mutant::AliveUnchecked, "not coalesce(worker_alive(r.owner), false)", "r.owner <> $3")],
+        );
+        let row = sqlx::query(sql)
+            .bind(tenant.0)
+            .bind(session.as_str())
+            .bind(owner)
+            .bind(attempts_max)
+            .fetch_optional(&mut *tx)
+            .await?;
         let Some(row) = row else { return why_not(tx, tenant, session).await };
         tx.commit().await?;
         let epoch = unsigned(row.try_get("epoch")?);

@@ -2,10 +2,11 @@
 
 pub mod operator;
 
-use crate::{Page, Store, error::Error, tenants, unsigned};
+use crate::{Page, Store, error::Error, guard::guarded, tenants, unsigned};
 use domain::{
     ids::{SessionId, TenantId},
     limits,
+    mutant::Mutant,
     session::Class,
 };
 use sqlx::{Row as _, postgres::PgRow};
@@ -271,14 +272,13 @@ impl Store {
     /// # Errors
     /// `Db`.
     pub async fn list_orphaned(&self, limit: i64) -> Result<Vec<Claimable>, Error> {
-        let rows = sqlx::query(
+        let sql = guarded(
             "select r.tenant_id, r.session_id, r.class, r.attempts, t.running_max, t.weight
                from session_run r join tenant t on t.id = r.tenant_id left join worker w on w.incarnation = r.owner
               where r.phase = 2 and (w.lease_until is null or w.lease_until <= now()) limit $1",
-        )
-        .bind(limit)
-        .fetch_all(&self.system)
-        .await?;
+            &[(Mutant::AliveUnchecked, " and (w.lease_until is null or w.lease_until <= now())", "")],
+        );
+        let rows = sqlx::query(sql).bind(limit).fetch_all(&self.system).await?;
         rows.iter().map(claimable).collect()
     }
 

@@ -9,6 +9,7 @@ use domain::{
     event,
     ids::{SessionId, TenantId},
     limits,
+    mutant::{self, Mutant},
 };
 use open_parts::OpenParts;
 use rpc::{
@@ -192,13 +193,16 @@ impl Stream {
     }
 
     fn poll(&self) -> Duration {
+        if mutant::on(Mutant::HeadUnchecked) {
+            return Duration::from_secs(3_600);
+        }
         if self.state.bus.ping_nats().is_ok() { POLL_WITH_NATS } else { POLL_WITHOUT_NATS }
     }
 
     async fn take(&mut self, news: News) -> Result<(), End> {
         match news {
             News::Event(event) if event.seq <= self.seen => Ok(()),
-            News::Event(event) if event.seq == self.seen + 1 => {
+            News::Event(event) if event.seq == self.seen + 1 || mutant::on(Mutant::GapUnrepaired) => {
                 self.send_event(Stored {
                     seq: event.seq,
                     epoch: event.epoch,
@@ -210,12 +214,18 @@ impl Stream {
                 .await
             }
             News::Event(_) => self.catch_up().await,
-            News::Delta(delta) if delta.epoch < self.epoch => Ok(()),
+            News::Delta(delta) if delta.epoch < self.epoch && !mutant::on(Mutant::DeltaEpochUnchecked) => {
+                Ok(())
+            }
             News::Delta(delta) => match self.open.fresh(&delta) {
                 Some(delta) => self.send(Item::Delta(delta), String::new()).await,
                 None => Ok(()),
             },
-            News::Beat { epoch, seq } if epoch >= self.epoch && seq > self.seen => self.catch_up().await,
+            News::Beat { epoch, seq }
+                if epoch >= self.epoch && seq > self.seen && !mutant::on(Mutant::HeadUnchecked) =>
+            {
+                self.catch_up().await
+            }
             News::Beat { .. } => Ok(()),
         }
     }

@@ -8,6 +8,7 @@ use domain::{
     ids::{EventId, MessageId, PartId, SessionId},
     limits,
     message::{MessageTime, ModelRef, User},
+    mutant::{self, Mutant},
     part::{Body, Part, Text},
     session::Class,
 };
@@ -62,6 +63,10 @@ pub(crate) async fn accept(
 pub(crate) async fn abort(state: &State, principal: &Principal, session: &SessionId) -> Result<bool, Status> {
     let tenant = principal.tenant;
     let dedupe = format!("abort:{}", state.id(EventId::make));
+    if mutant::on(Mutant::AbortAnnouncedOnly) {
+        state.bus.nudge(tenant, session);
+        return Ok(true);
+    }
     let accepted = state.store.accept_abort(tenant, session, &dedupe).await.map_err(from_store)?;
     if accepted {
         state.interrupt(principal, session, Class::default()).await;
@@ -144,7 +149,7 @@ fn prompt(state: &State, session: &SessionId, asked: &Asked, model: ModelRef, ag
         message_id: id.clone(),
         body: Body::Text(Text { text, ..Text::default() }),
     };
-    let dedupe = if asked.idempotency_key.is_empty() {
+    let dedupe = if asked.idempotency_key.is_empty() || mutant::on(Mutant::DedupeOff) {
         format!("msg:{id}")
     } else {
         format!("key:{}", asked.idempotency_key)

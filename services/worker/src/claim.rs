@@ -14,6 +14,7 @@ use bus::queue::{Claims, Then};
 use domain::{
     ids::{EventId, SessionId, TenantId},
     limits,
+    mutant::{self, Mutant},
     session::Class,
 };
 use std::{
@@ -290,6 +291,9 @@ impl Claimer {
 
     /// Ends every loop at its next step boundary, and what streams then after a grace; waits for all of them.
     async fn hand_over(&self, slots: usize) {
+        if mutant::on(Mutant::DrainDrops) {
+            std::process::exit(0);
+        }
         self.drain.cancel();
         self.lease.drain();
         tracing::info!("draining: {} loops are handed over", slots - self.slots.available_permits());

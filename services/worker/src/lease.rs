@@ -212,6 +212,9 @@ impl Renewer {
         }
         // An error of Redis never ends this: Postgres decides who is alive.
         let redis = self.bus.renew(&self.incarnation.to_string()).await;
+        if redis.is_err() && domain::mutant::on(domain::mutant::Mutant::HeartbeatDies) {
+            std::future::pending::<()>().await;
+        }
         metrics::gauge!("flotilla_redis_up").set(if redis.is_ok() { 1.0 } else { 0.0 });
         metrics::gauge!("flotilla_nats_up").set(if self.bus.ping_nats().is_ok() { 1.0 } else { 0.0 });
     }

@@ -135,6 +135,9 @@ impl Record {
             events.into_iter().map(|event| self.change(What::Event(event))).collect();
         changes.extend(spent.map(|(tokens, cost)| self.change(What::Spend(tokens, cost))));
         let fence = self.next_fence();
+        if domain::mutant::on(domain::mutant::Mutant::AckAhead) {
+            self.seen_input = self.seen_input.max(self.newest_input);
+        }
         let (ack, at) = (self.seen_input, now());
         let store = self.deps.store.clone();
         let written = settled(|| store.append(&fence, &changes, ack, progress, at)).await?;

@@ -3,7 +3,11 @@
 use super::{Claimer, give_back};
 use crate::rebuild;
 use bus::queue::{Claims, Mode, Then};
-use domain::{ids::SessionId, limits};
+use domain::{
+    ids::SessionId,
+    limits,
+    mutant::{self, Mutant},
+};
 use metrics::gauge;
 use std::{
     collections::BTreeSet,
@@ -39,6 +43,9 @@ impl Claimer {
     }
 
     async fn sweep(&self) {
+        if mutant::on(Mutant::NoSweeper) {
+            return self.claim().await;
+        }
         let claimable = match rebuild::claimable(&self.deps, &self.lease).await {
             Ok(claimable) => self.without_suspects(claimable),
             Err(error) => {
@@ -94,6 +101,9 @@ impl Claimer {
     /// Gives back what this worker owns by the row but does not run: a take-over or a hand-over whose commit was in
     /// doubt, or a loop that lost Postgres for too long. Nobody else would take it from a living worker.
     async fn give_back_strays(&self) {
+        if mutant::on(Mutant::StraysKept) {
+            return;
+        }
         let held = match self.deps.store.list_held(self.deps.incarnation).await {
             Ok(held) => held,
             Err(error) => {

@@ -11,6 +11,7 @@ use crate::{
 };
 use domain::{
     event::Event,
+    mutant::{self, Mutant},
     part::{Body, Part, Span, Tool, ToolState},
     turn::{CallId, Input, Stop},
 };
@@ -45,7 +46,11 @@ impl Loop {
             return self.ask_others(call_id, part_id, tool).await;
         }
         let call = Call {
-            exec_id: part_id.to_string(),
+            exec_id: if mutant::on(Mutant::ExecIdPerEpoch) {
+                format!("{part_id}-{}", self.record.fence().epoch)
+            } else {
+                part_id.to_string()
+            },
             tool: tool.tool.clone(),
             input: tool.state.input().clone(),
             call_id,
