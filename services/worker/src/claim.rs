@@ -245,7 +245,6 @@ impl Claimer {
         let span = self.span(&taken).await;
         let (deps, running) = (Arc::clone(&self.deps), Arc::clone(&self.running));
         let ran = async move {
-            let _slot = slot;
             let (tenant, session) = &key;
             metrics::gauge!("flotilla_loops_running").increment(1.0);
             let epoch = taken.fence.epoch;
@@ -263,6 +262,9 @@ impl Claimer {
                 }
             };
             released(&deps, session, then).await;
+            // Rung last: a claim that comes before the slot is free finds none, and the next look is a second away.
+            drop(slot);
+            deps.bus.ring();
         };
         self.tasks.spawn("loop", ran.instrument(span));
     }
