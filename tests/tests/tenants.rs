@@ -97,6 +97,19 @@ async fn session_attacks(api: &Api, theirs: &Theirs) -> Vec<Attack> {
             client.abort_session(v1::AbortSessionRequest { session_id: id() }).await.map(drop),
         ),
         (
+            "GetSessionBudget",
+            gone,
+            client.get_session_budget(v1::GetSessionBudgetRequest { session_id: id() }).await.map(drop),
+        ),
+        (
+            "SetSessionBudget",
+            gone,
+            client
+                .set_session_budget(v1::SetSessionBudgetRequest { session_id: id(), max_usd_picos: 0 })
+                .await
+                .map(drop),
+        ),
+        (
             "GetSessionDiff",
             gone,
             client.get_session_diff(v1::GetSessionDiffRequest { session_id: id() }).await.map(drop),

@@ -181,6 +181,20 @@ impl SessionService for Fake {
         no()
     }
 
+    async fn get_session_budget(
+        &self,
+        _: Request<GetSessionBudgetRequest>,
+    ) -> Answer<GetSessionBudgetResponse> {
+        no()
+    }
+
+    async fn set_session_budget(
+        &self,
+        _: Request<SetSessionBudgetRequest>,
+    ) -> Answer<SetSessionBudgetResponse> {
+        no()
+    }
+
     async fn update_session(&self, _: Request<UpdateSessionRequest>) -> Answer<UpdateSessionResponse> {
         no()
     }

@@ -162,23 +162,20 @@ fn ends(event: &Event, until: Until) -> Option<End> {
         Until::IdleAfter(seq) if event.kind == "session.idle" && event.seq >= seq => {
             Some(End::Idle(event.properties["outcome"].as_str().unwrap_or_default().to_owned()))
         }
-        Until::IdleAfter(seq) if needs_human(event) && event.seq >= seq => {
-            Some(End::Idle("needs_human".to_owned()))
-        }
+        Until::IdleAfter(seq) if event.seq >= seq => wait_of(event).map(|what| End::Idle(what.to_owned())),
         Until::Seen(seq) if event.seq >= seq => Some(End::Seen),
         Until::IdleAfter(_) | Until::Seen(_) => None,
     }
 }
 
-/// Whether nothing more comes before a person did something: the loop is parked until somebody answers, or an operator
-/// must release the session. A request alone is no end: other tools of its step go on.
-fn needs_human(event: &Event) -> bool {
-    match event.kind.as_str() {
-        "flotilla.session.waiting" => {
-            matches!(event.properties["reason"].as_str(), Some("permission" | "question"))
-        }
-        "flotilla.session.quarantined" => true,
-        _ => false,
+/// What a person must do before anything more comes: the loop is parked until somebody answers or raises the budget, or
+/// an operator must release the session. A request alone is no end: other tools of its step go on.
+fn wait_of(event: &Event) -> Option<&'static str> {
+    match (event.kind.as_str(), event.properties["reason"].as_str()) {
+        ("flotilla.session.waiting", Some("permission" | "question")) => Some("needs_human"),
+        ("flotilla.session.waiting", Some("budget")) => Some("budget"),
+        ("flotilla.session.quarantined", _) => Some("needs_human"),
+        _ => None,
     }
 }
 

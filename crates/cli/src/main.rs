@@ -2,6 +2,7 @@
 
 mod admin;
 mod answer;
+mod budget;
 mod bundle;
 mod checkout;
 mod client;
@@ -71,6 +72,8 @@ enum Command {
     Why(why::WhyArgs),
     /// List what sessions ask people, and answer it.
     Answer(answer::AnswerArgs),
+    /// Show or set what a session and its subtasks may spend.
+    Budget(budget::BudgetArgs),
     /// Stop the running turn of a session.
     Abort {
         /// The session.
@@ -133,6 +136,7 @@ async fn run(cli: Cli) -> Result<ExitCode> {
         Command::Messages(arguments) => sessions::messages(&Client::open(&connection)?, arguments).await?,
         Command::Why(arguments) => why::run(&Client::open(&connection)?, arguments).await?,
         Command::Answer(arguments) => answer::run(&Client::open(&connection)?, arguments).await?,
+        Command::Budget(arguments) => budget::run(&Client::open(&connection)?, arguments).await?,
         Command::Admin(arguments) => {
             let client = Client::open_as_operator(&connection, arguments.operator_key.as_ref())?;
             admin::run(&client, arguments).await?

@@ -1,6 +1,7 @@
 //! `flotilla run` and `flotilla say`: hand in a prompt, with the repository it is about, and watch the turn.
 
 use crate::{
+    budget,
     bundle::{self, Bundle, Start},
     client::{Client, call},
     exit::Exit,
@@ -52,6 +53,9 @@ pub(crate) struct RunArgs {
     /// Never use a tool; as --ask. May be repeated.
     #[arg(long, value_name = "TOOL[:PATTERN]")]
     deny: Vec<String>,
+    /// What the session and its subtasks may spend together, in dollars. At the limit it waits for `flotilla budget`.
+    #[arg(long, value_name = "DOLLARS", value_parser = budget::parse)]
+    budget: Option<budget::Max>,
     /// Let the agent ask questions; it waits for the answers.
     #[arg(long)]
     questions: bool,
@@ -131,6 +135,7 @@ pub(crate) async fn run(client: &Client, arguments: RunArgs) -> Result<Exit> {
         idempotency_key: random_key()?,
         class: arguments.class.to_wire().into(),
         permission_rules: rules(&arguments),
+        budget_usd_picos: arguments.budget.map_or(0, budget::Max::to_wire),
     };
     let session =
         call("create the session", || async { client.sessions().create_session(session.clone()).await })

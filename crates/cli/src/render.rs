@@ -161,6 +161,7 @@ impl Renderer {
         let what = match reason.as_str() {
             "permission" => "for a permission",
             "question" => "for an answer",
+            "budget" => "for a larger budget",
             "children" => "for its subtasks",
             "back_off" => "before the next model call",
             other => &format!("({})", one_line(other, TITLE_CHARS)),

@@ -35,7 +35,7 @@ pub(crate) fn paint_state(session: &Session, text: &str, paint: Paint) -> String
         SessionState::Idle => match session.last_outcome() {
             TurnOutcome::Done => paint.green(text),
             TurnOutcome::Failed | TurnOutcome::Aborted => paint.red(text),
-            TurnOutcome::NeedsHuman | TurnOutcome::Budget => paint.yellow(text),
+            TurnOutcome::NeedsHuman => paint.yellow(text),
             TurnOutcome::Unspecified => paint.dim(text),
         },
         SessionState::Queued | SessionState::Running => paint.cyan(text),
@@ -89,7 +89,6 @@ pub(crate) fn outcome(outcome: TurnOutcome) -> &'static str {
         TurnOutcome::Failed => "failed",
         TurnOutcome::Aborted => "aborted",
         TurnOutcome::NeedsHuman => "needs_human",
-        TurnOutcome::Budget => "budget",
         TurnOutcome::Unspecified => "idle",
     }
 }

@@ -100,6 +100,9 @@ pub(crate) async fn to_end(
         }
         out::line(&match session.state() {
             SessionState::Quarantined => show::release_command(session_id),
+            _ if outcome == "budget" => {
+                format!("flotilla budget {session_id} DOLLARS   raises the budget; the turn then goes on")
+            }
             _ => format!("flotilla say {session_id} \"…\"   goes on with the conversation"),
         })?;
     }

@@ -113,12 +113,19 @@ fn to_text(why: &Why, now_ms: i64) -> String {
     if session.state() == SessionState::Quarantined {
         line(&show::release_command(&session.id));
     }
+    if wait.reason == "budget" {
+        line(&format!("flotilla budget {} DOLLARS", session.id));
+    }
     text
 }
 
 /// How much of the limit is used, if the reason has numbers and its sentence does not say them.
 fn numbers(wait: &Wait) -> String {
     let Wait { used, max, .. } = wait;
+    // Money is in the sentence already.
+    if wait.reason == "budget" {
+        return String::new();
+    }
     let said = wait.sentence.contains(&format!("{used} ")) && wait.sentence.contains(&format!("of {max}"));
     if *max == 0 || said { String::new() } else { format!(" ({used} of {max})") }
 }

@@ -76,6 +76,8 @@ pub struct View {
     pub steps: u32,
     /// How many of the newest tool calls are the same call with the same answer.
     pub repeated_calls: usize,
+    /// Whether the session and its subtasks spent all that they may.
+    pub out_of_budget: bool,
     /// Whether the loop is asked to let go at the next step boundary: the worker ends, or others have waited longer.
     pub leaving: bool,
 }
@@ -271,6 +273,9 @@ impl State {
         }
         if view.steps >= STEPS_PER_TURN_MAX {
             return self.give_up(format!("The turn reached its limit of {STEPS_PER_TURN_MAX} steps"));
+        }
+        if view.out_of_budget {
+            return self.park(End::Wait(Wait { reason: Reason::Budget, until: None }));
         }
         if view.leaving {
             return self.hand_over();

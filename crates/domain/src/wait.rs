@@ -10,6 +10,8 @@ pub enum Reason {
     Permission,
     /// A person must answer a question of the agent.
     Question,
+    /// The session and its subtasks spent all that they may.
+    Budget,
     /// Child sessions must finish.
     Children,
     /// The provider asked for a pause, or the model call failed and is tried again.
@@ -22,9 +24,10 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Permission,
         Self::Question,
+        Self::Budget,
         Self::Children,
         Self::BackOff,
         Self::FailedAttempt,
@@ -36,6 +39,7 @@ impl Reason {
         match self {
             Self::Permission => "permission",
             Self::Question => "question",
+            Self::Budget => "budget",
             Self::Children => "children",
             Self::BackOff => "back_off",
             Self::FailedAttempt => "failed_attempt",

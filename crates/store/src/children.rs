@@ -227,8 +227,8 @@ impl Store {
 
 /// The control row of a parent, held by this transaction.
 pub(crate) struct Parent {
-    session: SessionId,
-    run: Locked,
+    pub(crate) session: SessionId,
+    pub(crate) run: Locked,
 }
 
 /// Locks a parent, before its child is locked. `None` when it is gone.

@@ -2,7 +2,7 @@
 //! delivers its answer to its parent in the same transaction.
 
 use crate::{
-    Store, children,
+    Store, budget, children,
     children::Answer,
     error::Error,
     guard::{Guard, guarded},
@@ -30,7 +30,12 @@ pub enum Park {
         answer: Option<(SessionId, Answer)>,
     },
     /// Something else must happen first.
-    Waiting(Wait),
+    Waiting {
+        /// What.
+        wait: Wait,
+        /// The parent that must know of it: its own wait is for the same from now on.
+        tells: Option<SessionId>,
+    },
 }
 
 /// What parking found and left.
@@ -58,10 +63,10 @@ impl Store {
         let mut tx = self.begin(fence.tenant).await?;
         // Locks are taken from the root to the leaf, here and everywhere.
         let parent = match park {
-            Park::Idle { answer: Some((parent, _)), .. } => {
+            Park::Idle { answer: Some((parent, _)), .. } | Park::Waiting { tells: Some(parent), .. } => {
                 children::lock_parent(&mut tx, fence.tenant, parent).await?
             }
-            Park::Idle { answer: None, .. } | Park::Waiting(_) => None,
+            Park::Idle { answer: None, .. } | Park::Waiting { tells: None, .. } => None,
         };
         let Some(advanced) = free(&mut tx, fence, changes.len() as u64, seen_input, park).await? else {
             if is_behind(&mut tx, fence, seen_input).await? {
@@ -69,11 +74,18 @@ impl Store {
             }
             return record::already_written(tx, fence, changes).await.map(Parked::Yes);
         };
-        if let Park::Idle { outcome, error, answer } = park {
-            let end = (*outcome, error.as_deref());
-            sessions::end_turn(&mut tx, fence.tenant, &fence.session, end).await?;
-            if let (Some(parent), Some((_, answer))) = (parent, answer) {
-                children::deliver(&mut tx, fence.tenant, &parent, answer).await?;
+        match park {
+            Park::Idle { outcome, error, answer } => {
+                let end = (*outcome, error.as_deref());
+                sessions::end_turn(&mut tx, fence.tenant, &fence.session, end).await?;
+                if let (Some(parent), Some((_, answer))) = (parent, answer) {
+                    children::deliver(&mut tx, fence.tenant, &parent, answer).await?;
+                }
+            }
+            Park::Waiting { .. } => {
+                if let (Some(parent), Some(change)) = (parent, changes.last()) {
+                    budget::tell(&mut tx, fence.tenant, &parent, change.id.as_str()).await?;
+                }
             }
         }
         let written = advanced.write(&mut tx, fence, changes, at).await?;
@@ -101,7 +113,7 @@ async fn free(
 ) -> Result<Option<Advanced>, Error> {
     let (phase, wait) = match park {
         Park::Idle { .. } => (0_i16, None),
-        Park::Waiting(wait) => (3, Some(wait)),
+        Park::Waiting { wait, .. } => (3, Some(wait)),
     };
     if mutant::on(Mutant::EpochBySelect) {
         record::look_at_fence(tx, fence).await?;

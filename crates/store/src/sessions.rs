@@ -45,6 +45,10 @@ pub struct Session {
     pub queued_at: Option<Timestamp>,
     /// While it waits for its children: how many are over, and how many there are; otherwise 0.
     pub children: (u64, u64),
+    /// What its root and all subtasks below that may spend together.
+    pub budget: Option<UsdPicos>,
+    /// While it waits for its budget: what they spent; otherwise 0.
+    pub tree_cost: UsdPicos,
     /// Take-overs since the last progress.
     pub attempts: i16,
     /// Place in the tenant's queue while runnable, from 1; otherwise 0.
@@ -78,6 +82,8 @@ pub struct NewSession {
     pub class: Class,
     /// Its rules beside those of its agent.
     pub rules: Rules,
+    /// What it and its subtasks may spend together; `None`: no limit.
+    pub budget: Option<UsdPicos>,
     /// The caller's idempotency key.
     pub dedupe: Option<String>,
 }
@@ -92,6 +98,10 @@ const COLUMNS: &str = "s.id, s.project_id, s.parent_id, s.title, s.agent, s.prov
     case when r.waiting_reason = 'children' then (select count(*) from session c
       join session_run x on x.tenant_id = c.tenant_id and x.session_id = c.id and x.phase = 0
       where c.tenant_id = s.tenant_id and c.parent_id = s.id) else 0 end as children_over,
+    (select b.budget_usd_picos from session b where b.tenant_id = s.tenant_id and b.id = coalesce(s.root_id, s.id)) as budget,
+    case when r.waiting_reason = 'budget' then (select sum(t.cost_usd_picos)::bigint from session t
+      where t.tenant_id = s.tenant_id and (t.id = coalesce(s.root_id, s.id) or t.root_id = coalesce(s.root_id, s.id)))
+      else 0 end as tree_cost,
     case when r.phase = 1 then (select count(*) from session_run q where q.tenant_id = r.tenant_id and q.phase = 1
       and (q.class, q.queued_at, q.session_id) <= (r.class, r.queued_at, r.session_id)) else 0 end as queue_position";
 
@@ -154,6 +164,8 @@ fn from_row(row: &PgRow) -> Result<Session, Error> {
         waiting_detail: row.try_get("waiting_detail")?,
         wake_at: row.try_get::<Option<_>, _>("wake_at")?.map(timestamp),
         queued_at: row.try_get::<Option<_>, _>("queued_at")?.map(timestamp),
+        budget: row.try_get::<Option<_>, _>("budget")?.map(UsdPicos),
+        tree_cost: UsdPicos(row.try_get("tree_cost")?),
         attempts: row.try_get("attempts")?,
         children: (unsigned(row.try_get("children_over")?), unsigned(row.try_get("children")?)),
         info,
@@ -200,8 +212,8 @@ impl Store {
         let mut tx = self.begin(tenant).await?;
         let made = sqlx::query(
             "insert into session (tenant_id, id, project_id, title, agent, provider_id, model_id, source, dedupe, rights,
-                                  updated_at)
-             select $1, $2, p.id, $4, $5, $6, $7, $8, $9, $10, date_trunc('milliseconds', now())
+                                  budget_usd_picos, updated_at)
+             select $1, $2, p.id, $4, $5, $6, $7, $8, $9, $10, $11, date_trunc('milliseconds', now())
                from project p where p.tenant_id = $1 and p.id = $3
              on conflict (tenant_id, dedupe) where dedupe is not null do nothing",
         )
@@ -215,6 +227,7 @@ impl Store {
         .bind(Json(&new.source))
         .bind(&new.dedupe)
         .bind(Json([&new.rules]))
+        .bind(new.budget.map(|budget| budget.0))
         .execute(&mut *tx)
         .await?;
         if made.rows_affected() == 0 {

@@ -1,6 +1,7 @@
 //! The gRPC services, one file each. They parse and check what comes in, and call `intake` or the store.
 
 pub(crate) mod admin;
+mod budget;
 pub(crate) mod event;
 pub(crate) mod message;
 pub(crate) mod permission;

@@ -1,7 +1,7 @@
 //! Why a session waits: which limit holds it, how much of it is used, and for how long probably.
 
 use crate::{grpc::from_store, state::State, state::now};
-use domain::{ids::TenantId, limits, session::Phase, wait::Reason};
+use domain::{ids::TenantId, limits, money::UsdPicos, session::Phase, wait::Reason};
 use rpc::v1;
 use store::{sessions::Session, system::Capacity, waits::Usage};
 use tonic::Status;
@@ -91,6 +91,16 @@ fn waiting(session: &Session) -> (String, String, u64, u64) {
     let sentence = match Reason::parse(&reason) {
         Some(Reason::Permission) => "somebody must allow or refuse a tool call".to_owned(),
         Some(Reason::Question) => "somebody must answer a question of the agent".to_owned(),
+        Some(Reason::Budget) => {
+            let (spent, max) = (session.tree_cost, session.budget.unwrap_or_default());
+            let sentence = format!(
+                "it and its subtasks spent ${:.4} of ${:.4}; somebody must raise the budget",
+                spent.dollars(),
+                max.dollars()
+            );
+            let picos = |amount: UsdPicos| u64::try_from(amount.0).unwrap_or(0);
+            return (reason, sentence, picos(spent), picos(max));
+        }
         Some(Reason::Children) => {
             let (over, all) = session.children;
             let sentence = format!("{over} of {all} subtasks are over");

@@ -149,6 +149,7 @@ impl Conversation {
             repeated_calls: repeated_calls(&turn),
             last: self.last_step().map(last_step),
             newest_user,
+            out_of_budget: false,
             leaving,
         }
     }

@@ -19,10 +19,11 @@ use crate::{
 };
 use bus::queue::{Slots, Yield};
 use domain::{
+    ids::SessionId,
     limits,
     message::Error,
     session::Class,
-    turn::{Action, CallId, Input, State},
+    turn::{Action, CallId, Input, State, View},
 };
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -94,6 +95,10 @@ struct Loop {
     take_over: Option<domain::event::Event>,
     /// What is fixed for the session.
     fixed: Fixed,
+    /// Whether the tree of sessions has a limit to what it spends.
+    has_budget: bool,
+    /// Whether that was spent at the last look.
+    out_of_budget: bool,
     rights: Rights,
     /// When the parent was told last how far this child is.
     reported_at: Option<Instant>,
@@ -105,6 +110,7 @@ struct Loop {
 struct Fixed {
     /// The tool call that it answers, for a child.
     call: Option<ParentCall>,
+    root: SessionId,
     depth: i16,
     class: Class,
 }
@@ -147,7 +153,7 @@ impl Loop {
             tenant: taken.fence.tenant,
             session: taken.fence.session.clone(),
             epoch: taken.fence.epoch,
-            workspace: session.root_id,
+            workspace: session.root_id.clone(),
         };
         let workspace = Workspace::new(Arc::clone(&deps), identity.clone(), session.source);
         let take_over =
@@ -166,7 +172,14 @@ impl Loop {
             back_off_until: None,
             beat_at: Instant::now() + Duration::from_millis(limits::LOOP_BEAT_MS),
             take_over: Some(take_over),
-            fixed: Fixed { call: session.call, depth: session.depth, class: session.class },
+            fixed: Fixed {
+                call: session.call,
+                root: session.root_id,
+                depth: session.depth,
+                class: session.class,
+            },
+            has_budget: session.budget.is_some(),
+            out_of_budget: false,
             rights: Rights::new(session.rights),
             reported_at: None,
             steps: 0,
@@ -233,8 +246,20 @@ impl Loop {
         }
         self.back_off_until = None;
         self.open_workspace();
+        self.look_at_budget().await?;
         let leaving = self.control.drain.is_cancelled() || self.others_waited_longer().await;
-        Ok(Input::Looked(self.conversation.view(&self.inputs, leaving)))
+        let view = self.conversation.view(&self.inputs, leaving);
+        Ok(Input::Looked(View { out_of_budget: self.out_of_budget, ..view }))
+    }
+
+    /// Reads what the tree of sessions spent. A limit that is set later comes through the mailbox.
+    async fn look_at_budget(&mut self) -> Result<(), Stopped> {
+        self.has_budget |= self.inputs.iter().any(|input| input.kind == store::budget::INPUT);
+        if self.has_budget {
+            let budget = self.deps.store.get_budget(self.record.tenant(), &self.fixed.root).await;
+            self.out_of_budget = budget.map_err(Stopped::Store)?.is_used_up();
+        }
+        Ok(())
     }
 
     /// Whether this session should give up its slot at a step boundary. It has its first step in any case.

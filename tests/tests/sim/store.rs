@@ -108,6 +108,7 @@ impl Pair {
                 source: Source::default(),
                 class: Class::Interactive,
                 rules: permission::Rules::default(),
+                budget: None,
                 dedupe: None,
             };
             store.create_session(tenant, &new, &sample.event(), NOW).await.unwrap();
@@ -271,7 +272,7 @@ impl Pair {
     }
 
     fn how(&self, session: usize, park: Park) -> park::Park {
-        let wait = |reason, until| park::Park::Waiting(Wait { reason, until });
+        let wait = |reason, until| park::Park::Waiting { wait: Wait { reason, until }, tells: None };
         match park {
             Park::Idle => {
                 let answer = self.model.runs[session].parent.map(|parent| {

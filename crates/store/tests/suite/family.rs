@@ -48,7 +48,7 @@ impl From<Running> for Actor {
 
 /// A parked session.
 pub(crate) fn waiting(reason: Reason, until: Option<Timestamp>) -> Park {
-    Park::Waiting(Wait { reason, until })
+    Park::Waiting { wait: Wait { reason, until }, tells: None }
 }
 
 /// What a child says to its parent.

@@ -29,7 +29,7 @@ async fn a_parked_session_has_no_owner_and_says_what_it_waits_for() {
     actor = world.take_as_actor(actor.session()).await;
     let wait = Wait { reason: Reason::BackOff, until: Some(FUTURE) };
     let waits = [world.change(Event::SessionWaiting(wait))];
-    let (fence, park) = (actor.next(), Park::Waiting(wait));
+    let (fence, park) = (actor.next(), Park::Waiting { wait, tells: None });
     let parked = world.store.park(&fence, &waits, 1, &park, NOW).await.unwrap();
     let Parked::Yes(written) = &parked else { panic!("{parked:?}") };
     assert_eq!(written.events[0].kind, "flotilla.session.waiting");

@@ -69,6 +69,7 @@ impl World {
             source: Source::default(),
             class: Class::Interactive,
             rules: Rules::default(),
+            budget: None,
             dedupe: None,
         }
     }

@@ -1,6 +1,6 @@
 //! `SessionService`: conversations and their workspaces.
 
-use super::{Service, from_store, id, name, next_cursor, page, session_id, to_wire};
+use super::{Service, budget, from_store, id, name, next_cursor, page, session_id, to_wire};
 use crate::{intake, state::now, waits::Limits};
 use domain::{
     ids::{EventId, SessionId, TenantId},
@@ -49,6 +49,7 @@ impl SessionService for Service {
             source,
             class: to_wire::from_class(class),
             rules: to_wire::from_rules(request.permission_rules)?,
+            budget: budget::amount(request.budget_usd_picos)?,
             dedupe,
         };
         let event = self.0.id(EventId::make);
@@ -169,6 +170,28 @@ impl SessionService for Service {
         let id = session_id(&request.get_ref().session_id)?;
         let was_active = intake::abort(&self.0, &principal, &id).await?;
         Ok(Response::new(v1::AbortSessionResponse { was_active }))
+    }
+
+    async fn get_session_budget(
+        &self,
+        request: Request<v1::GetSessionBudgetRequest>,
+    ) -> Result<Response<v1::GetSessionBudgetResponse>, Status> {
+        let tenant = self.0.principal(&request).await?.tenant;
+        let id = session_id(&request.get_ref().session_id)?;
+        let root = self.0.store.get_session(tenant, &id).await.map_err(from_store)?.root_id;
+        let budget = Some(budget::read(&self.0, tenant, &root).await?);
+        Ok(Response::new(v1::GetSessionBudgetResponse { budget }))
+    }
+
+    async fn set_session_budget(
+        &self,
+        request: Request<v1::SetSessionBudgetRequest>,
+    ) -> Result<Response<v1::SetSessionBudgetResponse>, Status> {
+        let principal = self.0.principal(&request).await?;
+        let id = session_id(&request.get_ref().session_id)?;
+        let max = budget::amount(request.get_ref().max_usd_picos)?;
+        let budget = Some(budget::set(&self.0, &principal, &id, max).await?);
+        Ok(Response::new(v1::SetSessionBudgetResponse { budget }))
     }
 
     async fn get_session_diff(

@@ -10,13 +10,14 @@ use crate::{
 };
 use domain::{
     event::{Event, Status},
-    ids::{MessageId, PartId, PermissionId, QuestionId, Timestamp},
+    ids::{MessageId, PartId, PermissionId, QuestionId, SessionId, Timestamp},
     message::{Assistant, Error, Message, MessageTime, Path, User},
     money::{Tokens, UsdPicos},
     part::{Body, Part, Retry, RetryTime, StepFinish, ToolState},
     request::{Answer, Id},
     session::{Outcome, WORKSPACE},
     turn::{End, Failure, Input},
+    wait::{Reason, Wait},
 };
 use std::time::Duration;
 use store::{park::Park, record::Progress};
@@ -153,7 +154,7 @@ impl Loop {
             }
             End::Wait(wait) => {
                 events.push(Event::SessionWaiting(wait));
-                Park::Waiting(wait)
+                Park::Waiting { wait, tells: self.parent_without_budget(wait) }
             }
         };
         if self.record.park(&mut self.conversation, events, &park).await? == Ended::NewInput {
@@ -165,9 +166,18 @@ impl Loop {
                 metrics::counter!("flotilla_parks_total", "reason" => wait.reason.as_str()).increment(1);
                 tracing::info!(reason = wait.reason.as_str(), "the loop is parked");
                 self.tools.release_sandbox();
+                if let Some(parent) = self.parent_without_budget(wait) {
+                    self.deps.interrupt(self.record.tenant(), &parent, self.fixed.class).await;
+                }
             }
         }
         Ok(Input::Parked)
+    }
+
+    /// The parent of a child that waits for the budget: what it waits for is the same from now on.
+    fn parent_without_budget(&self, wait: Wait) -> Option<SessionId> {
+        let call = self.fixed.call.as_ref().filter(|_| wait.reason == Reason::Budget)?;
+        Some(call.session.clone())
     }
 
     fn turn_over(&self, outcome: Outcome) -> Park {

@@ -120,7 +120,10 @@ impl Loop {
         answers: &[children::Answer],
     ) -> Result<Settled, Stopped> {
         match answers.iter().find(|answer| answer.part_id == waiting.part_id) {
-            None => Ok(Settled::Waits(Wait { reason: Reason::Children, until: None })),
+            None => {
+                let reason = if self.out_of_budget { Reason::Budget } else { Reason::Children };
+                Ok(Settled::Waits(Wait { reason, until: None }))
+            }
             Some(answer) => {
                 self.end_child(waiting, answer).await?;
                 Ok(Settled::Ended)
