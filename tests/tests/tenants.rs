@@ -97,19 +97,6 @@ async fn session_attacks(api: &Api, theirs: &Theirs) -> Vec<Attack> {
             client.abort_session(v1::AbortSessionRequest { session_id: id() }).await.map(drop),
         ),
         (
-            "GetSessionBudget",
-            gone,
-            client.get_session_budget(v1::GetSessionBudgetRequest { session_id: id() }).await.map(drop),
-        ),
-        (
-            "SetSessionBudget",
-            gone,
-            client
-                .set_session_budget(v1::SetSessionBudgetRequest { session_id: id(), max_usd_picos: 0 })
-                .await
-                .map(drop),
-        ),
-        (
             "GetSessionDiff",
             gone,
             client.get_session_diff(v1::GetSessionDiffRequest { session_id: id() }).await.map(drop),
@@ -139,11 +126,17 @@ async fn conversation_attacks(api: &Api, own: &str, theirs: &Theirs) -> Vec<Atta
     let permissions = v1::ListPermissionsRequest { session_id: id(), page: None };
     let permission =
         v1::ReplyPermissionRequest { permission_id: "per_1".to_owned(), answer: 1, ..Default::default() };
+    let (read, set) = (
+        v1::GetSessionBudgetRequest { session_id: id() },
+        v1::SetSessionBudgetRequest { session_id: id(), max_usd_picos: 0 },
+    );
     let questions = v1::ListQuestionsRequest { session_id: id(), page: None };
     let question = v1::ReplyQuestionRequest { question_id: "que_1".to_owned(), ..Default::default() };
     let mut messages = api.messages();
     vec![
         ("AcceptPrompt", gone, api.prompt(&theirs.session, "@text taken").await.map(drop)),
+        ("GetSessionBudget", gone, api.sessions().get_session_budget(read).await.map(drop)),
+        ("SetSessionBudget", gone, api.sessions().set_session_budget(set).await.map(drop)),
         ("ListMessages", gone, messages.list_messages(listed).await.map(drop)),
         ("GetMessage", "message_not_found", messages.get_message(message(&theirs.session)).await.map(drop)),
         ("GetMessage", "message_not_found", messages.get_message(message(own)).await.map(drop)),
