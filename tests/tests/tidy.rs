@@ -18,7 +18,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Directories that hold what was built, downloaded or measured, never what we wrote.
+/// Names of what holds what was built, downloaded or measured, never what we wrote.
 const NOT_OURS: [&str; 4] = ["target", ".git", ".flotilla", "node_modules"];
 
 /// A text file of the workspace.
@@ -53,10 +53,12 @@ fn files() -> Vec<File> {
     while let Some(dir) = dirs.pop() {
         for entry in fs::read_dir(&dir).unwrap().map(Result::unwrap) {
             let path = entry.path();
+            // In a second work tree `.git` is a file.
+            if NOT_OURS.iter().any(|name| entry.file_name() == *name) {
+                continue;
+            }
             if entry.file_type().unwrap().is_dir() {
-                if !NOT_OURS.iter().any(|name| entry.file_name() == *name) {
-                    dirs.push(path);
-                }
+                dirs.push(path);
                 continue;
             }
             // What is no UTF-8 is a picture or the like.
