@@ -148,6 +148,12 @@ pub const PROVIDER_MODELS_MAX: usize = 512;
 pub const SANDBOX_IDLE_MS: u64 = 60_000;
 /// Longest wait for a starting sandbox to answer; milliseconds. It needs some 10 ms on an idle machine.
 pub const SANDBOX_START_MS: u64 = 10_000;
+/// Longest wait of a successor for an effect of its predecessor that is under way, before the predecessor's sandbox is
+/// ended; milliseconds. Writing a file or starting a process takes far less even on a busy disk.
+pub const SANDBOX_EFFECT_MS: u64 = 5_000;
+/// How long a worker whose lease ended is shown to operators, unless a session still names it; milliseconds. A day covers
+/// a night without anybody.
+pub const WORKER_KEPT_MS: u64 = 24 * 60 * 60 * 1_000;
 /// Sandboxes alive at once in one service: each may use its whole memory limit.
 pub const SANDBOXES_MAX: usize = 256;
 /// One-shot helper sandboxes (clone, diff, export) at once in one service: each is bound by disk and CPU.

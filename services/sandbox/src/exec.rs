@@ -102,6 +102,10 @@ pub struct Progress {
     pub output_bytes: u64,
     /// Its number in its sandbox, once it runs.
     pub number: Option<u64>,
+    /// Somebody asked for its end, perhaps before it ran.
+    pub is_killed: bool,
+    /// It never ran, and never will under this entry.
+    pub is_cancelled: bool,
     /// Set once, last.
     pub end: Option<End>,
 }
@@ -276,16 +280,29 @@ pub async fn write_end(directory: &Path, end: &End) {
     }
 }
 
-/// Whether an exec may still be asked to end, and by which number.
-pub async fn kill(exec: &Exec, sandbox: &Sandbox) {
+/// Asks for the end of an exec. One that is about to start ends as soon as it has.
+pub async fn ask_to_end(exec: &Exec, sandbox: Option<&Sandbox>) {
+    exec.progress.send_modify(|progress| progress.is_killed = true);
     let number = exec.progress.borrow().number;
-    if let Some(number) = number {
+    if let Some((number, sandbox)) = number.zip(sandbox) {
         sandbox.kill(number).await;
     }
+}
+
+/// Waits until an exec that was asked to end is over. Gives whether it ever ran.
+pub async fn wait_for_end(exec: &Exec) -> bool {
     let mut progress = exec.progress.subscribe();
     let grace = Duration::from_millis(limits::EXEC_KILL_GRACE_MS) + BACKSTOP;
+    let is_over = |progress: &Progress| progress.end.is_some() || progress.is_cancelled;
     // A tree that does not die is ended with its sandbox by the recorder; the caller need not wait for that.
-    drop(tokio::time::timeout(grace, progress.wait_for(|progress| progress.end.is_some())).await);
+    drop(tokio::time::timeout(grace, progress.wait_for(is_over)).await);
+    !exec.progress.borrow().is_cancelled
+}
+
+/// Ends an exec that runs.
+pub async fn kill(exec: &Exec, sandbox: &Sandbox) {
+    ask_to_end(exec, Some(sandbox)).await;
+    wait_for_end(exec).await;
 }
 
 async fn blocking(

@@ -89,10 +89,11 @@ impl Server {
         let (session, root, epoch) = call.parts();
         call.run(async move {
             let sandbox = session.enter(&root).await?;
-            if let Some(epoch) = epoch {
-                session.check_epoch(epoch).await?;
-            }
+            // Held by a writer until it has written; what a reader sees is of the moment in which it was let in.
+            let right = session.hold(epoch.unwrap_or_default()).await?;
+            let right = M::IS_EFFECT.then_some(right);
             let reply = sandbox.sandbox().call(to_body(message)).await?;
+            drop(right);
             from_body(reply)
                 .ok_or_else(|| Error::refused(Code::Internal, "the sandbox answered something else"))
         })
@@ -245,17 +246,14 @@ impl SandboxService for Server {
         request: Request<v1::KillExecRequest>,
     ) -> Result<Response<v1::KillExecResponse>, Status> {
         let (call, message) = self.begin("kill_exec", request).map_err(|error| tell("kill_exec", &error))?;
-        let session = Arc::clone(&call.session);
+        let (session, _, epoch) = call.parts();
         call.run(async move {
+            let right = session.hold(epoch.unwrap_or_default()).await?;
             let exec = session.execs.find_running(&message.exec_id).await;
-            let was_running = match exec.zip(session.find_sandbox().await) {
-                Some((exec, sandbox)) => {
-                    execs::kill(&exec, &sandbox).await;
-                    true
-                }
-                None => false,
-            };
-            Ok(v1::KillExecResponse { was_running })
+            let Some(exec) = exec else { return Ok(v1::KillExecResponse { was_running: false }) };
+            execs::ask_to_end(&exec, session.find_sandbox().await.as_deref()).await;
+            drop(right);
+            Ok(v1::KillExecResponse { was_running: execs::wait_for_end(&exec).await })
         })
         .await
     }
@@ -275,8 +273,13 @@ impl SandboxService for Server {
     ) -> Result<Response<v1::ReleaseSandboxResponse>, Status> {
         let (call, _) =
             self.begin("release_sandbox", request).map_err(|error| tell("release_sandbox", &error))?;
-        let session = Arc::clone(&call.session);
-        call.run(async move { Ok(v1::ReleaseSandboxResponse { ended: session.release().await }) }).await
+        let (session, _, epoch) = call.parts();
+        call.run(async move {
+            // A late release must not end what a successor left in the background.
+            let _right = session.hold(epoch.unwrap_or_default()).await?;
+            Ok(v1::ReleaseSandboxResponse { ended: session.release().await })
+        })
+        .await
     }
 
     async fn read_file(

@@ -1,7 +1,9 @@
 //! One session on this machine: its fence, its workspace, its sandbox and its execs. Its sandbox may see the workspace of
 //! another session; everything else is always its own.
 //!
-//! Locks are taken in the order place, files, and the files of one session at a time.
+//! Locks are taken in the order fence, place, files, and the files of one session at a time.
+
+pub mod fence;
 
 use crate::{
     code::Code,
@@ -13,7 +15,8 @@ use crate::{
     sessions::Shared,
     workspace::Meta,
 };
-use domain::mutant::{self, Mutant};
+use domain::limits;
+use fence::{Fence, Right};
 use std::{sync::Arc, time::Duration};
 use tokio::{
     sync::{Mutex, watch},
@@ -28,7 +31,7 @@ pub struct Session {
     /// Its execs.
     pub execs: Arc<Registry>,
     pub(crate) shared: Arc<Shared>,
-    epoch: Mutex<Option<u64>>,
+    fence: Fence,
     pub(crate) place: Mutex<Place>,
     pub(crate) files: Mutex<Files>,
     activity: watch::Sender<Activity>,
@@ -102,38 +105,40 @@ impl Session {
     pub(crate) fn new(key: Key, shared: Arc<Shared>) -> Self {
         let execs = Arc::new(Registry::new(shared.layout.execs(&key)));
         let activity = watch::Sender::new(Activity { users: 0, idle_since: Instant::now() });
-        let (epoch, place, files) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Self { key, execs, shared, epoch, place, files, activity }
+        let fence = Fence::new(shared.layout.fence(&key));
+        let (place, files) = (Mutex::default(), Mutex::default());
+        Self { key, execs, shared, fence, place, files, activity }
     }
 
-    /// Lets a caller with `epoch` write, and shuts out all lower ones from now on, also after a restart.
+    /// Lets a caller with `epoch` in, and shuts out all lower ones from now on, also after a restart. Each of their effects
+    /// is over then.
     ///
     /// # Errors
     /// `epoch_stale` when a higher one was here before.
     pub async fn admit(&self, epoch: u64) -> Result<(), Error> {
-        let mut seen = self.epoch.lock().await;
-        let path = self.shared.layout.fence(&self.key);
-        let highest = match *seen {
-            Some(highest) => highest,
-            None if mutant::on(Mutant::SandboxEpochForgotten) => 0,
-            None => match tokio::fs::read_to_string(&path).await {
-                Ok(text) => text.trim().parse().unwrap_or(u64::MAX),
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,
-                Err(source) => return Err(Error::Io { doing: "read the fence", source }),
-            },
-        };
-        *seen = Some(highest);
-        refuse_below(highest, epoch)?;
-        if epoch > highest {
-            let written = tokio::task::spawn_blocking(move || {
-                path.parent().map_or(Ok(()), layout::make_passage)?;
-                layout::replace(&path, epoch.to_string().as_bytes())
-            });
-            let written = written.await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
-            written.map_err(Error::io("write the fence"))?;
-            *seen = Some(epoch);
+        if self.fence.admit(epoch).await? {
+            return Ok(());
         }
-        Ok(())
+        let patience = Duration::from_millis(limits::SANDBOX_EFFECT_MS);
+        let settled = match tokio::time::timeout(patience, self.fence.settle()).await {
+            Ok(settled) => settled,
+            Err(_) => {
+                tracing::warn!("an effect of a lower epoch does not end; its sandbox is ended");
+                if let Some(sandbox) = self.find_sandbox().await {
+                    sandbox.stop().await;
+                }
+                self.fence.settle().await
+            }
+        };
+        self.fence.raise(settled, epoch).await
+    }
+
+    /// Gives the right to have an effect now to a caller that was admitted, perhaps long ago.
+    ///
+    /// # Errors
+    /// `epoch_stale`.
+    pub async fn hold(&self, epoch: u64) -> Result<Right<'_>, Error> {
+        self.fence.hold(epoch).await
     }
 
     /// Gives what the workspace started from.
@@ -152,15 +157,6 @@ impl Session {
     /// Those of the file system.
     pub async fn find_workspace(&self) -> Result<Option<Meta>, Error> {
         Meta::find(&self.shared.layout.workspace(&self.key)).await
-    }
-
-    /// Checks once more, at the last moment before an effect, what [`Self::admit`] found before it waited for something.
-    ///
-    /// # Errors
-    /// `epoch_stale`.
-    pub async fn check_epoch(&self, epoch: u64) -> Result<(), Error> {
-        let seen = *self.epoch.lock().await;
-        refuse_below(seen.unwrap_or_default(), epoch)
     }
 
     /// Gives the sandbox, which is started in the workspace of `root` if it does not run.
@@ -290,14 +286,6 @@ impl Session {
             }
         }
     }
-}
-
-fn refuse_below(highest: u64, epoch: u64) -> Result<(), Error> {
-    if epoch < highest && !mutant::on(Mutant::SandboxEpochUnchecked) {
-        let text = format!("epoch {epoch} of the session was taken over by epoch {highest}");
-        return Err(Error::refused(Code::EpochStale, text));
-    }
-    Ok(())
 }
 
 impl Activity {

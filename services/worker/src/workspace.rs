@@ -47,11 +47,7 @@ impl Workspace {
     }
 
     async fn open(&self) -> Result<(), Status> {
-        let request = v1::GetWorkspaceRequest {
-            tenant_id: self.identity.tenant.to_string(),
-            session_id: self.identity.session.to_string(),
-            workspace_session_id: self.identity.workspace.to_string(),
-        };
+        let request = v1::GetWorkspaceRequest { fence: self.identity.fence() };
         let sandbox = &self.deps.sandbox;
         let found = sandbox.call(|mut client| {
             let request = request.clone();

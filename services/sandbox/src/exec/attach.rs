@@ -1,7 +1,7 @@
 //! Reading along with an exec: its output from any offset, from the disk, and its end.
 
 use super::{End, Exec, OUTPUT, Progress, read_end, write_end};
-use crate::error::Error;
+use crate::{code::Code, error::Error};
 use bytes::Bytes;
 use rpc::v1::{AttachExecResponse, ExecOutput, attach_exec_response::Item};
 use std::{
@@ -35,6 +35,10 @@ pub async fn run(source: Source, offset: u64, to: Sender) {
     };
     match done {
         Ok(()) | Err(Stop::ReaderLeft) => {}
+        Err(Stop::Cancelled) => {
+            let error = Error::refused(Code::ExecUnknown, "the exec was entered, but never started");
+            drop(to.send(Err(error.to_status())).await);
+        }
         Err(Stop::Failed(error)) => {
             tracing::error!("the output of an exec could not be read: {error:?}");
             drop(to.send(Err(error.to_status())).await);
@@ -44,6 +48,8 @@ pub async fn run(source: Source, offset: u64, to: Sender) {
 
 enum Stop {
     ReaderLeft,
+    /// The exec that was waited for did not start.
+    Cancelled,
     Failed(Error),
 }
 
@@ -51,7 +57,10 @@ async fn follow(exec: &Exec, offset: u64, to: &Sender) -> Result<(), Stop> {
     let mut progress = exec.progress.subscribe();
     let mut reader = Reader { directory: &exec.directory, file: None, offset };
     loop {
-        let Progress { output_bytes, end, .. } = progress.borrow_and_update().clone();
+        let Progress { output_bytes, end, is_cancelled, .. } = progress.borrow_and_update().clone();
+        if is_cancelled {
+            return Err(Stop::Cancelled);
+        }
         reader.send_until(output_bytes, to).await?;
         if let Some(end) = end {
             return finish(&exec.directory, &end, to).await;

@@ -68,12 +68,14 @@ impl Registry {
             tracing::warn!("the directory of an exec that was not started stays: {error}");
         }
         running.remove(&spec.exec_id);
+        // After it is gone: who is told so may ask again at once.
+        exec.progress.send_modify(|progress| progress.is_cancelled = true);
     }
 
     /// Starts an entered exec in `sandbox` and has it recorded.
     ///
     /// # Errors
-    /// When it was not started; the caller then cancels it.
+    /// When it was not started, also because somebody asked for its end before; the caller then cancels it.
     pub async fn start(
         self: &Arc<Self>,
         tasks: &Tasks,
@@ -83,8 +85,15 @@ impl Registry {
     ) -> Result<(), Error> {
         let before = sandbox.sandbox().events();
         let limits = sandbox.limits();
+        if exec.progress.borrow().is_killed {
+            return Err(Error::refused(Code::ExecUnknown, "the command was ended before it started"));
+        }
         let (number, events) = sandbox.sandbox().exec(command).await?;
         exec.progress.send_modify(|progress| progress.number = Some(number));
+        // Whoever asked in between found no number.
+        if exec.progress.borrow().is_killed {
+            sandbox.sandbox().kill(number).await;
+        }
         metrics::counter!("flotilla_execs_started_total").increment(1);
         let registry = Arc::clone(self);
         let id = spec.exec_id.clone();
@@ -112,7 +121,7 @@ impl Registry {
         Err(Error::refused(Code::ExecUnknown, format!("the session has no exec {exec_id:?}")))
     }
 
-    /// Finds an exec that runs.
+    /// Finds an exec that runs, or is about to.
     pub async fn find_running(&self, exec_id: &str) -> Option<Arc<Exec>> {
         self.running.lock().await.get(exec_id).cloned()
     }

@@ -28,7 +28,11 @@ pub(super) async fn start(
         epoch,
     };
     root.workspace().await?;
-    let Some(entered) = session.execs.enter(&spec).await? else {
+    // Admission and entry are one step: a successor that was let in either finds the entry or there will be none.
+    let right = session.hold(epoch).await?;
+    let entered = session.execs.enter(&spec).await?;
+    drop(right);
+    let Some(entered) = entered else {
         return Ok(v1::StartExecResponse { started: false });
     };
     let command = wire::Exec {
@@ -41,7 +45,7 @@ pub(super) async fn start(
     let start = async {
         let sandbox = session.enter(root).await?;
         // The sandbox may have taken seconds to start; a takeover in them must not see this command begin.
-        session.check_epoch(epoch).await?;
+        let _right = session.hold(epoch).await?;
         let tasks = session.shared.tasks.clone();
         session.execs.start(&tasks, sandbox, Arc::clone(&entered), (spec.clone(), command)).await
     };

@@ -10,7 +10,7 @@ pub(super) struct Scope {
     pub(super) session: String,
     /// Whose workspace it uses; empty: its own.
     pub(super) workspace: String,
-    /// Of calls that change something.
+    /// Of every call of a loop. The gateway, which owns no session, asks for differences and exports without one.
     pub(super) epoch: Option<u64>,
     /// For the trace; empty for other calls.
     pub(super) exec_id: String,
@@ -18,8 +18,21 @@ pub(super) struct Scope {
 
 /// A request of the public API.
 pub(super) trait Scoped {
+    /// Whether it changes files, so that no successor may be let in before it is over.
+    const IS_EFFECT: bool = false;
+
     /// Takes the ids out.
     fn take_scope(&mut self) -> Result<Scope, Error>;
+}
+
+macro_rules! fenced_execs {
+    ($($request:ident)*) => {$(
+        impl Scoped for v1::$request {
+            fn take_scope(&mut self) -> Result<Scope, Error> {
+                fenced(self.fence.take(), self.exec_id.clone())
+            }
+        }
+    )*};
 }
 
 macro_rules! reads {
@@ -34,7 +47,7 @@ macro_rules! reads {
     )*};
 }
 
-macro_rules! writes {
+macro_rules! fenced {
     ($($request:ident)*) => {$(
         impl Scoped for v1::$request {
             fn take_scope(&mut self) -> Result<Scope, Error> {
@@ -44,27 +57,16 @@ macro_rules! writes {
     )*};
 }
 
-reads!(GetWorkspaceRequest ReadFileRequest ReadLinesRequest ListFilesRequest GlobFilesRequest GrepFilesRequest);
 reads!(DiffWorkspaceRequest ExportWorkspaceRequest);
-writes!(WorkspaceHeader CloseWorkspaceRequest WriteFileRequest KillExecsRequest ReleaseSandboxRequest);
+fenced!(GetWorkspaceRequest ReadFileRequest ReadLinesRequest ListFilesRequest GlobFilesRequest GrepFilesRequest);
+fenced!(WorkspaceHeader CloseWorkspaceRequest KillExecsRequest ReleaseSandboxRequest);
+fenced_execs!(StartExecRequest AttachExecRequest KillExecRequest);
 
-impl Scoped for v1::AttachExecRequest {
-    fn take_scope(&mut self) -> Result<Scope, Error> {
-        let (tenant, session) = (take(&mut self.tenant_id), take(&mut self.session_id));
-        // Execs are the session's own, wherever it works.
-        Ok(Scope { tenant, session, workspace: String::new(), epoch: None, exec_id: self.exec_id.clone() })
-    }
-}
+impl Scoped for v1::WriteFileRequest {
+    const IS_EFFECT: bool = true;
 
-impl Scoped for v1::StartExecRequest {
     fn take_scope(&mut self) -> Result<Scope, Error> {
-        fenced(self.fence.take(), self.exec_id.clone())
-    }
-}
-
-impl Scoped for v1::KillExecRequest {
-    fn take_scope(&mut self) -> Result<Scope, Error> {
-        fenced(self.fence.take(), self.exec_id.clone())
+        fenced(self.fence.take(), String::new())
     }
 }
 

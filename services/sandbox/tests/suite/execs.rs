@@ -1,7 +1,7 @@
 //! Commands: output, ends, limits, and what outlives a caller.
 
 use crate::harness::{Machine, Session, code, directory, fresh};
-use rpc::v1::{ExecEnd, KillExecRequest, StartExecRequest};
+use rpc::v1::{ExecEnd, GetWorkspaceRequest, KillExecRequest, StartExecRequest};
 use std::time::{Duration, Instant};
 
 #[tokio::test]
@@ -201,7 +201,7 @@ async fn a_stale_epoch_changes_nothing_and_a_takeover_keeps_execs() {
     let machine = Machine::start(directory.path()).await;
     let old = Session { client: machine.client.clone(), ..old };
     assert_eq!(code(old.write("late", b"").await), "epoch_stale");
-    assert_eq!(code(old.read("late").await), "file_not_found");
+    assert_eq!(code(Session { epoch: 7, ..old }.read("late").await), "file_not_found");
 }
 
 #[tokio::test]
@@ -242,12 +242,83 @@ async fn too_many_commands_are_refused() {
 }
 
 #[tokio::test]
-async fn asking_to_end_an_exec_that_is_not_there_shuts_out_its_late_start() {
+async fn asking_for_an_exec_that_is_not_there_shuts_out_its_late_start() {
     let (_directory, _machine, old) = fresh(&[]).await;
     let new = Session { epoch: 2, ..old.clone() };
     assert_eq!(code(new.attach("e", 0).await), "exec_unknown");
-    let kill = KillExecRequest { fence: new.fence(), exec_id: "e".to_owned() };
-    assert!(!new.client.clone().kill_exec(kill).await.unwrap().into_inner().was_running);
     assert_eq!(code(old.start(old.command("e", "touch late")).await), "epoch_stale");
-    assert_eq!(code(new.attach("e", 0).await), "exec_unknown", "now it is certain");
+    assert_eq!(code(new.attach("e", 0).await), "exec_unknown");
+}
+
+#[tokio::test]
+async fn whoever_was_taken_over_may_not_even_look() {
+    let (_directory, _machine, old) = fresh(&[]).await;
+    old.start(old.command("e", "echo secret > file; cat file")).await.unwrap();
+    assert_eq!(old.attach("e", 0).await.unwrap().output, "secret\n");
+    let new = Session { epoch: 2, ..old.clone() };
+    assert_eq!(new.attach("e", 0).await.unwrap().output, "secret\n");
+    assert_eq!(code(old.attach("e", 0).await), "epoch_stale");
+    assert_eq!(code(old.read("file").await), "epoch_stale");
+    assert_eq!(code(old.lines("file").await), "epoch_stale");
+    let request = GetWorkspaceRequest { fence: old.fence() };
+    assert_eq!(code(old.client.clone().get_workspace(request).await), "epoch_stale");
+}
+
+/// Tries of a start against a take-over: their steps meet in other orders each time.
+const RACES: u64 = 120;
+
+#[tokio::test]
+async fn a_start_is_seen_by_the_successor_or_never_happens() {
+    let (_directory, _machine, session) = fresh(&[]).await;
+    for race in 1..=RACES {
+        let old = Session { epoch: 2 * race, ..session.clone() };
+        let new = Session { epoch: 2 * race + 1, ..session.clone() };
+        let (id, command) = (format!("race {race}"), format!("touch effect-{race}"));
+        let takeover = async {
+            for _ in 0..(race % 12) {
+                tokio::task::yield_now().await;
+            }
+            new.attach(&id, 0).await
+        };
+        let both = async { tokio::join!(old.start(old.command(&id, &command)), takeover) };
+        let (started, seen) =
+            tokio::time::timeout(Duration::from_secs(20), both).await.expect("nobody hangs");
+        let has_effect = new.sh(&format!("test -e effect-{race} && echo yes || true")).await == "yes";
+        match seen {
+            Ok(outcome) => {
+                assert_eq!(outcome.exit.end(), ExecEnd::Exited, "race {race}: {outcome:?}");
+                assert!(started.unwrap() && has_effect, "race {race}");
+            }
+            refused => {
+                assert_eq!(code(refused), "exec_unknown", "race {race}");
+                assert!(!has_effect, "race {race}: an effect came after it was certain that there is none");
+                assert_eq!(code(started), "epoch_stale", "race {race}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_kill_meets_a_start_before_or_after_and_never_in_between() {
+    let (_directory, _machine, session) = fresh(&[]).await;
+    for race in 0..RACES {
+        let (id, command) = (format!("race {race}"), "sleep 1000");
+        let kill = async {
+            for _ in 0..(race % 12) {
+                tokio::task::yield_now().await;
+            }
+            let request = KillExecRequest { fence: session.fence(), exec_id: id.clone() };
+            session.client.clone().kill_exec(request).await.unwrap().into_inner().was_running
+        };
+        let both = async { tokio::join!(session.start(session.command(&id, command)), kill) };
+        let (started, was_running) =
+            tokio::time::timeout(Duration::from_secs(10), both).await.expect("nobody hangs");
+        if was_running {
+            assert_eq!(session.attach(&id, 0).await.unwrap().exit.end(), ExecEnd::Killed, "race {race}");
+        } else if started.is_ok() {
+            // The kill came first: the command is another one's to end.
+            let request = KillExecRequest { fence: session.fence(), exec_id: id };
+            assert!(session.client.clone().kill_exec(request).await.unwrap().into_inner().was_running);
+        }
+    }
 }

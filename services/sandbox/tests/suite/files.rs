@@ -5,10 +5,8 @@ use rpc::v1::{self, FileKind};
 
 async fn list(session: &Session, ignore: &[&str]) -> Vec<String> {
     let request = v1::ListFilesRequest {
-        tenant_id: session.tenant.clone(),
-        session_id: session.id.clone(),
+        fence: session.fence(),
         ignore: ignore.iter().map(ToString::to_string).collect(),
-        workspace_session_id: session.workspace.clone(),
         ..Default::default()
     };
     let response = session.client.clone().list_files(request).await.unwrap().into_inner();
@@ -17,12 +15,10 @@ async fn list(session: &Session, ignore: &[&str]) -> Vec<String> {
 
 async fn glob(session: &Session, pattern: &str, path: &str) -> Result<Vec<String>, tonic::Status> {
     let request = v1::GlobFilesRequest {
-        tenant_id: session.tenant.clone(),
-        session_id: session.id.clone(),
+        fence: session.fence(),
         pattern: pattern.to_owned(),
         path: path.to_owned(),
         entries_max: 0,
-        workspace_session_id: session.workspace.clone(),
     };
     let response = session.client.clone().glob_files(request).await?.into_inner();
     Ok(response.entries.into_iter().map(|entry| entry.path).collect())
@@ -34,11 +30,9 @@ async fn grep(
     include: &str,
 ) -> Result<v1::GrepFilesResponse, tonic::Status> {
     let request = v1::GrepFilesRequest {
-        tenant_id: session.tenant.clone(),
-        session_id: session.id.clone(),
+        fence: session.fence(),
         pattern: pattern.to_owned(),
         include: include.to_owned(),
-        workspace_session_id: session.workspace.clone(),
         ..Default::default()
     };
     session.client.clone().grep_files(request).await.map(tonic::Response::into_inner)

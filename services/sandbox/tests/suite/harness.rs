@@ -181,12 +181,8 @@ impl Session {
     }
 
     pub async fn attach(&self, exec_id: &str, from_offset_bytes: u64) -> Result<Outcome, Status> {
-        let request = AttachExecRequest {
-            tenant_id: self.tenant.clone(),
-            session_id: self.id.clone(),
-            exec_id: exec_id.to_owned(),
-            from_offset_bytes,
-        };
+        let request =
+            AttachExecRequest { fence: self.fence(), exec_id: exec_id.to_owned(), from_offset_bytes };
         let mut items = self.client.clone().attach_exec(request).await?.into_inner();
         let (mut output, mut offset) = (Vec::new(), from_offset_bytes);
         while let Some(item) = items.message().await? {
@@ -219,26 +215,14 @@ impl Session {
     }
 
     pub async fn read(&self, path: &str) -> Result<v1::ReadFileResponse, Status> {
-        let (tenant_id, session_id) = (self.tenant.clone(), self.id.clone());
-        let request = v1::ReadFileRequest {
-            tenant_id,
-            session_id,
-            workspace_session_id: self.workspace.clone(),
-            path: path.to_owned(),
-            ..Default::default()
-        };
+        let request =
+            v1::ReadFileRequest { fence: self.fence(), path: path.to_owned(), ..Default::default() };
         self.client.clone().read_file(request).await.map(tonic::Response::into_inner)
     }
 
     pub async fn lines(&self, path: &str) -> Result<v1::ReadLinesResponse, Status> {
-        let (tenant_id, session_id) = (self.tenant.clone(), self.id.clone());
-        let request = v1::ReadLinesRequest {
-            tenant_id,
-            session_id,
-            workspace_session_id: self.workspace.clone(),
-            path: path.to_owned(),
-            ..Default::default()
-        };
+        let request =
+            v1::ReadLinesRequest { fence: self.fence(), path: path.to_owned(), ..Default::default() };
         self.client.clone().read_lines(request).await.map(tonic::Response::into_inner)
     }
 

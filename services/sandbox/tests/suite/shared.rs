@@ -92,11 +92,7 @@ async fn a_workspace_that_is_not_there_is_refused() {
         assert_eq!(code(session.write("secret", b"y").await), "workspace_missing");
         assert_eq!(code(session.start(session.command("e", "true")).await), "workspace_missing");
         assert_eq!(code(diff(session, 0).await), "workspace_missing");
-        let request = v1::GetWorkspaceRequest {
-            tenant_id: session.tenant.clone(),
-            session_id: session.id.clone(),
-            workspace_session_id: session.workspace.clone(),
-        };
+        let request = v1::GetWorkspaceRequest { fence: session.fence() };
         assert!(!session.client.clone().get_workspace(request).await.unwrap().into_inner().exists);
     }
     let invalid = Session { workspace: "../x".to_owned(), ..root.child() };
@@ -164,7 +160,7 @@ async fn killing_all_of_a_session_leaves_files_and_other_sessions() {
     let operator = Session { epoch: 9, ..child.clone() };
     assert!(operator.kill_all().await.unwrap());
     released(&directory, &root, "held").await;
-    let outcome = child.attach("e", 0).await.unwrap();
+    let outcome = operator.attach("e", 0).await.unwrap();
     // Asked first, and not only killed.
     assert_eq!(
         (outcome.exit.end(), outcome.output.ends_with("asked\n")),

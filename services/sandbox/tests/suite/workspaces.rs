@@ -110,11 +110,7 @@ async fn urls_that_run_programs_or_reach_inside_are_refused() {
         !session
             .client
             .clone()
-            .get_workspace(v1::GetWorkspaceRequest {
-                tenant_id: session.tenant.clone(),
-                session_id: session.id.clone(),
-                ..Default::default()
-            })
+            .get_workspace(v1::GetWorkspaceRequest { fence: session.fence() })
             .await
             .unwrap()
             .into_inner()
@@ -160,11 +156,9 @@ async fn a_closed_workspace_is_gone_whatever_was_in_it() {
 async fn ids_that_are_none_are_refused() {
     let (_directory, machine, session) = fresh(&[]).await;
     for (tenant, id) in [("../x", session.id.as_str()), (session.tenant.as_str(), "ses_../../x"), ("", "")] {
-        let request = v1::GetWorkspaceRequest {
-            tenant_id: tenant.to_owned(),
-            session_id: id.to_owned(),
-            ..Default::default()
-        };
+        let fence =
+            v1::Fence { tenant_id: tenant.to_owned(), session_id: id.to_owned(), ..Default::default() };
+        let request = v1::GetWorkspaceRequest { fence: Some(fence) };
         assert_eq!(code(machine.client.clone().get_workspace(request).await), "argument_invalid");
     }
 }

@@ -105,14 +105,10 @@ pub(super) async fn run(ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
         start(ctx, &input).await?;
     }
     let mut seen = Seen::default();
-    let mut followed = follow(ctx, &title, &mut seen).await;
-    if ctx.call.resumed && is_unknown(&followed) {
-        // The start may still be on its way from the worker before: this shuts it out, and only then it is certain.
-        shut_out_earlier_starts(ctx).await?;
-        followed = follow(ctx, &title, &mut seen).await;
-    }
+    let followed = follow(ctx, &title, &mut seen).await;
     let exit = match followed {
-        // The intent was stored, but the command never reached the sandbox.
+        // The intent was stored, but the command never reached the sandbox. A start that is still on its way from the
+        // worker before is refused, since the sandbox knows this loop's epoch.
         Err(_) if ctx.call.resumed && is_unknown(&followed) => {
             return Err(ToolError::Model(
                 "This command was interrupted before it started, when its worker stopped. Run it again if it is still \
@@ -159,16 +155,6 @@ fn is_unknown(followed: &Result<v1::ExecExit, Status>) -> bool {
     code.as_deref() == Some("exec_unknown")
 }
 
-/// Tells the sandbox of this loop's epoch, after which it refuses a start by any earlier loop.
-async fn shut_out_earlier_starts(ctx: &Ctx) -> Result<(), ToolError> {
-    let request = v1::KillExecRequest { fence: ctx.identity.fence(), exec_id: ctx.call.exec_id.clone() };
-    let told = ctx.deps.sandbox.call(|mut client| {
-        let request = request.clone();
-        async move { client.kill_exec(request).await }
-    });
-    told.await.map(|_| ()).map_err(|status| refused(&status))
-}
-
 /// Follows the output to the exit, through lost connections, and shows it on the way.
 async fn follow(ctx: &Ctx, title: &str, seen: &mut Seen) -> Result<v1::ExecExit, Status> {
     let mut show_at = Instant::now() + Duration::from_millis(limits::TOOL_PROGRESS_MS);
@@ -177,8 +163,7 @@ async fn follow(ctx: &Ctx, title: &str, seen: &mut Seen) -> Result<v1::ExecExit,
         + Duration::from_millis(u64::from(limits::EXEC_TIMEOUT_MAX_MS) + limits::SANDBOX_WAIT_MS);
     loop {
         let request = v1::AttachExecRequest {
-            tenant_id: ctx.tenant_id(),
-            session_id: ctx.session_id(),
+            fence: ctx.identity.fence(),
             exec_id: ctx.call.exec_id.clone(),
             from_offset_bytes: seen.next_offset,
         };

@@ -34,9 +34,7 @@ pub(super) fn spec() -> ToolSpec {
 
 pub(super) async fn run(ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
     let request = v1::GlobFilesRequest {
-        tenant_id: ctx.tenant_id(),
-        session_id: ctx.session_id(),
-        workspace_session_id: ctx.workspace_session_id(),
+        fence: ctx.identity.fence(),
         pattern: input.pattern.clone(),
         path: input.path.unwrap_or_default(),
         entries_max: FILES_MAX,

@@ -37,9 +37,7 @@ pub(super) fn spec() -> ToolSpec {
 
 pub(super) async fn run(ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
     let request = v1::GrepFilesRequest {
-        tenant_id: ctx.tenant_id(),
-        session_id: ctx.session_id(),
-        workspace_session_id: ctx.workspace_session_id(),
+        fence: ctx.identity.fence(),
         pattern: input.pattern.clone(),
         path: input.path.unwrap_or_default(),
         include: input.include.unwrap_or_default(),

@@ -36,9 +36,7 @@ pub(super) fn spec() -> ToolSpec {
 pub(super) async fn run(ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
     let path = input.path.unwrap_or_else(|| domain::session::WORKSPACE.to_owned());
     let request = v1::ListFilesRequest {
-        tenant_id: ctx.tenant_id(),
-        session_id: ctx.session_id(),
-        workspace_session_id: ctx.workspace_session_id(),
+        fence: ctx.identity.fence(),
         path: path.clone(),
         entries_max: ENTRIES_MAX,
         ignore: input.ignore,

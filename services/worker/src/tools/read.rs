@@ -40,9 +40,7 @@ pub(super) fn spec() -> ToolSpec {
 pub(super) async fn run(ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
     let first_line = input.offset.unwrap_or(1).max(1);
     let request = v1::ReadLinesRequest {
-        tenant_id: ctx.tenant_id(),
-        session_id: ctx.session_id(),
-        workspace_session_id: ctx.workspace_session_id(),
+        fence: ctx.identity.fence(),
         path: input.file_path.clone(),
         first_line,
         lines_max: input.limit.unwrap_or(u32::try_from(limits::TOOL_OUTPUT_LINES_MAX).unwrap_or(u32::MAX)),

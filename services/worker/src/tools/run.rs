@@ -199,18 +199,6 @@ impl Ctx {
             tracing::debug!("a report came after the loop had ended");
         }
     }
-
-    pub(crate) fn tenant_id(&self) -> String {
-        self.identity.tenant.to_string()
-    }
-
-    pub(crate) fn session_id(&self) -> String {
-        self.identity.session.to_string()
-    }
-
-    pub(crate) fn workspace_session_id(&self) -> String {
-        self.identity.workspace.to_string()
-    }
 }
 
 async fn answer(ctx: &Ctx, workspace: &Workspace) -> Answer {

@@ -49,9 +49,7 @@ pub(super) async fn run(ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
 /// Reads a whole file of at most 10 MiB.
 pub(super) async fn load(ctx: &Ctx, path: &str) -> Result<v1::ReadFileResponse, ToolError> {
     let request = v1::ReadFileRequest {
-        tenant_id: ctx.tenant_id(),
-        session_id: ctx.session_id(),
-        workspace_session_id: ctx.workspace_session_id(),
+        fence: ctx.identity.fence(),
         path: path.to_owned(),
         offset_bytes: 0,
         bytes_max: u32::try_from(limits::FILE_BYTES_MAX).unwrap_or(u32::MAX),

@@ -1,0 +1,130 @@
+//! The fence of one session: the highest epoch seen, also before a restart, and the order of effects and take-overs.
+//!
+//! An effect happens while its [`Right`] is held, and a higher epoch is admitted only when no right is held. So whoever was
+//! admitted knows: each effect of a lower epoch is over, or will never be.
+
+use crate::{code::Code, error::Error, layout};
+use domain::mutant::{self, Mutant};
+use std::path::PathBuf;
+use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// The fence of one session.
+#[derive(Debug)]
+pub struct Fence {
+    path: PathBuf,
+    /// `None` until it was read from the disk.
+    highest: RwLock<Option<u64>>,
+}
+
+/// The right to have an effect. Held until the effect is over, and never while waiting for the start of a sandbox.
+#[derive(Debug)]
+pub struct Right<'a>(#[expect(dead_code, reason = "held, not read")] RwLockReadGuard<'a, Option<u64>>);
+
+/// The right to admit a higher epoch: no effect is under way.
+#[derive(Debug)]
+pub struct Raise<'a>(RwLockWriteGuard<'a, Option<u64>>);
+
+impl Fence {
+    /// The fence that is kept at `path`.
+    pub fn new(path: PathBuf) -> Self {
+        Self { path, highest: RwLock::default() }
+    }
+
+    /// Lets a caller in whose epoch is the highest; `false` when it would have to be raised first.
+    ///
+    /// # Errors
+    /// `epoch_stale`.
+    pub async fn admit(&self, epoch: u64) -> Result<bool, Error> {
+        let Some(highest) = *self.highest.read().await else { return Ok(false) };
+        refuse_below(highest, epoch)?;
+        Ok(epoch <= highest)
+    }
+
+    /// Gives the right to have an effect to a caller that was admitted.
+    ///
+    /// # Errors
+    /// `epoch_stale` when a higher epoch was admitted meanwhile.
+    pub async fn hold(&self, epoch: u64) -> Result<Right<'_>, Error> {
+        let highest = self.highest.read().await;
+        refuse_below(highest.unwrap_or_default(), epoch)?;
+        Ok(Right(highest))
+    }
+
+    /// Waits until no effect is under way. Cancel-safe.
+    pub async fn settle(&self) -> Raise<'_> {
+        Raise(self.highest.write().await)
+    }
+
+    /// Shuts out all epochs below `epoch`, also after a restart.
+    ///
+    /// # Errors
+    /// `epoch_stale` when a higher one was here before; those of the file system.
+    pub async fn raise(&self, mut settled: Raise<'_>, epoch: u64) -> Result<(), Error> {
+        let highest = match *settled.0 {
+            Some(highest) => highest,
+            None if mutant::on(Mutant::SandboxEpochForgotten) => 0,
+            None => match tokio::fs::read_to_string(&self.path).await {
+                Ok(text) => text.trim().parse().unwrap_or(u64::MAX),
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,
+                Err(source) => return Err(Error::Io { doing: "read the fence", source }),
+            },
+        };
+        *settled.0 = Some(highest);
+        refuse_below(highest, epoch)?;
+        if epoch > highest {
+            let path = self.path.clone();
+            let written = tokio::task::spawn_blocking(move || {
+                path.parent().map_or(Ok(()), layout::make_passage)?;
+                layout::replace(&path, epoch.to_string().as_bytes())
+            });
+            let written = written.await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
+            written.map_err(Error::io("write the fence"))?;
+            *settled.0 = Some(epoch);
+        }
+        Ok(())
+    }
+}
+
+fn refuse_below(highest: u64, epoch: u64) -> Result<(), Error> {
+    if epoch < highest && !mutant::on(Mutant::SandboxEpochUnchecked) {
+        let text = format!("epoch {epoch} of the session was taken over by epoch {highest}");
+        return Err(Error::refused(Code::EpochStale, text));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, missing_docs)]
+    use super::*;
+    use futures::FutureExt as _;
+
+    async fn admit(fence: &Fence, epoch: u64) -> Result<(), Error> {
+        if fence.admit(epoch).await? { Ok(()) } else { fence.raise(fence.settle().await, epoch).await }
+    }
+
+    #[tokio::test]
+    async fn a_higher_epoch_waits_for_an_effect_and_then_shuts_out_the_next() {
+        let directory = tempfile::tempdir().unwrap();
+        let fence = Fence::new(directory.path().join("fences/t/s"));
+        admit(&fence, 3).await.unwrap();
+        let right = fence.hold(3).await.unwrap();
+        assert!(fence.admit(3).await.unwrap(), "others of the same epoch do not wait");
+        assert!(fence.settle().now_or_never().is_none(), "nobody is admitted over an effect");
+        drop(right);
+        admit(&fence, 4).await.unwrap();
+        assert_eq!(fence.hold(3).await.unwrap_err().code(), Code::EpochStale);
+        assert_eq!(fence.admit(3).await.unwrap_err().code(), Code::EpochStale);
+        fence.hold(4).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_is_on_the_disk_counts() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("fences/t/s");
+        admit(&Fence::new(path.clone()), 7).await.unwrap();
+        let fence = Fence::new(path);
+        assert_eq!(admit(&fence, 6).await.unwrap_err().code(), Code::EpochStale);
+        admit(&fence, 7).await.unwrap();
+    }
+}
