@@ -102,6 +102,9 @@ impl Store {
         at: Timestamp,
     ) -> Result<Dispatched, Error> {
         let mut tx = self.begin(fence.tenant).await?;
+        if !resumes {
+            lock_root(&mut tx, fence.tenant, &fence.session).await?;
+        }
         let progress = (0, Progress::None);
         let Some(advanced) = record::advance(&mut tx, fence, changes.len() as u64, progress).await? else {
             let written = record::already_written(tx, fence, changes).await?;
@@ -242,6 +245,25 @@ pub(crate) async fn lock_parent(
         Err(Error::NotFound(_)) => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Locks the root above a session, if it is not the root itself: who makes a child counts the tree, and two that count at
+/// once would both find room for one. The root is locked before everything below it, as everywhere.
+async fn lock_root(
+    tx: &mut Transaction<'static, Postgres>,
+    tenant: TenantId,
+    session: &SessionId,
+) -> Result<(), Error> {
+    // The id of a root never changes. A tree that is being deleted is found missing by the fence.
+    sqlx::query(
+        "select 1 from session_run r where r.tenant_id = $1 and r.session_id =
+           (select s.root_id from session s where s.tenant_id = $1 and s.id = $2) for update",
+    )
+    .bind(tenant.0)
+    .bind(session.as_str())
+    .execute(&mut **tx)
+    .await?;
+    Ok(())
 }
 
 /// Locks the parent of a session, if it has one, and gives the call that the session answers from then on: only who holds

@@ -152,6 +152,42 @@ async fn a_tree_has_an_end_of_growth_and_a_refusal_writes_nothing() {
     assert!(matches!(done, Dispatched::Yes(..)), "the number of the refused write is free: {done:?}");
 }
 
+/// Two loops of one tree that see room for one more: only one of them gets it.
+#[tokio::test]
+async fn siblings_that_make_children_at_once_do_not_pass_the_limit_together() {
+    let mut world = World::new().await;
+    let mut parent = world.actor().await;
+    let (_, first) = world.child(&mut parent).await;
+    let (_, second) = world.child(&mut parent).await;
+    let (root, below) = (parent.session().clone(), first.session());
+    let room = SUBTASKS_PER_TREE_MAX - 1;
+    let grow = format!(
+        "insert into session (tenant_id, id, project_id, parent_id, root_id, depth, title, agent, provider_id, model_id, source)
+         select tenant_id, 'ses_grown' || n, project_id, '{below}', '{root}', 2, '', 'general', '', '', source
+           from session, generate_series(3, {room}) n where id = '{root}'"
+    );
+    world.sql(&grow).await;
+    let mut made = vec![];
+    for mut actor in [first, second] {
+        let (call, changes) = world.call(actor.session());
+        made.push((actor.next(), world.new_child(&call), changes));
+    }
+    // Both begin, and neither has ended before the other began.
+    let mut held = world.hold(&root).await;
+    let dispatch = made
+        .iter()
+        .map(|(fence, child, changes)| world.store.dispatch_child(fence, changes, child, false, NOW));
+    let release = async {
+        world.blocked(2).await;
+        held.execute("commit").await.unwrap();
+    };
+    let (done, ()) = tokio::join!(futures::future::try_join_all(dispatch), release);
+    let refused = done.unwrap().into_iter().filter(|done| *done == Dispatched::TooMany).count();
+    assert_eq!(refused, 1);
+    let count = format!("select count(*) from session where root_id = '{root}'");
+    assert_eq!(world.number(&count).await, SUBTASKS_PER_TREE_MAX);
+}
+
 #[tokio::test]
 async fn an_idle_child_goes_on_for_its_own_parent_only() {
     let mut world = World::new().await;
