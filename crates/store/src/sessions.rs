@@ -181,6 +181,12 @@ fn from_row(row: &PgRow) -> Result<Session, Error> {
     })
 }
 
+/// Where the page before ended: a time in milliseconds and an id.
+fn place(page: &Page) -> Option<(i64, &str)> {
+    let (ms, id) = page.cursor.as_deref()?.split_once('.')?;
+    Some((ms.parse().ok()?, id))
+}
+
 /// Reads one session in a transaction.
 pub(crate) async fn read(
     tx: &mut Transaction<'static, Postgres>,
@@ -269,26 +275,48 @@ impl Store {
         filter: &Filter,
         page: &Page,
     ) -> Result<Vec<Session>, Error> {
-        let (before_ms, before_id) = page
-            .cursor
-            .as_deref()
-            .and_then(|cursor| cursor.split_once('.'))
-            .and_then(|(ms, id)| Some((ms.parse::<i64>().ok()?, id)))
-            .unwrap_or((i64::MAX / 2, ""));
+        let (before_ms, before_id) = place(page).unwrap_or((i64::MAX / 2, ""));
         let mut tx = self.begin(tenant).await?;
         let rows = sqlx::query(query(
             "where s.tenant_id = $1 and ($2::text is null or s.project_id = $2) and ($3 or s.archived_at is null)
-               and ($4::text is null or s.parent_id = $4) and (not $5 or r.phase in (1, 3, 4))
-               and ((extract(epoch from s.updated_at) * 1000)::bigint, s.id) < ($6, $7)
-             order by s.updated_at desc, s.id desc limit $8",
+               and (not $4 or r.phase in (1, 3, 4))
+               and ((extract(epoch from s.updated_at) * 1000)::bigint, s.id) < ($5, $6)
+             order by s.updated_at desc, s.id desc limit $7",
         ))
         .bind(tenant.0)
         .bind(filter.project.as_ref().map(ProjectId::as_str))
         .bind(filter.archived)
-        .bind(filter.parent.as_ref().map(SessionId::as_str))
         .bind(filter.waiting)
         .bind(before_ms)
         .bind(before_id)
+        .bind(page.limit())
+        .fetch_all(&mut *tx)
+        .await?;
+        rows.iter().map(from_row).collect()
+    }
+
+    /// Lists the children of a session, oldest first. The cursor is `<created_at in ms>.<id>` of the last one: neither
+    /// changes, so a child that works meanwhile is neither left out nor shown twice.
+    ///
+    /// # Errors
+    /// `Db`.
+    pub async fn list_children(
+        &self,
+        tenant: TenantId,
+        parent: &SessionId,
+        page: &Page,
+    ) -> Result<Vec<Session>, Error> {
+        let (after_ms, after_id) = place(page).unwrap_or((-1, ""));
+        let mut tx = self.begin(tenant).await?;
+        let rows = sqlx::query(query(
+            "where s.tenant_id = $1 and s.parent_id = $2
+               and ((extract(epoch from s.created_at) * 1000)::bigint, s.id) > ($3, $4)
+             order by s.created_at, s.id limit $5",
+        ))
+        .bind(tenant.0)
+        .bind(parent.as_str())
+        .bind(after_ms)
+        .bind(after_id)
         .bind(page.limit())
         .fetch_all(&mut *tx)
         .await?;
@@ -368,8 +396,6 @@ impl Store {
 pub struct Filter {
     /// Only those of this project.
     pub project: Option<ProjectId>,
-    /// Only the children of this session.
-    pub parent: Option<SessionId>,
     /// Archived ones too.
     pub archived: bool,
     /// Only those that wait: for a worker, for somebody, or for an operator.

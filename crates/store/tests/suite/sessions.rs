@@ -144,8 +144,36 @@ async fn a_filter_leaves_out_archived_ones_other_projects_and_other_parents() {
     assert_eq!(walk(&world, &Filter { project, ..Filter::default() }, 10).await.len(), 2);
     assert_eq!(walk(&world, &Filter { project: Some(other), ..Filter::default() }, 10).await.len(), 0);
     assert_eq!(walk(&world, &Filter { archived: true, ..Filter::default() }, 10).await.len(), 3);
-    let children = walk(&world, &Filter { parent: Some(parent), ..Filter::default() }, 10).await;
-    assert_eq!(children, [child.to_string()]);
+    let children = world.store.list_children(world.tenant, &parent, &Page::default()).await.unwrap();
+    assert_eq!(children.iter().map(|child| &child.info.id).collect::<Vec<_>>(), [&child]);
+}
+
+#[tokio::test]
+async fn children_come_oldest_first_whatever_they_do_between_two_pages() {
+    let mut world = World::new().await;
+    let parent = world.session().await;
+    let mut made = vec![];
+    for second in 0..6 {
+        let child = world.session().await;
+        // Two of them in each moment, and the latest made is updated first.
+        world.sql(&format!(
+            "update session set parent_id = '{parent}', created_at = timestamptz '2026-01-01' + interval '{} s',
+                    updated_at = timestamptz '2026-02-01' - interval '{second} s' where id = '{child}'",
+            second / 2
+        )).await;
+        made.push(((second / 2), child.to_string()));
+    }
+    made.sort();
+    let mut seen = vec![];
+    let mut page = Page { limit: 1, cursor: None };
+    loop {
+        let children = world.store.list_children(world.tenant, &parent, &page).await.unwrap();
+        let Some(child) = children.last() else { break };
+        seen.push(child.info.id.to_string());
+        page.cursor = Some(format!("{}.{}", child.info.time.created.0, child.info.id));
+        world.sql(&format!("update session set updated_at = now() where id = '{}'", child.info.id)).await;
+    }
+    assert_eq!(seen, made.into_iter().map(|(_, id)| id).collect::<Vec<_>>());
 }
 
 #[tokio::test]

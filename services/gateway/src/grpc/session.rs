@@ -3,7 +3,7 @@
 use super::{Service, budget, from_store, id, name, next_cursor, page, session_id, to_wire};
 use crate::{intake, state::now, waits::Limits};
 use domain::{
-    ids::{EventId, SessionId, TenantId},
+    ids::{EventId, SessionId, TenantId, Timestamp},
     limits,
     session::{DEFAULT_AGENT, Origin},
 };
@@ -85,10 +85,10 @@ impl SessionService for Service {
             }
         };
         let waiting = request.waiting_only;
-        let filter = Filter { project, parent: None, archived: request.include_archived, waiting };
+        let filter = Filter { project, archived: request.include_archived, waiting };
         let page = page(request.page, is_cursor)?;
         let sessions = self.0.store.list_sessions(tenant, &filter, &page).await.map_err(from_store)?;
-        let next_cursor = next_cursor(&page, &sessions, cursor);
+        let next_cursor = next_cursor(&page, &sessions, |session| place(session.info.time.updated, session));
         let limits = if waiting { Some(Limits::of(&self.0, tenant).await?) } else { None };
         let shown = sessions.into_iter().map(|session| {
             let wait = limits.as_ref().and_then(|limits| limits.explain(&session));
@@ -154,10 +154,9 @@ impl SessionService for Service {
         let request = request.into_inner();
         let parent = session_id(&request.session_id)?;
         self.0.store.get_head(tenant, &parent).await.map_err(from_store)?;
-        let filter = Filter { parent: Some(parent), archived: true, ..Filter::default() };
         let page = page(request.page, is_cursor)?;
-        let sessions = self.0.store.list_sessions(tenant, &filter, &page).await.map_err(from_store)?;
-        let next_cursor = next_cursor(&page, &sessions, cursor);
+        let sessions = self.0.store.list_children(tenant, &parent, &page).await.map_err(from_store)?;
+        let next_cursor = next_cursor(&page, &sessions, |child| place(child.info.time.created, child));
         let sessions = sessions.into_iter().map(to_wire::session).collect();
         Ok(Response::new(v1::ListSessionChildrenResponse { sessions, next_cursor }))
     }
@@ -274,9 +273,9 @@ impl Service {
 /// Pieces of an export on their way to the client.
 const PIECES_AHEAD: usize = 4;
 
-/// Where a list of sessions goes on: see `Store::list_sessions`.
-fn cursor(session: &Session) -> String {
-    format!("{}.{}", session.info.time.updated.0, session.info.id)
+/// Where a list of sessions goes on that is ordered by `at`: see `Store::list_sessions` and `Store::list_children`.
+fn place(at: Timestamp, session: &Session) -> String {
+    format!("{}.{}", at.0, session.info.id)
 }
 
 /// Whether [`cursor`] may have made it.
