@@ -294,7 +294,8 @@ fn sessions_table(sessions: &[Control], now_ms: i64, paint: Paint) -> String {
         let since = match session.state() {
             SessionState::Running => session.owned_at_ms,
             SessionState::Queued => session.queued_at_ms,
-            _ => 0,
+            SessionState::Waiting | SessionState::Quarantined => session.waiting_at_ms,
+            SessionState::Idle | SessionState::Unspecified => 0,
         };
         let since = if since > 0 { show::span(now_ms.saturating_sub(since)) } else { "-".to_owned() };
         let reasons = [&session.owner, &session.waiting_reason, &session.waiting_detail];
@@ -341,7 +342,7 @@ fn control_json(session: &Control) -> Value {
     json!({
         "tenant_id": session.tenant_id, "id": session.session_id, "state": show::state_word(session.state()),
         "class": show::class_word(session.class()), "worker": session.owner, "owned_at_ms": session.owned_at_ms,
-        "queued_at_ms": session.queued_at_ms, "epoch": session.epoch, "attempts": session.attempts,
+        "queued_at_ms": session.queued_at_ms, "waiting_at_ms": session.waiting_at_ms, "epoch": session.epoch, "attempts": session.attempts,
         "waiting_reason": session.waiting_reason, "waiting_detail": session.waiting_detail,
     })
 }

@@ -121,7 +121,7 @@ async fn free(
     let sql = guarded(
         "update session_run set write_seq = $4, event_seq = event_seq + $5, input_ack = $6, attempts = 0,
                 phase = $7, owner = null, owned_at = null, queued_at = null, waiting_detail = null,
-                waiting_reason = $8, wake_at = to_timestamp($9::float8 / 1000)
+                waiting_at = case when $7 = 3 then now() end, waiting_reason = $8, wake_at = to_timestamp($9::float8 / 1000)
           where tenant_id = $1 and session_id = $2 and epoch = $3 and write_seq = $4 - 1 and input_seq = $6
          returning event_seq, input_seq, cancel_seq",
         &GUARDS,

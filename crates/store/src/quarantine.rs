@@ -117,7 +117,8 @@ async fn stop(
 ) -> Result<Option<(u64, u64)>, Error> {
     let row = sqlx::query(
         "update session_run r set phase = 4, epoch = epoch + 1, write_seq = 0, event_seq = event_seq + 3,
-                owner = null, owned_at = null, wake_at = null, waiting_reason = null, waiting_detail = $3
+                owner = null, owned_at = null, wake_at = null, waiting_reason = null, waiting_detail = $3,
+                waiting_at = now()
           where r.tenant_id = $1 and r.session_id = $2 and r.phase in (1, 2, 3)
             and ($4 or (r.attempts >= $5 and (r.phase = 1 or not coalesce(worker_alive(r.owner), false))))
          returning epoch, event_seq",

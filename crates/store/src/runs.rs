@@ -125,7 +125,7 @@ impl Store {
         let mut tx = self.begin(tenant).await?;
         sqlx::query(
             "update session_run set owner = null, owned_at = null, queued_at = now(),
-                    phase = case when attempts < $4 then 1 else 3 end,
+                    phase = case when attempts < $4 then 1 else 3 end, waiting_at = now(),
                     waiting_reason = case when attempts < $4 then null else $6 end,
                     wake_at = case when attempts < $4 then null
                                    else now() + $5 * power(2, attempts - $4) * interval '1 millisecond' end
@@ -151,7 +151,7 @@ impl Store {
         let mut tx = self.begin(fence.tenant).await?;
         sqlx::query(
             "update session_run set phase = 3, owner = null, owned_at = null, attempts = greatest(attempts - 1, 0),
-                    waiting_reason = $4, waiting_detail = $5, wake_at = now() + $6 * interval '1 millisecond'
+                    waiting_reason = $4, waiting_detail = $5, waiting_at = now(), wake_at = now() + $6 * interval '1 millisecond'
               where tenant_id = $1 and session_id = $2 and epoch = $3 and phase = 2",
         )
         .bind(fence.tenant.0)

@@ -2,7 +2,7 @@
 
 pub mod operator;
 
-use crate::{Page, Store, error::Error, guard::guarded, tenants, unsigned};
+use crate::{Page, Store, error::Error, guard::guarded, signed, tenants, unsigned};
 use domain::{
     ids::{SessionId, TenantId},
     limits,
@@ -217,6 +217,22 @@ impl Store {
             .execute(&self.system)
             .await?;
         Ok(())
+    }
+
+    /// Deletes the workers whose lease ended long ago (`limits::WORKER_KEPT_MS`) and that no session names as its owner.
+    /// Gives how many.
+    ///
+    /// # Errors
+    /// `Db`.
+    pub async fn forget_dead_workers(&self) -> Result<u64, Error> {
+        let done = sqlx::query(
+            "delete from worker w where w.lease_until < now() - $1 * interval '1 millisecond'
+                and not exists (select 1 from session_run r where r.phase = 2 and r.owner = w.incarnation)",
+        )
+        .bind(signed(limits::WORKER_KEPT_MS))
+        .execute(&self.system)
+        .await?;
+        Ok(done.rows_affected())
     }
 
     /// Makes sessions runnable whose timer is over, and gives how many. One that is being changed is left to the next call:

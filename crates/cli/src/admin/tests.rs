@@ -106,6 +106,7 @@ fn sessions_show_who_has_them_or_why_nobody_has() {
             waiting_detail: detail.to_owned(),
             owned_at_ms: NOW_MS - 61_000,
             queued_at_ms: NOW_MS - 3_000,
+            waiting_at_ms: NOW_MS - 7_000,
             ..Control::default()
         };
         control.set_state(state);
@@ -121,8 +122,8 @@ fn sessions_show_who_has_them_or_why_nobody_has() {
         &sessions_table(&sessions, NOW_MS, Paint::Plain),
         &format!(
             "SESSION                         STATE        SINCE  TRIES  WORKER OR REASON
-{ID}  quarantined      -      5  its loop ended 5 tim…
-{ID}  waiting          -      0  newer_worker: an unk…
+{ID}  quarantined    7 s      5  its loop ended 5 tim…
+{ID}  waiting        7 s      0  newer_worker: an unk…
 {ID}  queued         3 s      0
 {ID}  running      1 min      1  worker-1
 "

@@ -79,6 +79,8 @@ pub struct Control {
     pub waiting_reason: Option<String>,
     /// More about that.
     pub waiting_detail: Option<String>,
+    /// Since when it waits for something other than a worker, or is quarantined.
+    pub waiting_at: Option<Timestamp>,
 }
 
 /// All sessions that are not idle, in numbers for metrics.
@@ -204,9 +206,11 @@ impl Store {
     pub async fn list_control(&self, phase: Phase, page: &Page) -> Result<Vec<Control>, Error> {
         let rows = sqlx::query(
             "select r.tenant_id, r.session_id, r.phase, r.class, coalesce(w.name, r.owner::text) as owner, r.owned_at,
-                    r.queued_at, r.epoch, r.attempts, r.waiting_reason, r.waiting_detail
+                    r.queued_at, r.epoch, r.attempts, r.waiting_reason, r.waiting_detail,
+                    case when r.phase in (3, 4) then r.waiting_at end as waiting_at
                from session_run r left join worker w on w.incarnation = r.owner
-              where r.phase = $1 order by coalesce(r.owned_at, r.queued_at) nulls last, r.session_id limit $2",
+              where r.phase = $1 order by coalesce(case when r.phase in (3, 4) then r.waiting_at end, r.owned_at,
+                    r.queued_at) nulls last, r.session_id limit $2",
         )
         .bind(phase.to_i16())
         .bind(page.limit())
@@ -303,5 +307,6 @@ fn control(row: &PgRow) -> Result<Control, Error> {
         attempts: row.try_get("attempts")?,
         waiting_reason: row.try_get("waiting_reason")?,
         waiting_detail: row.try_get("waiting_detail")?,
+        waiting_at: time_of(row, "waiting_at")?,
     })
 }

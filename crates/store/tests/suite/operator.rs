@@ -6,6 +6,7 @@ use crate::{
 };
 use domain::{
     ids::TenantId,
+    limits,
     session::{Class, Phase, Source},
     wait::Reason,
 };
@@ -95,6 +96,8 @@ async fn sessions_are_listed_by_phase() {
         assert_eq!((&found.session, found.phase, found.tenant), (session, phase, world.tenant));
         assert_eq!(found.owner.as_deref(), (phase == Phase::Running).then_some("worker"));
         assert_eq!(found.owned_at.is_some(), phase == Phase::Running);
+        let waits = matches!(phase, Phase::Waiting | Phase::Quarantined);
+        assert_eq!(found.waiting_at.is_some(), waits, "{phase:?}");
         assert!(found.queued_at.is_some() || phase == Phase::Waiting, "{phase:?}");
         assert_eq!(found.waiting_reason.as_deref(), (phase == Phase::Waiting).then_some("permission"));
         assert_eq!(found.waiting_detail.as_deref(), (phase == Phase::Quarantined).then_some("by hand"));
@@ -104,6 +107,35 @@ async fn sessions_are_listed_by_phase() {
     assert!(list(Phase::Running).await[0].owner.is_some(), "a dead owner is named by its incarnation");
     let unknown = world.sample.session();
     assert!(matches!(world.store.get_tenant_of(&unknown).await, Err(Error::NotFound("session"))));
+}
+
+#[tokio::test]
+async fn waiting_sessions_are_listed_with_the_time_of_their_wait_the_longest_first() {
+    let mut world = World::new().await;
+    let mut waits = vec![];
+    for _ in 0..3 {
+        let mut actor = world.actor().await;
+        world.park_as(&mut actor, 1, &waiting(Reason::Question, None)).await;
+        waits.push(actor.session().clone());
+    }
+    let (failed, refused) = (world.actor().await, world.actor().await);
+    world
+        .sql(&format!("update session_run set attempts = 4 where session_id = '{}'", failed.session()))
+        .await;
+    world.store.fail_attempt(world.tenant, failed.session(), failed.fence.epoch).await.unwrap();
+    world.store.refuse(&refused.fence, "newer").await.unwrap();
+    for (hours, session) in [(1, &waits[0]), (3, &waits[1]), (2, &waits[2])] {
+        let sql = format!("update session_run set waiting_at = waiting_at - interval '{hours} hours'");
+        world.sql(&format!("{sql} where session_id = '{session}'")).await;
+    }
+    let found = world.store.list_control(Phase::Waiting, &Page::default()).await.unwrap();
+    let order: Vec<_> = found.iter().map(|control| control.session.clone()).collect();
+    assert_eq!(order[..3], [waits[1].clone(), waits[2].clone(), waits[0].clone()]);
+    assert_eq!(order.len(), 5);
+    assert!(found.iter().all(|control| control.waiting_at.is_some()), "{found:?}");
+    world.accept(&waits[0], "go on").await;
+    let found = world.store.list_control(Phase::Runnable, &Page::default()).await.unwrap();
+    assert_eq!((found[0].waiting_at, found[0].queued_at.is_some()), (None, true));
 }
 
 #[tokio::test]
@@ -122,6 +154,31 @@ async fn workers_are_listed_with_what_they_own() {
     assert!(workers.iter().all(|worker| !worker.draining && worker.version == env!("CARGO_PKG_VERSION")));
     let page = world.store.list_workers(&Page { limit: 1, cursor: None }).await.unwrap();
     assert_eq!(page.iter().map(|worker| worker.incarnation).collect::<Vec<_>>(), [new.worker]);
+}
+
+#[tokio::test]
+async fn workers_that_died_long_ago_are_forgotten_unless_a_session_names_them() {
+    let mut world = World::new().await;
+    let (alive, recent, long, owner) =
+        (world.worker().await, world.worker().await, world.worker().await, world.running().await);
+    let age = async |worker, ms: u64| {
+        let sql = "update worker set lease_until = now() - interval";
+        world.sql(&format!("{sql} '{ms} milliseconds' where incarnation = '{worker}'")).await;
+    };
+    age(recent, limits::WORKER_KEPT_MS - 60_000).await;
+    age(long, limits::WORKER_KEPT_MS + 60_000).await;
+    age(owner.worker, limits::WORKER_KEPT_MS + 60_000).await;
+    assert_eq!(world.store.forget_dead_workers().await.unwrap(), 1);
+    let left = async || {
+        let workers = world.store.list_workers(&Page::default()).await.unwrap();
+        workers.into_iter().map(|worker| worker.incarnation).collect::<std::collections::BTreeSet<_>>()
+    };
+    assert_eq!(left().await, [alive, recent, owner.worker].into());
+    let control = world.store.list_control(Phase::Running, &Page::default()).await.unwrap();
+    assert_eq!(control[0].owner.as_deref(), Some("worker"), "it is still known who had it");
+    world.take_as_actor(&owner.session).await;
+    assert_eq!(world.store.forget_dead_workers().await.unwrap(), 1);
+    assert!(!left().await.contains(&owner.worker));
 }
 
 #[tokio::test]

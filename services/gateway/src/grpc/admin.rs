@@ -199,5 +199,6 @@ fn control(control: Control) -> v1::Control {
         attempts: u32::from(control.attempts.unsigned_abs()),
         waiting_reason: control.waiting_reason.unwrap_or_default(),
         waiting_detail: control.waiting_detail.unwrap_or_default(),
+        waiting_at_ms: ms(control.waiting_at),
     }
 }

@@ -31,6 +31,7 @@ impl Claimer {
             }
             if Instant::now() >= survey_at {
                 self.survey().await;
+                self.forget_dead_workers().await;
                 survey_at = Instant::now() + Duration::from_millis(limits::SURVEY_MS);
             }
             // Not all workers in the same moment.
@@ -147,6 +148,17 @@ impl Claimer {
                 }
             }
             Err(error) => tracing::debug!(error = &error as &dyn std::error::Error, "no look for aborts"),
+        }
+    }
+
+    /// Deletes what is kept of workers that died long ago. Every worker does: the second finds nothing.
+    async fn forget_dead_workers(&self) {
+        match self.deps.store.forget_dead_workers().await {
+            Ok(0) => {}
+            Ok(count) => tracing::debug!("{count} workers that died long ago are forgotten"),
+            Err(error) => {
+                tracing::debug!(error = &error as &dyn std::error::Error, "dead workers were not forgotten")
+            }
         }
     }
 
