@@ -4,7 +4,7 @@
 use e2e::{
     Options, Stack,
     api::{Api, assert_refused},
-    turn::{Watch, bash, run},
+    turn::{Watch, bash, run, task},
 };
 use rpc::v1::{self, PermissionAnswer, PermissionVerdict};
 use tonic::Code;
@@ -38,7 +38,7 @@ async fn a_permission_holds_no_slot_and_outlives_every_worker() {
         .await
         .unwrap();
     let id = asked(&mut watch).await;
-    let open = v1::ListPermissionsRequest { session_id: session.clone(), page: None };
+    let open = v1::ListPermissionsRequest { session_id: session.clone(), ..Default::default() };
     let open = stack.api.permissions().list_permissions(open).await.unwrap().into_inner().permissions;
     assert_eq!((open.len(), open[0].id.as_str(), open[0].permission.as_str()), (1, id.as_str(), "bash"));
     let wait = stack.api.get(&session).await.wait.unwrap();
@@ -63,6 +63,35 @@ async fn a_permission_holds_no_slot_and_outlives_every_worker() {
         Code::NotFound,
         "permission_not_found",
     );
+}
+
+#[tokio::test]
+async fn what_a_grandchild_asks_is_seen_from_the_root() {
+    let stack = Stack::start().await;
+    let root = stack.api.session_with_rules(&ASK).await;
+    let leaf = format!("@tools\n{}\n@text the leaf is done", bash("echo allowed"));
+    let child = format!("@tools\n{}\n@text the child is done", task(&leaf));
+    let mut watch = Watch::start(&stack.api, &root).await;
+    stack.api.prompt(&root, &format!("@tools\n{}\n@text over", task(&child))).await.unwrap();
+    testkit::eventually("nothing goes on before a person answers", async || {
+        let wait = stack.api.get(&root).await.wait;
+        wait.is_some_and(|wait| wait.reason == "children" && wait.asking == 1 && wait.going_on == 0)
+    })
+    .await;
+    let sentence = stack.api.get(&root).await.wait.unwrap().sentence;
+    assert_eq!(sentence, "0 of 1 subtasks are over; a person must answer one");
+    let list = async |with_subtasks| {
+        let open = v1::ListPermissionsRequest { session_id: root.clone(), with_subtasks, page: None };
+        stack.api.permissions().list_permissions(open).await.unwrap().into_inner().permissions
+    };
+    assert_eq!(list(false).await, [], "it asks nothing itself");
+    let asked = list(true).await.remove(0);
+    let child = stack.api.children(&root).await.remove(0).id;
+    let leaf = stack.api.children(&child).await.remove(0).id;
+    assert_eq!((asked.session_id.as_str(), asked.permission.as_str()), (leaf.as_str(), "bash"));
+    reply(&stack.api, &asked.id, PermissionAnswer::Once, "").await.unwrap();
+    assert_eq!(watch.until_idle().await, "done");
+    assert_eq!(stack.api.tool_calls(&leaf).await[0].said, "allowed\n");
 }
 
 #[tokio::test]

@@ -123,14 +123,14 @@ async fn conversation_attacks(api: &Api, own: &str, theirs: &Theirs) -> Vec<Atta
     };
     let listed = v1::ListMessagesRequest { session_id: id(), page: None };
     let subscribe = v1::SubscribeRequest { session_id: id(), ..Default::default() };
-    let permissions = v1::ListPermissionsRequest { session_id: id(), page: None };
+    let permissions = v1::ListPermissionsRequest { session_id: id(), ..Default::default() };
     let permission =
         v1::ReplyPermissionRequest { permission_id: "per_1".to_owned(), answer: 1, ..Default::default() };
     let (read, set) = (
         v1::GetSessionBudgetRequest { session_id: id() },
         v1::SetSessionBudgetRequest { session_id: id(), max_usd_picos: 0 },
     );
-    let questions = v1::ListQuestionsRequest { session_id: id(), page: None };
+    let questions = v1::ListQuestionsRequest { session_id: id(), ..Default::default() };
     let question = v1::ReplyQuestionRequest { question_id: "que_1".to_owned(), ..Default::default() };
     let mut messages = api.messages();
     vec![

@@ -20,7 +20,8 @@ const ASKED_CHARS: usize = 90;
 /// `flotilla answer`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AnswerArgs {
-    /// A permission, a question, or the session that asks. Without an answer, and without anything: lists what is asked.
+    /// A permission, a question, or the session that asks. Without an answer, and without anything: lists what is asked,
+    /// by subtasks of the session too.
     id: Option<String>,
     /// For a permission: `once`, `always` or `reject`. For a question: a label or a text for each thing it asks, in order;
     /// several labels of one are separated by commas.
@@ -45,14 +46,14 @@ pub(crate) enum Open {
 }
 
 impl Open {
-    fn id(&self) -> &str {
+    pub(crate) fn id(&self) -> &str {
         match self {
             Self::Permission(permission) => &permission.id,
             Self::Question(question) => &question.id,
         }
     }
 
-    fn session_id(&self) -> &str {
+    pub(crate) fn session_id(&self) -> &str {
         match self {
             Self::Permission(permission) => &permission.session_id,
             Self::Question(question) => &question.session_id,
@@ -60,7 +61,7 @@ impl Open {
     }
 
     /// What is asked, in words.
-    fn words(&self) -> String {
+    pub(crate) fn words(&self) -> String {
         match self {
             Self::Permission(permission) => may_it(&permission.permission, &permission.patterns.join(" ")),
             Self::Question(question) => {
@@ -121,13 +122,17 @@ pub(crate) fn command(id: &str, answer: &str) -> String {
     format!("flotilla answer {} {answer}", one_line(id, ASKED_CHARS))
 }
 
-/// Lists everything that is asked, of one session or, with an empty id, of all; permissions first.
+/// Lists everything that is asked, of one session with its subtasks or, with an empty id, of all; permissions first.
 pub(crate) async fn list(client: &Client, session_id: &str) -> Result<Vec<Open>> {
     let mut open = Vec::new();
     let page = |cursor: &str| Some(Page { limit: limits::PAGE_MAX, cursor: cursor.to_owned() });
     let mut cursor = String::new();
     loop {
-        let request = ListPermissionsRequest { session_id: session_id.to_owned(), page: page(&cursor) };
+        let request = ListPermissionsRequest {
+            session_id: session_id.to_owned(),
+            page: page(&cursor),
+            with_subtasks: true,
+        };
         let permissions = async || client.permissions().list_permissions(request.clone()).await;
         let answer = call("list what is asked", permissions).await?;
         open.extend(answer.permissions.into_iter().map(Open::Permission));
@@ -137,7 +142,11 @@ pub(crate) async fn list(client: &Client, session_id: &str) -> Result<Vec<Open>>
         }
     }
     loop {
-        let request = ListQuestionsRequest { session_id: session_id.to_owned(), page: page(&cursor) };
+        let request = ListQuestionsRequest {
+            session_id: session_id.to_owned(),
+            page: page(&cursor),
+            with_subtasks: true,
+        };
         let questions = async || client.questions().list_questions(request.clone()).await;
         let answer = call("list what is asked", questions).await?;
         open.extend(answer.questions.into_iter().map(Open::Question));
@@ -163,9 +172,13 @@ pub(crate) async fn run(client: &Client, arguments: AnswerArgs) -> Result<Exit> 
         // It is over, or unknown: the server says which, and by whom.
         open.push(unknown(id)?);
     }
-    if open.is_empty() {
-        bail!("session {id} asks nothing");
+    if is_session && open.iter().all(|open| open.session_id() != id) {
+        show(&open, arguments.json)?;
+        let below = if open.is_empty() { "" } else { " itself; answer its subtasks by the ids above" };
+        bail!("session {id} asks nothing{below}");
     }
+    // An answer to a session is none to its subtasks, which ask something else.
+    open.retain(|open| !is_session || open.session_id() == id);
     let has = |kind: fn(&Open) -> bool| open.iter().any(kind);
     let questions = open.iter().filter(|open| matches!(open, Open::Question(_))).count();
     if questions > 1 || (questions == 1 && has(|open| matches!(open, Open::Permission(_)))) {

@@ -53,6 +53,8 @@ pub(crate) struct State {
     pub orders: Vec<String>,
     /// What the only session is doing.
     pub state: SessionState,
+    /// What it waits for.
+    pub wait: Option<Wait>,
 }
 
 impl Fake {
@@ -159,7 +161,9 @@ impl SessionService for Fake {
 
     async fn get_session(&self, _: Request<GetSessionRequest>) -> Answer<GetSessionResponse> {
         let mut session = Session { id: SESSION.to_owned(), event_seq: 1, ..Session::default() };
-        session.set_state(self.0.lock().unwrap().state);
+        let state = self.0.lock().unwrap();
+        session.set_state(state.state);
+        session.wait = state.wait.clone();
         Ok(Response::new(GetSessionResponse { session: Some(session) }))
     }
 
@@ -207,7 +211,7 @@ impl SessionService for Fake {
         &self,
         _: Request<ListSessionChildrenRequest>,
     ) -> Answer<ListSessionChildrenResponse> {
-        no()
+        Ok(Response::new(ListSessionChildrenResponse::default()))
     }
 
     async fn abort_session(&self, _: Request<AbortSessionRequest>) -> Answer<AbortSessionResponse> {

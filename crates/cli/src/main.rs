@@ -19,6 +19,7 @@ mod service;
 mod sessions;
 mod show;
 mod stack;
+mod subtasks;
 mod table;
 mod up;
 mod watch;

@@ -2,7 +2,7 @@
 //! order in which they began; a tool call is one line.
 
 use crate::{
-    answer,
+    answer::{self, Open},
     item::{Delta, Event, Item},
     paint::{Paint, harmless, one_line},
     show,
@@ -89,6 +89,13 @@ impl Renderer {
     /// Gives what ends the last line, before somebody else writes.
     pub(crate) fn finish(&mut self) -> String {
         self.end_line();
+        std::mem::take(&mut self.out)
+    }
+
+    /// Gives what to write for something that a subtask asks.
+    pub(crate) fn subtask_asks(&mut self, open: &Open) -> String {
+        let what = format!("subtask {}: {}", one_line(open.session_id(), TITLE_CHARS), open.words());
+        self.asked(&what, &open.command());
         std::mem::take(&mut self.out)
     }
 

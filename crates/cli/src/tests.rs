@@ -2,14 +2,14 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use crate::{
-    Cli, Command, checkout,
+    Cli, Command, answer, checkout,
     exit::Exit,
     fake::{Fake, SESSION},
     git::Git,
     prompt, watch, why,
 };
 use clap::{CommandFactory as _, Parser as _};
-use rpc::v1::SessionState;
+use rpc::v1::{Permission, SessionState, Wait};
 use serde_json::json;
 use std::{fs, path::Path};
 
@@ -99,6 +99,45 @@ async fn a_permission_needs_a_human_and_a_timeout_leaves_the_turn_alone() {
     fake.0.lock().unwrap().hangs = true;
     assert_eq!(run(&fake, &["--timeout", "0"]).await, Exit::StillRunning);
     assert_eq!(run(&fake, &["--detach"]).await, Exit::Done);
+}
+
+/// A session that waits for a subtask; that one asks, or something below goes on.
+fn asking_below(going_on: u32) -> Fake {
+    let fake = Fake::default();
+    let mut state = fake.0.lock().unwrap();
+    let task = json!({"id": "prt_1", "type": "tool", "tool": "task", "state": {"status": "running"}});
+    state.events = vec![
+        ("message.part.updated", json!({"part": task})),
+        ("flotilla.session.waiting", json!({"reason": "children", "until": null})),
+    ];
+    state.permissions =
+        vec![Permission { id: "per_1".to_owned(), session_id: "ses_2".to_owned(), ..Permission::default() }];
+    (state.hangs, state.state) = (true, SessionState::Waiting);
+    state.wait = Some(Wait { reason: "children".to_owned(), asking: 1, going_on, ..Wait::default() });
+    drop(state);
+    fake
+}
+
+#[tokio::test]
+async fn a_subtask_that_asks_needs_a_human_once_nothing_else_goes_on() {
+    let (stuck, works) = (asking_below(0), asking_below(1));
+    let (stuck, works) = tokio::join!(run(&stuck, &[]), run(&works, &["--timeout", "5"]));
+    assert_eq!((stuck, works), (Exit::NeedsHuman, Exit::StillRunning));
+}
+
+#[tokio::test]
+async fn an_answer_to_a_session_is_none_to_its_subtasks() {
+    let fake = asking_below(0);
+    let answer = async |words: &[&str]| {
+        let words = ["flotilla", "answer"].into_iter().chain(words.iter().copied());
+        let Command::Answer(arguments) = Cli::try_parse_from(words).unwrap().command else {
+            panic!("answer")
+        };
+        answer::run(&fake.serve().await, arguments).await
+    };
+    assert!(answer(&[SESSION, "once"]).await.is_err());
+    assert_eq!(fake.0.lock().unwrap().replies, [""; 0]);
+    assert_eq!(answer(&["per_1", "once"]).await.unwrap(), Exit::Done);
 }
 
 #[tokio::test]

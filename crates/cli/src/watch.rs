@@ -1,6 +1,7 @@
 //! Shows a session's stream until the turn ends, and turns that end into an exit code.
 
 use crate::{
+    answer::Open,
     client::{Client, call},
     exit::{self, Exit},
     follow::{End, Reading, Until},
@@ -9,10 +10,13 @@ use crate::{
     paint::{Paint, harmless},
     render::{Renderer, Screen},
     show,
+    subtasks::{self, Subtasks},
 };
 use anyhow::Result;
+use domain::limits;
 use rpc::v1::{GetSessionDiffRequest, GetSessionRequest, Session, SessionState};
-use std::{io::IsTerminal as _, time::Duration};
+use serde_json::json;
+use std::{cell::RefCell, io::IsTerminal as _, time::Duration};
 
 /// How to show a stream.
 #[derive(Debug, Clone, clap::Args)]
@@ -57,26 +61,22 @@ pub(crate) async fn to_end(
     let session_id = reading.session_id();
     let paint = Paint::for_stdout();
     let screen = if std::io::stdout().is_terminal() { Screen::Terminal } else { Screen::Stream };
-    let mut renderer = Renderer::new(paint, screen);
     let json = show.json;
-    let mut sink = |item: &Item| match (json, item) {
-        (true, Item::Reconnecting(tries)) => {
-            out::note(&format!("connection lost, trying again ({tries})"));
-            Ok(())
-        }
-        (true, item) => item.json_line().map_or(Ok(()), |line| out::line(&line)),
-        (false, item) => out::write(&renderer.feed(item)),
-    };
+    let view =
+        RefCell::new(View { renderer: Renderer::new(paint, screen), subtasks: Subtasks::default(), json });
+    let mut sink = |item: &Item| view.borrow_mut().show(item);
     let limit = show.timeout.map_or(Duration::MAX, Duration::from_secs);
     // Reading only: it may be dropped at any point.
     let end = tokio::select! {
         end = tokio::time::timeout(limit, reading.follow(until, &mut sink)) => end,
+        end = ask_below(client, session_id, &view) => Ok(end),
         _ = tokio::signal::ctrl_c() => {
-            out::write(&renderer.finish())?;
+            out::write(&view.borrow_mut().renderer.finish())?;
             out::note(&format!("The turn goes on. `flotilla watch {session_id}` shows it, `flotilla abort {session_id}` stops it."));
             return Ok(Exit::Interrupted);
         }
     };
+    let View { mut renderer, .. } = view.into_inner();
     out::write(&renderer.finish())?;
     let Ok(end) = end else {
         out::note(&format!(
@@ -108,6 +108,56 @@ pub(crate) async fn to_end(
     }
     // A session that never had a turn ended well.
     Ok(if outcome == "idle" { Exit::Done } else { Exit::of_outcome(outcome) })
+}
+
+/// What is on the screen, or in the lines of JSON.
+struct View {
+    renderer: Renderer,
+    subtasks: Subtasks,
+    json: bool,
+}
+
+impl View {
+    fn show(&mut self, item: &Item) -> Result<()> {
+        self.subtasks.observe(item);
+        match (self.json, item) {
+            (true, Item::Reconnecting(tries)) => {
+                out::note(&format!("connection lost, trying again ({tries})"));
+                Ok(())
+            }
+            (true, item) => item.json_line().map_or(Ok(()), |line| out::line(&line)),
+            (false, item) => out::write(&self.renderer.feed(item)),
+        }
+    }
+
+    /// Shows what subtasks ask and was not shown before.
+    fn show_asked(&mut self, asked: Vec<Open>) -> Result<()> {
+        for open in self.subtasks.fresh(asked) {
+            if self.json {
+                out::line(&json!({"subtask_asks": open.to_json()}).to_string())?;
+            } else {
+                out::write(&self.renderer.subtask_asks(&open))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Looks again and again what subtasks ask: the session's own stream does not tell. Ends when nothing goes on before a
+/// person answers.
+async fn ask_below(client: &Client, session_id: &str, view: &RefCell<View>) -> Result<End> {
+    loop {
+        tokio::time::sleep(Duration::from_millis(limits::CLI_SUBTASKS_POLL_MS)).await;
+        if !view.borrow().subtasks.are_open() {
+            continue;
+        }
+        // A server that is away is the stream's to tell.
+        let Ok(found) = subtasks::look(client, session_id).await else { continue };
+        view.borrow_mut().show_asked(found.asked)?;
+        if found.is_stuck {
+            return Ok(End::Idle("needs_human".to_owned()));
+        }
+    }
 }
 
 /// Gives what the session changed and cost, and how its turn ended.

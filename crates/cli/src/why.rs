@@ -41,7 +41,7 @@ pub(crate) async fn run(client: &Client, arguments: WhyArgs) -> Result<Exit> {
     let session = watch::get_session(client, &arguments.id).await?;
     let reason = session.wait.as_ref().map(|wait| wait.reason.clone()).unwrap_or_default();
     let children = if reason == "children" { list_children(client, &session.id).await? } else { vec![] };
-    let asks = matches!(reason.as_str(), "permission" | "question");
+    let asks = matches!(reason.as_str(), "permission" | "question" | "children");
     let open = if asks { answer::list(client, &session.id).await? } else { vec![] };
     let why = Why { session, children, open };
     if arguments.json {
@@ -77,6 +77,7 @@ pub(crate) fn wait_json(wait: Option<&Wait>) -> Value {
         json!({
             "reason": wait.reason, "sentence": wait.sentence, "used": wait.used, "max": wait.max,
             "position": wait.position, "eta_ms": wait.eta_ms, "queued_at_ms": wait.queued_at_ms,
+            "asking": wait.asking, "going_on": wait.going_on,
         })
     })
 }
@@ -101,7 +102,11 @@ fn to_text(why: &Why, now_ms: i64) -> String {
         line(&format!("{ends} {}", show::until(wait.eta_ms, now_ms)));
     }
     for open in &why.open {
-        line(&open.line());
+        if open.session_id() == session.id {
+            line(&open.line());
+        } else {
+            line(&format!("subtask {} asks: {}", open.session_id(), open.line()));
+        }
         line(&format!("  {}", open.command()));
     }
     for child in why.children.iter().take(CHILDREN_MAX) {

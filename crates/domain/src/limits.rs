@@ -222,6 +222,9 @@ pub const FILE_OPERATIONS_QUEUE_MAX: usize = 64;
 pub const CLI_CALL_RETRIES_MAX: u32 = 4;
 /// Reconnects of the command line in a row without any answer in between: about two minutes, a slow roll-out.
 pub const CLI_RECONNECTS_MAX: u32 = 30;
+/// Time between two looks of the command line at what subtasks ask, while some are open; milliseconds. A person does not
+/// notice it, and it is two small queries.
+pub const CLI_SUBTASKS_POLL_MS: u64 = 2_000;
 /// First pause of the command line between two tries, doubled each time; milliseconds.
 pub const CLI_BACKOFF_BASE_MS: u64 = 200;
 /// Longest pause of the command line between two tries; milliseconds.

@@ -30,6 +30,17 @@ pub struct Known {
     pub answer: Option<Answer>,
 }
 
+/// Whose requests to list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whose<'a> {
+    /// Of all sessions of the tenant.
+    Tenant,
+    /// Of one session.
+    Session(&'a SessionId),
+    /// Of one session and all below it.
+    Tree(&'a SessionId),
+}
+
 /// What became of an answer.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answered {
@@ -79,28 +90,39 @@ fn from_row(row: &PgRow) -> Result<Known, Error> {
 }
 
 impl Store {
-    /// Lists open requests of a tenant, or of one session, oldest first; the cursor is the last id. `prefix` says of
-    /// which kind: `per` or `que`.
+    /// Lists open requests, oldest first; the cursor is the last id. `prefix` says of which kind: `per` or `que`.
     ///
     /// # Errors
     /// `Unreadable`; `Db`.
     pub async fn list_requests(
         &self,
         tenant: TenantId,
-        session: Option<&SessionId>,
+        whose: Whose<'_>,
         prefix: &str,
         page: &Page,
     ) -> Result<Vec<Known>, Error> {
+        let (session, goes_down) = match whose {
+            Whose::Tenant => (None, false),
+            Whose::Session(session) => (Some(session), false),
+            Whose::Tree(session) => (Some(session), true),
+        };
         let mut tx = self.begin(tenant).await?;
         let rows = sqlx::query(query(
             "where tenant_id = $1 and answer is null and (expires_at is null or expires_at > now())
-               and ($2::text is null or session_id = $2) and id > $3 and starts_with(id, $4) order by id limit $5",
+               and ($2::text is null or session_id in (
+                     with recursive tree as (
+                       select $2::text collate \"C\" as id
+                       union all
+                       select s.id from session s join tree t on s.parent_id = t.id where s.tenant_id = $1 and $6)
+                     select id from tree))
+               and id > $3 and starts_with(id, $4) order by id limit $5",
         ))
         .bind(tenant.0)
         .bind(session.map(SessionId::as_str))
         .bind(page.cursor.as_deref().unwrap_or_default())
         .bind(prefix)
         .bind(page.limit())
+        .bind(goes_down)
         .fetch_all(&mut *tx)
         .await?;
         rows.iter().map(from_row).collect()

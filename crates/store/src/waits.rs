@@ -13,7 +13,41 @@ pub struct Usage {
     pub running_max: u64,
 }
 
+/// What the sessions below one do, at any depth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Below {
+    /// Those that wait for a person.
+    pub asking: u64,
+    /// Those that go on without one.
+    pub going_on: u64,
+}
+
 impl Store {
+    /// Counts what the sessions below one wait for. Those that are over, and those that wait for others below them
+    /// or for the budget of their root, are in neither number.
+    ///
+    /// # Errors
+    /// `Db`.
+    pub async fn count_below(&self, tenant: TenantId, session: &SessionId) -> Result<Below, Error> {
+        let mut tx = self.begin(tenant).await?;
+        let row = sqlx::query(
+            "with recursive tree as (
+               select id from session where tenant_id = $1 and parent_id = $2
+               union all
+               select s.id from session s join tree t on s.parent_id = t.id where s.tenant_id = $1)
+             select count(*) filter (where r.phase = 3 and r.waiting_reason in ('permission', 'question')) as asking,
+                    count(*) filter (where r.phase in (1, 2) or (r.phase = 3 and r.waiting_reason not in
+                      ('permission', 'question', 'children', 'budget'))) as going_on
+               from tree t join session_run r on r.tenant_id = $1 and r.session_id = t.id",
+        )
+        .bind(tenant.0)
+        .bind(session.as_str())
+        .fetch_one(&mut *tx)
+        .await?;
+        let number = |column| row.try_get::<i64, _>(column).map(unsigned);
+        Ok(Below { asking: number("asking")?, going_on: number("going_on")? })
+    }
+
     /// Gives what the waiting sessions of a tenant must be measured by.
     ///
     /// # Errors

@@ -26,7 +26,11 @@ use rpc::{
     status::{error, invalid, not_found, precondition, unavailable},
     v1,
 };
-use store::{Page, error::Error, requests::Answered};
+use store::{
+    Page,
+    error::Error,
+    requests::{Answered, Whose},
+};
 use tonic::{Code, Status};
 
 /// The implementation of every service.
@@ -77,6 +81,15 @@ impl Service {
                 Err(precondition("already_resolved", message))
             }
         }
+    }
+}
+
+/// Whose requests are listed: those of a session, with or without those below it, or all.
+fn whose(session: Option<&SessionId>, with_subtasks: bool) -> Whose<'_> {
+    match session {
+        None => Whose::Tenant,
+        Some(session) if with_subtasks => Whose::Tree(session),
+        Some(session) => Whose::Session(session),
     }
 }
 

@@ -3,7 +3,11 @@
 use crate::{grpc::from_store, state::State, state::now};
 use domain::{ids::TenantId, limits, money::UsdPicos, session::Phase, wait::Reason};
 use rpc::v1;
-use store::{sessions::Session, system::Capacity, waits::Usage};
+use store::{
+    sessions::Session,
+    system::Capacity,
+    waits::{Below, Usage},
+};
 use tonic::Status;
 
 /// What the waits of a tenant's sessions are measured by: read once for all sessions of an answer.
@@ -45,6 +49,8 @@ impl Limits {
             max,
             position: session.queue_position,
             eta_ms: self.eta_ms(session),
+            asking: 0,
+            going_on: 0,
             queued_at_ms: session.queued_at.filter(|_| session.phase == Phase::Runnable).map_or(0, |at| at.0),
         })
     }
@@ -59,6 +65,17 @@ impl Limits {
             }
             (Phase::Runnable | Phase::Idle | Phase::Running | Phase::Quarantined, _) => 0,
         }
+    }
+}
+
+/// Adds to the wait for subtasks what is known of those.
+pub(crate) fn add_below(wait: &mut v1::Wait, below: Below) {
+    let count = |number| u32::try_from(number).unwrap_or(u32::MAX);
+    (wait.asking, wait.going_on) = (count(below.asking), count(below.going_on));
+    match below.asking {
+        0 => {}
+        1 => wait.sentence.push_str("; a person must answer one"),
+        asking => wait.sentence.push_str(&format!("; a person must answer {asking} of them")),
     }
 }
 

@@ -51,12 +51,14 @@ fn a_queued_session_says_its_limit_its_place_and_its_time() {
 fn who_asks_people_says_how_to_answer() {
     let permission = Permission {
         id: "per_1".to_owned(),
+        session_id: "ses_1".to_owned(),
         permission: "bash".to_owned(),
         patterns: vec!["rm -r\nx".to_owned()],
         ..Permission::default()
     };
     let item = QuestionItem { question: "Which one?".to_owned(), ..QuestionItem::default() };
-    let question = Question { id: "que_1".to_owned(), items: vec![item], ..Question::default() };
+    let (id, session_id) = ("que_1".to_owned(), "ses_1".to_owned());
+    let question = Question { id, session_id, items: vec![item], ..Question::default() };
     let wait = Wait { eta_ms: NOW_MS + 7_200_000, ..wait("permission", "somebody must allow it") };
     let why = Why {
         session: session("ses_1", SessionState::Waiting, Some(wait)),
@@ -101,6 +103,32 @@ fn who_waits_for_subtasks_lists_them() {
     let many = (0..25).map(|_| session("ses_2", SessionState::Idle, None)).collect();
     let text = to_text(&Why { children: many, ..why }, NOW_MS);
     assert!(text.ends_with("  … and 5 more\n"), "{text}");
+}
+
+#[test]
+fn who_waits_for_subtasks_says_which_of_them_asks_and_how_to_answer() {
+    let wait = wait("children", "0 of 1 subtasks are over; a person must answer one");
+    let permission = Permission {
+        id: "per_1".to_owned(),
+        session_id: "ses_3".to_owned(),
+        permission: "bash".to_owned(),
+        patterns: vec!["ls".to_owned()],
+        ..Permission::default()
+    };
+    let why = Why {
+        session: session("ses_1", SessionState::Waiting, Some(wait)),
+        children: vec![session("ses_2", SessionState::Running, None)],
+        open: vec![Open::Permission(permission)],
+    };
+    check(
+        &why,
+        "ses_1  waiting: children
+  0 of 1 subtasks are over; a person must answer one
+  subtask ses_3 asks: per_1  may it use bash ls
+    flotilla answer per_1 once
+  ses_2  running  find out
+",
+    );
 }
 
 #[test]

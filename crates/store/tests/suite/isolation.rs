@@ -16,6 +16,7 @@ use store::{
     error::Error,
     quarantine::Which,
     record::{Fence, Progress},
+    requests::Whose,
     runs::{Suspects, Take},
     sessions::{Filter, Patch},
 };
@@ -154,9 +155,9 @@ async fn reading_functions_give_a_stranger_nothing() {
     assert_eq!(store.list_projects(stranger, &Page::default()).await.unwrap(), []);
     assert_eq!(store.list_keys(stranger, &Page::default()).await.unwrap(), []);
     assert_eq!(store.get_queue_position(stranger, session).await.unwrap(), 0);
-    let open = store.list_requests(world.tenant, None, "per", &Page::default()).await.unwrap();
+    let open = store.list_requests(world.tenant, Whose::Tenant, "per", &Page::default()).await.unwrap();
     let part = &open[0].request.part_id;
-    assert_eq!(store.list_requests(stranger, None, "per", &Page::default()).await.unwrap(), []);
+    assert_eq!(store.list_requests(stranger, Whose::Tenant, "per", &Page::default()).await.unwrap(), []);
     assert_eq!(store.list_requests_of(stranger, session, &[part]).await.unwrap(), []);
     assert_eq!(store.list_answers(stranger, session, &[part]).await.unwrap(), []);
     assert_eq!(store.list_descendants(stranger, session).await.unwrap(), []);
@@ -171,7 +172,7 @@ async fn writing_functions_let_a_stranger_change_nothing() {
     let (call, changes) = world.call(&session);
     let child = world.new_child(&call);
     let events = std::array::from_fn(|_| world.sample.event());
-    let open = world.store.list_requests(world.tenant, None, "per", &Page::default()).await.unwrap();
+    let open = world.store.list_requests(world.tenant, Whose::Tenant, "per", &Page::default()).await.unwrap();
     let prompt = world.prompt(&session, "hello");
     let mut new = world.new_session();
     let part_id = PartId::make(&mut world.sample.ids, NOW);

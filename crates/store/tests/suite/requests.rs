@@ -16,12 +16,13 @@ use store::{
     Page,
     error::Error,
     record::Progress,
-    requests::{Answered, Known},
+    requests::{Answered, Known, Whose},
 };
 use testkit::sample::NOW;
 
 async fn open(world: &World, prefix: &str) -> Vec<Request> {
-    let list = world.store.list_requests(world.tenant, None, prefix, &Page::default()).await.unwrap();
+    let list =
+        world.store.list_requests(world.tenant, Whose::Tenant, prefix, &Page::default()).await.unwrap();
     list.into_iter().map(|known| known.request).collect()
 }
 
@@ -45,17 +46,36 @@ async fn open_requests_are_listed_by_kind_session_and_page() {
     let three = world.ask(&mut second).await;
     assert_eq!(open(&world, "per").await, [one.clone(), two.clone(), three.clone()]);
     assert_eq!(open(&world, "que").await, std::slice::from_ref(&asked));
-    let list = async |session, limit, cursor: Option<&Request>| {
+    let list = async |whose, limit, cursor: Option<&Request>| {
         let page = Page { limit, cursor: cursor.map(|request| request.id.as_str().to_owned()) };
-        let list = world.store.list_requests(world.tenant, session, "per", &page).await.unwrap();
+        let list = world.store.list_requests(world.tenant, whose, "per", &page).await.unwrap();
         list.into_iter().map(|known| known.request).collect::<Vec<_>>()
     };
-    assert_eq!(list(None, 2, None).await, [one.clone(), two.clone()]);
-    assert_eq!(list(None, 2, Some(&two)).await, std::slice::from_ref(&three));
-    assert_eq!(list(Some(second.session()), 9, None).await, [two.clone(), three.clone()]);
+    assert_eq!(list(Whose::Tenant, 2, None).await, [one.clone(), two.clone()]);
+    assert_eq!(list(Whose::Tenant, 2, Some(&two)).await, std::slice::from_ref(&three));
+    assert_eq!(list(Whose::Session(second.session()), 9, None).await, [two.clone(), three.clone()]);
     let (session, parts) = (second.session(), [&three.part_id, &one.part_id, &asked.part_id]);
     let of = world.store.list_requests_of(world.tenant, session, &parts).await.unwrap();
     assert_eq!(of.into_iter().map(|known| known.request).collect::<Vec<_>>(), [three, asked]);
+}
+
+#[tokio::test]
+async fn a_tree_lists_what_is_asked_at_any_depth_and_nothing_of_its_neighbours() {
+    let mut world = World::new().await;
+    let (mut root, mut other) = (world.actor().await, world.actor().await);
+    let (_, mut child) = world.child(&mut root).await;
+    let (_, mut leaf) = world.child(&mut child).await;
+    let own = world.ask(&mut root).await;
+    let below = world.ask(&mut leaf).await;
+    world.ask(&mut other).await;
+    let list = async |whose| {
+        let list = world.store.list_requests(world.tenant, whose, "per", &Page::default()).await.unwrap();
+        list.into_iter().map(|known| known.request).collect::<Vec<_>>()
+    };
+    assert_eq!(list(Whose::Tree(root.session())).await, [own.clone(), below.clone()]);
+    assert_eq!(list(Whose::Session(root.session())).await, [own]);
+    assert_eq!(list(Whose::Tree(child.session())).await, std::slice::from_ref(&below));
+    assert_eq!(list(Whose::Tree(leaf.session())).await, [below]);
 }
 
 #[tokio::test]

@@ -1,7 +1,11 @@
 //! What a waiting session is measured by.
 
-use crate::{family::finished, world::World};
-use store::waits::Usage;
+use crate::{
+    family::{finished, waiting},
+    world::World,
+};
+use domain::wait::Reason;
+use store::waits::{Below, Usage};
 
 #[tokio::test]
 async fn usage_counts_the_tenants_loops_and_a_waiting_session_its_children() {
@@ -44,4 +48,24 @@ async fn the_queue_position_counts_the_more_urgent_first() {
         assert_eq!(world.store.get_queue_position(world.tenant, session).await.unwrap(), want);
         assert_eq!(world.store.get_session(world.tenant, session).await.unwrap().queue_position, want);
     }
+}
+
+#[tokio::test]
+async fn what_is_below_asks_or_goes_on() {
+    let mut world = World::new().await;
+    let mut root = world.actor().await;
+    let (_, mut child) = world.child(&mut root).await;
+    let (_, mut leaf) = world.child(&mut child).await;
+    let (_, mut other) = world.child(&mut child).await;
+    let id = root.session().clone();
+    let below = async |world: &World| world.store.count_below(world.tenant, &id).await.unwrap();
+    assert_eq!(below(&world).await, Below { asking: 0, going_on: 3 });
+    world.park_as(&mut child, 1, &waiting(Reason::Children, None)).await;
+    world.park_as(&mut leaf, 1, &waiting(Reason::Permission, None)).await;
+    assert_eq!(below(&world).await, Below { asking: 1, going_on: 1 });
+    world.park_as(&mut other, 1, &waiting(Reason::Question, None)).await;
+    assert_eq!(below(&world).await, Below { asking: 2, going_on: 0 });
+    world.accept(other.session(), "go on").await;
+    assert_eq!(below(&world).await, Below { asking: 1, going_on: 1 });
+    assert_eq!(world.store.count_below(world.tenant, leaf.session()).await.unwrap(), Below::default());
 }

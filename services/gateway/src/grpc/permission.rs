@@ -1,6 +1,6 @@
 //! `PermissionService`: people allow or refuse tool calls.
 
-use super::{Service, from_store, next_cursor, page};
+use super::{Service, from_store, next_cursor, page, whose};
 use domain::{
     ids::PermissionId,
     request::{Answer, Asked, Id},
@@ -22,7 +22,11 @@ impl PermissionService for Service {
         let request = request.into_inner();
         let session = self.filter(tenant, &request.session_id).await?;
         let page = page(request.page, |cursor| cursor.parse::<PermissionId>().is_ok())?;
-        let known = self.0.store.list_requests(tenant, session.as_ref(), "per", &page).await;
+        let known = self
+            .0
+            .store
+            .list_requests(tenant, whose(session.as_ref(), request.with_subtasks), "per", &page)
+            .await;
         let known = known.map_err(from_store)?;
         let next_cursor = next_cursor(&page, &known, |known| known.request.id.as_str().to_owned());
         let permissions = known.into_iter().filter_map(to_wire).collect();

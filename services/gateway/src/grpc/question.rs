@@ -1,6 +1,6 @@
 //! `QuestionService`: people answer the agent's questions.
 
-use super::{Service, from_store, next_cursor, page};
+use super::{Service, from_store, next_cursor, page, whose};
 use domain::{
     ids::QuestionId,
     request::{Answer, Asked, Id},
@@ -22,7 +22,11 @@ impl QuestionService for Service {
         let request = request.into_inner();
         let session = self.filter(tenant, &request.session_id).await?;
         let page = page(request.page, |cursor| cursor.parse::<QuestionId>().is_ok())?;
-        let known = self.0.store.list_requests(tenant, session.as_ref(), "que", &page).await;
+        let known = self
+            .0
+            .store
+            .list_requests(tenant, whose(session.as_ref(), request.with_subtasks), "que", &page)
+            .await;
         let known = known.map_err(from_store)?;
         let next_cursor = next_cursor(&page, &known, |known| known.request.id.as_str().to_owned());
         let questions = known.into_iter().filter_map(to_wire).collect();

@@ -1,11 +1,16 @@
 //! `SessionService`: conversations and their workspaces.
 
 use super::{Service, budget, from_store, id, name, next_cursor, page, session_id, to_wire};
-use crate::{intake, state::now, waits::Limits};
+use crate::{
+    intake,
+    state::now,
+    waits::{self, Limits},
+};
 use domain::{
     ids::{EventId, SessionId, TenantId, Timestamp},
     limits,
     session::{DEFAULT_AGENT, Origin},
+    wait::Reason,
 };
 use rpc::{
     status::invalid,
@@ -66,7 +71,11 @@ impl SessionService for Service {
         let tenant = self.0.principal(&request).await?.tenant;
         let id = session_id(&request.get_ref().session_id)?;
         let session = self.0.store.get_session(tenant, &id).await.map_err(from_store)?;
-        let wait = Limits::of(&self.0, tenant).await?.explain(&session);
+        let mut wait = Limits::of(&self.0, tenant).await?.explain(&session);
+        if let Some(wait) = wait.as_mut().filter(|wait| wait.reason == Reason::Children.as_str()) {
+            // After the session was read: a subtask that ended since then is in neither number.
+            waits::add_below(wait, self.0.store.count_below(tenant, &id).await.map_err(from_store)?);
+        }
         let session = v1::Session { wait, ..to_wire::session(session) };
         Ok(Response::new(v1::GetSessionResponse { session: Some(session) }))
     }
@@ -278,7 +287,7 @@ fn place(at: Timestamp, session: &Session) -> String {
     format!("{}.{}", at.0, session.info.id)
 }
 
-/// Whether [`cursor`] may have made it.
+/// Whether [`place`] may have made it.
 fn is_cursor(text: &str) -> bool {
     let parts = text.split_once('.');
     parts.is_some_and(|(ms, id)| ms.parse::<i64>().is_ok() && id.parse::<SessionId>().is_ok())
