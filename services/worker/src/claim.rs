@@ -6,6 +6,7 @@ mod sweep;
 
 use crate::{
     config::Config,
+    contention::Contention,
     deps::{Deps, now},
     lease::Lease,
     turn::{self, Control, End},
@@ -41,6 +42,8 @@ struct Claimer {
     suspects: Arc<Semaphore>,
     /// Further places for sessions that are only to be closed after an abort.
     aborts: Arc<Semaphore>,
+    /// Who may wait for a slot.
+    contention: Arc<Contention>,
     /// How to tell a running loop to look into its mailbox.
     running: Arc<Mutex<HashMap<Key, watch::Sender<u64>>>>,
     tasks: chassis::tasks::Tasks,
@@ -78,6 +81,7 @@ pub(crate) async fn run(config: &Config, deps: Arc<Deps>, lease: Lease, service:
         slots: Arc::new(Semaphore::new(slots)),
         suspects: Arc::new(Semaphore::new(1)),
         aborts: Arc::new(Semaphore::new(limits::ABORTS_PARALLEL_MAX)),
+        contention: Arc::default(),
         running: Arc::default(),
         tasks: service.tasks.clone(),
         drain: service.shutdown.child_token(),
@@ -105,7 +109,10 @@ pub(crate) async fn run(config: &Config, deps: Arc<Deps>, lease: Lease, service:
             }
             key = nudges.next_nudge() => claimer.nudge(key).await,
             key = claimer.lease.next_nudge() => claimer.nudge(key).await,
-            () = doorbell.heard() => claimer.claim().await,
+            () = doorbell.heard() => {
+                claimer.contention.ring();
+                claimer.claim().await;
+            }
         }
     }
     claimer.hand_over(slots).await;
@@ -240,6 +247,7 @@ impl Claimer {
             drain_now: self.drain_now.clone(),
             lease: self.lease.runs.clone(),
             slots: Arc::clone(&self.slots),
+            contention: Arc::clone(&self.contention),
             lane,
         };
         let span = self.span(&taken).await;

@@ -5,6 +5,7 @@ pub mod config;
 
 mod claim;
 mod clean;
+mod contention;
 mod conversation;
 mod deps;
 mod lease;

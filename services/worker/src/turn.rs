@@ -8,6 +8,7 @@ mod step;
 mod waiting;
 
 use crate::{
+    contention::Contention,
     conversation::Conversation,
     deps::{Deps, now},
     model::{ModelCall, Writer},
@@ -51,6 +52,8 @@ pub(crate) struct Control {
     pub(crate) lease: watch::Receiver<bool>,
     /// The worker's slots: when none is free, others may have waited longer.
     pub(crate) slots: Arc<Semaphore>,
+    /// Who may wait for a slot.
+    pub(crate) contention: Arc<Contention>,
     /// The worker's place for one suspect, if this session is one.
     pub(crate) lane: Option<OwnedSemaphorePermit>,
 }
@@ -268,6 +271,9 @@ impl Loop {
             return false;
         }
         let slots = if self.control.slots.available_permits() == 0 { Slots::Full } else { Slots::Free };
+        if !self.control.contention.may_concern(self.record.tenant(), slots) {
+            return false;
+        }
         let worker = self.deps.incarnation.to_string();
         match self.deps.bus.should_yield(self.record.session(), &worker, slots).await {
             Ok(Yield::Keep) => false,

@@ -47,8 +47,13 @@ impl Claimer {
         if mutant::on(Mutant::NoSweeper) {
             return self.claim().await;
         }
+        let rings = self.contention.rings();
         let claimable = match rebuild::claimable(&self.deps, &self.lease).await {
-            Ok(claimable) => self.without_suspects(claimable),
+            Ok(claimable) => {
+                let most = usize::try_from(limits::SWEEP_MAX).unwrap_or(usize::MAX);
+                self.contention.looked(rings, &claimable, most);
+                self.without_suspects(claimable)
+            }
             Err(error) => {
                 return tracing::warn!(error = &error as &dyn std::error::Error, "no sweep without Postgres");
             }
