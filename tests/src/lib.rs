@@ -1,6 +1,12 @@
 //! The real services, started inside a test against real Postgres, Redis and NATS, and spoken to over their public API.
 //! Only the model is scripted: an HTTP server that speaks the providers' protocols.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a broken set-up ends the test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "a broken set-up ends the test"
+)]
 
 pub mod api;
 pub mod bench;
@@ -279,6 +285,21 @@ impl Running {
 /// Whether the suite runs without a server (`redis`, `nats`): FLOTILLA_TEST_WITHOUT names those that are away.
 pub fn is_without(server: &str) -> bool {
     std::env::var("FLOTILLA_TEST_WITHOUT").is_ok_and(|away| away.split(',').any(|name| name == server))
+}
+
+/// Whether a test must be left out because one of the servers that it needs is away. Says so, and adds the test to the
+/// list that `./dev test --without` prints at its end.
+pub fn is_left_out(needs: &[&str], why: &str) -> bool {
+    let left_out = needs.iter().any(|server| is_without(server));
+    if left_out {
+        let line = format!("{}: {why}\n", std::thread::current().name().unwrap_or("a test"));
+        eprint!("left out: {line}");
+        if let Some(list) = std::env::var_os("FLOTILLA_TEST_LEFT_OUT") {
+            let mut file = std::fs::OpenOptions::new().create(true).append(true).open(list).unwrap();
+            std::io::Write::write_all(&mut file, line.as_bytes()).unwrap();
+        }
+    }
+    left_out
 }
 
 /// An address at which nobody answers, for a server that the suite runs without.

@@ -110,7 +110,16 @@ impl Watch {
         tokio::time::timeout(TURN, search).await.expect("the event comes in time")
     }
 
-    /// Waits until a delta of any part has come.
+    /// Waits until the model has begun to answer: the part that will hold the text is stored.
+    pub async fn until_speaks(&mut self) {
+        let is_open = |seen: &Seen| {
+            let part = &seen.properties["part"];
+            part["type"] == "text" && part["time"]["start"].is_number() && part["time"]["end"].is_null()
+        };
+        self.until(is_open).await;
+    }
+
+    /// Waits until a delta of any part has come, which needs NATS.
     pub async fn until_text(&mut self) {
         while self.seen.deltas.is_empty() {
             self.next().await;

@@ -23,8 +23,8 @@ async fn every_figure_is_measured() {
 
 /// Fails unless a small run gives so many figures, each of at least one thing.
 async fn check(what: What, figures: usize) {
-    if e2e::is_without("redis") || e2e::is_without("nats") {
-        return eprintln!("skipped: it measures a whole stack");
+    if e2e::is_left_out(&["redis", "nats"], "it measures a whole stack") {
+        return;
     }
     let measured = Box::pin(measure(what, &Servers::OfTests, &Sizes::smoke())).await;
     assert_eq!(measured.len(), figures, "{measured:?}");

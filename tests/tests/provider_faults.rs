@@ -42,37 +42,39 @@ fn kinds(parts: &[Value]) -> Vec<&str> {
 #[tokio::test]
 async fn a_refusal_ends_the_turn_after_one_request() {
     let stack = Stack::start().await;
-    for provider in PROVIDERS {
-        for (prompt, name, status) in [
-            ("@status 401", "ProviderAuthError", Some(401)),
-            ("@status 403", "ProviderAuthError", Some(403)),
-            ("@status 404", "APIError", Some(404)),
-            ("@status 413", "ContextOverflowError", Some(413)),
-            ("@status 400", "APIError", Some(400)),
-            // Longer than anybody waits: told at once.
-            ("@status 429 retry-after=7200", "APIError", Some(429)),
-            ("@html", "APIError", None),
-            ("@garbage 1\n@text This never comes to its end.", "APIError", None),
-        ] {
-            let session = stack.session().await;
-            let (outcome, seen) = run_on(&stack.api, &session, provider, prompt).await;
-            let error = seen.error().expect("an error that is shown");
-            assert_eq!(
-                (outcome.as_str(), error["name"].as_str().unwrap()),
-                ("failed", name),
-                "{provider} {prompt}"
-            );
-            assert_eq!(error["data"]["statusCode"].as_u64(), status, "{provider} {prompt}: {error}");
-            assert_eq!(error["data"]["providerID"], provider, "{prompt}");
-            assert_eq!(requests(&stack.model, &session).len(), 1, "{provider} {prompt}: no second attempt");
-            let message = error["data"]["message"].as_str().unwrap();
-            assert_eq!(stack.api.get(&session).await.last_error, message);
-            if prompt == "@html" {
-                assert!(message.contains("HTML page") && !message.contains("<html"), "{message}");
-            }
-            assert_works(&stack.api, &session).await;
+    let cases = [
+        ("@status 401", "ProviderAuthError", Some(401)),
+        ("@status 403", "ProviderAuthError", Some(403)),
+        ("@status 404", "APIError", Some(404)),
+        ("@status 413", "ContextOverflowError", Some(413)),
+        ("@status 400", "APIError", Some(400)),
+        // Longer than anybody waits: told at once.
+        ("@status 429 retry-after=7200", "APIError", Some(429)),
+        ("@html", "APIError", None),
+        ("@garbage 1\n@text This never comes to its end.", "APIError", None),
+    ];
+    let check = async |provider: &str, (prompt, name, status): (&str, &str, Option<u64>)| {
+        let session = stack.session().await;
+        let (outcome, seen) = run_on(&stack.api, &session, provider, prompt).await;
+        let error = seen.error().expect("an error that is shown");
+        assert_eq!(
+            (outcome.as_str(), error["name"].as_str().unwrap()),
+            ("failed", name),
+            "{provider} {prompt}"
+        );
+        assert_eq!(error["data"]["statusCode"].as_u64(), status, "{provider} {prompt}: {error}");
+        assert_eq!(error["data"]["providerID"], provider, "{prompt}");
+        assert_eq!(requests(&stack.model, &session).len(), 1, "{provider} {prompt}: no second attempt");
+        let message = error["data"]["message"].as_str().unwrap();
+        assert_eq!(stack.api.get(&session).await.last_error, message);
+        if prompt == "@html" {
+            assert!(message.contains("HTML page") && !message.contains("<html"), "{message}");
         }
-    }
+        assert_works(&stack.api, &session).await;
+    };
+    // Side by side: without Redis and NATS each turn waits for a look of the sweep.
+    let both = PROVIDERS.into_iter().flat_map(|provider| cases.map(|case| (provider, case)));
+    futures::future::join_all(both.map(|(provider, case)| check(provider, case))).await;
 }
 
 #[tokio::test]
