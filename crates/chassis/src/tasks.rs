@@ -47,16 +47,15 @@ impl Tasks {
         future: impl Future<Output = ()> + Send + 'static,
     ) -> JoinHandle<()> {
         let entry = self.enter(name);
-        self.tracker.spawn(
-            async move {
-                let _entry = entry;
-                if AssertUnwindSafe(future).catch_unwind().await.is_err() {
-                    metrics::counter!("flotilla_task_panics_total", "task" => name).increment(1);
-                    tracing::error!("task {name} ended by a panic");
-                }
+        // No async block around it: that would keep room for the future twice, before and while it runs.
+        let watched = AssertUnwindSafe(future).catch_unwind().map(move |ended| {
+            if ended.is_err() {
+                metrics::counter!("flotilla_task_panics_total", "task" => name).increment(1);
+                tracing::error!("task {name} ended by a panic");
             }
-            .in_current_span(),
-        )
+            drop(entry);
+        });
+        self.tracker.spawn(watched.in_current_span())
     }
 
     /// Waits at most `within` for all tasks and gives the names of those that still run, sorted.

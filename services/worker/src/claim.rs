@@ -256,7 +256,8 @@ impl Claimer {
             let (tenant, session) = &key;
             metrics::gauge!("flotilla_loops_running").increment(1.0);
             let epoch = taken.fence.epoch;
-            let loop_ = std::panic::AssertUnwindSafe(turn::run(Arc::clone(&deps), taken, control));
+            let loop_ = Box::pin(turn::run(Arc::clone(&deps), taken, control));
+            let loop_ = std::panic::AssertUnwindSafe(loop_);
             let end = futures::FutureExt::catch_unwind(loop_).await;
             metrics::gauge!("flotilla_loops_running").decrement(1.0);
             running.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);

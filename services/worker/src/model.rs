@@ -81,9 +81,11 @@ impl ModelCall {
         let headers = vec![("x-session-id".to_owned(), message.session_id.to_string())];
         let called = model.clone();
         let opened = async move { models.stream(&provider, &called, &request, headers).await };
+        // Boxed on its own: the question, and the room for sending it, are given back when the answer begins.
+        let opened = Box::pin(opened.instrument(span.clone()));
         Self {
             deps: Arc::clone(deps),
-            stream: Box::pin(opened.instrument(span.clone()).into_stream().try_flatten()),
+            stream: Box::pin(opened.into_stream().try_flatten()),
             model,
             message,
             rights,

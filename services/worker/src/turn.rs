@@ -128,7 +128,9 @@ pub(crate) async fn run(deps: Arc<Deps>, taken: Taken, control: Control) -> End 
             return End::Dropped;
         }
     };
-    match Loop::new(Arc::clone(&deps), &taken, session, control).drive().await {
+    // Lent to its drive: a future that owned it would keep room for it twice.
+    let mut loop_ = Loop::new(Arc::clone(&deps), &taken, session, control);
+    match loop_.drive().await {
         Ok(end) => end,
         Err(Stopped::Store(error @ store::error::Error::Unreadable { .. })) => {
             refuse(&deps, &taken, &error).await
@@ -194,7 +196,9 @@ impl Loop {
 }
 
 impl Loop {
-    async fn drive(mut self) -> Result<End, Stopped> {
+    /// Runs the loop to its end. What it does rarely and then with much room is on the heap only meanwhile: most loops of
+    /// a worker wait for their model's next word.
+    async fn drive(&mut self) -> Result<End, Stopped> {
         let mut state = State::default();
         let mut actions = VecDeque::from([Action::Look]);
         let mut end = End::Parked;
@@ -212,7 +216,7 @@ impl Loop {
                     end = End::Dropped;
                     None
                 }
-                Some(action) => self.perform(action).await?,
+                Some(action) => Box::pin(self.perform(action)).await?,
                 None if state == State::Ended => return Ok(end),
                 None => match self.happened.pop_front() {
                     Some(input) => Some(input),
@@ -324,11 +328,11 @@ impl Loop {
             () = self.control.drain_now.cancelled() => Happened::Drain,
             () = self.control.drain.cancelled(), if leaves_at_once => Happened::Drain,
             opened = settled(&mut self.opening) => Happened::Opened(opened),
-            report = self.tools.next_report() => Happened::Tool(Box::new(report)),
+            report = self.tools.next_report() => Happened::Tool(report),
             said = next_said(&mut self.model, self.held.is_some()) => Happened::Said(said),
             () = sleep_until(wake_at) => Happened::Tick,
         };
-        self.happened(happened).await
+        Box::pin(self.happened(happened)).await
     }
 
     async fn happened(&mut self, happened: Happened) -> Result<Option<Input>, Stopped> {

@@ -74,7 +74,7 @@ pub(crate) struct Ctx {
     pub(crate) deps: Arc<Deps>,
     pub(crate) identity: Identity,
     pub(crate) call: Call,
-    reports: mpsc::Sender<Report>,
+    reports: mpsc::Sender<Box<Report>>,
 }
 
 /// The running calls of one loop. Dropping it ends the tasks, not the commands in the sandbox.
@@ -83,8 +83,9 @@ pub(crate) struct Tools {
     identity: Identity,
     workspace: Workspace,
     permits: Arc<Semaphore>,
-    sender: mpsc::Sender<Report>,
-    reports: mpsc::Receiver<Report>,
+    sender: mpsc::Sender<Box<Report>>,
+    /// Boxed: the channel keeps room for many from its beginning on.
+    reports: mpsc::Receiver<Box<Report>>,
     tasks: JoinSet<()>,
     /// The calls that have no answer, by call id: the exec id of each, and what a second run would mean.
     running: BTreeMap<String, (String, Repeat)>,
@@ -140,7 +141,7 @@ impl Tools {
     }
 
     /// Waits for the next report. Cancel-safe.
-    pub(crate) async fn next_report(&mut self) -> Report {
+    pub(crate) async fn next_report(&mut self) -> Box<Report> {
         match self.reports.recv().await {
             Some(report) => {
                 if matches!(report.said, Said::Answer(_)) {
@@ -195,7 +196,7 @@ impl Ctx {
 
     async fn say(&self, said: Said) {
         let report = Report { call_id: self.call.call_id.clone(), said };
-        if self.reports.send(report).await.is_err() {
+        if self.reports.send(Box::new(report)).await.is_err() {
             tracing::debug!("a report came after the loop had ended");
         }
     }
