@@ -256,6 +256,11 @@ pub(crate) async fn project(
     let mut stored = Vec::with_capacity(changes.len());
     for (seq, change) in (first..).zip(changes) {
         let event = match &change.what {
+            // The log tells the answer that counts, which may have come before this one.
+            What::Event(Event::RequestAnswered { id, answer }) => {
+                let answer = requests::close(tx, scope, id, answer).await?;
+                Event::RequestAnswered { id: id.clone(), answer }
+            }
             What::Event(event) => {
                 project_one(tx, scope, event, seq).await?;
                 event.clone()
@@ -311,9 +316,9 @@ async fn project_one(
             Ok(())
         }
         Event::RequestAsked(request) => requests::insert(tx, scope, request).await,
-        Event::RequestAnswered { id, answer } => requests::close(tx, scope, id, answer).await,
         // Facts of the log only; the rows are changed where these are made.
-        Event::SessionCreated(_)
+        Event::RequestAnswered { .. }
+        | Event::SessionCreated(_)
         | Event::SessionUpdated(_)
         | Event::SessionStatus(_)
         | Event::SessionIdle(_)

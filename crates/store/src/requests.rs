@@ -223,23 +223,27 @@ pub(crate) async fn insert(
     Ok(())
 }
 
-/// Closes a request that its own loop needs no more; an answer that came first stays.
+/// Closes a request that its own loop needs no more, and gives the answer that counts: one that came first stays.
 pub(crate) async fn close(
     tx: &mut Transaction<'static, Postgres>,
     scope: &Scope<'_>,
     id: &Id,
     answer: &Answer,
-) -> Result<(), Error> {
-    sqlx::query(
-        "update request set answer = $3, answered_by = 'the end of the tool call', answered_at = now()
-          where tenant_id = $1 and id = $2 and answer is null",
+) -> Result<Answer, Error> {
+    let row = sqlx::query(
+        "update request set answer = coalesce(answer, $3::json), answered_at = coalesce(answered_at, now()),
+                answered_by = coalesce(answered_by, 'the end of the tool call')
+          where tenant_id = $1 and id = $2 returning answer",
     )
     .bind(scope.tenant.0)
     .bind(id.as_str())
     .bind(Json(answer))
-    .execute(&mut **tx)
+    .fetch_optional(&mut **tx)
     .await?;
-    Ok(())
+    // A call that never came to its request has nothing that could have been answered.
+    let Some(row) = row else { return Ok(answer.clone()) };
+    let stored = row.try_get::<Json<Answer>, _>("answer").map_err(|e| Error::unreadable("request", e))?;
+    Ok(stored.0)
 }
 
 async fn find_session(

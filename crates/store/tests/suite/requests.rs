@@ -189,7 +189,9 @@ async fn the_end_of_a_call_closes_its_request_unless_somebody_answered() {
     };
     let changes = [&answered, &unanswered].map(closed);
     let changes = changes.map(|event| world.change(event));
-    world.store.append(&actor.next(), &changes, 2, Progress::Made, NOW).await.unwrap();
+    let written = world.store.append(&actor.next(), &changes, 2, Progress::Made, NOW).await.unwrap();
+    let told = written.events.iter().map(|event| event.properties.contains(r#""reply":"once""#));
+    assert_eq!(told.collect::<Vec<_>>(), [true, false], "the log tells the answer that counts");
     assert_eq!(known(&world, &answered).await.answer, Some(Answer::Once));
     assert_eq!(known(&world, &unanswered).await.answer, Some(Answer::Reject { message: None }));
     let late = reply(&mut world, &unanswered.id, &Answer::Once, "bob").await;
