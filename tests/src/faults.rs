@@ -13,7 +13,10 @@ pub mod fault;
 pub mod history;
 pub mod inject;
 pub mod mutants;
+pub mod nats;
 pub mod observe;
+pub mod people;
+pub mod poison;
 pub mod process;
 pub mod recovery;
 pub mod report;
@@ -27,14 +30,16 @@ use client::Client;
 use cluster::{Cluster, Setup};
 use fault::Kind;
 use history::History;
-use inject::{Injector, Limit};
+use inject::{Busy, Injected, Injector, Limit};
 use rand::{SeedableRng as _, rngs::StdRng};
 use std::{
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tempfile::TempDir;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 use workload::Workload;
 
 /// Tenants and the sessions that each has at a time; the first one is the heavy one.
@@ -59,6 +64,8 @@ pub struct Plan {
     pub program: PathBuf,
     /// The guard that this build goes without.
     pub mutant: Option<String>,
+    /// Loops of one worker.
+    pub slots: u32,
 }
 
 /// What a run found.
@@ -84,6 +91,7 @@ pub async fn run(plan: &Plan) -> Result<Outcome> {
         directory: directory.path().to_owned(),
         program: plan.program.clone(),
         mutant: plan.mutant.clone(),
+        slots: plan.slots,
     };
     let ran = observed(plan, &setup).await;
     let (history, counts) = match ran {
@@ -97,6 +105,8 @@ pub async fn run(plan: &Plan) -> Result<Outcome> {
     if let Some(kept) = &kept {
         let json = serde_json::to_vec(&history).context("write the history")?;
         std::fs::write(kept.join("history.json"), json).context("write the history")?;
+        let json = serde_json::to_vec_pretty(&violations).context("write the violations")?;
+        std::fs::write(kept.join("violations.json"), json).context("write the violations")?;
     }
     Ok(Outcome { history, violations, counts, directory: kept })
 }
@@ -117,13 +127,15 @@ async fn observed(plan: &Plan, setup: &Setup) -> Result<(History, (usize, usize)
         let client = Client::new(tenant, &api, &cluster.gateway_urls(), Arc::clone(&surprises))?;
         clients.push((client, *lanes));
     }
-    let watcher = observe::Watcher::start(cluster.model.journal.clone());
+    let (watcher, answers) = (observe::Watcher::start(cluster.model.journal.clone()), Arc::default());
+    let mut people = JoinSet::new();
+    for (client, _) in &clients {
+        people.spawn(people::answer(client.clone(), plan.seed, Arc::clone(&answers)));
+    }
     let workload = Workload::new(plan.seed);
-    let mut drivers = workload.begin(&clients);
-    tokio::time::sleep(WARM_UP).await;
-    let rng = StdRng::seed_from_u64(plan.seed);
-    let injector = Injector::new(Arc::clone(&cluster), workload.clone(), &plan.mix, rng);
-    let injected = injector.run(plan.limit).await.context("inject faults")?;
+    let poison_until = Instant::now() + plan.limit.time.saturating_sub(workload::POISON_LIVES);
+    let mut drivers = workload.begin(&clients, poison_until);
+    let injected = harm(plan, &cluster, &workload).await?;
     workload.enough();
     let mut end = observe::settle(&cluster).await?;
     let clients_end = async {
@@ -142,22 +154,39 @@ async fn observed(plan: &Plan, setup: &Setup) -> Result<(History, (usize, usize)
         end.leftovers = observe::tidy(&cluster).await?;
     }
     let (requests, stalls) = watcher.finish(&cluster.model.journal).await?;
-    let (prompts, aborts, transcripts) = workload.history();
     let mut injections = injected.injections;
     injections.extend(stalls);
     injections.sort_by_key(|injection| injection.began_us);
     let mut surprises = surprises.lock().unwrap_or_else(PoisonError::into_inner).clone();
     surprises.extend(injected.surprises);
-    let history = History {
+    let mut history = History {
         sessions: testkit::dump::sessions(&cluster.postgres_url).await.context("read what is stored")?,
         effects: observe::effects(&cluster.workspaces())?,
-        prompts,
-        aborts,
-        transcripts,
+        answers: answers.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         requests,
         injections,
         surprises,
         end,
+        ..History::default()
     };
+    workload.tell(&mut history);
     Ok((history, workload.counts()))
+}
+
+/// Injects faults until the limit, while poisons end their workers; waits until everything is mended.
+async fn harm(plan: &Plan, cluster: &Arc<Cluster>, workload: &Workload) -> Result<Injected> {
+    tokio::time::sleep(WARM_UP).await;
+    let (busy, enough) = (Busy::default(), CancellationToken::new());
+    let poisons = poison::end_workers(Arc::clone(cluster), workload.clone(), busy.clone(), enough.clone());
+    let mut poisons = tokio::spawn(poisons);
+    let rng = StdRng::seed_from_u64(plan.seed);
+    let injector = Injector::new(Arc::clone(cluster), workload.clone(), &plan.mix, busy, rng);
+    let mut injected = injector.run(plan.limit).await.context("inject faults")?;
+    enough.cancel();
+    // A poison that is not convicted by then is none that ever will be: what became of it is in the history.
+    match tokio::time::timeout(workload::POISON_LIVES, &mut poisons).await {
+        Ok(ended) => injected.injections.extend(ended.context("poisons")??),
+        Err(_) => poisons.abort(),
+    }
+    Ok(injected)
 }

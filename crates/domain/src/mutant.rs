@@ -2,6 +2,19 @@
 //! build with the feature `mutants` can; in every other one [`on`] is a constant `false` and each site vanishes.
 
 /// A guard that is taken out.
+///
+/// Missing here, because nothing would miss it:
+///
+/// - A tenant that is set for the connection in place of the transaction. Each transaction sets its own in its first round
+///   trip, before any statement of it, and each statement names the tenant besides: what the last one left is never read.
+/// - A lock in Redis that is released without a look at who holds it. What Redis then gives away twice is refused by the take
+///   in Postgres (see [`Mutant::AliveUnchecked`]); what it loses is found by the sweep.
+/// - A fencing number from Redis. There is none: the number is a column of the row that it guards.
+/// - A subscriber that reads what is stored before it listens. What is committed in between is a gap or a head that is ahead
+///   ([`Mutant::GapUnrepaired`], [`Mutant::HeadUnchecked`]).
+/// - A cancelled call that drops its write to Postgres midway. The gateway does that whenever a client leaves early; a loop
+///   repeats a write in doubt under its old number ([`Mutant::WriteSeqUnchecked`]), and a transaction that is dropped is
+///   rolled back before its connection is used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mutant {
     /// A write does not compare the epoch.
@@ -36,7 +49,8 @@ pub enum Mutant {
     GapUnrepaired,
     /// Nobody looks whether the last event was lost on the way.
     HeadUnchecked,
-    /// What a replaced loop still streams is forwarded.
+    /// What a replaced loop still streams is forwarded, also when its part was taken back. Each of the two alone is enough:
+    /// the epoch says so first, and the part soon after.
     DeltaEpochUnchecked,
     /// An abort is only announced, not stored.
     AbortAnnouncedOnly,
@@ -44,11 +58,13 @@ pub enum Mutant {
     DrainDrops,
     /// A write takes every input that it finds, also those that the loop has not looked at.
     AckAhead,
+    /// A session keeps its slot while its children work.
+    WaitKeepsSlot,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::EpochUnchecked,
         Self::EpochBySelect,
         Self::WriteSeqUnchecked,
@@ -69,6 +85,7 @@ impl Mutant {
         Self::AbortAnnouncedOnly,
         Self::DrainDrops,
         Self::AckAhead,
+        Self::WaitKeepsSlot,
     ];
 
     /// Its name on a command line.
@@ -94,6 +111,7 @@ impl Mutant {
             Self::AbortAnnouncedOnly => "abort-announced-only",
             Self::DrainDrops => "drain-drops",
             Self::AckAhead => "ack-ahead",
+            Self::WaitKeepsSlot => "wait-keeps-slot",
         }
     }
 }

@@ -128,6 +128,21 @@ pub struct Unsettled {
     pub waiting: i64,
 }
 
+/// Who runs a session just now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// Which session.
+    pub session_id: String,
+    /// See [`Run::phase`].
+    pub phase: i16,
+    /// How many take-overs it had.
+    pub epoch: i64,
+    /// The name of the worker that owns it and is alive by the database's clock.
+    pub worker: Option<String>,
+    /// Whether the effect of a tool call may be under way.
+    pub acts: bool,
+}
+
 /// The connections of a server, without that of who asks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Connections {
@@ -192,6 +207,31 @@ pub async fn unsettled(url: &str) -> Result<Vec<Unsettled>, sqlx::Error> {
             phase: row.try_get("phase")?,
             epoch: row.try_get("epoch")?,
             waiting: row.try_get("waiting")?,
+        })
+    };
+    rows.iter().map(one).collect()
+}
+
+/// Says who runs these sessions.
+///
+/// # Errors
+/// When Postgres does not answer.
+pub async fn holders(url: &str, sessions: &[String]) -> Result<Vec<Holder>, sqlx::Error> {
+    let rows = sqlx::query(
+        "select r.session_id, r.phase, r.epoch, w.name,
+                exists (select 1 from tool_exec e where e.tenant_id = r.tenant_id and e.session_id = r.session_id
+                           and e.state = 'executing') as acts
+           from session_run r left join worker w on w.incarnation = r.owner and w.lease_until > now()
+          where r.session_id = any($1)",
+    );
+    let rows = rows.bind(sessions).fetch_all(&mut connect(url).await?).await?;
+    let one = |row: &PgRow| {
+        Ok(Holder {
+            session_id: row.try_get("session_id")?,
+            phase: row.try_get("phase")?,
+            epoch: row.try_get("epoch")?,
+            worker: row.try_get("name")?,
+            acts: row.try_get("acts")?,
         })
     };
     rows.iter().map(one).collect()

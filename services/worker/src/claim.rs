@@ -17,6 +17,7 @@ use domain::{
     limits,
     mutant::{self, Mutant},
     session::Class,
+    wait::Reason,
 };
 use std::{
     collections::HashMap,
@@ -271,6 +272,9 @@ impl Claimer {
                 }
             };
             released(&deps, session, then).await;
+            if mutant::on(Mutant::WaitKeepsSlot) {
+                children_ended(&deps, *tenant, session).await;
+            }
             // Rung last: a claim that comes before the slot is free finds none, and the next look is a second away.
             drop(slot);
             deps.bus.ring();
@@ -326,6 +330,16 @@ impl Claimer {
         // The semaphores are never closed.
         let _loops = self.slots.acquire_many(all(slots)).await;
         let _aborted = self.aborts.acquire_many(all(limits::ABORTS_PARALLEL_MAX)).await;
+    }
+}
+
+/// Waits while a session waits for its children: only for the mutant that keeps its slot meanwhile.
+async fn children_ended(deps: &Deps, tenant: TenantId, session: &SessionId) {
+    loop {
+        match deps.store.get_session(tenant, session).await {
+            Ok(session) if session.waiting_reason.as_deref() != Some(Reason::Children.as_str()) => return,
+            Ok(_) | Err(_) => tokio::time::sleep(Duration::from_millis(limits::POLL_MS)).await,
+        }
     }
 }
 

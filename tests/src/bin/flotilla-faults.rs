@@ -23,6 +23,9 @@ struct Arguments {
     /// The `flotilla` program; default: beside this one.
     #[arg(long)]
     program: Option<PathBuf>,
+    /// Loops of one worker: with one, every parent that would keep it while it waits is in the way of its children.
+    #[arg(long, default_value_t = cluster::SLOTS)]
+    slots: u32,
     /// Take out each guard once, and see whether it is missed. Needs a build that can: `./dev faults --mutants`.
     #[arg(long)]
     mutants: bool,
@@ -45,10 +48,11 @@ async fn main() -> anyhow::Result<ExitCode> {
     }
     let time = Duration::try_from_secs_f64(arguments.minutes * 60.0).context("--minutes")?;
     let limit = Limit { time, count: arguments.injections };
-    let plan = Plan { seed, limit, mix: EVERYTHING.to_vec(), program, mutant: None };
+    let slots = arguments.slots;
+    let plan = Plan { seed, limit, mix: EVERYTHING.to_vec(), program, mutant: None, slots };
     println!("seed {seed}, {} minutes of faults", arguments.minutes);
     let outcome = faults::run(&plan).await.with_context(|| format!("the harness failed with seed {seed}"))?;
-    let replay = format!("./dev faults --minutes {} --seed {seed}", arguments.minutes);
+    let replay = format!("./dev faults --minutes {} --seed {seed} --slots {slots}", arguments.minutes);
     print!("{}", report::text(&outcome, seed, &replay));
     Ok(code(outcome.violations.is_empty()))
 }

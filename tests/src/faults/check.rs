@@ -6,6 +6,7 @@ mod effects;
 mod end;
 mod inputs;
 mod ownership;
+mod talks;
 
 use super::history::History;
 use serde::Serialize;
@@ -18,7 +19,8 @@ pub enum Invariant {
     I1,
     /// The events of a session are 1, 2, 3, … without a hole, its epochs do not fall, and no event is there twice.
     I2,
-    /// No effect twice, none that was reported as not begun, and none of an older loop after one of a newer.
+    /// No effect twice, none that was reported as not begun, none without leave, and none of an older loop after one of a
+    /// newer.
     I3,
     /// One take-over for each epoch, and only from a loop that ended, or whose worker could not be heard.
     I4,
@@ -28,11 +30,11 @@ pub enum Invariant {
     I6,
     /// Half a minute after the last fault nothing is left to do.
     I7,
-    /// A parent ends after its children.
+    /// A subtask has one child, and its call is over when the child is.
     I8,
     /// Five seconds after a confirmed abort nothing of the aborted turn begins.
     I9,
-    /// No session is quarantined or fails: none of them did wrong.
+    /// A session that ends its workers is quarantined in time; no other one is, and none fails.
     I10,
     /// Light tenants do not wait longer than the heavy one makes itself wait.
     I11,
@@ -67,15 +69,18 @@ impl Violation {
 type Check = fn(&History) -> Vec<Violation>;
 
 /// Every check. Whatever stands here has been seen failing: `tests` breaks each promise once by hand.
-pub const CHECKS: [(Invariant, Check); 21] = [
+pub const CHECKS: [(Invariant, Check); 26] = [
     (Invariant::I1, inputs::stored_once),
     (Invariant::I1, inputs::taken),
     (Invariant::I1, inputs::answered),
     (Invariant::I1, inputs::done_as_said),
+    (Invariant::I1, inputs::told_to_the_model),
+    (Invariant::I1, inputs::answers_count),
     (Invariant::I2, inputs::events_are_numbered),
     (Invariant::I3, effects::once),
     (Invariant::I3, effects::as_reported),
     (Invariant::I3, effects::in_order_of_epochs),
+    (Invariant::I3, effects::allowed_first),
     (Invariant::I4, ownership::one_take_over_for_each_epoch),
     (Invariant::I4, ownership::taken_from_the_silent_only),
     (Invariant::I5, clients::saw_what_is_stored),
@@ -84,11 +89,13 @@ pub const CHECKS: [(Invariant, Check); 21] = [
     (Invariant::I8, end::parents_outlast_children),
     (Invariant::I9, effects::nothing_begins_after_an_abort),
     (Invariant::I9, inputs::aborted_steps_are_over),
+    (Invariant::I10, end::poisons_are_convicted),
     (Invariant::I10, end::nobody_is_blamed),
     (Invariant::I11, ownership::light_tenants_are_served),
     (Invariant::I12, clients::tenants_see_their_own),
     (Invariant::I13, end::nothing_is_left),
     (Invariant::I14, ownership::drains_are_quick),
+    (Invariant::I14, ownership::drains_take_leave),
 ];
 
 /// Checks everything.

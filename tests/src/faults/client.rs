@@ -5,7 +5,8 @@ use super::{history::Surprise, history::now_us};
 use rpc::{
     client::Bearer,
     v1::{
-        self, event_service_client::EventServiceClient, prompt_service_client::PromptServiceClient,
+        self, event_service_client::EventServiceClient, permission_service_client::PermissionServiceClient,
+        prompt_service_client::PromptServiceClient, question_service_client::QuestionServiceClient,
         session_service_client::SessionServiceClient,
     },
 };
@@ -70,12 +71,18 @@ impl Client {
         EventServiceClient::new(self.at(gateway)).max_decoding_message_size(rpc::MESSAGE_BYTES_MAX)
     }
 
-    /// Makes a session; the key makes it the only one.
-    pub async fn create_session(&self, key: &str) -> Option<String> {
+    /// Makes a session; the key makes it the only one. A person must allow the calls of the tools in `asks`.
+    pub async fn create_session(&self, key: &str, asks: &[&str]) -> Option<String> {
+        let rule = |tool: &&str| v1::PermissionRule {
+            permission: (*tool).to_owned(),
+            pattern: String::new(),
+            verdict: v1::PermissionVerdict::Ask.into(),
+        };
         let request = v1::CreateSessionRequest {
             project_id: self.project_id.clone(),
             title: key.to_owned(),
             idempotency_key: key.to_owned(),
+            permission_rules: asks.iter().map(rule).collect(),
             ..Default::default()
         };
         let made = self
@@ -125,12 +132,112 @@ impl Client {
         Some(answer.await?.was_active)
     }
 
-    async fn repeat<T, F>(
+    /// Lists what agents of this tenant ask people just now: `(session, request)`. Empty when nobody says so.
+    pub async fn requests(&self, gateway: usize) -> Vec<(String, String)> {
+        let (all, every) = (v1::ListPermissionsRequest::default(), v1::ListQuestionsRequest::default());
+        let mut permissions = PermissionServiceClient::new(self.at(gateway));
+        let mut questions = QuestionServiceClient::new(self.at(gateway));
+        let asked = tokio::join!(
+            tokio::time::timeout(ANSWER, permissions.list_permissions(all)),
+            tokio::time::timeout(ANSWER, questions.list_questions(every)),
+        );
+        let mut requests = vec![];
+        if let Ok(Ok(answer)) = asked.0 {
+            let permissions = answer.into_inner().permissions.into_iter();
+            requests.extend(permissions.map(|permission| (permission.session_id, permission.id)));
+        }
+        if let Ok(Ok(answer)) = asked.1 {
+            let questions = answer.into_inner().questions.into_iter();
+            requests.extend(questions.map(|question| (question.session_id, question.id)));
+        }
+        requests
+    }
+
+    /// Answers a permission; gives whether this answer was the first.
+    pub async fn reply(&self, id: &str, answer: v1::PermissionAnswer) -> bool {
+        let request = v1::ReplyPermissionRequest {
+            permission_id: id.to_owned(),
+            answer: answer.into(),
+            ..Default::default()
+        };
+        let answered = self.ask(0, |authorized| {
+            let request = request.clone();
+            async move { PermissionServiceClient::new(authorized).reply_permission(request).await }
+        });
+        self.was_first(id, answered.await)
+    }
+
+    /// Answers a question; gives whether this answer was the first.
+    pub async fn choose(&self, id: &str, label: &str) -> bool {
+        let answers = vec![v1::QuestionAnswer { labels: vec![label.to_owned()] }];
+        let request = v1::ReplyQuestionRequest { question_id: id.to_owned(), answers };
+        let answered = self.ask(1, |authorized| {
+            let request = request.clone();
+            async move { QuestionServiceClient::new(authorized).reply_question(request).await }
+        });
+        self.was_first(id, answered.await)
+    }
+
+    fn was_first<T>(&self, id: &str, answered: Option<Result<T, Status>>) -> bool {
+        match answered {
+            Some(Ok(_)) => true,
+            Some(Err(status)) => {
+                // Its deadline or an abort came first, or the answer to an earlier try was lost.
+                if rpc::status::code_of(&status).as_deref() != Some("already_resolved") {
+                    self.surprised(id, format!("an answer was refused: {}", sentence(&status)));
+                }
+                false
+            }
+            None => false,
+        }
+    }
+
+    /// Tries to follow another tenant's session. That it is there must not be told.
+    pub async fn spy(&self, session_id: &str) {
+        let request = v1::SubscribeRequest { session_id: session_id.to_owned(), ..Default::default() };
+        let mut events = self.events(self.tenant);
+        let told = match tokio::time::timeout(ANSWER, events.subscribe(request)).await {
+            Ok(Ok(stream)) => match tokio::time::timeout(ANSWER, stream.into_inner().message()).await {
+                Ok(Ok(Some(_))) => "something".to_owned(),
+                Ok(Err(status)) => return self.is_stranger(session_id, &status),
+                Ok(Ok(None)) | Err(_) => return,
+            },
+            Ok(Err(status)) => return self.is_stranger(session_id, &status),
+            Err(_) => return,
+        };
+        self.surprised(session_id, format!("tenant {}, whose it is not, was told {told}", self.tenant));
+    }
+
+    fn is_stranger(&self, session_id: &str, status: &Status) {
+        if !may_be_repeated(status) && rpc::status::code_of(status).as_deref() != Some("session_not_found") {
+            let what = format!("tenant {}, whose it is not, was told {}", self.tenant, sentence(status));
+            self.surprised(session_id, what);
+        }
+    }
+
+    async fn repeat<T, F>(&self, whose: &str, first: usize, call: impl FnMut(Authorized) -> F) -> Option<T>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        match self.ask(first, call).await {
+            Some(Ok(answer)) => Some(answer),
+            Some(Err(status)) => {
+                self.surprised(whose, format!("a call was refused: {}", sentence(&status)));
+                None
+            }
+            None => {
+                self.surprised(whose, format!("a call was not answered within {} s", PATIENCE.as_secs()));
+                None
+            }
+        }
+    }
+
+    /// Calls until it is answered or refused; `None` when that never comes.
+    async fn ask<T, F>(
         &self,
-        whose: &str,
         first: usize,
         mut call: impl FnMut(Authorized) -> F,
-    ) -> Option<T>
+    ) -> Option<Result<T, Status>>
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
@@ -138,17 +245,13 @@ impl Client {
         let mut gateway = first;
         while Instant::now() < until {
             match tokio::time::timeout(ANSWER, call(self.at(gateway))).await {
-                Ok(Ok(answer)) => return Some(answer.into_inner()),
-                Ok(Err(status)) if !may_be_repeated(&status) => {
-                    self.surprised(whose, format!("a call was refused: {}", sentence(&status)));
-                    return None;
-                }
+                Ok(Ok(answer)) => return Some(Ok(answer.into_inner())),
+                Ok(Err(status)) if !may_be_repeated(&status) => return Some(Err(status)),
                 Ok(Err(_)) | Err(_) => {}
             }
             gateway += 1;
             tokio::time::sleep(PAUSE).await;
         }
-        self.surprised(whose, format!("a call was not answered within {} s", PATIENCE.as_secs()));
         None
     }
 }

@@ -21,7 +21,9 @@ pub const GATEWAYS: usize = 2;
 /// Workers.
 pub const WORKERS: usize = 4;
 /// Loops of one worker: few, so that sessions must wait and tenants compete.
-const SLOTS: u32 = 4;
+pub const SLOTS: u32 = 4;
+/// How long people have to answer: some never do, and a turn shall not wait for long for each of its calls. Milliseconds.
+const REQUEST_WAIT_MS: u64 = 4_000;
 /// A sandbox that is idle for so long ends: leftovers are then seen soon. Milliseconds.
 const SANDBOX_IDLE_MS: u32 = 3_000;
 /// Connections of Postgres: those of dead clients linger behind silent links.
@@ -114,6 +116,8 @@ pub struct Setup {
     pub program: PathBuf,
     /// The guard that this build goes without, if it is a build for that.
     pub mutant: Option<String>,
+    /// Loops of one worker.
+    pub slots: u32,
 }
 
 impl Cluster {
@@ -139,8 +143,8 @@ impl Cluster {
             nats_url: servers.nats_url.clone(),
             namespace: testkit::namespace(),
             sandbox_url: "http://127.0.0.1:0".to_owned(),
-            slots: SLOTS,
-            request_wait_ms: domain::limits::REQUEST_WAIT_MS,
+            slots: setup.slots,
+            request_wait_ms: REQUEST_WAIT_MS,
             config,
             data: directory.join("sandbox"),
             repositories,

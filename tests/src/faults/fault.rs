@@ -10,6 +10,11 @@ use testkit::proxy::{End, Rules, Trap, Way};
 pub enum Fault {
     /// A service dies and is started again after the pause.
     Kill(Service, u64),
+    /// A worker hears so late what the sandbox answers that it dies before: what it had done is done, and nothing tells
+    /// of it. It is started again after the pause.
+    KillUnheard(usize, u64, u64),
+    /// Everything that NATS carries for so long is said again, twice.
+    Repeat(u64),
     /// A worker stands still for so long, and goes on as if nothing had been.
     Freeze(usize, u64),
     /// A worker is asked to end, and is started again after the pause.
@@ -66,6 +71,10 @@ pub enum Kind {
     KillWorker,
     /// See [`Fault::Kill`].
     KillGateway,
+    /// See [`Fault::KillUnheard`].
+    KillUnheard,
+    /// See [`Fault::Repeat`].
+    Repeat,
     /// See [`Fault::Freeze`]; just longer than the lease.
     FreezeWorker,
     /// See [`Fault::Freeze`]; shorter than the lease.
@@ -109,9 +118,11 @@ pub enum Kind {
 }
 
 /// Everything, each so often as its number says.
-pub const EVERYTHING: [(Kind, u32); 22] = [
+pub const EVERYTHING: [(Kind, u32); 24] = [
     (Kind::KillWorker, 10),
     (Kind::KillGateway, 5),
+    (Kind::KillUnheard, 4),
+    (Kind::Repeat, 3),
     (Kind::FreezeWorker, 5),
     (Kind::PauseWorker, 4),
     (Kind::DrainWorker, 4),
@@ -140,6 +151,8 @@ impl Kind {
         match self {
             Self::KillWorker => "kill -9 worker",
             Self::KillGateway => "kill -9 gateway",
+            Self::KillUnheard => "kill -9 worker that hears the sandbox late",
+            Self::Repeat => "NATS messages again",
             Self::FreezeWorker => "SIGSTOP worker beyond its lease",
             Self::PauseWorker => "SIGSTOP worker within its lease",
             Self::DrainWorker => "SIGTERM worker",
@@ -175,6 +188,8 @@ impl Kind {
         match self {
             Self::KillWorker => Fault::Kill(Service::Worker(worker), pause),
             Self::KillGateway => Fault::Kill(Service::Gateway(gateway), pause),
+            Self::KillUnheard => Fault::KillUnheard(worker, rng.random_range(300..900), pause),
+            Self::Repeat => Fault::Repeat(rng.random_range(1_000..6_000)),
             Self::FreezeWorker => Fault::Freeze(worker, LEASE_TTL_MS + rng.random_range(1_000..=10_000)),
             Self::PauseWorker => Fault::Freeze(worker, rng.random_range(100..LEASE_TTL_MS - 1_000)),
             Self::DrainWorker => Fault::Drain(worker, pause),
@@ -226,12 +241,12 @@ impl Fault {
                 vec![Target::Link(*service, *server)]
             }
             Self::Trap(service, _) => vec![Target::Link(*service, Server::Postgres)],
-            Self::LateCall(worker, _) => {
+            Self::LateCall(worker, _) | Self::KillUnheard(worker, _, _) => {
                 let worker = Service::Worker(*worker);
                 vec![Target::Process(worker), Target::Link(worker, Server::Sandbox)]
             }
             Self::CutFront(gateway) | Self::SilentFront(gateway, _) => vec![Target::Front(*gateway)],
-            Self::WakeStorm(_) => vec![],
+            Self::WakeStorm(_) | Self::Repeat(_) => vec![],
         }
     }
 }

@@ -21,6 +21,10 @@ pub struct History {
     pub prompts: Vec<Prompt>,
     /// What clients stopped.
     pub aborts: Vec<Abort>,
+    /// What people answered.
+    pub answers: Vec<Answer>,
+    /// The sessions whose calls end the worker that runs them.
+    pub poisons: Vec<Poison>,
     /// What subscribers got.
     pub transcripts: Vec<Transcript>,
     /// What was done in workspaces.
@@ -48,6 +52,10 @@ pub struct Prompt {
     pub canary: String,
     /// The calls that its script makes, each with a canary of its own.
     pub calls: Vec<Call>,
+    /// The subtasks below it, at every depth.
+    pub subtasks: Vec<Subtask>,
+    /// Whether a person must allow each of its commands.
+    pub asks: bool,
     /// The message of each answer: of the first call and of those that repeated it.
     pub answers: Vec<String>,
     /// When the first answer was there.
@@ -61,6 +69,43 @@ pub struct Call {
     pub canary: String,
     /// Which tool.
     pub tool: &'static str,
+}
+
+/// A call of `task` that a prompt's script makes, or that a subtask of it makes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Subtask {
+    /// What names the prompt or subtask that makes the call.
+    pub within: String,
+    /// What names the call.
+    pub call: String,
+    /// What names the child's prompt.
+    pub canary: String,
+    /// The calls that the child makes.
+    pub calls: Vec<Call>,
+}
+
+/// An answer to a request of an agent.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Answer {
+    /// Of which session.
+    pub session_id: String,
+    /// To which request.
+    pub request_id: String,
+    /// `once`, `reject`, or the label that was chosen.
+    pub said: &'static str,
+    /// When it was sent first.
+    pub sent_us: i64,
+    /// When it was confirmed as the one that counts; `None` if it came too late, or the answer to it was lost.
+    pub accepted_us: Option<i64>,
+}
+
+/// A session whose call ends the worker that runs it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Poison {
+    /// Which.
+    pub session_id: String,
+    /// The workers that it ended, in order.
+    pub ended: Vec<String>,
 }
 
 /// An abort that was confirmed.
@@ -113,6 +158,8 @@ pub struct SeenEvent {
 pub struct SeenDelta {
     /// On which connection, from 1.
     pub connection: u32,
+    /// The newest event that the subscriber had then.
+    pub after_seq: i64,
     /// Of which part.
     pub part_id: String,
     /// Where in the part's text; bytes.
@@ -198,6 +245,11 @@ pub struct End {
 }
 
 impl History {
+    /// Whether this session ends its workers.
+    pub fn is_poison(&self, id: &str) -> bool {
+        self.poisons.iter().any(|poison| poison.session_id == id)
+    }
+
     /// The session with this id.
     pub fn session(&self, id: &str) -> Option<&dump::Session> {
         self.sessions.iter().find(|session| session.id == id)

@@ -5,7 +5,7 @@ use super::{
     cluster::{Cluster, Server, Service, WORKERS},
     fault::{Fault, Kind, Target},
     history::{Exit, Injection, Surprise, now_us},
-    observe,
+    nats, observe,
     workload::Workload,
 };
 use anyhow::{Context as _, Result};
@@ -18,7 +18,7 @@ use nix::{
 use rand::{RngExt as _, rngs::StdRng, seq::IndexedRandom as _};
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 use testkit::{
@@ -58,27 +58,70 @@ pub struct Injected {
     pub surprises: Vec<Surprise>,
 }
 
+/// What somebody does harm to just now. Clones share it.
+#[derive(Clone, Default)]
+pub struct Busy(Arc<Mutex<BTreeSet<Target>>>);
+
+impl Busy {
+    /// Takes all of these, or none and gives false when somebody else has one.
+    pub fn take(&self, targets: &[Target]) -> bool {
+        let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_free = !targets.iter().any(|target| taken.contains(target));
+        if is_free {
+            taken.extend(targets.iter().cloned());
+        }
+        is_free
+    }
+
+    /// Lets others have these.
+    pub fn give_back(&self, targets: &[Target]) {
+        let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        targets.iter().for_each(|target| {
+            taken.remove(target);
+        });
+    }
+
+    fn has(&self, target: &Target) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(target)
+    }
+
+    fn workers(&self) -> usize {
+        let taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.iter().filter(|target| is_worker(target)).count()
+    }
+}
+
+fn is_worker(target: &Target) -> bool {
+    matches!(target, Target::Process(Service::Worker(_)))
+}
+
 /// The injector of one run.
 pub struct Injector {
     cluster: Arc<Cluster>,
     workload: Workload,
     mix: Vec<(Kind, u32)>,
     rng: StdRng,
-    busy: BTreeSet<Target>,
+    busy: Busy,
     running: JoinSet<(Vec<Target>, Injection)>,
     postgres_at: Option<Instant>,
     injected: Injected,
 }
 
 impl Injector {
-    /// One that chooses from `mix`.
-    pub fn new(cluster: Arc<Cluster>, workload: Workload, mix: &[(Kind, u32)], rng: StdRng) -> Self {
+    /// One that chooses from `mix`, and leaves alone what others are busy with.
+    pub fn new(
+        cluster: Arc<Cluster>,
+        workload: Workload,
+        mix: &[(Kind, u32)],
+        busy: Busy,
+        rng: StdRng,
+    ) -> Self {
         Self {
             cluster,
             workload,
             mix: mix.to_vec(),
             rng,
-            busy: BTreeSet::new(),
+            busy,
             running: JoinSet::new(),
             postgres_at: None,
             injected: Injected::default(),
@@ -110,9 +153,7 @@ impl Injector {
     }
 
     fn done(&mut self, (targets, injection): (Vec<Target>, Injection)) {
-        targets.iter().for_each(|target| {
-            self.busy.remove(target);
-        });
+        self.busy.give_back(&targets);
         self.injected.injections.push(injection);
     }
 
@@ -124,21 +165,21 @@ impl Injector {
         let kind = *kind;
         let fault = kind.choose(&mut self.rng);
         let targets = fault.targets();
-        let workers = |targets: &mut dyn Iterator<Item = &Target>| {
-            targets.filter(|target| matches!(target, Target::Process(Service::Worker(_)))).count()
-        };
-        let down = workers(&mut self.busy.iter()) + workers(&mut targets.iter());
-        if targets.iter().any(|target| self.busy.contains(target)) || down > WORKERS_DOWN_MAX.min(WORKERS - 1)
-        {
+        let more = targets.iter().filter(|target| is_worker(target)).count();
+        if more > 0 && self.busy.workers() + more > WORKERS_DOWN_MAX.min(WORKERS - 1) {
             return false;
         }
         if matches!(fault, Fault::CrashPostgres(_)) {
             if self.postgres_at.is_some_and(|at| at.elapsed() < POSTGRES_EVERY) {
                 return false;
             }
+        }
+        if !self.busy.take(&targets) {
+            return false;
+        }
+        if matches!(fault, Fault::CrashPostgres(_)) {
             self.postgres_at = Some(Instant::now());
         }
-        self.busy.extend(targets.iter().cloned());
         let sessions = (0..8).filter_map(|_| self.workload.live_session(&mut self.rng)).collect();
         let (cluster, began_us) = (Arc::clone(&self.cluster), now_us());
         self.running.spawn(async move {
@@ -159,16 +200,17 @@ impl Injector {
     async fn look_after_processes(&mut self) -> Result<()> {
         let cluster = Arc::clone(&self.cluster);
         for (service, process) in &cluster.services {
-            if self.busy.contains(&Target::Process(*service)) {
+            if self.busy.has(&Target::Process(*service)) {
                 continue;
             }
+            // Whoever takes it now restarts it under this lock, or has ended it himself.
             let ended = process.lock().await.ended();
             if let Some(how) = ended {
                 self.surprised(service.name(), how);
                 cluster.restart(*service).await?;
             }
         }
-        if !self.busy.contains(&Target::Sandbox) {
+        if !self.busy.has(&Target::Sandbox) {
             let ended = cluster.sandbox.lock().await.ended();
             if let Some(how) = ended {
                 self.surprised("sandbox".to_owned(), how);
@@ -199,6 +241,22 @@ async fn perform(cluster: &Cluster, fault: Fault, sessions: Vec<(usize, String)>
             cluster.services[&service].lock().await.kill().await;
             pause(pause_ms).await;
             cluster.restart(service).await?;
+        }
+        Fault::KillUnheard(worker, late_ms, pause_ms) => {
+            let service = Service::Worker(worker);
+            let link = &cluster.links[&(service, Server::Sandbox)];
+            let late = Duration::from_millis(late_ms);
+            link.set(Rules { down: Rules::slow(late, late / 4).down, ..Rules::default() });
+            // A change begins with a look. What begins in the middle of this time is made by its end, and nobody knows.
+            pause(3 * late_ms).await;
+            cluster.services[&service].lock().await.kill().await;
+            link.set(Rules::default());
+            pause(pause_ms).await;
+            cluster.restart(service).await?;
+        }
+        Fault::Repeat(for_ms) => {
+            let for_ = Duration::from_millis(for_ms);
+            nats::repeat_everything(&cluster.nats_url, &cluster.namespace, for_).await.map(drop)?;
         }
         Fault::Freeze(worker, for_ms) => freeze(cluster, worker, for_ms).await,
         Fault::Drain(worker, pause_ms) => {

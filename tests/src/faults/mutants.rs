@@ -3,6 +3,7 @@
 use super::{
     Plan,
     check::{self, Invariant},
+    cluster::SLOTS,
     fault::{EVERYTHING, Kind},
     inject::Limit,
 };
@@ -36,7 +37,7 @@ pub struct Verdict {
 
 /// The promises that a guard is for, and the faults that it guards against.
 pub fn expected(mutant: Mutant) -> (&'static [Invariant], &'static [Kind]) {
-    use Invariant::{I1, I2, I3, I4, I5, I6, I7, I9, I10, I14};
+    use Invariant::{I1, I2, I3, I4, I5, I6, I7, I8, I9, I10, I14};
     match mutant {
         Mutant::EpochUnchecked | Mutant::EpochBySelect => (&[I1, I2, I3, I4], &[Kind::FreezeWorker]),
         Mutant::WriteSeqUnchecked => (&[I2], &[Kind::LostCommit, Kind::TornStream]),
@@ -47,7 +48,8 @@ pub fn expected(mutant: Mutant) -> (&'static [Invariant], &'static [Kind]) {
         Mutant::DedupeOff => (&[I1], &[Kind::KillGateway, Kind::CutFront]),
         Mutant::SandboxEpochUnchecked => (&[I3], &[Kind::LateCall]),
         Mutant::SandboxEpochForgotten => (&[I3], &[Kind::LateCall, Kind::KillSandbox]),
-        Mutant::ExecIdPerEpoch | Mutant::RepeatUnchecked => (&[I3], &[Kind::KillWorker, Kind::FreezeWorker]),
+        Mutant::ExecIdPerEpoch => (&[I3], &[Kind::KillWorker, Kind::FreezeWorker]),
+        Mutant::RepeatUnchecked => (&[I3], &[Kind::KillUnheard]),
         Mutant::StraysKept => (&[I7], &[Kind::LostCommit, Kind::TornStream]),
         Mutant::HeartbeatDies => (&[I4], &[Kind::KillRedis, Kind::FreezeRedis]),
         Mutant::GapUnrepaired => (&[I5], &[Kind::KillNats, Kind::CutLink]),
@@ -56,6 +58,8 @@ pub fn expected(mutant: Mutant) -> (&'static [Invariant], &'static [Kind]) {
         Mutant::AbortAnnouncedOnly => (&[I7, I9], &[Kind::KillNats, Kind::KillWorker]),
         Mutant::DrainDrops => (&[I14], &[Kind::DrainWorker]),
         Mutant::AckAhead => (&[I1], &[]),
+        // With a slot for each worker a few trees are enough to be in their own way.
+        Mutant::WaitKeepsSlot => (&[I7, I8], &[]),
     }
 }
 
@@ -77,6 +81,7 @@ pub async fn hunt(mutant: Mutant, program: PathBuf, seed: u64) -> Result<Verdict
             mix: mix.clone(),
             program: program.clone(),
             mutant: Some(mutant.as_str().to_owned()),
+            slots: if mutant == Mutant::WaitKeepsSlot { 1 } else { SLOTS },
         };
         let outcome = super::run(&plan).await.with_context(|| format!("hunt {}", mutant.as_str()))?;
         verdict.injections += outcome.history.injections.len().max(1);

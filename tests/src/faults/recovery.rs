@@ -22,6 +22,8 @@ pub struct Run {
     pub ended: bool,
     /// Whether it said last that it lets go: idle, parked, or handed over.
     pub let_go: bool,
+    /// Whether it let go because the session waits for somebody.
+    pub waits: bool,
     /// Parts that it took back: what the loop before had begun and not stored.
     pub lost_parts: usize,
 }
@@ -42,11 +44,14 @@ pub fn runs(session: &Session) -> Vec<Run> {
                 last_us: at_us,
                 ended: false,
                 let_go: false,
+                waits: false,
                 lost_parts: 0,
             });
-        } else if let Some(run) = runs.last_mut().filter(|run| run.epoch == event.epoch && !run.ended) {
+        // What comes after its last word is others' talk: an answer, or a child that tells how far it is.
+        } else if let Some(run) = runs.last_mut().filter(|run| run.epoch == event.epoch && !run.let_go) {
             run.last_us = at_us;
             run.ended = event.kind == "session.idle";
+            run.waits = event.kind == "flotilla.session.waiting";
             run.let_go = LETS_GO.contains(&event.kind.as_str());
             run.lost_parts += usize::from(event.kind == "message.part.removed");
         }
@@ -61,8 +66,22 @@ pub fn handed_over(session: &Session, drain: &Injection) -> Option<(Run, Run)> {
         let old = &pair[0];
         old.worker == drain.target
             && !old.ended
+            && !old.waits
             && old.last_us >= drain.began_us
             && old.began_us <= drain.ended_us
+    })?;
+    Some((pair[0].clone(), pair[1].clone()))
+}
+
+/// The loop that a drained worker left without a word, and the one that followed it.
+pub fn dropped(session: &Session, drain: &Injection) -> Option<(Run, Run)> {
+    let runs = runs(session);
+    let pair = runs.windows(2).find(|pair| {
+        let (old, new) = (&pair[0], &pair[1]);
+        old.worker == drain.target
+            && !old.let_go
+            && old.began_us <= drain.ended_us
+            && new.began_us >= drain.began_us
     })?;
     Some((pair[0].clone(), pair[1].clone()))
 }
@@ -77,7 +96,7 @@ pub fn after_kills_ms(history: &History) -> Vec<i64> {
             let struck = runs.windows(2).find(|pair| {
                 let (old, new) = (&pair[0], &pair[1]);
                 old.worker == kill.target
-                    && !old.ended
+                    && !old.let_go
                     && old.began_us <= kill.began_us
                     && new.began_us >= kill.began_us
             });

@@ -22,11 +22,18 @@ pub fn text(outcome: &Outcome, seed: u64, replay: &str) -> String {
         history.effects.len(),
         history.requests.len(),
     ));
+    let subtasks = history.sessions.iter().filter(|session| session.parent_id.is_some()).count();
+    let ended: usize = history.poisons.iter().map(|poison| poison.ended.len()).sum();
+    line(format!(
+        "on the way: {subtasks} subtasks, {} answers of people, {} poisons that ended {ended} workers",
+        history.answers.len(),
+        history.poisons.len(),
+    ));
     line(String::new());
     for (kind, count) in inject::count(&history.injections) {
-        line(format!("  {kind:<36} {count:>6}   at most {} of them may do harm, with 95 %", bound(count)));
+        line(format!("  {kind:<45} {count:>6}   at most {} of them may do harm, with 95 %", bound(count)));
     }
-    line(format!("  {:<36} {total:>6}   at most {} of them may do harm, with 95 %", "all", bound(total)));
+    line(format!("  {:<45} {total:>6}   at most {} of them may do harm, with 95 %", "all", bound(total)));
     line(String::new());
     line(times(
         "from kill -9 of a worker to the next word of its sessions",

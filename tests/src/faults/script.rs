@@ -3,7 +3,7 @@
 
 use super::{
     canary::Canaries,
-    history::{self, Call},
+    history::{self, Call, Subtask},
 };
 use rand::{RngExt as _, rngs::StdRng, seq::IndexedRandom as _};
 use serde_json::json;
@@ -14,6 +14,14 @@ pub const EFFECTS: &str = "effects";
 pub const LOG: &str = "log";
 /// What stands behind everything in that file.
 const LOG_END: &str = "END";
+/// How deep subtasks give subtasks away.
+const DEPTH: u32 = 2;
+/// Calls of a poison, one after the other: with each that is somehow over, the session has made progress.
+const POISON_CALLS: usize = 8;
+/// How long one takes: longer than a worker that runs it lives. Seconds.
+const POISON_S: u32 = 60;
+/// The answer that people choose.
+pub const LABEL: &str = "red";
 
 /// What a prompt makes the model do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,10 +42,14 @@ pub enum Kind {
     Edit,
     /// It talks between commands.
     Mixed,
+    /// It gives several subtasks away at once, and some of them do the same.
+    Tree,
+    /// It asks a person between commands.
+    Question,
 }
 
 /// Each as often as it stands here.
-const KINDS: [Kind; 12] = [
+const KINDS: [Kind; 16] = [
     Kind::Say,
     Kind::Stream,
     Kind::Stream,
@@ -50,6 +62,10 @@ const KINDS: [Kind; 12] = [
     Kind::Edit,
     Kind::Edit,
     Kind::Mixed,
+    Kind::Tree,
+    Kind::Tree,
+    Kind::Tree,
+    Kind::Question,
 ];
 
 /// A prompt that is ready to be sent.
@@ -61,13 +77,23 @@ pub struct Script {
     pub canary: String,
     /// What it does to the world.
     pub calls: Vec<Call>,
+    /// What it gives away, at every depth.
+    pub subtasks: Vec<Subtask>,
 }
 
 /// The first prompt of a session: makes the file that edits grow.
 pub fn first(canaries: &mut Canaries) -> Script {
     let input = json!({"filePath": format!("/workspace/{LOG}"), "content": format!("{LOG_END}\n")});
     let canary = canaries.make();
-    Script { text: format!("{canary}\n@tool write {input}\n@text Made."), canary, calls: vec![] }
+    let text = format!("{canary}\n@tool write {input}\n@text Made.");
+    Script { text, canary, calls: vec![], subtasks: vec![] }
+}
+
+/// The prompt of a session whose calls end the worker that runs them, which the harness sees to.
+pub fn poison(canaries: &mut Canaries) -> Script {
+    let mut script = Script::begin(canaries);
+    (0..POISON_CALLS).for_each(|_| script.command(canaries, POISON_S));
+    script
 }
 
 /// A prompt of any kind.
@@ -84,8 +110,7 @@ pub fn long(rng: &mut StdRng, canaries: &mut Canaries) -> Script {
 
 /// A prompt of this kind.
 pub fn of_kind(kind: Kind, rng: &mut StdRng, canaries: &mut Canaries) -> Script {
-    let canary = canaries.make();
-    let mut script = Script { text: format!("{canary}\n"), canary, calls: vec![] };
+    let mut script = Script::begin(canaries);
     match kind {
         Kind::Say => {}
         Kind::Stream => script.stream(canaries, rng.random_range(15..40)),
@@ -103,6 +128,12 @@ pub fn of_kind(kind: Kind, rng: &mut StdRng, canaries: &mut Canaries) -> Script 
             script.stream(canaries, 10);
             script.command(canaries, 1);
         }
+        Kind::Tree => script.give_away(rng, canaries, DEPTH),
+        Kind::Question => {
+            script.command(canaries, 0);
+            script.question(canaries);
+            script.command(canaries, 0);
+        }
     }
     let last = canaries.make();
     script.line(&format!("@text Over: {last}."));
@@ -110,6 +141,11 @@ pub fn of_kind(kind: Kind, rng: &mut StdRng, canaries: &mut Canaries) -> Script 
 }
 
 impl Script {
+    fn begin(canaries: &mut Canaries) -> Self {
+        let canary = canaries.make();
+        Self { text: format!("{canary}\n"), canary, calls: vec![], subtasks: vec![] }
+    }
+
     fn line(&mut self, line: &str) {
         self.text.push_str(line);
         self.text.push('\n');
@@ -133,6 +169,33 @@ impl Script {
         };
         self.line(&format!("@tool bash {}", json!({"command": format!("{append}{ticks}")})));
         self.calls.push(Call { canary, tool: "bash" });
+    }
+
+    /// Several subtasks in one step; each works a little, and gives some of it away while `depth` allows.
+    fn give_away(&mut self, rng: &mut StdRng, canaries: &mut Canaries, depth: u32) {
+        let mut calls = vec![];
+        for _ in 0..rng.random_range(2..=3) {
+            let mut child = Self::begin(canaries);
+            child.command(canaries, rng.random_range(0..=2));
+            if depth > 1 && rng.random_bool(0.4) {
+                child.give_away(rng, canaries, depth - 1);
+            }
+            child.line(&format!("@text Done: {}.", canaries.make()));
+            let call = canaries.make();
+            let input = json!({"description": call, "prompt": child.text, "subagent_type": "general"});
+            calls.push(format!("@tool task {input}"));
+            let within = self.canary.clone();
+            self.subtasks.push(Subtask { within, call, canary: child.canary, calls: child.calls });
+            self.subtasks.append(&mut child.subtasks);
+        }
+        self.line("@tools");
+        calls.iter().for_each(|call| self.line(call));
+    }
+
+    fn question(&mut self, canaries: &mut Canaries) {
+        let question =
+            json!({"question": format!("Which, {}?", canaries.make()), "options": [{"label": LABEL}]});
+        self.line(&format!("@tool question {}", json!({"questions": [question]})));
     }
 
     fn edit(&mut self, canaries: &mut Canaries) {

@@ -33,6 +33,8 @@ struct Kept {
     /// Position of each prompt's first event, by message.
     prompts: HashMap<String, i64>,
     idle: i64,
+    /// Whether an operator must look at the session.
+    is_quarantined: bool,
     /// Position of the newest end of a step that no other step follows.
     closing: i64,
 }
@@ -57,6 +59,12 @@ impl Shared {
     /// Waits until the session is idle after this prompt.
     pub async fn idle_after(&self, message_id: &str) {
         self.until(|kept| kept.prompts.get(message_id).is_some_and(|seq| kept.idle > *seq)).await;
+    }
+
+    /// Waits until the session is quarantined, or idle after this prompt.
+    pub async fn over_after(&self, message_id: &str) {
+        let is_idle = |kept: &Kept| kept.prompts.get(message_id).is_some_and(|seq| kept.idle > *seq);
+        self.until(|kept| kept.is_quarantined || is_idle(kept)).await;
     }
 
     /// Waits until the last step after this prompt is closed, which is just before the session is idle.
@@ -132,12 +140,16 @@ impl Shared {
         }
         match answer.item {
             Some(Item::Event(event)) => kept.event(event),
-            Some(Item::Delta(delta)) => kept.transcript.deltas.push(SeenDelta {
-                connection,
-                part_id: delta.part_id,
-                offset: usize::try_from(delta.offset_bytes).unwrap_or(usize::MAX),
-                text: delta.text,
-            }),
+            Some(Item::Delta(delta)) => {
+                let after_seq = kept.transcript.events.last().map_or(0, |event| event.seq);
+                kept.transcript.deltas.push(SeenDelta {
+                    connection,
+                    after_seq,
+                    part_id: delta.part_id,
+                    offset: usize::try_from(delta.offset_bytes).unwrap_or(usize::MAX),
+                    text: delta.text,
+                });
+            }
             Some(Item::Heartbeat(_)) | None => return,
         }
         drop(kept);
@@ -153,6 +165,7 @@ impl Kept {
         let info = &properties["info"];
         match event.kind.as_str() {
             "session.idle" => self.idle = seq,
+            "flotilla.session.quarantined" => self.is_quarantined = true,
             "message.updated" if info["role"] == "user" => {
                 let id = info["id"].as_str().unwrap_or_default().to_owned();
                 self.prompts.entry(id).or_insert(seq);

@@ -4,7 +4,7 @@
 use super::{
     canary::Canaries,
     client::Client,
-    history::{Abort, Prompt, Transcript, now_us},
+    history::{Abort, History, Poison, Prompt, now_us},
     script::{self, Script},
     subscriber::{self, Shared},
 };
@@ -14,7 +14,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -23,6 +23,14 @@ use tokio_util::sync::CancellationToken;
 const PROMPTS_PER_SESSION: usize = 10;
 /// How long a client waits for the end of its turn. Only a system that lost the turn takes longer.
 const TURN: Duration = Duration::from_secs(150);
+/// How many sessions ask a person before each command.
+const ASKS: f64 = 0.15;
+/// How many sessions another tenant tries to follow.
+const SPIED: f64 = 0.1;
+/// The tenant that has a poison: a light one, so that its innocent sessions are few.
+const POISONED: usize = 1;
+/// How long a poison lives, and a little more: six workers end one after the other, and each is missed after its lease.
+pub const POISON_LIVES: Duration = Duration::from_secs(60);
 /// How long a subscriber that roams stays at one gateway.
 const STAY: Duration = Duration::from_secs(3);
 
@@ -75,6 +83,7 @@ struct Seen {
     prompts: Vec<Prompt>,
     aborts: Vec<Abort>,
     subscribers: Vec<Arc<Shared>>,
+    poisons: Vec<Poison>,
     live: Vec<(usize, String)>,
     turns: usize,
 }
@@ -95,12 +104,16 @@ impl Workload {
         self.shared.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins: `lanes` sessions at a time for each client.
-    pub fn begin(&self, clients: &[(Client, usize)]) -> JoinSet<()> {
+    /// Begins: `lanes` sessions at a time for each client, and one poison after the other until `poison_until`.
+    pub fn begin(&self, clients: &[(Client, usize)], poison_until: Instant) -> JoinSet<()> {
         let mut drivers = JoinSet::new();
-        for (client, lanes) in clients {
+        for (at, (client, lanes)) in clients.iter().enumerate() {
+            let (stranger, _) = &clients[(at + 1) % clients.len()];
             for lane in 0..*lanes {
-                drivers.spawn(self.clone().drive(client.clone(), lane));
+                drivers.spawn(self.clone().drive(client.clone(), stranger.clone(), lane));
+            }
+            if client.tenant == POISONED {
+                drivers.spawn(self.clone().poison(client.clone(), poison_until));
             }
         }
         drivers
@@ -121,27 +134,71 @@ impl Workload {
         (self.shared.sessions.load(Ordering::Relaxed), self.seen().turns)
     }
 
-    /// What clients sent, stopped and saw.
-    pub fn history(&self) -> (Vec<Prompt>, Vec<Abort>, Vec<Transcript>) {
+    /// Puts what clients sent, stopped and saw into a history.
+    pub fn tell(&self, history: &mut History) {
         let seen = self.seen();
-        let transcripts = seen.subscribers.iter().map(|subscriber| subscriber.transcript()).collect();
-        (seen.prompts.clone(), seen.aborts.clone(), transcripts)
+        history.transcripts = seen.subscribers.iter().map(|subscriber| subscriber.transcript()).collect();
+        (history.prompts, history.aborts) = (seen.prompts.clone(), seen.aborts.clone());
+        history.poisons.clone_from(&seen.poisons);
     }
 
-    async fn drive(self, client: Client, lane: usize) {
+    /// The sessions whose calls end their workers.
+    pub fn poisons(&self) -> Vec<String> {
+        self.seen().poisons.iter().map(|poison| poison.session_id.clone()).collect()
+    }
+
+    /// Notes that a poison ended a worker; gives how many it ended so far.
+    pub fn has_ended(&self, session_id: &str, worker: String) -> usize {
+        let mut seen = self.seen();
+        let poison = seen.poisons.iter_mut().find(|poison| poison.session_id == session_id);
+        poison.map_or(0, |poison| {
+            poison.ended.push(worker);
+            poison.ended.len()
+        })
+    }
+
+    async fn poison(self, client: Client, until: Instant) {
+        while Instant::now() < until {
+            let number = self.shared.sessions.fetch_add(1, Ordering::Relaxed);
+            let Some(session_id) = client.create_session(&format!("poison-{number}"), &[]).await else {
+                return;
+            };
+            let poison = Poison { session_id: session_id.clone(), ended: vec![] };
+            self.seen().poisons.push(poison);
+            let session = Session::begin(&self, &client, session_id, (number, false), Roams::No);
+            let script = script::poison(&mut session.canaries());
+            let Some(message_id) = session.send(script, 0).await else { return };
+            session.wait("the end of a poison", session.subscriber.over_after(&message_id)).await;
+        }
+    }
+
+    async fn drive(self, client: Client, stranger: Client, lane: usize) {
         let mut rng = StdRng::seed_from_u64(
             self.shared.seed ^ (client.tenant as u64 + 1).wrapping_mul(0x9e37_79b9) ^ ((lane as u64) << 40),
         );
         while !self.shared.enough.is_cancelled() {
             let number = self.shared.sessions.fetch_add(1, Ordering::Relaxed);
             let key = format!("session-{number}");
-            let Some(session_id) = client.create_session(&key).await else { return };
-            let session = Session::begin(&self, &client, session_id, number, rng.random_bool(0.5));
+            let asks = rng.random_bool(ASKS);
+            let rules: &[&str] = if asks { &["bash"] } else { &[] };
+            let Some(session_id) = client.create_session(&key, rules).await else { return };
+            let roams = if rng.random_bool(0.5) { Roams::Yes } else { Roams::No };
+            let session = Session::begin(&self, &client, session_id, (number, asks), roams);
+            if rng.random_bool(SPIED) {
+                stranger.spy(&session.id).await;
+            }
             self.seen().live.push((client.tenant, session.id.clone()));
             session.run(&mut rng).await;
             self.seen().live.retain(|(_, live)| *live != session.id);
         }
     }
+}
+
+/// Whether a second subscriber goes from gateway to gateway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Roams {
+    Yes,
+    No,
 }
 
 /// A session while it gets prompts.
@@ -150,6 +207,8 @@ struct Session {
     client: Client,
     id: String,
     number: usize,
+    /// Whether a person must allow each command.
+    asks: bool,
     canaries: Mutex<Canaries>,
     sent: AtomicUsize,
     subscriber: Arc<Shared>,
@@ -165,7 +224,13 @@ impl Drop for Session {
 }
 
 impl Session {
-    fn begin(workload: &Workload, client: &Client, id: String, number: usize, roams: bool) -> Self {
+    fn begin(
+        workload: &Workload,
+        client: &Client,
+        id: String,
+        (number, asks): (usize, bool),
+        roams: Roams,
+    ) -> Self {
         let stop = CancellationToken::new();
         let subscribe = |stay| {
             let shared = Shared::new(client.tenant, &id);
@@ -174,13 +239,14 @@ impl Session {
             shared
         };
         let subscriber = subscribe(None);
-        let second = roams.then(|| subscribe(Some(STAY)));
+        let second = (roams == Roams::Yes).then(|| subscribe(Some(STAY)));
         Self {
             workload: workload.clone(),
             client: client.clone(),
             canaries: Mutex::new(Canaries::new(client.tenant, number)),
             id,
             number,
+            asks,
             sent: AtomicUsize::new(0),
             subscriber,
             second,
@@ -200,6 +266,9 @@ impl Session {
                 tokio::time::sleep(Duration::from_micros(rng.random_range(0..4_000))).await;
             } else {
                 self.ended(&newest).await;
+            }
+            if self.workload.shared.enough.is_cancelled() {
+                break;
             }
             match self.send_in(manner, rng).await {
                 Some(message_id) => newest = message_id,
@@ -289,6 +358,8 @@ impl Session {
             key: format!("prompt-{}-{number}", self.number),
             canary: script.canary.clone(),
             calls: script.calls.clone(),
+            subtasks: script.subtasks.clone(),
+            asks: self.asks,
             ..Prompt::default()
         });
         seen.prompts.len() - 1

@@ -2,7 +2,10 @@
 //! heals with the part's own event, which carries the whole text.
 
 use bus::feed::Delta;
-use domain::ids::{MessageId, PartId};
+use domain::{
+    ids::{MessageId, PartId},
+    mutant::{self, Mutant},
+};
 use rpc::v1;
 use serde::Deserialize;
 use std::collections::HashMap;
@@ -60,7 +63,7 @@ impl OpenParts {
                     self.0.remove(&part.id);
                 }
             }
-            "message.part.removed" => {
+            "message.part.removed" if !mutant::on(Mutant::DeltaEpochUnchecked) => {
                 if let Ok(Removed { part_id }) = serde_json::from_str(&event.properties) {
                     self.0.remove(&part_id);
                 }

@@ -44,7 +44,8 @@ fn difference(transcript: &Transcript, session: &Session) -> Option<String> {
     (before != head).then(|| format!("a subscriber got events up to {before} of {head}"))
 }
 
-/// On each connection the fragments of a part follow on each other, and all of them are pieces of its final text.
+/// On each connection the fragments of a part follow on each other, all of them are pieces of its final text, and none comes
+/// after its part was taken back.
 pub(super) fn fragments_agree(history: &History) -> Vec<Violation> {
     let mut violations = vec![];
     for transcript in &history.transcripts {
@@ -55,12 +56,18 @@ pub(super) fn fragments_agree(history: &History) -> Vec<Violation> {
             .filter(|part| part.data["time"]["end"].is_number())
             .filter_map(|part| Some((part.id.as_str(), part.data["text"].as_str()?)))
             .collect();
+        let removals = session.events.iter().filter(|event| event.kind == "message.part.removed");
+        let removed: BTreeMap<&str, i64> =
+            removals.filter_map(|event| Some((event.properties["partID"].as_str()?, event.seq))).collect();
         let mut ends: BTreeMap<(u32, &str), usize> = BTreeMap::new();
         for delta in &transcript.deltas {
             let mut blame = |what: String| {
                 let what = format!("a fragment of {} at {} {what}", delta.part_id, delta.offset);
                 violations.push(Violation::new(Invariant::I6, &session.id, what));
             };
+            if let Some(gone) = removed.get(delta.part_id.as_str()).filter(|gone| **gone <= delta.after_seq) {
+                blame(format!("came although event {gone} had taken the part back"));
+            }
             let end = ends.entry((delta.connection, &delta.part_id)).or_insert(delta.offset);
             if delta.offset != *end {
                 blame(format!("came where {end} was next"));

@@ -1,14 +1,18 @@
 //! What was done in the world, against what the system says of it: I3, and of I9 what is done after an abort.
 
-use super::{Invariant, Violation, inputs::parts_of};
+use super::{
+    Invariant, Violation,
+    talks::{self, parts_of},
+};
 use crate::faults::history::{Effect, History};
 use std::collections::BTreeMap;
 use testkit::dump::{Part, Session};
 
 /// How long a confirmed abort may take to reach everyone; microseconds.
 const ABORT_US: i64 = 5_000_000;
-/// How the model is told that a command had not begun.
-const NOT_BEGUN: &str = "interrupted before it started";
+/// How the model is told that a command did not begin.
+const NOT_BEGUN: [&str; 3] =
+    ["interrupted before it started", "Nobody answered in time", "The person refused this call"];
 
 fn by_canary(history: &History) -> BTreeMap<&str, Vec<&Effect>> {
     let mut effects: BTreeMap<&str, Vec<&Effect>> = BTreeMap::new();
@@ -20,7 +24,7 @@ fn by_canary(history: &History) -> BTreeMap<&str, Vec<&Effect>> {
 
 /// No call had its effect twice, and none without a client that asked for it.
 pub(super) fn once(history: &History) -> Vec<Violation> {
-    let calls = history.prompts.iter().flat_map(|prompt| &prompt.calls);
+    let calls = talks::all(history).into_iter().flat_map(|talk| talk.calls);
     let known: BTreeMap<&str, &str> = calls.map(|call| (call.canary.as_str(), call.tool)).collect();
     let mut violations = vec![];
     for (canary, effects) in by_canary(history) {
@@ -40,14 +44,19 @@ pub(super) fn once(history: &History) -> Vec<Violation> {
 /// What is reported as done is done, what is reported as not begun is not, and nothing is done without a report.
 pub(super) fn as_reported(history: &History) -> Vec<Violation> {
     let (effects, mut violations) = (by_canary(history), vec![]);
-    for prompt in &history.prompts {
-        let Some(session) = history.session(&prompt.session_id) else { continue };
-        for call in &prompt.calls {
+    for talk in talks::all(history) {
+        // A poison is stopped in the middle of a call.
+        if history.is_poison(&talk.prompt.session_id) {
+            continue;
+        }
+        for call in talk.calls {
             let done = effects.get(call.canary.as_str()).map_or(0, Vec::len);
-            let parts: Vec<_> = parts_of(session, &call.canary).collect();
+            let parts =
+                talk.session.map_or_else(Vec::new, |session| parts_of(session, &call.canary).collect());
             if let Some(what) = contradiction(&parts, done) {
                 let what = format!("call {} ({}): {what}", call.canary, call.tool);
-                violations.push(Violation::new(Invariant::I3, &session.id, what));
+                let whose = talk.session.map_or(talk.canary, |session| &session.id);
+                violations.push(Violation::new(Invariant::I3, whose, what));
             }
         }
     }
@@ -62,35 +71,38 @@ fn contradiction(parts: &[&Part], done: usize) -> Option<String> {
     let error = state["error"].as_str().unwrap_or_default();
     match state["status"].as_str() {
         Some("completed") if done == 0 => Some("it is reported as done, and was not".to_owned()),
-        Some("error") if error.contains(NOT_BEGUN) && done > 0 => {
-            Some("the model was told that it had not begun, and it was done".to_owned())
+        Some("error") if done > 0 && NOT_BEGUN.iter().any(|words| error.contains(words)) => {
+            Some("the model was told that it did not begin, and it was done".to_owned())
         }
         Some("completed" | "error") => None,
         other => Some(format!("it is left as {other:?}")),
     }
 }
 
-/// Effects follow each other in the order of the epochs under which they were begun.
+/// The effects of one session follow each other in the order of the epochs under which they were begun.
 pub(super) fn in_order_of_epochs(history: &History) -> Vec<Violation> {
-    let mut by_session: BTreeMap<&str, Vec<&Effect>> = BTreeMap::new();
-    for effect in history.effects.iter().filter(|effect| effect.at_us.is_some()) {
-        by_session.entry(&effect.session_id).or_default().push(effect);
+    let effects = by_canary(history);
+    let mut by_session: BTreeMap<&str, Vec<(i64, i64, &str)>> = BTreeMap::new();
+    for talk in talks::all(history) {
+        let Some(session) = talk.session else { continue };
+        let effects = talk.calls.iter().filter_map(|call| effects.get(call.canary.as_str())).flatten();
+        for effect in effects {
+            if let (Some(at_us), Some(epoch)) = (effect.at_us, epoch_of(session, &effect.canary)) {
+                by_session.entry(&session.id).or_default().push((at_us, epoch, &effect.canary));
+            }
+        }
     }
     let mut violations = vec![];
     for (id, mut effects) in by_session {
-        let Some(session) = history.session(id) else { continue };
-        effects.sort_by_key(|effect| effect.at_us);
+        effects.sort_unstable();
         let mut newest = (0, "");
-        for effect in effects {
-            let Some(epoch) = epoch_of(session, &effect.canary) else { continue };
+        for (_, epoch, canary) in effects {
             if epoch < newest.0 {
-                let what = format!(
-                    "{} of epoch {epoch} began after {} of epoch {}",
-                    effect.canary, newest.1, newest.0
-                );
+                let what =
+                    format!("{canary} of epoch {epoch} began after {} of epoch {}", newest.1, newest.0);
                 violations.push(Violation::new(Invariant::I3, id, what));
             }
-            newest = newest.max((epoch, &effect.canary));
+            newest = newest.max((epoch, canary));
         }
     }
     violations
@@ -99,6 +111,32 @@ pub(super) fn in_order_of_epochs(history: &History) -> Vec<Violation> {
 fn epoch_of(session: &Session, canary: &str) -> Option<i64> {
     let part = parts_of(session, canary).next()?;
     session.execs.iter().find(|exec| exec.exec_id == part.id).map(|exec| exec.epoch)
+}
+
+/// Where a person must allow each command, none began before somebody did.
+pub(super) fn allowed_first(history: &History) -> Vec<Violation> {
+    let (effects, mut violations) = (by_canary(history), vec![]);
+    for talk in talks::all(history).iter().filter(|talk| talk.prompt.asks) {
+        let Some(session) = talk.session else { continue };
+        for call in talk.calls.iter().filter(|call| call.tool == "bash") {
+            let Some(effect) = effects.get(call.canary.as_str()).and_then(|effects| effects.first()) else {
+                continue;
+            };
+            let part = parts_of(session, &call.canary).next();
+            // A request is named after the part of its call.
+            let request = part.and_then(|part| Some(format!("per_{}", part.id.split_once('_')?.1)));
+            let is_allowed = history.answers.iter().any(|answer| {
+                Some(&answer.request_id) == request.as_ref()
+                    && answer.said == "once"
+                    && effect.at_us.is_some_and(|at_us| answer.sent_us <= at_us)
+            });
+            if !is_allowed {
+                let what = format!("command {} began, and nobody had allowed it", call.canary);
+                violations.push(Violation::new(Invariant::I3, &session.id, what));
+            }
+        }
+    }
+    violations
 }
 
 /// Nothing that was asked for before an abort begins after it: no command, and no call of the model.
@@ -115,18 +153,25 @@ pub(super) fn nothing_begins_after_an_abort(history: &History) -> Vec<Violation>
                 let what = format!("{what} began {late_ms} ms after the abort was confirmed");
                 violations.push(Violation::new(Invariant::I9, &abort.session_id, what));
             };
-            let begun = prompt.calls.iter().filter_map(|call| effects.get(call.canary.as_str())).flatten();
+            let below = prompt.subtasks.iter().flat_map(|subtask| &subtask.calls);
+            let begun = prompt
+                .calls
+                .iter()
+                .chain(below)
+                .filter_map(|call| effects.get(call.canary.as_str()))
+                .flatten();
             for effect in begun {
                 if let Some(at_us) = effect.at_us.filter(|at_us| *at_us > deadline) {
                     blame(format!("command {}", effect.canary), at_us);
                 }
             }
+            let named: Vec<_> = prompt.subtasks.iter().map(|subtask| &subtask.canary).collect();
             let asked = history
                 .requests
                 .iter()
-                .filter(|request| request.session_id == abort.session_id && request.prompt == prompt.canary);
+                .filter(|request| request.prompt == prompt.canary || named.contains(&&request.prompt));
             for request in asked.filter(|request| request.at_us > deadline) {
-                blame(format!("a model call for {}", prompt.canary), request.at_us);
+                blame(format!("a model call for {}", request.prompt), request.at_us);
             }
         }
     }

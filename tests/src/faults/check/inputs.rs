@@ -1,7 +1,10 @@
 //! Prompts, and the log that tells of them: I1, I2, and of I9 what the log says.
 
-use super::{Invariant, Violation};
-use crate::faults::history::{History, Prompt};
+use super::{
+    Invariant, Violation,
+    talks::{self, parts_of},
+};
+use crate::faults::history::History;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use testkit::dump::Session;
@@ -37,7 +40,8 @@ pub(super) fn stored_once(history: &History) -> Vec<Violation> {
             blame(format!("prompt {} has {rows} messages", prompt.key));
         }
     }
-    for session in &history.sessions {
+    // What a child is to do comes from its parent.
+    for session in history.sessions.iter().filter(|session| session.parent_id.is_none()) {
         let known = known.get(session.id.as_str());
         let strangers = session.inputs.iter().filter(|input| {
             input.kind == "prompt" && !known.is_some_and(|known| known.contains(&input.dedupe))
@@ -52,7 +56,10 @@ pub(super) fn stored_once(history: &History) -> Vec<Violation> {
 
 /// Every input was taken by a loop.
 pub(super) fn taken(history: &History) -> Vec<Violation> {
-    let left = history.sessions.iter().filter(|session| session.run.input_ack != session.run.input_seq);
+    let left = history
+        .sessions
+        .iter()
+        .filter(|session| session.run.input_ack != session.run.input_seq && !history.is_poison(&session.id));
     let what = |session: &Session| {
         format!("{} inputs are stored and {} are taken", session.run.input_seq, session.run.input_ack)
     };
@@ -62,7 +69,7 @@ pub(super) fn taken(history: &History) -> Vec<Violation> {
 /// The newest prompt of every session was followed by the end of a turn.
 pub(super) fn answered(history: &History) -> Vec<Violation> {
     let mut violations = vec![];
-    for session in &history.sessions {
+    for session in history.sessions.iter().filter(|session| !history.is_poison(&session.id)) {
         let newest = |wanted: &dyn Fn(&testkit::dump::Event) -> bool| {
             session.events.iter().rev().find(|event| wanted(event)).map_or(0, |event| event.seq)
         };
@@ -79,37 +86,78 @@ pub(super) fn answered(history: &History) -> Vec<Violation> {
 /// A turn that nothing interrupted made each call of its script, once.
 pub(super) fn done_as_said(history: &History) -> Vec<Violation> {
     let mut violations = vec![];
-    for session in &history.sessions {
-        let prompts = history.prompts.iter().filter(|prompt| prompt.session_id == session.id);
-        for prompt in prompts.filter(|prompt| has_turn_of_its_own(session, prompt)) {
-            for call in &prompt.calls {
-                let parts = parts_of(session, &call.canary).count();
-                if parts != 1 {
-                    let what =
-                        format!("call {} of a whole turn is in the conversation {parts} times", call.canary);
-                    violations.push(Violation::new(Invariant::I1, &session.id, what));
-                }
+    for talk in talks::all(history) {
+        let Some(session) = talk.session.filter(|session| has_turn_of_its_own(session, talk.message)) else {
+            continue;
+        };
+        let below = talk.prompt.subtasks.iter().filter(|subtask| subtask.within == talk.canary);
+        let calls = talk.calls.iter().map(|call| &call.canary).chain(below.map(|subtask| &subtask.call));
+        for call in calls {
+            let parts = parts_of(session, call).count();
+            if parts != 1 {
+                let what = format!("call {call} of a whole turn is in the conversation {parts} times");
+                violations.push(Violation::new(Invariant::I1, &session.id, what));
             }
         }
     }
     violations
 }
 
-/// The parts of tool calls with this canary in their arguments.
-pub(super) fn parts_of<'a>(
-    session: &'a Session,
-    canary: &str,
-) -> impl Iterator<Item = &'a testkit::dump::Part> {
-    let canary = canary.to_owned();
-    session.parts.iter().filter(move |part| {
-        let input = || part.data["state"]["input"].to_string();
-        part.kind == "tool" && crate::faults::canary::find(&input()).contains(&canary.as_str())
-    })
+/// Each answer that was confirmed as the first is told as it was given, and no other one is.
+pub(super) fn answers_count(history: &History) -> Vec<Violation> {
+    let mut violations = vec![];
+    for answer in history.answers.iter().filter(|answer| answer.accepted_us.is_some()) {
+        let Some(session) = history.session(&answer.session_id) else { continue };
+        let told = session.events.iter().filter(|event| {
+            event.properties["requestID"] == *answer.request_id
+                && ["permission.replied", "question.replied", "question.rejected"]
+                    .contains(&event.kind.as_str())
+        });
+        let told: Vec<_> = told
+            .map(|event| match event.properties["reply"].as_str() {
+                Some(reply) => reply,
+                None => event.properties["answers"][0][0].as_str().unwrap_or_default(),
+            })
+            .collect();
+        if told.is_empty() || told.iter().any(|told| *told != answer.said) {
+            let what =
+                format!("{} was confirmed for {}, and {told:?} is told", answer.said, answer.request_id);
+            violations.push(Violation::new(Invariant::I1, &session.id, what));
+        }
+    }
+    violations
+}
+
+/// No turn ended as done before the model was told of every prompt that had come by then.
+pub(super) fn told_to_the_model(history: &History) -> Vec<Violation> {
+    let mut told: BTreeMap<&str, i64> = BTreeMap::new();
+    for request in &history.requests {
+        for canary in &request.canaries {
+            let first = told.entry(canary).or_insert(request.at_us);
+            *first = request.at_us.min(*first);
+        }
+    }
+    let mut violations = vec![];
+    for talk in talks::all(history) {
+        let (Some(session), Some(message)) = (talk.session, talk.message) else { continue };
+        let asked = session
+            .events
+            .iter()
+            .position(|event| event.kind == "message.updated" && event.properties["info"]["id"] == *message);
+        let end = asked.and_then(|at| session.events[at..].iter().find(|event| event.kind == "session.idle"));
+        let Some(end) = end.filter(|end| end.properties["outcome"] == "done") else { continue };
+        if told.get(talk.canary).is_none_or(|at_us| *at_us / 1_000 > end.at_ms) {
+            let what =
+                format!("the turn ended at event {} before the model was told of {}", end.seq, talk.canary);
+            violations.push(Violation::new(Invariant::I1, &session.id, what));
+        }
+    }
+    violations
 }
 
 /// Whether the session went idle as done after this prompt and before the next one.
-fn has_turn_of_its_own(session: &Session, prompt: &Prompt) -> bool {
-    let Some(message) = prompt.answers.first() else { return false };
+fn has_turn_of_its_own(session: &Session, message: Option<&str>) -> bool {
+    let Some(message) = message else { return false };
     let seq = |wanted: &dyn Fn(&Value) -> bool| {
         let found = session.events.iter().find(|event| {
             event.kind == "message.updated"
@@ -118,7 +166,7 @@ fn has_turn_of_its_own(session: &Session, prompt: &Prompt) -> bool {
         });
         found.map(|event| event.seq)
     };
-    let Some(begin) = seq(&|info| info["id"] == **message) else { return false };
+    let Some(begin) = seq(&|info| info["id"] == *message) else { return false };
     let users = session.events.iter().filter(|event| {
         event.seq > begin && event.kind == "message.updated" && event.properties["info"]["role"] == "user"
     });

@@ -1,178 +1,20 @@
 //! The judge is judged: a history in which all is well, and each promise broken in it by hand.
 
+mod made;
+
 use super::{CHECKS, Invariant, all};
-use crate::faults::history::{
-    Abort, Call, Effect, Exit, History, Injection, Prompt, Request, SeenDelta, SeenEvent, Surprise,
-    Transcript,
+use crate::faults::history::{Call, Exit, History, Prompt, SeenDelta, Surprise};
+use made::{
+    BEGUN_US, CANARY, SESSION, WELL, drained, effect, event, first, good, poison, session, started, stopped,
+    tell, tell_child, with_answer, with_child,
 };
-use serde_json::{Value, json};
-use testkit::dump::{Event, Exec, Input, Message, Part, Run, Session, Unsettled};
-
-/// When the first prompt was answered; microseconds.
-const BEGUN_US: i64 = 1_000_000_000;
-const SESSION: &str = "ses_1";
-const CANARY: &str = "cn.t0.s1.2";
-
-fn event(seq: i64, epoch: i64, kind: &str, properties: Value) -> Event {
-    let id = format!("evt_{seq}");
-    Event { seq, epoch, id, kind: kind.to_owned(), properties, at_ms: BEGUN_US / 1_000 + seq * 100 }
-}
-
-fn started(seq: i64, epoch: i64, worker: &str) -> Event {
-    event(seq, epoch, "flotilla.loop.started", json!({"worker": worker, "attempt": 1}))
-}
-
-fn tool(status: &str) -> Value {
-    let input = json!({"command": format!("echo {CANARY} >> effects")});
-    json!({"id": "prt_1", "messageID": "msg_2", "state": {"status": status, "input": input, "error": ""}})
-}
-
-/// One prompt, which a first worker began and a second one ended after the first had been killed.
-fn events() -> Vec<Event> {
-    let user = json!({"info": {"id": "msg_1", "role": "user"}});
-    let answer = json!({"info": {"id": "msg_2", "role": "assistant"}});
-    vec![
-        event(1, 0, "message.updated", user),
-        started(2, 1, "worker-1"),
-        event(3, 1, "message.updated", answer),
-        started(4, 2, "worker-2"),
-        event(5, 2, "message.part.updated", json!({"part": tool("completed")})),
-        event(6, 2, "session.idle", json!({"outcome": "done"})),
-    ]
-}
-
-fn session() -> Session {
-    let part = |id: &str, kind: &str, data| Part {
-        id: id.to_owned(),
-        message_id: "msg_2".to_owned(),
-        kind: kind.to_owned(),
-        data,
-    };
-    Session {
-        tenant_id: "t".to_owned(),
-        id: SESSION.to_owned(),
-        run: Run { epoch: 2, event_seq: 6, input_seq: 1, input_ack: 1, phase: 0 },
-        inputs: vec![Input {
-            seq: 1,
-            kind: "prompt".to_owned(),
-            dedupe: "key:k".to_owned(),
-            message_id: Some("msg_1".to_owned()),
-        }],
-        events: events(),
-        messages: vec![Message {
-            id: "msg_1".to_owned(),
-            seq: 1,
-            role: "user".to_owned(),
-            info: Value::Null,
-        }],
-        parts: vec![
-            part("prt_1", "tool", tool("completed")),
-            part("prt_2", "text", json!({"text": "Over and out.", "time": {"end": 1}})),
-        ],
-        execs: vec![Exec { exec_id: "prt_1".to_owned(), epoch: 1, ..Exec::default() }],
-        ..Session::default()
-    }
-}
-
-fn transcript() -> Transcript {
-    let seen = |event: Event| SeenEvent {
-        at_us: 0,
-        seq: event.seq,
-        epoch: event.epoch,
-        id: event.id,
-        kind: event.kind,
-        properties: event.properties,
-    };
-    let delta = |connection, offset, text: &str| SeenDelta {
-        connection,
-        part_id: "prt_2".to_owned(),
-        offset,
-        text: text.to_owned(),
-    };
-    Transcript {
-        session_id: SESSION.to_owned(),
-        events: events().into_iter().map(seen).collect(),
-        deltas: vec![delta(1, 0, "Over"), delta(1, 4, " and"), delta(2, 4, " and out.")],
-        ..Transcript::default()
-    }
-}
-
-fn injection(kind: &'static str, target: &str, began_us: i64) -> Injection {
-    Injection { kind, target: target.to_owned(), began_us, ended_us: began_us, ..Injection::default() }
-}
-
-fn effect(canary: &str, at_us: i64) -> Effect {
-    let (tenant_id, session_id) = ("t".to_owned(), SESSION.to_owned());
-    Effect { tenant_id, session_id, canary: canary.to_owned(), at_us: Some(at_us) }
-}
-
-/// A history in which every promise is kept.
-fn good() -> History {
-    let call = Call { canary: CANARY.to_owned(), tool: "bash" };
-    let mut history = History {
-        sessions: vec![session()],
-        prompts: vec![Prompt {
-            session_id: SESSION.to_owned(),
-            key: "k".to_owned(),
-            canary: "cn.t0.s1.1".to_owned(),
-            calls: vec![call],
-            answers: vec!["msg_1".to_owned(), "msg_1".to_owned()],
-            accepted_us: Some(BEGUN_US),
-            ..Prompt::default()
-        }],
-        transcripts: vec![transcript()],
-        effects: vec![effect(CANARY, BEGUN_US + 350_000)],
-        requests: vec![Request {
-            at_us: BEGUN_US + 300_000,
-            session_id: SESSION.to_owned(),
-            prompt: "cn.t0.s1.1".to_owned(),
-            canaries: vec!["cn.t0.s1.1".to_owned()],
-        }],
-        injections: vec![injection("kill -9 worker", "worker-1", BEGUN_US + 350_000)],
-        ..History::default()
-    };
-    history.end.mended_us = BEGUN_US + 1_000_000;
-    history.end.settled_us = Some(BEGUN_US + 2_000_000);
-    history
-}
+use serde_json::json;
+use testkit::dump::{Exec, Input, Session, Unsettled};
 
 /// What is broken, and how.
 type Breach = (Invariant, &'static str, fn(&mut History));
 
-fn first(history: &mut History) -> &mut Session {
-    &mut history.sessions[0]
-}
-
-/// Events that a client saw are those that are stored: both change together.
-fn tell(history: &mut History, change: impl Fn(&mut Vec<Event>)) {
-    change(&mut first(history).events);
-    let events = history.sessions[0].events.clone();
-    let head = events.last().map_or(0, |event| event.seq);
-    history.sessions[0].run.event_seq = head;
-    history.transcripts[0].events.clear();
-    for Event { seq, epoch, id, kind, properties, .. } in events {
-        history.transcripts[0].events.push(SeenEvent { at_us: 0, seq, epoch, id, kind, properties });
-    }
-}
-
-fn stopped(history: &mut History) -> i64 {
-    let sent_us = BEGUN_US + 100_000;
-    let accepted_us = sent_us + 1_000;
-    history.aborts.push(Abort { session_id: SESSION.to_owned(), sent_us, accepted_us, was_active: true });
-    accepted_us + 5_100_000
-}
-
-fn drained(history: &mut History, exit: Exit) {
-    history.injections = vec![Injection {
-        ended_us: BEGUN_US + 400_000,
-        exit: Some(exit),
-        ..injection("SIGTERM worker", "worker-1", BEGUN_US + 250_000)
-    }];
-}
-
-const WELL: Exit = Exit { after_ms: Some(900), code: Some(0) };
-
-const INPUTS: [Breach; 14] = [
+const INPUTS: [Breach; 18] = [
     (Invariant::I1, "a confirmed prompt is not stored", |h| first(h).inputs.clear()),
     (Invariant::I1, "it is stored twice", |h| {
         let again = Input { seq: 2, ..first(h).inputs[0].clone() };
@@ -195,6 +37,16 @@ const INPUTS: [Breach; 14] = [
         first(h).parts.remove(0);
         h.effects.clear();
     }),
+    (Invariant::I1, "the model was never told of it", |h| h.requests.clear()),
+    (Invariant::I1, "the model was told of it when the turn was over", |h| h.requests[0].at_us += 1_000_000),
+    (Invariant::I1, "an answer was lost", |h| {
+        with_answer(h);
+        tell(h, |events| events[5].kind = "flotilla.other".to_owned());
+    }),
+    (Invariant::I1, "another answer was told", |h| {
+        with_answer(h);
+        h.answers[0].said = "reject";
+    }),
     (Invariant::I2, "an event is missing", |h| tell(h, |events| drop(events.remove(2)))),
     (Invariant::I2, "an event is there twice", |h| tell(h, |events| events[3].id = "evt_3".to_owned())),
     (Invariant::I2, "an epoch falls", |h| tell(h, |events| events[4].epoch = 1)),
@@ -202,7 +54,7 @@ const INPUTS: [Breach; 14] = [
     (Invariant::I2, "an event is of an epoch to come", |h| first(h).run.epoch = 1),
 ];
 
-const EFFECTS: [Breach; 9] = [
+const EFFECTS: [Breach; 12] = [
     (Invariant::I3, "a command ran twice", |h| h.effects.push(effect(CANARY, BEGUN_US + 360_000))),
     (Invariant::I3, "a command ran that nobody sent", |h| h.effects.push(effect("cn.t0.s1.77", BEGUN_US))),
     (Invariant::I3, "what is done was not", |h| h.effects.clear()),
@@ -222,11 +74,21 @@ const EFFECTS: [Breach; 9] = [
         h.prompts[0].calls.push(Call { canary: "cn.t0.s1.3".to_owned(), tool: "bash" });
         h.effects.push(effect("cn.t0.s1.3", BEGUN_US + 340_000));
     }),
+    (Invariant::I3, "a command ran that nobody had allowed", |h| h.prompts[0].asks = true),
+    (Invariant::I3, "it ran before it was allowed", |h| {
+        with_answer(h);
+        h.answers[0].sent_us = BEGUN_US + 350_001;
+    }),
+    (Invariant::I3, "what was refused was done", |h| {
+        let state = &mut first(h).parts[0].data["state"];
+        state["status"] = json!("error");
+        state["error"] = json!("The person refused this call.");
+    }),
     (Invariant::I9, "a command begins after an abort", |h| h.effects[0].at_us = Some(stopped(h))),
     (Invariant::I9, "a model call begins after an abort", |h| h.requests[0].at_us = stopped(h)),
 ];
 
-const OWNERSHIP: [Breach; 10] = [
+const OWNERSHIP: [Breach; 12] = [
     (Invariant::I4, "an epoch was begun twice", |h| {
         tell(h, |events| {
             events[3].epoch = 1;
@@ -246,7 +108,25 @@ const OWNERSHIP: [Breach; 10] = [
         h.sessions.push(light);
         h.prompts.push(prompt);
     }),
+    (Invariant::I11, "one in a hundred of them waits for very long", |h| {
+        for number in 0..500 {
+            let mut other = session();
+            other.id = format!("ses_{}", number + 10);
+            let later = if number % 50 == 1 { 9_000 } else { 0 };
+            other.events.iter_mut().skip(1).for_each(|event| event.at_ms += later);
+            let (tenant, session_id) = (number % 2, other.id.clone());
+            h.prompts.push(Prompt { tenant, session_id, ..h.prompts[0].clone() });
+            h.sessions.push(other);
+        }
+    }),
     (Invariant::I14, "a worker did not end", |h| drained(h, Exit { after_ms: None, code: None })),
+    (Invariant::I14, "a worker ended without a word", |h| {
+        drained(h, WELL);
+        tell(h, |events| {
+            events[2].kind = "message.updated".to_owned();
+            events[2].at_ms -= 100;
+        });
+    }),
     (Invariant::I14, "a worker ended badly", |h| drained(h, Exit { code: Some(1), ..WELL })),
     (Invariant::I14, "a step was lost", |h| {
         drained(h, WELL);
@@ -258,7 +138,7 @@ const OWNERSHIP: [Breach; 10] = [
     }),
 ];
 
-const CLIENTS: [Breach; 9] = [
+const CLIENTS: [Breach; 10] = [
     (Invariant::I5, "an event did not reach a subscriber", |h| drop(h.transcripts[0].events.remove(2))),
     (Invariant::I5, "the last event did not", |h| drop(h.transcripts[0].events.pop())),
     (Invariant::I5, "an event reached it twice", |h| {
@@ -267,6 +147,11 @@ const CLIENTS: [Breach; 9] = [
     }),
     (Invariant::I5, "an event says something else", |h| h.transcripts[0].events[1].properties = json!({})),
     (Invariant::I6, "a fragment is not in the text", |h| h.transcripts[0].deltas[1].text = " und".to_owned()),
+    (Invariant::I6, "a fragment comes after its part was taken back", |h| {
+        let gone = |part: &str| json!({"partID": part});
+        tell(h, |events| events.push(event(7, 2, "message.part.removed", gone("prt_2"))));
+        h.transcripts[0].deltas[2].after_seq = 7;
+    }),
     (Invariant::I6, "a fragment comes twice", |h| {
         let again = h.transcripts[0].deltas[1].clone();
         h.transcripts[0].deltas.insert(2, again);
@@ -280,24 +165,48 @@ const CLIENTS: [Breach; 9] = [
     (Invariant::I12, "a fragment has another tenant's word", |h| {
         let text = "cn.t3.s1.1".to_owned();
         let part_id = "prt_gone".to_owned();
-        h.transcripts[0].deltas.push(SeenDelta { connection: 1, part_id, offset: 0, text });
+        h.transcripts[0].deltas.push(SeenDelta { connection: 1, after_seq: 0, part_id, offset: 0, text });
     }),
 ];
 
-const END: [Breach; 8] = [
+const END: [Breach; 14] = [
     (Invariant::I7, "a session never came to rest", |h| {
         h.end.settled_us = None;
         let left = Unsettled { session_id: SESSION.to_owned(), phase: 1, epoch: 1, waiting: 1 };
         h.end.unsettled.push(left);
     }),
     (Invariant::I7, "rest came late", |h| h.end.settled_us = Some(h.end.mended_us + 31_000_000)),
-    (Invariant::I8, "a child ended after its parent", |h| {
-        let mut child = session();
-        (child.id, child.parent_id) = ("ses_2".to_owned(), Some(SESSION.to_owned()));
-        child.inputs.clear();
-        child.events.iter_mut().for_each(|event| event.at_ms += 5_000);
-        h.injections[0].ended_us += 10_000_000;
-        h.sessions.push(child);
+    (Invariant::I8, "a child ended after its call", |h| {
+        with_child(h);
+        tell_child(h, |events| events[2].at_ms += 1_000);
+    }),
+    (Invariant::I8, "a child never ended", |h| {
+        with_child(h);
+        tell_child(h, |events| events.truncate(2));
+    }),
+    (Invariant::I8, "a subtask has two children", |h| {
+        with_child(h);
+        let twin = Session { id: "ses_3".to_owned(), ..h.sessions[1].clone() };
+        h.sessions.push(twin);
+    }),
+    (Invariant::I1, "a subtask forgot a call", |h| {
+        with_child(h);
+        h.sessions[1].parts.truncate(1);
+        h.effects.pop();
+    }),
+    (Invariant::I3, "a subtask's command ran twice", |h| {
+        with_child(h);
+        h.effects.push(effect("cn.t0.s1.22", BEGUN_US));
+    }),
+    (Invariant::I10, "a poison goes on for ever", |h| h.poisons.push(poison())),
+    (Invariant::I10, "a poison is tried once more", |h| {
+        h.poisons.push(poison());
+        first(h).run.phase = 4;
+        tell(h, |events| {
+            let more = (7..11).map(|seq| started(seq, seq - 4, "worker-1"));
+            events.truncate(4);
+            events.extend(more);
+        });
     }),
     (Invariant::I10, "a session is quarantined", |h| first(h).run.phase = 4),
     (Invariant::I10, "a turn failed", |h| {
@@ -324,6 +233,16 @@ fn a_history_in_which_all_is_well_is_not_blamed() {
     let mut drain = good();
     drained(&mut drain, WELL);
     assert_eq!(all(&drain), [], "a worker that was asked to end is replaced");
+    let mut tree = good();
+    with_child(&mut tree);
+    assert_eq!(all(&tree), [], "a child ends before the call of its parent");
+    let mut asked = good();
+    with_answer(&mut asked);
+    assert_eq!(all(&asked), [], "a command runs when somebody allowed it");
+    let mut poisoned = good();
+    poisoned.poisons.push(poison());
+    first(&mut poisoned).run.phase = 4;
+    assert_eq!(all(&poisoned), [], "a poison is quarantined");
 }
 
 #[test]
