@@ -34,6 +34,8 @@ struct Kept {
     prompts: HashMap<String, i64>,
     idle: i64,
     /// Whether an operator must look at the session.
+    is_convicted: bool,
+    /// Whether that was told to the end.
     is_quarantined: bool,
     /// Position of the newest end of a step that no other step follows.
     closing: i64,
@@ -165,7 +167,9 @@ impl Kept {
         let info = &properties["info"];
         match event.kind.as_str() {
             "session.idle" => self.idle = seq,
-            "flotilla.session.quarantined" => self.is_quarantined = true,
+            "flotilla.session.quarantined" => self.is_convicted = true,
+            // The last word after the verdict.
+            "session.status" if self.is_convicted => self.is_quarantined = true,
             "message.updated" if info["role"] == "user" => {
                 let id = info["id"].as_str().unwrap_or_default().to_owned();
                 self.prompts.entry(id).or_insert(seq);
