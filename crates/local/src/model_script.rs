@@ -1,6 +1,7 @@
-//! The scripted model: a real HTTP server that speaks Anthropic Messages (`POST /v1/messages`) and OpenAI Chat
-//! Completions (`POST /v1/chat/completions`), streaming or not, and answers by a script. It is what Flotilla uses when
-//! no model key is set, and the far end in tests. It is not a model.
+//! The scripted model: a real HTTP server that speaks Anthropic Messages (`POST /v1/messages`), OpenAI Chat Completions
+//! (`POST /v1/chat/completions`), OpenAI Responses (`POST /v1/responses`) and Gemini (`POST /v1beta/models/…`), streaming
+//! or not, and answers by a script. It is what Flotilla uses when no model key is set, and the far end in tests. It is
+//! not a model.
 //!
 //! # What it answers
 //!
@@ -66,8 +67,10 @@ mod anthropic;
 mod body;
 mod conversation;
 mod directives;
+mod gemini;
 mod openai;
 mod play;
+mod responses;
 mod server;
 
 use script::Script;

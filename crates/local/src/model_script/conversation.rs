@@ -1,4 +1,4 @@
-//! What a request says, whichever protocol it is in: the newest prompt, how many answers came after it, and the last
+//! What a request says, whichever protocol it came in: the newest prompt, how many answers came after it, and the last
 //! tool output.
 
 use super::{TOOL_RESULT_BYTES_MAX, directives};

@@ -9,9 +9,10 @@ use std::time::Instant;
 use tokio::sync::watch;
 
 /// Headers that are kept.
-pub(super) const HEADERS: [&str; 9] = [
+pub(super) const HEADERS: [&str; 10] = [
     "authorization",
     "x-api-key",
+    "x-goog-api-key",
     "anthropic-version",
     "anthropic-beta",
     "user-agent",

@@ -8,7 +8,8 @@ use std::collections::{HashMap, VecDeque};
 
 /// Said without a script and without directives.
 const INTRODUCTION: &str = "I am Flotilla's scripted model, not a real one: no model key is configured. To use a real \
-    model, set ANTHROPIC_API_KEY or OPENAI_API_KEY, or add a [[provider]] to flotilla.toml, and start again.";
+    model, set ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY, or add a [[provider]] to flotilla.toml, and start \
+    again.";
 
 /// Replaced in texts.
 const LAST_TOOL_RESULT: &str = "{{last_tool_result}}";

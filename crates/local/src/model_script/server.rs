@@ -1,10 +1,10 @@
-//! The HTTP side: routes, refusals, and the two protocols' answers.
+//! The HTTP side: routes, refusals, and the protocols' answers.
 
 use super::conversation;
 use super::journal::{self, Open};
 use super::play::{self, Answer, Attempts};
 use super::script::{FaultKind, Script};
-use super::{REQUEST_BYTES_MAX, anthropic, body, openai};
+use super::{REQUEST_BYTES_MAX, anthropic, body, gemini, openai, responses};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{DefaultBodyLimit, OriginalUri, State};
@@ -35,6 +35,55 @@ struct Server {
 enum Protocol {
     Anthropic,
     OpenAi,
+    Responses,
+    Gemini,
+}
+
+impl Protocol {
+    /// The request in the older protocols' form, which the script understands: `messages`, `system`, `model`, `stream`.
+    fn plain(self, request: &Value, path: &str) -> Value {
+        match self {
+            Self::Anthropic | Self::OpenAi => request.clone(),
+            Self::Responses => responses::plain(request),
+            Self::Gemini => gemini::plain(request, path),
+        }
+    }
+
+    /// Why the real provider would refuse the request.
+    fn complaint(self, request: &Value) -> Option<String> {
+        match self {
+            Self::Anthropic | Self::OpenAi => None,
+            Self::Responses => responses::complaint(request),
+            Self::Gemini => gemini::complaint(request),
+        }
+    }
+
+    fn frames(self, answer: &Answer) -> Vec<body::Frame> {
+        match self {
+            Self::Anthropic => anthropic::frames(answer),
+            Self::OpenAi => openai::frames(answer),
+            Self::Responses => responses::frames(answer),
+            Self::Gemini => gemini::frames(answer),
+        }
+    }
+
+    /// The answer to a request that wants no stream.
+    fn whole(self, answer: &Answer) -> Value {
+        match self {
+            Self::Anthropic => anthropic::message(answer),
+            Self::OpenAi => openai::completion(answer),
+            Self::Responses => responses::response(answer),
+            Self::Gemini => gemini::response(answer),
+        }
+    }
+
+    fn error(self, status: u16, message: &str) -> Value {
+        match self {
+            Self::Anthropic => anthropic::error(status, message),
+            Self::OpenAi | Self::Responses => openai::error(status, message),
+            Self::Gemini => gemini::error(status, message),
+        }
+    }
 }
 
 /// See [`super::serve`].
@@ -48,6 +97,8 @@ pub(super) async fn serve(
     let router = Router::new()
         .route("/v1/messages", post(messages))
         .route("/v1/chat/completions", post(completions))
+        .route("/v1/responses", post(responses_of))
+        .route("/v1beta/models/{call}", post(generate))
         .route("/v1/models", get(models))
         .layer(DefaultBodyLimit::max(REQUEST_BYTES_MAX))
         .with_state(server);
@@ -75,6 +126,19 @@ async fn completions(
     answer(&state, Protocol::OpenAi, uri.path(), &headers, &body).await
 }
 
+async fn responses_of(
+    state: State<Arc<Server>>,
+    uri: OriginalUri,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    answer(&state, Protocol::Responses, uri.path(), &headers, &body).await
+}
+
+async fn generate(state: State<Arc<Server>>, uri: OriginalUri, headers: HeaderMap, body: Bytes) -> Response {
+    answer(&state, Protocol::Gemini, uri.path(), &headers, &body).await
+}
+
 async fn models() -> Response {
     let model =
         json!({"id": "scripted", "object": "model", "type": "model", "created": 0, "owned_by": "flotilla"});
@@ -92,14 +156,19 @@ async fn answer(
         return refusal(protocol, StatusCode::BAD_REQUEST, "the body is not JSON");
     };
     let open = server.script.journal.open();
-    let conversation = conversation::read(&request, session(headers));
+    let plain = protocol.plain(&request, path);
+    let conversation = conversation::read(&plain, session(headers));
     let kept = journal::Request {
         path: path.to_owned(),
         headers: kept_headers(headers),
-        body: request.clone(),
+        body: request,
         received_at: Instant::now(),
     };
+    let complaint = protocol.complaint(&kept.body);
     server.script.journal.push(kept, bytes.len());
+    if let Some(reason) = complaint {
+        return refusal(protocol, StatusCode::BAD_REQUEST, &reason);
+    }
     let step = match play::step(&server.script, &conversation) {
         Ok(step) => step,
         Err(reason) => return refusal(protocol, StatusCode::BAD_REQUEST, &reason),
@@ -113,8 +182,8 @@ async fn answer(
             headless(server, protocol, fault).await
         }
         Some(FaultKind::Cut { .. } | FaultKind::Stall { .. } | FaultKind::Garbage { .. }) | None => {
-            let answer = play::answer(&step, &conversation, &request);
-            whole(server, protocol, &answer, Delivery { fault, open, is_stream: request["stream"] == true })
+            let answer = play::answer(&step, &conversation, &plain);
+            whole(server, protocol, &answer, Delivery { fault, open, is_stream: plain["stream"] == true })
         }
     }
 }
@@ -148,13 +217,9 @@ struct Delivery<'a> {
 }
 
 fn whole(server: &Server, protocol: Protocol, answer: &Answer, delivery: Delivery<'_>) -> Response {
-    let frames = match (protocol, delivery.is_stream) {
-        (Protocol::Anthropic, true) => anthropic::frames(answer),
-        (Protocol::OpenAi, true) => openai::frames(answer),
-        (Protocol::Anthropic, false) => {
-            vec![body::Frame::new(anthropic::message(answer).to_string()).piece()]
-        }
-        (Protocol::OpenAi, false) => vec![body::Frame::new(openai::completion(answer).to_string()).piece()],
+    let frames = match delivery.is_stream {
+        true => protocol.frames(answer),
+        false => vec![body::Frame::new(protocol.whole(answer).to_string()).piece()],
     };
     let content_type = if delivery.is_stream { "text/event-stream" } else { "application/json" };
     let body = body::stream(frames, delivery.fault, answer.delay_ms, server.stop.clone(), delivery.open);
@@ -167,11 +232,7 @@ fn whole(server: &Server, protocol: Protocol, answer: &Answer, delivery: Deliver
 }
 
 fn refusal(protocol: Protocol, status: StatusCode, message: &str) -> Response {
-    let value = match protocol {
-        Protocol::Anthropic => anthropic::error(status.as_u16(), message),
-        Protocol::OpenAi => openai::error(status.as_u16(), message),
-    };
-    json_response(status, &value)
+    json_response(status, &protocol.error(status.as_u16(), message))
 }
 
 fn json_response(status: StatusCode, value: &Value) -> Response {

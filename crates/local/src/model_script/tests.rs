@@ -3,7 +3,7 @@
 use super::conversation::{self, Conversation};
 use super::play::{Answer, Attempts, Piece};
 use super::script::{Fault, FaultKind, Item, Script, ScriptError, Step, Usage};
-use super::{CHUNK_CHARS, TOOL_RESULT_BYTES_MAX, directives, play};
+use super::{CHUNK_CHARS, TOOL_RESULT_BYTES_MAX, directives, gemini, play, responses};
 use serde_json::{Value, json};
 
 fn text(text: &str) -> Item {
@@ -289,4 +289,56 @@ fn the_demonstration_fixes_exactly_the_broken_line() {
     });
     assert_eq!(calls[2].1, edit);
     assert!(says(&script, &messages).contains("```\n1 passed\n```"));
+}
+
+#[test]
+fn every_protocol_tells_the_same_conversation() {
+    let prompt = "@tool bash {}\n@text {{last_tool_result}}";
+    let responses = responses::plain(
+        &json!({"model":"m","stream":true,"instructions":"You are a title generator.","input":[
+            {"type":"message","role":"user","content":[{"type":"input_text","text":prompt}]},
+            {"type":"reasoning","encrypted_content":"e"},
+            {"type":"message","role":"assistant","content":[{"type":"output_text","text":"I look."}]},
+            {"type":"function_call","call_id":"a","name":"bash","arguments":"{}"},
+            {"type":"function_call_output","call_id":"a","output":[{"type":"input_text","text":"out"}]},
+        ]}),
+    );
+    let gemini = gemini::plain(
+        &json!({"systemInstruction":{"parts":[{"text":"You are a title generator."}]},"contents":[
+            {"role":"user","parts":[{"text":prompt}]},
+            {"role":"model","parts":[{"functionCall":{"name":"bash","args":{}},"thoughtSignature":"s"}]},
+            {"role":"user","parts":[{"functionResponse":{"name":"bash","response":{"output":"out"}}}]},
+        ]}),
+        "/v1beta/models/m:streamGenerateContent",
+    );
+    for plain in [responses, gemini] {
+        assert_eq!((&plain["model"], &plain["stream"]), (&json!("m"), &json!(true)));
+        let conversation = conversation::read(&plain, "");
+        assert_eq!((conversation.prompt.as_str(), conversation.step), (prompt, 1), "{plain}");
+        assert_eq!((conversation.last_tool_result.as_str(), conversation.is_title), ("out", true));
+    }
+}
+
+#[test]
+fn requests_that_the_real_provider_refuses_are_refused() {
+    let items = |items: Value| responses::complaint(&json!({"input": items}));
+    let call = json!({"type":"function_call","call_id":"a"});
+    let output = json!({"type":"function_call_output","call_id":"a"});
+    let thought = json!({"type":"reasoning"});
+    let says = json!({"type":"message","role":"user"});
+    assert_eq!(items(json!([says, thought, call, output])), None);
+    for refused in [json!([call]), json!([output]), json!([thought]), json!([thought, says])] {
+        assert!(items(refused.clone()).is_some(), "{refused}");
+    }
+    let parts = |contents: &[&Value]| {
+        let contents: Vec<Value> = contents.iter().map(|part| json!({"parts":[part]})).collect();
+        gemini::complaint(&json!({"contents": contents}))
+    };
+    let signed = json!({"functionCall":{},"thoughtSignature":"s"});
+    let (bare, answered, text) =
+        (json!({"functionCall":{}}), json!({"functionResponse":{}}), json!({"text":"t"}));
+    assert_eq!(parts(&[&text, &signed, &answered]), None);
+    for refused in [&[&text, &signed][..], &[&signed, &text], &[&bare, &answered], &[&answered]] {
+        assert!(parts(refused).is_some(), "{refused:?}");
+    }
 }
