@@ -38,7 +38,7 @@ trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
 # The stack belongs to this run alone: nothing of the user's settings or of another stack takes part.
-unset FLOTILLA_URL FLOTILLA_API_KEY FLOTILLA_CONFIG FLOTILLA_GATEWAY_LISTEN ANTHROPIC_API_KEY OPENAI_API_KEY
+unset FLOTILLA_URL FLOTILLA_API_KEY FLOTILLA_CONFIG FLOTILLA_GATEWAY_LISTEN ANTHROPIC_API_KEY OPENAI_API_KEY GEMINI_API_KEY
 export FLOTILLA_DATA=$work/data XDG_CACHE_HOME=$work/cache
 # Postgres runs as another user when this runs as root.
 chmod 755 "$work"

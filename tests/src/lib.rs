@@ -29,7 +29,7 @@ pub const OPERATOR_KEY: &str = "operator-key-of-a-test";
 /// The sandbox token of every test stack.
 const SANDBOX_TOKEN: &str = "sandbox-token-of-a-test";
 /// The models of every test stack, the default first.
-pub const MODELS: &str = "chat/demo,claude/demo";
+pub const MODELS: &str = "chat/demo,claude/demo,responses/demo,gemini/demo";
 
 /// What differs between tests.
 #[derive(Debug, Clone)]

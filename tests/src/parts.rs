@@ -71,12 +71,14 @@ impl Settings {
     }
 }
 
-/// The scripted model under both protocols, with a price.
+/// The scripted model under every protocol, with a price.
 pub fn provider_config(url: &str) -> String {
-    let model = r#"models = [{ id = "demo", context = 100000, output = 8000, price_usd_per_mtok = { input = 3.0, output = 15.0 } }]"#;
+    let model = r#"models = [{ id = "demo", context = 100000, output = 8000, reasoning = true, variants = ["low", "high"], price_usd_per_mtok = { input = 3.0, output = 15.0 } }]"#;
     format!(
         "model = \"chat/demo\"\n\n[[provider]]\nid = \"chat\"\nkind = \"openai-chat\"\nbase_url = \"{url}/v1\"\n{model}\n\n\
-         [[provider]]\nid = \"claude\"\nkind = \"anthropic\"\nbase_url = \"{url}\"\n{model}\n"
+         [[provider]]\nid = \"claude\"\nkind = \"anthropic\"\nbase_url = \"{url}\"\n{model}\n\n\
+         [[provider]]\nid = \"responses\"\nkind = \"openai-responses\"\nbase_url = \"{url}/v1\"\n{model}\n\n\
+         [[provider]]\nid = \"gemini\"\nkind = \"gemini\"\nbase_url = \"{url}\"\n{model}\n"
     )
 }
 

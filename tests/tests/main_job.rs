@@ -29,9 +29,9 @@ async fn a_prompt_is_answered_and_stored_as_it_was_streamed() {
 }
 
 #[tokio::test]
-async fn tokens_and_cost_are_exact_for_both_protocols() {
+async fn tokens_and_cost_are_exact_for_every_protocol() {
     let stack = Stack::start().await;
-    for provider in ["chat", "claude"] {
+    for provider in ["chat", "claude", "responses", "gemini"] {
         let session = stack.session().await;
         let request = v1::AcceptPromptRequest {
             session_id: session.clone(),

@@ -9,8 +9,8 @@ use serde_json::Value;
 use std::time::{Duration, Instant};
 use testkit::model::ScriptedModel;
 
-/// Both wire protocols.
-const PROVIDERS: [&str; 2] = ["chat", "claude"];
+/// Every wire protocol.
+const PROVIDERS: [&str; 4] = ["chat", "claude", "responses", "gemini"];
 
 /// What the model was asked for a session.
 fn requests(model: &ScriptedModel, session: &str) -> Vec<Value> {
@@ -146,6 +146,10 @@ async fn an_answer_that_breaks_off_is_begun_anew() {
         check("claude", "@cut 2"),
         check("chat", "@cut 2 clean"),
         check("claude", "@cut 2 clean"),
+        check("responses", "@cut 2"),
+        check("responses", "@cut 2 clean"),
+        check("gemini", "@cut 2"),
+        check("gemini", "@cut 2 clean"),
     );
 }
 
@@ -177,6 +181,12 @@ async fn a_tool_call_that_is_not_whole_never_runs() {
             calls.extend(check("claude", "@garbage 5", "failed", "0").await);
             calls
         },
+    );
+    tokio::join!(
+        check("responses", "@cut 5 times=1", "done", "1"),
+        check("responses", "@finish length", "done", "0"),
+        check("gemini", "@cut 5 times=1", "done", "1"),
+        check("gemini", "@finish length", "done", "0"),
     );
     assert_eq!(cut.iter().filter(|call| call.status == "completed").count(), 2, "{cut:?}");
     for call in [&length[0], &length[2]] {
@@ -218,7 +228,7 @@ async fn mistakes_of_the_model_are_told_to_it_and_the_turn_goes_on() {
         assert_eq!(calls.len(), want.len(), "{provider}: {calls:?}");
         let requests = requests(&stack.model, &session);
         assert_eq!(requests.len(), 2, "{provider}");
-        let told = requests[1]["messages"].to_string();
+        let told = requests[1].to_string();
         for (call, (tool, status, text)) in calls.iter().zip(want) {
             assert_eq!((call.tool.as_str(), call.status.as_str()), (tool, status), "{provider}: {call:?}");
             assert!(call.said.contains(text), "{provider}: {call:?}");

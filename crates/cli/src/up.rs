@@ -47,7 +47,7 @@ pub(crate) struct UpArgs {
     /// Script of the built-in model; default: the demo's. Only used when no provider is configured.
     #[arg(long, value_name = "FILE")]
     script: Option<PathBuf>,
-    /// The model providers; default: ./flotilla.toml, else ANTHROPIC_API_KEY and OPENAI_API_KEY.
+    /// The model providers; default: ./flotilla.toml, else ANTHROPIC_API_KEY, OPENAI_API_KEY and GEMINI_API_KEY.
     #[arg(long, env = "FLOTILLA_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
     /// The key for `flotilla admin`; default: a random one, the same for every start in this data directory.

@@ -267,3 +267,16 @@ pub const QUEUE_INTERVAL_SMOOTHING: u32 = 8;
 pub const TENANT_WEIGHT_DEFAULT: u32 = 1;
 /// Tenants in one survey of the queue: Redis does nothing else for the milliseconds that this many take.
 pub const SURVEY_TENANTS_MAX: usize = 100;
+
+// What providers send and are sent.
+
+/// Tokens in one count of a provider's usage: far above any context. A larger number is a mistake and counts as not given.
+pub const MODEL_USAGE_TOKENS_MAX: u64 = 1_000_000_000;
+/// Levels of a tool's schema that are followed for a provider with a dialect of its own; deeper ones take anything.
+pub const TOOL_SCHEMA_DEPTH_MAX: usize = 32;
+/// Schemas inside a tool's schema that are translated for such a provider, its references followed; the rest take anything.
+pub const TOOL_SCHEMA_NODES_MAX: usize = 2_000;
+/// Levels of tool arguments that are put together from paths: as deep as JSON may be.
+pub const TOOL_ARGUMENTS_DEPTH_MAX: usize = 128;
+/// Highest position in a list of tool arguments that are put together from paths: one number must not cost memory.
+pub const TOOL_ARGUMENTS_ITEMS_MAX: usize = 65_536;

@@ -2,6 +2,7 @@
 //! that came to its end, and was not cut there.
 
 use crate::event::{Event, Finish};
+use crate::json;
 use domain::money::Tokens;
 use serde_json::Value;
 
@@ -176,7 +177,7 @@ pub fn arguments(raw: &str) -> Option<Value> {
     if raw.trim().is_empty() {
         return Some(Value::Object(serde_json::Map::new()));
     }
-    serde_json::from_str(raw).ok().filter(Value::is_object)
+    json::parse(raw).filter(Value::is_object)
 }
 
 #[cfg(test)]
@@ -216,6 +217,10 @@ mod tests {
             ("{\"a\":1}", Some(Finish::ContentFilter), invalid("{\"a\":1}", Invalid::Incomplete)),
             ("{\"a\":", Some(Finish::ToolCalls), invalid("{\"a\":", Invalid::NotAnObject)),
             ("[1]", Some(Finish::ToolCalls), invalid("[1]", Invalid::NotAnObject)),
+            ("\"{}\"", Some(Finish::ToolCalls), invalid("\"{}\"", Invalid::NotAnObject)),
+            ("7", Some(Finish::ToolCalls), invalid("7", Invalid::NotAnObject)),
+            ("{\"a\":1e999}", Some(Finish::ToolCalls), invalid("{\"a\":1e999}", Invalid::NotAnObject)),
+            ("{\"a\":\"\\ud83d\"}", Some(Finish::ToolCalls), valid(json!({"a": "\u{fffd}"}))),
         ] {
             assert_eq!(call("bash", raw, finish), want);
         }

@@ -6,7 +6,7 @@ pub mod request;
 use crate::decode::{broken, truncated};
 use crate::error::{Error, ErrorKind, classify};
 use crate::event::{Event, Finish};
-use crate::sse;
+use crate::{json, sse};
 use domain::limits::{MODEL_BLOCKS_MAX, TOOL_ARGUMENTS_BYTES_MAX};
 use domain::money::Tokens;
 use serde_json::Value;
@@ -65,8 +65,7 @@ impl Decoder {
         if self.is_finished() {
             return Ok(());
         }
-        let value: Value =
-            serde_json::from_str(&event.data).map_err(|_| broken("an event is not JSON", &event.data))?;
+        let value = json::parse(&event.data).ok_or_else(|| broken("an event is not JSON", &event.data))?;
         let kind = value.get("type").and_then(Value::as_str).unwrap_or(event.name.as_str());
         match (kind, &self.state) {
             ("error", _) => Err(classify::from_event(&value)),
@@ -117,10 +116,10 @@ impl Decoder {
 
     /// Numbers that are given replace those before: `message_delta` may correct what `message_start` said.
     fn usage(&mut self, usage: &Value, events: &mut Vec<Event>) {
-        let count = |key: &str| usage.get(key).and_then(Value::as_u64);
+        let count = |key: &str| json::tokens(usage, &format!("/{key}"));
         let split = || {
             let split = usage.get("cache_creation")?.as_object()?;
-            Some(split.values().filter_map(Value::as_u64).fold(0_u64, u64::saturating_add))
+            Some(split.values().filter_map(|part| json::tokens(part, "")).fold(0_u64, u64::saturating_add))
         };
         let before = self.tokens;
         self.tokens = Tokens {

@@ -2,8 +2,10 @@
 //! not here gets the named defaults of `domain::limits` and costs nothing.
 
 mod models;
+pub(crate) mod sampling;
 
 use crate::config::{Model, Thinking};
+use crate::request::Effort;
 use domain::money::{Price, Rates};
 
 /// Whose model it is, as far as it matters for what a key without further settings offers.
@@ -13,6 +15,8 @@ pub enum Family {
     Anthropic,
     /// Served by OpenAI.
     OpenAi,
+    /// Served by Google.
+    Google,
     /// Served by others, over Chat Completions.
     Other,
 }
@@ -30,8 +34,11 @@ struct Facts {
     tiers: &'static [(u64, Rates)],
     reasoning: bool,
     thinking: Thinking,
+    efforts: &'static [Effort],
     temperature: bool,
     images: bool,
+    pdf: bool,
+    small: bool,
     reasoning_field: Option<&'static str>,
 }
 
@@ -51,8 +58,11 @@ const fn model(family: Family, id: &'static str, name: &'static str) -> Facts {
         tiers: &[],
         reasoning: false,
         thinking: Thinking::Fixed,
+        efforts: &[],
         temperature: true,
         images: false,
+        pdf: false,
+        small: false,
         reasoning_field: None,
     }
 }
@@ -70,14 +80,20 @@ impl Facts {
     const fn input(self, tokens: u64) -> Self {
         Self { input_tokens: Some(tokens), ..self }
     }
-    const fn reasons(self, thinking: Thinking) -> Self {
-        Self { reasoning: true, thinking, ..self }
+    const fn reasons(self, thinking: Thinking, efforts: &'static [Effort]) -> Self {
+        Self { reasoning: true, thinking, efforts, ..self }
     }
     const fn own_temperature(self) -> Self {
         Self { temperature: false, ..self }
     }
     const fn images(self) -> Self {
         Self { images: true, ..self }
+    }
+    const fn documents(self) -> Self {
+        Self { images: true, pdf: true, ..self }
+    }
+    const fn small(self) -> Self {
+        Self { small: true, ..self }
     }
     const fn sends_back(self, field: &'static str) -> Self {
         Self { reasoning_field: Some(field), ..self }
@@ -93,8 +109,11 @@ impl Facts {
             price: Price { base: self.base, tiers: self.tiers.to_vec() },
             reasoning: self.reasoning,
             thinking: self.thinking,
+            efforts: self.efforts.to_vec(),
             temperature: self.temperature,
             images: self.images,
+            pdf: self.pdf,
+            small: self.small,
             reasoning_field: self.reasoning_field.map(str::to_owned),
         }
     }
@@ -141,7 +160,15 @@ mod tests {
             assert!(facts.base.cache_read <= facts.base.input, "{facts:?}");
             assert_eq!(models::MODELS.iter().filter(|other| other.id == facts.id).count(), 1, "{}", facts.id);
         }
-        assert!(!list(Family::Anthropic).is_empty() && !list(Family::OpenAi).is_empty());
+        for family in [Family::Anthropic, Family::OpenAi, Family::Google] {
+            let models = list(family);
+            assert_eq!(
+                models.iter().filter(|model| model.small).count(),
+                1,
+                "{family:?} has one small model"
+            );
+            assert!(!models[0].small, "the small one is not what sessions use by default");
+        }
     }
 
     #[test]

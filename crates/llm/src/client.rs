@@ -7,7 +7,7 @@ use crate::config::{Model, Protocol, Provider};
 use crate::decode::{Decoder, not_a_stream};
 use crate::error::{Error, ErrorKind, classify, retry_after};
 use crate::request::Request;
-use crate::{anthropic, openai_chat};
+use crate::{anthropic, gemini, openai_chat, openai_responses};
 use domain::limits::{MODEL_CONNECT_TIMEOUT_MS, MODEL_ERROR_BODY_BYTES_MAX};
 use reqwest::header::{CONTENT_TYPE, HeaderMap};
 use std::time::{Duration, SystemTime};
@@ -113,6 +113,21 @@ impl Client {
                 }
                 asked.json(&openai_chat::request::body(provider, model, request))
             }
+            Protocol::OpenAiResponses => {
+                let mut asked = http.post(openai_responses::request::url(provider));
+                if let Some(key) = key {
+                    asked = asked.bearer_auth(key.expose());
+                }
+                asked.json(&openai_responses::request::body(provider, model, request))
+            }
+            Protocol::Gemini => {
+                let mut asked = http.post(gemini::request::url(provider, &request.model));
+                // Never in the address: addresses end up in logs.
+                if let Some(key) = key {
+                    asked = asked.header("x-goog-api-key", key.expose());
+                }
+                asked.json(&gemini::request::body(model, request))
+            }
         };
         asked = asked.header("accept", "text/event-stream");
         // Gateways in front of several servers use it to find the one with the warm cache.
@@ -137,7 +152,8 @@ async fn refusal(response: reqwest::Response, wait: Duration) -> Error {
     let body = beginning(response, wait).await;
     let mut error =
         classify::from_answer(status, &String::from_utf8_lossy(&body)).with_retryable(should_retry);
-    error.retry_after_ms = retry_after_ms;
+    // Gemini says it in the body.
+    error.retry_after_ms = retry_after_ms.or(error.retry_after_ms);
     error.request_id = request_id(&headers);
     error
 }

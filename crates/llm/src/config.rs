@@ -3,6 +3,7 @@
 mod environment;
 mod file;
 
+use crate::request::Effort;
 use domain::limits::{
     MODEL_CHUNK_TIMEOUT_MS, MODEL_CONTEXT_TOKENS_DEFAULT, MODEL_HEADER_TIMEOUT_MS,
     MODEL_OUTPUT_TOKENS_DEFAULT, PROVIDER_MODELS_MAX, PROVIDERS_MAX,
@@ -20,14 +21,24 @@ pub enum Protocol {
     /// OpenAI Chat Completions and everything compatible: `"openai-chat"`.
     #[serde(rename = "openai-chat")]
     OpenAiChat,
+    /// OpenAI Responses: `"openai-responses"`.
+    #[serde(rename = "openai-responses")]
+    OpenAiResponses,
+    /// Google Gemini: `"gemini"`.
+    Gemini,
 }
 
 impl Protocol {
+    /// All protocols.
+    pub const ALL: [Self; 4] = [Self::Anthropic, Self::OpenAiChat, Self::OpenAiResponses, Self::Gemini];
+
     /// The word in settings.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Anthropic => "anthropic",
             Self::OpenAiChat => "openai-chat",
+            Self::OpenAiResponses => "openai-responses",
+            Self::Gemini => "gemini",
         }
     }
 
@@ -35,7 +46,8 @@ impl Protocol {
     pub fn default_base_url(self) -> &'static str {
         match self {
             Self::Anthropic => "https://api.anthropic.com",
-            Self::OpenAiChat => "https://api.openai.com/v1",
+            Self::OpenAiChat | Self::OpenAiResponses => "https://api.openai.com/v1",
+            Self::Gemini => "https://generativelanguage.googleapis.com",
         }
     }
 
@@ -43,6 +55,14 @@ impl Protocol {
     pub(crate) fn is_vendor(self, base_url: &str) -> bool {
         let host = |url: &str| reqwest::Url::parse(url).ok()?.host_str().map(str::to_owned);
         host(base_url).is_some_and(|is| host(self.default_base_url()) == Some(is))
+    }
+
+    /// How a model without facts of its own is told how hard to think.
+    pub(crate) fn usual_thinking(self) -> Thinking {
+        match self {
+            Self::Anthropic => Thinking::Adaptive,
+            Self::OpenAiChat | Self::OpenAiResponses | Self::Gemini => Thinking::Effort,
+        }
     }
 }
 
@@ -103,7 +123,15 @@ impl Provider {
 
     /// Whether this is OpenAI itself: compatible servers refuse some of its newer fields.
     pub(crate) fn is_openai(&self) -> bool {
-        self.protocol == Protocol::OpenAiChat && self.protocol.is_vendor(&self.base_url)
+        let speaks = matches!(self.protocol, Protocol::OpenAiChat | Protocol::OpenAiResponses);
+        speaks && self.protocol.is_vendor(&self.base_url)
+    }
+
+    /// Whether its host is `domain` or below it.
+    pub(crate) fn is_at(&self, domain: &str) -> bool {
+        let url = reqwest::Url::parse(&self.base_url).ok();
+        let host = url.as_ref().and_then(reqwest::Url::host_str).unwrap_or_default();
+        host.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
     }
 
     /// Whether it runs on this machine: no proxy of the environment may come in between.
@@ -121,11 +149,11 @@ pub enum Thinking {
     /// Not at all: it thinks as it likes, or does not think.
     #[default]
     Fixed,
-    /// OpenAI: `reasoning_effort`.
+    /// By a word. OpenAI: `reasoning_effort` or `reasoning.effort`; Gemini 3: `thinkingLevel`.
     Effort,
     /// Anthropic, newer models: `thinking: adaptive` with `output_config.effort`.
     Adaptive,
-    /// Anthropic, older models: `thinking.budget_tokens`.
+    /// By a number of tokens. Anthropic's older models: `thinking.budget_tokens`; Gemini 2.5: `thinkingBudget`.
     Budget,
 }
 
@@ -148,10 +176,16 @@ pub struct Model {
     pub reasoning: bool,
     /// How it is told how hard to think.
     pub thinking: Thinking,
+    /// Which efforts it offers; none if it cannot be told.
+    pub efforts: Vec<Effort>,
     /// Whether it accepts a temperature.
     pub temperature: bool,
     /// Whether it understands pictures.
     pub images: bool,
+    /// Whether it understands PDF documents.
+    pub pdf: bool,
+    /// Whether it is its provider's model for titles and summaries.
+    pub small: bool,
     /// Message field in which a compatible server wants the reasoning back, for example `reasoning_content`.
     pub reasoning_field: Option<String>,
 }
@@ -168,10 +202,24 @@ impl Model {
             price: Price::default(),
             reasoning: false,
             thinking: Thinking::Fixed,
+            efforts: Vec::new(),
             temperature: true,
             images: false,
+            pdf: false,
+            small: false,
             reasoning_field: None,
         })
+    }
+
+    /// The effort that it is told when `wanted` is: the nearest one that it offers, the lower one first. Thinking and
+    /// not thinking never stand for each other where there is a choice.
+    pub fn effort(&self, wanted: Option<Effort>) -> Option<Effort> {
+        let wanted = wanted?;
+        if self.efforts.contains(&wanted) {
+            return Some(wanted);
+        }
+        let thinking = || self.efforts.iter().copied().filter(|effort| *effort != Effort::Off);
+        thinking().filter(|effort| *effort < wanted).max().or_else(|| thinking().min())
     }
 }
 
@@ -270,6 +318,21 @@ pub struct Config {
     pub providers: Providers,
     /// `(provider, model)` for sessions that name none; always one of `providers`, `None` only if there is none.
     pub default_model: Option<(String, String)>,
+    /// `(provider, model)` for titles and summaries, if the settings name one; always one of `providers`.
+    pub small_model: Option<(String, String)>,
+}
+
+impl Config {
+    /// The model for titles and summaries of a session that uses `provider_id/model_id`: the one that the settings
+    /// name, else the small one of the same provider, else the session's own. `None` if that is not known.
+    pub fn small_model_for(&self, provider_id: &str, model_id: &str) -> Option<(&Provider, &Model)> {
+        if let Some((provider, model)) = &self.small_model {
+            return self.providers.find(provider, model);
+        }
+        let (provider, own) = self.providers.find(provider_id, model_id)?;
+        let small = provider.models.iter().find(|model| model.small);
+        Some((provider, small.unwrap_or(own)))
+    }
 }
 
 /// One thing that is wrong, and where.
@@ -312,14 +375,17 @@ fn lines(problems: &[Problem]) -> String {
     problems.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Reads the `[[provider]]` tables and the `model` of a `flotilla.toml`; all other top-level keys belong to others.
+/// Reads the `[[provider]]` tables, `model` and `small_model` of a `flotilla.toml`; all other top-level keys belong to
+/// others.
 ///
 /// ```toml
 /// model = "anthropic/claude-sonnet-4-5"   # optional; otherwise the first model of the first provider
 ///
+/// # small_model = "anthropic/claude-haiku-4-5"   # for titles; otherwise the provider's small model, if it has one
+///
 /// [[provider]]
-/// kind = "anthropic"                      # or "openai-chat"
-/// # id = "anthropic"                      # default: "anthropic" or "openai"
+/// kind = "anthropic"                      # or "openai-chat", "openai-responses", "gemini"
+/// # id = "anthropic"                      # default: "anthropic", "openai" or "google"
 /// # base_url = "https://api.anthropic.com"
 /// # api_key_env = "ANTHROPIC_API_KEY"     # or api_key = "…"; the vendor's own address uses this name by itself
 /// # header_timeout_ms = 60000
@@ -333,12 +399,15 @@ fn lines(problems: &[Problem]) -> String {
 /// models = [
 ///   { id = "deepseek-chat" },                                        # known: limits and prices are built in
 ///   { id = "mine", name = "Mine", context = 32000, output = 4000, reasoning = true,
+///     variants = ["low", "high"], images = true, pdf = true, small = true,
 ///     price_usd_per_mtok = { input = 0.5, output = 1.5, cache_read = 0.05, cache_write = 0.5 },
 ///     tiers = [{ above = 200000, input = 1.0, output = 3.0 }] },
 /// ]
 /// ```
 ///
-/// Prices of the cache that are not given are the input's. `env` looks up an environment variable.
+/// Prices of the cache that are not given are the input's. `input` bounds the prompt where it is smaller than the
+/// context; `thinking` (`"effort"`, `"adaptive"` or `"budget"`) says how a model is told its variant where the
+/// protocol's usual way is not its own. `env` looks up an environment variable.
 ///
 /// # Errors
 /// `Syntax`, or `Problems` with every mistake (unknown keys too).
@@ -346,9 +415,9 @@ pub fn parse(toml_text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Co
     file::parse(toml_text, env)
 }
 
-/// Providers for the keys that the environment holds: `ANTHROPIC_API_KEY` and `OPENAI_API_KEY`, at
-/// `ANTHROPIC_BASE_URL` and `OPENAI_BASE_URL` if they are set, with the catalogue's models. Without any key the
-/// result is empty.
+/// Providers for the keys that the environment holds: `ANTHROPIC_API_KEY`, `OPENAI_API_KEY` and `GEMINI_API_KEY`, at
+/// `ANTHROPIC_BASE_URL`, `OPENAI_BASE_URL` and `GEMINI_BASE_URL` if they are set, with the catalogue's models. OpenAI
+/// itself is spoken to in Responses, another address in Chat Completions. Without any key the result is empty.
 ///
 /// # Errors
 /// `Problems` if an address cannot be used.

@@ -1,10 +1,13 @@
 //! From the bytes of an answer to its events, whatever the protocol. Pure: the connection and its timeouts are
 //! `client`'s.
 
+mod bounds;
+
 use crate::config::Protocol;
 use crate::error::{Error, ErrorKind};
 use crate::event::Event;
-use crate::{anthropic, openai_chat, sse};
+use crate::{anthropic, gemini, openai_chat, openai_responses, sse};
+use bounds::Bounds;
 use domain::limits::{MODEL_ANSWER_BYTES_MAX, MODEL_LINE_BYTES_MAX};
 
 /// Bytes of an answer that are quoted when it is not an event stream.
@@ -15,6 +18,7 @@ const QUOTE_BYTES_MAX: usize = 200;
 pub struct Decoder {
     lines: sse::Decoder,
     wire: Wire,
+    bounds: Bounds,
     bytes: usize,
     beginning: Vec<u8>,
 }
@@ -23,6 +27,8 @@ pub struct Decoder {
 enum Wire {
     Anthropic(anthropic::Decoder),
     OpenAiChat(openai_chat::Decoder),
+    OpenAiResponses(openai_responses::Decoder),
+    Gemini(gemini::Decoder),
 }
 
 impl Decoder {
@@ -31,8 +37,11 @@ impl Decoder {
         let wire = match protocol {
             Protocol::Anthropic => Wire::Anthropic(anthropic::Decoder::default()),
             Protocol::OpenAiChat => Wire::OpenAiChat(openai_chat::Decoder::default()),
+            Protocol::OpenAiResponses => Wire::OpenAiResponses(openai_responses::Decoder::default()),
+            Protocol::Gemini => Wire::Gemini(gemini::Decoder::default()),
         };
-        Self { lines: sse::Decoder::new(MODEL_LINE_BYTES_MAX), wire, bytes: 0, beginning: Vec::new() }
+        let lines = sse::Decoder::new(MODEL_LINE_BYTES_MAX);
+        Self { lines, wire, bounds: Bounds::default(), bytes: 0, beginning: Vec::new() }
     }
 
     /// Appends what `bytes` tell to `events`. Bytes after the end of the answer are read over.
@@ -77,10 +86,14 @@ impl Decoder {
         if let Some(last) = self.lines.end().filter(is_whole) {
             self.event(&last, events)?;
         }
-        match &mut self.wire {
+        let from = events.len();
+        let outcome = match &mut self.wire {
             Wire::Anthropic(decoder) => decoder.end(events),
             Wire::OpenAiChat(decoder) => decoder.end(events),
-        }
+            Wire::OpenAiResponses(decoder) => decoder.end(events),
+            Wire::Gemini(decoder) => decoder.end(events),
+        };
+        self.bounds.check(events, from).and(outcome)
     }
 
     /// Whether the answer has reached its end: the connection is of no further use.
@@ -88,14 +101,20 @@ impl Decoder {
         match &self.wire {
             Wire::Anthropic(decoder) => decoder.is_finished(),
             Wire::OpenAiChat(decoder) => decoder.is_finished(),
+            Wire::OpenAiResponses(decoder) => decoder.is_finished(),
+            Wire::Gemini(decoder) => decoder.is_finished(),
         }
     }
 
     fn event(&mut self, event: &sse::Event, events: &mut Vec<Event>) -> Result<(), Error> {
-        match &mut self.wire {
+        let from = events.len();
+        let outcome = match &mut self.wire {
             Wire::Anthropic(decoder) => decoder.push(event, events),
             Wire::OpenAiChat(decoder) => decoder.push(event, events),
-        }
+            Wire::OpenAiResponses(decoder) => decoder.push(event, events),
+            Wire::Gemini(decoder) => decoder.push(event, events),
+        };
+        self.bounds.check(events, from).and(outcome)
     }
 }
 

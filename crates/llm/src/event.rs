@@ -47,7 +47,8 @@ pub enum Event {
         signature: Option<String>,
         /// Anthropic's encrypted reasoning.
         redacted: Option<String>,
-        /// OpenRouter's `reasoning_details`, an array.
+        /// An array of what other providers want back: OpenRouter's `reasoning_details`, the reasoning item of OpenAI
+        /// Responses, Gemini's thought signatures. Each element has a `type` that only its own protocol knows.
         details: Option<serde_json::Value>,
     },
     /// A tool call begins.

@@ -11,7 +11,7 @@ pub mod request;
 use crate::decode::{broken, truncated};
 use crate::error::{Error, ErrorKind, classify};
 use crate::event::{Event, Finish};
-use crate::sse;
+use crate::{json, sse};
 use domain::limits::MODEL_BLOCKS_MAX;
 use domain::money::Tokens;
 use serde_json::Value;
@@ -50,8 +50,7 @@ impl Decoder {
         if event.data.trim() == DONE {
             return self.done(events);
         }
-        let value: Value =
-            serde_json::from_str(&event.data).map_err(|_| broken("a chunk is not JSON", &event.data))?;
+        let value = json::parse(&event.data).ok_or_else(|| broken("a chunk is not JSON", &event.data))?;
         if !value.is_object() {
             return Err(broken("a chunk is not an object", &event.data));
         }
@@ -218,7 +217,7 @@ fn finish(raw: &str) -> Finish {
 
 /// `prompt_tokens` includes the cached ones and `completion_tokens` the reasoning; ours do not overlap.
 fn tokens(usage: &Value) -> Tokens {
-    let count = |path: &str| usage.pointer(path).and_then(Value::as_u64);
+    let count = |path: &str| json::tokens(usage, path);
     let cache_read = count("/prompt_tokens_details/cached_tokens")
         .or_else(|| count("/prompt_cache_hit_tokens"))
         .unwrap_or_default();

@@ -1,6 +1,10 @@
 //! What a model is asked, in no provider's words. Turning it into JSON is each protocol's `request` file.
 
+pub(crate) mod history;
+pub(crate) mod ids;
+
 use crate::config::Model;
+use std::str::FromStr;
 
 /// One model call.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -9,18 +13,24 @@ pub struct Request {
     pub model: String,
     /// System prompt in pieces, the stable ones first (the first two are marked for the provider's cache).
     pub system: Vec<String>,
-    /// The conversation, oldest first.
+    /// The conversation, oldest first. Calls without a result are answered for the model, results without a call are
+    /// left out: providers accept neither.
     pub messages: Vec<Message>,
     /// Tools that the model may call.
     pub tools: Vec<ToolSpec>,
+    /// Whether it must call one.
+    pub tool_choice: ToolChoice,
     /// Longest answer, in tokens; 0, or more than the model's own limit, means that limit.
     pub output_tokens_max: u64,
-    /// Sampling temperature; left out for models that refuse one.
+    /// Sampling temperature; `None` means what suits the model. Left out for models that refuse one.
     pub temperature: Option<f64>,
+    /// Nucleus sampling; treated as the temperature is.
+    pub top_p: Option<f64>,
     /// Routes calls of one conversation to the same prompt cache: the session id. Empty = none.
     pub cache_key: String,
-    /// How hard the model should think; `None` leaves the provider's default.
-    pub reasoning: Option<Effort>,
+    /// How hard the model should think; `None` leaves the provider's default. What the model does not offer is
+    /// replaced by what comes nearest.
+    pub variant: Option<Effort>,
 }
 
 impl Request {
@@ -31,27 +41,106 @@ impl Request {
             wanted => wanted.min(model.output_tokens),
         }
     }
+
+    /// `(temperature, top_p)` for `model`: what was asked for, else what suits the model.
+    pub(crate) fn sampling(&self, model: &Model) -> (Option<f64>, Option<f64>) {
+        if !model.temperature {
+            return (None, None);
+        }
+        let usual = crate::catalogue::sampling::of(&model.id);
+        (self.temperature.or(usual.temperature), self.top_p.or(usual.top_p))
+    }
+
+    /// The system prompt in one text; empty if there is none.
+    pub(crate) fn system_text(&self) -> String {
+        let texts: Vec<&str> =
+            self.system.iter().map(String::as_str).filter(|text| !text.trim().is_empty()).collect();
+        texts.join("\n\n")
+    }
+
+    /// Whether the conversation has tool calls although no tools are offered: some servers refuse that.
+    pub(crate) fn lacks_tools(&self) -> bool {
+        let is_call = |part: &AssistantPart| matches!(part, AssistantPart::ToolCall { .. });
+        let has_call = |message: &Message| match message {
+            Message::Assistant(parts) => parts.iter().any(is_call),
+            Message::User(_) | Message::ToolResults(_) => false,
+        };
+        self.tools.is_empty() && self.messages.iter().any(has_call)
+    }
 }
 
-/// How hard a reasoning model thinks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Whether the model must call a tool.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum ToolChoice {
+    /// As it likes.
+    #[default]
+    Auto,
+    /// Some tool.
+    Required,
+    /// None at all.
+    None,
+    /// The tool of this name.
+    Named(String),
+}
+
+impl ToolChoice {
+    /// Whether the model has no choice.
+    pub(crate) fn is_forced(&self) -> bool {
+        match self {
+            Self::Required | Self::Named(_) => true,
+            Self::Auto | Self::None => false,
+        }
+    }
+}
+
+/// How hard a reasoning model thinks, from the least to the most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Effort {
+    /// Not at all.
+    Off,
+    /// As little as it can.
+    Minimal,
     /// Briefly.
     Low,
     /// As most callers want.
     Medium,
     /// Long.
     High,
+    /// Longer than most tasks need.
+    XHigh,
+    /// As long as it can.
+    Max,
 }
 
+/// A word that names no effort.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("must be one of none, minimal, low, medium, high, xhigh and max")]
+pub struct UnknownEffort;
+
 impl Effort {
-    /// The word that providers use.
+    /// All efforts.
+    pub const ALL: [Self; 7] =
+        [Self::Off, Self::Minimal, Self::Low, Self::Medium, Self::High, Self::XHigh, Self::Max];
+
+    /// The word that providers and OpenCode's variants use; `none` for [`Effort::Off`].
     pub fn as_str(self) -> &'static str {
         match self {
+            Self::Off => "none",
+            Self::Minimal => "minimal",
             Self::Low => "low",
             Self::Medium => "medium",
             Self::High => "high",
+            Self::XHigh => "xhigh",
+            Self::Max => "max",
         }
+    }
+}
+
+impl FromStr for Effort {
+    type Err = UnknownEffort;
+
+    fn from_str(word: &str) -> Result<Self, UnknownEffort> {
+        Self::ALL.into_iter().find(|effort| effort.as_str() == word).ok_or(UnknownEffort)
     }
 }
 
@@ -71,13 +160,63 @@ pub enum Message {
 pub enum UserPart {
     /// Plain text.
     Text(String),
-    /// A picture.
-    Image {
-        /// For example `image/png`.
-        media_type: String,
-        /// The bytes in standard base64.
-        base64: String,
-    },
+    /// A picture or a document. A model that does not understand it is told so in its place.
+    Media(Media),
+}
+
+/// A picture or a document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Media {
+    /// For example `image/png` or `application/pdf`.
+    pub mime: String,
+    /// File name, for people and models; may be empty.
+    pub name: String,
+    /// What it holds.
+    pub source: Source,
+}
+
+/// Where the bytes of a [`Media`] are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// Here, in standard base64.
+    Base64(String),
+    /// At an address that the provider fetches.
+    Url(String),
+}
+
+/// What a [`Media`] is to a provider.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MediaKind {
+    Image,
+    Pdf,
+}
+
+impl Media {
+    /// What it is, if `model` understands it; otherwise what is said to the model in its place.
+    pub(crate) fn kind(&self, model: &Model) -> Result<MediaKind, String> {
+        let name = if self.name.is_empty() { "the attached file" } else { self.name.as_str() };
+        if matches!(&self.source, Source::Base64(data) if data.is_empty()) {
+            return Err(format!("ERROR: {name} is empty. Tell the user."));
+        }
+        match self.mime.as_str() {
+            "image/png" | "image/jpeg" | "image/gif" | "image/webp" if model.images => Ok(MediaKind::Image),
+            "application/pdf" if model.pdf => Ok(MediaKind::Pdf),
+            mime => Err(format!("ERROR: this model cannot read {name} ({mime}). Tell the user.")),
+        }
+    }
+
+    /// The address, or a `data:` address with the bytes.
+    pub(crate) fn url(&self) -> String {
+        match &self.source {
+            Source::Base64(data) => format!("data:{};base64,{data}", self.mime),
+            Source::Url(url) => url.clone(),
+        }
+    }
+
+    /// The file name; some providers insist on one.
+    pub(crate) fn file_name(&self) -> &str {
+        if self.name.is_empty() { "document.pdf" } else { &self.name }
+    }
 }
 
 /// A piece of a model's answer.
@@ -85,7 +224,8 @@ pub enum UserPart {
 pub enum AssistantPart {
     /// Plain text.
     Text(String),
-    /// Reasoning. It is sent back only with what the provider needs to accept it.
+    /// Reasoning, to be sent back to the provider and model that made it, and to no other: what it needs to be
+    /// accepted is as [`crate::event::Event::ReasoningEnd`] gave it.
     Reasoning {
         /// The text; may be empty.
         text: String,
@@ -93,7 +233,7 @@ pub enum AssistantPart {
         signature: Option<String>,
         /// Anthropic's encrypted reasoning, without text.
         redacted: Option<String>,
-        /// OpenRouter's `reasoning_details`, an array.
+        /// An array of what other providers want back.
         details: Option<serde_json::Value>,
     },
     /// A tool call.
@@ -108,7 +248,7 @@ pub enum AssistantPart {
 }
 
 /// What one tool call gave.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ToolResult {
     /// Id of the call.
     pub call_id: String,
@@ -116,6 +256,8 @@ pub struct ToolResult {
     pub name: String,
     /// Its output.
     pub text: String,
+    /// Pictures and documents that it gave.
+    pub media: Vec<Media>,
     /// Whether it failed.
     pub is_error: bool,
 }
@@ -127,6 +269,9 @@ pub struct ToolSpec {
     pub name: String,
     /// What it does and when to use it.
     pub description: String,
-    /// JSON schema of its arguments, an object schema.
+    /// JSON schema of its arguments, an object schema. What a provider does not understand of it is left out.
     pub schema: serde_json::Value,
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -9,7 +9,7 @@ pub struct Config {
     /// The servers that all gateways and workers share.
     #[command(flatten)]
     pub backends: chassis::backends::Backends,
-    /// A flotilla.toml with `[[provider]]` entries; without one, ANTHROPIC_API_KEY and OPENAI_API_KEY are used.
+    /// A flotilla.toml with `[[provider]]` entries; without one, ANTHROPIC_API_KEY, OPENAI_API_KEY and GEMINI_API_KEY are used.
     #[arg(long, env = "FLOTILLA_CONFIG")]
     pub config: Option<PathBuf>,
     /// Loops that run at once.

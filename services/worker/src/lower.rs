@@ -92,6 +92,7 @@ fn step(assistant: &Assistant, parts: &[(u64, Part)], asked: &ModelRef) -> Vec<l
                     call_id: tool.call_id.clone(),
                     name: tool.tool.clone(),
                     text,
+                    media: vec![],
                     is_error,
                 });
             }

@@ -144,14 +144,10 @@ impl ModelCall {
                 let data =
                     lower::reasoning_metadata(signature.as_deref(), redacted.as_deref(), details.as_ref());
                 self.draft.set_metadata(index, data.map(clean::map));
+                self.end(index, writer).await?;
             }
             Said::ToolArguments { .. } => {}
-            Said::BlockEnd { index } => {
-                self.draft.send_rest(writer.record, &self.message.id);
-                if let Some(part) = self.draft.end(index, &self.message, now()) {
-                    writer.write(vec![updated(part)]).await?;
-                }
-            }
+            Said::BlockEnd { index } => self.end(index, writer).await?,
             Said::Usage(tokens) => self.tokens = tokens,
             Said::Finished { reason, .. } => return self.finished(reason, writer).await.map(Some),
         }
@@ -170,6 +166,15 @@ impl ModelCall {
         let id = self.deps.id(PartId::make);
         let part = self.draft.open(index, id, kind, &self.message, now());
         writer.write(vec![updated(part)]).await
+    }
+
+    /// Stores a text or a reasoning that is whole.
+    async fn end(&mut self, index: u32, writer: &mut Writer<'_>) -> Result<(), Stopped> {
+        self.draft.send_rest(writer.record, &self.message.id);
+        match self.draft.end(index, &self.message, now()) {
+            Some(part) => writer.write(vec![updated(part)]).await,
+            None => Ok(()),
+        }
     }
 
     /// Providers name calls; two calls of one answer must not have one name.

@@ -14,7 +14,7 @@ pub(super) fn welcome(stack: &Stack) -> String {
     match stack.model.as_str() {
         super::provider::SCRIPTED_MODEL => row(
             "model",
-            "the built-in scripted one: it knows the sample repository only. Set ANTHROPIC_API_KEY or OPENAI_API_KEY, or write a flotilla.toml, for a real one",
+            "the built-in scripted one: it knows the sample repository only. Set ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY, or write a flotilla.toml, for a real one",
         ),
         model => row("model", model),
     }

@@ -180,6 +180,7 @@ mod tests {
         for name in [
             "ANTHROPIC_API_KEY",
             "OPENAI_API_KEY",
+            "GEMINI_API_KEY",
             "FLOTILLA_API_KEY",
             "FLOTILLA_OPERATOR_KEY",
             "FLOTILLA_DATABASE_URL",

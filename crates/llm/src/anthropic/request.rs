@@ -1,7 +1,12 @@
 //! Anthropic Messages, the question: from ours to its JSON. <https://docs.anthropic.com/en/api/messages>
 
 use crate::config::{Model, Provider, Thinking};
-use crate::request::{AssistantPart, Effort, Message, Request, ToolResult, ToolSpec, UserPart};
+use crate::request::history::{Entry, entries};
+use crate::request::{
+    AssistantPart, Effort, Media, MediaKind, Request, Source, ToolChoice, ToolResult, ToolSpec,
+};
+use crate::request::{UserPart, ids};
+use crate::schema;
 use serde_json::{Map, Value, json};
 
 /// Version of the API that this client speaks.
@@ -11,6 +16,9 @@ pub const BETA_INTERLEAVED: &str = "interleaved-thinking-2025-05-14";
 /// The API allows four cache marks: two for the stable head, two for the growing tail.
 const CACHED_SYSTEM_BLOCKS: usize = 2;
 const CACHED_MESSAGES: usize = 2;
+/// Offered in place of no tools at all.
+pub(crate) const NO_TOOL: &str = "_noop";
+pub(crate) const NO_TOOL_SAYS: &str = "Does nothing. Do not call it.";
 /// Smallest thinking budget that the API accepts; tokens.
 const THINKING_BUDGET_MIN: u64 = 1_024;
 
@@ -23,7 +31,7 @@ pub fn url(provider: &Provider) -> String {
 /// Headers of the protocol, without the key.
 pub fn headers(model: &Model, request: &Request) -> Vec<(&'static str, &'static str)> {
     let mut headers = vec![("anthropic-version", VERSION)];
-    if model.thinking == Thinking::Budget && request.reasoning.is_some() {
+    if model.thinking == Thinking::Budget && request.variant.is_some_and(|effort| effort != Effort::Off) {
         headers.push(("anthropic-beta", BETA_INTERLEAVED));
     }
     headers
@@ -32,8 +40,8 @@ pub fn headers(model: &Model, request: &Request) -> Vec<(&'static str, &'static 
 /// The body of the question.
 ///
 /// The API refuses much that history contains, so: empty texts are left out (but signed reasoning is not), messages of
-/// one role in a row become one, results of one step come together and first in their message, ids are cleaned, and
-/// reasoning without a signature is not sent.
+/// one role in a row become one, results of one step come together and first in their message, ids are cleaned,
+/// reasoning without a signature is not sent, and history with calls never comes without a tool.
 pub fn body(model: &Model, request: &Request) -> Value {
     let mut body = Map::new();
     let output_tokens = request.output_tokens(model);
@@ -43,14 +51,30 @@ pub fn body(model: &Model, request: &Request) -> Value {
     if !system.is_empty() {
         body.insert("system".to_owned(), Value::Array(system));
     }
-    body.insert("messages".to_owned(), Value::Array(messages(&request.messages)));
-    if !request.tools.is_empty() {
+    body.insert("messages".to_owned(), Value::Array(messages(model, request)));
+    if request.lacks_tools() {
+        body.insert(
+            "tools".to_owned(),
+            json!([{"name": NO_TOOL, "description": NO_TOOL_SAYS,
+            "input_schema": {"type": "object", "properties": {}}}]),
+        );
+    } else if !request.tools.is_empty() {
         body.insert("tools".to_owned(), request.tools.iter().map(tool).collect());
+        if let Some(choice) = tool_choice(&request.tool_choice) {
+            body.insert("tool_choice".to_owned(), choice);
+        }
     }
-    let is_thinking = thinking(&mut body, model, request.reasoning, output_tokens);
-    // Thinking models refuse a temperature while they think.
-    if let Some(temperature) = request.temperature.filter(|_| model.temperature && !is_thinking) {
-        body.insert("temperature".to_owned(), json!(temperature));
+    // The API refuses to think before a call that is not the model's own choice.
+    let effort = model.effort(request.variant).filter(|_| !request.tool_choice.is_forced());
+    let is_thinking = thinking(&mut body, model, effort, output_tokens);
+    // It also refuses to be sampled otherwise while it thinks.
+    if !is_thinking {
+        let (temperature, top_p) = request.sampling(model);
+        for (key, value) in [("temperature", temperature), ("top_p", top_p)] {
+            if let Some(value) = value {
+                body.insert(key.to_owned(), json!(value));
+            }
+        }
     }
     body.insert("stream".to_owned(), json!(true));
     Value::Object(body)
@@ -65,6 +89,10 @@ fn thinking(
     let Some(effort) = effort else { return false };
     match model.thinking {
         Thinking::Fixed | Thinking::Effort => false,
+        Thinking::Adaptive if effort == Effort::Off => {
+            body.insert("thinking".to_owned(), json!({"type": "disabled"}));
+            false
+        }
         Thinking::Adaptive => {
             body.insert("thinking".to_owned(), json!({"type": "adaptive"}));
             body.insert("output_config".to_owned(), json!({"effort": effort.as_str()}));
@@ -72,9 +100,12 @@ fn thinking(
         }
         Thinking::Budget => {
             let wanted = match effort {
+                Effort::Off => return false,
+                Effort::Minimal => 2_000,
                 Effort::Low => 4_000,
                 Effort::Medium => 10_000,
                 Effort::High => 16_000,
+                Effort::XHigh | Effort::Max => 32_000,
             };
             // The budget is part of the answer, and must leave room for the rest of it.
             let budget = std::cmp::min(wanted, output_tokens / 2);
@@ -97,13 +128,26 @@ fn system(texts: &[String]) -> Vec<Value> {
     blocks
 }
 
-fn messages(messages: &[Message]) -> Vec<Value> {
+fn tool_choice(choice: &ToolChoice) -> Option<Value> {
+    match choice {
+        ToolChoice::Auto => None,
+        ToolChoice::Required => Some(json!({"type": "any"})),
+        ToolChoice::None => Some(json!({"type": "none"})),
+        ToolChoice::Named(name) => Some(json!({"type": "tool", "name": name})),
+    }
+}
+
+fn messages(model: &Model, request: &Request) -> Vec<Value> {
     let mut merged: Vec<(&'static str, Vec<Value>)> = Vec::new();
-    for message in messages {
-        let (role, blocks) = match message {
-            Message::User(parts) => ("user", parts.iter().filter_map(user_block).collect::<Vec<_>>()),
-            Message::Assistant(parts) => ("assistant", parts.iter().filter_map(assistant_block).collect()),
-            Message::ToolResults(results) => ("user", results.iter().map(result_block).collect()),
+    for entry in entries(&request.messages) {
+        let (role, blocks) = match entry {
+            Entry::User(parts) => {
+                ("user", parts.iter().map(|part| user_block(model, part)).collect::<Vec<_>>())
+            }
+            Entry::Assistant(parts) => ("assistant", assistant_blocks(&parts)),
+            Entry::Results(results) => {
+                ("user", results.iter().map(|result| result_block(model, result)).collect())
+            }
         };
         match merged.last_mut() {
             _ if blocks.is_empty() => {}
@@ -127,19 +171,40 @@ fn messages(messages: &[Message]) -> Vec<Value> {
     merged.into_iter().enumerate().map(to_message).collect()
 }
 
-fn user_block(part: &UserPart) -> Option<Value> {
+fn user_block(model: &Model, part: &UserPart) -> Value {
     match part {
-        UserPart::Text(text) => text_block(text),
-        UserPart::Image { media_type, base64 } => Some(json!({
-            "type": "image",
-            "source": {"type": "base64", "media_type": media_type, "data": base64},
-        })),
+        UserPart::Text(text) => json!({"type": "text", "text": text}),
+        UserPart::Media(media) => media_block(model, media),
     }
+}
+
+fn media_block(model: &Model, media: &Media) -> Value {
+    let kind = match media.kind(model) {
+        Ok(MediaKind::Image) => "image",
+        Ok(MediaKind::Pdf) => "document",
+        Err(text) => return json!({"type": "text", "text": text}),
+    };
+    let source = match &media.source {
+        Source::Base64(data) => json!({"type": "base64", "media_type": media.mime, "data": data}),
+        Source::Url(url) => json!({"type": "url", "url": url}),
+    };
+    json!({"type": kind, "source": source})
+}
+
+/// The blocks of an answer.
+fn assistant_blocks(parts: &[&AssistantPart]) -> Vec<Value> {
+    let blocks: Vec<Value> = parts.iter().filter_map(|part| assistant_block(part)).collect();
+    // What ends with reasoning was broken off before it said anything: the API refuses such an end.
+    let said = blocks.iter().rposition(is_cacheable).map_or(0, |at| at + 1);
+    blocks.into_iter().take(said).collect()
 }
 
 fn assistant_block(part: &AssistantPart) -> Option<Value> {
     match part {
-        AssistantPart::Text(text) => text_block(text),
+        // Only one that separates signed reasonings comes here empty, and the API takes no empty text.
+        AssistantPart::Text(text) => {
+            Some(text_block(text).unwrap_or_else(|| json!({"type": "text", "text": " "})))
+        }
         AssistantPart::Reasoning { text, signature, redacted, details: _ } => match (redacted, signature) {
             (Some(data), _) => Some(json!({"type": "redacted_thinking", "data": data})),
             (None, Some(signature)) => {
@@ -148,15 +213,17 @@ fn assistant_block(part: &AssistantPart) -> Option<Value> {
             (None, None) => None,
         },
         AssistantPart::ToolCall { id, name, input } => {
-            Some(json!({"type": "tool_use", "id": clean_id(id), "name": name, "input": input}))
+            Some(json!({"type": "tool_use", "id": ids::clean(id), "name": name, "input": input}))
         }
     }
 }
 
-fn result_block(result: &ToolResult) -> Value {
-    let mut block = json!({"type": "tool_result", "tool_use_id": clean_id(&result.call_id)});
-    if let Some(text) = text_block(&result.text) {
-        block["content"] = json!([text]);
+fn result_block(model: &Model, result: &ToolResult) -> Value {
+    let mut block = json!({"type": "tool_result", "tool_use_id": ids::clean(&result.call_id)});
+    let media = result.media.iter().map(|media| media_block(model, media));
+    let content: Vec<Value> = text_block(&result.text).into_iter().chain(media).collect();
+    if !content.is_empty() {
+        block["content"] = json!(content);
     }
     if result.is_error {
         block["is_error"] = json!(true);
@@ -169,7 +236,7 @@ fn text_block(text: &str) -> Option<Value> {
 }
 
 fn tool(tool: &ToolSpec) -> Value {
-    json!({"name": tool.name, "description": tool.description, "input_schema": tool.schema})
+    json!({"name": tool.name, "description": tool.description, "input_schema": schema::object(&tool.schema)})
 }
 
 fn mark_cached(block: &mut Value) {
@@ -178,10 +245,4 @@ fn mark_cached(block: &mut Value) {
 
 fn is_cacheable(block: &Value) -> bool {
     block["type"] != "thinking" && block["type"] != "redacted_thinking"
-}
-
-/// Ids may come from another provider, with characters that this one refuses.
-fn clean_id(id: &str) -> String {
-    let clean = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') { c } else { '_' };
-    if id.is_empty() { "_".to_owned() } else { id.chars().map(clean).collect() }
 }

@@ -16,7 +16,6 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-const PROTOCOLS: [Protocol; 2] = [Protocol::Anthropic, Protocol::OpenAiChat];
 /// Long enough for a loaded machine to send a head, short enough to wait for.
 const SHORT_MS: u64 = 500;
 
@@ -76,24 +75,38 @@ async fn ask(client: &Client, provider: &Provider, request: &Request) -> (Answer
 }
 
 #[tokio::test]
-async fn a_whole_answer_arrives_in_both_protocols() {
+async fn a_whole_answer_arrives_in_every_protocol() {
     let client = Client::new().unwrap();
     let server = Server::start(Script::default()).await;
     let text = "@chunk 3\n@reason think hard\n@text Grüße 😀!\n@usage input=7 output=5 cache_read=3 cache_write=2\n\
         @tools\n@tool bash {\"command\":\"true\"}\n@tool list";
-    for protocol in PROTOCOLS {
-        let (answer, outcome) = ask(&client, &server.provider(protocol), &prompt(text)).await;
+    for protocol in Protocol::ALL {
+        let (mut answer, outcome) = ask(&client, &server.provider(protocol), &prompt(text)).await;
         outcome.unwrap();
-        let [Block::Reasoning { text, signature, .. }, said, Block::ToolCall { name, input, .. }, list] =
-            answer.blocks.as_slice()
+        // Gemini's calls are signed, and the signature stands before them.
+        let is_mark = |block: &Block| matches!(block, Block::Reasoning { text, .. } if text.is_empty());
+        assert_eq!(
+            answer.blocks.iter().filter(|block| is_mark(block)).count(),
+            usize::from(protocol == Protocol::Gemini)
+        );
+        answer.blocks.retain(|block| !is_mark(block));
+        let [
+            Block::Reasoning { text, signature, details, .. },
+            said,
+            Block::ToolCall { name, input, .. },
+            list,
+        ] = answer.blocks.as_slice()
         else {
             panic!("{:?}", answer.blocks)
         };
         assert_eq!((text.as_str(), signature.is_some()), ("think hard", protocol == Protocol::Anthropic));
+        assert_eq!(details.is_some(), protocol == Protocol::OpenAiResponses);
         assert_eq!(said, &Block::Text("Grüße 😀!".to_owned()));
         assert_eq!((name.as_str(), input), ("bash", &json!({"command":"true"})));
         assert!(matches!(list, Block::ToolCall { name, .. } if name == "list"), "{list:?}");
-        let tokens = Tokens { input: 7, output: 5, reasoning: 0, cache_read: 3, cache_write: 2 };
+        // Gemini tells nothing of what it writes to its cache.
+        let (input, cache_write) = if protocol == Protocol::Gemini { (9, 0) } else { (7, 2) };
+        let tokens = Tokens { input, output: 5, reasoning: 0, cache_read: 3, cache_write };
         assert_eq!(answer.tokens, Some(tokens));
         assert_eq!((answer.model.as_str(), answer.finish.unwrap().0), ("scripted", Finish::ToolCalls));
     }
@@ -118,7 +131,7 @@ async fn a_key_that_no_header_can_carry_is_refused_at_once() {
 async fn keys_and_headers_go_where_the_protocol_wants_them() {
     let client = Client::new().unwrap();
     let server = Server::start(Script::default()).await;
-    for protocol in PROTOCOLS {
+    for protocol in Protocol::ALL {
         ask(&client, &server.provider(protocol), &prompt("hi")).await.1.unwrap();
     }
     let requests = server.journal.requests();
@@ -127,12 +140,18 @@ async fn keys_and_headers_go_where_the_protocol_wants_them() {
     assert_eq!((header(0, "anthropic-version"), header(0, "authorization")), (Some("2023-06-01"), None));
     assert_eq!(requests[1].path, "/v1/chat/completions");
     assert_eq!((header(1, "authorization"), header(1, "x-api-key")), (Some("Bearer sk-1"), None));
+    assert_eq!(
+        (requests[2].path.as_str(), header(2, "authorization")),
+        ("/v1/responses", Some("Bearer sk-1"))
+    );
+    assert_eq!(requests[3].path, "/v1beta/models/scripted:streamGenerateContent", "no key in the address");
+    assert_eq!((header(3, "x-goog-api-key"), header(3, "authorization")), (Some("sk-1"), None));
     for (at, request) in requests.iter().enumerate() {
         assert_eq!(
             (header(at, "x-session-affinity"), header(at, "x-session-id")),
             (Some("ses_1"), Some("ses_1"))
         );
-        assert_eq!(request.body["stream"], true);
+        assert!(request.body["stream"] == true || at == 3);
     }
 }
 
@@ -150,7 +169,7 @@ async fn refusals_are_told_apart_and_pass() {
         ("@status 529", ErrorKind::Overloaded, None, true),
         ("@delay soon", ErrorKind::Invalid, None, false),
     ] {
-        for protocol in PROTOCOLS {
+        for protocol in Protocol::ALL {
             let provider = server.provider(protocol);
             let request = prompt(&format!("{directive}\n@text done"));
             let error = ask(&client, &provider, &request).await.1.unwrap_err();
@@ -180,7 +199,7 @@ async fn broken_answers_fail_with_what_came_before() {
         ("@stall", ErrorKind::Timeout, ""),
         ("@stall 2", ErrorKind::Timeout, "abcd"),
     ] {
-        for protocol in PROTOCOLS {
+        for protocol in Protocol::ALL {
             let mut provider = server.provider(protocol);
             if directive.starts_with("@stall") {
                 (provider.header_timeout_ms, provider.chunk_timeout_ms) = (SHORT_MS, SHORT_MS);
@@ -231,7 +250,7 @@ async fn dropping_the_stream_closes_the_connection() {
     let client = Client::new().unwrap();
     let server = Server::start(Script::default()).await;
     let model = Model::known_or_default("scripted");
-    for protocol in PROTOCOLS {
+    for protocol in Protocol::ALL {
         let provider = server.provider(protocol);
         let request = prompt("@chunk 1\n@stall 1\n@text hello");
         let mut stream = client.stream(&provider, &model, &request, Vec::new()).await.unwrap();
@@ -245,7 +264,7 @@ async fn dropping_the_stream_closes_the_connection() {
 async fn the_demonstration_plays_to_its_end() {
     let client = Client::new().unwrap();
     let server = Server::start(Script::demo().unwrap()).await;
-    for protocol in PROTOCOLS {
+    for protocol in Protocol::ALL {
         let provider = server.provider(protocol);
         let mut request = prompt("Fix the failing tests");
         let mut called = Vec::new();
@@ -264,14 +283,18 @@ async fn the_demonstration_plays_to_its_end() {
                             name: name.clone(),
                             input: input.clone(),
                         });
-                        results.push(ToolResult {
-                            call_id: id,
-                            name,
-                            text: "ok 1".to_owned(),
-                            is_error: false,
+                        let text = "ok 1".to_owned();
+                        results.push(ToolResult { call_id: id, name, text, ..ToolResult::default() });
+                    }
+                    Block::Reasoning { text, signature, redacted, details } => {
+                        parts.push(AssistantPart::Reasoning {
+                            text: text.clone(),
+                            signature: signature.clone(),
+                            redacted: redacted.clone(),
+                            details: details.clone(),
                         });
                     }
-                    Block::Reasoning { .. } | Block::InvalidToolCall { .. } => {}
+                    Block::InvalidToolCall { .. } => {}
                 }
             }
             if results.is_empty() {

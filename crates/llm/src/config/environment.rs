@@ -22,12 +22,19 @@ pub(super) fn vendor(protocol: Protocol) -> Vendor {
             key_variable: "ANTHROPIC_API_KEY",
             url_variable: "ANTHROPIC_BASE_URL",
         },
-        Protocol::OpenAiChat => Vendor {
+        Protocol::OpenAiChat | Protocol::OpenAiResponses => Vendor {
             id: "openai",
             protocol,
             family: Family::OpenAi,
             key_variable: "OPENAI_API_KEY",
             url_variable: "OPENAI_BASE_URL",
+        },
+        Protocol::Gemini => Vendor {
+            id: "google",
+            protocol,
+            family: Family::Google,
+            key_variable: "GEMINI_API_KEY",
+            url_variable: "GEMINI_BASE_URL",
         },
     }
 }
@@ -35,22 +42,29 @@ pub(super) fn vendor(protocol: Protocol) -> Vendor {
 /// See [`super::from_env`].
 pub(super) fn from_env(env: &dyn Fn(&str) -> Option<String>) -> Result<Config, ConfigError> {
     let set = |name: &str| env(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty());
-    let provider = |protocol| {
-        let vendor = vendor(protocol);
+    let provider = |protocol: Protocol| {
+        let vendor = match set("OPENAI_BASE_URL") {
+            // Most servers that are not OpenAI's know only the older protocol.
+            Some(url) if protocol == Protocol::OpenAiResponses && !protocol.is_vendor(&url) => {
+                vendor(Protocol::OpenAiChat)
+            }
+            Some(_) | None => vendor(protocol),
+        };
         let key = set(vendor.key_variable)?;
-        let base_url = set(vendor.url_variable).unwrap_or_else(|| protocol.default_base_url().to_owned());
+        let base_url =
+            set(vendor.url_variable).unwrap_or_else(|| vendor.protocol.default_base_url().to_owned());
         let mut provider = Provider::new(vendor.id, vendor.protocol, base_url);
         provider.api_key = Some(ApiKey::new(key));
         provider.models = catalogue::list(vendor.family);
         Some(provider)
     };
-    let found: Vec<Provider> =
-        [Protocol::Anthropic, Protocol::OpenAiChat].into_iter().filter_map(provider).collect();
+    let vendors = [Protocol::Anthropic, Protocol::OpenAiResponses, Protocol::Gemini];
+    let found: Vec<Provider> = vendors.into_iter().filter_map(provider).collect();
     let variables: Vec<&str> = found.iter().map(|provider| vendor(provider.protocol).url_variable).collect();
     let providers = Providers::new(found).map_err(|error| renamed(error, &variables))?;
     let default_model =
         providers.default_model().map(|(provider, model)| (provider.to_owned(), model.to_owned()));
-    Ok(Config { providers, default_model })
+    Ok(Config { providers, default_model, small_model: None })
 }
 
 /// The only thing that can be wrong here is an address: name the variable it came from, not a file's key.

@@ -3,6 +3,7 @@
 use super::environment::vendor;
 use super::{ApiKey, Config, ConfigError, Model, Problem, Protocol, Provider, Providers, Thinking};
 use crate::catalogue;
+use crate::request::{Effort, UnknownEffort};
 use domain::money::{Price, Rates};
 use toml::{Table, Value};
 
@@ -27,7 +28,6 @@ pub(super) fn parse(text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<
         None => {}
     }
     // Problems of the tables already name every broken one; checks across them need whole providers.
-    let default_model = table.get("model").cloned();
     let providers = match problems.is_empty() {
         true => Providers::new(providers)?,
         false => {
@@ -37,14 +37,17 @@ pub(super) fn parse(text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<
             return Err(ConfigError::Problems(problems));
         }
     };
-    let default_model = chosen(default_model.as_ref(), &providers)?;
-    Ok(Config { providers, default_model })
+    let owned = |(provider, model): (&str, &str)| (provider.to_owned(), model.to_owned());
+    let default_model = chosen("model", &table, &providers)?.or_else(|| providers.default_model().map(owned));
+    let small_model = chosen("small_model", &table, &providers)?;
+    Ok(Config { providers, default_model, small_model })
 }
 
-fn chosen(value: Option<&Value>, providers: &Providers) -> Result<Option<(String, String)>, ConfigError> {
-    let problem = |text: String| ConfigError::Problems(vec![Problem::new("model", text)]);
+/// The model that the top-level `key` names, if it is there.
+fn chosen(key: &str, table: &Table, providers: &Providers) -> Result<Option<(String, String)>, ConfigError> {
+    let problem = |text: String| ConfigError::Problems(vec![Problem::new(key, text)]);
     let owned = |(provider, model): (&str, &str)| (provider.to_owned(), model.to_owned());
-    let Some(value) = value else { return Ok(providers.default_model().map(owned)) };
+    let Some(value) = table.get(key) else { return Ok(None) };
     let pair = value.as_str().and_then(|text| text.split_once('/'));
     let pair = pair.ok_or_else(|| problem("must be \"provider/model\"".to_owned()))?;
     match providers.find(pair.0, pair.1) {
@@ -58,19 +61,15 @@ fn chosen(value: Option<&Value>, providers: &Providers) -> Result<Option<(String
 
 fn provider(keys: &mut Keys<'_>, env: &dyn Fn(&str) -> Option<String>) -> Option<Provider> {
     let kind = keys.text("kind");
-    let protocol = match kind.as_deref() {
-        Some("anthropic") => Protocol::Anthropic,
-        Some("openai-chat") => Protocol::OpenAiChat,
-        Some(other) => {
-            keys.say("kind", format!("`{other}` must be \"anthropic\" or \"openai-chat\""));
-            keys.forgive_rest();
-            return None;
+    let known = Protocol::ALL.into_iter().find(|protocol| Some(protocol.as_str()) == kind.as_deref());
+    let Some(protocol) = known else {
+        let kinds = Protocol::ALL.map(Protocol::as_str).join(", ");
+        match kind {
+            Some(other) => keys.say("kind", format!("`{other}` must be one of {kinds}")),
+            None => keys.say("kind", format!("is missing: one of {kinds}")),
         }
-        None => {
-            keys.say("kind", "is missing: \"anthropic\" or \"openai-chat\"");
-            keys.forgive_rest();
-            return None;
-        }
+        keys.forgive_rest();
+        return None;
     };
     let vendor = vendor(protocol);
     let base_url = keys.text("base_url");
@@ -86,11 +85,17 @@ fn provider(keys: &mut Keys<'_>, env: &dyn Fn(&str) -> Option<String>) -> Option
         provider.chunk_timeout_ms = value;
     }
     provider.models = match keys.take("models") {
-        Some(Value::Array(items)) => items
-            .iter()
-            .enumerate()
-            .filter_map(|(at, item)| model(&mut keys.inside("models", at, item)))
-            .collect(),
+        Some(Value::Array(items)) => {
+            let is_small = |item: &Value| item.get("small").and_then(Value::as_bool) == Some(true);
+            let is_chosen = items.iter().any(is_small);
+            let read = |(at, item)| {
+                let mut model = model(&mut keys.inside("models", at, item), protocol)?;
+                // The settings' choice replaces the catalogue's.
+                model.small = if is_chosen { is_small(item) } else { model.small };
+                Some(model)
+            };
+            items.iter().enumerate().filter_map(read).collect()
+        }
         Some(_) => {
             keys.say("models", "must be a list of tables");
             Vec::new()
@@ -132,7 +137,7 @@ fn api_key(keys: &mut Keys<'_>, env: &dyn Fn(&str) -> Option<String>, usual: Opt
     }
 }
 
-fn model(keys: &mut Keys<'_>) -> Option<Model> {
+fn model(keys: &mut Keys<'_>, protocol: Protocol) -> Option<Model> {
     let Some(id) = keys.text("id") else {
         keys.say("id", "is missing");
         keys.forgive_rest();
@@ -142,6 +147,29 @@ fn model(keys: &mut Keys<'_>) -> Option<Model> {
     if let Some(name) = keys.text("name") {
         model.name = name;
     }
+    limits(keys, &mut model);
+    thinking(keys, &mut model, protocol);
+    if let Some(flag) = keys.flag("temperature") {
+        model.temperature = flag;
+    }
+    if let Some(flag) = keys.flag("images") {
+        model.images = flag;
+    }
+    if let Some(flag) = keys.flag("pdf") {
+        model.pdf = flag;
+    }
+    if let Some(flag) = keys.flag("small") {
+        model.small = flag;
+    }
+    if let Some(field) = keys.text("reasoning_field") {
+        model.reasoning_field = Some(field);
+    }
+    prices(keys, &mut model);
+    keys.refuse_unknown();
+    Some(model)
+}
+
+fn limits(keys: &mut Keys<'_>, model: &mut Model) {
     if let Some(tokens) = keys.count("context") {
         model.context_tokens = tokens;
         // A smaller context than the catalogue's also makes the catalogue's other limits too large.
@@ -151,19 +179,43 @@ fn model(keys: &mut Keys<'_>) -> Option<Model> {
     if let Some(tokens) = keys.count("output") {
         model.output_tokens = tokens;
     }
+    if let Some(tokens) = keys.count("input") {
+        model.input_tokens = Some(tokens);
+    }
+}
+
+fn thinking(keys: &mut Keys<'_>, model: &mut Model, protocol: Protocol) {
     if let Some(flag) = keys.flag("reasoning") {
         model.reasoning = flag;
-        model.thinking = if flag { model.thinking } else { Thinking::Fixed };
+        if !flag {
+            model.thinking = Thinking::Fixed;
+            model.efforts.clear();
+        }
     }
-    if let Some(flag) = keys.flag("temperature") {
-        model.temperature = flag;
+    match keys.take("variants") {
+        Some(Value::Array(words)) => {
+            let effort = |word: &Value| word.as_str().and_then(|word| word.parse::<Effort>().ok());
+            match words.iter().map(effort).collect::<Option<Vec<_>>>() {
+                Some(efforts) => model.efforts = efforts,
+                None => keys.say("variants", format!("each {UnknownEffort}")),
+            }
+            if model.thinking == Thinking::Fixed && !model.efforts.is_empty() {
+                model.thinking = protocol.usual_thinking();
+            }
+        }
+        Some(_) => keys.say("variants", "must be a list of texts"),
+        None => {}
     }
-    if let Some(flag) = keys.flag("images") {
-        model.images = flag;
+    match keys.text("thinking").as_deref() {
+        Some("effort") => model.thinking = Thinking::Effort,
+        Some("adaptive") => model.thinking = Thinking::Adaptive,
+        Some("budget") => model.thinking = Thinking::Budget,
+        Some(_) => keys.say("thinking", "must be \"effort\", \"adaptive\" or \"budget\""),
+        None => {}
     }
-    if let Some(field) = keys.text("reasoning_field") {
-        model.reasoning_field = Some(field);
-    }
+}
+
+fn prices(keys: &mut Keys<'_>, model: &mut Model) {
     if let Some(value) = keys.take("price_usd_per_mtok") {
         let mut inner = keys.at("price_usd_per_mtok", value);
         model.price = Price { base: rates(&mut inner), tiers: Vec::new() };
@@ -180,8 +232,6 @@ fn model(keys: &mut Keys<'_>) -> Option<Model> {
         Some(_) => keys.say("tiers", "must be a list of tables"),
         None => {}
     }
-    keys.refuse_unknown();
-    Some(model)
 }
 
 fn tier(keys: &mut Keys<'_>) -> (u64, Rates) {

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-use super::{ApiKey, Config, ConfigError, Protocol, from_env, parse};
+use super::{ApiKey, Config, ConfigError, Protocol, Thinking, from_env, parse};
+use crate::request::Effort;
 use domain::money::Rates;
 
 fn env(name: &str) -> Option<String> {
@@ -74,6 +75,76 @@ fn a_server_of_ones_own_describes_its_models() {
 }
 
 #[test]
+fn each_kind_has_its_vendor_and_models_may_be_corrected() {
+    let with_key = |name: &str| name.ends_with("_API_KEY").then(|| "k".to_owned());
+    for (kind, id, base_url, model) in [
+        ("openai-responses", "openai", "https://api.openai.com/v1", "gpt-5.3-codex"),
+        ("gemini", "google", "https://generativelanguage.googleapis.com", "gemini-2.5-pro"),
+    ] {
+        let config = parse(&format!("[[provider]]\nkind = \"{kind}\""), &with_key).unwrap();
+        let (provider, _) = config.providers.find(id, model).unwrap();
+        assert_eq!((provider.protocol.as_str(), provider.base_url.as_str()), (kind, base_url));
+    }
+    let config = ok(r#"
+        [[provider]]
+        kind = "gemini"
+        api_key = "k"
+        models = [
+          { id = "gemini-2.5-pro", context = 500000, input = 400000, pdf = false, variants = ["low", "high"],
+            price_usd_per_mtok = { input = 1, output = 2 } },
+          { id = "own", reasoning = true, variants = ["none", "max"], thinking = "budget", images = true, pdf = true },
+        ]
+    "#);
+    let find = |id: &str| config.providers.find("google", id).unwrap().1;
+    let (known, own) = (find("gemini-2.5-pro"), find("own"));
+    assert_eq!(
+        (known.context_tokens, known.input_tokens, known.output_tokens),
+        (500_000, Some(400_000), 65_536)
+    );
+    assert_eq!((known.price.base.input, known.price.tiers.len(), known.pdf), (1_000_000, 0, false));
+    assert_eq!((known.thinking, &known.efforts[..]), (Thinking::Budget, &[Effort::Low, Effort::High][..]));
+    assert_eq!((own.thinking, &own.efforts[..]), (Thinking::Budget, &[Effort::Off, Effort::Max][..]));
+    assert!(own.images && own.pdf && own.reasoning);
+    let bad = "[[provider]]\nkind = \"gemini\"\napi_key = \"k\"\nmodels = [{ id = \"a\", variants = [\"loud\"], thinking = \"no\" }]";
+    assert_eq!(problems(bad), ["provider[0].models[0].variants", "provider[0].models[0].thinking"]);
+}
+
+#[test]
+fn titles_go_to_a_small_model() {
+    let small = |config: &Config, provider: &str, model: &str| {
+        config
+            .small_model_for(provider, model)
+            .map(|(provider, model)| format!("{}/{}", provider.id, model.id))
+    };
+    let config = ok("[[provider]]\nkind = \"anthropic\"");
+    let of = |model: &str| small(&config, "anthropic", model);
+    assert_eq!(of("claude-opus-4-8").unwrap(), "anthropic/claude-haiku-4-5", "the catalogue's");
+    assert_eq!(of("nothing"), None);
+    let models = r#"
+        [[provider]]
+        id = "mine"
+        kind = "openai-chat"
+        base_url = "http://localhost"
+        models = [{ id = "gpt-5-mini" }, { id = "big" }, { id = "tiny", small = true }]
+        [[provider]]
+        id = "other"
+        kind = "openai-chat"
+        base_url = "http://localhost"
+        models = [{ id = "only" }]
+    "#;
+    let config = ok(models);
+    assert_eq!(
+        small(&config, "mine", "big").unwrap(),
+        "mine/tiny",
+        "the settings' choice, not the catalogue's"
+    );
+    assert_eq!(small(&config, "other", "only").unwrap(), "other/only", "the session's own");
+    let config = ok(&format!("small_model = \"other/only\"\n{models}"));
+    assert_eq!(small(&config, "mine", "big").unwrap(), "other/only");
+    assert_eq!(problems(&format!("small_model = \"mine/nothing\"\n{models}")), ["small_model"]);
+}
+
+#[test]
 fn every_problem_is_named_with_its_place() {
     let got = problems(
         r#"
@@ -130,6 +201,27 @@ fn the_environment_alone_is_enough() {
     assert_eq!(config.providers.list().len(), 1);
     assert_eq!(config.default_model.unwrap().0, "anthropic");
     assert_eq!(from_env(&|_| None).unwrap().default_model, None);
+    let set = |url: &'static str| {
+        move |name: &str| match name {
+            "OPENAI_API_KEY" | "GEMINI_API_KEY" => Some("k".to_owned()),
+            "OPENAI_BASE_URL" => Some(url.to_owned()).filter(|url| !url.is_empty()),
+            _ => None,
+        }
+    };
+    for (url, protocol) in [
+        ("", Protocol::OpenAiResponses),
+        ("https://api.openai.com/v1", Protocol::OpenAiResponses),
+        ("http://localhost:1/v1", Protocol::OpenAiChat),
+    ] {
+        let config = from_env(&set(url)).unwrap();
+        let got: Vec<_> = config
+            .providers
+            .list()
+            .iter()
+            .map(|provider| (provider.id.as_str(), provider.protocol))
+            .collect();
+        assert_eq!(got, [("openai", protocol), ("google", Protocol::Gemini)], "{url}");
+    }
     let bad = |name: &str| Some(if name.ends_with("_KEY") { "k" } else { "nonsense" }.to_owned());
     let error = from_env(&bad).unwrap_err().to_string();
     assert!(error.contains("ANTHROPIC_BASE_URL: ") && error.contains("OPENAI_BASE_URL: "), "{error}");

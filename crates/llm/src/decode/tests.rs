@@ -1,6 +1,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+mod bad;
 mod recorded;
+mod wire;
 
 use super::Decoder;
 use crate::accumulate::{Accumulator, Answer, Block};
@@ -35,8 +37,6 @@ pub(crate) fn usable_calls(answer: &Answer) -> usize {
     answer.blocks.iter().filter(|block| matches!(block, Block::ToolCall { .. })).count()
 }
 
-const PROTOCOLS: [Protocol; 2] = [Protocol::Anthropic, Protocol::OpenAiChat];
-
 #[test]
 fn what_is_no_event_stream_is_called_so() {
     for (body, kind, says) in [
@@ -48,7 +48,7 @@ fn what_is_no_event_stream_is_called_so() {
         (": keep-alive\n\n", ErrorKind::Truncated, "before its end"),
         ("dat", ErrorKind::Truncated, "before its end"),
     ] {
-        for protocol in PROTOCOLS {
+        for protocol in Protocol::ALL {
             let error = events(protocol, body.as_bytes(), 7).1.unwrap_err();
             assert_eq!(error.kind, kind, "{body}: {error}");
             assert!(error.message.contains(says), "{body}: {error}");
@@ -58,36 +58,8 @@ fn what_is_no_event_stream_is_called_so() {
 
 #[test]
 fn garbage_is_a_protocol_error() {
-    for protocol in PROTOCOLS {
+    for protocol in Protocol::ALL {
         let error = events(protocol, b"data: \xff\xfe\x00\n\n", 3).1.unwrap_err();
         assert_eq!(error.kind, ErrorKind::Protocol, "{error}");
-    }
-}
-
-#[test]
-fn arguments_without_end_are_refused() {
-    use domain::limits::TOOL_ARGUMENTS_BYTES_MAX;
-    let piece = "x".repeat(1024 * 1024);
-    let pieces = TOOL_ARGUMENTS_BYTES_MAX / piece.len() + 1;
-    let anthropic = (
-        "data: {\"type\":\"message_start\"}\n\ndata: {\"type\":\"content_block_start\",\"index\":0,\
-         \"content_block\":{\"type\":\"tool_use\"}}\n\n"
-            .to_owned(),
-        format!(
-            "data: {{\"type\":\"content_block_delta\",\"index\":0,\
-             \"delta\":{{\"type\":\"input_json_delta\",\"partial_json\":\"{piece}\"}}}}\n\n"
-        ),
-    );
-    let openai = (
-        String::new(),
-        format!(
-            "data: {{\"choices\":[{{\"delta\":{{\"tool_calls\":[{{\"index\":0,\
-             \"function\":{{\"arguments\":\"{piece}\"}}}}]}}}}]}}\n\n"
-        ),
-    );
-    for (protocol, (head, delta)) in PROTOCOLS.into_iter().zip([anthropic, openai]) {
-        let body = head + &delta.repeat(pieces);
-        let error = events(protocol, body.as_bytes(), body.len()).1.unwrap_err();
-        assert_eq!(error.kind, ErrorKind::TooLarge, "{protocol:?}: {error}");
     }
 }

@@ -1,8 +1,9 @@
 //! From a provider's error answer to an [`Error`]. Providers agree on little: the text, the code, the type and the
 //! status are all looked at, the most telling one first.
 
-use super::{Error, ErrorKind};
+use super::{Error, ErrorKind, retry_after};
 use serde_json::Value;
+use std::time::SystemTime;
 
 /// Texts by which providers say that the conversation is too long, in lower case.
 const OVERFLOW_TEXTS: &[&str] = &[
@@ -40,6 +41,7 @@ struct Detail {
     /// Code, type and status words, in lower case, separated by blanks.
     words: String,
     status: Option<u16>,
+    retry_after_ms: Option<u64>,
 }
 
 /// The error that an answer with `status` and `body` means.
@@ -64,6 +66,7 @@ fn build(status: Option<u16>, detail: &Detail) -> Error {
     };
     let mut error = Error::new(kind, message);
     error.status = status;
+    error.retry_after_ms = detail.retry_after_ms;
     // The model wrote a call that the provider itself refused: another sample usually does better.
     let is_bad_sample = detail.words.contains("tool_use_failed");
     error.with_retryable(is_bad_sample.then_some(true))
@@ -73,7 +76,9 @@ fn kind(status: Option<u16>, detail: &Detail) -> ErrorKind {
     let message = detail.message.to_lowercase();
     let says =
         |texts: &[&str]| texts.iter().any(|text| message.contains(text) || detail.words.contains(text));
-    if says(QUOTA_TEXTS) || status == Some(402) {
+    // Gemini says "quota" for every rate limit, too; only one that ends soon comes with a wait.
+    let is_soon_over = status == Some(429) && detail.retry_after_ms.is_some();
+    if (says(QUOTA_TEXTS) && !is_soon_over) || status == Some(402) {
         return ErrorKind::Quota;
     }
     // "Too many tokens per minute" is a rate limit, never an overflow.
@@ -92,16 +97,21 @@ fn by_words(words: &str) -> Option<ErrorKind> {
         ("invalid_api_key", ErrorKind::Auth),
         ("authentication_error", ErrorKind::Auth),
         ("permission_error", ErrorKind::Auth),
+        ("permission_denied", ErrorKind::Auth),
+        ("unauthenticated", ErrorKind::Auth),
+        ("api_key_invalid", ErrorKind::Auth),
         ("billing", ErrorKind::Quota),
         ("model_not_found", ErrorKind::NotFound),
         ("not_found_error", ErrorKind::NotFound),
         ("rate_limit", ErrorKind::RateLimited),
         ("too_many_requests", ErrorKind::RateLimited),
+        ("resource_exhausted", ErrorKind::RateLimited),
         ("overloaded", ErrorKind::Overloaded),
         ("content_filter", ErrorKind::ContentFilter),
         ("content_policy_violation", ErrorKind::ContentFilter),
         ("responsibleaipolicyviolation", ErrorKind::ContentFilter),
         ("timeout_error", ErrorKind::Timeout),
+        ("deadline_exceeded", ErrorKind::Timeout),
         ("tool_use_failed", ErrorKind::Invalid),
     ];
     WORDS.iter().find(|(word, _)| words.contains(word)).map(|(_, kind)| *kind)
@@ -142,6 +152,8 @@ fn sentence(kind: ErrorKind) -> &'static str {
 
 /// Understands `{"error":{..}}`, `{"type":"error","error":{..}}`, `{"error":"text"}` and a bare error object.
 fn detail(value: &Value) -> Detail {
+    // Gemini puts the error of a stream into a list.
+    let value = value.as_array().and_then(|list| list.first()).unwrap_or(value);
     let object = match value.get("error") {
         Some(error @ Value::Object(_)) => error,
         Some(Value::String(text)) => {
@@ -165,10 +177,18 @@ fn word_detail(object: &Value) -> Detail {
     if let Some(word) = object.pointer("/innererror/code").and_then(Value::as_str) {
         words.push_str(&word.to_lowercase());
     }
+    // Gemini: `{"@type":"…ErrorInfo","reason":"API_KEY_INVALID"}` and `{"@type":"…RetryInfo","retryDelay":"34.4s"}`.
+    let details = || object.get("details").and_then(Value::as_array).into_iter().flatten();
+    for reason in details().filter_map(|detail| detail.get("reason")?.as_str()) {
+        words.push(' ');
+        words.push_str(&reason.to_lowercase());
+    }
+    let delay = details().find_map(|detail| detail.get("retryDelay")?.as_str()?.strip_suffix('s'));
+    let retry_after_ms = retry_after::parse(None, delay, SystemTime::UNIX_EPOCH);
     let status = ["status_code", "code", "status"].iter().find_map(|key| object.get(key)?.as_u64());
     let status =
         status.and_then(|status| u16::try_from(status).ok()).filter(|status| (400..600).contains(status));
-    Detail { message: String::new(), words, status }
+    Detail { message: String::new(), words, status, retry_after_ms }
 }
 
 /// A body that is no JSON: its text, unless it is a page for a browser.

@@ -40,6 +40,32 @@ fn answers_are_told_apart_by_what_the_caller_can_do() {
         (503, r#"{"error":{"type":"server_error","message":"busy"}}"#, K::Overloaded, true),
         (504, "", K::Timeout, true),
         (302, "", K::Protocol, false),
+        (
+            400,
+            r#"{"error":{"code":400,"message":"API key not valid","status":"INVALID_ARGUMENT","details":[{"reason":"API_KEY_INVALID"}]}}"#,
+            K::Auth,
+            false,
+        ),
+        (
+            400,
+            r#"{"error":{"message":"The input token count (9) exceeds the maximum number of tokens allowed (8).","status":"INVALID_ARGUMENT"}}"#,
+            K::Overflow,
+            false,
+        ),
+        (403, r#"[{"error":{"code":403,"message":"no","status":"PERMISSION_DENIED"}}]"#, K::Auth, false),
+        (
+            429,
+            r#"{"error":{"message":"You exceeded your current quota","status":"RESOURCE_EXHAUSTED"}}"#,
+            K::Quota,
+            false,
+        ),
+        (
+            429,
+            r#"{"error":{"message":"Resource has been exhausted","status":"RESOURCE_EXHAUSTED"}}"#,
+            K::RateLimited,
+            true,
+        ),
+        (503, r#"{"error":{"code":503,"message":"busy","status":"UNAVAILABLE"}}"#, K::Overloaded, true),
     ] {
         let error = from_answer(status, body);
         assert_eq!((error.kind, error.is_retryable()), (kind, retryable), "{status} {body}: {error}");
@@ -58,6 +84,17 @@ fn events_carry_their_status_and_a_refused_sample_is_tried_again() {
     assert_eq!((invalid.kind, invalid.status), (ErrorKind::Invalid, None));
     let sample = from_event(&json!({"error":{"code":"tool_use_failed","message":"m","status_code":400}}));
     assert_eq!((sample.kind, sample.is_retryable()), (ErrorKind::Invalid, true));
+}
+
+#[test]
+fn a_quota_that_is_soon_back_is_a_rate_limit() {
+    let body = r#"{"error":{"code":429,"message":"You exceeded your current quota","status":"RESOURCE_EXHAUSTED",
+        "details":[{"quotaId":"PerMinute"},{"retryDelay":"34.4s"}]}}"#;
+    let error = from_answer(429, body);
+    assert_eq!(
+        (error.kind, error.retry_after_ms, error.is_retryable()),
+        (ErrorKind::RateLimited, Some(34_400), true)
+    );
 }
 
 #[test]

@@ -43,9 +43,9 @@ impl Calls {
         let name = delta.pointer("/function/name").and_then(Value::as_str).unwrap_or_default();
         let arguments = match delta.pointer("/function/arguments") {
             Some(Value::String(text)) => text.clone(),
-            // Some local servers send the object itself.
-            Some(object @ Value::Object(_)) => object.to_string(),
-            Some(_) | None => String::new(),
+            Some(Value::Null) | None => String::new(),
+            // Some local servers send the object itself. Anything else is no object, and must not pass for an empty one.
+            Some(other) => other.to_string(),
         };
         let position = self.position(at, id, name);
         if self.calls.len() > MODEL_BLOCKS_MAX {

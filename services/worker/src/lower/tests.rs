@@ -60,8 +60,13 @@ fn a_call_never_stands_without_an_answer() {
         &model("m"),
     );
     let call = AssistantPart::ToolCall { id: "c".into(), name: "bash".into(), input: json!({"a": 1}) };
-    let result =
-        ToolResult { call_id: "c".into(), name: "bash".into(), text: INTERRUPTED.into(), is_error: true };
+    let result = ToolResult {
+        call_id: "c".into(),
+        name: "bash".into(),
+        text: INTERRUPTED.into(),
+        media: vec![],
+        is_error: true,
+    };
     let said = vec![AssistantPart::Text("hm".into()), call];
     assert_eq!(lowered, [Lowered::Assistant(said), Lowered::ToolResults(vec![result])]);
 }

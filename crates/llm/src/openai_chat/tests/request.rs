@@ -2,7 +2,10 @@
 
 use crate::config::{Model, Protocol, Provider};
 use crate::openai_chat::request::{body, url};
-use crate::request::{AssistantPart, Effort, Message, Request, ToolResult, ToolSpec, UserPart};
+use crate::request::tests::{call, media, png, result};
+use crate::request::{
+    AssistantPart, Effort, Message, Request, Source, ToolChoice, ToolResult, ToolSpec, UserPart,
+};
 use serde_json::{Value, json};
 
 fn openai() -> Provider {
@@ -22,7 +25,8 @@ fn request() -> Request {
         output_tokens_max: 1_000,
         temperature: Some(0.5),
         cache_key: "ses_1".to_owned(),
-        reasoning: Some(Effort::Low),
+        variant: Some(Effort::Low),
+        ..Request::default()
     }
 }
 
@@ -31,7 +35,7 @@ fn the_whole_body_of_a_first_step() {
     let want = json!({
         "model": "gpt-5",
         "messages": [{"role":"system","content":"one\n\ntwo"}, {"role":"user","content":"hi"}],
-        "tools": [{"type":"function","function":{"name":"bash","description":"d","parameters":{"type":"object"}}}],
+        "tools": [{"type":"function","function":{"name":"bash","description":"d","parameters":{"type":"object","properties":{}}}}],
         "max_completion_tokens": 1_000,
         "reasoning_effort": "low",
         "prompt_cache_key": "ses_1",
@@ -68,30 +72,16 @@ fn history_carries_calls_results_and_reasoning_back() {
                 redacted: None,
                 details: Some(json!([detail])),
             },
-            AssistantPart::ToolCall { id: "c1".to_owned(), name: "bash".to_owned(), input: json!({"a":1}) },
+            call("c1", json!({"a":1})),
+            call("c2", json!({})),
         ]),
-        Message::ToolResults(vec![
-            ToolResult {
-                call_id: "c1".to_owned(),
-                name: "bash".to_owned(),
-                text: "out".to_owned(),
-                is_error: true,
-            },
-            ToolResult {
-                call_id: "c2".to_owned(),
-                name: "bash".to_owned(),
-                text: String::new(),
-                is_error: false,
-            },
-        ]),
+        Message::ToolResults(vec![result("c1", "out", true), result("c2", "", false)]),
         Message::Assistant(vec![AssistantPart::Text("done".to_owned())]),
         Message::Assistant(vec![AssistantPart::Text(String::new())]),
-        Message::User(vec![
-            UserPart::Text("look".to_owned()),
-            UserPart::Image { media_type: "image/png".to_owned(), base64: "AA==".to_owned() },
-        ]),
+        Message::User(vec![UserPart::Text("look".to_owned()), png()]),
     ];
     let request = Request { messages: history, ..Request::default() };
+    let other = json!({"id":"c2","type":"function","function":{"name":"bash","arguments":"{}"}});
     let call = json!({"id":"c1","type":"function","function":{"name":"bash","arguments":"{\"a\":1}"}});
     let tail = [
         json!({"role":"tool","tool_call_id":"c1","content":"out"}),
@@ -101,19 +91,86 @@ fn history_carries_calls_results_and_reasoning_back() {
         {"type":"text","text":"look"},
         {"type":"image_url","image_url":{"url":"data:image/png;base64,AA=="}},
     ]});
-    let got = |id: &str| body(&openai(), &Model::known_or_default(id), &request)["messages"].take();
+    // One of them is not known to see; here all do.
+    let seeing = |id: &str| Model { images: true, ..Model::known_or_default(id) };
+    let got = |id: &str| body(&openai(), &seeing(id), &request)["messages"].take();
     let want = json!([
-        {"role":"assistant","content":null,"tool_calls":[call],"reasoning_details":[detail]},
+        {"role":"assistant","content":null,"tool_calls":[call,other],"reasoning_details":[detail]},
         tail[0], tail[1],
         {"role":"assistant","content":"done"},
         user,
     ]);
     assert_eq!(got("gpt-4o"), want);
     let want = json!([
-        {"role":"assistant","content":null,"tool_calls":[call],"reasoning_details":[detail],"reasoning_content":"t"},
+        {"role":"assistant","content":null,"tool_calls":[call,other],"reasoning_details":[detail],"reasoning_content":"t"},
         tail[0], tail[1],
         {"role":"assistant","content":"done","reasoning_content":""},
         user,
     ]);
     assert_eq!(got("deepseek-v4-flash"), want);
+}
+
+#[test]
+fn what_tools_show_comes_in_a_message_of_the_user() {
+    let pdf = |source| media("application/pdf", "a.pdf", source);
+    let files = vec![pdf(Source::Base64("AA==".to_owned())), pdf(Source::Url("https://x/a.pdf".to_owned()))];
+    let messages = vec![
+        Message::Assistant(vec![call("c1", json!({}))]),
+        Message::ToolResults(vec![ToolResult { media: files, ..result("c1", "see", false) }]),
+    ];
+    let got = body(&openai(), &Model::known_or_default("gpt-5"), &Request { messages, ..Request::default() });
+    assert_eq!(got["messages"][1], json!({"role":"tool","tool_call_id":"c1","content":"see"}));
+    let shown = &got["messages"][2]["content"];
+    let file =
+        json!({"type":"file","file":{"filename":"a.pdf","file_data":"data:application/pdf;base64,AA=="}});
+    assert_eq!((&got["messages"][2]["role"], &shown[1]), (&json!("user"), &file));
+    assert!(shown[2]["text"].as_str().unwrap().starts_with("ERROR: "), "{shown}");
+}
+
+#[test]
+fn servers_with_habits_of_their_own_get_what_they_want() {
+    let at = |url: &str, id: &str, request: &Request| {
+        body(&Provider::new("p", Protocol::OpenAiChat, url), &Model::known_or_default(id), request)
+    };
+    let history = Request {
+        system: vec!["s".to_owned()],
+        messages: vec![
+            Message::Assistant(vec![call("call_long_id", json!({}))]),
+            Message::ToolResults(vec![result("call_long_id", "out", false)]),
+            Message::User(vec![UserPart::Text("go on".to_owned())]),
+        ],
+        ..Request::default()
+    };
+    let got = at("https://api.mistral.ai/v1", "devstral-latest", &history);
+    let roles: Vec<_> =
+        got["messages"].as_array().unwrap().iter().map(|message| message["role"].clone()).collect();
+    assert_eq!(roles, ["system", "assistant", "tool", "assistant", "user"]);
+    let id = got["messages"][2]["tool_call_id"].as_str().unwrap();
+    assert_eq!((id.len(), &got["messages"][1]["tool_calls"][0]["id"]), (9, &json!(id)));
+    assert_eq!(got["tools"][0]["function"]["name"], "_noop", "history with calls never lacks a tool");
+    let cached = json!([{"type":"text","text":"s","cache_control":{"type":"ephemeral"}}]);
+    let got = at("https://openrouter.ai/api/v1", "anthropic/claude-opus-4.5", &history);
+    assert_eq!(got["messages"][0]["content"], cached);
+    assert_eq!(got["messages"][1]["content"], Value::Null);
+    assert_eq!(at("https://openrouter.ai/api/v1", "gpt-5", &history)["messages"][0]["content"], "s");
+    let schema = json!({"properties":{"a":{"$ref":"#/x","description":"d"}}});
+    let spec = ToolSpec { name: "t".to_owned(), description: String::new(), schema };
+    let got =
+        at("https://api.moonshot.ai/v1", "kimi-k2.6", &Request { tools: vec![spec], ..Request::default() });
+    assert_eq!(got["tools"][0]["function"]["parameters"]["properties"]["a"], json!({"$ref":"#/x"}));
+    assert_eq!(got["temperature"], json!(1.0), "what suits the model");
+}
+
+#[test]
+fn a_call_may_be_forced_or_forbidden() {
+    let spec = ToolSpec { name: "t".to_owned(), description: String::new(), schema: json!({}) };
+    for (tool_choice, want) in [
+        (ToolChoice::Auto, Value::Null),
+        (ToolChoice::None, json!("none")),
+        (ToolChoice::Required, json!("required")),
+        (ToolChoice::Named("t".to_owned()), json!({"type":"function","function":{"name":"t"}})),
+    ] {
+        let request = Request { tools: vec![spec.clone()], tool_choice, ..Request::default() };
+        assert_eq!(body(&openai(), &Model::known_or_default("gpt-5"), &request)["tool_choice"], want);
+    }
 }

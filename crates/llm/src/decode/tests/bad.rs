@@ -1,0 +1,199 @@
+//! What no provider should send, and what becomes of it, in each protocol.
+
+use super::wire::{Wire, stop};
+use super::{answer, events, usable_calls};
+use crate::accumulate::{Block, Invalid};
+use crate::config::Protocol;
+use crate::error::ErrorKind;
+use crate::event::{Event, Finish};
+use domain::limits::{MODEL_BLOCKS_MAX, PART_TEXT_BYTES_MAX, TOOL_ARGUMENTS_BYTES_MAX};
+use domain::money::Tokens;
+use serde_json::json;
+
+const MEGABYTE: usize = 1024 * 1024;
+
+#[test]
+fn ten_thousand_deltas_of_one_byte_are_one_text() {
+    for protocol in Protocol::ALL {
+        let bytes = Wire::new(protocol).text(&vec!["\"x\""; 10_000]).end(stop(protocol));
+        let (got, outcome) = answer(protocol, &bytes, 1);
+        outcome.unwrap();
+        assert_eq!(got.blocks, [Block::Text("x".repeat(10_000))], "{protocol:?}");
+    }
+}
+
+#[test]
+fn endless_texts_and_reasonings_end_with_a_named_error() {
+    let piece = "x".repeat(MEGABYTE / 2);
+    let pieces = vec![piece.as_str(); PART_TEXT_BYTES_MAX / piece.len() + 1];
+    let quoted = format!("\"{piece}\"");
+    for protocol in Protocol::ALL {
+        for (bytes, says) in [
+            (Wire::new(protocol).reasoning(&pieces).bytes(), "the model's reasoning is longer"),
+            (Wire::new(protocol).text(&vec![quoted.as_str(); pieces.len()]).bytes(), "a text is longer"),
+        ] {
+            let (events, outcome) = events(protocol, &bytes, MEGABYTE);
+            let error = outcome.unwrap_err();
+            assert!(
+                error.kind == ErrorKind::TooLarge && error.message.contains(says),
+                "{protocol:?}: {error}"
+            );
+            assert!(!error.is_retryable(), "the next answer would be as long");
+            let kept: usize = events
+                .iter()
+                .map(|event| match event {
+                    Event::Text { delta, .. } | Event::Reasoning { delta, .. } => delta.len(),
+                    _ => 0,
+                })
+                .sum();
+            assert_eq!(kept, PART_TEXT_BYTES_MAX, "{protocol:?}: what fits was told");
+        }
+    }
+}
+
+#[test]
+fn huge_arguments_are_refused() {
+    let piece = "x".repeat(MEGABYTE);
+    let mut pieces = vec!["\""];
+    pieces.extend(vec![piece.as_str(); TOOL_ARGUMENTS_BYTES_MAX / piece.len() + 1]);
+    pieces.push("\"");
+    for protocol in Protocol::ALL {
+        let bytes = Wire::new(protocol).call(&pieces).bytes();
+        let error = events(protocol, &bytes, bytes.len()).1.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::TooLarge, "{protocol:?}: {error}");
+    }
+}
+
+#[test]
+fn blocks_without_end_are_refused() {
+    for protocol in Protocol::ALL {
+        let mut wire = Wire::new(protocol);
+        for _ in 0..=MODEL_BLOCKS_MAX / 2 {
+            wire = wire.reasoning(&["a"]).text(&["\"b\""]);
+        }
+        let (events, outcome) = events(protocol, &wire.end(stop(protocol)), MEGABYTE);
+        assert_eq!(outcome.unwrap_err().kind, ErrorKind::TooLarge, "{protocol:?}");
+        assert!(events.len() < 4 * MODEL_BLOCKS_MAX, "{protocol:?}");
+    }
+}
+
+#[test]
+fn arguments_that_are_no_object_never_run() {
+    for protocol in Protocol::ALL {
+        let deep = format!("{}1{}", "[".repeat(100), "]".repeat(100));
+        for arguments in ["[1]", "\"ls\"", "7", "true", deep.as_str()] {
+            let bytes = Wire::new(protocol).call(&[arguments]).end(stop(protocol));
+            let (got, outcome) = answer(protocol, &bytes, 5);
+            outcome.unwrap();
+            let refused = matches!(&got.blocks[..], [Block::InvalidToolCall { reason: Invalid::NotAnObject, id, .. }] if id == "c1");
+            assert!(refused, "{protocol:?} {arguments}: {got:?}");
+        }
+    }
+}
+
+#[test]
+fn an_empty_answer_is_whole_and_empty() {
+    for protocol in Protocol::ALL {
+        for wire in [Wire::new(protocol), Wire::new(protocol).text(&["\"\""])] {
+            let (got, outcome) = answer(protocol, &wire.end(stop(protocol)), 7);
+            outcome.unwrap();
+            let text: String = got
+                .blocks
+                .iter()
+                .map(|block| match block {
+                    Block::Text(text) => text.as_str(),
+                    _ => panic!("{block:?}"),
+                })
+                .collect();
+            assert_eq!((text.as_str(), got.finish.unwrap().0), ("", Finish::Stop), "{protocol:?}");
+        }
+    }
+}
+
+#[test]
+fn a_reason_that_nobody_knows_is_kept_in_its_own_word() {
+    for protocol in Protocol::ALL {
+        let bytes = Wire::new(protocol).text(&["\"a\""]).end("moon_phase");
+        let (got, outcome) = answer(protocol, &bytes, 7);
+        outcome.unwrap();
+        // A response that says itself that it is incomplete is cut, whatever the reason.
+        let want = if protocol == Protocol::OpenAiResponses { Finish::Length } else { Finish::Unknown };
+        assert_eq!(got.finish, Some((want, "moon_phase".to_owned())), "{protocol:?}");
+        let bytes = Wire::new(protocol).call(&["{}"]).end("moon_phase");
+        let runs = usize::from(want == Finish::Unknown);
+        assert_eq!(usable_calls(&answer(protocol, &bytes, 7).0), runs, "{protocol:?}");
+    }
+}
+
+#[test]
+fn usage_that_is_missing_negative_or_repeated_does_no_harm() {
+    let used = |input, output| Some(Tokens { input, output, ..Tokens::default() });
+    for protocol in Protocol::ALL {
+        let bytes = Wire::new(protocol).text(&["\"a\""]).end(stop(protocol));
+        let (got, outcome) = answer(protocol, &bytes, 7);
+        outcome.unwrap();
+        assert_eq!(got.tokens, None, "{protocol:?}: missing");
+        if protocol == Protocol::OpenAiResponses {
+            for (usage, want) in [
+                (json!({"input_tokens":-5,"output_tokens":1e30}), used(0, 0)),
+                (
+                    json!({"input_tokens":5,"output_tokens":2,"input_tokens_details":{"cached_tokens":9}}),
+                    Some(Tokens { input: 0, output: 2, cache_read: 9, ..Tokens::default() }),
+                ),
+                (json!("many"), None),
+            ] {
+                let bytes = Wire::new(protocol).end_with("completed", &usage);
+                assert_eq!(answer(protocol, &bytes, 7).0.tokens, want, "{usage}");
+            }
+            continue;
+        }
+        let wire = || Wire::new(protocol).text(&["\"a\""]);
+        let twice = wire().usage([json!(7), json!(1)]).usage([json!(7), json!(3)]).end(stop(protocol));
+        assert_eq!(
+            answer(protocol, &twice, 7).0.tokens,
+            used(7, 3),
+            "{protocol:?}: the last one counts, once"
+        );
+        let broken = wire().usage([json!(-7), json!(u64::MAX)]).end(stop(protocol));
+        assert!(matches!(
+            answer(protocol, &broken, 7).0.tokens,
+            None | Some(Tokens { input: 0, output: 0, .. })
+        ));
+    }
+}
+
+#[test]
+fn characters_are_split_anywhere_and_broken_ones_end_the_answer() {
+    for protocol in Protocol::ALL {
+        let whole = Wire::new(protocol).text(&["\"Grüße \"", "\"東京 😀\""]).end(stop(protocol));
+        for piece in 1..5 {
+            let (got, outcome) = answer(protocol, &whole, piece);
+            outcome.unwrap();
+            assert_eq!(got.blocks, [Block::Text("Grüße 東京 😀".to_owned())], "{protocol:?}");
+        }
+        let face = whole.windows(4).position(|bytes| bytes == "😀".as_bytes()).unwrap();
+        for at in face..face + 4 {
+            let mut broken = whole.clone();
+            broken[at] = 0xff;
+            let (got, outcome) = answer(protocol, &broken, 1);
+            assert_eq!(outcome.unwrap_err().kind, ErrorKind::Protocol, "{protocol:?}");
+            assert_eq!(got.finish, None);
+        }
+    }
+}
+
+#[test]
+fn halves_of_surrogate_pairs_become_a_mark() {
+    for protocol in Protocol::ALL {
+        let wire = Wire::new(protocol).text(&[r#""a\ud83d""#, r#""\ude00b \ud83d\ude00""#]);
+        let (got, outcome) = answer(protocol, &wire.end(stop(protocol)), 3);
+        outcome.unwrap();
+        assert_eq!(got.blocks, [Block::Text("a\u{fffd}\u{fffd}b 😀".to_owned())], "{protocol:?}");
+        let wire = Wire::new(protocol).call(&["{\"a\":\"\\ud8", "3d\"}"]);
+        let (got, outcome) = answer(protocol, &wire.end(stop(protocol)), 3);
+        outcome.unwrap();
+        let input = json!({"a":"\u{fffd}"});
+        let call = Block::ToolCall { id: "c1".to_owned(), name: "bash".to_owned(), input };
+        assert_eq!(got.blocks, [call], "{protocol:?}");
+    }
+}

@@ -1,0 +1,91 @@
+//! JSON from outside, read a little more leniently than the standard: half of a surrogate pair is a damaged character,
+//! not a damaged answer, and a count that cannot be one counts as not given.
+
+use domain::limits::MODEL_USAGE_TOKENS_MAX;
+use serde_json::Value;
+
+/// What stands for half of a surrogate pair.
+const REPLACEMENT: &str = "\\ufffd";
+
+/// The value that `text` is, with U+FFFD for every half of a surrogate pair; `None` if it is not JSON.
+pub(crate) fn parse(text: &str) -> Option<Value> {
+    match serde_json::from_str(text) {
+        Ok(value) => Some(value),
+        Err(_) => serde_json::from_str(&with_whole_characters(text)?).ok(),
+    }
+}
+
+/// The number of tokens at `pointer`. Negative, broken and absurd ones give `None`.
+pub(crate) fn tokens(value: &Value, pointer: &str) -> Option<u64> {
+    let number = value.pointer(pointer)?;
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range is checked")]
+    let whole =
+        |number: f64| (number.fract() == 0.0 && (0.0..1e15).contains(&number)).then_some(number as u64);
+    // Some servers count in floating point.
+    let count = number.as_u64().or_else(|| number.as_f64().and_then(whole))?;
+    (count <= MODEL_USAGE_TOKENS_MAX).then_some(count)
+}
+
+/// `text` without halves of surrogate pairs; `None` if there are none.
+fn with_whole_characters(text: &str) -> Option<String> {
+    let mut whole = String::with_capacity(text.len());
+    let mut rest = text;
+    let mut is_changed = false;
+    while let Some(at) = rest.find('\\') {
+        whole.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let length = match (unit(rest), rest.get(6..).and_then(unit)) {
+            (Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => 12,
+            (Some(0xd800..=0xdfff), _) => {
+                is_changed = true;
+                whole.push_str(REPLACEMENT);
+                rest = &rest[6..];
+                continue;
+            }
+            (Some(_), _) => 6,
+            // An escape of one character, or a backslash at the very end.
+            (None, _) => 1 + rest[1..].chars().next().map_or(0, char::len_utf8),
+        };
+        whole.push_str(&rest[..length]);
+        rest = &rest[length..];
+    }
+    whole.push_str(rest);
+    is_changed.then_some(whole)
+}
+
+/// The UTF-16 unit that `text` begins with as `\uXXXX`.
+fn unit(text: &str) -> Option<u32> {
+    let digits = text.strip_prefix("\\u")?.get(..4)?;
+    digits.bytes().all(|byte| byte.is_ascii_hexdigit()).then(|| u32::from_str_radix(digits, 16).ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn halves_of_surrogate_pairs_are_replaced_and_whole_ones_are_kept() {
+        for (text, want) in [
+            (r#""a\ud83d""#, json!("a\u{fffd}")),
+            (r#""\ude00b""#, json!("\u{fffd}b")),
+            (r#""\ud83d\ude00 \ud83d""#, json!("😀 \u{fffd}")),
+            (r#""\ud83d\ud83d\ude00""#, json!("\u{fffd}😀")),
+            (r#""\\ud83d \ud83d""#, json!("\\ud83d \u{fffd}")),
+            (r#"{"\udc00":"ä\n"}"#, json!({"\u{fffd}":"ä\n"})),
+        ] {
+            assert_eq!(parse(text), Some(want), "{text}");
+        }
+        for text in ["", "{", r#""\ud83d"#, r#""\u12""#, "\\", "\"\\ä\""] {
+            assert_eq!(parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn counts_that_cannot_be_are_not_given() {
+        let usage = json!({"a":3,"b":-1,"c":4.0,"d":1.5,"e":"7","f":u64::MAX,"g":null,"h":1e300});
+        let counts = ["/a", "/b", "/c", "/d", "/e", "/f", "/g", "/h", "/i"].map(|key| tokens(&usage, key));
+        assert_eq!(counts, [Some(3), None, Some(4), None, None, None, None, None, None]);
+    }
+}

@@ -1,0 +1,93 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use super::history::{Entry, entries};
+use super::{AssistantPart, Effort, Media, Message, Source, ToolResult, UserPart};
+use crate::config::Model;
+use serde_json::{Value, json};
+
+pub(crate) fn call(id: &str, input: Value) -> AssistantPart {
+    AssistantPart::ToolCall { id: id.to_owned(), name: "bash".to_owned(), input }
+}
+
+pub(crate) fn result(call_id: &str, text: &str, is_error: bool) -> ToolResult {
+    let (call_id, text) = (call_id.to_owned(), text.to_owned());
+    ToolResult { call_id, name: "bash".to_owned(), text, is_error, media: Vec::new() }
+}
+
+pub(crate) fn media(mime: &str, name: &str, source: Source) -> Media {
+    Media { mime: mime.to_owned(), name: name.to_owned(), source }
+}
+
+pub(crate) fn png() -> UserPart {
+    UserPart::Media(media("image/png", "", Source::Base64("AA==".to_owned())))
+}
+
+fn text(text: &str) -> AssistantPart {
+    AssistantPart::Text(text.to_owned())
+}
+
+#[test]
+fn every_call_has_one_result_right_after_it() {
+    let messages = [
+        Message::User(vec![UserPart::Text(" ".to_owned())]),
+        Message::ToolResults(vec![result("c0", "of nobody", false)]),
+        Message::Assistant(vec![text(""), call("c1", json!({})), call("c2", json!({}))]),
+        Message::User(vec![UserPart::Text("meanwhile".to_owned())]),
+        Message::ToolResults(vec![result("c2", "two", false), result("c2", "twice", false)]),
+        Message::Assistant(vec![text("\n")]),
+        Message::ToolResults(vec![result("c1", "too late", false)]),
+    ];
+    let entries = entries(&messages);
+    let [Entry::Assistant(said), Entry::Results(results), Entry::User(_)] = entries.as_slice() else {
+        panic!("{entries:?}")
+    };
+    assert_eq!(said.len(), 2);
+    let got: Vec<_> = results.iter().map(|result| (result.call_id.as_str(), result.text.as_str())).collect();
+    assert_eq!(got, [("c1", "The tool call has no result: it was interrupted."), ("c2", "two")]);
+    assert!(results[0].is_error && !results[1].is_error);
+}
+
+#[test]
+fn an_effort_that_a_model_lacks_is_the_nearest() {
+    let mut model = Model::known_or_default("m");
+    assert_eq!(model.effort(Some(Effort::High)), None, "nothing to choose from");
+    for (efforts, wanted, got) in [
+        (&[Effort::Low, Effort::High][..], Effort::High, Effort::High),
+        (&[Effort::Low, Effort::High], Effort::Medium, Effort::Low),
+        (&[Effort::Low, Effort::High], Effort::Max, Effort::High),
+        (&[Effort::Low, Effort::High], Effort::Minimal, Effort::Low),
+        (&[Effort::Low, Effort::High], Effort::Off, Effort::Low),
+        (&[Effort::Off, Effort::High], Effort::Low, Effort::High),
+        (&[Effort::Off, Effort::High], Effort::Off, Effort::Off),
+    ] {
+        model.efforts = efforts.to_vec();
+        assert_eq!(model.effort(Some(wanted)), Some(got), "{wanted:?} of {efforts:?}");
+        assert_eq!(model.effort(None), None);
+    }
+    for effort in Effort::ALL {
+        assert_eq!(effort.as_str().parse(), Ok(effort));
+    }
+    assert!("loud".parse::<Effort>().is_err());
+}
+
+#[test]
+fn media_that_a_model_does_not_understand_becomes_a_sentence() {
+    let seeing = Model { images: true, pdf: true, ..Model::known_or_default("m") };
+    let blind = Model::known_or_default("m");
+    let data = || Source::Base64("AA==".to_owned());
+    for (mime, source, sees, says) in [
+        ("image/png", data(), true, "ERROR: this model cannot read a.x (image/png). Tell the user."),
+        (
+            "application/pdf",
+            data(),
+            true,
+            "ERROR: this model cannot read a.x (application/pdf). Tell the user.",
+        ),
+        ("audio/mp3", data(), false, "ERROR: this model cannot read a.x (audio/mp3). Tell the user."),
+        ("image/png", Source::Base64(String::new()), false, "ERROR: a.x is empty. Tell the user."),
+    ] {
+        let media = media(mime, "a.x", source);
+        assert_eq!(media.kind(&seeing).is_ok(), sees, "{mime}");
+        assert_eq!(media.kind(&blind).unwrap_err(), says);
+    }
+}
