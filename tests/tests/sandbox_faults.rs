@@ -273,6 +273,21 @@ async fn an_abort_ends_a_running_command_at_once() {
     assert_gone(&stack, &session, "slee[p] 7650").await;
 }
 
+/// Whoever takes the turn over ends what it finds, also when it has nothing to do with it but to store the abort.
+#[tokio::test]
+async fn an_abort_ends_what_a_worker_that_died_began() {
+    let mut stack = Stack::start().await;
+    let session = stack.session().await;
+    let mut watch = Watch::start(&stack.api, &session).await;
+    stack.api.prompt(&session, "@tool bash {\"command\":\"echo begun; sleep 4321\"}").await.unwrap();
+    until_shown(&mut watch, "begun").await;
+    stack.crash_worker(0);
+    stack.api.abort(&session).await.unwrap();
+    stack.add_worker().await;
+    assert_eq!(watch.until_idle().await, "aborted");
+    assert_gone(&stack, &session, "slee[p] 4321").await;
+}
+
 #[tokio::test]
 async fn a_sandbox_that_is_away_for_a_moment_costs_only_time() {
     let mut stack = Stack::start().await;

@@ -169,10 +169,9 @@ impl Injector {
         if more > 0 && self.busy.workers() + more > WORKERS_DOWN_MAX.min(WORKERS - 1) {
             return false;
         }
-        if matches!(fault, Fault::CrashPostgres(_)) {
-            if self.postgres_at.is_some_and(|at| at.elapsed() < POSTGRES_EVERY) {
-                return false;
-            }
+        let is_too_soon = self.postgres_at.is_some_and(|at| at.elapsed() < POSTGRES_EVERY);
+        if is_too_soon && matches!(fault, Fault::CrashPostgres(_)) {
+            return false;
         }
         if !self.busy.take(&targets) {
             return false;
@@ -243,21 +242,11 @@ async fn perform(cluster: &Cluster, fault: Fault, sessions: Vec<(usize, String)>
             cluster.restart(service).await?;
         }
         Fault::KillUnheard(worker, late_ms, pause_ms) => {
-            let service = Service::Worker(worker);
-            let link = &cluster.links[&(service, Server::Sandbox)];
-            let late = Duration::from_millis(late_ms);
-            link.set(Rules { down: Rules::slow(late, late / 4).down, ..Rules::default() });
-            // A change begins with a look. What begins in the middle of this time is made by its end, and nobody knows.
-            pause(3 * late_ms).await;
-            cluster.services[&service].lock().await.kill().await;
-            link.set(Rules::default());
+            kill_unheard(cluster, Service::Worker(worker), late_ms).await;
             pause(pause_ms).await;
-            cluster.restart(service).await?;
+            cluster.restart(Service::Worker(worker)).await?;
         }
-        Fault::Repeat(for_ms) => {
-            let for_ = Duration::from_millis(for_ms);
-            nats::repeat_everything(&cluster.nats_url, &cluster.namespace, for_).await.map(drop)?;
-        }
+        Fault::Repeat(for_ms) => repeat(cluster, for_ms).await?,
         Fault::Freeze(worker, for_ms) => freeze(cluster, worker, for_ms).await,
         Fault::Drain(worker, pause_ms) => {
             let service = Service::Worker(worker);
@@ -314,6 +303,23 @@ async fn perform(cluster: &Cluster, fault: Fault, sessions: Vec<(usize, String)>
         Fault::WakeStorm(count) => wake_storm(cluster, &sessions, count).await?,
     }
     Ok(None)
+}
+
+/// Says everything again that NATS hears for a while.
+async fn repeat(cluster: &Cluster, for_ms: u64) -> Result<()> {
+    let span = Duration::from_millis(for_ms);
+    nats::repeat_everything(&cluster.nats_url, &cluster.namespace, span).await.map(drop)
+}
+
+/// Kills a worker that does not hear what the sandbox answers.
+async fn kill_unheard(cluster: &Cluster, service: Service, late_ms: u64) {
+    let link = &cluster.links[&(service, Server::Sandbox)];
+    let late = Duration::from_millis(late_ms);
+    link.set(Rules { down: Rules::slow(late, late / 4).down, ..Rules::default() });
+    // A change begins with a look. What begins in the middle of this time is made by its end, and nobody knows.
+    pause(3 * late_ms).await;
+    cluster.services[&service].lock().await.kill().await;
+    link.set(Rules::default());
 }
 
 async fn freeze(cluster: &Cluster, worker: usize, for_ms: u64) {

@@ -62,7 +62,7 @@ async fn a_raise_during_parking_is_never_lost() {
             world.store.park(&fence, &[], 1, &park, NOW),
             world.store.set_budget(world.tenant, &session, Some(UsdPicos(9)), &dedupe)
         );
-        assert_eq!(told.unwrap(), [session.clone()]);
+        assert_eq!(told.unwrap(), std::slice::from_ref(&session));
         let state = world.store.get_session(world.tenant, &session).await.unwrap();
         let want = match parked.unwrap() {
             Parked::Yes(_) => Phase::Runnable,

@@ -14,7 +14,12 @@ use domain::{
 use futures::FutureExt as _;
 use rpc::v1;
 use serde_json::{Map, Value};
-use std::{collections::BTreeMap, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    panic::AssertUnwindSafe,
+    sync::Arc,
+    time::Duration,
+};
 use tokio::{
     sync::{Semaphore, mpsc},
     task::JoinSet,
@@ -156,11 +161,13 @@ impl Tools {
         }
     }
 
-    /// Ends all calls and the commands that they run. Waits only a moment for the sandbox: it refuses the next epoch's
-    /// predecessor anyway, and a command's own time limit ends it at last.
-    pub(crate) async fn kill_all(&mut self) {
+    /// Ends all calls and the commands that they run, and those of `begun`. Waits only a moment for the sandbox: it refuses
+    /// the next epoch's predecessor anyway, and a command's own time limit ends it at last.
+    pub(crate) async fn kill_all(&mut self, begun: Vec<String>) {
         self.tasks.shutdown().await;
-        let kills = std::mem::take(&mut self.running).into_values().map(|(exec_id, _)| {
+        let running = std::mem::take(&mut self.running).into_values().map(|(exec_id, _)| exec_id);
+        let execs: BTreeSet<String> = running.chain(begun).collect();
+        let kills = execs.into_iter().map(|exec_id| {
             let request = v1::KillExecRequest { fence: self.identity.fence(), exec_id };
             let mut client = self.deps.sandbox.client();
             async move { client.kill_exec(request).await }

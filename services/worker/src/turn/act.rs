@@ -112,7 +112,8 @@ impl Loop {
         match stop {
             // What was streamed is stored by the write that closes the step: it is the one that takes the abort.
             Stop::Abort | Stop::Broken(_) => {
-                self.tools.kill_all().await;
+                let begun = self.begun_execs();
+                self.tools.kill_all(begun).await;
                 // The abort and everything before it is looked at; what comes later is a new turn.
                 if *stop == Stop::Abort {
                     self.read_inputs().await?;
@@ -129,6 +130,17 @@ impl Loop {
             }
         }
         Ok(Input::Stopped)
+    }
+
+    /// The commands of calls that are stored as begun: also those that an earlier worker began and nobody attached to, and
+    /// one whose start is still on its way, which the epoch of the kill shuts out.
+    fn begun_execs(&self) -> Vec<String> {
+        let parts = self.conversation.last_step().map(|(_, parts)| parts).unwrap_or_default();
+        let begun = parts.iter().filter(|(_, part)| match &part.body {
+            Body::Tool(tool) => matches!(tool.state, ToolState::Running { .. }),
+            _ => false,
+        });
+        begun.map(|(_, part)| part.id.to_string()).collect()
     }
 
     pub(super) fn tool_event(&self, call_id: &str, state: ToolState) -> Option<Event> {
