@@ -54,6 +54,8 @@ impl Settings {
         arguments.extend(["--slots".to_owned(), self.slots.to_string()]);
         arguments.extend(["--request-wait-ms".to_owned(), self.request_wait_ms.to_string()]);
         arguments.extend(["--name".to_owned(), format!("worker-{number}")]);
+        // The pages of tests are on this machine.
+        arguments.extend(["--web-allow", "127.0.0.0/8"].map(ToOwned::to_owned));
         arguments
     }
 

@@ -99,7 +99,7 @@ async fn always_allows_the_same_call_from_then_on_and_a_refusal_is_told_to_the_m
     let stack = Stack::start().await;
     let session = stack.api.session_with_rules(&ASK).await;
     let mut watch = Watch::start(&stack.api, &session).await;
-    let (same, other) = (bash("echo same"), bash("echo other"));
+    let (same, other) = (bash("echo same"), bash("touch other"));
     stack.api.prompt(&session, &format!("{same}\n{same}\n{other}\n@text over")).await.unwrap();
     let first = asked(&mut watch).await;
     reply(&stack.api, &first, PermissionAnswer::Always, "").await.unwrap();

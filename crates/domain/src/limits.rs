@@ -74,6 +74,8 @@ pub const EXEC_TIMEOUT_MAX_MS: u32 = 600_000;
 pub const EXEC_OUTPUT_BYTES_MAX: u64 = 10 * 1024 * 1024;
 /// Largest file that is read or written whole; bytes.
 pub const FILE_BYTES_MAX: usize = 10 * 1024 * 1024;
+/// Longest page of the web that is read; bytes.
+pub const WEB_PAGE_BYTES_MAX: usize = 5 * 1024 * 1024;
 /// Least time between two deltas of a part: what comes sooner is gathered, what comes after a pause goes out at once.
 /// Milliseconds.
 pub const DELTA_WINDOW_MS: u64 = 25;

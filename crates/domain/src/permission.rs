@@ -49,6 +49,12 @@ impl Rules {
         self.0.iter().rev().find(fits).map_or(Verdict::Allow, |rule| rule.action)
     }
 
+    /// The strictest verdict that any rule about `permission` could give: for a use that cannot be told in full.
+    pub fn strictest_of(&self, permission: &str) -> Verdict {
+        let about = self.0.iter().filter(|rule| matches(&rule.permission, permission));
+        about.map(|rule| rule.action).max().unwrap_or(Verdict::Allow)
+    }
+
     /// Whether no use of `permission` is possible, so that the model need not know the tool.
     pub fn hides(&self, permission: &str) -> bool {
         let last = self.0.iter().rev().find(|rule| matches(&rule.permission, permission));
@@ -63,8 +69,12 @@ pub fn strictest(lists: &[&Rules], permission: &str, subject: &str) -> Verdict {
     lists.iter().map(|rules| rules.verdict(permission, subject)).max().unwrap_or(Verdict::Allow)
 }
 
-/// Whether `text` fits a pattern of `*` (any text) and `?` (any one character), as a whole.
+/// Whether `text` fits a pattern of `*` (any text) and `?` (any one character), as a whole. `git *` fits `git` too.
 fn matches(pattern: &str, text: &str) -> bool {
+    pattern.strip_suffix(" *").is_some_and(|bare| fits(bare, text)) || fits(pattern, text)
+}
+
+fn fits(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
     // Greedy with one step back to the last star: linear in practice, quadratic at worst, never exponential.
     let (mut p, mut t, mut star) = (0, 0, None);
@@ -107,7 +117,9 @@ mod tests {
             ("", "", true),
             ("", "a", false),
             ("git *", "git push", true),
-            ("git *", "git", false),
+            ("git *", "git", true),
+            ("git *", "gitk", false),
+            ("git * *", "git a", true),
             ("*.rs", "a/b.rs", true),
             ("a?c", "abc", true),
             ("a?c", "ac", false),

@@ -20,6 +20,7 @@ pub mod runs;
 pub mod sessions;
 pub mod system;
 pub mod tenants;
+pub mod todos;
 pub mod waits;
 
 mod execs;

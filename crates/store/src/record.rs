@@ -6,7 +6,7 @@ use crate::{
     error::Error,
     execs,
     guard::{Guard, guarded},
-    requests, sessions, signed, unsigned,
+    requests, sessions, signed, todos, unsigned,
 };
 use domain::{
     event::Event,
@@ -306,15 +306,7 @@ async fn project_one(
             .await?;
             Ok(())
         }
-        Event::TodoUpdated(todos) => {
-            sqlx::query("update session set todos = $3 where tenant_id = $1 and id = $2")
-                .bind(scope.tenant.0)
-                .bind(scope.session.as_str())
-                .bind(Json(todos))
-                .execute(&mut **tx)
-                .await?;
-            Ok(())
-        }
+        Event::TodoUpdated(todos) => todos::project(tx, scope, todos).await,
         Event::RequestAsked(request) => requests::insert(tx, scope, request).await,
         // Facts of the log only; the rows are changed where these are made.
         Event::RequestAnswered { .. }

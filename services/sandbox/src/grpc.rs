@@ -315,6 +315,17 @@ impl SandboxService for Server {
         .await
     }
 
+    async fn remove_file(
+        &self,
+        request: Request<v1::RemoveFileRequest>,
+    ) -> Result<Response<v1::RemoveFileResponse>, Status> {
+        self.file("remove_file", request, request::Body::RemoveFile, |body| match body {
+            reply::Body::RemoveFile(response) => Some(response),
+            _ => None,
+        })
+        .await
+    }
+
     async fn list_files(
         &self,
         request: Request<v1::ListFilesRequest>,

@@ -51,6 +51,9 @@ pub mod request {
         /// Answered by `GrepFiles`.
         #[prost(message, tag = "9")]
         GrepFiles(v1::GrepFilesRequest),
+        /// Answered by `RemoveFile`.
+        #[prost(message, tag = "10")]
+        RemoveFile(v1::RemoveFileRequest),
     }
 }
 
@@ -129,6 +132,9 @@ pub mod reply {
         /// See the public API.
         #[prost(message, tag = "12")]
         GrepFiles(v1::GrepFilesResponse),
+        /// See the public API.
+        #[prost(message, tag = "13")]
+        RemoveFile(v1::RemoveFileResponse),
     }
 }
 

@@ -21,6 +21,12 @@ pub struct Config {
     /// How long people have to answer a request of an agent before it counts as refused; milliseconds.
     #[arg(long, env = "FLOTILLA_REQUEST_WAIT_MS", default_value_t = domain::limits::REQUEST_WAIT_MS, value_parser = clap::value_parser!(u64).range(1..=31_536_000_000))]
     pub request_wait_ms: u64,
+    /// Let no agent read the web. Without this, the webfetch tool reads public addresses, and only those.
+    #[arg(long, env = "FLOTILLA_WEB_OFF")]
+    pub web_off: bool,
+    /// Networks that webfetch may read besides, for example 10.1.2.0/24 with an intranet's documentation. May be repeated.
+    #[arg(long, env = "FLOTILLA_WEB_ALLOW", value_delimiter = ',', value_name = "NETWORK")]
+    pub web_allow: Vec<chassis::web::Network>,
 }
 
 impl Config {

@@ -22,6 +22,8 @@ pub(crate) struct Deps {
     pub(crate) models: llm::client::Client,
     pub(crate) providers: llm::config::Config,
     pub(crate) sandbox: Sandbox,
+    /// The way to the web for tools, unless it is switched off.
+    pub(crate) web: Option<chassis::web::Web>,
     /// Names this life of the process: a restarted worker is another one.
     pub(crate) incarnation: Uuid,
     pub(crate) name: String,
@@ -40,6 +42,7 @@ impl Deps {
             bus,
             models: llm::client::Client::new()?,
             providers,
+            web: (!config.web_off).then(|| chassis::web::Web::new(config.web_allow.clone())),
             sandbox: Sandbox::new(&backends.sandbox_url, backends.sandbox_token.expose())?,
             incarnation: Uuid::now_v7(),
             name: config.name.clone(),

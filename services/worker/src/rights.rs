@@ -1,6 +1,6 @@
 //! What a loop may do: the rules of the agent that answers, of its session and of every ancestor. The strictest counts.
 
-use crate::tools::Tool;
+use crate::tools::{Tool, uses::Use};
 use domain::{
     agent::Agent,
     permission::{Rule, Rules, Verdict, strictest},
@@ -18,14 +18,31 @@ impl Rights {
 
     /// Whether a call may run, must be asked for, or must not run.
     pub(crate) fn verdict(&self, agent: &str, tool: Tool, input: &Value) -> Verdict {
-        let own = rules_of(agent);
-        let lists: Vec<&Rules> = std::iter::once(&own).chain(&self.0).collect();
-        strictest(&lists, tool.name(), &tool.subject(input))
+        let uses = tool.uses(input);
+        uses.iter().map(|used| self.of_use(agent, used)).max().unwrap_or(Verdict::Allow)
     }
 
-    /// Whether the model need not know a tool.
-    pub(crate) fn hides(&self, agent: &str, name: &str) -> bool {
-        rules_of(agent).hides(name) || self.0.iter().any(|rules| rules.hides(name))
+    /// What of a call a person must allow: the first use that has to be asked for.
+    pub(crate) fn to_ask(&self, agent: &str, tool: Tool, input: &Value) -> Option<Use> {
+        let mut uses = tool.uses(input);
+        let first = uses.iter().position(|used| self.of_use(agent, used) == Verdict::Ask).unwrap_or(0);
+        (first < uses.len()).then(|| uses.swap_remove(first))
+    }
+
+    fn of_use(&self, agent: &str, used: &Use) -> Verdict {
+        let own = rules_of(agent);
+        let lists: Vec<&Rules> = std::iter::once(&own).chain(&self.0).collect();
+        if used.is_unclear {
+            let any = lists.iter().map(|rules| rules.strictest_of(used.permission)).max();
+            return any.unwrap_or(Verdict::Allow);
+        }
+        let of = |pattern: &String| strictest(&lists, used.permission, pattern);
+        used.patterns.iter().map(of).max().unwrap_or(Verdict::Allow)
+    }
+
+    /// Whether no use of a permission is possible, so that the model need not know its tools.
+    pub(crate) fn hides(&self, agent: &str, permission: &str) -> bool {
+        rules_of(agent).hides(permission) || self.0.iter().any(|rules| rules.hides(permission))
     }
 
     /// The rules of a child beside those of its own agent: everything that binds this session.
@@ -48,4 +65,74 @@ impl Rights {
 /// The rules of an agent; one that this version does not know may do nothing.
 fn rules_of(agent: &str) -> Rules {
     Agent::parse(agent).map_or_else(|| Rules(vec![Rule::of("*", Verdict::Deny)]), Agent::rules)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+    use serde_json::json;
+
+    fn rights(list: &[(&str, &str, Verdict)]) -> Rights {
+        let rule = |(permission, pattern, action): &(&str, &str, Verdict)| Rule {
+            permission: (*permission).to_owned(),
+            pattern: (*pattern).to_owned(),
+            action: *action,
+        };
+        Rights::new(vec![Rules(list.iter().map(rule).collect())])
+    }
+
+    #[test]
+    fn each_command_of_a_line_must_be_allowed() {
+        let rights = rights(&[
+            ("bash", "*", Verdict::Allow),
+            ("bash", "git push *", Verdict::Ask),
+            ("bash", "rm *", Verdict::Deny),
+            ("external_directory", "*", Verdict::Ask),
+        ]);
+        for (command, want) in [
+            ("git status && ls", Verdict::Allow),
+            ("git push", Verdict::Ask),
+            ("cd a; git push origin main", Verdict::Ask),
+            ("git status; /bin/rm a", Verdict::Deny),
+            ("bash -c 'rm a'", Verdict::Deny),
+            ("rmdir a", Verdict::Allow),
+            // What it runs is not known: the strictest of all rules about bash.
+            ("$TOOL a", Verdict::Deny),
+            ("cat /etc/passwd", Verdict::Ask),
+        ] {
+            let verdict = rights.verdict("build", Tool::Bash, &json!({"command": command}));
+            assert_eq!(verdict, want, "{command}");
+        }
+        let asked = rights.to_ask("build", Tool::Bash, &json!({"command": "cat /etc/passwd"})).unwrap();
+        assert_eq!(
+            (asked.permission, &asked.patterns[..]),
+            ("external_directory", &["/etc/*".to_owned()][..])
+        );
+    }
+
+    #[test]
+    fn an_answer_always_covers_what_it_names() {
+        let mut rights = rights(&[("bash", "*", Verdict::Ask)]);
+        let asked = rights.to_ask("build", Tool::Bash, &json!({"command": "git commit -m x"})).unwrap();
+        rights.allow(asked.permission, &asked.always);
+        for (command, want) in [
+            ("git commit -m y", Verdict::Allow),
+            ("git commit", Verdict::Allow),
+            ("git commit && git push", Verdict::Ask),
+            ("git push", Verdict::Ask),
+        ] {
+            let verdict = rights.verdict("build", Tool::Bash, &json!({"command": command}));
+            assert_eq!(verdict, want, "{command}");
+        }
+    }
+
+    #[test]
+    fn whoever_may_not_edit_may_not_write() {
+        let rights = rights(&[("edit", "*", Verdict::Deny)]);
+        for tool in [Tool::Edit, Tool::Write] {
+            assert_eq!(rights.verdict("build", tool, &json!({"filePath": "/workspace/a"})), Verdict::Deny);
+        }
+        assert!(rights.hides("build", "edit"));
+    }
 }

@@ -1,17 +1,25 @@
 //! The tools of the agent: what the model is told of them, and how a call is checked before it runs. Each has a file.
 // Continues in `tools::run`, which runs calls, and in one file for each tool, for example `tools::bash`.
 
+pub(crate) mod apply_patch;
 pub(crate) mod bash;
+pub(crate) mod batch;
 pub(crate) mod edit;
 pub(crate) mod glob;
 pub(crate) mod grep;
 pub(crate) mod list;
+pub(crate) mod multiedit;
 pub(crate) mod output;
+pub(crate) mod patch;
 pub(crate) mod question;
 pub(crate) mod read;
 pub(crate) mod run;
+pub(crate) mod shell;
 pub(crate) mod task;
+pub(crate) mod todoread;
 pub(crate) mod todowrite;
+pub(crate) mod uses;
+pub(crate) mod webfetch;
 pub(crate) mod write;
 
 use llm::request::ToolSpec;
@@ -21,15 +29,20 @@ use std::sync::LazyLock;
 /// One of the tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tool {
+    ApplyPatch,
     Bash,
+    Batch,
     Edit,
     Glob,
     Grep,
     List,
+    MultiEdit,
     Question,
     Read,
     Task,
+    TodoRead,
     TodoWrite,
+    WebFetch,
     Write,
 }
 
@@ -82,16 +95,21 @@ struct Known {
 }
 
 /// Sorted by name: a stable list keeps the provider's cache warm.
-const ALL: [Tool; 10] = [
+const ALL: [Tool; 15] = [
+    Tool::ApplyPatch,
     Tool::Bash,
+    Tool::Batch,
     Tool::Edit,
     Tool::Glob,
     Tool::Grep,
     Tool::List,
+    Tool::MultiEdit,
     Tool::Question,
     Tool::Read,
     Tool::Task,
+    Tool::TodoRead,
     Tool::TodoWrite,
+    Tool::WebFetch,
     Tool::Write,
 ];
 
@@ -108,83 +126,93 @@ static KNOWN: LazyLock<Vec<Known>> = LazyLock::new(|| {
 impl Tool {
     fn spec(self) -> ToolSpec {
         match self {
+            Self::ApplyPatch => apply_patch::spec(),
             Self::Bash => bash::spec(),
+            Self::Batch => batch::spec(),
             Self::Edit => edit::spec(),
             Self::Glob => glob::spec(),
             Self::Grep => grep::spec(),
             Self::List => list::spec(),
+            Self::MultiEdit => multiedit::spec(),
             Self::Question => question::spec(),
             Self::Read => read::spec(),
             Self::Task => task::spec(),
+            Self::TodoRead => todoread::spec(),
             Self::TodoWrite => todowrite::spec(),
+            Self::WebFetch => webfetch::spec(),
             Self::Write => write::spec(),
         }
     }
 
-    pub(crate) fn repeat(self) -> Repeat {
+    pub(crate) fn repeat(self, input: &Value) -> Repeat {
         match self {
             // Asking again is the same question, and dispatching again the same child.
             Self::Question | Self::Task => Repeat::Safe,
-            Self::Bash | Self::Glob | Self::Grep | Self::List | Self::Read | Self::TodoWrite => Repeat::Safe,
-            Self::Edit | Self::Write => Repeat::Unknown,
+            Self::Bash | Self::Glob | Self::Grep | Self::List | Self::Read => Repeat::Safe,
+            Self::TodoRead | Self::TodoWrite | Self::WebFetch => Repeat::Safe,
+            Self::ApplyPatch | Self::Edit | Self::MultiEdit | Self::Write => Repeat::Unknown,
+            // Each of its calls is asked when it runs; the answer of one that is done is lost with the batch.
+            Self::Batch => batch::repeat(input),
         }
     }
 
     pub(crate) fn performer(self) -> Performer {
         match self {
             Self::Question | Self::Task => Performer::Loop,
-            Self::Bash
+            Self::ApplyPatch
+            | Self::Bash
+            | Self::Batch
             | Self::Edit
             | Self::Glob
             | Self::Grep
             | Self::List
+            | Self::MultiEdit
             | Self::Read
+            | Self::TodoRead
             | Self::TodoWrite
+            | Self::WebFetch
             | Self::Write => Performer::Task,
         }
     }
 
-    /// Its name in calls and in rules of permission.
+    /// Its name in calls.
     pub(crate) fn name(self) -> &'static str {
         match self {
+            Self::ApplyPatch => "apply_patch",
             Self::Bash => "bash",
+            Self::Batch => "batch",
             Self::Edit => "edit",
             Self::Glob => "glob",
             Self::Grep => "grep",
             Self::List => "list",
+            Self::MultiEdit => "multiedit",
             Self::Question => "question",
             Self::Read => "read",
             Self::Task => "task",
+            Self::TodoRead => "todoread",
             Self::TodoWrite => "todowrite",
+            Self::WebFetch => "webfetch",
             Self::Write => "write",
         }
     }
 
-    /// What a call would be used on, for rules of permission: a command, a path, an agent.
-    pub(crate) fn subject(self, input: &Value) -> String {
-        let key = match self {
-            Self::Bash => "command",
-            Self::Edit | Self::Read | Self::Write => "filePath",
-            Self::Glob | Self::Grep => "pattern",
-            Self::List => "path",
-            Self::Task => "subagent_type",
-            Self::Question | Self::TodoWrite => return "*".to_owned(),
-        };
-        input.get(key).and_then(Value::as_str).unwrap_or("*").to_owned()
-    }
-
     pub(crate) async fn run(self, ctx: &run::Ctx, input: Value) -> Result<Output, ToolError> {
         match self {
+            Self::ApplyPatch => apply_patch::run(ctx, parse(input)?).await,
             Self::Bash => bash::run(ctx, parse(input)?).await,
+            Self::Batch => batch::run(ctx, parse(input)?).await,
             Self::Edit => edit::run(ctx, parse(input)?).await,
             Self::Glob => glob::run(ctx, parse(input)?).await,
             Self::Grep => grep::run(ctx, parse(input)?).await,
             Self::List => list::run(ctx, parse(input)?).await,
+            Self::MultiEdit => multiedit::run(ctx, parse(input)?).await,
             Self::Read => read::run(ctx, parse(input)?).await,
             Self::Question | Self::Task => {
                 Err(ToolError::Model("This call cannot run beside the loop.".to_owned()))
             }
+            Self::TodoRead => todoread::run(ctx).await,
             Self::TodoWrite => todowrite::run(input),
+            Self::WebFetch => webfetch::run(ctx, parse(input)?).await,
             Self::Write => write::run(ctx, parse(input)?).await,
         }
     }
@@ -192,7 +220,7 @@ impl Tool {
 
 /// What the model is told of all tools but the hidden ones.
 pub(crate) fn specs(is_hidden: impl Fn(&str) -> bool) -> Vec<ToolSpec> {
-    let shown = KNOWN.iter().filter(|known| !is_hidden(&known.spec.name));
+    let shown = KNOWN.iter().filter(|known| !is_hidden(known.tool.permission()));
     shown.map(|known| known.spec.clone()).collect()
 }
 
@@ -207,6 +235,14 @@ pub(crate) fn find(name: &str) -> Result<Tool, String> {
         let name = domain::text::head(name, 80);
         format!("There is no tool {name:?}. The tools are: {}.", names.join(", "))
     })
+}
+
+/// The names under which the sandbox knows the commands of a call.
+pub(crate) fn execs(name: &str, exec_id: &str, input: &Value) -> Vec<String> {
+    match find(name) {
+        Ok(Tool::Batch) => batch::exec_ids(exec_id, input),
+        Ok(_) | Err(_) => vec![exec_id.to_owned()],
+    }
 }
 
 /// Checks arguments against the tool's schema.

@@ -1,7 +1,7 @@
 //! Sessions: made once for each key, listed without a gap, deleted with all of theirs.
 
 use crate::world::World;
-use domain::session::Phase;
+use domain::{event::Event, session::Phase};
 use store::{
     Page,
     error::Error,
@@ -216,4 +216,20 @@ async fn a_deleted_session_leaves_no_row_and_fences_its_loop() {
     assert!(matches!(world.append(&running.write(1)).await, Err(Error::Fenced)));
     let again = world.store.delete_session(world.tenant, &running.session).await;
     assert!(matches!(again, Err(Error::NotFound("session"))));
+}
+
+#[tokio::test]
+async fn the_list_of_things_to_do_is_the_newest_one() {
+    let mut world = World::new().await;
+    let mut actor = world.actor().await;
+    let (tenant, session) = (world.tenant, actor.session().clone());
+    assert_eq!(world.store.get_todos(tenant, &session).await.unwrap(), serde_json::json!([]));
+    for content in ["first", "second"] {
+        let todos = serde_json::json!([{"content": content}]);
+        let (fence, change) = (actor.next(), world.change(Event::TodoUpdated(todos.clone())));
+        world.store.append(&fence, &[change], 0, Progress::None, NOW).await.unwrap();
+        assert_eq!(world.store.get_todos(tenant, &session).await.unwrap(), todos);
+    }
+    let other = world.sample.tenant();
+    assert!(matches!(world.store.get_todos(other, &session).await, Err(Error::NotFound(_))));
 }

@@ -57,18 +57,24 @@ macro_rules! fenced {
     )*};
 }
 
+macro_rules! effects {
+    ($($request:ident)*) => {$(
+        impl Scoped for v1::$request {
+            const IS_EFFECT: bool = true;
+
+            fn take_scope(&mut self) -> Result<Scope, Error> {
+                fenced(self.fence.take(), String::new())
+            }
+        }
+    )*};
+}
+
 reads!(DiffWorkspaceRequest ExportWorkspaceRequest);
 fenced!(GetWorkspaceRequest ReadFileRequest ReadLinesRequest ListFilesRequest GlobFilesRequest GrepFilesRequest);
 fenced!(WorkspaceHeader CloseWorkspaceRequest KillExecsRequest ReleaseSandboxRequest);
 fenced_execs!(StartExecRequest AttachExecRequest KillExecRequest);
 
-impl Scoped for v1::WriteFileRequest {
-    const IS_EFFECT: bool = true;
-
-    fn take_scope(&mut self) -> Result<Scope, Error> {
-        fenced(self.fence.take(), String::new())
-    }
-}
+effects!(WriteFileRequest RemoveFileRequest);
 
 fn fenced(fence: Option<v1::Fence>, exec_id: String) -> Result<Scope, Error> {
     let missing = || Error::refused(Code::ArgumentInvalid, "the call needs a fence");

@@ -50,6 +50,7 @@ fn answer(roots: &Roots, operation: request::Body) -> Result<reply::Body, Failur
         request::Body::ReadFile(request) => read::file(roots, &request).map(reply::Body::ReadFile),
         request::Body::ReadLines(request) => read::lines(roots, &request).map(reply::Body::ReadLines),
         request::Body::WriteFile(request) => write::file(roots, &request).map(reply::Body::WriteFile),
+        request::Body::RemoveFile(request) => write::remove(roots, &request).map(reply::Body::RemoveFile),
         request::Body::ListFiles(request) => search::list(roots, &request).map(reply::Body::ListFiles),
         request::Body::GlobFiles(request) => search::glob(roots, &request).map(reply::Body::GlobFiles),
         request::Body::GrepFiles(request) => search::grep(roots, &request).map(reply::Body::GrepFiles),

@@ -2,7 +2,7 @@
 
 use super::{
     Failure,
-    paths::{Access, Kind, Root, Roots},
+    paths::{Access, Found, Kind, Root, Roots},
     read,
 };
 use crate::code::Code;
@@ -45,14 +45,7 @@ pub(super) fn file(roots: &Roots, request: &v1::WriteFileRequest) -> Result<v1::
                 // For its message.
                 found.open_file(path)?;
             }
-            if !request.expected_sha256.is_empty() {
-                let mut old = Vec::new();
-                let limit = limits::FILE_BYTES_MAX as u64 + 1;
-                let read = found.open_file(path)?.take(limit).read_to_end(&mut old);
-                if read.is_err() || read::hex_digest(&old) != request.expected_sha256 {
-                    return Err(changed(path));
-                }
-            }
+            unchanged(&found, path, &request.expected_sha256)?;
             // The link stays and the file it leads to is replaced.
             let real = found
                 .path()
@@ -71,6 +64,34 @@ pub(super) fn file(roots: &Roots, request: &v1::WriteFileRequest) -> Result<v1::
     };
     replace(root, &target, &request.data, mode).map_err(failed)?;
     Ok(v1::WriteFileResponse { created: mode.is_none(), sha256 })
+}
+
+/// Removes a file, or a link.
+pub(super) fn remove(
+    roots: &Roots,
+    request: &v1::RemoveFileRequest,
+) -> Result<v1::RemoveFileResponse, Failure> {
+    let path = request.path.as_str();
+    let (root, rest) = roots.split(path, Access::Write)?;
+    let failed = |errno| roots.failure(errno, path);
+    let found = roots.find(path, Access::Write)?;
+    let is_directory = || Failure::new(Code::FileIsDirectory, format!("{path} is a directory"));
+    let name = rest.file_name().filter(|_| found.kind() != Kind::Directory).ok_or_else(is_directory)?;
+    unchanged(&found, path, &request.expected_sha256)?;
+    let parent = root.resolve(rest.parent().unwrap_or(Path::new(""))).map_err(failed)?;
+    rustix::fs::unlinkat(&parent, name, AtFlags::empty()).map_err(failed)?;
+    Ok(v1::RemoveFileResponse {})
+}
+
+/// Refuses a file that has not the expected content; an empty expectation is none.
+fn unchanged(found: &Found, path: &str, expected_sha256: &str) -> Result<(), Failure> {
+    if expected_sha256.is_empty() {
+        return Ok(());
+    }
+    let mut old = Vec::new();
+    let limit = limits::FILE_BYTES_MAX as u64 + 1;
+    let read = found.open_file(path)?.take(limit).read_to_end(&mut old);
+    if read.is_err() || read::hex_digest(&old) != expected_sha256 { Err(changed(path)) } else { Ok(()) }
 }
 
 fn changed(path: &str) -> Failure {

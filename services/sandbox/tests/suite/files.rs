@@ -39,6 +39,29 @@ async fn grep(
 }
 
 #[tokio::test]
+async fn a_file_is_removed_if_it_is_what_was_read() {
+    let (_directory, _machine, session) = fresh(&[]).await;
+    let written = session.write("a/b", b"one").await.unwrap();
+    session.sh("ln -s b a/link; ln -s /etc/hostname a/out").await;
+    let remove = async |path: &str, sha256: &str| {
+        let (path, expected_sha256) = (path.to_owned(), sha256.to_owned());
+        let request = v1::RemoveFileRequest { fence: session.fence(), path, expected_sha256 };
+        session.client.clone().remove_file(request).await
+    };
+    assert_eq!(code(remove("a/b", &"0".repeat(64)).await), "file_changed");
+    assert_eq!(code(remove("a", "").await), "file_is_directory");
+    assert_eq!(code(remove("a/missing", "").await), "file_not_found");
+    assert_eq!(code(remove("/etc/passwd", "").await), "path_outside_workspace");
+    remove("a/link", &written.sha256).await.unwrap();
+    assert_eq!(session.sh("ls a").await, "b\nout\n", "the link goes, the file stays");
+    remove("a/b", &written.sha256).await.unwrap();
+    assert_eq!(session.sh("ls a").await, "out\n");
+    let late = v1::Fence { epoch: 0, ..session.fence().unwrap() };
+    let request = v1::RemoveFileRequest { fence: Some(late), path: "a/out".to_owned(), ..Default::default() };
+    assert_eq!(code(session.client.clone().remove_file(request).await), "epoch_stale");
+}
+
+#[tokio::test]
 async fn a_file_is_written_and_read() {
     let (_directory, _machine, session) = fresh(&[]).await;
     let written = session.write("a/b/c.txt", b"one\ntwo\n").await.unwrap();

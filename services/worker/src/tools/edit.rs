@@ -9,11 +9,19 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use similar::TextDiff;
 
-/// What to replace, and by what.
+/// Which file, and what to replace in it.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Input {
     file_path: String,
+    #[serde(flatten)]
+    edit: Edit,
+}
+
+/// What to replace, and by what.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Edit {
     old_string: String,
     new_string: String,
     #[serde(default)]
@@ -43,40 +51,72 @@ pub(super) fn spec() -> ToolSpec {
 }
 
 pub(super) async fn run(ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
-    if input.old_string == input.new_string {
-        return Err(ToolError::Model("oldString and newString are the same: nothing to change".to_owned()));
+    let Input { file_path: path, edit } = input;
+    if !edit.old_string.is_empty() {
+        return change(ctx, path, &[edit]).await;
     }
-    let path = input.file_path.clone();
-    if input.old_string.is_empty() {
-        let made = save(ctx, &path, input.new_string.clone().into_bytes(), "absent".to_owned()).await;
-        made.map_err(|error| match error {
-            ToolError::Model(_) => ToolError::Model(format!(
-                "{path} exists. An empty oldString only makes new files: quote the text to replace."
-            )),
-            other => other,
-        })?;
-        let metadata = diff(&path, "", &input.new_string);
-        return Ok(Output { title: path, text: "The file was made.".to_owned(), metadata, todos: None });
-    }
+    let made = save(ctx, &path, edit.new_string.clone().into_bytes(), "absent".to_owned()).await;
+    made.map_err(|error| match error {
+        ToolError::Model(_) => ToolError::Model(format!(
+            "{path} exists. An empty oldString only makes new files: quote the text to replace."
+        )),
+        other => other,
+    })?;
+    let metadata = diff(&path, "", &edit.new_string);
+    Ok(Output { title: path, text: "The file was made.".to_owned(), metadata, todos: None })
+}
+
+/// Makes edits of one file, all or none.
+pub(super) async fn change(ctx: &Ctx, path: String, edits: &[Edit]) -> Result<Output, ToolError> {
     let file = load(ctx, &path).await?;
     let before = String::from_utf8(file.data)
         .map_err(|_| ToolError::Model(format!("{path} is not UTF-8 text and cannot be edited")))?;
-    let after = edited(&before, &input).map_err(ToolError::Model)?;
+    let after = edited(&before, edits).map_err(ToolError::Model)?;
     // Fails when somebody changed the file since: nothing of theirs is lost.
     save(ctx, &path, after.clone().into_bytes(), file.sha256).await?;
     let metadata = diff(&path, &before, &after);
-    Ok(Output { title: path, text: "The edit was made.".to_owned(), metadata, todos: None })
+    let text = match edits.len() {
+        1 => "The edit was made.".to_owned(),
+        count => format!("All {count} edits were made."),
+    };
+    Ok(Output { title: path, text, metadata, todos: None })
 }
 
 /// Gives the file's new content. Keeps its line ends and byte order mark.
-fn edited(before: &str, input: &Input) -> Result<String, String> {
+fn edited(before: &str, edits: &[Edit]) -> Result<String, String> {
+    in_unix_lines(before, |content| {
+        let mut content = content.to_owned();
+        for (number, edit) in (1..).zip(edits) {
+            content = one(&content, edit).map_err(|error| match edits.len() {
+                1 => error,
+                _ => format!("Edit {number}: {error} No edit was made."),
+            })?;
+        }
+        Ok(content)
+    })
+}
+
+fn one(content: &str, edit: &Edit) -> Result<String, String> {
+    if edit.old_string == edit.new_string {
+        return Err("oldString and newString are the same: nothing to change.".to_owned());
+    }
+    let all = if edit.replace_all { find::Which::All } else { find::Which::One };
+    find::replace(content, &unix(&edit.old_string), &unix(&edit.new_string), all)
+}
+
+/// Changes a text as if its lines ended as on Unix, without a byte order mark; gives it back with what it had.
+pub(super) fn in_unix_lines(
+    before: &str,
+    change: impl FnOnce(&str) -> Result<String, String>,
+) -> Result<String, String> {
     let (mark, body) = before.strip_prefix('\u{feff}').map_or(("", before), |body| ("\u{feff}", body));
     let crlf = body.contains("\r\n");
-    let unix = |text: &str| text.replace("\r\n", "\n");
-    let content = if crlf { unix(body) } else { body.to_owned() };
-    let all = if input.replace_all { find::Which::All } else { find::Which::One };
-    let after = find::replace(&content, &unix(&input.old_string), &unix(&input.new_string), all)?;
-    Ok(format!("{mark}{}", if crlf { after.replace('\n', "\r\n") } else { after }))
+    let after = if crlf { change(&unix(body))?.replace('\n', "\r\n") } else { change(body)? };
+    Ok(format!("{mark}{after}"))
+}
+
+fn unix(text: &str) -> String {
+    text.replace("\r\n", "\n")
 }
 
 /// Facts about a change for clients: a unified diff and its counts.

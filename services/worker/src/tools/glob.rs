@@ -1,6 +1,6 @@
 //! `glob`: finds files by name.
 
-use super::{Output, ToolError, described, run::Ctx, run::refused};
+use super::{Output, ToolError, described, run::Ctx, run::refused, uses::absolute};
 use llm::request::ToolSpec;
 use rpc::v1;
 use serde::Deserialize;
@@ -55,9 +55,4 @@ pub(super) async fn run(ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
         lines.push(format!("\n(Only the newest {FILES_MAX}: use a narrower pattern or path.)"));
     }
     Ok(Output { title: input.pattern, text: lines.join("\n"), metadata, todos: None })
-}
-
-/// The sandbox gives paths relative to the workspace.
-pub(super) fn absolute(path: &str) -> String {
-    if path.starts_with('/') { path.to_owned() } else { format!("{}/{path}", domain::session::WORKSPACE) }
 }

@@ -1,6 +1,6 @@
 //! `grep`: finds lines by a regular expression.
 
-use super::{Output, ToolError, described, glob::absolute, run::Ctx, run::refused};
+use super::{Output, ToolError, described, run::Ctx, run::refused, uses::absolute};
 use llm::request::ToolSpec;
 use rpc::v1;
 use serde::Deserialize;

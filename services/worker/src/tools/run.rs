@@ -92,8 +92,8 @@ pub(crate) struct Tools {
     /// Boxed: the channel keeps room for many from its beginning on.
     reports: mpsc::Receiver<Box<Report>>,
     tasks: JoinSet<()>,
-    /// The calls that have no answer, by call id: the exec id of each, and what a second run would mean.
-    running: BTreeMap<String, (String, Repeat)>,
+    /// The calls that have no answer, by call id: the commands that each may run, and what a second run would mean.
+    running: BTreeMap<String, (Vec<String>, Repeat)>,
 }
 
 impl Tools {
@@ -113,8 +113,9 @@ impl Tools {
     }
 
     pub(crate) fn start(&mut self, call: Call) {
-        let repeat = find(&call.tool).map_or(Repeat::Safe, super::Tool::repeat);
-        self.running.insert(call.call_id.clone(), (call.exec_id.clone(), repeat));
+        let repeat = find(&call.tool).map_or(Repeat::Safe, |tool| tool.repeat(&call.input));
+        let execs = super::execs(&call.tool, &call.exec_id, &call.input);
+        self.running.insert(call.call_id.clone(), (execs, repeat));
         let span = tracing::info_span!(
             "execute_tool",
             gen_ai.operation.name = "execute_tool",
@@ -165,7 +166,7 @@ impl Tools {
     /// the next epoch's predecessor anyway, and a command's own time limit ends it at last.
     pub(crate) async fn kill_all(&mut self, begun: Vec<String>) {
         self.tasks.shutdown().await;
-        let running = std::mem::take(&mut self.running).into_values().map(|(exec_id, _)| exec_id);
+        let running = std::mem::take(&mut self.running).into_values().flat_map(|(execs, _)| execs);
         let execs: BTreeSet<String> = running.chain(begun).collect();
         let kills = execs.into_iter().map(|exec_id| {
             let request = v1::KillExecRequest { fence: self.identity.fence(), exec_id };
@@ -207,6 +208,34 @@ impl Ctx {
             tracing::debug!("a report came after the loop had ended");
         }
     }
+
+    /// Checks the call and runs it, in a workspace that is open.
+    pub(crate) async fn perform(&self) -> Result<Output, ToolError> {
+        let Call { tool, input, resumed, .. } = &self.call;
+        let tool = find(tool).map_err(ToolError::Model)?;
+        check(tool, input)?;
+        // The intent is stored: whether the effect followed is not known for what an earlier worker began.
+        if *resumed && tool.repeat(input) == Repeat::Unknown && !mutant::on(Mutant::RepeatUnchecked) {
+            return Err(ToolError::Model(UNCERTAIN.to_owned()));
+        }
+        tool.run(self, input.clone()).await
+    }
+
+    /// A call inside this one. What it says on its way is not shown: the call as a whole is.
+    pub(crate) fn inner(&self, number: usize, tool: &str, input: Value) -> Self {
+        let (unheard, _) = mpsc::channel(1);
+        Self {
+            deps: Arc::clone(&self.deps),
+            identity: self.identity.clone(),
+            call: Call {
+                exec_id: format!("{}-{number}", self.call.exec_id),
+                tool: tool.to_owned(),
+                input,
+                ..self.call.clone()
+            },
+            reports: unheard,
+        }
+    }
 }
 
 async fn answer(ctx: &Ctx, workspace: &Workspace) -> Answer {
@@ -229,14 +258,8 @@ async fn answer(ctx: &Ctx, workspace: &Workspace) -> Answer {
 }
 
 async fn called(ctx: &Ctx, workspace: &Workspace) -> Result<Output, ToolError> {
-    let tool = find(&ctx.call.tool).map_err(ToolError::Model)?;
-    check(tool, &ctx.call.input)?;
     workspace.ready().await.map_err(|status| ToolError::Broken(workspace::failure(&status)))?;
-    // The intent is stored: whether the effect followed is not known for what an earlier worker began.
-    if ctx.call.resumed && tool.repeat() == Repeat::Unknown && !mutant::on(Mutant::RepeatUnchecked) {
-        return Err(ToolError::Model(UNCERTAIN.to_owned()));
-    }
-    tool.run(ctx, ctx.call.input.clone()).await
+    ctx.perform().await
 }
 
 /// What the model is told of a change that may or may not have been made.

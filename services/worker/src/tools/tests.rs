@@ -14,7 +14,7 @@ fn tools_are_sorted_and_their_schemas_are_valid() {
 fn unknown_tools_are_named_and_other_cases_forgiven() {
     assert_eq!(find("BASH"), Ok(Tool::Bash));
     let error = find("teleport").expect_err("no such tool");
-    assert!(error.contains("\"teleport\"") && error.contains("bash, edit, glob"), "{error}");
+    assert!(error.contains("\"teleport\"") && error.contains("bash, batch, edit, glob"), "{error}");
 }
 
 #[test]

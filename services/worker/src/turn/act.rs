@@ -136,11 +136,13 @@ impl Loop {
     /// one whose start is still on its way, which the epoch of the kill shuts out.
     fn begun_execs(&self) -> Vec<String> {
         let parts = self.conversation.last_step().map(|(_, parts)| parts).unwrap_or_default();
-        let begun = parts.iter().filter(|(_, part)| match &part.body {
-            Body::Tool(tool) => matches!(tool.state, ToolState::Running { .. }),
-            _ => false,
+        let begun = parts.iter().filter_map(|(_, part)| match &part.body {
+            Body::Tool(Tool { tool, state: ToolState::Running { input, .. }, .. }) => {
+                Some(tools::execs(tool, part.id.as_str(), input))
+            }
+            _ => None,
         });
-        begun.map(|(_, part)| part.id.to_string()).collect()
+        begun.flatten().collect()
     }
 
     pub(super) fn tool_event(&self, call_id: &str, state: ToolState) -> Option<Event> {

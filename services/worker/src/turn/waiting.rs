@@ -254,14 +254,15 @@ impl Loop {
         let asked = match (&id, question::read(input.clone())) {
             (Id::Question(_), Ok(questions)) => Asked::Question { questions },
             (Id::Question(_) | Id::Permission(_), _) => {
-                let subject = tools::find(&waiting.tool.tool)
-                    .map_or_else(|_| "*".to_owned(), |tool| tool.subject(input));
-                Asked::Permission {
-                    permission: waiting.tool.tool.clone(),
-                    patterns: vec![subject.clone()],
-                    always: vec![subject],
-                    metadata: input.as_object().cloned().unwrap_or_default(),
-                }
+                let agent = self.conversation.last_step().map_or("", |(message, _)| message.agent.as_str());
+                let tool = tools::find(&waiting.tool.tool).ok();
+                let used = tool.and_then(|tool| self.rights.to_ask(agent, tool, input));
+                let (permission, patterns, always) = match used {
+                    Some(used) => (used.permission.to_owned(), used.patterns, used.always),
+                    None => (waiting.tool.tool.clone(), vec!["*".to_owned()], vec![]),
+                };
+                let metadata = input.as_object().cloned().unwrap_or_default();
+                Asked::Permission { permission, patterns, always, metadata }
             }
         };
         let message_id = self.conversation.last_step().map(|(message, _)| message.id.clone());

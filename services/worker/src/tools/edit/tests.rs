@@ -1,13 +1,11 @@
 use super::*;
 
+fn edit(old: &str, new: &str) -> Edit {
+    Edit { old_string: old.into(), new_string: new.into(), replace_all: false }
+}
+
 fn check(before: &str, old: &str, new: &str, want: Result<&str, &str>) {
-    let input = Input {
-        file_path: "/workspace/a".into(),
-        old_string: old.into(),
-        new_string: new.into(),
-        replace_all: false,
-    };
-    match (edited(before, &input), want) {
+    match (edited(before, &[edit(old, new)]), want) {
         (Ok(after), Ok(want)) => assert_eq!(after, want, "{old:?} in {before:?}"),
         (Err(error), Err(want)) => assert!(error.contains(want), "{error}"),
         (got, want) => panic!("{old:?} in {before:?}: {got:?}, not {want:?}"),
