@@ -215,7 +215,7 @@ async fn mistakes_of_the_model_are_told_to_it_and_the_turn_goes_on() {
     let want = [
         ("bash", "error", "not a JSON object"),
         ("bash", "error", "do not fit the tool's schema"),
-        ("teleport", "error", "There is no tool \"teleport\". The tools are: bash, edit,"),
+        ("teleport", "error", "There is no tool \"teleport\". The tools are: apply_patch, bash,"),
         ("BASH", "completed", "any case"),
         ("read", "error", "do not fit the tool's schema"),
         ("edit", "error", "newString"),

@@ -156,8 +156,11 @@ pub const SANDBOX_EFFECT_MS: u64 = 5_000;
 /// How long a worker whose lease ended is shown to operators, unless a session still names it; milliseconds. A day covers
 /// a night without anybody.
 pub const WORKER_KEPT_MS: u64 = 24 * 60 * 60 * 1_000;
-/// Sandboxes alive at once in one service: each may use its whole memory limit.
+/// Sandboxes alive at once in one service unless it is told otherwise: each may use its whole memory limit.
 pub const SANDBOXES_MAX: usize = 256;
+/// Longest wait of a call for a place for its sandbox while all are taken; milliseconds. An idle one is ended for it at once,
+/// so this is a wait for somebody's command.
+pub const SANDBOX_PLACE_MS: u64 = 10_000;
 /// One-shot helper sandboxes (clone, diff, export) at once in one service: each is bound by disk and CPU.
 pub const SANDBOX_HELPERS_MAX: usize = 8;
 /// How long the highest epoch of a session is kept on a machine without being raised, so that no late worker of a closed
@@ -239,6 +242,12 @@ pub const UP_STOP_MS: u64 = 30_000;
 pub const UP_READY_MS: u64 = 60_000;
 /// How long a write is repeated while its outcome is in doubt; beyond it the session is left to another worker. Milliseconds.
 pub const RECORD_RETRY_MS: u64 = 60_000;
+/// Longest wait of a loop for one answer of Postgres; milliseconds. Above the server's own limit for a statement: only a
+/// connection that lost its other end takes longer.
+pub const STORE_ANSWER_MS: u64 = 20_000;
+/// Longest wait of a worker's lease for its renewal; milliseconds. With the pause between two, below the time that the lease
+/// is trusted.
+pub const LEASE_ANSWER_MS: u64 = 2_000;
 /// How long a loop waits for a sandbox service that does not answer before the turn fails; milliseconds.
 pub const SANDBOX_WAIT_MS: u64 = 30_000;
 /// Time between two stored views of a running command's output; milliseconds.

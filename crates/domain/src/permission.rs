@@ -28,12 +28,25 @@ pub struct Rule {
     pub pattern: String,
     /// What follows.
     pub action: Verdict,
+    /// Whether a person answered "always": it ends the asking, and allows nothing that a rule forbids.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_approval: bool,
 }
 
 impl Rule {
     /// A rule for every use of `permission`.
     pub fn of(permission: &str, action: Verdict) -> Self {
-        Self { permission: permission.to_owned(), pattern: "*".to_owned(), action }
+        Self { permission: permission.to_owned(), pattern: "*".to_owned(), action, is_approval: false }
+    }
+
+    /// An answer "always" to a request.
+    pub fn approval(permission: &str, pattern: &str) -> Self {
+        let (permission, pattern) = (permission.to_owned(), pattern.to_owned());
+        Self { permission, pattern, action: Verdict::Allow, is_approval: true }
+    }
+
+    fn fits(&self, permission: &str, subject: &str) -> bool {
+        matches(&self.permission, permission) && matches(&self.pattern, subject)
     }
 }
 
@@ -45,20 +58,29 @@ pub struct Rules(pub Vec<Rule>);
 impl Rules {
     /// What the rules say of using `permission` on `subject`; what no rule names is allowed.
     pub fn verdict(&self, permission: &str, subject: &str) -> Verdict {
-        let fits = |rule: &&Rule| matches(&rule.permission, permission) && matches(&rule.pattern, subject);
-        self.0.iter().rev().find(fits).map_or(Verdict::Allow, |rule| rule.action)
+        let newest = self.rules().rev().find(|rule| rule.fits(permission, subject));
+        let is_approved = || self.0.iter().any(|rule| rule.is_approval && rule.fits(permission, subject));
+        match newest.map_or(Verdict::Allow, |rule| rule.action) {
+            Verdict::Ask if is_approved() => Verdict::Allow,
+            verdict => verdict,
+        }
     }
 
     /// The strictest verdict that any rule about `permission` could give: for a use that cannot be told in full.
     pub fn strictest_of(&self, permission: &str) -> Verdict {
-        let about = self.0.iter().filter(|rule| matches(&rule.permission, permission));
+        let about = self.rules().filter(|rule| matches(&rule.permission, permission));
         about.map(|rule| rule.action).max().unwrap_or(Verdict::Allow)
     }
 
     /// Whether no use of `permission` is possible, so that the model need not know the tool.
     pub fn hides(&self, permission: &str) -> bool {
-        let last = self.0.iter().rev().find(|rule| matches(&rule.permission, permission));
+        let last = self.rules().rev().find(|rule| matches(&rule.permission, permission));
         last.is_some_and(|rule| rule.pattern == "*" && rule.action == Verdict::Deny)
+    }
+
+    /// Those that somebody wrote, without what was answered later.
+    fn rules(&self) -> impl DoubleEndedIterator<Item = &Rule> {
+        self.0.iter().filter(|rule| !rule.is_approval)
     }
 }
 
@@ -106,6 +128,7 @@ mod tests {
             permission: (*permission).to_owned(),
             pattern: (*pattern).to_owned(),
             action: *action,
+            is_approval: false,
         };
         Rules(list.iter().map(rule).collect())
     }
@@ -143,6 +166,20 @@ mod tests {
         assert_eq!(rules.verdict("edit", "a"), Verdict::Deny);
         assert_eq!(Rules::default().verdict("edit", "a"), Verdict::Allow);
         assert!(rules.hides("edit") && !rules.hides("bash"));
+    }
+
+    #[test]
+    fn an_approval_ends_the_asking_and_nothing_else() {
+        let mut rules = rules(&[("bash", "*", Verdict::Ask), ("bash", "*secret*", Verdict::Deny)]);
+        rules.0.push(Rule::approval("bash", "echo *"));
+        assert_eq!(rules.verdict("bash", "echo hi"), Verdict::Allow);
+        assert_eq!(rules.verdict("bash", "echo secret"), Verdict::Deny);
+        assert_eq!(rules.verdict("bash", "touch a"), Verdict::Ask);
+        assert_eq!(rules.strictest_of("bash"), Verdict::Deny);
+        assert!(!Rules(vec![Rule::of("bash", Verdict::Deny), Rule::approval("bash", "*")]).0.is_empty());
+        assert!(Rules(vec![Rule::of("bash", Verdict::Deny), Rule::approval("bash", "*")]).hides("bash"));
+        let json = serde_json::to_value(&rules.0[0]).expect("json");
+        assert!(json.get("is_approval").is_none(), "OpenCode's shape stays: {json}");
     }
 
     #[test]

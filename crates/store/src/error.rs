@@ -33,6 +33,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// Postgres did not answer in time: the change may or may not be stored.
+    pub fn timed_out() -> Self {
+        Self::Db(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into()))
+    }
+
     pub(crate) fn unreadable(
         what: &'static str,
         source: impl std::error::Error + Send + Sync + 'static,

@@ -10,7 +10,7 @@ use crate::{
 use domain::{
     event::Event,
     ids::{EventId, PartId, SessionId, TenantId, Timestamp},
-    permission::{Rule, Rules, Verdict},
+    permission::{Rule, Rules},
     request::{Answer, Asked, Id, Request},
 };
 use sqlx::{
@@ -295,11 +295,7 @@ async fn allow(
     let mut rights =
         row.try_get::<Json<Vec<Rules>>, _>("rights").map_err(|e| Error::unreadable("session", e))?.0;
     for rules in &mut rights {
-        rules.0.extend(patterns.iter().map(|pattern| Rule {
-            permission: permission.to_owned(),
-            pattern: pattern.clone(),
-            action: Verdict::Allow,
-        }));
+        rules.0.extend(patterns.iter().map(|pattern| Rule::approval(permission, pattern)));
     }
     sqlx::query("update session set rights = $3 where tenant_id = $1 and id = $2")
         .bind(tenant.0)

@@ -65,6 +65,9 @@ pub struct Config {
     /// Milliseconds.
     #[arg(long, env = "FLOTILLA_SANDBOX_IDLE_MS", default_value_t = limits::SANDBOX_IDLE_MS, value_name = "MS")]
     pub idle_ms: u64,
+    /// Sandboxes alive at once; each may use its whole memory. Beyond it idle ones are ended early, and calls wait.
+    #[arg(long, env = "FLOTILLA_SANDBOX_LIVE_MAX", default_value_t = limits::SANDBOXES_MAX, value_name = "COUNT")]
+    pub live_max: usize,
     /// First user id of sandboxes when the service runs as root. Each workspace takes one of the 65,536 from it on, lowest
     /// first; they must be nobody else's, and inside a user namespace they must be mapped.
     #[arg(long, env = "FLOTILLA_SANDBOX_UID_BASE", default_value_t = 200_000, value_name = "UID")]
@@ -86,6 +89,7 @@ impl Config {
         need(self.cpu_percent >= 10, "FLOTILLA_SANDBOX_CPU_PERCENT must be at least 10");
         need(self.disk_bytes >= 16 << 20, "FLOTILLA_SANDBOX_DISK_BYTES must be at least 16777216");
         need(self.tmp_bytes >= 1 << 20, "FLOTILLA_SANDBOX_TMP_BYTES must be at least 1048576");
+        need((1..=10_000).contains(&self.live_max), "FLOTILLA_SANDBOX_LIVE_MAX must be between 1 and 10000");
         need(self.idle_ms >= 10, "FLOTILLA_SANDBOX_IDLE_MS must be at least 10");
         need(
             (1_000..=0x7fff_0000).contains(&self.uid_base),

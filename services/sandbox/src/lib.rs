@@ -25,7 +25,6 @@ pub mod workspace;
 use anyhow::{Context as _, bail};
 use chassis::Service;
 use config::Config;
-use domain::limits;
 use isolation::{Facts, launch::Launcher, selftest};
 use layout::Layout;
 use nix::fcntl::{Flock, FlockArg};
@@ -148,6 +147,6 @@ async fn prove(
 
 /// Returns when no sandbox of a session is left.
 async fn all_ended(sessions: &Sessions) {
-    let all = u32::try_from(limits::SANDBOXES_MAX).unwrap_or(u32::MAX);
+    let all = u32::try_from(sessions.shared.config.live_max).unwrap_or(u32::MAX);
     drop(sessions.shared.live.acquire_many(all).await);
 }

@@ -19,7 +19,7 @@ use domain::limits;
 use fence::{Fence, Right};
 use std::{sync::Arc, time::Duration};
 use tokio::{
-    sync::{Mutex, watch},
+    sync::{Mutex, OwnedSemaphorePermit, watch},
     time::Instant,
 };
 
@@ -227,14 +227,9 @@ impl Session {
         if shared.shutdown.is_cancelled() {
             return Err(Error::refused(Code::SandboxUnavailable, "the sandbox service is stopping"));
         }
+        let permit = self.place_for_one().await?;
         let mut files = root.files.lock().await;
         let meta = root.workspace().await?;
-        let permit = Arc::clone(&shared.live).try_acquire_owned().map_err(|_| {
-            Error::refused(
-                Code::SandboxUnavailable,
-                "all sandboxes of this machine are in use; try again later",
-            )
-        })?;
         let out = shared.layout.execs(&self.key);
         layout::make_passage(&out).map_err(Error::io("make the directory of execs"))?;
         let tree = shared.layout.workspace(&root.key).join(crate::workspace::TREE);
@@ -259,7 +254,23 @@ impl Session {
         Ok(sandbox)
     }
 
-    /// Ends `sandbox` when it has been idle for long enough, or when the service stops.
+    /// Waits for a place for a sandbox. While all are taken, the one that has been idle for longest is ended.
+    async fn place_for_one(&self) -> Result<OwnedSemaphorePermit, Error> {
+        let shared = &self.shared;
+        if let Ok(place) = Arc::clone(&shared.live).try_acquire_owned() {
+            return Ok(place);
+        }
+        metrics::counter!("flotilla_sandbox_crowded_total").increment(1);
+        shared.crowded.add_permits(1);
+        let wait = Duration::from_millis(limits::SANDBOX_PLACE_MS);
+        let place = tokio::time::timeout(wait, Arc::clone(&shared.live).acquire_owned()).await;
+        place.ok().and_then(Result::ok).ok_or_else(|| {
+            let text = "all sandboxes of this machine are in use; try again later";
+            Error::refused(Code::SandboxUnavailable, text)
+        })
+    }
+
+    /// Ends `sandbox` when it has been idle for long enough, or somebody waits for its place, or the service stops.
     async fn end_when_idle(&self, sandbox: &Sandbox) {
         let idle = self.shared.idle;
         let mut activity = self.activity.subscribe();
@@ -272,24 +283,28 @@ impl Session {
                     std::future::pending().await
                 }
             };
-            tokio::select! {
+            let is_for_its_place = tokio::select! {
                 () = sandbox.ended() => return,
                 () = self.shared.shutdown.cancelled() => return sandbox.stop().await,
                 _ = activity.changed() => continue,
-                () = wait => {}
-            }
+                // Served in the order in which they began to wait: the one that has been idle for longest goes.
+                Ok(permit) = self.shared.crowded.acquire(), if users == 0 => {
+                    permit.forget();
+                    true
+                }
+                () = wait => false,
+            };
             // Under the lock nobody can enter.
             let _place = self.place.lock().await;
-            if self.activity.borrow().is_over(idle) {
+            let now = *self.activity.borrow();
+            if now.users == 0 && now.idle_since == idle_since {
                 sandbox.stop().await;
                 return;
             }
+            // It was used again in this moment: another one must go.
+            if is_for_its_place {
+                self.shared.crowded.add_permits(1);
+            }
         }
-    }
-}
-
-impl Activity {
-    fn is_over(&self, idle: Duration) -> bool {
-        self.users == 0 && self.idle_since.elapsed() >= idle
     }
 }

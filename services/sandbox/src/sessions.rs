@@ -44,6 +44,8 @@ pub struct Shared {
     /// After which a sandbox ends.
     pub idle: Duration,
     pub(crate) live: Arc<Semaphore>,
+    /// One permit for each call that waits for a place: whichever sandbox has been idle for longest takes it and ends.
+    pub(crate) crowded: Semaphore,
     slots: Mutex<BTreeSet<u32>>,
 }
 
@@ -125,7 +127,8 @@ impl Sessions {
         let shared = Shared {
             helpers: Helpers::new(launcher.clone()),
             idle: Duration::from_millis(config.idle_ms),
-            live: Arc::new(Semaphore::new(limits::SANDBOXES_MAX)),
+            live: Arc::new(Semaphore::new(config.live_max)),
+            crowded: Semaphore::new(0),
             slots: Mutex::new(slots),
             launcher,
             layout,

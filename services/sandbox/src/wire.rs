@@ -16,7 +16,7 @@ pub struct Request {
     #[prost(uint64, tag = "1")]
     pub id: u64,
     /// What to do.
-    #[prost(oneof = "request::Body", tags = "2, 3, 4, 5, 6, 7, 8, 9")]
+    #[prost(oneof = "request::Body", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10")]
     pub body: Option<request::Body>,
 }
 
@@ -88,7 +88,7 @@ pub struct Reply {
     #[prost(uint64, tag = "1")]
     pub id: u64,
     /// What is answered.
-    #[prost(oneof = "reply::Body", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
+    #[prost(oneof = "reply::Body", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13")]
     pub body: Option<reply::Body>,
 }
 

@@ -9,6 +9,7 @@ use crate::{
     contention::Contention,
     deps::{Deps, now},
     lease::Lease,
+    record::answered,
     turn::{self, Control, End},
 };
 use bus::queue::{Claims, Then};
@@ -142,7 +143,7 @@ impl Claimer {
 
     /// Takes a session whose abort waits and that no loop has, beyond the slots.
     async fn close_aborted(&self, key: Key) {
-        let is_aborted = self.deps.store.is_aborted(key.0, &key.1).await.unwrap_or(false);
+        let is_aborted = answered(self.deps.store.is_aborted(key.0, &key.1)).await.unwrap_or(false);
         if !is_aborted || !*self.lease.runs.borrow() {
             return;
         }
@@ -182,7 +183,8 @@ impl Claimer {
         }
         let lane = Arc::clone(&self.suspects).try_acquire_owned().ok();
         let suspects = if lane.is_some() { Suspects::Taken } else { Suspects::Left };
-        match self.deps.store.take_session(*tenant, session, self.deps.incarnation, suspects).await {
+        let taken = self.deps.store.take_session(*tenant, session, self.deps.incarnation, suspects);
+        match answered(taken).await {
             Ok(Take::Yes(taken)) => {
                 let lane = lane.filter(|_| taken.is_suspect());
                 return self.start(key, taken, (slot, lane), receiver).await;

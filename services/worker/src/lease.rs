@@ -114,10 +114,13 @@ pub(crate) fn start(config: &Config, deps: &Arc<Deps>, service: chassis::Service
         .build()
         .context("start the lease's runtime")?;
     let span = tracing::Span::current();
+    // However the thread ends, nothing is begun after it.
+    let ended = EndsRight(runs_sender.clone());
     let run = move || {
-        let _entered = span.enter();
+        let (_entered, _ended) = (span.enter(), ended);
         runtime.block_on(async move {
-            let connected = connect(&config.backends, 1).await;
+            // A connection that hangs must not be the only one.
+            let connected = connect(&config.backends, 3).await;
             let (store, bus) = match connected {
                 Ok(both) => both,
                 Err(error) => return tracing::error!("the lease's thread has no connections: {error:#}"),
@@ -148,6 +151,15 @@ pub(crate) fn start(config: &Config, deps: &Arc<Deps>, service: chassis::Service
     Ok(lease)
 }
 
+/// Says that the lease does not run when it is dropped.
+struct EndsRight(watch::Sender<bool>);
+
+impl Drop for EndsRight {
+    fn drop(&mut self) {
+        self.0.send_replace(false);
+    }
+}
+
 async fn tick_until(tick: Arc<AtomicU64>, stopping: tokio_util::sync::CancellationToken) {
     let mut interval = tokio::time::interval(Duration::from_millis(WATCHDOG_MS / 6));
     loop {
@@ -167,7 +179,14 @@ impl Renewer {
         loop {
             tokio::select! {
                 () = stopping.cancelled() => return,
-                _ = interval.tick() => self.renew().await,
+                _ = interval.tick() => {
+                    // Bounded: meanwhile nobody looks whether the lease still runs.
+                    let patience = Duration::from_millis(limits::LEASE_ANSWER_MS);
+                    if tokio::time::timeout(patience, self.renew()).await.is_err() {
+                        self.streak.send_replace(0);
+                        tracing::warn!("the lease was not renewed in time");
+                    }
+                }
                 _ = look.tick() => {}
             }
             let runs = boot_ms().saturating_sub(self.renewed_ms) < limits::LEASE_TTL_MS - MARGIN_MS;

@@ -263,6 +263,13 @@ impl Record {
     }
 }
 
+/// Waits for an answer of Postgres for a bounded time: a connection that lost its other end says nothing for ever, while the
+/// lease, on a connection of its own, goes on.
+pub(crate) async fn answered<T>(asked: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    let patience = Duration::from_millis(limits::STORE_ANSWER_MS);
+    tokio::time::timeout(patience, asked).await.unwrap_or_else(|_| Err(Error::timed_out()))
+}
+
 /// Repeats a write whose outcome is in doubt: with the same number it is the same write.
 async fn settled<T, F>(mut write: impl FnMut() -> F) -> Result<T, Stopped>
 where
@@ -271,7 +278,7 @@ where
     let until = Instant::now() + Duration::from_millis(limits::RECORD_RETRY_MS);
     let mut wait = Duration::from_millis(50);
     loop {
-        match write().await {
+        match answered(write()).await {
             Ok(value) => return Ok(value),
             Err(Error::Fenced) => return Err(Stopped::Fenced),
             Err(error) if error.is_transient() && Instant::now() < until => {

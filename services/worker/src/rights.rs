@@ -53,11 +53,7 @@ impl Rights {
     /// Takes over an answer "always".
     pub(crate) fn allow(&mut self, permission: &str, patterns: &[String]) {
         for rules in &mut self.0 {
-            rules.0.extend(patterns.iter().map(|pattern| Rule {
-                permission: permission.to_owned(),
-                pattern: pattern.clone(),
-                action: Verdict::Allow,
-            }));
+            rules.0.extend(patterns.iter().map(|pattern| Rule::approval(permission, pattern)));
         }
     }
 }
@@ -78,6 +74,7 @@ mod tests {
             permission: (*permission).to_owned(),
             pattern: (*pattern).to_owned(),
             action: *action,
+            is_approval: false,
         };
         Rights::new(vec![Rules(list.iter().map(rule).collect())])
     }
@@ -124,6 +121,20 @@ mod tests {
         ] {
             let verdict = rights.verdict("build", Tool::Bash, &json!({"command": command}));
             assert_eq!(verdict, want, "{command}");
+        }
+    }
+
+    /// A model chooses the words of the first command.
+    #[test]
+    fn an_answer_always_is_no_wildcard_of_the_model() {
+        for command in ["*", "ec*o a", "npm run '*'", "$X a"] {
+            let mut rights = rights(&[("bash", "*", Verdict::Ask), ("bash", "*secret*", Verdict::Deny)]);
+            let asked = rights.to_ask("build", Tool::Bash, &json!({"command": command})).unwrap();
+            rights.allow(asked.permission, &asked.always);
+            for other in ["touch a", "npm run build", "echo secret"] {
+                let verdict = rights.verdict("build", Tool::Bash, &json!({"command": other}));
+                assert_ne!(verdict, Verdict::Allow, "{command:?} allowed {other:?}: {:?}", asked.always);
+            }
         }
     }
 

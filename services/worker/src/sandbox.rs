@@ -29,7 +29,7 @@ impl Sandbox {
         self.0.clone()
     }
 
-    /// Calls, and calls again while the service does not answer. Only for calls that may be repeated.
+    /// Calls, and calls again while the service does not answer, or has no place. Only for calls that may be repeated.
     pub(crate) async fn call<T, F>(&self, mut call: impl FnMut(Client) -> F) -> Result<T, Status>
     where
         F: Future<Output = Result<tonic::Response<T>, Status>>,
@@ -39,7 +39,7 @@ impl Sandbox {
         loop {
             match call(self.client()).await {
                 Ok(response) => return Ok(response.into_inner()),
-                Err(status) if is_away(&status) && Instant::now() < until => {
+                Err(status) if (is_away(&status) || is_full(&status)) && Instant::now() < until => {
                     tokio::time::sleep(wait).await;
                     wait = (wait * 2).min(Duration::from_secs(1));
                 }
@@ -70,6 +70,11 @@ pub(crate) fn is_away(status: &Status) -> bool {
             status.code(),
             Code::Unavailable | Code::Cancelled | Code::Unknown | Code::DeadlineExceeded
         )
+}
+
+/// Whether the service said that it cannot serve just now: every place is taken, or it is stopping.
+fn is_full(status: &Status) -> bool {
+    rpc::status::code_of(status).as_deref() == Some("sandbox_unavailable")
 }
 
 /// Who a loop is to the sandbox.

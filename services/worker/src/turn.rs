@@ -12,7 +12,7 @@ use crate::{
     conversation::Conversation,
     deps::{Deps, now},
     model::{ModelCall, Writer},
-    record::{Record, Stopped},
+    record::{Record, Stopped, answered},
     rights::Rights,
     sandbox::Identity,
     tools::run::{Report, Tools},
@@ -263,8 +263,8 @@ impl Loop {
     async fn look_at_budget(&mut self) -> Result<(), Stopped> {
         self.has_budget |= self.inputs.iter().any(|input| input.kind == store::budget::INPUT);
         if self.has_budget {
-            let budget = self.deps.store.get_budget(self.record.tenant(), &self.fixed.root).await;
-            self.out_of_budget = budget.map_err(Stopped::Store)?.is_used_up();
+            let budget = answered(self.deps.store.get_budget(self.record.tenant(), &self.fixed.root));
+            self.out_of_budget = budget.await.map_err(Stopped::Store)?.is_used_up();
         }
         Ok(())
     }
@@ -295,8 +295,9 @@ impl Loop {
         let store = self.deps.store.clone();
         let (inputs, after) = (self.record.input_ack(), self.conversation.newest_user_seq());
         // The mailbox first: every prompt in it is then among the messages.
-        self.inputs = store.list_inputs(tenant, &session, inputs).await.map_err(Stopped::Store)?;
-        let messages = store.load_conversation(tenant, &session, after).await.map_err(Stopped::Store)?;
+        self.inputs = answered(store.list_inputs(tenant, &session, inputs)).await.map_err(Stopped::Store)?;
+        let messages = answered(store.load_conversation(tenant, &session, after)).await;
+        let messages = messages.map_err(Stopped::Store)?;
         self.conversation.extend(messages);
         if let Some(newest) = self.inputs.last() {
             self.record.saw_input(newest.seq);
@@ -393,7 +394,8 @@ impl Loop {
     async fn lease_runs(&mut self) {
         while !*self.control.lease.borrow_and_update() {
             if self.control.lease.changed().await.is_err() {
-                return;
+                // The lease's thread is gone, and with it the right to begin anything; another worker goes on.
+                std::future::pending::<()>().await;
             }
         }
     }

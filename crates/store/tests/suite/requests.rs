@@ -170,7 +170,7 @@ async fn always_ends_every_list_of_rules_and_once_changes_none() {
     assert_eq!(rights(&world).await, before);
     let always = world.ask(&mut child).await;
     reply(&mut world, &always.id, &Answer::Always, "ann").await;
-    let allow = Rule { permission: "bash".to_owned(), pattern: "ls *".to_owned(), action: Verdict::Allow };
+    let allow = Rule::approval("bash", "ls *");
     let want = [Rules(vec![Rule::of("edit", Verdict::Deny), allow.clone()]), Rules(vec![allow])];
     assert_eq!(rights(&world).await, want);
     let of_parent = world.store.get_session(world.tenant, parent.session()).await.unwrap().rights;

@@ -123,7 +123,7 @@ fn from_rule(rule: v1::PermissionRule) -> Result<Rule, Status> {
         return Err(wrong("has no zero bytes"));
     }
     let pattern = if pattern.is_empty() { "*".to_owned() } else { pattern };
-    Ok(Rule { permission, pattern, action })
+    Ok(Rule { permission, pattern, action, is_approval: false })
 }
 
 fn outcome(outcome: Option<Outcome>) -> v1::TurnOutcome {

@@ -91,3 +91,26 @@ async fn a_service_without_its_walls_does_not_serve() {
     let text = panic.downcast_ref::<String>().unwrap();
     assert!(text.contains("cannot run sandboxes") && text.contains("did not start"), "{text}");
 }
+
+/// Sessions that are over hold their sandbox for a while; nobody waits for that, and nothing fails.
+#[tokio::test]
+async fn an_idle_sandbox_gives_its_place_to_who_needs_one() {
+    let directory = crate::harness::directory();
+    let machine = Machine::start_with(directory.path(), &["--live-max", "2"]).await;
+    let mut sessions = vec![];
+    for number in 0..5 {
+        let session = machine.empty_session().await;
+        assert_eq!(session.sh(&format!("echo {number}")).await, number.to_string());
+        sessions.push(session);
+    }
+    // A running command keeps its place; the second place serves all others.
+    let busy = &sessions[0];
+    assert!(busy.start(busy.command("busy", "sleep 600")).await.unwrap());
+    for session in &sessions[1..] {
+        assert_eq!(session.sh("echo again").await, "again");
+    }
+    let both =
+        futures::future::join_all(sessions[1..].iter().map(|session| session.sh("echo at once"))).await;
+    assert!(both.iter().all(|said| said == "at once"), "{both:?}");
+    busy.kill_all().await.unwrap();
+}

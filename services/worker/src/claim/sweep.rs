@@ -1,7 +1,7 @@
 //! What no message announced: the guarantee behind every hint, once a second.
 
 use super::{Claimer, give_back};
-use crate::rebuild;
+use crate::{rebuild, record::answered};
 use bus::queue::{Claims, Mode, Then};
 use domain::{
     ids::SessionId,
@@ -48,7 +48,8 @@ impl Claimer {
             return self.claim().await;
         }
         let rings = self.contention.rings();
-        let claimable = match rebuild::claimable(&self.deps, &self.lease).await {
+        // Each question has a bound of its own: what takes a session must not be dropped halfway.
+        let claimable = match answered(rebuild::claimable(&self.deps, &self.lease)).await {
             Ok(claimable) => {
                 let most = usize::try_from(limits::SWEEP_MAX).unwrap_or(usize::MAX);
                 self.contention.looked(rings, &claimable, most);
@@ -110,7 +111,7 @@ impl Claimer {
         if mutant::on(Mutant::StraysKept) {
             return;
         }
-        let held = match self.deps.store.list_held(self.deps.incarnation).await {
+        let held = match answered(self.deps.store.list_held(self.deps.incarnation)).await {
             Ok(held) => held,
             Err(error) => {
                 return tracing::debug!(error = &error as &dyn std::error::Error, "no look at what is held");
@@ -146,7 +147,7 @@ impl Claimer {
     /// Closes aborted sessions without a loop: an abort must not wait for a slot.
     async fn close_all_aborted(&self) {
         let limit = i64::try_from(limits::ABORTS_PARALLEL_MAX).unwrap_or(1);
-        match self.deps.store.list_aborted(limit).await {
+        match answered(self.deps.store.list_aborted(limit)).await {
             Ok(places) => {
                 for place in places {
                     self.close_aborted((place.tenant, place.session)).await;

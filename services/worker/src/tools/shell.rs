@@ -57,12 +57,16 @@ fn read(text: &str, depth: usize, found: &mut Commands) {
         return unclear(text, found);
     };
     let root = tree.root_node();
-    let known = found.patterns.len();
-    walk(root, text, (depth, 0), found);
+    let mut own = Commands::default();
+    walk(root, text, (depth, 0), &mut own);
     // Of a text with an error, what was understood is only a part.
-    if root.has_error() || found.patterns.len() == known && !found.is_unclear && !is_harmless(root) {
-        unclear(text, found);
+    if root.has_error() || own.patterns.is_empty() && !is_harmless(root) {
+        unclear(text, &mut own);
     }
+    own.patterns.into_iter().for_each(|pattern| push(&mut found.patterns, pattern));
+    own.always.into_iter().for_each(|pattern| push(&mut found.always, pattern));
+    found.paths.extend(own.paths);
+    found.is_unclear |= own.is_unclear;
 }
 
 /// `None` when the grammar and the parser are of different versions, which a test would tell.
@@ -175,7 +179,9 @@ fn unescaped(text: &str) -> String {
 /// Takes a command of the given words, and what it runs in turn.
 fn simple(words: &[Word], depth: usize, found: &mut Commands) {
     let Some(first) = words.first() else { return };
-    let Some(name) = first.literal.as_deref() else {
+    // A name with a wildcard is what the shell finds.
+    let is_plain = |name: &&str| !name.contains(['*', '?', '[']);
+    let Some(name) = first.literal.as_deref().filter(is_plain) else {
         // The name itself is made by the shell.
         let written: Vec<&str> = words.iter().map(|word| word.written.as_str()).collect();
         return unclear(&written.join(" "), found);
@@ -184,8 +190,11 @@ fn simple(words: &[Word], depth: usize, found: &mut Commands) {
     let name = name.rsplit('/').next().unwrap_or(name);
     let rest = words[1..].iter().map(|word| word.literal.as_deref().unwrap_or(&word.written));
     let line: Vec<&str> = std::iter::once(name).chain(rest).collect();
-    push(&mut found.patterns, domain::text::head(&line.join(" "), PATTERN_BYTES_MAX).to_owned());
-    push(&mut found.always, format!("{} *", arity::prefix(&line).join(" ")));
+    let pattern = line.join(" ").split_whitespace().collect::<Vec<_>>().join(" ");
+    push(&mut found.patterns, domain::text::head(&pattern, PATTERN_BYTES_MAX).to_owned());
+    if let Some(prefix) = arity::prefix(&line) {
+        push(&mut found.always, format!("{} *", prefix.join(" ")));
+    }
     if ON_PATHS.contains(&name) {
         let paths = line[1..].iter().filter(|word| !word.starts_with('-') && !word.starts_with('+'));
         found.paths.extend(paths.map(|path| (*path).to_owned()));

@@ -19,8 +19,10 @@ pub(crate) struct Use {
 
 impl Use {
     fn of(permission: &'static str, subject: impl Into<String>) -> Self {
-        let patterns = vec![subject.into()];
-        Self { permission, always: patterns.clone(), patterns, is_unclear: false }
+        let subject: String = subject.into();
+        // A wildcard in it is the model's, not the person's.
+        let always = if subject.contains(['*', '?']) { vec![] } else { vec![subject.clone()] };
+        Self { permission, patterns: vec![subject], always, is_unclear: false }
     }
 
     /// As [`Use::of`]; "always" is for every use.
@@ -81,7 +83,8 @@ fn of_command(command: &str, input: &Value) -> Vec<Use> {
         permission: "bash",
         // What runs nothing is still a call.
         patterns: if found.patterns.is_empty() { vec![command.to_owned()] } else { found.patterns },
-        always: if found.is_unclear { vec![command.to_owned()] } else { found.always },
+        // What is not understood is not allowed for ever.
+        always: if found.is_unclear { vec![] } else { found.always },
         is_unclear: found.is_unclear,
     }];
     uses.extend(found.paths.iter().chain(&directory).filter_map(|path| outside(path)));
@@ -116,7 +119,9 @@ fn outside(path: &str) -> Option<Use> {
         plain.starts_with('/') && plain != WORKSPACE && !plain.starts_with(&format!("{WORKSPACE}/"));
     let climbs = plain == ".." || plain.starts_with("../") || plain.starts_with('~');
     let directory = plain.rsplit_once('/').map_or(plain.as_str(), |(directory, _)| directory);
-    (is_outside || climbs).then(|| Use::of(EXTERNAL, format!("{directory}/*")))
+    let pattern = format!("{directory}/*");
+    let always = if directory.contains(['*', '?']) { vec![] } else { vec![pattern.clone()] };
+    (is_outside || climbs).then(|| Use { always, ..Use::of(EXTERNAL, pattern) })
 }
 
 /// A path without `.`, `..` and doubled slashes, as far as its text tells. Links are the sandbox's affair.

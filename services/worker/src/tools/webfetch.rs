@@ -88,7 +88,8 @@ fn shown(media_type: &str, body: &[u8], format: Format) -> Option<String> {
             Some(text.unwrap_or_else(|_| untagged(&plain())))
         }
         (true, true, Format::Text) => {
-            let text = html2text::config::plain_no_decorate().string_from_read(body, COLUMNS);
+            let bare = html2text::render::TrivialDecorator::new();
+            let text = html2text::config::with_decorator(bare).string_from_read(body, COLUMNS);
             Some(text.unwrap_or_else(|_| untagged(&plain())))
         }
         (true, true, Format::Html) | (true, false, _) => Some(plain()),

@@ -161,7 +161,13 @@ impl Loop {
             return Ok(Input::NewInput);
         }
         match end {
-            End::Idle(outcome) => self.after_turn(outcome).await,
+            End::Idle(outcome) => {
+                self.after_turn(outcome).await;
+                // Nobody speaks to a subtask again soon; a person may, to a session.
+                if self.fixed.call.is_some() {
+                    self.tools.release_sandbox();
+                }
+            }
             End::Wait(wait) => {
                 metrics::counter!("flotilla_parks_total", "reason" => wait.reason.as_str()).increment(1);
                 tracing::info!(reason = wait.reason.as_str(), "the loop is parked");

@@ -91,8 +91,8 @@ const NAMED_BY: &[(&str, usize)] = &[
     ("yarn run", 3),
 ];
 
-/// The words of a command that say what is done.
-pub(super) fn prefix<'a>(line: &[&'a str]) -> Vec<&'a str> {
+/// The words of a command that say what is done. `None` when one of them is a wildcard for rules: it would say too much.
+pub(super) fn prefix<'a>(line: &[&'a str]) -> Option<Vec<&'a str>> {
     let fits = |(name, _): &&(&str, usize)| {
         let mut words = name.split(' ');
         let count = name.split(' ').count();
@@ -101,11 +101,10 @@ pub(super) fn prefix<'a>(line: &[&'a str]) -> Vec<&'a str> {
     let longest = NAMED_BY.iter().filter(fits).max_by_key(|(name, _)| name.len());
     let wanted = longest.map_or(1, |(_, words)| *words);
     // An option says how, not what: `git -C dir` is named by its first word.
-    let keep = line
-        .iter()
-        .enumerate()
-        .take_while(|(at, word)| *at == 0 || !word.starts_with('-') || is_module(line, *at));
-    keep.map(|(_, word)| *word).take(wanted).collect()
+    let words = line.iter().enumerate();
+    let keep = words.take_while(|(at, word)| *at == 0 || !word.starts_with('-') || is_module(line, *at));
+    let keep: Vec<&str> = keep.map(|(_, word)| *word).take(wanted).collect();
+    keep.iter().all(|word| !word.contains(['*', '?'])).then_some(keep)
 }
 
 /// `python -m pytest` does what its module does.
