@@ -256,6 +256,9 @@ pub const TOOL_PROGRESS_MS: u64 = 1_000;
 pub const TOOL_PROGRESS_BYTES: usize = 30_000;
 /// Sessions that one look of the sweeper takes from Postgres.
 pub const SWEEP_MAX: i64 = 1_000;
+/// Looks of `SWEEP_MAX` sessions that fill an emptied Redis again. A million is beyond any backlog; nobody claims meanwhile,
+/// so it must end also while sessions come in faster than they are read.
+pub const REBUILD_LOOKS_MAX: u32 = 1_000;
 /// Time between two signs of life of a loop to its subscribers; milliseconds.
 pub const LOOP_BEAT_MS: u64 = 5_000;
 /// Tries to set the password of a role: as many databases of one cluster may be migrated at the same time.

@@ -420,7 +420,8 @@ async fn insert(
     record::project(tx, &scope, &[change], 1).await.map(Ok)
 }
 
-/// Gives an idle child of the same parent a new call to answer.
+/// Gives an idle child of the same parent a new call to answer. It may do what that call may: the rules of its ancestors
+/// can be others by now.
 async fn resume(
     tx: &mut Transaction<'static, Postgres>,
     tenant: TenantId,
@@ -438,7 +439,7 @@ async fn resume(
         Err(error) => return Err(error),
     };
     let resumed = sqlx::query(
-        "update session set parent_message_id = $4, parent_part_id = $5
+        "update session set parent_message_id = $4, parent_part_id = $5, rights = $7
           where tenant_id = $1 and id = $2 and parent_id = $3 and $6",
     )
     .bind(tenant.0)
@@ -447,6 +448,7 @@ async fn resume(
     .bind(child.call.message_id.as_str())
     .bind(child.call.part_id.as_str())
     .bind(free)
+    .bind(Json(&child.rights))
     .execute(&mut **tx)
     .await?;
     Ok(if resumed.rows_affected() == 0 { Err(Dispatched::NotFree) } else { Ok(vec![]) })

@@ -28,6 +28,8 @@ pub struct Known {
     pub asked_at: Timestamp,
     /// How it ended.
     pub answer: Option<Answer>,
+    /// Whether its deadline is over by the clock of Postgres, which also wakes who waits for it.
+    pub is_over: bool,
 }
 
 /// Whose requests to list.
@@ -64,7 +66,8 @@ pub enum Answered {
     },
 }
 
-const COLUMNS: &str = "id, session_id, message_id, part_id, call_id, asked, asked_at, expires_at, answer, answered_by, answered_at";
+const COLUMNS: &str = "id, session_id, message_id, part_id, call_id, asked, asked_at, expires_at, answer, answered_by, answered_at,
+    coalesce(expires_at <= now(), false) as is_over";
 
 fn query(tail: &'static str) -> sqlx::AssertSqlSafe<String> {
     sqlx::AssertSqlSafe(format!("select {COLUMNS} from request {tail}"))
@@ -86,6 +89,7 @@ fn from_row(row: &PgRow) -> Result<Known, Error> {
         },
         asked_at: timestamp(row.try_get("asked_at")?),
         answer: row.try_get::<Option<Json<Answer>>, _>("answer")?.map(|answer| answer.0),
+        is_over: row.try_get("is_over")?,
     })
 }
 

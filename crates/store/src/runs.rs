@@ -116,8 +116,8 @@ impl Store {
         Ok(())
     }
 
-    /// Gives a session back whose loop failed on this worker; the attempt counts, and a suspect pauses first.
-    /// Nothing happens when somebody else has it already.
+    /// Gives a session back whose loop failed on this worker; the attempt counts, and a suspect pauses first, unless an
+    /// abort that no loop has taken waits for its end. Nothing happens when somebody else has it already.
     ///
     /// # Errors
     /// `Db`.
@@ -125,9 +125,9 @@ impl Store {
         let mut tx = self.begin(tenant).await?;
         sqlx::query(
             "update session_run set owner = null, owned_at = null, queued_at = now(),
-                    phase = case when attempts < $4 then 1 else 3 end, waiting_at = now(),
-                    waiting_reason = case when attempts < $4 then null else $6 end,
-                    wake_at = case when attempts < $4 then null
+                    phase = case when attempts < $4 or cancel_seq > input_ack then 1 else 3 end, waiting_at = now(),
+                    waiting_reason = case when attempts < $4 or cancel_seq > input_ack then null else $6 end,
+                    wake_at = case when attempts < $4 or cancel_seq > input_ack then null
                                    else now() + $5 * power(2, attempts - $4) * interval '1 millisecond' end
               where tenant_id = $1 and session_id = $2 and epoch = $3 and phase = 2",
         )

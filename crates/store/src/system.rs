@@ -1,12 +1,12 @@
 //! Every query that crosses tenants, and no other. They log in as `flotilla_system`, and give ids, never contents.
 
 pub mod operator;
+pub mod queue;
 
-use crate::{Page, Store, error::Error, guard::guarded, signed, tenants, unsigned};
+use crate::{Page, Store, error::Error, signed, tenants, unsigned};
 use domain::{
     ids::{SessionId, TenantId},
     limits,
-    mutant::Mutant,
     session::Class,
 };
 use sqlx::{Row as _, postgres::PgRow};
@@ -235,83 +235,20 @@ impl Store {
         Ok(done.rows_affected())
     }
 
-    /// Makes sessions runnable whose timer is over, and gives how many. One that is being changed is left to the next call:
-    /// who takes many rows in any order must wait for none.
-    ///
-    /// # Errors
-    /// `Db`.
-    pub async fn wake_due(&self) -> Result<u64, Error> {
-        let done = sqlx::query(
-            "update session_run r set phase = 1, wake_at = null, queued_at = now(), waiting_reason = null,
-                    waiting_detail = null
-               from (select tenant_id, session_id from session_run where wake_at <= now() and phase = 3
-                        for update skip locked) due
-              where r.tenant_id = due.tenant_id and r.session_id = due.session_id",
-        )
-        .execute(&self.system)
-        .await?;
-        Ok(done.rows_affected())
-    }
-
-    /// Lists runnable sessions, the most urgent and longest waiting first.
-    ///
-    /// # Errors
-    /// `Db`.
-    pub async fn list_runnable(&self, limit: i64) -> Result<Vec<Claimable>, Error> {
-        let rows = sqlx::query(
-            "select r.tenant_id, r.session_id, r.class, r.attempts, t.running_max, t.weight
-               from session_run r join tenant t on t.id = r.tenant_id
-              where r.phase = 1 order by r.class, r.queued_at nulls first limit $1",
-        )
-        .bind(limit)
-        .fetch_all(&self.system)
-        .await?;
-        rows.iter().map(claimable).collect()
-    }
-
-    /// Lists runnable sessions whose abort no loop has taken: closing them must not wait for a slot.
+    /// Lists runnable sessions whose abort no loop has taken: closing them must not wait for a slot. In any order, another
+    /// one each time: some that nobody takes must not hide the others.
     ///
     /// # Errors
     /// `Db`.
     pub async fn list_aborted(&self, limit: i64) -> Result<Vec<Place>, Error> {
         let rows = sqlx::query(
-            "select tenant_id, session_id from session_run where phase = 1 and cancel_seq > input_ack limit $1",
+            "select tenant_id, session_id from session_run where phase = 1 and cancel_seq > input_ack
+              order by random() limit $1",
         )
         .bind(limit)
         .fetch_all(&self.system)
         .await?;
         rows.iter().map(place).collect()
-    }
-
-    /// Lists sessions whose worker is dead by the database's clock.
-    ///
-    /// # Errors
-    /// `Db`.
-    pub async fn list_orphaned(&self, limit: i64) -> Result<Vec<Claimable>, Error> {
-        let sql = guarded(
-            "select r.tenant_id, r.session_id, r.class, r.attempts, t.running_max, t.weight
-               from session_run r join tenant t on t.id = r.tenant_id left join worker w on w.incarnation = r.owner
-              where r.phase = 2 and (w.lease_until is null or w.lease_until <= now()) limit $1",
-            &[(Mutant::AliveUnchecked, " and (w.lease_until is null or w.lease_until <= now())", "")],
-        );
-        let rows = sqlx::query(sql).bind(limit).fetch_all(&self.system).await?;
-        rows.iter().map(claimable).collect()
-    }
-
-    /// Lists sessions that a living worker owns, with that worker: what a wiped Redis must be told.
-    ///
-    /// # Errors
-    /// `Db`.
-    pub async fn list_owned(&self, limit: i64) -> Result<Vec<(Claimable, Uuid)>, Error> {
-        let rows = sqlx::query(
-            "select r.tenant_id, r.session_id, r.class, r.attempts, t.running_max, t.weight, r.owner
-               from session_run r join tenant t on t.id = r.tenant_id join worker w on w.incarnation = r.owner
-              where r.phase = 2 and w.lease_until > now() limit $1",
-        )
-        .bind(limit)
-        .fetch_all(&self.system)
-        .await?;
-        rows.iter().map(|row| Ok((claimable(row)?, row.try_get("owner")?))).collect()
     }
 
     /// Gives how many loops all workers together may run, and how many they run. Crosses tenants: numbers only.

@@ -3,7 +3,8 @@
 
 use crate::{deps::Deps, lease::Lease};
 use bus::queue::{Entry, Mode, Share};
-use domain::limits;
+use domain::{ids::SessionId, limits};
+use std::collections::HashSet;
 use store::{error::Error, system::Claimable};
 
 /// After its start Postgres is given this long before workers count as dead: all of them look so at first.
@@ -14,12 +15,31 @@ const STREAK_MIN: u32 = 2;
 /// Lists the sessions that need a worker: runnable ones, and those of dead workers once it is certain that it is not
 /// Postgres that was away.
 pub(crate) async fn claimable(deps: &Deps, lease: &Lease) -> Result<Vec<Claimable>, Error> {
-    deps.store.wake_due().await?;
+    let woken = deps.store.wake_due(limits::SWEEP_MAX).await?;
     let mut claimable = deps.store.list_runnable(limits::SWEEP_MAX).await?;
-    if *lease.streak.borrow() >= STREAK_MIN && deps.store.get_uptime_ms().await? > POSTGRES_GRACE_MS {
-        claimable.extend(deps.store.list_orphaned(limits::SWEEP_MAX).await?);
-    }
+    // Who was just woken is runnable, and is listed, unless its own tenant's backlog stands before it.
+    let listed: HashSet<&SessionId> = claimable.iter().map(|session| &session.place.session).collect();
+    let unlisted: Vec<Claimable> =
+        woken.into_iter().filter(|session| !listed.contains(&session.place.session)).collect();
+    claimable.extend(unlisted);
+    claimable.extend(orphaned(deps, lease).await?);
     Ok(claimable)
+}
+
+/// Lists the sessions that this worker may take when Redis does not share them out. What lost its worker goes on first: it
+/// counts as running of its tenant all the time.
+pub(crate) async fn takeable(deps: &Deps, lease: &Lease) -> Result<Vec<Claimable>, Error> {
+    let mut takeable = orphaned(deps, lease).await?;
+    takeable.extend(deps.store.list_takeable(limits::SWEEP_MAX).await?);
+    Ok(takeable)
+}
+
+/// Lists the sessions of dead workers, once it is certain that it is not Postgres that was away.
+async fn orphaned(deps: &Deps, lease: &Lease) -> Result<Vec<Claimable>, Error> {
+    if *lease.streak.borrow() >= STREAK_MIN && deps.store.get_uptime_ms().await? > POSTGRES_GRACE_MS {
+        return deps.store.list_orphaned(limits::SWEEP_MAX).await;
+    }
+    Ok(vec![])
 }
 
 /// Queues sessions in Redis. Gives false when Redis does not take them.
@@ -39,22 +59,54 @@ fn entry(session: &Claimable) -> Entry<'_> {
     Entry { tenant: place.tenant, session: &place.session, class: session.class, share: Some(share) }
 }
 
-/// Fills an emptied Redis. Each step may be repeated, and two workers may do it at once.
+/// Fills an emptied Redis: with what runs, with `claimable`, which knows also the sessions of dead workers, and with
+/// everything else that waits. Each step may be repeated, and two workers may do it at once.
 pub(crate) async fn refill(deps: &Deps, claimable: &[Claimable]) -> Result<(), Error> {
-    for (session, owner) in deps.store.list_owned(limits::SWEEP_MAX * 100).await? {
-        if let Err(error) = deps.bus.adopt(entry(&session), &owner.to_string()).await {
-            tracing::warn!(error = &error as &dyn std::error::Error, "Redis is not filled");
-            return Ok(());
-        }
+    if !adopt_owned(deps).await? || !enqueue(deps, claimable, Mode::Rebuild).await {
+        return Ok(());
     }
-    if enqueue(deps, claimable, Mode::Rebuild).await {
-        match deps.bus.complete_rebuild().await {
-            Ok(()) => tracing::info!(
-                "Redis was empty and is filled again, with {} sessions that wait",
-                claimable.len()
-            ),
-            Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "Redis is not filled"),
-        }
+    let Some(count) = enqueue_queued(deps).await? else { return Ok(()) };
+    match deps.bus.complete_rebuild().await {
+        Ok(()) => tracing::info!("Redis was empty and is filled again, with {count} sessions that wait"),
+        Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "Redis is not filled"),
     }
     Ok(())
+}
+
+/// Tells Redis who owns what. Gives false when Redis does not take it.
+async fn adopt_owned(deps: &Deps) -> Result<bool, Error> {
+    let mut after = None;
+    for _ in 0..limits::REBUILD_LOOKS_MAX {
+        let mut page = deps.store.list_owned(after.as_ref(), limits::SWEEP_MAX).await?;
+        for (session, owner) in &page {
+            if let Err(error) = deps.bus.adopt(entry(session), &owner.to_string()).await {
+                tracing::warn!(error = &error as &dyn std::error::Error, "Redis is not filled");
+                return Ok(false);
+            }
+        }
+        let Some((last, _)) = page.pop() else { return Ok(true) };
+        after = Some(last.place);
+    }
+    tracing::warn!("more sessions run than Redis was told of; their tenants may run more than they should");
+    Ok(true)
+}
+
+/// Queues everything that waits, in its order. Gives how much that is; `None` when Redis does not take it.
+async fn enqueue_queued(deps: &Deps) -> Result<Option<usize>, Error> {
+    let (mut after, mut count) = (None, 0);
+    for _ in 0..limits::REBUILD_LOOKS_MAX {
+        let (page, last) = deps.store.list_queued(after.as_ref(), limits::SWEEP_MAX).await?;
+        if !enqueue(deps, &page, Mode::Rebuild).await {
+            return Ok(None);
+        }
+        count += page.len();
+        if last.is_none() {
+            return Ok(Some(count));
+        }
+        after = last;
+    }
+    tracing::warn!(
+        "more sessions wait than fill Redis at once; the sweeps queue the others as these are done"
+    );
+    Ok(Some(count))
 }

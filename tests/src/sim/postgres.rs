@@ -325,11 +325,11 @@ impl Postgres {
         }
     }
 
-    /// Gives a session back whose loop failed; a suspect pauses first.
+    /// Gives a session back whose loop failed; a suspect pauses first, unless it was aborted.
     pub fn fail_attempt(&mut self, session: Session, epoch: u64, attempts: Attempts) {
         let run = &mut self.runs[session];
         if run.epoch == epoch && run.phase == Phase::Running {
-            run.wakes = run.attempts >= attempts.suspect;
+            run.wakes = run.attempts >= attempts.suspect && run.cancel_seq <= run.input_ack;
             run.phase = if run.wakes { Phase::Waiting } else { Phase::Runnable };
             run.owner = None;
         }

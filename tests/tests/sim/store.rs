@@ -182,7 +182,7 @@ impl Pair {
             self.sessions[session]
         );
         sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut self.sql).await.unwrap();
-        self.store.wake_due().await.unwrap();
+        self.store.wake_due(limits::SWEEP_MAX).await.unwrap();
         self.model.wake(session);
     }
 

@@ -8,6 +8,7 @@ use domain::{
     limits::SUBTASKS_PER_TREE_MAX,
     message::Message,
     part::{Body, ToolState},
+    permission::{Rule, Rules, Verdict},
     session::{Class, Outcome, Phase},
     wait::Reason,
 };
@@ -222,6 +223,26 @@ async fn an_idle_child_goes_on_for_its_own_parent_only() {
     let calls = [&call.part_id, &new.call.part_id];
     let answers = world.store.list_answers(world.tenant, parent.session(), &calls).await.unwrap();
     assert_eq!(answers, [answer(&id, &call, "first"), answer(&id, &new.call, "second")]);
+}
+
+#[tokio::test]
+async fn a_child_that_goes_on_has_the_rights_of_its_new_call() {
+    let mut world = World::new().await;
+    let mut parent = world.actor().await;
+    let (call, mut child) = world.child(&mut parent).await;
+    let id = child.session().clone();
+    let rights = async |world: &World| world.store.get_session(world.tenant, &id).await.unwrap().rights;
+    let before = rights(&world).await;
+    let (newer, changes) = world.call(parent.session());
+    let mut new = world.resumed(&id, &newer);
+    new.rights = vec![Rules(vec![Rule::of("bash", Verdict::Deny)])];
+    let fence = parent.next();
+    let dispatch = async || world.store.dispatch_child(&fence, &changes, &new, true, NOW).await.unwrap();
+    assert_eq!(dispatch().await, Dispatched::NotFree);
+    assert_eq!(rights(&world).await, before, "it still works for the other call");
+    world.park_as(&mut child, 1, &finished(&id, &call, "first")).await;
+    assert!(matches!(dispatch().await, Dispatched::Yes(..)));
+    assert_eq!(rights(&world).await, new.rights);
 }
 
 /// A child that names its parent must not lock upwards: that parent's row may be held by who waits for the child.

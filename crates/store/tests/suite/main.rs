@@ -18,6 +18,7 @@ mod operator;
 mod park;
 mod projects;
 mod quarantine;
+mod queue;
 mod record;
 mod requests;
 mod runs;

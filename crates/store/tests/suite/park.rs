@@ -52,7 +52,7 @@ async fn only_a_timer_that_is_over_wakes_a_parked_session() {
         world.park_as(&mut actor, 1, &waiting(Reason::BackOff, until)).await;
         woken.push(actor.session().clone());
     }
-    assert_eq!((world.store.wake_due().await.unwrap(), world.store.wake_due().await.unwrap()), (1, 0));
+    assert_eq!((world.wake_due().await, world.wake_due().await), (1, 0));
     for (session, want) in woken.iter().zip([Phase::Runnable, Phase::Waiting, Phase::Waiting]) {
         let state = world.store.get_session(world.tenant, session).await.unwrap();
         assert_eq!((state.phase, state.waiting_reason.is_none()), (want, want == Phase::Runnable));
@@ -70,9 +70,9 @@ async fn a_look_at_the_timers_waits_for_nobody() {
         world.park_as(actor, 1, &waiting(Reason::BackOff, Some(PAST))).await;
     }
     let holder = world.hold(held.session()).await;
-    assert_eq!(testkit::within("the look", world.store.wake_due()).await.unwrap(), 1);
+    assert_eq!(testkit::within("the look", world.wake_due()).await, 1);
     drop(holder);
-    testkit::eventually("the next look", async || world.store.wake_due().await.unwrap() == 1).await;
+    testkit::eventually("the next look", async || world.wake_due().await == 1).await;
 }
 
 #[tokio::test]

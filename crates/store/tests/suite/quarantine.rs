@@ -80,7 +80,7 @@ async fn an_operator_stops_what_has_work_and_its_loop_is_refused() {
     let mut waits = world.actor().await;
     world.park_as(&mut waits, 1, &waiting(Reason::BackOff, Some(domain::ids::Timestamp(0)))).await;
     quarantine(&mut world, waits.session(), Which::Any).await.unwrap();
-    assert_eq!(world.store.wake_due().await.unwrap(), 0, "its timer is off");
+    assert_eq!(world.wake_due().await, 0, "its timer is off");
     let state = world.store.get_session(world.tenant, waits.session()).await.unwrap();
     assert_eq!((state.phase, state.waiting_reason, state.wake_at), (Phase::Quarantined, None, None));
 }

@@ -141,9 +141,11 @@ async fn a_reply_after_the_deadline_is_too_late_and_the_loop_closes_it() {
     changes[2] = world.change(Event::RequestAsked(Box::new(request.clone())));
     world.store.append(&actor.next(), &changes, 0, Progress::None, NOW).await.unwrap();
     assert_eq!(open(&world, "per").await, [request.clone()]);
+    assert!(!known(&world, &request).await.is_over);
 
     world.sql("update request set expires_at = to_timestamp(1000)").await;
     assert_eq!(open(&world, "per").await, []);
+    assert!(known(&world, &request).await.is_over, "by the clock of Postgres");
     let late = reply(&mut world, &request.id, &Answer::Once, "ann").await;
     let want =
         Answered::Before { by: "its deadline".to_owned(), at: Timestamp(1_000_000), answer: Answer::Expired };
@@ -209,7 +211,9 @@ async fn asking_again_is_the_same_request() {
     reply(&mut world, &request.id, &Answer::Once, "ann").await;
     let again = world.change(Event::RequestAsked(Box::new(request.clone())));
     world.store.append(&actor.next(), &[again], 2, Progress::None, NOW).await.unwrap();
-    assert_eq!(known(&world, &request).await.answer, Some(Answer::Once), "it is not asked anew");
+    let known = known(&world, &request).await;
+    assert_eq!(known.answer, Some(Answer::Once), "it is not asked anew");
+    assert!(!known.is_over, "it has no deadline");
     assert_eq!(open(&world, "per").await, []);
 }
 

@@ -106,11 +106,37 @@ async fn the_pause_of_a_suspect_doubles() {
         assert!((pause - 1_500..=pause).contains(&left), "attempt {attempt}: {left} of {pause}");
         assert_eq!(state.attempts, attempt);
         world.sql("update session_run set wake_at = now()").await;
-        assert_eq!(world.store.wake_due().await.unwrap(), 1);
+        assert_eq!(world.wake_due().await, 1);
     }
     let worker = world.worker().await;
     let take = world.store.take_session(world.tenant, &session, worker, Suspects::Taken).await.unwrap();
     assert_eq!(take, Take::Exhausted { attempts: ATTEMPTS_MAX }, "pauses do not go on for ever");
+}
+
+/// An abort must not wait for the end of a pause.
+#[tokio::test]
+async fn a_suspect_that_was_aborted_does_not_pause() {
+    let mut world = World::new().await;
+    let session = world.session().await;
+    world.accept(&session, "hello").await;
+    let worker = world.worker().await;
+    for _ in 1..ATTEMPTS_SUSPECT {
+        let fence = world.take(&session, worker).await.unwrap().fence;
+        world.store.fail_attempt(world.tenant, &session, fence.epoch).await.unwrap();
+    }
+    let fence = world.take(&session, worker).await.unwrap().fence;
+    assert!(world.store.accept_abort(world.tenant, &session, "a1").await.unwrap());
+    world.store.fail_attempt(world.tenant, &session, fence.epoch).await.unwrap();
+    let state = world.store.get_session(world.tenant, &session).await.unwrap();
+    assert_eq!((state.phase, state.waiting_reason, state.wake_at), (Phase::Runnable, None, None));
+    assert_eq!(world.store.list_aborted(9).await.unwrap().len(), 1);
+
+    let fence = world.take(&session, worker).await.unwrap().fence;
+    let write = store::record::Fence { write_seq: 1, ..fence.clone() };
+    world.store.append(&write, &[], 2, Progress::None, NOW).await.unwrap();
+    world.store.fail_attempt(world.tenant, &session, fence.epoch).await.unwrap();
+    let state = world.store.get_session(world.tenant, &session).await.unwrap();
+    assert_eq!((state.phase, state.wake_at.is_some()), (Phase::Waiting, true), "the abort was taken");
 }
 
 #[tokio::test]
@@ -130,7 +156,7 @@ async fn what_a_worker_cannot_read_is_offered_again_later_and_costs_no_attempt()
     );
     assert_eq!(world.number(&soon).await, 1);
     world.sql("update session_run set wake_at = now()").await;
-    assert_eq!(world.store.wake_due().await.unwrap(), 1);
+    assert_eq!(world.wake_due().await, 1);
     assert_eq!(world.take(&running.session, running.worker).await.unwrap().attempts, 1);
 }
 

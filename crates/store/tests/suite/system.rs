@@ -45,7 +45,7 @@ async fn sessions_are_owned_while_their_worker_lives_and_orphaned_afterwards() {
     let (first, second) = (world.running().await, world.running().await);
     let place = |session: &SessionId| Place { tenant: world.tenant, session: session.clone() };
     let store = &world.store;
-    let owned = store.list_owned(10).await.unwrap().into_iter();
+    let owned = store.list_owned(None, 10).await.unwrap().into_iter();
     let mut owned: Vec<_> = owned.map(|(session, worker)| (session.place, worker)).collect();
     owned.sort_by_key(|(_, worker)| *worker);
     let want = [(place(&first.session), first.worker), (place(&second.session), second.worker)];
@@ -53,7 +53,7 @@ async fn sessions_are_owned_while_their_worker_lives_and_orphaned_afterwards() {
 
     world.sql(&format!("update worker set lease_until = now() where incarnation = '{}'", first.worker)).await;
     store.forget_worker(second.worker).await.unwrap();
-    assert_eq!(store.list_owned(10).await.unwrap(), []);
+    assert_eq!(store.list_owned(None, 10).await.unwrap(), []);
     assert_eq!(store.list_orphaned(10).await.unwrap().len(), 2);
     assert_eq!(store.list_orphaned(1).await.unwrap().len(), 1);
     let draining = Beat { draining: true, ..beat(first.worker) };
@@ -127,8 +127,8 @@ async fn only_timers_that_are_over_wake_sessions() {
         );
         world.sql(&set).await;
     }
-    assert_eq!(world.store.wake_due().await.unwrap(), 1);
-    assert_eq!(world.store.wake_due().await.unwrap(), 0);
+    assert_eq!(world.wake_due().await, 1);
+    assert_eq!(world.wake_due().await, 0);
     for (session, want) in [(&due, Phase::Runnable), (&later, Phase::Waiting), (&idle, Phase::Idle)] {
         assert_eq!(world.store.get_session(world.tenant, session).await.unwrap().phase, want);
     }

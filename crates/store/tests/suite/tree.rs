@@ -8,6 +8,7 @@ use crate::{
 use domain::{
     event::{Event, Status},
     ids::{PartId, SessionId, TenantId, Timestamp},
+    limits,
     wait::Reason,
 };
 use futures::future::{BoxFuture, FutureExt as _, join_all};
@@ -154,7 +155,7 @@ async fn nobody_is_the_victim_of_a_deadlock_and_every_call_is_answered_once() {
                 jobs.push(abort.boxed());
             }
             let wake = async {
-                let _ = settled("wake", store.wake_due().await);
+                let _ = settled("wake", store.wake_due(limits::SWEEP_MAX).await);
             };
             jobs.push(wake.boxed());
         }

@@ -3,6 +3,7 @@
 use domain::{
     event::{Event, Status},
     ids::{ProjectId, SessionId, TenantId},
+    limits,
     permission::Rules,
     session::{Class, Outcome, Source},
 };
@@ -100,6 +101,11 @@ impl World {
         let worker = Uuid::now_v7();
         self.store.renew_worker(&beat(worker)).await.unwrap();
         worker
+    }
+
+    /// Wakes whose timer is over, and gives how many.
+    pub(crate) async fn wake_due(&self) -> usize {
+        self.store.wake_due(limits::SWEEP_MAX).await.unwrap().len()
     }
 
     pub(crate) async fn take(&self, session: &SessionId, worker: Uuid) -> Option<Taken> {

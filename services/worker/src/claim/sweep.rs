@@ -76,12 +76,24 @@ impl Claimer {
                 self.claim().await;
             }
             // Redis is away: Postgres alone says who gets what.
-            None => self.claim_from_postgres(claimable).await,
+            None => self.claim_from_postgres().await,
         }
     }
 
-    async fn claim_from_postgres(&self, claimable: Vec<Claimable>) {
-        for session in claimable {
+    async fn claim_from_postgres(&self) {
+        if self.slots.available_permits() == 0 {
+            return;
+        }
+        let takeable = match rebuild::takeable(&self.deps, &self.lease).await {
+            Ok(takeable) => self.without_suspects(takeable),
+            Err(error) => {
+                return tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "no claims without Postgres"
+                );
+            }
+        };
+        for session in takeable {
             let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else { return };
             if !*self.lease.runs.borrow() || self.drain.is_cancelled() {
                 return;

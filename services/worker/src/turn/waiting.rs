@@ -143,9 +143,8 @@ impl Loop {
         };
         let answer = match &known.answer {
             Some(answer) => answer.clone(),
-            None if known.request.expires_at.is_some_and(|at| at <= now()) => {
-                self.expire(&known.request.id).await?
-            }
+            // Not by this clock: a worker whose clock is behind would be woken and wait again, over and over.
+            None if known.is_over => self.expire(&known.request.id).await?,
             None => return Ok(Settled::Waits(wait_for(&known.request))),
         };
         self.take_answer(waiting, &known.request.asked, answer).await

@@ -1,0 +1,172 @@
+//! What the sweep is offered: nobody is hidden behind the end of a page, and nobody gets more than its tenant may have.
+
+use crate::world::World;
+use domain::{
+    ids::{ProjectId, TenantId},
+    session::{Phase, Source},
+};
+use store::system::{Claimable, Place};
+
+/// Another tenant, with a project.
+async fn other_tenant(world: &mut World) -> (TenantId, ProjectId) {
+    let (tenant, project) = (world.sample.tenant(), world.sample.project());
+    world.store.create_tenant(tenant, "other").await.unwrap();
+    world.store.create_project(tenant, &project, "other", &Source::default()).await.unwrap();
+    (tenant, project)
+}
+
+/// From here on `world` makes sessions of the other tenant, and `other` is the one before.
+fn swap(world: &mut World, other: &mut (TenantId, ProjectId)) {
+    std::mem::swap(&mut world.tenant, &mut other.0);
+    std::mem::swap(&mut world.project, &mut other.1);
+}
+
+/// A runnable session.
+async fn queued(world: &mut World) -> Place {
+    let session = world.session().await;
+    world.accept(&session, "hello").await;
+    Place { tenant: world.tenant, session }
+}
+
+fn places(list: Vec<Claimable>) -> Vec<Place> {
+    list.into_iter().map(|session| session.place).collect()
+}
+
+fn by_name(mut places: Vec<Place>) -> Vec<Place> {
+    places.sort_by(|one, other| one.session.cmp(&other.session));
+    places
+}
+
+#[tokio::test]
+async fn a_backlog_of_one_tenant_or_class_hides_no_other_one() {
+    let mut world = World::new().await;
+    let mut backlog = vec![];
+    for _ in 0..4 {
+        backlog.push(queued(&mut world).await);
+    }
+    let batch = queued(&mut world).await;
+    world.sql(&format!("update session_run set class = 2 where session_id = '{}'", batch.session)).await;
+    let mut second = other_tenant(&mut world).await;
+    swap(&mut world, &mut second);
+    let (late, later) = (queued(&mut world).await, queued(&mut world).await);
+    let list = async |limit| places(world.store.list_runnable(limit).await.unwrap());
+    let firsts = vec![backlog[0].clone(), late, batch];
+    assert_eq!(list(3).await, firsts);
+    let seconds = vec![backlog[1].clone(), later, backlog[2].clone(), backlog[3].clone()];
+    assert_eq!(list(10).await, [firsts, seconds].concat());
+}
+
+#[tokio::test]
+async fn without_redis_a_tenant_is_given_no_more_than_it_may_run() {
+    let mut world = World::new().await;
+    world.running().await;
+    let (first, second) = (queued(&mut world).await, queued(&mut world).await);
+    let capped = world.tenant;
+    let mut other = other_tenant(&mut world).await;
+    swap(&mut world, &mut other);
+    let (third, fourth) = (queued(&mut world).await, queued(&mut world).await);
+    let store = &world.store;
+    let list = async |running_max, weight| {
+        store.update_tenant(capped, Some(running_max), Some(weight)).await.unwrap();
+        places(store.list_takeable(10).await.unwrap())
+    };
+    let of_other = vec![third.clone(), fourth.clone()];
+    assert_eq!(list(1, 1).await, of_other, "it runs one already");
+    let one = [third.clone(), first.clone(), fourth.clone()];
+    assert_eq!(list(2, 1).await, one, "who runs less comes first");
+    let both = [third.clone(), first.clone(), fourth.clone(), second.clone()];
+    assert_eq!(list(3, 1).await, both);
+    assert_eq!(list(3, 4).await, [first, second, third, fourth], "a share is counted by its weight");
+    assert_eq!(list(0, 1).await, of_other);
+}
+
+#[tokio::test]
+async fn timers_wake_so_many_at_once_and_say_whom() {
+    let mut world = World::new().await;
+    let mut due = vec![];
+    for minutes in [2, 3, 1] {
+        let session = world.session().await;
+        world
+            .sql(&format!(
+                "update session_run set phase = 3, wake_at = now() - {minutes} * interval '1 minute'
+                  where session_id = '{session}'"
+            ))
+            .await;
+        due.push(Place { tenant: world.tenant, session });
+    }
+    let wake = async || by_name(places(world.store.wake_due(2).await.unwrap()));
+    assert_eq!(wake().await, by_name(due[..2].to_vec()), "the longest over");
+    let phase =
+        async |place: &Place| world.store.get_session(place.tenant, &place.session).await.unwrap().phase;
+    assert_eq!((phase(&due[1]).await, phase(&due[2]).await), (Phase::Runnable, Phase::Waiting));
+    assert_eq!(wake().await, due[2..]);
+    assert_eq!(wake().await, []);
+}
+
+#[tokio::test]
+async fn pages_show_all_that_waits_once_in_its_order() {
+    let mut world = World::new().await;
+    let mut want = vec![];
+    for _ in 0..5 {
+        want.push(queued(&mut world).await);
+    }
+    let want = by_name(want);
+    // The pages end between two that came in the same moment; one came in no known moment.
+    world.sql("update session_run set queued_at = to_timestamp(1000.000001)").await;
+    let set = |place: &Place, when: &str| {
+        format!("update session_run set queued_at = {when} where session_id = '{}'", place.session)
+    };
+    world.sql(&set(&want[3], "null")).await;
+    world.sql(&set(&want[0], "to_timestamp(1000.000002)")).await;
+    world.running().await;
+    let order = [3, 1, 2, 4, 0].map(|place| want[place].clone());
+    for limit in [1, 2, 5, 9] {
+        let (mut seen, mut after) = (vec![], None);
+        loop {
+            let (page, last) = world.store.list_queued(after.as_ref(), limit).await.unwrap();
+            if last.is_none() {
+                break;
+            }
+            seen.extend(places(page));
+            after = last;
+        }
+        assert_eq!(seen, order, "{limit} at once");
+    }
+}
+
+#[tokio::test]
+async fn pages_show_all_that_is_owned_once() {
+    let mut world = World::new().await;
+    let mut want = vec![];
+    for _ in 0..3 {
+        let running = world.running().await;
+        want.push((Place { tenant: world.tenant, session: running.session }, running.worker));
+    }
+    want.sort_by(|(one, _), (other, _)| one.session.cmp(&other.session));
+    let (mut seen, mut after) = (vec![], None);
+    while let Some((session, worker)) = world.store.list_owned(after.as_ref(), 1).await.unwrap().pop() {
+        after = Some(session.place.clone());
+        seen.push((session.place, worker));
+    }
+    assert_eq!(seen, want);
+}
+
+/// Whom nobody takes: the same ones at the head of every page would be offered alone for ever.
+#[tokio::test]
+async fn every_orphan_and_every_abort_is_offered_at_last() {
+    let mut world = World::new().await;
+    for _ in 0..3 {
+        let orphan = world.running().await;
+        world.store.forget_worker(orphan.worker).await.unwrap();
+        let aborted = queued(&mut world).await;
+        world.store.accept_abort(world.tenant, &aborted.session, "a1").await.unwrap();
+    }
+    let (mut orphans, mut aborted) = (std::collections::BTreeSet::new(), std::collections::BTreeSet::new());
+    // That one of three is not drawn in so many draws is beyond all odds.
+    for _ in 0..200 {
+        orphans
+            .extend(places(world.store.list_orphaned(1).await.unwrap()).into_iter().map(|one| one.session));
+        aborted.extend(world.store.list_aborted(1).await.unwrap().into_iter().map(|one| one.session));
+    }
+    assert_eq!((orphans.len(), aborted.len()), (3, 3));
+}
