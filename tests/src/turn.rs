@@ -132,6 +132,16 @@ impl Watch {
         idle.properties["outcome"].as_str().expect("an outcome").to_owned()
     }
 
+    /// Waits until a running command has shown `text`.
+    pub async fn until_shown(&mut self, text: &str) {
+        let shown = self.until(|seen| {
+            let state = &seen.properties["part"]["state"];
+            let output = state["metadata"]["output"].as_str();
+            state["status"] == "running" && output.is_some_and(|output| output.contains(text))
+        });
+        shown.await;
+    }
+
     /// Waits until a tool part has this status.
     pub async fn until_tool(&mut self, status: &str) -> Value {
         let seen = self.until(|seen| {

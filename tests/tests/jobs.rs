@@ -114,16 +114,20 @@ async fn an_abort_reaches_every_subtask() {
     watch.until(has_kind("flotilla.session.waiting")).await;
     let child = only_child(&stack, &session).await;
     let leaf = only_child(&stack, &child).await;
-    Watch::start(&stack.api, &leaf)
-        .await
-        .until(|seen| seen.properties["part"]["state"]["metadata"]["output"] == "asleep\n")
-        .await;
+    Watch::start(&stack.api, &leaf).await.until_shown("asleep").await;
     let begun = Instant::now();
     assert!(stack.api.abort(&session).await.unwrap());
     assert!(begun.elapsed() < Duration::from_secs(1), "the answer waits for nobody");
     assert_eq!(watch.until_idle().await, "aborted");
     for below in [&child, &leaf] {
         assert_eq!(Watch::start(&stack.api, below).await.until_idle().await, "aborted");
+        let talk = stack.api.conversation(below).await;
+        let aborted = talk.iter().filter(|(info, _)| info["error"]["name"] == "MessageAbortedError");
+        assert_eq!(
+            (talk.len(), aborted.count()),
+            (2, 1),
+            "the gateway and its parent told it, and it ended once"
+        );
     }
     let calls = stack.api.tool_calls(&session).await;
     assert_eq!((calls[0].status.as_str(), calls[0].said.as_str()), ("error", "Tool execution aborted"));
@@ -164,18 +168,21 @@ async fn a_deleted_subtask_is_a_tool_error_and_a_deleted_root_takes_all_with_it(
 async fn a_subtask_goes_on_when_its_worker_dies_and_its_parent_hears_once() {
     let mut stack = Stack::start().await;
     let session = stack.session().await;
-    let child = format!("{}\n@text {{{{last_tool_result}}}}", bash("echo ran >> count; sleep 3; cat count"));
+    let child = format!(
+        "{}\n@text {{{{last_tool_result}}}}",
+        bash("echo ran >> count; echo begun; sleep 3; cat count")
+    );
     let mut watch = Watch::start(&stack.api, &session).await;
     stack.api.prompt(&session, &format!("{}\n@text over", task(&child))).await.unwrap();
     watch.until(has_kind("flotilla.session.waiting")).await;
     let child = only_child(&stack, &session).await;
-    Watch::start(&stack.api, &child).await.until_tool("running").await;
+    Watch::start(&stack.api, &child).await.until_shown("begun").await;
     stack.add_worker().await;
     stack.crash_worker(0);
     assert_eq!(watch.until_idle().await, "done");
     watch.seen.assert_gap_free();
     let calls = stack.api.tool_calls(&session).await;
-    assert!(calls[0].said.contains("<task_result>\nran"), "{}", calls[0].said);
+    assert!(calls[0].said.contains("<task_result>\nbegun\nran\n</task_result>"), "once: {}", calls[0].said);
     let idles = watch.seen.events.iter().filter(|seen| seen.kind == "session.idle").count();
     assert_eq!(idles, 1);
 }

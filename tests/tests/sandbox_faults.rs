@@ -51,16 +51,6 @@ async fn assert_gone(stack: &Stack, session: &str, pattern: &str) {
     assert_eq!(stack.api.tool_calls(session).await.last().unwrap().said, "none\n", "{pattern}");
 }
 
-/// Waits until a running command has shown `text`.
-async fn until_shown(watch: &mut Watch, text: &str) {
-    let shown = watch.until(|seen| {
-        let state = &seen.properties["part"]["state"];
-        state["status"] == "running"
-            && state["metadata"]["output"].as_str().is_some_and(|shown| shown.contains(text))
-    });
-    shown.await;
-}
-
 #[tokio::test]
 async fn repositories_that_cannot_be_had_end_the_turn_and_say_why() {
     let stack = Stack::start().await;
@@ -260,7 +250,7 @@ async fn an_abort_ends_a_running_command_at_once() {
     let session = stack.session().await;
     let mut watch = Watch::start(&stack.api, &session).await;
     stack.api.prompt(&session, &bash("setsid sleep 76501 & echo begun; sleep 76502")).await.unwrap();
-    until_shown(&mut watch, "begun").await;
+    watch.until_shown("begun").await;
     let asked_at = Instant::now();
     assert!(stack.api.abort(&session).await.unwrap());
     assert_eq!(watch.until_idle().await, "aborted");
@@ -280,7 +270,7 @@ async fn an_abort_ends_what_a_worker_that_died_began() {
     let session = stack.session().await;
     let mut watch = Watch::start(&stack.api, &session).await;
     stack.api.prompt(&session, "@tool bash {\"command\":\"echo begun; sleep 4321\"}").await.unwrap();
-    until_shown(&mut watch, "begun").await;
+    watch.until_shown("begun").await;
     stack.crash_worker(0);
     stack.api.abort(&session).await.unwrap();
     stack.add_worker().await;
@@ -321,7 +311,7 @@ async fn a_command_that_is_lost_with_the_sandbox_is_told_to_the_model() {
     let session = stack.session().await;
     let mut watch = Watch::start(&stack.api, &session).await;
     stack.api.prompt(&session, &bash("echo begun; sleep 50")).await.unwrap();
-    until_shown(&mut watch, "begun").await;
+    watch.until_shown("begun").await;
     stack.stop_sandbox().await;
     stack.start_sandbox().await;
     assert_eq!(watch.until_idle().await, "done");

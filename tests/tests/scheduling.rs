@@ -4,7 +4,7 @@
 use e2e::{
     Options, Stack,
     api::assert_refused,
-    turn::{Watch, bash, run},
+    turn::{Watch, bash, run, task},
 };
 use rpc::v1;
 use std::time::{Duration, Instant};
@@ -145,8 +145,10 @@ async fn a_drained_worker_hands_its_commands_over_and_takes_no_more() {
     stack.api.prompt(&session, &format!("{command}\n@text over")).await.unwrap();
     watch.until(|seen| seen.properties["part"]["state"]["metadata"]["output"] == "on\n").await;
     stack.add_worker().await;
-    let drain = v1::DrainWorkerRequest { worker: "worker-1".to_owned() };
-    assert_eq!(stack.operator().admin().drain_worker(drain).await.unwrap().into_inner().asked, 1);
+    assert_eq!(
+        stack.operator().admin().drain_worker(drain("worker-1", false)).await.unwrap().into_inner().asked,
+        1
+    );
     let started = watch.until(|seen| seen.kind == "flotilla.loop.started").await;
     assert_eq!(started.properties["worker"], "worker-2", "while the command runs");
     assert_eq!(watch.until_idle().await, "done");
@@ -156,8 +158,63 @@ async fn a_drained_worker_hands_its_commands_over_and_takes_no_more() {
         let started = seen.events.iter().rfind(|seen| seen.kind == "flotilla.loop.started").unwrap();
         assert_eq!(started.properties["worker"], "worker-2");
     }
-    let unknown = v1::DrainWorkerRequest { worker: "worker-9".to_owned() };
-    assert_refused(stack.operator().admin().drain_worker(unknown).await, Code::NotFound, "worker_not_found");
+    assert_refused(
+        stack.operator().admin().drain_worker(drain("worker-9", false)).await,
+        Code::NotFound,
+        "worker_not_found",
+    );
+}
+
+fn drain(worker: &str, undo: bool) -> v1::DrainWorkerRequest {
+    v1::DrainWorkerRequest { worker: worker.to_owned(), undo }
+}
+
+#[tokio::test]
+async fn a_drained_worker_closes_what_is_aborted_and_works_again_when_the_drain_is_undone() {
+    let stack = Stack::start().await;
+    let session = stack.session().await;
+    stack.operator().admin().drain_worker(drain("worker-1", false)).await.unwrap();
+    let is_draining = async || {
+        let workers = stack.operator().admin().list_workers(v1::ListWorkersRequest::default()).await;
+        workers.unwrap().into_inner().workers[0].draining
+    };
+    testkit::eventually("the worker hands over", is_draining).await;
+    let mut watch = Watch::start(&stack.api, &session).await;
+    stack.api.prompt(&session, "@text never").await.unwrap();
+    let wait = stack.api.get(&session).await.wait.unwrap();
+    assert_eq!((wait.reason.as_str(), wait.eta_ms), ("no_worker", 0), "nobody knows when");
+    assert!(stack.api.abort(&session).await.unwrap());
+    assert_eq!(watch.until_idle().await, "aborted", "an abort waits for nobody");
+
+    stack.api.prompt(&session, "@text at last").await.unwrap();
+    assert_eq!(stack.api.get(&session).await.state(), v1::SessionState::Queued);
+    stack.operator().admin().drain_worker(drain("worker-1", true)).await.unwrap();
+    assert_eq!(watch.until_idle().await, "done");
+    testkit::eventually("it says so", async || !is_draining().await).await;
+}
+
+#[tokio::test]
+async fn a_killed_session_takes_its_subtasks_along_and_nothing_more_before_its_release() {
+    let stack = Stack::start().await;
+    let (session, operator) = (stack.session().await, stack.operator());
+    let mut watch = Watch::start(&stack.api, &session).await;
+    let below = task(&format!("{}\n@text never", bash("sleep 100")));
+    stack.api.prompt(&session, &format!("{below}\n@text over")).await.unwrap();
+    watch.until(|seen| seen.kind == "flotilla.session.waiting").await;
+    let child = stack.api.children(&session).await.remove(0).id;
+    let kill = || v1::KillSessionRequest { session_id: session.clone(), reason: String::new() };
+    let killed = operator.admin().kill_session(kill()).await.unwrap().into_inner();
+    assert_eq!(killed.subtasks, 1);
+    assert_eq!(Watch::start(&stack.api, &child).await.until_idle().await, "aborted");
+    assert_refused(operator.admin().kill_session(kill()).await, Code::FailedPrecondition, "not_active");
+    let prompt = stack.api.prompt(&session, "@text more").await;
+    assert_refused(prompt, Code::FailedPrecondition, "session_quarantined");
+    assert_refused(stack.api.abort(&session).await, Code::FailedPrecondition, "session_quarantined");
+    let release = v1::ReleaseSessionRequest { session_id: session.clone() };
+    operator.admin().release_session(release).await.unwrap();
+    assert_eq!(watch.until_idle().await, "done", "with what its subtask answered");
+    assert!(stack.api.tool_calls(&session).await[0].said.contains("state=\"aborted\""));
+    watch.seen.assert_gap_free();
 }
 
 #[tokio::test]

@@ -3,7 +3,10 @@
 
 use crate::{Bus, SEND_QUEUE, error::Error};
 use bytes::Bytes;
-use domain::ids::{MessageId, PartId, SessionId, TenantId};
+use domain::{
+    event::Stored,
+    ids::{MessageId, PartId, SessionId, TenantId},
+};
 use futures::StreamExt as _;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -107,6 +110,28 @@ impl Bus {
 }
 
 impl Publisher {
+    /// Sends stored events of a session, as [`Publisher::publish`] does.
+    pub fn publish_events(&self, tenant: TenantId, session: &SessionId, events: &[Stored]) {
+        for stored in events {
+            let properties = match RawValue::from_string(stored.properties.clone()) {
+                Ok(properties) => properties,
+                Err(error) => {
+                    tracing::error!(%error, "an event cannot be read as JSON");
+                    continue;
+                }
+            };
+            let event = Event {
+                seq: stored.seq,
+                epoch: stored.epoch,
+                id: stored.id.clone(),
+                kind: stored.kind.clone(),
+                at: stored.at.0,
+                properties,
+            };
+            self.publish(tenant, session, &News::Event(event));
+        }
+    }
+
     /// Sends news of a session, or drops it when too much is waiting.
     pub fn publish(&self, tenant: TenantId, session: &SessionId, news: &News) {
         let payload = match serde_json::to_vec(news) {

@@ -16,7 +16,7 @@ use std::{future::Future, io::Write as _, path::PathBuf, process::ExitCode, time
 use tokio_util::sync::CancellationToken;
 
 /// How long tasks may take to end after the body of a service has ended; the body drained its streams before.
-const TASKS_JOIN: Duration = Duration::from_secs(5);
+const TASKS_JOIN: Duration = Duration::from_secs(1);
 
 /// Why a process could not be set up.
 #[derive(Debug, thiserror::Error)]

@@ -11,7 +11,7 @@ use tracing_subscriber::{
 };
 
 /// Longest wait for the last spans at the end of the process: a dead collector must not hold it.
-const FLUSH: Duration = Duration::from_secs(5);
+const FLUSH: Duration = Duration::from_secs(1);
 /// The exporter's own transport, kept out of what it exports, or export would feed itself.
 const EXPORT_OFF: &str = "h2=off,hyper=off,tonic=off,tower=off,opentelemetry=off";
 

@@ -52,13 +52,16 @@ enum Command {
     Drain {
         /// Its name or its incarnation.
         worker: String,
+        /// Let it take sessions again.
+        #[arg(long)]
+        undo: bool,
     },
     /// Let a quarantined session go on, with all its attempts.
     Release {
         /// The session.
         id: String,
     },
-    /// Take a session away from whoever runs it, and quarantine it.
+    /// Take a session away from whoever runs it, quarantine it, and abort its subtasks.
     Kill {
         /// The session.
         id: String,
@@ -111,15 +114,12 @@ pub(crate) async fn run(client: &Client, arguments: AdminArgs) -> Result<Exit> {
         Command::Sessions { state } => {
             list(json, &sessions(client, state).await?, sessions_table, control_json, "no such session")
         }
-        Command::Drain { worker } => {
-            let request = || DrainWorkerRequest { worker: worker.clone() };
+        Command::Drain { worker, undo } => {
+            let request = || DrainWorkerRequest { worker: worker.clone(), undo };
             let answer =
                 call("drain the worker", || async { client.admin().drain_worker(request()).await }).await?;
-            done(
-                json,
-                &format!("{} asked to hand over their sessions", answer.asked),
-                json!({"asked": answer.asked}),
-            )
+            let what = if undo { "take sessions again" } else { "hand over their sessions" };
+            done(json, &format!("{} asked to {what}", answer.asked), json!({"asked": answer.asked}))
         }
         Command::Release { id } => {
             let request = || ReleaseSessionRequest { session_id: id.clone() };
@@ -128,8 +128,15 @@ pub(crate) async fn run(client: &Client, arguments: AdminArgs) -> Result<Exit> {
         }
         Command::Kill { id, reason } => {
             let request = || KillSessionRequest { session_id: id.clone(), reason: reason.clone() };
-            call("stop the session", || async { client.admin().kill_session(request()).await }).await?;
-            done(json, &format!("{id} is stopped; {}", show::release_command(&id)), json!({"killed": id}))
+            let answer =
+                call("stop the session", || async { client.admin().kill_session(request()).await }).await?;
+            let below = match answer.subtasks {
+                0 => String::new(),
+                1 => " and its subtask".to_owned(),
+                count => format!(" and its {count} subtasks"),
+            };
+            let text = format!("{id} is stopped{below}; {}", show::release_command(&id));
+            done(json, &text, json!({"killed": id, "subtasks": answer.subtasks}))
         }
         Command::Tenant { tenant, running_max, weight } => {
             let found = tenant_of(client, &tenant).await?;

@@ -43,10 +43,10 @@ pub(crate) async fn run(client: &Client, arguments: WatchArgs) -> Result<Exit> {
     let session = get_session(client, &arguments.id).await?;
     let until = match session.state() {
         // Everything has happened: show it and tell how it ended.
-        SessionState::Idle | SessionState::Quarantined => Until::Seen(session.event_seq),
-        SessionState::Queued | SessionState::Running | SessionState::Waiting | SessionState::Unspecified => {
-            Until::IdleAfter(session.event_seq)
-        }
+        SessionState::Idle => Until::Seen(session.event_seq),
+        // Nothing more happens before a person does something, and this command cannot wait for that.
+        _ if held_by(&session).is_some() => Until::Seen(session.event_seq),
+        _ => Until::IdleAfter(session.event_seq),
     };
     to_end(client, Reading::of_all(client, &arguments.id), until, &arguments.show).await
 }
@@ -89,8 +89,7 @@ pub(crate) async fn to_end(
     let session = get_session(client, session_id).await?;
     let outcome = match &end {
         End::Idle(outcome) => outcome.as_str(),
-        End::Seen if session.state() == SessionState::Quarantined => "needs_human",
-        End::Seen => show::outcome(session.last_outcome()),
+        End::Seen => held_by(&session).unwrap_or_else(|| show::outcome(session.last_outcome())),
     };
     if !json {
         let summary = summary(client, &session, outcome, paint).await;
@@ -98,16 +97,36 @@ pub(crate) async fn to_end(
         if outcome == "failed" && !renderer.told(&session.last_error) {
             out::line(&paint.red(&harmless(&session.last_error)))?;
         }
-        out::line(&match session.state() {
-            SessionState::Quarantined => show::release_command(session_id),
-            _ if outcome == "budget" => {
-                format!("flotilla budget {session_id} DOLLARS   raises the budget; the turn then goes on")
-            }
-            _ => format!("flotilla say {session_id} \"…\"   goes on with the conversation"),
-        })?;
+        out::line(&way_on(&session, outcome))?;
     }
     // A session that never had a turn ended well.
     Ok(if outcome == "idle" { Exit::Done } else { Exit::of_outcome(outcome) })
+}
+
+/// How a turn ended for whoever watches, when a person must do something before it goes on.
+fn held_by(session: &Session) -> Option<&'static str> {
+    let reason = session.wait.as_ref().map(|wait| wait.reason.as_str());
+    match (session.state(), reason) {
+        (SessionState::Quarantined, _) | (SessionState::Waiting, Some("permission" | "question")) => {
+            Some("needs_human")
+        }
+        (SessionState::Waiting, Some("budget")) => Some("budget"),
+        _ => None,
+    }
+}
+
+/// What to type next.
+fn way_on(session: &Session, outcome: &str) -> String {
+    let id = &session.id;
+    match (session.state(), outcome) {
+        (SessionState::Quarantined, _) => show::release_command(id),
+        (_, "budget") => format!("flotilla budget {id} DOLLARS   raises the budget; the turn then goes on"),
+        // What its subtasks ask is listed under its name too.
+        (SessionState::Waiting, "needs_human") => {
+            format!("flotilla answer {id}   lists what is asked; the turn goes on with the answer")
+        }
+        _ => format!("flotilla say {id} \"…\"   goes on with the conversation"),
+    }
 }
 
 /// What is on the screen, or in the lines of JSON.
@@ -204,6 +223,26 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
     use super::*;
     use anyhow::Context as _;
+
+    #[test]
+    fn who_waits_for_a_person_is_not_waited_for() {
+        let session = |state: SessionState, reason: &str| {
+            let wait = Some(rpc::v1::Wait { reason: reason.to_owned(), ..Default::default() });
+            Session { id: "ses_1".to_owned(), state: state.into(), wait, ..Session::default() }
+        };
+        let check = |state, reason, held, way: &str| {
+            let session = session(state, reason);
+            assert_eq!(held_by(&session), held, "{reason}");
+            let way_on = way_on(&session, held.unwrap_or("done"));
+            assert!(way_on.starts_with(way), "{reason}: {way_on}");
+        };
+        check(SessionState::Waiting, "permission", Some("needs_human"), "flotilla answer ses_1");
+        check(SessionState::Waiting, "question", Some("needs_human"), "flotilla answer ses_1");
+        check(SessionState::Waiting, "budget", Some("budget"), "flotilla budget ses_1");
+        check(SessionState::Quarantined, "quarantined", Some("needs_human"), "an operator");
+        check(SessionState::Waiting, "children", None, "flotilla say ses_1");
+        check(SessionState::Running, "", None, "flotilla say ses_1");
+    }
 
     #[test]
     fn a_session_that_never_had_files_has_no_diff_to_tell_of() {

@@ -152,6 +152,23 @@ impl Event {
     }
 }
 
+/// An event as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stored {
+    /// Its position in the session.
+    pub seq: u64,
+    /// The loop that wrote it.
+    pub epoch: u64,
+    /// Its id.
+    pub id: String,
+    /// The value of `type`.
+    pub kind: String,
+    /// The `properties` object, as clients get it.
+    pub properties: String,
+    /// When it was written.
+    pub at: Timestamp,
+}
+
 /// Ends a turn; see [`Event::SessionIdle`].
 pub const IDLE: &str = "session.idle";
 /// Raises the epoch that subscribers accept; see [`Event::LoopStarted`].

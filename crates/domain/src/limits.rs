@@ -104,8 +104,13 @@ pub const SUSPECT_PAUSE_MS: u64 = 5_000;
 pub const UNREADABLE_PAUSE_MS: u64 = 5_000;
 /// Aborted sessions without a loop that one worker closes at once, beyond its slots: an abort must not wait for one.
 pub const ABORTS_PARALLEL_MAX: usize = 4;
-/// Grace for running streams when a process is asked to stop; milliseconds.
+/// Grace for running streams when a process is asked to stop; milliseconds. With the bounds below, and a second each for
+/// its tasks and its last spans, a process ends within 30 s.
 pub const DRAIN_GRACE_MS: u64 = 25_000;
+/// Time for loops that are told to end at once to hand their session over; milliseconds.
+pub const DRAIN_FORCED_MS: u64 = 1_500;
+/// Time to give a lease back when a worker ends, and twice the time to close its connections; milliseconds.
+pub const LEASE_STOP_MS: u64 = 1_000;
 /// Events kept for one subscriber that reads slowly, beyond which it is caught up from Postgres.
 pub const SUBSCRIBER_QUEUE_MAX: usize = 256;
 /// Time between heartbeats on an event stream; milliseconds.
@@ -279,8 +284,6 @@ pub const QUEUE_TENANT_IDLE_MS: u64 = 3_600_000;
 pub const QUEUE_INTERVAL_SMOOTHING: u32 = 8;
 /// Share of a tenant whose share the queue was not told.
 pub const TENANT_WEIGHT_DEFAULT: u32 = 1;
-/// Tenants in one survey of the queue: Redis does nothing else for the milliseconds that this many take.
-pub const SURVEY_TENANTS_MAX: usize = 100;
 
 // What providers send and are sent.
 

@@ -6,11 +6,11 @@ use crate::{
     Store,
     error::Error,
     inputs::{self, Locked, Prompt},
-    record::{self, Change, Fence, Progress, Stored, Written},
+    record::{self, Change, Fence, Progress, Written},
     sessions, signed, unsigned,
 };
 use domain::{
-    event::Event,
+    event::{Event, Stored},
     ids::{EventId, MessageId, PartId, SessionId, TenantId, Timestamp},
     limits,
     message::ModelRef,
@@ -44,6 +44,9 @@ pub struct Answer {
     pub outcome: Outcome,
     /// What it said last, or why it failed.
     pub text: String,
+    /// Its newest tool calls, as its reports show them; null when it could not say.
+    #[serde(default)]
+    pub summary: Value,
 }
 
 /// A child to be made.
@@ -469,5 +472,6 @@ pub(crate) fn failed(call: &ParentCall, child: &SessionId, text: &str) -> Answer
         part_id: call.part_id.clone(),
         outcome: Outcome::Failed,
         text: text.to_owned(),
+        summary: Value::Null,
     }
 }

@@ -12,6 +12,9 @@ pub enum Error {
     /// The session has too many inputs that no loop has taken.
     #[error("the session has {0} prompts that wait; let it work first")]
     TooManyInputs(i64),
+    /// Nobody takes the session before an operator releases it.
+    #[error("the session is quarantined: nothing of it runs before an operator releases it")]
+    Quarantined,
     /// Another worker owns the session: stop writing and start nothing.
     #[error("another worker took the session over")]
     Fenced,
@@ -65,6 +68,7 @@ impl Error {
             Self::NotFound(_)
             | Self::Conflict
             | Self::TooManyInputs(_)
+            | Self::Quarantined
             | Self::Fenced
             | Self::Unreadable { .. }
             | Self::Migrate(_) => false,

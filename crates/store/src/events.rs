@@ -1,7 +1,10 @@
 //! The log of a session, for readers.
 
-use crate::{Store, error::Error, record::Stored, signed, timestamp, unsigned};
-use domain::ids::{SessionId, TenantId};
+use crate::{Store, error::Error, signed, timestamp, unsigned};
+use domain::{
+    event::Stored,
+    ids::{SessionId, TenantId},
+};
 use sqlx::Row as _;
 
 pub(crate) fn from_row(row: &sqlx::postgres::PgRow) -> Result<Stored, sqlx::Error> {

@@ -4,11 +4,12 @@
 
 use crate::{Store, error::Error, record, signed, unsigned};
 use domain::{
-    event::Event,
+    event::{Event, Stored},
     ids::{EventId, MessageId, SessionId, TenantId, Timestamp},
     limits,
     message::{Message, User},
     part::Part,
+    session::Class,
 };
 use sqlx::{Postgres, Row as _, Transaction};
 
@@ -35,7 +36,7 @@ pub struct Accepted {
     /// The stored message; of a repeated prompt, the first one's.
     pub message_id: MessageId,
     /// Its events, for publishing; empty for a repeated prompt.
-    pub events: Vec<record::Stored>,
+    pub events: Vec<Stored>,
     /// Inputs that no loop has taken, without this one.
     pub inputs_ahead: u32,
     /// Whether the session must be enqueued: it was not running.
@@ -47,8 +48,10 @@ pub struct Accepted {
 pub struct Pending {
     /// Its place in the mailbox.
     pub seq: u64,
-    /// `prompt`, `abort`, `child` or `reply`.
+    /// `prompt`, `abort`, `child`, `reply` or `budget`.
     pub kind: String,
+    /// Its name: of several with the same one the first counts.
+    pub dedupe: String,
     /// The message of a prompt.
     pub message_id: Option<MessageId>,
     /// The answer of a child: see [`crate::children::Answer`].
@@ -60,6 +63,7 @@ pub struct Pending {
 /// The control row while this transaction holds it.
 pub(crate) struct Locked {
     phase: i16,
+    pub(crate) class: Class,
     pub(crate) epoch: u64,
     pub(crate) event_seq: u64,
     input_seq: u64,
@@ -76,6 +80,14 @@ impl Locked {
         // A running loop finds it; a quarantined session waits for its operator.
         self.phase != 2 && self.phase != 4
     }
+
+    /// Refuses what nobody would take before an operator releases the session.
+    ///
+    /// # Errors
+    /// `Quarantined`.
+    pub(crate) fn refuse_quarantined(&self) -> Result<(), Error> {
+        if self.phase == 4 { Err(Error::Quarantined) } else { Ok(()) }
+    }
 }
 
 /// Takes the control row for this transaction.
@@ -85,7 +97,7 @@ pub(crate) async fn lock(
     session: &SessionId,
 ) -> Result<Locked, Error> {
     let row = sqlx::query(
-        "select phase, epoch, event_seq, input_seq, input_ack from session_run
+        "select phase, class, epoch, event_seq, input_seq, input_ack from session_run
           where tenant_id = $1 and session_id = $2 for update",
     )
     .bind(tenant.0)
@@ -95,6 +107,7 @@ pub(crate) async fn lock(
     .ok_or(Error::NotFound("session"))?;
     Ok(Locked {
         phase: row.try_get("phase")?,
+        class: Class::from_i16(row.try_get("class")?).unwrap_or_default(),
         epoch: unsigned(row.try_get("epoch")?),
         event_seq: unsigned(row.try_get("event_seq")?),
         input_seq: unsigned(row.try_get("input_seq")?),
@@ -106,8 +119,8 @@ impl Store {
     /// Accepts a prompt: message, parts, mailbox row and `runnable`, in one transaction.
     ///
     /// # Errors
-    /// `NotFound`; `Conflict` for a used key with another body; `TooManyInputs`; `Db` (stored or not: repeat with the
-    /// same key).
+    /// `NotFound`; `Conflict` for a used key with another body; `Quarantined`; `TooManyInputs`; `Db` (stored or not:
+    /// repeat with the same key).
     pub async fn accept_prompt(
         &self,
         tenant: TenantId,
@@ -128,6 +141,7 @@ impl Store {
         if let Some(row) = before {
             return repeated(&row, prompt, &run);
         }
+        run.refuse_quarantined()?;
         let waiting = signed(run.input_seq - run.input_ack);
         if waiting >= limits::INPUTS_PENDING_MAX {
             return Err(Error::TooManyInputs(waiting));
@@ -142,26 +156,6 @@ impl Store {
         })
     }
 
-    /// Accepts an abort. Gives whether there was anything to stop; an idle session stays idle.
-    ///
-    /// # Errors
-    /// `NotFound` or `Db`.
-    pub async fn accept_abort(
-        &self,
-        tenant: TenantId,
-        session: &SessionId,
-        dedupe: &str,
-    ) -> Result<bool, Error> {
-        let mut tx = self.begin(tenant).await?;
-        let run = lock(&mut tx, tenant, session).await?;
-        if run.phase == 0 {
-            return Ok(false);
-        }
-        put(&mut tx, tenant, (session, &run), ("abort", dedupe, None)).await?;
-        tx.commit().await?;
-        Ok(true)
-    }
-
     /// Gives the inputs after `after`, oldest first.
     ///
     /// # Errors
@@ -174,7 +168,7 @@ impl Store {
     ) -> Result<Vec<Pending>, Error> {
         let mut tx = self.begin(tenant).await?;
         let rows = sqlx::query(
-            "select seq, kind, message_id, body, traceparent from session_input
+            "select seq, kind, dedupe, message_id, body, traceparent from session_input
               where tenant_id = $1 and session_id = $2 and seq > $3 order by seq limit $4",
         )
         .bind(tenant.0)
@@ -192,6 +186,7 @@ impl Store {
                     message_id: message_id.map_err(|error| Error::unreadable("input", error))?,
                     seq: unsigned(row.try_get("seq")?),
                     kind: row.try_get("kind")?,
+                    dedupe: row.try_get("dedupe")?,
                     body: row.try_get("body")?,
                     traceparent: row.try_get("traceparent")?,
                 })
@@ -232,7 +227,7 @@ pub(crate) async fn accept(
     prompt: &Prompt,
     run: &Locked,
     at: Timestamp,
-) -> Result<Vec<record::Stored>, Error> {
+) -> Result<Vec<Stored>, Error> {
     let session = &prompt.user.session_id;
     let changes = changes(prompt, at);
     let seq = advance(tx, tenant, (session, run), ("prompt", changes.len() as u64)).await?;

@@ -1,6 +1,7 @@
 //! Postgres: the only truth, and the only place with SQL. The tenant comes first in every function; the few queries
 //! that cross tenants stand in `system`. Row-level security is the second lock: a forgotten filter returns nothing.
 
+pub mod aborts;
 pub mod budget;
 pub mod bundles;
 pub mod children;

@@ -11,7 +11,7 @@ use crate::{
 };
 use domain::{
     ids::{SessionId, Timestamp},
-    mutant::{self, Mutant},
+    mutant::Mutant,
     session::Outcome,
     wait::Wait,
 };
@@ -115,9 +115,6 @@ async fn free(
         Park::Idle { .. } => (0_i16, None),
         Park::Waiting { wait, .. } => (3, Some(wait)),
     };
-    if mutant::on(Mutant::EpochBySelect) {
-        record::look_at_fence(tx, fence).await?;
-    }
     let sql = guarded(
         "update session_run set write_seq = $4, event_seq = event_seq + $5, input_ack = $6, attempts = 0,
                 phase = $7, owner = null, owned_at = null, queued_at = null, waiting_detail = null,
@@ -126,12 +123,8 @@ async fn free(
          returning event_seq, input_seq, cancel_seq",
         &GUARDS,
     );
-    let row = sqlx::query(sql)
-        .bind(fence.tenant.0)
-        .bind(fence.session.as_str())
-        .bind(signed(fence.epoch))
-        .bind(signed(fence.write_seq))
-        .bind(signed(events))
+    let row = record::fenced(tx, sql, fence, events)
+        .await?
         .bind(signed(seen_input))
         .bind(phase)
         .bind(wait.map(|wait| wait.reason.as_str()))

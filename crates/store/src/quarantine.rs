@@ -4,13 +4,14 @@
 use crate::{
     Store, children,
     error::Error,
-    record::{self, Change, Scope, Stored, What},
+    record::{self, Change, Scope, What},
     unsigned,
 };
 use domain::{
-    event::{Event, Status},
+    event::{Event, Status, Stored},
     ids::{EventId, SessionId, TenantId, Timestamp},
     limits, message,
+    session::Class,
 };
 use sqlx::{Postgres, Row as _, Transaction};
 
@@ -21,6 +22,8 @@ pub struct Quarantined {
     pub events: Vec<Stored>,
     /// The new number of the right to write: what the sandbox must be told.
     pub epoch: u64,
+    /// Its class, which is that of its whole tree.
+    pub class: Class,
     /// The parent that was told.
     pub parent: Option<SessionId>,
 }
@@ -53,7 +56,7 @@ impl Store {
     ) -> Result<Option<Quarantined>, Error> {
         let mut tx = self.begin(tenant).await?;
         let call = children::lock_call(&mut tx, tenant, session).await?;
-        let Some((epoch, event_seq)) = stop(&mut tx, tenant, session, (which, reason)).await? else {
+        let Some((epoch, event_seq, class)) = stop(&mut tx, tenant, session, (which, reason)).await? else {
             return Ok(None);
         };
         let events = [
@@ -75,10 +78,11 @@ impl Store {
             children::deliver(&mut tx, tenant, parent, &answer).await?;
         }
         tx.commit().await?;
-        Ok(Some(Quarantined { events, epoch, parent: call.map(|(_, call)| call.session) }))
+        Ok(Some(Quarantined { events, epoch, class, parent: call.map(|(_, call)| call.session) }))
     }
 
-    /// Lets a quarantined session go on, with all its attempts. Gives the events; `None` when it is not quarantined.
+    /// Lets a quarantined session go on, with all its attempts. Gives the events and its class; `None` when it is not
+    /// quarantined.
     ///
     /// # Errors
     /// `Db`.
@@ -88,12 +92,12 @@ impl Store {
         session: &SessionId,
         event_id: EventId,
         at: Timestamp,
-    ) -> Result<Option<Vec<Stored>>, Error> {
+    ) -> Result<Option<(Vec<Stored>, Class)>, Error> {
         let mut tx = self.begin(tenant).await?;
         let row = sqlx::query(
             "update session_run set phase = 1, attempts = 0, queued_at = now(), event_seq = event_seq + 1,
                     waiting_reason = null, waiting_detail = null
-              where tenant_id = $1 and session_id = $2 and phase = 4 returning epoch, event_seq",
+              where tenant_id = $1 and session_id = $2 and phase = 4 returning epoch, event_seq, class",
         )
         .bind(tenant.0)
         .bind(session.as_str())
@@ -103,25 +107,27 @@ impl Store {
         let scope = Scope { tenant, session, epoch: unsigned(row.try_get("epoch")?), at };
         let change = Change { id: event_id, what: What::Event(Event::SessionReleased) };
         let events = record::project(&mut tx, &scope, &[change], unsigned(row.try_get("event_seq")?)).await?;
+        let class = Class::from_i16(row.try_get("class")?).unwrap_or_default();
         tx.commit().await?;
-        Ok(Some(events))
+        Ok(Some((events, class)))
     }
 }
 
-/// Takes the session from whoever has it. Gives its new epoch and its last event's number, with room for three events.
+/// Takes the session from whoever has it. Gives its new epoch, its last event's number with room for three events, and its
+/// class.
 async fn stop(
     tx: &mut Transaction<'static, Postgres>,
     tenant: TenantId,
     session: &SessionId,
     (which, reason): (Which, &str),
-) -> Result<Option<(u64, u64)>, Error> {
+) -> Result<Option<(u64, u64, Class)>, Error> {
     let row = sqlx::query(
         "update session_run r set phase = 4, epoch = epoch + 1, write_seq = 0, event_seq = event_seq + 3,
                 owner = null, owned_at = null, wake_at = null, waiting_reason = null, waiting_detail = $3,
                 waiting_at = now()
           where r.tenant_id = $1 and r.session_id = $2 and r.phase in (1, 2, 3)
             and ($4 or (r.attempts >= $5 and (r.phase = 1 or not coalesce(worker_alive(r.owner), false))))
-         returning epoch, event_seq",
+         returning epoch, event_seq, class",
     )
     .bind(tenant.0)
     .bind(session.as_str())
@@ -130,5 +136,9 @@ async fn stop(
     .bind(limits::ATTEMPTS_MAX)
     .fetch_optional(&mut **tx)
     .await?;
-    row.map(|row| Ok((unsigned(row.try_get("epoch")?), unsigned(row.try_get("event_seq")?)))).transpose()
+    let stopped = |row: sqlx::postgres::PgRow| {
+        let class = Class::from_i16(row.try_get("class")?).unwrap_or_default();
+        Ok((unsigned(row.try_get("epoch")?), unsigned(row.try_get("event_seq")?), class))
+    };
+    row.map(stopped).transpose()
 }

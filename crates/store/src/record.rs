@@ -9,14 +9,14 @@ use crate::{
     requests, sessions, signed, todos, unsigned,
 };
 use domain::{
-    event::Event,
+    event::{Event, Stored},
     ids::{EventId, SessionId, TenantId, Timestamp},
     message::Message,
     money::{Tokens, UsdPicos},
     mutant::{self, Mutant},
     part::Part,
 };
-use sqlx::{Postgres, Row as _, Transaction, types::Json};
+use sqlx::{Postgres, Row as _, SqlStr, Transaction, postgres::PgArguments, query::Query, types::Json};
 
 /// The right to write: who wrote last, and how often.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,23 +56,6 @@ pub enum Progress {
     Made,
     /// Not yet.
     None,
-}
-
-/// An event as it is stored.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stored {
-    /// Its position in the session.
-    pub seq: u64,
-    /// The loop that wrote it.
-    pub epoch: u64,
-    /// Its id.
-    pub id: String,
-    /// The value of `type`.
-    pub kind: String,
-    /// The `properties` object, as clients get it.
-    pub properties: String,
-    /// When it was written.
-    pub at: Timestamp,
 }
 
 /// What a write found and left.
@@ -179,9 +162,6 @@ pub(crate) async fn advance(
     events: u64,
     (ack, progress): (u64, Progress),
 ) -> Result<Option<Advanced>, Error> {
-    if mutant::on(Mutant::EpochBySelect) {
-        look_at_fence(tx, fence).await?;
-    }
     let sql = guarded(
         "update session_run set write_seq = $4, event_seq = event_seq + $5, input_ack = greatest(input_ack, $6),
                 attempts = case when $7 then 0 else attempts end
@@ -189,17 +169,24 @@ pub(crate) async fn advance(
          returning event_seq, input_seq, cancel_seq",
         &GUARDS,
     );
-    let row = sqlx::query(sql)
-        .bind(fence.tenant.0)
-        .bind(fence.session.as_str())
-        .bind(signed(fence.epoch))
-        .bind(signed(fence.write_seq))
-        .bind(signed(events))
-        .bind(signed(ack))
-        .bind(progress == Progress::Made)
-        .fetch_optional(&mut **tx)
-        .await?;
+    let update = fenced(tx, sql, fence, events).await?.bind(signed(ack)).bind(progress == Progress::Made);
+    let row = update.fetch_optional(&mut **tx).await?;
     row.as_ref().map(Advanced::from_row).transpose()
+}
+
+/// An update of the control row that only who may write matches: `$1` to `$4` name the right and this write, `$5` is how
+/// many events it adds.
+pub(crate) async fn fenced(
+    tx: &mut Transaction<'static, Postgres>,
+    sql: SqlStr,
+    fence: &Fence,
+    events: u64,
+) -> Result<Query<'static, Postgres, PgArguments>, Error> {
+    if mutant::on(Mutant::EpochBySelect) {
+        look_at_fence(tx, fence).await?;
+    }
+    let update = sqlx::query(sql).bind(fence.tenant.0).bind(fence.session.to_string());
+    Ok(update.bind(signed(fence.epoch)).bind(signed(fence.write_seq)).bind(signed(events)))
 }
 
 /// The fence matched no row: either this very write is stored already, or somebody else owns the session.

@@ -4,14 +4,15 @@ use crate::{
     Page, Store,
     error::Error,
     inputs,
-    record::{self, Change, Scope, Stored},
+    record::{self, Change, Scope},
     sessions, timestamp,
 };
 use domain::{
-    event::Event,
+    event::{Event, Stored},
     ids::{EventId, PartId, SessionId, TenantId, Timestamp},
     permission::{Rule, Rules},
     request::{Answer, Asked, Id, Request},
+    session::Class,
 };
 use sqlx::{
     Postgres, Row as _, Transaction,
@@ -50,6 +51,8 @@ pub enum Answered {
     Yes {
         /// Whose request it was.
         session: SessionId,
+        /// Its class: where a worker looks for it.
+        class: Class,
         /// The event, for publishing.
         events: Vec<Stored>,
         /// Whether the session must be enqueued.
@@ -200,7 +203,7 @@ impl Store {
         let scope = Scope { tenant, session: &session, epoch: run.epoch, at };
         let events = record::project(&mut tx, &scope, &[change], run.event_seq + 1).await?;
         tx.commit().await?;
-        Ok(Answered::Yes { events, runnable: run.needs_worker(), session })
+        Ok(Answered::Yes { events, runnable: run.needs_worker(), class: run.class, session })
     }
 }
 

@@ -7,7 +7,7 @@ use crate::{
     inputs, record, signed, timestamp, unsigned,
 };
 use domain::{
-    event::Event,
+    event::{Event, Stored},
     ids::{EventId, ProjectId, SessionId, TenantId, Timestamp},
     message::ModelRef,
     money::{Tokens, UsdPicos},
@@ -214,7 +214,7 @@ impl Store {
         new: &NewSession,
         event_id: &EventId,
         at: Timestamp,
-    ) -> Result<(Session, Vec<record::Stored>), Error> {
+    ) -> Result<(Session, Vec<Stored>), Error> {
         let mut tx = self.begin(tenant).await?;
         let made = sqlx::query(
             "insert into session (tenant_id, id, project_id, title, agent, provider_id, model_id, source, dedupe, rights,
@@ -334,7 +334,7 @@ impl Store {
         patch: &Patch,
         event_id: &EventId,
         at: Timestamp,
-    ) -> Result<(Session, Vec<record::Stored>), Error> {
+    ) -> Result<(Session, Vec<Stored>), Error> {
         let mut tx = self.begin(tenant).await?;
         let run = sqlx::query(
             "update session_run set event_seq = event_seq + 1 where tenant_id = $1 and session_id = $2

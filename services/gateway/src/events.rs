@@ -6,7 +6,7 @@ mod open_parts;
 use crate::{grpc::from_store, state::State};
 use bus::feed::{News, Reader};
 use domain::{
-    event,
+    event::{self, Stored},
     ids::{SessionId, TenantId},
     limits,
     mutant::{self, Mutant},
@@ -17,7 +17,6 @@ use rpc::{
     v1::{self, subscribe_response::Item},
 };
 use std::time::Duration;
-use store::record::Stored;
 use tokio::{sync::mpsc, time::Instant};
 use tonic::Status;
 
@@ -46,27 +45,6 @@ pub(crate) enum From {
 }
 
 type Answers = mpsc::Sender<Result<v1::SubscribeResponse, Status>>;
-
-/// Sends stored events to whoever watches.
-pub(crate) fn publish(state: &State, tenant: TenantId, session: &SessionId, events: &[Stored]) {
-    for event in events {
-        match serde_json::value::RawValue::from_string(event.properties.clone()) {
-            Ok(properties) => state.publisher.publish(
-                tenant,
-                session,
-                &News::Event(bus::feed::Event {
-                    seq: event.seq,
-                    epoch: event.epoch,
-                    id: event.id.clone(),
-                    kind: event.kind.clone(),
-                    at: event.at.0,
-                    properties,
-                }),
-            ),
-            Err(error) => tracing::error!(%error, "an event cannot be read as JSON"),
-        }
-    }
-}
 
 /// Reads a cursor that [`cursor`] made.
 ///

@@ -20,7 +20,6 @@ use domain::{
     ids::{EventId, SessionId, TenantId},
     limits,
     request::{Answer, Id},
-    session::Class,
 };
 use rpc::{
     status::{error, invalid, not_found, precondition, unavailable},
@@ -70,9 +69,9 @@ impl Service {
             other => from_store(other),
         })?;
         match answered {
-            Answered::Yes { session, events, .. } => {
-                crate::events::publish(&self.0, tenant, &session, &events);
-                self.0.interrupt(principal, &session, Class::default()).await;
+            Answered::Yes { session, class, events, .. } => {
+                self.0.publisher.publish_events(tenant, &session, &events);
+                self.0.interrupt(principal, &session, class).await;
                 Ok(())
             }
             Answered::Before { by, at, .. } => {
@@ -121,6 +120,7 @@ pub(crate) fn from_store(failure: Error) -> Status {
         },
         Error::Conflict => error(Code::AlreadyExists, "idempotency_conflict", failure.to_string()),
         Error::TooManyInputs(_) => error(Code::ResourceExhausted, "session_full", failure.to_string()),
+        Error::Quarantined => precondition("session_quarantined", failure.to_string()),
         Error::Fenced => precondition("epoch_stale", failure.to_string()),
         Error::Unreadable { .. } => {
             tracing::error!(error = &failure as &dyn std::error::Error, "a row of another version");

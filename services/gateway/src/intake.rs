@@ -10,11 +10,13 @@ use domain::{
     message::{MessageTime, ModelRef, User},
     mutant::{self, Mutant},
     part::{Body, Part, Text},
-    session::Class,
 };
 use rpc::status::invalid;
 use sha2::{Digest as _, Sha256};
-use store::inputs::{Accepted, Prompt};
+use store::{
+    error::Error,
+    inputs::{Accepted, Prompt},
+};
 use tonic::Status;
 
 /// A prompt as it came in, from wherever.
@@ -31,7 +33,8 @@ pub(crate) struct Asked {
 ///
 /// # Errors
 /// With stable codes: `prompt_empty`, `prompt_too_long`, `idempotency_key_too_long`, `idempotency_key_invalid`,
-/// `model_unknown`, `agent_unknown`, `session_not_found`, `idempotency_conflict`, `session_full`, `store_unavailable`.
+/// `model_unknown`, `agent_unknown`, `session_not_found`, `idempotency_conflict`, `session_full`, `session_quarantined`,
+/// `store_unavailable`.
 pub(crate) async fn accept(
     state: &State,
     principal: &Principal,
@@ -48,7 +51,7 @@ pub(crate) async fn accept(
     let agent = if asked.agent.is_empty() { known.info.agent } else { asked.agent.clone() };
     let prompt = prompt(state, session, &asked, model, agent);
     let accepted = state.store.accept_prompt(principal.tenant, &prompt, now()).await.map_err(from_store)?;
-    crate::events::publish(state, principal.tenant, session, &accepted.events);
+    state.publisher.publish_events(principal.tenant, session, &accepted.events);
     if accepted.runnable {
         state.wake(principal, session, class).await;
     }
@@ -59,7 +62,7 @@ pub(crate) async fn accept(
 /// Asks the running turn and all subtasks below it to stop. Gives whether there was one.
 ///
 /// # Errors
-/// `session_not_found`, `store_unavailable`.
+/// `session_not_found`, `session_quarantined`, `store_unavailable`.
 pub(crate) async fn abort(state: &State, principal: &Principal, session: &SessionId) -> Result<bool, Status> {
     let tenant = principal.tenant;
     let dedupe = format!("abort:{}", state.id(EventId::make));
@@ -67,21 +70,19 @@ pub(crate) async fn abort(state: &State, principal: &Principal, session: &Sessio
         state.bus.nudge(tenant, session);
         return Ok(true);
     }
-    let accepted = state.store.accept_abort(tenant, session, &dedupe).await.map_err(from_store)?;
-    if accepted {
-        state.interrupt(principal, session, Class::default()).await;
+    let accepted = match state.store.accept_abort(tenant, session, &dedupe).await {
+        // Nobody takes it, but what works below it is to end all the same.
+        Err(error @ Error::Quarantined) => Err(error),
+        other => Ok(other.map_err(from_store)?),
+    };
+    if let Ok(Some(accepted)) = &accepted {
+        state.interrupt(principal, session, accepted.class).await;
     }
     // The parent's own loop tells its children too; but it may have to wait for a worker, and they work meanwhile.
-    for child in state.store.list_descendants(tenant, session).await.map_err(from_store)? {
-        if child.works {
-            match state.store.accept_abort(tenant, &child.session, &dedupe).await {
-                Ok(_) | Err(store::error::Error::NotFound(_)) => {}
-                Err(error) => return Err(from_store(error)),
-            }
-            state.interrupt(principal, &child.session, Class::default()).await;
-        }
+    for below in state.store.abort_below(tenant, session, &dedupe).await.map_err(from_store)? {
+        state.interrupt(principal, &below.session, below.class).await;
     }
-    Ok(accepted)
+    Ok(accepted.map_err(from_store)?.is_some())
 }
 
 fn check(state: &State, asked: &Asked) -> Result<(), Status> {

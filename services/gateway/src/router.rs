@@ -1,5 +1,5 @@
 //! The one port: gRPC with reflection and health, gRPC-Web, and JSON answers for everything else.
-// Reading path: a prompt goes on in `grpc::prompt`.
+// Continues in `grpc::prompt`, for a prompt.
 
 use crate::{grpc, state::State};
 use axum::{

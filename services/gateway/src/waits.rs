@@ -59,6 +59,7 @@ impl Limits {
     fn eta_ms(&self, session: &Session) -> i64 {
         match (session.phase, self.interval_ms) {
             (Phase::Waiting, _) => session.wake_at.map_or(0, |at| at.0),
+            (Phase::Runnable, _) if self.capacity.workers == 0 => 0,
             (Phase::Runnable, Some(interval)) => {
                 let wait = interval.saturating_mul(u64::from(session.queue_position));
                 now().0.saturating_add(i64::try_from(wait).unwrap_or(i64::MAX))

@@ -1,5 +1,6 @@
 //! The public API: reads a call, checks its fence, does it, and gives an answer or a coded error. A call goes on when its
 //! caller leaves: half a workspace or half an exec is nobody's wish.
+// Continues in `exec`, for a command.
 
 pub mod auth;
 mod exec;
@@ -263,8 +264,13 @@ impl SandboxService for Server {
         request: Request<v1::KillExecsRequest>,
     ) -> Result<Response<v1::KillExecsResponse>, Status> {
         let (call, _) = self.begin("kill_execs", request).map_err(|error| tell("kill_execs", &error))?;
-        let session = Arc::clone(&call.session);
-        call.run(async move { Ok(v1::KillExecsResponse { was_running: session.kill_all().await }) }).await
+        let (session, _, epoch) = call.parts();
+        call.run(async move {
+            // A late one must not end what a successor attached to.
+            let _right = session.hold(epoch.unwrap_or_default()).await?;
+            Ok(v1::KillExecsResponse { was_running: session.kill_all().await })
+        })
+        .await
     }
 
     async fn release_sandbox(

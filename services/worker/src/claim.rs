@@ -2,6 +2,7 @@
 //! it claims from Postgres alone; without NATS it looks once a second.
 // Continues in `turn`, which runs a session's loop.
 
+pub(crate) mod drain;
 mod sweep;
 
 use crate::{
@@ -17,9 +18,9 @@ use domain::{
     ids::{EventId, SessionId, TenantId},
     limits,
     mutant::{self, Mutant},
-    session::Class,
     wait::Reason,
 };
+use drain::Drain;
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
@@ -40,6 +41,7 @@ struct Claimer {
     lease: Lease,
     /// One permit for each loop that may run.
     slots: Arc<Semaphore>,
+    slots_max: usize,
     /// One permit: a session whose loop ended more than once without progress runs alone of its kind.
     suspects: Arc<Semaphore>,
     /// Further places for sessions that are only to be closed after an abort.
@@ -49,8 +51,8 @@ struct Claimer {
     /// How to tell a running loop to look into its mailbox.
     running: Arc<Mutex<HashMap<Key, watch::Sender<u64>>>>,
     tasks: chassis::tasks::Tasks,
-    drain: CancellationToken,
-    drain_now: CancellationToken,
+    drain: Drain,
+    shutdown: CancellationToken,
     health: chassis::admin::Health,
 }
 
@@ -76,18 +78,19 @@ pub(crate) async fn wait_for_postgres(deps: &Deps, service: &chassis::Service) {
 
 /// Claims until the process is asked to stop, then hands every session over.
 pub(crate) async fn run(config: &Config, deps: Arc<Deps>, lease: Lease, service: &chassis::Service) {
-    let slots = usize::try_from(config.slots).unwrap_or(1);
+    let slots_max = usize::try_from(config.slots).unwrap_or(1);
     let claimer = Arc::new(Claimer {
         deps,
         lease,
-        slots: Arc::new(Semaphore::new(slots)),
+        slots: Arc::new(Semaphore::new(slots_max)),
+        slots_max,
         suspects: Arc::new(Semaphore::new(1)),
         aborts: Arc::new(Semaphore::new(limits::ABORTS_PARALLEL_MAX)),
         contention: Arc::default(),
         running: Arc::default(),
         tasks: service.tasks.clone(),
-        drain: service.shutdown.child_token(),
-        drain_now: CancellationToken::new(),
+        drain: Drain::default(),
+        shutdown: service.shutdown.clone(),
         health: service.health.clone(),
     });
     let mut doorbell = match claimer.deps.bus.listen().await {
@@ -101,14 +104,11 @@ pub(crate) async fn run(config: &Config, deps: Arc<Deps>, lease: Lease, service:
     // Beside the claims: under a long backlog a sweep takes a while, and no prompt shall wait for it.
     service.tasks.spawn("sweep", Arc::clone(&claimer).sweep_until(service.shutdown.clone()));
     let mut drain_asked = claimer.lease.drain_asked.clone();
-    loop {
+    while !service.shutdown.is_cancelled() {
+        // In no fixed order: many nudges must not keep the doorbell from being heard.
         tokio::select! {
-            biased;
-            () = service.shutdown.cancelled() => break,
-            true = async { drain_asked.wait_for(|asked| *asked).await.is_ok() }, if !claimer.drain.is_cancelled() => {
-                tracing::info!("an operator asks this worker to hand its sessions over");
-                service.tasks.spawn("drain", drained(Arc::clone(&claimer), slots));
-            }
+            () = service.shutdown.cancelled() => {}
+            Ok(()) = drain_asked.changed() => claimer.drain_if(*drain_asked.borrow_and_update()),
             key = nudges.next_nudge() => claimer.nudge(key).await,
             key = claimer.lease.next_nudge() => claimer.nudge(key).await,
             () = doorbell.heard() => {
@@ -117,17 +117,12 @@ pub(crate) async fn run(config: &Config, deps: Arc<Deps>, lease: Lease, service:
             }
         }
     }
-    claimer.hand_over(slots).await;
-}
-
-/// As [`Claimer::hand_over`], for a worker that goes on living without sessions.
-async fn drained(claimer: Arc<Claimer>, slots: usize) {
-    claimer.hand_over(slots).await;
+    claimer.hand_over().await;
 }
 
 impl Claimer {
     /// Tells the loop of a session to look into its mailbox. A session without a loop may have been aborted: that must
-    /// not wait for a slot.
+    /// not wait for a slot, nor for a worker that takes more than aborts.
     async fn nudge(&self, key: Key) {
         let is_running = match self.running.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
             Some(loop_) => {
@@ -136,7 +131,7 @@ impl Claimer {
             }
             None => false,
         };
-        if !is_running && !self.drain.is_cancelled() {
+        if !is_running {
             self.close_aborted(key).await;
         }
     }
@@ -144,7 +139,7 @@ impl Claimer {
     /// Takes a session whose abort waits and that no loop has, beyond the slots.
     async fn close_aborted(&self, key: Key) {
         let is_aborted = answered(self.deps.store.is_aborted(key.0, &key.1)).await.unwrap_or(false);
-        if !is_aborted || !*self.lease.runs.borrow() {
+        if !is_aborted || !*self.lease.runs.borrow() || self.shutdown.is_cancelled() {
             return;
         }
         if let Ok(place) = Arc::clone(&self.aborts).try_acquire_owned() {
@@ -154,7 +149,7 @@ impl Claimer {
 
     /// Takes what Redis gives, as long as there are slots.
     async fn claim(&self) {
-        while *self.lease.runs.borrow() && !self.drain.is_cancelled() {
+        while *self.lease.runs.borrow() && !self.drain.is_on() {
             let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else { return };
             match self.deps.bus.claim(&self.deps.incarnation.to_string(), 1).await {
                 Ok(Claims::Some(claimed)) => match claimed.into_iter().next() {
@@ -181,10 +176,18 @@ impl Claimer {
             // It runs here already, and now Redis says so again.
             return;
         }
-        let lane = Arc::clone(&self.suspects).try_acquire_owned().ok();
-        let suspects = if lane.is_some() { Suspects::Taken } else { Suspects::Left };
-        let taken = self.deps.store.take_session(*tenant, session, self.deps.incarnation, suspects);
-        match answered(taken).await {
+        let take = |suspects| {
+            answered(self.deps.store.take_session(*tenant, session, self.deps.incarnation, suspects))
+        };
+        let (mut taken, mut lane) = (take(Suspects::Left).await, None);
+        if let Ok(Take::Suspect) = taken {
+            // Only for a suspect: a place that is held for a moment by every take would turn suspects away at random.
+            lane = Arc::clone(&self.suspects).try_acquire_owned().ok();
+            if lane.is_some() {
+                taken = take(Suspects::Taken).await;
+            }
+        }
+        match taken {
             Ok(Take::Yes(taken)) => {
                 let lane = lane.filter(|_| taken.is_suspect());
                 return self.start(key, taken, (slot, lane), receiver).await;
@@ -221,13 +224,13 @@ impl Claimer {
         let reason = format!("its loop ended {attempts} times in a row without getting any further");
         let ids = [(); 3].map(|()| self.deps.id(EventId::make));
         let what = (Which::Exhausted, reason.as_str());
-        match self.deps.store.quarantine(tenant, session, what, ids, now()).await {
+        match answered(self.deps.store.quarantine(tenant, session, what, ids, now())).await {
             Ok(Some(done)) => {
                 metrics::counter!("flotilla_quarantines_total").increment(1);
                 tracing::error!(tenant.id = %tenant, session.id = %session, "a session is quarantined: {reason}");
-                self.deps.publish(tenant, session, &done.events);
+                self.deps.publisher.publish_events(tenant, session, &done.events);
                 if let Some(parent) = &done.parent {
-                    self.deps.interrupt(tenant, parent, Class::default()).await;
+                    self.deps.interrupt(tenant, parent, done.class).await;
                 }
             }
             Ok(None) => {}
@@ -246,8 +249,7 @@ impl Claimer {
     ) {
         let control = Control {
             nudges,
-            drain: self.drain.clone(),
-            drain_now: self.drain_now.clone(),
+            leave: self.drain.leave(),
             lease: self.lease.runs.clone(),
             slots: Arc::clone(&self.slots),
             contention: Arc::clone(&self.contention),
@@ -295,7 +297,8 @@ impl Claimer {
             epoch = fence.epoch,
             attempt = taken.attempts,
         );
-        if let Ok(inputs) = self.deps.store.list_inputs(fence.tenant, &fence.session, taken.input_ack).await {
+        let inputs = self.deps.store.list_inputs(fence.tenant, &fence.session, taken.input_ack);
+        if let Ok(inputs) = answered(inputs).await {
             let newest = inputs.iter().rev().find_map(|input| input.traceparent.as_deref());
             rpc::trace::adopt_traceparent(&span, newest);
         }
@@ -304,34 +307,6 @@ impl Claimer {
 
     async fn release(&self, session: &SessionId, then: Then) {
         released(&self.deps, session, then).await;
-    }
-
-    /// Ends every loop at its next step boundary, and what streams then after a grace; waits for all of them.
-    async fn hand_over(&self, slots: usize) {
-        if mutant::on(Mutant::DrainDrops) {
-            std::process::exit(0);
-        }
-        self.drain.cancel();
-        self.lease.drain();
-        tracing::info!("draining: {} loops are handed over", slots - self.slots.available_permits());
-        let grace = Duration::from_millis(limits::DRAIN_GRACE_MS);
-        if tokio::time::timeout(grace, self.all_ended(slots)).await.is_err() {
-            self.drain_now.cancel();
-            if tokio::time::timeout(Duration::from_secs(3), self.all_ended(slots)).await.is_err() {
-                tracing::error!("some loops did not end; their sessions are taken over when the lease ends");
-            }
-        }
-        self.deps.bus.ring();
-    }
-}
-
-impl Claimer {
-    /// Waits until no loop runs. Cancel-safe.
-    async fn all_ended(&self, slots: usize) {
-        let all = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-        // The semaphores are never closed.
-        let _loops = self.slots.acquire_many(all(slots)).await;
-        let _aborted = self.aborts.acquire_many(all(limits::ABORTS_PARALLEL_MAX)).await;
     }
 }
 
@@ -360,7 +335,7 @@ async fn released(deps: &Deps, session: &SessionId, then: Then) {
 
 /// After a panic the session is runnable again; the attempt counts.
 async fn give_back(deps: &Deps, tenant: TenantId, session: &SessionId, epoch: u64) {
-    if let Err(error) = deps.store.fail_attempt(tenant, session, epoch).await {
+    if let Err(error) = answered(deps.store.fail_attempt(tenant, session, epoch)).await {
         tracing::error!(error = &error as &dyn std::error::Error, "give a session back");
     }
 }

@@ -1,17 +1,13 @@
 //! What every loop of a worker shares: connections, model providers, ids and the clock.
 
 use crate::{config::Config, sandbox::Sandbox};
-use bus::{
-    feed::News,
-    queue::{Entry, Mode},
-};
+use bus::queue::{Entry, Mode};
 use chassis::backends::Backends;
 use domain::{
     ids::{Ids, SessionId, TenantId, Timestamp},
     session::Class,
 };
 use std::sync::{Mutex, PoisonError};
-use store::record::Stored;
 use uuid::Uuid;
 
 /// Connections and settings of one worker process.
@@ -49,27 +45,6 @@ impl Deps {
             request_wait_ms: i64::try_from(config.request_wait_ms).unwrap_or(i64::MAX),
             ids: Mutex::new(Ids::new(rand::random())),
         })
-    }
-
-    /// Sends stored events to whoever watches.
-    pub(crate) fn publish(&self, tenant: TenantId, session: &SessionId, events: &[Stored]) {
-        for stored in events {
-            match serde_json::value::RawValue::from_string(stored.properties.clone()) {
-                Ok(properties) => self.publisher.publish(
-                    tenant,
-                    session,
-                    &News::Event(bus::feed::Event {
-                        seq: stored.seq,
-                        epoch: stored.epoch,
-                        id: stored.id.clone(),
-                        kind: stored.kind.clone(),
-                        at: stored.at.0,
-                        properties,
-                    }),
-                ),
-                Err(error) => tracing::error!(%error, "an event cannot be read as JSON"),
-            }
-        }
     }
 
     /// As [`Deps::wake`], for an input that a running loop must see at once: an abort, the answer of a child.

@@ -53,15 +53,16 @@ impl Lease {
         }
     }
 
-    /// Says in the worker's row that it takes no more sessions.
-    pub(crate) fn drain(&self) {
-        self.draining.send_replace(true);
+    /// Says in the worker's row whether it takes no more sessions.
+    pub(crate) fn drain(&self, draining: bool) {
+        self.draining.send_replace(draining);
     }
 
     /// Ends the lease; the worker has no session left.
     pub(crate) async fn stop(&self) {
         self.stopping.cancel();
-        if tokio::time::timeout(Duration::from_secs(3), self.stopped.cancelled()).await.is_err() {
+        let patience = Duration::from_millis(limits::LEASE_STOP_MS);
+        if tokio::time::timeout(patience, self.stopped.cancelled()).await.is_err() {
             tracing::warn!("the lease was not given back; it ends by itself in {} ms", limits::LEASE_TTL_MS);
         }
     }

@@ -37,6 +37,8 @@ pub async fn run(config: Config, service: chassis::Service) -> anyhow::Result<()
     service.ready.announce("worker", admin_only);
     claim::run(&config, Arc::clone(&deps), lease.clone(), &service).await;
     lease.stop().await;
-    deps.store.close().await;
+    // A connection that hangs ends with the process.
+    let patience = std::time::Duration::from_millis(domain::limits::LEASE_STOP_MS / 2);
+    drop(tokio::time::timeout(patience, deps.store.close()).await);
     Ok(())
 }

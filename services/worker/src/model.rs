@@ -1,5 +1,6 @@
 //! One model call: the provider's stream in, parts out. Text goes to watchers at once, to Postgres in small chunks, and
 //! as a whole part when its block ends.
+// Continues in `record`, which stores what is said.
 
 mod draft;
 

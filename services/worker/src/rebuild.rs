@@ -1,7 +1,7 @@
 //! Keeps the ready queue in Redis in step with the column in Postgres that is the truth: queues what no message
 //! announced, takes the sessions of dead workers, and fills an emptied Redis again.
 
-use crate::{deps::Deps, lease::Lease};
+use crate::{deps::Deps, lease::Lease, record::answered};
 use bus::queue::{Entry, Mode, Share};
 use domain::{ids::SessionId, limits};
 use std::collections::HashSet;
@@ -77,7 +77,7 @@ pub(crate) async fn refill(deps: &Deps, claimable: &[Claimable]) -> Result<(), E
 async fn adopt_owned(deps: &Deps) -> Result<bool, Error> {
     let mut after = None;
     for _ in 0..limits::REBUILD_LOOKS_MAX {
-        let mut page = deps.store.list_owned(after.as_ref(), limits::SWEEP_MAX).await?;
+        let mut page = answered(deps.store.list_owned(after.as_ref(), limits::SWEEP_MAX)).await?;
         for (session, owner) in &page {
             if let Err(error) = deps.bus.adopt(entry(session), &owner.to_string()).await {
                 tracing::warn!(error = &error as &dyn std::error::Error, "Redis is not filled");
@@ -95,7 +95,7 @@ async fn adopt_owned(deps: &Deps) -> Result<bool, Error> {
 async fn enqueue_queued(deps: &Deps) -> Result<Option<usize>, Error> {
     let (mut after, mut count) = (None, 0);
     for _ in 0..limits::REBUILD_LOOKS_MAX {
-        let (page, last) = deps.store.list_queued(after.as_ref(), limits::SWEEP_MAX).await?;
+        let (page, last) = answered(deps.store.list_queued(after.as_ref(), limits::SWEEP_MAX)).await?;
         if !enqueue(deps, &page, Mode::Rebuild).await {
             return Ok(None);
         }

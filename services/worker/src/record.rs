@@ -185,7 +185,7 @@ impl Record {
         if let Dispatched::Yes(written, theirs) = &dispatched {
             self.fence = fence;
             self.committed(conversation, &changes, written);
-            self.deps.publish(self.fence.tenant, &child.prompt.user.session_id, theirs);
+            self.deps.publisher.publish_events(self.fence.tenant, &child.prompt.user.session_id, theirs);
         }
         Ok(dispatched)
     }
@@ -205,12 +205,8 @@ impl Record {
     /// Keeps a piece of an open part against a crash. Best effort: the whole part follows.
     pub(crate) async fn chunk(&self, part_id: &PartId, offset_bytes: u64, text: &str) -> Result<(), Stopped> {
         let chunk = Chunk { part_id: part_id.clone(), offset_bytes, text: text.to_owned() };
-        match self
-            .deps
-            .store
-            .append_chunk(self.fence.tenant, &self.fence.session, self.fence.epoch, &chunk)
-            .await
-        {
+        let (tenant, session, epoch) = (self.fence.tenant, &self.fence.session, self.fence.epoch);
+        match answered(self.deps.store.append_chunk(tenant, session, epoch, &chunk)).await {
             Err(Error::Fenced) => Err(Stopped::Fenced),
             Err(error) => {
                 tracing::debug!(error = &error as &dyn std::error::Error, "a chunk was not stored");
@@ -257,7 +253,7 @@ impl Record {
             }
             self.newest_event = stored.seq;
         }
-        self.deps.publish(self.fence.tenant, &self.fence.session, &written.events);
+        self.deps.publisher.publish_events(self.fence.tenant, &self.fence.session, &written.events);
         self.newest_input = self.newest_input.max(written.input_seq);
         self.newest_cancel = self.newest_cancel.max(written.cancel_seq);
     }

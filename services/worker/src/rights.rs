@@ -18,20 +18,19 @@ impl Rights {
 
     /// Whether a call may run, must be asked for, or must not run.
     pub(crate) fn verdict(&self, agent: &str, tool: Tool, input: &Value) -> Verdict {
-        let uses = tool.uses(input);
-        uses.iter().map(|used| self.of_use(agent, used)).max().unwrap_or(Verdict::Allow)
+        let (own, uses) = (rules_of(agent), tool.uses(input));
+        uses.iter().map(|used| self.of_use(&own, used)).max().unwrap_or(Verdict::Allow)
     }
 
     /// What of a call a person must allow: the first use that has to be asked for.
     pub(crate) fn to_ask(&self, agent: &str, tool: Tool, input: &Value) -> Option<Use> {
-        let mut uses = tool.uses(input);
-        let first = uses.iter().position(|used| self.of_use(agent, used) == Verdict::Ask).unwrap_or(0);
+        let (own, mut uses) = (rules_of(agent), tool.uses(input));
+        let first = uses.iter().position(|used| self.of_use(&own, used) == Verdict::Ask).unwrap_or(0);
         (first < uses.len()).then(|| uses.swap_remove(first))
     }
 
-    fn of_use(&self, agent: &str, used: &Use) -> Verdict {
-        let own = rules_of(agent);
-        let lists: Vec<&Rules> = std::iter::once(&own).chain(&self.0).collect();
+    fn of_use(&self, own: &Rules, used: &Use) -> Verdict {
+        let lists: Vec<&Rules> = std::iter::once(own).chain(&self.0).collect();
         if used.is_unclear {
             let any = lists.iter().map(|rules| rules.strictest_of(used.permission)).max();
             return any.unwrap_or(Verdict::Allow);

@@ -1,6 +1,6 @@
 //! One session's loop: performs what `domain::turn` decides, and feeds back what happened. All writes of the session go
 //! through here, one after the other; the model's stream and the tools report to this task.
-// Reading path: `Loop::perform` → `model` for a call, `tools` for its tools, `record` for every write.
+// Continues in `model` for a call, `tools` for its tools, and `record` for every write.
 
 mod act;
 mod child;
@@ -8,6 +8,7 @@ mod step;
 mod waiting;
 
 use crate::{
+    claim::drain::Leave,
     contention::Contention,
     conversation::Conversation,
     deps::{Deps, now},
@@ -37,17 +38,14 @@ use tokio::{
     task::JoinHandle,
     time::{Instant, sleep_until},
 };
-use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 /// What the worker tells a loop.
 pub(crate) struct Control {
     /// Counts nudges: an input was accepted that must not wait for the next step.
     pub(crate) nudges: watch::Receiver<u64>,
-    /// The worker ends: stop at the next step boundary.
-    pub(crate) drain: CancellationToken,
-    /// The grace for streams is over: stop now.
-    pub(crate) drain_now: CancellationToken,
+    /// Cancelled when the worker lets go of its sessions.
+    pub(crate) leave: Leave,
     /// Whether the worker's lease certainly runs: without it nothing new is started.
     pub(crate) lease: watch::Receiver<bool>,
     /// The worker's slots: when none is free, others may have waited longer.
@@ -120,7 +118,7 @@ struct Fixed {
 
 /// Runs the loop of a session that was taken until it is parked, handed over or lost.
 pub(crate) async fn run(deps: Arc<Deps>, taken: Taken, control: Control) -> End {
-    let session = match deps.store.get_session(taken.fence.tenant, &taken.fence.session).await {
+    let session = match answered(deps.store.get_session(taken.fence.tenant, &taken.fence.session)).await {
         Ok(session) => session,
         Err(error @ store::error::Error::Unreadable { .. }) => return refuse(&deps, &taken, &error).await,
         Err(error) => {
@@ -254,7 +252,7 @@ impl Loop {
         self.back_off_until = None;
         self.open_workspace();
         self.look_at_budget().await?;
-        let leaving = self.control.drain.is_cancelled() || self.others_waited_longer().await;
+        let leaving = self.control.leave.soon.is_cancelled() || self.others_waited_longer().await;
         let view = self.conversation.view(&self.inputs, leaving);
         Ok(Input::Looked(View { out_of_budget: self.out_of_budget, ..view }))
     }
@@ -326,8 +324,8 @@ impl Loop {
         let happened = tokio::select! {
             biased;
             Ok(()) = self.control.nudges.changed() => Happened::Nudge,
-            () = self.control.drain_now.cancelled() => Happened::Drain,
-            () = self.control.drain.cancelled(), if leaves_at_once => Happened::Drain,
+            () = self.control.leave.now.cancelled() => Happened::Drain,
+            () = self.control.leave.soon.cancelled(), if leaves_at_once => Happened::Drain,
             opened = settled(&mut self.opening) => Happened::Opened(opened),
             report = self.tools.next_report() => Happened::Tool(report),
             said = next_said(&mut self.model, self.held.is_some()) => Happened::Said(said),

@@ -2,6 +2,7 @@
 
 use crate::{
     deps::Deps,
+    record::answered,
     sandbox::{Identity, is_away},
 };
 use domain::{
@@ -88,7 +89,7 @@ impl Workspace {
                     return;
                 }
                 if let Some(id) = bundle {
-                    match this.deps.store.find_bundle_piece(this.identity.tenant, id, piece).await {
+                    match answered(this.deps.store.find_bundle_piece(this.identity.tenant, id, piece)).await {
                         Ok(data) => next = data.map(Part::Data),
                         // The stream ends early; the sandbox refuses the incomplete bundle.
                         Err(error) => {

@@ -39,8 +39,8 @@ pub enum Fault {
     Link(Service, Server, Rules, u64),
     /// The connections of a link to Postgres wait for a moment that no timer hits.
     Trap(Service, Trap),
-    /// What a worker says to the sandbox is on its way while the worker stands still and is replaced; then it arrives.
-    LateCall(usize, u64),
+    /// What a worker says to this server is on its way while the worker stands still and is replaced; then it arrives.
+    Late(usize, Server, u64),
     /// The connections of clients to a gateway end.
     CutFront(usize),
     /// Clients and a gateway do not hear each other.
@@ -107,8 +107,10 @@ pub enum Kind {
     LostCommit,
     /// See [`Fault::Trap`]; anywhere in the stream.
     TornStream,
-    /// See [`Fault::LateCall`].
+    /// See [`Fault::Late`]; calls of the sandbox.
     LateCall,
+    /// See [`Fault::Late`]; what it tells subscribers.
+    LateNews,
     /// See [`Fault::CutFront`].
     CutFront,
     /// See [`Fault::SilentFront`].
@@ -118,7 +120,7 @@ pub enum Kind {
 }
 
 /// Everything, each so often as its number says.
-pub const EVERYTHING: [(Kind, u32); 24] = [
+pub const EVERYTHING: [(Kind, u32); 25] = [
     (Kind::KillWorker, 10),
     (Kind::KillGateway, 5),
     (Kind::KillUnheard, 4),
@@ -140,6 +142,7 @@ pub const EVERYTHING: [(Kind, u32); 24] = [
     (Kind::LostCommit, 8),
     (Kind::TornStream, 4),
     (Kind::LateCall, 4),
+    (Kind::LateNews, 3),
     (Kind::CutFront, 3),
     (Kind::SilentFront, 2),
     (Kind::WakeStorm, 3),
@@ -170,6 +173,7 @@ impl Kind {
             Self::LostCommit => "answer to COMMIT lost",
             Self::TornStream => "link to Postgres cut after N bytes",
             Self::LateCall => "late calls of a replaced worker",
+            Self::LateNews => "late news of a replaced worker",
             Self::CutFront => "clients cut off a gateway",
             Self::SilentFront => "clients and gateway half-open",
             Self::WakeStorm => "wake storm",
@@ -215,7 +219,8 @@ impl Kind {
             }
             Self::LostCommit => Fault::Trap(some, Trap::AnswerTo(b"COMMIT".to_vec())),
             Self::TornStream => Fault::Trap(some, Trap::AfterBytes(way, rng.random_range(0..4_000))),
-            Self::LateCall => Fault::LateCall(worker, LEASE_TTL_MS + rng.random_range(2_500..6_000)),
+            Self::LateCall => Fault::Late(worker, Server::Sandbox, beyond_the_lease(rng)),
+            Self::LateNews => Fault::Late(worker, Server::Nats, beyond_the_lease(rng)),
             Self::CutFront => Fault::CutFront(gateway),
             Self::SilentFront => Fault::SilentFront(gateway, rng.random_range(500..8_000)),
             Self::WakeStorm => Fault::WakeStorm(rng.random_range(50..150)),
@@ -241,9 +246,13 @@ impl Fault {
                 vec![Target::Link(*service, *server)]
             }
             Self::Trap(service, _) => vec![Target::Link(*service, Server::Postgres)],
-            Self::LateCall(worker, _) | Self::KillUnheard(worker, _, _) => {
+            Self::KillUnheard(worker, _, _) => {
                 let worker = Service::Worker(*worker);
                 vec![Target::Process(worker), Target::Link(worker, Server::Sandbox)]
+            }
+            Self::Late(worker, server, _) => {
+                let worker = Service::Worker(*worker);
+                vec![Target::Process(worker), Target::Link(worker, *server)]
             }
             Self::CutFront(gateway) | Self::SilentFront(gateway, _) => vec![Target::Front(*gateway)],
             Self::WakeStorm(_) | Self::Repeat(_) => vec![],
@@ -261,6 +270,11 @@ impl std::fmt::Display for Target {
             Self::Front(gateway) => write!(f, "clients>{}", Service::Gateway(*gateway).name()),
         }
     }
+}
+
+/// Long enough for a successor to be at work.
+fn beyond_the_lease(rng: &mut StdRng) -> u64 {
+    LEASE_TTL_MS + rng.random_range(2_500..6_000)
 }
 
 fn one_of<T: Copy>(all: &[T], rng: &mut StdRng) -> T {

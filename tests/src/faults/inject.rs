@@ -293,7 +293,7 @@ async fn perform(cluster: &Cluster, fault: Fault, sessions: Vec<(usize, String)>
             }
             link.disarm();
         }
-        Fault::LateCall(worker, for_ms) => late_call(cluster, worker, for_ms).await,
+        Fault::Late(worker, server, for_ms) => late(cluster, worker, server, for_ms).await,
         Fault::CutFront(gateway) => cluster.fronts[gateway].cut(End::Reset),
         Fault::SilentFront(gateway, for_ms) => {
             cluster.fronts[gateway].set(Rules::half_open());
@@ -329,9 +329,9 @@ async fn freeze(cluster: &Cluster, worker: usize, for_ms: u64) {
     process.lock().await.signal(Signal::SIGCONT);
 }
 
-/// The link is silent first, so that calls pile up in it; what is in it arrives when a successor has taken over.
-async fn late_call(cluster: &Cluster, worker: usize, for_ms: u64) {
-    let link = &cluster.links[&(Service::Worker(worker), Server::Sandbox)];
+/// The link is silent first, so that what is said piles up in it; it arrives when a successor has taken over.
+async fn late(cluster: &Cluster, worker: usize, server: Server, for_ms: u64) {
+    let link = &cluster.links[&(Service::Worker(worker), server)];
     link.set(Rules::half_open());
     pause(700).await;
     let process = &cluster.services[&Service::Worker(worker)];

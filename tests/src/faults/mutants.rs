@@ -54,7 +54,7 @@ pub fn expected(mutant: Mutant) -> (&'static [Invariant], &'static [Kind]) {
         Mutant::HeartbeatDies => (&[I4], &[Kind::KillRedis, Kind::FreezeRedis]),
         Mutant::GapUnrepaired => (&[I5], &[Kind::KillNats, Kind::CutLink]),
         Mutant::HeadUnchecked => (&[I5], &[Kind::KillNats, Kind::CutLink]),
-        Mutant::DeltaEpochUnchecked => (&[I6], &[Kind::FreezeWorker]),
+        Mutant::DeltaEpochUnchecked => (&[I6], &[Kind::LateNews]),
         Mutant::AbortAnnouncedOnly => (&[I7, I9], &[Kind::KillNats, Kind::KillWorker]),
         Mutant::DrainDrops => (&[I14], &[Kind::DrainWorker]),
         Mutant::AckAhead => (&[I1], &[]),

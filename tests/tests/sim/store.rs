@@ -143,7 +143,8 @@ impl Pair {
 
     async fn abort(&mut self, session: usize, key: u8) {
         let dedupe = format!("abort {key}");
-        let real = self.store.accept_abort(self.tenant, &self.sessions[session], &dedupe).await.unwrap();
+        let real =
+            self.store.accept_abort(self.tenant, &self.sessions[session], &dedupe).await.unwrap().is_some();
         assert_eq!(real, self.model.accept_abort(&Rules::SOUND, session, key));
     }
 
@@ -278,7 +279,13 @@ impl Pair {
                 let answer = self.model.runs[session].parent.map(|parent| {
                     let part_id = self.calls[session].1.clone();
                     let child = self.sessions[session].clone();
-                    let answer = Answer { child, part_id, outcome: Outcome::Done, text: String::new() };
+                    let answer = Answer {
+                        child,
+                        part_id,
+                        outcome: Outcome::Done,
+                        text: String::new(),
+                        summary: serde_json::Value::Null,
+                    };
                     (self.sessions[parent].clone(), answer)
                 });
                 park::Park::Idle { outcome: Outcome::Done, error: None, answer }

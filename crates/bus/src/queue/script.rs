@@ -20,7 +20,6 @@ script!(REAP, "reap.lua");
 script!(ADOPT, "adopt.lua");
 script!(YIELDS, "yields.lua");
 script!(OUTLOOK, "outlook.lua");
-script!(SURVEY, "survey.lua");
 
 fn numbers() -> String {
     let weights = Class::ALL.map(|class| class.weight().to_string()).join(", ");

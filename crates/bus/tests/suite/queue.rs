@@ -114,7 +114,7 @@ async fn a_session_keeps_its_class_wherever_it_goes() {
     world.live("w1").await;
     let session = world.fill_class(tenant, Class::Pr, 1).await.remove(0);
     let bus = world.bus.clone();
-    let position = async |class| bus.find_position(tenant, &session, class).await.unwrap();
+    let position = async |class| world.position(tenant, &session, class).await;
     assert_eq!(position(Class::Pr).await, Some(0));
 
     world.claim("w1", 1).await;
@@ -140,7 +140,7 @@ async fn a_session_is_in_one_class_the_one_named_last() {
     let tenant = world.sample.tenant();
     world.live("w1").await;
     let sessions = world.fill_class(tenant, Class::Batch, 2).await;
-    let position = async |class| world.bus.find_position(tenant, &sessions[0], class).await.unwrap();
+    let position = async |class| world.position(tenant, &sessions[0], class).await;
     world.enqueue(tenant, &sessions[0]).await;
     assert_eq!((position(Class::Interactive).await, position(Class::Batch).await), (Some(0), None));
     assert_eq!(world.claim("w1", 5).await.len(), 2);
@@ -148,7 +148,7 @@ async fn a_session_is_in_one_class_the_one_named_last() {
     // Somebody writes to what ran in a batch.
     assert_eq!(world.enqueue(tenant, &sessions[1]).await, Enqueued::Held);
     world.bus.release(&sessions[1], "w1", Then::Rest).await.unwrap();
-    let position = world.bus.find_position(tenant, &sessions[1], Class::Interactive).await.unwrap();
+    let position = world.position(tenant, &sessions[1], Class::Interactive).await;
     assert_eq!(position, Some(0));
 }
 

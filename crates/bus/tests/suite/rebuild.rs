@@ -53,7 +53,7 @@ async fn what_is_adopted_for_a_dead_worker_is_queued_in_its_class_by_the_next_re
     world.bus.adopt(Entry { class: Class::Batch, ..entry(tenant, &session) }, "gone").await.unwrap();
     world.bus.complete_rebuild().await.unwrap();
     assert_eq!(world.bus.reap().await.unwrap(), 1);
-    assert_eq!(world.bus.find_position(tenant, &session, Class::Batch).await.unwrap(), Some(0));
+    assert_eq!(world.position(tenant, &session, Class::Batch).await, Some(0));
     world.live("w1").await;
     assert_eq!(world.claim_sessions("w1", 1).await, [session]);
 }

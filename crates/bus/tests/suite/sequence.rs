@@ -286,7 +286,13 @@ impl Pair {
             (outlook.running_max, outlook.weight),
             (expected.share.running_max, expected.share.weight)
         );
-        assert_eq!(outlook.interval_ms, expected.interval_ms);
+        let key = self.world.key(&format!("t:{}", self.tenants[tenant as usize]));
+        let interval_ms =
+            self.world.number("HGET", &[&key, "interval"]).await.map(|interval| interval as u64);
+        assert_eq!(interval_ms, expected.interval_ms);
+        // Time passes since the newest claim.
+        assert_eq!(outlook.interval_ms.is_some(), interval_ms.is_some());
+        assert!(outlook.interval_ms >= interval_ms, "{outlook:?}");
     }
 
     /// Everybody dies; one worker then gets all that was ready or held, in the model's order.

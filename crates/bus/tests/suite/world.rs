@@ -53,6 +53,12 @@ impl World {
     }
 
     /// A number that a command gives, or the one that it gives as text.
+    /// How many sessions of the same tenant and class come before a waiting one; `None` when it does not wait there.
+    pub(crate) async fn position(&self, tenant: TenantId, session: &SessionId, class: Class) -> Option<u64> {
+        let ready = self.key(&format!("r:{tenant}:{}", class.to_i16()));
+        redis::from_redis_value(self.redis("ZRANK", &[&ready, session.as_str()]).await).unwrap()
+    }
+
     pub(crate) async fn number(&self, command: &str, arguments: &[&str]) -> Option<f64> {
         redis::from_redis_value(self.redis(command, arguments).await).unwrap()
     }

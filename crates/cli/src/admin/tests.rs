@@ -23,6 +23,7 @@ async fn orders_reach_the_gateway() {
         ("sessions --state quarantined", "sessions Quarantined"),
         ("sessions", "sessions Quarantined,sessions Waiting,sessions Queued,sessions Running"),
         ("drain worker-1", "drain worker-1"),
+        ("drain worker-1 --undo", "undo drain worker-1"),
         ("release ses_1", "release ses_1"),
         ("kill ses_1 --reason loops", "kill ses_1 loops"),
         ("kill ses_1", "kill ses_1 "),

@@ -33,7 +33,8 @@ impl AdminService for Fake {
     }
 
     async fn drain_worker(&self, request: Request<DrainWorkerRequest>) -> Answer<DrainWorkerResponse> {
-        self.order(format!("drain {}", request.into_inner().worker));
+        let DrainWorkerRequest { worker, undo } = request.into_inner();
+        self.order(format!("{}drain {worker}", if undo { "undo " } else { "" }));
         Ok(Response::new(DrainWorkerResponse { asked: 1 }))
     }
 
@@ -48,7 +49,7 @@ impl AdminService for Fake {
     async fn kill_session(&self, request: Request<KillSessionRequest>) -> Answer<KillSessionResponse> {
         let KillSessionRequest { session_id, reason } = request.into_inner();
         self.order(format!("kill {session_id} {reason}"));
-        Ok(Response::new(KillSessionResponse {}))
+        Ok(Response::new(KillSessionResponse { subtasks: 0 }))
     }
 }
 

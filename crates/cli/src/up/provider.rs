@@ -53,7 +53,8 @@ model = \"{SCRIPTED_MODEL}\"
 id = \"scripted\"
 kind = \"openai-chat\"
 base_url = \"{url}/v1\"
-models = [{{ id = \"demo\" }}]
+# Nobody is billed; with prices, costs and budgets can be tried.
+models = [{{ id = \"demo\", price_usd_per_mtok = {{ input = 3, output = 15 }} }}]
 "
     )
 }

@@ -232,16 +232,17 @@ impl Store {
         Ok(TenantId(row.try_get("tenant_id")?))
     }
 
-    /// Asks a worker, by its name or incarnation, to hand its sessions over and to take no more. It sees this at its next
-    /// heartbeat. Gives how many living workers have that name.
+    /// Asks a worker, by its name or incarnation, to hand its sessions over and to take no more; or to take them again. It
+    /// sees this at its next heartbeat. Gives how many living workers have that name.
     ///
     /// # Errors
     /// `Db`.
-    pub async fn ask_drain(&self, worker: &str) -> Result<u64, Error> {
+    pub async fn ask_drain(&self, worker: &str, drain: bool) -> Result<u64, Error> {
         let done = sqlx::query(
-            "update worker set drain_asked = true where (name = $1 or incarnation::text = $1) and lease_until > now()",
+            "update worker set drain_asked = $2 where (name = $1 or incarnation::text = $1) and lease_until > now()",
         )
         .bind(worker)
+        .bind(drain)
         .execute(&self.system)
         .await?;
         Ok(done.rows_affected())

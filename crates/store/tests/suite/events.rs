@@ -1,12 +1,8 @@
 //! The log for readers.
 
 use crate::world::World;
-use domain::event::{Event, IDLE};
-use store::{
-    error::Error,
-    events::Head,
-    record::{Progress, Stored},
-};
+use domain::event::{Event, IDLE, Stored};
+use store::{error::Error, events::Head, record::Progress};
 use testkit::sample::NOW;
 
 #[tokio::test]

@@ -54,7 +54,7 @@ pub(crate) fn waiting(reason: Reason, until: Option<Timestamp>) -> Park {
 /// What a child says to its parent.
 pub(crate) fn answer(child: &SessionId, call: &ParentCall, text: &str) -> Answer {
     let (child, part_id) = (child.clone(), call.part_id.clone());
-    Answer { child, part_id, outcome: Outcome::Done, text: text.to_owned() }
+    Answer { child, part_id, outcome: Outcome::Done, text: text.to_owned(), summary: serde_json::Value::Null }
 }
 
 /// The end of a child's turn.

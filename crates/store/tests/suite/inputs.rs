@@ -25,6 +25,7 @@ async fn a_prompt_makes_an_idle_session_runnable_in_one_step() {
     let want = Pending {
         seq: 1,
         kind: "prompt".to_owned(),
+        dedupe: prompt.dedupe.clone(),
         message_id: Some(prompt.user.id.clone()),
         body: None,
         traceparent: prompt.traceparent.clone(),
@@ -108,9 +109,9 @@ async fn a_session_that_does_not_get_on_takes_no_more_prompts() {
 }
 
 #[tokio::test]
-async fn a_prompt_wakes_a_waiting_session_and_not_a_quarantined_one() {
+async fn a_prompt_wakes_a_waiting_session_and_leaves_a_running_one_to_its_loop() {
     let mut world = World::new().await;
-    for (phase, want) in [(3, Phase::Runnable), (4, Phase::Quarantined), (2, Phase::Running)] {
+    for (phase, want) in [(3, Phase::Runnable), (2, Phase::Running)] {
         let session = world.session().await;
         let set =
             format!("update session_run set phase = {phase}, wake_at = now() where session_id = '{session}'");
@@ -139,16 +140,23 @@ async fn an_unknown_session_takes_nothing() {
 async fn an_abort_reaches_the_loop_and_leaves_an_idle_session_alone() {
     let mut world = World::new().await;
     let idle = world.session().await;
-    assert!(!world.store.accept_abort(world.tenant, &idle, "a1").await.unwrap());
+    assert_eq!(world.store.accept_abort(world.tenant, &idle, "a1").await.unwrap(), None);
     assert_eq!(world.store.list_inputs(world.tenant, &idle, 0).await.unwrap(), []);
     assert_eq!(world.store.get_session(world.tenant, &idle).await.unwrap().phase, Phase::Idle);
 
     let running = world.running().await;
-    assert!(world.store.accept_abort(world.tenant, &running.session, "a1").await.unwrap());
+    assert!(world.store.accept_abort(world.tenant, &running.session, "a1").await.unwrap().is_some());
     let inputs = world.store.list_inputs(world.tenant, &running.session, 1).await.unwrap();
     assert_eq!(
         inputs,
-        [Pending { seq: 2, kind: "abort".to_owned(), message_id: None, body: None, traceparent: None }]
+        [Pending {
+            seq: 2,
+            kind: "abort".to_owned(),
+            dedupe: "a1".to_owned(),
+            message_id: None,
+            body: None,
+            traceparent: None
+        }]
     );
     let orders = world.store.renew_worker(&beat(running.worker)).await.unwrap().aborts;
     assert_eq!(orders.iter().map(|place| &place.session).collect::<Vec<_>>(), [&running.session]);
@@ -162,10 +170,10 @@ async fn an_abort_needs_no_worker() {
     let mut world = World::new().await;
     let session = world.session().await;
     world.accept(&session, "hello").await;
-    assert!(world.store.accept_abort(world.tenant, &session, "a1").await.unwrap());
+    assert!(world.store.accept_abort(world.tenant, &session, "a1").await.unwrap().is_some());
     assert_eq!(world.store.get_session(world.tenant, &session).await.unwrap().phase, Phase::Runnable);
     let waiting = world.session().await;
     world.sql(&format!("update session_run set phase = 3 where session_id = '{waiting}'")).await;
-    assert!(world.store.accept_abort(world.tenant, &waiting, "a1").await.unwrap());
+    assert!(world.store.accept_abort(world.tenant, &waiting, "a1").await.unwrap().is_some());
     assert_eq!(world.store.get_session(world.tenant, &waiting).await.unwrap().phase, Phase::Runnable);
 }

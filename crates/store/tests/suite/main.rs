@@ -1,6 +1,7 @@
 //! The store on a real Postgres: every function, and what must not happen.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+mod aborts;
 mod budget;
 mod bundles;
 mod children;

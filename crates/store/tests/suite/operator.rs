@@ -186,13 +186,19 @@ async fn a_living_worker_is_asked_to_drain_at_its_next_heartbeat() {
     let mut world = World::new().await;
     let (first, dead) = (world.running().await, world.running().await);
     world.sql(&format!("update worker set lease_until = now() where incarnation = '{}'", dead.worker)).await;
-    assert_eq!(world.store.ask_drain("nobody").await.unwrap(), 0);
-    assert_eq!(world.store.ask_drain(&dead.worker.to_string()).await.unwrap(), 0, "the dead hear nothing");
+    assert_eq!(world.store.ask_drain("nobody", true).await.unwrap(), 0);
+    assert_eq!(
+        world.store.ask_drain(&dead.worker.to_string(), true).await.unwrap(),
+        0,
+        "the dead hear nothing"
+    );
     assert!(!world.store.renew_worker(&beat(first.worker)).await.unwrap().drain_asked);
-    assert_eq!(world.store.ask_drain("worker").await.unwrap(), 1, "by name");
-    assert_eq!(world.store.ask_drain(&first.worker.to_string()).await.unwrap(), 1, "by incarnation");
+    assert_eq!(world.store.ask_drain("worker", true).await.unwrap(), 1, "by name");
+    assert_eq!(world.store.ask_drain(&first.worker.to_string(), true).await.unwrap(), 1, "by incarnation");
     assert!(world.store.renew_worker(&beat(first.worker)).await.unwrap().drain_asked);
     assert!(!world.store.renew_worker(&beat(dead.worker)).await.unwrap().drain_asked);
+    assert_eq!(world.store.ask_drain(&first.worker.to_string(), false).await.unwrap(), 1, "undone");
+    assert!(!world.store.renew_worker(&beat(first.worker)).await.unwrap().drain_asked);
 }
 
 #[tokio::test]

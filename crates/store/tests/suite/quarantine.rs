@@ -5,6 +5,7 @@ use crate::{
     world::World,
 };
 use domain::{
+    event::Stored,
     ids::{EventId, SessionId},
     limits::ATTEMPTS_MAX,
     session::{Outcome, Phase},
@@ -25,9 +26,10 @@ async fn quarantine(world: &mut World, session: &SessionId, which: Which) -> Opt
     world.store.quarantine(world.tenant, session, reason, events, NOW).await.unwrap()
 }
 
-async fn release(world: &mut World, session: &SessionId) -> Option<Vec<store::record::Stored>> {
+async fn release(world: &mut World, session: &SessionId) -> Option<Vec<Stored>> {
     let event = world.sample.event();
-    world.store.release(world.tenant, session, event, NOW).await.unwrap()
+    let released = world.store.release(world.tenant, session, event, NOW).await.unwrap();
+    released.map(|(events, _)| events)
 }
 
 async fn set_attempts(world: &World, session: &SessionId, attempts: i16) {
@@ -60,8 +62,9 @@ async fn only_who_was_tried_too_often_and_is_not_run_is_exhausted() {
     assert_eq!(quarantine(&mut world, &session, Which::Any).await, None, "once");
     let worker = world.worker().await;
     assert_eq!(world.take(&session, worker).await, None);
-    world.accept(&session, "second").await;
-    assert_eq!(world.take(&session, worker).await, None, "no prompt releases it");
+    let prompt = world.prompt(&session, "second");
+    let refused = world.store.accept_prompt(world.tenant, &prompt, NOW).await;
+    assert!(matches!(refused, Err(Error::Quarantined)), "no prompt releases it: {refused:?}");
 }
 
 #[tokio::test]

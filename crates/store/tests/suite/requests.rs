@@ -9,7 +9,7 @@ use domain::{
     ids::Timestamp,
     permission::{Rule, Rules, Verdict},
     request::{Answer, Id, Request},
-    session::{Outcome, Phase},
+    session::{Class, Outcome, Phase},
     wait::Reason,
 };
 use store::{
@@ -94,8 +94,8 @@ async fn the_first_answer_counts_and_wakes_the_session() {
     let replies = futures::future::try_join_all(replies).await.unwrap();
 
     let winner = replies.iter().position(|reply| matches!(reply, Answered::Yes { .. })).unwrap();
-    let Answered::Yes { session, events, runnable } = &replies[winner] else { unreachable!() };
-    assert_eq!((session, *runnable), (actor.session(), true));
+    let Answered::Yes { session, class, events, runnable } = &replies[winner] else { unreachable!() };
+    assert_eq!((session, *class, *runnable), (actor.session(), Class::Interactive, true));
     assert_eq!(events.iter().map(|event| event.kind.as_str()).collect::<Vec<_>>(), ["permission.replied"]);
     for (number, reply) in replies.iter().enumerate().filter(|(number, _)| *number != winner) {
         let Answered::Before { by, answer, .. } = reply else { panic!("{number}: {reply:?}") };

@@ -125,7 +125,7 @@ async fn a_suspect_that_was_aborted_does_not_pause() {
         world.store.fail_attempt(world.tenant, &session, fence.epoch).await.unwrap();
     }
     let fence = world.take(&session, worker).await.unwrap().fence;
-    assert!(world.store.accept_abort(world.tenant, &session, "a1").await.unwrap());
+    assert!(world.store.accept_abort(world.tenant, &session, "a1").await.unwrap().is_some());
     world.store.fail_attempt(world.tenant, &session, fence.epoch).await.unwrap();
     let state = world.store.get_session(world.tenant, &session).await.unwrap();
     assert_eq!((state.phase, state.waiting_reason, state.wake_at), (Phase::Runnable, None, None));

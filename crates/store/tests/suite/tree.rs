@@ -32,7 +32,7 @@ const ROUNDS: u8 = 8;
 fn settled<T>(what: &str, result: Result<T, Error>) -> Option<T> {
     match result {
         Ok(done) => Some(done),
-        Err(Error::Fenced | Error::NotFound(_)) => None,
+        Err(Error::Fenced | Error::NotFound(_) | Error::Quarantined) => None,
         Err(error) => panic!("{what}: {error:?}"),
     }
 }

@@ -3,13 +3,14 @@
 
 use bus::feed::Delta;
 use domain::{
+    event::Stored,
     ids::{MessageId, PartId},
     mutant::{self, Mutant},
 };
 use rpc::v1;
 use serde::Deserialize;
 use std::collections::HashMap;
-use store::{chunks::Chunk, record::Stored};
+use store::chunks::Chunk;
 
 /// The parts that are streaming.
 #[derive(Debug, Default)]

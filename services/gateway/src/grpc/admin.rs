@@ -77,7 +77,7 @@ impl AdminService for Service {
         let name = &request.get_ref().worker;
         let unknown = || not_found("worker_not_found", "no living worker has this name");
         let name = Some(name).filter(|name| is_text(name)).ok_or_else(unknown)?;
-        match self.0.store.ask_drain(name).await.map_err(from_store)? {
+        match self.0.store.ask_drain(name, !request.get_ref().undo).await.map_err(from_store)? {
             0 => Err(unknown()),
             asked => {
                 Ok(Response::new(v1::DrainWorkerResponse { asked: u32::try_from(asked).unwrap_or(u32::MAX) }))
@@ -94,10 +94,10 @@ impl AdminService for Service {
         let tenant = self.0.store.get_tenant_of(&session).await.map_err(from_store)?;
         let event = self.0.id(EventId::make);
         let released = self.0.store.release(tenant, &session, event, now()).await.map_err(from_store)?;
-        let events =
+        let (events, class) =
             released.ok_or_else(|| precondition("not_quarantined", "the session is not quarantined"))?;
-        crate::events::publish(&self.0, tenant, &session, &events);
-        self.announce(tenant, &session).await;
+        self.0.publisher.publish_events(tenant, &session, &events);
+        self.announce(tenant, &session, class).await;
         Ok(Response::new(v1::ReleaseSessionResponse {}))
     }
 
@@ -119,23 +119,39 @@ impl AdminService for Service {
         let ids = [(); 3].map(|()| self.0.id(EventId::make));
         let what = (Which::Any, reason.as_str());
         let killed = self.0.store.quarantine(tenant, &session, what, ids, now()).await.map_err(from_store)?;
-        let killed = killed
-            .ok_or_else(|| precondition("not_active", "the session is idle, or quarantined already"))?;
-        crate::events::publish(&self.0, tenant, &session, &killed.events);
-        // Its worker, if it has one, is refused from now on; a nudge lets it notice at once.
-        self.0.bus.nudge(tenant, &session);
-        if let Some(parent) = &killed.parent {
-            self.0.bus.nudge(tenant, parent);
-            self.announce(tenant, parent).await;
+        if let Some(killed) = &killed {
+            self.0.publisher.publish_events(tenant, &session, &killed.events);
+            // Its worker, if it has one, is refused from now on; a nudge lets it notice at once.
+            self.0.bus.nudge(tenant, &session);
+            if let Some(parent) = &killed.parent {
+                self.0.bus.nudge(tenant, parent);
+                self.announce(tenant, parent, killed.class).await;
+            }
+            self.end_processes(tenant, &session, killed.epoch).await;
         }
-        self.end_processes(tenant, &session, killed.epoch).await;
-        Ok(Response::new(v1::KillSessionResponse {}))
+        // Also when it was stopped before: whoever did that may not have come as far as its subtasks.
+        let below = self.abort_below(tenant, &session).await?;
+        if killed.is_none() && below == 0 {
+            return Err(precondition("not_active", "the session is idle, or quarantined already"));
+        }
+        Ok(Response::new(v1::KillSessionResponse { subtasks: below }))
     }
 }
 
 impl Service {
-    async fn announce(&self, tenant: TenantId, session: &SessionId) {
-        self.0.announce(Entry { tenant, session, class: Class::default(), share: None }).await;
+    async fn announce(&self, tenant: TenantId, session: &SessionId, class: Class) {
+        self.0.announce(Entry { tenant, session, class, share: None }).await;
+    }
+
+    /// Aborts what works below a session that was stopped: nobody would take its answers. Gives how many that are.
+    async fn abort_below(&self, tenant: TenantId, session: &SessionId) -> Result<u32, Status> {
+        let key = format!("kill:{}", self.0.id(EventId::make));
+        let below = self.0.store.abort_below(tenant, session, &key).await.map_err(from_store)?;
+        for aborted in &below {
+            self.0.bus.nudge(tenant, &aborted.session);
+            self.announce(tenant, &aborted.session, aborted.class).await;
+        }
+        Ok(u32::try_from(below.len()).unwrap_or(u32::MAX))
     }
 
     /// Ends what a session runs in the sandbox. Best effort: the sandbox refuses the old epoch from the next call on, and

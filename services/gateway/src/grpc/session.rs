@@ -60,7 +60,7 @@ impl SessionService for Service {
         let event = self.0.id(EventId::make);
         let (session, events) =
             self.0.store.create_session(tenant, &new, &event, now()).await.map_err(from_store)?;
-        crate::events::publish(&self.0, tenant, &session.info.id, &events);
+        self.0.publisher.publish_events(tenant, &session.info.id, &events);
         Ok(Response::new(v1::CreateSessionResponse { session: Some(to_wire::session(session)) }))
     }
 
@@ -130,7 +130,7 @@ impl SessionService for Service {
         let event = self.0.id(EventId::make);
         let (session, events) =
             self.0.store.update_session(tenant, &id, &patch, &event, now()).await.map_err(from_store)?;
-        crate::events::publish(&self.0, tenant, &id, &events);
+        self.0.publisher.publish_events(tenant, &id, &events);
         Ok(Response::new(v1::UpdateSessionResponse { session: Some(to_wire::session(session)) }))
     }
 

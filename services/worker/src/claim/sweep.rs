@@ -19,14 +19,17 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 impl Claimer {
-    /// Sweeps until the process ends. A worker that takes no more sessions still gives back what it holds by mistake.
+    /// Sweeps until the process ends. A worker that takes no more sessions still gives back what it holds by mistake, and
+    /// closes what was aborted: it may be the only one.
     pub(super) async fn sweep_until(self: Arc<Self>, shutdown: CancellationToken) {
         let mut survey_at = Instant::now();
         let mut strays = BTreeSet::new();
         while !shutdown.is_cancelled() {
             self.give_back_strays().await;
             strays = self.release_strays(strays).await;
-            if !self.drain.is_cancelled() {
+            if self.drain.is_on() {
+                self.close_all_aborted().await;
+            } else {
                 self.sweep().await;
             }
             if Instant::now() >= survey_at {
@@ -84,7 +87,7 @@ impl Claimer {
         if self.slots.available_permits() == 0 {
             return;
         }
-        let takeable = match rebuild::takeable(&self.deps, &self.lease).await {
+        let takeable = match answered(rebuild::takeable(&self.deps, &self.lease)).await {
             Ok(takeable) => self.without_suspects(takeable),
             Err(error) => {
                 return tracing::warn!(
@@ -95,7 +98,7 @@ impl Claimer {
         };
         for session in takeable {
             let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else { return };
-            if !*self.lease.runs.borrow() || self.drain.is_cancelled() {
+            if !*self.lease.runs.borrow() || self.drain.is_on() {
                 return;
             }
             self.take((session.place.tenant, session.place.session), slot).await;
@@ -171,7 +174,7 @@ impl Claimer {
 
     /// Deletes what is kept of workers that died long ago. Every worker does: the second finds nothing.
     async fn forget_dead_workers(&self) {
-        match self.deps.store.forget_dead_workers().await {
+        match answered(self.deps.store.forget_dead_workers()).await {
             Ok(0) => {}
             Ok(count) => tracing::debug!("{count} workers that died long ago are forgotten"),
             Err(error) => {
@@ -182,7 +185,7 @@ impl Claimer {
 
     /// Shows in metrics what an operator is woken for. Every worker says the same; an alert takes the greatest.
     async fn survey(&self) {
-        let survey = match self.deps.store.survey().await {
+        let survey = match answered(self.deps.store.survey()).await {
             Ok(survey) => survey,
             Err(error) => {
                 return tracing::debug!(error = &error as &dyn std::error::Error, "no survey");

@@ -77,7 +77,14 @@ fn tool(call_id: &str, output: Option<&str>) -> Tool {
 }
 
 fn pending(seq: u64, kind: &str, message: Option<&str>) -> Pending {
-    Pending { seq, kind: kind.into(), message_id: message.map(id), body: None, traceparent: None }
+    Pending {
+        seq,
+        kind: kind.into(),
+        dedupe: String::new(),
+        message_id: message.map(id),
+        body: None,
+        traceparent: None,
+    }
 }
 
 fn conversation(entries: Vec<Entry>) -> Conversation {

@@ -55,17 +55,21 @@ pub(super) fn spec() -> ToolSpec {
 
 /// What the calls would be used on.
 pub(super) fn uses(input: &Value) -> Vec<Use> {
-    let calls = parse::<Input>(input.clone()).map(|input| input.tool_calls).unwrap_or_default();
+    let calls = calls(input);
     let known = calls.iter().filter_map(|call| find(&call.tool).ok().map(|tool| (tool, &call.parameters)));
     known.filter(|(tool, _)| *tool != super::Tool::Batch).flat_map(|(tool, input)| tool.uses(input)).collect()
 }
 
 /// Whether a second run of the batch could change something twice.
 pub(super) fn repeat(input: &Value) -> Repeat {
-    let calls = parse::<Input>(input.clone()).map(|input| input.tool_calls).unwrap_or_default();
     let is_unknown =
         |call: &Inner| find(&call.tool).is_ok_and(|tool| tool.repeat(&call.parameters) == Repeat::Unknown);
-    if calls.iter().any(is_unknown) { Repeat::Unknown } else { Repeat::Safe }
+    if calls(input).iter().any(is_unknown) { Repeat::Unknown } else { Repeat::Safe }
+}
+
+/// None when the arguments do not fit: such a call is refused before it runs.
+fn calls(input: &Value) -> Vec<Inner> {
+    parse::<Input>(input.clone()).map(|input| input.tool_calls).unwrap_or_default()
 }
 
 /// The names under which the sandbox knows the commands of a batch.

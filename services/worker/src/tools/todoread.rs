@@ -1,6 +1,7 @@
 //! `todoread`: gives the list of things to do.
 
 use super::{Output, ToolError, described, run::Ctx};
+use crate::record::answered;
 use llm::request::ToolSpec;
 use serde_json::{Map, json};
 
@@ -14,7 +15,7 @@ pub(super) fn spec() -> ToolSpec {
 
 pub(super) async fn run(ctx: &Ctx) -> Result<Output, ToolError> {
     let (tenant, session) = (ctx.identity.tenant, &ctx.identity.session);
-    let todos = ctx.deps.store.get_todos(tenant, session).await.map_err(|error| {
+    let todos = answered(ctx.deps.store.get_todos(tenant, session)).await.map_err(|error| {
         tracing::warn!(error = &error as &dyn std::error::Error, "the list of things to do was not read");
         ToolError::Model("The list cannot be read just now. Try again.".to_owned())
     })?;

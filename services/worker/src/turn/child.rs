@@ -4,7 +4,11 @@ use super::{
     Loop,
     waiting::{Awaited, Waiting, child_of},
 };
-use crate::{deps::now, record::Stopped, tools::task::Task};
+use crate::{
+    deps::now,
+    record::{Stopped, answered},
+    tools::task::Task,
+};
 use domain::{
     ids::{EventId, MessageId, PartId, SessionId},
     limits,
@@ -119,14 +123,16 @@ impl Loop {
         let output = format!(
             "<task id=\"{id}\" state=\"{state}\">\n<task_result>\n{text}{cut}\n</task_result>\n</task>"
         );
-        let title = match &waiting.tool.state {
-            ToolState::Running { title, .. } => title.clone().unwrap_or_default(),
-            ToolState::Pending { .. } | ToolState::Completed { .. } | ToolState::Error { .. } => {
-                String::new()
+        let (mut waiting, mut title) = (waiting.clone(), String::new());
+        if let ToolState::Running { title: known, metadata, .. } = &mut waiting.tool.state {
+            title = known.clone().unwrap_or_default();
+            // The reports went past this loop: what it knows of the call is older.
+            if !answer.summary.is_null() {
+                metadata.get_or_insert_with(Map::new).insert("summary".to_owned(), answer.summary.clone());
             }
-        };
+        }
         let answer = if answer.outcome == Outcome::Done { Ok((title, output)) } else { Err(output) };
-        self.end_call(waiting, answer).await
+        self.end_call(&waiting, answer).await
     }
 
     /// What this session says to its parent at the end of its turn, if it is a child.
@@ -138,9 +144,14 @@ impl Loop {
         let call = self.fixed.call.as_ref()?;
         let said = self.conversation.last_text().unwrap_or_default();
         let text = error.unwrap_or(said).to_owned();
-        let answer =
-            Answer { child: self.record.session().clone(), part_id: call.part_id.clone(), outcome, text };
-        Some((call.session.clone(), answer))
+        let (child, part_id) = (self.record.session().clone(), call.part_id.clone());
+        Some((call.session.clone(), Answer { child, part_id, outcome, text, summary: self.summary() }))
+    }
+
+    /// The newest tool calls, as the parent's tool call shows them.
+    fn summary(&self) -> Value {
+        let tools = self.conversation.newest_tools(limits::SUBTASK_SUMMARY_MAX);
+        tools.into_iter().map(|(id, tool)| line(id, tool)).collect()
     }
 
     /// Shows the parent how far this child is. Best effort: the next report, or the answer, says more.
@@ -151,13 +162,12 @@ impl Loop {
             return;
         }
         self.reported_at = Some(Instant::now());
-        let tools = self.conversation.newest_tools(limits::SUBTASK_SUMMARY_MAX);
-        let summary: Vec<Value> = tools.into_iter().map(|(id, tool)| line(id, tool)).collect();
+        let summary = self.summary();
         let event = self.deps.id(EventId::make);
         let fence = self.record.fence();
-        let report = self.deps.store.report_child(fence, call, &Value::from(summary), &event, now()).await;
-        match report {
-            Ok(events) => self.deps.publish(fence.tenant, &call.session, events.as_slice()),
+        let report = self.deps.store.report_child(fence, call, &summary, &event, now());
+        match answered(report).await {
+            Ok(events) => self.deps.publisher.publish_events(fence.tenant, &call.session, events.as_slice()),
             Err(error) => {
                 tracing::debug!(
                     error = &error as &dyn std::error::Error,
@@ -175,17 +185,10 @@ impl Loop {
             .conversation
             .last_step()
             .is_some_and(|(_, parts)| parts.iter().any(|(_, part)| dispatched(part)));
-        let Some(abort) = newest.filter(|_| has_children).map(|input| input.seq) else { return Ok(()) };
-        let below = self.deps.store.list_descendants(tenant, &session).await.map_err(Stopped::Store)?;
-        for child in below {
-            if child.works {
-                let dedupe = format!("abort:{session}:{abort}");
-                match self.deps.store.accept_abort(tenant, &child.session, &dedupe).await {
-                    Ok(_) | Err(store::error::Error::NotFound(_)) => {}
-                    Err(error) => return Err(Stopped::Store(error)),
-                }
-                self.deps.interrupt(tenant, &child.session, self.fixed.class).await;
-            }
+        let Some(abort) = newest.filter(|_| has_children) else { return Ok(()) };
+        let below = answered(self.deps.store.abort_below(tenant, &session, &abort.dedupe));
+        for child in below.await.map_err(Stopped::Store)? {
+            self.deps.interrupt(tenant, &child.session, child.class).await;
         }
         Ok(())
     }

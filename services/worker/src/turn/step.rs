@@ -5,7 +5,7 @@ use crate::{
     deps::now,
     lower,
     model::ModelCall,
-    record::{Ended, Stopped},
+    record::{Ended, Stopped, answered},
     tools::Tool,
 };
 use domain::{
@@ -200,7 +200,7 @@ impl Loop {
         if let Some(call) = &self.fixed.call {
             self.deps.interrupt(tenant, &call.session, self.fixed.class).await;
         }
-        if let Err(error) = self.deps.store.delete_chunks(tenant, session).await {
+        if let Err(error) = answered(self.deps.store.delete_chunks(tenant, session)).await {
             tracing::debug!(error = &error as &dyn std::error::Error, "chunks were not removed");
         }
     }

@@ -4,7 +4,7 @@
 use super::Loop;
 use crate::{
     deps::now,
-    record::Stopped,
+    record::{Stopped, answered},
     tools::{self, Tool, ToolError, question, run::Call, task},
 };
 use domain::{
@@ -27,6 +27,7 @@ pub(super) enum Awaited {
 }
 
 /// A call with its part.
+#[derive(Clone)]
 pub(super) struct Waiting {
     pub(super) call_id: CallId,
     pub(super) part_id: PartId,
@@ -93,8 +94,9 @@ impl Loop {
         let (tenant, session) = (self.record.tenant(), self.record.session().clone());
         let parts: Vec<&PartId> = list.iter().map(|(waiting, _)| &waiting.part_id).collect();
         let store = self.deps.store.clone();
-        let asked = store.list_requests_of(tenant, &session, &parts).await.map_err(Stopped::Store)?;
-        let answers = store.list_answers(tenant, &session, &parts).await.map_err(Stopped::Store)?;
+        let asked =
+            answered(store.list_requests_of(tenant, &session, &parts)).await.map_err(Stopped::Store)?;
+        let answers = answered(store.list_answers(tenant, &session, &parts)).await.map_err(Stopped::Store)?;
         let mut waits = vec![];
         for (waiting, awaited) in list {
             let settled = match awaited {
@@ -154,10 +156,10 @@ impl Loop {
     async fn expire(&mut self, id: &Id) -> Result<Answer, Stopped> {
         let (tenant, event) = (self.record.tenant(), self.deps.id(EventId::make));
         let expired = (&Answer::Expired, "its deadline");
-        let answered = self.deps.store.answer_request(tenant, id, expired, &event, now()).await;
-        match answered.map_err(Stopped::Store)? {
+        let closed = answered(self.deps.store.answer_request(tenant, id, expired, &event, now())).await;
+        match closed.map_err(Stopped::Store)? {
             store::requests::Answered::Yes { events, .. } => {
-                self.deps.publish(tenant, self.record.session(), &events);
+                self.deps.publisher.publish_events(tenant, self.record.session(), &events);
                 Ok(Answer::Expired)
             }
             store::requests::Answered::Before { answer, .. } => Ok(answer),

@@ -1,0 +1,59 @@
+//! Aborts of sessions, and of what works below them.
+
+use crate::{family::waiting, world::World};
+use domain::{ids::SessionId, session::Class, wait::Reason};
+use store::error::Error;
+
+/// How many aborts stand in a mailbox.
+async fn aborts(world: &World, session: &SessionId) -> usize {
+    let inputs = world.store.list_inputs(world.tenant, session, 0).await.unwrap();
+    inputs.iter().filter(|input| input.kind == "abort").count()
+}
+
+#[tokio::test]
+async fn whoever_passes_an_abort_on_each_session_below_takes_it_once() {
+    let mut world = World::new().await;
+    let mut root = world.actor().await;
+    let (_, mut child) = world.child(&mut root).await;
+    let (_, leaf) = world.child(&mut child).await;
+    world.park_as(&mut child, 1, &waiting(Reason::Children, None)).await;
+    world.sql(&format!("update session_run set class = 2 where session_id = '{}'", leaf.session())).await;
+    let accept = async || world.store.accept_abort(world.tenant, root.session(), "a1").await.unwrap();
+    assert_eq!(accept().await, accept().await, "the same one");
+    // The gateway and the loops of the root and of the child, in any order.
+    let (interactive, batch) = ((child.session(), Class::Interactive), (leaf.session(), Class::Batch));
+    for (from, reached) in
+        [(&root, vec![interactive, batch]), (&child, vec![batch]), (&root, vec![interactive, batch])]
+    {
+        let below = world.store.abort_below(world.tenant, from.session(), "a1").await.unwrap();
+        let below: Vec<_> = below.iter().map(|below| (&below.session, below.class)).collect();
+        assert_eq!(below, reached);
+    }
+    for session in [root.session(), child.session(), leaf.session()] {
+        assert_eq!(aborts(&world, session).await, 1, "{session}");
+    }
+    world.store.abort_below(world.tenant, root.session(), "a2").await.unwrap();
+    assert_eq!(aborts(&world, leaf.session()).await, 2, "another abort is passed on anew");
+}
+
+#[tokio::test]
+async fn a_quarantined_session_takes_no_prompt_and_no_abort_and_hides_nobody() {
+    let mut world = World::new().await;
+    let mut root = world.actor().await;
+    let (_, child) = world.child(&mut root).await;
+    let repeated = world.prompt(root.session(), "before");
+    world.store.accept_prompt(world.tenant, &repeated, testkit::sample::NOW).await.unwrap();
+    world.sql(&format!("update session_run set phase = 4 where session_id = '{}'", root.session())).await;
+    let prompt = world.prompt(root.session(), "after");
+    let refused = world.store.accept_prompt(world.tenant, &prompt, testkit::sample::NOW).await;
+    assert!(matches!(refused, Err(Error::Quarantined)), "{refused:?}");
+    let again = world.store.accept_prompt(world.tenant, &repeated, testkit::sample::NOW).await;
+    assert_eq!(again.unwrap().message_id, repeated.user.id, "what was accepted stays accepted");
+    let refused = world.store.accept_abort(world.tenant, root.session(), "a1").await;
+    assert!(matches!(refused, Err(Error::Quarantined)), "{refused:?}");
+    let below = world.store.abort_below(world.tenant, root.session(), "a1").await.unwrap();
+    assert_eq!(below.iter().map(|below| &below.session).collect::<Vec<_>>(), [child.session()]);
+
+    world.sql(&format!("update session_run set phase = 4 where session_id = '{}'", child.session())).await;
+    assert_eq!(world.store.abort_below(world.tenant, root.session(), "a2").await.unwrap(), []);
+}
