@@ -16,6 +16,7 @@ async fn reply(api: &Api, id: &str, answer: PermissionAnswer, message: &str) -> 
         permission_id: id.to_owned(),
         answer: answer.into(),
         message: message.to_owned(),
+        ..Default::default()
     };
     api.permissions().reply_permission(request).await.map(drop)
 }
@@ -113,6 +114,118 @@ async fn always_allows_the_same_call_from_then_on_and_a_refusal_is_told_to_the_m
     let replied = watch.seen.events.iter().filter(|seen| seen.kind == "permission.replied");
     let replies: Vec<_> = replied.map(|seen| seen.properties["reply"].as_str().unwrap()).collect();
     assert_eq!(replies, ["always", "reject"]);
+}
+
+#[tokio::test]
+async fn a_refusal_without_a_word_ends_the_turn_and_everything_asked_beside_it() {
+    let stack = Stack::start().await;
+    let session = stack.api.session_with_rules(&ASK).await;
+    let mut watch = Watch::start(&stack.api, &session).await;
+    let (one, other) = (bash("touch one"), bash("touch other"));
+    stack.api.prompt(&session, &format!("@tools\n{one}\n{other}\n@text never")).await.unwrap();
+    let first = asked(&mut watch).await;
+    let open = v1::ListPermissionsRequest { session_id: session.clone(), ..Default::default() };
+    let open = stack.api.permissions().list_permissions(open).await.unwrap().into_inner().permissions;
+    let second = open.into_iter().find(|open| open.id != first).unwrap().id;
+    reply(&stack.api, &first, PermissionAnswer::Reject, "").await.unwrap();
+    assert_eq!(watch.until_idle().await, "needs_human");
+    watch.seen.assert_gap_free();
+    for call in stack.api.tool_calls(&session).await {
+        assert_eq!((call.status.as_str(), call.said.as_str()), ("error", "The person refused this call."));
+    }
+    let late = reply(&stack.api, &second, PermissionAnswer::Once, "").await;
+    let sentence = assert_refused(late, Code::FailedPrecondition, "already_resolved");
+    assert!(sentence.contains("the refusal of another call"), "{sentence}");
+    assert_eq!(run(&stack.api, &session, "@text what now").await.0, "done", "the next prompt goes on");
+}
+
+#[tokio::test]
+async fn an_answer_always_settles_what_waits_beside_it() {
+    let stack = Stack::start().await;
+    let session = stack.api.session_with_rules(&ASK).await;
+    let mut watch = Watch::start(&stack.api, &session).await;
+    let same = bash("echo same");
+    stack.api.prompt(&session, &format!("@tools\n{same}\n{same}\n@text over")).await.unwrap();
+    let first = asked(&mut watch).await;
+    reply(&stack.api, &first, PermissionAnswer::Always, "").await.unwrap();
+    assert_eq!(watch.until_idle().await, "done");
+    let calls = stack.api.tool_calls(&session).await;
+    assert_eq!(calls.iter().map(|call| call.said.as_str()).collect::<Vec<_>>(), ["same\n", "same\n"]);
+}
+
+#[tokio::test]
+async fn always_for_a_project_counts_in_its_other_sessions_until_it_is_taken_back() {
+    let stack = Stack::start().await;
+    let api = &stack.api;
+    let session = api.session_with_rules(&ASK).await;
+    let mut watch = Watch::start(api, &session).await;
+    let prompt = format!("{}\n@text over", bash("echo known"));
+    api.prompt(&session, &prompt).await.unwrap();
+    let permission_id = asked(&mut watch).await;
+    let request = v1::ReplyPermissionRequest {
+        permission_id: permission_id.clone(),
+        answer: PermissionAnswer::Always.into(),
+        scope: v1::PermissionScope::Project.into(),
+        message: String::new(),
+    };
+    api.permissions().reply_permission(request).await.unwrap();
+    assert_eq!(watch.until_idle().await, "done");
+    let other = api.session_with_rules(&ASK).await;
+    assert_eq!(run(api, &other, &prompt).await.0, "done", "nobody is asked");
+    assert_eq!(api.tool_calls(&other).await[0].said, "known\n");
+    let denied = api.session_with_rules(&[("bash", PermissionVerdict::Deny)]).await;
+    run(api, &denied, &prompt).await;
+    assert!(api.tool_calls(&denied).await[0].said.contains("forbids"), "it allows nothing that is forbidden");
+
+    let list = api.permissions().list_approvals(v1::ListApprovalsRequest::default()).await;
+    let list = list.unwrap().into_inner().approvals;
+    assert_eq!((list.len(), list[0].permission_id.as_str()), (1, permission_id.as_str()));
+    assert_eq!((list[0].permission.as_str(), list[0].approved_by.as_str()), ("bash", "test"));
+    let delete = v1::DeleteApprovalRequest { permission_id };
+    let stranger = stack.other_tenant().await;
+    let refused = stranger.permissions().delete_approval(delete.clone()).await;
+    assert_refused(refused, Code::NotFound, "approval_not_found");
+    api.permissions().delete_approval(delete).await.unwrap();
+    let third = api.session_with_rules(&ASK).await;
+    let mut watch = Watch::start(api, &third).await;
+    api.prompt(&third, &prompt).await.unwrap();
+    asked(&mut watch).await;
+}
+
+#[tokio::test]
+async fn a_session_that_asks_nobody_goes_on_without_or_ends() {
+    let stack = Stack::start().await;
+    let api = &stack.api;
+    let make = async |on_ask: v1::OnAsk| {
+        let rule = v1::PermissionRule {
+            permission: "bash".to_owned(),
+            pattern: String::new(),
+            verdict: PermissionVerdict::Ask.into(),
+        };
+        let request = v1::CreateSessionRequest {
+            project_id: api.project_id.clone(),
+            permission_rules: vec![rule],
+            on_ask: on_ask.into(),
+            ..Default::default()
+        };
+        api.sessions().create_session(request).await.unwrap().into_inner().session.unwrap().id
+    };
+    let prompt = format!("{}\n@text over", bash("touch never"));
+    let denies = make(v1::OnAsk::Deny).await;
+    // A subtask does as its root.
+    let (outcome, _) = run(api, &denies, &format!("{}\n{prompt}", task(&prompt))).await;
+    assert_eq!(outcome, "done");
+    let child = api.children(&denies).await.remove(0).id;
+    for (session, call) in [(&denies, 1), (&child, 0)] {
+        let call = &api.tool_calls(session).await[call];
+        assert!(call.status == "error" && call.said.starts_with("Nobody can be asked"), "{call:?}");
+    }
+    let fails = make(v1::OnAsk::Fail).await;
+    let (outcome, seen) = run(api, &fails, &prompt).await;
+    assert_eq!(outcome, "needs_human");
+    assert!(seen.error().unwrap().to_string().contains("bash needs a person's answer"), "{:?}", seen.error());
+    let open = api.permissions().list_permissions(v1::ListPermissionsRequest::default()).await.unwrap();
+    assert_eq!(open.into_inner().permissions, [], "nobody was asked");
 }
 
 #[tokio::test]

@@ -186,6 +186,7 @@ async fn a_rule_binds_every_command_of_a_line_and_every_call_of_a_batch() {
         permission_id: asked["id"].as_str().unwrap().to_owned(),
         answer: PermissionAnswer::Always.into(),
         message: String::new(),
+        ..Default::default()
     };
     api.permissions().reply_permission(answer).await.unwrap();
     assert_eq!(watch.until_idle().await, "done");

@@ -9,8 +9,8 @@ use crate::{
 use anyhow::{Result, bail};
 use domain::limits;
 use rpc::v1::{
-    ListPermissionsRequest, ListQuestionsRequest, Page, Permission, PermissionAnswer, Question,
-    QuestionAnswer, ReplyPermissionRequest, ReplyQuestionRequest,
+    ListPermissionsRequest, ListQuestionsRequest, Page, Permission, PermissionAnswer, PermissionScope,
+    Question, QuestionAnswer, ReplyPermissionRequest, ReplyQuestionRequest,
 };
 use serde_json::{Value, json};
 
@@ -30,12 +30,33 @@ pub(crate) struct AnswerArgs {
     /// Refuse the tool call, or leave the question unanswered; the turn goes on without it.
     #[arg(long, requires = "id")]
     reject: bool,
-    /// With a refused permission: what the model is told.
+    /// With `always`: how far the answer reaches. `flotilla approvals` lists those beyond a session.
+    #[arg(long, value_enum, default_value_t = Scope::Session)]
+    scope: Scope,
+    /// With a refused permission: what the model is told; the turn then goes on.
     #[arg(long, default_value = "")]
     message: String,
     /// List one JSON object per line.
     #[arg(long)]
     json: bool,
+}
+
+/// Where an answer `always` counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Scope {
+    Session,
+    Project,
+    Tenant,
+}
+
+impl Scope {
+    fn to_wire(self) -> PermissionScope {
+        match self {
+            Self::Session => PermissionScope::Session,
+            Self::Project => PermissionScope::Project,
+            Self::Tenant => PermissionScope::Tenant,
+        }
+    }
 }
 
 /// Something that is asked.
@@ -234,6 +255,7 @@ async fn reply(client: &Client, open: &Open, arguments: &AnswerArgs) -> Result<(
                 permission_id: permission.id.clone(),
                 answer: 0,
                 message: arguments.message.clone(),
+                scope: arguments.scope.to_wire().into(),
             };
             request.set_answer(verdict(arguments)?);
             call("answer", || async { client.permissions().reply_permission(request.clone()).await }).await?;

@@ -2,6 +2,7 @@
 
 mod admin;
 mod answer;
+mod approvals;
 mod budget;
 mod bundle;
 mod checkout;
@@ -75,6 +76,8 @@ enum Command {
     Answer(answer::AnswerArgs),
     /// Show or set what a session and its subtasks may spend.
     Budget(budget::BudgetArgs),
+    /// List what was answered "always" for a project or the tenant, and take it back.
+    Approvals(approvals::ApprovalsArgs),
     /// Stop the running turn of a session.
     Abort {
         /// The session.
@@ -137,6 +140,7 @@ async fn run(cli: Cli) -> Result<ExitCode> {
         Command::Messages(arguments) => sessions::messages(&Client::open(&connection)?, arguments).await?,
         Command::Why(arguments) => why::run(&Client::open(&connection)?, arguments).await?,
         Command::Answer(arguments) => answer::run(&Client::open(&connection)?, arguments).await?,
+        Command::Approvals(arguments) => approvals::run(&Client::open(&connection)?, arguments).await?,
         Command::Budget(arguments) => budget::run(&Client::open(&connection)?, arguments).await?,
         Command::Admin(arguments) => {
             let client = Client::open_as_operator(&connection, arguments.operator_key.as_ref())?;

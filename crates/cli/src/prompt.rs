@@ -56,6 +56,9 @@ pub(crate) struct RunArgs {
     /// What the session and its subtasks may spend together, in dollars. At the limit it waits for `flotilla budget`.
     #[arg(long, value_name = "DOLLARS", value_parser = budget::parse)]
     budget: Option<budget::Max>,
+    /// What to do when a person would have to be asked: wait for the answer, go on without it, or end the turn.
+    #[arg(long, value_enum, default_value_t = OnAsk::Park)]
+    on_ask: OnAsk,
     /// Let the agent ask questions; it waits for the answers.
     #[arg(long)]
     questions: bool,
@@ -64,6 +67,24 @@ pub(crate) struct RunArgs {
     detach: bool,
     #[command(flatten)]
     show: watch::ShowArgs,
+}
+
+/// What a session does that would have to ask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum OnAsk {
+    Park,
+    Deny,
+    Fail,
+}
+
+impl OnAsk {
+    fn to_wire(self) -> rpc::v1::OnAsk {
+        match self {
+            Self::Park => rpc::v1::OnAsk::Park,
+            Self::Deny => rpc::v1::OnAsk::Deny,
+            Self::Fail => rpc::v1::OnAsk::Fail,
+        }
+    }
 }
 
 /// How urgent a session is.
@@ -136,6 +157,7 @@ pub(crate) async fn run(client: &Client, arguments: RunArgs) -> Result<Exit> {
         class: arguments.class.to_wire().into(),
         permission_rules: rules(&arguments),
         budget_usd_picos: arguments.budget.map_or(0, budget::Max::to_wire),
+        on_ask: arguments.on_ask.to_wire().into(),
     };
     let session =
         call("create the session", || async { client.sessions().create_session(session.clone()).await })

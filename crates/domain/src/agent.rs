@@ -44,17 +44,30 @@ impl Agent {
 
     /// What it may do.
     pub fn rules(self) -> Rules {
-        match self {
-            Self::Build => Rules::default(),
+        let own = match self {
+            Self::Build => vec![],
             // The list of things to do belongs to whoever gave the task.
-            Self::General => Rules(vec![Rule::of("todowrite", Verdict::Deny)]),
+            Self::General => vec![Rule::of("todowrite", Verdict::Deny)],
             Self::Explore => {
                 let looks =
                     ["bash", "glob", "grep", "list", "read"].map(|tool| Rule::of(tool, Verdict::Allow));
-                Rules(std::iter::once(Rule::of("*", Verdict::Deny)).chain(looks).collect())
+                std::iter::once(Rule::of("*", Verdict::Deny)).chain(looks).collect()
             }
-        }
+        };
+        Rules(own.into_iter().chain(secrets()).collect())
     }
+}
+
+/// Files that often hold secrets are read only when a person allows it.
+fn secrets() -> [Rule; 3] {
+    [("*.env", Verdict::Ask), ("*.env.*", Verdict::Ask), ("*.env.example", Verdict::Allow)].map(
+        |(pattern, action)| Rule {
+            permission: "read".to_owned(),
+            pattern: pattern.to_owned(),
+            action,
+            is_approval: false,
+        },
+    )
 }
 
 #[cfg(test)]
@@ -68,6 +81,17 @@ mod tests {
             assert!(rules.hides(tool), "{tool}");
         }
         assert!(!rules.hides("read"));
+    }
+
+    #[test]
+    fn secrets_are_asked_for() {
+        for agent in Agent::ALL {
+            let verdict = |path| agent.rules().verdict("read", path);
+            assert_eq!(verdict("/workspace/.env"), Verdict::Ask);
+            assert_eq!(verdict("/workspace/a/prod.env.local"), Verdict::Ask);
+            assert_eq!(verdict("/workspace/.env.example"), Verdict::Allow);
+            assert_eq!(verdict("/workspace/environment.rs"), Verdict::Allow);
+        }
     }
 
     #[test]

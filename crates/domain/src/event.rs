@@ -182,7 +182,7 @@ fn answered_json(session: &SessionId, id: &Id, answer: &Answer) -> Value {
     let request = id.as_str();
     match answer {
         Answer::Once => json!({"sessionID": session, "requestID": request, "reply": "once"}),
-        Answer::Always => json!({"sessionID": session, "requestID": request, "reply": "always"}),
+        Answer::Always { .. } => json!({"sessionID": session, "requestID": request, "reply": "always"}),
         Answer::Reject { .. } | Answer::Expired => match id {
             Id::Permission(_) => json!({"sessionID": session, "requestID": request, "reply": "reject"}),
             Id::Question(_) => json!({"sessionID": session, "requestID": request}),

@@ -14,6 +14,48 @@ pub enum Verdict {
     Deny,
 }
 
+/// How far an answer "always" reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scope {
+    /// The session that asked.
+    #[default]
+    Session,
+    /// All sessions of its project.
+    Project,
+    /// All sessions of its tenant.
+    Tenant,
+}
+
+/// What a session does when a person would have to be asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnAsk {
+    /// It waits for an answer, until the deadline.
+    #[default]
+    Park,
+    /// It goes on without, and the model is told.
+    Deny,
+    /// Its turn ends.
+    Fail,
+}
+
+impl OnAsk {
+    /// As it is stored.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Park => "park",
+            Self::Deny => "deny",
+            Self::Fail => "fail",
+        }
+    }
+
+    /// Reads [`OnAsk::as_str`].
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::Park, Self::Deny, Self::Fail].into_iter().find(|known| known.as_str() == text)
+    }
+}
+
 /// One rule.
 ///
 /// ```json

@@ -1,6 +1,9 @@
 //! What an agent asks of people: to allow a tool call, or to answer a question. The session is parked meanwhile.
 
-use crate::ids::{MessageId, PartId, PermissionId, QuestionId, SessionId, Timestamp};
+use crate::{
+    ids::{MessageId, PartId, PermissionId, QuestionId, SessionId, Timestamp},
+    permission::Scope,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -102,8 +105,12 @@ pub struct Choice {
 pub enum Answer {
     /// This call may run.
     Once,
-    /// This call and those like it may run in this session.
-    Always,
+    /// This call and those like it may run.
+    Always {
+        /// Where.
+        #[serde(default)]
+        scope: Scope,
+    },
     /// It may not; a question is not answered.
     Reject {
         /// Told to the model.

@@ -95,6 +95,8 @@ pub struct LastStep {
     pub continues: bool,
     /// How it failed.
     pub failed: Option<Outcome>,
+    /// Whether a person refused one of its calls without a word of what to do instead.
+    pub refused: bool,
     /// Tool calls without an answer.
     pub open: Vec<CallId>,
     /// Attempts at the model call that failed, of a step without an answer.
@@ -258,6 +260,9 @@ impl State {
             let answers_newest = &last.parent == newest;
             if let (Some(outcome), true) = (last.failed, answers_newest) {
                 return self.park(End::Idle(outcome));
+            }
+            if answers_newest && last.closed && last.refused {
+                return self.park(End::Idle(Outcome::NeedsHuman));
             }
             if answers_newest && last.closed && !last.continues {
                 return self.park(End::Idle(Outcome::Done));

@@ -385,9 +385,9 @@ async fn insert(
     let id = &child.prompt.user.session_id;
     let made = sqlx::query(
         "insert into session (tenant_id, id, project_id, parent_id, root_id, depth, parent_message_id, parent_part_id,
-                              title, agent, provider_id, model_id, source, rights, dedupe, updated_at)
+                              title, agent, provider_id, model_id, source, rights, on_ask, dedupe, updated_at)
          select $1, $2, p.project_id, p.id, coalesce(p.root_id, p.id), p.depth + 1, $4, $5,
-                $6, $7, $8, $9, p.source, $10, 'task:' || $5, date_trunc('milliseconds', now())
+                $6, $7, $8, $9, p.source, $10, p.on_ask, 'task:' || $5, date_trunc('milliseconds', now())
            from session p where p.tenant_id = $1 and p.id = $3
             and (select count(*) from session s where s.tenant_id = $1 and s.root_id = coalesce(p.root_id, p.id)) < $11",
     )

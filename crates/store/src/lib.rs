@@ -2,6 +2,7 @@
 //! that cross tenants stand in `system`. Row-level security is the second lock: a forgotten filter returns nothing.
 
 pub mod aborts;
+pub mod approvals;
 pub mod budget;
 pub mod bundles;
 pub mod children;

@@ -1,7 +1,7 @@
 //! Requests to people. The first answer counts; it wakes the session through its mailbox.
 
 use crate::{
-    Page, Store,
+    Page, Store, approvals,
     error::Error,
     inputs,
     record::{self, Change, Scope},
@@ -10,7 +10,6 @@ use crate::{
 use domain::{
     event::{Event, Stored},
     ids::{EventId, PartId, SessionId, TenantId, Timestamp},
-    permission::{Rule, Rules},
     request::{Answer, Asked, Id, Request},
     session::Class,
 };
@@ -187,8 +186,8 @@ impl Store {
         .await?;
         let Some(row) = row else { return before(tx, tenant, id).await };
         let asked = row.try_get::<Json<Asked>, _>("asked").map_err(|e| Error::unreadable("request", e))?.0;
-        if let (Answer::Always, Asked::Permission { permission, always, .. }) = (answer, &asked) {
-            allow(&mut tx, tenant, &session, permission, always).await?;
+        if let (Answer::Always { scope }, Asked::Permission { permission, always, .. }) = (answer, &asked) {
+            approvals::insert(&mut tx, (tenant, &session), (id, by, *scope), (permission, always)).await?;
         }
         inputs::put(&mut tx, tenant, (&session, &run), ("reply", id.as_str(), None)).await?;
         sqlx::query(
@@ -284,31 +283,4 @@ async fn before(
     let at = timestamp(row.try_get::<OffsetDateTime, _>("at")?);
     let answer = row.try_get::<Option<Json<Answer>>, _>("answer")?.map_or(Answer::Expired, |answer| answer.0);
     Ok(Answered::Before { by: row.try_get("by")?, at, answer })
-}
-
-/// An answer "always": each list of rules of this session ends with what is allowed from now on.
-async fn allow(
-    tx: &mut Transaction<'static, Postgres>,
-    tenant: TenantId,
-    session: &SessionId,
-    permission: &str,
-    patterns: &[String],
-) -> Result<(), Error> {
-    let row = sqlx::query("select rights from session where tenant_id = $1 and id = $2")
-        .bind(tenant.0)
-        .bind(session.as_str())
-        .fetch_one(&mut **tx)
-        .await?;
-    let mut rights =
-        row.try_get::<Json<Vec<Rules>>, _>("rights").map_err(|e| Error::unreadable("session", e))?.0;
-    for rules in &mut rights {
-        rules.0.extend(patterns.iter().map(|pattern| Rule::approval(permission, pattern)));
-    }
-    sqlx::query("update session set rights = $3 where tenant_id = $1 and id = $2")
-        .bind(tenant.0)
-        .bind(session.as_str())
-        .bind(Json(&rights))
-        .execute(&mut **tx)
-        .await?;
-    Ok(())
 }

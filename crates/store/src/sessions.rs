@@ -11,7 +11,7 @@ use domain::{
     ids::{EventId, ProjectId, SessionId, TenantId, Timestamp},
     message::ModelRef,
     money::{Tokens, UsdPicos},
-    permission::Rules,
+    permission::{OnAsk, Rules},
     session::{Class, Info, InfoTime, Outcome, Phase, Source, WORKSPACE},
 };
 use sqlx::{Postgres, Row as _, Transaction, postgres::PgRow, types::Json};
@@ -31,6 +31,8 @@ pub struct Session {
     pub call: Option<ParentCall>,
     /// Lists of rules beside those of its agent; the strictest verdict counts.
     pub rights: Vec<Rules>,
+    /// What it does when a person would have to be asked.
+    pub on_ask: OnAsk,
     /// How urgent it is.
     pub class: Class,
     /// What it is doing.
@@ -82,6 +84,8 @@ pub struct NewSession {
     pub class: Class,
     /// Its rules beside those of its agent.
     pub rules: Rules,
+    /// What it and its subtasks do when a person would have to be asked.
+    pub on_ask: OnAsk,
     /// What it and its subtasks may spend together; `None`: no limit.
     pub budget: Option<UsdPicos>,
     /// The caller's idempotency key.
@@ -91,7 +95,7 @@ pub struct NewSession {
 const COLUMNS: &str = "s.id, s.project_id, s.parent_id, s.title, s.agent, s.provider_id, s.model_id, s.source,
     s.last_outcome, s.last_error, s.input_tokens, s.output_tokens, s.reasoning_tokens, s.cache_read_tokens,
     s.cache_write_tokens, s.cost_usd_picos, s.created_at, s.updated_at, s.archived_at,
-    s.root_id, s.depth, s.parent_message_id, s.parent_part_id, s.rights, r.class,
+    s.root_id, s.depth, s.parent_message_id, s.parent_part_id, s.rights, s.on_ask, r.class,
     r.phase, r.waiting_reason, r.waiting_detail, r.wake_at, r.queued_at, r.attempts, r.epoch, r.event_seq,
     case when r.waiting_reason = 'children' then (select count(*) from session c
       where c.tenant_id = s.tenant_id and c.parent_id = s.id) else 0 end as children,
@@ -160,6 +164,8 @@ fn from_row(row: &PgRow) -> Result<Session, Error> {
         depth: row.try_get("depth")?,
         call: children::call_from_row(row)?,
         rights,
+        // What a newer version knows beyond these asks people, as the default does.
+        on_ask: OnAsk::parse(row.try_get("on_ask")?).unwrap_or_default(),
         class: Class::from_i16(row.try_get("class")?).unwrap_or_default(),
         waiting_detail: row.try_get("waiting_detail")?,
         wake_at: row.try_get::<Option<_>, _>("wake_at")?.map(timestamp),
@@ -218,8 +224,8 @@ impl Store {
         let mut tx = self.begin(tenant).await?;
         let made = sqlx::query(
             "insert into session (tenant_id, id, project_id, title, agent, provider_id, model_id, source, dedupe, rights,
-                                  budget_usd_picos, updated_at)
-             select $1, $2, p.id, $4, $5, $6, $7, $8, $9, $10, $11, date_trunc('milliseconds', now())
+                                  budget_usd_picos, on_ask, updated_at)
+             select $1, $2, p.id, $4, $5, $6, $7, $8, $9, $10, $11, $12, date_trunc('milliseconds', now())
                from project p where p.tenant_id = $1 and p.id = $3
              on conflict (tenant_id, dedupe) where dedupe is not null do nothing",
         )
@@ -234,6 +240,7 @@ impl Store {
         .bind(&new.dedupe)
         .bind(Json([&new.rules]))
         .bind(new.budget.map(|budget| budget.0))
+        .bind(new.on_ask.as_str())
         .execute(&mut *tx)
         .await?;
         if made.rows_affected() == 0 {

@@ -1,5 +1,6 @@
 //! The conversation of one session in memory: loaded once, kept up by each write, and what a turn decides by.
 
+use crate::turn::waiting::REFUSED;
 use domain::{
     event::Event,
     ids::{MessageId, PartId},
@@ -160,9 +161,12 @@ fn last_step((assistant, parts): (&Assistant, &[(u64, Part)])) -> LastStep {
         Body::Tool(tool) => Some(tool),
         _ => None,
     });
-    let (mut called, mut open) = (false, vec![]);
+    let (mut called, mut refused, mut open) = (false, false, vec![]);
     for tool in tools {
         called = true;
+        if let ToolState::Error { metadata: Some(metadata), .. } = &tool.state {
+            refused |= metadata.contains_key(REFUSED);
+        }
         if !tool.state.is_over() {
             open.push(tool.call_id.clone());
         }
@@ -176,6 +180,7 @@ fn last_step((assistant, parts): (&Assistant, &[(u64, Part)])) -> LastStep {
         // A model that says "stop" and calls a tool all the same wants to see its answer.
         continues: called || finish == Some("tool-calls") || finish == Some("unknown"),
         failed: assistant.error.as_ref().map(outcome_of),
+        refused,
         open: if assistant.error.is_some() { vec![] } else { open },
         retries: u32::try_from(retries).unwrap_or(u32::MAX),
     }

@@ -18,15 +18,23 @@ impl Rights {
 
     /// Whether a call may run, must be asked for, or must not run.
     pub(crate) fn verdict(&self, agent: &str, tool: Tool, input: &Value) -> Verdict {
-        let (own, uses) = (rules_of(agent), tool.uses(input));
+        let (own, uses) = (self.own(agent), tool.uses(input));
         uses.iter().map(|used| self.of_use(&own, used)).max().unwrap_or(Verdict::Allow)
     }
 
     /// What of a call a person must allow: the first use that has to be asked for.
     pub(crate) fn to_ask(&self, agent: &str, tool: Tool, input: &Value) -> Option<Use> {
-        let (own, mut uses) = (rules_of(agent), tool.uses(input));
+        let (own, mut uses) = (self.own(agent), tool.uses(input));
         let first = uses.iter().position(|used| self.of_use(&own, used) == Verdict::Ask).unwrap_or(0);
         (first < uses.len()).then(|| uses.swap_remove(first))
+    }
+
+    /// The rules of the agent, with what people answered "always" in this session: its last list knows that.
+    fn own(&self, agent: &str) -> Rules {
+        let mut own = rules_of(agent);
+        let answers = self.0.last().into_iter().flat_map(|rules| &rules.0).filter(|rule| rule.is_approval);
+        own.0.extend(answers.cloned());
+        own
     }
 
     fn of_use(&self, own: &Rules, used: &Use) -> Verdict {
@@ -49,11 +57,24 @@ impl Rights {
         std::iter::once(rules_of(agent)).chain(self.0.clone()).filter(|rules| !rules.0.is_empty()).collect()
     }
 
-    /// Takes over an answer "always".
+    /// Takes over an answer "always"; again changes nothing.
     pub(crate) fn allow(&mut self, permission: &str, patterns: &[String]) {
-        for rules in &mut self.0 {
-            rules.0.extend(patterns.iter().map(|pattern| Rule::approval(permission, pattern)));
+        let approvals: Vec<Rule> =
+            patterns.iter().map(|pattern| Rule::approval(permission, pattern)).collect();
+        *self = self.with(&approvals);
+    }
+
+    /// These rights, with answers "always" beside them.
+    pub(crate) fn with(&self, approvals: &[Rule]) -> Self {
+        let mut lists = self.0.clone();
+        for rules in &mut lists {
+            for approval in approvals {
+                if !rules.0.contains(approval) {
+                    rules.0.push(approval.clone());
+                }
+            }
         }
+        Self(lists)
     }
 }
 

@@ -5,7 +5,7 @@
 mod act;
 mod child;
 mod step;
-mod waiting;
+pub(crate) mod waiting;
 
 use crate::{
     claim::drain::Leave,
@@ -24,6 +24,7 @@ use domain::{
     ids::SessionId,
     limits,
     message::Error,
+    permission::OnAsk,
     session::Class,
     turn::{Action, CallId, Input, State, View},
 };
@@ -114,6 +115,7 @@ struct Fixed {
     root: SessionId,
     depth: i16,
     class: Class,
+    on_ask: OnAsk,
 }
 
 /// Runs the loop of a session that was taken until it is parked, handed over or lost.
@@ -180,6 +182,7 @@ impl Loop {
                 root: session.root_id,
                 depth: session.depth,
                 class: session.class,
+                on_ask: session.on_ask,
             },
             has_budget: session.budget.is_some(),
             out_of_budget: false,

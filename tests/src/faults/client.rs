@@ -158,6 +158,8 @@ impl Client {
         let request = v1::ReplyPermissionRequest {
             permission_id: id.to_owned(),
             answer: answer.into(),
+            // A refusal without a word would end the turn.
+            message: "go on without it".to_owned(),
             ..Default::default()
         };
         let answered = self.ask(0, |authorized| {

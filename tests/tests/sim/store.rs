@@ -109,6 +109,7 @@ impl Pair {
                 class: Class::Interactive,
                 rules: permission::Rules::default(),
                 budget: None,
+                on_ask: Default::default(),
                 dedupe: None,
             };
             store.create_session(tenant, &new, &sample.event(), NOW).await.unwrap();

@@ -29,6 +29,14 @@ impl PermissionService for Fake {
         state.replies.push(reply);
         Ok(Response::new(ReplyPermissionResponse {}))
     }
+
+    async fn list_approvals(&self, _: Request<ListApprovalsRequest>) -> Answer<ListApprovalsResponse> {
+        Ok(Response::new(ListApprovalsResponse::default()))
+    }
+
+    async fn delete_approval(&self, _: Request<DeleteApprovalRequest>) -> Answer<DeleteApprovalResponse> {
+        Ok(Response::new(DeleteApprovalResponse {}))
+    }
 }
 
 #[tonic::async_trait]

@@ -14,6 +14,7 @@ fn step(parent: u8) -> LastStep {
         answered: true,
         closed: true,
         continues: false,
+        refused: false,
         failed: None,
         open: vec![],
         retries: 0,

@@ -198,7 +198,7 @@ async fn writing_functions_let_a_stranger_change_nothing() {
     assert!(matches!(dispatched, Err(Error::Fenced)), "{dispatched:?}");
     let report = store.report_child(&fence, &call, &serde_json::json!([]), &event, NOW).await;
     assert_eq!(report.unwrap(), None);
-    let reply = (&Answer::Always, "stranger");
+    let reply = (&Answer::Always { scope: domain::permission::Scope::Tenant }, "stranger");
     let answered = store.answer_request(stranger, &open[0].request.id, reply, &event, NOW).await;
     assert!(matches!(answered, Err(Error::NotFound("request"))), "{answered:?}");
     let stopped = store.quarantine(stranger, &session, (Which::Any, "stranger"), events, NOW).await;

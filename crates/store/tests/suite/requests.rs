@@ -7,7 +7,7 @@ use crate::{
 use domain::{
     event::Event,
     ids::Timestamp,
-    permission::{Rule, Rules, Verdict},
+    permission::{Rule, Rules, Scope, Verdict},
     request::{Answer, Id, Request},
     session::{Class, Outcome, Phase},
     wait::Reason,
@@ -171,7 +171,7 @@ async fn always_ends_every_list_of_rules_and_once_changes_none() {
     reply(&mut world, &once.id, &Answer::Once, "ann").await;
     assert_eq!(rights(&world).await, before);
     let always = world.ask(&mut child).await;
-    reply(&mut world, &always.id, &Answer::Always, "ann").await;
+    reply(&mut world, &always.id, &Answer::Always { scope: Scope::Session }, "ann").await;
     let allow = Rule::approval("bash", "ls *");
     let want = [Rules(vec![Rule::of("edit", Verdict::Deny), allow.clone()]), Rules(vec![allow])];
     assert_eq!(rights(&world).await, want);

@@ -4,7 +4,7 @@ use domain::{
     event::{Event, Status},
     ids::{ProjectId, SessionId, TenantId},
     limits,
-    permission::Rules,
+    permission::{OnAsk, Rules},
     session::{Class, Outcome, Source},
 };
 use sqlx::{AssertSqlSafe, Row as _};
@@ -71,6 +71,7 @@ impl World {
             class: Class::Interactive,
             rules: Rules::default(),
             budget: None,
+            on_ask: OnAsk::Park,
             dedupe: None,
         }
     }

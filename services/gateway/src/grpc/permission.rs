@@ -3,13 +3,14 @@
 use super::{Service, from_store, next_cursor, page, whose};
 use domain::{
     ids::PermissionId,
+    permission::Scope,
     request::{Answer, Asked, Id},
 };
 use rpc::{
     status::{invalid, not_found},
     v1::{self, permission_service_server::PermissionService},
 };
-use store::requests::Known;
+use store::{approvals::Approval, requests::Known};
 use tonic::{Request, Response, Status};
 
 #[tonic::async_trait]
@@ -42,7 +43,13 @@ impl PermissionService for Service {
         let id = request.permission_id.parse().map_err(|_| not_found(NOT_FOUND.0, NOT_FOUND.1))?;
         let answer = match request.answer() {
             v1::PermissionAnswer::Once => Answer::Once,
-            v1::PermissionAnswer::Always => Answer::Always,
+            v1::PermissionAnswer::Always => Answer::Always {
+                scope: match request.scope() {
+                    v1::PermissionScope::Unspecified | v1::PermissionScope::Session => Scope::Session,
+                    v1::PermissionScope::Project => Scope::Project,
+                    v1::PermissionScope::Tenant => Scope::Tenant,
+                },
+            },
             v1::PermissionAnswer::Reject => {
                 super::check_answer(request.message.len())?;
                 let message = domain::text::without_nul(&request.message).into_owned();
@@ -54,6 +61,47 @@ impl PermissionService for Service {
         };
         self.answer(&principal, &Id::Permission(id), answer, NOT_FOUND).await?;
         Ok(Response::new(v1::ReplyPermissionResponse {}))
+    }
+
+    async fn list_approvals(
+        &self,
+        request: Request<v1::ListApprovalsRequest>,
+    ) -> Result<Response<v1::ListApprovalsResponse>, Status> {
+        let tenant = self.0.principal(&request).await?.tenant;
+        let page = page(request.into_inner().page, |cursor| cursor.parse::<PermissionId>().is_ok())?;
+        let approvals = self.0.store.list_approvals(tenant, &page).await.map_err(from_store)?;
+        let next_cursor = next_cursor(&page, &approvals, |approval| approval.request.to_string());
+        let approvals = approvals.into_iter().map(approval).collect();
+        Ok(Response::new(v1::ListApprovalsResponse { approvals, next_cursor }))
+    }
+
+    async fn delete_approval(
+        &self,
+        request: Request<v1::DeleteApprovalRequest>,
+    ) -> Result<Response<v1::DeleteApprovalResponse>, Status> {
+        let tenant = self.0.principal(&request).await?.tenant;
+        let unknown = || not_found("approval_not_found", "no answer \"always\" of this request is in force");
+        let id: PermissionId = request.get_ref().permission_id.parse().map_err(|_| unknown())?;
+        match self.0.store.delete_approval(tenant, &id).await.map_err(from_store)? {
+            true => Ok(Response::new(v1::DeleteApprovalResponse {})),
+            false => Err(unknown()),
+        }
+    }
+}
+
+fn approval(approval: Approval) -> v1::Approval {
+    let scope = match &approval.project {
+        Some(_) => v1::PermissionScope::Project,
+        None => v1::PermissionScope::Tenant,
+    };
+    v1::Approval {
+        permission_id: approval.request.to_string(),
+        scope: scope.into(),
+        project_id: approval.project.map(|project| project.to_string()).unwrap_or_default(),
+        permission: approval.permission,
+        pattern: approval.pattern,
+        approved_by: approval.by,
+        approved_at_ms: approval.at.0,
     }
 }
 

@@ -31,7 +31,7 @@ impl SessionService for Service {
     ) -> Result<Response<v1::CreateSessionResponse>, Status> {
         let tenant = self.0.principal(&request).await?.tenant;
         let request = request.into_inner();
-        let class = request.class();
+        let (class, on_ask) = (request.class(), to_wire::from_on_ask(request.on_ask()));
         let project_id = id(&request.project_id, "project_not_found", "project")?;
         let model = to_wire::from_model(request.model);
         intake::check_model(&self.0, model.as_ref())?;
@@ -55,6 +55,7 @@ impl SessionService for Service {
             class: to_wire::from_class(class),
             rules: to_wire::from_rules(request.permission_rules)?,
             budget: budget::amount(request.budget_usd_picos)?,
+            on_ask,
             dedupe,
         };
         let event = self.0.id(EventId::make);

@@ -3,7 +3,7 @@
 use domain::{
     limits,
     message::ModelRef,
-    permission::{Rule, Rules, Verdict},
+    permission::{OnAsk, Rule, Rules, Verdict},
     session::{Class, Origin, Outcome, Phase, Source},
 };
 use rpc::{
@@ -89,6 +89,15 @@ pub(crate) fn from_class(class: v1::SessionClass) -> Class {
         v1::SessionClass::Unspecified | v1::SessionClass::Interactive => Class::Interactive,
         v1::SessionClass::Pr => Class::Pr,
         v1::SessionClass::Batch => Class::Batch,
+    }
+}
+
+/// Reads what to do instead of asking; an unset one waits.
+pub(crate) fn from_on_ask(on_ask: v1::OnAsk) -> OnAsk {
+    match on_ask {
+        v1::OnAsk::Unspecified | v1::OnAsk::Park => OnAsk::Park,
+        v1::OnAsk::Deny => OnAsk::Deny,
+        v1::OnAsk::Fail => OnAsk::Fail,
     }
 }
 

@@ -10,13 +10,22 @@ use crate::{
 use domain::{
     event::Event,
     ids::{EventId, PartId, PermissionId, QuestionId, Timestamp},
+    message::Error,
     part::{self, Span, ToolState},
+    permission::{OnAsk, Rule, Verdict},
     request::{Answer, Asked, Id, Request},
-    turn::{CallId, Input},
+    turn::{CallId, Input, NEEDS_HUMAN},
     wait::{Reason, Wait},
 };
 use serde_json::Map;
-use store::{children, record::Progress, requests::Known};
+use store::{
+    children,
+    record::Progress,
+    requests::{Answered, Known},
+};
+
+/// In the facts of a call: a person refused it without a word of what to do instead.
+pub(crate) const REFUSED: &str = "refused";
 
 /// For whom a call waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,10 +106,12 @@ impl Loop {
         let asked =
             answered(store.list_requests_of(tenant, &session, &parts)).await.map_err(Stopped::Store)?;
         let answers = answered(store.list_answers(tenant, &session, &parts)).await.map_err(Stopped::Store)?;
+        let is_refused = self.take_permissions(&asked);
         let mut waits = vec![];
         for (waiting, awaited) in list {
             let settled = match awaited {
                 Awaited::Child => self.settle_child(&waiting, &answers).await?,
+                Awaited::Permission if is_refused => self.settle_refused(&waiting, &asked).await?,
                 Awaited::Permission | Awaited::Question => self.settle_request(&waiting, &asked).await?,
             };
             match settled {
@@ -114,6 +125,20 @@ impl Loop {
             self.happened.push_back(Input::Waits(waits));
         }
         Ok(())
+    }
+
+    /// Takes over what people allowed or refused that concerns other calls too: an answer "always", and a refusal, after
+    /// which nothing more is asked in this step. Gives whether there was a refusal.
+    fn take_permissions(&mut self, asked: &[Known]) -> bool {
+        for known in asked {
+            if let (Some(Answer::Always { .. }), Asked::Permission { permission, always, .. }) =
+                (&known.answer, &known.request.asked)
+            {
+                self.rights.allow(permission, always);
+            }
+        }
+        let refused = |known: &Known| matches!(known.answer, Some(Answer::Reject { .. }));
+        asked.iter().any(|known| matches!(known.request.id, Id::Permission(_)) && refused(known))
     }
 
     async fn settle_child(
@@ -136,33 +161,84 @@ impl Loop {
     async fn settle_request(&mut self, waiting: &Waiting, asked: &[Known]) -> Result<Settled, Stopped> {
         let id = request_id(waiting);
         let known = asked.iter().find(|known| known.request.id == id);
-        let Some(known) = known else {
-            let request = self.request(waiting, id);
-            let wait = wait_for(&request);
-            let events = vec![Event::RequestAsked(Box::new(request))];
-            self.record.write(&mut self.conversation, events, Progress::None).await?;
-            return Ok(Settled::Waits(wait));
-        };
+        let Some(known) = known else { return self.ask(waiting, id).await };
         let answer = match &known.answer {
             Some(answer) => answer.clone(),
             // Not by this clock: a worker whose clock is behind would be woken and wait again, over and over.
-            None if known.is_over => self.expire(&known.request.id).await?,
+            None if known.is_over => self.close_request(&id, (Answer::Expired, "its deadline")).await?,
+            None if self.is_allowed(waiting, &[]) => {
+                self.close_request(&id, (Answer::Once, "an answer \"always\"")).await?
+            }
             None => return Ok(Settled::Waits(wait_for(&known.request))),
         };
         self.take_answer(waiting, &known.request.asked, answer).await
     }
 
-    /// Ends a request whose time is over, unless somebody answered in the last moment.
-    async fn expire(&mut self, id: &Id) -> Result<Answer, Stopped> {
-        let (tenant, event) = (self.record.tenant(), self.deps.id(EventId::make));
-        let expired = (&Answer::Expired, "its deadline");
-        let closed = answered(self.deps.store.answer_request(tenant, id, expired, &event, now())).await;
-        match closed.map_err(Stopped::Store)? {
-            store::requests::Answered::Yes { events, .. } => {
-                self.deps.publisher.publish_events(tenant, self.record.session(), &events);
-                Ok(Answer::Expired)
+    /// Settles a call beside one that a person refused: its own answer counts if there is one, and it is refused otherwise.
+    async fn settle_refused(&mut self, waiting: &Waiting, asked: &[Known]) -> Result<Settled, Stopped> {
+        let id = request_id(waiting);
+        let Some(known) = asked.iter().find(|known| known.request.id == id) else {
+            self.refuse_call(waiting).await?;
+            return Ok(Settled::Ended);
+        };
+        let answer = match &known.answer {
+            Some(answer) => answer.clone(),
+            None => {
+                self.close_request(&id, (Answer::Reject { message: None }, "the refusal of another call"))
+                    .await?
             }
-            store::requests::Answered::Before { answer, .. } => Ok(answer),
+        };
+        self.take_answer(waiting, &known.request.asked, answer).await
+    }
+
+    /// Asks a person, unless that was answered "always" for the project or the tenant, or this session asks nobody.
+    async fn ask(&mut self, waiting: &Waiting, id: Id) -> Result<Settled, Stopped> {
+        let (tenant, session) = (self.record.tenant(), self.record.session().clone());
+        if matches!(id, Id::Permission(_)) {
+            let approvals = answered(self.deps.store.list_approvals_of(tenant, &session)).await;
+            if self.is_allowed(waiting, &approvals.map_err(Stopped::Store)?) {
+                self.start_allowed(waiting).await?;
+                return Ok(Settled::Started);
+            }
+        }
+        match self.fixed.on_ask {
+            OnAsk::Park => {}
+            OnAsk::Deny => {
+                let text = "Nobody can be asked in this session. Do the work without this call.";
+                self.end_call(waiting, Err(text.to_owned())).await?;
+                return Ok(Settled::Ended);
+            }
+            OnAsk::Fail => {
+                let text =
+                    format!("{} needs a person's answer, and this session asks nobody", waiting.tool.tool);
+                self.happened.push_back(Input::Broken(Error::new(NEEDS_HUMAN, text)));
+                return Ok(Settled::Ended);
+            }
+        }
+        let request = self.request(waiting, id);
+        let wait = wait_for(&request);
+        let events = vec![Event::RequestAsked(Box::new(request))];
+        self.record.write(&mut self.conversation, events, Progress::None).await?;
+        Ok(Settled::Waits(wait))
+    }
+
+    /// Whether the rules of this session, and `approvals` beside them, allow a call without a question.
+    fn is_allowed(&self, waiting: &Waiting, approvals: &[Rule]) -> bool {
+        let agent = self.conversation.last_step().map_or("", |(message, _)| message.agent.as_str());
+        let Ok(tool) = tools::find(&waiting.tool.tool) else { return false };
+        self.rights.with(approvals).verdict(agent, tool, waiting.tool.state.input()) == Verdict::Allow
+    }
+
+    /// Ends a request in somebody's name, and gives the answer that counts: one that came first stays.
+    async fn close_request(&mut self, id: &Id, (answer, by): (Answer, &str)) -> Result<Answer, Stopped> {
+        let (tenant, event) = (self.record.tenant(), self.deps.id(EventId::make));
+        let closed = self.deps.store.answer_request(tenant, id, (&answer, by), &event, now());
+        match answered(closed).await.map_err(Stopped::Store)? {
+            Answered::Yes { events, .. } => {
+                self.deps.publisher.publish_events(tenant, self.record.session(), &events);
+                Ok(answer)
+            }
+            Answered::Before { answer, .. } => Ok(answer),
         }
     }
 
@@ -173,10 +249,7 @@ impl Loop {
         answer: Answer,
     ) -> Result<Settled, Stopped> {
         match (asked, answer) {
-            (Asked::Permission { permission, always, .. }, answer @ (Answer::Once | Answer::Always)) => {
-                if answer == Answer::Always {
-                    self.rights.allow(permission, always);
-                }
+            (Asked::Permission { .. }, Answer::Once | Answer::Always { .. }) => {
                 self.start_allowed(waiting).await?;
                 return Ok(Settled::Started);
             }
@@ -192,9 +265,13 @@ impl Loop {
                 let text = format!("The person refused this call and says: {message}");
                 self.end_call(waiting, Err(text)).await?;
             }
-            (_, Answer::Reject { message: None } | Answer::Once | Answer::Always | Answer::Labels { .. }) => {
-                self.end_call(waiting, Err("The person refused this call.".to_owned())).await?;
-            }
+            (
+                _,
+                Answer::Reject { message: None }
+                | Answer::Once
+                | Answer::Always { .. }
+                | Answer::Labels { .. },
+            ) => self.refuse_call(waiting).await?,
         }
         Ok(Settled::Ended)
     }
@@ -244,6 +321,22 @@ impl Loop {
             }
             Err(error) => ToolState::Error { input, error, metadata, time },
         };
+        self.store_end(waiting, state).await
+    }
+
+    /// Ends a call that a person refused without a word: the turn ends with its step.
+    async fn refuse_call(&mut self, waiting: &Waiting) -> Result<(), Stopped> {
+        let metadata = Map::from_iter([(REFUSED.to_owned(), true.into())]);
+        let state = ToolState::Error {
+            input: waiting.tool.state.input().clone(),
+            error: "The person refused this call.".to_owned(),
+            metadata: Some(metadata),
+            time: Span { start: now(), end: Some(now()) },
+        };
+        self.store_end(waiting, state).await
+    }
+
+    async fn store_end(&mut self, waiting: &Waiting, state: ToolState) -> Result<(), Stopped> {
         let events = self.tool_event(&waiting.call_id, state).into_iter().collect();
         self.record.write(&mut self.conversation, events, Progress::Made).await?;
         self.happened.push_back(Input::ToolEnded(waiting.call_id.clone()));
