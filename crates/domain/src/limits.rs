@@ -168,6 +168,8 @@ pub const SANDBOXES_MAX: usize = 256;
 pub const SANDBOX_PLACE_MS: u64 = 10_000;
 /// One-shot helper sandboxes (clone, diff, export) at once in one service: each is bound by disk and CPU.
 pub const SANDBOX_HELPERS_MAX: usize = 8;
+/// Helpers of another kind at once: snapshots and the like, which a turn waits for and which take some 50 ms.
+pub const SANDBOX_QUICK_HELPERS_MAX: usize = 8;
 /// How long the highest epoch of a session is kept on a machine without being raised, so that no late worker of a closed
 /// session gets in; milliseconds. No worker hangs for 30 days.
 pub const SANDBOX_FENCE_KEPT_MS: u64 = 30 * 24 * 60 * 60 * 1_000;
@@ -297,3 +299,21 @@ pub const TOOL_SCHEMA_NODES_MAX: usize = 2_000;
 pub const TOOL_ARGUMENTS_DEPTH_MAX: usize = 128;
 /// Highest position in a list of tool arguments that are put together from paths: one number must not cost memory.
 pub const TOOL_ARGUMENTS_ITEMS_MAX: usize = 65_536;
+
+// Snapshots of a workspace.
+
+/// Untracked files above this are not in a snapshot; bytes. OpenCode's number: larger ones are data, not work.
+pub const SNAPSHOT_FILE_BYTES_MAX: u64 = 2 * 1024 * 1024;
+/// Paths of such files that are named to the caller.
+pub const SNAPSHOT_LEFT_OUT_NAMED_MAX: usize = 20;
+/// How long a snapshot is kept after it was given last; milliseconds. OpenCode's seven days.
+pub const SNAPSHOT_KEPT_MS: u64 = 7 * 24 * 60 * 60 * 1_000;
+/// Time between two removals of old snapshots of one workspace; milliseconds. It reads all of them.
+pub const SNAPSHOT_SWEEP_MS: u64 = 24 * 60 * 60 * 1_000;
+/// What the snapshots of one workspace may take on disk, beside what its repository has anyway; bytes. As much as the files
+/// of a workspace may take.
+pub const SNAPSHOTS_BYTES_MAX: u64 = 5 * 1024 * 1024 * 1024;
+/// Files of one difference between snapshots, and of one revert.
+pub const SNAPSHOT_FILES_MAX: usize = 10_000;
+/// Bytes of one file's patch: more is no reading for people or models.
+pub const SNAPSHOT_PATCH_BYTES_MAX: usize = 512 * 1024;

@@ -65,6 +65,10 @@ pub enum Code {
     SandboxBusy = 27,
     /// The caller's token is missing or wrong.
     TokenInvalid = 28,
+    /// The workspace has no snapshot of that name, or has it no longer.
+    SnapshotUnknown = 29,
+    /// The snapshots of the workspace take all the disk that they may.
+    SnapshotsFull = 30,
 }
 
 impl Code {
@@ -100,6 +104,8 @@ impl Code {
             Self::SandboxUnavailable => "sandbox_unavailable",
             Self::SandboxBusy => "sandbox_busy",
             Self::TokenInvalid => "token_invalid",
+            Self::SnapshotUnknown => "snapshot_unknown",
+            Self::SnapshotsFull => "snapshots_full",
         }
     }
 
@@ -113,9 +119,11 @@ impl Code {
             | Self::PathOutsideWorkspace
             | Self::PathInvalid
             | Self::PatternInvalid => Grpc::InvalidArgument,
-            Self::RepositoryNotFound | Self::RevisionNotFound | Self::FileNotFound | Self::ExecUnknown => {
-                Grpc::NotFound
-            }
+            Self::RepositoryNotFound
+            | Self::RevisionNotFound
+            | Self::FileNotFound
+            | Self::ExecUnknown
+            | Self::SnapshotUnknown => Grpc::NotFound,
             Self::EpochStale
             | Self::WorkspaceMissing
             | Self::BaseCommitMissing
@@ -126,9 +134,11 @@ impl Code {
             | Self::FileNotRegular
             | Self::FileNotPermitted
             | Self::FileChanged => Grpc::FailedPrecondition,
-            Self::BundleTooLarge | Self::DiskFull | Self::ExecsTooMany | Self::ProcessLimit => {
-                Grpc::ResourceExhausted
-            }
+            Self::BundleTooLarge
+            | Self::DiskFull
+            | Self::ExecsTooMany
+            | Self::ProcessLimit
+            | Self::SnapshotsFull => Grpc::ResourceExhausted,
             Self::RepositoryUnreachable | Self::SandboxUnavailable | Self::SandboxBusy => Grpc::Unavailable,
             Self::TokenInvalid => Grpc::Unauthenticated,
         }

@@ -4,6 +4,7 @@
 
 pub mod auth;
 mod exec;
+mod open;
 mod scope;
 
 use crate::{
@@ -13,13 +14,13 @@ use crate::{
     session::Session,
     sessions::Sessions,
     wire::{reply, request},
-    workspace::{self, changes, open, source},
+    workspace::{self, changes, open as opening, snapshots, source},
 };
 use domain::limits;
 use rpc::v1::{self, open_workspace_request::Part, sandbox_service_server::SandboxService};
 use scope::{Scope, Scoped};
 use std::{future::Future, pin::Pin, sync::Arc};
-use tokio::{io::AsyncWriteExt as _, sync::mpsc, sync::oneshot};
+use tokio::{sync::mpsc, sync::oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 use tracing::{Instrument as _, Span};
@@ -187,14 +188,16 @@ impl SandboxService for Server {
         let (call, header) = self.begin(METHOD, request).map_err(|error| tell(METHOD, &error))?;
         let root = Arc::clone(&call.root);
         let span = call.span.clone();
-        let order =
-            order(&root, header, &mut parts).instrument(span).await.map_err(|error| tell(METHOD, &error))?;
+        let order = open::order(&root, header, &mut parts)
+            .instrument(span)
+            .await
+            .map_err(|error| tell(METHOD, &error))?;
         call.run(async move {
             let opened = match &order {
-                Some(order) => open::run(&root, order).await,
+                Some(order) => opening::run(&root, order).await,
                 None => root.workspace().await.map(|meta| (false, meta)),
             };
-            if let Some(open::Order { source: source::Source::Bundle(file), .. }) = &order {
+            if let Some(opening::Order { source: source::Source::Bundle(file), .. }) = &order {
                 drop(tokio::fs::remove_file(file).await);
             }
             let (created, meta) = opened?;
@@ -379,6 +382,59 @@ impl SandboxService for Server {
         call.run(async move { changes::diff(&root, bytes_max).await }).await
     }
 
+    async fn track_snapshot(
+        &self,
+        request: Request<v1::TrackSnapshotRequest>,
+    ) -> Result<Response<v1::TrackSnapshotResponse>, Status> {
+        let (call, _) =
+            self.begin("track_snapshot", request).map_err(|error| tell("track_snapshot", &error))?;
+        let root = Arc::clone(&call.root);
+        call.run(async move {
+            let snapshots::Tracked { snapshot, left_out, left_out_paths } = snapshots::track(&root).await?;
+            Ok(v1::TrackSnapshotResponse { snapshot, left_out, left_out_paths })
+        })
+        .await
+    }
+
+    async fn diff_snapshots(
+        &self,
+        request: Request<v1::DiffSnapshotsRequest>,
+    ) -> Result<Response<v1::DiffSnapshotsResponse>, Status> {
+        let (call, message) =
+            self.begin("diff_snapshots", request).map_err(|error| tell("diff_snapshots", &error))?;
+        let root = Arc::clone(&call.root);
+        call.run(async move { snapshots::diff(&root, &message).await }).await
+    }
+
+    async fn restore_snapshot(
+        &self,
+        request: Request<v1::RestoreSnapshotRequest>,
+    ) -> Result<Response<v1::RestoreSnapshotResponse>, Status> {
+        let (call, message) =
+            self.begin("restore_snapshot", request).map_err(|error| tell("restore_snapshot", &error))?;
+        let (session, root, epoch) = call.parts();
+        call.run(async move {
+            let restored =
+                snapshots::restore((&session, &root), epoch.unwrap_or_default(), &message.snapshot);
+            Ok(v1::RestoreSnapshotResponse { previous_snapshot: restored.await? })
+        })
+        .await
+    }
+
+    async fn revert_files(
+        &self,
+        request: Request<v1::RevertFilesRequest>,
+    ) -> Result<Response<v1::RevertFilesResponse>, Status> {
+        let (call, message) =
+            self.begin("revert_files", request).map_err(|error| tell("revert_files", &error))?;
+        let (session, root, epoch) = call.parts();
+        call.run(async move {
+            let reverted = snapshots::revert((&session, &root), epoch.unwrap_or_default(), message.files);
+            Ok(v1::RevertFilesResponse { previous_snapshot: reverted.await? })
+        })
+        .await
+    }
+
     async fn export_workspace(
         &self,
         request: Request<v1::ExportWorkspaceRequest>,
@@ -405,65 +461,4 @@ impl SandboxService for Server {
     ) -> Result<Response<v1::GetIsolationResponse>, Status> {
         Ok(Response::new(self.isolation.clone()))
     }
-}
-
-/// Reads what a workspace shall start from; `None` when there is one already. A bundle's bytes go to a file.
-async fn order(
-    session: &Session,
-    header: v1::WorkspaceHeader,
-    parts: &mut Streaming<v1::OpenWorkspaceRequest>,
-) -> Result<Option<open::Order>, Error> {
-    if session.find_workspace().await?.is_some() {
-        return Ok(None);
-    }
-    let revision = header.revision;
-    if !header.bundle {
-        let source = match header.git_url.as_str() {
-            "" => source::Source::Empty,
-            url => source::parse(url, &session.shared.config).await?,
-        };
-        return Ok(Some(open::Order { source, revision }));
-    }
-    if !header.git_url.is_empty() {
-        return Err(Error::refused(
-            Code::ArgumentInvalid,
-            "a workspace starts from a URL or a bundle, not both",
-        ));
-    }
-    let file = open::upload_place(session).await?;
-    if let Err(error) = receive(&file, parts).await {
-        drop(tokio::fs::remove_file(&file).await);
-        return Err(error);
-    }
-    Ok(Some(open::Order { source: source::Source::Bundle(file), revision }))
-}
-
-async fn receive(
-    file: &std::path::Path,
-    parts: &mut Streaming<v1::OpenWorkspaceRequest>,
-) -> Result<(), Error> {
-    let failed = || Error::io("keep the upload");
-    let mut options = tokio::fs::OpenOptions::new();
-    let mut out = options.write(true).create_new(true).mode(0o644).open(file).await.map_err(failed())?;
-    let mut total = 0;
-    loop {
-        let message = parts.message().await.map_err(|status| {
-            Error::refused(Code::BundleInvalid, format!("the upload broke off: {}", status.message()))
-        })?;
-        match message.map(|message| message.part) {
-            None => break,
-            Some(Some(Part::Data(data))) => {
-                total += data.len() as u64;
-                if total > limits::BUNDLE_BYTES_MAX {
-                    let text = format!("a bundle may have {} bytes at most", limits::BUNDLE_BYTES_MAX);
-                    return Err(Error::refused(Code::BundleTooLarge, text));
-                }
-                out.write_all(&data).await.map_err(failed())?;
-            }
-            Some(Some(Part::Header(_)) | None) => {
-                return Err(Error::refused(Code::ArgumentInvalid, "after the header only data may follow"));
-            }
-        }
-    }
-    out.flush().await.map_err(failed())
 }

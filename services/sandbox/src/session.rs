@@ -1,7 +1,8 @@
 //! One session on this machine: its fence, its workspace, its sandbox and its execs. Its sandbox may see the workspace of
 //! another session; everything else is always its own.
 //!
-//! Locks are taken in the order fence, place, files, and the files of one session at a time.
+//! Locks are taken in the order fence, place, files, snapshots, and the files of one session at a time. Whoever writes files
+//! from a snapshot takes the fence of its session while it has the snapshots, and nobody does so the other way round.
 
 pub mod fence;
 
@@ -34,6 +35,8 @@ pub struct Session {
     fence: Fence,
     pub(crate) place: Mutex<Place>,
     pub(crate) files: Mutex<Files>,
+    /// Held by the one helper that works with the snapshots of the session's own workspace.
+    pub(crate) snapshots: Mutex<()>,
     activity: watch::Sender<Activity>,
 }
 
@@ -106,8 +109,8 @@ impl Session {
         let execs = Arc::new(Registry::new(shared.layout.execs(&key)));
         let activity = watch::Sender::new(Activity { users: 0, idle_since: Instant::now() });
         let fence = Fence::new(shared.layout.fence(&key));
-        let (place, files) = (Mutex::default(), Mutex::default());
-        Self { key, execs, shared, fence, place, files, activity }
+        let (place, files, snapshots) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Self { key, execs, shared, fence, place, files, snapshots, activity }
     }
 
     /// Lets a caller with `epoch` in, and shuts out all lower ones from now on, also after a restart. Each of their effects

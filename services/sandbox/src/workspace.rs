@@ -4,6 +4,8 @@
 pub mod changes;
 pub mod helper;
 pub mod open;
+mod scratch;
+pub mod snapshots;
 pub mod source;
 
 use crate::{code::Code, error::Error, layout, session::Session};
@@ -80,6 +82,7 @@ pub async fn close(session: &Session) -> Result<(), Error> {
     // Held to the end, so that nobody enters or makes it meanwhile.
     let mut files = session.files.lock().await;
     files.end_all().await;
+    let _snapshots = session.snapshots.lock().await;
     let meta = session.find_workspace().await?;
     let tree = directory.join(TREE);
     if let Some(meta) = &meta

@@ -16,5 +16,9 @@ mod harness;
 mod lifecycle;
 #[path = "suite/shared.rs"]
 mod shared;
+#[path = "suite/snapshots.rs"]
+mod snapshots;
+#[path = "suite/snapshots_hostile.rs"]
+mod snapshots_hostile;
 #[path = "suite/workspaces.rs"]
 mod workspaces;

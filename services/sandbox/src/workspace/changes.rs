@@ -1,17 +1,11 @@
 //! What a session changed: as a patch, and as a git bundle. Read in a helper sandbox with a git directory of our own, so
 //! that the tenant's index, hooks, filters and configuration have no say and are not touched.
 
-use super::{Meta, TREE, helper, refused};
-use crate::{
-    code::Code,
-    error::Error,
-    isolation::launch::{Mount, give_to},
-    layout,
-    session::Session,
-};
+use super::{Meta, TREE, helper, refused, scratch::Scratch};
+use crate::{code::Code, error::Error, isolation::launch::Mount, session::Session};
 use domain::limits;
 use rpc::v1::{DiffStat, DiffWorkspaceResponse, ExportWorkspaceResponse};
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 use tokio::sync::mpsc;
 
 const DIFF_SCRIPT: &str = concat!(include_str!("git.sh"), include_str!("shadow.sh"), include_str!("diff.sh"));
@@ -23,27 +17,6 @@ const LINE_BYTES_MAX: usize = 128;
 
 /// What receives an export.
 pub type Sender = mpsc::Sender<Result<ExportWorkspaceResponse, tonic::Status>>;
-
-/// A directory for one helper, outside the tree; removed with [`Scratch::remove`].
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn make(session: &Session, uid: u32) -> Result<Self, Error> {
-        let parent = session.shared.layout.root().join("scratch");
-        let path = parent.join(uuid::Uuid::now_v7().simple().to_string());
-        layout::make_passage(&parent)
-            .and_then(|()| std::fs::create_dir(&path))
-            .and_then(|()| give_to(session.shared.launcher.facts(), uid, &path))
-            .map_err(Error::io("make a scratch directory"))?;
-        Ok(Self(path))
-    }
-
-    async fn remove(self) {
-        if let Err(error) = tokio::fs::remove_dir_all(&self.0).await {
-            tracing::warn!("a scratch directory stays: {error}");
-        }
-    }
-}
 
 /// Gives the difference between the workspace and its base commit; at most `bytes_max` bytes of patch.
 ///
@@ -151,7 +124,7 @@ fn task(
     helper::Task {
         script,
         arguments,
-        mounts: vec![Mount::read(tree, "/workspace"), Mount::write(&scratch.0, "/run/sbx/scratch")],
+        mounts: vec![Mount::read(tree, "/workspace"), Mount::write(scratch.path(), "/run/sbx/scratch")],
         ..helper::Task::new(session.shared.uid(meta.slot), time_limit)
     }
 }

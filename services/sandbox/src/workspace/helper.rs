@@ -1,4 +1,4 @@
-//! One-shot sandboxes that run a script and end: clone, diff, export, removal. Same walls as a session's sandbox.
+//! One-shot sandboxes that run a script and end: clone, diff, export, snapshot, removal. Same walls as a session's sandbox.
 
 use crate::{
     code::Code,
@@ -26,6 +26,16 @@ use tokio::{
 pub struct Helpers {
     launcher: Launcher,
     permits: Arc<Semaphore>,
+    quick_permits: Arc<Semaphore>,
+}
+
+/// What a helper waits for when many run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lane {
+    /// Clones and exports: they may take minutes.
+    Slow,
+    /// What a turn does at each step: it must not wait for clones.
+    Quick,
 }
 
 /// What a helper does.
@@ -43,6 +53,8 @@ pub struct Task {
     pub network: Network,
     /// It is killed after this.
     pub time_limit: Duration,
+    /// Which others it waits for.
+    pub lane: Lane,
 }
 
 /// What a helper left.
@@ -78,6 +90,7 @@ impl Task {
             mounts: Vec::new(),
             network: Network::None,
             time_limit,
+            lane: Lane::Slow,
         }
     }
 }
@@ -85,7 +98,12 @@ impl Task {
 impl Helpers {
     /// Helpers of this launcher.
     pub fn new(launcher: Launcher) -> Self {
-        Self { launcher, permits: Arc::new(Semaphore::new(limits::SANDBOX_HELPERS_MAX)) }
+        let permits = |count| Arc::new(Semaphore::new(count));
+        Self {
+            launcher,
+            permits: permits(limits::SANDBOX_HELPERS_MAX),
+            quick_permits: permits(limits::SANDBOX_QUICK_HELPERS_MAX),
+        }
     }
 
     /// Runs a task and gives the first `stdout_max` bytes that it prints; the helper waits for more to be read and is
@@ -109,7 +127,11 @@ impl Helpers {
     /// `sandbox_unavailable` when it could not be started.
     pub async fn start(&self, task: Task) -> Result<Running, Error> {
         let stopping = |_| Error::refused(Code::SandboxUnavailable, "the sandbox service is stopping");
-        let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(stopping)?;
+        let permits = match task.lane {
+            Lane::Slow => &self.permits,
+            Lane::Quick => &self.quick_permits,
+        };
+        let permit = Arc::clone(permits).acquire_owned().await.map_err(stopping)?;
         let deadline = Instant::now() + task.time_limit;
         let start = Start {
             program: Program::Script(task.script, task.arguments),

@@ -1,7 +1,7 @@
 //! Making a workspace. It is built beside and renamed: there is a whole one or none.
 
 use super::{
-    Meta, TREE, helper, refused,
+    Meta, TREE, helper, refused, snapshots,
     source::{self, Source},
 };
 use crate::{
@@ -75,6 +75,7 @@ pub async fn run(session: &Arc<Session>, order: &Order) -> Result<(bool, Meta), 
         base_is_ours: ours == "yes",
         slot: slot.number(),
     };
+    snapshots::seed::prepare(session, uid, &build).await;
     tokio::fs::rename(&build, directory.join(TREE))
         .await
         .map_err(Error::io("move the workspace into its place"))?;
@@ -97,7 +98,7 @@ fn prepare(directory: &Path, build: &Path) -> std::io::Result<()> {
     directory.parent().map_or(Ok(()), layout::make_passage)?;
     layout::make_passage(directory)?;
     // Left over by a build that was interrupted; no tenant's program ran in it.
-    for left in [build.to_owned(), directory.join(TREE)] {
+    for left in [build.to_owned(), directory.join(TREE), directory.join(snapshots::DIRECTORY)] {
         match std::fs::remove_dir_all(left) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
             Ok(()) | Err(_) => {}

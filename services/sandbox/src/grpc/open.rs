@@ -1,0 +1,73 @@
+//! The stream that opens a workspace: a header, then the bytes of a bundle.
+
+use crate::{
+    code::Code,
+    error::Error,
+    session::Session,
+    workspace::{open, source},
+};
+use domain::limits;
+use rpc::v1::{self, open_workspace_request::Part};
+use tokio::io::AsyncWriteExt as _;
+use tonic::Streaming;
+
+/// Reads what a workspace shall start from; `None` when there is one already. A bundle's bytes go to a file.
+pub(super) async fn order(
+    session: &Session,
+    header: v1::WorkspaceHeader,
+    parts: &mut Streaming<v1::OpenWorkspaceRequest>,
+) -> Result<Option<open::Order>, Error> {
+    if session.find_workspace().await?.is_some() {
+        return Ok(None);
+    }
+    let revision = header.revision;
+    if !header.bundle {
+        let source = match header.git_url.as_str() {
+            "" => source::Source::Empty,
+            url => source::parse(url, &session.shared.config).await?,
+        };
+        return Ok(Some(open::Order { source, revision }));
+    }
+    if !header.git_url.is_empty() {
+        return Err(Error::refused(
+            Code::ArgumentInvalid,
+            "a workspace starts from a URL or a bundle, not both",
+        ));
+    }
+    let file = open::upload_place(session).await?;
+    if let Err(error) = receive(&file, parts).await {
+        drop(tokio::fs::remove_file(&file).await);
+        return Err(error);
+    }
+    Ok(Some(open::Order { source: source::Source::Bundle(file), revision }))
+}
+
+async fn receive(
+    file: &std::path::Path,
+    parts: &mut Streaming<v1::OpenWorkspaceRequest>,
+) -> Result<(), Error> {
+    let failed = || Error::io("keep the upload");
+    let mut options = tokio::fs::OpenOptions::new();
+    let mut out = options.write(true).create_new(true).mode(0o644).open(file).await.map_err(failed())?;
+    let mut total = 0;
+    loop {
+        let message = parts.message().await.map_err(|status| {
+            Error::refused(Code::BundleInvalid, format!("the upload broke off: {}", status.message()))
+        })?;
+        match message.map(|message| message.part) {
+            None => break,
+            Some(Some(Part::Data(data))) => {
+                total += data.len() as u64;
+                if total > limits::BUNDLE_BYTES_MAX {
+                    let text = format!("a bundle may have {} bytes at most", limits::BUNDLE_BYTES_MAX);
+                    return Err(Error::refused(Code::BundleTooLarge, text));
+                }
+                out.write_all(&data).await.map_err(failed())?;
+            }
+            Some(Some(Part::Header(_)) | None) => {
+                return Err(Error::refused(Code::ArgumentInvalid, "after the header only data may follow"));
+            }
+        }
+    }
+    out.flush().await.map_err(failed())
+}

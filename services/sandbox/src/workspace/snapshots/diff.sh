@@ -1,0 +1,11 @@
+# $1, $2: snapshots  $3: bytes of statistics at most  $4: bytes of the patches at most
+# Prints two lengths, what happened to each file, its lines, and the patches.
+must_be_known "$1"
+must_be_known "$2"
+changes() { git -c core.bigFileThreshold=8m diff-tree -r --no-color --no-ext-diff --no-textconv --no-renames "$@" "$from" "$to"; }
+from=$1 to=$2
+changes --name-status -z | head -c "$3" >/tmp/status
+changes --numstat -z | head -c "$3" >/tmp/lines
+stat -c %s /tmp/status /tmp/lines | paste -sd ' '
+cat /tmp/status /tmp/lines
+changes --patch --full-index | head -c "$4"

@@ -1,0 +1,15 @@
+# $1: snapshot of now. Each file of /run/sbx/scratch has the name of a snapshot and the paths to be taken from it.
+# Two trees of those files alone, as they are and as they shall be: git goes from one to the other and follows no link.
+export GIT_LITERAL_PATHSPECS=1 GIT_OBJECT_DIRECTORY=/tmp/objects GIT_ALTERNATE_OBJECT_DIRECTORIES=$shadow/objects
+mkdir $GIT_OBJECT_DIRECTORY
+files() { xargs -0 -a "$2" git ls-tree -z "$1" -- | LC_ALL=C grep -zav '^[0-9]* tree '; }
+for paths in /run/sbx/scratch/*; do
+  wanted=${paths##*/}
+  must_be_known "$wanted"
+  files "$wanted" "$paths" >>/tmp/wanted
+  files "$1" "$paths" >>/tmp/now
+done
+GIT_INDEX_FILE=/tmp/index git update-index --replace -z --index-info </tmp/wanted || exit 1
+tree=$(GIT_INDEX_FILE=/tmp/index git write-tree) || exit 1
+GIT_INDEX_FILE=/tmp/index-now git update-index --replace -z --index-info </tmp/now || exit 1
+GIT_INDEX_FILE=/tmp/index-now git read-tree --reset -u "$tree"

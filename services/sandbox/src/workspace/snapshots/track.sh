@@ -1,0 +1,96 @@
+# $1: object format  $2: bytes of an untracked file at most  $3: KiB of all snapshots at most  $4: minutes that a snapshot is
+# kept  $5: minutes between two removals of old ones  $6: paths to be named
+# Prints the snapshot and how many files are too large, then the first of those, each with a NUL.
+begin() {
+  rm -rf $shadow
+  env -u GIT_DIR -u GIT_WORK_TREE git init --quiet --bare --template= --object-format="$format" $shadow || exit 1
+  git config core.bare false && git config core.looseCompression 1
+  mkdir -p $shadow/info $shadow/refs/snapshots
+  if [ -e /run/sbx/snapshots/seed ]; then
+    echo /run/sbx/snapshots/base >$shadow/objects/info/alternates
+    cp /run/sbx/snapshots/seed $GIT_INDEX_FILE
+    # Of what a checkout converts, the index has other bytes than the file: it is read again.
+    git ls-files -s -z -- . ':(exclude,attr:!text !eol !crlf !ident !filter !working-tree-encoding)' |
+      git update-index -z --index-info
+    # The commit of another repository is no content.
+    git ls-files -s -z | LC_ALL=C grep -za '^160000 ' | LC_ALL=C sed -z 's/^[^\t]*\t//' | git update-index -z --force-remove --stdin
+  fi
+  # Bytes are kept as they are; drivers are programs.
+  echo '* -text -ident !eol !crlf !filter !diff !merge !working-tree-encoding' >$shadow/info/attributes
+  touch $shadow/swept $shadow/ready
+}
+
+sweep() {
+  find $shadow/refs/snapshots -type f -mmin "+$kept" -delete
+  git prune --expire="$kept.minutes.ago"
+  touch $shadow/swept
+}
+
+others() { git ls-files -z --others --exclude-standard >/tmp/others; }
+
+# Git looks into a repository inside the workspace only when it knows a file there: the first one that can be read.
+enter() {
+  local name
+  cd "./$1" || return 0
+  while IFS= read -r -d '' name; do
+    case $name in */) continue ;; esac
+    [ -f "$name" ] && [ ! -L "$name" ] && [ -r "$name" ] || continue
+    printf '100644 %s\t%s\0' "$(git hash-object -w --stdin </dev/null)" "$1$name"
+    break
+  done < <(GIT_WORK_TREE=$PWD GIT_INDEX_FILE=/tmp/none git ls-files -z --others --exclude-standard)
+  cd /workspace || exit 1
+}
+
+# What is not tracked: repositories are entered, level by level, and large files remembered.
+look() {
+  local round directory
+  for round in 1 2 3 4 5 6 7 8; do
+    others || exit 1
+    : >/tmp/large
+    : >/tmp/nested
+    [ -s /tmp/others ] || return 0
+    find -files0-from /tmp/others -maxdepth 0 \( -type d -fprint0 /tmp/nested \) -o \( -type f -size "+${large}c" -fprint0 /tmp/large \) 2>/dev/null
+    [ -s /tmp/nested ] || return 0
+    while IFS= read -r -d '' directory; do enter "$directory"; done </tmp/nested >/tmp/entered
+    [ -s /tmp/entered ] || return 0
+    git update-index -z --index-info </tmp/entered || return 0
+  done
+}
+
+add() {
+  local path
+  if [ ! -s /tmp/others ]; then
+    git add --update --ignore-errors .
+    return
+  fi
+  {
+    printf '.\0'
+    while IFS= read -r -d '' path; do printf ':(exclude,literal)%s\0' "$path"; done < <(cat /tmp/large /tmp/nested)
+  } >/tmp/paths
+  git add --all --ignore-errors --pathspec-from-file=/tmp/paths --pathspec-file-nul
+}
+
+used() { du -sk $shadow/objects | cut -f1; }
+
+format=$1 large=$2 limit=$3 kept=$4 pause=$5 named=$6
+[ -e $shadow/ready ] || begin
+rm -f $shadow/*.lock
+# One snapshot of a large tree must not go far beyond the limit. This kills everything in the helper but bubblewrap itself.
+(
+  while sleep 1; do
+    [ "$(used)" -le "$limit" ] || kill -KILL -1
+  done
+) >/dev/null 2>&1 &
+[ -z "$(find $shadow/swept -mmin "+$pause")" ] || sweep
+# After a crash of the machine the index may be broken: without it every file is read again.
+others 2>/dev/null || rm -f $GIT_INDEX_FILE
+look
+add 2>/tmp/said >&2
+! grep -q 'No space left' /tmp/said || exit 18
+tree=$(git write-tree) || exit 1
+if [ ! -e "$shadow/refs/snapshots/$tree" ]; then
+  [ "$(used)" -le "$limit" ] || exit 19
+fi
+echo "$tree" >$shadow/given && mv -f $shadow/given "$shadow/refs/snapshots/$tree" || exit 18
+echo "$tree $(tr -cd '\0' </tmp/large | wc -c)"
+head -z -n "$named" /tmp/large
