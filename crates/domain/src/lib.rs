@@ -12,6 +12,7 @@ pub mod part;
 pub mod permission;
 pub mod request;
 pub mod session;
+pub mod settings;
 pub mod text;
 pub mod turn;
 pub mod wait;

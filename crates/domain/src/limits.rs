@@ -317,3 +317,35 @@ pub const SNAPSHOTS_BYTES_MAX: u64 = 5 * 1024 * 1024 * 1024;
 pub const SNAPSHOT_FILES_MAX: usize = 10_000;
 /// Bytes of one file's patch: more is no reading for people or models.
 pub const SNAPSHOT_PATCH_BYTES_MAX: usize = 512 * 1024;
+
+// Settings of repositories, projects and tenants.
+
+/// Bytes of one file of settings, or of one agent or command in Markdown: far above what people write.
+pub const SETTINGS_FILE_BYTES_MAX: usize = 256 * 1024;
+/// Bytes of all files of settings of one project together, what they refer to included: they are kept for every session
+/// that runs.
+pub const SETTINGS_BYTES_MAX: usize = 2 * 1024 * 1024;
+/// Files of settings of one project, over all levels: every agent and every command may be one.
+pub const SETTINGS_FILES_MAX: usize = 400;
+/// Levels of objects and lists inside each other: OpenCode's own settings need eight.
+pub const SETTINGS_DEPTH_MAX: usize = 32;
+/// Values, keys counted with them, in one file of settings.
+pub const SETTINGS_VALUES_MAX: usize = 10_000;
+/// Bytes of one key of settings; patterns of permission are keys.
+pub const SETTINGS_KEY_BYTES_MAX: usize = PERMISSION_RULE_BYTES_MAX;
+/// Mistakes in settings that are told one by one; of the rest, only how many there are.
+pub const SETTINGS_PROBLEMS_MAX: usize = 100;
+/// Bytes of a wrong value that are shown with the mistake.
+pub const SETTINGS_SHOWN_BYTES_MAX: usize = 60;
+/// Agents of one project: a model chooses among their descriptions, which it reads at every step.
+pub const SETTINGS_AGENTS_MAX: usize = 100;
+/// Commands of one project.
+pub const SETTINGS_COMMANDS_MAX: usize = 200;
+/// Rules of permission in one list of settings: each call of a tool goes through all of them.
+pub const SETTINGS_RULES_MAX: usize = 500;
+/// Names of files with instructions, over all levels: each file is read at every step.
+pub const SETTINGS_INSTRUCTIONS_MAX: usize = 64;
+/// Bytes of a tool's output that settings may ask to be shown to the model.
+pub const SETTINGS_TOOL_OUTPUT_BYTES_MAX: u64 = 1024 * 1024;
+/// Lines of a tool's output that settings may ask to be shown to the model.
+pub const SETTINGS_TOOL_OUTPUT_LINES_MAX: u64 = 50_000;
