@@ -349,3 +349,28 @@ pub const SETTINGS_INSTRUCTIONS_MAX: usize = 64;
 pub const SETTINGS_TOOL_OUTPUT_BYTES_MAX: u64 = 1024 * 1024;
 /// Lines of a tool's output that settings may ask to be shown to the model.
 pub const SETTINGS_TOOL_OUTPUT_LINES_MAX: u64 = 50_000;
+
+// What a repository tells agents.
+
+/// Bytes of one file of instructions: some 16,000 tokens, read by the model at every step.
+pub const GUIDANCE_FILE_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of all instructions of one call: a quarter of a usual context.
+pub const GUIDANCE_BYTES_MAX: usize = 128 * 1024;
+/// Files of instructions of one call.
+pub const GUIDANCE_FILES_MAX: usize = 64;
+/// Bytes of the instructions that come with one file that is read: with the file below what a model reads of one answer.
+pub const GUIDANCE_REMINDER_BYTES_MAX: usize = 8 * 1024;
+/// Things left out that are named.
+pub const GUIDANCE_LEFT_OUT_MAX: usize = 50;
+/// Bytes of one sentence about what is left out.
+pub const GUIDANCE_SENTENCE_BYTES_MAX: usize = 512;
+/// Skills of one repository: the model reads all their descriptions at every step.
+pub const SKILLS_MAX: usize = 100;
+/// Files and directories that are looked at in one directory of skills.
+pub const SKILLS_WALK_MAX: usize = 10_000;
+/// Bytes at the beginning of a skill in which its front matter must end.
+pub const SKILL_HEAD_BYTES_MAX: usize = 16 * 1024;
+/// Bytes of a skill's description.
+pub const SKILL_DESCRIPTION_BYTES_MAX: usize = 1_024;
+/// Files of a skill that are named to the model.
+pub const SKILL_FILES_MAX: u32 = 50;

@@ -4,6 +4,7 @@
 
 pub mod auth;
 mod exec;
+mod guidance;
 mod open;
 mod scope;
 
@@ -366,6 +367,16 @@ impl SandboxService for Server {
             _ => None,
         })
         .await
+    }
+
+    async fn read_guidance(
+        &self,
+        request: Request<v1::ReadGuidanceRequest>,
+    ) -> Result<Response<v1::ReadGuidanceResponse>, Status> {
+        let (call, message) =
+            self.begin("read_guidance", request).map_err(|error| tell("read_guidance", &error))?;
+        let (session, root, _) = call.parts();
+        call.run(async move { guidance::read((&session, &root), message).await }).await
     }
 
     async fn diff_workspace(

@@ -7,6 +7,7 @@
 
 mod files;
 mod fork;
+mod guidance;
 mod paths;
 mod pump;
 mod read;

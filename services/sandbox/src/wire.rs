@@ -16,7 +16,7 @@ pub struct Request {
     #[prost(uint64, tag = "1")]
     pub id: u64,
     /// What to do.
-    #[prost(oneof = "request::Body", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10")]
+    #[prost(oneof = "request::Body", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11")]
     pub body: Option<request::Body>,
 }
 
@@ -54,6 +54,9 @@ pub mod request {
         /// Answered by `RemoveFile`.
         #[prost(message, tag = "10")]
         RemoveFile(v1::RemoveFileRequest),
+        /// Answered by `ReadGuidance`, without the configuration.
+        #[prost(message, tag = "11")]
+        ReadGuidance(v1::ReadGuidanceRequest),
     }
 }
 
@@ -88,7 +91,7 @@ pub struct Reply {
     #[prost(uint64, tag = "1")]
     pub id: u64,
     /// What is answered.
-    #[prost(oneof = "reply::Body", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13")]
+    #[prost(oneof = "reply::Body", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14")]
     pub body: Option<reply::Body>,
 }
 
@@ -135,6 +138,9 @@ pub mod reply {
         /// See the public API.
         #[prost(message, tag = "13")]
         RemoveFile(v1::RemoveFileResponse),
+        /// See the public API.
+        #[prost(message, tag = "14")]
+        ReadGuidance(v1::ReadGuidanceResponse),
     }
 }
 

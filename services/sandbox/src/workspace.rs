@@ -2,6 +2,7 @@
 //! sandboxes, because the files, and the configuration git finds among them, are the tenant's.
 
 pub mod changes;
+pub mod configuration;
 pub mod helper;
 pub mod open;
 mod scratch;

@@ -10,6 +10,8 @@ mod changes;
 mod execs;
 #[path = "suite/files.rs"]
 mod files;
+#[path = "suite/guidance.rs"]
+mod guidance;
 #[path = "suite/harness.rs"]
 mod harness;
 #[path = "suite/lifecycle.rs"]

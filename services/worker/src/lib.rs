@@ -8,6 +8,7 @@ mod clean;
 mod contention;
 mod conversation;
 mod deps;
+mod guidance;
 mod lease;
 mod lower;
 mod model;

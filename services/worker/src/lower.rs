@@ -1,6 +1,6 @@
 //! The conversation as a model gets it: OpenCode's messages and parts in, a provider-neutral request out.
 
-use crate::{rights::Rights, tools};
+use crate::{guidance::Guidance, rights::Rights, tools};
 use domain::{
     message::{Assistant, Message, ModelRef, User},
     part::{Body, Part, Reasoning, ToolState},
@@ -21,8 +21,10 @@ pub(crate) fn request(
     user: &User,
     rights: &Rights,
     model: &llm::config::Model,
+    guidance: &Guidance,
 ) -> Request {
     let mut system = vec![SYSTEM.to_owned(), environment(user)];
+    system.extend(guidance.system());
     system.extend(user.system.clone());
     let mut messages = vec![];
     for entry in entries {
@@ -40,7 +42,7 @@ pub(crate) fn request(
         model: user.model.model_id.clone(),
         system,
         messages,
-        tools: tools::specs(|name| rights.hides(&user.agent, name)),
+        tools: tools::specs(&guidance.skills, |name| rights.hides(&user.agent, name)),
         output_tokens_max: model.output_tokens.min(OUTPUT_TOKENS_MAX),
         cache_key: user.session_id.to_string(),
         ..Request::default()

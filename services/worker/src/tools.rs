@@ -15,6 +15,7 @@ pub(crate) mod question;
 pub(crate) mod read;
 pub(crate) mod run;
 pub(crate) mod shell;
+pub(crate) mod skill;
 pub(crate) mod task;
 pub(crate) mod todoread;
 pub(crate) mod todowrite;
@@ -39,6 +40,7 @@ pub(crate) enum Tool {
     MultiEdit,
     Question,
     Read,
+    Skill,
     Task,
     TodoRead,
     TodoWrite,
@@ -95,7 +97,7 @@ struct Known {
 }
 
 /// Sorted by name: a stable list keeps the provider's cache warm.
-const ALL: [Tool; 15] = [
+const ALL: [Tool; 16] = [
     Tool::ApplyPatch,
     Tool::Bash,
     Tool::Batch,
@@ -106,6 +108,7 @@ const ALL: [Tool; 15] = [
     Tool::MultiEdit,
     Tool::Question,
     Tool::Read,
+    Tool::Skill,
     Tool::Task,
     Tool::TodoRead,
     Tool::TodoWrite,
@@ -136,6 +139,7 @@ impl Tool {
             Self::MultiEdit => multiedit::spec(),
             Self::Question => question::spec(),
             Self::Read => read::spec(),
+            Self::Skill => skill::spec(),
             Self::Task => task::spec(),
             Self::TodoRead => todoread::spec(),
             Self::TodoWrite => todowrite::spec(),
@@ -148,7 +152,7 @@ impl Tool {
         match self {
             // Asking again is the same question, and dispatching again the same child.
             Self::Question | Self::Task => Repeat::Safe,
-            Self::Bash | Self::Glob | Self::Grep | Self::List | Self::Read => Repeat::Safe,
+            Self::Bash | Self::Glob | Self::Grep | Self::List | Self::Read | Self::Skill => Repeat::Safe,
             Self::TodoRead | Self::TodoWrite | Self::WebFetch => Repeat::Safe,
             Self::ApplyPatch | Self::Edit | Self::MultiEdit | Self::Write => Repeat::Unknown,
             // Each of its calls is asked when it runs; the answer of one that is done is lost with the batch.
@@ -168,6 +172,7 @@ impl Tool {
             | Self::List
             | Self::MultiEdit
             | Self::Read
+            | Self::Skill
             | Self::TodoRead
             | Self::TodoWrite
             | Self::WebFetch
@@ -188,6 +193,7 @@ impl Tool {
             Self::MultiEdit => "multiedit",
             Self::Question => "question",
             Self::Read => "read",
+            Self::Skill => "skill",
             Self::Task => "task",
             Self::TodoRead => "todoread",
             Self::TodoWrite => "todowrite",
@@ -207,6 +213,7 @@ impl Tool {
             Self::List => list::run(ctx, parse(input)?).await,
             Self::MultiEdit => multiedit::run(ctx, parse(input)?).await,
             Self::Read => read::run(ctx, parse(input)?).await,
+            Self::Skill => skill::run(ctx, parse(input)?).await,
             Self::Question | Self::Task => {
                 Err(ToolError::Model("This call cannot run beside the loop.".to_owned()))
             }
@@ -218,10 +225,16 @@ impl Tool {
     }
 }
 
-/// What the model is told of all tools but the hidden ones.
-pub(crate) fn specs(is_hidden: impl Fn(&str) -> bool) -> Vec<ToolSpec> {
-    let shown = KNOWN.iter().filter(|known| !is_hidden(known.tool.permission()));
-    shown.map(|known| known.spec.clone()).collect()
+/// What the model is told of all tools but the hidden ones. Where there are no skills, there is no tool for them.
+pub(crate) fn specs(skills: &[rpc::v1::Skill], is_hidden: impl Fn(&str) -> bool) -> Vec<ToolSpec> {
+    let is_shown = |known: &&Known| {
+        !is_hidden(known.tool.permission()) && (known.tool != Tool::Skill || !skills.is_empty())
+    };
+    let spec = |known: &Known| match known.tool {
+        Tool::Skill => skill::with_list(known.spec.clone(), skills),
+        _ => known.spec.clone(),
+    };
+    KNOWN.iter().filter(is_shown).map(spec).collect()
 }
 
 /// Finds a tool by the name that the model used; other cases are forgiven.

@@ -4,6 +4,7 @@
 
 mod act;
 mod child;
+mod opening;
 mod step;
 pub(crate) mod waiting;
 
@@ -17,7 +18,7 @@ use crate::{
     rights::Rights,
     sandbox::Identity,
     tools::run::{Report, Tools},
-    workspace::{self, Workspace},
+    workspace::Workspace,
 };
 use bus::queue::{Slots, Yield};
 use domain::{
@@ -36,7 +37,6 @@ use std::{
 use store::{children::ParentCall, inputs::Pending, record::Progress, runs::Taken, sessions::Session};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, watch},
-    task::JoinHandle,
     time::{Instant, sleep_until},
 };
 use tonic::Status;
@@ -78,10 +78,7 @@ struct Loop {
     conversation: Conversation,
     control: Control,
     workspace: Workspace,
-    /// The first opening of the workspace, until it is over.
-    opening: Option<JoinHandle<Result<(), Status>>>,
-    /// The model's answer, held back until the workspace is open.
-    held: Option<Input>,
+    opening: opening::Opening,
     inputs: Vec<Pending>,
     /// Calls that this loop's own model call asked for and that nobody has begun.
     fresh: BTreeSet<CallId>,
@@ -167,8 +164,7 @@ impl Loop {
             record: Record::new(Arc::clone(&deps), taken, control.lane.take()),
             conversation: Conversation::default(),
             tools: Tools::new(Arc::clone(&deps), identity, workspace.clone()),
-            opening: None,
-            held: None,
+            opening: opening::Opening::default(),
             inputs: vec![],
             fresh: BTreeSet::new(),
             waiting: BTreeMap::new(),
@@ -253,7 +249,6 @@ impl Loop {
             self.read_inputs().await?;
         }
         self.back_off_until = None;
-        self.open_workspace();
         self.look_at_budget().await?;
         let leaving = self.control.leave.soon.is_cancelled() || self.others_waited_longer().await;
         let view = self.conversation.view(&self.inputs, leaving);
@@ -306,15 +301,6 @@ impl Loop {
         Ok(())
     }
 
-    /// Opens the workspace while the model thinks: a repository that cannot be had ends the turn even when no tool
-    /// asks for it.
-    fn open_workspace(&mut self) {
-        if self.workspace.has_source() && self.opening.is_none() && !self.workspace.is_open() {
-            let workspace = self.workspace.clone();
-            self.opening = Some(tokio::spawn(async move { workspace.ready().await }));
-        }
-    }
-
     /// Waits for whatever happens next. Gives `None` when it is nothing that the turn must know.
     async fn next_input(&mut self) -> Result<Option<Input>, Stopped> {
         if self.record.abort_waits() {
@@ -323,15 +309,15 @@ impl Loop {
         let flush_at = self.model.as_ref().and_then(ModelCall::next_flush);
         let wake_at = [self.back_off_until, flush_at].into_iter().flatten().fold(self.beat_at, Instant::min);
         // Without a model call there is nothing to lose: another worker attaches to what runs.
-        let leaves_at_once = self.model.is_none() && self.held.is_none() && self.tools.can_be_left();
+        let leaves_at_once = self.model.is_none() && self.tools.can_be_left();
         let happened = tokio::select! {
             biased;
             Ok(()) = self.control.nudges.changed() => Happened::Nudge,
             () = self.control.leave.now.cancelled() => Happened::Drain,
             () = self.control.leave.soon.cancelled(), if leaves_at_once => Happened::Drain,
-            opened = settled(&mut self.opening) => Happened::Opened(opened),
+            opened = self.opening.settled() => Happened::Opened(opened),
             report = self.tools.next_report() => Happened::Tool(report),
-            said = next_said(&mut self.model, self.held.is_some()) => Happened::Said(said),
+            said = next_said(&mut self.model) => Happened::Said(said),
             () = sleep_until(wake_at) => Happened::Tick,
         };
         Box::pin(self.happened(happened)).await
@@ -341,11 +327,7 @@ impl Loop {
         match happened {
             Happened::Nudge => self.nudged().await,
             Happened::Drain => Ok(Some(Input::Drain)),
-            Happened::Opened(Ok(())) => Ok(self.held.take()),
-            Happened::Opened(Err(status)) => {
-                self.held = None;
-                Ok(Some(Input::Broken(workspace::failure(&status))))
-            }
+            Happened::Opened(opened) => self.opened(opened).await,
             Happened::Tool(report) => self.report(*report).await,
             Happened::Said(said) => {
                 let Some(call) = &mut self.model else { return Ok(None) };
@@ -354,10 +336,6 @@ impl Loop {
                 if let Some(Input::Answered(calls)) = &input {
                     self.model = None;
                     self.fresh = calls.iter().cloned().collect();
-                    if self.opening.is_some() {
-                        self.held = input;
-                        return Ok(None);
-                    }
                 }
                 Ok(input)
             }
@@ -411,22 +389,11 @@ enum Happened {
     Tick,
 }
 
-/// Waits for the opening of the workspace, if it is under way. Cancel-safe.
-async fn settled(opening: &mut Option<JoinHandle<Result<(), Status>>>) -> Result<(), Status> {
-    let Some(handle) = opening else { return std::future::pending().await };
-    let result = handle.await.unwrap_or_else(|error| Err(Status::internal(error.to_string())));
-    *opening = None;
-    result
-}
-
 /// Waits for the next piece of the model's answer, if a call is open. Cancel-safe.
-async fn next_said(
-    model: &mut Option<ModelCall>,
-    held: bool,
-) -> Option<Result<llm::event::Event, llm::error::Error>> {
+async fn next_said(model: &mut Option<ModelCall>) -> Option<Result<llm::event::Event, llm::error::Error>> {
     match model {
-        Some(call) if !held => call.next().await,
-        Some(_) | None => std::future::pending().await,
+        Some(call) => call.next().await,
+        None => std::future::pending().await,
     }
 }
 

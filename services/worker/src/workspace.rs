@@ -37,11 +37,6 @@ impl Workspace {
         self.source.origin != Origin::Empty
     }
 
-    /// Whether the files are known to be there.
-    pub(crate) fn is_open(&self) -> bool {
-        self.open.initialized()
-    }
-
     /// Waits until the files are there, opening them if need be. Callers at the same time share one attempt.
     pub(crate) async fn ready(&self) -> Result<(), Status> {
         self.open.get_or_try_init(|| self.open()).await.copied()

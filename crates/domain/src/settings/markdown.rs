@@ -10,9 +10,10 @@
 //! ```
 
 use crate::settings::{
+    Level,
     document::{Builder, Object},
     front_matter,
-    node::{Entry, Node, Origin},
+    node::{Content, Entry, Node, Origin},
     problem::Problems,
 };
 use std::sync::Arc;
@@ -48,6 +49,24 @@ pub fn kind_of(path: &str) -> Option<(Kind, &str)> {
     };
     let name = rest.strip_suffix(".md")?;
     (!name.is_empty() && !name.ends_with('/')).then_some((kind, name))
+}
+
+/// The texts at the top level of a file's front matter, by key; what else stands there is passed over. For files that are
+/// no settings.
+pub fn texts(text: &str) -> Vec<(String, String)> {
+    let origin = Origin { level: Level::Repository, file: Arc::from(""), line: 1, column: 1 };
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let lines: Vec<_> = text.split('\n').map(|line| line.strip_suffix('\r').unwrap_or(line)).collect();
+    let is_fence = |line: &&str| line.trim_end() == "---";
+    let length = lines[1..].iter().position(is_fence).filter(|_| is_fence(&lines[0]));
+    let Some(length) = length else { return vec![] };
+    let node = front_matter::parse(&mut Builder::new(), &origin, &lines[1..=length]).node(origin.clone());
+    let Content::Map(entries) = node.value else { return vec![] };
+    let text = |entry: Entry| match entry.node.value {
+        Content::Text { text, .. } => Some((entry.key.to_string(), text)),
+        Content::Null | Content::Bool(_) | Content::Number(_) | Content::List(_) | Content::Map(_) => None,
+    };
+    entries.into_iter().filter_map(text).collect()
 }
 
 /// Reads `text`, which begins at `start`, as the settings of one agent or command.
@@ -87,4 +106,20 @@ pub(crate) fn parse(start: &Origin, (kind, name): (Kind, &str), text: &str) -> R
     let named = wrap(name, object);
     let root = wrap(agents, named).node(start.clone());
     builder.problems.or(root)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_of_other_files_are_found_among_what_settings_refuse() {
+        let text = "---\r\nname: pdf\r\nallowed-tools: [Read, Grep]\r\nmetadata:\r\n  version: 1\r\ndescription: >\r\n  reads\r\n  PDF\r\n---\r\nbody";
+        let texts = texts(text);
+        let find = |key: &str| texts.iter().find(|(name, _)| name == key).map(|(_, text)| text.trim());
+        assert_eq!((find("name"), find("description")), (Some("pdf"), Some("reads PDF")));
+        for text in ["", "---", "name: x", "---\nname: x\n", "----\nname: x\n---"] {
+            assert!(super::texts(text).is_empty(), "{text:?}");
+        }
+    }
 }

@@ -102,6 +102,7 @@ impl Reader {
             permission: permission.to_owned(),
             pattern: pattern.to_owned(),
             action,
+            is_approval: false,
         };
         let probe = Rules(vec![Rule::of(permission, Verdict::Deny)]);
         let speaks_for = |tool| probe.verdict(tool, "") == Verdict::Deny;

@@ -71,7 +71,7 @@ macro_rules! effects {
 
 reads!(DiffWorkspaceRequest ExportWorkspaceRequest);
 fenced!(GetWorkspaceRequest ReadFileRequest ReadLinesRequest ListFilesRequest GlobFilesRequest GrepFilesRequest);
-fenced!(TrackSnapshotRequest DiffSnapshotsRequest RestoreSnapshotRequest RevertFilesRequest);
+fenced!(ReadGuidanceRequest TrackSnapshotRequest DiffSnapshotsRequest RestoreSnapshotRequest RevertFilesRequest);
 fenced!(WorkspaceHeader CloseWorkspaceRequest KillExecsRequest ReleaseSandboxRequest);
 fenced_execs!(StartExecRequest AttachExecRequest KillExecRequest);
 

@@ -1,6 +1,6 @@
 //! The threads that do file operations.
 
-use super::{FILE_THREADS, Failure, Service, paths::Roots, read, search, write};
+use super::{FILE_THREADS, Failure, Service, guidance, paths::Roots, read, search, write};
 use crate::{
     code::Code,
     wire::{reply, request},
@@ -54,6 +54,9 @@ fn answer(roots: &Roots, operation: request::Body) -> Result<reply::Body, Failur
         request::Body::ListFiles(request) => search::list(roots, &request).map(reply::Body::ListFiles),
         request::Body::GlobFiles(request) => search::glob(roots, &request).map(reply::Body::GlobFiles),
         request::Body::GrepFiles(request) => search::grep(roots, &request).map(reply::Body::GrepFiles),
+        request::Body::ReadGuidance(request) => {
+            guidance::read(roots, &request).map(reply::Body::ReadGuidance)
+        }
         request::Body::Exec(_) | request::Body::Kill(_) => {
             Err(Failure::new(Code::Internal, "not a file operation"))
         }

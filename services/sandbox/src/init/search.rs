@@ -8,7 +8,7 @@ use super::{
 };
 use crate::code::Code;
 use domain::limits;
-use globset::{GlobBuilder, GlobMatcher, GlobSet, GlobSetBuilder};
+use globset::{Glob, GlobBuilder, GlobMatcher, GlobSet, GlobSetBuilder};
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, sinks::Lossy};
 use ignore::{DirEntry, WalkBuilder};
@@ -116,6 +116,33 @@ pub(super) fn grep(roots: &Roots, request: &v1::GrepFilesRequest) -> Result<v1::
     let truncated = left_out || walk.is_cut || search.matches.len() > limit;
     search.matches.truncate(limit);
     Ok(v1::GrepFilesResponse { matches: search.matches, truncated })
+}
+
+/// Reads a glob that is relative to the workspace.
+pub(super) fn relative_glob(text: &str) -> Result<Glob, Failure> {
+    let invalid = |error: globset::Error| Failure::new(Code::PatternInvalid, format!("the pattern: {error}"));
+    GlobBuilder::new(text).literal_separator(true).build().map_err(invalid)
+}
+
+/// Finds files by such globs; gives their paths, sorted, and whether a bound ended the walk.
+pub(super) fn matching(globs: Vec<Glob>) -> Result<(Vec<String>, bool), Failure> {
+    if globs.is_empty() {
+        return Ok((vec![], false));
+    }
+    let invalid = |error: globset::Error| Failure::new(Code::PatternInvalid, format!("the pattern: {error}"));
+    let mut set = GlobSetBuilder::new();
+    globs.into_iter().for_each(|glob| drop(set.add(glob)));
+    let (set, start) = (set.build().map_err(invalid)?, Path::new(WORKSPACE));
+    let mut walk = Walk::new(start);
+    let mut paths = vec![];
+    while let Some(entry) = walk.next() {
+        let path = entry.path().strip_prefix(start).unwrap_or(entry.path());
+        if entry.file_type().is_some_and(|kind| kind.is_file()) && set.is_match(path) {
+            paths.extend(path.to_str().map(str::to_owned));
+        }
+    }
+    paths.sort();
+    Ok((paths, walk.is_cut))
 }
 
 struct Search {

@@ -1,7 +1,7 @@
 //! Making a workspace. It is built beside and renamed: there is a whole one or none.
 
 use super::{
-    Meta, TREE, helper, refused, snapshots,
+    Meta, TREE, configuration, helper, refused, snapshots,
     source::{self, Source},
 };
 use crate::{
@@ -75,6 +75,7 @@ pub async fn run(session: &Arc<Session>, order: &Order) -> Result<(bool, Meta), 
         base_is_ours: ours == "yes",
         slot: slot.number(),
     };
+    configuration::keep(session, &build, &meta).await?;
     snapshots::seed::prepare(session, uid, &build).await;
     tokio::fs::rename(&build, directory.join(TREE))
         .await

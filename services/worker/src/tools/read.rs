@@ -1,11 +1,17 @@
 //! `read`: shows lines of a file, or the entries of a directory.
 
-use super::{Output, ToolError, described, run::Ctx, run::refused};
-use domain::limits;
+use super::{Output, ToolError, described, run::Ctx, run::refused, uses};
+use crate::guidance::instruction;
+use domain::{
+    limits,
+    part::{Body, Part, ToolState},
+    session::WORKSPACE,
+};
 use llm::request::ToolSpec;
 use rpc::v1::{self, FileKind};
 use serde::Deserialize;
-use serde_json::{Map, json};
+use serde_json::{Map, Value, json};
+use std::sync::PoisonError;
 
 /// Which lines to show.
 #[derive(Debug, Deserialize)]
@@ -53,7 +59,7 @@ pub(super) async fn run(ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
         async move { client.read_lines(request).await }
     });
     let read = read.await.map_err(|status| refused(&status))?;
-    let text = match read.kind() {
+    let mut text = match read.kind() {
         FileKind::Text => numbered(&read, first_line),
         FileKind::Directory => read.lines.join("\n"),
         FileKind::Binary | FileKind::Other | FileKind::Unspecified => {
@@ -63,7 +69,65 @@ pub(super) async fn run(ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
     let mut metadata = Map::new();
     metadata.insert("lines".to_owned(), read.lines.len().into());
     metadata.insert("truncated".to_owned(), read.more.into());
+    let reminders = reminders(ctx, &input.file_path).await;
+    if !reminders.is_empty() {
+        metadata.insert(LOADED.to_owned(), reminders.iter().map(|(path, _)| path.as_str()).collect());
+        text.extend(reminders.iter().map(|(_, reminder)| format!("\n\n{reminder}")));
+    }
     Ok(Output { title: input.file_path, text, metadata, todos: None })
+}
+
+/// Where a call keeps the files of instructions that came with it.
+const LOADED: &str = "loaded";
+
+/// The files of instructions that came with an answer of this tool.
+pub(super) fn loaded(part: &Part) -> Vec<String> {
+    let metadata = match &part.body {
+        Body::Tool(tool) => match &tool.state {
+            ToolState::Completed { metadata, .. } => metadata.get(LOADED),
+            ToolState::Pending { .. } | ToolState::Running { .. } | ToolState::Error { .. } => None,
+        },
+        _ => None,
+    };
+    let paths = metadata.and_then(Value::as_array).into_iter().flatten();
+    paths.filter_map(Value::as_str).map(ToOwned::to_owned).collect()
+}
+
+/// The instructions of the directories that a file is in, if the model was not shown them yet: path and text. Nothing
+/// when they cannot be had: the file was read all the same.
+async fn reminders(ctx: &Ctx, file: &str) -> Vec<(String, String)> {
+    let path = uses::absolute(file);
+    let Some((directory, _)) =
+        path.strip_prefix(&format!("{WORKSPACE}/")).and_then(|path| path.rsplit_once('/'))
+    else {
+        return vec![];
+    };
+    let request = v1::ReadGuidanceRequest {
+        fence: ctx.identity.fence(),
+        directory: directory.to_owned(),
+        only_levels: true,
+        ..Default::default()
+    };
+    let Ok(found) = ctx.deps.sandbox.client().read_guidance(request).await else { return vec![] };
+    let mut shown = ctx.shown.lock().unwrap_or_else(PoisonError::into_inner);
+    let (mut reminders, mut left) = (vec![], limits::GUIDANCE_REMINDER_BYTES_MAX);
+    // The nearest first: it says most about the file.
+    for level in found.into_inner().instructions.into_iter().rev() {
+        let is_itself =
+            path.strip_prefix(WORKSPACE).is_some_and(|path| path.trim_start_matches('/') == level.path);
+        if !shown.insert(level.path.clone()) || is_itself {
+            continue;
+        }
+        let text = instruction(&level);
+        let text = if text.len() <= left {
+            left -= text.len();
+            text
+        } else {
+            format!("There are instructions for this file in {WORKSPACE}/{}: read them.", level.path)
+        };
+        reminders.push((level.path, format!("<system-reminder>\n{text}\n</system-reminder>")));
+    }
+    reminders
 }
 
 fn numbered(read: &v1::ReadLinesResponse, first_line: u64) -> String {

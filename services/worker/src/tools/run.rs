@@ -17,9 +17,10 @@ use serde_json::{Map, Value};
 use std::{
     collections::{BTreeMap, BTreeSet},
     panic::AssertUnwindSafe,
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
+use store::messages::Entry;
 use tokio::{
     sync::{Semaphore, mpsc},
     task::JoinSet,
@@ -79,6 +80,8 @@ pub(crate) struct Ctx {
     pub(crate) deps: Arc<Deps>,
     pub(crate) identity: Identity,
     pub(crate) call: Call,
+    /// Files of instructions that the model was shown.
+    pub(crate) shown: Arc<Mutex<BTreeSet<String>>>,
     reports: mpsc::Sender<Box<Report>>,
 }
 
@@ -94,6 +97,7 @@ pub(crate) struct Tools {
     tasks: JoinSet<()>,
     /// The calls that have no answer, by call id: the commands that each may run, and what a second run would mean.
     running: BTreeMap<String, (Vec<String>, Repeat)>,
+    shown: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl Tools {
@@ -109,7 +113,21 @@ impl Tools {
             reports,
             tasks: JoinSet::new(),
             running: BTreeMap::new(),
+            shown: Arc::default(),
         }
+    }
+
+    pub(crate) fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// Notes which files of instructions the model reads anyway: in its system prompt, or with an earlier answer.
+    pub(crate) fn note_shown(&self, system: &[v1::GuidanceFile], entries: &[Entry]) {
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        *shown = system.iter().map(|file| file.path.clone()).collect();
+        shown.extend(
+            entries.iter().flat_map(|entry| &entry.parts).flat_map(|(_, part)| super::read::loaded(part)),
+        );
     }
 
     pub(crate) fn start(&mut self, call: Call) {
@@ -129,6 +147,7 @@ impl Tools {
             deps: Arc::clone(&self.deps),
             identity: self.identity.clone(),
             call,
+            shown: Arc::clone(&self.shown),
             reports: self.sender.clone(),
         };
         self.tasks.spawn(
@@ -233,6 +252,7 @@ impl Ctx {
                 input,
                 ..self.call.clone()
             },
+            shown: Arc::clone(&self.shown),
             reports: unheard,
         }
     }

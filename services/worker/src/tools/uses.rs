@@ -46,6 +46,7 @@ impl Tool {
             | Self::List
             | Self::Question
             | Self::Read
+            | Self::Skill
             | Self::Task
             | Self::TodoRead
             | Self::TodoWrite
@@ -70,6 +71,7 @@ impl Tool {
             Self::Read => of_path(Use::any(name, inside(word("filePath")))),
             Self::List => of_path(Use::any(name, inside(word("path")))),
             Self::Glob | Self::Grep => vec![Use::any(name, word("pattern"))],
+            Self::Skill => vec![Use::of(name, word("name"))],
             Self::Task => vec![Use::of(name, word("subagent_type"))],
             Self::Question | Self::TodoRead | Self::TodoWrite => vec![Use::any(name, "*")],
         }

@@ -1,6 +1,6 @@
 //! The middle of a step: running its tools, storing what they say, stopping them.
 
-use super::{Loop, waiting::Awaited};
+use super::{Loop, opening::Delayed, waiting::Awaited};
 use crate::{
     deps::now,
     record::Stopped,
@@ -25,6 +25,7 @@ impl Loop {
         if let Some(event) = self.take_over.take() {
             self.record.write(&mut self.conversation, vec![event], Progress::None).await?;
         }
+        let Some(Delayed::Run(calls)) = self.when_guided(Delayed::Run(calls)) else { return Ok(()) };
         self.waiting.clear();
         for call_id in calls {
             self.begin(call_id).await?;
@@ -106,7 +107,7 @@ impl Loop {
     /// Stops the model call and the tools. What was streamed is stored by whoever closes the step.
     pub(super) async fn stop(&mut self, stop: &Stop) -> Result<Input, Stopped> {
         self.back_off_until = None;
-        self.held = None;
+        self.opening.stop();
         self.waiting.clear();
         self.happened.clear();
         match stop {

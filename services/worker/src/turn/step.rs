@@ -1,6 +1,6 @@
 //! The boundaries of a step: calling the model, waiting for the next attempt, closing, parking.
 
-use super::{Loop, model_unknown};
+use super::{Loop, model_unknown, opening::Delayed};
 use crate::{
     deps::now,
     lower,
@@ -11,7 +11,7 @@ use crate::{
 use domain::{
     event::{Event, Status},
     ids::{MessageId, PartId, PermissionId, QuestionId, SessionId, Timestamp},
-    message::{Assistant, Error, Message, MessageTime, Path, User},
+    message::{Assistant, Error, Message, MessageTime, ModelRef, Path, User},
     money::{Tokens, UsdPicos},
     part::{Body, Part, Retry, RetryTime, StepFinish, ToolState},
     request::{Answer, Id},
@@ -19,6 +19,7 @@ use domain::{
     turn::{End, Failure, Input},
     wait::{Reason, Wait},
 };
+use llm::config::{Model, Provider};
 use std::time::Duration;
 use store::{park::Park, record::Progress};
 use tokio::time::Instant;
@@ -28,17 +29,35 @@ impl Loop {
     pub(super) async fn call(&mut self, failed: u32) -> Result<Option<Input>, Stopped> {
         self.lease_runs().await;
         let Some(user) = self.conversation.newest_user(&self.inputs).cloned() else { return Ok(None) };
-        let asked = &user.model;
-        let found = self.deps.providers.providers.find(&asked.provider_id, &asked.model_id);
-        let Some((provider, model)) = found.map(|(provider, model)| (provider.clone(), model.clone())) else {
-            let error = model_unknown(asked, &self.deps.providers.providers.known());
-            return Ok(Some(Input::Failed(Failure { error, retryable: false, retry_after_ms: None })));
+        if let Err(unknown) = self.find_model(&user.model) {
+            return Ok(Some(unknown));
+        }
+        let step = Box::new((user.clone(), self.begin_step(&user, failed).await?));
+        let Some(Delayed::Call(step)) = self.when_guided(Delayed::Call(step)) else { return Ok(None) };
+        self.call_model(&step.0, step.1)
+    }
+
+    /// Calls the model for a step that has begun.
+    pub(super) fn call_model(&mut self, user: &User, message: Assistant) -> Result<Option<Input>, Stopped> {
+        let (provider, model) = match self.find_model(&user.model) {
+            Ok(found) => found,
+            Err(unknown) => return Ok(Some(unknown)),
         };
-        let message = self.begin_step(&user, failed).await?;
-        let request = lower::request(self.conversation.entries(), &user, &self.rights, &model);
+        let guidance = self.opening.guidance();
+        let request = lower::request(self.conversation.entries(), user, &self.rights, &model, guidance);
         let rights = self.rights.clone();
         self.model = Some(ModelCall::start(&self.deps, provider, model, request, (message, rights)));
         Ok(None)
+    }
+
+    /// The model that is asked, and who provides it; else what the turn must know.
+    fn find_model(&self, asked: &ModelRef) -> Result<(Provider, Model), Input> {
+        let providers = &self.deps.providers.providers;
+        let found = providers.find(&asked.provider_id, &asked.model_id);
+        found.map(|(provider, model)| (provider.clone(), model.clone())).ok_or_else(|| {
+            let error = model_unknown(asked, &providers.known());
+            Input::Failed(Failure { error, retryable: false, retry_after_ms: None })
+        })
     }
 
     /// Writes the step's message. A step that a failed attempt or a dead worker left is begun anew: its parts are

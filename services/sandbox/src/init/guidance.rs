@@ -1,0 +1,236 @@
+//! What a repository tells agents: files of instructions and skills, as they are in the files now. Its texts are untrusted,
+//! and so are its links: each path is opened below the workspace or not at all.
+
+use super::{
+    Failure,
+    paths::{Access, Kind, Roots, WORKSPACE},
+    search,
+};
+use crate::code::Code;
+use domain::{limits, settings::markdown};
+use ignore::WalkBuilder;
+use rpc::v1;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::Read as _,
+    path::{Path, PathBuf},
+};
+
+/// Of each directory the first that is there counts.
+const NAMES: [&str; 3] = ["AGENTS.md", "CLAUDE.md", "CONTEXT.md"];
+/// Where skills lie. Of two of one name the first counts.
+const SKILLS: [&str; 4] = [".opencode/skills", ".opencode/skill", ".agents/skills", ".claude/skills"];
+const SKILL: &str = "SKILL.md";
+/// Levels below a directory of skills.
+const SKILL_DEPTH_MAX: usize = 8;
+
+/// Reads them. What is left out has a sentence.
+pub(super) fn read(
+    roots: &Roots,
+    request: &v1::ReadGuidanceRequest,
+) -> Result<v1::ReadGuidanceResponse, Failure> {
+    let mut reading =
+        Reading { roots, seen: BTreeSet::new(), bytes: 0, found: v1::ReadGuidanceResponse::default() };
+    for directory in levels(roots, &request.directory)? {
+        reading.level(&directory);
+    }
+    if !request.only_levels {
+        reading.named(&request.instructions);
+        reading.skills();
+    }
+    let left_out = &mut reading.found.left_out;
+    if left_out.len() > limits::GUIDANCE_LEFT_OUT_MAX {
+        let more = left_out.len() - limits::GUIDANCE_LEFT_OUT_MAX;
+        left_out.truncate(limits::GUIDANCE_LEFT_OUT_MAX);
+        left_out.push(format!("and {more} more"));
+    }
+    Ok(reading.found)
+}
+
+/// The directories from the workspace down to `directory`.
+fn levels(roots: &Roots, directory: &str) -> Result<Vec<PathBuf>, Failure> {
+    let found = roots.find(directory, Access::Read)?;
+    let path =
+        found.path().map_err(|error| Failure::new(Code::Internal, format!("name {directory}: {error}")))?;
+    let outside = |_| {
+        let text = format!("{directory} is outside the workspace; use paths below {WORKSPACE}");
+        Failure::new(Code::PathOutsideWorkspace, text)
+    };
+    let below = path.strip_prefix(WORKSPACE).map_err(outside)?;
+    if found.kind() != Kind::Directory {
+        return Err(Failure::new(Code::FileNotFound, format!("{directory} is not a directory")));
+    }
+    let mut levels: Vec<PathBuf> = below.ancestors().map(Path::to_owned).collect();
+    levels.reverse();
+    Ok(levels)
+}
+
+struct Reading<'a> {
+    roots: &'a Roots,
+    /// Where what was read really lies: a link to it is not read again.
+    seen: BTreeSet<PathBuf>,
+    /// Of all instructions so far.
+    bytes: usize,
+    found: v1::ReadGuidanceResponse,
+}
+
+impl Reading<'_> {
+    fn level(&mut self, directory: &Path) {
+        let paths = NAMES.iter().filter_map(|name| directory.join(name).to_str().map(str::to_owned));
+        for path in paths {
+            if self.roots.find(&path, Access::Read).is_ok() {
+                return self.instruction(&path);
+            }
+        }
+    }
+
+    /// What settings name: paths and globs, relative to the workspace.
+    fn named(&mut self, names: &[String]) {
+        let mut globs = vec![];
+        for name in names.iter().take(limits::SETTINGS_INSTRUCTIONS_MAX) {
+            let below = name.strip_prefix("/workspace/").or_else(|| name.strip_prefix("./")).unwrap_or(name);
+            let is_outside = below.starts_with(['/', '~']) || below.split('/').any(|part| part == "..");
+            if below.contains("://") {
+                self.leave_out(name, "instructions from the web are not read");
+            } else if is_outside {
+                self.leave_out(name, "it is outside the workspace");
+            } else if below.contains(['*', '?', '[', '{']) {
+                match search::relative_glob(below) {
+                    Ok(glob) => globs.push(glob),
+                    Err(failure) => self.leave_out(name, &failure.message),
+                }
+            } else {
+                self.instruction(below);
+            }
+        }
+        match search::matching(globs) {
+            Ok((paths, is_cut)) => {
+                paths.iter().for_each(|path| self.instruction(path));
+                if is_cut {
+                    self.leave_out("globs", "the workspace has too many files to look at all of them");
+                }
+            }
+            Err(failure) => self.leave_out("globs", &failure.message),
+        }
+    }
+
+    fn instruction(&mut self, path: &str) {
+        if self.found.instructions.len() >= limits::GUIDANCE_FILES_MAX {
+            return self.leave_out(path, "there are too many files of instructions");
+        }
+        match self.text(path, limits::GUIDANCE_FILE_BYTES_MAX, Whole::Yes) {
+            Ok(None) => {}
+            Ok(Some(text)) if self.bytes + text.len() > limits::GUIDANCE_BYTES_MAX => {
+                self.leave_out(path, "the instructions are too long together");
+            }
+            Ok(Some(text)) => {
+                self.bytes += text.len();
+                self.found.instructions.push(v1::GuidanceFile { path: path.to_owned(), text });
+            }
+            Err(why) => self.leave_out(path, &why),
+        }
+    }
+
+    /// The text of a file, or `None` if it was read before.
+    fn text(&mut self, path: &str, bytes_max: usize, whole: Whole) -> Result<Option<String>, String> {
+        let told = |failure: Failure| failure.message;
+        let found = self.roots.find(path, Access::Read).map_err(told)?;
+        let real = found.path().map_err(|error| error.to_string())?;
+        if !real.starts_with(WORKSPACE) {
+            return Err("it leads outside the workspace".to_owned());
+        }
+        let file = found.open_file(path).map_err(told)?;
+        let mut bytes = vec![];
+        file.take(bytes_max as u64 + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+        if bytes.len() > bytes_max {
+            if whole == Whole::Yes {
+                return Err(format!("it is larger than {bytes_max} bytes"));
+            }
+            bytes.truncate(bytes_max);
+        }
+        Ok(self.seen.insert(real).then(|| String::from_utf8_lossy(&bytes).into_owned()))
+    }
+
+    fn skills(&mut self) {
+        let mut skills = BTreeMap::new();
+        let paths: Vec<String> = SKILLS.iter().flat_map(|directory| self.skill_files(directory)).collect();
+        for path in paths {
+            if skills.len() >= limits::SKILLS_MAX {
+                self.leave_out(&path, "there are too many skills");
+                continue;
+            }
+            match self.text(&path, limits::SKILL_HEAD_BYTES_MAX, Whole::No) {
+                Ok(None) => {}
+                Ok(Some(text)) => match skill(&path, &text) {
+                    Ok(skill) if skills.contains_key(&skill.name) => {
+                        self.leave_out(&path, "another skill has this name");
+                    }
+                    Ok(skill) => drop(skills.insert(skill.name.clone(), skill)),
+                    Err(why) => self.leave_out(&path, why),
+                },
+                Err(why) => self.leave_out(&path, &why),
+            }
+        }
+        self.found.skills = skills.into_values().collect();
+    }
+
+    /// Paths of what may be skills. Links are followed at the first level only, where people put them.
+    fn skill_files(&mut self, directory: &str) -> Vec<String> {
+        let Ok(found) = self.roots.find(directory, Access::Read) else { return vec![] };
+        let Ok(start) = found.path() else { return vec![] };
+        if found.kind() != Kind::Directory || !start.starts_with(WORKSPACE) {
+            return vec![];
+        }
+        let walk = WalkBuilder::new(&start)
+            .standard_filters(false)
+            .follow_links(false)
+            .same_file_system(true)
+            .max_depth(Some(SKILL_DEPTH_MAX))
+            .sort_by_file_name(std::ffi::OsStr::cmp)
+            .build();
+        let mut paths = vec![];
+        for (count, entry) in walk.flatten().enumerate() {
+            if count >= limits::SKILLS_WALK_MAX {
+                self.leave_out(directory, "it has too many files to look at all of them");
+                break;
+            }
+            let is_link = entry.path_is_symlink() && entry.depth() == 1;
+            let path = if is_link { entry.path().join(SKILL) } else { entry.path().to_owned() };
+            let Some(path) = path.strip_prefix(WORKSPACE).ok().and_then(Path::to_str) else { continue };
+            let is_skill = entry.file_name() == SKILL && entry.file_type().is_some_and(|kind| kind.is_file());
+            if is_skill || is_link && self.roots.find(path, Access::Read).is_ok() {
+                paths.push(path.to_owned());
+            }
+        }
+        paths
+    }
+
+    fn leave_out(&mut self, path: &str, why: &str) {
+        let path = domain::text::head(path, limits::GUIDANCE_SENTENCE_BYTES_MAX / 2);
+        let why = domain::text::head(why, limits::GUIDANCE_SENTENCE_BYTES_MAX / 2);
+        self.found.left_out.push(format!("{path}: {why}"));
+    }
+}
+
+/// Whether a file that is too long is none, or its beginning is enough.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Whole {
+    Yes,
+    No,
+}
+
+/// A skill says what it is called and when to use it.
+fn skill(path: &str, text: &str) -> Result<v1::Skill, &'static str> {
+    let texts = markdown::texts(text);
+    let find = |key: &str| texts.iter().find(|(name, _)| name == key).map(|(_, text)| text.trim().to_owned());
+    let name = find("name").filter(|name| !name.is_empty()).ok_or("its front matter has no name")?;
+    let description =
+        find("description").filter(|text| !text.is_empty()).ok_or("its front matter has no description")?;
+    if name.len() > limits::NAME_BYTES_MAX || name.contains(char::is_control) {
+        return Err("its name is too long, or has control characters");
+    }
+    if description.len() > limits::SKILL_DESCRIPTION_BYTES_MAX {
+        return Err("its description is too long");
+    }
+    Ok(v1::Skill { name, description, path: path.to_owned() })
+}

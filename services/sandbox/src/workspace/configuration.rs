@@ -1,0 +1,117 @@
+//! The files of configuration that a repository had in the commit that its workspace was opened at. They are read once,
+//! before the first program of the tenant runs, and kept where none sees them: what an agent changes later, in the files
+//! or in .git, does not loosen what binds it.
+
+use super::{
+    Meta,
+    helper::{Lane, Task},
+    refused,
+};
+use crate::{code::Code, error::Error, isolation::launch::Mount, layout, session::Session};
+use domain::limits;
+use prost::Message as _;
+use rpc::v1;
+use std::{io, path::Path, time::Duration};
+
+const FILE: &str = "configuration";
+const SCRIPT: &str = concat!(include_str!("git.sh"), include_str!("configuration.sh"));
+/// What the script prints beside the files: paths and lengths.
+const HEADS_BYTES_MAX: usize = limits::SETTINGS_FILES_MAX * (limits::PATH_BYTES_MAX + 16) + 64 * 1024;
+
+/// What is kept.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Kept {
+    /// In the order of git: by path.
+    #[prost(message, repeated, tag = "1")]
+    pub files: Vec<v1::GuidanceFile>,
+    /// Sentences about files that are missing.
+    #[prost(string, repeated, tag = "2")]
+    pub left_out: Vec<String>,
+}
+
+/// Reads the files of a new workspace, whose files are in `build`, and keeps them.
+///
+/// # Errors
+/// Those of the helper and of the file system: a workspace must not be opened without what narrows its rights.
+pub(super) async fn keep(session: &Session, build: &Path, meta: &Meta) -> Result<(), Error> {
+    let uid = session.shared.uid(meta.slot);
+    let time_limit = Duration::from_millis(limits::WORKSPACE_HELPER_MS);
+    let task = Task {
+        script: SCRIPT,
+        arguments: vec![
+            meta.base_commit.clone(),
+            limits::SETTINGS_FILE_BYTES_MAX.to_string(),
+            limits::SETTINGS_BYTES_MAX.to_string(),
+            limits::SETTINGS_FILES_MAX.to_string(),
+        ],
+        mounts: vec![Mount::read(build, "/workspace")],
+        lane: Lane::Quick,
+        ..Task::new(uid, time_limit)
+    };
+    let output = session.shared.helpers.run(task, limits::SETTINGS_BYTES_MAX + HEADS_BYTES_MAX).await?;
+    let kept = if output.code == 0 { parse(&output.stdout) } else { None };
+    let broken =
+        || refused(Code::Internal, "the repository's configuration could not be read", &output.stderr);
+    let kept = kept.ok_or_else(broken)?;
+    let path = session.shared.layout.workspace(&session.key).join(FILE);
+    layout::replace(&path, &kept.encode_to_vec()).map_err(Error::io("keep the repository's configuration"))
+}
+
+/// Gives what was kept.
+///
+/// # Errors
+/// Those of the file system, and when nothing was kept.
+pub(crate) async fn read(session: &Session) -> Result<Kept, Error> {
+    let path = session.shared.layout.workspace(&session.key).join(FILE);
+    let bytes = tokio::fs::read(path).await;
+    let kept = bytes.and_then(|bytes| Kept::decode(bytes.as_slice()).map_err(io::Error::other));
+    kept.map_err(Error::io("read the repository's configuration"))
+}
+
+/// `path NUL length NUL bytes`, again and again.
+fn parse(mut output: &[u8]) -> Option<Kept> {
+    let mut kept = Kept::default();
+    while !output.is_empty() {
+        let (path, rest) = split(output)?;
+        let (length, rest) = split(rest)?;
+        let path = String::from_utf8_lossy(path).into_owned();
+        let why = match std::str::from_utf8(length).ok()? {
+            "-1" => "it is too large",
+            "-2" => "it is a link",
+            "-3" => "there are too many files of configuration; this one and those after it are not read",
+            length => {
+                let (text, rest) = rest.split_at_checked(length.parse().ok()?)?;
+                let text = String::from_utf8_lossy(text).into_owned();
+                kept.files.push(v1::GuidanceFile { path, text });
+                output = rest;
+                continue;
+            }
+        };
+        kept.left_out.push(format!("{path}: {why}"));
+        output = rest;
+    }
+    Some(kept)
+}
+
+fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = bytes.iter().position(|byte| *byte == 0)?;
+    Some((&bytes[..end], &bytes[end + 1..]))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+
+    #[test]
+    fn files_may_hold_anything() {
+        let output = b"opencode.json\x005\0{\0\xff}\n.opencode/agent/a.md\0-2\0b\0-1\0empty\x000\0";
+        let kept = parse(output).unwrap();
+        let file = |path: &str, text: &str| v1::GuidanceFile { path: path.to_owned(), text: text.to_owned() };
+        assert_eq!(kept.files, [file("opencode.json", "{\0\u{fffd}}\n"), file("empty", "")]);
+        assert_eq!(kept.left_out, [".opencode/agent/a.md: it is a link", "b: it is too large"]);
+        for broken in [&b"a"[..], b"a\x009\0xyz", b"a\0-9\0", b"a\0x\0"] {
+            assert!(parse(broken).is_none(), "{broken:?}");
+        }
+    }
+}

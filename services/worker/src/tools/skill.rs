@@ -1,0 +1,117 @@
+//! `skill`: gives the model the text of a skill, and which files lie beside it.
+
+use super::{Output, ToolError, described, run::Ctx, run::refused};
+use domain::{limits, session::WORKSPACE};
+use llm::request::ToolSpec;
+use rpc::v1;
+use serde::Deserialize;
+use serde_json::{Map, json};
+
+/// Which skill.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Input {
+    name: String,
+}
+
+pub(super) fn spec() -> ToolSpec {
+    described(
+        "skill",
+        "Loads a skill: instructions of this repository for one kind of task, with files that belong to them. Load the one \
+         that fits before you begin such a task.",
+        json!({
+            "type": "object",
+            "properties": {"name": {"type": "string", "minLength": 1, "description": "Name of the skill"}},
+            "required": ["name"],
+            "additionalProperties": false
+        }),
+    )
+}
+
+/// The description with the skills of this repository.
+pub(super) fn with_list(mut spec: ToolSpec, skills: &[v1::Skill]) -> ToolSpec {
+    spec.description.push_str(" Skills:");
+    for skill in skills {
+        let words: Vec<&str> = skill.description.split_whitespace().collect();
+        spec.description.push_str(&format!("\n- {}: {}", skill.name, words.join(" ")));
+    }
+    spec
+}
+
+pub(super) async fn run(ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
+    let sandbox = &ctx.deps.sandbox;
+    let found = sandbox.call(|mut client| {
+        let request = v1::ReadGuidanceRequest { fence: ctx.identity.fence(), ..Default::default() };
+        async move { client.read_guidance(request).await }
+    });
+    let skills = found.await.map_err(|status| refused(&status))?.skills;
+    let Some(skill) = skills.iter().find(|skill| skill.name == input.name) else {
+        let names: Vec<&str> = skills.iter().map(|skill| skill.name.as_str()).collect();
+        let name = domain::text::head(&input.name, limits::NAME_BYTES_MAX);
+        return Err(ToolError::Model(format!(
+            "There is no skill {name:?}. There are: {}.",
+            names.join(", ")
+        )));
+    };
+    let directory = skill.path.rsplit_once('/').map_or("", |(directory, _)| directory);
+    let text = sandbox.call(|mut client| {
+        let (fence, path) = (ctx.identity.fence(), skill.path.clone());
+        let request = v1::ReadFileRequest { fence, path, ..Default::default() };
+        async move { client.read_file(request).await }
+    });
+    let text = text.await.map_err(|status| refused(&status))?;
+    let files = sandbox.call(|mut client| {
+        let request = v1::ListFilesRequest {
+            fence: ctx.identity.fence(),
+            path: directory.to_owned(),
+            entries_max: limits::SKILL_FILES_MAX,
+            ..Default::default()
+        };
+        async move { client.list_files(request).await }
+    });
+    let files = files.await.map_err(|status| refused(&status))?;
+    let mut lines: Vec<String> = files
+        .entries
+        .iter()
+        .filter(|file| file.kind() != v1::FileKind::Directory && file.path != skill.path)
+        .map(|file| format!("{WORKSPACE}/{}", file.path))
+        .collect();
+    if files.truncated {
+        lines.push("(and more)".to_owned());
+    }
+    let mut metadata = Map::new();
+    metadata.insert("path".to_owned(), skill.path.clone().into());
+    Ok(Output {
+        title: skill.name.clone(),
+        text: format!(
+            "<skill name=\"{}\" directory=\"{WORKSPACE}/{directory}\">\n{}\n<files>\n{}\n</files>\n</skill>",
+            skill.name,
+            body(&String::from_utf8_lossy(&text.data)),
+            lines.join("\n")
+        ),
+        metadata,
+        todos: None,
+    })
+}
+
+/// The text without its front matter.
+fn body(text: &str) -> &str {
+    let text = text.trim_start_matches('\u{feff}');
+    let rest = text.strip_prefix("---").and_then(|rest| rest.split_once("\n---"));
+    rest.map_or(text, |(_, rest)| rest).trim()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_front_matter_is_not_the_text() {
+        for (text, want) in [
+            ("---\nname: a\n---\n\nDo it.\n", "Do it."),
+            ("Do it.", "Do it."),
+            ("---\nname: a", "---\nname: a"),
+        ] {
+            assert_eq!(body(text), want);
+        }
+    }
+}

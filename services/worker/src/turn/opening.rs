@@ -1,0 +1,95 @@
+//! The beginning of a turn: the workspace is opened and what the repository says is read, beside the loop. What needs it
+//! waits here, and an abort or a drain does not.
+
+use super::Loop;
+use crate::{guidance::Guidance, record::Stopped, workspace};
+use domain::{
+    ids::MessageId,
+    message::{Assistant, User},
+    part::Body,
+    turn::{CallId, Input},
+};
+use std::sync::Arc;
+use tokio::task::JoinHandle;
+use tonic::Status;
+
+/// What waits for the guidance of a turn.
+pub(super) enum Delayed {
+    /// A model call, whose step has begun.
+    Call(Box<(User, Assistant)>),
+    /// Tools that an earlier worker may have begun.
+    Run(Vec<CallId>),
+}
+
+/// What was read, and what is being read.
+#[derive(Default)]
+pub(super) struct Opening {
+    guidance: Arc<Guidance>,
+    /// The prompt that it was read for.
+    read_for: Option<MessageId>,
+    reading: Option<JoinHandle<(MessageId, Result<Guidance, Status>)>>,
+    delayed: Option<Delayed>,
+}
+
+impl Opening {
+    /// What the repository says, as it was read for this turn.
+    pub(super) fn guidance(&self) -> &Arc<Guidance> {
+        &self.guidance
+    }
+
+    /// Forgets what waits: the step is stopped.
+    pub(super) fn stop(&mut self) {
+        self.delayed = None;
+    }
+
+    /// Waits until the guidance was read, if it is being read. Cancel-safe.
+    pub(super) async fn settled(&mut self) -> Result<(), Status> {
+        let Some(handle) = &mut self.reading else { return std::future::pending().await };
+        let read = handle.await;
+        self.reading = None;
+        let (prompt, guidance) = read.map_err(|error| Status::internal(error.to_string()))?;
+        self.guidance = Arc::new(guidance?);
+        self.read_for = Some(prompt);
+        Ok(())
+    }
+}
+
+impl Loop {
+    /// Gives `delayed` back when this turn's guidance is known; keeps it, and has the guidance read, when it is not.
+    pub(super) fn when_guided(&mut self, delayed: Delayed) -> Option<Delayed> {
+        let Some(user) = self.conversation.newest_user(&self.inputs) else { return Some(delayed) };
+        if self.opening.read_for.as_ref() == Some(&user.id) || !self.may_have_files() {
+            return Some(delayed);
+        }
+        if self.opening.reading.is_none() {
+            let (deps, identity, workspace) =
+                (Arc::clone(&self.deps), self.tools.identity().clone(), self.workspace.clone());
+            let (prompt, known) = (user.id.clone(), Arc::clone(&self.opening.guidance));
+            self.opening.reading = Some(tokio::spawn(async move {
+                (prompt, Guidance::read(&deps, &identity, &workspace, &known).await)
+            }));
+        }
+        self.opening.delayed = Some(delayed);
+        None
+    }
+
+    /// Goes on with what waited.
+    pub(super) async fn opened(&mut self, opened: Result<(), Status>) -> Result<Option<Input>, Stopped> {
+        let delayed = self.opening.delayed.take();
+        if let Err(status) = opened {
+            return Ok(Some(Input::Broken(workspace::failure(&status))));
+        }
+        self.tools.note_shown(&self.opening.guidance.instructions, self.conversation.entries());
+        match delayed {
+            None => Ok(None),
+            Some(Delayed::Call(step)) => self.call_model(&step.0, step.1),
+            Some(Delayed::Run(calls)) => self.run_tools(calls).await.map(|()| None),
+        }
+    }
+
+    /// Whether there may be files: an empty workspace has some only after a tool was called.
+    fn may_have_files(&self) -> bool {
+        let parts = || self.conversation.entries().iter().flat_map(|entry| &entry.parts);
+        self.workspace.has_source() || parts().any(|(_, part)| matches!(part.body, Body::Tool(_)))
+    }
+}
