@@ -63,6 +63,8 @@ pub enum Event {
     },
     /// An operator released the session.
     SessionReleased,
+    /// A summary takes the place of what came before it.
+    SessionCompacted,
     /// A person is asked.
     RequestAsked(Box<Request>),
     /// A request is answered.
@@ -110,6 +112,7 @@ impl Event {
             Self::SessionWaiting(_) => WAITING,
             Self::SessionQuarantined { .. } => QUARANTINED,
             Self::SessionReleased => "flotilla.session.released",
+            Self::SessionCompacted => "session.compacted",
             Self::RequestAsked(request) => match request.id {
                 Id::Permission(_) => "permission.asked",
                 Id::Question(_) => "question.asked",
@@ -145,7 +148,7 @@ impl Event {
                 json!({"sessionID": session, "reason": wait.reason.as_str(), "until": wait.until})
             }
             Self::SessionQuarantined { reason } => json!({"sessionID": session, "reason": reason}),
-            Self::SessionReleased => json!({"sessionID": session}),
+            Self::SessionReleased | Self::SessionCompacted => json!({"sessionID": session}),
             Self::RequestAsked(request) => request.to_json(),
             Self::RequestAnswered { id, answer } => answered_json(session, id, answer),
         }

@@ -5,6 +5,8 @@ use crate::{
     money::{Tokens, UsdPicos},
 };
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// One entry of a conversation.
 ///
@@ -50,6 +52,31 @@ pub struct ModelRef {
     pub model_id: String,
 }
 
+/// A model and how hard it is to think.
+///
+/// ```json
+/// {"providerID":"anthropic","modelID":"claude-sonnet-5","variant":"high"}
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelChoice {
+    /// Which model.
+    #[serde(flatten)]
+    pub model: ModelRef,
+    /// One of [`VARIANTS`]; absent: as the provider likes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variant: Option<String>,
+}
+
+impl From<ModelRef> for ModelChoice {
+    fn from(model: ModelRef) -> Self {
+        Self { model, variant: None }
+    }
+}
+
+/// The words that say how hard a model is to think; `default` leaves it to the provider. What a model does not offer is
+/// replaced by what comes nearest.
+pub const VARIANTS: [&str; 8] = ["default", "none", "minimal", "low", "medium", "high", "xhigh", "max"];
+
 /// A prompt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct User {
@@ -63,10 +90,64 @@ pub struct User {
     /// Which agent is to answer.
     pub agent: String,
     /// Which model is to answer.
-    pub model: ModelRef,
+    pub model: ModelChoice,
     /// A further system instruction for this prompt only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system: Option<String>,
+    /// Tools that are switched off (or on again) for this prompt, by name or pattern.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<BTreeMap<String, bool>>,
+    /// What the answer must be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub format: Option<Format>,
+    /// What was changed for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary: Option<Summary>,
+}
+
+/// What an answer must be.
+///
+/// ```json
+/// {"type":"json_schema","schema":{"type":"object"},"retryCount":2}
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Format {
+    /// Text, as always.
+    Text,
+    /// An object of this schema.
+    JsonSchema {
+        /// The schema; of type object.
+        schema: Value,
+        /// How often an answer that does not fit is asked for again.
+        #[serde(default, rename = "retryCount", skip_serializing_if = "Option::is_none")]
+        retry_count: Option<u32>,
+    },
+}
+
+/// What the turn of a prompt changed.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Summary {
+    /// File by file.
+    pub diffs: Vec<FileDiff>,
+}
+
+/// What was changed in a file.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct FileDiff {
+    /// Its path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// The unified diff.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub patch: Option<String>,
+    /// Lines that came.
+    pub additions: u64,
+    /// Lines that went.
+    pub deletions: u64,
+    /// `added`, `deleted` or `modified`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<String>,
 }
 
 /// One step's answer.
@@ -84,7 +165,7 @@ pub struct Assistant {
     pub parent_id: MessageId,
     /// The model that was asked.
     #[serde(flatten)]
-    pub model: ModelRef,
+    pub model: ModelChoice,
     /// The agent, under OpenCode's older name.
     pub mode: String,
     /// The agent.
@@ -102,6 +183,19 @@ pub struct Assistant {
     /// Why the step failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Error>,
+    /// Whether it sums up what came before it, to take its place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary: Option<bool>,
+    /// The object that the prompt asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub structured: Option<Value>,
+}
+
+impl Assistant {
+    /// Whether it sums up what came before it.
+    pub fn is_summary(&self) -> bool {
+        self.summary == Some(true)
+    }
 }
 
 /// Milliseconds since 1970 of the beginning and the end.
@@ -131,7 +225,7 @@ pub struct Path {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Error {
     /// `ProviderAuthError`, `APIError`, `MessageAbortedError`, `MessageOutputLengthError`, `ContextOverflowError`,
-    /// `ContentFilterError`, `UnknownError`.
+    /// `ContentFilterError`, `StructuredOutputError`, `UnknownError`.
     pub name: String,
     /// What happened.
     pub data: ErrorData,
@@ -152,14 +246,38 @@ pub struct ErrorData {
     /// The provider.
     #[serde(default, rename = "providerID", skip_serializing_if = "Option::is_none")]
     pub provider_id: Option<String>,
+    /// How often a structured answer was asked for again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retries: Option<u32>,
 }
 
 impl Error {
     /// An error with a name and a sentence only.
     pub fn new(name: &str, message: impl Into<String>) -> Self {
-        let data =
-            ErrorData { message: message.into(), status_code: None, is_retryable: None, provider_id: None };
+        let data = ErrorData {
+            message: message.into(),
+            status_code: None,
+            is_retryable: None,
+            provider_id: None,
+            retries: None,
+        };
         Self { name: name.into(), data }
+    }
+
+    /// The model gave no object that fits the schema, after this many further attempts.
+    pub fn structured(message: impl Into<String>, retries: u32) -> Self {
+        let Self { name, data } = Self::new("StructuredOutputError", message);
+        Self { name, data: ErrorData { retries: Some(retries), ..data } }
+    }
+
+    /// The conversation does not fit into the model's context.
+    pub fn overflow(message: impl Into<String>) -> Self {
+        Self::new(OVERFLOW, message)
+    }
+
+    /// Whether it is [`Error::overflow`].
+    pub fn is_overflow(&self) -> bool {
+        self.name == OVERFLOW
     }
 
     /// The turn was stopped by somebody.
@@ -174,6 +292,8 @@ impl Error {
 }
 
 const ABORTED: &str = "MessageAbortedError";
+/// Name of the error of a conversation that is too long.
+pub const OVERFLOW: &str = "ContextOverflowError";
 
 /// Money as a JSON number of dollars.
 pub(crate) mod dollars {
@@ -191,3 +311,6 @@ pub(crate) mod dollars {
         UsdPicos::from_dollars(dollars).ok_or_else(|| D::Error::custom("not an amount of dollars"))
     }
 }
+
+#[cfg(test)]
+mod tests;

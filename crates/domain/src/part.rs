@@ -1,10 +1,13 @@
-//! Parts in OpenCode's JSON shape: the pieces of a message.
+//! Parts in OpenCode's JSON shape: the pieces of a message. What only prompts are made of is in `attached`.
+
+pub mod attached;
 
 use crate::{
     ids::{MessageId, PartId, SessionId, Timestamp},
     message::{Error, dollars},
     money::{Tokens, UsdPicos},
 };
+use attached::{Compaction, File, Mention, Subtask};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -38,8 +41,20 @@ pub enum Body {
     Reasoning(Reasoning),
     /// A tool call with its state.
     Tool(Tool),
+    /// A file, given with a prompt or by a tool.
+    File(File),
+    /// An agent is named, which is to be given a part of the work.
+    Agent(Mention),
+    /// A task that an agent is to do before anything else.
+    Subtask(Subtask),
+    /// What came before is to be summed up.
+    Compaction(Compaction),
+    /// Files were changed.
+    Patch(Patch),
+    /// The files as they are now.
+    Snapshot(Snapshot),
     /// A model call begins.
-    StepStart {},
+    StepStart(StepStart),
     /// A model call and its tools are over.
     StepFinish(StepFinish),
     /// A model call failed and is tried again.
@@ -53,7 +68,13 @@ impl Body {
             Self::Text(_) => "text",
             Self::Reasoning(_) => "reasoning",
             Self::Tool(_) => "tool",
-            Self::StepStart {} => "step-start",
+            Self::File(_) => "file",
+            Self::Agent(_) => "agent",
+            Self::Subtask(_) => "subtask",
+            Self::Compaction(_) => "compaction",
+            Self::Patch(_) => "patch",
+            Self::Snapshot(_) => "snapshot",
+            Self::StepStart(_) => "step-start",
             Self::StepFinish(_) => "step-finish",
             Self::Retry(_) => "retry",
         }
@@ -84,6 +105,47 @@ pub struct Text {
     /// When it was streamed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<Span>,
+    /// Facts for clients, and marks of ours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<Map<String, Value>>,
+}
+
+impl Text {
+    /// Words of ours, not of a person.
+    pub fn synthetic(text: impl Into<String>) -> Self {
+        Self { text: text.into(), synthetic: Some(true), ..Self::default() }
+    }
+
+    /// Puts a mark of ours on it.
+    #[must_use]
+    pub fn marked(mut self, mark: &str, value: impl Into<Value>) -> Self {
+        self.metadata.get_or_insert_default().insert(mark.to_owned(), value.into());
+        self
+    }
+
+    /// What a mark says.
+    pub fn mark(&self, mark: &str) -> Option<&Value> {
+        self.metadata.as_ref()?.get(mark)
+    }
+}
+
+/// When a call ran that has an answer; milliseconds since 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ran {
+    /// When it began.
+    pub start: Timestamp,
+    /// When it ended.
+    pub end: Timestamp,
+    /// Since when the model does not get its output any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compacted: Option<Timestamp>,
+}
+
+impl Ran {
+    /// From then until then.
+    pub fn new(start: Timestamp, end: Timestamp) -> Self {
+        Self { start, end, compacted: None }
+    }
 }
 
 /// Thought by the model.
@@ -145,7 +207,10 @@ pub enum ToolState {
         /// Facts for clients: exit code, diff, counts.
         metadata: Map<String, Value>,
         /// When it ran.
-        time: Span,
+        time: Ran,
+        /// Files that it gave: parts of their own, which stand only here.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        attachments: Vec<Part>,
     },
     /// Over, with an error for the model.
     Error {
@@ -181,11 +246,38 @@ impl ToolState {
     }
 }
 
+/// Files were changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Patch {
+    /// The tree before the change.
+    pub hash: String,
+    /// The files, by their absolute paths.
+    pub files: Vec<String>,
+}
+
+/// The files as they are now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// The tree.
+    pub snapshot: String,
+}
+
+/// A model call begins.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct StepStart {
+    /// The files as they are now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<String>,
+}
+
 /// A model call is over.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepFinish {
     /// `stop`, `tool-calls`, `length`, `content-filter`, `unknown`.
     pub reason: String,
+    /// The files as they are now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<String>,
     /// Exact cost; dollars in JSON.
     #[serde(with = "dollars")]
     pub cost: UsdPicos,
@@ -212,39 +304,4 @@ pub struct RetryTime {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    fn check(json: Value) {
-        let part: Part = serde_json::from_value(json.clone()).expect("a part");
-        assert_eq!(serde_json::to_value(part).expect("json"), json);
-    }
-
-    #[test]
-    fn parts_keep_opencodes_json() {
-        let part = |mut rest: Value| {
-            let object = rest.as_object_mut().expect("object");
-            object.insert("id".into(), json!("prt_1"));
-            object.insert("sessionID".into(), json!("ses_1"));
-            object.insert("messageID".into(), json!("msg_1"));
-            rest
-        };
-        check(part(json!({"type":"text","text":"a","time":{"start":1,"end":2}})));
-        check(part(json!({"type":"reasoning","text":"a","time":{"start":1},"metadata":{"signature":"s"}})));
-        check(part(json!({"type":"step-start"})));
-        check(part(json!({"type":"step-finish","reason":"stop","cost":0.00321,
-            "tokens":{"input":1,"output":2,"reasoning":0,"cache":{"read":0,"write":0}}})));
-        check(part(json!({"type":"tool","callID":"c","tool":"bash",
-            "state":{"status":"pending","input":{},"raw":""}})));
-        check(part(json!({"type":"tool","callID":"c","tool":"bash",
-            "state":{"status":"completed","input":{"command":"true"},"output":"","title":"true","metadata":{"exit":0},
-                     "time":{"start":1,"end":2}}})));
-    }
-
-    #[test]
-    fn an_unknown_kind_is_refused() {
-        let json = json!({"id":"prt_1","sessionID":"ses_1","messageID":"msg_1","type":"hologram"});
-        assert!(serde_json::from_value::<Part>(json).is_err());
-    }
-}
+mod tests;

@@ -306,7 +306,8 @@ async fn project_one(
         | Event::LoopHandedOver { .. }
         | Event::SessionWaiting(_)
         | Event::SessionQuarantined { .. }
-        | Event::SessionReleased => Ok(()),
+        | Event::SessionReleased
+        | Event::SessionCompacted => Ok(()),
     }
 }
 

@@ -56,8 +56,11 @@ impl Sample {
             session_id: session.clone(),
             time: MessageTime { created: NOW, completed: None },
             agent: DEFAULT_AGENT.to_owned(),
-            model: model(),
+            model: model().into(),
             system: None,
+            tools: None,
+            format: None,
+            summary: None,
         }
     }
 
@@ -68,7 +71,7 @@ impl Sample {
             session_id: session.clone(),
             time: MessageTime { created: NOW, completed: None },
             parent_id: parent.clone(),
-            model: model(),
+            model: model().into(),
             mode: DEFAULT_AGENT.to_owned(),
             agent: DEFAULT_AGENT.to_owned(),
             path: Path { cwd: WORKSPACE.to_owned(), root: WORKSPACE.to_owned() },
@@ -76,6 +79,8 @@ impl Sample {
             tokens: Tokens::default(),
             finish: None,
             error: None,
+            summary: None,
+            structured: None,
         }
     }
 

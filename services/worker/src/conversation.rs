@@ -69,6 +69,7 @@ impl Conversation {
             | Event::SessionWaiting(_)
             | Event::SessionQuarantined { .. }
             | Event::SessionReleased
+            | Event::SessionCompacted
             | Event::RequestAsked(_)
             | Event::RequestAnswered { .. } => {}
         }

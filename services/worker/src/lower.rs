@@ -30,7 +30,9 @@ pub(crate) fn request(
     for entry in entries {
         match &entry.message {
             Message::User(_) => messages.push(llm::request::Message::User(user_parts(&entry.parts))),
-            Message::Assistant(assistant) => messages.extend(step(assistant, &entry.parts, &user.model)),
+            Message::Assistant(assistant) => {
+                messages.extend(step(assistant, &entry.parts, &user.model.model))
+            }
         }
     }
     messages.retain(|message| match message {
@@ -39,7 +41,7 @@ pub(crate) fn request(
         llm::request::Message::ToolResults(results) => !results.is_empty(),
     });
     Request {
-        model: user.model.model_id.clone(),
+        model: user.model.model.model_id.clone(),
         system,
         messages,
         tools: tools::specs(&guidance.skills, |name| rights.hides(&user.agent, name)),
@@ -55,8 +57,8 @@ const OUTPUT_TOKENS_MAX: u64 = 32_000;
 fn environment(user: &User) -> String {
     format!(
         "Model: {}/{}\nWorking directory: {}\nPlatform: linux\nNetwork: off",
-        user.model.provider_id,
-        user.model.model_id,
+        user.model.model.provider_id,
+        user.model.model.model_id,
         domain::session::WORKSPACE,
     )
 }
@@ -82,7 +84,7 @@ fn step(assistant: &Assistant, parts: &[(u64, Part)], asked: &ModelRef) -> Vec<l
     for (_, part) in parts {
         match &part.body {
             Body::Text(text) if !text.text.is_empty() => said.push(AssistantPart::Text(text.text.clone())),
-            Body::Reasoning(thought) if &assistant.model == asked => said.push(reasoning(thought)),
+            Body::Reasoning(thought) if &assistant.model.model == asked => said.push(reasoning(thought)),
             Body::Tool(tool) => {
                 said.push(AssistantPart::ToolCall {
                     id: tool.call_id.clone(),
@@ -100,7 +102,13 @@ fn step(assistant: &Assistant, parts: &[(u64, Part)], asked: &ModelRef) -> Vec<l
             }
             Body::Text(_)
             | Body::Reasoning(_)
-            | Body::StepStart {}
+            | Body::File(_)
+            | Body::Agent(_)
+            | Body::Subtask(_)
+            | Body::Compaction(_)
+            | Body::Patch(_)
+            | Body::Snapshot(_)
+            | Body::StepStart(_)
             | Body::StepFinish(_)
             | Body::Retry(_) => {}
         }

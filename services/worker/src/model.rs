@@ -248,7 +248,7 @@ impl ModelCall {
         self.measure(error.kind.as_str());
         tracing::warn!(parent: &self.span, error.code = error.kind.as_str(), "a model call failed: {error}");
         Input::Failed(Failure {
-            error: session_error(error, &self.message.model.provider_id),
+            error: session_error(error, &self.message.model.model.provider_id),
             retryable: error.is_retryable(),
             retry_after_ms: error.retry_after_ms,
         })
@@ -332,6 +332,7 @@ fn session_error(error: &llm::error::Error, provider_id: &str) -> Error {
             status_code: error.status,
             is_retryable: Some(error.is_retryable()),
             provider_id: Some(provider_id.to_owned()),
+            retries: None,
         },
     }
 }

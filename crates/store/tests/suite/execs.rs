@@ -4,7 +4,7 @@ use crate::world::{Running, World};
 use domain::{
     event::Event,
     message::Message,
-    part::{Body, Part, Span, Tool, ToolState},
+    part::{Body, Part, Ran, Span, Tool, ToolState},
 };
 use serde_json::{Map, json};
 use store::record::{Change, Progress};
@@ -22,7 +22,8 @@ fn states(world: &mut World, running: &Running) -> [Vec<Change>; 2] {
         output: String::new(),
         title: String::new(),
         metadata: Map::new(),
-        time,
+        time: Ran::new(NOW, NOW),
+        attachments: vec![],
     };
     let part = |state| {
         let tool = Tool { call_id: "call-1".to_owned(), tool: "bash".to_owned(), state };

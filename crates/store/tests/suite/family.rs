@@ -5,7 +5,7 @@ use domain::{
     event::Event,
     ids::{PartId, PermissionId, QuestionId, SessionId, Timestamp},
     message::Message,
-    part::{Body, Part, Span, Tool, ToolState},
+    part::{Body, Part, Ran, Span, Tool, ToolState},
     permission::{Rule, Rules, Verdict},
     request::{Asked, Id, Question, Request},
     session::Outcome,
@@ -101,9 +101,9 @@ impl World {
 
     /// The change that ends a call.
     pub(crate) fn end_of(&mut self, call: &ParentCall) -> Change {
-        let time = Span { start: NOW, end: Some(NOW) };
         let (output, title, metadata) = (String::new(), String::new(), Map::new());
-        let over = ToolState::Completed { input: json!({}), output, title, metadata, time };
+        let (time, attachments) = (Ran::new(NOW, NOW), vec![]);
+        let over = ToolState::Completed { input: json!({}), output, title, metadata, time, attachments };
         self.change(Event::PartUpdated { part: Box::new(part_of(call, over)), at: NOW })
     }
 

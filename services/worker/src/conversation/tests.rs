@@ -3,7 +3,7 @@ use domain::{
     ids::{MessageId, SessionId, Timestamp},
     message::{Error, MessageTime, ModelRef, Path},
     money::{Tokens, UsdPicos},
-    part::Span,
+    part::Ran,
     session::Outcome,
 };
 use serde_json::json;
@@ -27,8 +27,11 @@ fn user(seq: u64, name: &str) -> Entry {
         session_id: session(),
         time,
         agent: "build".into(),
-        model: model(),
+        model: model().into(),
         system: None,
+        tools: None,
+        format: None,
+        summary: None,
     };
     Entry { seq, message: Message::User(user), parts: vec![] }
 }
@@ -39,7 +42,7 @@ fn step(seq: u64, name: &str, parent: &str, finish: Option<&str>, tools: Vec<Too
         session_id: session(),
         time: MessageTime { created: Timestamp(1), completed: finish.map(|_| Timestamp(2)) },
         parent_id: id(parent),
-        model: model(),
+        model: model().into(),
         mode: "build".into(),
         agent: "build".into(),
         path: Path { cwd: "/".into(), root: "/".into() },
@@ -47,6 +50,8 @@ fn step(seq: u64, name: &str, parent: &str, finish: Option<&str>, tools: Vec<Too
         tokens: Tokens::default(),
         finish: finish.map(ToOwned::to_owned),
         error: None,
+        summary: None,
+        structured: None,
     };
     let parts = (seq + 1..).zip(tools).map(|(at, tool)| {
         let part = Part {
@@ -62,7 +67,6 @@ fn step(seq: u64, name: &str, parent: &str, finish: Option<&str>, tools: Vec<Too
 
 fn tool(call_id: &str, output: Option<&str>) -> Tool {
     let input = json!({"command": "true"});
-    let time = Span { start: Timestamp(1), end: Some(Timestamp(2)) };
     let state = match output {
         None => ToolState::Pending { input, raw: String::new() },
         Some(output) => ToolState::Completed {
@@ -70,7 +74,8 @@ fn tool(call_id: &str, output: Option<&str>) -> Tool {
             output: output.into(),
             title: String::new(),
             metadata: serde_json::Map::new(),
-            time,
+            time: Ran::new(Timestamp(1), Timestamp(2)),
+            attachments: vec![],
         },
     };
     Tool { call_id: call_id.into(), tool: "bash".into(), state }

@@ -35,7 +35,7 @@ fn assistant(finish: Option<&str>, error: Option<Error>) -> Assistant {
         session_id: "ses_1".parse().expect("an id"),
         time: MessageTime { created: Timestamp(1), completed: None },
         parent_id: "msg_0".parse().expect("an id"),
-        model: model("m"),
+        model: model("m").into(),
         mode: "build".into(),
         agent: "build".into(),
         path: Path { cwd: "/".into(), root: "/".into() },
@@ -43,6 +43,8 @@ fn assistant(finish: Option<&str>, error: Option<Error>) -> Assistant {
         tokens: Tokens::default(),
         finish: finish.map(ToOwned::to_owned),
         error,
+        summary: None,
+        structured: None,
     }
 }
 

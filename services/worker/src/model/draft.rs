@@ -191,7 +191,7 @@ pub(super) fn part(id: PartId, message: &Assistant, body: Body) -> Part {
 }
 
 fn text_body(text: String, time: Span) -> Body {
-    Body::Text(Text { text, synthetic: None, ignored: None, time: Some(time) })
+    Body::Text(Text { text, time: Some(time), ..Text::default() })
 }
 
 fn reasoning_body(text: String, metadata: Option<Map<String, Value>>, time: Span) -> Body {

@@ -12,7 +12,7 @@ use crate::{
 use domain::{
     event::Event,
     mutant::{self, Mutant},
-    part::{Body, Part, Span, Tool, ToolState},
+    part::{Body, Part, Ran, Span, Tool, ToolState},
     turn::{CallId, Input, Stop},
 };
 use store::record::Progress;
@@ -89,7 +89,8 @@ impl Loop {
                     output: output.text,
                     title: output.title,
                     metadata: output.metadata,
-                    time: ended,
+                    time: Ran::new(time.start, now()),
+                    attachments: vec![],
                 };
                 (state, output.todos)
             }

@@ -37,7 +37,7 @@ impl Loop {
         let mut metadata = Map::new();
         metadata.insert("sessionId".to_owned(), json!(child.prompt.user.session_id));
         metadata.insert("parentSessionId".to_owned(), json!(self.record.session()));
-        metadata.insert("model".to_owned(), json!(user.model));
+        metadata.insert("model".to_owned(), json!(user.model.model));
         let ToolState::Running { input, time, .. } = waiting.tool.state.clone() else { return Ok(()) };
         let title = Some(task.description.clone());
         let state = ToolState::Running { input, title, metadata: Some(metadata), time };
@@ -93,7 +93,7 @@ impl Loop {
                 domain::text::head(&task.description, limits::NAME_BYTES_MAX / 2)
             ),
             agent: agent.clone(),
-            model: user.model.clone(),
+            model: user.model.model.clone(),
             rights: self.rights.of_child(&user.agent),
             prompt: Prompt {
                 user: User {
@@ -103,6 +103,9 @@ impl Loop {
                     agent,
                     model: user.model.clone(),
                     system: None,
+                    tools: None,
+                    format: None,
+                    summary: None,
                 },
                 parts: vec![part],
                 dedupe: format!("task:{}", waiting.part_id),

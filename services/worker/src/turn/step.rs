@@ -13,7 +13,7 @@ use domain::{
     ids::{MessageId, PartId, PermissionId, QuestionId, SessionId, Timestamp},
     message::{Assistant, Error, Message, MessageTime, ModelRef, Path, User},
     money::{Tokens, UsdPicos},
-    part::{Body, Part, Retry, RetryTime, StepFinish, ToolState},
+    part::{Body, Part, Retry, RetryTime, StepFinish, StepStart, ToolState},
     request::{Answer, Id},
     session::{Outcome, WORKSPACE},
     turn::{End, Failure, Input},
@@ -29,7 +29,7 @@ impl Loop {
     pub(super) async fn call(&mut self, failed: u32) -> Result<Option<Input>, Stopped> {
         self.lease_runs().await;
         let Some(user) = self.conversation.newest_user(&self.inputs).cloned() else { return Ok(None) };
-        if let Err(unknown) = self.find_model(&user.model) {
+        if let Err(unknown) = self.find_model(&user.model.model) {
             return Ok(Some(unknown));
         }
         let step = Box::new((user.clone(), self.begin_step(&user, failed).await?));
@@ -39,7 +39,7 @@ impl Loop {
 
     /// Calls the model for a step that has begun.
     pub(super) fn call_model(&mut self, user: &User, message: Assistant) -> Result<Option<Input>, Stopped> {
-        let (provider, model) = match self.find_model(&user.model) {
+        let (provider, model) = match self.find_model(&user.model.model) {
             Ok(found) => found,
             Err(unknown) => return Ok(Some(unknown)),
         };
@@ -91,7 +91,7 @@ impl Loop {
             None => assistant(self.deps.id(MessageId::make), user),
         };
         events.push(Event::MessageUpdated(Box::new(Message::Assistant(Box::new(message.clone())))));
-        events.push(self.new_part(&message.id, Body::StepStart {}));
+        events.push(self.new_part(&message.id, Body::StepStart(StepStart::default())));
         self.record.write(&mut self.conversation, events, Progress::None).await?;
         Ok(message)
     }
@@ -124,6 +124,7 @@ impl Loop {
         let spent = (message.tokens, message.cost);
         let finish = StepFinish {
             reason: message.finish.clone().unwrap_or_default(),
+            snapshot: None,
             cost: message.cost,
             tokens: message.tokens,
         };
@@ -249,6 +250,8 @@ fn assistant(id: MessageId, user: &User) -> Assistant {
         tokens: Tokens::default(),
         finish: None,
         error: None,
+        summary: None,
+        structured: None,
     }
 }
 

@@ -11,7 +11,7 @@ use domain::{
     event::Event,
     ids::{EventId, PartId, PermissionId, QuestionId, Timestamp},
     message::Error,
-    part::{self, Span, ToolState},
+    part::{self, Ran, Span, ToolState},
     permission::{OnAsk, Rule, Verdict},
     request::{Answer, Asked, Id, Request},
     turn::{CallId, Input, NEEDS_HUMAN},
@@ -313,13 +313,16 @@ impl Loop {
                 (now(), None)
             }
         };
-        let time = Span { start, end: Some(now()) };
         let state = match answer {
             Ok((title, output)) => {
                 let metadata = metadata.unwrap_or_else(Map::new);
-                ToolState::Completed { input, output, title, metadata, time }
+                let time = Ran::new(start, now());
+                ToolState::Completed { input, output, title, metadata, time, attachments: vec![] }
             }
-            Err(error) => ToolState::Error { input, error, metadata, time },
+            Err(error) => {
+                let time = Span { start, end: Some(now()) };
+                ToolState::Error { input, error, metadata, time }
+            }
         };
         self.store_end(waiting, state).await
     }
