@@ -202,6 +202,17 @@ impl Api {
         Ok(self.prompts().accept_prompt(request).await?.into_inner())
     }
 
+    /// Sends a prompt that is more than a text, or says why it was refused.
+    pub async fn ask(
+        &self,
+        session_id: &str,
+        change: impl FnOnce(&mut v1::AcceptPromptRequest),
+    ) -> Result<v1::AcceptPromptResponse, Status> {
+        let mut request = v1::AcceptPromptRequest { session_id: session_id.to_owned(), ..Default::default() };
+        change(&mut request);
+        Ok(self.prompts().accept_prompt(request).await?.into_inner())
+    }
+
     /// Sends a prompt for the model `demo` of a provider.
     pub async fn prompt_on(&self, session_id: &str, provider: &str, text: &str) -> v1::AcceptPromptResponse {
         let request = v1::AcceptPromptRequest {

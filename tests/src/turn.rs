@@ -198,6 +198,16 @@ pub async fn run(api: &Api, session_id: &str, prompt: &str) -> (String, Transcri
     ended(api, session_id, accepted.event_seq).await
 }
 
+/// As [`run`], with a prompt that is more than a text.
+pub async fn run_asked(
+    api: &Api,
+    session_id: &str,
+    change: impl FnOnce(&mut v1::AcceptPromptRequest),
+) -> (String, Transcript) {
+    let accepted = api.ask(session_id, change).await.expect("an accepted prompt");
+    ended(api, session_id, accepted.event_seq).await
+}
+
 /// As [`run`], with the model of a provider.
 pub async fn run_on(api: &Api, session_id: &str, provider: &str, prompt: &str) -> (String, Transcript) {
     let accepted = api.prompt_on(session_id, provider, prompt).await;

@@ -86,7 +86,9 @@ async fn prompts_that_cannot_be_answered_are_refused_and_leave_nothing() {
 async fn the_longest_prompt_and_zero_bytes_are_taken() {
     let stack = Stack::start().await;
     let id = stack.session().await;
-    let longest = format!("@text long\n{}", "x".repeat(limits::PROMPT_BYTES_MAX - 11));
+    // It must not count as a context that is full.
+    let head = "@usage input=1\n@text long\n";
+    let longest = format!("{head}{}", "x".repeat(limits::PROMPT_BYTES_MAX - head.len()));
     assert_eq!(longest.len(), limits::PROMPT_BYTES_MAX);
     assert_eq!(run(&stack.api, &id, &longest).await.0, "done");
     assert_eq!(run(&stack.api, &id, "@text a\0b\u{202e}\u{fffe}é").await.0, "done");

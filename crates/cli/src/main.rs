@@ -3,6 +3,7 @@
 mod admin;
 mod answer;
 mod approvals;
+mod attach;
 mod budget;
 mod bundle;
 mod checkout;
@@ -55,7 +56,7 @@ enum Command {
     Run(Box<prompt::RunArgs>),
     /// Go on with a session.
     #[command(after_help = EXIT_CODES)]
-    Say(prompt::SayArgs),
+    Say(Box<prompt::SayArgs>),
     /// Show a session from its beginning until it is idle.
     #[command(after_help = EXIT_CODES)]
     Watch(watch::WatchArgs),
@@ -132,7 +133,7 @@ async fn run(cli: Cli) -> Result<ExitCode> {
     let exit = match command {
         Command::Up(arguments) => up::run(*arguments, connection.data).await?,
         Command::Run(arguments) => prompt::run(&Client::open(&connection)?, *arguments).await?,
-        Command::Say(arguments) => prompt::say(&Client::open(&connection)?, arguments).await?,
+        Command::Say(arguments) => prompt::say(&Client::open(&connection)?, *arguments).await?,
         Command::Watch(arguments) => watch::run(&Client::open(&connection)?, arguments).await?,
         Command::Ls(arguments) => sessions::list(&Client::open(&connection)?, arguments).await?,
         Command::Diff { id } => sessions::diff(&Client::open(&connection)?, &id).await?,

@@ -1,6 +1,7 @@
 //! `flotilla run` and `flotilla say`: hand in a prompt, with the repository it is about, and watch the turn.
 
 use crate::{
+    attach::AttachArgs,
     budget,
     bundle::{self, Bundle, Start},
     client::{Client, call},
@@ -66,6 +67,8 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     detach: bool,
     #[command(flatten)]
+    attach: AttachArgs,
+    #[command(flatten)]
     show: watch::ShowArgs,
 }
 
@@ -115,12 +118,19 @@ pub(crate) struct SayArgs {
     /// Hand it in and leave.
     #[arg(long)]
     detach: bool,
+    /// Only store it: nothing is started, and the next prompt's answer sees it.
+    #[arg(long)]
+    no_reply: bool,
+    #[command(flatten)]
+    attach: AttachArgs,
     #[command(flatten)]
     show: watch::ShowArgs,
 }
 
 /// Creates a session for a repository and hands in its first prompt.
 pub(crate) async fn run(client: &Client, arguments: RunArgs) -> Result<Exit> {
+    let mut prompt = prompt(arguments.prompt.clone())?;
+    arguments.attach.add_to(&mut prompt)?;
     let source = resolve(&arguments)?;
     let (name, source) = match source {
         Place::Url { name, url } => {
@@ -163,7 +173,7 @@ pub(crate) async fn run(client: &Client, arguments: RunArgs) -> Result<Exit> {
         call("create the session", || async { client.sessions().create_session(session.clone()).await })
             .await?;
     let session_id = session.session.unwrap_or_default().id;
-    let accepted = accept(client, &session_id, arguments.prompt).await?;
+    let accepted = accept(client, &session_id, prompt).await?;
     if arguments.detach {
         out::line(&session_id)?;
         return Ok(Exit::Done);
@@ -175,14 +185,17 @@ pub(crate) async fn run(client: &Client, arguments: RunArgs) -> Result<Exit> {
 /// Hands in a further prompt, and shows what follows from it.
 pub(crate) async fn say(client: &Client, arguments: SayArgs) -> Result<Exit> {
     let SayArgs { id, text, .. } = arguments;
-    if arguments.detach {
-        accept(client, &id, text).await?;
+    let mut prompt = prompt(text)?;
+    arguments.attach.add_to(&mut prompt)?;
+    prompt.no_reply = arguments.no_reply;
+    if arguments.detach || arguments.no_reply {
+        accept(client, &id, prompt).await?;
         out::line(&id)?;
         return Ok(Exit::Done);
     }
     // Before the prompt: what it causes is then seen from the first event on.
     let reading = Reading::of_what_comes(client, &id).await?;
-    let accepted = accept(client, &id, text).await?;
+    let accepted = accept(client, &id, prompt).await?;
     show(client, reading.not_before(accepted.event_seq), accepted, &arguments.show).await
 }
 
@@ -202,15 +215,16 @@ fn rules(arguments: &RunArgs) -> Vec<PermissionRule> {
     asks.chain(denies).chain(silent).collect()
 }
 
-async fn accept(client: &Client, session_id: &str, text: String) -> Result<AcceptPromptResponse> {
-    let prompt = AcceptPromptRequest {
-        session_id: session_id.to_owned(),
-        text,
-        model: None,
-        agent: String::new(),
-        idempotency_key: random_key()?,
-        system: String::new(),
-    };
+fn prompt(text: String) -> Result<AcceptPromptRequest> {
+    Ok(AcceptPromptRequest { text, idempotency_key: random_key()?, ..AcceptPromptRequest::default() })
+}
+
+async fn accept(
+    client: &Client,
+    session_id: &str,
+    prompt: AcceptPromptRequest,
+) -> Result<AcceptPromptResponse> {
+    let prompt = AcceptPromptRequest { session_id: session_id.to_owned(), ..prompt };
     call("hand in the prompt", || async { client.prompts().accept_prompt(prompt.clone()).await }).await
 }
 

@@ -118,6 +118,7 @@ impl Renderer {
                 let why = one_line(&text_of(&status["message"]), TITLE_CHARS);
                 self.note(&format!("· attempt {} failed, trying again: {why}", status["attempt"]));
             }
+            "session.compacted" => self.note("· what came before was summed up"),
             "session.error" => {
                 let error = &properties["error"];
                 let message = text_of(&error["data"]["message"]);

@@ -78,7 +78,7 @@ async fn a_further_prompt_shows_only_what_comes() {
     let say = |words: &[&str]| {
         let words = ["flotilla", "say", SESSION, "go on"].into_iter().chain(words.iter().copied());
         let Command::Say(arguments) = Cli::try_parse_from(words).unwrap().command else { panic!("say") };
-        arguments
+        *arguments
     };
     assert_eq!(prompt::say(&client, say(&[])).await.unwrap(), Exit::Done);
     assert_eq!(prompt::say(&client, say(&["--detach"])).await.unwrap(), Exit::Done);

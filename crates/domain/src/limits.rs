@@ -2,6 +2,20 @@
 
 /// Bytes of one prompt's text: far above what people type, far below what would hurt a row or a model.
 pub const PROMPT_BYTES_MAX: usize = 1024 * 1024;
+/// Parts of one prompt: far above what a person attaches.
+pub const PROMPT_PARTS_MAX: usize = 64;
+/// Bytes of all files of one prompt, as they are written in it: with its texts still one message of the wire.
+pub const PROMPT_FILES_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Tools that one prompt switches: more than there are.
+pub const TOOL_SWITCHES_MAX: usize = 100;
+/// Bytes of the schema of a structured answer: goes with every model call of its turn.
+pub const OUTPUT_SCHEMA_BYTES_MAX: usize = 64 * 1024;
+/// How often a structured answer that does not fit is asked for again, unless the prompt says otherwise: OpenCode's number.
+pub const STRUCTURED_RETRIES: u32 = 2;
+/// How often a prompt may ask for that: a model that failed ten times fails again.
+pub const STRUCTURED_RETRIES_MAX: u32 = 10;
+/// Bytes of the messages in one answer, beyond which the page ends: leaves room for one more message of the wire.
+pub const MESSAGES_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Bytes of an idempotency key.
 pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 128;
 /// Bytes of a title or a name.
@@ -374,3 +388,24 @@ pub const SKILL_HEAD_BYTES_MAX: usize = 16 * 1024;
 pub const SKILL_DESCRIPTION_BYTES_MAX: usize = 1_024;
 /// Files of a skill that are named to the model.
 pub const SKILL_FILES_MAX: u32 = 50;
+
+// The context of a model.
+
+/// Longest answer that is asked for; tokens. OpenCode's number.
+pub const OUTPUT_TOKENS_MAX: u64 = 32_000;
+/// Room that is left below the longest prompt of a model, at most; tokens. OpenCode's number.
+pub const COMPACTION_RESERVED_TOKENS: u64 = 20_000;
+/// Least and most of the newest messages that are kept beside a summary; tokens. OpenCode's numbers.
+pub const TAIL_TOKENS_MIN: u64 = 2_000;
+/// See [`TAIL_TOKENS_MIN`].
+pub const TAIL_TOKENS_MAX: u64 = 15_000;
+/// Newest output of tools that is never left out; tokens. OpenCode's number.
+pub const PRUNE_PROTECT_TOKENS: u64 = 40_000;
+/// Least old output that is worth leaving out, for it costs the provider's cache; tokens. OpenCode's number.
+pub const PRUNE_MINIMUM_TOKENS: u64 = 20_000;
+/// Newest turns of which no output is left out.
+pub const PRUNE_TURNS_KEPT: usize = 2;
+/// About how many tokens a picture or a document has.
+pub const MEDIA_TOKENS: u64 = 1_500;
+/// Characters of one tool's output that a summary is made from.
+pub const SUMMARY_TOOL_CHARS_MAX: usize = 2_000;

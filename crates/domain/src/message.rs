@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "role", rename_all = "lowercase")]
+#[expect(clippy::large_enum_variant, reason = "a conversation has few of them in memory")]
 pub enum Message {
     /// What somebody asked for.
     User(User),

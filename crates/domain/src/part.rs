@@ -129,6 +129,9 @@ impl Text {
     }
 }
 
+/// Mark on a text of a message to which nobody wants an answer.
+pub const NO_REPLY: &str = "no_reply";
+
 /// When a call ran that has an answer; milliseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ran {

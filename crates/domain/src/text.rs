@@ -17,6 +17,22 @@ pub fn tail(text: &str, bytes_max: usize) -> &str {
     &text[text.ceil_char_boundary(text.len().saturating_sub(bytes_max))..]
 }
 
+/// Gives the bytes that the text of an address stands for: `%20` is a blank. `None` for a `%` without two digits.
+pub fn percent_decoded(text: &str) -> Option<Vec<u8>> {
+    let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
+    while let Some((first, more)) = rest.split_first() {
+        rest = more;
+        if *first != b'%' {
+            bytes.push(*first);
+            continue;
+        }
+        let digits = std::str::from_utf8(rest.get(..2)?).ok()?;
+        bytes.push(u8::from_str_radix(digits, 16).ok()?);
+        rest = &rest[2..];
+    }
+    Some(bytes)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -33,5 +49,12 @@ mod tests {
             assert_eq!((head(text, max), tail(text, max)), (want_head, want_tail), "{text:?} {max}");
         }
         assert_eq!(without_nul("a\0b"), "a\u{fffd}b");
+    }
+
+    #[test]
+    fn addresses_are_read() {
+        for (text, want) in [("a%20b", Some("a b")), ("%C3%A9", Some("é")), ("%2", None), ("%zz", None)] {
+            assert_eq!(percent_decoded(text).as_deref(), want.map(str::as_bytes), "{text}");
+        }
     }
 }

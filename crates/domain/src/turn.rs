@@ -76,10 +76,28 @@ pub struct View {
     pub steps: u32,
     /// How many of the newest tool calls are the same call with the same answer.
     pub repeated_calls: usize,
+    /// What must be done before the prompt is answered.
+    pub due: Due,
+    /// Whether the newest finished step, if it is no summary, left no room for another one.
+    pub is_full: bool,
+    /// Steps that were finished since the newest summary; `None`: there is none.
+    pub steps_since_summary: Option<u32>,
     /// Whether the session and its subtasks spent all that they may.
     pub out_of_budget: bool,
     /// Whether the loop is asked to let go at the next step boundary: the worker ends, or others have waited longer.
     pub leaving: bool,
+}
+
+/// What must be done before a prompt is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Due {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// Tasks that it gives to subagents.
+    Subtasks,
+    /// The summary that was asked for.
+    Summary,
 }
 
 /// The newest assistant message.
@@ -91,8 +109,12 @@ pub struct LastStep {
     pub answered: bool,
     /// Whether the step is closed: all its tools have answers.
     pub closed: bool,
-    /// Whether the model wants another step.
+    /// Whether the model wants another step; of a summary, whether the turn goes on after it.
     pub continues: bool,
+    /// Whether it sums up what came before it.
+    pub is_summary: bool,
+    /// Whether it failed because the conversation is too long.
+    pub overflowed: bool,
     /// How it failed.
     pub failed: Option<Outcome>,
     /// Whether a person refused one of its calls without a word of what to do instead.
@@ -155,6 +177,20 @@ pub enum Action {
         /// How many attempts failed before.
         failed: u32,
     },
+    /// Ask for a summary, which will take the place of what came before.
+    Compact {
+        /// Whether the conversation is too long already, so that a model refused it.
+        overflow: bool,
+    },
+    /// Call the model for the summary.
+    Summarize {
+        /// How many attempts failed before.
+        failed: u32,
+    },
+    /// Ask for what the summary interrupted.
+    Resume,
+    /// Begin the tasks that the prompt gives to subagents, as calls of a step.
+    Delegate,
     /// Show the failure and wait.
     BackOff {
         /// Which attempt failed, from 1.
@@ -187,6 +223,14 @@ pub enum End {
     Idle(Outcome),
     /// It is not: something else must happen first.
     Wait(Wait),
+}
+
+impl View {
+    /// Whether the newest summary, if there is one, made room: where the first step after it is full again, another one
+    /// would not help either.
+    fn gained_room(&self) -> bool {
+        self.steps_since_summary.is_none_or(|steps| steps > 1)
+    }
 }
 
 impl State {
@@ -249,7 +293,8 @@ impl State {
             return self.go(Self::Stopping { then: Stop::Abort }, vec![Action::Stop(Stop::Abort)]);
         }
         let Some(newest) = &view.newest_user else { return self.park(End::Idle(Outcome::Done)) };
-        let mut failed = 0;
+        let mut compact = view.is_full && view.gained_room();
+        let (mut failed, mut resumes, mut overflow) = (0, false, false);
         if let Some(last) = &view.last {
             if last.answered && !last.open.is_empty() {
                 return if view.leaving { self.hand_over() } else { self.act(last.open.clone()) };
@@ -259,33 +304,53 @@ impl State {
             }
             let answers_newest = &last.parent == newest;
             if let (Some(outcome), true) = (last.failed, answers_newest) {
-                return self.park(End::Idle(outcome));
+                // A prompt that a model refused as too long is tried again after a summary, but a summary is not.
+                if !last.overflowed || last.is_summary || view.steps_since_summary == Some(0) {
+                    return self.park(End::Idle(outcome));
+                }
+                (compact, overflow) = (true, true);
+            } else if answers_newest && last.closed && !last.continues {
+                // What is over needs no summary at any price: the next prompt may have one.
+                if !compact || view.out_of_budget || view.steps >= STEPS_PER_TURN_MAX {
+                    return self.park(End::Idle(Outcome::Done));
+                }
             }
             if answers_newest && last.closed && last.refused {
                 return self.park(End::Idle(Outcome::NeedsHuman));
             }
-            if answers_newest && last.closed && !last.continues {
-                return self.park(End::Idle(Outcome::Done));
-            }
-            if answers_newest && !last.answered {
+            resumes = answers_newest && last.is_summary && last.closed && last.failed.is_none();
+            if !last.answered && (answers_newest || last.is_summary) {
                 failed = last.retries;
             }
         }
+        if let Some(end) = self.must_end(view) {
+            return end;
+        }
+        match view.due {
+            Due::Subtasks => self.go(Self::Looking, vec![Action::Delegate, Action::Look]),
+            Due::Summary => self.go(Self::Calling { failed }, vec![Action::Summarize { failed }]),
+            Due::Nothing if resumes => self.go(Self::Looking, vec![Action::Resume, Action::Look]),
+            Due::Nothing if compact => {
+                self.go(Self::Looking, vec![Action::Compact { overflow }, Action::Look])
+            }
+            Due::Nothing => self.go(Self::Calling { failed }, vec![Action::Call { failed }]),
+        }
+    }
+
+    /// Ends the turn, or leaves it, at a step boundary.
+    fn must_end(&mut self, view: &View) -> Option<Vec<Action>> {
         if view.repeated_calls >= DOOM_LOOP_CALLS {
-            return self.give_up(format!(
+            return Some(self.give_up(format!(
                 "The model made the same tool call {DOOM_LOOP_CALLS} times in a row with the same answer"
-            ));
+            )));
         }
         if view.steps >= STEPS_PER_TURN_MAX {
-            return self.give_up(format!("The turn reached its limit of {STEPS_PER_TURN_MAX} steps"));
+            return Some(self.give_up(format!("The turn reached its limit of {STEPS_PER_TURN_MAX} steps")));
         }
         if view.out_of_budget {
-            return self.park(End::Wait(Wait { reason: Reason::Budget, until: None }));
+            return Some(self.park(End::Wait(Wait { reason: Reason::Budget, until: None })));
         }
-        if view.leaving {
-            return self.hand_over();
-        }
-        self.go(Self::Calling { failed }, vec![Action::Call { failed }])
+        view.leaving.then(|| self.hand_over())
     }
 
     fn hand_over(&mut self) -> Vec<Action> {

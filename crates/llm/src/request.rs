@@ -194,14 +194,17 @@ pub(crate) enum MediaKind {
 impl Media {
     /// What it is, if `model` understands it; otherwise what is said to the model in its place.
     pub(crate) fn kind(&self, model: &Model) -> Result<MediaKind, String> {
-        let name = if self.name.is_empty() { "the attached file" } else { self.name.as_str() };
+        let kind = self.mime.split('/').next().filter(|kind| *kind != "application").unwrap_or(&self.mime);
+        let name = if self.name.is_empty() { kind.to_owned() } else { format!("{:?}", self.name) };
         if matches!(&self.source, Source::Base64(data) if data.is_empty()) {
-            return Err(format!("ERROR: {name} is empty. Tell the user."));
+            return Err(format!("ERROR: Cannot read {name} (it is empty or damaged). Inform the user."));
         }
         match self.mime.as_str() {
             "image/png" | "image/jpeg" | "image/gif" | "image/webp" if model.images => Ok(MediaKind::Image),
             "application/pdf" if model.pdf => Ok(MediaKind::Pdf),
-            mime => Err(format!("ERROR: this model cannot read {name} ({mime}). Tell the user.")),
+            mime => Err(format!(
+                "ERROR: Cannot read {name} (this model does not support {mime} input). Inform the user."
+            )),
         }
     }
 

@@ -6,9 +6,11 @@
 //! # What it answers
 //!
 //! 1. A request for a title (its prompt says `title generator` or begins with `generate a title`): a short title.
-//! 2. A prompt with directives: what they say.
-//! 3. A prompt that a rule of the [`script::Script`] matches: that rule's steps.
-//! 4. Everything else: one sentence that says what this is.
+//! 2. A request for a summary (its system prompt begins with `You sum up a conversation`): what the lines `@summary …` of the
+//!    conversation say, for example `@summary @status 413`, or a short summary.
+//! 3. A prompt with directives: what they say.
+//! 4. A prompt that a rule of the [`script::Script`] matches: that rule's steps.
+//! 5. Everything else: one sentence that says what this is.
 //!
 //! It keeps no conversation: the step to play is the number of assistant messages after the newest prompt of the user
 //! in the request. After the last step it says a closing text. Only the attempts at steps with faults are counted.

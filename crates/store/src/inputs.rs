@@ -28,6 +28,18 @@ pub struct Prompt {
     pub traceparent: Option<String>,
     /// Ids for the events: one for the message and one for each part.
     pub event_ids: Vec<EventId>,
+    /// Whether it is to be answered.
+    pub reply: Reply,
+}
+
+/// Whether a message is to be answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Reply {
+    /// By a turn.
+    #[default]
+    Wanted,
+    /// It is only stored: the next turn sees it.
+    None,
 }
 
 /// What became of a prompt.
@@ -48,11 +60,11 @@ pub struct Accepted {
 pub struct Pending {
     /// Its place in the mailbox.
     pub seq: u64,
-    /// `prompt`, `abort`, `child`, `reply` or `budget`.
+    /// `prompt`, `note`, `abort`, `child`, `reply` or `budget`.
     pub kind: String,
     /// Its name: of several with the same one the first counts.
     pub dedupe: String,
-    /// The message of a prompt.
+    /// The message of a prompt or a note.
     pub message_id: Option<MessageId>,
     /// The answer of a child: see [`crate::children::Answer`].
     pub body: Option<serde_json::Value>,
@@ -119,8 +131,8 @@ impl Store {
     /// Accepts a prompt: message, parts, mailbox row and `runnable`, in one transaction.
     ///
     /// # Errors
-    /// `NotFound`; `Conflict` for a used key with another body; `Quarantined`; `TooManyInputs`; `Db` (stored or not:
-    /// repeat with the same key).
+    /// `NotFound`; `Conflict` for a used key with another body, or a used id of a message; `Quarantined`; `TooManyInputs`;
+    /// `Db` (stored or not: repeat with the same key).
     pub async fn accept_prompt(
         &self,
         tenant: TenantId,
@@ -146,13 +158,16 @@ impl Store {
         if waiting >= limits::INPUTS_PENDING_MAX {
             return Err(Error::TooManyInputs(waiting));
         }
+        if is_known(&mut tx, tenant, &prompt.user).await? {
+            return Err(Error::Conflict);
+        }
         let events = accept(&mut tx, tenant, prompt, &run, at).await?;
         tx.commit().await?;
         Ok(Accepted {
             message_id: prompt.user.id.clone(),
             events,
             inputs_ahead: u32::try_from(waiting).unwrap_or(u32::MAX),
-            runnable: run.needs_worker(),
+            runnable: prompt.reply == Reply::Wanted && run.needs_worker(),
         })
     }
 
@@ -195,6 +210,21 @@ impl Store {
     }
 }
 
+/// Whether the session has a message of this id: a caller may name one, and must not replace what is there.
+async fn is_known(
+    tx: &mut Transaction<'static, Postgres>,
+    tenant: TenantId,
+    user: &User,
+) -> Result<bool, Error> {
+    let row = sqlx::query("select 1 from message where tenant_id = $1 and session_id = $2 and id = $3")
+        .bind(tenant.0)
+        .bind(user.session_id.as_str())
+        .bind(user.id.as_str())
+        .fetch_optional(&mut **tx)
+        .await?;
+    Ok(row.is_some())
+}
+
 fn repeated(row: &sqlx::postgres::PgRow, prompt: &Prompt, run: &Locked) -> Result<Accepted, Error> {
     let (sha256, message_id): (Vec<u8>, Option<String>) =
         (row.try_get("body_sha256")?, row.try_get("message_id")?);
@@ -230,10 +260,14 @@ pub(crate) async fn accept(
 ) -> Result<Vec<Stored>, Error> {
     let session = &prompt.user.session_id;
     let changes = changes(prompt, at);
-    let seq = advance(tx, tenant, (session, run), ("prompt", changes.len() as u64)).await?;
+    let kind = match prompt.reply {
+        Reply::Wanted => "prompt",
+        Reply::None => NOTE,
+    };
+    let seq = advance(tx, tenant, (session, run), (kind, changes.len() as u64)).await?;
     sqlx::query(
         "insert into session_input (tenant_id, session_id, seq, kind, dedupe, body_sha256, message_id, traceparent)
-         values ($1, $2, $3, 'prompt', $4, $5, $6, $7)",
+         values ($1, $2, $3, $8, $4, $5, $6, $7)",
     )
     .bind(tenant.0)
     .bind(session.as_str())
@@ -242,6 +276,7 @@ pub(crate) async fn accept(
     .bind(&prompt.body_sha256[..])
     .bind(prompt.user.id.as_str())
     .bind(&prompt.traceparent)
+    .bind(kind)
     .execute(&mut **tx)
     .await?;
     let scope = record::Scope { tenant, session, epoch: run.epoch, at };
@@ -281,6 +316,9 @@ pub(crate) async fn put(
     Ok(())
 }
 
+/// An input that wakes nobody. An idle session has taken it at once.
+const NOTE: &str = "note";
+
 /// Gives the input its place and makes the session runnable unless a loop has it (or an operator must release it).
 async fn advance(
     tx: &mut Transaction<'static, Postgres>,
@@ -289,6 +327,9 @@ async fn advance(
     (kind, events): (&str, u64),
 ) -> Result<u64, Error> {
     let seq = run.input_seq + 1;
+    if kind == NOTE {
+        return advance_past(tx, tenant, (session, seq), events).await;
+    }
     sqlx::query(
         "update session_run set input_seq = $3, event_seq = event_seq + $4,
                 cancel_seq = case when $5 then $3 else cancel_seq end,
@@ -303,6 +344,26 @@ async fn advance(
     .bind(signed(seq))
     .bind(signed(events))
     .bind(kind == "abort")
+    .execute(&mut **tx)
+    .await?;
+    Ok(seq)
+}
+
+async fn advance_past(
+    tx: &mut Transaction<'static, Postgres>,
+    tenant: TenantId,
+    (session, seq): (&SessionId, u64),
+    events: u64,
+) -> Result<u64, Error> {
+    sqlx::query(
+        "update session_run set input_seq = $3, event_seq = event_seq + $4,
+                input_ack = case when phase = 0 then $3 else input_ack end
+          where tenant_id = $1 and session_id = $2",
+    )
+    .bind(tenant.0)
+    .bind(session.as_str())
+    .bind(signed(seq))
+    .bind(signed(events))
     .execute(&mut **tx)
     .await?;
     Ok(seq)

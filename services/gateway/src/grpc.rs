@@ -3,6 +3,7 @@
 pub(crate) mod admin;
 mod budget;
 pub(crate) mod event;
+mod from_prompt;
 pub(crate) mod message;
 pub(crate) mod permission;
 pub(crate) mod project;

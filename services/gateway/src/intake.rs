@@ -2,30 +2,44 @@
 //! lost.
 // Continues in store::inputs, which stores the prompt, and worker::claim, which hears the hints.
 
+pub(crate) mod parts;
+mod settings;
+
 use crate::{auth::Principal, grpc::from_store, state::State, state::now};
 use domain::{
     agent::Agent,
-    ids::{EventId, MessageId, PartId, SessionId},
+    ids::{EventId, MessageId, SessionId},
     limits,
-    message::{MessageTime, ModelRef, User},
+    message::{Format, MessageTime, ModelChoice, ModelRef, User},
     mutant::{self, Mutant},
-    part::{Body, Part, Text},
+    part::{Body, Text},
 };
+use parts::AskedPart;
 use rpc::status::invalid;
 use sha2::{Digest as _, Sha256};
+use std::collections::BTreeMap;
 use store::{
     error::Error,
-    inputs::{Accepted, Prompt},
+    inputs::{Accepted, Prompt, Reply},
 };
 use tonic::Status;
 
 /// A prompt as it came in, from wherever.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Asked {
+    /// The first part, unless it is empty.
     pub(crate) text: String,
+    pub(crate) parts: Vec<AskedPart>,
     pub(crate) model: Option<ModelRef>,
+    pub(crate) variant: String,
     pub(crate) agent: String,
     pub(crate) system: String,
+    /// Tools that are switched off for it.
+    pub(crate) tools: BTreeMap<String, bool>,
+    pub(crate) format: Option<Format>,
+    /// Whether nothing is to be started.
+    pub(crate) no_reply: bool,
+    pub(crate) message_id: Option<MessageId>,
     pub(crate) idempotency_key: String,
 }
 
@@ -33,8 +47,8 @@ pub(crate) struct Asked {
 ///
 /// # Errors
 /// With stable codes: `prompt_empty`, `prompt_too_long`, `idempotency_key_too_long`, `idempotency_key_invalid`,
-/// `model_unknown`, `agent_unknown`, `session_not_found`, `idempotency_conflict`, `session_full`, `session_quarantined`,
-/// `store_unavailable`.
+/// `model_unknown`, `agent_unknown`, `no_reply_task`, `session_not_found`, `idempotency_conflict`, `session_full`,
+/// `session_quarantined`, `store_unavailable`; those of [`parts`] and [`settings`].
 pub(crate) async fn accept(
     state: &State,
     principal: &Principal,
@@ -49,13 +63,16 @@ pub(crate) async fn accept(
         .clone()
         .unwrap_or(ModelRef { provider_id: known.info.model.provider_id, model_id: known.info.model.id });
     let agent = if asked.agent.is_empty() { known.info.agent } else { asked.agent.clone() };
-    let prompt = prompt(state, session, &asked, model, agent);
+    let no_reply = asked.no_reply;
+    let prompt = prompt(state, session, asked, model, agent);
     let accepted = state.store.accept_prompt(principal.tenant, &prompt, now()).await.map_err(from_store)?;
     state.publisher.publish_events(principal.tenant, session, &accepted.events);
     if accepted.runnable {
         state.wake(principal, session, class).await;
     }
-    metrics::counter!("flotilla_prompts_total").increment(1);
+    if !no_reply {
+        metrics::counter!("flotilla_prompts_total").increment(1);
+    }
     Ok(accepted)
 }
 
@@ -86,11 +103,16 @@ pub(crate) async fn abort(state: &State, principal: &Principal, session: &Sessio
 }
 
 fn check(state: &State, asked: &Asked) -> Result<(), Status> {
-    if asked.text.trim().is_empty() {
+    let says = |part: &AskedPart| match &part.body {
+        Body::Text(text) => !text.text.trim().is_empty(),
+        _ => true,
+    };
+    if asked.text.trim().is_empty() && !asked.parts.iter().any(says) {
         return Err(invalid("prompt_empty", "the prompt is empty: say what is to be done"));
     }
-    if asked.text.len() > limits::PROMPT_BYTES_MAX || asked.system.len() > limits::PROMPT_BYTES_MAX {
-        let length = asked.text.len().max(asked.system.len());
+    let text_bytes = asked.text.len() + parts::text_bytes(&asked.parts);
+    if text_bytes > limits::PROMPT_BYTES_MAX || asked.system.len() > limits::PROMPT_BYTES_MAX {
+        let length = text_bytes.max(asked.system.len());
         return Err(invalid(
             "prompt_too_long",
             format!(
@@ -101,7 +123,18 @@ fn check(state: &State, asked: &Asked) -> Result<(), Status> {
     }
     check_key(&asked.idempotency_key)?;
     check_model(state, asked.model.as_ref())?;
-    check_agent(&asked.agent)
+    check_agent(&asked.agent)?;
+    parts::check(state, &asked.parts)?;
+    let is_task = ["subtask", "compaction"].iter().any(|kind| parts::has_kind(&asked.parts, kind));
+    if is_task && asked.no_reply {
+        return Err(invalid("no_reply_task", "a task cannot be stored without being started"));
+    }
+    if is_task && parts::has_kind(&asked.parts, "compaction") && !asked.text.is_empty() {
+        return Err(invalid("part_invalid", "the wish to sum up stands alone"));
+    }
+    settings::check_variant(&asked.variant)?;
+    settings::check_tools(&asked.tools)?;
+    settings::check_format(asked.format.as_ref())
 }
 
 /// Refuses an idempotency key that cannot be stored.
@@ -136,42 +169,61 @@ pub(crate) fn check_agent(agent: &str) -> Result<(), Status> {
     Err(invalid("agent_unknown", format!("there is no agent {agent:?}; there are: {}", known.join(", "))))
 }
 
-fn prompt(state: &State, session: &SessionId, asked: &Asked, model: ModelRef, agent: String) -> Prompt {
-    let mut hash = Sha256::new();
-    for field in [&asked.text, &model.provider_id, &model.model_id, &agent, &asked.system] {
-        hash.update(field.len().to_le_bytes());
-        hash.update(field.as_bytes());
+fn prompt(state: &State, session: &SessionId, asked: Asked, model: ModelRef, agent: String) -> Prompt {
+    let body_sha256 = body_sha256(&asked, &model, &agent);
+    let is_named = asked.message_id.is_some();
+    let id = asked.message_id.unwrap_or_else(|| state.id(MessageId::make));
+    let dedupe = match asked.idempotency_key.as_str() {
+        key if !key.is_empty() && !mutant::on(Mutant::DedupeOff) => format!("key:{key}"),
+        _ if is_named && mutant::on(Mutant::DedupeOff) => format!("msg:{}", state.id(MessageId::make)),
+        _ => format!("msg:{id}"),
+    };
+    let text = Body::Text(Text { text: asked.text, ..Text::default() });
+    let first = matches!(&text, Body::Text(text) if !text.text.is_empty());
+    let mut all: Vec<AskedPart> = first.then_some(AskedPart { id: None, body: text }).into_iter().collect();
+    all.extend(asked.parts);
+    let mut parts = parts::stored(state, (session, &id), all);
+    if asked.no_reply {
+        parts::mark_as_note(state, &mut parts);
     }
-    let id = state.id(MessageId::make);
-    let text = domain::text::without_nul(&asked.text).into_owned();
-    let part = Part {
-        id: state.id(PartId::make),
-        session_id: session.clone(),
-        message_id: id.clone(),
-        body: Body::Text(Text { text, ..Text::default() }),
-    };
-    let dedupe = if asked.idempotency_key.is_empty() || mutant::on(Mutant::DedupeOff) {
-        format!("msg:{id}")
-    } else {
-        format!("key:{}", asked.idempotency_key)
-    };
     let system = domain::text::without_nul(&asked.system).into_owned();
     Prompt {
+        event_ids: (0..=parts.len()).map(|_| state.id(EventId::make)).collect(),
         user: User {
             id,
             session_id: session.clone(),
             time: MessageTime { created: now(), completed: None },
             agent,
-            model: model.into(),
-            tools: None,
-            format: None,
+            model: ModelChoice { model, variant: (!asked.variant.is_empty()).then_some(asked.variant) },
+            tools: (!asked.tools.is_empty()).then_some(asked.tools),
+            format: asked.format,
             summary: None,
             system: (!system.is_empty()).then_some(system),
         },
-        parts: vec![part],
+        parts,
         dedupe,
-        body_sha256: hash.finalize().into(),
+        body_sha256,
         traceparent: rpc::trace::current_traceparent(),
-        event_ids: vec![state.id(EventId::make), state.id(EventId::make)],
+        reply: if asked.no_reply { Reply::None } else { Reply::Wanted },
     }
+}
+
+/// What the caller sent, in short. A prompt of nothing but a text is the same to a gateway that knows no more.
+fn body_sha256(asked: &Asked, model: &ModelRef, agent: &str) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    let mut add = |field: &str| {
+        hash.update(field.len().to_le_bytes());
+        hash.update(field.as_bytes());
+    };
+    for field in [asked.text.as_str(), &model.provider_id, &model.model_id, agent, &asked.system] {
+        add(field);
+    }
+    let parts: Vec<_> = asked.parts.iter().map(|part| (&part.id, &part.body)).collect();
+    let more = (&parts, &asked.variant, &asked.tools, &asked.format, asked.no_reply, &asked.message_id);
+    let is_plain = parts.is_empty() && asked.variant.is_empty() && asked.tools.is_empty();
+    if !is_plain || asked.format.is_some() || asked.no_reply || asked.message_id.is_some() {
+        // Made of texts, numbers and maps with text keys: always JSON.
+        add(&serde_json::to_string(&more).unwrap_or_default());
+    }
+    hash.finalize().into()
 }

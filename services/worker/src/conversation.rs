@@ -1,10 +1,15 @@
 //! The conversation of one session in memory: loaded once, kept up by each write, and what a turn decides by.
 
-use crate::turn::waiting::REFUSED;
+use crate::{
+    context::{self, Origin},
+    structured,
+    turn::waiting::REFUSED,
+};
 use domain::{
     event::Event,
     ids::{MessageId, PartId},
-    message::{Assistant, Message, User},
+    message::{Assistant, Error, Message, User},
+    money::Tokens,
     part::{Body, Part, Tool, ToolState},
     turn::{LastStep, View, outcome_of},
 };
@@ -15,6 +20,8 @@ use store::{inputs::Pending, messages::Entry};
 #[derive(Debug, Default)]
 pub(crate) struct Conversation {
     entries: Vec<Entry>,
+    /// The place of the newest prompt that was read from Postgres.
+    read_to: u64,
 }
 
 impl Conversation {
@@ -22,15 +29,17 @@ impl Conversation {
         &self.entries
     }
 
-    /// The place of the newest known prompt; 0 when there is none. Everything after it may hold prompts that are not
-    /// known: they are accepted while the loop writes its own messages.
+    /// The place of the newest prompt that was read; 0 when there is none. Everything after it may hold prompts that are
+    /// not known: they are accepted while the loop writes its own messages, of which some are user messages.
     pub(crate) fn newest_user_seq(&self) -> u64 {
-        let newest = self.entries.iter().rev().find(|entry| matches!(entry.message, Message::User(_)));
-        newest.map_or(0, |entry| entry.seq)
+        self.read_to
     }
 
     pub(crate) fn extend(&mut self, entries: Vec<Entry>) {
         for entry in entries {
+            if matches!(entry.message, Message::User(_)) {
+                self.read_to = self.read_to.max(entry.seq);
+            }
             if self.entries.iter().all(|known| known.message.id() != entry.message.id()) {
                 self.entries.push(entry);
             }
@@ -79,7 +88,7 @@ impl Conversation {
         self.entries.iter_mut().rev().find(|entry| entry.message.id() == id)
     }
 
-    /// The newest prompt; with an abort in the mailbox, the newest that was accepted before it.
+    /// The newest message that wants an answer; with an abort in the mailbox, the newest that was accepted before it.
     pub(crate) fn newest_user(&self, inputs: &[Pending]) -> Option<&User> {
         let abort = inputs.iter().rev().find(|input| input.kind == "abort").map(|input| input.seq);
         let later: BTreeSet<&MessageId> = inputs
@@ -88,9 +97,52 @@ impl Conversation {
             .filter_map(|input| input.message_id.as_ref())
             .collect();
         self.entries.iter().rev().find_map(|entry| match &entry.message {
-            Message::User(user) if !later.contains(&user.id) => Some(user),
+            Message::User(user) if !later.contains(&user.id) => {
+                (context::origin(&entry.parts) != Origin::Note).then_some(user)
+            }
             Message::User(_) | Message::Assistant(_) => None,
         })
+    }
+
+    /// The newest prompt of a person: its settings are those of the whole turn.
+    pub(crate) fn newest_prompt(&self) -> Option<&Entry> {
+        let is_asked = |entry: &&Entry| {
+            context::as_user(entry).is_some() && context::origin(&entry.parts) == Origin::Prompt
+        };
+        self.entries.iter().rev().find(|entry| is_asked(entry) && context::compaction(&entry.parts).is_none())
+    }
+
+    /// The steps of the turn, newest first: since the newest prompt of a person, through every summary.
+    fn turn(&self) -> impl Iterator<Item = &Entry> {
+        let newest = self.newest_prompt().map(|entry| entry.message.id());
+        let since = self.entries.iter().rev().take_while(move |entry| Some(entry.message.id()) != newest);
+        since.filter(|entry| matches!(&entry.message, Message::Assistant(step) if !step.is_summary()))
+    }
+
+    /// How many steps the turn has.
+    pub(crate) fn steps(&self) -> u32 {
+        u32::try_from(self.turn().count()).unwrap_or(u32::MAX)
+    }
+
+    /// How many structured answers of the turn did not fit.
+    pub(crate) fn misfits(&self) -> u32 {
+        let parts = self.turn().flat_map(|entry| &entry.parts);
+        let is_misfit = |(_, part): &&(u64, Part)| match &part.body {
+            Body::Tool(tool) => {
+                tool.tool == structured::NAME && matches!(tool.state, ToolState::Error { .. })
+            }
+            _ => false,
+        };
+        u32::try_from(parts.filter(is_misfit).count()).unwrap_or(u32::MAX)
+    }
+
+    /// What the newest whole answer used, unless it is a summary.
+    pub(crate) fn used(&self) -> Option<Tokens> {
+        let finished = self.entries.iter().rev().find_map(|entry| match &entry.message {
+            Message::Assistant(step) if context::is_finished(step) => Some(step),
+            Message::Assistant(_) | Message::User(_) => None,
+        });
+        finished.filter(|step| !step.is_summary()).map(|step| step.tokens)
     }
 
     /// The newest step with its parts.
@@ -138,22 +190,34 @@ impl Conversation {
     /// What a turn decides by.
     pub(crate) fn view(&self, inputs: &[Pending], leaving: bool) -> View {
         let newest_user = self.newest_user(inputs).map(|user| user.id.clone());
-        let turn: Vec<&Entry> = self
-            .entries
-            .iter()
-            .rev()
-            .take_while(|entry| Some(entry.message.id()) != newest_user.as_ref())
-            .filter(|entry| matches!(entry.message, Message::Assistant(_)))
-            .collect();
+        let turn: Vec<&Entry> = self.turn().collect();
+        let last = self
+            .last_step()
+            .map(|step| LastStep { continues: self.goes_on(step.0, step.1), ..last_step(step) });
         View {
             aborted: inputs.iter().any(|input| input.kind == "abort"),
-            steps: u32::try_from(turn.len()).unwrap_or(u32::MAX),
+            steps: self.steps(),
             repeated_calls: repeated_calls(&turn),
-            last: self.last_step().map(last_step),
+            due: context::due(&self.entries),
+            is_full: false,
+            steps_since_summary: context::steps_since_summary(&self.entries),
+            last,
             newest_user,
             out_of_budget: false,
             leaving,
         }
+    }
+
+    /// Whether something follows a step by itself.
+    fn goes_on(&self, step: &Assistant, parts: &[(u64, Part)]) -> bool {
+        if step.is_summary() {
+            let asked = context::place(&self.entries, &step.parent_id).map(|at| &self.entries[at].parts);
+            return asked.and_then(|parts| context::compaction(parts)).is_some_and(|asked| asked.auto);
+        }
+        // A model that says "stop" and calls a tool all the same wants to see its answer.
+        let called = parts.iter().any(|(_, part)| matches!(part.body, Body::Tool(_)));
+        let finish = step.finish.as_deref();
+        step.structured.is_none() && (called || finish == Some("tool-calls") || finish == Some("unknown"))
     }
 }
 
@@ -162,9 +226,8 @@ fn last_step((assistant, parts): (&Assistant, &[(u64, Part)])) -> LastStep {
         Body::Tool(tool) => Some(tool),
         _ => None,
     });
-    let (mut called, mut refused, mut open) = (false, false, vec![]);
+    let (mut refused, mut open) = (false, vec![]);
     for tool in tools {
-        called = true;
         if let ToolState::Error { metadata: Some(metadata), .. } = &tool.state {
             refused |= metadata.contains_key(REFUSED);
         }
@@ -172,14 +235,14 @@ fn last_step((assistant, parts): (&Assistant, &[(u64, Part)])) -> LastStep {
             open.push(tool.call_id.clone());
         }
     }
-    let finish = assistant.finish.as_deref();
     let retries = parts.iter().filter(|(_, part)| matches!(part.body, Body::Retry(_))).count();
     LastStep {
         parent: assistant.parent_id.clone(),
-        answered: finish.is_some() || assistant.error.is_some(),
+        answered: assistant.finish.is_some() || assistant.error.is_some(),
         closed: assistant.time.completed.is_some(),
-        // A model that says "stop" and calls a tool all the same wants to see its answer.
-        continues: called || finish == Some("tool-calls") || finish == Some("unknown"),
+        continues: false,
+        is_summary: assistant.is_summary(),
+        overflowed: assistant.error.as_ref().is_some_and(Error::is_overflow),
         failed: assistant.error.as_ref().map(outcome_of),
         refused,
         open: if assistant.error.is_some() { vec![] } else { open },

@@ -1,37 +1,58 @@
 //! The conversation as a model gets it: OpenCode's messages and parts in, a provider-neutral request out.
 
-use crate::{guidance::Guidance, rights::Rights, tools};
+pub(crate) mod system;
+pub(crate) mod user;
+
+use crate::{context::visible, guidance::Guidance, rights::Rights, structured::Structured, tools};
 use domain::{
+    context::Window,
     message::{Assistant, Message, ModelRef, User},
     part::{Body, Part, Reasoning, ToolState},
 };
-use llm::request::{AssistantPart, Request, ToolResult, UserPart};
+use llm::request::{AssistantPart, Effort, Media, Request, ToolChoice, ToolResult, UserPart};
 use serde_json::{Map, Value};
 use store::messages::Entry;
 
-/// Who the agent is and how it works. The first block never changes, so that providers can cache it.
-const SYSTEM: &str = include_str!("prompt/system.txt");
-
 /// What a dead worker's call says to the model.
-const INTERRUPTED: &str = "[Tool execution was interrupted]";
+pub(crate) const INTERRUPTED: &str = "[Tool execution was interrupted]";
+/// What stands in place of an output that is left out.
+pub(crate) const CLEARED: &str = "[Old tool result content cleared]";
+/// What the model is told at the last step of a turn.
+const LAST_STEP: &str = "<system-reminder>\nThe maximum number of steps of this turn is reached. Tools are switched off. \
+     Answer with text only: say that the maximum steps were reached, sum up what is done, list what is left, and say \
+     what should be done next.\n</system-reminder>";
+
+/// What one model call is about.
+pub(crate) struct Question<'a> {
+    /// What it answers, with the turn's settings.
+    pub(crate) user: &'a User,
+    pub(crate) rights: &'a Rights,
+    /// What the answer must be, if it is no text.
+    pub(crate) structured: Option<&'a Structured>,
+    /// Whether the turn may have no further step.
+    pub(crate) is_last: bool,
+    /// What the repository tells agents.
+    pub(crate) guidance: &'a Guidance,
+}
+
+/// What `model` takes.
+pub(crate) fn window(model: &llm::config::Model) -> Window {
+    Window {
+        context_tokens: model.context_tokens,
+        input_tokens: model.input_tokens,
+        output_tokens: model.output_tokens,
+    }
+}
 
 /// Builds the request for the next step.
-pub(crate) fn request(
-    entries: &[Entry],
-    user: &User,
-    rights: &Rights,
-    model: &llm::config::Model,
-    guidance: &Guidance,
-) -> Request {
-    let mut system = vec![SYSTEM.to_owned(), environment(user)];
-    system.extend(guidance.system());
-    system.extend(user.system.clone());
+pub(crate) fn request(entries: &[Entry], question: &Question<'_>, model: &llm::config::Model) -> Request {
+    let Question { user, rights, structured, is_last, guidance } = question;
     let mut messages = vec![];
-    for entry in entries {
+    for entry in visible(entries) {
         match &entry.message {
-            Message::User(_) => messages.push(llm::request::Message::User(user_parts(&entry.parts))),
+            Message::User(_) => messages.push(llm::request::Message::User(user::parts(&entry.parts))),
             Message::Assistant(assistant) => {
-                messages.extend(step(assistant, &entry.parts, &user.model.model))
+                messages.extend(step(assistant, &entry.parts, &user.model.model));
             }
         }
     }
@@ -40,37 +61,38 @@ pub(crate) fn request(
         llm::request::Message::Assistant(parts) => !parts.is_empty(),
         llm::request::Message::ToolResults(results) => !results.is_empty(),
     });
+    if *is_last {
+        // In the person's place: newer models refuse a conversation that ends with their own words.
+        let text = UserPart::Text(LAST_STEP.to_owned());
+        messages.push(llm::request::Message::User(vec![text]));
+    }
+    let mut offered = tools::specs(&guidance.skills, |tool| rights.hides(&user.agent, tool));
+    if let Some(structured) = structured {
+        offered.push(structured.spec());
+        offered.sort_by(|a, b| a.name.cmp(&b.name));
+    }
+    let tool_choice = match (structured, is_last) {
+        (Some(_), true) => ToolChoice::Named(crate::structured::NAME.to_owned()),
+        (Some(_), false) => ToolChoice::Required,
+        (None, true) => ToolChoice::None,
+        (None, false) => ToolChoice::Auto,
+    };
     Request {
         model: user.model.model.model_id.clone(),
-        system,
+        system: system::blocks(question),
         messages,
-        tools: tools::specs(&guidance.skills, |name| rights.hides(&user.agent, name)),
-        output_tokens_max: model.output_tokens.min(OUTPUT_TOKENS_MAX),
+        tools: offered,
+        tool_choice,
+        output_tokens_max: window(model).answer_tokens(),
         cache_key: user.session_id.to_string(),
+        variant: effort(user),
         ..Request::default()
     }
 }
 
-/// Longest answer that is asked for: OpenCode's number.
-const OUTPUT_TOKENS_MAX: u64 = 32_000;
-
-fn environment(user: &User) -> String {
-    format!(
-        "Model: {}/{}\nWorking directory: {}\nPlatform: linux\nNetwork: off",
-        user.model.model.provider_id,
-        user.model.model.model_id,
-        domain::session::WORKSPACE,
-    )
-}
-
-fn user_parts(parts: &[(u64, Part)]) -> Vec<UserPart> {
-    let text = |part: &Part| match &part.body {
-        Body::Text(text) if text.ignored != Some(true) && !text.text.is_empty() => {
-            Some(UserPart::Text(text.text.clone()))
-        }
-        _ => None,
-    };
-    parts.iter().filter_map(|(_, part)| text(part)).collect()
+/// How hard the model is to think; a word that says nothing leaves it to the provider.
+pub(crate) fn effort(user: &User) -> Option<Effort> {
+    user.model.variant.as_deref()?.parse().ok()
 }
 
 /// One step gives the model's own words and, if it called tools, their answers.
@@ -80,25 +102,25 @@ fn step(assistant: &Assistant, parts: &[(u64, Part)], asked: &ModelRef) -> Vec<l
     if failed || unanswered {
         return vec![];
     }
+    let is_own = &assistant.model.model == asked;
     let (mut said, mut results) = (vec![], vec![]);
     for (_, part) in parts {
         match &part.body {
             Body::Text(text) if !text.text.is_empty() => said.push(AssistantPart::Text(text.text.clone())),
-            Body::Reasoning(thought) if &assistant.model.model == asked => said.push(reasoning(thought)),
+            Body::Reasoning(thought) if is_own => said.push(reasoning(thought)),
+            // What another model thought is only a text to this one: nobody can sign it again.
+            Body::Reasoning(thought) if !thought.text.trim().is_empty() => {
+                said.push(AssistantPart::Text(thought.text.clone()));
+            }
             Body::Tool(tool) => {
                 said.push(AssistantPart::ToolCall {
                     id: tool.call_id.clone(),
                     name: tool.tool.clone(),
                     input: tool.state.input().clone(),
                 });
-                let (text, is_error) = answer(&tool.state);
-                results.push(ToolResult {
-                    call_id: tool.call_id.clone(),
-                    name: tool.tool.clone(),
-                    text,
-                    media: vec![],
-                    is_error,
-                });
+                let (text, media, is_error) = answer(&tool.state);
+                let (call_id, name) = (tool.call_id.clone(), tool.tool.clone());
+                results.push(ToolResult { call_id, name, text, media, is_error });
             }
             Body::Text(_)
             | Body::Reasoning(_)
@@ -116,11 +138,18 @@ fn step(assistant: &Assistant, parts: &[(u64, Part)], asked: &ModelRef) -> Vec<l
     vec![llm::request::Message::Assistant(said), llm::request::Message::ToolResults(results)]
 }
 
-fn answer(state: &ToolState) -> (String, bool) {
+fn answer(state: &ToolState) -> (String, Vec<Media>, bool) {
     match state {
-        ToolState::Completed { output, .. } => (output.clone(), false),
-        ToolState::Error { error, .. } => (error.clone(), true),
-        ToolState::Pending { .. } | ToolState::Running { .. } => (INTERRUPTED.to_owned(), true),
+        ToolState::Completed { time, .. } if time.compacted.is_some() => (CLEARED.to_owned(), vec![], false),
+        ToolState::Completed { output, attachments, .. } => {
+            let media = attachments.iter().filter_map(|part| match &part.body {
+                Body::File(file) => user::media(file),
+                _ => None,
+            });
+            (output.clone(), media.collect(), false)
+        }
+        ToolState::Error { error, .. } => (error.clone(), vec![], true),
+        ToolState::Pending { .. } | ToolState::Running { .. } => (INTERRUPTED.to_owned(), vec![], true),
     }
 }
 

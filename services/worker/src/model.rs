@@ -4,14 +4,15 @@
 
 mod draft;
 
-use crate::{clean, deps::Deps, deps::now, lower, record::Record, record::Stopped, rights::Rights, tools};
+use crate::{clean, deps::Deps, deps::now, lower, record::Record, record::Stopped, rights::Rights};
+use crate::{structured, structured::Structured, tools};
 use domain::{
     event::Event,
     ids::PartId,
     limits,
     message::{Assistant, Error, ErrorData, Message},
     money::Tokens,
-    part::{Body, Part, Tool, ToolState},
+    part::{Body, Part, Ran, Tool, ToolState},
     permission::Verdict,
     turn::{Failure, Input},
 };
@@ -36,13 +37,20 @@ pub(crate) struct ModelCall {
     deps: Arc<Deps>,
     stream: Answers,
     model: Model,
+    asked: Asked,
     message: Assistant,
-    rights: Rights,
     draft: Draft,
     answer: Accumulator,
     tokens: Tokens,
     span: Span,
     begun: Instant,
+}
+
+/// What the answer may do, and must be.
+#[derive(Debug, Clone)]
+pub(crate) struct Asked {
+    pub(crate) rights: Rights,
+    pub(crate) structured: Option<Structured>,
 }
 
 /// What a loop's writer needs while the call goes on.
@@ -64,7 +72,7 @@ impl ModelCall {
         provider: llm::config::Provider,
         model: Model,
         request: llm::request::Request,
-        (message, rights): (Assistant, Rights),
+        (message, asked): (Assistant, Asked),
     ) -> Self {
         // Names of the OpenTelemetry conventions for generative AI, beside our own.
         let span = tracing::info_span!(
@@ -88,8 +96,8 @@ impl ModelCall {
             deps: Arc::clone(deps),
             stream: Box::pin(opened.into_stream().try_flatten()),
             model,
+            asked,
             message,
-            rights,
             draft: Draft::default(),
             answer: Accumulator::default(),
             tokens: Tokens::default(),
@@ -198,8 +206,8 @@ impl ModelCall {
         self.message.finish = Some(reason.as_str().to_owned());
         self.message.tokens = self.tokens;
         self.message.cost = self.model.price.cost(&self.tokens);
-        if !self.draft.has_tools() {
-            self.message.error = cut_off(reason);
+        if self.message.error.is_none() {
+            self.message.error = self.lacking(reason);
         }
         events.push(Event::MessageUpdated(Box::new(Message::Assistant(Box::new(self.message.clone())))));
         writer.write(events).await?;
@@ -214,8 +222,9 @@ impl ModelCall {
     fn tool_parts(&mut self) -> (Vec<Part>, Vec<String>) {
         let blocks = std::mem::take(&mut self.answer).finish().blocks;
         let (mut parts, mut open) = (vec![], vec![]);
-        for ((part_id, kind), block) in self.draft.blocks().zip(blocks) {
-            let draft::Kind::Tool { call_id, name } = kind else { continue };
+        let drafts: Vec<_> = self.draft.blocks().map(|(id, kind)| (id.clone(), kind.clone())).collect();
+        for ((part_id, kind), block) in drafts.into_iter().zip(blocks) {
+            let draft::Kind::Tool { call_id, name } = &kind else { continue };
             let (begun, time) = (span(None), span(Some(now())));
             let refused = |error: String| ToolState::Error { input: json!({}), error, metadata: None, time };
             let state = match block {
@@ -223,24 +232,68 @@ impl ModelCall {
                     "Not executed: more than {} tool calls in one answer",
                     limits::TOOL_CALLS_PER_STEP_MAX
                 )),
-                Block::ToolCall { input, .. } => match (tools::find(name), clean::value(input)) {
-                    (Ok(tool), input) => {
-                        let state =
-                            intent(self.rights.verdict(&self.message.agent, tool, &input), input, begun);
-                        if !state.is_over() {
-                            open.push(call_id.clone());
-                        }
-                        state
+                Block::ToolCall { input, .. } => {
+                    let state = self.called(name, clean::value(input), (begun, time));
+                    if !state.is_over() {
+                        open.push(call_id.clone());
                     }
-                    (Err(unknown), input) => ToolState::Error { input, error: unknown, metadata: None, time },
-                },
+                    state
+                }
                 Block::InvalidToolCall { reason, .. } => refused(reason.as_str().to_owned()),
                 Block::Text(_) | Block::Reasoning { .. } => continue,
             };
             let tool = Tool { call_id: call_id.clone(), tool: name.clone(), state };
-            parts.push(draft::part(part_id.clone(), &self.message, Body::Tool(tool)));
+            parts.push(draft::part(part_id, &self.message, Body::Tool(tool)));
         }
         (parts, open)
+    }
+
+    /// How a whole call is stored.
+    fn called(
+        &mut self,
+        name: &str,
+        input: serde_json::Value,
+        (begun, ended): (domain::part::Span, domain::part::Span),
+    ) -> ToolState {
+        let refused = |input, error: &str| ToolState::Error {
+            input,
+            error: error.to_owned(),
+            metadata: None,
+            time: ended,
+        };
+        if self.message.is_summary() {
+            return refused(input, "Not executed: whoever sums up calls no tools.");
+        }
+        if self.message.error.is_some() {
+            return refused(input, "Not executed: the turn is over.");
+        }
+        if let Some(structured) = self.asked.structured.as_ref().filter(|_| name == structured::NAME) {
+            return match structured.check(&input) {
+                Ok(()) => {
+                    self.message.structured = Some(input.clone());
+                    captured(input, Ran::new(ended.start, now()))
+                }
+                Err(problem) => {
+                    self.message.error = structured.gives_up(&problem);
+                    refused(input, &problem)
+                }
+            };
+        }
+        match tools::find(name) {
+            Ok(tool) => intent(self.asked.rights.verdict(&self.message.agent, tool, &input), input, begun),
+            Err(unknown) => refused(input, &unknown),
+        }
+    }
+
+    /// What is wrong with an answer as a whole. Tool calls of one that is cut off tell the model so themselves.
+    fn lacking(&self, reason: Finish) -> Option<Error> {
+        if self.message.is_summary() && !self.draft.has_text() {
+            return Some(Error::new("UnknownError", "The model gave no summary"));
+        }
+        if self.draft.has_tools() && !self.message.is_summary() {
+            return None;
+        }
+        cut_off(reason).or_else(|| self.asked.structured.as_ref().map(Structured::missing))
     }
 
     fn failed(&mut self, error: &llm::error::Error) -> Input {
@@ -280,6 +333,13 @@ fn intent(verdict: Verdict, input: serde_json::Value, time: domain::part::Span) 
             ToolState::Error { input, error: DENIED.to_owned(), metadata: None, time }
         }
     }
+}
+
+/// A structured answer that fits.
+fn captured(input: serde_json::Value, time: Ran) -> ToolState {
+    let metadata = serde_json::Map::from_iter([("valid".to_owned(), true.into())]);
+    let (output, title) = (structured::TAKEN.to_owned(), "Structured Output".to_owned());
+    ToolState::Completed { input, output, title, metadata, time, attachments: vec![] }
 }
 
 /// What the model is told of a call that a rule forbids.

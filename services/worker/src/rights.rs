@@ -1,23 +1,43 @@
 //! What a loop may do: the rules of the agent that answers, of its session and of every ancestor. The strictest counts.
 
-use crate::tools::{Tool, uses::Use};
+use crate::tools::{self, Tool, uses::Use};
 use domain::{
     agent::Agent,
     permission::{Rule, Rules, Verdict, strictest},
 };
 use serde_json::Value;
+use std::collections::BTreeMap;
 
-/// The rules of one session beside those of its agent.
+/// The rules of one session beside those of its agent, and what a prompt switches off.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Rights(Vec<Rules>);
+pub(crate) struct Rights {
+    lists: Vec<Rules>,
+    switches: Rules,
+}
 
 impl Rights {
     pub(crate) fn new(lists: Vec<Rules>) -> Self {
-        Self(lists)
+        Self { lists, switches: Rules::default() }
+    }
+
+    /// The rights of a turn whose prompt switches tools.
+    pub(crate) fn of_prompt(&self, tools: Option<&BTreeMap<String, bool>>) -> Self {
+        let rule =
+            |(name, on): (&String, &bool)| Rule::of(name, if *on { Verdict::Allow } else { Verdict::Deny });
+        Self { lists: self.lists.clone(), switches: Rules(tools.into_iter().flatten().map(rule).collect()) }
+    }
+
+    /// Whether the prompt switched a tool off: by its own name, or by the permission that it needs.
+    fn is_off(&self, tool: Tool) -> bool {
+        let is_named = self.switches.0.iter().any(|rule| rule.permission == tool.name());
+        self.switches.hides(tool.name()) || (!is_named && self.switches.hides(tool.permission()))
     }
 
     /// Whether a call may run, must be asked for, or must not run.
     pub(crate) fn verdict(&self, agent: &str, tool: Tool, input: &Value) -> Verdict {
+        if self.is_off(tool) || tools::inner(tool, input).into_iter().any(|tool| self.is_off(tool)) {
+            return Verdict::Deny;
+        }
         let (own, uses) = (self.own(agent), tool.uses(input));
         uses.iter().map(|used| self.of_use(&own, used)).max().unwrap_or(Verdict::Allow)
     }
@@ -32,13 +52,14 @@ impl Rights {
     /// The rules of the agent, with what people answered "always" in this session: its last list knows that.
     fn own(&self, agent: &str) -> Rules {
         let mut own = rules_of(agent);
-        let answers = self.0.last().into_iter().flat_map(|rules| &rules.0).filter(|rule| rule.is_approval);
+        let answers =
+            self.lists.last().into_iter().flat_map(|rules| &rules.0).filter(|rule| rule.is_approval);
         own.0.extend(answers.cloned());
         own
     }
 
     fn of_use(&self, own: &Rules, used: &Use) -> Verdict {
-        let lists: Vec<&Rules> = std::iter::once(own).chain(&self.0).collect();
+        let lists: Vec<&Rules> = std::iter::once(own).chain(&self.lists).collect();
         if used.is_unclear {
             let any = lists.iter().map(|rules| rules.strictest_of(used.permission)).max();
             return any.unwrap_or(Verdict::Allow);
@@ -47,14 +68,20 @@ impl Rights {
         used.patterns.iter().map(of).max().unwrap_or(Verdict::Allow)
     }
 
-    /// Whether no use of a permission is possible, so that the model need not know its tools.
-    pub(crate) fn hides(&self, agent: &str, permission: &str) -> bool {
-        rules_of(agent).hides(permission) || self.0.iter().any(|rules| rules.hides(permission))
+    /// Whether no use of a tool is possible, so that the model need not know it.
+    pub(crate) fn hides(&self, agent: &str, tool: Tool) -> bool {
+        let permission = tool.permission();
+        self.is_off(tool)
+            || rules_of(agent).hides(permission)
+            || self.lists.iter().any(|rules| rules.hides(permission))
     }
 
     /// The rules of a child beside those of its own agent: everything that binds this session.
     pub(crate) fn of_child(&self, agent: &str) -> Vec<Rules> {
-        std::iter::once(rules_of(agent)).chain(self.0.clone()).filter(|rules| !rules.0.is_empty()).collect()
+        let off: Vec<Rule> =
+            self.switches.0.iter().filter(|rule| rule.action == Verdict::Deny).cloned().collect();
+        let lists = std::iter::once(rules_of(agent)).chain(self.lists.clone()).chain([Rules(off)]);
+        lists.filter(|rules| !rules.0.is_empty()).collect()
     }
 
     /// Takes over an answer "always"; again changes nothing.
@@ -66,7 +93,7 @@ impl Rights {
 
     /// These rights, with answers "always" beside them.
     pub(crate) fn with(&self, approvals: &[Rule]) -> Self {
-        let mut lists = self.0.clone();
+        let mut lists = self.lists.clone();
         for rules in &mut lists {
             for approval in approvals {
                 if !rules.0.contains(approval) {
@@ -74,7 +101,7 @@ impl Rights {
                 }
             }
         }
-        Self(lists)
+        Self { lists, switches: self.switches.clone() }
     }
 }
 
@@ -164,6 +191,32 @@ mod tests {
         for tool in [Tool::Edit, Tool::Write] {
             assert_eq!(rights.verdict("build", tool, &json!({"filePath": "/workspace/a"})), Verdict::Deny);
         }
-        assert!(rights.hides("build", "edit"));
+        assert!(rights.hides("build", Tool::Edit) && rights.hides("build", Tool::Write));
+    }
+
+    #[test]
+    fn a_prompt_switches_tools_off_by_name_permission_or_pattern() {
+        let inner = json!({"tool_calls": [{"tool": "bash", "parameters": {"command": "true"}}]});
+        for (switches, off, on) in [
+            (vec![("bash", false)], vec![Tool::Bash], vec![Tool::Read]),
+            (vec![("edit", false)], vec![Tool::Edit, Tool::Write, Tool::ApplyPatch], vec![Tool::Bash]),
+            (vec![("*", false), ("write", true)], vec![Tool::Bash, Tool::Edit], vec![Tool::Write]),
+            (vec![("bash", true)], vec![], vec![Tool::Bash]),
+        ] {
+            let tools: BTreeMap<String, bool> =
+                switches.into_iter().map(|(name, on)| (name.to_owned(), on)).collect();
+            let rights = Rights::default().of_prompt(Some(&tools));
+            for tool in off {
+                assert!(rights.hides("build", tool), "{tool:?} of {tools:?}");
+                assert_eq!(rights.verdict("build", tool, &json!({})), Verdict::Deny, "{tool:?} of {tools:?}");
+            }
+            for tool in on {
+                assert!(!rights.hides("build", tool), "{tool:?} of {tools:?}");
+            }
+        }
+        let no_bash = BTreeMap::from([("bash".to_owned(), false)]);
+        let rights = Rights::default().of_prompt(Some(&no_bash));
+        assert_eq!(rights.verdict("build", Tool::Batch, &inner), Verdict::Deny, "not by way of a batch");
+        assert_eq!(rights.of_child("build"), [Rules(vec![Rule::of("bash", Verdict::Deny)])]);
     }
 }

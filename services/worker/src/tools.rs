@@ -226,10 +226,9 @@ impl Tool {
 }
 
 /// What the model is told of all tools but the hidden ones. Where there are no skills, there is no tool for them.
-pub(crate) fn specs(skills: &[rpc::v1::Skill], is_hidden: impl Fn(&str) -> bool) -> Vec<ToolSpec> {
-    let is_shown = |known: &&Known| {
-        !is_hidden(known.tool.permission()) && (known.tool != Tool::Skill || !skills.is_empty())
-    };
+pub(crate) fn specs(skills: &[rpc::v1::Skill], is_hidden: impl Fn(Tool) -> bool) -> Vec<ToolSpec> {
+    let is_shown =
+        |known: &&Known| !is_hidden(known.tool) && (known.tool != Tool::Skill || !skills.is_empty());
     let spec = |known: &Known| match known.tool {
         Tool::Skill => skill::with_list(known.spec.clone(), skills),
         _ => known.spec.clone(),
@@ -248,6 +247,11 @@ pub(crate) fn find(name: &str) -> Result<Tool, String> {
         let name = domain::text::head(name, 80);
         format!("There is no tool {name:?}. The tools are: {}.", names.join(", "))
     })
+}
+
+/// The tools that a call would use beside its own.
+pub(crate) fn inner(tool: Tool, input: &Value) -> Vec<Tool> {
+    if tool == Tool::Batch { batch::tools(input) } else { vec![] }
 }
 
 /// The names under which the sandbox knows the commands of a call.

@@ -4,6 +4,8 @@
 
 mod act;
 mod child;
+mod compact;
+mod files;
 mod opening;
 mod step;
 pub(crate) mod waiting;
@@ -13,6 +15,7 @@ use crate::{
     contention::Contention,
     conversation::Conversation,
     deps::{Deps, now},
+    lower,
     model::{ModelCall, Writer},
     record::{Record, Stopped, answered},
     rights::Rights,
@@ -79,6 +82,8 @@ struct Loop {
     control: Control,
     workspace: Workspace,
     opening: opening::Opening,
+    /// The files of prompts that are being read.
+    reading: Option<files::Reading>,
     inputs: Vec<Pending>,
     /// Calls that this loop's own model call asked for and that nobody has begun.
     fresh: BTreeSet<CallId>,
@@ -165,6 +170,7 @@ impl Loop {
             conversation: Conversation::default(),
             tools: Tools::new(Arc::clone(&deps), identity, workspace.clone()),
             opening: opening::Opening::default(),
+            reading: None,
             inputs: vec![],
             fresh: BTreeSet::new(),
             waiting: BTreeMap::new(),
@@ -233,6 +239,10 @@ impl Loop {
             Action::BackOff { attempt, until, error } => {
                 self.back_off(attempt, until, &error).await.map(|()| None)
             }
+            Action::Compact { overflow } => self.compact(overflow).await.map(|()| None),
+            Action::Summarize { failed } => self.summarize(failed).await,
+            Action::Resume => self.resume().await.map(|()| None),
+            Action::Delegate => self.delegate().await.map(|()| None),
             Action::Run(calls) => self.run_tools(calls).await.map(|()| None),
             Action::Finish => self.finish().await.map(|()| None),
             Action::Stop(stop) => self.stop(&stop).await.map(Some),
@@ -252,7 +262,16 @@ impl Loop {
         self.look_at_budget().await?;
         let leaving = self.control.leave.soon.is_cancelled() || self.others_waited_longer().await;
         let view = self.conversation.view(&self.inputs, leaving);
-        Ok(Input::Looked(View { out_of_budget: self.out_of_budget, ..view }))
+        Ok(Input::Looked(View { out_of_budget: self.out_of_budget, is_full: self.is_full(), ..view }))
+    }
+
+    /// Whether the newest answer left no room for another one, of the model that is to give it.
+    fn is_full(&self) -> bool {
+        let user = self.conversation.newest_user(&self.inputs);
+        let model = user.map(|user| &user.model.model);
+        let found = model.and_then(|it| self.deps.providers.providers.find(&it.provider_id, &it.model_id));
+        let used = self.conversation.used();
+        found.zip(used).is_some_and(|((_, model), used)| lower::window(model).is_filled_by(&used))
     }
 
     /// Reads what the tree of sessions spent. A limit that is set later comes through the mailbox.
@@ -316,6 +335,7 @@ impl Loop {
             () = self.control.leave.now.cancelled() => Happened::Drain,
             () = self.control.leave.soon.cancelled(), if leaves_at_once => Happened::Drain,
             opened = self.opening.settled() => Happened::Opened(opened),
+            read = files::settled(&mut self.reading) => Happened::Read(read),
             report = self.tools.next_report() => Happened::Tool(report),
             said = next_said(&mut self.model) => Happened::Said(said),
             () = sleep_until(wake_at) => Happened::Tick,
@@ -328,6 +348,7 @@ impl Loop {
             Happened::Nudge => self.nudged().await,
             Happened::Drain => Ok(Some(Input::Drain)),
             Happened::Opened(opened) => self.opened(opened).await,
+            Happened::Read(read) => self.files_read(read).await,
             Happened::Tool(report) => self.report(*report).await,
             Happened::Said(said) => {
                 let Some(call) = &mut self.model else { return Ok(None) };
@@ -384,6 +405,7 @@ enum Happened {
     Nudge,
     Drain,
     Opened(Result<(), Status>),
+    Read((u32, Result<Vec<files::Told>, crate::tools::ToolError>)),
     Tool(Box<Report>),
     Said(Option<Result<llm::event::Event, llm::error::Error>>),
     Tick,

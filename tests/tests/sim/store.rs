@@ -133,6 +133,7 @@ impl Pair {
             body_sha256: [key; 32],
             traceparent: None,
             event_ids: vec![self.sample.event()],
+            reply: store::inputs::Reply::Wanted,
         }
     }
 

@@ -15,6 +15,8 @@ fn step(parent: u8) -> LastStep {
         closed: true,
         continues: false,
         refused: false,
+        is_summary: false,
+        overflowed: false,
         failed: None,
         open: vec![],
         retries: 0,
@@ -98,6 +100,65 @@ fn a_look_decides_the_next_action() {
         ),
     ];
     for (what, view, want) in cases {
+        assert_eq!(decided(view), want, "{what}");
+    }
+}
+
+#[test]
+fn a_full_context_is_summed_up_once() {
+    let full = |last, steps| View { is_full: true, steps_since_summary: steps, ..view(1, Some(last)) };
+    let (over, again) = (step(1), LastStep { continues: true, ..step(1) });
+    let compact = vec![Action::Compact { overflow: false }, Action::Look];
+    let done = vec![Action::Park(End::Idle(Outcome::Done))];
+    let call = vec![Action::Call { failed: 0 }];
+    let overflowed = LastStep { failed: Some(Outcome::Failed), overflowed: true, ..step(1) };
+    let summary = LastStep { is_summary: true, continues: true, ..step(1) };
+    let due = |view| View { due: Due::Summary, ..view };
+    let failed = vec![Action::Park(End::Idle(Outcome::Failed))];
+    for (what, view, want) in [
+        ("between two steps", full(again.clone(), None), compact.clone()),
+        ("after the answer", full(over.clone(), Some(2)), compact.clone()),
+        ("a full step right after a summary", full(again.clone(), Some(1)), call.clone()),
+        ("a full answer right after a summary", full(over.clone(), Some(1)), done.clone()),
+        ("an answer without money", View { out_of_budget: true, ..full(over, None) }, done.clone()),
+        (
+            "a refused prompt",
+            view(1, Some(overflowed.clone())),
+            vec![Action::Compact { overflow: true }, Action::Look],
+        ),
+        (
+            "a prompt that is refused again",
+            View { steps_since_summary: Some(0), ..view(1, Some(overflowed.clone())) },
+            failed.clone(),
+        ),
+        ("a refused summary", view(1, Some(LastStep { is_summary: true, ..overflowed.clone() })), failed),
+        (
+            "a prompt after a refused summary",
+            View { is_full: true, ..view(2, Some(LastStep { is_summary: true, ..overflowed })) },
+            compact.clone(),
+        ),
+        (
+            "an asked summary of a new prompt",
+            due(view(2, Some(step(1)))),
+            vec![Action::Summarize { failed: 0 }],
+        ),
+        (
+            "an attempt at it failed",
+            due(view(
+                2,
+                Some(LastStep { answered: false, closed: false, is_summary: true, retries: 1, ..step(2) }),
+            )),
+            vec![Action::Summarize { failed: 1 }],
+        ),
+        ("a summary", view(1, Some(summary.clone())), vec![Action::Resume, Action::Look]),
+        ("a summary and a newer prompt", view(2, Some(summary.clone())), call),
+        ("a summary that a person asked for", view(1, Some(LastStep { continues: false, ..summary })), done),
+        (
+            "tasks",
+            View { due: Due::Subtasks, is_full: true, ..view(2, Some(step(1))) },
+            vec![Action::Delegate, Action::Look],
+        ),
+    ] {
         assert_eq!(decided(view), want, "{what}");
     }
 }

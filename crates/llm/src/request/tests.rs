@@ -76,15 +76,30 @@ fn media_that_a_model_does_not_understand_becomes_a_sentence() {
     let blind = Model::known_or_default("m");
     let data = || Source::Base64("AA==".to_owned());
     for (mime, source, sees, says) in [
-        ("image/png", data(), true, "ERROR: this model cannot read a.x (image/png). Tell the user."),
+        (
+            "image/png",
+            data(),
+            true,
+            "ERROR: Cannot read \"a.x\" (this model does not support image/png input). Inform the user.",
+        ),
         (
             "application/pdf",
             data(),
             true,
-            "ERROR: this model cannot read a.x (application/pdf). Tell the user.",
+            "ERROR: Cannot read \"a.x\" (this model does not support application/pdf input). Inform the user.",
         ),
-        ("audio/mp3", data(), false, "ERROR: this model cannot read a.x (audio/mp3). Tell the user."),
-        ("image/png", Source::Base64(String::new()), false, "ERROR: a.x is empty. Tell the user."),
+        (
+            "audio/mp3",
+            data(),
+            false,
+            "ERROR: Cannot read \"a.x\" (this model does not support audio/mp3 input). Inform the user.",
+        ),
+        (
+            "image/png",
+            Source::Base64(String::new()),
+            false,
+            "ERROR: Cannot read \"a.x\" (it is empty or damaged). Inform the user.",
+        ),
     ] {
         let media = media(mime, "a.x", source);
         assert_eq!(media.kind(&seeing).is_ok(), sees, "{mime}");

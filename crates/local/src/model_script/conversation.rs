@@ -19,6 +19,8 @@ pub(super) struct Conversation {
     pub(super) last_tool_result: String,
     /// Whether a title is wanted.
     pub(super) is_title: bool,
+    /// Whether a summary is wanted; the prompt is then what `@summary` lines say of it.
+    pub(super) is_summary: bool,
     /// The same for all attempts at one prompt, and different for different prompts.
     pub(super) key: u64,
 }
@@ -47,6 +49,11 @@ pub(super) fn read(body: &Value, session: &str) -> Conversation {
         }
     }
     conversation.is_title = is_title(body);
+    conversation.is_summary = is_summary(body);
+    if conversation.is_summary {
+        let lines = conversation.prompt.lines().filter_map(|line| line.split_once("@summary "));
+        conversation.prompt = lines.map(|(_, directive)| directive).collect::<Vec<_>>().join("\n");
+    }
     let mut hasher = DefaultHasher::new();
     let session =
         if session.is_empty() { body["prompt_cache_key"].as_str().unwrap_or_default() } else { session };
@@ -85,6 +92,12 @@ fn is_title(body: &Value) -> bool {
     let of_system = |message: &Value| message["role"] == "system" && says(&text(&message["content"]));
     let messages = || body["messages"].as_array().into_iter().flatten();
     says(&text(&body["system"])) || messages().any(of_system) || messages().next().is_some_and(of_user)
+}
+
+fn is_summary(body: &Value) -> bool {
+    let says = |text: &str| text.trim_start().to_lowercase().starts_with("you sum up a conversation");
+    let of_system = |message: &Value| message["role"] == "system" && says(&text(&message["content"]));
+    says(&text(&body["system"])) || body["messages"].as_array().into_iter().flatten().any(of_system)
 }
 
 /// The text of a content: a string, or blocks.

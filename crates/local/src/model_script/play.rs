@@ -11,6 +11,9 @@ const INTRODUCTION: &str = "I am Flotilla's scripted model, not a real one: no m
     model, set ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY, or add a [[provider]] to flotilla.toml, and start \
     again.";
 
+/// Said when a summary is wanted.
+const SUMMARY: &str = "## Objective\nA scripted summary.";
+
 /// Replaced in texts.
 const LAST_TOOL_RESULT: &str = "{{last_tool_result}}";
 
@@ -74,6 +77,13 @@ pub(super) fn step(script: &Script, conversation: &Conversation) -> Result<Step,
         return Ok(Step::text(title(&conversation.prompt)));
     }
     let directed = directives::parse(&conversation.prompt)?;
+    if conversation.is_summary {
+        let mut step = directed.into_iter().next().unwrap_or_default();
+        if step.items.is_empty() {
+            step.items.push(Item::Text(SUMMARY.to_owned()));
+        }
+        return Ok(step);
+    }
     let steps = match (directed.as_slice(), script.find(&conversation.prompt)) {
         ([], None) => return Ok(Step::text(INTRODUCTION)),
         ([], Some(steps)) => steps,

@@ -2,7 +2,10 @@
 
 use crate::world::{World, beat};
 use domain::{limits, message::Message, session::Phase};
-use store::{error::Error, inputs::Pending};
+use store::{
+    error::Error,
+    inputs::{Pending, Reply},
+};
 use testkit::sample::NOW;
 
 #[tokio::test]
@@ -50,6 +53,33 @@ async fn the_same_key_is_the_same_prompt_and_another_body_a_conflict() {
     assert!(matches!(result, Err(Error::Conflict)), "{result:?}");
     assert_eq!(world.number("select count(*) from message").await, 2);
     assert_eq!(world.gap_free(&session).await, 5);
+}
+
+#[tokio::test]
+async fn a_note_wakes_nobody_and_a_message_keeps_its_id() {
+    let mut world = World::new().await;
+    let session = world.session().await;
+    let mut note = world.prompt(&session, "note");
+    note.reply = Reply::None;
+    let accepted = world.store.accept_prompt(world.tenant, &note, NOW).await.unwrap();
+    assert!(!accepted.runnable);
+    let state = world.store.get_session(world.tenant, &session).await.unwrap();
+    assert_eq!((state.phase, state.event_seq), (Phase::Idle, 3));
+    assert_eq!(world.number("select input_seq - input_ack from session_run").await, 0, "nobody must take it");
+    let again = world.store.accept_prompt(world.tenant, &note, NOW).await.unwrap();
+    assert_eq!((again.message_id, again.events), (note.user.id.clone(), vec![]));
+
+    let mut other = world.prompt(&session, "other");
+    other.user.id = note.user.id.clone();
+    let result = world.store.accept_prompt(world.tenant, &other, NOW).await;
+    assert!(matches!(result, Err(Error::Conflict)), "another prompt of the same id: {result:?}");
+
+    world.accept(&session, "begin").await;
+    let mut late = world.prompt(&session, "late");
+    late.reply = Reply::None;
+    world.store.accept_prompt(world.tenant, &late, NOW).await.unwrap();
+    assert_eq!(world.number("select input_seq - input_ack from session_run").await, 2, "the loop takes it");
+    world.gap_free(&session).await;
 }
 
 #[tokio::test]

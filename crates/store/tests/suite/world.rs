@@ -10,7 +10,7 @@ use domain::{
 use sqlx::{AssertSqlSafe, Row as _};
 use store::{
     Store,
-    inputs::{Accepted, Prompt},
+    inputs::{Accepted, Prompt, Reply},
     park::{Park, Parked},
     record::{Change, Fence, Progress, What, Written},
     runs::{Suspects, Take, Taken},
@@ -89,7 +89,15 @@ impl World {
         let mut body_sha256 = [0; 32];
         body_sha256.iter_mut().zip(text.bytes()).for_each(|(to, from)| *to = from);
         let event_ids = vec![self.sample.event(), self.sample.event()];
-        Prompt { user, parts, dedupe: text.to_owned(), body_sha256, traceparent: None, event_ids }
+        Prompt {
+            user,
+            parts,
+            dedupe: text.to_owned(),
+            body_sha256,
+            traceparent: None,
+            event_ids,
+            reply: Reply::Wanted,
+        }
     }
 
     pub(crate) async fn accept(&mut self, session: &SessionId, text: &str) -> Accepted {

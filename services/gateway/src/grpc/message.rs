@@ -1,6 +1,7 @@
 //! `MessageService`: what was said, newest state.
 
 use super::{Service, id, next_cursor, page, session_id, to_wire};
+use domain::limits;
 use rpc::v1::{self, message_service_server::MessageService};
 use tonic::{Request, Response, Status};
 
@@ -19,8 +20,18 @@ impl MessageService for Service {
             store.list_messages(principal.tenant, &session, &page).await.map_err(super::from_store)?;
         // Pages go back in time: the next one ends before this one's first message.
         let reversed: Vec<_> = entries.iter().rev().collect();
-        let next_cursor = next_cursor(&page, &reversed, |entry| entry.seq.to_string());
-        let messages = entries.iter().map(to_wire::message).collect::<Result<_, _>>()?;
+        let mut next_cursor = next_cursor(&page, &reversed, |entry| entry.seq.to_string());
+        let (mut messages, mut bytes) = (Vec::with_capacity(entries.len()), 0);
+        for entry in reversed {
+            let message = to_wire::message(entry)?;
+            bytes += message.parts.iter().map(|part| part.json.len()).sum::<usize>();
+            if bytes > limits::MESSAGES_BYTES_MAX && !messages.is_empty() {
+                next_cursor = (entry.seq + 1).to_string();
+                break;
+            }
+            messages.push(message);
+        }
+        messages.reverse();
         Ok(Response::new(v1::ListMessagesResponse { messages, next_cursor }))
     }
 

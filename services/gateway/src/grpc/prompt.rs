@@ -1,8 +1,8 @@
 //! `PromptService`: the way in for work over gRPC.
 // Continues in `intake`.
 
-use super::{Service, session_id, to_wire};
-use crate::intake::{self, Asked};
+use super::{Service, from_prompt, session_id};
+use crate::intake;
 use rpc::v1::{self, prompt_service_server::PromptService};
 use tonic::{Request, Response, Status};
 
@@ -15,13 +15,7 @@ impl PromptService for Service {
         let principal = self.0.principal(&request).await?;
         let request = request.into_inner();
         let session = session_id(&request.session_id)?;
-        let asked = Asked {
-            text: request.text,
-            model: to_wire::from_model(request.model),
-            agent: request.agent,
-            system: request.system,
-            idempotency_key: request.idempotency_key,
-        };
+        let asked = from_prompt::asked(request)?;
         let accepted = intake::accept(&self.0, &principal, &session, asked).await?;
         // A hint for people: the answer does not fail for it.
         let queue_position = self.0.store.get_queue_position(principal.tenant, &session).await.unwrap_or(0);

@@ -131,7 +131,9 @@ pub(super) fn matching(globs: Vec<Glob>) -> Result<(Vec<String>, bool), Failure>
     }
     let invalid = |error: globset::Error| Failure::new(Code::PatternInvalid, format!("the pattern: {error}"));
     let mut set = GlobSetBuilder::new();
-    globs.into_iter().for_each(|glob| drop(set.add(glob)));
+    for glob in globs {
+        set.add(glob);
+    }
     let (set, start) = (set.build().map_err(invalid)?, Path::new(WORKSPACE));
     let mut walk = Walk::new(start);
     let mut paths = vec![];

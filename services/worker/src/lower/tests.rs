@@ -1,11 +1,11 @@
 use super::*;
 use domain::{
     ids::Timestamp,
-    message::{Error, MessageTime, Path},
+    message::{Error, MessageTime, ModelChoice, Path},
     money::{Tokens, UsdPicos},
-    part::{Span, Text, Tool},
+    part::{Ran, Span, Text, Tool, attached::File},
 };
-use llm::request::Message as Lowered;
+use llm::request::{Message as Lowered, Source};
 use serde_json::json;
 
 fn model(name: &str) -> ModelRef {
@@ -87,7 +87,8 @@ fn signed_reasoning_goes_back_only_to_its_own_model() {
     let same = step(&answered, &[part(1, thought())], &model("m"));
     assert!(matches!(&same[0], Lowered::Assistant(parts)
         if matches!(&parts[..], [AssistantPart::Reasoning { signature: Some(signature), .. }] if signature == "sig")));
-    assert_eq!(step(&answered, &[part(1, thought())], &model("other"))[0], Lowered::Assistant(vec![]));
+    let other = step(&answered, &[part(1, thought())], &model("other"));
+    assert_eq!(other[0], Lowered::Assistant(vec![AssistantPart::Text("hm".into())]), "a text to another one");
 }
 
 #[test]
@@ -108,5 +109,88 @@ fn what_failed_is_left_out_and_what_was_aborted_is_kept() {
 #[test]
 fn prompts_are_lowered_without_what_is_ignored() {
     let ignored = Body::Text(Text { text: "secret".into(), ignored: Some(true), ..Text::default() });
-    assert_eq!(user_parts(&[part(1, text("do it")), part(2, ignored)]), [UserPart::Text("do it".into())]);
+    assert_eq!(user::parts(&[part(1, text("do it")), part(2, ignored)]), [UserPart::Text("do it".into())]);
+}
+
+#[test]
+fn media_are_shown_and_texts_are_told_elsewhere() {
+    let file = |mime: &str, url: &str| {
+        let (mime, filename, url) = (mime.to_owned(), Some("a".to_owned()), url.to_owned());
+        Body::File(File { mime, filename, url, source: None })
+    };
+    let shown = |mime: &str, data: &str| {
+        let (mime, source) = (mime.to_owned(), Source::Base64(data.to_owned()));
+        UserPart::Media(Media { mime, name: "a".to_owned(), source })
+    };
+    for (body, want) in [
+        (file("image/png", "data:image/png;base64,AA=="), Some(shown("image/png", "AA=="))),
+        (file("image/png", "data:image/png,%00"), Some(shown("image/png", "AA=="))),
+        (file("application/pdf", "data:application/pdf;base64,AA=="), Some(shown("application/pdf", "AA=="))),
+        (file("text/plain", "data:text/plain,a"), None),
+        (file("image/png", "file:///workspace/a.png"), None),
+    ] {
+        assert_eq!(user::parts(&[part(1, body)]), want.into_iter().collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn an_output_that_is_left_out_is_not_sent() {
+    let picture = Body::File(File {
+        mime: "image/png".into(),
+        filename: None,
+        url: "data:image/png;base64,AA==".into(),
+        source: None,
+    });
+    let state = |compacted| ToolState::Completed {
+        input: json!({}),
+        output: "long".into(),
+        title: String::new(),
+        metadata: Map::new(),
+        time: Ran { compacted, ..Ran::new(Timestamp(1), Timestamp(2)) },
+        attachments: vec![part(1, picture.clone()).1],
+    };
+    let (text, media, _) = answer(&state(None));
+    assert_eq!((text.as_str(), media.len()), ("long", 1));
+    assert_eq!(answer(&state(Some(Timestamp(3)))), (CLEARED.to_owned(), vec![], false));
+}
+
+#[test]
+fn the_first_block_of_the_system_prompt_is_always_the_same() {
+    let asked = |variant: Option<&str>, created| User {
+        id: "msg_1".parse().expect("an id"),
+        session_id: "ses_1".parse().expect("an id"),
+        time: MessageTime { created: Timestamp(created), completed: None },
+        agent: "build".into(),
+        model: ModelChoice { model: model("m"), variant: variant.map(ToOwned::to_owned) },
+        system: Some("Be brief.".into()),
+        tools: None,
+        format: None,
+        summary: None,
+    };
+    let file = rpc::v1::GuidanceFile { path: "AGENTS.md".to_owned(), text: "Use tabs.".to_owned() };
+    let guidance = Guidance { instructions: vec![file], ..Guidance::default() };
+    let request = |user: &User, is_last| {
+        let question =
+            Question { user, rights: &Rights::default(), structured: None, is_last, guidance: &guidance };
+        request(&[], &question, &llm::config::Model::known_or_default("m"))
+    };
+    let (first, later) = (asked(None, 0), asked(Some("high"), 86_400_000));
+    let (one, two) = (request(&first, false), request(&later, true));
+    assert_eq!((one.system.len(), &one.system[0]), (2, &two.system[0]));
+    assert_ne!(one.system[1], two.system[1], "the day changes");
+    for words in ["Date: 1970-01-01", "Use tabs.", "Be brief."] {
+        assert!(one.system[1].contains(words), "{words}");
+    }
+    assert_eq!((one.variant, two.variant), (None, Some(Effort::High)));
+    assert_eq!((one.tool_choice, two.tool_choice), (ToolChoice::Auto, ToolChoice::None));
+    assert!(one.messages.is_empty());
+    assert!(matches!(&two.messages[..], [Lowered::User(parts)]
+        if matches!(&parts[..], [UserPart::Text(text)] if text.contains("maximum steps"))));
+}
+
+#[test]
+fn every_variant_is_an_effort_or_says_nothing() {
+    for word in domain::message::VARIANTS {
+        assert_eq!(word.parse::<Effort>().is_err(), word == "default", "{word}");
+    }
 }

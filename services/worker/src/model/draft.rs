@@ -154,6 +154,11 @@ impl Draft {
         })
     }
 
+    /// Whether anything was said.
+    pub(super) fn has_text(&self) -> bool {
+        self.0.iter().any(|open| open.kind == Kind::Text && !open.text.trim().is_empty())
+    }
+
     pub(super) fn has_tools(&self) -> bool {
         self.call_ids().next().is_some()
     }

@@ -60,6 +60,12 @@ pub(super) fn uses(input: &Value) -> Vec<Use> {
     known.filter(|(tool, _)| *tool != super::Tool::Batch).flat_map(|(tool, input)| tool.uses(input)).collect()
 }
 
+/// The tools of the calls.
+pub(super) fn tools(input: &Value) -> Vec<super::Tool> {
+    let calls = parse::<Input>(input.clone()).map(|input| input.tool_calls).unwrap_or_default();
+    calls.iter().filter_map(|call| find(&call.tool).ok()).collect()
+}
+
 /// Whether a second run of the batch could change something twice.
 pub(super) fn repeat(input: &Value) -> Repeat {
     let is_unknown =

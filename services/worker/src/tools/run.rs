@@ -117,6 +117,7 @@ impl Tools {
         }
     }
 
+    /// Who the loop is to the sandbox.
     pub(crate) fn identity(&self) -> &Identity {
         &self.identity
     }

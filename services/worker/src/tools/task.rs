@@ -1,7 +1,11 @@
 //! `task`: a subtask in a child session. What a call means is here; the loop dispatches it.
 
 use super::{ToolError, described, parse};
-use domain::{agent::Agent, ids::SessionId};
+use domain::{
+    agent::Agent,
+    ids::{PartId, SessionId, Timestamp},
+    part::{self, Span, ToolState, attached::Subtask},
+};
 use llm::request::ToolSpec;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -48,6 +52,14 @@ pub(super) fn spec() -> ToolSpec {
             "additionalProperties": false
         }),
     )
+}
+
+/// The call that a prompt's own task is: begun. Its id is the task's part.
+pub(crate) fn call(part_id: &PartId, task: &Subtask, now: Timestamp) -> part::Tool {
+    let input = json!({"prompt": task.prompt, "description": task.description, "subagent_type": task.agent});
+    let time = Span { start: now, end: None };
+    let state = ToolState::Running { input, title: None, metadata: None, time };
+    part::Tool { call_id: part_id.to_string(), tool: "task".to_owned(), state }
 }
 
 /// Reads a call.

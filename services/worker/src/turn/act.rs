@@ -109,6 +109,7 @@ impl Loop {
     pub(super) async fn stop(&mut self, stop: &Stop) -> Result<Input, Stopped> {
         self.back_off_until = None;
         self.opening.stop();
+        self.reading = None;
         self.waiting.clear();
         self.happened.clear();
         match stop {

@@ -20,7 +20,7 @@ use serde_json::{Map, Value, json};
 use std::time::Duration;
 use store::{
     children::{Answer, Dispatched, NewChild, ParentCall},
-    inputs::Prompt,
+    inputs::{Prompt, Reply},
 };
 use tokio::time::Instant;
 
@@ -82,6 +82,7 @@ impl Loop {
             body: Body::Text(text),
         };
         let agent = task.agent.as_str().to_owned();
+        let model = self.model_of_task(&waiting.call_id).map_or_else(|| user.model.clone(), Into::into);
         NewChild {
             call: ParentCall {
                 session: self.record.session().clone(),
@@ -93,15 +94,15 @@ impl Loop {
                 domain::text::head(&task.description, limits::NAME_BYTES_MAX / 2)
             ),
             agent: agent.clone(),
-            model: user.model.model.clone(),
-            rights: self.rights.of_child(&user.agent),
+            model: model.model.clone(),
+            rights: self.rights.of_prompt(user.tools.as_ref()).of_child(&user.agent),
             prompt: Prompt {
                 user: User {
                     id,
                     session_id,
                     time: MessageTime { created: now(), completed: None },
                     agent,
-                    model: user.model.clone(),
+                    model,
                     system: None,
                     tools: None,
                     format: None,
@@ -112,6 +113,7 @@ impl Loop {
                 body_sha256: [0; 32],
                 traceparent: rpc::trace::current_traceparent(),
                 event_ids: vec![self.deps.id(EventId::make), self.deps.id(EventId::make)],
+                reply: Reply::Wanted,
             },
             event_id: self.deps.id(EventId::make),
         }

@@ -2,15 +2,18 @@
 
 use super::{Loop, model_unknown, opening::Delayed};
 use crate::{
+    context,
     deps::now,
     lower,
-    model::ModelCall,
+    model::{Asked, ModelCall},
     record::{Ended, Stopped, answered},
+    structured::Structured,
     tools::Tool,
 };
 use domain::{
     event::{Event, Status},
     ids::{MessageId, PartId, PermissionId, QuestionId, SessionId, Timestamp},
+    limits,
     message::{Assistant, Error, Message, MessageTime, ModelRef, Path, User},
     money::{Tokens, UsdPicos},
     part::{Body, Part, Retry, RetryTime, StepFinish, StepStart, ToolState},
@@ -29,29 +32,41 @@ impl Loop {
     pub(super) async fn call(&mut self, failed: u32) -> Result<Option<Input>, Stopped> {
         self.lease_runs().await;
         let Some(user) = self.conversation.newest_user(&self.inputs).cloned() else { return Ok(None) };
-        if let Err(unknown) = self.find_model(&user.model.model) {
+        if let Err(unknown) = self.found(&user.model.model) {
             return Ok(Some(unknown));
         }
-        let step = Box::new((user.clone(), self.begin_step(&user, failed).await?));
+        if self.read_files(failed) {
+            return Ok(None);
+        }
+        let step = Box::new((user.clone(), self.begin_step(&user, failed, None).await?));
         let Some(Delayed::Call(step)) = self.when_guided(Delayed::Call(step)) else { return Ok(None) };
         self.call_model(&step.0, step.1)
     }
 
     /// Calls the model for a step that has begun.
     pub(super) fn call_model(&mut self, user: &User, message: Assistant) -> Result<Option<Input>, Stopped> {
-        let (provider, model) = match self.find_model(&user.model.model) {
+        let (provider, model) = match self.found(&user.model.model) {
             Ok(found) => found,
             Err(unknown) => return Ok(Some(unknown)),
         };
-        let guidance = self.opening.guidance();
-        let request = lower::request(self.conversation.entries(), user, &self.rights, &model, guidance);
-        let rights = self.rights.clone();
-        self.model = Some(ModelCall::start(&self.deps, provider, model, request, (message, rights)));
+        let asked = Asked {
+            rights: self.rights.of_prompt(user.tools.as_ref()),
+            structured: Structured::of(user, self.conversation.misfits()),
+        };
+        let question = lower::Question {
+            user,
+            rights: &asked.rights,
+            structured: asked.structured.as_ref(),
+            is_last: self.conversation.steps() >= limits::STEPS_PER_TURN_MAX,
+            guidance: self.opening.guidance(),
+        };
+        let request = lower::request(self.conversation.entries(), &question, &model);
+        self.model = Some(ModelCall::start(&self.deps, provider, model, request, (message, asked)));
         Ok(None)
     }
 
-    /// The model that is asked, and who provides it; else what the turn must know.
-    fn find_model(&self, asked: &ModelRef) -> Result<(Provider, Model), Input> {
+    /// A model with its provider, or the failure of a call without one.
+    pub(super) fn found(&self, asked: &ModelRef) -> Result<(Provider, Model), Input> {
         let providers = &self.deps.providers.providers;
         let found = providers.find(&asked.provider_id, &asked.model_id);
         found.map(|(provider, model)| (provider.clone(), model.clone())).ok_or_else(|| {
@@ -62,8 +77,13 @@ impl Loop {
 
     /// Writes the step's message. A step that a failed attempt or a dead worker left is begun anew: its parts are
     /// removed, not doubled; what says why stays.
-    async fn begin_step(&mut self, user: &User, failed: u32) -> Result<Assistant, Stopped> {
-        let mut events: Vec<Event> = self.take_over.take().into_iter().collect();
+    pub(super) async fn begin_step(
+        &mut self,
+        user: &User,
+        failed: u32,
+        more: Option<Event>,
+    ) -> Result<Assistant, Stopped> {
+        let mut events: Vec<Event> = self.take_over.take().into_iter().chain(more).collect();
         if failed == 0 {
             events.push(Event::SessionStatus(Status::Busy));
         }
@@ -86,14 +106,26 @@ impl Loop {
                 left.error = Some(Error::aborted());
                 left.time.completed = Some(now());
                 events.push(Event::MessageUpdated(Box::new(Message::Assistant(Box::new(left)))));
-                assistant(self.deps.id(MessageId::make), user)
+                self.new_step(user)
             }
-            None => assistant(self.deps.id(MessageId::make), user),
+            None => self.new_step(user),
         };
         events.push(Event::MessageUpdated(Box::new(Message::Assistant(Box::new(message.clone())))));
         events.push(self.new_part(&message.id, Body::StepStart(StepStart::default())));
         self.record.write(&mut self.conversation, events, Progress::None).await?;
         Ok(message)
+    }
+
+    /// The message of a step that answers `user`: one that sums up, if that is what it asks for.
+    fn new_step(&self, user: &User) -> Assistant {
+        let step = assistant(self.deps.id(MessageId::make), user);
+        let entries = self.conversation.entries();
+        let asked = context::place(entries, &user.id).and_then(|at| context::compaction(&entries[at].parts));
+        if asked.is_none() {
+            return step;
+        }
+        let agent = context::summary::AGENT.to_owned();
+        Assistant { mode: agent.clone(), agent, summary: Some(true), ..step }
     }
 
     pub(super) async fn back_off(
@@ -118,7 +150,9 @@ impl Loop {
 
     /// Closes the step: its tokens are spent, and the loop got further.
     pub(super) async fn finish(&mut self) -> Result<(), Stopped> {
-        let Some((message, _)) = self.conversation.last_step() else { return Ok(()) };
+        let Some((message, parts)) = self.conversation.last_step() else { return Ok(()) };
+        // A step of tasks that a prompt gave to subagents has no model call.
+        let was_called = parts.iter().any(|(_, part)| matches!(part.body, Body::StepStart(_)));
         let mut message = message.clone();
         message.time.completed = Some(now());
         let spent = (message.tokens, message.cost);
@@ -129,7 +163,10 @@ impl Loop {
             tokens: message.tokens,
         };
         let mut events: Vec<Event> = self.take_over.take().into_iter().collect();
-        events.push(self.new_part(&message.id, Body::StepFinish(finish)));
+        events.extend(was_called.then(|| self.new_part(&message.id, Body::StepFinish(finish))));
+        if message.is_summary() && message.error.is_none() {
+            events.push(Event::SessionCompacted);
+        }
         events.extend(message.error.clone().map(Event::SessionError));
         events.push(Event::MessageUpdated(Box::new(Message::Assistant(Box::new(message)))));
         self.record.write_spending(&mut self.conversation, events, spent).await?;
@@ -151,7 +188,7 @@ impl Loop {
             }
             None => {
                 let Some(user) = self.conversation.newest_user(&self.inputs) else { return Ok(()) };
-                assistant(self.deps.id(MessageId::make), user)
+                self.new_step(user)
             }
         };
         message.error = Some(error.clone());
@@ -169,6 +206,7 @@ impl Loop {
         let mut events: Vec<Event> = self.take_over.clone().into_iter().collect();
         let park = match end {
             End::Idle(outcome) => {
+                events.extend(self.prune());
                 events.extend([Event::SessionStatus(Status::Idle), Event::SessionIdle(outcome)]);
                 self.turn_over(outcome)
             }
@@ -236,7 +274,7 @@ impl Loop {
     }
 }
 
-fn assistant(id: MessageId, user: &User) -> Assistant {
+pub(super) fn assistant(id: MessageId, user: &User) -> Assistant {
     Assistant {
         id,
         session_id: user.session_id.clone(),

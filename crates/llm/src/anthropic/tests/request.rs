@@ -191,7 +191,10 @@ fn media_and_addresses() {
     ]);
     let user = &got[0]["content"];
     assert_eq!(user[0]["source"], json!({"type":"base64","media_type":"image/png","data":"AA=="}));
-    assert_eq!(user[1]["text"], "ERROR: this model cannot read a.mp3 (audio/mp3). Tell the user.");
+    assert_eq!(
+        user[1]["text"],
+        "ERROR: Cannot read \"a.mp3\" (this model does not support audio/mp3 input). Inform the user."
+    );
     let want = json!([{"type":"text","text":"see"}, {"type":"document","source":{"type":"url","url":"https://x/a.pdf"}}]);
     assert_eq!(got[2]["content"][0]["content"], want);
     for (base, want) in [

@@ -110,7 +110,7 @@ fn history_carries_signatures_calls_and_results_back() {
         ]},
         {"role":"user","parts":[
             {"text":"look"},
-            {"text":"ERROR: this model cannot read the attached file (audio/mp3). Tell the user."},
+            {"text":"ERROR: Cannot read audio (this model does not support audio/mp3 input). Inform the user."},
         ]},
         {"role":"model","parts":[
             {"text":"done","thoughtSignature":"s"},

@@ -1,0 +1,96 @@
+//! What goes with a prompt on the command line: files, effort, and the form of the answer.
+
+use anyhow::{Context as _, Result, bail};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use domain::{limits, message::VARIANTS, session::WORKSPACE};
+use rpc::v1::{AcceptPromptRequest, FilePart, OutputFormat, PromptPart, prompt_part::Kind};
+use std::path::{Path, PathBuf};
+
+/// What goes with a prompt.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub(crate) struct AttachArgs {
+    /// Give a file of yours with the prompt: a text, a picture or a PDF. A path below /workspace names a file or directory
+    /// of the session instead. May be repeated.
+    #[arg(long = "file", value_name = "PATH")]
+    files: Vec<PathBuf>,
+    /// How hard the model is to think.
+    #[arg(long, value_name = "WORD", value_parser = clap::builder::PossibleValuesParser::new(VARIANTS))]
+    variant: Option<String>,
+    /// Let the answer be an object of the JSON schema in this file.
+    #[arg(long, value_name = "FILE")]
+    json_schema: Option<PathBuf>,
+}
+
+impl AttachArgs {
+    /// Puts it all into a prompt.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or is neither text nor a known medium.
+    pub(crate) fn add_to(&self, prompt: &mut AcceptPromptRequest) -> Result<()> {
+        for path in &self.files {
+            let file = file(path).with_context(|| format!("attach {}", path.display()))?;
+            prompt.parts.push(PromptPart { id: String::new(), kind: Some(Kind::File(file)) });
+        }
+        prompt.variant = self.variant.clone().unwrap_or_default();
+        if let Some(path) = &self.json_schema {
+            let json_schema =
+                std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
+            prompt.format = Some(OutputFormat { json_schema, retry_count: None });
+        }
+        Ok(())
+    }
+}
+
+fn file(path: &Path) -> Result<FilePart> {
+    let filename = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    if path.starts_with(WORKSPACE) {
+        let (mime, url) = ("text/plain".to_owned(), format!("file://{}", path.display()));
+        return Ok(FilePart { mime, filename, url, source_json: String::new() });
+    }
+    let size = std::fs::metadata(path).context("find the file")?.len();
+    if size > limits::PROMPT_FILES_BYTES_MAX as u64 {
+        bail!("it has {size} bytes; all files together have at most {}", limits::PROMPT_FILES_BYTES_MAX);
+    }
+    let bytes = std::fs::read(path).context("read the file")?;
+    let mime = match mime(&filename) {
+        Some(mime) => mime,
+        None if std::str::from_utf8(&bytes).is_ok() => "text/plain",
+        None => bail!("it is neither a text nor a picture nor a PDF"),
+    };
+    let url = format!("data:{mime};base64,{}", STANDARD.encode(bytes));
+    Ok(FilePart { mime: mime.to_owned(), filename, url, source_json: String::new() })
+}
+
+fn mime(filename: &str) -> Option<&'static str> {
+    let (_, ending) = filename.rsplit_once('.')?;
+    match ending.to_ascii_lowercase().as_str() {
+        "png" => Some("image/png"),
+        "jpg" | "jpeg" => Some("image/jpeg"),
+        "gif" => Some("image/gif"),
+        "webp" => Some("image/webp"),
+        "pdf" => Some("application/pdf"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+
+    #[test]
+    fn files_of_the_session_are_named_and_ours_are_sent() {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, bytes, url) in [
+            ("a.rs", &b"fn"[..], Some("data:text/plain;base64,Zm4=")),
+            ("b.PNG", &[0xff], Some("data:image/png;base64,/w==")),
+            ("c.bin", &[0xff], None),
+        ] {
+            let path = dir.path().join(name);
+            std::fs::write(&path, bytes).unwrap();
+            assert_eq!(file(&path).ok().map(|file| file.url).as_deref(), url, "{name}");
+        }
+        assert_eq!(file(Path::new("/workspace/src/a.rs")).unwrap().url, "file:///workspace/src/a.rs");
+        assert!(file(Path::new("/nowhere/a")).is_err());
+    }
+}

@@ -1,0 +1,154 @@
+//! How much of a conversation fits into a model: when it must be summed up, what is kept beside the summary, and which
+//! old tool outputs are left out. OpenCode's rules and numbers.
+
+use crate::{
+    limits::{
+        COMPACTION_RESERVED_TOKENS, OUTPUT_TOKENS_MAX, PRUNE_MINIMUM_TOKENS, PRUNE_PROTECT_TOKENS,
+        TAIL_TOKENS_MAX, TAIL_TOKENS_MIN,
+    },
+    money::Tokens,
+};
+
+/// What a model takes; tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Window {
+    /// Prompt and answer together; 0 if nobody knows.
+    pub context_tokens: u64,
+    /// Longest prompt, where it is smaller.
+    pub input_tokens: Option<u64>,
+    /// Longest answer; 0 if nobody knows.
+    pub output_tokens: u64,
+}
+
+impl Window {
+    /// The longest answer that is asked for.
+    pub fn answer_tokens(&self) -> u64 {
+        match self.output_tokens.min(OUTPUT_TOKENS_MAX) {
+            0 => OUTPUT_TOKENS_MAX,
+            tokens => tokens,
+        }
+    }
+
+    /// What a conversation may use before it is summed up.
+    pub fn usable_tokens(&self) -> u64 {
+        let answer = self.answer_tokens();
+        match self.input_tokens.filter(|input| *input > 0) {
+            Some(input) => input.saturating_sub(answer.min(COMPACTION_RESERVED_TOKENS)),
+            None => self.context_tokens.saturating_sub(answer),
+        }
+    }
+
+    /// Whether a step that used `tokens` left no room for another one.
+    pub fn is_filled_by(&self, tokens: &Tokens) -> bool {
+        let used = tokens.prompt().saturating_add(tokens.output).saturating_add(tokens.reasoning);
+        let usable = self.usable_tokens();
+        self.context_tokens > 0 && usable > 0 && used >= usable
+    }
+
+    /// How much of the newest messages is kept beside a summary.
+    pub fn tail_tokens(&self) -> u64 {
+        (self.usable_tokens() / 4).clamp(TAIL_TOKENS_MIN, TAIL_TOKENS_MAX)
+    }
+}
+
+/// About how many tokens a text has: four characters are one.
+pub fn estimate(text: &str) -> u64 {
+    u64::try_from(text.chars().count() / 4).unwrap_or(u64::MAX)
+}
+
+/// Which of the newest messages are kept beside a summary: the number of those that are not. `sizes` are the messages,
+/// oldest first: about how many tokens each has, and whether it begins a turn. A kept tail begins with a turn if one fits.
+pub fn tail_start(sizes: &[(u64, bool)], budget_tokens: u64) -> Option<usize> {
+    let (mut used, mut any, mut turn) = (0_u64, None, None);
+    for (at, (tokens, begins)) in sizes.iter().enumerate().rev() {
+        used = used.saturating_add(*tokens);
+        if used > budget_tokens {
+            break;
+        }
+        any = Some(at);
+        if *begins {
+            turn = any;
+        }
+    }
+    // A tail that is everything leaves nothing to sum up.
+    turn.or(any).filter(|at| *at > 0)
+}
+
+/// Which old outputs a model need not see any more, as places in `outputs`: those of tools, newest first, in tokens, without
+/// those of the last turns. What is newest is protected; a little is not worth losing the provider's cache.
+pub fn prunable(outputs: &[u64]) -> Vec<usize> {
+    let (mut seen, mut freed, mut places) = (0_u64, 0_u64, vec![]);
+    for (place, tokens) in outputs.iter().enumerate() {
+        seen = seen.saturating_add(*tokens);
+        if seen > PRUNE_PROTECT_TOKENS {
+            freed = freed.saturating_add(*tokens);
+            places.push(place);
+        }
+    }
+    if freed > PRUNE_MINIMUM_TOKENS { places } else { vec![] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn window(context_tokens: u64, input_tokens: Option<u64>, output_tokens: u64) -> Window {
+        Window { context_tokens, input_tokens, output_tokens }
+    }
+
+    #[test]
+    fn a_window_leaves_room_for_the_answer() {
+        for (window, usable) in [
+            (window(200_000, None, 64_000), 168_000),
+            (window(100_000, None, 8_000), 92_000),
+            (window(400_000, Some(272_000), 128_000), 252_000),
+            (window(100_000, Some(90_000), 8_000), 82_000),
+            (window(100_000, None, 0), 68_000),
+            (window(4_000, None, 8_000), 0),
+        ] {
+            assert_eq!(window.usable_tokens(), usable, "{window:?}");
+        }
+    }
+
+    #[test]
+    fn what_came_from_the_cache_counts() {
+        let window = window(100_000, None, 8_000);
+        let tokens = |input, cache_read| Tokens { input, output: 10, cache_read, ..Tokens::default() };
+        assert!(!window.is_filled_by(&tokens(91_989, 0)));
+        assert!(window.is_filled_by(&tokens(91_990, 0)));
+        assert!(window.is_filled_by(&tokens(2_000, 89_990)));
+        let unknown = Window { context_tokens: 0, ..window };
+        assert!(!unknown.is_filled_by(&tokens(1_000_000, 0)), "nobody knows how much fits");
+        let tiny = Window { context_tokens: 4_000, ..window };
+        assert!(!tiny.is_filled_by(&tokens(1, 0)), "a summary would not help");
+    }
+
+    #[test]
+    fn a_tail_is_a_quarter_within_bounds() {
+        let tail = |context| window(context, None, 1_000).tail_tokens();
+        assert_eq!((tail(5_000), tail(21_000), tail(1_000_000)), (2_000, 5_000, 15_000));
+    }
+
+    #[test]
+    fn a_tail_begins_with_a_turn_if_one_fits() {
+        let (turn, step) = (true, false);
+        for (sizes, want) in [
+            (vec![(50, turn), (50, step), (10, turn), (10, step)], Some(2)),
+            (vec![(50, turn), (10, step), (10, turn), (10, step)], Some(2)),
+            (vec![(50, turn), (50, step), (10, step)], Some(2)),
+            (vec![(50, turn), (50, step)], None),
+            (vec![(5, turn), (5, step)], None),
+            (vec![], None),
+        ] {
+            assert_eq!(tail_start(&sizes, 40), want, "{sizes:?}");
+        }
+    }
+
+    #[test]
+    fn only_enough_old_output_is_worth_pruning() {
+        assert_eq!(prunable(&[30_000, 10_000, 20_000]), [0; 0], "not more than the least");
+        assert_eq!(prunable(&[30_000, 10_000, 20_000, 1]), [2, 3]);
+        assert_eq!(prunable(&[70_000]), [0]);
+        assert_eq!(estimate("ééééx"), 1);
+    }
+}

@@ -1,0 +1,289 @@
+//! The parts of a prompt: what may be in them, and what the model is told of them in words of ours. Files of the workspace
+//! are read by the worker, which can.
+
+use super::check_model;
+use crate::state::State;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use domain::{
+    agent::Agent,
+    ids::{MessageId, PartId, SessionId},
+    limits,
+    part::{
+        Body, NO_REPLY, Part, Text,
+        attached::{File, Subtask},
+    },
+    text::{head, percent_decoded, without_nul},
+};
+use rpc::status::invalid;
+use std::collections::BTreeSet;
+use tonic::Status;
+
+/// A part as somebody asked for it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct AskedPart {
+    pub(crate) id: Option<PartId>,
+    pub(crate) body: Body,
+}
+
+/// Media types that models understand as they are.
+const MEDIA: [&str; 5] = ["image/png", "image/jpeg", "image/gif", "image/webp", "application/pdf"];
+/// Media types that are texts beside `text/…`.
+const TEXTS: [&str; 8] = [
+    "application/json",
+    "application/x-ndjson",
+    "application/xml",
+    "application/yaml",
+    "application/toml",
+    "application/javascript",
+    "application/x-sh",
+    "application/sql",
+];
+
+/// Checks the parts of a prompt.
+///
+/// # Errors
+/// `parts_too_many`, `part_id_duplicate`, `part_invalid`, `files_too_large`, `file_url_invalid`, `file_data_invalid`,
+/// `mime_not_allowed`, `name_too_long`, `agent_unknown`, `model_unknown`, `task_empty`.
+pub(super) fn check(state: &State, parts: &[AskedPart]) -> Result<(), Status> {
+    if parts.len() > limits::PROMPT_PARTS_MAX {
+        let message = format!("a prompt has at most {} parts", limits::PROMPT_PARTS_MAX);
+        return Err(invalid("parts_too_many", message));
+    }
+    let (mut ids, mut files_bytes) = (BTreeSet::new(), 0);
+    for part in parts {
+        if part.id.as_ref().is_some_and(|id| !ids.insert(id)) {
+            return Err(invalid("part_id_duplicate", "two parts of the prompt have the same id"));
+        }
+        match &part.body {
+            Body::Text(_) | Body::Compaction(_) => {}
+            Body::File(file) => {
+                files_bytes += file.url.len();
+                check_file(file)?;
+            }
+            Body::Agent(agent) => check_subagent(&agent.name)?,
+            Body::Subtask(task) => check_subtask(state, task)?,
+            Body::Reasoning(_)
+            | Body::Tool(_)
+            | Body::Patch(_)
+            | Body::Snapshot(_)
+            | Body::StepStart(_)
+            | Body::StepFinish(_)
+            | Body::Retry(_) => {
+                return Err(invalid("part_invalid", "a prompt is made of texts, files, agents and tasks"));
+            }
+        }
+    }
+    if files_bytes > limits::PROMPT_FILES_BYTES_MAX {
+        let most = limits::PROMPT_FILES_BYTES_MAX;
+        let message = format!("the files of the prompt have {files_bytes} bytes; at most {most} are taken");
+        return Err(invalid("files_too_large", message));
+    }
+    if has_kind(parts, "compaction") && parts.len() > 1 {
+        return Err(invalid("part_invalid", "the wish to sum up stands alone"));
+    }
+    Ok(())
+}
+
+/// Bytes of all texts in the parts.
+pub(super) fn text_bytes(parts: &[AskedPart]) -> usize {
+    let bytes = |part: &AskedPart| match &part.body {
+        Body::Text(text) => text.text.len(),
+        Body::Subtask(task) => task.prompt.len(),
+        _ => 0,
+    };
+    parts.iter().map(bytes).sum()
+}
+
+/// Whether a part of this kind is among them.
+pub(super) fn has_kind(parts: &[AskedPart], kind: &str) -> bool {
+    parts.iter().any(|part| part.body.kind() == kind)
+}
+
+fn check_file(file: &File) -> Result<(), Status> {
+    let name = file.filename.as_deref().unwrap_or_default();
+    if name.len() > limits::NAME_BYTES_MAX || file.mime.len() > limits::NAME_BYTES_MAX {
+        let message = format!("a file's name and type have at most {} bytes", limits::NAME_BYTES_MAX);
+        return Err(invalid("name_too_long", message));
+    }
+    if let Some(path) = file.url.strip_prefix("file://") {
+        let is_path = path.starts_with('/') && path.len() <= limits::PATH_BYTES_MAX && !path.contains('\0');
+        return if is_path { Ok(()) } else { Err(url_invalid(&file.url)) };
+    }
+    let is_text = is_text(&file.mime);
+    if !is_text && !MEDIA.contains(&file.mime.as_str()) {
+        let mime = head(&file.mime, limits::NAME_BYTES_MAX);
+        let message = format!("{mime:?} is neither a text nor one of {}", MEDIA.join(", "));
+        return Err(invalid("mime_not_allowed", message));
+    }
+    let bytes = decode(&file.url)?;
+    if is_text && String::from_utf8(bytes).is_err() {
+        return Err(invalid("file_data_invalid", format!("{name:?} is no text in UTF-8")));
+    }
+    Ok(())
+}
+
+fn is_text(mime: &str) -> bool {
+    let plain = mime.split(';').next().unwrap_or_default().trim();
+    plain.starts_with("text/") || TEXTS.contains(&plain)
+}
+
+fn url_invalid(url: &str) -> Status {
+    let shown = head(url, 100).escape_debug().to_string();
+    invalid("file_url_invalid", format!("{shown} is neither data:… nor file:///workspace/…"))
+}
+
+/// The bytes of a `data:` address.
+fn decode(url: &str) -> Result<Vec<u8>, Status> {
+    let rest = url.strip_prefix("data:").ok_or_else(|| url_invalid(url))?;
+    let (head, data) = rest.split_once(',').ok_or_else(|| url_invalid(url))?;
+    if head.ends_with(";base64") {
+        let wrong = |error| invalid("file_data_invalid", format!("a file is no base64: {error}"));
+        return STANDARD.decode(data).map_err(wrong);
+    }
+    percent_decoded(data).ok_or_else(|| invalid("file_data_invalid", "a file has a wrong % in its address"))
+}
+
+fn check_subagent(name: &str) -> Result<(), Status> {
+    if Agent::parse(name).is_some_and(|agent| Agent::SUBAGENTS.contains(&agent)) {
+        return Ok(());
+    }
+    let known: Vec<&str> = Agent::SUBAGENTS.iter().map(|agent| agent.as_str()).collect();
+    let name = head(name, limits::NAME_BYTES_MAX);
+    Err(invalid("agent_unknown", format!("there is no subagent {name:?}; there are: {}", known.join(", "))))
+}
+
+fn check_subtask(state: &State, task: &Subtask) -> Result<(), Status> {
+    check_subagent(&task.agent)?;
+    check_model(state, task.model.as_ref())?;
+    if task.prompt.trim().is_empty() || task.description.trim().is_empty() {
+        return Err(invalid("task_empty", "a task has a prompt and a description"));
+    }
+    let command = task.command.as_deref().unwrap_or_default();
+    if task.description.len() > limits::NAME_BYTES_MAX || command.len() > limits::NAME_BYTES_MAX {
+        let message = format!("a task's description has at most {} bytes", limits::NAME_BYTES_MAX);
+        return Err(invalid("name_too_long", message));
+    }
+    Ok(())
+}
+
+/// The stored parts of a message: what was asked for, and what a model is told of it. Ids ascend where none are given.
+pub(super) fn stored(
+    state: &State,
+    (session, message): (&SessionId, &MessageId),
+    asked: Vec<AskedPart>,
+) -> Vec<Part> {
+    let part = |id: Option<PartId>, body: Body| Part {
+        id: id.unwrap_or_else(|| state.id(PartId::make)),
+        session_id: session.clone(),
+        message_id: message.clone(),
+        body,
+    };
+    let mut parts = vec![];
+    for AskedPart { id, body } in asked {
+        let (before, after) = told(&body);
+        parts.extend(before.into_iter().map(|text| part(None, Body::Text(text))));
+        parts.push(part(id, clean(body)));
+        parts.extend(after.into_iter().map(|text| part(None, Body::Text(text))));
+    }
+    parts
+}
+
+/// Marks a message to which nobody wants an answer: on its first text, or on an empty one that no model sees.
+pub(super) fn mark_as_note(state: &State, parts: &mut Vec<Part>) {
+    let text = parts.iter_mut().find_map(|part| match &mut part.body {
+        Body::Text(text) => Some(text),
+        _ => None,
+    });
+    if let Some(text) = text {
+        *text = std::mem::take(text).marked(NO_REPLY, true);
+    } else if let Some(first) = parts.first() {
+        let text = Text { ignored: Some(true), ..Text::synthetic("") }.marked(NO_REPLY, true);
+        let mark = Part { id: state.id(PartId::make), body: Body::Text(text), ..first.clone() };
+        parts.push(mark);
+    }
+}
+
+/// What is said to the model before and after a part.
+fn told(body: &Body) -> (Vec<Text>, Vec<Text>) {
+    match body {
+        Body::File(file) if file.url.starts_with("data:") && is_text(&file.mime) => {
+            let bytes = decode(&file.url).unwrap_or_default();
+            let text = String::from_utf8_lossy(&bytes).into_owned();
+            let input = serde_json::json!({"filePath": file.filename.as_deref().unwrap_or("a file")});
+            let called = format!("Called the Read tool with the following input: {input}");
+            (vec![Text::synthetic(clean_text(&called)), Text::synthetic(clean_text(&text))], vec![])
+        }
+        Body::Agent(agent) => {
+            let text = format!(
+                " Use the above message and context to generate a prompt and call the task tool with subagent: {}",
+                agent.name
+            );
+            (vec![], vec![Text::synthetic(text)])
+        }
+        _ => (vec![], vec![]),
+    }
+}
+
+fn clean_text(text: &str) -> String {
+    without_nul(text).into_owned()
+}
+
+/// Without what Postgres cannot hold.
+fn clean(body: Body) -> Body {
+    match body {
+        Body::Text(text) => Body::Text(Text { text: clean_text(&text.text), ..text }),
+        Body::File(file) => Body::File(File {
+            mime: clean_text(&file.mime),
+            filename: file.filename.as_deref().map(clean_text),
+            url: clean_text(&file.url),
+            ..file
+        }),
+        Body::Subtask(task) => Body::Subtask(Subtask {
+            prompt: clean_text(&task.prompt),
+            description: clean_text(&task.description),
+            command: task.command.as_deref().map(clean_text),
+            ..task
+        }),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+
+    fn file(mime: &str, url: &str) -> File {
+        File { mime: mime.to_owned(), filename: None, url: url.to_owned(), source: None }
+    }
+
+    #[test]
+    fn files_are_what_they_say() {
+        for (mime, url, code) in [
+            ("text/plain", "data:text/plain,a%20b", None),
+            ("text/plain", "data:text/plain;base64,w6k=", None),
+            ("image/png", "data:image/png;base64,AA==", None),
+            ("any/thing", "file:///workspace/a.bin", None),
+            ("text/plain", "data:text/plain;base64,/w==", Some("file_data_invalid")),
+            ("text/plain", "data:text/plain,%2", Some("file_data_invalid")),
+            ("image/png", "data:image/png;base64,A", Some("file_data_invalid")),
+            ("image/png", "https://example.com/a.png", Some("file_url_invalid")),
+            ("image/png", "file://host/a.png", Some("file_url_invalid")),
+            ("audio/mp3", "data:audio/mp3;base64,AA==", Some("mime_not_allowed")),
+        ] {
+            let got = check_file(&file(mime, url)).err().and_then(|status| rpc::status::code_of(&status));
+            assert_eq!(got.as_deref(), code, "{mime} {url}");
+        }
+    }
+
+    #[test]
+    fn a_text_is_told_to_the_model_and_a_picture_is_not() {
+        let (before, after) = told(&Body::File(file("text/plain", "data:,a%00b")));
+        let words: Vec<_> = before.iter().map(|text| text.text.as_str()).collect();
+        let called = "Called the Read tool with the following input: {\"filePath\":\"a file\"}";
+        assert_eq!((words.as_slice(), after.len()), (&[called, "a\u{fffd}b"][..], 0));
+        assert!(before.iter().all(|text| text.synthetic == Some(true)));
+        let (before, after) = told(&Body::File(file("image/png", "data:image/png;base64,AA==")));
+        assert_eq!((before.len(), after.len()), (0, 0));
+    }
+}

@@ -1,0 +1,65 @@
+//! Old outputs of tools, which the model need not see any more. They stay where they are, and readable.
+
+use super::as_user;
+use crate::context::{Origin, origin};
+use domain::{
+    context::{estimate, prunable},
+    ids::Timestamp,
+    limits::PRUNE_TURNS_KEPT,
+    message::Message,
+    part::{Body, Part, Ran, Tool, ToolState},
+};
+use store::messages::Entry;
+
+/// Tools whose output is kept: what was learned once is needed to the end.
+const KEPT: [&str; 1] = ["skill"];
+
+/// The parts whose output is left out from now on, as they are then.
+pub(crate) fn pruned(entries: &[Entry], now: Timestamp) -> Vec<Part> {
+    let mut turns = 0;
+    let mut outputs: Vec<(&Part, &Tool)> = vec![];
+    'back: for entry in entries.iter().rev() {
+        if as_user(entry).is_some() && origin(&entry.parts) == Origin::Prompt {
+            turns += 1;
+        }
+        if matches!(&entry.message, Message::Assistant(step) if step.is_summary()) {
+            break;
+        }
+        if turns < PRUNE_TURNS_KEPT {
+            continue;
+        }
+        for (_, part) in entry.parts.iter().rev() {
+            let Body::Tool(tool) = &part.body else { continue };
+            if KEPT.contains(&tool.tool.as_str()) {
+                continue;
+            }
+            match &tool.state {
+                // Everything before it was looked at when it was pruned.
+                ToolState::Completed { time, .. } if time.compacted.is_some() => break 'back,
+                ToolState::Completed { .. } => outputs.push((part, tool)),
+                ToolState::Pending { .. } | ToolState::Running { .. } | ToolState::Error { .. } => {}
+            }
+        }
+    }
+    let sizes: Vec<u64> = outputs.iter().map(|(_, tool)| output_tokens(tool)).collect();
+    prunable(&sizes)
+        .into_iter()
+        .filter_map(|place| outputs.get(place))
+        .map(|(part, tool)| without_output(part, tool, now))
+        .collect()
+}
+
+fn output_tokens(tool: &Tool) -> u64 {
+    match &tool.state {
+        ToolState::Completed { output, .. } => estimate(output),
+        ToolState::Pending { .. } | ToolState::Running { .. } | ToolState::Error { .. } => 0,
+    }
+}
+
+fn without_output(part: &Part, tool: &Tool, now: Timestamp) -> Part {
+    let mut tool = tool.clone();
+    if let ToolState::Completed { time, .. } = &mut tool.state {
+        *time = Ran { compacted: Some(now), ..*time };
+    }
+    Part { body: Body::Tool(tool), ..part.clone() }
+}

@@ -1,0 +1,47 @@
+//! The system prompt in two blocks, so that providers can cache the first: who the agent is, which never changes; and
+//! where it works, what the repository says, and what the prompt adds.
+
+use super::Question;
+use domain::{ids::Timestamp, session::WORKSPACE};
+
+/// Who the agent is and how it works.
+const AGENT: &str = include_str!("../prompt/system.txt");
+
+/// The blocks, the stable one first.
+pub(super) fn blocks(question: &Question<'_>) -> Vec<String> {
+    let user = question.user;
+    let mut rest = vec![environment(question)];
+    rest.extend(question.guidance.system());
+    rest.extend(user.system.clone());
+    rest.extend(question.structured.map(|_| crate::structured::SYSTEM.to_owned()));
+    vec![AGENT.to_owned(), rest.join("\n\n")]
+}
+
+fn environment(question: &Question<'_>) -> String {
+    let model = &question.user.model.model;
+    // The day of the prompt, not of the call: every step and every attempt of a turn asks with the same words.
+    format!(
+        "<env>\nModel: {}/{}\nWorking directory: {WORKSPACE}\nRoot of the repository: {WORKSPACE}\n\
+         Is a git repository: yes\nPlatform: linux\nNetwork: off\nDate: {}\n</env>",
+        model.provider_id,
+        model.model_id,
+        date(question.user.time.created),
+    )
+}
+
+/// The day in UTC, as `2026-11-22`.
+fn date(at: Timestamp) -> String {
+    let at = time::OffsetDateTime::from_unix_timestamp(at.0.div_euclid(1_000));
+    at.map_or_else(|_| "unknown".to_owned(), |at| at.date().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_are_written_as_dates() {
+        assert_eq!(date(Timestamp(1_795_292_980_519)), "2026-11-21");
+        assert_eq!(date(Timestamp(i64::MAX)), "unknown");
+    }
+}

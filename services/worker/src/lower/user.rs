@@ -1,0 +1,49 @@
+//! What a person said, as a model gets it: texts and media. What files of the workspace hold is told by texts of ours.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use domain::{
+    part::{Body, Part, attached::File},
+    text::percent_decoded,
+};
+use llm::request::{Media, Source, UserPart};
+
+/// How the wish for a summary looks to the model that reads it afterwards.
+const SUMMED_UP: &str = "What did we do so far?";
+/// How a task that the person gave to a subagent looks to the agent.
+const DELEGATED: &str = "The following tool was executed by the user";
+
+/// The parts of a person's message.
+pub(crate) fn parts(parts: &[(u64, Part)]) -> Vec<UserPart> {
+    let lowered = |(_, part): &(u64, Part)| match &part.body {
+        Body::Text(text) if text.ignored != Some(true) && !text.text.is_empty() => {
+            Some(UserPart::Text(text.text.clone()))
+        }
+        Body::File(file) => media(file).map(UserPart::Media),
+        Body::Compaction(_) => Some(UserPart::Text(SUMMED_UP.to_owned())),
+        Body::Subtask(_) => Some(UserPart::Text(DELEGATED.to_owned())),
+        Body::Text(_)
+        | Body::Agent(_)
+        | Body::Reasoning(_)
+        | Body::Tool(_)
+        | Body::Patch(_)
+        | Body::Snapshot(_)
+        | Body::StepStart(_)
+        | Body::StepFinish(_)
+        | Body::Retry(_) => None,
+    };
+    parts.iter().filter_map(lowered).collect()
+}
+
+/// Whether a file of this type is shown to models as it is.
+pub(crate) fn is_media(mime: &str) -> bool {
+    mime.starts_with("image/") || mime == "application/pdf"
+}
+
+/// A file whose bytes are in its address, if models are shown it as it is.
+pub(crate) fn media(file: &File) -> Option<Media> {
+    let (head, data) = file.url.strip_prefix("data:").filter(|_| is_media(&file.mime))?.split_once(',')?;
+    let base64 =
+        if head.ends_with(";base64") { data.to_owned() } else { STANDARD.encode(percent_decoded(data)?) };
+    let name = file.filename.clone().unwrap_or_default();
+    Some(Media { mime: file.mime.clone(), name, source: Source::Base64(base64) })
+}
