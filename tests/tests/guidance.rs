@@ -1,14 +1,23 @@
 //! What a repository tells its agents, over the whole stack: instructions, skills, agents, rules.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-use e2e::{Stack, turn::run};
+use e2e::{
+    Stack,
+    turn::{Watch, run},
+};
 use serde_json::{Value, json};
+
+/// What the model was asked for a session.
+fn of_session(stack: &Stack, session: &str) -> Vec<Value> {
+    let requests = stack.model.journal.requests().into_iter();
+    let is_its = |request: &local::model_script::journal::Request| {
+        request.headers.get("x-session-id").is_some_and(|id| id == session)
+    };
+    requests.filter(is_its).map(|request| request.body).collect()
+}
 
 /// The system prompt of each model call of a session.
 fn systems(stack: &Stack, session: &str) -> Vec<String> {
-    let requests = stack.model.journal.requests().into_iter();
-    let of_session =
-        requests.filter(|request| request.headers.get("x-session-id").is_some_and(|id| id == session));
     let text = |body: &Value| {
         let messages = body["messages"].as_array().unwrap().iter();
         let system = messages.filter(|message| message["role"] == "system");
@@ -17,7 +26,7 @@ fn systems(stack: &Stack, session: &str) -> Vec<String> {
             .collect::<Vec<_>>()
             .join("\n")
     };
-    of_session.map(|request| text(&request.body)).collect()
+    of_session(stack, session).iter().map(text).collect()
 }
 
 fn tool(name: &str, input: &Value) -> String {
@@ -100,14 +109,144 @@ async fn skills_are_listed_and_loaded_when_they_are_wanted() {
                 /workspace/.claude/skills/pdf/scripts/run.sh\n</files>\n</skill>";
     assert_eq!(calls[0].said, want);
     assert_eq!(calls[1].said, "There is no skill \"xls\". There are: pdf.");
-    let told = |session: &str| {
-        let requests = stack.model.journal.requests().into_iter();
-        let mut of_session =
-            requests.filter(|request| request.headers.get("x-session-id").is_some_and(|id| id == session));
-        of_session.next().unwrap().body["tools"].to_string()
-    };
+    let told = |session: &str| of_session(&stack, session).remove(0)["tools"].to_string();
     assert!(told(&session).contains("- pdf: reads PDF"));
     let without = stack.session().await;
     done(&stack, &without, "@text x").await;
     assert!(!told(&without).contains("\"skill\""), "no tool without skills");
+}
+
+const SETTINGS: &str = r#"{
+  // The rules of this repository.
+  "permission": {"bash": {"*": "allow", "rm *": "deny"}},
+  "instructions": ["docs/*.md"],
+  "agent": {
+    "review": {"prompt": "You only review.", "mode": "all", "model": "claude/demo", "temperature": 0.25, "steps": 2,
+               "permission": {"edit": "deny"}, "description": "reviews changes"},
+  },
+}"#;
+
+async fn prompt_as(stack: &Stack, session: &str, agent: &str, text: &str) -> (String, e2e::turn::Transcript) {
+    let request = rpc::v1::AcceptPromptRequest {
+        session_id: session.to_owned(),
+        agent: agent.to_owned(),
+        text: text.to_owned(),
+        ..Default::default()
+    };
+    let mut watch = Watch::start(&stack.api, session).await;
+    let idle = |transcript: &e2e::turn::Transcript| {
+        transcript.events.iter().filter(|seen| seen.kind == "session.idle").count()
+    };
+    let before =
+        stack.api.conversation(session).await.iter().filter(|(info, _)| info["role"] == "user").count();
+    stack.api.prompts().accept_prompt(request).await.unwrap();
+    let mut outcome = String::new();
+    while idle(&watch.seen) <= before {
+        outcome = watch.until_idle().await;
+    }
+    (outcome, watch.seen)
+}
+
+#[tokio::test]
+async fn agents_and_rules_of_the_repository_bind_and_cannot_be_changed_by_the_agent() {
+    let stack = Stack::start().await;
+    let repository = testkit::git::repository(&[
+        ("opencode.jsonc", SETTINGS),
+        ("docs/rules.md", "Mind the docs.\n"),
+        ("a", "a\n"),
+    ]);
+    let session = stack.session_on(&repository).await;
+    let bash = |command: &str| tool("bash", &json!({"command": command}));
+    let loosen = json!({"filePath": "/workspace/opencode.jsonc", "content": "{}"});
+    done(&stack, &session, &format!("{}\n@text loosened", tool("write", &loosen))).await;
+    let first = systems(&stack, &session).remove(0);
+    assert!(first.contains("Instructions from: /workspace/docs/rules.md\nMind the docs."), "{first}");
+    done(&stack, &session, &format!("{}\n@text tried", bash("git commit -qam x; rm a"))).await;
+    let calls = stack.api.tool_calls(&session).await;
+    assert_eq!(
+        calls.last().unwrap().said,
+        "A rule of this session forbids this call. Do the work without it."
+    );
+
+    let write = json!({"filePath": "/workspace/b", "content": "b"});
+    let text = format!("{}\n@text over", tool("write", &write));
+    let (outcome, _) = prompt_as(&stack, &session, "review", &text).await;
+    assert_eq!(outcome, "done");
+    let calls = stack.api.tool_calls(&session).await;
+    assert_eq!(
+        calls.last().unwrap().said,
+        "A rule of this session forbids this call. Do the work without it."
+    );
+    let requests: Vec<Value> = of_session(&stack, &session);
+    let review = &requests[requests.len() - 2..];
+    assert!(
+        review[0]["system"].to_string().contains("You only review."),
+        "its prompt: {}",
+        review[0]["system"]
+    );
+    assert_eq!(review[0]["temperature"], json!(0.25));
+    assert!(
+        review[0]["tools"].to_string().contains("\"bash\"")
+            && !review[0]["tools"].to_string().contains("\"write\"")
+    );
+    // Some providers want a tool where there was one: it is none of ours.
+    assert!(!review[1]["tools"].to_string().contains("\"bash\""), "no tools at its last step");
+    assert!(review[1]["system"].to_string().contains("last step"));
+    let talk = stack.api.conversation(&session).await;
+    assert_eq!(
+        (&talk.last().unwrap().0["providerID"], &talk.last().unwrap().0["agent"]),
+        (&json!("claude"), &json!("review"))
+    );
+}
+
+#[tokio::test]
+async fn a_subtask_may_name_an_agent_of_the_repository() {
+    let stack = Stack::start().await;
+    let repository = testkit::git::repository(&[("opencode.jsonc", SETTINGS)]);
+    let session = stack.session_on(&repository).await;
+    let write = json!({"filePath": "/workspace/b", "content": "b"});
+    let prompt = format!(
+        "{}\n@text over",
+        e2e::turn::task_for("review", &format!("{}\n@text reviewed", tool("write", &write)))
+    );
+    done(&stack, &session, &prompt).await;
+    let child = stack.api.children(&session).await.remove(0).id;
+    let calls = stack.api.tool_calls(&child).await;
+    assert_eq!(calls[0].said, "A rule of this session forbids this call. Do the work without it.");
+    let told = of_session(&stack, &session).remove(0)["tools"].to_string();
+    assert!(told.contains("review: reviews changes"), "{told}");
+}
+
+#[tokio::test]
+async fn a_wrong_configuration_is_told_and_ends_the_turn_only_where_it_is_about_rights() {
+    let stack = Stack::start().await;
+    let wrong = "{\n  \"agent\": {\"x\": {\"steps\": \"many\"}}\n}";
+    let session = stack.session_on(&testkit::git::repository(&[("opencode.json", wrong)])).await;
+    let (outcome, seen) = run(&stack.api, &session, "@text on").await;
+    assert_eq!(outcome, "done");
+    let told = seen
+        .events
+        .iter()
+        .find(|seen| seen.kind == "session.error")
+        .expect("it is told")
+        .properties
+        .to_string();
+    assert!(
+        told.contains("ConfigInvalidError")
+            && told.contains("opencode.json:2:")
+            && told.contains("agent.x.steps"),
+        "{told}"
+    );
+
+    let wrong = "{\"permission\": {\"bash\": \"denny\"}}";
+    let session = stack.session_on(&testkit::git::repository(&[("opencode.json", wrong)])).await;
+    let (outcome, seen) = run(&stack.api, &session, "@text on").await;
+    assert_eq!(outcome, "failed");
+    assert!(seen.error().unwrap().to_string().contains("permission.bash"), "{:?}", seen.error());
+    assert!(of_session(&stack, &session).is_empty(), "the model was never asked");
+
+    let session = stack.session_on(&testkit::git::repository(&[("a", "a")])).await;
+    let (outcome, seen) = prompt_as(&stack, &session, "nobody", "@text on").await;
+    assert_eq!(outcome, "failed");
+    assert!(seen.error().unwrap().to_string().contains("AgentNotFoundError"), "{:?}", seen.error());
 }

@@ -46,7 +46,6 @@ async fn a_refusal_ends_the_turn_after_one_request() {
         ("@status 401", "ProviderAuthError", Some(401)),
         ("@status 403", "ProviderAuthError", Some(403)),
         ("@status 404", "APIError", Some(404)),
-        ("@status 413", "ContextOverflowError", Some(413)),
         ("@status 400", "APIError", Some(400)),
         // Longer than anybody waits: told at once.
         ("@status 429 retry-after=7200", "APIError", Some(429)),

@@ -126,6 +126,7 @@ async fn conversation_attacks(api: &Api, own: &str, theirs: &Theirs) -> Vec<Atta
     let permissions = v1::ListPermissionsRequest { session_id: id(), ..Default::default() };
     let permission =
         v1::ReplyPermissionRequest { permission_id: "per_1".to_owned(), answer: 1, ..Default::default() };
+    let approval = v1::DeleteApprovalRequest { permission_id: "per_1".to_owned() };
     let (read, set) = (
         v1::GetSessionBudgetRequest { session_id: id() },
         v1::SetSessionBudgetRequest { session_id: id(), max_usd_picos: 0 },
@@ -147,6 +148,7 @@ async fn conversation_attacks(api: &Api, own: &str, theirs: &Theirs) -> Vec<Atta
             "permission_not_found",
             api.permissions().reply_permission(permission).await.map(drop),
         ),
+        ("DeleteApproval", "approval_not_found", api.permissions().delete_approval(approval).await.map(drop)),
         ("ListQuestions", gone, api.questions().list_questions(questions).await.map(drop)),
         ("ReplyQuestion", "question_not_found", api.questions().reply_question(question).await.map(drop)),
     ]

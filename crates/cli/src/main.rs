@@ -8,6 +8,7 @@ mod budget;
 mod bundle;
 mod checkout;
 mod client;
+mod config;
 mod doctor;
 mod exit;
 mod follow;
@@ -84,6 +85,8 @@ enum Command {
         /// The session.
         id: String,
     },
+    /// Show what the settings of a repository say.
+    Config(config::ConfigArgs),
     /// See and steer the work of all tenants; for operators.
     Admin(admin::AdminArgs),
     /// Show what is there and what is missing.
@@ -148,6 +151,7 @@ async fn run(cli: Cli) -> Result<ExitCode> {
             admin::run(&client, arguments).await?
         }
         Command::Abort { id } => sessions::abort(&Client::open(&connection)?, &id).await?,
+        Command::Config(arguments) => config::run(&arguments)?,
         Command::Doctor => doctor::run(&connection).await?,
         Command::Completion { shell } => {
             let mut script = Vec::new();

@@ -13,6 +13,7 @@ pub mod merge;
 pub mod node;
 pub mod problem;
 mod read;
+pub mod repository;
 mod rules;
 pub mod substitute;
 #[cfg(test)]

@@ -140,6 +140,10 @@ async fn extend(
         .await?;
     let mut rights =
         row.try_get::<Json<Vec<Rules>>, _>("rights").map_err(|e| Error::unreadable("session", e))?.0;
+    if rights.is_empty() {
+        // Who was asked by the rules of an agent or a repository: a list of approvals alone permits nothing more.
+        rights.push(Rules::default());
+    }
     for rules in &mut rights {
         rules.0.extend(patterns.iter().map(|pattern| Rule::approval(permission, pattern)));
     }

@@ -13,6 +13,7 @@ use domain::{
     message::{Format, MessageTime, ModelChoice, ModelRef, User},
     mutant::{self, Mutant},
     part::{Body, Text},
+    session::{Origin, Source},
 };
 use parts::AskedPart;
 use rpc::status::invalid;
@@ -57,6 +58,7 @@ pub(crate) async fn accept(
 ) -> Result<Accepted, Status> {
     check(state, &asked)?;
     let known = state.store.get_session(principal.tenant, session).await.map_err(from_store)?;
+    check_agent(&asked.agent, &known.source)?;
     let class = known.class;
     let model = asked
         .model
@@ -123,7 +125,6 @@ fn check(state: &State, asked: &Asked) -> Result<(), Status> {
     }
     check_key(&asked.idempotency_key)?;
     check_model(state, asked.model.as_ref())?;
-    check_agent(&asked.agent)?;
     parts::check(state, &asked.parts)?;
     let is_task = ["subtask", "compaction"].iter().any(|kind| parts::has_kind(&asked.parts, kind));
     if is_task && asked.no_reply {
@@ -159,9 +160,12 @@ pub(crate) fn check_model(state: &State, model: Option<&ModelRef>) -> Result<(),
     Err(invalid("model_unknown", format!("there is no model {asked} here; there are: {}", known.join(", "))))
 }
 
-/// Refuses an agent that does not exist.
-pub(crate) fn check_agent(agent: &str) -> Result<(), Status> {
-    if agent.is_empty() || Agent::parse(agent).is_some() {
+/// Refuses an agent that cannot exist. A repository may have agents of its own: whether it does is known when it is opened.
+pub(crate) fn check_agent(agent: &str, source: &Source) -> Result<(), Status> {
+    let is_name = agent.len() <= limits::NAME_BYTES_MAX
+        && agent.chars().all(|c| c.is_alphanumeric() || "-_./ ".contains(c));
+    let may_be_configured = source.origin != Origin::Empty && is_name;
+    if agent.is_empty() || Agent::parse(agent).is_some() || may_be_configured {
         return Ok(());
     }
     let agent = domain::text::head(agent, limits::NAME_BYTES_MAX);

@@ -1,13 +1,15 @@
 //! What every loop of a worker shares: connections, model providers, ids and the clock.
 
 use crate::{config::Config, sandbox::Sandbox};
+use anyhow::Context as _;
 use bus::queue::{Entry, Mode};
 use chassis::backends::Backends;
 use domain::{
     ids::{Ids, SessionId, TenantId, Timestamp},
     session::Class,
+    settings::{Settings, document::Document, merge::merge},
 };
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use uuid::Uuid;
 
 /// Connections and settings of one worker process.
@@ -18,6 +20,10 @@ pub(crate) struct Deps {
     pub(crate) models: llm::client::Client,
     pub(crate) providers: llm::config::Config,
     pub(crate) sandbox: Sandbox,
+    /// Settings that bind every session.
+    pub(crate) platform: Vec<Document>,
+    /// What they say, for sessions without a repository.
+    pub(crate) settings: Arc<Settings>,
     /// The way to the web for tools, unless it is switched off.
     pub(crate) web: Option<chassis::web::Web>,
     /// Names this life of the process: a restarted worker is another one.
@@ -32,12 +38,15 @@ impl Deps {
     pub(crate) async fn connect(config: &Config, providers: llm::config::Config) -> anyhow::Result<Self> {
         let backends = &config.backends;
         let (store, bus) = connect(backends, backends.connections).await?;
+        let platform = config.platform().context("use the platform's settings")?;
         Ok(Self {
             publisher: bus.publisher(),
             store,
             bus,
             models: llm::client::Client::new()?,
             providers,
+            settings: Arc::new(merge(&platform)?.settings),
+            platform,
             web: (!config.web_off).then(|| chassis::web::Web::new(config.web_allow.clone())),
             sandbox: Sandbox::new(&backends.sandbox_url, backends.sandbox_token.expose())?,
             incarnation: Uuid::now_v7(),

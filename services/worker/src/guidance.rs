@@ -2,7 +2,15 @@
 //! workspace was opened at. Read at the start of each turn, because people and agents edit it in between.
 
 use crate::{deps::Deps, sandbox::Identity, workspace::Workspace};
+use domain::{
+    message::Error,
+    settings::{
+        Settings,
+        repository::{self, Configured, Unsafe},
+    },
+};
 use rpc::v1;
+use std::sync::Arc;
 use tonic::Status;
 
 /// What was read for a turn.
@@ -14,8 +22,25 @@ pub(crate) struct Guidance {
     pub(crate) instructions: Vec<v1::GuidanceFile>,
     /// By name.
     pub(crate) skills: Vec<v1::Skill>,
-    /// The files of the configuration.
-    pub(crate) configuration: Vec<v1::GuidanceFile>,
+    /// What the configuration says, with the platform's settings.
+    pub(crate) settings: Arc<Settings>,
+    /// What is wrong with the configuration, for people.
+    pub(crate) problems: Option<String>,
+}
+
+/// Why a turn cannot begin.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The files cannot be had.
+    Files(Status),
+    /// The configuration is wrong where it narrows rights.
+    Unsafe(String),
+}
+
+impl From<Status> for Failure {
+    fn from(status: Status) -> Self {
+        Self::Files(status)
+    }
 }
 
 impl Guidance {
@@ -28,31 +53,45 @@ impl Guidance {
         identity: &Identity,
         workspace: &Workspace,
         known: &Self,
-    ) -> Result<Self, Status> {
+    ) -> Result<Self, Failure> {
         if !workspace.has_source() {
-            let request = request(identity, known);
-            let found = deps.sandbox.client().read_guidance(request).await;
-            return Ok(found.map_or_else(|_| Self::default(), |found| Self::of(found.into_inner(), known)));
+            let found = deps.sandbox.client().read_guidance(request(identity, known)).await;
+            let found = found.map(tonic::Response::into_inner).unwrap_or_default();
+            return Self::of(deps, found, known);
         }
         workspace.ready().await?;
-        let found = deps.sandbox.call(|mut client| {
-            let request = request(identity, known);
-            async move { client.read_guidance(request).await }
-        });
-        Ok(Self::of(found.await?, known))
+        let ask = async |known: &Self| {
+            deps.sandbox
+                .call(|mut client| {
+                    let request = request(identity, known);
+                    async move { client.read_guidance(request).await }
+                })
+                .await
+        };
+        let guidance = Self::of(deps, ask(known).await?, known)?;
+        if guidance.settings.instructions == known.settings.instructions {
+            return Ok(guidance);
+        }
+        // Only now it is known which files the configuration names.
+        Self::of(deps, ask(&guidance).await?, &guidance)
     }
 
-    fn of(found: v1::ReadGuidanceResponse, known: &Self) -> Self {
+    fn of(deps: &Deps, found: v1::ReadGuidanceResponse, known: &Self) -> Result<Self, Failure> {
         for sentence in &found.left_out {
             tracing::debug!("guidance is left out: {sentence}");
         }
         let is_known = !known.base_commit.is_empty() && found.base_commit == known.base_commit;
-        Self {
-            configuration: if is_known { known.configuration.clone() } else { found.configuration },
-            base_commit: found.base_commit,
-            instructions: found.instructions,
-            skills: found.skills,
-        }
+        let (settings, problems) = if is_known {
+            (Arc::clone(&known.settings), known.problems.clone())
+        } else {
+            let files: Vec<(&str, &str)> =
+                found.configuration.iter().map(|file| (file.path.as_str(), file.text.as_str())).collect();
+            let configured = repository::configured(&deps.platform, &files);
+            let Configured { merged, problems } = configured.map_err(|Unsafe(text)| Failure::Unsafe(text))?;
+            (Arc::new(merged.settings), problems)
+        };
+        let (base_commit, instructions, skills) = (found.base_commit, found.instructions, found.skills);
+        Ok(Self { base_commit, instructions, skills, settings, problems })
     }
 
     /// The instructions as blocks of the system prompt.
@@ -60,6 +99,11 @@ impl Guidance {
         let texts: Vec<String> = self.instructions.iter().map(instruction).collect();
         if texts.is_empty() { vec![] } else { vec![texts.join("\n\n")] }
     }
+}
+
+/// What a session shows of a wrong configuration.
+pub(crate) fn wrong(problems: &str) -> Error {
+    Error::new("ConfigInvalidError", format!("The configuration of the repository is wrong:\n{problems}"))
 }
 
 /// A file of instructions as a model reads it.
@@ -72,6 +116,7 @@ fn request(identity: &Identity, known: &Guidance) -> v1::ReadGuidanceRequest {
     v1::ReadGuidanceRequest {
         fence: identity.fence(),
         known_base_commit: known.base_commit.clone(),
+        instructions: known.settings.instructions.clone(),
         ..Default::default()
     }
 }

@@ -8,6 +8,7 @@ use domain::{
     context::Window,
     message::{Assistant, Message, ModelRef, User},
     part::{Body, Part, Reasoning, ToolState},
+    settings::{Agent, Mode},
 };
 use llm::request::{AssistantPart, Effort, Media, Request, ToolChoice, ToolResult, UserPart};
 use serde_json::{Map, Value};
@@ -66,7 +67,9 @@ pub(crate) fn request(entries: &[Entry], question: &Question<'_>, model: &llm::c
         let text = UserPart::Text(LAST_STEP.to_owned());
         messages.push(llm::request::Message::User(vec![text]));
     }
-    let mut offered = tools::specs(&guidance.skills, |tool| rights.hides(&user.agent, tool));
+    let mut offered = tools::specs(&guidance.skills, &rights.agents(Mode::Subagent), |tool| {
+        rights.hides(&user.agent, tool)
+    });
     if let Some(structured) = structured {
         offered.push(structured.spec());
         offered.sort_by(|a, b| a.name.cmp(&b.name));
@@ -93,6 +96,15 @@ pub(crate) fn request(entries: &[Entry], question: &Question<'_>, model: &llm::c
 /// How hard the model is to think; a word that says nothing leaves it to the provider.
 pub(crate) fn effort(user: &User) -> Option<Effort> {
     user.model.variant.as_deref()?.parse().ok()
+}
+
+/// Lets a configured agent answer in its own way.
+pub(crate) fn configure(request: &mut Request, agent: &Agent) {
+    if let (Some(prompt), Some(system)) = (&agent.prompt, request.system.first_mut()) {
+        system.clone_from(prompt);
+    }
+    request.temperature = agent.temperature.or(request.temperature);
+    request.top_p = agent.top_p.or(request.top_p);
 }
 
 /// One step gives the model's own words and, if it called tools, their answers.

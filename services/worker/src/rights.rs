@@ -4,27 +4,90 @@ use crate::tools::{self, Tool, uses::Use};
 use domain::{
     agent::Agent,
     permission::{Rule, Rules, Verdict, strictest},
+    settings::{self, Mode, Settings},
 };
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
-/// The rules of one session beside those of its agent, and what a prompt switches off.
+/// What binds a session: its own lists of rules, with those of its ancestors, what settings say of each agent, and what a
+/// prompt switches off.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Rights {
     lists: Vec<Rules>,
+    settings: Arc<Settings>,
     switches: Rules,
 }
 
 impl Rights {
     pub(crate) fn new(lists: Vec<Rules>) -> Self {
-        Self { lists, switches: Rules::default() }
+        Self { lists, ..Self::default() }
+    }
+
+    /// Takes over the settings of the platform and the repository.
+    pub(crate) fn configure(&mut self, settings: Arc<Settings>) {
+        self.settings = settings;
+    }
+
+    /// What settings say of an agent, if they name it.
+    pub(crate) fn agent(&self, agent: &str) -> Option<&settings::Agent> {
+        self.settings.agents.get(agent)
+    }
+
+    /// Whether an agent may be used at all.
+    pub(crate) fn knows(&self, agent: &str) -> bool {
+        let configured = self.agent(agent);
+        (Agent::parse(agent).is_some() || configured.is_some())
+            && configured.is_none_or(|agent| agent.disable != Some(true))
+    }
+
+    /// The names of all agents that can be used in one way, with what is said of them.
+    pub(crate) fn agents(&self, mode: Mode) -> Vec<(String, String)> {
+        let built_in = Agent::ALL.into_iter().filter(|agent| match mode {
+            Mode::Subagent => Agent::SUBAGENTS.contains(agent),
+            Mode::Primary | Mode::All => true,
+        });
+        let mut agents: Vec<(String, String)> =
+            built_in.map(|agent| (agent.as_str().to_owned(), agent.description().to_owned())).collect();
+        for (name, agent) in &self.settings.agents {
+            let fits = agent.mode.is_none_or(|own| own == Mode::All || own == mode);
+            let known = agents.iter_mut().find(|(known, _)| known == name);
+            match (known, &agent.description) {
+                (Some(known), Some(description)) => known.1.clone_from(description),
+                (None, description) if fits && agent.hidden != Some(true) => {
+                    agents.push((name.clone(), description.clone().unwrap_or_default()));
+                }
+                (Some(_) | None, _) => {}
+            }
+        }
+        agents.retain(|(name, _)| self.knows(name));
+        agents
+    }
+
+    /// Every list that binds an agent in this session. Answers "always" end the asking of settings too.
+    fn all(&self, agent: &str) -> Vec<Rules> {
+        let approvals: Vec<Rule> =
+            self.lists.iter().flat_map(|rules| &rules.0).filter(|rule| rule.is_approval).cloned().collect();
+        let mut all = self.of_agent(agent);
+        all.iter_mut().for_each(|rules| rules.0.extend(approvals.iter().cloned()));
+        all.extend(self.lists.iter().cloned());
+        all
+    }
+
+    /// What binds an agent in any session of this repository.
+    fn of_agent(&self, agent: &str) -> Vec<Rules> {
+        let own = match Agent::parse(agent) {
+            _ if !self.knows(agent) => Rules(vec![Rule::of("*", Verdict::Deny)]),
+            Some(agent) => agent.rules(),
+            None => Rules::default(),
+        };
+        std::iter::once(own).chain(self.settings.rules(agent)).collect()
     }
 
     /// The rights of a turn whose prompt switches tools.
     pub(crate) fn of_prompt(&self, tools: Option<&BTreeMap<String, bool>>) -> Self {
         let rule =
             |(name, on): (&String, &bool)| Rule::of(name, if *on { Verdict::Allow } else { Verdict::Deny });
-        Self { lists: self.lists.clone(), switches: Rules(tools.into_iter().flatten().map(rule).collect()) }
+        Self { switches: Rules(tools.into_iter().flatten().map(rule).collect()), ..self.clone() }
     }
 
     /// Whether the prompt switched a tool off: by its own name, or by the permission that it needs.
@@ -38,28 +101,19 @@ impl Rights {
         if self.is_off(tool) || tools::inner(tool, input).into_iter().any(|tool| self.is_off(tool)) {
             return Verdict::Deny;
         }
-        let (own, uses) = (self.own(agent), tool.uses(input));
-        uses.iter().map(|used| self.of_use(&own, used)).max().unwrap_or(Verdict::Allow)
+        let (all, uses) = (self.all(agent), tool.uses(input));
+        uses.iter().map(|used| Self::of_use(&all, used)).max().unwrap_or(Verdict::Allow)
     }
 
     /// What of a call a person must allow: the first use that has to be asked for.
     pub(crate) fn to_ask(&self, agent: &str, tool: Tool, input: &Value) -> Option<Use> {
-        let (own, mut uses) = (self.own(agent), tool.uses(input));
-        let first = uses.iter().position(|used| self.of_use(&own, used) == Verdict::Ask).unwrap_or(0);
+        let (all, mut uses) = (self.all(agent), tool.uses(input));
+        let first = uses.iter().position(|used| Self::of_use(&all, used) == Verdict::Ask).unwrap_or(0);
         (first < uses.len()).then(|| uses.swap_remove(first))
     }
 
-    /// The rules of the agent, with what people answered "always" in this session: its last list knows that.
-    fn own(&self, agent: &str) -> Rules {
-        let mut own = rules_of(agent);
-        let answers =
-            self.lists.last().into_iter().flat_map(|rules| &rules.0).filter(|rule| rule.is_approval);
-        own.0.extend(answers.cloned());
-        own
-    }
-
-    fn of_use(&self, own: &Rules, used: &Use) -> Verdict {
-        let lists: Vec<&Rules> = std::iter::once(own).chain(&self.lists).collect();
+    fn of_use(all: &[Rules], used: &Use) -> Verdict {
+        let lists: Vec<&Rules> = all.iter().collect();
         if used.is_unclear {
             let any = lists.iter().map(|rules| rules.strictest_of(used.permission)).max();
             return any.unwrap_or(Verdict::Allow);
@@ -70,17 +124,15 @@ impl Rights {
 
     /// Whether no use of a tool is possible, so that the model need not know it.
     pub(crate) fn hides(&self, agent: &str, tool: Tool) -> bool {
-        let permission = tool.permission();
-        self.is_off(tool)
-            || rules_of(agent).hides(permission)
-            || self.lists.iter().any(|rules| rules.hides(permission))
+        let lists = self.of_agent(agent);
+        self.is_off(tool) || lists.iter().chain(&self.lists).any(|rules| rules.hides(tool.permission()))
     }
 
     /// The rules of a child beside those of its own agent: everything that binds this session.
     pub(crate) fn of_child(&self, agent: &str) -> Vec<Rules> {
         let off: Vec<Rule> =
             self.switches.0.iter().filter(|rule| rule.action == Verdict::Deny).cloned().collect();
-        let lists = std::iter::once(rules_of(agent)).chain(self.lists.clone()).chain([Rules(off)]);
+        let lists = self.all(agent).into_iter().chain([Rules(off)]);
         lists.filter(|rules| !rules.0.is_empty()).collect()
     }
 
@@ -94,6 +146,10 @@ impl Rights {
     /// These rights, with answers "always" beside them.
     pub(crate) fn with(&self, approvals: &[Rule]) -> Self {
         let mut lists = self.lists.clone();
+        if lists.is_empty() && !approvals.is_empty() {
+            // Who was asked by the rules of an agent or a repository: a list of approvals alone permits nothing more.
+            lists.push(Rules::default());
+        }
         for rules in &mut lists {
             for approval in approvals {
                 if !rules.0.contains(approval) {
@@ -101,13 +157,8 @@ impl Rights {
                 }
             }
         }
-        Self { lists, switches: self.switches.clone() }
+        Self { lists, ..self.clone() }
     }
-}
-
-/// The rules of an agent; one that this version does not know may do nothing.
-fn rules_of(agent: &str) -> Rules {
-    Agent::parse(agent).map_or_else(|| Rules(vec![Rule::of("*", Verdict::Deny)]), Agent::rules)
 }
 
 #[cfg(test)]
@@ -217,6 +268,50 @@ mod tests {
         let no_bash = BTreeMap::from([("bash".to_owned(), false)]);
         let rights = Rights::default().of_prompt(Some(&no_bash));
         assert_eq!(rights.verdict("build", Tool::Batch, &inner), Verdict::Deny, "not by way of a batch");
-        assert_eq!(rights.of_child("build"), [Rules(vec![Rule::of("bash", Verdict::Deny)])]);
+        assert!(rights.of_child("build").contains(&Rules(vec![Rule::of("bash", Verdict::Deny)])));
+    }
+
+    fn configured(name: &str, json: &str) -> Rights {
+        let document = settings::document::Document::json(settings::Level::Repository, name, json).unwrap();
+        let mut rights = Rights::default();
+        rights.configure(Arc::new(settings::merge::merge(&[document]).unwrap().settings));
+        rights
+    }
+
+    #[test]
+    fn agents_of_a_repository_do_what_their_rules_leave_them() {
+        let mut rights = configured(
+            "opencode.json",
+            r#"{"permission": {"bash": {"*": "ask", "rm *": "deny"}},
+                "agent": {"review": {"permission": {"edit": "deny"}, "mode": "subagent", "description": "reviews"},
+                          "explore": {"disable": true}, "main": {"mode": "primary"}}}"#,
+        );
+        let bash = |rights: &Rights, agent: &str, command: &str| {
+            rights.verdict(agent, Tool::Bash, &json!({"command": command}))
+        };
+        let edit = |rights: &Rights, agent: &str| {
+            rights.verdict(agent, Tool::Write, &json!({"filePath": "/workspace/a"}))
+        };
+        assert_eq!((edit(&rights, "review"), edit(&rights, "build")), (Verdict::Deny, Verdict::Allow));
+        assert!(rights.hides("review", Tool::Edit) && !rights.hides("build", Tool::Edit));
+        assert_eq!((edit(&rights, "nobody"), edit(&rights, "explore")), (Verdict::Deny, Verdict::Deny));
+        assert_eq!(
+            (bash(&rights, "build", "ls"), bash(&rights, "review", "rm a")),
+            (Verdict::Ask, Verdict::Deny)
+        );
+        let names = |mode| rights.agents(mode).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+        assert_eq!(names(Mode::Subagent), ["general", "review"]);
+        assert_eq!(names(Mode::Primary), ["build", "general", "main"]);
+
+        // A child of a reviewer may not edit either, whoever it is.
+        let child = Rights::new(rights.of_child("review"));
+        assert_eq!(edit(&child, "build"), Verdict::Deny);
+
+        let asked = rights.to_ask("build", Tool::Bash, &json!({"command": "ls"})).unwrap();
+        rights.allow(asked.permission, &asked.always);
+        assert_eq!(
+            (bash(&rights, "build", "ls"), bash(&rights, "build", "rm a")),
+            (Verdict::Allow, Verdict::Deny)
+        );
     }
 }

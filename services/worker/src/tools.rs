@@ -226,11 +226,16 @@ impl Tool {
 }
 
 /// What the model is told of all tools but the hidden ones. Where there are no skills, there is no tool for them.
-pub(crate) fn specs(skills: &[rpc::v1::Skill], is_hidden: impl Fn(Tool) -> bool) -> Vec<ToolSpec> {
+pub(crate) fn specs(
+    skills: &[rpc::v1::Skill],
+    subagents: &[(String, String)],
+    is_hidden: impl Fn(Tool) -> bool,
+) -> Vec<ToolSpec> {
     let is_shown =
         |known: &&Known| !is_hidden(known.tool) && (known.tool != Tool::Skill || !skills.is_empty());
     let spec = |known: &Known| match known.tool {
         Tool::Skill => skill::with_list(known.spec.clone(), skills),
+        Tool::Task => task::with_list(known.spec.clone(), subagents),
         _ => known.spec.clone(),
     };
     KNOWN.iter().filter(is_shown).map(spec).collect()

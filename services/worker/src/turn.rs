@@ -15,6 +15,7 @@ use crate::{
     contention::Contention,
     conversation::Conversation,
     deps::{Deps, now},
+    guidance::Failure,
     lower,
     model::{ModelCall, Writer},
     record::{Record, Stopped, answered},
@@ -27,9 +28,10 @@ use bus::queue::{Slots, Yield};
 use domain::{
     ids::SessionId,
     limits,
-    message::Error,
+    message::{Error, ModelRef},
     permission::OnAsk,
     session::Class,
+    settings::Mode,
     turn::{Action, CallId, Input, State, View},
 };
 use std::{
@@ -42,7 +44,6 @@ use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, watch},
     time::{Instant, sleep_until},
 };
-use tonic::Status;
 
 /// What the worker tells a loop.
 pub(crate) struct Control {
@@ -118,6 +119,8 @@ struct Fixed {
     depth: i16,
     class: Class,
     on_ask: OnAsk,
+    /// Who answers prompts that name no model.
+    model: ModelRef,
 }
 
 /// Runs the loop of a session that was taken until it is parked, handed over or lost.
@@ -163,6 +166,8 @@ impl Loop {
             workspace: session.root_id.clone(),
         };
         let workspace = Workspace::new(Arc::clone(&deps), identity.clone(), session.source);
+        let mut rights = Rights::new(session.rights);
+        rights.configure(Arc::clone(&deps.settings));
         let take_over =
             domain::event::Event::LoopStarted { worker: deps.name.clone(), attempt: taken.attempts };
         Self {
@@ -185,10 +190,14 @@ impl Loop {
                 depth: session.depth,
                 class: session.class,
                 on_ask: session.on_ask,
+                model: ModelRef {
+                    provider_id: session.info.model.provider_id,
+                    model_id: session.info.model.id,
+                },
             },
             has_budget: session.budget.is_some(),
             out_of_budget: false,
-            rights: Rights::new(session.rights),
+            rights,
             reported_at: None,
             steps: 0,
             deps,
@@ -404,7 +413,7 @@ impl Loop {
 enum Happened {
     Nudge,
     Drain,
-    Opened(Result<(), Status>),
+    Opened(Result<(), Failure>),
     Read((u32, Result<Vec<files::Told>, crate::tools::ToolError>)),
     Tool(Box<Report>),
     Said(Option<Result<llm::event::Event, llm::error::Error>>),
@@ -427,5 +436,14 @@ fn model_unknown(asked: &domain::message::ModelRef, known: &[String]) -> Error {
     Error::new(
         MODEL_UNKNOWN,
         format!("There is no model {provider}/{model} here; there are: {}", known.join(", ")),
+    )
+}
+
+/// An agent that neither this version nor the repository knows, or that is for subtasks only.
+fn agent_unknown(asked: &str, rights: &Rights) -> Error {
+    let known: Vec<String> = rights.agents(Mode::Primary).into_iter().map(|(name, _)| name).collect();
+    Error::new(
+        "AgentNotFoundError",
+        format!("There is no agent {asked:?} that answers prompts here; there are: {}", known.join(", ")),
     )
 }

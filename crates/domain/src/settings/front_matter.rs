@@ -157,11 +157,10 @@ fn split_key(text: &str) -> Option<(String, &str)> {
 /// What a text in quotes says, `None` inside if it is not understood, and what follows. `None` if it has no quotes.
 fn quoted(text: &str) -> Option<(Option<String>, &str)> {
     let quote = text.chars().next().filter(|c| "\"'".contains(*c))?;
-    let mut chars = text.char_indices().skip(1).peekable();
+    let mut chars = text.char_indices().skip(1);
     while let Some((at, c)) = chars.next() {
-        if c == '\\' && quote == '"' {
-            chars.next();
-        } else if c == quote && quote == '\'' && chars.peek().is_some_and(|(_, next)| *next == '\'') {
+        let is_doubled = || chars.clone().next().is_some_and(|(_, next)| next == '\'');
+        if c == '\\' && quote == '"' || c == quote && quote == '\'' && is_doubled() {
             chars.next();
         } else if c == quote {
             let (inside, rest) = (&text[..=at], &text[at + 1..]);

@@ -76,6 +76,14 @@ pub fn merge(documents: &[Document]) -> Result<Merged, Problems> {
     reader.problems.or(Merged { settings, ignored, tree, rules })
 }
 
+impl Document {
+    /// What the file says of permissions, and nothing else.
+    pub fn rights(&self) -> Self {
+        let (_, rights) = split(self.root.clone());
+        Self { root: rights, ..self.clone() }
+    }
+}
+
 /// An object without members.
 fn empty(level: Level) -> Node {
     let origin = Origin { level, file: Arc::from(level.as_str()), line: 1, column: 1 };

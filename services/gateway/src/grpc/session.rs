@@ -35,13 +35,13 @@ impl SessionService for Service {
         let project_id = id(&request.project_id, "project_not_found", "project")?;
         let model = to_wire::from_model(request.model);
         intake::check_model(&self.0, model.as_ref())?;
-        intake::check_agent(&request.agent)?;
         intake::check_key(&request.idempotency_key)?;
         let dedupe = (!request.idempotency_key.is_empty()).then_some(request.idempotency_key);
         let mut source = self.source(tenant, request.source).await?;
         if source.origin == Origin::Empty {
             source = self.0.store.get_project(tenant, &project_id).await.map_err(from_store)?.source;
         }
+        intake::check_agent(&request.agent, &source)?;
         let default = || self.0.models.first().cloned();
         let new = NewSession {
             id: self.0.id(SessionId::make),

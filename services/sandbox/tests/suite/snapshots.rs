@@ -254,6 +254,7 @@ async fn old_snapshots_are_forgotten_and_newer_ones_stay_whole() {
     age(&format!("refs/snapshots/{young}"), 6);
     assert!(session.compare(&old, &young, 0).await.is_ok(), "nobody looked yet");
     age("swept", 2);
+    session.sh("echo later > later").await;
     session.snapshot().await;
     assert_eq!(code(session.restore(&old).await), "snapshot_unknown");
     session.restore(&young).await.unwrap();
@@ -265,5 +266,9 @@ async fn old_snapshots_are_forgotten_and_newer_ones_stay_whole() {
             objects.extend(std::fs::read_dir(entry.path()).unwrap());
         }
     }
-    assert_eq!(objects.len(), 4, "two files, the tree of the younger one, the tree of now: {objects:?}");
+    assert_eq!(
+        objects.len(),
+        6,
+        "three files, and the trees of the younger one, the last one and this one: {objects:?}"
+    );
 }

@@ -2,7 +2,6 @@
 
 use super::{ToolError, described, parse};
 use domain::{
-    agent::Agent,
     ids::{PartId, SessionId, Timestamp},
     part::{self, Span, ToolState, attached::Subtask},
 };
@@ -15,7 +14,7 @@ use serde_json::{Value, json};
 pub(crate) struct Task {
     pub(crate) description: String,
     pub(crate) prompt: String,
-    pub(crate) agent: Agent,
+    pub(crate) agent: String,
     /// A child that goes on.
     pub(crate) resumes: Option<SessionId>,
 }
@@ -30,16 +29,11 @@ struct Arguments {
 }
 
 pub(super) fn spec() -> ToolSpec {
-    let agents: Vec<String> =
-        Agent::SUBAGENTS.iter().map(|agent| format!("{}: {}", agent.as_str(), agent.description())).collect();
     described(
         "task",
-        &format!(
-            "Gives a task to another agent, which works in the same files and answers once. Several calls in one answer \
-             run at the same time: give them work that does not touch the same files. The agent knows nothing of this \
-             conversation, so its prompt must say everything. Agents: {}.",
-            agents.join("; ")
-        ),
+        "Gives a task to another agent, which works in the same files and answers once. Several calls in one answer run at \
+         the same time: give them work that does not touch the same files. The agent knows nothing of this conversation, \
+         so its prompt must say everything.",
         json!({
             "type": "object",
             "properties": {
@@ -62,18 +56,34 @@ pub(crate) fn call(part_id: &PartId, task: &Subtask, now: Timestamp) -> part::To
     part::Tool { call_id: part_id.to_string(), tool: "task".to_owned(), state }
 }
 
-/// Reads a call.
+/// The description with the agents that there are: name and what each is for.
+pub(super) fn with_list(mut spec: ToolSpec, agents: &[(String, String)]) -> ToolSpec {
+    let agents: Vec<String> = agents
+        .iter()
+        .map(|(name, description)| match description.as_str() {
+            "" => name.clone(),
+            words => format!("{name}: {}", words.split_whitespace().collect::<Vec<_>>().join(" ")),
+        })
+        .collect();
+    spec.description.push_str(&format!(" Agents: {}.", agents.join("; ")));
+    spec
+}
+
+/// Reads a call; `agents` are those that a subtask may name.
 ///
 /// # Errors
 /// What the model did wrong.
-pub(crate) fn read(input: Value) -> Result<Task, ToolError> {
+pub(crate) fn read(input: Value, agents: &[(String, String)]) -> Result<Task, ToolError> {
     let arguments: Arguments = parse(input)?;
-    let agent = Agent::parse(&arguments.subagent_type).filter(|agent| Agent::SUBAGENTS.contains(agent));
-    let agent = agent.ok_or_else(|| {
-        let names: Vec<&str> = Agent::SUBAGENTS.iter().map(|agent| agent.as_str()).collect();
-        let asked = domain::text::head(&arguments.subagent_type, 80).to_owned();
-        ToolError::Model(format!("There is no subagent {asked:?}. There are: {}.", names.join(", ")))
-    })?;
+    let agent = arguments.subagent_type;
+    if !agents.iter().any(|(name, _)| *name == agent) {
+        let names: Vec<&str> = agents.iter().map(|(name, _)| name.as_str()).collect();
+        let asked = domain::text::head(&agent, 80);
+        return Err(ToolError::Model(format!(
+            "There is no subagent {asked:?}. There are: {}.",
+            names.join(", ")
+        )));
+    }
     let resumes = match arguments.task_id.as_str() {
         "" => None,
         id => Some(id.parse().map_err(|_| {

@@ -25,7 +25,12 @@ impl Loop {
         if let Some(event) = self.take_over.take() {
             self.record.write(&mut self.conversation, vec![event], Progress::None).await?;
         }
-        let Some(Delayed::Run(calls)) = self.when_guided(Delayed::Run(calls)) else { return Ok(()) };
+        let calls = if self.has_task_to_make(&calls) {
+            let Some(Delayed::Run(calls)) = self.when_guided(Delayed::Run(calls)) else { return Ok(()) };
+            calls
+        } else {
+            calls
+        };
         self.waiting.clear();
         for call_id in calls {
             self.begin(call_id).await?;

@@ -81,8 +81,10 @@ impl Loop {
             message_id: id.clone(),
             body: Body::Text(text),
         };
-        let agent = task.agent.as_str().to_owned();
-        let model = self.model_of_task(&waiting.call_id).map_or_else(|| user.model.clone(), Into::into);
+        let agent = task.agent.clone();
+        let own_model = || self.rights.agent(&agent).and_then(|agent| agent.model.clone());
+        let model = self.model_of_task(&waiting.call_id).or_else(own_model);
+        let model = model.map_or_else(|| user.model.clone(), Into::into);
         NewChild {
             call: ParentCall {
                 session: self.record.session().clone(),

@@ -1,15 +1,22 @@
 //! The beginning of a turn: the workspace is opened and what the repository says is read, beside the loop. What needs it
 //! waits here, and an abort or a drain does not.
 
-use super::Loop;
-use crate::{guidance::Guidance, record::Stopped, workspace};
+use super::{Loop, waiting::child_of};
+use crate::{
+    guidance::{Failure, Guidance, wrong},
+    record::Stopped,
+    tools::{self, Tool},
+    workspace,
+};
 use domain::{
+    event::Event,
     ids::MessageId,
     message::{Assistant, User},
     part::Body,
     turn::{CallId, Input},
 };
 use std::sync::Arc;
+use store::record::Progress;
 use tokio::task::JoinHandle;
 use tonic::Status;
 
@@ -27,7 +34,7 @@ pub(super) struct Opening {
     guidance: Arc<Guidance>,
     /// The prompt that it was read for.
     read_for: Option<MessageId>,
-    reading: Option<JoinHandle<(MessageId, Result<Guidance, Status>)>>,
+    reading: Option<JoinHandle<(MessageId, Result<Guidance, Failure>)>>,
     delayed: Option<Delayed>,
 }
 
@@ -43,11 +50,11 @@ impl Opening {
     }
 
     /// Waits until the guidance was read, if it is being read. Cancel-safe.
-    pub(super) async fn settled(&mut self) -> Result<(), Status> {
+    pub(super) async fn settled(&mut self) -> Result<(), Failure> {
         let Some(handle) = &mut self.reading else { return std::future::pending().await };
         let read = handle.await;
         self.reading = None;
-        let (prompt, guidance) = read.map_err(|error| Status::internal(error.to_string()))?;
+        let (prompt, guidance) = read.map_err(|error| Failure::Files(Status::internal(error.to_string())))?;
         self.guidance = Arc::new(guidance?);
         self.read_for = Some(prompt);
         Ok(())
@@ -74,10 +81,17 @@ impl Loop {
     }
 
     /// Goes on with what waited.
-    pub(super) async fn opened(&mut self, opened: Result<(), Status>) -> Result<Option<Input>, Stopped> {
+    pub(super) async fn opened(&mut self, opened: Result<(), Failure>) -> Result<Option<Input>, Stopped> {
         let delayed = self.opening.delayed.take();
-        if let Err(status) = opened {
-            return Ok(Some(Input::Broken(workspace::failure(&status))));
+        match opened {
+            Ok(()) => {}
+            Err(Failure::Files(status)) => return Ok(Some(Input::Broken(workspace::failure(&status)))),
+            Err(Failure::Unsafe(problems)) => return Ok(Some(Input::Broken(wrong(&problems)))),
+        }
+        self.rights.configure(Arc::clone(&self.opening.guidance.settings));
+        if let Some(problems) = &self.opening.guidance.problems {
+            let events = vec![Event::SessionError(wrong(problems))];
+            self.record.write(&mut self.conversation, events, Progress::None).await?;
         }
         self.tools.note_shown(&self.opening.guidance.instructions, self.conversation.entries());
         match delayed {
@@ -85,6 +99,14 @@ impl Loop {
             Some(Delayed::Call(step)) => self.call_model(&step.0, step.1),
             Some(Delayed::Run(calls)) => self.run_tools(calls).await.map(|()| None),
         }
+    }
+
+    /// Whether an earlier worker left a subtask that was not made yet: a child needs the rules of its parent's agent.
+    pub(super) fn has_task_to_make(&self, calls: &[CallId]) -> bool {
+        calls
+            .iter()
+            .filter_map(|call| self.conversation.tool_call(call))
+            .any(|(_, tool)| tools::find(&tool.tool) == Ok(Tool::Task) && child_of(&tool.state).is_none())
     }
 
     /// Whether there may be files: an empty workspace has some only after a tool was called.

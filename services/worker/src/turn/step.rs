@@ -1,6 +1,6 @@
 //! The boundaries of a step: calling the model, waiting for the next attempt, closing, parking.
 
-use super::{Loop, model_unknown, opening::Delayed};
+use super::{Loop, agent_unknown, model_unknown, opening::Delayed};
 use crate::{
     context,
     deps::now,
@@ -19,6 +19,7 @@ use domain::{
     part::{Body, Part, Retry, RetryTime, StepFinish, StepStart, ToolState},
     request::{Answer, Id},
     session::{Outcome, WORKSPACE},
+    settings::Mode,
     turn::{End, Failure, Input},
     wait::{Reason, Wait},
 };
@@ -45,24 +46,51 @@ impl Loop {
 
     /// Calls the model for a step that has begun.
     pub(super) fn call_model(&mut self, user: &User, message: Assistant) -> Result<Option<Input>, Stopped> {
+        let Some(user) = self.answering(user) else {
+            let error = agent_unknown(&user.agent, &self.rights);
+            return Ok(Some(Input::Failed(Failure { error, retryable: false, retry_after_ms: None })));
+        };
         let (provider, model) = match self.found(&user.model.model) {
             Ok(found) => found,
             Err(unknown) => return Ok(Some(unknown)),
         };
         let asked = Asked {
             rights: self.rights.of_prompt(user.tools.as_ref()),
-            structured: Structured::of(user, self.conversation.misfits()),
+            structured: Structured::of(&user, self.conversation.misfits()),
         };
+        let (agent, steps) = (self.rights.agent(&user.agent), self.conversation.steps());
+        let steps_max =
+            agent.and_then(|agent| agent.steps).unwrap_or(u32::MAX).min(limits::STEPS_PER_TURN_MAX);
         let question = lower::Question {
-            user,
+            user: &user,
             rights: &asked.rights,
             structured: asked.structured.as_ref(),
-            is_last: self.conversation.steps() >= limits::STEPS_PER_TURN_MAX,
+            is_last: steps >= steps_max,
             guidance: self.opening.guidance(),
         };
-        let request = lower::request(self.conversation.entries(), &question, &model);
+        let mut request = lower::request(self.conversation.entries(), &question, &model);
+        if let Some(agent) = agent {
+            lower::configure(&mut request, agent);
+        }
+        let message = Assistant { model: user.model.clone(), ..message };
         self.model = Some(ModelCall::start(&self.deps, provider, model, request, (message, asked)));
         Ok(None)
+    }
+
+    /// The prompt, for the model of its agent where it named none itself. `None` when its agent may not answer it.
+    fn answering(&self, user: &User) -> Option<User> {
+        let mut user = user.clone();
+        let configured = self.rights.agent(&user.agent);
+        let is_subagent = configured.is_some_and(|agent| agent.mode == Some(Mode::Subagent));
+        if !self.rights.knows(&user.agent) || is_subagent && self.fixed.call.is_none() {
+            return None;
+        }
+        if let Some(model) = configured.and_then(|agent| agent.model.clone())
+            && user.model.model == self.fixed.model
+        {
+            user.model.model = model;
+        }
+        Some(user)
     }
 
     /// A model with its provider, or the failure of a call without one.

@@ -14,6 +14,7 @@ use domain::{
     part::{self, Ran, Span, ToolState},
     permission::{OnAsk, Rule, Verdict},
     request::{Answer, Asked, Id, Request},
+    settings::Mode,
     turn::{CallId, Input, NEEDS_HUMAN},
     wait::{Reason, Wait},
 };
@@ -65,7 +66,7 @@ impl Loop {
         let begun = match checked {
             Ok(Tool::Question) => question::read(input).map(|_| Awaited::Question),
             Ok(_) if child_of(&waiting.tool.state).is_some() => Ok(Awaited::Child),
-            Ok(_) => match task::read(input) {
+            Ok(_) => match task::read(input, &self.rights.agents(Mode::Subagent)) {
                 Ok(task) => return self.dispatch(waiting, task).await,
                 Err(error) => Err(error),
             },
