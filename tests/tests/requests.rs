@@ -137,6 +137,16 @@ async fn a_refusal_without_a_word_ends_the_turn_and_everything_asked_beside_it()
     let sentence = assert_refused(late, Code::FailedPrecondition, "already_resolved");
     assert!(sentence.contains("the refusal of another call"), "{sentence}");
     assert_eq!(run(&stack.api, &session, "@text what now").await.0, "done", "the next prompt goes on");
+
+    // With a word the turn goes on, and both calls are told.
+    stack.api.prompt(&session, &format!("@tools\n{one}\n{other}\n@text another way")).await.unwrap();
+    let first = asked(&mut watch).await;
+    reply(&stack.api, &first, PermissionAnswer::Reject, "use printf").await.unwrap();
+    watch.until(|seen| seen.properties["part"]["text"] == "another way").await;
+    assert_eq!(watch.until_idle().await, "done");
+    for call in &stack.api.tool_calls(&session).await[2..] {
+        assert_eq!(call.said, "The person refused this call and says: use printf");
+    }
 }
 
 #[tokio::test]

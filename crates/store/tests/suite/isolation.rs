@@ -38,6 +38,9 @@ async fn two_tenants() -> (World, crate::world::Running, TenantId) {
     let chunk = Chunk { part_id, offset_bytes: 0, text: "Hel".to_owned() };
     store.append_chunk(tenant, &running.session, 1, &chunk).await.unwrap();
     world.exec(&running.session).await;
+    let approval = "insert into approval (tenant_id, request_id, permission, pattern, approved_by)
+                    select id, 'per_1', 'bash', 'ls *', 'ann' from tenant";
+    world.sql(approval).await;
     let stranger = world.sample.tenant();
     world.store.create_tenant(stranger, "second").await.unwrap();
     (world, running, stranger)

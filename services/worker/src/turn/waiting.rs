@@ -107,12 +107,14 @@ impl Loop {
         let asked =
             answered(store.list_requests_of(tenant, &session, &parts)).await.map_err(Stopped::Store)?;
         let answers = answered(store.list_answers(tenant, &session, &parts)).await.map_err(Stopped::Store)?;
-        let is_refused = self.take_permissions(&asked);
+        let refusal = self.take_permissions(&asked);
         let mut waits = vec![];
         for (waiting, awaited) in list {
             let settled = match awaited {
                 Awaited::Child => self.settle_child(&waiting, &answers).await?,
-                Awaited::Permission if is_refused => self.settle_refused(&waiting, &asked).await?,
+                Awaited::Permission if let Some(refusal) = &refusal => {
+                    self.settle_refused(&waiting, &asked, refusal).await?
+                }
                 Awaited::Permission | Awaited::Question => self.settle_request(&waiting, &asked).await?,
             };
             match settled {
@@ -129,8 +131,8 @@ impl Loop {
     }
 
     /// Takes over what people allowed or refused that concerns other calls too: an answer "always", and a refusal, after
-    /// which nothing more is asked in this step. Gives whether there was a refusal.
-    fn take_permissions(&mut self, asked: &[Known]) -> bool {
+    /// which nothing more is asked in this step. Gives the refusal.
+    fn take_permissions(&mut self, asked: &[Known]) -> Option<Answer> {
         for known in asked {
             if let (Some(Answer::Always { .. }), Asked::Permission { permission, always, .. }) =
                 (&known.answer, &known.request.asked)
@@ -138,8 +140,9 @@ impl Loop {
                 self.rights.allow(permission, always);
             }
         }
-        let refused = |known: &Known| matches!(known.answer, Some(Answer::Reject { .. }));
-        asked.iter().any(|known| matches!(known.request.id, Id::Permission(_)) && refused(known))
+        let permissions = asked.iter().filter(|known| matches!(known.request.id, Id::Permission(_)));
+        let mut answers = permissions.filter_map(|known| known.answer.as_ref());
+        answers.find(|answer| matches!(answer, Answer::Reject { .. })).cloned()
     }
 
     async fn settle_child(
@@ -175,19 +178,21 @@ impl Loop {
         self.take_answer(waiting, &known.request.asked, answer).await
     }
 
-    /// Settles a call beside one that a person refused: its own answer counts if there is one, and it is refused otherwise.
-    async fn settle_refused(&mut self, waiting: &Waiting, asked: &[Known]) -> Result<Settled, Stopped> {
+    /// Settles a call beside one that a person refused: its own answer counts if there is one, and it is refused with the
+    /// same words otherwise.
+    async fn settle_refused(
+        &mut self,
+        waiting: &Waiting,
+        asked: &[Known],
+        refusal: &Answer,
+    ) -> Result<Settled, Stopped> {
         let id = request_id(waiting);
         let Some(known) = asked.iter().find(|known| known.request.id == id) else {
-            self.refuse_call(waiting).await?;
-            return Ok(Settled::Ended);
+            return self.take_answer(waiting, &self.request(waiting, id).asked, refusal.clone()).await;
         };
         let answer = match &known.answer {
             Some(answer) => answer.clone(),
-            None => {
-                self.close_request(&id, (Answer::Reject { message: None }, "the refusal of another call"))
-                    .await?
-            }
+            None => self.close_request(&id, (refusal.clone(), "the refusal of another call")).await?,
         };
         self.take_answer(waiting, &known.request.asked, answer).await
     }
