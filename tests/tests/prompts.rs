@@ -103,7 +103,8 @@ async fn a_note_starts_nothing_and_the_next_prompt_sees_it() {
     assert!(requests[0].body["messages"].to_string().contains("the colour is red"));
     // After an answer it is no prompt either.
     let mut watch = Watch::start(&stack.api, &session).await;
-    stack.api.prompt(&session, &format!("{}\n@text over", bash("sleep 0.3"))).await.unwrap();
+    let text = format!("{}\n@text over", bash("sleep 0.3"));
+    let prompt = stack.api.prompt(&session, &text).await.unwrap().message_id;
     watch.until_tool("running").await;
     let late = |prompt: &mut v1::AcceptPromptRequest| {
         (prompt.text, prompt.no_reply) = ("too late".to_owned(), true);
@@ -113,6 +114,9 @@ async fn a_note_starts_nothing_and_the_next_prompt_sees_it() {
     let requests = stack.model.journal.requests();
     assert!(requests[2].body["messages"].to_string().contains("too late"), "the running turn sees it");
     assert_eq!(requests.len(), 3, "nobody answers it");
+    let talk = stack.api.conversation(&session).await;
+    let answer = talk.iter().rev().find(|(info, _)| info["role"] == "assistant").unwrap();
+    assert_eq!(answer.0["parentID"], prompt, "the answer is the prompt's");
 }
 
 #[tokio::test]
