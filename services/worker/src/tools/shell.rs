@@ -53,7 +53,7 @@ fn read(text: &str, depth: usize, found: &mut Commands) {
         return;
     }
     let tree = parser().filter(|_| text.len() <= PARSED_BYTES_MAX && depth < DEPTH_MAX);
-    let Some(tree) = tree.and_then(|mut parser| parser.parse(text, None)) else {
+    let Some(tree) = tree.and_then(|mut parser| parser.parse(masked(text), None)) else {
         return unclear(text, found);
     };
     let root = tree.root_node();
@@ -67,6 +67,13 @@ fn read(text: &str, depth: usize, found: &mut Commands) {
     own.always.into_iter().for_each(|pattern| push(&mut found.always, pattern));
     found.paths.extend(own.paths);
     found.is_unclear |= own.is_unclear;
+}
+
+/// The text with a sign of ASCII for each byte of other characters, so that places stay the same. The grammar's scanner, which
+/// is written in C, reads beyond its memory at some of them: a model must not end a worker by a letter. To bash they are parts
+/// of words, and of no name, as this sign is.
+fn masked(text: &str) -> String {
+    text.bytes().map(|byte| if byte.is_ascii() { char::from(byte) } else { '+' }).collect()
 }
 
 /// `None` when the grammar and the parser are of different versions, which a test would tell.
@@ -101,6 +108,10 @@ fn walk(node: Node<'_>, text: &str, (depth, level): (usize, usize), found: &mut 
     if level > TREE_DEPTH_MAX {
         found.is_unclear = true;
         return;
+    }
+    if text.get(node.byte_range()).is_none() {
+        // It begins or ends inside a character, which is part of a word: it was not understood.
+        unclear(text, found);
     }
     match node.kind() {
         "command" => command(node, text, depth, found),

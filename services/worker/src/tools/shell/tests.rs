@@ -120,6 +120,29 @@ fn always_names_what_is_done() {
     }
 }
 
+#[test]
+fn other_letters_are_parts_of_words() {
+    let check = |text: &str, want: &[&str]| {
+        let found = commands(text);
+        assert_eq!(
+            (&found.patterns[..], found.is_unclear),
+            (&want.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>()[..], false),
+            "{text}"
+        );
+    };
+    check("echo žluťoučký && rm 'ü b'", &["echo žluťoučký", "rm ü b"]);
+    check("naïve --all; ls 日本語/*.rs", &["naïve --all", "ls 日本語/*.rs"]);
+    // No variable: bash runs it.
+    check("é=1 ls", &["é=1 ls"]);
+    assert_eq!(masked("aé日").len(), "aé日".len());
+    for crashed in [
+        "/pLo[\u{199f}{\u{2d581}",
+        "\u{1ee57}lO$g/\u{239fb}O\\\u{23176}\u{a796}Z:\u{1fa2d}1Vu#3pL\u{21261}o[\u{699f}{\u{2d581}",
+    ] {
+        assert!(!commands(crashed).patterns.is_empty());
+    }
+}
+
 proptest::proptest! {
     #[test]
     fn any_text_is_read_without_a_panic(text in "\\PC{0,60}") {
