@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result, bail};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use domain::{limits, message::VARIANTS, session::WORKSPACE};
+use domain::{limits, media, message::VARIANTS, session::WORKSPACE};
 use rpc::v1::{AcceptPromptRequest, FilePart, OutputFormat, PromptPart, prompt_part::Kind};
 use std::path::{Path, PathBuf};
 
@@ -52,25 +52,13 @@ fn file(path: &Path) -> Result<FilePart> {
         bail!("it has {size} bytes; all files together have at most {}", limits::PROMPT_FILES_BYTES_MAX);
     }
     let bytes = std::fs::read(path).context("read the file")?;
-    let mime = match mime(&filename) {
+    let mime = match media::of_name(&filename) {
         Some(mime) => mime,
         None if std::str::from_utf8(&bytes).is_ok() => "text/plain",
         None => bail!("it is neither a text nor a picture nor a PDF"),
     };
     let url = format!("data:{mime};base64,{}", STANDARD.encode(bytes));
     Ok(FilePart { mime: mime.to_owned(), filename, url, source_json: String::new() })
-}
-
-fn mime(filename: &str) -> Option<&'static str> {
-    let (_, ending) = filename.rsplit_once('.')?;
-    match ending.to_ascii_lowercase().as_str() {
-        "png" => Some("image/png"),
-        "jpg" | "jpeg" => Some("image/jpeg"),
-        "gif" => Some("image/gif"),
-        "webp" => Some("image/webp"),
-        "pdf" => Some("application/pdf"),
-        _ => None,
-    }
 }
 
 #[cfg(test)]

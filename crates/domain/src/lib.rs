@@ -6,6 +6,7 @@ pub mod context;
 pub mod event;
 pub mod ids;
 pub mod limits;
+pub mod media;
 pub mod message;
 pub mod money;
 pub mod mutant;

@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 use store::messages::Entry;
 
 /// What a dead worker's call says to the model.
-pub(crate) const INTERRUPTED: &str = "[Tool execution was interrupted]";
+const INTERRUPTED: &str = "[Tool execution was interrupted]";
 /// What stands in place of an output that is left out.
 pub(crate) const CLEARED: &str = "[Old tool result content cleared]";
 /// What the model is told at the last step of a turn.
@@ -67,9 +67,8 @@ pub(crate) fn request(entries: &[Entry], question: &Question<'_>, model: &llm::c
         let text = UserPart::Text(LAST_STEP.to_owned());
         messages.push(llm::request::Message::User(vec![text]));
     }
-    let mut offered = tools::specs(&guidance.skills, &rights.agents(Mode::Subagent), |tool| {
-        rights.hides(&user.agent, tool)
-    });
+    let mut offered =
+        tools::specs(&guidance.skills, &rights.agents(Mode::Subagent), rights.hides(&user.agent));
     if let Some(structured) = structured {
         offered.push(structured.spec());
         offered.sort_by(|a, b| a.name.cmp(&b.name));
@@ -150,19 +149,29 @@ fn step(assistant: &Assistant, parts: &[(u64, Part)], asked: &ModelRef) -> Vec<l
     vec![llm::request::Message::Assistant(said), llm::request::Message::ToolResults(results)]
 }
 
-fn answer(state: &ToolState) -> (String, Vec<Media>, bool) {
+/// What a call says to the model; nothing of an output that is left out.
+pub(crate) fn said(state: &ToolState) -> &str {
     match state {
-        ToolState::Completed { time, .. } if time.compacted.is_some() => (CLEARED.to_owned(), vec![], false),
-        ToolState::Completed { output, attachments, .. } => {
-            let media = attachments.iter().filter_map(|part| match &part.body {
-                Body::File(file) => user::media(file),
-                _ => None,
-            });
-            (output.clone(), media.collect(), false)
-        }
-        ToolState::Error { error, .. } => (error.clone(), vec![], true),
-        ToolState::Pending { .. } | ToolState::Running { .. } => (INTERRUPTED.to_owned(), vec![], true),
+        ToolState::Completed { time, .. } if time.compacted.is_some() => CLEARED,
+        ToolState::Completed { output, .. } => output,
+        ToolState::Error { error, .. } => error,
+        ToolState::Pending { .. } | ToolState::Running { .. } => INTERRUPTED,
     }
+}
+
+fn answer(state: &ToolState) -> (String, Vec<Media>, bool) {
+    let (shown, is_error) = match state {
+        ToolState::Completed { time, attachments, .. } if time.compacted.is_none() => {
+            (&attachments[..], false)
+        }
+        ToolState::Completed { .. } => (&[][..], false),
+        ToolState::Error { .. } | ToolState::Pending { .. } | ToolState::Running { .. } => (&[][..], true),
+    };
+    let media = shown.iter().filter_map(|part| match &part.body {
+        Body::File(file) => user::media(file),
+        _ => None,
+    });
+    (said(state).to_owned(), media.collect(), is_error)
 }
 
 fn reasoning(thought: &Reasoning) -> AssistantPart {

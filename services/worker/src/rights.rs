@@ -122,10 +122,12 @@ impl Rights {
         used.patterns.iter().map(of).max().unwrap_or(Verdict::Allow)
     }
 
-    /// Whether no use of a tool is possible, so that the model need not know it.
-    pub(crate) fn hides(&self, agent: &str, tool: Tool) -> bool {
+    /// Tells of each tool whether no use of it is possible, so that the model need not know it.
+    pub(crate) fn hides(&self, agent: &str) -> impl Fn(Tool) -> bool {
         let lists = self.of_agent(agent);
-        self.is_off(tool) || lists.iter().chain(&self.lists).any(|rules| rules.hides(tool.permission()))
+        move |tool| {
+            self.is_off(tool) || lists.iter().chain(&self.lists).any(|rules| rules.hides(tool.permission()))
+        }
     }
 
     /// The rules of a child beside those of its own agent: everything that binds this session.
@@ -242,7 +244,7 @@ mod tests {
         for tool in [Tool::Edit, Tool::Write] {
             assert_eq!(rights.verdict("build", tool, &json!({"filePath": "/workspace/a"})), Verdict::Deny);
         }
-        assert!(rights.hides("build", Tool::Edit) && rights.hides("build", Tool::Write));
+        assert!(rights.hides("build")(Tool::Edit) && rights.hides("build")(Tool::Write));
     }
 
     #[test]
@@ -258,11 +260,11 @@ mod tests {
                 switches.into_iter().map(|(name, on)| (name.to_owned(), on)).collect();
             let rights = Rights::default().of_prompt(Some(&tools));
             for tool in off {
-                assert!(rights.hides("build", tool), "{tool:?} of {tools:?}");
+                assert!(rights.hides("build")(tool), "{tool:?} of {tools:?}");
                 assert_eq!(rights.verdict("build", tool, &json!({})), Verdict::Deny, "{tool:?} of {tools:?}");
             }
             for tool in on {
-                assert!(!rights.hides("build", tool), "{tool:?} of {tools:?}");
+                assert!(!rights.hides("build")(tool), "{tool:?} of {tools:?}");
             }
         }
         let no_bash = BTreeMap::from([("bash".to_owned(), false)]);
@@ -293,7 +295,7 @@ mod tests {
             rights.verdict(agent, Tool::Write, &json!({"filePath": "/workspace/a"}))
         };
         assert_eq!((edit(&rights, "review"), edit(&rights, "build")), (Verdict::Deny, Verdict::Allow));
-        assert!(rights.hides("review", Tool::Edit) && !rights.hides("build", Tool::Edit));
+        assert!(rights.hides("review")(Tool::Edit) && !rights.hides("build")(Tool::Edit));
         assert_eq!((edit(&rights, "nobody"), edit(&rights, "explore")), (Verdict::Deny, Verdict::Deny));
         assert_eq!(
             (bash(&rights, "build", "ls"), bash(&rights, "review", "rm a")),

@@ -7,7 +7,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use domain::{
     agent::Agent,
     ids::{MessageId, PartId, SessionId},
-    limits,
+    limits, media,
     part::{
         Body, NO_REPLY, Part, Text,
         attached::{File, Subtask},
@@ -25,8 +25,6 @@ pub(crate) struct AskedPart {
     pub(crate) body: Body,
 }
 
-/// Media types that models understand as they are.
-const MEDIA: [&str; 5] = ["image/png", "image/jpeg", "image/gif", "image/webp", "application/pdf"];
 /// Media types that are texts beside `text/…`.
 const TEXTS: [&str; 8] = [
     "application/json",
@@ -110,9 +108,9 @@ fn check_file(file: &File) -> Result<(), Status> {
         return if is_path { Ok(()) } else { Err(url_invalid(&file.url)) };
     }
     let is_text = is_text(&file.mime);
-    if !is_text && !MEDIA.contains(&file.mime.as_str()) {
+    if !is_text && !media::TYPES.contains(&file.mime.as_str()) {
         let mime = head(&file.mime, limits::NAME_BYTES_MAX);
-        let message = format!("{mime:?} is neither a text nor one of {}", MEDIA.join(", "));
+        let message = format!("{mime:?} is neither a text nor one of {}", media::TYPES.join(", "));
         return Err(invalid("mime_not_allowed", message));
     }
     let bytes = decode(&file.url)?;

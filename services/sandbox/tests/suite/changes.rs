@@ -29,9 +29,7 @@ async fn export(session: &Session) -> Result<(String, String, Vec<u8>), tonic::S
 
 async fn opened(directory: &Path) -> (Machine, Session, std::path::PathBuf) {
     let path = repository(directory);
-    let machine = Machine::start_with(directory, &["--file-roots", directory.to_str().unwrap()]).await;
-    let session = machine.session();
-    session.open_url(&format!("file://{}", path.display())).await.unwrap();
+    let (machine, session) = Machine::with_open(directory, &path).await;
     (machine, session, path)
 }
 
@@ -140,10 +138,7 @@ async fn line_ends_of_the_repository_are_no_changes() {
     std::fs::write(path.join("run.bat"), "one\r\n").unwrap();
     git(&path, &["add", "."]);
     git(&path, &["commit", "-qm", "windows"]);
-    let machine =
-        Machine::start_with(directory.path(), &["--file-roots", directory.path().to_str().unwrap()]).await;
-    let session = machine.session();
-    session.open_url(&format!("file://{}", path.display())).await.unwrap();
+    let (_machine, session) = Machine::with_open(directory.path(), &path).await;
     assert_eq!(session.sh("od -c run.bat | head -n 1").await, "0000000   o   n   e  \\r  \\n");
     assert!(diff(&session, 0).await.unwrap().files.is_empty());
 }

@@ -89,6 +89,14 @@ impl Machine {
         Self::start_with(data, &[]).await
     }
 
+    /// Starts a service on `directory`, and opens a repository in it.
+    pub async fn with_open(directory: &Path, repository: &Path) -> (Self, Session) {
+        let machine = Self::start_with(directory, &["--file-roots", directory.to_str().unwrap()]).await;
+        let session = machine.session();
+        session.open_url(&format!("file://{}", repository.display())).await.unwrap();
+        (machine, session)
+    }
+
     pub async fn stop(self) {
         self.shutdown.cancel();
         drop(self.client);

@@ -59,9 +59,7 @@ pub const STATE: &str = "find . -name .git -prune -o \\( -type f -o -type l \\) 
 
 async fn cloned(directory: &Path) -> (Machine, Session) {
     let path = repository(directory);
-    let machine = Machine::start_with(directory, &["--file-roots", directory.to_str().unwrap()]).await;
-    let session = machine.session();
-    session.open_url(&format!("file://{}", path.display())).await.unwrap();
+    let (machine, session) = Machine::with_open(directory, &path).await;
     (machine, session)
 }
 

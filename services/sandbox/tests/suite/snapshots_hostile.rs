@@ -50,10 +50,7 @@ async fn configuration_hooks_filters_and_attributes_run_and_change_nothing() {
 async fn snapshots_do_not_need_the_workspaces_git() {
     let directory = directory();
     let path = repository(directory.path());
-    let machine =
-        Machine::start_with(directory.path(), &["--file-roots", directory.path().to_str().unwrap()]).await;
-    let session = machine.session();
-    session.open_url(&format!("file://{}", path.display())).await.unwrap();
+    let (_machine, session) = Machine::with_open(directory.path(), &path).await;
     let (first, state) = (session.snapshot().await, session.sh(STATE).await);
     for git_away in [
         "rm -rf .git; ln -s / .git",
@@ -123,10 +120,7 @@ async fn large_files_are_left_out_unless_they_were_tracked() {
     std::fs::write(path.join("large.bin"), vec![7; 3 << 20]).unwrap();
     git(&path, &["add", "."]);
     git(&path, &["commit", "-qm", "large"]);
-    let machine =
-        Machine::start_with(directory.path(), &["--file-roots", directory.path().to_str().unwrap()]).await;
-    let session = machine.session();
-    session.open_url(&format!("file://{}", path.display())).await.unwrap();
+    let (_machine, session) = Machine::with_open(directory.path(), &path).await;
     let first = session.track().await.unwrap();
     assert_eq!((first.left_out, &first.left_out_paths), (0, &vec![]));
     session.sh("printf x >> large.bin; head -c 2097152 /dev/zero > fits; head -c 2097153 /dev/zero > $'too\\nlarge [*]'; \
@@ -156,10 +150,7 @@ async fn a_submodule_is_content_and_its_commit_is_not() {
     let url = format!("file://{}", module.display());
     git(&path, &["-c", "protocol.file.allow=always", "submodule", "add", "-q", &url, "module"]);
     git(&path, &["commit", "-qm", "module"]);
-    let machine =
-        Machine::start_with(directory.path(), &["--file-roots", directory.path().to_str().unwrap()]).await;
-    let session = machine.session();
-    session.open_url(&format!("file://{}", path.display())).await.unwrap();
+    let (_machine, session) = Machine::with_open(directory.path(), &path).await;
     let first = session.snapshot().await;
     session
         .sh("git init -q module; echo n > module/n; git -C module add n; git -C module -c user.name=a -c user.email=a@b commit -qm n")
@@ -178,10 +169,7 @@ async fn what_a_checkout_converts_is_kept_as_it_is() {
     std::fs::write(path.join("a.id"), "$Id$\n").unwrap();
     git(&path, &["add", "."]);
     git(&path, &["commit", "-qm", "windows"]);
-    let machine =
-        Machine::start_with(directory.path(), &["--file-roots", directory.path().to_str().unwrap()]).await;
-    let session = machine.session();
-    session.open_url(&format!("file://{}", path.display())).await.unwrap();
+    let (_machine, session) = Machine::with_open(directory.path(), &path).await;
     let (first, state) = (session.snapshot().await, session.sh(STATE).await);
     session.sh("echo x > run.bat; echo y > a.id").await;
     session.restore(&first).await.unwrap();

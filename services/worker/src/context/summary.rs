@@ -130,12 +130,7 @@ fn told(entry: &Entry) -> String {
 }
 
 fn answer(state: &ToolState) -> String {
-    let said = match state {
-        ToolState::Completed { output, time, .. } if time.compacted.is_none() => output.as_str(),
-        ToolState::Completed { .. } => crate::lower::CLEARED,
-        ToolState::Error { error, .. } => error.as_str(),
-        ToolState::Pending { .. } | ToolState::Running { .. } => crate::lower::INTERRUPTED,
-    };
+    let said = crate::lower::said(state);
     match said.char_indices().nth(SUMMARY_TOOL_CHARS_MAX) {
         None => said.to_owned(),
         Some((at, _)) => {

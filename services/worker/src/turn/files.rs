@@ -13,7 +13,7 @@ use crate::{
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use domain::{
     event::Event,
-    limits,
+    limits, media,
     message::Error,
     part::{Body, Part, Text, attached::File},
     text::{percent_decoded, without_nul},
@@ -134,7 +134,7 @@ async fn read_all(
         let Body::File(file) = part.body.clone() else { continue };
         let place = Place::of(&file);
         let called = format!("Called the Read tool with the following input: {}", place.input());
-        let said = match media_type(&place.path) {
+        let said = match media::of_name(&place.path) {
             Some(mime) => {
                 read_media(deps, identity, &place, &file, mime).await.map(|file| Said::Media(Box::new(file)))
             }
@@ -197,17 +197,6 @@ impl Place {
             input["limit"] = lines.into();
         }
         input.to_string()
-    }
-}
-
-fn media_type(path: &str) -> Option<&'static str> {
-    match path.rsplit_once('.')?.1.to_ascii_lowercase().as_str() {
-        "png" => Some("image/png"),
-        "jpg" | "jpeg" => Some("image/jpeg"),
-        "gif" => Some("image/gif"),
-        "webp" => Some("image/webp"),
-        "pdf" => Some("application/pdf"),
-        _ => None,
     }
 }
 
