@@ -35,9 +35,6 @@ use exit::Exit;
 use service::{ModelScriptArgs, ServiceArgs};
 use std::process::ExitCode;
 
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// Coding agents as a service. `flotilla up` starts everything on this machine.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 100)]

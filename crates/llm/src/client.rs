@@ -10,7 +10,7 @@ use crate::request::Request;
 use crate::{anthropic, gemini, openai_chat, openai_responses};
 use domain::limits::{MODEL_CONNECT_TIMEOUT_MS, MODEL_ERROR_BODY_BYTES_MAX};
 use reqwest::header::{CONTENT_TYPE, HeaderMap};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use stream::EventStream;
 
 /// Headers in which providers name the call, the usual one first.
@@ -147,8 +147,7 @@ async fn refusal(response: reqwest::Response, wait: Duration) -> Error {
     let headers = response.headers().clone();
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let should_retry = header("x-should-retry").and_then(|value| value.parse::<bool>().ok());
-    let retry_after_ms =
-        retry_after::parse(header("retry-after-ms"), header("retry-after"), SystemTime::now());
+    let retry_after_ms = retry_after::parse(header("retry-after-ms"), header("retry-after"), header("date"));
     let body = beginning(response, wait).await;
     let mut error =
         classify::from_answer(status, &String::from_utf8_lossy(&body)).with_retryable(should_retry);

@@ -173,6 +173,8 @@ port = {port}
 unix_socket_directories = ''
 max_connections = {connections}
 shared_buffers = 128MB
+# Its files end with the directory, also after a kill; those in /dev/shm would stay.
+dynamic_shared_memory_type = mmap
 fsync = {durable}
 full_page_writes = {durable}
 jit = off

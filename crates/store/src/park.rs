@@ -7,7 +7,7 @@ use crate::{
     error::Error,
     guard::{Guard, guarded},
     record::{self, Advanced, Change, Fence, Written},
-    sessions, signed,
+    signed,
 };
 use domain::{
     ids::{SessionId, Timestamp},
@@ -75,9 +75,7 @@ impl Store {
             return record::already_written(tx, fence, changes).await.map(Parked::Yes);
         };
         match park {
-            Park::Idle { outcome, error, answer } => {
-                let end = (*outcome, error.as_deref());
-                sessions::end_turn(&mut tx, fence.tenant, &fence.session, end).await?;
+            Park::Idle { answer, .. } => {
                 if let (Some(parent), Some((_, answer))) = (parent, answer) {
                     children::deliver(&mut tx, fence.tenant, &parent, answer).await?;
                 }
@@ -111,16 +109,23 @@ async fn free(
     seen_input: u64,
     park: &Park,
 ) -> Result<Option<Advanced>, Error> {
-    let (phase, wait) = match park {
-        Park::Idle { .. } => (0_i16, None),
-        Park::Waiting { wait, .. } => (3, Some(wait)),
+    let (phase, wait, end) = match park {
+        Park::Idle { outcome, error, .. } => (0_i16, None, Some((outcome, error))),
+        Park::Waiting { wait, .. } => (3, Some(wait), None),
     };
+    // One round trip for both rows, as every turn ends here.
     let sql = guarded(
-        "update session_run set write_seq = $4, event_seq = event_seq + $5, input_ack = $6, attempts = 0,
-                phase = $7, owner = null, owned_at = null, queued_at = null, waiting_detail = null,
-                waiting_at = case when $7 = 3 then now() end, waiting_reason = $8, wake_at = to_timestamp($9::float8 / 1000)
-          where tenant_id = $1 and session_id = $2 and epoch = $3 and write_seq = $4 - 1 and input_seq = $6
-         returning event_seq, input_seq, cancel_seq",
+        "with freed as (
+           update session_run set write_seq = $4, event_seq = event_seq + $5, input_ack = $6, attempts = 0,
+                  phase = $7, owner = null, owned_at = null, queued_at = null, waiting_detail = null,
+                  waiting_at = case when $7 = 3 then now() end, waiting_reason = $8,
+                  wake_at = to_timestamp($9::float8 / 1000)
+            where tenant_id = $1 and session_id = $2 and epoch = $3 and write_seq = $4 - 1 and input_seq = $6
+           returning event_seq, input_seq, cancel_seq),
+         ended as (
+           update session set last_outcome = $10, last_error = $11, updated_at = date_trunc('milliseconds', now())
+             from freed where tenant_id = $1 and id = $2 and $10 is not null)
+         select event_seq, input_seq, cancel_seq from freed",
         &GUARDS,
     );
     let row = record::fenced(tx, sql, fence, events)
@@ -129,6 +134,8 @@ async fn free(
         .bind(phase)
         .bind(wait.map(|wait| wait.reason.as_str()))
         .bind(wait.and_then(|wait| wait.until).map(|until| until.0))
+        .bind(end.map(|(outcome, _)| outcome.as_str()))
+        .bind(end.and_then(|(_, error)| error.as_deref()))
         .fetch_optional(&mut **tx)
         .await?;
     row.as_ref().map(Advanced::from_row).transpose()

@@ -458,20 +458,3 @@ pub(crate) async fn spend(
     .await?;
     Ok(read(tx, tenant, id).await?.info)
 }
-
-/// Stores how a turn ended.
-pub(crate) async fn end_turn(
-    tx: &mut Transaction<'static, Postgres>,
-    tenant: TenantId,
-    id: &SessionId,
-    (outcome, error): (Outcome, Option<&str>),
-) -> Result<(), Error> {
-    sqlx::query("update session set last_outcome = $3, last_error = $4, updated_at = date_trunc('milliseconds', now()) where tenant_id = $1 and id = $2")
-        .bind(tenant.0)
-        .bind(id.as_str())
-        .bind(outcome.as_str())
-        .bind(error)
-        .execute(&mut **tx)
-        .await?;
-    Ok(())
-}

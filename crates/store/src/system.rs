@@ -3,9 +3,9 @@
 pub mod operator;
 pub mod queue;
 
-use crate::{Page, Store, error::Error, signed, tenants, unsigned};
+use crate::{Page, Store, error::Error, signed, tenants, timestamp, unsigned};
 use domain::{
-    ids::{SessionId, TenantId},
+    ids::{SessionId, TenantId, Timestamp},
     limits,
     session::Class,
 };
@@ -62,8 +62,10 @@ pub struct Beat {
 }
 
 /// What a worker is told with each heartbeat.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Renewed {
+    /// The database's clock.
+    pub now: Timestamp,
     /// Sessions that it owns and whose abort no loop has taken.
     pub aborts: Vec<Place>,
     /// Whether an operator asks it to hand its sessions over.
@@ -171,7 +173,7 @@ impl Store {
             "insert into worker (incarnation, name, lease_until, draining, slots, version)
              values ($1, $2, now() + $3 * interval '1 millisecond', $4, $5, $6)
              on conflict (incarnation) do update set lease_until = excluded.lease_until, draining = excluded.draining
-             returning drain_asked",
+             returning drain_asked, clock_timestamp() as now",
         )
         .bind(beat.incarnation)
         .bind(&beat.name)
@@ -188,6 +190,7 @@ impl Store {
         .fetch_all(&self.system)
         .await?;
         Ok(Renewed {
+            now: timestamp(row.try_get("now")?),
             aborts: aborted.iter().map(place).collect::<Result<_, _>>()?,
             drain_asked: row.try_get("drain_asked")?,
         })
@@ -259,7 +262,7 @@ impl Store {
         let row = sqlx::query(
             "select count(*) as workers, coalesce(sum(slots), 0)::bigint as slots,
                     (select count(*) from session_run where phase = 2) as running
-               from worker where lease_until > now() and not draining",
+               from worker where lease_runs(lease_until) and not draining",
         )
         .fetch_one(&self.system)
         .await?;

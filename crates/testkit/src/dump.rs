@@ -221,7 +221,7 @@ pub async fn holders(url: &str, sessions: &[String]) -> Result<Vec<Holder>, sqlx
         "select r.session_id, r.phase, r.epoch, w.name,
                 exists (select 1 from tool_exec e where e.tenant_id = r.tenant_id and e.session_id = r.session_id
                            and e.state = 'executing') as acts
-           from session_run r left join worker w on w.incarnation = r.owner and w.lease_until > now()
+           from session_run r left join worker w on w.incarnation = r.owner and lease_runs(w.lease_until)
           where r.session_id = any($1)",
     );
     let rows = rows.bind(sessions).fetch_all(&mut connect(url).await?).await?;

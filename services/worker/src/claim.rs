@@ -6,9 +6,10 @@ pub(crate) mod drain;
 mod sweep;
 
 use crate::{
+    clock::now,
     config::Config,
     contention::Contention,
-    deps::{Deps, now},
+    deps::Deps,
     lease::Lease,
     record::answered,
     turn::{self, Control, End},

@@ -1,6 +1,6 @@
-//! What every loop of a worker shares: connections, model providers, ids and the clock.
+//! What every loop of a worker shares: connections, model providers and ids.
 
-use crate::{config::Config, sandbox::Sandbox};
+use crate::{clock::now, config::Config, sandbox::Sandbox};
 use anyhow::Context as _;
 use bus::queue::{Entry, Mode};
 use chassis::backends::Backends;
@@ -87,10 +87,4 @@ pub(crate) async fn connect(
     let (nats_url, redis_url) = (backends.nats_url.expose(), backends.redis_url.expose());
     let bus = bus::Bus::connect(nats_url, redis_url, &backends.namespace).await?;
     Ok((store, bus))
-}
-
-/// The wall clock: for display and for waits, never for safety.
-pub(crate) fn now() -> Timestamp {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    Timestamp(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }

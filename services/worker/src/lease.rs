@@ -2,6 +2,7 @@
 //! that busy loops do not starve it, and only while the main runtime answers, so that a stuck process does not look alive.
 
 use crate::{
+    clock::{self, boot_ms},
     config::Config,
     deps::{Deps, connect},
 };
@@ -10,7 +11,6 @@ use domain::{
     ids::{SessionId, TenantId},
     limits,
 };
-use nix_time::boot_ms;
 use std::{
     sync::{
         Arc,
@@ -212,6 +212,7 @@ impl Renewer {
         match self.store.renew_worker(&beat).await {
             Ok(renewed) => {
                 self.renewed_ms = begun;
+                clock::set(renewed.now, begun);
                 self.streak.send_modify(|streak| *streak = streak.saturating_add(1));
                 self.health.set("postgres", Ok(()));
                 self.drain_asked.send_if_modified(|known| {
@@ -237,16 +238,5 @@ impl Renewer {
         }
         metrics::gauge!("flotilla_redis_up").set(if redis.is_ok() { 1.0 } else { 0.0 });
         metrics::gauge!("flotilla_nats_up").set(if self.bus.ping_nats().is_ok() { 1.0 } else { 0.0 });
-    }
-}
-
-/// The clock that goes on while a machine sleeps, unlike `Instant`'s.
-mod nix_time {
-    use nix::time::{ClockId, clock_gettime};
-
-    /// Milliseconds since the machine started.
-    pub(super) fn boot_ms() -> u64 {
-        let now = clock_gettime(ClockId::CLOCK_BOOTTIME).map(std::time::Duration::from);
-        u64::try_from(now.unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
     }
 }

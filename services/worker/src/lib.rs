@@ -5,6 +5,7 @@ pub mod config;
 
 mod claim;
 mod clean;
+mod clock;
 mod contention;
 mod context;
 mod conversation;

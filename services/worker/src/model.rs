@@ -4,7 +4,7 @@
 
 mod draft;
 
-use crate::{clean, deps::Deps, deps::now, lower, record::Record, record::Stopped, rights::Rights};
+use crate::{clean, clock::now, deps::Deps, lower, record::Record, record::Stopped, rights::Rights};
 use crate::{structured, structured::Structured, tools};
 use domain::{
     event::Event,

@@ -9,6 +9,8 @@ use store::{error::Error, system::Claimable};
 
 /// After its start Postgres is given this long before workers count as dead: all of them look so at first.
 const POSTGRES_GRACE_MS: u64 = 10_000;
+/// Sessions that are on their way to Redis at once: one after the other, a long queue would be mostly waiting.
+const ENQUEUED_AT_ONCE: usize = 50;
 /// Renewals of one's own before one takes another worker's sessions.
 const STREAK_MIN: u32 = 2;
 
@@ -42,10 +44,11 @@ async fn orphaned(deps: &Deps, lease: &Lease) -> Result<Vec<Claimable>, Error> {
     Ok(vec![])
 }
 
-/// Queues sessions in Redis. Gives false when Redis does not take them.
+/// Queues sessions in Redis, in their order. Gives false when Redis does not take them.
 pub(crate) async fn enqueue(deps: &Deps, claimable: &[Claimable], mode: Mode) -> bool {
-    for session in claimable {
-        if let Err(error) = deps.bus.enqueue(entry(session), mode).await {
+    for some in claimable.chunks(ENQUEUED_AT_ONCE) {
+        let queued: Vec<_> = some.iter().map(|session| deps.bus.enqueue(entry(session), mode)).collect();
+        if let Err(error) = futures::future::try_join_all(queued).await {
             tracing::warn!(error = &error as &dyn std::error::Error, "Redis does not take sessions");
             return false;
         }

@@ -2,7 +2,7 @@
 //! and published after its commit.
 // Continues in gateway::events, which forwards what is published here.
 
-use crate::{conversation::Conversation, deps::Deps, deps::now};
+use crate::{clock::now, conversation::Conversation, deps::Deps};
 use domain::{
     event::Event,
     ids::{EventId, MessageId, PartId, SessionId, TenantId},

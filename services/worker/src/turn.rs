@@ -12,9 +12,10 @@ pub(crate) mod waiting;
 
 use crate::{
     claim::drain::Leave,
+    clock::now,
     contention::Contention,
     conversation::Conversation,
-    deps::{Deps, now},
+    deps::Deps,
     guidance::Failure,
     lower,
     model::{ModelCall, Writer},

@@ -30,6 +30,19 @@ fn files_begin_with_what_they_are() {
     conclude(files.len(), &complaints);
 }
 
+/// A worker's machine may have any time: what it waits for, it counts by Postgres' clock.
+#[test]
+fn no_worker_reads_the_wall_clock() {
+    let files: Vec<_> = rust_files().into_iter().filter(|file| file.is_in("services/worker/src")).collect();
+    let clocks = ["SystemTime::now", "OffsetDateTime::now", "CLOCK_REALTIME"];
+    let readers = files.iter().filter(|file| clocks.iter().any(|clock| file.text.contains(clock)));
+    let complaints: Vec<_> = readers
+        .filter(|file| file.path != "services/worker/src/clock.rs")
+        .map(|file| format!("{} reads the wall clock", file.path))
+        .collect();
+    conclude(files.len(), &complaints);
+}
+
 #[test]
 fn no_module_is_called_after_nothing() {
     let (files, mut complaints) = (rust_files(), vec![]);

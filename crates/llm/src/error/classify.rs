@@ -3,7 +3,6 @@
 
 use super::{Error, ErrorKind, retry_after};
 use serde_json::Value;
-use std::time::SystemTime;
 
 /// Texts by which providers say that the conversation is too long, in lower case.
 const OVERFLOW_TEXTS: &[&str] = &[
@@ -184,7 +183,7 @@ fn word_detail(object: &Value) -> Detail {
         words.push_str(&reason.to_lowercase());
     }
     let delay = details().find_map(|detail| detail.get("retryDelay")?.as_str()?.strip_suffix('s'));
-    let retry_after_ms = retry_after::parse(None, delay, SystemTime::UNIX_EPOCH);
+    let retry_after_ms = retry_after::parse(None, delay, None);
     let status = ["status_code", "code", "status"].iter().find_map(|key| object.get(key)?.as_u64());
     let status =
         status.and_then(|status| u16::try_from(status).ok()).filter(|status| (400..600).contains(status));

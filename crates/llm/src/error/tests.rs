@@ -123,6 +123,10 @@ fn retry_after_is_read_in_all_its_forms() {
         (None, Some("inf"), None),
         (None, None, None),
     ] {
-        assert_eq!(retry_after::parse(ms, after, now), want, "{ms:?} {after:?}");
+        let date = httpdate::fmt_http_date(now);
+        assert_eq!(retry_after::parse(ms, after, Some(&date)), want, "{ms:?} {after:?}");
     }
+    let in_an_hour = httpdate::fmt_http_date(SystemTime::now() + Duration::from_secs(3_600));
+    let wait_ms = retry_after::parse(None, Some(&in_an_hour), None).unwrap();
+    assert!((3_500_000..=3_600_000).contains(&wait_ms), "without a date, by our own clock: {wait_ms}");
 }

@@ -123,9 +123,9 @@ impl Store {
             "select count(*) filter (where r.phase = 2)::float8 as running,
                     count(*) filter (where r.phase = 3)::float8 as waiting,
                     count(*) filter (where r.phase = 4)::float8 as quarantined,
-                    count(*) filter (where r.phase = 2 and not coalesce(w.lease_until > now(), false))::float8 as orphaned,
-                    (select count(*)::float8 from worker where lease_until > now()) as workers,
-                    (select coalesce(sum(slots), 0)::float8 from worker where lease_until > now()) as slots
+                    count(*) filter (where r.phase = 2 and not coalesce(lease_runs(w.lease_until), false))::float8 as orphaned,
+                    (select count(*)::float8 from worker where lease_runs(lease_until)) as workers,
+                    (select coalesce(sum(slots), 0)::float8 from worker where lease_runs(lease_until)) as slots
                from session_run r left join worker w on w.incarnation = r.owner where r.phase <> 0",
         )
         .fetch_one(&self.system)
@@ -239,7 +239,7 @@ impl Store {
     /// `Db`.
     pub async fn ask_drain(&self, worker: &str, drain: bool) -> Result<u64, Error> {
         let done = sqlx::query(
-            "update worker set drain_asked = $2 where (name = $1 or incarnation::text = $1) and lease_until > now()",
+            "update worker set drain_asked = $2 where (name = $1 or incarnation::text = $1) and lease_runs(lease_until)",
         )
         .bind(worker)
         .bind(drain)

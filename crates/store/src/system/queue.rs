@@ -39,18 +39,28 @@ impl Store {
     }
 
     /// Lists runnable sessions: of each tenant and class the longest waiting one, then the second of each, and so on;
-    /// among those the most urgent and longest waiting first.
+    /// among those the most urgent and longest waiting first. Of each no more than twice its part of `limit`.
     ///
     /// # Errors
     /// `Db`.
     pub async fn list_runnable(&self, limit: i64) -> Result<Vec<Claimable>, Error> {
+        // The tenants and classes one by one along the index, and of each only what is asked for: the cost must not grow
+        // with a backlog.
         let rows = sqlx::query(
-            "select r.tenant_id, r.session_id, r.class, r.attempts, t.running_max, t.weight
-               from (select tenant_id, session_id, class, attempts, queued_at,
-                            row_number() over (partition by tenant_id, class order by queued_at nulls first) as nth
-                       from session_run where phase = 1) r
-               join tenant t on t.id = r.tenant_id
-              order by r.nth, r.class, r.queued_at nulls first limit $1",
+            "with recursive lane as (
+               (select tenant_id, class from session_run where phase = 1 order by tenant_id, class limit 1)
+               union all
+               select next.* from lane cross join lateral (
+                 select tenant_id, class from session_run
+                  where phase = 1 and (tenant_id, class) > (lane.tenant_id, lane.class)
+                  order by tenant_id, class limit 1) next),
+             part as (select greatest(2 * $1 / greatest(count(*), 1), 1) as size from lane)
+             select lane.tenant_id, r.session_id, lane.class, r.attempts, t.running_max, t.weight
+               from lane join tenant t on t.id = lane.tenant_id cross join part cross join lateral (
+                 select session_id, attempts, queued_at, row_number() over (order by queued_at nulls first) as nth
+                   from session_run where phase = 1 and tenant_id = lane.tenant_id and class = lane.class
+                  order by queued_at nulls first limit part.size) r
+              order by r.nth, lane.class, r.queued_at nulls first limit $1",
         )
         .bind(limit)
         .fetch_all(&self.system)
@@ -66,16 +76,23 @@ impl Store {
     /// `Db`.
     pub async fn list_takeable(&self, limit: i64) -> Result<Vec<Claimable>, Error> {
         let rows = sqlx::query(
-            "select r.tenant_id, r.session_id, r.class, r.attempts, t.running_max, t.weight
-               from (select tenant_id, session_id, class, attempts, queued_at,
-                            row_number() over (partition by tenant_id order by class, queued_at nulls first) as nth
-                       from session_run where phase = 1) r
-               join tenant t on t.id = r.tenant_id
-               left join (select tenant_id, count(*) as running from session_run where phase = 2 group by tenant_id) b
-                 on b.tenant_id = r.tenant_id
-              where r.nth + coalesce(b.running, 0) <= t.running_max
-              order by (r.nth + coalesce(b.running, 0))::float8 / greatest(t.weight, 1), r.class,
-                    r.queued_at nulls first limit $1",
+            "with recursive queue as (
+               (select tenant_id from session_run where phase = 1 order by tenant_id limit 1)
+               union all
+               select next.* from queue cross join lateral (
+                 select tenant_id from session_run where phase = 1 and tenant_id > queue.tenant_id
+                  order by tenant_id limit 1) next)
+             select queue.tenant_id, r.session_id, r.class, r.attempts, t.running_max, t.weight
+               from queue join tenant t on t.id = queue.tenant_id
+              cross join lateral (
+                 select count(*) as running from session_run where phase = 2 and tenant_id = queue.tenant_id) b
+              cross join lateral (
+                 select session_id, class, attempts, queued_at,
+                        b.running + row_number() over (order by class, queued_at nulls first) as nth
+                   from session_run where phase = 1 and tenant_id = queue.tenant_id
+                  order by class, queued_at nulls first
+                  limit least(greatest(t.running_max - b.running, 0), $1)) r
+              order by r.nth::float8 / greatest(t.weight, 1), r.class, r.queued_at nulls first limit $1",
         )
         .bind(limit)
         .fetch_all(&self.system)
@@ -126,9 +143,9 @@ impl Store {
         let sql = guarded(
             "select r.tenant_id, r.session_id, r.class, r.attempts, t.running_max, t.weight
                from session_run r join tenant t on t.id = r.tenant_id left join worker w on w.incarnation = r.owner
-              where r.phase = 2 and (w.lease_until is null or w.lease_until <= now())
+              where r.phase = 2 and not coalesce(lease_runs(w.lease_until), false)
               order by random() limit $1",
-            &[(Mutant::AliveUnchecked, " and (w.lease_until is null or w.lease_until <= now())", "")],
+            &[(Mutant::AliveUnchecked, " and not coalesce(lease_runs(w.lease_until), false)", "")],
         );
         let rows = sqlx::query(sql).bind(limit).fetch_all(&self.system).await?;
         rows.iter().map(claimable).collect()
@@ -149,7 +166,7 @@ impl Store {
         let rows = sqlx::query(
             "select r.tenant_id, r.session_id, r.class, r.attempts, t.running_max, t.weight, r.owner
                from session_run r join tenant t on t.id = r.tenant_id join worker w on w.incarnation = r.owner
-              where r.phase = 2 and w.lease_until > now() and (r.tenant_id, r.session_id) > ($1, $2)
+              where r.phase = 2 and lease_runs(w.lease_until) and (r.tenant_id, r.session_id) > ($1, $2)
               order by r.tenant_id, r.session_id limit $3",
         )
         .bind(tenant)

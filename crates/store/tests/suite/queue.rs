@@ -57,6 +57,22 @@ async fn a_backlog_of_one_tenant_or_class_hides_no_other_one() {
 }
 
 #[tokio::test]
+async fn each_gets_its_part_of_a_page() {
+    let mut world = World::new().await;
+    assert_eq!(world.store.list_runnable(10).await.unwrap(), [], "nobody waits");
+    assert_eq!(world.store.list_takeable(10).await.unwrap(), []);
+    let own = [queued(&mut world).await, queued(&mut world).await, queued(&mut world).await];
+    let mut second = other_tenant(&mut world).await;
+    swap(&mut world, &mut second);
+    let other = [queued(&mut world).await, queued(&mut world).await, queued(&mut world).await];
+    let list = async |limit| places(world.store.list_runnable(limit).await.unwrap());
+    let [first, second, third] = [0, 1, 2].map(|nth| [own[nth].clone(), other[nth].clone()]);
+    assert_eq!(list(1).await, first[..1]);
+    assert_eq!(list(3).await, [&first[..], &second[..1]].concat());
+    assert_eq!(list(6).await, [first, second, third].concat());
+}
+
+#[tokio::test]
 async fn without_redis_a_tenant_is_given_no_more_than_it_may_run() {
     let mut world = World::new().await;
     world.running().await;

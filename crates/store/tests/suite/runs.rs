@@ -49,6 +49,22 @@ async fn a_living_owner_is_left_alone_and_a_dead_one_is_not() {
 }
 
 #[tokio::test]
+async fn a_lease_from_before_the_clock_was_set_back_protects_nobody() {
+    let mut world = World::new().await;
+    let running = world.running().await;
+    let set_back = "update worker set lease_until = lease_until + interval '1 hour'";
+    world.sql(set_back).await;
+    let orphaned = async || world.store.list_orphaned(10).await.unwrap().len();
+    assert_eq!(orphaned().await, 1);
+    let renewed = world.store.renew_worker(&beat(running.worker)).await.unwrap();
+    assert_eq!(orphaned().await, 0, "who lives says so by the new clock");
+    assert!(renewed.now.0 > 1_700_000_000_000, "{renewed:?}");
+    world.sql(set_back).await;
+    let successor = world.worker().await;
+    assert!(world.take(&running.session, successor).await.is_some());
+}
+
+#[tokio::test]
 async fn a_session_that_kills_its_loops_is_taken_no_more() {
     let mut world = World::new().await;
     let session = world.session().await;

@@ -2,7 +2,7 @@
 
 use super::{Loop, opening::Delayed, waiting::Awaited};
 use crate::{
-    deps::now,
+    clock::now,
     record::Stopped,
     tools::{
         self, Performer,

@@ -5,7 +5,7 @@ use super::{
     waiting::{Awaited, Waiting, child_of},
 };
 use crate::{
-    deps::now,
+    clock::now,
     record::{Stopped, answered},
     tools::task::Task,
 };

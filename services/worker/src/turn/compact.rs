@@ -3,8 +3,8 @@
 
 use super::Loop;
 use crate::{
+    clock::now,
     context::{self, Origin, prune, summary},
-    deps::now,
     lower,
     model::{Asked, ModelCall},
     record::Stopped,

@@ -3,7 +3,8 @@
 
 use super::Loop;
 use crate::{
-    deps::{Deps, now},
+    clock::now,
+    deps::Deps,
     lower::user::is_media,
     record::Stopped,
     sandbox::Identity,

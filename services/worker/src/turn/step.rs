@@ -2,9 +2,8 @@
 
 use super::{Loop, agent_unknown, model_unknown, opening::Delayed};
 use crate::{
-    context,
-    deps::now,
-    lower,
+    clock::now,
+    context, lower,
     model::{Asked, ModelCall},
     record::{Ended, Stopped, answered},
     structured::Structured,

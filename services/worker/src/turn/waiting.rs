@@ -3,7 +3,7 @@
 
 use super::Loop;
 use crate::{
-    deps::now,
+    clock::now,
     record::{Stopped, answered},
     tools::{self, Tool, ToolError, question, run::Call, task},
 };
