@@ -202,6 +202,12 @@ impl Stack {
         &self.gateway.url
     }
 
+    /// Connects to Redis and NATS as the services do.
+    pub async fn bus(&self) -> bus::Bus {
+        let settings = &self.settings;
+        bus::Bus::connect(&settings.nats_url, &settings.redis_url, &settings.namespace).await.expect("a bus")
+    }
+
     /// Starts one more worker.
     pub async fn add_worker(&mut self) {
         let number = self.workers.len() + 1;

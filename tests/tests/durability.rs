@@ -1,7 +1,10 @@
 //! What happens when a part of the stack is gone: nothing is lost, only time.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+use bus::queue::Then;
+use domain::ids::SessionId;
 use e2e::{Options, Stack, turn::Watch, turn::run};
+use rpc::v1;
 use std::time::{Duration, Instant};
 
 /// A prompt that streams long enough to be interrupted.
@@ -62,6 +65,49 @@ async fn a_drained_worker_hands_over_at_once() {
     assert_eq!(again.properties["attempt"], 1, "a hand-over is no failed attempt");
     assert_eq!(watch.until_idle().await, "done");
     watch.seen.assert_gap_free();
+}
+
+#[tokio::test]
+async fn a_worker_that_drains_still_hears_aborts() {
+    let mut stack = Stack::start().await;
+    let session = stack.session().await;
+    let (api, operator) = (stack.api.clone(), stack.operator());
+    let mut watch = Watch::start(&api, &session).await;
+    api.prompt(&session, "@stall 1\n@chunk 4\n@text never whole").await.unwrap();
+    watch.until_speaks().await;
+    // No other worker could close it.
+    let aborted = async {
+        let is_draining = async || {
+            let workers = operator.admin().list_workers(v1::ListWorkersRequest::default()).await;
+            workers.unwrap().into_inner().workers[0].draining
+        };
+        testkit::eventually("the worker drains", is_draining).await;
+        assert!(api.abort(&session).await.unwrap());
+        assert_eq!(watch.until_idle().await, "aborted");
+    };
+    tokio::join!(stack.drain_worker(0), aborted);
+}
+
+#[tokio::test]
+async fn redis_learns_again_of_what_runs() {
+    if e2e::is_left_out(&["redis"], "it is about Redis") {
+        return;
+    }
+    let stack = Stack::start().await;
+    let session = stack.session().await;
+    let mut watch = Watch::start(&stack.api, &session).await;
+    stack.api.prompt(&session, "@stall 1\n@chunk 4\n@text never whole").await.unwrap();
+    watch.until_speaks().await;
+    let workers = stack.operator().admin().list_workers(v1::ListWorkersRequest::default()).await.unwrap();
+    let (bus, worker) = (stack.bus().await, workers.into_inner().workers.remove(0).incarnation);
+    let id: SessionId = session.parse().unwrap();
+    let held = async || bus.list_held(&worker).await.unwrap();
+    assert_eq!(held().await, std::slice::from_ref(&id));
+    // As if the worker had looked dead for a while.
+    bus.release(&id, &worker, Then::Rest).await.unwrap();
+    testkit::eventually("it is known again", async || held().await.contains(&id)).await;
+    assert!(stack.api.abort(&session).await.unwrap());
+    assert_eq!(watch.until_idle().await, "aborted");
 }
 
 #[tokio::test]

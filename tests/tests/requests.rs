@@ -236,6 +236,12 @@ async fn a_session_that_asks_nobody_goes_on_without_or_ends() {
     assert!(seen.error().unwrap().to_string().contains("bash needs a person's answer"), "{:?}", seen.error());
     let open = api.permissions().list_permissions(v1::ListPermissionsRequest::default()).await.unwrap();
     assert_eq!(open.into_inner().permissions, [], "nobody was asked");
+    // A subtask of a turn that fails works for nobody.
+    let fails = make(v1::OnAsk::Fail).await;
+    let both = format!("@tools\n{}\n{}\n@text over", task("@stall\n@text never"), bash("touch never"));
+    assert_eq!(run(api, &fails, &both).await.0, "needs_human");
+    let child = api.children(&fails).await.remove(0).id;
+    assert_eq!(Watch::start(api, &child).await.until_idle().await, "aborted");
 }
 
 #[tokio::test]

@@ -218,6 +218,30 @@ async fn a_killed_session_takes_its_subtasks_along_and_nothing_more_before_its_r
 }
 
 #[tokio::test]
+async fn a_killed_or_deleted_session_frees_its_slot_while_the_model_is_silent() {
+    let stack = Stack::with(Options { slots: 1, ..Options::default() }).await;
+    let (killed, deleted) = (stack.session().await, stack.session().await);
+    for session in [&killed, &deleted] {
+        let mut watch = Watch::start(&stack.api, session).await;
+        stack.api.prompt(session, "@stall\n@text never").await.unwrap();
+        watch.until(|seen| seen.properties["part"]["type"] == "step-start").await;
+        if session == &killed {
+            let kill = v1::KillSessionRequest { session_id: session.clone(), reason: String::new() };
+            stack.operator().admin().kill_session(kill).await.unwrap();
+        } else {
+            let delete = v1::DeleteSessionRequest { session_id: session.clone() };
+            stack.api.sessions().delete_session(delete).await.unwrap();
+        }
+        let other = stack.session().await;
+        assert_eq!(
+            run(&stack.api, &other, "@text next").await.0,
+            "done",
+            "long before the model is given up"
+        );
+    }
+}
+
+#[tokio::test]
 async fn a_session_of_a_newer_version_is_left_to_a_newer_worker() {
     let stack = Stack::start().await;
     let session = stack.session().await;

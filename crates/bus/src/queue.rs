@@ -222,7 +222,7 @@ impl Bus {
         Ok(script::REAP.key(self.prefix()).invoke_async(&mut self.redis.clone()).await?)
     }
 
-    /// Notes that `worker` holds a session, while the queue is filled again.
+    /// Notes that `worker` holds a session that nobody holds here: the queue is filled again, or forgot it.
     ///
     /// # Errors
     /// `Redis`.

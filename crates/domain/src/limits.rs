@@ -409,3 +409,14 @@ pub const PRUNE_TURNS_KEPT: usize = 2;
 pub const MEDIA_TOKENS: u64 = 1_500;
 /// Characters of one tool's output that a summary is made from.
 pub const SUMMARY_TOOL_CHARS_MAX: usize = 2_000;
+/// How old the last sign of a worker's main runtime may be when the lease is renewed; milliseconds. A worker that is stuck
+/// must not look alive.
+pub const LEASE_WATCHDOG_MS: u64 = 1_500;
+/// So long before its lease ends a worker starts nothing new; milliseconds.
+pub const LEASE_MARGIN_MS: u64 = 1_500;
+/// Sessions that wait to be told of an abort or an answer, of one worker. What is beyond it, the next renewal or sweep tells.
+pub const NUDGES_MAX: usize = 1_024;
+/// After its start Postgres is given this long before workers count as dead: all of them look so at first; milliseconds.
+pub const POSTGRES_GRACE_MS: u64 = 10_000;
+/// Sessions that are on their way from one sweep to Redis at once: one after the other would be mostly waiting.
+pub const SWEEP_ENQUEUES_PARALLEL_MAX: usize = 50;

@@ -33,7 +33,7 @@ impl Store {
         if run.is_idle() {
             return Ok(None);
         }
-        inputs::put(&mut tx, tenant, (session, &run), ("abort", dedupe, None)).await?;
+        inputs::put(&mut tx, tenant, (session, &run), (inputs::Kind::Abort, dedupe, None)).await?;
         tx.commit().await?;
         Ok(Some(Accepted { session: session.clone(), class: run.class }))
     }

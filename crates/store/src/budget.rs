@@ -8,9 +8,6 @@ use domain::{
 };
 use sqlx::{Postgres, Row as _, Transaction};
 
-/// The kind of the input that says: look at the budget again.
-pub const INPUT: &str = "budget";
-
 /// What was spent, and what may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Budget {
@@ -88,7 +85,7 @@ impl Store {
         for row in rows {
             let session: SessionId = sessions::parsed(row.try_get("id")?)?;
             let run = inputs::lock(&mut tx, tenant, &session).await?;
-            inputs::put(&mut tx, tenant, (&session, &run), (INPUT, dedupe, None)).await?;
+            inputs::put(&mut tx, tenant, (&session, &run), (inputs::Kind::Budget, dedupe, None)).await?;
             told.push(session);
         }
         tx.commit().await?;
@@ -106,5 +103,5 @@ pub(crate) async fn tell(
     if parent.run.is_idle() {
         return Ok(());
     }
-    inputs::put(tx, tenant, (&parent.session, &parent.run), (INPUT, dedupe, None)).await
+    inputs::put(tx, tenant, (&parent.session, &parent.run), (inputs::Kind::Budget, dedupe, None)).await
 }

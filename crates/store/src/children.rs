@@ -340,7 +340,8 @@ pub(crate) async fn deliver(
     }
     let body = serde_json::to_value(answer).map_err(|error| Error::unreadable("answer", error))?;
     let dedupe = format!("child:{}", answer.part_id);
-    inputs::put(tx, tenant, (&parent.session, &parent.run), ("child", &dedupe, Some(body))).await?;
+    inputs::put(tx, tenant, (&parent.session, &parent.run), (inputs::Kind::Child, &dedupe, Some(body)))
+        .await?;
     Ok(())
 }
 

@@ -55,13 +55,56 @@ pub struct Accepted {
     pub runnable: bool,
 }
 
+/// What an input is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A message that wants an answer.
+    Prompt,
+    /// A message that wakes nobody.
+    Note,
+    /// Whatever came before it ends.
+    Abort,
+    /// The answer of a child.
+    Child,
+    /// A request to people was closed.
+    Reply,
+    /// The budget of the tree changed.
+    Budget,
+}
+
+impl Kind {
+    const ALL: [Self; 6] = [Self::Prompt, Self::Note, Self::Abort, Self::Child, Self::Reply, Self::Budget];
+
+    /// As it is stored.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Prompt => "prompt",
+            Self::Note => "note",
+            Self::Abort => "abort",
+            Self::Child => "child",
+            Self::Reply => "reply",
+            Self::Budget => "budget",
+        }
+    }
+
+    /// An input of a newer version must not be taken by a loop that does not know what it asks for.
+    fn read(text: &str) -> Result<Self, Error> {
+        let known = Self::ALL.into_iter().find(|kind| kind.as_str() == text);
+        known.ok_or_else(|| Error::unreadable("input", UnknownKind(text.to_owned())))
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("there is no kind {0:?} in this version")]
+struct UnknownKind(String);
+
 /// An input that a loop has not taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pending {
     /// Its place in the mailbox.
     pub seq: u64,
-    /// `prompt`, `note`, `abort`, `child`, `reply` or `budget`.
-    pub kind: String,
+    /// What it is.
+    pub kind: Kind,
     /// Its name: of several with the same one the first counts.
     pub dedupe: String,
     /// The message of a prompt or a note.
@@ -200,7 +243,7 @@ impl Store {
                 Ok(Pending {
                     message_id: message_id.map_err(|error| Error::unreadable("input", error))?,
                     seq: unsigned(row.try_get("seq")?),
-                    kind: row.try_get("kind")?,
+                    kind: Kind::read(row.try_get("kind")?)?,
                     dedupe: row.try_get("dedupe")?,
                     body: row.try_get("body")?,
                     traceparent: row.try_get("traceparent")?,
@@ -261,8 +304,8 @@ pub(crate) async fn accept(
     let session = &prompt.user.session_id;
     let changes = changes(prompt, at);
     let kind = match prompt.reply {
-        Reply::Wanted => "prompt",
-        Reply::None => NOTE,
+        Reply::Wanted => Kind::Prompt,
+        Reply::None => Kind::Note,
     };
     let seq = advance(tx, tenant, (session, run), (kind, changes.len() as u64)).await?;
     sqlx::query(
@@ -276,7 +319,7 @@ pub(crate) async fn accept(
     .bind(&prompt.body_sha256[..])
     .bind(prompt.user.id.as_str())
     .bind(&prompt.traceparent)
-    .bind(kind)
+    .bind(kind.as_str())
     .execute(&mut **tx)
     .await?;
     let scope = record::Scope { tenant, session, epoch: run.epoch, at };
@@ -288,7 +331,7 @@ pub(crate) async fn put(
     tx: &mut Transaction<'static, Postgres>,
     tenant: TenantId,
     (session, run): (&SessionId, &Locked),
-    (kind, dedupe, body): (&str, &str, Option<serde_json::Value>),
+    (kind, dedupe, body): (Kind, &str, Option<serde_json::Value>),
 ) -> Result<(), Error> {
     let known =
         sqlx::query("select 1 from session_input where tenant_id = $1 and session_id = $2 and dedupe = $3")
@@ -308,7 +351,7 @@ pub(crate) async fn put(
     .bind(tenant.0)
     .bind(session.as_str())
     .bind(signed(seq))
-    .bind(kind)
+    .bind(kind.as_str())
     .bind(dedupe)
     .bind(body)
     .execute(&mut **tx)
@@ -316,18 +359,16 @@ pub(crate) async fn put(
     Ok(())
 }
 
-/// An input that wakes nobody. An idle session has taken it at once.
-const NOTE: &str = "note";
-
 /// Gives the input its place and makes the session runnable unless a loop has it (or an operator must release it).
 async fn advance(
     tx: &mut Transaction<'static, Postgres>,
     tenant: TenantId,
     (session, run): (&SessionId, &Locked),
-    (kind, events): (&str, u64),
+    (kind, events): (Kind, u64),
 ) -> Result<u64, Error> {
     let seq = run.input_seq + 1;
-    if kind == NOTE {
+    if kind == Kind::Note {
+        // An idle session has taken it at once.
         return advance_past(tx, tenant, (session, seq), events).await;
     }
     sqlx::query(
@@ -343,7 +384,7 @@ async fn advance(
     .bind(session.as_str())
     .bind(signed(seq))
     .bind(signed(events))
-    .bind(kind == "abort")
+    .bind(kind == Kind::Abort)
     .execute(&mut **tx)
     .await?;
     Ok(seq)

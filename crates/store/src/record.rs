@@ -90,6 +90,23 @@ impl Store {
         tx.commit().await?;
         Ok(written)
     }
+
+    /// Says whether the next write of `fence` would be accepted. Orders nothing: only the write itself decides.
+    ///
+    /// # Errors
+    /// `Db`.
+    pub async fn is_current(&self, fence: &Fence) -> Result<bool, Error> {
+        let mut tx = self.begin(fence.tenant).await?;
+        let row = sqlx::query(
+            "select 1 from session_run where tenant_id = $1 and session_id = $2 and epoch = $3 and phase = 2",
+        )
+        .bind(fence.tenant.0)
+        .bind(fence.session.as_str())
+        .bind(signed(fence.epoch))
+        .fetch_optional(&mut *tx)
+        .await?;
+        Ok(row.is_some())
+    }
 }
 
 /// The control row after a write advanced it; this transaction holds it.

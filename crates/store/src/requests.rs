@@ -189,7 +189,7 @@ impl Store {
         if let (Answer::Always { scope }, Asked::Permission { permission, always, .. }) = (answer, &asked) {
             approvals::insert(&mut tx, (tenant, &session), (id, by, *scope), (permission, always)).await?;
         }
-        inputs::put(&mut tx, tenant, (&session, &run), ("reply", id.as_str(), None)).await?;
+        inputs::put(&mut tx, tenant, (&session, &run), (inputs::Kind::Reply, id.as_str(), None)).await?;
         sqlx::query(
             "update session_run set event_seq = event_seq + 1 where tenant_id = $1 and session_id = $2",
         )

@@ -61,6 +61,26 @@ pub struct Beat {
     pub draining: bool,
 }
 
+/// A session that a worker owns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    /// Where it is.
+    pub place: Place,
+    /// The number of the take-over.
+    pub epoch: u64,
+    /// How urgent.
+    pub class: Class,
+}
+
+/// Whose aborted sessions are listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owners {
+    /// Nobody's.
+    None,
+    /// Nobody's, and those of dead workers.
+    NoneOrDead,
+}
+
 /// What a worker is told with each heartbeat.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Renewed {
@@ -196,18 +216,26 @@ impl Store {
         })
     }
 
-    /// Lists sessions that a worker owns, each with its epoch; as many as one sweep takes.
+    /// Lists the sessions that a worker owns: at most its slots, and those that it took for an abort only.
     ///
     /// # Errors
     /// `Db`.
-    pub async fn list_held(&self, incarnation: Uuid) -> Result<Vec<(Place, u64)>, Error> {
+    pub async fn list_held(&self, incarnation: Uuid) -> Result<Vec<Held>, Error> {
         let rows = sqlx::query(
-            "select tenant_id, session_id, epoch from session_run where phase = 2 and owner = $1",
+            "select tenant_id, session_id, epoch, class from session_run where phase = 2 and owner = $1",
         )
         .bind(incarnation)
         .fetch_all(&self.system)
         .await?;
-        rows.iter().map(|row| Ok((place(row)?, crate::unsigned(row.try_get("epoch")?)))).collect()
+        let held = |row| {
+            let epoch = unsigned(PgRow::try_get(row, "epoch")?);
+            Ok(Held {
+                place: place(row)?,
+                epoch,
+                class: Class::from_i16(row.try_get("class")?).unwrap_or_default(),
+            })
+        };
+        rows.iter().map(held).collect()
     }
 
     /// Ends the lease of a worker that has no session left.
@@ -243,12 +271,14 @@ impl Store {
     ///
     /// # Errors
     /// `Db`.
-    pub async fn list_aborted(&self, limit: i64) -> Result<Vec<Place>, Error> {
+    pub async fn list_aborted(&self, owners: Owners, limit: i64) -> Result<Vec<Place>, Error> {
         let rows = sqlx::query(
-            "select tenant_id, session_id from session_run where phase = 1 and cancel_seq > input_ack
+            "select tenant_id, session_id from session_run
+              where cancel_seq > input_ack and (phase = 1 or (phase = 2 and $2 and not coalesce(worker_alive(owner), false)))
               order by random() limit $1",
         )
         .bind(limit)
+        .bind(owners == Owners::NoneOrDead)
         .fetch_all(&self.system)
         .await?;
         rows.iter().map(place).collect()
@@ -286,16 +316,19 @@ impl Store {
         Ok(row.is_some())
     }
 
-    /// Gives how long Postgres has been up, in milliseconds: right after a restart every lease looks ended.
+    /// Says whether Postgres did not start within the last `ms` milliseconds: right after a start every lease looks ended.
     ///
     /// # Errors
     /// `Db`.
-    pub async fn get_uptime_ms(&self) -> Result<u64, Error> {
+    pub async fn is_settled(&self, ms: u64) -> Result<bool, Error> {
+        // A start in the future was before the clock was set back.
         let row = sqlx::query(
-            "select (extract(epoch from now() - pg_postmaster_start_time()) * 1000)::bigint as ms",
+            "select now() not between pg_postmaster_start_time()
+                              and pg_postmaster_start_time() + $1 * interval '1 millisecond' as settled",
         )
+        .bind(i32::try_from(ms).unwrap_or(i32::MAX))
         .fetch_one(&self.system)
         .await?;
-        Ok(crate::unsigned(row.try_get("ms")?))
+        Ok(row.try_get("settled")?)
     }
 }

@@ -3,6 +3,8 @@
 // Continues in `turn`, which runs a session's loop.
 
 pub(crate) mod drain;
+mod nudges;
+mod strays;
 mod sweep;
 
 use crate::{
@@ -98,20 +100,19 @@ pub(crate) async fn run(config: &Config, deps: Arc<Deps>, lease: Lease, service:
         Ok(doorbell) => doorbell,
         Err(error) => return tracing::error!(error = &error as &dyn std::error::Error, "no doorbell"),
     };
-    let mut nudges = match claimer.deps.bus.nudges().await {
+    let nudges = match claimer.deps.bus.nudges().await {
         Ok(nudges) => nudges,
         Err(error) => return tracing::error!(error = &error as &dyn std::error::Error, "no nudges"),
     };
     // Beside the claims: under a long backlog a sweep takes a while, and no prompt shall wait for it.
     service.tasks.spawn("sweep", Arc::clone(&claimer).sweep_until(service.shutdown.clone()));
+    let handed_over = CancellationToken::new();
+    Arc::clone(&claimer).hear_nudges(nudges, &handed_over);
     let mut drain_asked = claimer.lease.drain_asked.clone();
     while !service.shutdown.is_cancelled() {
-        // In no fixed order: many nudges must not keep the doorbell from being heard.
         tokio::select! {
             () = service.shutdown.cancelled() => {}
             Ok(()) = drain_asked.changed() => claimer.drain_if(*drain_asked.borrow_and_update()),
-            key = nudges.next_nudge() => claimer.nudge(key).await,
-            key = claimer.lease.next_nudge() => claimer.nudge(key).await,
             () = doorbell.heard() => {
                 claimer.contention.ring();
                 claimer.claim().await;
@@ -119,35 +120,10 @@ pub(crate) async fn run(config: &Config, deps: Arc<Deps>, lease: Lease, service:
         }
     }
     claimer.hand_over().await;
+    handed_over.cancel();
 }
 
 impl Claimer {
-    /// Tells the loop of a session to look into its mailbox. A session without a loop may have been aborted: that must
-    /// not wait for a slot, nor for a worker that takes more than aborts.
-    async fn nudge(&self, key: Key) {
-        let is_running = match self.running.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
-            Some(loop_) => {
-                loop_.send_modify(|count| *count += 1);
-                true
-            }
-            None => false,
-        };
-        if !is_running {
-            self.close_aborted(key).await;
-        }
-    }
-
-    /// Takes a session whose abort waits and that no loop has, beyond the slots.
-    async fn close_aborted(&self, key: Key) {
-        let is_aborted = answered(self.deps.store.is_aborted(key.0, &key.1)).await.unwrap_or(false);
-        if !is_aborted || !*self.lease.runs.borrow() || self.shutdown.is_cancelled() {
-            return;
-        }
-        if let Ok(place) = Arc::clone(&self.aborts).try_acquire_owned() {
-            self.take(key, place).await;
-        }
-    }
-
     /// Takes what Redis gives, as long as there are slots.
     async fn claim(&self) {
         while *self.lease.runs.borrow() && !self.drain.is_on() {

@@ -14,7 +14,10 @@ use domain::{
     turn::{LastStep, View, outcome_of},
 };
 use std::collections::BTreeSet;
-use store::{inputs::Pending, messages::Entry};
+use store::{
+    inputs::{Kind, Pending},
+    messages::Entry,
+};
 
 /// Messages in order, each with its parts in order.
 #[derive(Debug, Default)]
@@ -90,7 +93,7 @@ impl Conversation {
 
     /// The newest message that wants an answer; with an abort in the mailbox, the newest that was accepted before it.
     pub(crate) fn newest_user(&self, inputs: &[Pending]) -> Option<&User> {
-        let abort = inputs.iter().rev().find(|input| input.kind == "abort").map(|input| input.seq);
+        let abort = inputs.iter().rev().find(|input| input.kind == Kind::Abort).map(|input| input.seq);
         let later: BTreeSet<&MessageId> = inputs
             .iter()
             .filter(|input| abort.is_some_and(|abort| input.seq > abort))
@@ -195,7 +198,7 @@ impl Conversation {
             .last_step()
             .map(|step| LastStep { continues: self.goes_on(step.0, step.1), ..last_step(step) });
         View {
-            aborted: inputs.iter().any(|input| input.kind == "abort"),
+            aborted: inputs.iter().any(|input| input.kind == Kind::Abort),
             steps: self.steps(),
             repeated_calls: repeated_calls(&turn),
             due: context::due(&self.entries),

@@ -22,13 +22,6 @@ use store::system::Beat;
 use tokio::sync::{mpsc, watch};
 use uuid::Uuid;
 
-/// How old the main runtime's last tick may be.
-const WATCHDOG_MS: u64 = 1_500;
-/// Before the lease ends, nothing new is started.
-const MARGIN_MS: u64 = 1_500;
-/// Sessions with an abort, found by a renewal, that wait to be told.
-const NUDGES_MAX: usize = 1_024;
-
 /// What a worker knows of its lease; clones share it.
 #[derive(Clone)]
 pub(crate) struct Lease {
@@ -94,7 +87,7 @@ pub(crate) fn start(config: &Config, deps: &Arc<Deps>, service: chassis::Service
     let (streak_sender, streak) = watch::channel(0);
     let (draining, draining_receiver) = watch::channel(false);
     let (drain_asked_sender, drain_asked) = watch::channel(false);
-    let (nudges, found) = mpsc::channel(NUDGES_MAX);
+    let (nudges, found) = mpsc::channel(limits::NUDGES_MAX);
     let tick = Arc::new(AtomicU64::new(boot_ms()));
     let (stopping, stopped) =
         (tokio_util::sync::CancellationToken::new(), tokio_util::sync::CancellationToken::new());
@@ -162,7 +155,7 @@ impl Drop for EndsRight {
 }
 
 async fn tick_until(tick: Arc<AtomicU64>, stopping: tokio_util::sync::CancellationToken) {
-    let mut interval = tokio::time::interval(Duration::from_millis(WATCHDOG_MS / 6));
+    let mut interval = tokio::time::interval(Duration::from_millis(limits::LEASE_WATCHDOG_MS / 6));
     loop {
         tokio::select! {
             () = stopping.cancelled() => return,
@@ -190,7 +183,8 @@ impl Renewer {
                 }
                 _ = look.tick() => {}
             }
-            let runs = boot_ms().saturating_sub(self.renewed_ms) < limits::LEASE_TTL_MS - MARGIN_MS;
+            let runs =
+                boot_ms().saturating_sub(self.renewed_ms) < limits::LEASE_TTL_MS - limits::LEASE_MARGIN_MS;
             if self.runs.send_if_modified(|known| std::mem::replace(known, runs) != runs) && !runs {
                 tracing::warn!("the lease may have ended: nothing new is started until it is renewed");
             }
@@ -199,7 +193,7 @@ impl Renewer {
 
     async fn renew(&mut self) {
         let begun = boot_ms();
-        if begun.saturating_sub(self.tick.load(Ordering::Relaxed)) > WATCHDOG_MS {
+        if begun.saturating_sub(self.tick.load(Ordering::Relaxed)) > limits::LEASE_WATCHDOG_MS {
             tracing::warn!("the worker is too busy to answer itself: its lease is not renewed");
             return;
         }

@@ -5,12 +5,11 @@ use crate::{deps::Deps, lease::Lease, record::answered};
 use bus::queue::{Entry, Mode, Share};
 use domain::{ids::SessionId, limits};
 use std::collections::HashSet;
-use store::{error::Error, system::Claimable};
+use store::{
+    error::Error,
+    system::{Claimable, Owners, Place},
+};
 
-/// After its start Postgres is given this long before workers count as dead: all of them look so at first.
-const POSTGRES_GRACE_MS: u64 = 10_000;
-/// Sessions that are on their way to Redis at once: one after the other, a long queue would be mostly waiting.
-const ENQUEUED_AT_ONCE: usize = 50;
 /// Renewals of one's own before one takes another worker's sessions.
 const STREAK_MIN: u32 = 2;
 
@@ -36,17 +35,26 @@ pub(crate) async fn takeable(deps: &Deps, lease: &Lease) -> Result<Vec<Claimable
     Ok(takeable)
 }
 
-/// Lists the sessions of dead workers, once it is certain that it is not Postgres that was away.
+/// Lists the sessions of dead workers.
 async fn orphaned(deps: &Deps, lease: &Lease) -> Result<Vec<Claimable>, Error> {
-    if *lease.streak.borrow() >= STREAK_MIN && deps.store.get_uptime_ms().await? > POSTGRES_GRACE_MS {
-        return deps.store.list_orphaned(limits::SWEEP_MAX).await;
-    }
-    Ok(vec![])
+    if may_judge(deps, lease).await? { deps.store.list_orphaned(limits::SWEEP_MAX).await } else { Ok(vec![]) }
+}
+
+/// Lists the aborted sessions that no loop has, those of dead workers among them.
+pub(crate) async fn aborted(deps: &Deps, lease: &Lease) -> Result<Vec<Place>, Error> {
+    let owners = if may_judge(deps, lease).await? { Owners::NoneOrDead } else { Owners::None };
+    let limit = i64::try_from(limits::ABORTS_PARALLEL_MAX).unwrap_or(1);
+    deps.store.list_aborted(owners, limit).await
+}
+
+/// Whether a lease that looks ended has ended: it was not Postgres that was away.
+async fn may_judge(deps: &Deps, lease: &Lease) -> Result<bool, Error> {
+    Ok(*lease.streak.borrow() >= STREAK_MIN && deps.store.is_settled(limits::POSTGRES_GRACE_MS).await?)
 }
 
 /// Queues sessions in Redis, in their order. Gives false when Redis does not take them.
 pub(crate) async fn enqueue(deps: &Deps, claimable: &[Claimable], mode: Mode) -> bool {
-    for some in claimable.chunks(ENQUEUED_AT_ONCE) {
+    for some in claimable.chunks(limits::SWEEP_ENQUEUES_PARALLEL_MAX) {
         let queued: Vec<_> = some.iter().map(|session| deps.bus.enqueue(entry(session), mode)).collect();
         if let Err(error) = futures::future::try_join_all(queued).await {
             tracing::warn!(error = &error as &dyn std::error::Error, "Redis does not take sessions");

@@ -40,7 +40,13 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use store::{children::ParentCall, inputs::Pending, record::Progress, runs::Taken, sessions::Session};
+use store::{
+    children::ParentCall,
+    inputs::{Kind, Pending},
+    record::Progress,
+    runs::Taken,
+    sessions::Session,
+};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, watch},
     time::{Instant, sleep_until},
@@ -286,7 +292,7 @@ impl Loop {
 
     /// Reads what the tree of sessions spent. A limit that is set later comes through the mailbox.
     async fn look_at_budget(&mut self) -> Result<(), Stopped> {
-        self.has_budget |= self.inputs.iter().any(|input| input.kind == store::budget::INPUT);
+        self.has_budget |= self.inputs.iter().any(|input| input.kind == Kind::Budget);
         if self.has_budget {
             let budget = answered(self.deps.store.get_budget(self.record.tenant(), &self.fixed.root));
             self.out_of_budget = budget.await.map_err(Stopped::Store)?.is_used_up();
@@ -376,8 +382,12 @@ impl Loop {
 
     /// Looks into the mailbox in the middle of a step: an abort, or what a waiting call waits for.
     async fn nudged(&mut self) -> Result<Option<Input>, Stopped> {
+        // An operator may have taken the session out of service, or its owner may have deleted it.
+        if !answered(self.deps.store.is_current(self.record.fence())).await.map_err(Stopped::Store)? {
+            return Err(Stopped::Fenced);
+        }
         self.read_inputs().await?;
-        if self.inputs.iter().any(|input| input.kind == "abort") {
+        if self.inputs.iter().any(|input| input.kind == Kind::Abort) {
             return Ok(Some(Input::Abort));
         }
         self.settle_waiting().await.map(|()| None)

@@ -1,5 +1,5 @@
--- ARGV: session, tenant, class, cap and weight ('': as before), worker. Used while an emptied Redis is filled again from
--- Postgres.
+-- ARGV: session, tenant, class, cap and weight ('': as before), worker. Used for what runs and is not known here: while an
+-- emptied Redis is filled again from Postgres, and after a worker looked dead for a while.
 local session, tenant, class = ARGV[1], ARGV[2], ARGV[3]
 set_share(tenant, ARGV[4], ARGV[5])
 if redis.call('EXISTS', p .. 'l:' .. session) == 0 then

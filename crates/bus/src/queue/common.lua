@@ -22,8 +22,10 @@ local function ready_key(tenant, class)
   return p .. 'r:' .. tenant .. ':' .. class
 end
 
+-- A renewal in the future was before this clock was set back, and would keep a dead worker alive for as long.
 local function alive(worker)
-  return redis.call('EXISTS', p .. 'w:' .. worker) == 1
+  local renewed = tonumber(redis.call('GET', p .. 'w:' .. worker))
+  return renewed ~= nil and renewed <= now + LEASE_TTL_MS
 end
 
 -- Gives cap and weight.

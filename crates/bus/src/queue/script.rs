@@ -25,12 +25,14 @@ fn numbers() -> String {
     let weights = Class::ALL.map(|class| class.weight().to_string()).join(", ");
     format!(
         "local CAP_DEFAULT, WEIGHT_DEFAULT, CLASS_WEIGHTS = {}, {}, {{ {weights} }}\n\
-         local QUANTUM_MS, DEBT_MAX_MS, TENANT_IDLE_MS, SMOOTHING = {}, {}, {}, {}\n",
+         local QUANTUM_MS, DEBT_MAX_MS, TENANT_IDLE_MS, SMOOTHING = {}, {}, {}, {}\n\
+         local LEASE_TTL_MS = {}\n",
         limits::TENANT_RUNNING_MAX,
         limits::TENANT_WEIGHT_DEFAULT,
         limits::QUEUE_QUANTUM_MS,
         limits::QUEUE_DEBT_MAX_MS,
         limits::QUEUE_TENANT_IDLE_MS,
         limits::QUEUE_INTERVAL_SMOOTHING,
+        limits::LEASE_TTL_MS,
     )
 }

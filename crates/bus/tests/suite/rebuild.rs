@@ -72,3 +72,22 @@ async fn what_is_adopted_waits_for_nobody_else() {
     );
     assert_eq!(world.claim_sessions("w1", 1).await, [session]);
 }
+
+/// Its key would else live for as long as the clock was set back.
+#[tokio::test]
+async fn a_worker_that_renewed_in_the_future_is_dead_until_it_renews_again() {
+    let mut world = World::new().await;
+    let (tenant, session) = (world.sample.tenant(), world.sample.session());
+    for worker in ["w1", "w2"] {
+        world.live(worker).await;
+    }
+    world.enqueue(tenant, &session).await;
+    assert_eq!(world.claim_sessions("w1", 1).await, std::slice::from_ref(&session));
+    let (key, hour) = (world.key("w:w1"), "3600000");
+    world.redis("INCRBY", &[&key, hour]).await;
+    world.bus.renew("w1").await.unwrap();
+    assert_eq!(world.bus.reap().await.unwrap(), 0, "it lives");
+    world.redis("INCRBY", &[&key, hour]).await;
+    assert_eq!(world.bus.reap().await.unwrap(), 1);
+    assert_eq!(world.claim_sessions("w2", 1).await, [session]);
+}

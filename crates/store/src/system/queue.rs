@@ -38,6 +38,27 @@ impl Store {
         rows.iter().map(claimable).collect()
     }
 
+    /// Makes at most `limit` sessions runnable that wait for a time and began to wait in the future: the clock was set back
+    /// since, and their time would come that much too late. A loop that finds nothing to do waits again. Gives how many.
+    ///
+    /// # Errors
+    /// `Db`: woken or not.
+    pub async fn wake_from_the_future(&self, limit: i64) -> Result<u64, Error> {
+        let done = sqlx::query(
+            "with early as materialized (
+               select tenant_id, session_id from session_run
+                where wake_at is not null and phase = 3 and waiting_at > now() + interval '1 minute'
+                limit $1 for update skip locked)
+             update session_run r set phase = 1, wake_at = null, queued_at = now(), waiting_reason = null,
+                    waiting_detail = null
+               from early where r.tenant_id = early.tenant_id and r.session_id = early.session_id",
+        )
+        .bind(limit)
+        .execute(&self.system)
+        .await?;
+        Ok(done.rows_affected())
+    }
+
     /// Lists runnable sessions: of each tenant and class the longest waiting one, then the second of each, and so on;
     /// among those the most urgent and longest waiting first. Of each no more than twice its part of `limit`.
     ///

@@ -3,11 +3,12 @@
 use crate::{family::waiting, world::World};
 use domain::{ids::SessionId, session::Class, wait::Reason};
 use store::error::Error;
+use store::inputs::Kind;
 
 /// How many aborts stand in a mailbox.
 async fn aborts(world: &World, session: &SessionId) -> usize {
     let inputs = world.store.list_inputs(world.tenant, session, 0).await.unwrap();
-    inputs.iter().filter(|input| input.kind == "abort").count()
+    inputs.iter().filter(|input| input.kind == Kind::Abort).count()
 }
 
 #[tokio::test]

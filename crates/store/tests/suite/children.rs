@@ -14,6 +14,7 @@ use domain::{
 };
 use serde_json::{Value, json};
 use sqlx::Executor as _;
+use store::inputs::Kind;
 use store::{
     children::{Answer, Below, Dispatched, ParentCall},
     error::Error,
@@ -37,7 +38,7 @@ async fn an_answer_wakes_its_parent_once_also_when_the_write_is_repeated() {
     let inputs = world.store.list_inputs(world.tenant, parent.session(), 1).await.unwrap();
     let want = answer(child.session(), &call, "forty-two");
     assert_eq!(inputs.len(), 1);
-    assert_eq!((inputs[0].seq, inputs[0].kind.as_str()), (2, "child"));
+    assert_eq!((inputs[0].seq, inputs[0].kind), (2, Kind::Child));
     assert_eq!(inputs[0].body, Some(serde_json::to_value(&want).unwrap()));
     let state = world.store.get_session(world.tenant, parent.session()).await.unwrap();
     assert_eq!((state.phase, state.waiting_reason, state.queue_position), (Phase::Runnable, None, 1));

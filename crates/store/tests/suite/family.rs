@@ -193,7 +193,7 @@ impl World {
     /// The kinds of the inputs after the first prompt.
     pub(crate) async fn inputs(&self, session: &SessionId) -> Vec<String> {
         let inputs = self.store.list_inputs(self.tenant, session, 1).await.unwrap();
-        inputs.into_iter().map(|input| input.kind).collect()
+        inputs.into_iter().map(|input| input.kind.as_str().to_owned()).collect()
     }
 
     /// Waits until so many connections of this database wait for a lock.

@@ -4,7 +4,7 @@ use crate::world::{World, beat};
 use domain::{limits, message::Message, session::Phase};
 use store::{
     error::Error,
-    inputs::{Pending, Reply},
+    inputs::{Kind, Pending, Reply},
 };
 use testkit::sample::NOW;
 
@@ -27,7 +27,7 @@ async fn a_prompt_makes_an_idle_session_runnable_in_one_step() {
     );
     let want = Pending {
         seq: 1,
-        kind: "prompt".to_owned(),
+        kind: Kind::Prompt,
         dedupe: prompt.dedupe.clone(),
         message_id: Some(prompt.user.id.clone()),
         body: None,
@@ -181,7 +181,7 @@ async fn an_abort_reaches_the_loop_and_leaves_an_idle_session_alone() {
         inputs,
         [Pending {
             seq: 2,
-            kind: "abort".to_owned(),
+            kind: Kind::Abort,
             dedupe: "a1".to_owned(),
             message_id: None,
             body: None,
@@ -206,4 +206,15 @@ async fn an_abort_needs_no_worker() {
     world.sql(&format!("update session_run set phase = 3 where session_id = '{waiting}'")).await;
     assert!(world.store.accept_abort(world.tenant, &waiting, "a1").await.unwrap().is_some());
     assert_eq!(world.store.get_session(world.tenant, &waiting).await.unwrap().phase, Phase::Runnable);
+}
+
+#[tokio::test]
+async fn an_input_of_a_newer_version_is_not_read_as_nothing() {
+    let mut world = World::new().await;
+    let running = world.running().await;
+    world.store.accept_abort(world.tenant, &running.session, "a1").await.unwrap();
+    world.sql("update session_input set kind = 'hologram' where kind = 'abort'").await;
+    let read = world.store.list_inputs(world.tenant, &running.session, 0).await;
+    let Err(Error::Unreadable { source, .. }) = &read else { panic!("{read:?}") };
+    assert!(source.to_string().contains("\"hologram\""), "{source}");
 }

@@ -5,7 +5,7 @@ use domain::{
     ids::{ProjectId, TenantId},
     session::{Phase, Source},
 };
-use store::system::{Claimable, Place};
+use store::system::{Claimable, Owners, Place};
 
 /// Another tenant, with a project.
 async fn other_tenant(world: &mut World) -> (TenantId, ProjectId) {
@@ -182,7 +182,9 @@ async fn every_orphan_and_every_abort_is_offered_at_last() {
     for _ in 0..200 {
         orphans
             .extend(places(world.store.list_orphaned(1).await.unwrap()).into_iter().map(|one| one.session));
-        aborted.extend(world.store.list_aborted(1).await.unwrap().into_iter().map(|one| one.session));
+        aborted.extend(
+            world.store.list_aborted(Owners::None, 1).await.unwrap().into_iter().map(|one| one.session),
+        );
     }
     assert_eq!((orphans.len(), aborted.len()), (3, 3));
 }

@@ -9,6 +9,7 @@ use store::{
     error::Error,
     record::Progress,
     runs::{Suspects, Take},
+    system::Owners,
 };
 use testkit::sample::NOW;
 use uuid::Uuid;
@@ -145,7 +146,7 @@ async fn a_suspect_that_was_aborted_does_not_pause() {
     world.store.fail_attempt(world.tenant, &session, fence.epoch).await.unwrap();
     let state = world.store.get_session(world.tenant, &session).await.unwrap();
     assert_eq!((state.phase, state.waiting_reason, state.wake_at), (Phase::Runnable, None, None));
-    assert_eq!(world.store.list_aborted(9).await.unwrap().len(), 1);
+    assert_eq!(world.store.list_aborted(Owners::None, 9).await.unwrap().len(), 1);
 
     let fence = world.take(&session, worker).await.unwrap().fence;
     let write = store::record::Fence { write_seq: 1, ..fence.clone() };
@@ -232,4 +233,18 @@ async fn the_queue_position_counts_the_tenants_own_sessions() {
     }
     let unknown = world.sample.session();
     assert_eq!(world.store.get_queue_position(world.tenant, &unknown).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn a_loop_can_ask_whether_it_may_still_write() {
+    let mut world = World::new().await;
+    let running = world.running().await;
+    let is_current = async || world.store.is_current(&running.fence).await.unwrap();
+    assert!(is_current().await);
+    world.store.forget_worker(running.worker).await.unwrap();
+    assert!(is_current().await, "nobody else has it yet");
+    world.store.hand_over(&running.fence).await.unwrap();
+    assert!(!is_current().await);
+    assert!(world.take(&running.session, Uuid::now_v7()).await.is_some());
+    assert!(!is_current().await, "of another one");
 }

@@ -3,9 +3,9 @@
 use crate::world::{World, beat};
 use domain::{
     ids::SessionId,
-    session::{Phase, Source},
+    session::{Class, Phase, Source},
 };
-use store::system::{Beat, Claimable, Place};
+use store::system::{Beat, Claimable, Held, Owners, Place};
 use testkit::sample::NOW;
 
 /// A runnable session of another tenant.
@@ -86,18 +86,27 @@ async fn an_abort_without_a_loop_is_listed_until_a_loop_took_it() {
     }
     let (store, tenant) = (&world.store, world.tenant);
     let is_aborted = async |session| store.is_aborted(tenant, session).await.unwrap();
-    assert_eq!((store.list_aborted(9).await.unwrap(), is_aborted(&session).await), (vec![], false));
+    assert_eq!(
+        (store.list_aborted(Owners::None, 9).await.unwrap(), is_aborted(&session).await),
+        (vec![], false)
+    );
     store.accept_abort(tenant, &session, "a1").await.unwrap();
     let place = Place { tenant, session: session.clone() };
-    assert_eq!(store.list_aborted(9).await.unwrap(), [place]);
+    assert_eq!(store.list_aborted(Owners::None, 9).await.unwrap(), [place]);
     assert_eq!((is_aborted(&session).await, is_aborted(&other).await), (true, false));
     let worker = world.worker().await;
     let fence = world.take(&session, worker).await.unwrap().fence;
-    assert_eq!((store.list_aborted(9).await.unwrap(), is_aborted(&session).await), (vec![], false));
+    assert_eq!(
+        (store.list_aborted(Owners::None, 9).await.unwrap(), is_aborted(&session).await),
+        (vec![], false)
+    );
     let write = store::record::Fence { write_seq: 1, ..fence.clone() };
     store.append(&write, &[], 2, store::record::Progress::Made, NOW).await.unwrap();
     store.hand_over(&fence).await.unwrap();
-    assert_eq!((store.list_aborted(9).await.unwrap(), is_aborted(&session).await), (vec![], false));
+    assert_eq!(
+        (store.list_aborted(Owners::None, 9).await.unwrap(), is_aborted(&session).await),
+        (vec![], false)
+    );
 }
 
 #[tokio::test]
@@ -107,7 +116,8 @@ async fn a_worker_finds_what_it_holds_with_its_epochs() {
     world.store.hand_over(&first.fence).await.unwrap();
     assert_eq!(world.store.list_held(first.worker).await.unwrap(), []);
     world.take(&first.session, first.worker).await.unwrap();
-    let want = [(Place { tenant: world.tenant, session: first.session.clone() }, 2)];
+    let place = Place { tenant: world.tenant, session: first.session.clone() };
+    let want = [Held { place, epoch: 2, class: Class::default() }];
     assert_eq!(world.store.list_held(first.worker).await.unwrap(), want);
     world.store.forget_worker(first.worker).await.unwrap();
     assert_eq!(world.store.list_held(first.worker).await.unwrap(), want, "also without a lease");
@@ -136,9 +146,39 @@ async fn only_timers_that_are_over_wake_sessions() {
 }
 
 #[tokio::test]
-async fn the_uptime_grows() {
+async fn a_postgres_is_settled_a_while_after_its_start() {
     let world = World::new().await;
-    let before = world.store.get_uptime_ms().await.unwrap();
-    testkit::eventually("the uptime grows", async || world.store.get_uptime_ms().await.unwrap() > before)
-        .await;
+    testkit::eventually("it is up", async || world.store.is_settled(1).await.unwrap()).await;
+    assert!(!world.store.is_settled(u64::MAX).await.unwrap());
+}
+
+#[tokio::test]
+async fn an_abort_of_a_dead_workers_session_is_listed_where_death_may_be_judged() {
+    let mut world = World::new().await;
+    let (running, dead) = (world.running().await, world.running().await);
+    for one in [&running, &dead] {
+        world.store.accept_abort(world.tenant, &one.session, "a1").await.unwrap();
+    }
+    world.store.forget_worker(dead.worker).await.unwrap();
+    assert_eq!(world.store.list_aborted(Owners::None, 9).await.unwrap(), []);
+    let place = Place { tenant: world.tenant, session: dead.session.clone() };
+    assert_eq!(world.store.list_aborted(Owners::NoneOrDead, 9).await.unwrap(), [place]);
+}
+
+#[tokio::test]
+async fn who_waits_since_the_future_looks_again() {
+    let mut world = World::new().await;
+    let (early, right, asks) = (world.session().await, world.session().await, world.session().await);
+    let waits = "phase = 3, wake_at = now() + interval '2 hours', waiting_at = now()";
+    for (session, set) in [
+        (&early, format!("{waits} + interval '1 hour'")),
+        (&right, waits.to_owned()),
+        (&asks, "phase = 3, waiting_at = now() + interval '1 hour'".to_owned()),
+    ] {
+        world.sql(&format!("update session_run set {set} where session_id = '{session}'")).await;
+    }
+    assert_eq!(world.store.wake_from_the_future(9).await.unwrap(), 1);
+    for (session, want) in [(&early, Phase::Runnable), (&right, Phase::Waiting), (&asks, Phase::Waiting)] {
+        assert_eq!(world.store.get_session(world.tenant, session).await.unwrap().phase, want);
+    }
 }

@@ -1,19 +1,14 @@
 //! What no message announced: the guarantee behind every hint, once a second.
 
-use super::{Claimer, give_back};
+use super::{Claimer, strays::Strays};
 use crate::{rebuild, record::answered};
-use bus::queue::{Claims, Mode, Then};
+use bus::queue::{Claims, Mode};
 use domain::{
-    ids::SessionId,
     limits,
     mutant::{self, Mutant},
 };
 use metrics::gauge;
-use std::{
-    collections::BTreeSet,
-    sync::{Arc, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 use store::system::Claimable;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -23,10 +18,9 @@ impl Claimer {
     /// closes what was aborted: it may be the only one.
     pub(super) async fn sweep_until(self: Arc<Self>, shutdown: CancellationToken) {
         let mut survey_at = Instant::now();
-        let mut strays = BTreeSet::new();
+        let mut strays = Strays::default();
         while !shutdown.is_cancelled() {
-            self.give_back_strays().await;
-            strays = self.release_strays(strays).await;
+            strays = self.settle_strays(strays).await;
             if self.drain.is_on() {
                 self.close_all_aborted().await;
             } else {
@@ -34,6 +28,7 @@ impl Claimer {
             }
             if Instant::now() >= survey_at {
                 self.survey().await;
+                self.wake_from_the_future().await;
                 self.forget_dead_workers().await;
                 survey_at = Instant::now() + Duration::from_millis(limits::SURVEY_MS);
             }
@@ -120,49 +115,9 @@ impl Claimer {
         claimable
     }
 
-    /// Gives back what this worker owns by the row but does not run: a take-over or a hand-over whose commit was in
-    /// doubt, or a loop that lost Postgres for too long. Nobody else would take it from a living worker.
-    async fn give_back_strays(&self) {
-        if mutant::on(Mutant::StraysKept) {
-            return;
-        }
-        let held = match answered(self.deps.store.list_held(self.deps.incarnation)).await {
-            Ok(held) => held,
-            Err(error) => {
-                return tracing::debug!(error = &error as &dyn std::error::Error, "no look at what is held");
-            }
-        };
-        for (place, epoch) in held {
-            let key = (place.tenant, place.session);
-            if !self.running.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&key) {
-                tracing::warn!(session.id = %key.1, epoch, "a session was held by no loop and is given back");
-                give_back(&self.deps, key.0, &key.1, epoch).await;
-                self.release(&key.1, Then::Front).await;
-            }
-        }
-    }
-
-    /// Lets go in Redis what this worker does not run: the answer to a claim or a release was lost. As long as the worker
-    /// lives nobody else would, and an input of such a session would wait for ever. What is on its way from a claim to its
-    /// loop looks the same for a moment: only what two sweeps found is let go. Gives what the next sweep compares with.
-    async fn release_strays(&self, before: BTreeSet<SessionId>) -> BTreeSet<SessionId> {
-        let Ok(held) = self.deps.bus.list_held(&self.deps.incarnation.to_string()).await else {
-            return BTreeSet::new();
-        };
-        let mut strays: BTreeSet<SessionId> = held.into_iter().collect();
-        for (_, session) in self.running.lock().unwrap_or_else(PoisonError::into_inner).keys() {
-            strays.remove(session);
-        }
-        for session in strays.intersection(&before) {
-            self.release(session, Then::Rest).await;
-        }
-        strays
-    }
-
     /// Closes aborted sessions without a loop: an abort must not wait for a slot.
     async fn close_all_aborted(&self) {
-        let limit = i64::try_from(limits::ABORTS_PARALLEL_MAX).unwrap_or(1);
-        match answered(self.deps.store.list_aborted(limit)).await {
+        match answered(rebuild::aborted(&self.deps, &self.lease)).await {
             Ok(places) => {
                 for place in places {
                     self.close_aborted((place.tenant, place.session)).await;
@@ -180,6 +135,17 @@ impl Claimer {
             Err(error) => {
                 tracing::debug!(error = &error as &dyn std::error::Error, "dead workers were not forgotten")
             }
+        }
+    }
+
+    /// Wakes what would sleep too long because Postgres' clock was set back.
+    async fn wake_from_the_future(&self) {
+        match answered(self.deps.store.wake_from_the_future(limits::SWEEP_MAX)).await {
+            Ok(0) => {}
+            Ok(count) => {
+                tracing::warn!("Postgres' clock was set back: {count} sessions that wait look again")
+            }
+            Err(error) => tracing::debug!(error = &error as &dyn std::error::Error, "nobody was woken"),
         }
     }
 

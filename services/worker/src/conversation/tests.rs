@@ -81,15 +81,8 @@ fn tool(call_id: &str, output: Option<&str>) -> Tool {
     Tool { call_id: call_id.into(), tool: "bash".into(), state }
 }
 
-fn pending(seq: u64, kind: &str, message: Option<&str>) -> Pending {
-    Pending {
-        seq,
-        kind: kind.into(),
-        dedupe: String::new(),
-        message_id: message.map(id),
-        body: None,
-        traceparent: None,
-    }
+fn pending(seq: u64, kind: Kind, message: Option<&str>) -> Pending {
+    Pending { seq, kind, dedupe: String::new(), message_id: message.map(id), body: None, traceparent: None }
 }
 
 fn conversation(entries: Vec<Entry>) -> Conversation {
@@ -109,8 +102,11 @@ fn a_step_with_calls_goes_on_whatever_the_model_says() {
 #[test]
 fn an_abort_concerns_only_what_was_accepted_before_it() {
     let talk = conversation(vec![user(1, "u"), user(2, "v")]);
-    let inputs =
-        [pending(1, "prompt", Some("u")), pending(2, "abort", None), pending(3, "prompt", Some("v"))];
+    let inputs = [
+        pending(1, Kind::Prompt, Some("u")),
+        pending(2, Kind::Abort, None),
+        pending(3, Kind::Prompt, Some("v")),
+    ];
     assert_eq!(talk.view(&inputs, false).newest_user, Some(id("u")));
     assert!(talk.view(&inputs, false).aborted);
     assert_eq!(talk.view(&[], false).newest_user, Some(id("v")));

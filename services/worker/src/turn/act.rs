@@ -125,8 +125,8 @@ impl Loop {
                 // The abort and everything before it is looked at; what comes later is a new turn.
                 if *stop == Stop::Abort {
                     self.read_inputs().await?;
-                    self.abort_children().await?;
                 }
+                self.abort_children().await?;
             }
             // Commands go on: the next worker attaches to them.
             Stop::HandOver => {

@@ -20,7 +20,7 @@ use serde_json::{Map, Value, json};
 use std::time::Duration;
 use store::{
     children::{Answer, Dispatched, NewChild, ParentCall},
-    inputs::{Prompt, Reply},
+    inputs::{Kind, Prompt, Reply},
 };
 use tokio::time::Instant;
 
@@ -184,16 +184,17 @@ impl Loop {
         }
     }
 
-    /// Passes an abort on to every session below this one, each with an input of its own.
+    /// Ends every session below this one, each by an input of its own: for the abort that this one was told of, or for a
+    /// turn that broke. May be repeated.
     pub(super) async fn abort_children(&mut self) -> Result<(), Stopped> {
         let (tenant, session) = (self.record.tenant(), self.record.session().clone());
-        let newest = self.inputs.iter().rev().find(|input| input.kind == "abort");
-        let has_children = self
-            .conversation
-            .last_step()
-            .is_some_and(|(_, parts)| parts.iter().any(|(_, part)| dispatched(part)));
-        let Some(abort) = newest.filter(|_| has_children) else { return Ok(()) };
-        let below = answered(self.deps.store.abort_below(tenant, &session, &abort.dedupe));
+        let Some((step, parts)) = self.conversation.last_step() else { return Ok(()) };
+        if !parts.iter().any(|(_, part)| dispatched(part)) {
+            return Ok(());
+        }
+        let abort = self.inputs.iter().rev().find(|input| input.kind == Kind::Abort);
+        let dedupe = abort.map_or_else(|| format!("broken:{}", step.id), |abort| abort.dedupe.clone());
+        let below = answered(self.deps.store.abort_below(tenant, &session, &dedupe));
         for child in below.await.map_err(Stopped::Store)? {
             self.deps.interrupt(tenant, &child.session, child.class).await;
         }

@@ -96,7 +96,11 @@ impl Loop {
         self.tools.note_shown(&self.opening.guidance.instructions, self.conversation.entries());
         match delayed {
             None => Ok(None),
-            Some(Delayed::Call(step)) => self.call_model(&step.0, step.1),
+            Some(Delayed::Call(step)) => {
+                // The files may have been long in coming.
+                self.lease_runs().await;
+                self.call_model(&step.0, step.1)
+            }
             Some(Delayed::Run(calls)) => self.run_tools(calls).await.map(|()| None),
         }
     }

@@ -161,6 +161,9 @@ impl Loop {
         until: Timestamp,
         error: &Error,
     ) -> Result<(), Stopped> {
+        // Counted from here: Postgres' clock may be set back during the write.
+        let wait_ms = u64::try_from(until.0 - now().0).unwrap_or(0).min(limits::BACK_OFF_IN_SLOT_MS);
+        let over_at = Instant::now() + Duration::from_millis(wait_ms);
         let mut events = self.model.take().map(|call| call.abandon(&self.record)).unwrap_or_default();
         if let Some((message, _)) = self.conversation.last_step() {
             let retry = Retry { attempt, error: error.clone(), time: RetryTime { created: now() } };
@@ -170,8 +173,7 @@ impl Loop {
         let message = error.data.message.clone();
         events.push(Event::SessionStatus(Status::Retry { attempt, message, next: until }));
         self.record.write(&mut self.conversation, events, Progress::None).await?;
-        let wait_ms = u64::try_from(until.0 - now().0).unwrap_or(0);
-        self.back_off_until = Some(Instant::now() + Duration::from_millis(wait_ms));
+        self.back_off_until = Some(over_at);
         Ok(())
     }
 

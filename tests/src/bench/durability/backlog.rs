@@ -29,7 +29,7 @@ pub(super) async fn measure(servers: &Servers, sizes: &Sizes) -> Vec<Figure> {
     let template = ground.stack.session().await;
     ground.stack.api.prompt(&template, &heavy_prompt()).await.expect("an accepted prompt");
     let heavy = copies::make(&ground, &template, Owners::Same, sizes.backlog).await;
-    copies::enqueue(&ground.bus().await, &heavy, domain::limits::TENANT_RUNNING_MAX).await;
+    copies::enqueue(&ground.stack.bus().await, &heavy, domain::limits::TENANT_RUNNING_MAX).await;
     ground.stack.add_worker().await;
     let light = ground.stack.other_tenant().await;
     ground.until_sql("all slots are busy", ALL_SLOTS_BUSY).await;

@@ -33,7 +33,7 @@ pub(super) async fn measure(servers: &Servers, sizes: &Sizes) -> Vec<Figure> {
     let template = ground.stack.session().await;
     ground.stack.api.prompt(&template, "bench").await.expect("an accepted prompt");
     let sessions = copies::make(&ground, &template, Owners::Same, sizes.claims).await;
-    let bus = ground.bus().await;
+    let bus = ground.stack.bus().await;
     copies::enqueue(&bus, &sessions, limits::TENANT_RUNNING_MOST).await;
     let claimer = Claimer { bus, store: ground.store(AT_ONCE), owner: Uuid::now_v7() };
     let alive = tokio::spawn(claimer.clone().stay_alive());

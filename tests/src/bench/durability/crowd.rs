@@ -26,7 +26,7 @@ pub(super) async fn measure(servers: &Servers, sizes: &Sizes) -> Vec<Figure> {
     let alone = prompt_to_model(&ground, &model, sizes.prompts).await;
     let template = ground.stack.session().await;
     let crowd = copies::make(&ground, &template, Owners::EachItsOwn, sizes.tenants).await;
-    copies::enqueue(&ground.bus().await, &crowd, 0).await;
+    copies::enqueue(&ground.stack.bus().await, &crowd, 0).await;
     let crowded = prompt_to_model(&ground, &model, sizes.prompts).await;
     let waiting: i64 = sqlx::query_scalar("select count(*) from session_run where phase = 1")
         .fetch_one(&mut ground.postgres().await)

@@ -58,12 +58,6 @@ impl Ground {
         sqlx::PgConnection::connect(&self.postgres_url).await.expect("a connection")
     }
 
-    /// Connects to Redis and NATS as the stack's services do.
-    pub(crate) async fn bus(&self) -> bus::Bus {
-        let settings = &self.stack.settings;
-        bus::Bus::connect(&settings.nats_url, &settings.redis_url, &settings.namespace).await.expect("a bus")
-    }
-
     /// Connects to Postgres as the stack's services do.
     pub(crate) fn store(&self, connections: u32) -> store::Store {
         let settings = &self.stack.settings;

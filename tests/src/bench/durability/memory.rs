@@ -60,7 +60,7 @@ pub(super) async fn measure(servers: &Servers, sizes: &Sizes) -> Vec<Figure> {
 
 /// Begins the streams and waits until each has brought several chunks.
 async fn open_streams(ground: &Ground, model: &Model, sessions: &[(TenantId, SessionId)]) {
-    let (mut postgres, bus) = (ground.postgres().await, ground.bus().await);
+    let (mut postgres, bus) = (ground.postgres().await, ground.stack.bus().await);
     for (number, some) in sessions.chunks(BEGUN_AT_ONCE).enumerate() {
         let ids: Vec<_> = some.iter().map(|(_, session)| session.as_str().to_owned()).collect();
         sqlx::query("update session_run set phase = 1, queued_at = now() where session_id = any($1)")
