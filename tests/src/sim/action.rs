@@ -3,7 +3,7 @@
 
 use super::{
     System,
-    postgres::{Fence, Park, Phase, Session, Take, Worker, Write},
+    postgres::{Accepted, Fence, Park, Phase, Session, Take, Worker, Write},
     queue::Then,
     rules::Broken,
     scenario::{Faults, Scenario, Wish},
@@ -296,7 +296,7 @@ impl System {
                 self.queue.release(rules, session, worker, Then::Front);
             }
             Action::Tidy(worker, session) => {
-                self.queue.release(rules, session, worker, Then::Front);
+                self.queue.release(rules, session, worker, Then::Rest);
             }
             Action::Fault(fault) => self.fail(scenario, fault),
         }
@@ -377,7 +377,7 @@ impl System {
         let key = u8::try_from(place).unwrap_or(u8::MAX) + 1;
         let session = scenario.wishes[place].session();
         let before = self.postgres.runs[session].event_seq;
-        let needs_worker = match scenario.wishes[place] {
+        let accepted = match scenario.wishes[place] {
             Wish::Prompt(_) => self.postgres.accept_prompt(&scenario.rules, session, key),
             Wish::Abort(_) => self.postgres.accept_abort(&scenario.rules, session, key),
         };
@@ -386,7 +386,7 @@ impl System {
         match answer {
             Answer::Comes => {
                 self.done[place] = true;
-                if needs_worker {
+                if accepted == Accepted::Wakes {
                     self.hints.insert(session);
                 }
             }

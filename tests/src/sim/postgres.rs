@@ -176,6 +176,17 @@ pub struct Attempts {
     pub most: u8,
 }
 
+/// What became of an input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Accepted {
+    /// Workers are to be told.
+    Wakes,
+    /// Nobody needs to be told.
+    Quietly,
+    /// Nobody would take it before an operator releases the session.
+    No,
+}
+
 /// The database.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Postgres {
@@ -186,23 +197,31 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// Accepts a prompt. Gives whether the session must be enqueued; not for a repeated one.
-    pub fn accept_prompt(&mut self, rules: &Rules, session: Session, key: u8) -> bool {
+    /// Accepts a prompt.
+    pub fn accept_prompt(&mut self, rules: &Rules, session: Session, key: u8) -> Accepted {
         let run = &mut self.runs[session];
-        let is_new = !run.inputs.contains(&Input::Prompt(key));
-        let needs_worker = !matches!(run.phase, Phase::Running | Phase::Quarantined);
+        if run.inputs.contains(&Input::Prompt(key)) {
+            return Accepted::Quietly;
+        }
+        if run.phase == Phase::Quarantined {
+            return Accepted::No;
+        }
+        let needs_worker = run.phase != Phase::Running;
         run.put(rules, Input::Prompt(key), 1);
-        is_new && needs_worker
+        if needs_worker { Accepted::Wakes } else { Accepted::Quietly }
     }
 
-    /// Accepts an abort. Gives whether there was anything to stop.
-    pub fn accept_abort(&mut self, rules: &Rules, session: Session, key: u8) -> bool {
+    /// Accepts an abort; quietly when there is nothing to stop.
+    pub fn accept_abort(&mut self, rules: &Rules, session: Session, key: u8) -> Accepted {
         let run = &mut self.runs[session];
-        if run.phase == Phase::Idle {
-            return false;
+        match run.phase {
+            Phase::Idle => Accepted::Quietly,
+            Phase::Quarantined => Accepted::No,
+            Phase::Runnable | Phase::Running | Phase::Waiting => {
+                run.put(rules, Input::Abort(key), 0);
+                Accepted::Wakes
+            }
         }
-        run.put(rules, Input::Abort(key), 0);
-        true
     }
 
     /// Whether a worker may take the session, as far as its owner is concerned.
@@ -337,10 +356,16 @@ impl Postgres {
 
     /// Takes a session out of service that was tried too often, and tells its parent. Gives whether it did.
     pub fn quarantine(&mut self, rules: &Rules, session: Session, attempts: Attempts) -> bool {
-        if !self.is_free(session) || self.runs[session].attempts < attempts.most {
+        let is_exhausted = self.is_free(session) && self.runs[session].attempts >= attempts.most;
+        is_exhausted && self.take_out(rules, session)
+    }
+
+    /// Takes any session out of service that has work, as an operator does. Gives whether it had.
+    pub fn take_out(&mut self, rules: &Rules, session: Session) -> bool {
+        let run = &mut self.runs[session];
+        if matches!(run.phase, Phase::Idle | Phase::Quarantined) {
             return false;
         }
-        let run = &mut self.runs[session];
         run.epoch += 1;
         run.write_seq = 0;
         run.event_seq += 3;

@@ -4,7 +4,7 @@
 use super::{
     System,
     observer::Property,
-    postgres::{Fence, Input, Park, Phase, Run, Session, Take, Turn, Worker, Write, Written},
+    postgres::{Accepted, Fence, Input, Park, Phase, Run, Session, Take, Turn, Worker, Write, Written},
     queue::Then,
     rules::Broken,
     sandbox::Started,
@@ -267,7 +267,7 @@ impl System {
             Stage::Effect(_) if scenario.poison == Some(at.fence.session) => return self.crash(place.0),
             Stage::Effect(turn) => self.act(scenario, at, turn),
             Stage::AbortChild(child) => {
-                if self.postgres.accept_abort(&scenario.rules, child, 0) {
+                if self.postgres.accept_abort(&scenario.rules, child, 0) == Accepted::Wakes {
                     self.hints.insert(child);
                 }
                 Loop::At(At { stage: Stage::Look, ..at })

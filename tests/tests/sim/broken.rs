@@ -185,6 +185,6 @@ fn random_walks_notice_broken_rules_too() {
         Broken::SuspectsTogether,
     ] {
         let rules = Rules { broken: Some(broken), ..Rules::SOUND };
-        assert!(walk::find_failure(0..5_000, rules).is_some(), "{broken:?} is not noticed");
+        assert!(walk::find_failure(0..40_000, rules).is_some(), "{broken:?} is not noticed");
     }
 }

@@ -9,7 +9,7 @@ use domain::{
     wait::{Reason, Wait},
 };
 use e2e::sim::{
-    postgres::{Attempts, Fence, Input, Park, Phase, Postgres, Run, Take, Turn, Write, Written},
+    postgres::{Accepted, Attempts, Fence, Input, Park, Phase, Postgres, Run, Take, Turn, Write, Written},
     rules::Rules,
     walk::Dice,
 };
@@ -70,6 +70,8 @@ struct Pair {
     /// The call of the first session that each session answers.
     calls: Vec<(MessageId, PartId)>,
     holders: Vec<Holder>,
+    /// Inputs of quarantined sessions.
+    refused: usize,
 }
 
 /// What of a write both must say.
@@ -121,7 +123,7 @@ impl Pair {
         let workers = (0..WORKERS).map(|_| Uuid::now_v7()).collect();
         let call = |_| (MessageId::make(&mut sample.ids, NOW), PartId::make(&mut sample.ids, NOW));
         let calls = (0..SESSIONS).map(call).collect();
-        Self { store, sql, model, sample, tenant, sessions, workers, calls, holders: vec![] }
+        Self { store, sql, model, sample, tenant, sessions, workers, calls, holders: vec![], refused: 0 }
     }
 
     /// A prompt of one event.
@@ -139,14 +141,25 @@ impl Pair {
 
     async fn prompt(&mut self, session: usize, key: u8) {
         let prompt = self.prompt_of(session, key);
-        let accepted = self.store.accept_prompt(self.tenant, &prompt, NOW).await.unwrap();
-        assert_eq!(accepted.runnable, self.model.accept_prompt(&Rules::SOUND, session, key));
+        let real = match self.store.accept_prompt(self.tenant, &prompt, NOW).await {
+            Ok(accepted) if accepted.runnable => Accepted::Wakes,
+            Ok(_) => Accepted::Quietly,
+            Err(Error::Quarantined) => Accepted::No,
+            Err(error) => panic!("{error:?}"),
+        };
+        self.refused += usize::from(real == Accepted::No);
+        assert_eq!(real, self.model.accept_prompt(&Rules::SOUND, session, key));
     }
 
     async fn abort(&mut self, session: usize, key: u8) {
         let dedupe = format!("abort {key}");
-        let real =
-            self.store.accept_abort(self.tenant, &self.sessions[session], &dedupe).await.unwrap().is_some();
+        let real = match self.store.accept_abort(self.tenant, &self.sessions[session], &dedupe).await {
+            Ok(Some(_)) => Accepted::Wakes,
+            Ok(None) => Accepted::Quietly,
+            Err(Error::Quarantined) => Accepted::No,
+            Err(error) => panic!("{error:?}"),
+        };
+        self.refused += usize::from(real == Accepted::No);
         assert_eq!(real, self.model.accept_abort(&Rules::SOUND, session, key));
     }
 
@@ -170,11 +183,14 @@ impl Pair {
         }
     }
 
-    async fn quarantine(&mut self, session: usize) {
+    async fn quarantine(&mut self, session: usize, which: Which) {
         let ids = [(); 3].map(|()| EventId::make(&mut self.sample.ids, NOW));
-        let what = (Which::Exhausted, "test");
-        let real = self.store.quarantine(self.tenant, &self.sessions[session], what, ids, NOW).await.unwrap();
-        assert_eq!(real.is_some(), self.model.quarantine(&Rules::SOUND, session, ATTEMPTS));
+        let real = self.store.quarantine(self.tenant, &self.sessions[session], (which, "test"), ids, NOW);
+        let model = match which {
+            Which::Exhausted => self.model.quarantine(&Rules::SOUND, session, ATTEMPTS),
+            Which::Any => self.model.take_out(&Rules::SOUND, session),
+        };
+        assert_eq!(real.await.unwrap().is_some(), model);
     }
 
     /// Ends the timer of one session, and no other.
@@ -334,15 +350,25 @@ impl Pair {
         }
     }
 
-    /// Begins or ends the lease of a worker. It does not end by itself, however slow the machine is.
+    /// Begins or ends the lease of a worker.
     async fn lease(&mut self, worker: usize, runs: bool) {
         let incarnation = self.workers[worker];
         let beat = Beat { incarnation, name: "worker".to_owned(), slots: 1, draining: false };
         self.store.renew_worker(&beat).await.unwrap();
-        let until = if runs { "'infinity'" } else { "now()" };
-        let sql = format!("update worker set lease_until = {until} where incarnation = '{incarnation}'");
-        sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut self.sql).await.unwrap();
+        if !runs {
+            let sql = format!("update worker set lease_until = now() where incarnation = '{incarnation}'");
+            sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut self.sql).await.unwrap();
+        }
         self.model.leases[worker] = runs;
+    }
+
+    /// No lease ends by itself, however slow the machine is.
+    async fn renew_leases(&mut self) {
+        for worker in 0..WORKERS {
+            if self.model.leases[worker] {
+                self.lease(worker, true).await;
+            }
+        }
     }
 
     async fn call(&mut self, dice: &mut Dice) {
@@ -374,7 +400,8 @@ impl Pair {
                 2 => self.abort(session, key).await,
                 3..=5 => self.take(session, worker, Suspects::Taken).await,
                 6 if dice.below(2) == 0 => self.take(session, worker, Suspects::Left).await,
-                6 => self.quarantine(session).await,
+                6 if dice.below(3) == 0 => self.quarantine(session, Which::Any).await,
+                6 => self.quarantine(session, Which::Exhausted).await,
                 _ => self.wake(session).await,
             }
         }
@@ -454,10 +481,11 @@ impl Pair {
 #[tokio::test]
 async fn the_store_does_what_the_model_does() {
     let database = testkit::database().await;
-    let (mut epochs, mut answers) = (0, 0);
+    let (mut epochs, mut answers, mut refused) = (0, 0, 0);
     for seed in 0..RUNS {
         let (mut pair, mut dice) = (Pair::new(&database, seed).await, Dice::from_seed(seed));
         for _ in 0..CALLS {
+            pair.renew_leases().await;
             pair.call(&mut dice).await;
             pair.compare().await;
         }
@@ -465,8 +493,9 @@ async fn the_store_does_what_the_model_does() {
         epochs += pair.model.runs.iter().map(|run| run.epoch).sum::<u64>();
         let inputs = pair.model.runs[0].inputs.iter();
         answers += inputs.filter(|input| matches!(input, Input::Answer(_))).count();
+        refused += pair.refused;
         pair.sql.close().await.unwrap();
     }
     // The calls must have led somewhere.
-    assert!(epochs > 100 && answers > 3, "{epochs} {answers}");
+    assert!(epochs > 100 && answers > 3 && refused > 3, "{epochs} {answers} {refused}");
 }
