@@ -16,7 +16,9 @@ pub struct Accepted {
 }
 
 impl Store {
-    /// Accepts an abort. `None` when there is nothing to stop; an idle session stays idle.
+    /// Accepts an abort. `None` when there is nothing to stop; an idle session stays idle. While the newest input is an
+    /// abort that no loop has taken, another one is the same: it would stop nothing more, and nobody fills a mailbox with
+    /// them. One that comes after a later input counts, because that input is a turn of its own.
     ///
     /// # Errors
     /// `NotFound`; `Quarantined`, because nothing runs and nobody would take it; `Db`: accepted or not, repeat it with the
@@ -33,8 +35,10 @@ impl Store {
         if run.is_idle() {
             return Ok(None);
         }
-        inputs::put(&mut tx, tenant, (session, &run), (inputs::Kind::Abort, dedupe, None)).await?;
-        tx.commit().await?;
+        if !run.ends_with_abort() {
+            inputs::put(&mut tx, tenant, (session, &run), (inputs::Kind::Abort, dedupe, None)).await?;
+            tx.commit().await?;
+        }
         Ok(Some(Accepted { session: session.clone(), class: run.class }))
     }
 

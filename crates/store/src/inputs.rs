@@ -123,6 +123,7 @@ pub(crate) struct Locked {
     pub(crate) event_seq: u64,
     input_seq: u64,
     input_ack: u64,
+    cancel_seq: u64,
 }
 
 impl Locked {
@@ -134,6 +135,11 @@ impl Locked {
     pub(crate) fn needs_worker(&self) -> bool {
         // A running loop finds it; a quarantined session waits for its operator.
         self.phase != 2 && self.phase != 4
+    }
+
+    /// Whether the newest input is an abort that no loop has taken.
+    pub(crate) fn ends_with_abort(&self) -> bool {
+        self.cancel_seq > self.input_ack && self.cancel_seq == self.input_seq
     }
 
     /// Refuses what nobody would take before an operator releases the session.
@@ -152,7 +158,7 @@ pub(crate) async fn lock(
     session: &SessionId,
 ) -> Result<Locked, Error> {
     let row = sqlx::query(
-        "select phase, class, epoch, event_seq, input_seq, input_ack from session_run
+        "select phase, class, epoch, event_seq, input_seq, input_ack, cancel_seq from session_run
           where tenant_id = $1 and session_id = $2 for update",
     )
     .bind(tenant.0)
@@ -167,6 +173,7 @@ pub(crate) async fn lock(
         event_seq: unsigned(row.try_get("event_seq")?),
         input_seq: unsigned(row.try_get("input_seq")?),
         input_ack: unsigned(row.try_get("input_ack")?),
+        cancel_seq: unsigned(row.try_get("cancel_seq")?),
     })
 }
 

@@ -218,7 +218,10 @@ impl Postgres {
             Phase::Idle => Accepted::Quietly,
             Phase::Quarantined => Accepted::No,
             Phase::Runnable | Phase::Running | Phase::Waiting => {
-                run.put(rules, Input::Abort(key), 0);
+                let ends_with_abort = run.cancel_seq > run.input_ack && run.cancel_seq == run.input_seq;
+                if !ends_with_abort {
+                    run.put(rules, Input::Abort(key), 0);
+                }
                 Accepted::Wakes
             }
         }

@@ -33,8 +33,37 @@ async fn whoever_passes_an_abort_on_each_session_below_takes_it_once() {
     for session in [root.session(), child.session(), leaf.session()] {
         assert_eq!(aborts(&world, session).await, 1, "{session}");
     }
+    world.accept(leaf.session(), "one more").await;
     world.store.abort_below(world.tenant, root.session(), "a2").await.unwrap();
-    assert_eq!(aborts(&world, leaf.session()).await, 2, "another abort is passed on anew");
+    assert_eq!(aborts(&world, leaf.session()).await, 2, "another abort ends what came since");
+}
+
+#[tokio::test]
+async fn aborts_that_nobody_takes_are_one_until_something_comes_after_them() {
+    let mut world = World::new().await;
+    let session = world.session().await;
+    world.accept(&session, "begin").await;
+    for key in 0..20 {
+        let accepted = world.store.accept_abort(world.tenant, &session, &format!("a{key}")).await.unwrap();
+        assert!(accepted.is_some(), "whoever asks is told that it ends");
+    }
+    assert_eq!(aborts(&world, &session).await, 1);
+    world.accept(&session, "more").await;
+    for key in 20..40 {
+        world.store.accept_abort(world.tenant, &session, &format!("a{key}")).await.unwrap();
+    }
+    assert_eq!(
+        aborts(&world, &session).await,
+        2,
+        "the prompt after the first one is not to be answered either"
+    );
+
+    // A loop takes them all, and works on: it is stopped anew.
+    let worker = world.worker().await;
+    world.take(&session, worker).await.unwrap();
+    world.sql("update session_run set input_ack = input_seq").await;
+    assert!(world.store.accept_abort(world.tenant, &session, "b1").await.unwrap().is_some());
+    assert_eq!(aborts(&world, &session).await, 3);
 }
 
 #[tokio::test]
