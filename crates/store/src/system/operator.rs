@@ -182,7 +182,7 @@ impl Store {
         rows.iter().map(line).collect()
     }
 
-    /// Lists workers, the newest first; at most as many as a page has.
+    /// Lists workers, the living before the dead and the newest first; at most as many as a page has.
     ///
     /// # Errors
     /// `Db`.
@@ -191,7 +191,7 @@ impl Store {
             "select w.incarnation, w.name, w.version, w.started_at, w.draining, w.slots,
                     (extract(epoch from w.lease_until - now()) * 1000)::bigint as lease_ms,
                     (select count(*) from session_run r where r.phase = 2 and r.owner = w.incarnation) as running
-               from worker w order by w.started_at desc, w.incarnation limit $1",
+               from worker w order by lease_runs(w.lease_until) desc, w.started_at desc, w.incarnation limit $1",
         )
         .bind(page.limit())
         .fetch_all(&self.system)

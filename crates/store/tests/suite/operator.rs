@@ -150,10 +150,23 @@ async fn workers_are_listed_with_what_they_own() {
             (worker.incarnation, worker.name.as_str(), worker.slots, worker.running, worker.lease_ms > 0)
         })
         .collect();
-    assert_eq!(shown, [(new.worker, "worker", 4, 1, false), (old.worker, "worker", 4, 1, true)]);
+    let want = [(old.worker, "worker", 4, 1, true), (new.worker, "worker", 4, 1, false)];
+    assert_eq!(shown, want, "the living before the dead");
     assert!(workers.iter().all(|worker| !worker.draining && worker.version == env!("CARGO_PKG_VERSION")));
     let page = world.store.list_workers(&Page { limit: 1, cursor: None }).await.unwrap();
-    assert_eq!(page.iter().map(|worker| worker.incarnation).collect::<Vec<_>>(), [new.worker]);
+    assert_eq!(page.iter().map(|worker| worker.incarnation).collect::<Vec<_>>(), [old.worker]);
+    // The lease of a worker that died before the clock was set back ends in a far future.
+    world
+        .sql(&format!(
+            "update worker set lease_until = now() + interval '1 hour' where incarnation = '{}'",
+            new.worker
+        ))
+        .await;
+    let page = world.store.list_workers(&Page { limit: 1, cursor: None }).await.unwrap();
+    assert_eq!(page[0].incarnation, old.worker);
+    world.store.renew_worker(&beat(new.worker)).await.unwrap();
+    let page = world.store.list_workers(&Page { limit: 1, cursor: None }).await.unwrap();
+    assert_eq!(page[0].incarnation, new.worker, "of the living the newest first");
 }
 
 #[tokio::test]
