@@ -390,7 +390,7 @@ async fn insert(
          select $1, $2, p.project_id, p.id, coalesce(p.root_id, p.id), p.depth + 1, $4, $5,
                 $6, $7, $8, $9, p.source, $10, p.on_ask, 'task:' || $5, date_trunc('milliseconds', now())
            from session p where p.tenant_id = $1 and p.id = $3
-            and (select count(*) from session s where s.tenant_id = $1 and s.root_id = coalesce(p.root_id, p.id)) < $11",
+            and (select count(*) from session s where s.tenant_id = $1 and s.root_id = case when p.root_id is null then p.id else p.root_id end) < $11",
     )
     .bind(tenant.0)
     .bind(id.as_str())

@@ -92,6 +92,7 @@ pub struct NewSession {
     pub dedupe: Option<String>,
 }
 
+/// The root is told by `case`: below row-level security, Postgres looks nothing up in an index by a `coalesce`.
 const COLUMNS: &str = "s.id, s.project_id, s.parent_id, s.title, s.agent, s.provider_id, s.model_id, s.source,
     s.last_outcome, s.last_error, s.input_tokens, s.output_tokens, s.reasoning_tokens, s.cache_read_tokens,
     s.cache_write_tokens, s.cost_usd_picos, s.created_at, s.updated_at, s.archived_at,
@@ -102,16 +103,35 @@ const COLUMNS: &str = "s.id, s.project_id, s.parent_id, s.title, s.agent, s.prov
     case when r.waiting_reason = 'children' then (select count(*) from session c
       join session_run x on x.tenant_id = c.tenant_id and x.session_id = c.id and x.phase = 0
       where c.tenant_id = s.tenant_id and c.parent_id = s.id) else 0 end as children_over,
-    (select b.budget_usd_picos from session b where b.tenant_id = s.tenant_id and b.id = coalesce(s.root_id, s.id)) as budget,
+    (select b.budget_usd_picos from session b
+      where b.tenant_id = s.tenant_id and b.id = case when s.root_id is null then s.id else s.root_id end) as budget,
     case when r.waiting_reason = 'budget' then (select sum(t.cost_usd_picos)::bigint from session t
-      where t.tenant_id = s.tenant_id and (t.id = coalesce(s.root_id, s.id) or t.root_id = coalesce(s.root_id, s.id)))
-      else 0 end as tree_cost,
-    case when r.phase = 1 then (select count(*) from session_run q where q.tenant_id = r.tenant_id and q.phase = 1
-      and (q.class, q.queued_at, q.session_id) <= (r.class, r.queued_at, r.session_id)) else 0 end as queue_position";
+      where t.tenant_id = s.tenant_id and (t.id = case when s.root_id is null then s.id else s.root_id end
+         or t.root_id = case when s.root_id is null then s.id else s.root_id end))
+      else 0 end as tree_cost";
 
+/// One session: its place in the queue is how many are not behind it.
 fn query(tail: &'static str) -> sqlx::AssertSqlSafe<String> {
     sqlx::AssertSqlSafe(format!(
-        "select {COLUMNS} from session s join session_run r on r.tenant_id = s.tenant_id and r.session_id = s.id {tail}"
+        "select {COLUMNS}, case when r.phase = 1 then (select count(*) from session_run q
+                   where q.tenant_id = r.tenant_id and q.phase = 1
+                     and (q.class, q.queued_at, q.session_id) <= (r.class, r.queued_at, r.session_id)) else 0
+                 end as queue_position
+           from session s join session_run r on r.tenant_id = s.tenant_id and r.session_id = s.id {tail}"
+    ))
+}
+
+/// A page of the tenant `$1`. The queue is read once for all of it, and not at all when no session of it is queued.
+fn page_query(tail: &'static str, order: &'static str) -> sqlx::AssertSqlSafe<String> {
+    sqlx::AssertSqlSafe(format!(
+        "with s as materialized (
+           select {COLUMNS} from session s join session_run r on r.tenant_id = s.tenant_id and r.session_id = s.id
+            where {tail} order by {order}),
+         queue as (
+           select session_id, row_number() over (order by class, queued_at, session_id) as place from session_run
+            where tenant_id = $1 and phase = 1 and exists (select 1 from s where phase = 1))
+         select s.*, coalesce(queue.place, 0) as queue_position
+           from s left join queue on queue.session_id = s.id order by {order}"
     ))
 }
 
@@ -210,7 +230,8 @@ pub(crate) async fn read(
 
 impl Store {
     /// Makes a session with its control row and its first event, or gives the one that `dedupe` made before.
-    /// The events are empty in that case.
+    /// The events are empty in that case. What the caller names stands behind `key:` in the row, because children have
+    /// names there, too, which nobody may take from them; older rows have it bare.
     ///
     /// # Errors
     /// `NotFound` for the project; `Db`.
@@ -225,8 +246,9 @@ impl Store {
         let made = sqlx::query(
             "insert into session (tenant_id, id, project_id, title, agent, provider_id, model_id, source, dedupe, rights,
                                   budget_usd_picos, on_ask, updated_at)
-             select $1, $2, p.id, $4, $5, $6, $7, $8, $9, $10, $11, $12, date_trunc('milliseconds', now())
+             select $1, $2, p.id, $4, $5, $6, $7, $8, 'key:' || $9, $10, $11, $12, date_trunc('milliseconds', now())
                from project p where p.tenant_id = $1 and p.id = $3
+                and not exists (select 1 from session o where o.tenant_id = $1 and o.dedupe = $9 and o.parent_id is null)
              on conflict (tenant_id, dedupe) where dedupe is not null do nothing",
         )
         .bind(tenant.0)
@@ -284,11 +306,11 @@ impl Store {
     ) -> Result<Vec<Session>, Error> {
         let (before_ms, before_id) = place(page).unwrap_or((i64::MAX / 2, ""));
         let mut tx = self.begin(tenant).await?;
-        let rows = sqlx::query(query(
-            "where s.tenant_id = $1 and ($2::text is null or s.project_id = $2) and ($3 or s.archived_at is null)
+        let rows = sqlx::query(page_query(
+            "s.tenant_id = $1 and ($2::text is null or s.project_id = $2) and ($3 or s.archived_at is null)
                and (not $4 or r.phase in (1, 3, 4))
-               and ((extract(epoch from s.updated_at) * 1000)::bigint, s.id) < ($5, $6)
-             order by s.updated_at desc, s.id desc limit $7",
+               and ((extract(epoch from s.updated_at) * 1000)::bigint, s.id) < ($5, $6)",
+            "s.updated_at desc, s.id desc limit $7",
         ))
         .bind(tenant.0)
         .bind(filter.project.as_ref().map(ProjectId::as_str))
@@ -315,10 +337,10 @@ impl Store {
     ) -> Result<Vec<Session>, Error> {
         let (after_ms, after_id) = place(page).unwrap_or((-1, ""));
         let mut tx = self.begin(tenant).await?;
-        let rows = sqlx::query(query(
-            "where s.tenant_id = $1 and s.parent_id = $2
-               and ((extract(epoch from s.created_at) * 1000)::bigint, s.id) > ($3, $4)
-             order by s.created_at, s.id limit $5",
+        let rows = sqlx::query(page_query(
+            "s.tenant_id = $1 and s.parent_id = $2
+               and ((extract(epoch from s.created_at) * 1000)::bigint, s.id) > ($3, $4)",
+            "s.created_at, s.id limit $5",
         ))
         .bind(tenant.0)
         .bind(parent.as_str())
@@ -424,12 +446,14 @@ async fn existing(
     dedupe: Option<&str>,
 ) -> Result<Session, Error> {
     let Some(dedupe) = dedupe else { return Err(Error::NotFound("project")) };
-    let row = sqlx::query(query("where s.tenant_id = $1 and s.dedupe = $2"))
-        .bind(tenant.0)
-        .bind(dedupe)
-        .fetch_optional(&mut *tx)
-        .await?
-        .ok_or(Error::NotFound("project"))?;
+    let row = sqlx::query(query(
+        "where s.tenant_id = $1 and (s.dedupe = 'key:' || $2 or (s.dedupe = $2 and s.parent_id is null))",
+    ))
+    .bind(tenant.0)
+    .bind(dedupe)
+    .fetch_optional(&mut *tx)
+    .await?
+    .ok_or(Error::NotFound("project"))?;
     from_row(&row)
 }
 

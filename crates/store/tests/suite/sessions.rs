@@ -4,6 +4,7 @@ use crate::world::World;
 use domain::{event::Event, session::Phase};
 use store::{
     Page,
+    children::Dispatched,
     error::Error,
     record::{Progress, What},
     sessions::{Filter, Patch, Session},
@@ -42,6 +43,71 @@ async fn a_used_key_gives_the_session_that_it_made() {
     again.dedupe = new.dedupe.clone();
     assert_eq!(world.store.create_session(world.tenant, &again, &event, NOW).await.unwrap(), (first, vec![]));
     assert_eq!(world.number("select count(*) from session").await, 1);
+}
+
+#[tokio::test]
+async fn a_key_that_was_stored_bare_still_names_its_session() {
+    let mut world = World::new().await;
+    let (mut new, event) = (world.new_session(), world.sample.event());
+    new.dedupe = Some("key".to_owned());
+    let (first, _) = world.store.create_session(world.tenant, &new, &event, NOW).await.unwrap();
+    // As an older gateway wrote it.
+    world.sql("update session set dedupe = 'key'").await;
+    let (mut again, event) = (world.new_session(), world.sample.event());
+    again.dedupe = new.dedupe.clone();
+    assert_eq!(world.store.create_session(world.tenant, &again, &event, NOW).await.unwrap(), (first, vec![]));
+}
+
+#[tokio::test]
+async fn a_caller_cannot_take_the_name_of_a_child() {
+    let mut world = World::new().await;
+    let mut parent = world.actor().await;
+    let (call, changes) = world.call(parent.session());
+    let name = Some(format!("task:{}", call.part_id));
+    let (mut early, event) = (world.new_session(), world.sample.event());
+    early.dedupe.clone_from(&name);
+    let (early, _) = world.store.create_session(world.tenant, &early, &event, NOW).await.unwrap();
+    let child = world.new_child(&call);
+    let dispatched = world.store.dispatch_child(&parent.next(), &changes, &child, false, NOW).await.unwrap();
+    assert!(matches!(dispatched, Dispatched::Yes(..)), "{dispatched:?}");
+    let (mut late, event) = (world.new_session(), world.sample.event());
+    late.dedupe = name;
+    let (late, _) = world.store.create_session(world.tenant, &late, &event, NOW).await.unwrap();
+    assert_eq!(late, early, "it is the caller's own session and not the child");
+}
+
+#[tokio::test]
+async fn a_list_says_the_same_places_in_the_queue_as_the_sessions_themselves() {
+    let mut world = World::new().await;
+    let mut queued = vec![];
+    for at in 0..12 {
+        let session = world.session().await;
+        if at % 4 != 3 {
+            let class = at % 3;
+            world
+                .sql(&format!("update session_run set class = {class} where session_id = '{session}'"))
+                .await;
+            world.accept(&session, "begin").await;
+            queued.push(session);
+        }
+    }
+    let parent = queued[4].clone();
+    world.sql(&format!("update session set parent_id = '{parent}' where id <> '{parent}'")).await;
+    // Several of one moment.
+    world.sql("update session_run set queued_at = date_trunc('minute', queued_at) where class = 1").await;
+    let worker = world.worker().await;
+    world.take(&queued[0], worker).await.unwrap();
+    let filter = Filter { waiting: true, ..Filter::default() };
+    let whole = world.store.list_sessions(world.tenant, &Filter::default(), &Page::default()).await.unwrap();
+    let waiting = world.store.list_sessions(world.tenant, &filter, &Page::default()).await.unwrap();
+    let children = world.store.list_children(world.tenant, &parent, &Page::default()).await.unwrap();
+    assert_eq!((whole.len(), waiting.len(), children.len()), (12, 8, 11));
+    let page = Page { limit: 3, cursor: None };
+    let first = world.store.list_sessions(world.tenant, &filter, &page).await.unwrap();
+    assert_eq!(first, waiting[..3], "a page does not change them");
+    for session in whole.into_iter().chain(waiting).chain(children) {
+        assert_eq!(world.store.get_session(world.tenant, &session.info.id).await.unwrap(), session);
+    }
 }
 
 #[tokio::test]
