@@ -6,6 +6,7 @@ use domain::ids::SessionId;
 use e2e::{Options, Stack, turn::Watch, turn::run};
 use rpc::v1;
 use std::time::{Duration, Instant};
+use testkit::proxy::{End, Proxy, Rules};
 
 /// A prompt that streams long enough to be interrupted.
 const LONG: &str =
@@ -209,6 +210,36 @@ async fn everything_works_without_redis_and_nats() {
     let session = stack.session().await;
     let (outcome, _) = run(&stack.api, &session, "@tool bash {\"command\":\"echo hi\"}\n@text over").await;
     assert_eq!(outcome, "done");
+}
+
+#[tokio::test]
+async fn a_stream_begins_without_nats_and_is_live_once_it_is_back() {
+    if e2e::is_left_out(&["nats"], "it takes NATS away and gives it back") {
+        return;
+    }
+    let url = &testkit::servers().await.nats_url;
+    let address = url.split('@').next_back().unwrap().trim_end_matches('/');
+    let proxy = Proxy::start(address.parse().unwrap()).await.unwrap();
+    let nats_url = Some(url.replace(address, &proxy.address.to_string()));
+    let stack = Stack::with(Options { nats_url, ..Options::default() }).await;
+    let session = stack.session().await;
+    assert_eq!(run(&stack.api, &session, "@text with NATS").await.0, "done");
+    proxy.set(Rules { refuses: true, ..Rules::default() });
+    proxy.cut(End::Reset);
+    let mut watch = Watch::start(&stack.api, &session).await;
+    watch.until_idle().await;
+    stack.api.prompt(&session, "@text without NATS").await.unwrap();
+    assert_eq!(watch.until_idle().await, "done");
+    assert!(watch.seen.deltas.is_empty(), "live text comes through NATS only");
+    proxy.set(Rules::default());
+    testkit::within("text is live again", async {
+        while watch.seen.deltas.is_empty() {
+            stack.api.prompt(&session, LONG).await.unwrap();
+            watch.until_idle().await;
+        }
+    })
+    .await;
+    watch.seen.assert_gap_free();
 }
 
 #[tokio::test]

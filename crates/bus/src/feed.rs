@@ -1,15 +1,20 @@
 //! Live events and deltas of sessions. Sent after the commit, never awaited: a full queue drops, and the reader repairs
 //! the gap from Postgres.
 
-use crate::{Bus, SEND_QUEUE, error::Error};
+use crate::{
+    Bus,
+    error::Error,
+    subscription::{Begun, Heard, Subscription},
+};
 use bytes::Bytes;
 use domain::{
     event::Stored,
     ids::{MessageId, PartId, SessionId, TenantId},
+    limits,
 };
-use futures::StreamExt as _;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use std::time::Duration;
 use tokio::sync::mpsc;
 
 /// What travels.
@@ -33,6 +38,9 @@ pub enum News {
         /// Position of the newest event.
         seq: u64,
     },
+    /// Never sent: the reader hears from now on. What came before is to be read from Postgres.
+    #[serde(skip)]
+    Joined,
 }
 
 /// A durable event, after its commit.
@@ -76,12 +84,12 @@ pub struct Publisher {
 
 /// The news of one session.
 #[derive(Debug)]
-pub struct Reader(async_nats::Subscriber);
+pub struct Reader(Subscription);
 
 impl Bus {
     /// Starts a sender; it ends with its last clone.
     pub fn publisher(&self) -> Publisher {
-        let (queue, mut waiting) = mpsc::channel::<(String, Bytes)>(SEND_QUEUE);
+        let (queue, mut waiting) = mpsc::channel::<(String, Bytes)>(limits::NEWS_QUEUE_MAX);
         let nats = self.nats.clone();
         tokio::spawn(async move {
             while let Some((subject, payload)) = waiting.recv().await {
@@ -93,19 +101,17 @@ impl Bus {
         Publisher { queue, namespace: self.namespace.clone() }
     }
 
-    /// Subscribes to a session. When this returns, the server knows of the subscription: whatever is committed from
-    /// now on is either read from Postgres afterwards or arrives here. `flushed` is false when NATS is away.
+    /// Subscribes to a session. When the reader is joined, the server was told of the subscription: whatever is committed
+    /// from now on is either read from Postgres afterwards or arrives here. Without NATS the reader is not joined; it
+    /// joins by itself, and gives [`News::Joined`], once NATS is back. Lasts [`limits::NATS_JOIN_MS`] at most.
     ///
     /// # Errors
     /// `Subscribe` when the client is closed.
-    pub async fn read(&self, tenant: TenantId, session: &SessionId) -> Result<(Reader, bool), Error> {
+    pub async fn read(&self, tenant: TenantId, session: &SessionId) -> Result<Reader, Error> {
         let subject = format!("{}.v1.t.{tenant}.s.{session}.news", self.namespace);
-        let subscriber = self.nats.subscribe(subject).await?;
-        let flushed = match tokio::time::timeout(std::time::Duration::from_secs(2), self.nats.flush()).await {
-            Ok(result) => result.is_ok(),
-            Err(_) => false,
-        };
-        Ok((Reader(subscriber), flushed && self.ping_nats().is_ok()))
+        let is_away = self.nats.connection_state() == async_nats::connection::State::Disconnected;
+        let wait = if is_away { Duration::ZERO } else { Duration::from_millis(limits::NATS_JOIN_MS) };
+        Ok(Reader(Subscription::begin(&self.nats, subject, (Begun::Sent, wait)).await?))
     }
 }
 
@@ -140,17 +146,26 @@ impl Publisher {
         };
         let subject = format!("{}.v1.t.{tenant}.s.{session}.news", self.namespace);
         if self.queue.try_send((subject, payload)).is_err() {
-            tracing::debug!(session.id = %session, "news was dropped: {SEND_QUEUE} messages wait");
+            tracing::debug!(session.id = %session, "news was dropped: {} messages wait", limits::NEWS_QUEUE_MAX);
         }
     }
 }
 
 impl Reader {
+    /// Whether news arrives, as far as the client knows.
+    pub fn is_joined(&self) -> bool {
+        self.0.is_joined()
+    }
+
     /// Waits for the next news; `None` when the connection is closed for good. Cancel-safe. What cannot be read is
     /// passed over: the numbers show the gap.
     pub async fn next(&mut self) -> Option<News> {
         loop {
-            match serde_json::from_slice(&self.0.next().await?.payload) {
+            let message = match self.0.next().await? {
+                Heard::Joined => return Some(News::Joined),
+                Heard::Message(message) => message,
+            };
+            match serde_json::from_slice(&message.payload) {
                 Ok(news) => return Some(news),
                 Err(error) => tracing::warn!(%error, "news of another version was passed over"),
             }

@@ -7,15 +7,13 @@ pub mod error;
 pub mod feed;
 pub mod queue;
 
-use error::Error;
-use std::time::Duration;
+mod hints;
+mod subscription;
 
-/// Messages that wait to be sent before further ones are dropped.
-const SEND_QUEUE: usize = 4_096;
-/// Messages of one subscription that wait to be read before NATS drops further ones.
-const RECEIVE_QUEUE: usize = 1_024;
-/// How long Redis may take to answer: beyond it, it counts as gone.
-const REDIS_ANSWER: Duration = Duration::from_secs(1);
+use domain::limits;
+use error::Error;
+use hints::Hints;
+use std::time::Duration;
 
 /// Both connections; clones share them.
 #[derive(Debug, Clone)]
@@ -23,6 +21,7 @@ pub struct Bus {
     nats: async_nats::Client,
     redis: redis::aio::ConnectionManager,
     namespace: String,
+    hints: Hints,
 }
 
 impl Bus {
@@ -39,19 +38,21 @@ impl Bus {
         let mut options = async_nats::ConnectOptions::new()
             .retry_on_initial_connect()
             .max_reconnects(None)
-            .subscription_capacity(RECEIVE_QUEUE);
+            .subscription_capacity(limits::NATS_RECEIVE_QUEUE_MAX);
         // The client ignores the login in a URL.
         if let (Some(user), Some(password)) = (address.username(), address.password()) {
             options = options.user_and_password(user.to_owned(), password.to_owned());
         }
         let nats = options.connect(address).await?;
+        let answer = Duration::from_millis(limits::REDIS_ANSWER_MS);
         let config = redis::aio::ConnectionManagerConfig::new()
-            .set_response_timeout(Some(REDIS_ANSWER))
-            .set_connection_timeout(Some(REDIS_ANSWER))
+            .set_response_timeout(Some(answer))
+            .set_connection_timeout(Some(answer))
             .set_number_of_retries(1);
         let redis =
             redis::aio::ConnectionManager::new_lazy_with_config(redis::Client::open(redis_url)?, config)?;
-        Ok(Self { nats, redis, namespace: namespace.to_owned() })
+        let hints = Hints::start(nats.clone(), doorbell::wake_subject(namespace));
+        Ok(Self { nats, redis, namespace: namespace.to_owned(), hints })
     }
 
     /// Answers whether NATS is connected.

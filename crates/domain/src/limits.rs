@@ -420,3 +420,24 @@ pub const NUDGES_MAX: usize = 1_024;
 pub const POSTGRES_GRACE_MS: u64 = 10_000;
 /// Sessions that are on their way from one sweep to Redis at once: one after the other would be mostly waiting.
 pub const SWEEP_ENQUEUES_PARALLEL_MAX: usize = 50;
+
+// Messages and hints, which may be lost.
+
+/// News of all sessions of one process that wait to be sent, beyond which it is dropped: a second of busy loops; readers
+/// find gaps in Postgres.
+pub const NEWS_QUEUE_MAX: usize = 4_096;
+/// Nudges of one process that wait to be sent, beyond which they are dropped: the control row says the same. More than the
+/// largest tree of sessions has.
+pub const NUDGES_UNSENT_MAX: usize = 1_024;
+/// Messages of one subscription that wait to be read, beyond which NATS drops them: as for [`NEWS_QUEUE_MAX`].
+pub const NATS_RECEIVE_QUEUE_MAX: usize = 1_024;
+/// How long a new reader of news waits for NATS before it begins without; milliseconds. People wait for their first event
+/// meanwhile.
+pub const NATS_JOIN_MS: u64 = 2_000;
+/// Time between two looks of a reader whether NATS is back; milliseconds. It reads no more than a flag.
+pub const NATS_LOOK_MS: u64 = 250;
+/// How long Redis may take to answer, or to take a connection; beyond it, it counts as gone. Milliseconds.
+pub const REDIS_ANSWER_MS: u64 = 1_000;
+/// Sessions of one abort that Redis is told of at the same time: the whole tree in few round trips, and no queue that others
+/// would wait behind.
+pub const HINTS_PARALLEL_MAX: usize = 16;

@@ -71,8 +71,8 @@ pub(crate) async fn subscribe(
     state: &State,
     wish: Wish,
 ) -> Result<mpsc::Receiver<Result<v1::SubscribeResponse, Status>>, Status> {
-    // Before anything is read: what is committed later arrives here.
-    let (reader, _) = state.bus.read(wish.tenant, &wish.session).await.map_err(|error| {
+    // Before anything is read: what is committed later arrives here. Without NATS it is found by looking.
+    let reader = state.bus.read(wish.tenant, &wish.session).await.map_err(|error| {
         tracing::error!(error = &error as &dyn std::error::Error, "subscribe");
         unavailable("bus_unavailable", "events cannot be followed just now")
     })?;
@@ -136,7 +136,7 @@ impl Stream {
         self.catch_up().await?;
         self.send_open_parts().await?;
         let mut beat_at = Instant::now() + Duration::from_millis(limits::STREAM_HEARTBEAT_MS);
-        let mut look_at = Instant::now() + self.poll();
+        let mut look_at = Instant::now() + self.poll(&reader);
         loop {
             let shutdown = self.state.shutdown.clone();
             let answers = self.answers.clone();
@@ -164,17 +164,18 @@ impl Stream {
                         }
                         Err(error) => tracing::debug!(error = &error as &dyn std::error::Error, "no look at the head"),
                     }
-                    look_at = Instant::now() + self.poll();
+                    look_at = Instant::now() + self.poll(&reader);
                 }
             }
         }
     }
 
-    fn poll(&self) -> Duration {
+    fn poll(&self, reader: &Reader) -> Duration {
         if mutant::on(Mutant::HeadUnchecked) {
             return Duration::from_secs(3_600);
         }
-        if self.state.bus.ping_nats().is_ok() { POLL_WITH_NATS } else { POLL_WITHOUT_NATS }
+        let hears = reader.is_joined() && self.state.bus.ping_nats().is_ok();
+        if hears { POLL_WITH_NATS } else { POLL_WITHOUT_NATS }
     }
 
     async fn take(&mut self, news: News) -> Result<(), End> {
@@ -205,6 +206,7 @@ impl Stream {
                 self.catch_up().await
             }
             News::Beat { .. } => Ok(()),
+            News::Joined => self.catch_up().await,
         }
     }
 

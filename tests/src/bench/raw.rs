@@ -23,7 +23,7 @@ pub async fn measure(directory: &std::path::Path, rounds: usize) -> Raw {
     sqlx::query("create table bench (n bigint)").execute(&mut connection).await.expect("a table");
     let bus = bus::Bus::connect(&servers.nats_url, &servers.redis_url, "bench").await.expect("a bus");
     let (tenant, session) = (domain::ids::TenantId(uuid()), "ses_bench".parse().expect("an id"));
-    let (mut reader, _) = bus.read(tenant, &session).await.expect("a subscription");
+    let mut reader = bus.read(tenant, &session).await.expect("a subscription");
     let publisher = bus.publisher();
     for _ in 0..rounds {
         let begun = Instant::now();

@@ -1,7 +1,13 @@
-//! Orders: an abort names its session.
+//! Orders: an abort names its session, and reaches a whole tree at once.
 
-use crate::world::World;
-use testkit::within;
+use crate::world::{World, entry};
+use bus::{Bus, queue::Entry};
+use domain::ids::{SessionId, TenantId};
+use std::collections::BTreeSet;
+use testkit::{
+    proxy::{Proxy, Rules},
+    within,
+};
 
 #[tokio::test]
 async fn an_abort_is_heard_with_its_names() {
@@ -20,7 +26,7 @@ async fn what_names_no_session_and_other_stacks_nudges_are_not_heard() {
     let (tenant, session) = (world.sample.tenant(), world.sample.session());
     let mut nudges = world.bus.nudges().await.unwrap();
     // The server knows of the subscription once a later one is confirmed.
-    assert!(world.bus.read(tenant, &session).await.unwrap().1);
+    assert!(world.bus.read(tenant, &session).await.unwrap().is_joined());
     let nats = world.nats().await;
     for subject in [
         format!("{}.v1.t.{tenant}.s.none.ctl", world.namespace),
@@ -33,4 +39,56 @@ async fn what_names_no_session_and_other_stacks_nudges_are_not_heard() {
     let last = world.sample.session();
     world.bus.nudge(tenant, &last);
     assert_eq!(within("the nudge is heard", nudges.next_nudge()).await, (tenant, last));
+}
+
+fn entries(tenant: TenantId, sessions: &[SessionId]) -> Vec<Entry<'_>> {
+    sessions.iter().map(|session| entry(tenant, session)).collect()
+}
+
+#[tokio::test]
+async fn a_tree_that_is_interrupted_is_queued_as_a_whole_and_rung_for() {
+    let mut world = World::new().await;
+    let (tenant, mut doorbell) = (world.sample.tenant(), world.bus.listen().await.unwrap());
+    let sessions: Vec<_> = (0..50).map(|_| world.sample.session()).collect();
+    world.bus.interrupt(&entries(tenant, &sessions)).await;
+    within("the bell rings", doorbell.heard()).await;
+    let mut queued = BTreeSet::new();
+    for session in &sessions {
+        queued.insert(world.position(tenant, session, domain::session::Class::Interactive).await.unwrap());
+    }
+    assert_eq!(queued.len(), 50);
+}
+
+#[tokio::test]
+async fn a_frozen_redis_holds_up_no_nudge_and_costs_one_answer_for_a_whole_tree() {
+    let mut world = World::new().await;
+    let servers = testkit::servers().await;
+    let address = servers.redis_url.split("://").nth(1).unwrap().split('@').next_back().unwrap();
+    let address = address.split('/').next().unwrap();
+    let proxy = Proxy::start(address.parse().unwrap()).await.unwrap();
+    let url = servers.redis_url.replace(address, &proxy.address.to_string());
+    let bus = Bus::connect(&servers.nats_url, &url, &world.namespace).await.unwrap();
+    bus.ping_redis().await.unwrap();
+    let (tenant, mut nudges) = (world.sample.tenant(), world.bus.nudges().await.unwrap());
+    // The server knows of the subscription once a later one is confirmed.
+    let other = world.sample.session();
+    assert!(world.bus.read(tenant, &other).await.unwrap().is_joined());
+    let sessions: Vec<_> = (0..50).map(|_| world.sample.session()).collect();
+    proxy.set(Rules::half_open());
+    let entries = entries(tenant, &sessions);
+    let interrupted = within("all are told, as far as that goes", bus.interrupt(&entries));
+    let heard = within("all nudges are heard", async {
+        let mut heard = BTreeSet::new();
+        while heard.len() < 50 {
+            heard.insert(nudges.next_nudge().await.1);
+        }
+        heard
+    });
+    // Whoever holds one knows before Redis is given up.
+    tokio::select! {
+        biased;
+        heard = heard => assert_eq!(heard, sessions.iter().cloned().collect()),
+        () = interrupted => panic!("it waited for Redis before it nudged"),
+    }
+    within("all are told, as far as that goes", bus.interrupt(&entries)).await;
 }

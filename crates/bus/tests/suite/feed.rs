@@ -18,8 +18,8 @@ fn json(news: &News) -> String {
 async fn what_is_published_after_read_arrives_in_order() {
     let mut world = World::new().await;
     let (tenant, session) = (world.sample.tenant(), world.sample.session());
-    let (mut reader, flushed) = world.bus.read(tenant, &session).await.unwrap();
-    assert!(flushed);
+    let mut reader = world.bus.read(tenant, &session).await.unwrap();
+    assert!(reader.is_joined());
     let event = Event {
         seq: 7,
         epoch: 2,
@@ -55,9 +55,9 @@ async fn a_reader_gets_nothing_of_other_sessions_tenants_and_stacks() {
     let (mut world, stranger) = (World::new().await, World::new().await);
     let (tenant, other) = (world.sample.tenant(), world.sample.tenant());
     let (session, second) = (world.sample.session(), world.sample.session());
-    let (mut reader, _) = world.bus.read(tenant, &session).await.unwrap();
+    let mut reader = world.bus.read(tenant, &session).await.unwrap();
     stranger.bus.publisher().publish(tenant, &session, &beat(1));
-    let (mut echo, _) = stranger.bus.read(tenant, &session).await.unwrap();
+    let mut echo = stranger.bus.read(tenant, &session).await.unwrap();
     stranger.bus.publisher().publish(tenant, &session, &beat(2));
     within("the other stack's news is sent", echo.next()).await.unwrap();
     let publisher = world.bus.publisher();
@@ -71,7 +71,7 @@ async fn a_reader_gets_nothing_of_other_sessions_tenants_and_stacks() {
 async fn what_cannot_be_read_is_passed_over() {
     let mut world = World::new().await;
     let (tenant, session) = (world.sample.tenant(), world.sample.session());
-    let (mut reader, _) = world.bus.read(tenant, &session).await.unwrap();
+    let mut reader = world.bus.read(tenant, &session).await.unwrap();
     let nats = world.nats().await;
     let subject = format!("{}.v1.t.{tenant}.s.{session}.news", world.namespace);
     for payload in [r#"{"hologram":{}}"#.to_owned(), "no json".to_owned(), json(&beat(1))] {

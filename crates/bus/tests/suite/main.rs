@@ -6,6 +6,7 @@ mod control;
 mod doorbell;
 mod fair;
 mod feed;
+mod outage;
 mod queue;
 mod rebuild;
 mod report;

@@ -147,10 +147,11 @@ impl Service {
     async fn abort_below(&self, tenant: TenantId, session: &SessionId) -> Result<u32, Status> {
         let key = format!("kill:{}", self.0.id(EventId::make));
         let below = self.0.store.abort_below(tenant, session, &key).await.map_err(from_store)?;
-        for aborted in &below {
-            self.0.bus.nudge(tenant, &aborted.session);
-            self.announce(tenant, &aborted.session, aborted.class).await;
-        }
+        let entries: Vec<_> = below
+            .iter()
+            .map(|at| Entry { tenant, session: &at.session, class: at.class, share: None })
+            .collect();
+        self.0.bus.interrupt(&entries).await;
         Ok(u32::try_from(below.len()).unwrap_or(u32::MAX))
     }
 

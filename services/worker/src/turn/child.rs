@@ -9,6 +9,7 @@ use crate::{
     record::{Stopped, answered},
     tools::task::Task,
 };
+use bus::queue::Entry;
 use domain::{
     ids::{EventId, MessageId, PartId, SessionId},
     limits,
@@ -195,9 +196,12 @@ impl Loop {
         let abort = self.inputs.iter().rev().find(|input| input.kind == Kind::Abort);
         let dedupe = abort.map_or_else(|| format!("broken:{}", step.id), |abort| abort.dedupe.clone());
         let below = answered(self.deps.store.abort_below(tenant, &session, &dedupe));
-        for child in below.await.map_err(Stopped::Store)? {
-            self.deps.interrupt(tenant, &child.session, child.class).await;
-        }
+        let below = below.await.map_err(Stopped::Store)?;
+        let entries: Vec<_> = below
+            .iter()
+            .map(|at| Entry { tenant, session: &at.session, class: at.class, share: None })
+            .collect();
+        self.deps.bus.interrupt(&entries).await;
         Ok(())
     }
 }
