@@ -242,6 +242,30 @@ async fn a_killed_or_deleted_session_frees_its_slot_while_the_model_is_silent() 
 }
 
 #[tokio::test]
+async fn a_quarantined_session_can_be_deleted_and_ends_what_works_below_it() {
+    let stack = Stack::start().await;
+    let (session, operator) = (stack.session().await, stack.operator());
+    let mut watch = Watch::start(&stack.api, &session).await;
+    let below = task(&format!("{}\n@text never", bash("sleep 100")));
+    stack.api.prompt(&session, &format!("{below}\n@text over")).await.unwrap();
+    watch.until(|seen| seen.kind == "flotilla.session.waiting").await;
+    let child = stack.api.children(&session).await.remove(0).id;
+    let kill = v1::KillSessionRequest { session_id: session.clone(), reason: String::new() };
+    operator.admin().kill_session(kill).await.unwrap();
+    assert_refused(stack.api.abort(&session).await, Code::FailedPrecondition, "session_quarantined");
+    let delete = || v1::DeleteSessionRequest { session_id: session.clone() };
+    stack.api.sessions().delete_session(delete()).await.unwrap();
+    assert_refused(stack.api.sessions().delete_session(delete()).await, Code::NotFound, "session_not_found");
+    for id in [session.clone(), child] {
+        let got = v1::GetSessionRequest { session_id: id };
+        assert_refused(stack.api.sessions().get_session(got).await, Code::NotFound, "session_not_found");
+    }
+    // Its worker is free for others.
+    let other = stack.session().await;
+    assert_eq!(run(&stack.api, &other, "@text over").await.0, "done");
+}
+
+#[tokio::test]
 async fn a_session_of_a_newer_version_is_left_to_a_newer_worker() {
     let stack = Stack::start().await;
     let session = stack.session().await;

@@ -6,6 +6,7 @@ pub(crate) mod parts;
 mod settings;
 
 use crate::{auth::Principal, grpc::from_store, state::State, state::now};
+use bus::queue::Entry;
 use domain::{
     agent::Agent,
     ids::{EventId, MessageId, SessionId},
@@ -78,30 +79,51 @@ pub(crate) async fn accept(
     Ok(accepted)
 }
 
-/// Asks the running turn and all subtasks below it to stop. Gives whether there was one.
+/// What an abort found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Aborted {
+    /// A turn, which ends.
+    Turn,
+    /// Nothing to stop.
+    Idle,
+    /// Nobody takes an abort of the session itself before an operator releases it.
+    Quarantined,
+}
+
+/// Asks the running turn and all subtasks below it to stop.
 ///
 /// # Errors
-/// `session_not_found`, `session_quarantined`, `store_unavailable`.
-pub(crate) async fn abort(state: &State, principal: &Principal, session: &SessionId) -> Result<bool, Status> {
-    let tenant = principal.tenant;
+/// `session_not_found`, `store_unavailable`.
+pub(crate) async fn abort(
+    state: &State,
+    principal: &Principal,
+    session: &SessionId,
+) -> Result<Aborted, Status> {
+    let (tenant, share) = (principal.tenant, Some(principal.share));
     let dedupe = format!("abort:{}", state.id(EventId::make));
     if mutant::on(Mutant::AbortAnnouncedOnly) {
         state.bus.nudge(tenant, session);
-        return Ok(true);
+        return Ok(Aborted::Turn);
     }
-    let accepted = match state.store.accept_abort(tenant, session, &dedupe).await {
-        // Nobody takes it, but what works below it is to end all the same.
-        Err(error @ Error::Quarantined) => Err(error),
-        other => Ok(other.map_err(from_store)?),
+    let (found, accepted) = match state.store.accept_abort(tenant, session, &dedupe).await {
+        // What works below it is to end all the same.
+        Err(Error::Quarantined) => (Aborted::Quarantined, None),
+        Err(error) => return Err(from_store(error)),
+        Ok(None) => (Aborted::Idle, None),
+        Ok(Some(accepted)) => (Aborted::Turn, Some(accepted)),
     };
-    if let Ok(Some(accepted)) = &accepted {
-        state.interrupt(principal, session, accepted.class).await;
+    if accepted.is_some() {
+        // Its own loop must not wait until all below it are told.
+        state.bus.nudge(tenant, session);
     }
     // The parent's own loop tells its children too; but it may have to wait for a worker, and they work meanwhile.
-    for below in state.store.abort_below(tenant, session, &dedupe).await.map_err(from_store)? {
-        state.interrupt(principal, &below.session, below.class).await;
-    }
-    Ok(accepted.map_err(from_store)?.is_some())
+    let below = state.store.abort_below(tenant, session, &dedupe).await;
+    let reached = accepted.iter().chain(below.iter().flatten());
+    let entries: Vec<_> =
+        reached.map(|at| Entry { tenant, session: &at.session, class: at.class, share }).collect();
+    state.bus.interrupt(&entries).await;
+    below.map_err(from_store)?;
+    Ok(found)
 }
 
 fn check(state: &State, asked: &Asked) -> Result<(), Status> {

@@ -2,7 +2,7 @@
 
 use super::{Service, budget, from_store, id, name, next_cursor, page, session_id, to_wire};
 use crate::{
-    intake,
+    intake::{self, Aborted},
     state::now,
     waits::{self, Limits},
 };
@@ -143,6 +143,7 @@ impl SessionService for Service {
         let id = session_id(&request.get_ref().session_id)?;
         let tenant = principal.tenant;
         let session = self.0.store.get_session(tenant, &id).await.map_err(from_store)?;
+        // Whatever it finds; also a quarantined session may go.
         intake::abort(&self.0, &principal, &id).await?;
         let below = self.0.store.list_descendants(tenant, &id).await.map_err(from_store)?;
         let parent = self.0.store.delete_session(tenant, &id).await.map_err(from_store)?;
@@ -177,8 +178,11 @@ impl SessionService for Service {
     ) -> Result<Response<v1::AbortSessionResponse>, Status> {
         let principal = self.0.principal(&request).await?;
         let id = session_id(&request.get_ref().session_id)?;
-        let was_active = intake::abort(&self.0, &principal, &id).await?;
-        Ok(Response::new(v1::AbortSessionResponse { was_active }))
+        match intake::abort(&self.0, &principal, &id).await? {
+            Aborted::Turn => Ok(Response::new(v1::AbortSessionResponse { was_active: true })),
+            Aborted::Idle => Ok(Response::new(v1::AbortSessionResponse { was_active: false })),
+            Aborted::Quarantined => Err(from_store(store::error::Error::Quarantined)),
+        }
     }
 
     async fn get_session_budget(
