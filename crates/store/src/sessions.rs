@@ -231,7 +231,7 @@ pub(crate) async fn read(
 impl Store {
     /// Makes a session with its control row and its first event, or gives the one that `dedupe` made before.
     /// The events are empty in that case. What the caller names stands behind `key:` in the row, because children have
-    /// names there, too, which nobody may take from them; older rows have it bare.
+    /// names there, too, which nobody may take from them.
     ///
     /// # Errors
     /// `NotFound` for the project; `Db`.
@@ -248,7 +248,6 @@ impl Store {
                                   budget_usd_picos, on_ask, updated_at)
              select $1, $2, p.id, $4, $5, $6, $7, $8, 'key:' || $9, $10, $11, $12, date_trunc('milliseconds', now())
                from project p where p.tenant_id = $1 and p.id = $3
-                and not exists (select 1 from session o where o.tenant_id = $1 and o.dedupe = $9 and o.parent_id is null)
              on conflict (tenant_id, dedupe) where dedupe is not null do nothing",
         )
         .bind(tenant.0)
@@ -446,14 +445,12 @@ async fn existing(
     dedupe: Option<&str>,
 ) -> Result<Session, Error> {
     let Some(dedupe) = dedupe else { return Err(Error::NotFound("project")) };
-    let row = sqlx::query(query(
-        "where s.tenant_id = $1 and (s.dedupe = 'key:' || $2 or (s.dedupe = $2 and s.parent_id is null))",
-    ))
-    .bind(tenant.0)
-    .bind(dedupe)
-    .fetch_optional(&mut *tx)
-    .await?
-    .ok_or(Error::NotFound("project"))?;
+    let row = sqlx::query(query("where s.tenant_id = $1 and s.dedupe = 'key:' || $2"))
+        .bind(tenant.0)
+        .bind(dedupe)
+        .fetch_optional(&mut *tx)
+        .await?
+        .ok_or(Error::NotFound("project"))?;
     from_row(&row)
 }
 

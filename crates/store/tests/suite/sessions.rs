@@ -46,19 +46,6 @@ async fn a_used_key_gives_the_session_that_it_made() {
 }
 
 #[tokio::test]
-async fn a_key_that_was_stored_bare_still_names_its_session() {
-    let mut world = World::new().await;
-    let (mut new, event) = (world.new_session(), world.sample.event());
-    new.dedupe = Some("key".to_owned());
-    let (first, _) = world.store.create_session(world.tenant, &new, &event, NOW).await.unwrap();
-    // As an older gateway wrote it.
-    world.sql("update session set dedupe = 'key'").await;
-    let (mut again, event) = (world.new_session(), world.sample.event());
-    again.dedupe = new.dedupe.clone();
-    assert_eq!(world.store.create_session(world.tenant, &again, &event, NOW).await.unwrap(), (first, vec![]));
-}
-
-#[tokio::test]
 async fn a_caller_cannot_take_the_name_of_a_child() {
     let mut world = World::new().await;
     let mut parent = world.actor().await;
