@@ -27,6 +27,16 @@ async fn a_subtask_works_in_the_same_files_and_answers_its_parent() {
     assert_eq!((calls[0].tool.as_str(), calls[0].status.as_str()), ("task", "completed"));
     assert!(calls[0].said.contains("<task_result>\nthe child is done\n</task_result>"), "{}", calls[0].said);
     assert_eq!(calls[1].said, "from the child\n", "the files are the same");
+    let done = seen.events.iter().find(|seen| {
+        let part = &seen.properties["part"];
+        part["tool"] == "task" && part["state"]["status"] == "completed"
+    });
+    let line = &done.unwrap().properties["part"]["state"]["metadata"]["summary"][0];
+    assert_eq!(
+        (&line["tool"], &line["state"]["status"]),
+        (&"bash".into(), &"completed".into()),
+        "with the answer"
+    );
     let children = stack.api.children(&session).await;
     assert_eq!(children.len(), 1);
     assert_eq!((children[0].agent.as_str(), children[0].parent_id.as_str()), ("general", session.as_str()));
