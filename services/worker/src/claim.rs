@@ -235,7 +235,6 @@ impl Claimer {
         let span = self.span(&taken).await;
         let (deps, running) = (Arc::clone(&self.deps), Arc::clone(&self.running));
         let ran = async move {
-            let (tenant, session) = &key;
             metrics::gauge!("flotilla_loops_running").increment(1.0);
             let epoch = taken.fence.epoch;
             let loop_ = Box::pin(turn::run(Arc::clone(&deps), taken, control));
@@ -243,19 +242,8 @@ impl Claimer {
             let end = futures::FutureExt::catch_unwind(loop_).await;
             metrics::gauge!("flotilla_loops_running").decrement(1.0);
             running.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
-            let then = match end {
-                Ok(End::Parked | End::Refused | End::Dropped) => Then::Rest,
-                Ok(End::HandedOver) => Then::Front,
-                Err(_) => {
-                    tracing::error!("the loop panicked; the session is tried again");
-                    give_back(&deps, *tenant, session, epoch).await;
-                    Then::Front
-                }
-            };
-            released(&deps, session, then).await;
-            if mutant::on(Mutant::WaitKeepsSlot) {
-                children_ended(&deps, *tenant, session).await;
-            }
+            // On the heap only now: most loops of a worker wait for their model's next word.
+            Box::pin(ended(&deps, &key, epoch, end.ok())).await;
             // Rung last: a claim that comes before the slot is free finds none, and the next look is a second away.
             drop(slot);
             deps.bus.ring();
@@ -284,6 +272,23 @@ impl Claimer {
 
     async fn release(&self, session: &SessionId, then: Then) {
         released(&self.deps, session, then).await;
+    }
+}
+
+/// Lets go of a session whose loop ended; `None`: by a panic.
+async fn ended(deps: &Deps, (tenant, session): &Key, epoch: u64, end: Option<End>) {
+    let then = match end {
+        Some(End::Parked | End::Refused | End::Dropped) => Then::Rest,
+        Some(End::HandedOver) => Then::Front,
+        None => {
+            tracing::error!("the loop panicked; the session is tried again");
+            give_back(deps, *tenant, session, epoch).await;
+            Then::Front
+        }
+    };
+    released(deps, session, then).await;
+    if mutant::on(Mutant::WaitKeepsSlot) {
+        children_ended(deps, *tenant, session).await;
     }
 }
 

@@ -132,9 +132,12 @@ struct Fixed {
 
 /// Runs the loop of a session that was taken until it is parked, handed over or lost.
 pub(crate) async fn run(deps: Arc<Deps>, taken: Taken, control: Control) -> End {
-    let session = match answered(deps.store.get_session(taken.fence.tenant, &taken.fence.session)).await {
+    let read = answered(deps.store.get_session(taken.fence.tenant, &taken.fence.session));
+    let session = match Box::pin(read).await {
         Ok(session) => session,
-        Err(error @ store::error::Error::Unreadable { .. }) => return refuse(&deps, &taken, &error).await,
+        Err(error @ store::error::Error::Unreadable { .. }) => {
+            return Box::pin(refuse(&deps, &taken, &error)).await;
+        }
         Err(error) => {
             tracing::error!(error = &error as &dyn std::error::Error, "a session could not be read");
             return End::Dropped;
@@ -145,7 +148,7 @@ pub(crate) async fn run(deps: Arc<Deps>, taken: Taken, control: Control) -> End 
     match loop_.drive().await {
         Ok(end) => end,
         Err(Stopped::Store(error @ store::error::Error::Unreadable { .. })) => {
-            refuse(&deps, &taken, &error).await
+            Box::pin(refuse(&deps, &taken, &error)).await
         }
         Err(stopped) => {
             tracing::warn!(error = &stopped as &dyn std::error::Error, "the loop stops writing");
@@ -224,10 +227,7 @@ impl Loop {
         loop {
             let input = match actions.pop_front() {
                 Some(Action::HandOver) => {
-                    let worker = self.deps.name.clone();
-                    let events = vec![domain::event::Event::LoopHandedOver { worker }];
-                    self.record.write(&mut self.conversation, events, Progress::None).await?;
-                    self.record.hand_over().await?;
+                    Box::pin(self.hand_over()).await?;
                     end = End::HandedOver;
                     None
                 }
@@ -246,6 +246,12 @@ impl Loop {
                 actions.extend(state.apply(input, now(), rand::random()));
             }
         }
+    }
+
+    async fn hand_over(&mut self) -> Result<(), Stopped> {
+        let events = vec![domain::event::Event::LoopHandedOver { worker: self.deps.name.clone() }];
+        self.record.write(&mut self.conversation, events, Progress::None).await?;
+        self.record.hand_over().await
     }
 
     async fn perform(&mut self, action: Action) -> Result<Option<Input>, Stopped> {

@@ -364,10 +364,8 @@ impl Pair {
 
     /// No lease ends by itself, however slow the machine is.
     async fn renew_leases(&mut self) {
-        for worker in 0..WORKERS {
-            if self.model.leases[worker] {
-                self.lease(worker, true).await;
-            }
+        for worker in (0..WORKERS).filter(|worker| self.model.leases[*worker]).collect::<Vec<_>>() {
+            self.lease(worker, true).await;
         }
     }
 
