@@ -189,7 +189,7 @@ async fn ids_that_name_nothing_are_not_found() {
         assert_refused(api.questions().reply_question(request).await, Code::NotFound, "question_not_found");
     }
     // Nothing runs in it yet, so there is no workspace.
-    let request = v1::GetSessionDiffRequest { session_id: known.clone() };
+    let request = v1::GetSessionDiffRequest { session_id: known.clone(), ..Default::default() };
     let refused = api.sessions().get_session_diff(request).await;
     assert_refused(refused, Code::FailedPrecondition, "workspace_missing");
     assert_works(api, &known).await;

@@ -43,7 +43,7 @@ async fn a_subtask_works_in_the_same_files_and_answers_its_parent() {
     assert!(calls[0].said.contains(&children[0].id));
     assert_eq!(stack.api.get(&children[0].id).await.last_outcome(), v1::TurnOutcome::Done);
     // The child's diff is that of the files in which it works.
-    let request = v1::GetSessionDiffRequest { session_id: children[0].id.clone() };
+    let request = v1::GetSessionDiffRequest { session_id: children[0].id.clone(), ..Default::default() };
     let diff = stack.api.sessions().get_session_diff(request).await.unwrap().into_inner();
     assert!(diff.patch.contains("from the child"), "{}", diff.patch);
 }

@@ -76,7 +76,7 @@ async fn the_demo_repairs_the_sample_repository() {
         .map(|part| part["state"]["metadata"]["exit"].clone())
         .collect();
     assert_eq!(exits, [json!(1), json!(0)], "the tests failed, and pass now");
-    let request = v1::GetSessionDiffRequest { session_id: session.clone() };
+    let request = v1::GetSessionDiffRequest { session_id: session.clone(), ..Default::default() };
     let diff = stack.api.sessions().get_session_diff(request).await.unwrap().into_inner();
     assert!(diff.patch.contains("+  printf 'Hello, %s!\\n' \"${1:-world}\""), "{}", diff.patch);
     assert_eq!((diff.files.len(), diff.files[0].additions, diff.files[0].deletions), (1, 1, 1));

@@ -52,7 +52,7 @@ async fn a_job_with_reasoning_and_tools_is_the_same_over_every_protocol() {
         };
         let steps: Vec<_> = talk[1..].iter().map(|(_, parts)| kinds(parts)).collect();
         let want = [
-            &["step-start", "reasoning", "text", "tool", "step-finish"][..],
+            &["step-start", "reasoning", "text", "tool", "step-finish", "patch"][..],
             &["step-start", "tool", "tool", "step-finish"],
             &["step-start", "text", "step-finish"],
         ];

@@ -295,7 +295,7 @@ async fn a_sandbox_that_is_away_for_a_moment_costs_only_time() {
     let diff = stack
         .api
         .sessions()
-        .get_session_diff(v1::GetSessionDiffRequest { session_id: session.clone() })
+        .get_session_diff(v1::GetSessionDiffRequest { session_id: session.clone(), ..Default::default() })
         .await;
     assert_refused(diff, Code::Unavailable, "sandbox_unavailable");
     stack.start_sandbox().await;

@@ -82,6 +82,15 @@ async fn session_attacks(api: &Api, theirs: &Theirs) -> Vec<Attack> {
     let in_project_at_url = client.create_session(create(&theirs.project, url)).await.map(drop);
     let of_bundle =
         client.create_session(create(&api.project_id, bundle_source(&theirs.bundle.sha256))).await;
+    let diff = v1::GetSessionDiffRequest { session_id: id(), message_id: theirs.message.clone() };
+    let revert = v1::RevertSessionRequest {
+        session_id: id(),
+        message_id: theirs.message.clone(),
+        part_id: String::new(),
+    };
+    let fork =
+        v1::ForkSessionRequest { session_id: id(), message_id: theirs.message.clone(), ..Default::default() };
+    let unrevert = v1::UnrevertSessionRequest { session_id: id() };
     let children = v1::ListSessionChildrenRequest { session_id: id(), page: None };
     vec![
         ("CreateSession", "project_not_found", in_project),
@@ -90,17 +99,16 @@ async fn session_attacks(api: &Api, theirs: &Theirs) -> Vec<Attack> {
         ("ListSessions", "project_not_found", client.list_sessions(listed).await.map(drop)),
         ("GetSession", gone, client.get_session(v1::GetSessionRequest { session_id: id() }).await.map(drop)),
         ("UpdateSession", gone, client.update_session(update).await.map(drop)),
+        ("RevertSession", gone, client.revert_session(revert).await.map(drop)),
+        ("ForkSession", gone, client.fork_session(fork).await.map(drop)),
+        ("UnrevertSession", gone, client.unrevert_session(unrevert).await.map(drop)),
         ("ListSessionChildren", gone, client.list_session_children(children).await.map(drop)),
         (
             "AbortSession",
             gone,
             client.abort_session(v1::AbortSessionRequest { session_id: id() }).await.map(drop),
         ),
-        (
-            "GetSessionDiff",
-            gone,
-            client.get_session_diff(v1::GetSessionDiffRequest { session_id: id() }).await.map(drop),
-        ),
+        ("GetSessionDiff", gone, client.get_session_diff(diff).await.map(drop)),
         (
             "ExportSession",
             gone,

@@ -126,7 +126,7 @@ async fn a_batch_runs_each_call_and_its_commands_end_with_it() {
     let mut watch = Watch::start(api, &session).await;
     api.prompt(&session, &format!("@tool batch {slow}\n@text over")).await.unwrap();
     watch.until_tool("running").await;
-    let diff = || v1::GetSessionDiffRequest { session_id: session.clone() };
+    let diff = || v1::GetSessionDiffRequest { session_id: session.clone(), ..Default::default() };
     let has_begun = async || {
         let diff = api.sessions().get_session_diff(diff()).await;
         diff.is_ok_and(|diff| diff.into_inner().patch.contains("pid"))

@@ -199,6 +199,18 @@ impl SessionService for Fake {
         no()
     }
 
+    async fn revert_session(&self, _: Request<RevertSessionRequest>) -> Answer<RevertSessionResponse> {
+        no()
+    }
+
+    async fn fork_session(&self, _: Request<ForkSessionRequest>) -> Answer<ForkSessionResponse> {
+        no()
+    }
+
+    async fn unrevert_session(&self, _: Request<UnrevertSessionRequest>) -> Answer<UnrevertSessionResponse> {
+        no()
+    }
+
     async fn update_session(&self, _: Request<UpdateSessionRequest>) -> Answer<UpdateSessionResponse> {
         no()
     }

@@ -13,6 +13,7 @@ mod doctor;
 mod exit;
 mod follow;
 mod git;
+mod history;
 mod item;
 mod out;
 mod paint;
@@ -60,8 +61,20 @@ enum Command {
     Watch(watch::WatchArgs),
     /// List sessions, the last used first.
     Ls(sessions::ListArgs),
-    /// Show what a session changed.
+    /// Show what a session changed, or one of its turns.
     Diff {
+        /// The session.
+        id: String,
+        /// Only what the turn of this prompt changed; `flotilla messages --json` gives the ids.
+        #[arg(long, value_name = "MESSAGE")]
+        message: Option<String>,
+    },
+    /// Make a session from an earlier point of another one.
+    Fork(history::ForkArgs),
+    /// Take a session back to before a message: its files now, its messages with the next prompt.
+    Revert(history::RevertArgs),
+    /// Take a revert back.
+    Unrevert {
         /// The session.
         id: String,
     },
@@ -136,7 +149,12 @@ async fn run(cli: Cli) -> Result<ExitCode> {
         Command::Say(arguments) => prompt::say(&Client::open(&connection)?, *arguments).await?,
         Command::Watch(arguments) => watch::run(&Client::open(&connection)?, arguments).await?,
         Command::Ls(arguments) => sessions::list(&Client::open(&connection)?, arguments).await?,
-        Command::Diff { id } => sessions::diff(&Client::open(&connection)?, &id).await?,
+        Command::Diff { id, message } => {
+            sessions::diff(&Client::open(&connection)?, &id, message.unwrap_or_default()).await?
+        }
+        Command::Fork(arguments) => history::fork(&Client::open(&connection)?, arguments).await?,
+        Command::Revert(arguments) => history::revert(&Client::open(&connection)?, arguments).await?,
+        Command::Unrevert { id } => history::unrevert(&Client::open(&connection)?, &id).await?,
         Command::Checkout(arguments) => checkout::run(&Client::open(&connection)?, arguments).await?,
         Command::Messages(arguments) => sessions::messages(&Client::open(&connection)?, arguments).await?,
         Command::Why(arguments) => why::run(&Client::open(&connection)?, arguments).await?,

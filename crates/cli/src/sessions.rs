@@ -156,8 +156,10 @@ pub(crate) fn to_json(session: &Session) -> Value {
     })
 }
 
-pub(crate) async fn diff(client: &Client, session_id: &str) -> Result<Exit> {
-    let request = || GetSessionDiffRequest { session_id: session_id.to_owned() };
+/// `message_id`: the prompt whose turn is meant; empty: the whole session.
+pub(crate) async fn diff(client: &Client, session_id: &str, message_id: String) -> Result<Exit> {
+    let request =
+        || GetSessionDiffRequest { session_id: session_id.to_owned(), message_id: message_id.clone() };
     let answer =
         call("load the diff", || async { client.sessions().get_session_diff(request()).await }).await?;
     match Paint::for_stdout() {

@@ -126,6 +126,24 @@ pub(crate) fn short_id(session_id: &str) -> String {
     tail.chars().skip(skip).collect()
 }
 
+/// Gives a patch in colours.
+pub(crate) fn patch(patch: &str, paint: Paint) -> String {
+    let mut text = String::new();
+    for line in patch.lines() {
+        let clean = harmless(line);
+        let header = ["diff ", "index ", "--- ", "+++ "].iter().any(|prefix| clean.starts_with(prefix));
+        text.push_str(&match clean.chars().next() {
+            _ if header => paint.bold(&clean),
+            Some('+') => paint.green(&clean),
+            Some('-') => paint.red(&clean),
+            Some('@') => paint.cyan(&clean),
+            _ => clean,
+        });
+        text.push('\n');
+    }
+    text
+}
+
 /// Gives one line per changed file and a total, then the diff; empty when nothing changed.
 pub(crate) fn diff(answer: &GetSessionDiffResponse, paint: Paint) -> String {
     let mut text = String::new();
@@ -141,18 +159,7 @@ pub(crate) fn diff(answer: &GetSessionDiffResponse, paint: Paint) -> String {
         let files = if answer.files.len() == 1 { "file" } else { "files" };
         text.push_str(&format!(" {} {files} changed, +{additions} -{deletions}\n\n", answer.files.len()));
     }
-    for line in answer.patch.lines() {
-        let clean = harmless(line);
-        let header = ["diff ", "index ", "--- ", "+++ "].iter().any(|prefix| clean.starts_with(prefix));
-        text.push_str(&match clean.chars().next() {
-            _ if header => paint.bold(&clean),
-            Some('+') => paint.green(&clean),
-            Some('-') => paint.red(&clean),
-            Some('@') => paint.cyan(&clean),
-            _ => clean,
-        });
-        text.push('\n');
-    }
+    text.push_str(&patch(&answer.patch, paint));
     if answer.truncated {
         text.push_str(&paint.yellow("… the diff is longer; `flotilla checkout` gives all of it\n"));
     }

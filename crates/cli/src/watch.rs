@@ -182,7 +182,7 @@ async fn ask_below(client: &Client, session_id: &str, view: &RefCell<View>) -> R
 /// Gives what the session changed and cost, and how its turn ended.
 async fn summary(client: &Client, session: &Session, outcome: &str, paint: Paint) -> String {
     let id = &session.id;
-    let request = || GetSessionDiffRequest { session_id: id.clone() };
+    let request = || GetSessionDiffRequest { session_id: id.clone(), ..Default::default() };
     let diff = call("load the diff", || async { client.sessions().get_session_diff(request()).await }).await;
     let mut text = "\n".to_owned();
     match &diff {

@@ -2,7 +2,7 @@
 
 use crate::{
     ids::{MessageId, PartId, SessionId, Timestamp},
-    message::{Error, Message},
+    message::{Error, FileDiff, Message},
     part::Part,
     request::{Answer, Id, Request},
     session::{Info, Outcome},
@@ -25,6 +25,10 @@ pub enum Event {
     SessionError(Error),
     /// A message was made or changed.
     MessageUpdated(Box<Message>),
+    /// A message is gone, with its parts: it was taken back.
+    MessageRemoved(MessageId),
+    /// What the session changed in its files so far, file by file.
+    SessionDiff(Vec<FileDiff>),
     /// A part was made or changed; carries the whole part.
     PartUpdated {
         /// The part.
@@ -32,7 +36,7 @@ pub enum Event {
         /// When.
         at: Timestamp,
     },
-    /// A part is gone: the attempt that made it failed.
+    /// A part is gone: the attempt that made it failed, or it was taken back.
     PartRemoved {
         /// Which message.
         message_id: MessageId,
@@ -104,6 +108,8 @@ impl Event {
             Self::SessionIdle(_) => IDLE,
             Self::SessionError(_) => "session.error",
             Self::MessageUpdated(_) => "message.updated",
+            Self::MessageRemoved(_) => "message.removed",
+            Self::SessionDiff(_) => "session.diff",
             Self::PartUpdated { .. } => "message.part.updated",
             Self::PartRemoved { .. } => "message.part.removed",
             Self::TodoUpdated(_) => "todo.updated",
@@ -135,6 +141,8 @@ impl Event {
             Self::SessionIdle(outcome) => json!({"sessionID": session, "outcome": outcome}),
             Self::SessionError(error) => json!({"sessionID": session, "error": error}),
             Self::MessageUpdated(message) => json!({"sessionID": session, "info": message}),
+            Self::MessageRemoved(message_id) => json!({"sessionID": session, "messageID": message_id}),
+            Self::SessionDiff(diff) => json!({"sessionID": session, "diff": diff}),
             Self::PartUpdated { part, at } => json!({"sessionID": session, "part": part, "time": at}),
             Self::PartRemoved { message_id, part_id } => {
                 json!({"sessionID": session, "messageID": message_id, "partID": part_id})

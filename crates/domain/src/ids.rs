@@ -68,6 +68,14 @@ impl QuestionId {
     }
 }
 
+impl EventId {
+    /// One more id, for an event of the same write that its caller could not count.
+    #[must_use]
+    pub fn numbered(&self, number: usize) -> Self {
+        Self(format!("{}r{number}", self.0).into())
+    }
+}
+
 /// The same id with another prefix.
 fn renamed(id: &str, prefix: &str) -> Box<str> {
     let tail = id.split_once('_').map_or(id, |(_, tail)| tail);

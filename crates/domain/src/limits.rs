@@ -441,3 +441,18 @@ pub const REDIS_ANSWER_MS: u64 = 1_000;
 /// Sessions of one abort that Redis is told of at the same time: the whole tree in few round trips, and no queue that others
 /// would wait behind.
 pub const HINTS_PARALLEL_MAX: usize = 16;
+
+// What sessions changed, and how it is taken back.
+
+/// How long a loop waits for a snapshot before it goes on without; milliseconds. The first one of a large repository reads all
+/// of it; the sandbox goes on with it and the next one is fast.
+pub const SNAPSHOT_WAIT_MS: u64 = 5_000;
+/// The same for a turn that is stopped: whoever aborts waits for it; milliseconds.
+pub const SNAPSHOT_STOP_WAIT_MS: u64 = 1_000;
+/// Bytes of the patches that a message, a session's event or a revert carries: every reader of the conversation gets them. Files
+/// beyond have their numbers only.
+pub const SUMMARY_DIFF_BYTES_MAX: u32 = 256 * 1024;
+/// How long a session is held for a revert at most; milliseconds. When the gateway died, prompts are taken again after it.
+pub const REVERT_HOLD_MS: u64 = 60_000;
+/// How long a revert may take; milliseconds. Below the hold: nobody writes files after it.
+pub const REVERT_WAIT_MS: u64 = 45_000;

@@ -1,8 +1,8 @@
 //! Sessions: their phase, how a turn ended, and OpenCode's Session object.
 
 use crate::{
-    ids::{ProjectId, SessionId, Timestamp},
-    message::{ModelRef, dollars},
+    ids::{MessageId, PartId, ProjectId, SessionId, Timestamp},
+    message::{FileDiff, ModelRef, dollars},
     money::{Tokens, UsdPicos},
 };
 use serde::{Deserialize, Serialize};
@@ -137,6 +137,9 @@ pub struct Source {
     /// Branch, tag or commit; the default branch when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
+    /// Whether what its last commit changed was never committed: the files of a fork.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub uncommitted: bool,
 }
 
 /// What to clone.
@@ -178,8 +181,58 @@ pub struct Info {
     pub cost: UsdPicos,
     /// Tokens so far.
     pub tokens: Tokens,
+    /// How much its files changed, once they did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary: Option<Changes>,
+    /// What is taken back until the next prompt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revert: Option<Revert>,
     /// When it was made, changed and archived.
     pub time: InfoTime,
+}
+
+/// How much the files of a session changed since its first step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Changes {
+    /// Lines that came.
+    pub additions: u64,
+    /// Lines that went.
+    pub deletions: u64,
+    /// Files that differ.
+    pub files: u64,
+}
+
+impl Changes {
+    /// Adds up the changes of files.
+    pub fn of(diffs: &[FileDiff]) -> Self {
+        let sum = |lines: fn(&FileDiff) -> u64| diffs.iter().map(lines).sum();
+        Self {
+            additions: sum(|diff| diff.additions),
+            deletions: sum(|diff| diff.deletions),
+            files: diffs.len() as u64,
+        }
+    }
+}
+
+/// A session that was taken back to an earlier point: its files are what they were, its messages go with the next prompt.
+///
+/// ```json
+/// {"messageID":"msg_…","snapshot":"4b825dc6…","diff":"diff --git …"}
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Revert {
+    /// The first message that goes; with `part_id`, the message whose later parts go.
+    #[serde(rename = "messageID")]
+    pub message_id: MessageId,
+    /// The first part that goes.
+    #[serde(default, rename = "partID", skip_serializing_if = "Option::is_none")]
+    pub part_id: Option<PartId>,
+    /// The files before they were taken back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<String>,
+    /// What taking them back changed, as a unified diff.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub diff: Option<String>,
 }
 
 /// A model under the names that OpenCode uses in sessions.

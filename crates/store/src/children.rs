@@ -438,7 +438,7 @@ async fn resume(
         return Ok(Err(Dispatched::NotFree));
     }
     let free = match inputs::lock(tx, tenant, id).await {
-        Ok(run) => run.is_idle(),
+        Ok(run) => run.is_idle() && run.refuse_held().is_ok(),
         Err(Error::NotFound(_)) => false,
         Err(error) => return Err(error),
     };

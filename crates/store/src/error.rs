@@ -15,6 +15,12 @@ pub enum Error {
     /// Nobody takes the session before an operator releases it.
     #[error("the session is quarantined: nothing of it runs before an operator releases it")]
     Quarantined,
+    /// Something of the session's tree works, or its files are being changed.
+    #[error("the session is busy: wait until it and its subtasks are idle, or abort it")]
+    Busy,
+    /// Files may be half reverted: end that first.
+    #[error("the files of the session are not reverted yet: revert it again, or take that back")]
+    RevertUnfinished,
     /// Another worker owns the session: stop writing and start nothing.
     #[error("another worker took the session over")]
     Fenced,
@@ -69,6 +75,8 @@ impl Error {
             | Self::Conflict
             | Self::TooManyInputs(_)
             | Self::Quarantined
+            | Self::Busy
+            | Self::RevertUnfinished
             | Self::Fenced
             | Self::Unreadable { .. }
             | Self::Migrate(_) => false,

@@ -2,7 +2,7 @@
 //! orders: the loop sees the input before it parks, or the session is runnable again after it parked.
 // Continues in worker::claim, which the hints of gateway::intake reach.
 
-use crate::{Store, error::Error, record, signed, unsigned};
+use crate::{Store, error::Error, record, reverts, signed, unsigned};
 use domain::{
     event::{Event, Stored},
     ids::{EventId, MessageId, SessionId, TenantId, Timestamp},
@@ -124,9 +124,23 @@ pub(crate) struct Locked {
     input_seq: u64,
     input_ack: u64,
     cancel_seq: u64,
+    is_held: bool,
+    revert_state: i16,
 }
 
 impl Locked {
+    /// Refuses what would begin while files are taken back, or before that is ended.
+    ///
+    /// # Errors
+    /// `Busy`, `RevertUnfinished`.
+    pub(crate) fn refuse_held(&self) -> Result<(), Error> {
+        match self.revert_state {
+            _ if self.is_held => Err(Error::Busy),
+            reverts::UNFINISHED => Err(Error::RevertUnfinished),
+            _ => Ok(()),
+        }
+    }
+
     pub(crate) fn is_idle(&self) -> bool {
         self.phase == 0
     }
@@ -158,7 +172,8 @@ pub(crate) async fn lock(
     session: &SessionId,
 ) -> Result<Locked, Error> {
     let row = sqlx::query(
-        "select phase, class, epoch, event_seq, input_seq, input_ack, cancel_seq from session_run
+        "select phase, class, epoch, event_seq, input_seq, input_ack, cancel_seq, revert_state,
+                coalesce(held_until > clock_timestamp(), false) as held from session_run
           where tenant_id = $1 and session_id = $2 for update",
     )
     .bind(tenant.0)
@@ -174,6 +189,8 @@ pub(crate) async fn lock(
         input_seq: unsigned(row.try_get("input_seq")?),
         input_ack: unsigned(row.try_get("input_ack")?),
         cancel_seq: unsigned(row.try_get("cancel_seq")?),
+        is_held: row.try_get("held")?,
+        revert_state: row.try_get("revert_state")?,
     })
 }
 
@@ -182,6 +199,7 @@ impl Store {
     ///
     /// # Errors
     /// `NotFound`; `Conflict` for a used key with another body, or a used id of a message; `Quarantined`; `TooManyInputs`;
+    /// `Busy` and `RevertUnfinished` while files are taken back;
     /// `Db` (stored or not: repeat with the same key).
     pub async fn accept_prompt(
         &self,
@@ -204,6 +222,7 @@ impl Store {
             return repeated(&row, prompt, &run);
         }
         run.refuse_quarantined()?;
+        run.refuse_held()?;
         let waiting = signed(run.input_seq - run.input_ack);
         if waiting >= limits::INPUTS_PENDING_MAX {
             return Err(Error::TooManyInputs(waiting));
@@ -309,7 +328,17 @@ pub(crate) async fn accept(
     at: Timestamp,
 ) -> Result<Vec<Stored>, Error> {
     let session = &prompt.user.session_id;
-    let changes = changes(prompt, at);
+    let mut changes = changes(prompt, at);
+    if run.revert_state == reverts::DONE {
+        let forgotten = reverts::forget(tx, tenant, session).await?;
+        // The ids that came with the prompt are for its own events.
+        let ids = prompt.event_ids.first().into_iter().cycle().enumerate();
+        let removed = ids.zip(forgotten).map(|((number, id), event)| record::Change {
+            id: id.numbered(number),
+            what: record::What::Event(event),
+        });
+        changes.splice(0..0, removed);
+    }
     let kind = match prompt.reply {
         Reply::Wanted => Kind::Prompt,
         Reply::None => Kind::Note,

@@ -6,7 +6,7 @@ use crate::{
     error::Error,
     execs,
     guard::{Guard, guarded},
-    requests, sessions, signed, todos, unsigned,
+    history, requests, sessions, signed, todos, unsigned,
 };
 use domain::{
     event::{Event, Stored},
@@ -15,6 +15,7 @@ use domain::{
     money::{Tokens, UsdPicos},
     mutant::{self, Mutant},
     part::Part,
+    session::Changes,
 };
 use sqlx::{Postgres, Row as _, SqlStr, Transaction, postgres::PgArguments, query::Query, types::Json};
 
@@ -47,6 +48,8 @@ pub enum What {
     Event(Event),
     /// The session spent this.
     Spend(Tokens, UsdPicos),
+    /// The files of the session differ by so much from what they were at its beginning.
+    Changes(Changes),
 }
 
 /// What else a write says.
@@ -272,6 +275,9 @@ pub(crate) async fn project(
             What::Spend(tokens, cost) => Event::SessionUpdated(Box::new(
                 sessions::spend(tx, scope.tenant, scope.session, (*tokens, *cost)).await?,
             )),
+            What::Changes(changes) => {
+                Event::SessionUpdated(Box::new(history::summarize(tx, scope, changes).await?))
+            }
         };
         stored.push(Stored {
             seq,
@@ -310,6 +316,15 @@ async fn project_one(
             .await?;
             Ok(())
         }
+        Event::MessageRemoved(message_id) => {
+            sqlx::query("delete from message where tenant_id = $1 and session_id = $2 and id = $3")
+                .bind(scope.tenant.0)
+                .bind(scope.session.as_str())
+                .bind(message_id.as_str())
+                .execute(&mut **tx)
+                .await?;
+            Ok(())
+        }
         Event::TodoUpdated(todos) => todos::project(tx, scope, todos).await,
         Event::RequestAsked(request) => requests::insert(tx, scope, request).await,
         // Facts of the log only; the rows are changed where these are made.
@@ -324,6 +339,7 @@ async fn project_one(
         | Event::SessionWaiting(_)
         | Event::SessionQuarantined { .. }
         | Event::SessionReleased
+        | Event::SessionDiff(_)
         | Event::SessionCompacted => Ok(()),
     }
 }

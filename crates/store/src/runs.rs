@@ -167,7 +167,7 @@ impl Store {
     }
 }
 
-fn milliseconds(number: u64) -> f64 {
+pub(crate) fn milliseconds(number: u64) -> f64 {
     f64::from(u32::try_from(number).unwrap_or(u32::MAX))
 }
 

@@ -96,7 +96,7 @@ pub struct NewSession {
 const COLUMNS: &str = "s.id, s.project_id, s.parent_id, s.title, s.agent, s.provider_id, s.model_id, s.source,
     s.last_outcome, s.last_error, s.input_tokens, s.output_tokens, s.reasoning_tokens, s.cache_read_tokens,
     s.cache_write_tokens, s.cost_usd_picos, s.created_at, s.updated_at, s.archived_at,
-    s.root_id, s.depth, s.parent_message_id, s.parent_part_id, s.rights, s.on_ask, r.class,
+    s.summary, s.revert, s.root_id, s.depth, s.parent_message_id, s.parent_part_id, s.rights, s.on_ask, r.class,
     r.phase, r.waiting_reason, r.waiting_detail, r.wake_at, r.queued_at, r.attempts, r.epoch, r.event_seq,
     case when r.waiting_reason = 'children' then (select count(*) from session c
       where c.tenant_id = s.tenant_id and c.parent_id = s.id) else 0 end as children,
@@ -165,6 +165,8 @@ fn info(row: &PgRow) -> Result<Info, Error> {
         model: model.into(),
         cost: UsdPicos(row.try_get("cost_usd_picos")?),
         tokens,
+        summary: row.try_get::<Option<Json<_>>, _>("summary")?.map(|it| it.0),
+        revert: row.try_get::<Option<Json<_>>, _>("revert")?.map(|it| it.0),
         time: InfoTime {
             created: timestamp(row.try_get("created_at")?),
             updated: timestamp(row.try_get("updated_at")?),
@@ -243,38 +245,9 @@ impl Store {
         at: Timestamp,
     ) -> Result<(Session, Vec<Stored>), Error> {
         let mut tx = self.begin(tenant).await?;
-        let made = sqlx::query(
-            "insert into session (tenant_id, id, project_id, title, agent, provider_id, model_id, source, dedupe, rights,
-                                  budget_usd_picos, on_ask, updated_at)
-             select $1, $2, p.id, $4, $5, $6, $7, $8, 'key:' || $9, $10, $11, $12, date_trunc('milliseconds', now())
-               from project p where p.tenant_id = $1 and p.id = $3
-             on conflict (tenant_id, dedupe) where dedupe is not null do nothing",
-        )
-        .bind(tenant.0)
-        .bind(new.id.as_str())
-        .bind(new.project_id.as_str())
-        .bind(&new.title)
-        .bind(&new.agent)
-        .bind(&new.model.provider_id)
-        .bind(&new.model.model_id)
-        .bind(Json(&new.source))
-        .bind(&new.dedupe)
-        .bind(Json([&new.rules]))
-        .bind(new.budget.map(|budget| budget.0))
-        .bind(new.on_ask.as_str())
-        .execute(&mut *tx)
-        .await?;
-        if made.rows_affected() == 0 {
+        if !insert(&mut tx, tenant, new, 1).await? {
             return existing(tx, tenant, new.dedupe.as_deref()).await.map(|session| (session, vec![]));
         }
-        sqlx::query(
-            "insert into session_run (tenant_id, session_id, event_seq, class) values ($1, $2, 1, $3)",
-        )
-        .bind(tenant.0)
-        .bind(new.id.as_str())
-        .bind(new.class.to_i16())
-        .execute(&mut *tx)
-        .await?;
         let session = read(&mut tx, tenant, &new.id).await?;
         let event = record::What::Event(Event::SessionCreated(Box::new(session.info.clone())));
         let scope = record::Scope { tenant, session: &new.id, epoch: 0, at };
@@ -417,6 +390,48 @@ impl Store {
         tx.commit().await?;
         Ok(call.map(|(_, call)| call.session))
     }
+}
+
+/// Writes the two rows of a new session whose first `events` are about to be written. `false` when there is no such project, or
+/// the key was used before.
+pub(crate) async fn insert(
+    tx: &mut Transaction<'static, Postgres>,
+    tenant: TenantId,
+    new: &NewSession,
+    events: u64,
+) -> Result<bool, Error> {
+    let made = sqlx::query(
+        "insert into session (tenant_id, id, project_id, title, agent, provider_id, model_id, source, dedupe, rights,
+                              budget_usd_picos, on_ask, updated_at)
+         select $1, $2, p.id, $4, $5, $6, $7, $8, 'key:' || $9, $10, $11, $12, date_trunc('milliseconds', now())
+           from project p where p.tenant_id = $1 and p.id = $3
+         on conflict (tenant_id, dedupe) where dedupe is not null do nothing",
+    )
+    .bind(tenant.0)
+    .bind(new.id.as_str())
+    .bind(new.project_id.as_str())
+    .bind(&new.title)
+    .bind(&new.agent)
+    .bind(&new.model.provider_id)
+    .bind(&new.model.model_id)
+    .bind(Json(&new.source))
+    .bind(&new.dedupe)
+    .bind(Json([&new.rules]))
+    .bind(new.budget.map(|budget| budget.0))
+    .bind(new.on_ask.as_str())
+    .execute(&mut **tx)
+    .await?;
+    if made.rows_affected() == 0 {
+        return Ok(false);
+    }
+    sqlx::query("insert into session_run (tenant_id, session_id, event_seq, class) values ($1, $2, $3, $4)")
+        .bind(tenant.0)
+        .bind(new.id.as_str())
+        .bind(signed(events))
+        .bind(new.class.to_i16())
+        .execute(&mut **tx)
+        .await?;
+    Ok(true)
 }
 
 /// Which sessions to list.

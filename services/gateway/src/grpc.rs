@@ -122,6 +122,8 @@ pub(crate) fn from_store(failure: Error) -> Status {
         Error::Conflict => error(Code::AlreadyExists, "idempotency_conflict", failure.to_string()),
         Error::TooManyInputs(_) => error(Code::ResourceExhausted, "session_full", failure.to_string()),
         Error::Quarantined => precondition("session_quarantined", failure.to_string()),
+        Error::Busy => precondition("session_busy", failure.to_string()),
+        Error::RevertUnfinished => precondition("revert_unfinished", failure.to_string()),
         Error::Fenced => precondition("epoch_stale", failure.to_string()),
         Error::Unreadable { .. } => {
             tracing::error!(error = &failure as &dyn std::error::Error, "a row of another version");
@@ -143,6 +145,15 @@ pub(crate) fn from_store(failure: Error) -> Status {
             )
         }
     }
+}
+
+/// A refusal of the sandbox keeps its code; its absence is one of ours.
+pub(crate) fn from_sandbox(status: Status) -> Status {
+    if rpc::status::code_of(&status).is_some() {
+        return status;
+    }
+    tracing::warn!("the sandbox did not answer: {}", status.message());
+    unavailable("sandbox_unavailable", "the sandbox service does not answer; try again later")
 }
 
 /// Parses an id of a request.

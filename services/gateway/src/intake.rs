@@ -5,7 +5,7 @@
 pub(crate) mod parts;
 mod settings;
 
-use crate::{auth::Principal, grpc::from_store, state::State, state::now};
+use crate::{auth::Principal, grpc::from_store, history, state::State, state::now};
 use bus::queue::Entry;
 use domain::{
     agent::Agent,
@@ -50,7 +50,7 @@ pub(crate) struct Asked {
 /// # Errors
 /// With stable codes: `prompt_empty`, `prompt_too_long`, `idempotency_key_too_long`, `idempotency_key_invalid`,
 /// `model_unknown`, `agent_unknown`, `no_reply_task`, `session_not_found`, `idempotency_conflict`, `session_full`,
-/// `session_quarantined`, `store_unavailable`; those of [`parts`] and [`settings`].
+/// `session_quarantined`, `session_busy`, `store_unavailable`; those of [`parts`], [`settings`] and [`history::finish`].
 pub(crate) async fn accept(
     state: &State,
     principal: &Principal,
@@ -68,7 +68,13 @@ pub(crate) async fn accept(
     let agent = if asked.agent.is_empty() { known.info.agent } else { asked.agent.clone() };
     let no_reply = asked.no_reply;
     let prompt = prompt(state, session, asked, model, agent);
-    let accepted = state.store.accept_prompt(principal.tenant, &prompt, now()).await.map_err(from_store)?;
+    let mut accepted = state.store.accept_prompt(principal.tenant, &prompt, now()).await;
+    if let Err(Error::RevertUnfinished) = &accepted {
+        // Whoever was about to revert the files is gone: the prompt is meant for what they shall be.
+        history::finish(state, principal.tenant, session).await?;
+        accepted = state.store.accept_prompt(principal.tenant, &prompt, now()).await;
+    }
+    let accepted = accepted.map_err(from_store)?;
     state.publisher.publish_events(principal.tenant, session, &accepted.events);
     if accepted.runnable {
         state.wake(principal, session, class).await;

@@ -7,6 +7,7 @@ mod auth;
 mod events;
 mod grpc;
 mod health;
+mod history;
 mod intake;
 mod router;
 mod state;

@@ -18,7 +18,7 @@ use crate::{
     workspace::{self, changes, open as opening, snapshots, source},
 };
 use domain::limits;
-use rpc::v1::{self, open_workspace_request::Part, sandbox_service_server::SandboxService};
+use rpc::v1::{self, ExportHistory, open_workspace_request::Part, sandbox_service_server::SandboxService};
 use scope::{Scope, Scoped};
 use std::{future::Future, pin::Pin, sync::Arc};
 use tokio::{sync::mpsc, sync::oneshot};
@@ -457,7 +457,11 @@ impl SandboxService for Server {
             let (to, answers) = mpsc::channel(STREAM_WAITING_MAX);
             let tasks = root.shared.tasks.clone();
             tasks.spawn("export", async move {
-                if let Err(error) = changes::export(&root, &message.commit_message, &to).await {
+                let exported = match message.history() {
+                    ExportHistory::Whole => snapshots::export::run(&root, &message.snapshot, &to).await,
+                    ExportHistory::Unspecified => changes::export(&root, &message.commit_message, &to).await,
+                };
+                if let Err(error) = exported {
                     drop(to.send(Err(tell("export_workspace", &error))).await);
                 }
             });

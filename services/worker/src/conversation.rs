@@ -1,6 +1,7 @@
 //! The conversation of one session in memory: loaded once, kept up by each write, and what a turn decides by.
 
 use crate::{
+    changes,
     context::{self, Origin},
     structured,
     turn::waiting::REFUSED,
@@ -70,6 +71,7 @@ impl Conversation {
                     entry.parts.retain(|(_, part)| &part.id != part_id);
                 }
             }
+            Event::MessageRemoved(id) => self.entries.retain(|entry| entry.message.id() != id),
             Event::SessionCreated(_)
             | Event::SessionUpdated(_)
             | Event::SessionStatus(_)
@@ -82,6 +84,7 @@ impl Conversation {
             | Event::SessionQuarantined { .. }
             | Event::SessionReleased
             | Event::SessionCompacted
+            | Event::SessionDiff(_)
             | Event::RequestAsked(_)
             | Event::RequestAnswered { .. } => {}
         }
@@ -154,6 +157,15 @@ impl Conversation {
             Message::Assistant(assistant) => Some((&**assistant, &entry.parts[..])),
             Message::User(_) => None,
         })
+    }
+
+    /// The state of the files after the newest finished step of the turn, if it says so.
+    pub(crate) fn state_of_turn(&self) -> Option<&str> {
+        let is_over = |entry: &&Entry| match &entry.message {
+            Message::Assistant(step) => step.time.completed.is_some(),
+            Message::User(_) => false,
+        };
+        changes::end(&self.turn().find(is_over)?.parts)
     }
 
     /// A tool call of the newest step.

@@ -3,6 +3,7 @@
 
 pub mod config;
 
+mod changes;
 mod claim;
 mod clean;
 mod clock;
@@ -18,6 +19,7 @@ mod rebuild;
 mod record;
 mod rights;
 mod sandbox;
+mod snapshots;
 mod structured;
 mod tools;
 mod turn;

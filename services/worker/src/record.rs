@@ -8,6 +8,7 @@ use domain::{
     ids::{EventId, MessageId, PartId, SessionId, TenantId},
     limits,
     money::{Tokens, UsdPicos},
+    session::Changes,
 };
 use std::{sync::Arc, time::Duration};
 use store::{
@@ -111,7 +112,7 @@ impl Record {
         events: Vec<Event>,
         progress: Progress,
     ) -> Result<(), Stopped> {
-        self.commit(conversation, events, None, progress).await
+        self.commit(conversation, events.into_iter().map(What::Event), progress).await
     }
 
     /// As [`Record::write`], and adds to what the session spent.
@@ -121,19 +122,29 @@ impl Record {
         events: Vec<Event>,
         spent: (Tokens, UsdPicos),
     ) -> Result<(), Stopped> {
-        self.commit(conversation, events, Some(spent), Progress::Made).await
+        let spent = What::Spend(spent.0, spent.1);
+        let all = events.into_iter().map(What::Event).chain([spent]);
+        self.commit(conversation, all, Progress::Made).await
+    }
+
+    /// Writes how much the session's files changed, and then events.
+    pub(crate) async fn write_changes(
+        &mut self,
+        conversation: &mut Conversation,
+        changes: Changes,
+        events: Vec<Event>,
+    ) -> Result<(), Stopped> {
+        let all = std::iter::once(What::Changes(changes)).chain(events.into_iter().map(What::Event));
+        self.commit(conversation, all, Progress::None).await
     }
 
     async fn commit(
         &mut self,
         conversation: &mut Conversation,
-        events: Vec<Event>,
-        spent: Option<(Tokens, UsdPicos)>,
+        all: impl Iterator<Item = What>,
         progress: Progress,
     ) -> Result<(), Stopped> {
-        let mut changes: Vec<Change> =
-            events.into_iter().map(|event| self.change(What::Event(event))).collect();
-        changes.extend(spent.map(|(tokens, cost)| self.change(What::Spend(tokens, cost))));
+        let changes: Vec<Change> = all.map(|what| self.change(what)).collect();
         let fence = self.next_fence();
         if domain::mutant::on(domain::mutant::Mutant::AckAhead) {
             self.seen_input = self.seen_input.max(self.newest_input);

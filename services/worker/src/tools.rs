@@ -180,6 +180,16 @@ impl Tool {
         }
     }
 
+    /// Whether files may be others after it: also by way of those whom it asks.
+    pub(crate) fn changes_files(self) -> bool {
+        match self {
+            Self::ApplyPatch | Self::Bash | Self::Batch | Self::Edit | Self::MultiEdit => true,
+            Self::Task | Self::Write => true,
+            Self::Glob | Self::Grep | Self::List | Self::Question | Self::Read | Self::Skill => false,
+            Self::TodoRead | Self::TodoWrite | Self::WebFetch => false,
+        }
+    }
+
     /// Its name in calls.
     pub(crate) fn name(self) -> &'static str {
         match self {

@@ -7,6 +7,7 @@ mod child;
 mod compact;
 mod files;
 mod opening;
+mod snapshots;
 mod step;
 pub(crate) mod waiting;
 
@@ -90,6 +91,7 @@ struct Loop {
     control: Control,
     workspace: Workspace,
     opening: opening::Opening,
+    snapshots: snapshots::Snapshots,
     /// The files of prompts that are being read.
     reading: Option<files::Reading>,
     inputs: Vec<Pending>,
@@ -185,6 +187,7 @@ impl Loop {
             conversation: Conversation::default(),
             tools: Tools::new(Arc::clone(&deps), identity, workspace.clone()),
             opening: opening::Opening::default(),
+            snapshots: snapshots::Snapshots::default(),
             reading: None,
             inputs: vec![],
             fresh: BTreeSet::new(),
@@ -358,6 +361,7 @@ impl Loop {
             () = self.control.leave.soon.cancelled(), if leaves_at_once => Happened::Drain,
             opened = self.opening.settled() => Happened::Opened(opened),
             read = files::settled(&mut self.reading) => Happened::Read(read),
+            state = self.snapshots.settled() => Happened::Tracked(state),
             report = self.tools.next_report() => Happened::Tool(report),
             said = next_said(&mut self.model) => Happened::Said(said),
             () = sleep_until(wake_at) => Happened::Tick,
@@ -371,6 +375,7 @@ impl Loop {
             Happened::Drain => Ok(Some(Input::Drain)),
             Happened::Opened(opened) => self.opened(opened).await,
             Happened::Read(read) => self.files_read(read).await,
+            Happened::Tracked(state) => self.tracked(state).await,
             Happened::Tool(report) => self.report(*report).await,
             Happened::Said(said) => {
                 let Some(call) = &mut self.model else { return Ok(None) };
@@ -432,6 +437,7 @@ enum Happened {
     Drain,
     Opened(Result<(), Failure>),
     Read((u32, Result<Vec<files::Told>, crate::tools::ToolError>)),
+    Tracked(Option<String>),
     Tool(Box<Report>),
     Said(Option<Result<llm::event::Event, llm::error::Error>>),
     Tick,

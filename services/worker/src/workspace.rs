@@ -76,6 +76,7 @@ impl Workspace {
                 git_url,
                 bundle: bundle.is_some(),
                 revision: this.source.revision.clone().unwrap_or_default(),
+                uncommitted: this.source.uncommitted,
             };
             let mut next = Some(Part::Header(header));
             let mut piece = 0;

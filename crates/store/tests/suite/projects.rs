@@ -11,6 +11,7 @@ async fn a_project_is_made_once_for_each_name() {
     let source = Source {
         origin: Origin::GitUrl("https://example.org/a.git".to_owned()),
         revision: Some("main".to_owned()),
+        uncommitted: false,
     };
     let made = world.store.create_project(world.tenant, &id, "app", &source).await.unwrap();
     assert_eq!((&made.id, made.name.as_str(), &made.source), (&id, "app", &source));

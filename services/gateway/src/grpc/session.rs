@@ -1,7 +1,8 @@
 //! `SessionService`: conversations and their workspaces.
 
-use super::{Service, budget, from_store, id, name, next_cursor, page, session_id, to_wire};
+use super::{Service, budget, from_sandbox, from_store, id, name, next_cursor, page, session_id, to_wire};
 use crate::{
+    history,
     intake::{self, Aborted},
     state::now,
     waits::{self, Limits},
@@ -214,6 +215,11 @@ impl SessionService for Service {
         let tenant = self.0.principal(&request).await?.tenant;
         let id = session_id(&request.get_ref().session_id)?;
         let session = self.0.store.get_session(tenant, &id).await.map_err(from_store)?;
+        if !request.get_ref().message_id.is_empty() {
+            let message = super::id(&request.get_ref().message_id, "message_not_found", "message")?;
+            let entry = self.0.store.get_message(tenant, &id, &message).await.map_err(from_store)?;
+            return Ok(Response::new(to_wire::message_diff(&entry.message)));
+        }
         let request = v1::DiffWorkspaceRequest {
             tenant_id: tenant.to_string(),
             session_id: id.to_string(),
@@ -230,6 +236,48 @@ impl SessionService for Service {
         Ok(Response::new(v1::GetSessionDiffResponse { patch, truncated, files: files.collect() }))
     }
 
+    async fn revert_session(
+        &self,
+        request: Request<v1::RevertSessionRequest>,
+    ) -> Result<Response<v1::RevertSessionResponse>, Status> {
+        let principal = self.0.principal(&request).await?;
+        let request = request.get_ref();
+        let session = session_id(&request.session_id)?;
+        let message = id(&request.message_id, "message_not_found", "message")?;
+        let part = match request.part_id.as_str() {
+            "" => None,
+            part => Some(id(part, "part_not_found", "part")?),
+        };
+        let session = history::revert(&self.0, &principal, &session, (message, part)).await?;
+        Ok(Response::new(v1::RevertSessionResponse { session: Some(to_wire::session(session)) }))
+    }
+
+    async fn unrevert_session(
+        &self,
+        request: Request<v1::UnrevertSessionRequest>,
+    ) -> Result<Response<v1::UnrevertSessionResponse>, Status> {
+        let principal = self.0.principal(&request).await?;
+        let session = session_id(&request.get_ref().session_id)?;
+        let session = history::unrevert(&self.0, &principal, &session).await?;
+        Ok(Response::new(v1::UnrevertSessionResponse { session: Some(to_wire::session(session)) }))
+    }
+
+    async fn fork_session(
+        &self,
+        request: Request<v1::ForkSessionRequest>,
+    ) -> Result<Response<v1::ForkSessionResponse>, Status> {
+        let principal = self.0.principal(&request).await?;
+        let request = request.get_ref();
+        let before = match request.message_id.as_str() {
+            "" => None,
+            message => Some(id(message, "message_not_found", "message")?),
+        };
+        let session = session_id(&request.session_id)?;
+        let asked = history::fork::Asked { session, before, files: request.files() };
+        let session = history::fork::fork(&self.0, &principal, &asked).await?;
+        Ok(Response::new(v1::ForkSessionResponse { session: Some(to_wire::session(session)) }))
+    }
+
     async fn export_session(
         &self,
         request: Request<v1::ExportSessionRequest>,
@@ -242,6 +290,7 @@ impl SessionService for Service {
             session_id: id.to_string(),
             commit_message: session.info.title,
             workspace_session_id: session.root_id.to_string(),
+            ..Default::default()
         };
         let mut pieces =
             self.0.sandbox.clone().export_workspace(request).await.map_err(from_sandbox)?.into_inner();
@@ -296,13 +345,4 @@ fn place(at: Timestamp, session: &Session) -> String {
 fn is_cursor(text: &str) -> bool {
     let parts = text.split_once('.');
     parts.is_some_and(|(ms, id)| ms.parse::<i64>().is_ok() && id.parse::<SessionId>().is_ok())
-}
-
-/// A refusal of the sandbox keeps its code; its absence is one of ours.
-fn from_sandbox(status: Status) -> Status {
-    if rpc::status::code_of(&status).is_some() {
-        return status;
-    }
-    tracing::warn!("the sandbox did not answer: {}", status.message());
-    rpc::status::unavailable("sandbox_unavailable", "the sandbox service does not answer; try again later")
 }

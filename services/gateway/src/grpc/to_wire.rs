@@ -2,7 +2,7 @@
 
 use domain::{
     limits,
-    message::ModelRef,
+    message::{Message, ModelRef, User},
     permission::{OnAsk, Rule, Rules, Verdict},
     session::{Class, Origin, Outcome, Phase, Source},
 };
@@ -39,7 +39,8 @@ pub(crate) fn from_source(source: Option<v1::Source>) -> Result<Source, Status> 
     if revision.len() > SOURCE_BYTES_MAX || !is_word(&revision) {
         return Err(invalid("revision_invalid", "a revision is a branch, a tag or a commit"));
     }
-    Ok(Source { origin, revision: (!revision.is_empty()).then_some(revision) })
+    let revision = (!revision.is_empty()).then_some(revision);
+    Ok(Source { origin, revision, uncommitted: false })
 }
 
 /// Only what the sandbox can be allowed to clone; it decides finally, by its own settings.
@@ -175,6 +176,34 @@ pub(crate) fn session(session: Session) -> v1::Session {
         source: Some(source(session.source)),
         class: class(session.class).into(),
         wait: None,
+        summary: info.summary.map(|changes| v1::Changes {
+            additions: changes.additions,
+            deletions: changes.deletions,
+            files: changes.files,
+        }),
+        revert: info.revert.map(|revert| v1::Revert {
+            message_id: revert.message_id.to_string(),
+            part_id: revert.part_id.map(String::from).unwrap_or_default(),
+            diff: revert.diff.unwrap_or_default(),
+        }),
+    }
+}
+
+/// What a prompt says that its turn changed.
+pub(crate) fn message_diff(message: &Message) -> v1::GetSessionDiffResponse {
+    let Message::User(User { summary: Some(summary), .. }) = message else {
+        return v1::GetSessionDiffResponse::default();
+    };
+    let lines = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+    let files = summary.diffs.iter().map(|diff| v1::FileStat {
+        path: diff.file.clone().unwrap_or_default(),
+        additions: lines(diff.additions),
+        deletions: lines(diff.deletions),
+    });
+    v1::GetSessionDiffResponse {
+        files: files.collect(),
+        patch: summary.diffs.iter().filter_map(|diff| diff.patch.as_deref()).collect(),
+        truncated: summary.diffs.iter().any(|diff| diff.patch.is_none()),
     }
 }
 

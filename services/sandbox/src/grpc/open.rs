@@ -20,13 +20,13 @@ pub(super) async fn order(
     if session.find_workspace().await?.is_some() {
         return Ok(None);
     }
-    let revision = header.revision;
+    let (revision, uncommitted) = (header.revision, header.uncommitted);
     if !header.bundle {
         let source = match header.git_url.as_str() {
             "" => source::Source::Empty,
             url => source::parse(url, &session.shared.config).await?,
         };
-        return Ok(Some(open::Order { source, revision }));
+        return Ok(Some(open::Order { source, revision, uncommitted }));
     }
     if !header.git_url.is_empty() {
         return Err(Error::refused(
@@ -39,7 +39,7 @@ pub(super) async fn order(
         drop(tokio::fs::remove_file(&file).await);
         return Err(error);
     }
-    Ok(Some(open::Order { source: source::Source::Bundle(file), revision }))
+    Ok(Some(open::Order { source: source::Source::Bundle(file), revision, uncommitted }))
 }
 
 async fn receive(

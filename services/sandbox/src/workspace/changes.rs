@@ -67,7 +67,13 @@ pub async fn export(session: &Arc<Session>, message: &str, to: &Sender) -> Resul
     done
 }
 
-async fn stream(session: &Session, task: helper::Task, meta: &Meta, to: &Sender) -> Result<(), Error> {
+/// Sends what a helper prints: a commit in the first line, and a bundle.
+pub(super) async fn stream(
+    session: &Session,
+    task: helper::Task,
+    meta: &Meta,
+    to: &Sender,
+) -> Result<(), Error> {
     let mut running = session.shared.helpers.start(task).await?;
     let (mut is_first, mut total) = (true, 0);
     let mut failed = None;
@@ -136,6 +142,9 @@ fn explain(code: i32, stderr: &str) -> Error {
             "the workspace's .git no longer has the commit it started from",
             stderr,
         ),
+        17 => {
+            Error::refused(Code::SnapshotUnknown, "the workspace has no such snapshot, or has it no longer")
+        }
         137 => Error::refused(Code::DiskFull, "the changes need more disk or memory than a workspace has"),
         _ => refused(Code::Internal, "the changes could not be read", stderr),
     }

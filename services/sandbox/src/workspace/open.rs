@@ -35,6 +35,8 @@ pub struct Order {
     pub source: Source,
     /// Branch, tag or commit; empty: the default one.
     pub revision: String,
+    /// Whether the last commit holds what was never committed.
+    pub uncommitted: bool,
 }
 
 /// Makes the workspace of a session, if there is none, and gives whether it did, and what it started from.
@@ -129,8 +131,9 @@ fn task(session: &Session, order: &Order, uid: u32, build: &Path) -> (helper::Ta
         }
     };
     let limit_kib = session.shared.config.disk_bytes >> 10;
-    let arguments =
-        vec![from.to_owned(), url, order.revision.clone(), origin.clone(), limit_kib.to_string(), resolve];
+    let uncommitted = if order.uncommitted { "yes" } else { "no" };
+    let mut arguments = vec![from.to_owned(), url, order.revision.clone(), origin.clone()];
+    arguments.extend([limit_kib.to_string(), resolve, uncommitted.to_owned()]);
     let time_limit = Duration::from_millis(limits::WORKSPACE_OPEN_MS);
     let task =
         helper::Task { script: SCRIPT, arguments, mounts, network, ..helper::Task::new(uid, time_limit) };

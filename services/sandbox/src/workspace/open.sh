@@ -1,6 +1,6 @@
 # Fills /workspace. $1: where from (empty, bundle, directory, https, ssh)  $2: URL  $3: revision or nothing
-# $4: URL to remember  $5: KiB that it may take  $6: host:port:addresses
-from=$1 url=$2 revision=$3 origin=$4 limit=$5 resolve=$6
+# $4: URL to remember  $5: KiB that it may take  $6: host:port:addresses  $7: "yes" when the last commit never was one
+from=$1 url=$2 revision=$3 origin=$4 limit=$5 resolve=$6 uncommitted=$7
 cd /workspace || exit 1
 
 # A small pack may unfold to anything. This kills everything in the helper but bubblewrap itself.
@@ -72,6 +72,19 @@ first() {
   ours=yes
 }
 
+# The files of a snapshot have the bytes that they had, whatever the repository says of line ends.
+as_they_are() {
+  mkdir -p .git/info
+  echo '* -text -ident !eol !crlf !filter !working-tree-encoding' >.git/info/attributes
+}
+
+uncommit() {
+  rm -f .git/info/attributes
+  git checkout --quiet -B main && git reset --quiet --mixed 'HEAD^' || exit 16
+  # An empty first commit that we made.
+  [ -n "$(git ls-tree HEAD)" ] || [ "$(git show --no-patch --format='%ae %P' HEAD)" != "$GIT_AUTHOR_EMAIL " ] || ours=yes
+}
+
 ours=no
 if [ "$from" = empty ]; then
   git init --quiet --template= . || exit 16
@@ -81,7 +94,9 @@ else
   fetch
   # The checkout may still need the source: it is remembered last.
   git config user.name "$GIT_AUTHOR_NAME" && git config user.email "$GIT_AUTHOR_EMAIL"
+  [ "$uncommitted" != yes ] || as_they_are
   choose
+  [ "$uncommitted" != yes ] || uncommit
   remember
 fi
 echo "$ours $(git rev-parse HEAD)"

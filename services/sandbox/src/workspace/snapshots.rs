@@ -5,6 +5,7 @@
 //! about meanwhile cannot lead git into its own directory.
 
 mod differences;
+pub mod export;
 pub(super) mod seed;
 
 use super::{

@@ -17,6 +17,7 @@ async fn export(session: &Session) -> Result<(String, String, Vec<u8>), tonic::S
         session_id: session.id.clone(),
         commit_message: "-m Agent's work".to_owned(),
         workspace_session_id: session.workspace.clone(),
+        ..Default::default()
     };
     let mut parts = session.client.clone().export_workspace(request).await?.into_inner();
     let first = parts.message().await?.unwrap();

@@ -28,7 +28,7 @@ fn parts(seq: u64, bodies: Vec<Body>) -> Vec<(u64, Part)> {
     (seq * 10..).zip(bodies).map(part).collect()
 }
 
-fn text(words: &str) -> Body {
+pub(crate) fn text(words: &str) -> Body {
     Body::Text(Text { text: words.to_owned(), ..Text::default() })
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn user(seq: u64, bodies: Vec<Body>) -> Entry {
     Entry { seq, message: Message::User(user), parts: parts(seq, bodies) }
 }
 
-fn step(seq: u64, parent: u64, bodies: Vec<Body>) -> Entry {
+pub(crate) fn step(seq: u64, parent: u64, bodies: Vec<Body>) -> Entry {
     let step = Assistant {
         id: id(seq),
         session_id: "ses_1".parse().unwrap(),

@@ -31,6 +31,12 @@ impl Loop {
         } else {
             calls
         };
+        let Some(calls) = self.when_tracked(calls) else { return Ok(()) };
+        self.begin_all(calls).await
+    }
+
+    /// Begins the calls, now that everything that they need is there.
+    pub(super) async fn begin_all(&mut self, calls: Vec<CallId>) -> Result<(), Stopped> {
         self.waiting.clear();
         for call_id in calls {
             self.begin(call_id).await?;
@@ -114,6 +120,7 @@ impl Loop {
     pub(super) async fn stop(&mut self, stop: &Stop) -> Result<Input, Stopped> {
         self.back_off_until = None;
         self.opening.stop();
+        self.snapshots.stop();
         self.reading = None;
         self.waiting.clear();
         self.happened.clear();

@@ -129,11 +129,15 @@ impl Loop {
         let mut events: Vec<Event> = self.take_over.take().into_iter().collect();
         events.push(Event::SessionStatus(domain::event::Status::Busy));
         events.push(Event::MessageUpdated(Box::new(Message::Assistant(Box::new(message)))));
+        let mut calls = vec![];
         for (part_id, task) in tasks {
+            calls.push(part_id.to_string());
             let body = Body::Tool(crate::tools::task::call(&part_id, &task, now()));
             events.push(self.new_part(&id, body));
         }
-        self.record.write(&mut self.conversation, events, Progress::None).await
+        self.record.write(&mut self.conversation, events, Progress::None).await?;
+        self.fresh.extend(calls);
+        Ok(())
     }
 
     /// The model that a task of a prompt names.

@@ -114,7 +114,7 @@ impl Loop {
     }
 
     /// Whether there may be files: an empty workspace has some only after a tool was called.
-    fn may_have_files(&self) -> bool {
+    pub(super) fn may_have_files(&self) -> bool {
         let parts = || self.conversation.entries().iter().flat_map(|entry| &entry.parts);
         self.workspace.has_source() || parts().any(|(_, part)| matches!(part.body, Body::Tool(_)))
     }

@@ -1,6 +1,10 @@
 //! The boundaries of a step: calling the model, waiting for the next attempt, closing, parking.
 
-use super::{Loop, agent_unknown, model_unknown, opening::Delayed};
+use super::{
+    Loop, agent_unknown, model_unknown,
+    opening::Delayed,
+    snapshots::{HURRY, Seen},
+};
 use crate::{
     clock::now,
     context, lower,
@@ -15,7 +19,7 @@ use domain::{
     limits,
     message::{Assistant, Error, Message, MessageTime, ModelRef, Path, User},
     money::{Tokens, UsdPicos},
-    part::{Body, Part, Retry, RetryTime, StepFinish, StepStart, ToolState},
+    part::{Body, Part, Retry, RetryTime, Snapshot, StepFinish, StepStart, ToolState},
     request::{Answer, Id},
     session::{Outcome, WORKSPACE},
     settings::Mode,
@@ -71,6 +75,7 @@ impl Loop {
         if let Some(agent) = agent {
             lower::configure(&mut request, agent);
         }
+        self.look_at_files();
         let message = Assistant { model: user.model.clone(), ..message };
         self.model = Some(ModelCall::start(&self.deps, provider, model, request, (message, asked)));
         Ok(None)
@@ -138,7 +143,8 @@ impl Loop {
             None => self.new_step(user),
         };
         events.push(Event::MessageUpdated(Box::new(Message::Assistant(Box::new(message.clone())))));
-        events.push(self.new_part(&message.id, Body::StepStart(StepStart::default())));
+        let begun = StepStart { snapshot: self.state_before(left.map(|(_, parts)| parts)) };
+        events.push(self.new_part(&message.id, Body::StepStart(begun)));
         self.record.write(&mut self.conversation, events, Progress::None).await?;
         Ok(message)
     }
@@ -179,6 +185,7 @@ impl Loop {
 
     /// Closes the step: its tokens are spent, and the loop got further.
     pub(super) async fn finish(&mut self) -> Result<(), Stopped> {
+        let seen = self.see_files(Duration::from_millis(limits::SNAPSHOT_WAIT_MS)).await;
         let Some((message, parts)) = self.conversation.last_step() else { return Ok(()) };
         // A step of tasks that a prompt gave to subagents has no model call.
         let was_called = parts.iter().any(|(_, part)| matches!(part.body, Body::StepStart(_)));
@@ -187,12 +194,17 @@ impl Loop {
         let spent = (message.tokens, message.cost);
         let finish = StepFinish {
             reason: message.finish.clone().unwrap_or_default(),
-            snapshot: None,
+            snapshot: seen.snapshot.clone(),
             cost: message.cost,
             tokens: message.tokens,
         };
         let mut events: Vec<Event> = self.take_over.take().into_iter().collect();
+        events.extend(seen.late);
         events.extend(was_called.then(|| self.new_part(&message.id, Body::StepFinish(finish))));
+        let state =
+            seen.snapshot.filter(|_| !was_called).map(|snapshot| Body::Snapshot(Snapshot { snapshot }));
+        let bodies = state.into_iter().chain(seen.patch.map(Body::Patch));
+        events.extend(bodies.map(|body| self.new_part(&message.id, body)));
         if message.is_summary() && message.error.is_none() {
             events.push(Event::SessionCompacted);
         }
@@ -206,6 +218,8 @@ impl Loop {
 
     /// Closes the step with an error: what was streamed stays, what was running is marked.
     pub(super) async fn close(&mut self, error: Error) -> Result<(), Stopped> {
+        let is_open = self.conversation.last_step().is_some_and(|(step, _)| step.time.completed.is_none());
+        let seen = if is_open { self.see_files(HURRY).await } else { Seen::default() };
         let mut events: Vec<Event> = self.take_over.take().into_iter().collect();
         events.extend(self.model.take().map(|call| call.abandon(&self.record)).unwrap_or_default());
         let open = self.conversation.last_step().filter(|(message, _)| message.time.completed.is_none());
@@ -220,6 +234,11 @@ impl Loop {
                 self.new_step(user)
             }
         };
+        // A step that was stopped has no end of its own, but what it did to the files is known all the same.
+        let state = seen.snapshot.filter(|_| seen.patch.is_some());
+        let state = state.map(|snapshot| Body::Snapshot(Snapshot { snapshot }));
+        let bodies = state.into_iter().chain(seen.patch.map(Body::Patch));
+        events.extend(bodies.map(|body| self.new_part(&message.id, body)));
         message.error = Some(error.clone());
         message.time.completed = Some(now());
         let spent = (message.tokens, message.cost);
@@ -235,6 +254,7 @@ impl Loop {
         let mut events: Vec<Event> = self.take_over.clone().into_iter().collect();
         let park = match end {
             End::Idle(outcome) => {
+                self.sum_up_changes().await?;
                 events.extend(self.prune());
                 events.extend([Event::SessionStatus(Status::Idle), Event::SessionIdle(outcome)]);
                 self.turn_over(outcome)

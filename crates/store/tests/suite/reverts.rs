@@ -1,0 +1,205 @@
+//! Taking a session back: nothing of its tree works meanwhile, what was begun is known, and the next prompt removes it.
+
+use crate::world::{World, idle};
+use domain::{
+    event::Event,
+    ids::{MessageId, SessionId},
+    message::{FileDiff, Message},
+    session::{Changes, Outcome, Revert},
+};
+use store::{
+    error::Error,
+    inputs::Reply,
+    record::{Progress, What},
+    reverts::{Finished, Hold, Left},
+};
+use testkit::sample::NOW;
+
+fn back_to(message: &MessageId) -> Revert {
+    Revert { message_id: message.clone(), part_id: None, snapshot: Some("s".to_owned()), diff: None }
+}
+
+fn diff(file: &str) -> Vec<FileDiff> {
+    vec![FileDiff { file: Some(file.to_owned()), additions: 2, deletions: 1, ..FileDiff::default() }]
+}
+
+impl World {
+    /// A session with two prompts, each with an answer, that is idle.
+    async fn talk(&mut self) -> (SessionId, Vec<MessageId>) {
+        let session = self.session().await;
+        let worker = self.worker().await;
+        let mut messages = vec![];
+        for (number, text) in [(1, "first"), (2, "second")] {
+            let prompt = self.accept(&session, text).await.message_id;
+            let mut fence = self.take(&session, worker).await.unwrap().fence;
+            let answer = self.sample.assistant(&session, &prompt);
+            let part = self.sample.text(&session, &answer.id, "said");
+            messages.extend([prompt, answer.id.clone()]);
+            let events = [
+                Event::MessageUpdated(Box::new(Message::Assistant(Box::new(answer)))),
+                Event::PartUpdated { part: Box::new(part), at: NOW },
+            ];
+            let changes = events.map(|event| self.change(event));
+            fence.write_seq = 1;
+            self.store.append(&fence, &changes, number, Progress::Made, NOW).await.unwrap();
+            fence.write_seq = 2;
+            self.store.park(&fence, &[], number, &idle(Outcome::Done, None), NOW).await.unwrap();
+        }
+        (session, messages)
+    }
+
+    async fn held(&self, session: &SessionId) -> Result<Hold, Error> {
+        self.store.hold_session(self.tenant, session).await
+    }
+
+    async fn end(&mut self, hold: &Hold, revert: Option<Revert>) -> Result<Vec<String>, Error> {
+        let ids = [self.sample.event(), self.sample.event()];
+        let finished = Finished { revert, diff: Some(diff("a")) };
+        let (_, events) = self.store.finish_revert(hold, finished, ids, NOW).await?;
+        Ok(events.into_iter().map(|event| event.kind).collect())
+    }
+
+    async fn refusal(&mut self, session: &SessionId) -> String {
+        let prompt = self.prompt(session, "meanwhile");
+        self.store.accept_prompt(self.tenant, &prompt, NOW).await.unwrap_err().to_string()
+    }
+
+    async fn messages(&self, session: &SessionId) -> Vec<MessageId> {
+        let talk = self.store.load_conversation(self.tenant, session, 0).await.unwrap();
+        talk.iter().map(|entry| entry.message.id().clone()).collect()
+    }
+
+    /// As if the gateway that holds it had died long ago.
+    async fn forget_hold(&self) {
+        self.sql("update session_run set held_until = held_until - interval '1 hour'").await;
+    }
+}
+
+#[tokio::test]
+async fn a_held_session_takes_nothing_and_a_revert_goes_with_the_next_prompt() {
+    let mut world = World::new().await;
+    let (session, messages) = world.talk().await;
+    let hold = world.held(&session).await.unwrap();
+    assert_eq!((hold.epoch, &hold.root, &hold.revert, hold.is_unfinished), (3, &session, &None, false));
+    assert_eq!(world.refusal(&session).await, Error::Busy.to_string());
+    assert!(matches!(world.held(&session).await, Err(Error::Busy)), "one at a time");
+    let revert = back_to(&messages[2]);
+    world.store.intend_revert(&hold, &revert).await.unwrap();
+    let told = world.end(&hold, Some(revert.clone())).await.unwrap();
+    assert_eq!(told, ["session.updated", "session.diff"]);
+    let info = world.store.get_session(world.tenant, &session).await.unwrap().info;
+    assert_eq!(info.summary, Some(Changes { additions: 2, deletions: 1, files: 1 }));
+    assert_eq!(
+        (info.revert, world.messages(&session).await),
+        (Some(revert), messages.clone()),
+        "kept until then"
+    );
+
+    let accepted = world.accept(&session, "third").await;
+    let kinds: Vec<&str> = accepted.events.iter().map(|event| event.kind.as_str()).collect();
+    let gone = ["message.removed", "message.removed", "session.updated"];
+    assert_eq!(kinds, [&gone[..], &["message.updated", "message.part.updated"]].concat());
+    let want = [&messages[..2], std::slice::from_ref(&accepted.message_id)].concat();
+    assert_eq!(world.messages(&session).await, want);
+    assert_eq!(world.store.get_session(world.tenant, &session).await.unwrap().info.revert, None);
+    let next = world.accept(&session, "fourth").await.events;
+    assert_eq!(next.len(), 2, "once");
+    world.gap_free(&session).await;
+}
+
+#[tokio::test]
+async fn a_note_is_a_prompt_here_and_a_part_goes_alone() {
+    let mut world = World::new().await;
+    let (session, messages) = world.talk().await;
+    let talk = world.store.load_conversation(world.tenant, &session, 0).await.unwrap();
+    let part_id = Some(talk[1].parts[0].1.id.clone());
+    let hold = world.held(&session).await.unwrap();
+    world.end(&hold, Some(Revert { part_id, ..back_to(&messages[1]) })).await.unwrap();
+    let note = store::inputs::Prompt { reply: Reply::None, ..world.prompt(&session, "note") };
+    let accepted = world.store.accept_prompt(world.tenant, &note, NOW).await.unwrap();
+    assert!(!accepted.runnable);
+    let talk = world.store.load_conversation(world.tenant, &session, 0).await.unwrap();
+    let left: Vec<_> = talk.iter().map(|entry| (entry.message.id(), entry.parts.len())).collect();
+    assert_eq!(left, [(&messages[0], 1), (&messages[1], 0), (&note.user.id, 1)]);
+    world.gap_free(&session).await;
+}
+
+#[tokio::test]
+async fn what_a_dead_gateway_intended_is_known_and_stands_before_prompts() {
+    let mut world = World::new().await;
+    let (session, messages) = world.talk().await;
+    let hold = world.held(&session).await.unwrap();
+    let revert = back_to(&messages[0]);
+    world.store.intend_revert(&hold, &revert).await.unwrap();
+    world.forget_hold().await;
+    assert_eq!(world.refusal(&session).await, Error::RevertUnfinished.to_string());
+    let again = world.held(&session).await.unwrap();
+    assert_eq!((again.epoch, &again.revert, again.is_unfinished), (hold.epoch + 1, &Some(revert), true));
+    assert!(matches!(world.end(&hold, None).await, Err(Error::Busy)), "the hold of before is over");
+    assert!(matches!(world.store.intend_revert(&hold, &back_to(&messages[2])).await, Err(Error::Busy)));
+    world.store.release_hold(&hold, Left::AsBefore).await.unwrap();
+    assert_eq!(world.refusal(&session).await, Error::Busy.to_string(), "the later hold stays");
+    world.store.release_hold(&again, Left::Unfinished).await.unwrap();
+    assert_eq!(world.refusal(&session).await, Error::RevertUnfinished.to_string());
+    let last = world.held(&session).await.unwrap();
+    world.end(&last, None).await.unwrap();
+    world.accept(&session, "goes on").await;
+    assert_eq!(world.messages(&session).await.len(), 5, "nothing was removed");
+}
+
+#[tokio::test]
+async fn a_revert_that_wrote_nothing_leaves_what_was_before() {
+    let mut world = World::new().await;
+    let (session, messages) = world.talk().await;
+    let hold = world.held(&session).await.unwrap();
+    world.end(&hold, Some(back_to(&messages[2]))).await.unwrap();
+    let hold = world.held(&session).await.unwrap();
+    world.store.intend_revert(&hold, &back_to(&messages[0])).await.unwrap();
+    world.store.release_hold(&hold, Left::AsBefore).await.unwrap();
+    let info = world.store.get_session(world.tenant, &session).await.unwrap().info;
+    assert_eq!(info.revert, Some(back_to(&messages[2])));
+    world.accept(&session, "third").await;
+    assert_eq!(world.messages(&session).await.len(), 3);
+}
+
+#[tokio::test]
+async fn nothing_of_a_tree_that_works_is_taken_back_and_nothing_of_it_begins_meanwhile() {
+    let mut world = World::new().await;
+    let mut parent = world.actor().await;
+    let (call, mut child) = world.child(&mut parent).await;
+    for session in [parent.session().clone(), child.session().clone()] {
+        assert!(matches!(world.held(&session).await, Err(Error::Busy)));
+    }
+    let end = crate::family::finished(child.session(), &call, "x");
+    world.park_as(&mut child, 1, &end).await;
+    assert!(
+        matches!(world.held(child.session()).await, Err(Error::Busy)),
+        "its parent works in the same files"
+    );
+    world.park_as(&mut parent, 2, &idle(Outcome::Done, None)).await;
+    let hold = world.held(child.session()).await.unwrap();
+    assert_eq!(&hold.root, parent.session());
+    for session in [parent.session().clone(), child.session().clone()] {
+        assert_eq!(world.refusal(&session).await, Error::Busy.to_string());
+    }
+    world.store.release_hold(&hold, Left::AsBefore).await.unwrap();
+    world.accept(&parent.session().clone(), "goes on").await;
+    let stranger = world.session().await;
+    let other = world.sample.tenant();
+    let hidden = world.store.hold_session(other, &stranger).await;
+    assert!(matches!(hidden, Err(Error::NotFound("session"))));
+}
+
+#[tokio::test]
+async fn a_session_says_how_much_changed() {
+    let mut world = World::new().await;
+    let running = world.running().await;
+    let changes = Changes { additions: 3, deletions: 2, files: 1 };
+    let change = store::record::Change { id: world.sample.event(), what: What::Changes(changes) };
+    let write = running.write(1);
+    let written = world.store.append(&write, &[change], 0, Progress::None, NOW).await.unwrap();
+    assert_eq!(written.events[0].kind, "session.updated");
+    assert!(written.events[0].properties.contains(r#""summary":{"additions":3,"deletions":2,"files":1}"#));
+    let session = world.store.get_session(world.tenant, &running.session).await.unwrap();
+    assert_eq!(session.info.summary, Some(changes));
+}
