@@ -138,12 +138,12 @@ impl Api {
         AdminServiceClient::new(self.authorized())
     }
 
-    /// Makes a session with rules of permission.
+    /// Makes a session with rules of permission: `tool` or `tool:pattern`.
     pub async fn session_with_rules(&self, rules: &[(&str, v1::PermissionVerdict)]) -> String {
-        let rule = |(permission, verdict): &(&str, v1::PermissionVerdict)| v1::PermissionRule {
-            permission: (*permission).to_owned(),
-            pattern: String::new(),
-            verdict: (*verdict).into(),
+        let rule = |(rule, verdict): &(&str, v1::PermissionVerdict)| {
+            let (permission, pattern) = rule.split_once(':').unwrap_or((rule, ""));
+            let (permission, pattern) = (permission.to_owned(), pattern.to_owned());
+            v1::PermissionRule { permission, pattern, verdict: (*verdict).into() }
         };
         let request = v1::CreateSessionRequest {
             project_id: self.project_id.clone(),

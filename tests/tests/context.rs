@@ -190,3 +190,18 @@ async fn old_outputs_are_left_out_and_stay_readable() {
     let asked = stack.model.journal.requests().last().unwrap().body["messages"].to_string();
     assert_eq!(asked.matches("[Old tool result content cleared]").count(), 3);
 }
+
+#[tokio::test]
+async fn a_repository_may_do_without_summaries() {
+    let stack = Stack::start().await;
+    let repository = testkit::git::repository(&[("opencode.json", r#"{"compaction": {"auto": false}}"#)]);
+    let session = stack.session_on(&repository).await;
+    run(&stack.api, &session, "@text first answer").await;
+    let (outcome, seen) = run(&stack.api, &session, FULL).await;
+    assert_eq!((outcome.as_str(), compacted(&seen)), ("done", 0), "{:?}", seen.error());
+    let (outcome, seen) = run(&stack.api, &session, "@status 413\n@text never").await;
+    let error = seen.error().unwrap()["name"].as_str().unwrap().to_owned();
+    assert_eq!((outcome.as_str(), error.as_str(), compacted(&seen)), ("failed", "ContextOverflowError", 0));
+    let shapes = shape(&stack.api.conversation(&session).await);
+    assert!(!shapes.iter().any(|line| line.starts_with("wish")), "{shapes:?}");
+}

@@ -254,3 +254,47 @@ async fn a_wrong_configuration_is_told_and_ends_the_turn_only_where_it_is_about_
     assert_eq!(outcome, "failed");
     assert!(seen.error().unwrap().to_string().contains("AgentNotFoundError"), "{:?}", seen.error());
 }
+
+#[tokio::test]
+async fn a_repository_says_who_answers_where_nobody_chose() {
+    let stack = Stack::start().await;
+    let repository = |model: &str| {
+        let settings = json!({"model": model, "default_agent": "review",
+                              "agent": {"review": {"mode": "primary", "prompt": "You review."}}});
+        testkit::git::repository(&[("opencode.json", &settings.to_string())])
+    };
+    let answered_by = async |session: &str| {
+        let talk = stack.api.conversation(session).await;
+        let (info, word) = (&talk.last().unwrap().0, |key: &str| talk.last().unwrap().0[key].to_string());
+        assert!(info["error"].is_null(), "{info}");
+        (word("providerID"), word("agent"))
+    };
+    let who = |provider: &str, agent: &str| (format!("{provider:?}"), format!("{agent:?}"));
+    let known = repository("claude/demo");
+    let session = stack.session_on(&known).await;
+    done(&stack, &session, "@text one").await;
+    assert_eq!(answered_by(&session).await, who("claude", "review"));
+    assert!(stack.model.journal.requests()[0].body.to_string().contains("You review."));
+    e2e::turn::run_on(&stack.api, &session, "gemini", "@text two").await;
+    assert_eq!(answered_by(&session).await, who("gemini", "review"), "the prompt chose");
+
+    let unknown = stack.session_on(&repository("claude/none")).await;
+    done(&stack, &unknown, "@text one").await;
+    assert_eq!(answered_by(&unknown).await, who("chat", "review"), "what is not to be had");
+
+    let bundle_id = stack.api.upload(&known.bundle()).await;
+    let request = rpc::v1::CreateSessionRequest {
+        project_id: stack.api.project_id.clone(),
+        title: "test".to_owned(),
+        agent: "build".to_owned(),
+        model: Some(rpc::v1::ModelRef { provider_id: "chat".to_owned(), model_id: "demo".to_owned() }),
+        source: Some(rpc::v1::Source {
+            from: Some(rpc::v1::source::From::BundleId(bundle_id)),
+            revision: String::new(),
+        }),
+        ..Default::default()
+    };
+    let chosen = stack.api.sessions().create_session(request).await.unwrap().into_inner().session.unwrap().id;
+    done(&stack, &chosen, "@text one").await;
+    assert_eq!(answered_by(&chosen).await, who("chat", "build"), "whoever made the session chose");
+}

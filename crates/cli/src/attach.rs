@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result, bail};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use domain::{limits, media, message::VARIANTS, session::WORKSPACE};
-use rpc::v1::{AcceptPromptRequest, FilePart, OutputFormat, PromptPart, prompt_part::Kind};
+use rpc::v1::{AcceptPromptRequest, CommandPart, FilePart, OutputFormat, PromptPart, prompt_part::Kind};
 use std::path::{Path, PathBuf};
 
 /// What goes with a prompt.
@@ -13,6 +13,9 @@ pub(crate) struct AttachArgs {
     /// of the session instead. May be repeated.
     #[arg(long = "file", value_name = "PATH")]
     files: Vec<PathBuf>,
+    /// Give a command of the repository, or init or review; what you write as the prompt is added to it.
+    #[arg(long, value_name = "NAME")]
+    command: Option<String>,
     /// How hard the model is to think.
     #[arg(long, value_name = "WORD", value_parser = clap::builder::PossibleValuesParser::new(VARIANTS))]
     variant: Option<String>,
@@ -22,11 +25,20 @@ pub(crate) struct AttachArgs {
 }
 
 impl AttachArgs {
+    /// The prompt as a person would write it, for titles.
+    pub(crate) fn words(&self, text: &str) -> String {
+        self.command.as_ref().map_or_else(|| text.to_owned(), |name| format!("/{name} {text}"))
+    }
+
     /// Puts it all into a prompt.
     ///
     /// # Errors
     /// A file that cannot be read, or is neither text nor a known medium.
     pub(crate) fn add_to(&self, prompt: &mut AcceptPromptRequest) -> Result<()> {
+        if let Some(name) = self.command.clone() {
+            let command = CommandPart { name, arguments: std::mem::take(&mut prompt.text) };
+            prompt.parts.push(PromptPart { id: String::new(), kind: Some(Kind::Command(command)) });
+        }
         for path in &self.files {
             let file = file(path).with_context(|| format!("attach {}", path.display()))?;
             prompt.parts.push(PromptPart { id: String::new(), kind: Some(Kind::File(file)) });

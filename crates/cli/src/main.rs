@@ -56,6 +56,9 @@ enum Command {
     /// Go on with a session.
     #[command(after_help = EXIT_CODES)]
     Say(Box<prompt::SayArgs>),
+    /// Run a command in the files of a session that is idle; its agent sees it with the next prompt.
+    #[command(after_help = EXIT_CODES)]
+    Shell(prompt::ShellArgs),
     /// Show a session from its beginning until it is idle.
     #[command(after_help = EXIT_CODES)]
     Watch(watch::WatchArgs),
@@ -147,6 +150,7 @@ async fn run(cli: Cli) -> Result<ExitCode> {
         Command::Up(arguments) => up::run(*arguments, connection.data).await?,
         Command::Run(arguments) => prompt::run(&Client::open(&connection)?, *arguments).await?,
         Command::Say(arguments) => prompt::say(&Client::open(&connection)?, *arguments).await?,
+        Command::Shell(arguments) => prompt::shell(&Client::open(&connection)?, arguments).await?,
         Command::Watch(arguments) => watch::run(&Client::open(&connection)?, arguments).await?,
         Command::Ls(arguments) => sessions::list(&Client::open(&connection)?, arguments).await?,
         Command::Diff { id, message } => {

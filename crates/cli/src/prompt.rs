@@ -13,8 +13,8 @@ use anyhow::{Context as _, Result, bail};
 use futures::{StreamExt as _, stream};
 use rpc::v1::{
     AcceptPromptRequest, AcceptPromptResponse, BundleHeader, CreateProjectRequest, CreateSessionRequest,
-    ModelRef, PermissionRule, PermissionVerdict, SessionClass, Source, UploadBundleRequest, source,
-    upload_bundle_request,
+    ModelRef, PermissionRule, PermissionVerdict, PromptPart, SessionClass, ShellPart, Source,
+    UploadBundleRequest, prompt_part::Kind, source, upload_bundle_request,
 };
 use std::{
     io::Read as _,
@@ -29,7 +29,8 @@ const TITLE_CHARS: usize = 60;
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunArgs {
     /// What to do.
-    prompt: String,
+    #[arg(required_unless_present = "command")]
+    prompt: Option<String>,
     /// The repository: a directory of yours, or a URL that the server clones.
     #[arg(long, default_value = ".", value_name = "PATH|URL")]
     repo: String,
@@ -114,7 +115,8 @@ pub(crate) struct SayArgs {
     /// The session.
     id: String,
     /// What to do next.
-    text: String,
+    #[arg(required_unless_present = "command")]
+    text: Option<String>,
     /// Hand it in and leave.
     #[arg(long)]
     detach: bool,
@@ -127,9 +129,22 @@ pub(crate) struct SayArgs {
     show: watch::ShowArgs,
 }
 
+/// `flotilla shell`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ShellArgs {
+    /// The session.
+    id: String,
+    /// The command, for bash.
+    command: String,
+    #[command(flatten)]
+    show: watch::ShowArgs,
+}
+
 /// Creates a session for a repository and hands in its first prompt.
 pub(crate) async fn run(client: &Client, arguments: RunArgs) -> Result<Exit> {
-    let mut prompt = prompt(arguments.prompt.clone())?;
+    let text = arguments.prompt.clone().unwrap_or_default();
+    let words = arguments.attach.words(&text);
+    let mut prompt = prompt(text)?;
     arguments.attach.add_to(&mut prompt)?;
     let source = resolve(&arguments)?;
     let (name, source) = match source {
@@ -159,7 +174,7 @@ pub(crate) async fn run(client: &Client, arguments: RunArgs) -> Result<Exit> {
             .await?;
     let session = CreateSessionRequest {
         project_id: project.project.unwrap_or_default().id,
-        title: arguments.title.clone().unwrap_or_else(|| title(&arguments.prompt)),
+        title: arguments.title.clone().unwrap_or_else(|| title(&words)),
         agent: String::new(),
         model: arguments.model.clone(),
         source: Some(source),
@@ -185,7 +200,7 @@ pub(crate) async fn run(client: &Client, arguments: RunArgs) -> Result<Exit> {
 /// Hands in a further prompt, and shows what follows from it.
 pub(crate) async fn say(client: &Client, arguments: SayArgs) -> Result<Exit> {
     let SayArgs { id, text, .. } = arguments;
-    let mut prompt = prompt(text)?;
+    let mut prompt = prompt(text.unwrap_or_default())?;
     arguments.attach.add_to(&mut prompt)?;
     prompt.no_reply = arguments.no_reply;
     if arguments.detach || arguments.no_reply {
@@ -193,10 +208,28 @@ pub(crate) async fn say(client: &Client, arguments: SayArgs) -> Result<Exit> {
         out::line(&id)?;
         return Ok(Exit::Done);
     }
+    hand_in(client, &id, prompt, &arguments.show).await
+}
+
+/// Runs a command in the files of a session, beside its agent, and shows what comes of it.
+pub(crate) async fn shell(client: &Client, arguments: ShellArgs) -> Result<Exit> {
+    let mut prompt = prompt(String::new())?;
+    let shell = ShellPart { command: arguments.command };
+    prompt.parts.push(PromptPart { id: String::new(), kind: Some(Kind::Shell(shell)) });
+    let show = watch::ShowArgs { outputs: true, ..arguments.show };
+    hand_in(client, &arguments.id, prompt, &show).await
+}
+
+async fn hand_in(
+    client: &Client,
+    id: &str,
+    prompt: AcceptPromptRequest,
+    shown: &watch::ShowArgs,
+) -> Result<Exit> {
     // Before the prompt: what it causes is then seen from the first event on.
-    let reading = Reading::of_what_comes(client, &id).await?;
-    let accepted = accept(client, &id, prompt).await?;
-    show(client, reading.not_before(accepted.event_seq), accepted, &arguments.show).await
+    let reading = Reading::of_what_comes(client, id).await?;
+    let accepted = accept(client, id, prompt).await?;
+    show(client, reading.not_before(accepted.event_seq), accepted, shown).await
 }
 
 /// The rules that the session is made with. Nobody may be there to answer questions: they must be asked for.

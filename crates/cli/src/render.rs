@@ -27,6 +27,8 @@ pub(crate) enum Screen {
 pub(crate) struct Renderer {
     paint: Paint,
     screen: Screen,
+    /// Whether the answers of tools are shown.
+    outputs: bool,
     /// Role by message id; a part's message is always known before the part.
     roles: HashMap<String, String>,
     /// Each text or reasoning part by its id.
@@ -60,6 +62,7 @@ impl Renderer {
         Self {
             paint,
             screen,
+            outputs: false,
             roles: HashMap::new(),
             texts: HashMap::new(),
             waiting: VecDeque::new(),
@@ -70,6 +73,11 @@ impl Renderer {
             transient: false,
             out: String::new(),
         }
+    }
+
+    /// Shows the answers of tools, too.
+    pub(crate) fn with_outputs(self, outputs: bool) -> Self {
+        Self { outputs, ..self }
     }
 
     /// Gives what to write to the terminal for `item`; often nothing.
@@ -316,6 +324,9 @@ impl Renderer {
             "completed" => {
                 let mark = self.paint.green("✓");
                 self.line(&format!("{mark} {}  {title}{}", self.paint.cyan(&name), self.took(state)));
+                if self.outputs {
+                    self.line(harmless(&text_of(&state["output"])).trim_end());
+                }
             }
             "error" => {
                 let mark = self.paint.red("✗");

@@ -24,6 +24,9 @@ pub(crate) struct ShowArgs {
     /// One JSON object per line in place of text for people.
     #[arg(long)]
     pub json: bool,
+    /// Show what tools answered, too.
+    #[arg(long, conflicts_with = "json")]
+    pub outputs: bool,
     /// Stop watching after so many seconds (exit code 5); the turn goes on.
     #[arg(long, value_name = "SECONDS")]
     pub timeout: Option<u64>,
@@ -62,8 +65,8 @@ pub(crate) async fn to_end(
     let paint = Paint::for_stdout();
     let screen = if std::io::stdout().is_terminal() { Screen::Terminal } else { Screen::Stream };
     let json = show.json;
-    let view =
-        RefCell::new(View { renderer: Renderer::new(paint, screen), subtasks: Subtasks::default(), json });
+    let renderer = Renderer::new(paint, screen).with_outputs(show.outputs);
+    let view = RefCell::new(View { renderer, subtasks: Subtasks::default(), json });
     let mut sink = |item: &Item| view.borrow_mut().show(item);
     let limit = show.timeout.map_or(Duration::MAX, Duration::from_secs);
     // Reading only: it may be dropped at any point.

@@ -18,6 +18,12 @@ pub struct Window {
     pub input_tokens: Option<u64>,
     /// Longest answer; 0 if nobody knows.
     pub output_tokens: u64,
+    /// Room that settings leave to an answer, where the prompt has a limit of its own.
+    pub reserved_tokens: Option<u64>,
+    /// How much of the newest messages settings keep beside a summary.
+    pub tail_tokens: Option<u64>,
+    /// How many of the newest turns settings keep at most.
+    pub tail_turns: Option<u64>,
 }
 
 impl Window {
@@ -33,22 +39,34 @@ impl Window {
     pub fn usable_tokens(&self) -> u64 {
         let answer = self.answer_tokens();
         match self.input_tokens.filter(|input| *input > 0) {
-            Some(input) => input.saturating_sub(answer.min(COMPACTION_RESERVED_TOKENS)),
+            Some(input) => {
+                let reserved = self.reserved_tokens.unwrap_or(answer.min(COMPACTION_RESERVED_TOKENS));
+                input.saturating_sub(reserved)
+            }
             None => self.context_tokens.saturating_sub(answer),
         }
     }
 
     /// Whether a step that used `tokens` left no room for another one.
     pub fn is_filled_by(&self, tokens: &Tokens) -> bool {
-        let used = tokens.prompt().saturating_add(tokens.output).saturating_add(tokens.reasoning);
         let usable = self.usable_tokens();
-        self.context_tokens > 0 && usable > 0 && used >= usable
+        self.context_tokens > 0 && usable > 0 && used(tokens) >= usable
+    }
+
+    /// Whether a step that used `tokens` left so little room that it depends on settings whether it is enough.
+    pub fn is_nearly_filled_by(&self, tokens: &Tokens) -> bool {
+        self.context_tokens > 0 && used(tokens) >= self.usable_tokens() / 2
     }
 
     /// How much of the newest messages is kept beside a summary.
     pub fn tail_tokens(&self) -> u64 {
-        (self.usable_tokens() / 4).clamp(TAIL_TOKENS_MIN, TAIL_TOKENS_MAX)
+        let default = || (self.usable_tokens() / 4).clamp(TAIL_TOKENS_MIN, TAIL_TOKENS_MAX);
+        self.tail_tokens.unwrap_or_else(default)
     }
+}
+
+fn used(tokens: &Tokens) -> u64 {
+    tokens.prompt().saturating_add(tokens.output).saturating_add(tokens.reasoning)
 }
 
 /// About how many tokens a text has: four characters are one.
@@ -58,13 +76,15 @@ pub fn estimate(text: &str) -> u64 {
 
 /// Which of the newest messages are kept beside a summary: the number of those that are not. `sizes` are the messages,
 /// oldest first: about how many tokens each has, and whether it begins a turn. A kept tail begins with a turn if one fits.
-pub fn tail_start(sizes: &[(u64, bool)], budget_tokens: u64) -> Option<usize> {
-    let (mut used, mut any, mut turn) = (0_u64, None, None);
+pub fn tail_start(sizes: &[(u64, bool)], window: &Window) -> Option<usize> {
+    let (budget_tokens, turns_max) = (window.tail_tokens(), window.tail_turns.unwrap_or(u64::MAX));
+    let (mut used, mut turns, mut any, mut turn) = (0_u64, 0, None, None);
     for (at, (tokens, begins)) in sizes.iter().enumerate().rev() {
         used = used.saturating_add(*tokens);
-        if used > budget_tokens {
+        if used > budget_tokens || turns >= turns_max {
             break;
         }
+        turns += u64::from(*begins);
         any = Some(at);
         if *begins {
             turn = any;
@@ -93,7 +113,14 @@ mod tests {
     use super::*;
 
     fn window(context_tokens: u64, input_tokens: Option<u64>, output_tokens: u64) -> Window {
-        Window { context_tokens, input_tokens, output_tokens }
+        Window {
+            context_tokens,
+            input_tokens,
+            output_tokens,
+            reserved_tokens: None,
+            tail_tokens: None,
+            tail_turns: None,
+        }
     }
 
     #[test]
@@ -108,6 +135,10 @@ mod tests {
         ] {
             assert_eq!(window.usable_tokens(), usable, "{window:?}");
         }
+        let reserving =
+            |tokens| Window { reserved_tokens: Some(tokens), ..window(400_000, Some(272_000), 128_000) };
+        assert_eq!(reserving(2_000).usable_tokens(), 270_000);
+        assert_eq!(reserving(u64::MAX).usable_tokens(), 0, "no summary before a model refuses");
     }
 
     #[test]
@@ -117,6 +148,9 @@ mod tests {
         assert!(!window.is_filled_by(&tokens(91_989, 0)));
         assert!(window.is_filled_by(&tokens(91_990, 0)));
         assert!(window.is_filled_by(&tokens(2_000, 89_990)));
+        assert!(
+            !window.is_nearly_filled_by(&tokens(45_989, 0)) && window.is_nearly_filled_by(&tokens(45_990, 0))
+        );
         let unknown = Window { context_tokens: 0, ..window };
         assert!(!unknown.is_filled_by(&tokens(1_000_000, 0)), "nobody knows how much fits");
         let tiny = Window { context_tokens: 4_000, ..window };
@@ -127,6 +161,8 @@ mod tests {
     fn a_tail_is_a_quarter_within_bounds() {
         let tail = |context| window(context, None, 1_000).tail_tokens();
         assert_eq!((tail(5_000), tail(21_000), tail(1_000_000)), (2_000, 5_000, 15_000));
+        let asked = Window { tail_tokens: Some(7), ..window(5_000, None, 1_000) };
+        assert_eq!(asked.tail_tokens(), 7);
     }
 
     #[test]
@@ -140,7 +176,13 @@ mod tests {
             (vec![(5, turn), (5, step)], None),
             (vec![], None),
         ] {
-            assert_eq!(tail_start(&sizes, 40), want, "{sizes:?}");
+            let window = Window { tail_tokens: Some(40), ..window(100_000, None, 1_000) };
+            assert_eq!(tail_start(&sizes, &window), want, "{sizes:?}");
+        }
+        let turns = [(9, turn), (1, step), (9, turn), (1, step), (9, turn), (1, step)];
+        for (most, want) in [(0, None), (1, Some(4)), (2, Some(2)), (3, None)] {
+            let window = Window { tail_turns: Some(most), ..window(100_000, None, 1_000) };
+            assert_eq!(tail_start(&turns, &window), want, "{most} turns");
         }
     }
 

@@ -67,6 +67,15 @@ pub enum Event {
     },
     /// An operator released the session.
     SessionReleased,
+    /// What a command asked for is done, or failed.
+    CommandExecuted {
+        /// Its name.
+        name: String,
+        /// What the caller added to it.
+        arguments: String,
+        /// The newest message of the turn.
+        message_id: MessageId,
+    },
     /// A summary takes the place of what came before it.
     SessionCompacted,
     /// A person is asked.
@@ -119,6 +128,7 @@ impl Event {
             Self::SessionQuarantined { .. } => QUARANTINED,
             Self::SessionReleased => "flotilla.session.released",
             Self::SessionCompacted => "session.compacted",
+            Self::CommandExecuted { .. } => "command.executed",
             Self::RequestAsked(request) => match request.id {
                 Id::Permission(_) => "permission.asked",
                 Id::Question(_) => "question.asked",
@@ -157,6 +167,9 @@ impl Event {
             }
             Self::SessionQuarantined { reason } => json!({"sessionID": session, "reason": reason}),
             Self::SessionReleased | Self::SessionCompacted => json!({"sessionID": session}),
+            Self::CommandExecuted { name, arguments, message_id } => {
+                json!({"name": name, "sessionID": session, "arguments": arguments, "messageID": message_id})
+            }
             Self::RequestAsked(request) => request.to_json(),
             Self::RequestAnswered { id, answer } => answered_json(session, id, answer),
         }

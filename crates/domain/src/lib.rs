@@ -2,6 +2,7 @@
 //! No IO, no clock, no randomness, no async: time and ids come in as arguments.
 
 pub mod agent;
+pub mod command;
 pub mod context;
 pub mod event;
 pub mod ids;

@@ -456,3 +456,7 @@ pub const SUMMARY_DIFF_BYTES_MAX: u32 = 256 * 1024;
 pub const REVERT_HOLD_MS: u64 = 60_000;
 /// How long a revert may take; milliseconds. Below the hold: nobody writes files after it.
 pub const REVERT_WAIT_MS: u64 = 45_000;
+/// Commands of the shell whose output one command of a prompt puts into it: each may run for two minutes.
+pub const COMMAND_SHELLS_MAX: usize = 16;
+/// Files and agents that one command of a prompt may name: each is looked for.
+pub const COMMAND_MENTIONS_MAX: usize = 32;

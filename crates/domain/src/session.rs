@@ -235,6 +235,15 @@ pub struct Revert {
     pub diff: Option<String>,
 }
 
+/// What of a session's settings somebody chose. The rest is the platform's, unless the repository says otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Chosen {
+    /// Its agent.
+    pub agent: bool,
+    /// Its model.
+    pub model: bool,
+}
+
 /// A model under the names that OpenCode uses in sessions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InfoModel {

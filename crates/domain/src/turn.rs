@@ -24,6 +24,8 @@ pub enum State {
     /// Claimed; what is stored has not been looked at.
     #[default]
     Looking,
+    /// The prompt is being made ready: what the repository says is read, and commands are expanded.
+    Preparing,
     /// A model call is open.
     Calling {
         /// How many attempts failed before this one.
@@ -94,8 +96,10 @@ pub enum Due {
     /// Nothing.
     #[default]
     Nothing,
-    /// Tasks that it gives to subagents.
-    Subtasks,
+    /// What deciding needs of the repository: the words of its commands, its rules for summaries.
+    Preparation,
+    /// Calls that the prompt itself asks for: tasks for subagents, a command of the shell.
+    Calls,
     /// The summary that was asked for.
     Summary,
 }
@@ -141,6 +145,8 @@ pub struct Failure {
 pub enum Input {
     /// What is stored was read.
     Looked(View),
+    /// The prompt is ready.
+    Prepared,
     /// The model's answer is stored, with these calls to run.
     Answered(Vec<CallId>),
     /// The model call failed.
@@ -189,8 +195,10 @@ pub enum Action {
     },
     /// Ask for what the summary interrupted.
     Resume,
-    /// Begin the tasks that the prompt gives to subagents, as calls of a step.
-    Delegate,
+    /// Read what the repository says, and put what its commands say into the prompt.
+    Prepare,
+    /// Begin the calls that the prompt itself asks for, as a step.
+    BeginCalls,
     /// Show the failure and wait.
     BackOff {
         /// Which attempt failed, from 1.
@@ -262,7 +270,11 @@ impl State {
                 }
                 self.acted()
             }
-            (Self::Calling { .. } | Self::BackingOff { .. } | Self::Acting { .. }, input) => match input {
+            (Self::Preparing, Input::Prepared) => self.go(Self::Looking, vec![Action::Look]),
+            (
+                Self::Preparing | Self::Calling { .. } | Self::BackingOff { .. } | Self::Acting { .. },
+                input,
+            ) => match input {
                 Input::Abort => self.stop(Stop::Abort),
                 Input::Drain => self.stop(Stop::HandOver),
                 Input::Broken(error) => self.stop(Stop::Broken(error)),
@@ -327,7 +339,8 @@ impl State {
             return end;
         }
         match view.due {
-            Due::Subtasks => self.go(Self::Looking, vec![Action::Delegate, Action::Look]),
+            Due::Preparation => self.go(Self::Preparing, vec![Action::Prepare]),
+            Due::Calls => self.go(Self::Looking, vec![Action::BeginCalls, Action::Look]),
             Due::Summary => self.go(Self::Calling { failed }, vec![Action::Summarize { failed }]),
             Due::Nothing if resumes => self.go(Self::Looking, vec![Action::Resume, Action::Look]),
             Due::Nothing if compact => {

@@ -1,6 +1,6 @@
 //! Answers "always": what nobody needs to be asked again, in one session, in a project, or in the whole tenant.
 
-use crate::{Page, Store, error::Error, sessions, timestamp};
+use crate::{Page, Store, error::Error, parsed, timestamp};
 use domain::{
     ids::{PermissionId, ProjectId, SessionId, TenantId, Timestamp},
     permission::{Rule, Rules, Scope},
@@ -89,8 +89,8 @@ impl Store {
 fn from_row(row: &PgRow) -> Result<Approval, Error> {
     let project: Option<String> = row.try_get("project_id")?;
     Ok(Approval {
-        request: sessions::parsed(row.try_get("request_id")?)?,
-        project: project.as_deref().map(sessions::parsed).transpose()?,
+        request: parsed(row.try_get("request_id")?)?,
+        project: project.as_deref().map(parsed).transpose()?,
         permission: row.try_get("permission")?,
         pattern: row.try_get("pattern")?,
         by: row.try_get("approved_by")?,

@@ -1,7 +1,7 @@
 //! What a tree of sessions may spend: one amount at its root, for the root and all subtasks together. A tree that used it
 //! up is parked until somebody raises it.
 
-use crate::{Store, children, children::Parent, error::Error, inputs, sessions};
+use crate::{Store, children, children::Parent, error::Error, inputs, parsed};
 use domain::{
     ids::{SessionId, TenantId},
     money::UsdPicos,
@@ -83,7 +83,7 @@ impl Store {
         .await?;
         let mut told = vec![];
         for row in rows {
-            let session: SessionId = sessions::parsed(row.try_get("id")?)?;
+            let session: SessionId = parsed(row.try_get("id")?)?;
             let run = inputs::lock(&mut tx, tenant, &session).await?;
             inputs::put(&mut tx, tenant, (&session, &run), (inputs::Kind::Budget, dedupe, None)).await?;
             told.push(session);

@@ -6,6 +6,7 @@ use crate::{
     Store,
     error::Error,
     inputs::{self, Locked, Prompt},
+    parsed,
     record::{self, Change, Fence, Progress, Written},
     sessions, signed, unsigned,
 };
@@ -60,6 +61,8 @@ pub struct NewChild {
     pub agent: String,
     /// Its model.
     pub model: ModelRef,
+    /// Whether somebody chose that.
+    pub is_model_chosen: bool,
     /// The rules of its ancestors, each list on its own.
     pub rights: Vec<Rules>,
     /// What it is to do; its session id is the child's.
@@ -222,7 +225,7 @@ impl Store {
         .await?;
         let below = |row: &sqlx::postgres::PgRow| {
             Ok(Below {
-                session: sessions::parsed(row.try_get("id")?)?,
+                session: parsed(row.try_get("id")?)?,
                 works: row.try_get("works")?,
                 epoch: unsigned(row.try_get("epoch")?),
             })
@@ -369,9 +372,9 @@ pub(crate) fn call_from_row(row: &sqlx::postgres::PgRow) -> Result<Option<Parent
         return Ok(None);
     };
     Ok(Some(ParentCall {
-        session: sessions::parsed(&session)?,
-        message_id: sessions::parsed(&message_id)?,
-        part_id: sessions::parsed(&part_id)?,
+        session: parsed(&session)?,
+        message_id: parsed(&message_id)?,
+        part_id: parsed(&part_id)?,
     }))
 }
 
@@ -386,9 +389,9 @@ async fn insert(
     let id = &child.prompt.user.session_id;
     let made = sqlx::query(
         "insert into session (tenant_id, id, project_id, parent_id, root_id, depth, parent_message_id, parent_part_id,
-                              title, agent, provider_id, model_id, source, rights, on_ask, dedupe, updated_at)
+                              title, agent, provider_id, model_id, source, rights, on_ask, dedupe, model_chosen, updated_at)
          select $1, $2, p.project_id, p.id, coalesce(p.root_id, p.id), p.depth + 1, $4, $5,
-                $6, $7, $8, $9, p.source, $10, p.on_ask, 'task:' || $5, date_trunc('milliseconds', now())
+                $6, $7, $8, $9, p.source, $10, p.on_ask, 'task:' || $5, $12, date_trunc('milliseconds', now())
            from session p where p.tenant_id = $1 and p.id = $3
             and (select count(*) from session s where s.tenant_id = $1 and s.root_id = case when p.root_id is null then p.id else p.root_id end) < $11",
     )
@@ -403,6 +406,7 @@ async fn insert(
     .bind(&child.model.model_id)
     .bind(Json(&child.rights))
     .bind(limits::SUBTASKS_PER_TREE_MAX)
+    .bind(child.is_model_chosen)
     .execute(&mut **tx)
     .await?;
     if made.rows_affected() == 0 {

@@ -30,6 +30,8 @@ pub struct Prompt {
     pub event_ids: Vec<EventId>,
     /// Whether it is to be answered.
     pub reply: Reply,
+    /// Whether it is refused while the session works or waits: it would cut a turn.
+    pub only_when_idle: bool,
 }
 
 /// Whether a message is to be answered.
@@ -199,7 +201,7 @@ impl Store {
     ///
     /// # Errors
     /// `NotFound`; `Conflict` for a used key with another body, or a used id of a message; `Quarantined`; `TooManyInputs`;
-    /// `Busy` and `RevertUnfinished` while files are taken back;
+    /// `Busy` and `RevertUnfinished` while files are taken back; `Busy` for what is accepted only by an idle session;
     /// `Db` (stored or not: repeat with the same key).
     pub async fn accept_prompt(
         &self,
@@ -223,6 +225,9 @@ impl Store {
         }
         run.refuse_quarantined()?;
         run.refuse_held()?;
+        if prompt.only_when_idle && !run.is_idle() {
+            return Err(Error::Busy);
+        }
         let waiting = signed(run.input_seq - run.input_ack);
         if waiting >= limits::INPUTS_PENDING_MAX {
             return Err(Error::TooManyInputs(waiting));

@@ -120,3 +120,11 @@ fn unsigned(number: i64) -> u64 {
 fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
+
+/// Reads an id of a row.
+fn parsed<T: std::str::FromStr>(text: &str) -> Result<T, Error>
+where
+    T::Err: std::error::Error + Send + Sync + 'static,
+{
+    text.parse().map_err(|error| Error::unreadable("session", error))
+}

@@ -340,6 +340,7 @@ async fn project_one(
         | Event::SessionQuarantined { .. }
         | Event::SessionReleased
         | Event::SessionDiff(_)
+        | Event::CommandExecuted { .. }
         | Event::SessionCompacted => Ok(()),
     }
 }

@@ -3,9 +3,9 @@
 use crate::{
     Page, Store, approvals,
     error::Error,
-    inputs,
+    inputs, parsed,
     record::{self, Change, Scope},
-    sessions, timestamp,
+    timestamp,
 };
 use domain::{
     event::{Event, Stored},
@@ -82,9 +82,9 @@ fn from_row(row: &PgRow) -> Result<Known, Error> {
     Ok(Known {
         request: Request {
             id: Id::parse(&id).ok_or_else(unknown)?,
-            session_id: sessions::parsed(row.try_get("session_id")?)?,
-            message_id: sessions::parsed(row.try_get("message_id")?)?,
-            part_id: sessions::parsed(row.try_get("part_id")?)?,
+            session_id: parsed(row.try_get("session_id")?)?,
+            message_id: parsed(row.try_get("message_id")?)?,
+            part_id: parsed(row.try_get("part_id")?)?,
             call_id: row.try_get("call_id")?,
             asked,
             expires_at: row.try_get::<Option<_>, _>("expires_at")?.map(timestamp),
@@ -263,7 +263,7 @@ async fn find_session(
         .fetch_optional(&mut **tx)
         .await?
         .ok_or(Error::NotFound("request"))?;
-    sessions::parsed(row.try_get("session_id")?)
+    parsed(row.try_get("session_id")?)
 }
 
 /// Who answered first; the deadline is somebody too.

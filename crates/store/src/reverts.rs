@@ -5,7 +5,7 @@
 use crate::{
     Store, children,
     error::Error,
-    inputs,
+    inputs, parsed,
     record::{self, Change, Scope, What},
     runs::milliseconds,
     sessions::{self, Session},
@@ -199,7 +199,7 @@ async fn find_root(
             .fetch_optional(&mut **tx)
             .await?
             .ok_or(Error::NotFound("session"))?;
-    sessions::parsed(row.try_get("root")?)
+    parsed(row.try_get("root")?)
 }
 
 /// All sessions of a tree work in the same files. Its rows are locked.
@@ -327,7 +327,7 @@ async fn removals(
     .await?;
     let mut events = vec![];
     for row in &rows {
-        events.push(Event::MessageRemoved(sessions::parsed(row.try_get("id")?)?));
+        events.push(Event::MessageRemoved(parsed(row.try_get("id")?)?));
     }
     let Some(part_id) = &revert.part_id else { return Ok(events) };
     let rows = sqlx::query(
@@ -343,7 +343,7 @@ async fn removals(
     .fetch_all(&mut **tx)
     .await?;
     for row in &rows {
-        let part_id = sessions::parsed(row.try_get("id")?)?;
+        let part_id = parsed(row.try_get("id")?)?;
         events.push(Event::PartRemoved { message_id: revert.message_id.clone(), part_id });
     }
     Ok(events)

@@ -4,7 +4,7 @@ use crate::{
     Page, Store,
     children::{self, ParentCall},
     error::Error,
-    inputs, record, signed, timestamp, unsigned,
+    inputs, parsed, record, signed, timestamp, unsigned,
 };
 use domain::{
     event::{Event, Stored},
@@ -12,7 +12,7 @@ use domain::{
     message::ModelRef,
     money::{Tokens, UsdPicos},
     permission::{OnAsk, Rules},
-    session::{Class, Info, InfoTime, Outcome, Phase, Source, WORKSPACE},
+    session::{Chosen, Class, Info, InfoTime, Outcome, Phase, Source, WORKSPACE},
 };
 use sqlx::{Postgres, Row as _, Transaction, postgres::PgRow, types::Json};
 
@@ -33,6 +33,8 @@ pub struct Session {
     pub rights: Vec<Rules>,
     /// What it does when a person would have to be asked.
     pub on_ask: OnAsk,
+    /// What of its settings somebody chose.
+    pub chosen: Chosen,
     /// How urgent it is.
     pub class: Class,
     /// What it is doing.
@@ -78,6 +80,8 @@ pub struct NewSession {
     pub agent: String,
     /// Its model.
     pub model: ModelRef,
+    /// Which of both somebody chose.
+    pub chosen: Chosen,
     /// Where its files come from.
     pub source: Source,
     /// How urgent it is.
@@ -96,7 +100,8 @@ pub struct NewSession {
 const COLUMNS: &str = "s.id, s.project_id, s.parent_id, s.title, s.agent, s.provider_id, s.model_id, s.source,
     s.last_outcome, s.last_error, s.input_tokens, s.output_tokens, s.reasoning_tokens, s.cache_read_tokens,
     s.cache_write_tokens, s.cost_usd_picos, s.created_at, s.updated_at, s.archived_at,
-    s.summary, s.revert, s.root_id, s.depth, s.parent_message_id, s.parent_part_id, s.rights, s.on_ask, r.class,
+    s.summary, s.revert, s.root_id, s.depth, s.parent_message_id, s.parent_part_id, s.rights, s.on_ask, s.agent_chosen,
+    s.model_chosen, r.class,
     r.phase, r.waiting_reason, r.waiting_detail, r.wake_at, r.queued_at, r.attempts, r.epoch, r.event_seq,
     case when r.waiting_reason = 'children' then (select count(*) from session c
       where c.tenant_id = s.tenant_id and c.parent_id = s.id) else 0 end as children,
@@ -133,14 +138,6 @@ fn page_query(tail: &'static str, order: &'static str) -> sqlx::AssertSqlSafe<St
          select s.*, coalesce(queue.place, 0) as queue_position
            from s left join queue on queue.session_id = s.id order by {order}"
     ))
-}
-
-/// Reads an id of a row.
-pub(crate) fn parsed<T: std::str::FromStr>(text: &str) -> Result<T, Error>
-where
-    T::Err: std::error::Error + Send + Sync + 'static,
-{
-    text.parse().map_err(|error| Error::unreadable("session", error))
 }
 
 fn info(row: &PgRow) -> Result<Info, Error> {
@@ -187,6 +184,7 @@ fn from_row(row: &PgRow) -> Result<Session, Error> {
         call: children::call_from_row(row)?,
         rights,
         // What a newer version knows beyond these asks people, as the default does.
+        chosen: Chosen { agent: row.try_get("agent_chosen")?, model: row.try_get("model_chosen")? },
         on_ask: OnAsk::parse(row.try_get("on_ask")?).unwrap_or_default(),
         class: Class::from_i16(row.try_get("class")?).unwrap_or_default(),
         waiting_detail: row.try_get("waiting_detail")?,
@@ -402,8 +400,8 @@ pub(crate) async fn insert(
 ) -> Result<bool, Error> {
     let made = sqlx::query(
         "insert into session (tenant_id, id, project_id, title, agent, provider_id, model_id, source, dedupe, rights,
-                              budget_usd_picos, on_ask, updated_at)
-         select $1, $2, p.id, $4, $5, $6, $7, $8, 'key:' || $9, $10, $11, $12, date_trunc('milliseconds', now())
+                              budget_usd_picos, on_ask, agent_chosen, model_chosen, updated_at)
+         select $1, $2, p.id, $4, $5, $6, $7, $8, 'key:' || $9, $10, $11, $12, $13, $14, date_trunc('milliseconds', now())
            from project p where p.tenant_id = $1 and p.id = $3
          on conflict (tenant_id, dedupe) where dedupe is not null do nothing",
     )
@@ -419,6 +417,8 @@ pub(crate) async fn insert(
     .bind(Json([&new.rules]))
     .bind(new.budget.map(|budget| budget.0))
     .bind(new.on_ask.as_str())
+    .bind(new.chosen.agent)
+    .bind(new.chosen.model)
     .execute(&mut **tx)
     .await?;
     if made.rows_affected() == 0 {

@@ -49,7 +49,7 @@ pub(crate) struct Asked {
 ///
 /// # Errors
 /// With stable codes: `prompt_empty`, `prompt_too_long`, `idempotency_key_too_long`, `idempotency_key_invalid`,
-/// `model_unknown`, `agent_unknown`, `no_reply_task`, `session_not_found`, `idempotency_conflict`, `session_full`,
+/// `model_unknown`, `agent_unknown`, `session_not_found`, `idempotency_conflict`, `session_full`,
 /// `session_quarantined`, `session_busy`, `store_unavailable`; those of [`parts`], [`settings`] and [`history::finish`].
 pub(crate) async fn accept(
     state: &State,
@@ -154,13 +154,7 @@ fn check(state: &State, asked: &Asked) -> Result<(), Status> {
     check_key(&asked.idempotency_key)?;
     check_model(state, asked.model.as_ref())?;
     parts::check(state, &asked.parts)?;
-    let is_task = ["subtask", "compaction"].iter().any(|kind| parts::has_kind(&asked.parts, kind));
-    if is_task && asked.no_reply {
-        return Err(invalid("no_reply_task", "a task cannot be stored without being started"));
-    }
-    if is_task && parts::has_kind(&asked.parts, "compaction") && !asked.text.is_empty() {
-        return Err(invalid("part_invalid", "the wish to sum up stands alone"));
-    }
+    parts::check_together(&asked.parts, !asked.text.is_empty(), asked.no_reply)?;
     settings::check_variant(&asked.variant)?;
     settings::check_tools(&asked.tools)?;
     settings::check_format(asked.format.as_ref())
@@ -218,6 +212,7 @@ fn prompt(state: &State, session: &SessionId, asked: Asked, model: ModelRef, age
     if asked.no_reply {
         parts::mark_as_note(state, &mut parts);
     }
+    let is_shell = parts::shell(parts.iter().map(|part| &part.body)).is_some();
     let system = domain::text::without_nul(&asked.system).into_owned();
     Prompt {
         event_ids: (0..=parts.len()).map(|_| state.id(EventId::make)).collect(),
@@ -236,6 +231,7 @@ fn prompt(state: &State, session: &SessionId, asked: Asked, model: ModelRef, age
         dedupe,
         body_sha256,
         traceparent: rpc::trace::current_traceparent(),
+        only_when_idle: is_shell,
         reply: if asked.no_reply { Reply::None } else { Reply::Wanted },
     }
 }

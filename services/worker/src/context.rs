@@ -5,7 +5,9 @@
 pub(crate) mod prune;
 pub(crate) mod summary;
 
+use crate::commands::Wanted;
 use domain::{
+    command::{self, Asked, Progress},
     ids::MessageId,
     limits,
     message::{Assistant, Message, User},
@@ -114,10 +116,12 @@ pub(crate) fn visible(entries: &[Entry]) -> Vec<&Entry> {
 
 /// What must be done before the newest prompt is answered: everything that was asked for since the last whole answer.
 pub(crate) fn due(entries: &[Entry]) -> Due {
-    if asked_summary(entries).is_some() {
+    if commands(entries).next().is_some() {
+        Due::Preparation
+    } else if asked_summary(entries).is_some() {
         Due::Summary
-    } else if subtasks(entries).next().is_some() {
-        Due::Subtasks
+    } else if calls(entries).next().is_some() {
+        Due::Calls
     } else {
         Due::Nothing
     }
@@ -135,10 +139,46 @@ pub(crate) fn asked_summary(entries: &[Entry]) -> Option<&User> {
     unanswered(entries).iter().rev().filter(|entry| compaction(&entry.parts).is_some()).find_map(as_user)
 }
 
-/// The parts of tasks that no step has begun, oldest first.
-pub(crate) fn subtasks(entries: &[Entry]) -> impl Iterator<Item = &Part> {
+/// The parts that ask for calls which no step has begun, oldest first: tasks, and a command of the shell.
+pub(crate) fn calls(entries: &[Entry]) -> impl Iterator<Item = &Part> {
     let parts = unanswered(entries).iter().flat_map(|entry| &entry.parts).map(|(_, part)| part);
-    parts.filter(|part| matches!(part.body, Body::Subtask(_)))
+    parts.filter(|part| match &part.body {
+        Body::Subtask(_) => true,
+        Body::Text(text) => command::shell_of(text).is_some(),
+        _ => false,
+    })
+}
+
+/// The command of the shell that a message asks for.
+pub(crate) fn asked_shell(parts: &[(u64, Part)]) -> Option<&str> {
+    texts(parts).find_map(command::shell_of)
+}
+
+/// The commands that prompts without an answer ask for and nobody looked into, oldest first.
+pub(crate) fn commands(entries: &[Entry]) -> impl Iterator<Item = Wanted> {
+    let users = unanswered(entries).iter().filter_map(|entry| Some((as_user(entry)?, &entry.parts)));
+    users.flat_map(|(user, parts)| {
+        asked_commands(parts, Progress::Asked).map(|(part, _, asked)| Wanted {
+            part: part.clone(),
+            asked,
+            user: user.clone(),
+        })
+    })
+}
+
+/// The commands whose turn is not said to be over, oldest first.
+pub(crate) fn expanded_commands(entries: &[Entry]) -> impl Iterator<Item = (&Part, &Text, Asked)> {
+    let users = entries.iter().filter(|entry| as_user(entry).is_some());
+    let users = users.filter(|entry| origin(&entry.parts) == Origin::Prompt);
+    users.flat_map(|entry| asked_commands(&entry.parts, Progress::Expanded))
+}
+
+fn asked_commands(parts: &[(u64, Part)], progress: Progress) -> impl Iterator<Item = (&Part, &Text, Asked)> {
+    let asked = parts.iter().filter_map(|(_, part)| match &part.body {
+        Body::Text(text) => Some((part, text, Asked::of(text)?)),
+        _ => None,
+    });
+    asked.filter(move |(_, _, asked)| asked.progress == progress)
 }
 
 /// The newest prompt of a person before the wish at `asked` that had no finished step: a model refused it as too long, and it

@@ -84,6 +84,7 @@ impl Conversation {
             | Event::SessionQuarantined { .. }
             | Event::SessionReleased
             | Event::SessionCompacted
+            | Event::CommandExecuted { .. }
             | Event::SessionDiff(_)
             | Event::RequestAsked(_)
             | Event::RequestAnswered { .. } => {}
@@ -228,6 +229,12 @@ impl Conversation {
         if step.is_summary() {
             let asked = context::place(&self.entries, &step.parent_id).map(|at| &self.entries[at].parts);
             return asked.and_then(|parts| context::compaction(parts)).is_some_and(|asked| asked.auto);
+        }
+        let entries = &self.entries;
+        if context::place(entries, &step.parent_id)
+            .is_some_and(|at| context::asked_shell(&entries[at].parts).is_some())
+        {
+            return false;
         }
         // A model that says "stop" and calls a tool all the same wants to see its answer.
         let called = parts.iter().any(|(_, part)| matches!(part.body, Body::Tool(_)));

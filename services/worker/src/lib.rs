@@ -7,6 +7,7 @@ mod changes;
 mod claim;
 mod clean;
 mod clock;
+mod commands;
 mod contention;
 mod context;
 mod conversation;

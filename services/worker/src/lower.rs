@@ -42,6 +42,9 @@ pub(crate) fn window(model: &llm::config::Model) -> Window {
         context_tokens: model.context_tokens,
         input_tokens: model.input_tokens,
         output_tokens: model.output_tokens,
+        reserved_tokens: None,
+        tail_tokens: None,
+        tail_turns: None,
     }
 }
 

@@ -3,10 +3,12 @@
 // Continues in `model` for a call, `tools` for its tools, and `record` for every write.
 
 mod act;
+mod calls;
 mod child;
 mod compact;
 mod files;
 mod opening;
+mod preparing;
 mod snapshots;
 mod step;
 pub(crate) mod waiting;
@@ -14,16 +16,19 @@ pub(crate) mod waiting;
 use crate::{
     claim::drain::Leave,
     clock::now,
+    commands::Expanded,
     contention::Contention,
     conversation::Conversation,
     deps::Deps,
     guidance::Failure,
-    lower,
     model::{ModelCall, Writer},
     record::{Record, Stopped, answered},
     rights::Rights,
     sandbox::Identity,
-    tools::run::{Report, Tools},
+    tools::{
+        ToolError,
+        run::{Report, Tools},
+    },
     workspace::Workspace,
 };
 use bus::queue::{Slots, Yield};
@@ -32,7 +37,7 @@ use domain::{
     limits,
     message::{Error, ModelRef},
     permission::OnAsk,
-    session::Class,
+    session::{Chosen, Class},
     settings::Mode,
     turn::{Action, CallId, Input, State, View},
 };
@@ -94,6 +99,8 @@ struct Loop {
     snapshots: snapshots::Snapshots,
     /// The files of prompts that are being read.
     reading: Option<files::Reading>,
+    /// The commands of prompts that are being expanded.
+    expanding: Option<preparing::Expanding>,
     inputs: Vec<Pending>,
     /// Calls that this loop's own model call asked for and that nobody has begun.
     fresh: BTreeSet<CallId>,
@@ -128,8 +135,12 @@ struct Fixed {
     depth: i16,
     class: Class,
     on_ask: OnAsk,
+    /// Who answers prompts that name no agent.
+    agent: String,
     /// Who answers prompts that name no model.
     model: ModelRef,
+    /// Which of both somebody chose.
+    chosen: Chosen,
 }
 
 /// Runs the loop of a session that was taken until it is parked, handed over or lost.
@@ -189,6 +200,7 @@ impl Loop {
             opening: opening::Opening::default(),
             snapshots: snapshots::Snapshots::default(),
             reading: None,
+            expanding: None,
             inputs: vec![],
             fresh: BTreeSet::new(),
             waiting: BTreeMap::new(),
@@ -203,6 +215,8 @@ impl Loop {
                 depth: session.depth,
                 class: session.class,
                 on_ask: session.on_ask,
+                agent: session.info.agent,
+                chosen: session.chosen,
                 model: ModelRef {
                     provider_id: session.info.model.provider_id,
                     model_id: session.info.model.id,
@@ -267,7 +281,8 @@ impl Loop {
             Action::Compact { overflow } => self.compact(overflow).await.map(|()| None),
             Action::Summarize { failed } => self.summarize(failed).await,
             Action::Resume => self.resume().await.map(|()| None),
-            Action::Delegate => self.delegate().await.map(|()| None),
+            Action::Prepare => self.prepare().await,
+            Action::BeginCalls => self.begin_calls().await.map(|()| None),
             Action::Run(calls) => self.run_tools(calls).await.map(|()| None),
             Action::Finish => self.finish().await.map(|()| None),
             Action::Stop(stop) => self.stop(&stop).await.map(Some),
@@ -287,16 +302,8 @@ impl Loop {
         self.look_at_budget().await?;
         let leaving = self.control.leave.soon.is_cancelled() || self.others_waited_longer().await;
         let view = self.conversation.view(&self.inputs, leaving);
-        Ok(Input::Looked(View { out_of_budget: self.out_of_budget, is_full: self.is_full(), ..view }))
-    }
-
-    /// Whether the newest answer left no room for another one, of the model that is to give it.
-    fn is_full(&self) -> bool {
-        let user = self.conversation.newest_user(&self.inputs);
-        let model = user.map(|user| &user.model.model);
-        let found = model.and_then(|it| self.deps.providers.providers.find(&it.provider_id, &it.model_id));
-        let used = self.conversation.used();
-        found.zip(used).is_some_and(|((_, model), used)| lower::window(model).is_filled_by(&used))
+        let view = self.with_room(view);
+        Ok(Input::Looked(View { out_of_budget: self.out_of_budget, ..view }))
     }
 
     /// Reads what the tree of sessions spent. A limit that is set later comes through the mailbox.
@@ -361,6 +368,7 @@ impl Loop {
             () = self.control.leave.soon.cancelled(), if leaves_at_once => Happened::Drain,
             opened = self.opening.settled() => Happened::Opened(opened),
             read = files::settled(&mut self.reading) => Happened::Read(read),
+            expanded = preparing::settled(&mut self.expanding) => Happened::Expanded(expanded),
             state = self.snapshots.settled() => Happened::Tracked(state),
             report = self.tools.next_report() => Happened::Tool(report),
             said = next_said(&mut self.model) => Happened::Said(said),
@@ -375,6 +383,7 @@ impl Loop {
             Happened::Drain => Ok(Some(Input::Drain)),
             Happened::Opened(opened) => self.opened(opened).await,
             Happened::Read(read) => self.files_read(read).await,
+            Happened::Expanded(expanded) => self.expanded(expanded).await,
             Happened::Tracked(state) => self.tracked(state).await,
             Happened::Tool(report) => self.report(*report).await,
             Happened::Said(said) => {
@@ -436,7 +445,8 @@ enum Happened {
     Nudge,
     Drain,
     Opened(Result<(), Failure>),
-    Read((u32, Result<Vec<files::Told>, crate::tools::ToolError>)),
+    Read((u32, Result<Vec<files::Told>, ToolError>)),
+    Expanded(Result<Vec<Expanded>, ToolError>),
     Tracked(Option<String>),
     Tool(Box<Report>),
     Said(Option<Result<llm::event::Event, llm::error::Error>>),

@@ -1,19 +1,22 @@
 //! The simulated Postgres against the real store: the same random transactions, by current and by outdated owners, new and
 //! repeated. After each of them the answer and every control row must be the same.
 
+#[path = "store/compare.rs"]
+mod compare;
+
 use domain::{
     event::{Event, Status},
     ids::{EventId, MessageId, PartId, SessionId, TenantId, Timestamp},
     limits, permission,
-    session::{Class, Outcome, Source},
+    session::{Chosen, Class, Outcome, Source},
     wait::{Reason, Wait},
 };
 use e2e::sim::{
-    postgres::{Accepted, Attempts, Fence, Input, Park, Phase, Postgres, Run, Take, Turn, Write, Written},
+    postgres::{Attempts, Fence, Input, Park, Postgres, Run, Take, Turn, Write, Written},
     rules::Rules,
     walk::Dice,
 };
-use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use store::{
     Store,
     children::{Answer, Dispatched, NewChild, ParentCall},
@@ -24,7 +27,7 @@ use store::{
     record::{self, Change, Progress, What},
     runs::{self, Suspects},
     sessions::NewSession,
-    system::{Beat, Claimable},
+    system::Beat,
 };
 use testkit::{
     database::Database,
@@ -107,6 +110,7 @@ impl Pair {
                 title: String::new(),
                 agent: "build".to_owned(),
                 model: sample::model(),
+                chosen: Chosen { agent: true, model: true },
                 source: Source::default(),
                 class: Class::Interactive,
                 rules: permission::Rules::default(),
@@ -136,31 +140,22 @@ impl Pair {
             traceparent: None,
             event_ids: vec![self.sample.event()],
             reply: store::inputs::Reply::Wanted,
+            only_when_idle: false,
         }
     }
 
     async fn prompt(&mut self, session: usize, key: u8) {
         let prompt = self.prompt_of(session, key);
-        let real = match self.store.accept_prompt(self.tenant, &prompt, NOW).await {
-            Ok(accepted) if accepted.runnable => Accepted::Wakes,
-            Ok(_) => Accepted::Quietly,
-            Err(Error::Quarantined) => Accepted::No,
-            Err(error) => panic!("{error:?}"),
-        };
-        self.refused += usize::from(real == Accepted::No);
-        assert_eq!(real, self.model.accept_prompt(&Rules::SOUND, session, key));
+        let real = self.store.accept_prompt(self.tenant, &prompt, NOW).await;
+        let model = self.model.accept_prompt(&Rules::SOUND, session, key);
+        self.compare_accepted(real.map(|accepted| accepted.runnable), model);
     }
 
     async fn abort(&mut self, session: usize, key: u8) {
         let dedupe = format!("abort {key}");
-        let real = match self.store.accept_abort(self.tenant, &self.sessions[session], &dedupe).await {
-            Ok(Some(_)) => Accepted::Wakes,
-            Ok(None) => Accepted::Quietly,
-            Err(Error::Quarantined) => Accepted::No,
-            Err(error) => panic!("{error:?}"),
-        };
-        self.refused += usize::from(real == Accepted::No);
-        assert_eq!(real, self.model.accept_abort(&Rules::SOUND, session, key));
+        let real = self.store.accept_abort(self.tenant, &self.sessions[session], &dedupe).await;
+        let model = self.model.accept_abort(&Rules::SOUND, session, key);
+        self.compare_accepted(real.map(|accepted| accepted.is_some()), model);
     }
 
     async fn take(&mut self, session: usize, worker: usize, suspects: Suspects) {
@@ -320,6 +315,7 @@ impl Pair {
             title: String::new(),
             agent: "build".to_owned(),
             model: sample::model(),
+            is_model_chosen: true,
             rights: vec![],
             prompt: self.prompt_of(child, 0),
             event_id: self.sample.event(),
@@ -402,76 +398,6 @@ impl Pair {
                 6 => self.quarantine(session, Which::Exhausted).await,
                 _ => self.wake(session).await,
             }
-        }
-    }
-
-    /// Every control row as the real store has it.
-    async fn rows(&mut self) -> Vec<Run> {
-        let rows = sqlx::query(
-            "select session_id, epoch, write_seq, event_seq, input_seq, input_ack, cancel_seq, phase, owner, attempts,
-                    wake_at is not null as wakes
-               from session_run where tenant_id = $1",
-        )
-        .bind(self.tenant.0)
-        .fetch_all(&mut self.sql)
-        .await
-        .unwrap();
-        let number = |row: &sqlx::postgres::PgRow, name| u64::try_from(row.get::<i64, _>(name)).unwrap();
-        let phases = [Phase::Idle, Phase::Runnable, Phase::Running, Phase::Waiting, Phase::Quarantined];
-        let run = |row: &sqlx::postgres::PgRow| Run {
-            exists: true,
-            epoch: number(row, "epoch"),
-            write_seq: number(row, "write_seq"),
-            event_seq: number(row, "event_seq"),
-            input_seq: number(row, "input_seq"),
-            input_ack: number(row, "input_ack"),
-            cancel_seq: number(row, "cancel_seq"),
-            phase: phases[usize::try_from(row.get::<i16, _>("phase")).unwrap()],
-            owner: row
-                .get::<Option<Uuid>, _>("owner")
-                .map(|owner| self.workers.iter().position(|worker| *worker == owner).unwrap()),
-            attempts: u8::try_from(row.get::<i16, _>("attempts")).unwrap(),
-            wakes: row.get("wakes"),
-            ..Run::default()
-        };
-        let find = |session: &SessionId| {
-            rows.iter().find(|row| row.get::<&str, _>("session_id") == session.as_str())
-        };
-        self.sessions.iter().map(|session| find(session).map_or_else(Run::default, run)).collect()
-    }
-
-    async fn compare(&mut self) {
-        let real = self.rows().await;
-        let rows = self.model.runs.iter();
-        let model: Vec<Run> = rows.map(|run| Run { inputs: vec![], parent: None, ..run.clone() }).collect();
-        assert_eq!(real, model);
-        let places = |listed: Vec<Claimable>| {
-            let ours = listed.into_iter().filter(|one| one.place.tenant == self.tenant);
-            let mut numbers: Vec<usize> = ours
-                .map(|one| self.sessions.iter().position(|session| *session == one.place.session).unwrap())
-                .collect();
-            numbers.sort_unstable();
-            numbers
-        };
-        let runnable = places(self.store.list_runnable(1_000).await.unwrap());
-        let orphaned = places(self.store.list_orphaned(1_000).await.unwrap());
-        let all = 0..SESSIONS;
-        let is_runnable = |session: &usize| self.model.runs[*session].phase == Phase::Runnable;
-        assert_eq!(runnable, all.clone().filter(is_runnable).collect::<Vec<_>>());
-        assert_eq!(orphaned, all.filter(|session| self.model.is_orphaned(*session)).collect::<Vec<_>>());
-    }
-
-    /// The mailboxes as the real store has them.
-    async fn compare_inputs(&self) {
-        for (session, run) in self.sessions.iter().zip(&self.model.runs) {
-            let real = self.store.list_inputs(self.tenant, session, 0).await.unwrap();
-            let kinds: Vec<&str> = real.iter().map(|input| input.kind.as_str()).collect();
-            let model = run.inputs.iter().map(|input| match input {
-                Input::Prompt(_) => "prompt",
-                Input::Abort(_) => "abort",
-                Input::Answer(_) => "child",
-            });
-            assert_eq!(kinds, model.collect::<Vec<_>>());
         }
     }
 }

@@ -80,6 +80,16 @@ pub struct Mention {
     pub source: Option<Words>,
 }
 
+impl Mention {
+    /// What a model is told of it.
+    pub fn told(&self) -> String {
+        format!(
+            " Use the above message and context to generate a prompt and call the task tool with subagent: {}",
+            self.name
+        )
+    }
+}
+
 /// A task for an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subtask {

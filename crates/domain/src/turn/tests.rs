@@ -155,8 +155,8 @@ fn a_full_context_is_summed_up_once() {
         ("a summary that a person asked for", view(1, Some(LastStep { continues: false, ..summary })), done),
         (
             "tasks",
-            View { due: Due::Subtasks, is_full: true, ..view(2, Some(step(1))) },
-            vec![Action::Delegate, Action::Look],
+            View { due: Due::Calls, is_full: true, ..view(2, Some(step(1))) },
+            vec![Action::BeginCalls, Action::Look],
         ),
     ] {
         assert_eq!(decided(view), want, "{what}");
@@ -241,7 +241,8 @@ fn the_provider_says_how_long_to_wait_and_whether_at_all() {
 #[test]
 fn an_abort_stops_first_and_closes_then() {
     let acting = State::Acting { open: BTreeSet::from(["c".into()]), waiting: BTreeMap::new() };
-    for mut state in [State::Calling { failed: 0 }, State::BackingOff { failed: 1 }, acting] {
+    for mut state in [State::Preparing, State::Calling { failed: 0 }, State::BackingOff { failed: 1 }, acting]
+    {
         assert_eq!(state.apply(Input::Abort, NOW, 0.0), vec![Action::Stop(Stop::Abort)]);
         assert_eq!(state.apply(Input::ToolEnded("c".into()), NOW, 0.0), vec![], "too late");
         assert_eq!(
@@ -288,6 +289,7 @@ fn any_input() -> impl Strategy<Value = Input> {
         "[a-c]".prop_map(Input::ToolEnded),
         "[a-c]".prop_map(|call| Input::Waits(vec![(call, Wait { reason: Reason::Children, until: None })])),
         prop::sample::select(vec![
+            Input::Prepared,
             Input::Waited,
             Input::Abort,
             Input::Drain,

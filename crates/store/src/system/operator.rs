@@ -1,6 +1,6 @@
 //! What an operator sees and does, across all tenants. Like `system`, it uses the role that sees every tenant.
 
-use crate::{Page, Store, error::Error, sessions, timestamp, unsigned};
+use crate::{Page, Store, error::Error, parsed, timestamp, unsigned};
 use domain::{
     ids::{SessionId, TenantId, Timestamp},
     session::{Class, Phase},
@@ -297,7 +297,7 @@ fn control(row: &PgRow) -> Result<Control, Error> {
     let phase: i16 = row.try_get("phase")?;
     Ok(Control {
         tenant: TenantId(row.try_get("tenant_id")?),
-        session: sessions::parsed(row.try_get("session_id")?)?,
+        session: parsed(row.try_get("session_id")?)?,
         phase: Phase::from_i16(phase)
             .ok_or_else(|| Error::unreadable("session", std::io::Error::other(format!("phase {phase}"))))?,
         class: class(row)?,

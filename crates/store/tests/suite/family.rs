@@ -117,6 +117,7 @@ impl World {
             title: "Find out (@explore subagent)".to_owned(),
             agent: "explore".to_owned(),
             model: sample::model(),
+            is_model_chosen: false,
             rights: vec![Rules(vec![Rule::of("edit", Verdict::Deny)]), Rules::default()],
             prompt,
             event_id: self.sample.event(),

@@ -5,7 +5,7 @@ use domain::{
     ids::{ProjectId, SessionId, TenantId},
     limits,
     permission::{OnAsk, Rules},
-    session::{Class, Outcome, Source},
+    session::{Chosen, Class, Outcome, Source},
 };
 use sqlx::{AssertSqlSafe, Row as _};
 use store::{
@@ -67,6 +67,7 @@ impl World {
             title: "A session".to_owned(),
             agent: "build".to_owned(),
             model: sample::model(),
+            chosen: Chosen { agent: true, model: false },
             source: Source::default(),
             class: Class::Interactive,
             rules: Rules::default(),
@@ -97,6 +98,7 @@ impl World {
             traceparent: None,
             event_ids,
             reply: Reply::Wanted,
+            only_when_idle: false,
         }
     }
 

@@ -3,11 +3,13 @@
 use super::to_wire;
 use crate::intake::{Asked, parts::AskedPart};
 use domain::{
+    command,
     message::Format,
     part::{
         Body, Text,
         attached::{Compaction, File, Mention, Subtask},
     },
+    text::without_nul,
 };
 use rpc::{
     status::invalid,
@@ -67,6 +69,15 @@ fn part(part: v1::PromptPart) -> Result<AskedPart, Status> {
             model: to_wire::from_model(task.model),
             command: (!task.command.is_empty()).then_some(task.command),
         }),
+        Some(Kind::Command(command)) => Body::Text(
+            command::Asked {
+                name: without_nul(&command.name).into_owned(),
+                arguments: without_nul(&command.arguments).into_owned(),
+                progress: command::Progress::Asked,
+            }
+            .text(),
+        ),
+        Some(Kind::Shell(shell)) => Body::Text(command::shell(&without_nul(&shell.command))),
         Some(Kind::Compaction(_)) => {
             Body::Compaction(Compaction { auto: false, overflow: None, tail_start_id: None })
         }

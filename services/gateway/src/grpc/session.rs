@@ -10,7 +10,7 @@ use crate::{
 use domain::{
     ids::{EventId, SessionId, TenantId, Timestamp},
     limits,
-    session::{DEFAULT_AGENT, Origin},
+    session::{Chosen, DEFAULT_AGENT, Origin},
     wait::Reason,
 };
 use rpc::{
@@ -44,6 +44,7 @@ impl SessionService for Service {
         }
         intake::check_agent(&request.agent, &source)?;
         let default = || self.0.models.first().cloned();
+        let chosen = Chosen { agent: !request.agent.is_empty(), model: model.is_some() };
         let new = NewSession {
             id: self.0.id(SessionId::make),
             project_id,
@@ -52,6 +53,7 @@ impl SessionService for Service {
             model: model
                 .or_else(default)
                 .ok_or_else(|| invalid("model_unknown", "no model is configured"))?,
+            chosen,
             source,
             class: to_wire::from_class(class),
             rules: to_wire::from_rules(request.permission_rules)?,

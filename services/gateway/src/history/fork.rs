@@ -96,6 +96,7 @@ fn like(origin: &Session, id: SessionId, source: Source) -> NewSession {
         title: copy::title(&info.title),
         agent: info.agent.clone(),
         model: ModelRef { provider_id: info.model.provider_id.clone(), model_id: info.model.id.clone() },
+        chosen: origin.chosen,
         source,
         class: origin.class,
         // Those of the origin are copied with it.

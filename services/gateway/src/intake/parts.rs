@@ -6,6 +6,7 @@ use crate::state::State;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use domain::{
     agent::Agent,
+    command::{self, Asked},
     ids::{MessageId, PartId, SessionId},
     limits, media,
     part::{
@@ -41,7 +42,7 @@ const TEXTS: [&str; 8] = [
 ///
 /// # Errors
 /// `parts_too_many`, `part_id_duplicate`, `part_invalid`, `files_too_large`, `file_url_invalid`, `file_data_invalid`,
-/// `mime_not_allowed`, `name_too_long`, `agent_unknown`, `model_unknown`, `task_empty`.
+/// `mime_not_allowed`, `name_too_long`, `agent_unknown`, `model_unknown`, `task_empty`, `command_invalid`.
 pub(super) fn check(state: &State, parts: &[AskedPart]) -> Result<(), Status> {
     if parts.len() > limits::PROMPT_PARTS_MAX {
         let message = format!("a prompt has at most {} parts", limits::PROMPT_PARTS_MAX);
@@ -53,7 +54,8 @@ pub(super) fn check(state: &State, parts: &[AskedPart]) -> Result<(), Status> {
             return Err(invalid("part_id_duplicate", "two parts of the prompt have the same id"));
         }
         match &part.body {
-            Body::Text(_) | Body::Compaction(_) => {}
+            Body::Text(text) => check_command(text)?,
+            Body::Compaction(_) => {}
             Body::File(file) => {
                 files_bytes += file.url.len();
                 check_file(file)?;
@@ -76,16 +78,60 @@ pub(super) fn check(state: &State, parts: &[AskedPart]) -> Result<(), Status> {
         let message = format!("the files of the prompt have {files_bytes} bytes; at most {most} are taken");
         return Err(invalid("files_too_large", message));
     }
-    if has_kind(parts, "compaction") && parts.len() > 1 {
-        return Err(invalid("part_invalid", "the wish to sum up stands alone"));
+    Ok(())
+}
+
+/// Checks what cannot stand beside everything else, and what must be started.
+///
+/// # Errors
+/// `no_reply_task`, `part_invalid`.
+pub(super) fn check_together(parts: &[AskedPart], has_text: bool, no_reply: bool) -> Result<(), Status> {
+    let is_alone = !has_text && parts.len() == 1;
+    let is_command = |part: &&AskedPart| matches!(&part.body, Body::Text(text) if Asked::of(text).is_some());
+    let commands = parts.iter().filter(is_command).count();
+    let (is_summary, is_shell) =
+        (has_kind(parts, "compaction"), shell(parts.iter().map(|part| &part.body)).is_some());
+    if no_reply && (commands > 0 || is_summary || is_shell || has_kind(parts, "subtask")) {
+        let message = "a task, a command or a summary cannot be stored without being started";
+        return Err(invalid("no_reply_task", message));
+    }
+    if (is_summary || is_shell) && !is_alone {
+        let message = "the wish to sum up and a command of the shell stand alone in a prompt";
+        return Err(invalid("part_invalid", message));
+    }
+    let others = parts.iter().filter(|part| part.body.kind() != "file").count() - commands;
+    if commands > 1 || commands == 1 && (has_text || others > 0) {
+        let message = "beside a command stand files only; what else is to be said are its arguments";
+        return Err(invalid("part_invalid", message));
     }
     Ok(())
+}
+
+/// The command of the shell that a prompt asks for.
+pub(super) fn shell<'a>(mut bodies: impl Iterator<Item = &'a Body>) -> Option<&'a str> {
+    bodies.find_map(|body| match body {
+        Body::Text(text) => command::shell_of(text),
+        _ => None,
+    })
+}
+
+fn check_command(text: &Text) -> Result<(), Status> {
+    if command::shell_of(text).is_some_and(|words| words.trim().is_empty()) {
+        return Err(invalid("command_invalid", "the command of the shell is empty"));
+    }
+    let Some(asked) = Asked::of(text) else { return Ok(()) };
+    let is_name = !asked.name.is_empty() && !asked.name.contains(char::is_whitespace);
+    if is_name && asked.name.len() <= limits::NAME_BYTES_MAX {
+        return Ok(());
+    }
+    let message = format!("a command's name has 1 to {} bytes and no white space", limits::NAME_BYTES_MAX);
+    Err(invalid("command_invalid", message))
 }
 
 /// Bytes of all texts in the parts.
 pub(super) fn text_bytes(parts: &[AskedPart]) -> usize {
     let bytes = |part: &AskedPart| match &part.body {
-        Body::Text(text) => text.text.len(),
+        Body::Text(text) => text.text.len() + command::shell_of(text).map_or(0, str::len),
         Body::Subtask(task) => task.prompt.len(),
         _ => 0,
     };
@@ -211,13 +257,7 @@ fn told(body: &Body) -> (Vec<Text>, Vec<Text>) {
             let called = format!("Called the Read tool with the following input: {input}");
             (vec![Text::synthetic(clean_text(&called)), Text::synthetic(clean_text(&text))], vec![])
         }
-        Body::Agent(agent) => {
-            let text = format!(
-                " Use the above message and context to generate a prompt and call the task tool with subagent: {}",
-                agent.name
-            );
-            (vec![], vec![Text::synthetic(text)])
-        }
+        Body::Agent(agent) => (vec![], vec![Text::synthetic(agent.told())]),
         _ => (vec![], vec![]),
     }
 }

@@ -45,7 +45,7 @@ impl<'a> Plan<'a> {
         let sizes: Vec<(u64, bool)> = head.iter().map(|entry| (size(entry), begins(entry))).collect();
         let tail = match replay {
             Some(_) => None,
-            None => tail_start(&sizes, window.tail_tokens()),
+            None => tail_start(&sizes, window),
         };
         let tail_start_id = tail.and_then(|tail| head.get(tail)).map(|entry| entry.message.id().clone());
         head.truncate(tail.unwrap_or(head.len()));

@@ -9,7 +9,14 @@ use domain::{
 };
 use serde_json::json;
 
-const WINDOW: Window = Window { context_tokens: 100_000, input_tokens: None, output_tokens: 8_000 };
+const WINDOW: Window = Window {
+    context_tokens: 100_000,
+    input_tokens: None,
+    output_tokens: 8_000,
+    reserved_tokens: None,
+    tail_tokens: None,
+    tail_turns: None,
+};
 
 fn id(seq: u64) -> MessageId {
     format!("msg_{seq}").parse().unwrap()
@@ -223,7 +230,7 @@ fn only_tasks_that_nobody_answered_are_due() {
         })
     };
     let mut talk = vec![user(1, vec![task()]), user(2, vec![text("b")])];
-    assert_eq!((due(&talk), subtasks(&talk).count()), (Due::Subtasks, 1), "also one of a queued prompt");
+    assert_eq!((due(&talk), calls(&talk).count()), (Due::Calls, 1), "also one of a queued prompt");
     talk.push(step(3, 2, vec![]));
     assert_eq!(due(&talk), Due::Nothing);
     talk.push(failed(4, 3, Error::aborted()));

@@ -2,6 +2,7 @@
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use domain::{
+    command::BY_THE_USER,
     part::{Body, Part, attached::File},
     text::percent_decoded,
 };
@@ -9,8 +10,6 @@ use llm::request::{Media, Source, UserPart};
 
 /// How the wish for a summary looks to the model that reads it afterwards.
 const SUMMED_UP: &str = "What did we do so far?";
-/// How a task that the person gave to a subagent looks to the agent.
-const DELEGATED: &str = "The following tool was executed by the user";
 
 /// The parts of a person's message.
 pub(crate) fn parts(parts: &[(u64, Part)]) -> Vec<UserPart> {
@@ -20,7 +19,7 @@ pub(crate) fn parts(parts: &[(u64, Part)]) -> Vec<UserPart> {
         }
         Body::File(file) => media(file).map(UserPart::Media),
         Body::Compaction(_) => Some(UserPart::Text(SUMMED_UP.to_owned())),
-        Body::Subtask(_) => Some(UserPart::Text(DELEGATED.to_owned())),
+        Body::Subtask(_) => Some(UserPart::Text(BY_THE_USER.to_owned())),
         Body::Text(_)
         | Body::Agent(_)
         | Body::Reasoning(_)

@@ -2,7 +2,12 @@
 // Continues in sandbox::grpc and sandbox::exec.
 
 use super::{Output, ToolError, described, run::Ctx, run::refused};
-use domain::{limits, text};
+use domain::{
+    ids::{PartId, Timestamp},
+    limits,
+    part::{self, Span, ToolState},
+    text,
+};
 use llm::request::ToolSpec;
 use rpc::v1::{self, ExecEnd, attach_exec_response::Item};
 use serde::Deserialize;
@@ -19,6 +24,13 @@ pub(crate) struct Input {
     timeout: Option<u32>,
     workdir: Option<String>,
     description: Option<String>,
+}
+
+/// The call that a person asks for: begun. Its id is the part that asks.
+pub(crate) fn call(part_id: &PartId, command: &str, now: Timestamp) -> part::Tool {
+    let (input, time) = (json!({"command": command}), Span { start: now, end: None });
+    let state = ToolState::Running { input, title: None, metadata: None, time };
+    part::Tool { call_id: part_id.to_string(), tool: "bash".to_owned(), state }
 }
 
 pub(super) fn spec() -> ToolSpec {

@@ -1,6 +1,6 @@
 //! Runs the tool calls of one step side by side, and reports what they say.
 
-use super::{Output, Repeat, ToolError, check, find};
+use super::{Output, Repeat, Tool, ToolError, check, find};
 use crate::{
     deps::Deps,
     sandbox::{Identity, is_away},
@@ -122,6 +122,15 @@ impl Tools {
         &self.identity
     }
 
+    /// Runs calls that are no calls of a model's.
+    pub(crate) fn aside(&self) -> Aside {
+        Aside {
+            deps: Arc::clone(&self.deps),
+            identity: self.identity.clone(),
+            shown: Arc::clone(&self.shown),
+        }
+    }
+
     /// Notes which files of instructions the model reads anyway: in its system prompt, or with an earlier answer.
     pub(crate) fn note_shown(&self, system: &[v1::GuidanceFile], entries: &[Entry]) {
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
@@ -213,6 +222,35 @@ impl Tools {
     pub(crate) async fn leave_all(&mut self) {
         self.tasks.shutdown().await;
         self.running.clear();
+    }
+}
+
+/// Runs calls that are no calls of a model's: nothing is shown on the way, and their answers are the caller's.
+#[derive(Clone)]
+pub(crate) struct Aside {
+    deps: Arc<Deps>,
+    identity: Identity,
+    shown: Arc<Mutex<BTreeSet<String>>>,
+}
+
+impl Aside {
+    /// Runs a call in a workspace that is open. What the sandbox runs for `exec_id` it runs once: again attaches to it.
+    pub(crate) async fn perform(&self, tool: Tool, exec_id: &str, input: Value) -> Result<Output, ToolError> {
+        let (unheard, _) = mpsc::channel(1);
+        let ctx = Ctx {
+            deps: Arc::clone(&self.deps),
+            identity: self.identity.clone(),
+            call: Call {
+                call_id: exec_id.to_owned(),
+                exec_id: exec_id.to_owned(),
+                tool: tool.name().to_owned(),
+                input,
+                resumed: false,
+            },
+            shown: Arc::clone(&self.shown),
+            reports: unheard,
+        };
+        ctx.perform().await.map(super::output::bounded)
     }
 }
 

@@ -1,8 +1,14 @@
 //! The middle of a step: running its tools, storing what they say, stopping them.
 
-use super::{Loop, opening::Delayed, waiting::Awaited};
+use super::{
+    Loop,
+    opening::Delayed,
+    waiting::{Awaited, Waiting},
+};
 use crate::{
     clock::now,
+    commands::{self, Wanted},
+    context,
     record::Stopped,
     tools::{
         self, Performer,
@@ -25,7 +31,7 @@ impl Loop {
         if let Some(event) = self.take_over.take() {
             self.record.write(&mut self.conversation, vec![event], Progress::None).await?;
         }
-        let calls = if self.has_task_to_make(&calls) {
+        let calls = if self.need_guidance(&calls) {
             let Some(Delayed::Run(calls)) = self.when_guided(Delayed::Run(calls)) else { return Ok(()) };
             calls
         } else {
@@ -56,6 +62,11 @@ impl Loop {
         if known.is_ok_and(|tool| tool.performer() == Performer::Loop) {
             let (part_id, tool) = (part_id.clone(), tool.clone());
             return self.ask_others(call_id, part_id, tool).await;
+        }
+        if self.is_of_a_person() && self.is_denied_to_a_person(tool.state.input()) {
+            let (part_id, tool) = (part_id.clone(), tool.clone());
+            let text = "This command is denied here by the rules of the session or the repository.";
+            return self.end_call(&Waiting { call_id, part_id, tool }, Err(text.to_owned())).await;
         }
         let call = Call {
             exec_id: if mutant::on(Mutant::ExecIdPerEpoch) {
@@ -121,7 +132,7 @@ impl Loop {
         self.back_off_until = None;
         self.opening.stop();
         self.snapshots.stop();
-        self.reading = None;
+        (self.reading, self.expanding) = (None, None);
         self.waiting.clear();
         self.happened.clear();
         match stop {
@@ -157,7 +168,8 @@ impl Loop {
             }
             _ => None,
         });
-        begun.flatten().collect()
+        let asked: Vec<Wanted> = context::commands(self.conversation.entries()).collect();
+        begun.flatten().chain(asked.iter().flat_map(|wanted| commands::execs(&wanted.part))).collect()
     }
 
     pub(super) fn tool_event(&self, call_id: &str, state: ToolState) -> Option<Event> {

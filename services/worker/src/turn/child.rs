@@ -85,6 +85,7 @@ impl Loop {
         let agent = task.agent.clone();
         let own_model = || self.rights.agent(&agent).and_then(|agent| agent.model.clone());
         let model = self.model_of_task(&waiting.call_id).or_else(own_model);
+        let is_model_chosen = model.is_some() || self.fixed.chosen.model;
         let model = model.map_or_else(|| user.model.clone(), Into::into);
         NewChild {
             call: ParentCall {
@@ -98,6 +99,7 @@ impl Loop {
             ),
             agent: agent.clone(),
             model: model.model.clone(),
+            is_model_chosen,
             rights: self.rights.of_prompt(user.tools.as_ref()).of_child(&user.agent),
             prompt: Prompt {
                 user: User {
@@ -117,6 +119,7 @@ impl Loop {
                 traceparent: rpc::trace::current_traceparent(),
                 event_ids: vec![self.deps.id(EventId::make), self.deps.id(EventId::make)],
                 reply: Reply::Wanted,
+                only_when_idle: false,
             },
             event_id: self.deps.id(EventId::make),
         }

@@ -4,18 +4,20 @@
 use super::Loop;
 use crate::{
     clock::now,
-    context::{self, Origin, prune, summary},
+    context::{self, prune, summary},
     lower,
     model::{Asked, ModelCall},
     record::Stopped,
     rights::Rights,
 };
 use domain::{
+    context::Window,
     event::Event,
-    ids::{MessageId, PartId},
+    ids::MessageId,
     message::{Message, MessageTime, User},
-    part::{Body, Part, Span, Text, attached::Compaction},
-    turn::Input,
+    part::{Body, Part, Span, Text, attached},
+    settings::Compaction,
+    turn::{Due, Input, LastStep, View},
 };
 use store::record::Progress;
 
@@ -24,11 +26,41 @@ const GO_ON: &str =
     "Continue if you have next steps, or stop and ask for clarification if you are unsure how to proceed.";
 
 impl Loop {
+    /// What a turn decides by, with the room that is left for another answer of the model that is to give it. Whether there
+    /// shall be a summary is for the repository to say: where that may be soon, it is read first.
+    pub(super) fn with_room(&self, view: View) -> View {
+        let user = self.conversation.newest_user(&self.inputs);
+        let model = user.map(|user| &user.model.model);
+        let found = model.and_then(|it| self.deps.providers.providers.find(&it.provider_id, &it.model_id));
+        let filled = found.zip(self.conversation.used()).map(|((_, model), used)| {
+            let window = self.window(model);
+            (window.is_filled_by(&used), window.is_nearly_filled_by(&used))
+        });
+        let (is_full, is_nearly_full) = filled.unwrap_or_default();
+        let overflowed = view.last.as_ref().is_some_and(|last| last.overflowed);
+        let due =
+            if (is_nearly_full || overflowed) && !self.is_guided() { Due::Preparation } else { view.due };
+        let is_wanted = self.settings().compaction.auto != Some(false);
+        let last = view.last.map(|last| LastStep { overflowed: last.overflowed && is_wanted, ..last });
+        View { due, is_full: is_full && is_wanted, last, ..view }
+    }
+
+    /// What a model takes, as settings divide it.
+    fn window(&self, model: &llm::config::Model) -> Window {
+        let Compaction { reserved, preserve_recent_tokens, tail_turns, .. } = self.settings().compaction;
+        Window {
+            reserved_tokens: reserved,
+            tail_tokens: preserve_recent_tokens,
+            tail_turns,
+            ..lower::window(model)
+        }
+    }
+
     /// Writes the wish for a summary.
     pub(super) async fn compact(&mut self, overflow: bool) -> Result<(), Stopped> {
         let Some(user) = self.conversation.newest_user(&self.inputs) else { return Ok(()) };
         let asked = User { system: None, tools: None, format: None, ..self.copy_of(user) };
-        let wish = Compaction { auto: true, overflow: Some(overflow), tail_start_id: None };
+        let wish = attached::Compaction { auto: true, overflow: Some(overflow), tail_start_id: None };
         metrics::counter!("flotilla_compactions_total").increment(1);
         self.write_user(asked, vec![Body::Compaction(wish)]).await
     }
@@ -42,7 +74,7 @@ impl Loop {
             Ok(found) => found,
             Err(failed) => return Ok(Some(failed)),
         };
-        let window = lower::window(&model);
+        let window = self.window(&model);
         let plan = summary::Plan::new(entries, &user.id, &window);
         let request = llm::request::Request { variant: lower::effort(&user), ..plan.request(&user, &window) };
         let wish = self.wish_with_tail(&user, plan.tail_start_id);
@@ -62,7 +94,7 @@ impl Loop {
         if wish.tail_start_id == tail_start_id {
             return None;
         }
-        let body = Body::Compaction(Compaction { tail_start_id, ..wish.clone() });
+        let body = Body::Compaction(attached::Compaction { tail_start_id, ..wish.clone() });
         Some(Event::PartUpdated { part: Box::new(Part { body, ..part.clone() }), at: now() })
     }
 
@@ -107,52 +139,10 @@ impl Loop {
 
     /// Leaves out old outputs of tools, now that the turn is over.
     pub(super) fn prune(&self) -> Vec<Event> {
+        if self.settings().compaction.prune == Some(false) {
+            return vec![];
+        }
         let parts = prune::pruned(self.conversation.entries(), now());
         parts.into_iter().map(|part| Event::PartUpdated { part: Box::new(part), at: now() }).collect()
     }
-
-    /// The parts of a prompt's tasks for subagents become calls of a step: begun, and stored as such.
-    pub(super) async fn delegate(&mut self) -> Result<(), Stopped> {
-        let Some(user) = self.conversation.newest_user(&self.inputs).cloned() else { return Ok(()) };
-        let tasks: Vec<(PartId, domain::part::attached::Subtask)> =
-            context::subtasks(self.conversation.entries())
-                .filter_map(|part| match &part.body {
-                    Body::Subtask(task) => Some((part.id.clone(), task.clone())),
-                    _ => None,
-                })
-                .collect();
-        let Some((_, first)) = tasks.first() else { return Ok(()) };
-        let mut message = super::step::assistant(self.deps.id(MessageId::make), &user);
-        (message.mode, message.agent) = (first.agent.clone(), first.agent.clone());
-        message.finish = Some("tool-calls".to_owned());
-        let id = message.id.clone();
-        let mut events: Vec<Event> = self.take_over.take().into_iter().collect();
-        events.push(Event::SessionStatus(domain::event::Status::Busy));
-        events.push(Event::MessageUpdated(Box::new(Message::Assistant(Box::new(message)))));
-        let mut calls = vec![];
-        for (part_id, task) in tasks {
-            calls.push(part_id.to_string());
-            let body = Body::Tool(crate::tools::task::call(&part_id, &task, now()));
-            events.push(self.new_part(&id, body));
-        }
-        self.record.write(&mut self.conversation, events, Progress::None).await?;
-        self.fresh.extend(calls);
-        Ok(())
-    }
-
-    /// The model that a task of a prompt names.
-    pub(super) fn model_of_task(&self, call_id: &str) -> Option<domain::message::ModelRef> {
-        let entries = self.conversation.entries().iter().rev();
-        let parts = entries.filter(|entry| origin_is_person(entry)).flat_map(|entry| &entry.parts);
-        parts.map(|(_, part)| part).find(|part| part.id.as_str() == call_id).and_then(|part| {
-            match &part.body {
-                Body::Subtask(task) => task.model.clone(),
-                _ => None,
-            }
-        })
-    }
-}
-
-fn origin_is_person(entry: &store::messages::Entry) -> bool {
-    context::as_user(entry).is_some() && context::origin(&entry.parts) == Origin::Prompt
 }

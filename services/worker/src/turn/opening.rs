@@ -12,7 +12,8 @@ use domain::{
     event::Event,
     ids::MessageId,
     message::{Assistant, User},
-    part::Body,
+    part::{self, Body},
+    settings::Settings,
     turn::{CallId, Input},
 };
 use std::sync::Arc;
@@ -24,6 +25,8 @@ use tonic::Status;
 pub(super) enum Delayed {
     /// A model call, whose step has begun.
     Call(Box<(User, Assistant)>),
+    /// What a prompt asks for besides a model's answer.
+    Preparation,
     /// Tools that an earlier worker may have begun.
     Run(Vec<CallId>),
 }
@@ -65,7 +68,7 @@ impl Loop {
     /// Gives `delayed` back when this turn's guidance is known; keeps it, and has the guidance read, when it is not.
     pub(super) fn when_guided(&mut self, delayed: Delayed) -> Option<Delayed> {
         let Some(user) = self.conversation.newest_user(&self.inputs) else { return Some(delayed) };
-        if self.opening.read_for.as_ref() == Some(&user.id) || !self.may_have_files() {
+        if self.is_guided() {
             return Some(delayed);
         }
         if self.opening.reading.is_none() {
@@ -101,16 +104,32 @@ impl Loop {
                 self.lease_runs().await;
                 self.call_model(&step.0, step.1)
             }
+            Some(Delayed::Preparation) => Ok(self.expand_commands()),
             Some(Delayed::Run(calls)) => self.run_tools(calls).await.map(|()| None),
         }
     }
 
-    /// Whether an earlier worker left a subtask that was not made yet: a child needs the rules of its parent's agent.
-    pub(super) fn has_task_to_make(&self, calls: &[CallId]) -> bool {
-        calls
-            .iter()
-            .filter_map(|call| self.conversation.tool_call(call))
-            .any(|(_, tool)| tools::find(&tool.tool) == Ok(Tool::Task) && child_of(&tool.state).is_none())
+    /// Whether calls need what the repository says: a child is bound by the rules of its parent's agent, and so is what a
+    /// person runs in the shell.
+    pub(super) fn need_guidance(&self, calls: &[CallId]) -> bool {
+        let is_new_task =
+            |tool: &part::Tool| tools::find(&tool.tool) == Ok(Tool::Task) && child_of(&tool.state).is_none();
+        let mut calls = calls.iter().filter_map(|call| self.conversation.tool_call(call));
+        self.is_of_a_person() || calls.any(|(_, tool)| is_new_task(tool))
+    }
+
+    /// What settings say: those of the repository once they were read, the platform's before.
+    pub(super) fn settings(&self) -> &Settings {
+        match &self.opening.read_for {
+            Some(_) => &self.opening.guidance.settings,
+            None => &self.deps.settings,
+        }
+    }
+
+    /// Whether what the repository says now was read for this turn, as far as there is anything to read.
+    pub(super) fn is_guided(&self) -> bool {
+        let newest = self.conversation.newest_user(&self.inputs);
+        newest.is_none_or(|user| self.opening.read_for.as_ref() == Some(&user.id)) || !self.may_have_files()
     }
 
     /// Whether there may be files: an empty workspace has some only after a tool was called.

@@ -76,23 +76,35 @@ impl Loop {
             lower::configure(&mut request, agent);
         }
         self.look_at_files();
-        let message = Assistant { model: user.model.clone(), ..message };
+        let (mode, agent) = (user.agent.clone(), user.agent.clone());
+        let message = Assistant { model: user.model.clone(), mode, agent, ..message };
         self.model = Some(ModelCall::start(&self.deps, provider, model, request, (message, asked)));
         Ok(None)
     }
 
-    /// The prompt, for the model of its agent where it named none itself. `None` when its agent may not answer it.
+    /// The prompt, for the agent and the model that the repository wants where nobody chose them. `None` when its agent may not
+    /// answer it.
     fn answering(&self, user: &User) -> Option<User> {
-        let mut user = user.clone();
+        let (mut user, chosen) = (user.clone(), self.fixed.chosen);
+        if let Some(agent) = &self.settings().default_agent
+            && !chosen.agent
+            && user.agent == self.fixed.agent
+        {
+            user.agent.clone_from(agent);
+        }
         let configured = self.rights.agent(&user.agent);
         let is_subagent = configured.is_some_and(|agent| agent.mode == Some(Mode::Subagent));
         if !self.rights.knows(&user.agent) || is_subagent && self.fixed.call.is_none() {
             return None;
         }
-        if let Some(model) = configured.and_then(|agent| agent.model.clone())
+        let of_repository = || self.settings().model.as_ref().filter(|_| !chosen.model);
+        // What is not to be had here is no reason to do nothing: `flotilla config explain` tells of it.
+        let is_known = |model: &&ModelRef| self.found(model).is_ok();
+        let of_agent = configured.and_then(|agent| agent.model.as_ref());
+        if let Some(model) = of_agent.or_else(|| of_repository().filter(is_known))
             && user.model.model == self.fixed.model
         {
-            user.model.model = model;
+            user.model.model = model.clone();
         }
         Some(user)
     }
@@ -255,6 +267,7 @@ impl Loop {
         let park = match end {
             End::Idle(outcome) => {
                 self.sum_up_changes().await?;
+                events.extend(self.commands_over());
                 events.extend(self.prune());
                 events.extend([Event::SessionStatus(Status::Idle), Event::SessionIdle(outcome)]);
                 self.turn_over(outcome)

@@ -1,0 +1,127 @@
+//! Commands: prompts with a name. A prompt asks for one by a mark on its text; the worker, who knows the repository, puts
+//! what the command says in its place. A command of the shell that a person runs beside the agent is asked for likewise.
+
+pub mod template;
+
+use crate::{part::Text, settings::Command};
+use serde::{Deserialize, Serialize};
+
+/// Mark on the text of a prompt that asks for a command: an [`Asked`].
+const COMMAND: &str = "command";
+/// Mark on the text of a prompt that asks for a command of the shell: its words.
+const SHELL: &str = "shell";
+/// What a model is told of a command of the shell, and of a task, that the person began.
+pub const BY_THE_USER: &str = "The following tool was executed by the user";
+
+/// A command as a caller asks for it.
+///
+/// ```json
+/// {"name":"review","arguments":"main","progress":"asked"}
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Asked {
+    /// Which one.
+    pub name: String,
+    /// What the caller adds to it.
+    pub arguments: String,
+    /// How far it is.
+    pub progress: Progress,
+}
+
+/// How far a command is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Progress {
+    /// Nobody looked what it says.
+    Asked,
+    /// The prompt says what it says.
+    Expanded,
+    /// The turn that answered it is over.
+    Executed,
+}
+
+impl Asked {
+    /// The command that a text asks for.
+    pub fn of(text: &Text) -> Option<Self> {
+        serde_json::from_value(text.mark(COMMAND)?.clone()).ok()
+    }
+
+    /// A text that asks for it, as a person would write it.
+    pub fn text(&self) -> Text {
+        let words = format!("/{} {}", self.name, self.arguments);
+        self.mark(Text { text: words.trim_end().to_owned(), ..Text::default() })
+    }
+
+    /// Says of a text that it came from this command, and how far that is.
+    #[must_use]
+    pub fn mark(&self, text: Text) -> Text {
+        text.marked(COMMAND, serde_json::to_value(self).unwrap_or_default())
+    }
+}
+
+/// A text that asks for a command of the shell.
+pub fn shell(command: &str) -> Text {
+    Text::synthetic(BY_THE_USER).marked(SHELL, command)
+}
+
+/// The command of the shell that a text asks for.
+pub fn shell_of(text: &Text) -> Option<&str> {
+    text.mark(SHELL)?.as_str()
+}
+
+/// The names of the commands that are always there.
+pub const BUILT_IN: [&str; 2] = ["init", "review"];
+
+/// A command that is there unless a repository has one of the same name.
+pub fn built_in(name: &str) -> Option<Command> {
+    let (template, description, subtask) = match name {
+        "init" => (include_str!("command/init.txt"), "guided AGENTS.md setup", None),
+        "review" => (
+            include_str!("command/review.txt"),
+            "review changes [commit|branch|pr], defaults to uncommitted",
+            Some(true),
+        ),
+        _ => return None,
+    };
+    Some(Command {
+        template: template.to_owned(),
+        description: Some(description.to_owned()),
+        subtask,
+        ..Command::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+
+    #[test]
+    fn a_text_asks_for_a_command_and_remembers_it() {
+        let asked =
+            Asked { name: "review".to_owned(), arguments: "main".to_owned(), progress: Progress::Asked };
+        let text = asked.text();
+        assert_eq!((text.text.as_str(), text.synthetic), ("/review main", None));
+        assert_eq!(Asked::of(&text), Some(asked.clone()));
+        let expanded = Asked { progress: Progress::Expanded, ..asked };
+        assert_eq!(Asked::of(&expanded.mark(text)), Some(expanded));
+        assert_eq!(Asked::of(&Text::default()), None);
+        assert_eq!(Asked::of(&Text::default().marked(COMMAND, "review")), None);
+    }
+
+    #[test]
+    fn a_text_asks_for_a_command_of_the_shell() {
+        let text = shell("ls -l");
+        assert_eq!((shell_of(&text), text.synthetic), (Some("ls -l"), Some(true)));
+        assert_eq!(shell_of(&Text::default()), None);
+    }
+
+    #[test]
+    fn some_commands_are_always_there() {
+        for name in BUILT_IN {
+            let command = built_in(name).unwrap();
+            assert!(command.template.contains("$ARGUMENTS"), "{name}");
+        }
+        assert_eq!(built_in("other"), None);
+    }
+}

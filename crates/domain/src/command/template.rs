@@ -1,0 +1,172 @@
+//! The text of a command: places for what the caller adds, commands of the shell whose output stands in their place, and
+//! names of files and agents.
+
+/// A piece of a prompt that a template became.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Piece {
+    /// Words.
+    Text(String),
+    /// A command of the shell: its output stands here.
+    Shell(String),
+}
+
+/// Fills `arguments` into a template: `$1`, `$2`, … are single words or quoted pieces, the one with the highest number takes
+/// all the rest, `$ARGUMENTS` is all of it. Of a template that names no place, what is added comes last. What stands in
+/// ``!`…` `` is a command of the shell.
+pub fn expand(template: &str, arguments: &str) -> Vec<Piece> {
+    let filled = fill(template, arguments.trim());
+    let (mut pieces, mut rest) = (vec![], filled.as_str());
+    while let Some((before, command, after)) = next_shell(rest) {
+        push_text(&mut pieces, before);
+        pieces.push(Piece::Shell(command.to_owned()));
+        rest = after;
+    }
+    push_text(&mut pieces, rest);
+    pieces
+}
+
+fn push_text(pieces: &mut Vec<Piece>, text: &str) {
+    if !text.is_empty() {
+        pieces.push(Piece::Text(text.to_owned()));
+    }
+}
+
+/// The first command of the shell in a text, with what is before and after it.
+fn next_shell(text: &str) -> Option<(&str, &str, &str)> {
+    let mut from = 0;
+    loop {
+        let at = from + text[from..].find("!`")?;
+        let command_at = at + 2;
+        let end = command_at + text[command_at..].find('`')?;
+        if end > command_at {
+            return Some((&text[..at], &text[command_at..end], &text[end + 1..]));
+        }
+        from = command_at;
+    }
+}
+
+fn fill(template: &str, arguments: &str) -> String {
+    let words = words(arguments);
+    let highest = placeholders(template).map(|(_, number, _)| number).max();
+    let (mut filled, mut done) = (String::with_capacity(template.len() + arguments.len()), 0);
+    for (at, number, end) in placeholders(template) {
+        push_with_all(&mut filled, &template[done..at], arguments);
+        let from = words.get(number - 1..).unwrap_or_default();
+        let take = if Some(number) == highest { from.len() } else { from.len().min(1) };
+        filled.push_str(&from[..take].join(" "));
+        done = end;
+    }
+    push_with_all(&mut filled, &template[done..], arguments);
+    if highest.is_none() && !template.contains(ALL) && !arguments.is_empty() {
+        filled = format!("{}\n\n{arguments}", filled.trim_end());
+    }
+    filled
+}
+
+/// The place for everything that the caller adds.
+const ALL: &str = "$ARGUMENTS";
+
+/// What the caller adds is not looked through for places again.
+fn push_with_all(filled: &mut String, text: &str, arguments: &str) {
+    filled.push_str(&text.replace(ALL, arguments));
+}
+
+/// The numbered places of a template: where each begins, its number from 1 on, and where it ends.
+fn placeholders(template: &str) -> impl Iterator<Item = (usize, usize, usize)> {
+    template.match_indices('$').filter_map(|(at, _)| {
+        let digits = &template[at + 1..];
+        let length = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+        let number = digits[..length].parse::<usize>().ok().filter(|number| *number > 0)?;
+        Some((at, number, at + 1 + length))
+    })
+}
+
+/// The words of what a caller adds; quotes hold several together.
+fn words(text: &str) -> Vec<&str> {
+    let (mut words, mut rest) = (vec![], text.trim_start());
+    while let Some(first) = rest.chars().next() {
+        let quoted = ['"', '\''].contains(&first).then(|| rest[1..].split_once(first)).flatten();
+        let (word, after) = match quoted {
+            Some((inside, after)) => (inside, after),
+            None => rest.split_at(rest.find(char::is_whitespace).unwrap_or(rest.len())),
+        };
+        words.push(word);
+        rest = after.trim_start();
+    }
+    words
+}
+
+/// The names behind `@` in a text: of files or agents, each once, in their order. What stands behind a letter, a digit or a
+/// backtick is an address or code.
+pub fn mentions(text: &str) -> Vec<&str> {
+    let mut names: Vec<&str> = vec![];
+    for (at, _) in text.match_indices('@') {
+        let is_inside = |c: char| c.is_alphanumeric() || c == '_' || c == '`';
+        if text[..at].chars().next_back().is_some_and(is_inside) {
+            continue;
+        }
+        let rest = &text[at + 1..];
+        let end = rest.find(|c: char| c.is_whitespace() || c == '`' || c == ',').unwrap_or(rest.len());
+        let name = rest[..end].trim_end_matches(['.', ':', ';', '!', '?', ')']);
+        if !name.is_empty() && !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &str) -> Piece {
+        Piece::Text(text.to_owned())
+    }
+
+    #[test]
+    fn what_the_caller_adds_is_filled_in() {
+        for (template, arguments, want) in [
+            ("Review this.", "", "Review this."),
+            ("Review this.\n", "all of it", "Review this.\n\nall of it"),
+            ("Review $ARGUMENTS now", "a b", "Review a b now"),
+            ("$ARGUMENTS and $ARGUMENTS", "x", "x and x"),
+            ("from $1 to $2", "a b c", "from a to b c"),
+            ("only $2", "a b c", "only b c"),
+            ("$1, $1", "one", "one, one"),
+            ("$1 and $2", "\"a b\" 'c d' e", "a b and c d e"),
+            ("$1 and $2", "one", "one and "),
+            ("costs $0 or $x", "more", "costs $0 or $x\n\nmore"),
+            ("$10 and $1", "a b", " and a"),
+            ("say $1", "$2 $ARGUMENTS", "say $2 $ARGUMENTS"),
+            ("$ARGUMENTS of $1", "it's \"open", "it's \"open of it's \"open"),
+            ("ä$1ö", "ü", "äüö"),
+        ] {
+            assert_eq!(expand(template, arguments), [text(want)], "{template:?} {arguments:?}");
+        }
+        assert_eq!(expand("", ""), []);
+    }
+
+    #[test]
+    fn commands_of_the_shell_are_pieces() {
+        let shell = |command: &str| Piece::Shell(command.to_owned());
+        assert_eq!(
+            expand("Look:\n!`git diff $1`\nand !`ls`", "main"),
+            [text("Look:\n"), shell("git diff main"), text("\nand "), shell("ls")]
+        );
+        assert_eq!(expand("!`a`!`b`", ""), [shell("a"), shell("b")]);
+        assert_eq!(expand("a ! and !`` and !`open", ""), [text("a ! and !`` and !`open")]);
+    }
+
+    #[test]
+    fn names_stand_behind_an_at() {
+        for (words, want) in [
+            ("look at @src/main.rs, @README.md and @src/main.rs.", vec!["src/main.rs", "README.md"]),
+            ("@general: do it (with @./a_b-c.txt)", vec!["general", "./a_b-c.txt"]),
+            ("mail me@example.org or `@code`", vec![]),
+            ("@ nothing, @, @.", vec![]),
+            ("@.opencode/x @ä/ö", vec![".opencode/x", "ä/ö"]),
+        ] {
+            assert_eq!(mentions(words), want, "{words:?}");
+        }
+    }
+}
