@@ -143,6 +143,7 @@ async fn names_and_settings_of_sessions_are_checked() {
     let message =
         assert_refused(update(&["title", "cost"], "x").await, Code::InvalidArgument, "field_unknown");
     assert!(message.contains("\"cost\" cannot be changed; title and archived can"), "{message}");
+    assert_refused(update(&[], "x").await, Code::InvalidArgument, "mask_empty");
     assert_refused(update(&["title"], "").await, Code::InvalidArgument, "name_empty");
     assert_refused(update(&["title"], &long).await, Code::InvalidArgument, "name_too_long");
     assert_eq!(api.get(&made.id).await.title, "a\u{fffd}b", "a refused change changes nothing");

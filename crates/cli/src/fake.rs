@@ -49,7 +49,7 @@ pub(crate) struct State {
     pub questions: Vec<Question>,
     /// What people answered: the id and the answer.
     pub replies: Vec<String>,
-    /// What the operator ordered.
+    /// What the operator ordered, and what was changed of sessions.
     pub orders: Vec<String>,
     /// What the only session is doing.
     pub state: SessionState,
@@ -211,8 +211,12 @@ impl SessionService for Fake {
         no()
     }
 
-    async fn update_session(&self, _: Request<UpdateSessionRequest>) -> Answer<UpdateSessionResponse> {
-        no()
+    async fn update_session(&self, request: Request<UpdateSessionRequest>) -> Answer<UpdateSessionResponse> {
+        let request = request.into_inner();
+        let paths = request.update_mask.unwrap_or_default().paths.join(",");
+        let order = format!("{paths} of {}: {:?} {}", request.session_id, request.title, request.archived);
+        self.0.lock().unwrap().orders.push(order);
+        Ok(Response::new(UpdateSessionResponse::default()))
     }
 
     async fn delete_session(&self, _: Request<DeleteSessionRequest>) -> Answer<DeleteSessionResponse> {

@@ -83,6 +83,10 @@ enum Command {
     },
     /// Put a session's result on a branch of your repository.
     Checkout(checkout::CheckoutArgs),
+    /// Give a session another title.
+    Rename(sessions::RenameArgs),
+    /// Leave a session out of lists until somebody goes on with it.
+    Archive(sessions::ArchiveArgs),
     /// Show the conversation of a session.
     Messages(sessions::MessagesArgs),
     /// Say what a session waits for, and for how long probably.
@@ -160,6 +164,8 @@ async fn run(cli: Cli) -> Result<ExitCode> {
         Command::Revert(arguments) => history::revert(&Client::open(&connection)?, arguments).await?,
         Command::Unrevert { id } => history::unrevert(&Client::open(&connection)?, &id).await?,
         Command::Checkout(arguments) => checkout::run(&Client::open(&connection)?, arguments).await?,
+        Command::Rename(arguments) => sessions::rename(&Client::open(&connection)?, arguments).await?,
+        Command::Archive(arguments) => sessions::archive(&Client::open(&connection)?, arguments).await?,
         Command::Messages(arguments) => sessions::messages(&Client::open(&connection)?, arguments).await?,
         Command::Why(arguments) => why::run(&Client::open(&connection)?, arguments).await?,
         Command::Answer(arguments) => answer::run(&Client::open(&connection)?, arguments).await?,

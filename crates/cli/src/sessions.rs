@@ -1,4 +1,4 @@
-//! The short commands about one session or all: list, diff, abort, messages.
+//! The short commands about one session or all: list, diff, abort, rename, archive, messages.
 
 use crate::{
     client::{Client, call},
@@ -12,9 +12,10 @@ use crate::{
 };
 use anyhow::{Context as _, Result, bail};
 use domain::limits;
+use prost_types::FieldMask;
 use rpc::v1::{
     AbortSessionRequest, GetSessionDiffRequest, ListMessagesRequest, ListSessionsRequest, Message, Page,
-    Session,
+    Session, UpdateSessionRequest,
 };
 use serde_json::{Value, json, value::RawValue};
 
@@ -35,6 +36,28 @@ pub(crate) struct ListArgs {
     /// Only sessions that wait, with the reason, their place in the queue, and when they probably go on.
     #[arg(long)]
     waiting: bool,
+    /// Archived sessions too.
+    #[arg(long)]
+    archived: bool,
+}
+
+/// `flotilla rename`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RenameArgs {
+    /// The session.
+    id: String,
+    /// Its new title.
+    title: String,
+}
+
+/// `flotilla archive`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ArchiveArgs {
+    /// The session.
+    id: String,
+    /// Show it in lists again.
+    #[arg(long)]
+    undo: bool,
 }
 
 /// `flotilla messages`.
@@ -52,10 +75,10 @@ pub(crate) async fn list(client: &Client, arguments: ListArgs) -> Result<Exit> {
     let mut cursor = String::new();
     loop {
         let page = Page { limit: limits::PAGE_MAX, cursor: cursor.clone() };
-        let waiting_only = arguments.waiting;
         let request = || ListSessionsRequest {
             page: Some(page.clone()),
-            waiting_only,
+            include_archived: arguments.archived,
+            waiting_only: arguments.waiting,
             ..ListSessionsRequest::default()
         };
         let answer =
@@ -94,7 +117,7 @@ fn table(sessions: &[Session], now_ms: i64, paint: Paint) -> String {
             show::state(session),
             show::age(now_ms.saturating_sub(session.updated_at_ms)),
             show::dollars(session.cost_usd_picos),
-            one_line(&session.title, TITLE_CHARS),
+            one_line(&shown_title(session), TITLE_CHARS),
         ]
     });
     let rows: Vec<_> = cells.collect();
@@ -119,6 +142,11 @@ fn table(sessions: &[Session], now_ms: i64, paint: Paint) -> String {
     text
 }
 
+/// The title, with a mark when the session is archived: both are in one list only when that was asked for.
+fn shown_title(session: &Session) -> String {
+    if session.archived_at_ms == 0 { session.title.clone() } else { format!("[archived] {}", session.title) }
+}
+
 /// Gives a line for each session that waits: why, which place it has, and when it probably goes on.
 fn waiting_table(sessions: &[Session], now_ms: i64, paint: Paint) -> String {
     let mut table = Table::new([
@@ -133,7 +161,7 @@ fn waiting_table(sessions: &[Session], now_ms: i64, paint: Paint) -> String {
         let place = if wait.position > 0 { wait.position.to_string() } else { "-".to_owned() };
         let eta =
             if wait.eta_ms > 0 { show::span(wait.eta_ms.saturating_sub(now_ms)) } else { "-".to_owned() };
-        table.push([session.id.clone(), wait.reason, place, eta, session.title.clone()]);
+        table.push([session.id.clone(), wait.reason, place, eta, shown_title(session)]);
     }
     table.text(paint)
 }
@@ -152,7 +180,8 @@ pub(crate) fn to_json(session: &Session) -> Value {
         "tokens": {"input": tokens.input, "output": tokens.output, "reasoning": tokens.reasoning,
             "cache_read": tokens.cache_read, "cache_write": tokens.cache_write},
         "cost_usd_picos": session.cost_usd_picos, "created_at_ms": session.created_at_ms,
-        "updated_at_ms": session.updated_at_ms, "epoch": session.epoch, "event_seq": session.event_seq,
+        "updated_at_ms": session.updated_at_ms, "archived_at_ms": session.archived_at_ms,
+        "epoch": session.epoch, "event_seq": session.event_seq,
     })
 }
 
@@ -183,6 +212,45 @@ pub(crate) async fn abort(client: &Client, session_id: &str) -> Result<Exit> {
         call("abort the session", || async { client.sessions().abort_session(request()).await }).await?;
     out::line(if answer.was_active { "the turn is being stopped" } else { "there was nothing to stop" })?;
     Ok(Exit::Done)
+}
+
+/// Gives a session another title; what a model would call it does not count any more.
+pub(crate) async fn rename(client: &Client, arguments: RenameArgs) -> Result<Exit> {
+    let RenameArgs { id, title } = arguments;
+    let request =
+        UpdateSessionRequest { session_id: id, update_mask: mask("title"), title, ..Default::default() };
+    update(client, "rename the session", request).await?;
+    out::line("the session has its new title")?;
+    Ok(Exit::Done)
+}
+
+/// Leaves a session out of lists, or shows it there again.
+pub(crate) async fn archive(client: &Client, arguments: ArchiveArgs) -> Result<Exit> {
+    let ArchiveArgs { id, undo } = arguments;
+    let request = UpdateSessionRequest {
+        session_id: id.clone(),
+        update_mask: mask("archived"),
+        archived: !undo,
+        ..Default::default()
+    };
+    update(client, "archive the session", request).await?;
+    out::line(&if undo {
+        "the session is in lists again".to_owned()
+    } else {
+        format!(
+            "only `flotilla ls --archived` shows the session now; a prompt, or `flotilla archive {id} --undo`, brings it back"
+        )
+    })?;
+    Ok(Exit::Done)
+}
+
+fn mask(field: &str) -> Option<FieldMask> {
+    Some(FieldMask { paths: vec![field.to_owned()] })
+}
+
+async fn update(client: &Client, what: &'static str, request: UpdateSessionRequest) -> Result<()> {
+    call(what, || async { client.sessions().update_session(request.clone()).await }).await?;
+    Ok(())
 }
 
 pub(crate) async fn messages(client: &Client, arguments: MessagesArgs) -> Result<Exit> {
@@ -279,6 +347,7 @@ ses_2                           permission          -     -  b
         let waiting = Session {
             waiting_reason: "permission".to_owned(),
             cost_usd_picos: 12_000_000_000_000,
+            archived_at_ms: 1,
             ..session("ses_2", SessionState::Waiting, 3 * 3_600_000, "b")
         };
         let sessions = [session("ses_1", SessionState::Idle, 999, "fix it\nall"), waiting];
@@ -286,7 +355,7 @@ ses_2                           permission          -     -  b
             table(&sessions, 1_000_000_000, Paint::Plain),
             "SESSION  STATE                 UPDATED      COST  TITLE
 ses_1    failed               just now   $0.0000  fix it
-ses_2    waiting: permission   3 h ago  $12.0000  b
+ses_2    waiting: permission   3 h ago  $12.0000  [archived] b
 "
         );
         let coloured = table(&sessions[..1], 1_000_000_000, Paint::Colour);

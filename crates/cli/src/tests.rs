@@ -6,7 +6,7 @@ use crate::{
     exit::Exit,
     fake::{Fake, SESSION},
     git::Git,
-    prompt, watch, why,
+    prompt, sessions, watch, why,
 };
 use clap::{CommandFactory as _, Parser as _};
 use rpc::v1::{Permission, SessionState, Wait};
@@ -159,6 +159,29 @@ async fn a_wait_is_explained() {
         let Command::Why(arguments) = Cli::try_parse_from(words).unwrap().command else { panic!("why") };
         assert_eq!(why::run(&fake.serve().await, arguments).await.unwrap(), Exit::Done);
     }
+}
+
+#[tokio::test]
+async fn titles_and_the_archive_are_changed_one_at_a_time() {
+    let fake = Fake::default();
+    let client = fake.serve().await;
+    for words in
+        [&["rename", SESSION, "New name"][..], &["archive", SESSION], &["archive", SESSION, "--undo"]]
+    {
+        let words = ["flotilla"].into_iter().chain(words.iter().copied());
+        let exit = match Cli::try_parse_from(words).unwrap().command {
+            Command::Rename(arguments) => sessions::rename(&client, arguments).await,
+            Command::Archive(arguments) => sessions::archive(&client, arguments).await,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(exit.unwrap(), Exit::Done);
+    }
+    let want = [
+        format!("title of {SESSION}: \"New name\" false"),
+        format!("archived of {SESSION}: \"\" true"),
+        format!("archived of {SESSION}: \"\" false"),
+    ];
+    assert_eq!(fake.0.lock().unwrap().orders, want);
 }
 
 #[tokio::test]

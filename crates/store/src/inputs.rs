@@ -2,7 +2,7 @@
 //! orders: the loop sees the input before it parks, or the session is runnable again after it parked.
 // Continues in worker::claim, which the hints of gateway::intake reach.
 
-use crate::{Store, error::Error, record, reverts, signed, unsigned};
+use crate::{Store, error::Error, record, reverts, sessions, signed, unsigned};
 use domain::{
     event::{Event, Stored},
     ids::{EventId, MessageId, SessionId, TenantId, Timestamp},
@@ -128,6 +128,7 @@ pub(crate) struct Locked {
     cancel_seq: u64,
     is_held: bool,
     revert_state: i16,
+    is_archived: bool,
 }
 
 impl Locked {
@@ -175,8 +176,9 @@ pub(crate) async fn lock(
 ) -> Result<Locked, Error> {
     let row = sqlx::query(
         "select phase, class, epoch, event_seq, input_seq, input_ack, cancel_seq, revert_state,
-                coalesce(held_until > clock_timestamp(), false) as held from session_run
-          where tenant_id = $1 and session_id = $2 for update",
+                coalesce(held_until > clock_timestamp(), false) as held,
+                (select s.archived_at is not null from session s where s.tenant_id = $1 and s.id = $2) as archived
+           from session_run where tenant_id = $1 and session_id = $2 for update",
     )
     .bind(tenant.0)
     .bind(session.as_str())
@@ -193,11 +195,12 @@ pub(crate) async fn lock(
         cancel_seq: unsigned(row.try_get("cancel_seq")?),
         is_held: row.try_get("held")?,
         revert_state: row.try_get("revert_state")?,
+        is_archived: row.try_get::<Option<bool>, _>("archived")?.unwrap_or_default(),
     })
 }
 
 impl Store {
-    /// Accepts a prompt: message, parts, mailbox row and `runnable`, in one transaction.
+    /// Accepts a prompt: message, parts, mailbox row and `runnable`, in one transaction. An archived session comes back.
     ///
     /// # Errors
     /// `NotFound`; `Conflict` for a used key with another body, or a used id of a message; `Quarantined`; `TooManyInputs`;
@@ -333,17 +336,20 @@ pub(crate) async fn accept(
     at: Timestamp,
 ) -> Result<Vec<Stored>, Error> {
     let session = &prompt.user.session_id;
-    let mut changes = changes(prompt, at);
+    let (mut changes, mut before) = (changes(prompt, at), vec![]);
     if run.revert_state == reverts::DONE {
-        let forgotten = reverts::forget(tx, tenant, session).await?;
-        // The ids that came with the prompt are for its own events.
-        let ids = prompt.event_ids.first().into_iter().cycle().enumerate();
-        let removed = ids.zip(forgotten).map(|((number, id), event)| record::Change {
-            id: id.numbered(number),
-            what: record::What::Event(event),
-        });
-        changes.splice(0..0, removed);
+        before = reverts::forget(tx, tenant, session).await?;
     }
+    if run.is_archived {
+        before.push(unarchive(tx, tenant, session).await?);
+    }
+    // The ids that came with the prompt are for its own events.
+    let ids = prompt.event_ids.first().into_iter().cycle().enumerate();
+    let before = ids.zip(before).map(|((number, id), event)| record::Change {
+        id: id.numbered(number),
+        what: record::What::Event(event),
+    });
+    changes.splice(0..0, before);
     let kind = match prompt.reply {
         Reply::Wanted => Kind::Prompt,
         Reply::None => Kind::Note,
@@ -365,6 +371,23 @@ pub(crate) async fn accept(
     .await?;
     let scope = record::Scope { tenant, session, epoch: run.epoch, at };
     record::project(tx, &scope, &changes, run.event_seq + 1).await
+}
+
+/// Shows a session in lists again: somebody goes on with it. Gives the event for it.
+async fn unarchive(
+    tx: &mut Transaction<'static, Postgres>,
+    tenant: TenantId,
+    session: &SessionId,
+) -> Result<Event, Error> {
+    sqlx::query(
+        "update session set archived_at = null, updated_at = date_trunc('milliseconds', now())
+          where tenant_id = $1 and id = $2",
+    )
+    .bind(tenant.0)
+    .bind(session.as_str())
+    .execute(&mut **tx)
+    .await?;
+    Ok(Event::SessionUpdated(Box::new(sessions::read(tx, tenant, session).await?.info)))
 }
 
 /// Puts an input that is no prompt into the mailbox, once for each dedupe key; the caller holds the control row.

@@ -5,6 +5,7 @@ use domain::{limits, message::Message, session::Phase};
 use store::{
     error::Error,
     inputs::{Kind, Pending, Reply},
+    sessions::Patch,
 };
 use testkit::sample::NOW;
 
@@ -35,6 +36,28 @@ async fn a_prompt_makes_an_idle_session_runnable_in_one_step() {
     };
     assert_eq!(world.store.list_inputs(world.tenant, &session, 0).await.unwrap(), [want]);
     assert_eq!(world.store.list_inputs(world.tenant, &session, 1).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_prompt_brings_an_archived_session_back_and_a_repeated_one_does_not() {
+    let mut world = World::new().await;
+    let session = world.session().await;
+    let patch = Patch { title: None, archived: Some(true) };
+    for (text, want) in [
+        ("hello", vec![(3, "session.updated"), (4, "message.updated"), (5, "message.part.updated")]),
+        ("hello", vec![]),
+    ] {
+        let event = world.sample.event();
+        world.store.update_session(world.tenant, &session, &patch, &event, NOW).await.unwrap();
+        let accepted = world.accept(&session, text).await;
+        let kinds: Vec<_> = accepted.events.iter().map(|event| (event.seq, event.kind.as_str())).collect();
+        assert_eq!(kinds, want);
+        let info = world.store.get_session(world.tenant, &session).await.unwrap().info;
+        assert_eq!(info.time.archived.is_some(), want.is_empty());
+        let is_told = |event: &domain::event::Stored| !event.properties.contains("\"archived\"");
+        assert!(accepted.events.first().is_none_or(is_told), "{:?}", accepted.events.first());
+    }
+    assert_eq!(world.gap_free(&session).await, 6);
 }
 
 #[tokio::test]

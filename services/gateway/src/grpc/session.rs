@@ -119,7 +119,14 @@ impl SessionService for Service {
         let request = request.into_inner();
         let id = session_id(&request.session_id)?;
         let mut patch = Patch::default();
-        for path in request.update_mask.unwrap_or_default().paths {
+        let paths = request.update_mask.unwrap_or_default().paths;
+        if paths.is_empty() {
+            return Err(invalid(
+                "mask_empty",
+                "update_mask names nothing to change: title and archived can be",
+            ));
+        }
+        for path in paths {
             match path.as_str() {
                 "title" => patch.title = Some(name(&request.title)?),
                 "archived" => patch.archived = Some(request.archived),
