@@ -68,6 +68,7 @@ printf 'demo: ok: flotilla run ended with 0\n' >&2
 "$flotilla" ls --json >sessions.jsonl
 id=$(sed -n '1s/^{"id":"\([^"]*\)".*/\1/p' sessions.jsonl)
 check "there is exactly one session" test "$(wc -l <sessions.jsonl)" -eq 1
+check "the session has a title" grep -q '"title":"fix the failing tests"' sessions.jsonl
 check "the session is idle and done" grep -q '"state":"idle".*"last_outcome":"done"' sessions.jsonl
 
 "$flotilla" diff "$id" >result.diff

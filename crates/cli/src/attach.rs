@@ -25,11 +25,6 @@ pub(crate) struct AttachArgs {
 }
 
 impl AttachArgs {
-    /// The prompt as a person would write it, for titles.
-    pub(crate) fn words(&self, text: &str) -> String {
-        self.command.as_ref().map_or_else(|| text.to_owned(), |name| format!("/{name} {text}"))
-    }
-
     /// Puts it all into a prompt.
     ///
     /// # Errors

@@ -22,9 +22,6 @@ use std::{
 };
 use tokio::io::AsyncReadExt as _;
 
-/// Characters of a title that is made from a prompt.
-const TITLE_CHARS: usize = 60;
-
 /// `flotilla run`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunArgs {
@@ -43,7 +40,7 @@ pub(crate) struct RunArgs {
     /// Which model answers; default: the tenant's.
     #[arg(long, value_name = "PROVIDER/MODEL", value_parser = parse_model)]
     model: Option<ModelRef>,
-    /// Title of the session; default: the beginning of the prompt.
+    /// Title of the session; default: what a small model makes of the prompt.
     #[arg(long)]
     title: Option<String>,
     /// How urgent it is: what a person waits for goes before pull requests, and those before batches.
@@ -142,9 +139,7 @@ pub(crate) struct ShellArgs {
 
 /// Creates a session for a repository and hands in its first prompt.
 pub(crate) async fn run(client: &Client, arguments: RunArgs) -> Result<Exit> {
-    let text = arguments.prompt.clone().unwrap_or_default();
-    let words = arguments.attach.words(&text);
-    let mut prompt = prompt(text)?;
+    let mut prompt = prompt(arguments.prompt.clone().unwrap_or_default())?;
     arguments.attach.add_to(&mut prompt)?;
     let source = resolve(&arguments)?;
     let (name, source) = match source {
@@ -174,7 +169,7 @@ pub(crate) async fn run(client: &Client, arguments: RunArgs) -> Result<Exit> {
             .await?;
     let session = CreateSessionRequest {
         project_id: project.project.unwrap_or_default().id,
-        title: arguments.title.clone().unwrap_or_else(|| title(&words)),
+        title: arguments.title.clone().unwrap_or_default(),
         agent: String::new(),
         model: arguments.model.clone(),
         source: Some(source),
@@ -276,20 +271,6 @@ async fn show(
     watch::to_end(client, reading, Until::IdleAfter(accepted.event_seq + 1), show).await
 }
 
-/// Gives the first line of a prompt, cut at a word, as the title of its session.
-fn title(prompt: &str) -> String {
-    let line = prompt.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
-    if line.chars().count() <= TITLE_CHARS {
-        return line.to_owned();
-    }
-    let head: String = line.chars().take(TITLE_CHARS - 1).collect();
-    // The head may end with a whole word, which only the next character tells.
-    let whole = line.chars().nth(TITLE_CHARS - 1).is_some_and(char::is_whitespace);
-    let words = head.rsplit_once(char::is_whitespace).map_or(head.as_str(), |(words, _)| words);
-    let kept = if whole { head.as_str() } else { words };
-    format!("{}…", kept.trim_end_matches(|c: char| c.is_whitespace() || ",;:.".contains(c)))
-}
-
 /// What `--repo` names.
 #[derive(Debug, PartialEq, Eq)]
 enum Place {
@@ -385,21 +366,6 @@ mod tests {
             assert_eq!(place(repo).unwrap(), expected);
         }
         assert!(place("no/such/dir").is_err());
-    }
-
-    #[test]
-    fn a_title_is_the_beginning_of_the_prompt() {
-        let long = "Rename the function `greet` to `welcome`, and everything that calls it";
-        for (prompt, expected) in [
-            ("\n  fix the tests \nall of them", "fix the tests"),
-            (long, "Rename the function `greet` to `welcome`, and everything…"),
-            (&format!("{}, and", "x".repeat(58)), &format!("{}…", "x".repeat(58))),
-            (&"x".repeat(70), &format!("{}…", "x".repeat(59))),
-            (&"x".repeat(60), &"x".repeat(60)),
-            ("", ""),
-        ] {
-            assert_eq!(title(prompt), expected);
-        }
     }
 
     #[test]

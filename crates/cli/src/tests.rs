@@ -61,7 +61,7 @@ async fn a_run_sends_repository_and_prompt_and_ends_with_the_outcome() {
         assert_eq!(state.session.model.as_ref().unwrap().model_id, "demo");
         assert_eq!(
             (state.session.title.as_str(), state.calls.as_slice()),
-            ("fix it", ["prompt", "subscribe"].as_slice())
+            ("", ["prompt", "subscribe"].as_slice())
         );
         assert!(
             state.prompt.idempotency_key.len() == 32

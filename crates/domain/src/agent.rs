@@ -2,6 +2,20 @@
 
 use crate::permission::{Rule, Rules, Verdict};
 
+/// Sums up a conversation that becomes too long.
+pub const COMPACTION: &str = "compaction";
+/// Reserved, as in OpenCode: says what a prompt changed.
+pub const SUMMARY: &str = "summary";
+/// Names sessions.
+pub const TITLE: &str = "title";
+/// Agents that work for the service: they have no tools and answer no prompt and no subtask.
+const HIDDEN: [&str; 3] = [COMPACTION, SUMMARY, TITLE];
+
+/// Whether an agent works for the service, whatever settings say of it.
+pub fn is_hidden(name: &str) -> bool {
+    HIDDEN.contains(&name)
+}
+
 /// Who answers a prompt or a subtask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Agent {
@@ -100,5 +114,9 @@ mod tests {
             assert_eq!(Agent::parse(agent.as_str()), Some(agent));
         }
         assert_eq!(Agent::parse("root"), None);
+        for hidden in HIDDEN {
+            assert!(is_hidden(hidden) && Agent::parse(hidden).is_none(), "{hidden}");
+        }
+        assert!(!is_hidden("build"));
     }
 }

@@ -17,5 +17,6 @@ pub mod request;
 pub mod session;
 pub mod settings;
 pub mod text;
+pub mod title;
 pub mod turn;
 pub mod wait;

@@ -460,3 +460,21 @@ pub const REVERT_WAIT_MS: u64 = 45_000;
 pub const COMMAND_SHELLS_MAX: usize = 16;
 /// Files and agents that one command of a prompt may name: each is looked for.
 pub const COMMAND_MENTIONS_MAX: usize = 32;
+
+// Titles that a small model writes.
+
+/// Characters of such a title: OpenCode's number. Of a longer one the beginning stays.
+pub const TITLE_CHARS_MAX: usize = 100;
+/// Bytes of the prompt that it is made from: what a conversation is about stands at its beginning.
+pub const TITLE_PROMPT_BYTES_MAX: usize = 8 * 1024;
+/// Tokens of the answer: a line, and room for a model that cannot but think before.
+pub const TITLE_TOKENS_MAX: u64 = 4_096;
+/// Attempts at the call: a moment's overload is worth a second one, and no title is worth more.
+pub const TITLE_ATTEMPTS_MAX: u32 = 2;
+/// Pause between them when the provider names none; milliseconds.
+pub const TITLE_RETRY_MS: u64 = 1_000;
+/// How long all attempts may take together; milliseconds. They run beside the first step.
+pub const TITLE_CALL_MS: u64 = 60_000;
+/// How long the end of a turn waits for a title that is still being written; milliseconds. People see the answer already,
+/// and nobody writes a title later.
+pub const TITLE_WAIT_MS: u64 = 3_000;

@@ -5,7 +5,8 @@
 //!
 //! # What it answers
 //!
-//! 1. A request for a title (its prompt says `title generator` or begins with `generate a title`): a short title.
+//! 1. A request for a title (its prompt says `title generator` or begins with `generate a title`): what the lines `@title …` of
+//!    the prompt say, for example `@title @status 500`, or its first words.
 //! 2. A request for a summary (its system prompt begins with `You sum up a conversation`): what the lines `@summary …` of the
 //!    conversation say, for example `@summary @status 413`, or a short summary.
 //! 3. A prompt with directives: what they say.

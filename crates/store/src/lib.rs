@@ -24,6 +24,7 @@ pub mod runs;
 pub mod sessions;
 pub mod system;
 pub mod tenants;
+pub mod titles;
 pub mod todos;
 pub mod waits;
 

@@ -6,7 +6,9 @@ use crate::{
     error::Error,
     execs,
     guard::{Guard, guarded},
-    history, requests, sessions, signed, todos, unsigned,
+    history, requests, sessions, signed,
+    titles::{self, Title},
+    todos, unsigned,
 };
 use domain::{
     event::{Event, Stored},
@@ -50,6 +52,8 @@ pub enum What {
     Spend(Tokens, UsdPicos),
     /// The files of the session differ by so much from what they were at its beginning.
     Changes(Changes),
+    /// A model named the session.
+    Title(Title),
 }
 
 /// What else a write says.
@@ -275,6 +279,7 @@ pub(crate) async fn project(
             What::Spend(tokens, cost) => Event::SessionUpdated(Box::new(
                 sessions::spend(tx, scope.tenant, scope.session, (*tokens, *cost)).await?,
             )),
+            What::Title(title) => Event::SessionUpdated(Box::new(titles::set(tx, scope, title).await?)),
             What::Changes(changes) => {
                 Event::SessionUpdated(Box::new(history::summarize(tx, scope, changes).await?))
             }

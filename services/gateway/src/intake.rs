@@ -8,7 +8,7 @@ mod settings;
 use crate::{auth::Principal, grpc::from_store, history, state::State, state::now};
 use bus::queue::Entry;
 use domain::{
-    agent::Agent,
+    agent::{self, Agent},
     ids::{EventId, MessageId, SessionId},
     limits,
     message::{Format, MessageTime, ModelChoice, ModelRef, User},
@@ -182,11 +182,12 @@ pub(crate) fn check_model(state: &State, model: Option<&ModelRef>) -> Result<(),
     Err(invalid("model_unknown", format!("there is no model {asked} here; there are: {}", known.join(", "))))
 }
 
-/// Refuses an agent that cannot exist. A repository may have agents of its own: whether it does is known when it is opened.
+/// Refuses an agent that cannot exist, or that works for the service only. A repository may have agents of its own: whether
+/// it does is known when it is opened.
 pub(crate) fn check_agent(agent: &str, source: &Source) -> Result<(), Status> {
     let is_name = agent.len() <= limits::NAME_BYTES_MAX
         && agent.chars().all(|c| c.is_alphanumeric() || "-_./ ".contains(c));
-    let may_be_configured = source.origin != Origin::Empty && is_name;
+    let may_be_configured = source.origin != Origin::Empty && is_name && !agent::is_hidden(agent);
     if agent.is_empty() || Agent::parse(agent).is_some() || may_be_configured {
         return Ok(());
     }

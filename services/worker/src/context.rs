@@ -4,6 +4,7 @@
 
 pub(crate) mod prune;
 pub(crate) mod summary;
+pub(crate) mod title;
 
 use crate::commands::Wanted;
 use domain::{

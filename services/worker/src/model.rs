@@ -74,18 +74,7 @@ impl ModelCall {
         request: llm::request::Request,
         (message, asked): (Assistant, Asked),
     ) -> Self {
-        // Names of the OpenTelemetry conventions for generative AI, beside our own.
-        let span = tracing::info_span!(
-            "chat",
-            otel.kind = "client",
-            gen_ai.operation.name = "chat",
-            gen_ai.provider.name = %provider.id,
-            gen_ai.request.model = %model.id,
-            gen_ai.response.finish_reasons = tracing::field::Empty,
-            gen_ai.usage.input_tokens = tracing::field::Empty,
-            gen_ai.usage.output_tokens = tracing::field::Empty,
-            error.code = tracing::field::Empty,
-        );
+        let span = chat_span(&provider, &model);
         let models = deps.models.clone();
         let headers = vec![("x-session-id".to_owned(), message.session_id.to_string())];
         let called = model.clone();
@@ -310,15 +299,35 @@ impl ModelCall {
     fn measure(&self, outcome: &'static str) {
         metrics::counter!("flotilla_model_calls_total", "outcome" => outcome).increment(1);
         metrics::histogram!("flotilla_model_call_seconds").record(self.begun.elapsed().as_secs_f64());
-        for (kind, count) in [
-            ("input", self.tokens.input),
-            ("output", self.tokens.output),
-            ("reasoning", self.tokens.reasoning),
-            ("cache_read", self.tokens.cache_read),
-            ("cache_write", self.tokens.cache_write),
-        ] {
-            metrics::counter!("flotilla_model_tokens_total", "kind" => kind).increment(count);
-        }
+        count_tokens(&self.tokens);
+    }
+}
+
+/// The span of a model call, under the names of the OpenTelemetry conventions for generative AI beside our own.
+pub(crate) fn chat_span(provider: &llm::config::Provider, model: &Model) -> Span {
+    tracing::info_span!(
+        "chat",
+        otel.kind = "client",
+        gen_ai.operation.name = "chat",
+        gen_ai.provider.name = %provider.id,
+        gen_ai.request.model = %model.id,
+        gen_ai.response.finish_reasons = tracing::field::Empty,
+        gen_ai.usage.input_tokens = tracing::field::Empty,
+        gen_ai.usage.output_tokens = tracing::field::Empty,
+        error.code = tracing::field::Empty,
+    )
+}
+
+/// Adds what a model call used to the metrics.
+pub(crate) fn count_tokens(tokens: &Tokens) {
+    for (kind, count) in [
+        ("input", tokens.input),
+        ("output", tokens.output),
+        ("reasoning", tokens.reasoning),
+        ("cache_read", tokens.cache_read),
+        ("cache_write", tokens.cache_write),
+    ] {
+        metrics::counter!("flotilla_model_tokens_total", "kind" => kind).increment(count);
     }
 }
 

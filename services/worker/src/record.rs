@@ -17,6 +17,7 @@ use store::{
     error::Error,
     park::{Park, Parked},
     record::{Change, Fence, Progress, What, Written},
+    titles::Title,
 };
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
@@ -136,6 +137,15 @@ impl Record {
     ) -> Result<(), Stopped> {
         let all = std::iter::once(What::Changes(changes)).chain(events.into_iter().map(What::Event));
         self.commit(conversation, all, Progress::None).await
+    }
+
+    /// Names the session unless somebody else did.
+    pub(crate) async fn write_title(
+        &mut self,
+        conversation: &mut Conversation,
+        title: Title,
+    ) -> Result<(), Stopped> {
+        self.commit(conversation, std::iter::once(What::Title(title)), Progress::None).await
     }
 
     async fn commit(

@@ -2,7 +2,7 @@
 
 use crate::tools::{self, Tool, uses::Use};
 use domain::{
-    agent::Agent,
+    agent::{self, Agent},
     permission::{Rule, Rules, Verdict, strictest},
     settings::{self, Mode, Settings},
 };
@@ -33,8 +33,11 @@ impl Rights {
         self.settings.agents.get(agent)
     }
 
-    /// Whether an agent may be used at all.
+    /// Whether an agent may answer anybody.
     pub(crate) fn knows(&self, agent: &str) -> bool {
+        if agent::is_hidden(agent) {
+            return false;
+        }
         let configured = self.agent(agent);
         (Agent::parse(agent).is_some() || configured.is_some())
             && configured.is_none_or(|agent| agent.disable != Some(true))
@@ -286,7 +289,8 @@ mod tests {
             "opencode.json",
             r#"{"permission": {"bash": {"*": "ask", "rm *": "deny"}},
                 "agent": {"review": {"permission": {"edit": "deny"}, "mode": "subagent", "description": "reviews"},
-                          "explore": {"disable": true}, "main": {"mode": "primary"}}}"#,
+                          "explore": {"disable": true}, "main": {"mode": "primary"},
+                          "title": {"mode": "all", "permission": {"*": "allow"}}}}"#,
         );
         let bash = |rights: &Rights, agent: &str, command: &str| {
             rights.verdict(agent, Tool::Bash, &json!({"command": command}))
@@ -296,7 +300,9 @@ mod tests {
         };
         assert_eq!((edit(&rights, "review"), edit(&rights, "build")), (Verdict::Deny, Verdict::Allow));
         assert!(rights.hides("review")(Tool::Edit) && !rights.hides("build")(Tool::Edit));
-        assert_eq!((edit(&rights, "nobody"), edit(&rights, "explore")), (Verdict::Deny, Verdict::Deny));
+        for refused in ["nobody", "explore", "title"] {
+            assert_eq!(edit(&rights, refused), Verdict::Deny, "{refused}");
+        }
         assert_eq!(
             (bash(&rights, "build", "ls"), bash(&rights, "review", "rm a")),
             (Verdict::Ask, Verdict::Deny)

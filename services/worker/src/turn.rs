@@ -11,6 +11,7 @@ mod opening;
 mod preparing;
 mod snapshots;
 mod step;
+mod titling;
 pub(crate) mod waiting;
 
 use crate::{
@@ -52,6 +53,7 @@ use store::{
     record::Progress,
     runs::Taken,
     sessions::Session,
+    titles::Title,
 };
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, watch},
@@ -97,6 +99,7 @@ struct Loop {
     workspace: Workspace,
     opening: opening::Opening,
     snapshots: snapshots::Snapshots,
+    titling: titling::Titling,
     /// The files of prompts that are being read.
     reading: Option<files::Reading>,
     /// The commands of prompts that are being expanded.
@@ -188,6 +191,7 @@ impl Loop {
             epoch: taken.fence.epoch,
             workspace: session.root_id.clone(),
         };
+        let titling = titling::Titling::of(&session.info);
         let workspace = Workspace::new(Arc::clone(&deps), identity.clone(), session.source);
         let mut rights = Rights::new(session.rights);
         rights.configure(Arc::clone(&deps.settings));
@@ -199,6 +203,7 @@ impl Loop {
             tools: Tools::new(Arc::clone(&deps), identity, workspace.clone()),
             opening: opening::Opening::default(),
             snapshots: snapshots::Snapshots::default(),
+            titling,
             reading: None,
             expanding: None,
             inputs: vec![],
@@ -370,6 +375,7 @@ impl Loop {
             read = files::settled(&mut self.reading) => Happened::Read(read),
             expanded = preparing::settled(&mut self.expanding) => Happened::Expanded(expanded),
             state = self.snapshots.settled() => Happened::Tracked(state),
+            title = self.titling.settled() => Happened::Titled(title),
             report = self.tools.next_report() => Happened::Tool(report),
             said = next_said(&mut self.model) => Happened::Said(said),
             () = sleep_until(wake_at) => Happened::Tick,
@@ -385,6 +391,7 @@ impl Loop {
             Happened::Read(read) => self.files_read(read).await,
             Happened::Expanded(expanded) => self.expanded(expanded).await,
             Happened::Tracked(state) => self.tracked(state).await,
+            Happened::Titled(title) => self.titled(title).await.map(|()| None),
             Happened::Tool(report) => self.report(*report).await,
             Happened::Said(said) => {
                 let Some(call) = &mut self.model else { return Ok(None) };
@@ -448,6 +455,7 @@ enum Happened {
     Read((u32, Result<Vec<files::Told>, ToolError>)),
     Expanded(Result<Vec<Expanded>, ToolError>),
     Tracked(Option<String>),
+    Titled(Option<Box<Title>>),
     Tool(Box<Report>),
     Said(Option<Result<llm::event::Event, llm::error::Error>>),
     Tick,

@@ -88,10 +88,11 @@ fn is_title(body: &Value) -> bool {
         let text = text.trim_start().to_lowercase();
         text.starts_with("generate a title") || text.contains("title generator")
     };
-    let of_user = |message: &Value| message["role"] == "user" && says(&text(&message["content"]));
+    let of_user = |message: &Value| says(&text(&message["content"]));
     let of_system = |message: &Value| message["role"] == "system" && says(&text(&message["content"]));
     let messages = || body["messages"].as_array().into_iter().flatten();
-    says(&text(&body["system"])) || messages().any(of_system) || messages().next().is_some_and(of_user)
+    let mut of_users = messages().filter(|message| message["role"] == "user");
+    says(&text(&body["system"])) || messages().any(of_system) || of_users.next().is_some_and(of_user)
 }
 
 fn is_summary(body: &Value) -> bool {

@@ -17,6 +17,9 @@ const SUMMARY: &str = "## Objective\nA scripted summary.";
 /// Replaced in texts.
 const LAST_TOOL_RESULT: &str = "{{last_tool_result}}";
 
+/// Begins a line that says what is answered when a title is wanted.
+const TITLE: &str = "@title ";
+
 /// Words of a title.
 const TITLE_WORDS_MAX: usize = 6;
 
@@ -74,7 +77,13 @@ impl Attempts {
 /// A directive that cannot be understood, as a sentence.
 pub(super) fn step(script: &Script, conversation: &Conversation) -> Result<Step, String> {
     if conversation.is_title {
-        return Ok(Step::text(title(&conversation.prompt)));
+        let lines = conversation.prompt.lines().filter_map(|line| line.trim_start().strip_prefix(TITLE));
+        let directed = directives::parse(&lines.collect::<Vec<_>>().join("\n"))?;
+        let mut step = directed.into_iter().next().unwrap_or_default();
+        if step.items.is_empty() {
+            step.items.push(Item::Text(title(&conversation.prompt)));
+        }
+        return Ok(step);
     }
     let directed = directives::parse(&conversation.prompt)?;
     if conversation.is_summary {
@@ -152,7 +161,8 @@ fn tokens(chars: usize) -> u64 {
 fn title(prompt: &str) -> String {
     let words: Vec<&str> = prompt
         .lines()
-        .filter(|line| !directives::has_any(line) && !line.to_lowercase().starts_with("generate a title"))
+        .filter(|line| !directives::has_any(line) && !line.trim_start().starts_with(TITLE))
+        .filter(|line| !line.to_lowercase().starts_with("generate a title"))
         .flat_map(str::split_whitespace)
         .take(TITLE_WORDS_MAX)
         .collect();

@@ -226,6 +226,9 @@ fn titles_never_play_a_step() {
     let conversation = conversation::read(&body, "");
     let step = play::step(&Script::default(), &conversation).unwrap();
     assert_eq!(step, Step::text("Scripted session"));
+    let title = "Generate a title for this conversation:\n\n@text out\n@title @text A title\nand prose";
+    assert_eq!(says(&Script::default(), &[json!({"role":"system","content":"x"}), user(title)]), "A title");
+    assert_eq!(says(&Script::default(), &[user("@title @status 500\n@text out")]), "out");
 }
 
 #[test]

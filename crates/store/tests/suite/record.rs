@@ -13,6 +13,7 @@ use store::{
     error::Error,
     park::Parked,
     record::{Change, Fence, Progress, What},
+    titles::Title,
 };
 use testkit::sample::{NOW, Sample};
 
@@ -89,6 +90,33 @@ async fn spending_adds_up_exactly_and_a_repeated_write_spends_once() {
     }
     let info = world.store.get_session(world.tenant, &running.session).await.unwrap().info;
     assert_eq!((info.tokens, info.cost), (tokens.plus(tokens), UsdPicos(2_000_000_000_002)));
+}
+
+#[tokio::test]
+async fn a_model_names_a_session_once_and_never_over_somebody_elses_name() {
+    let mut world = World::new().await;
+    let running = world.running().await;
+    let tokens = Tokens { input: 1, output: 2, ..Tokens::default() };
+    for (write_seq, title, want) in
+        [(1, Some("Fix it"), "Fix it"), (2, Some("Another one"), "Fix it"), (3, None, "Fix it")]
+    {
+        let title = Title {
+            instead_of: "A session".to_owned(),
+            title: title.map(str::to_owned),
+            spent: (tokens, UsdPicos(5)),
+        };
+        let change = [Change { id: world.sample.event(), what: What::Title(title) }];
+        for _ in 0..2 {
+            let written =
+                world.store.append(&running.write(write_seq), &change, 0, Progress::None, NOW).await.unwrap();
+            assert_eq!(written.events[0].kind, "session.updated");
+            assert!(written.events[0].properties.contains(want), "{}", written.events[0].properties);
+        }
+        let info = world.store.get_session(world.tenant, &running.session).await.unwrap().info;
+        assert_eq!((info.title.as_str(), info.cost), (want, UsdPicos(5 * i64::try_from(write_seq).unwrap())));
+        assert_eq!((info.tokens.input, info.tokens.output), (write_seq, 2 * write_seq));
+    }
+    assert_eq!(world.gap_free(&running.session).await, 6);
 }
 
 #[tokio::test]

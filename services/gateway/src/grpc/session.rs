@@ -11,6 +11,7 @@ use domain::{
     ids::{EventId, SessionId, TenantId, Timestamp},
     limits,
     session::{Chosen, DEFAULT_AGENT, Origin},
+    title,
     wait::Reason,
 };
 use rpc::{
@@ -48,7 +49,7 @@ impl SessionService for Service {
         let new = NewSession {
             id: self.0.id(SessionId::make),
             project_id,
-            title: if request.title.is_empty() { "New session".to_owned() } else { name(&request.title)? },
+            title: if request.title.is_empty() { title::default_at(now()) } else { name(&request.title)? },
             agent: if request.agent.is_empty() { DEFAULT_AGENT.to_owned() } else { request.agent },
             model: model
                 .or_else(default)

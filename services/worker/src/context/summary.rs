@@ -12,8 +12,6 @@ use domain::{
 use llm::request::{Message as Lowered, Request, ToolChoice, UserPart};
 use store::messages::Entry;
 
-/// Who writes summaries, in messages.
-pub(crate) const AGENT: &str = "compaction";
 /// How a summary is written.
 const SYSTEM: &str = include_str!("../prompt/compaction.txt");
 /// What it says.

@@ -142,6 +142,7 @@ impl Loop {
                 self.tools.kill_all(begun).await;
                 // The abort and everything before it is looked at; what comes later is a new turn.
                 if *stop == Stop::Abort {
+                    self.titling.stop();
                     self.read_inputs().await?;
                 }
                 self.abort_children().await?;

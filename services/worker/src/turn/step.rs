@@ -14,6 +14,7 @@ use crate::{
     tools::Tool,
 };
 use domain::{
+    agent::COMPACTION,
     event::{Event, Status},
     ids::{MessageId, PartId, PermissionId, QuestionId, SessionId, Timestamp},
     limits,
@@ -79,12 +80,13 @@ impl Loop {
         let (mode, agent) = (user.agent.clone(), user.agent.clone());
         let message = Assistant { model: user.model.clone(), mode, agent, ..message };
         self.model = Some(ModelCall::start(&self.deps, provider, model, request, (message, asked)));
+        self.ask_for_title(&user);
         Ok(None)
     }
 
     /// The prompt, for the agent and the model that the repository wants where nobody chose them. `None` when its agent may not
     /// answer it.
-    fn answering(&self, user: &User) -> Option<User> {
+    pub(super) fn answering(&self, user: &User) -> Option<User> {
         let (mut user, chosen) = (user.clone(), self.fixed.chosen);
         if let Some(agent) = &self.settings().default_agent
             && !chosen.agent
@@ -169,7 +171,7 @@ impl Loop {
         if asked.is_none() {
             return step;
         }
-        let agent = context::summary::AGENT.to_owned();
+        let agent = COMPACTION.to_owned();
         Assistant { mode: agent.clone(), agent, summary: Some(true), ..step }
     }
 
@@ -266,6 +268,9 @@ impl Loop {
         let mut events: Vec<Event> = self.take_over.clone().into_iter().collect();
         let park = match end {
             End::Idle(outcome) => {
+                if outcome == Outcome::Done {
+                    self.ask_again_for_title().await;
+                }
                 self.sum_up_changes().await?;
                 events.extend(self.commands_over());
                 events.extend(self.prune());
@@ -277,6 +282,7 @@ impl Loop {
                 Park::Waiting { wait, tells: self.parent_without_budget(wait) }
             }
         };
+        self.await_title().await?;
         if self.record.park(&mut self.conversation, events, &park).await? == Ended::NewInput {
             return Ok(Input::NewInput);
         }

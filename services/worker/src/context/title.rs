@@ -1,0 +1,147 @@
+//! The question for a title: what the first prompt says, and nothing else of the conversation.
+
+use super::{Origin, as_user, asked_shell, compaction, origin, summary::in_words};
+use domain::{
+    limits,
+    part::{Body, Part},
+};
+use llm::{
+    config::{Model, Thinking},
+    request::{Effort, Message, Request, UserPart},
+};
+use store::messages::Entry;
+
+/// How a title is written.
+const SYSTEM: &str = include_str!("../prompt/title.txt");
+/// What stands before the prompt.
+const ASKED: &str = "Generate a title for this conversation:";
+/// OpenCode's: some freedom, and no whims.
+const TEMPERATURE: f64 = 0.5;
+
+/// The prompt of a person, if there was exactly one. A note that nobody answers is none, and neither is a command of the shell
+/// or what the loop writes around a summary.
+pub(crate) fn only_prompt(entries: &[Entry]) -> Option<&Entry> {
+    let is_prompt = |entry: &&Entry| {
+        as_user(entry).is_some()
+            && origin(&entry.parts) == Origin::Prompt
+            && compaction(&entry.parts).is_none()
+            && asked_shell(&entry.parts).is_none()
+    };
+    let mut prompts = entries.iter().filter(is_prompt);
+    let first = prompts.next()?;
+    prompts.next().is_none().then_some(first)
+}
+
+/// The question to `model`; `None` when the prompt has no words.
+pub(crate) fn request(prompt: &Entry, model: &Model) -> Option<Request> {
+    let words = words(&prompt.parts);
+    let words = domain::text::head(words.trim(), limits::TITLE_PROMPT_BYTES_MAX);
+    (!words.is_empty()).then(|| Request {
+        model: model.id.clone(),
+        system: vec![SYSTEM.to_owned()],
+        messages: vec![Message::User(vec![UserPart::Text(format!("{ASKED}\n\n{words}"))])],
+        output_tokens_max: limits::TITLE_TOKENS_MAX,
+        temperature: Some(TEMPERATURE),
+        variant: least_effort(model),
+        ..Request::default()
+    })
+}
+
+/// As little as it can: thoughts are not worth a title.
+fn least_effort(model: &Model) -> Option<Effort> {
+    match model.thinking {
+        Thinking::Effort => model.efforts.iter().min().copied(),
+        // These do not think unless they are told to, or think as they like.
+        Thinking::Fixed | Thinking::Adaptive | Thinking::Budget => {
+            Some(Effort::Off).filter(|off| model.efforts.contains(off))
+        }
+    }
+}
+
+/// What a person wrote. What was read from files for it would only hide that.
+fn words(parts: &[(u64, Part)]) -> String {
+    let said = parts.iter().filter_map(|(_, part)| match &part.body {
+        Body::Text(text) if text.synthetic != Some(true) && text.ignored != Some(true) => {
+            Some(text.text.clone())
+        }
+        Body::File(file) => Some(in_words(file)),
+        Body::Subtask(task) => Some(task.prompt.clone()),
+        Body::Text(_)
+        | Body::Agent(_)
+        | Body::Compaction(_)
+        | Body::Reasoning(_)
+        | Body::Tool(_)
+        | Body::Patch(_)
+        | Body::Snapshot(_)
+        | Body::StepStart(_)
+        | Body::StepFinish(_)
+        | Body::Retry(_) => None,
+    });
+    said.collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+    use crate::context::{
+        CONTINUE,
+        tests::{step, text, user},
+    };
+    use domain::part::{NO_REPLY, Text, attached::Compaction};
+
+    fn marked(words: &str, mark: &str) -> Body {
+        Body::Text(Text::synthetic(words).marked(mark, true))
+    }
+
+    #[test]
+    fn only_prompts_that_want_an_answer_are_counted() {
+        let wish = || Body::Compaction(Compaction { auto: false, overflow: None, tail_start_id: None });
+        let prompt = |seq| user(seq, vec![text("fix it")]);
+        let shell = |seq| user(seq, vec![Body::Text(domain::command::shell("ls"))]);
+        for (entries, want) in [
+            (vec![], None),
+            (vec![prompt(1)], Some(1)),
+            (vec![prompt(1), step(2, 1, vec![]), user(3, vec![marked("go on", CONTINUE)])], Some(1)),
+            (vec![user(1, vec![marked("by the way", NO_REPLY)]), prompt(2), user(3, vec![wish()])], Some(2)),
+            (vec![shell(1), step(2, 1, vec![]), prompt(3)], Some(3)),
+            (vec![prompt(1), step(2, 1, vec![]), prompt(3)], None),
+        ] {
+            assert_eq!(only_prompt(&entries).map(|entry| entry.seq), want, "{entries:?}");
+        }
+    }
+
+    #[test]
+    fn the_question_has_a_persons_words_and_a_bound() {
+        let model = Model::known_or_default("claude-haiku-4-5");
+        let asked = |bodies: Vec<Body>| {
+            let request = request(&user(1, bodies), &model)?;
+            assert_eq!((request.tools.len(), request.temperature), (0, Some(0.5)));
+            assert_eq!(request.variant, Some(Effort::Off));
+            let [Message::User(parts)] = &request.messages[..] else { panic!("{request:?}") };
+            let [UserPart::Text(text)] = &parts[..] else { panic!("{parts:?}") };
+            Some(text.clone())
+        };
+        let read = Body::Text(Text::synthetic("the content of a file"));
+        let question = asked(vec![text("Fix it "), read.clone(), text("soon")]).unwrap();
+        assert_eq!(question, "Generate a title for this conversation:\n\nFix it \nsoon");
+        assert_eq!(asked(vec![text(" \n"), read]), None);
+        let long = asked(vec![text(&"ä".repeat(limits::TITLE_PROMPT_BYTES_MAX))]).unwrap();
+        assert!(long.len() <= ASKED.len() + 2 + limits::TITLE_PROMPT_BYTES_MAX);
+    }
+
+    #[test]
+    fn models_think_as_little_as_they_can() {
+        for (model, want) in [
+            ("gpt-5-mini", Some(Effort::Minimal)),
+            ("gpt-5.1", Some(Effort::Off)),
+            ("o4-mini", Some(Effort::Low)),
+            ("gemini-2.5-flash", Some(Effort::Off)),
+            ("gemini-2.5-pro", None),
+            ("deepseek-reasoner", None),
+            ("gpt-4o", None),
+        ] {
+            assert_eq!(least_effort(&Model::known_or_default(model)), want, "{model}");
+        }
+    }
+}
