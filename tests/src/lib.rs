@@ -29,7 +29,8 @@ pub const OPERATOR_KEY: &str = "operator-key-of-a-test";
 /// The sandbox token of every test stack.
 const SANDBOX_TOKEN: &str = "sandbox-token-of-a-test";
 /// The models of every test stack, the default first.
-pub const MODELS: &str = "chat/demo,claude/demo,responses/demo,gemini/demo";
+pub const MODELS: &str =
+    "chat/demo,claude/demo,responses/demo,gemini/demo,chat/eyes,claude/eyes,responses/eyes,gemini/eyes";
 
 /// What differs between tests.
 #[derive(Debug, Clone)]

@@ -73,9 +73,12 @@ impl Settings {
     }
 }
 
-/// The scripted model under every protocol, with a price.
+/// The scripted model under every protocol, with a price; as `eyes` it is shown pictures and documents.
 pub fn provider_config(url: &str) -> String {
-    let model = r#"models = [{ id = "demo", context = 100000, output = 8000, reasoning = true, variants = ["low", "high"], price_usd_per_mtok = { input = 3.0, output = 15.0 } }]"#;
+    let model = r#"models = [
+  { id = "demo", context = 100000, output = 8000, reasoning = true, variants = ["low", "high"], price_usd_per_mtok = { input = 3.0, output = 15.0 } },
+  { id = "eyes", context = 100000, output = 8000, reasoning = true, images = true, pdf = true },
+]"#;
     format!(
         "model = \"chat/demo\"\n\n[[provider]]\nid = \"chat\"\nkind = \"openai-chat\"\nbase_url = \"{url}/v1\"\n{model}\n\n\
          [[provider]]\nid = \"claude\"\nkind = \"anthropic\"\nbase_url = \"{url}\"\n{model}\n\n\

@@ -83,6 +83,7 @@ async fn session_attacks(api: &Api, theirs: &Theirs) -> Vec<Attack> {
     let of_bundle =
         client.create_session(create(&api.project_id, bundle_source(&theirs.bundle.sha256))).await;
     let diff = v1::GetSessionDiffRequest { session_id: id(), message_id: theirs.message.clone() };
+    let output = v1::GetToolOutputRequest { session_id: id(), path: "/run/sbx/out/x/output".to_owned() };
     let revert = v1::RevertSessionRequest {
         session_id: id(),
         message_id: theirs.message.clone(),
@@ -109,6 +110,7 @@ async fn session_attacks(api: &Api, theirs: &Theirs) -> Vec<Attack> {
             client.abort_session(v1::AbortSessionRequest { session_id: id() }).await.map(drop),
         ),
         ("GetSessionDiff", gone, client.get_session_diff(diff).await.map(drop)),
+        ("GetToolOutput", gone, client.get_tool_output(output).await.map(drop)),
         (
             "ExportSession",
             gone,

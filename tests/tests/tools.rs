@@ -1,6 +1,11 @@
 //! The tools as a model uses them: each call runs in a real workspace, and what the model is told is compared.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+mod tools {
+    mod media;
+    mod outputs;
+}
+
 use e2e::{
     Stack,
     api::Api,

@@ -167,6 +167,10 @@ impl SessionService for Fake {
         Ok(Response::new(GetSessionResponse { session: Some(session) }))
     }
 
+    async fn get_tool_output(&self, _: Request<GetToolOutputRequest>) -> Answer<GetToolOutputResponse> {
+        Ok(Response::new(GetToolOutputResponse::default()))
+    }
+
     async fn get_session_diff(&self, _: Request<GetSessionDiffRequest>) -> Answer<GetSessionDiffResponse> {
         Ok(Response::new(GetSessionDiffResponse::default()))
     }

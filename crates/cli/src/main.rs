@@ -72,6 +72,13 @@ enum Command {
         #[arg(long, value_name = "MESSAGE")]
         message: Option<String>,
     },
+    /// Print the whole output of a tool call of which a session shows only a part.
+    Output {
+        /// The session.
+        id: String,
+        /// Where it is: the call says so.
+        path: String,
+    },
     /// Make a session from an earlier point of another one.
     Fork(history::ForkArgs),
     /// Take a session back to before a message: its files now, its messages with the next prompt.
@@ -160,6 +167,7 @@ async fn run(cli: Cli) -> Result<ExitCode> {
         Command::Diff { id, message } => {
             sessions::diff(&Client::open(&connection)?, &id, message.unwrap_or_default()).await?
         }
+        Command::Output { id, path } => sessions::output(&Client::open(&connection)?, &id, &path).await?,
         Command::Fork(arguments) => history::fork(&Client::open(&connection)?, arguments).await?,
         Command::Revert(arguments) => history::revert(&Client::open(&connection)?, arguments).await?,
         Command::Unrevert { id } => history::unrevert(&Client::open(&connection)?, &id).await?,

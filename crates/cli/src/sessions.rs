@@ -14,8 +14,8 @@ use anyhow::{Context as _, Result, bail};
 use domain::limits;
 use prost_types::FieldMask;
 use rpc::v1::{
-    AbortSessionRequest, GetSessionDiffRequest, ListMessagesRequest, ListSessionsRequest, Message, Page,
-    Session, UpdateSessionRequest,
+    AbortSessionRequest, GetSessionDiffRequest, GetToolOutputRequest, ListMessagesRequest,
+    ListSessionsRequest, Message, Page, Session, UpdateSessionRequest,
 };
 use serde_json::{Value, json, value::RawValue};
 
@@ -203,6 +203,15 @@ pub(crate) async fn diff(client: &Client, session_id: &str, message_id: String) 
         }
         paint @ Paint::Colour => out::write(&show::diff(&answer, paint))?,
     }
+    Ok(Exit::Done)
+}
+
+/// Prints the whole output of a tool call, as it is.
+pub(crate) async fn output(client: &Client, session_id: &str, path: &str) -> Result<Exit> {
+    let request = || GetToolOutputRequest { session_id: session_id.to_owned(), path: path.to_owned() };
+    let answer =
+        call("load the output", || async { client.sessions().get_tool_output(request()).await }).await?;
+    out::write(&String::from_utf8_lossy(&answer.data))?;
     Ok(Exit::Done)
 }
 

@@ -78,6 +78,18 @@ pub const TOOL_ARGUMENTS_BYTES_MAX: usize = 12 * 1024 * 1024;
 pub const TOOL_OUTPUT_BYTES_MAX: usize = 50 * 1024;
 /// Lines of a tool's output shown to the model.
 pub const TOOL_OUTPUT_LINES_MAX: usize = 2_000;
+/// Bytes of one picture or document that a tool gives: in base64 the 5 MB that every provider takes of one picture.
+pub const TOOL_MEDIA_BYTES_MAX: usize = 3_932_160;
+/// Pictures and documents that the tools of one step give: a batch reads no more files at once.
+pub const STEP_MEDIA_MAX: usize = 10;
+/// Bytes of the pictures and documents that the tools of one step give, as they are written: with its texts the step is one
+/// message of the wire.
+pub const STEP_MEDIA_WRITTEN_BYTES_MAX: usize = 6 * 1024 * 1024;
+/// Bytes of the pictures and documents that one model call carries, as they are written; older ones are told in words.
+/// Below the 20 MB that the least generous provider takes of a whole question.
+pub const MODEL_MEDIA_WRITTEN_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Pictures and documents that one model call carries; older ones are told in words. Providers take 100 or more.
+pub const MODEL_MEDIA_MAX: usize = 50;
 /// Text of one part: a model that streams without end is stopped here. Bytes.
 pub const PART_TEXT_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Default and longest run of one command; milliseconds.
@@ -201,8 +213,10 @@ pub const HELPER_ERROR_BYTES_MAX: usize = 64 * 1024;
 pub const GIT_URL_BYTES_MAX: usize = 2_048;
 /// Execs of one session that run at the same time.
 pub const EXECS_RUNNING_MAX: usize = 16;
-/// Finished execs of one session whose output is kept on disk; older ones are forgotten.
+/// Finished execs and other tool calls of one session whose output is kept on disk; older ones are forgotten.
 pub const EXECS_KEPT_MAX: usize = 500;
+/// Bytes of all outputs of one session that are kept on disk; the oldest ones are forgotten. A hundred of the longest.
+pub const OUTPUTS_KEPT_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 /// Bytes of an exec id.
 pub const EXEC_ID_BYTES_MAX: usize = 128;
 /// Bytes of one command: below Linux' limit of 128 KiB for one argument.

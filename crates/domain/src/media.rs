@@ -18,9 +18,41 @@ pub fn of_name(name: &str) -> Option<&'static str> {
     KNOWN.into_iter().find(|(_, endings)| endings.contains(&ending.as_str())).map(|(mime, _)| mime)
 }
 
+/// Gives the media type that the first bytes of a file mean, whatever its name says; `None` for all other content.
+pub fn of_bytes(head: &[u8]) -> Option<&'static str> {
+    let is_webp = head.starts_with(b"RIFF") && head.get(8..12) == Some(b"WEBP");
+    match head {
+        [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1a, b'\n', ..] => Some("image/png"),
+        [0xff, 0xd8, 0xff, ..] => Some("image/jpeg"),
+        [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Some("image/gif"),
+        [b'%', b'P', b'D', b'F', b'-', ..] => Some("application/pdf"),
+        _ if is_webp => Some("image/webp"),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_bytes_of_a_file_mean_a_type() {
+        for (head, mime) in [
+            (&b"\x89PNG\r\n\x1a\n\0\0"[..], Some("image/png")),
+            (b"\xff\xd8\xff\xe0", Some("image/jpeg")),
+            (b"GIF89a\x01", Some("image/gif")),
+            (b"GIF88a\x01", None),
+            (b"RIFF\x24\0\0\0WEBPVP8 ", Some("image/webp")),
+            (b"RIFF\x24\0\0\0WAVEfmt ", None),
+            (b"RIFF", None),
+            (b"%PDF-1.7\n", Some("application/pdf")),
+            (b"\x7fELF\x02", None),
+            (b"", None),
+        ] {
+            assert_eq!(of_bytes(head), mime, "{head:?}");
+            assert!(mime.is_none_or(|mime| TYPES.contains(&mime)), "{head:?}");
+        }
+    }
 
     #[test]
     fn the_ending_of_a_name_means_a_type() {

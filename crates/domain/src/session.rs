@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 pub const DEFAULT_AGENT: &str = "build";
 /// Where a session's files are, as its tools see them.
 pub const WORKSPACE: &str = "/workspace";
+/// Where the whole outputs of a session's tools are, as its tools see them. Nobody writes there from inside.
+pub const OUTPUTS: &str = "/run/sbx/out";
 
 /// What the control row says about a session. Only `Running` holds a worker slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -265,6 +265,22 @@ pub struct ToolResult {
     pub is_error: bool,
 }
 
+impl ToolResult {
+    /// Its text with a sentence for each picture or document that `model` does not understand, and those that it does.
+    pub(crate) fn told(&self, model: &Model) -> (String, Vec<&Media>) {
+        let mut text = self.text.clone();
+        let mut shown = Vec::new();
+        for media in &self.media {
+            match media.kind(model) {
+                Ok(_) => shown.push(media),
+                Err(said) if text.is_empty() => text = said,
+                Err(said) => text.push_str(&format!("\n{said}")),
+            }
+        }
+        (text, shown)
+    }
+}
+
 /// A tool as the model sees it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolSpec {

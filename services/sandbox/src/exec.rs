@@ -26,8 +26,8 @@ use tokio::{
     sync::{mpsc, watch},
 };
 
-/// Where the output of all execs of a session is seen from inside.
-pub const OUT_INSIDE: &str = "/run/sbx/out";
+/// Where the output of all execs of a session, and what else was kept of its tools, is seen from inside.
+pub const OUT_INSIDE: &str = domain::session::OUTPUTS;
 /// The init ends an exec in time; when it does not answer this much later, the sandbox is ended.
 const BACKSTOP: Duration = Duration::from_secs(15);
 /// 128 + SIGKILL: how a shell reports a killed child.

@@ -292,6 +292,26 @@ impl SandboxService for Server {
         .await
     }
 
+    async fn keep_output(
+        &self,
+        request: Request<v1::KeepOutputRequest>,
+    ) -> Result<Response<v1::KeepOutputResponse>, Status> {
+        let (call, message) =
+            self.begin("keep_output", request).map_err(|error| tell("keep_output", &error))?;
+        let (session, _, epoch) = call.parts();
+        call.run(async move { exec::keep(&session, epoch.unwrap_or_default(), message).await }).await
+    }
+
+    async fn get_output(
+        &self,
+        request: Request<v1::GetOutputRequest>,
+    ) -> Result<Response<v1::GetOutputResponse>, Status> {
+        let (call, message) =
+            self.begin("get_output", request).map_err(|error| tell("get_output", &error))?;
+        let session = Arc::clone(&call.session);
+        call.run(async move { exec::kept(&session, &message.path).await }).await
+    }
+
     async fn read_file(
         &self,
         request: Request<v1::ReadFileRequest>,

@@ -16,6 +16,8 @@ mod guidance;
 mod harness;
 #[path = "suite/lifecycle.rs"]
 mod lifecycle;
+#[path = "suite/outputs.rs"]
+mod outputs;
 #[path = "suite/shared.rs"]
 mod shared;
 #[path = "suite/snapshots.rs"]

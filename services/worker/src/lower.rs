@@ -1,5 +1,6 @@
 //! The conversation as a model gets it: OpenCode's messages and parts in, a provider-neutral request out.
 
+mod media;
 pub(crate) mod system;
 pub(crate) mod user;
 
@@ -7,7 +8,7 @@ use crate::{context::visible, guidance::Guidance, rights::Rights, structured::St
 use domain::{
     context::Window,
     message::{Assistant, Message, ModelRef, User},
-    part::{Body, Part, Reasoning, ToolState},
+    part::{Body, Part, Reasoning, ToolState, attached::File},
     settings::{Agent, Mode},
 };
 use llm::request::{AssistantPart, Effort, Media, Request, ToolChoice, ToolResult, UserPart};
@@ -65,6 +66,7 @@ pub(crate) fn request(entries: &[Entry], question: &Question<'_>, model: &llm::c
         llm::request::Message::Assistant(parts) => !parts.is_empty(),
         llm::request::Message::ToolResults(results) => !results.is_empty(),
     });
+    media::bound(&mut messages);
     if *is_last {
         // In the person's place: newer models refuse a conversation that ends with their own words.
         let text = UserPart::Text(LAST_STEP.to_owned());
@@ -163,18 +165,28 @@ pub(crate) fn said(state: &ToolState) -> &str {
 }
 
 fn answer(state: &ToolState) -> (String, Vec<Media>, bool) {
-    let (shown, is_error) = match state {
-        ToolState::Completed { time, attachments, .. } if time.compacted.is_none() => {
-            (&attachments[..], false)
-        }
-        ToolState::Completed { .. } => (&[][..], false),
-        ToolState::Error { .. } | ToolState::Pending { .. } | ToolState::Running { .. } => (&[][..], true),
+    let is_error = match state {
+        ToolState::Completed { .. } => false,
+        ToolState::Error { .. } | ToolState::Pending { .. } | ToolState::Running { .. } => true,
     };
-    let media = shown.iter().filter_map(|part| match &part.body {
-        Body::File(file) => user::media(file),
+    let media = shown(state).into_iter().filter_map(user::media);
+    (said(state).to_owned(), media.collect(), is_error)
+}
+
+/// The files that a call gave; none of an output that is left out.
+pub(crate) fn shown(state: &ToolState) -> Vec<&File> {
+    let attached = match state {
+        ToolState::Completed { time, attachments, .. } if time.compacted.is_none() => &attachments[..],
+        ToolState::Completed { .. }
+        | ToolState::Error { .. }
+        | ToolState::Pending { .. }
+        | ToolState::Running { .. } => &[],
+    };
+    let files = attached.iter().filter_map(|part| match &part.body {
+        Body::File(file) => Some(file),
         _ => None,
     });
-    (said(state).to_owned(), media.collect(), is_error)
+    files.collect()
 }
 
 fn reasoning(thought: &Reasoning) -> AssistantPart {

@@ -51,6 +51,8 @@ pub(crate) struct ModelCall {
 pub(crate) struct Asked {
     pub(crate) rights: Rights,
     pub(crate) structured: Option<Structured>,
+    /// The names of the tools that the model was told of.
+    pub(crate) offered: Vec<String>,
 }
 
 /// What a loop's writer needs while the call goes on.
@@ -231,7 +233,9 @@ impl ModelCall {
                 Block::InvalidToolCall { reason, .. } => refused(reason.as_str().to_owned()),
                 Block::Text(_) | Block::Reasoning { .. } => continue,
             };
-            let tool = Tool { call_id: call_id.clone(), tool: name.clone(), state };
+            let is_answer = self.asked.structured.is_some() && name == structured::NAME;
+            let tool = if is_answer { name } else { tools::stored_name(name) }.to_owned();
+            let tool = Tool { call_id: call_id.clone(), tool, state };
             parts.push(draft::part(part_id, &self.message, Body::Tool(tool)));
         }
         (parts, open)
@@ -270,7 +274,7 @@ impl ModelCall {
         }
         match tools::find(name) {
             Ok(tool) => intent(self.asked.rights.verdict(&self.message.agent, tool, &input), input, begun),
-            Err(unknown) => refused(input, &unknown),
+            Err(_) => tools::invalid::answered(name, &self.asked.offered, Ran::new(ended.start, now())),
         }
     }
 

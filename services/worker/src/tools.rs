@@ -7,7 +7,9 @@ pub(crate) mod batch;
 pub(crate) mod edit;
 pub(crate) mod glob;
 pub(crate) mod grep;
+pub(crate) mod invalid;
 pub(crate) mod list;
+pub(crate) mod media;
 pub(crate) mod multiedit;
 pub(crate) mod output;
 pub(crate) mod patch;
@@ -23,6 +25,7 @@ pub(crate) mod uses;
 pub(crate) mod webfetch;
 pub(crate) mod write;
 
+use domain::part::attached::File;
 use llm::request::ToolSpec;
 use serde_json::{Map, Value};
 use std::sync::LazyLock;
@@ -88,6 +91,8 @@ pub(crate) struct Output {
     pub(crate) metadata: Map<String, Value>,
     /// The new list of things to do.
     pub(crate) todos: Option<Value>,
+    /// Pictures and documents, with their bytes.
+    pub(crate) media: Vec<File>,
 }
 
 struct Known {
@@ -249,6 +254,11 @@ pub(crate) fn specs(
         _ => known.spec.clone(),
     };
     KNOWN.iter().filter(is_shown).map(spec).collect()
+}
+
+/// The name under which a call of `name` is stored: the tool's own, or that of what answers calls of no tool.
+pub(crate) fn stored_name(name: &str) -> &'static str {
+    find(name).map_or(invalid::NAME, Tool::name)
 }
 
 /// Finds a tool by the name that the model used; other cases are forgiven.

@@ -108,10 +108,14 @@ fn contents(model: &Model, request: &Request) -> Vec<Value> {
             Entry::Assistant(parts) => ("model", assistant(model, &parts)),
             Entry::Results(results) => {
                 // In a content of its own: as many results are wanted as there were calls, right after them.
-                let responses = results.iter().map(|result| function_response(result));
-                let media = results.iter().flat_map(|result| result.media.iter());
-                let parts = responses.chain(media.map(|media| media_part(model, media)));
-                contents.push(("user", parts.collect()));
+                let mut parts = Vec::new();
+                let mut shown = Vec::new();
+                for result in &results {
+                    let (text, media) = result.told(model);
+                    parts.push(function_response(result, &text));
+                    shown.extend(media.into_iter().map(|media| media_part(model, media)));
+                }
+                contents.push(("user", parts.into_iter().chain(shown).collect()));
                 continue;
             }
         };
@@ -188,9 +192,9 @@ fn is_plain_text(part: &Value) -> bool {
     part.get("text").is_some() && part.get("thought").is_none() && part.get("thoughtSignature").is_none()
 }
 
-fn function_response(result: &ToolResult) -> Value {
+fn function_response(result: &ToolResult, text: &str) -> Value {
     let key = if result.is_error { "error" } else { "output" };
-    json!({"functionResponse": {"id": result.call_id, "name": result.name, "response": {key: result.text}}})
+    json!({"functionResponse": {"id": result.call_id, "name": result.name, "response": {key: text}}})
 }
 
 fn tool(tool: &ToolSpec) -> Value {

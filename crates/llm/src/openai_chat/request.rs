@@ -14,6 +14,9 @@ use std::borrow::Cow;
 /// Messages at the end that get a cache mark where a gateway passes it on.
 const CACHED_MESSAGES: usize = 2;
 
+/// Stands before pictures and documents in a message that nobody wrote.
+const TOOLS_GAVE: &str = "<system-reminder>\nWhat the tools above gave besides text:\n</system-reminder>";
+
 /// What some compatible servers want otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Dialect {
@@ -118,19 +121,20 @@ fn messages(dialect: Dialect, model: &Model, request: &Request) -> Vec<Value> {
 
 /// Results are texts; what else tools gave is shown by a message of the user after them.
 fn results_of(dialect: Dialect, model: &Model, results: &[Cow<'_, ToolResult>], messages: &mut Vec<Value>) {
+    let mut shown = Vec::new();
     for result in results {
+        let (text, media) = result.told(model);
         let call_id = dialect.call_id(&result.call_id);
-        messages.push(json!({"role": "tool", "tool_call_id": call_id, "content": result.text}));
+        messages.push(json!({"role": "tool", "tool_call_id": call_id, "content": text}));
+        shown.extend(media.into_iter().map(|media| media_part(model, media)));
     }
-    let media = results.iter().flat_map(|result| result.media.iter());
-    let shown: Vec<Value> = media.map(|media| media_part(model, media)).collect();
     if shown.is_empty() {
         return;
     }
     if dialect.is_mistral {
         messages.push(json!({"role": "assistant", "content": "Done."}));
     }
-    let says = json!({"type": "text", "text": "What the tools above gave besides text:"});
+    let says = json!({"type": "text", "text": TOOLS_GAVE});
     messages.push(user(std::iter::once(says).chain(shown).collect()));
 }
 

@@ -106,3 +106,78 @@ fn media_that_a_model_does_not_understand_becomes_a_sentence() {
         assert_eq!(media.kind(&blind).unwrap_err(), says);
     }
 }
+
+/// What a tool gave besides text, in the question of each protocol: in the result, or right after it.
+#[test]
+fn what_tools_show_is_in_every_protocols_question() {
+    use crate::config::{Protocol, Provider};
+    use crate::{anthropic, gemini, openai_chat, openai_responses};
+
+    let media = |mime: &str, name: &str| media(mime, name, Source::Base64("AA==".to_owned()));
+    let read = |name: &str, mime: &str| {
+        let seen = ToolResult { media: vec![media(mime, name)], ..result("c1", "read", false) };
+        super::Request {
+            messages: vec![Message::Assistant(vec![call("c1", json!({}))]), Message::ToolResults(vec![seen])],
+            ..super::Request::default()
+        }
+    };
+    let seeing = Model { images: true, pdf: true, ..Model::known_or_default("m") };
+    let blind = Model::known_or_default("m");
+    let of = |protocol| Provider::new("p", protocol, "https://x.example/v1");
+    let bodies = |model: &Model, request: &super::Request| {
+        let chat = openai_chat::request::body(&of(Protocol::OpenAiChat), model, request);
+        let responses = openai_responses::request::body(&of(Protocol::OpenAiResponses), model, request);
+        [
+            anthropic::request::body(model, request)["messages"][1]["content"].take(),
+            json!(chat["messages"].as_array().unwrap()[1..]),
+            responses["input"][1]["output"].clone(),
+            gemini::request::body(model, request)["contents"][1]["parts"].take(),
+        ]
+    };
+    let given = "<system-reminder>\nWhat the tools above gave besides text:\n</system-reminder>";
+    let tool = |text: &str| json!({"role":"tool","tool_call_id":"c1","content":text});
+    let answered =
+        |text: &str| json!({"functionResponse":{"id":"c1","name":"bash","response":{"output":text}}});
+    let claude = |blocks: Value| json!([{"type":"tool_result","tool_use_id":"c1","content":blocks,"cache_control":{"type":"ephemeral"}}]);
+    let source = |mime: &str| json!({"type":"base64","media_type":mime,"data":"AA=="});
+    let (png, pdf) = (read("a.png", "image/png"), read("a.pdf", "application/pdf"));
+    assert_eq!(
+        bodies(&seeing, &png),
+        [
+            claude(json!([{"type":"text","text":"read"},{"type":"image","source":source("image/png")}])),
+            json!([tool("read"), {"role":"user","content":[{"type":"text","text":given},
+            {"type":"image_url","image_url":{"url":"data:image/png;base64,AA=="}}]}]),
+            json!([{"type":"input_text","text":"read"},
+            {"type":"input_image","image_url":"data:image/png;base64,AA==","detail":"auto"}]),
+            json!([answered("read"), {"inlineData":{"mimeType":"image/png","data":"AA=="}}]),
+        ]
+    );
+    assert_eq!(
+        bodies(&seeing, &pdf),
+        [
+            claude(
+                json!([{"type":"text","text":"read"},{"type":"document","source":source("application/pdf")}])
+            ),
+            json!([tool("read"), {"role":"user","content":[{"type":"text","text":given},
+            {"type":"file","file":{"filename":"a.pdf","file_data":"data:application/pdf;base64,AA=="}}]}]),
+            json!([{"type":"input_text","text":"read"},
+            {"type":"input_file","filename":"a.pdf","file_data":"data:application/pdf;base64,AA=="}]),
+            json!([answered("read"), {"inlineData":{"mimeType":"application/pdf","data":"AA=="}}]),
+        ]
+    );
+    for (request, name, mime) in [(png, "a.png", "image/png"), (pdf, "a.pdf", "application/pdf")] {
+        let said = format!(
+            "ERROR: Cannot read \"{name}\" (this model does not support {mime} input). Inform the user."
+        );
+        let both = format!("read\n{said}");
+        assert_eq!(
+            bodies(&blind, &request),
+            [
+                claude(json!([{"type":"text","text":"read"},{"type":"text","text":said}])),
+                json!([tool(&both)]),
+                json!([{"type":"input_text","text":"read"},{"type":"input_text","text":said}]),
+                json!([answered(&both)]),
+            ]
+        );
+    }
+}

@@ -246,6 +246,20 @@ impl SessionService for Service {
         Ok(Response::new(v1::GetSessionDiffResponse { patch, truncated, files: files.collect() }))
     }
 
+    async fn get_tool_output(
+        &self,
+        request: Request<v1::GetToolOutputRequest>,
+    ) -> Result<Response<v1::GetToolOutputResponse>, Status> {
+        let tenant = self.0.principal(&request).await?.tenant;
+        let request = request.into_inner();
+        let id = session_id(&request.session_id)?;
+        self.0.store.get_head(tenant, &id).await.map_err(from_store)?;
+        let (tenant_id, session_id, path) = (tenant.to_string(), id.to_string(), request.path);
+        let asked = v1::GetOutputRequest { tenant_id, session_id, path };
+        let output = self.0.sandbox.clone().get_output(asked).await.map_err(from_sandbox)?.into_inner();
+        Ok(Response::new(v1::GetToolOutputResponse { data: output.data }))
+    }
+
     async fn revert_session(
         &self,
         request: Request<v1::RevertSessionRequest>,

@@ -14,6 +14,8 @@ use std::{
 };
 use tokio::sync::{Mutex, watch};
 
+/// Stands before the ids of outputs that are no exec's: their directories have names of their own.
+const OUTPUT_PREFIX: &str = "output:";
 /// Characters of a digest that name a directory: 128 bits.
 const NAME_CHARS: usize = 32;
 
@@ -59,6 +61,42 @@ impl Registry {
         let exec = Arc::new(Exec { directory, progress: watch::Sender::new(Progress::default()) });
         running.insert(spec.exec_id.clone(), Arc::clone(&exec));
         Ok(Some(exec))
+    }
+
+    /// Keeps the whole output of a tool beside that of execs, and gives its path inside.
+    ///
+    /// # Errors
+    /// Those of the file system; nothing is kept then.
+    pub async fn keep(&self, output_id: &str, data: Vec<u8>) -> Result<String, Error> {
+        let name = name(&format!("{OUTPUT_PREFIX}{output_id}"));
+        let (place, kept) = (self.directory.join(&name), self.directory.clone());
+        let _running = self.running.lock().await;
+        let written = tokio::task::spawn_blocking(move || {
+            forget_old(&kept)?;
+            layout::make_passage(&place)?;
+            std::fs::write(place.join(super::OUTPUT), data)?;
+            // Written last: what has none is not complete, and what has one may be forgotten.
+            layout::replace_quickly(&place.join(super::STATE), b"{}")
+        });
+        written
+            .await
+            .unwrap_or_else(|error| Err(io::Error::other(error)))
+            .map_err(Error::io("keep an output"))?;
+        Ok(format!("{}/{name}/{}", super::OUT_INSIDE, super::OUTPUT))
+    }
+
+    /// Reads an output that was kept, by its path inside.
+    ///
+    /// # Errors
+    /// `file_not_found`: there is none, or no longer.
+    pub async fn read_output(&self, path: &str) -> Result<Vec<u8>, Error> {
+        let missing = || Error::refused(Code::FileNotFound, format!("the session has no output {path}"));
+        let name = name_inside(path).ok_or_else(missing)?;
+        match tokio::fs::read(self.directory.join(name).join(super::OUTPUT)).await {
+            Ok(data) => Ok(data),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(missing()),
+            Err(error) => Err(Error::io("read an output")(error)),
+        }
     }
 
     /// Takes an exec back that could not be started, so that the next try starts it.
@@ -139,16 +177,76 @@ fn name(exec_id: &str) -> String {
     digest.chars().take(NAME_CHARS).collect()
 }
 
-/// Removes the oldest ended execs beyond the number that is kept.
+/// The name of the directory that a path inside leads through; nothing else may pass.
+fn name_inside(path: &str) -> Option<&str> {
+    let name = path.strip_prefix(super::OUT_INSIDE)?.strip_prefix('/')?;
+    let name = name.strip_suffix(super::OUTPUT)?.strip_suffix('/')?;
+    let is_digest = name.len() == NAME_CHARS && name.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_digest.then_some(name)
+}
+
+/// Removes the oldest ended execs and other outputs beyond the number and the size that is kept, with room for one more.
 fn forget_old(directory: &Path) -> io::Result<()> {
     let Ok(entries) = std::fs::read_dir(directory) else { return Ok(()) };
-    let mut ended: Vec<(SystemTime, PathBuf)> = entries
+    let mut ended: Vec<(SystemTime, PathBuf, u64)> = entries
         .flatten()
         .filter_map(|entry| {
-            Some((entry.path().join(super::STATE).metadata().ok()?.modified().ok()?, entry.path()))
+            let path = entry.path();
+            let ended_at = path.join(super::STATE).metadata().ok()?.modified().ok()?;
+            let bytes = path.join(super::OUTPUT).metadata().map_or(0, |output| output.len());
+            Some((ended_at, path, bytes))
         })
         .collect();
-    let excess = ended.len().saturating_sub(limits::EXECS_KEPT_MAX - 1);
     ended.sort();
-    ended.into_iter().take(excess).try_for_each(|(_, path)| std::fs::remove_dir_all(path))
+    let most = limits::OUTPUTS_KEPT_BYTES_MAX - limits::EXEC_OUTPUT_BYTES_MAX;
+    let excess = excess(&ended.iter().map(|(_, _, bytes)| *bytes).collect::<Vec<_>>(), most);
+    ended.into_iter().take(excess).try_for_each(|(_, path, _)| std::fs::remove_dir_all(path))
+}
+
+/// How many of the oldest outputs, of these sizes, must go for one more: so that their number fits, and their bytes are at
+/// most `bytes_max`.
+fn excess(sizes: &[u64], bytes_max: u64) -> usize {
+    let mut bytes = 0_u64;
+    let fits = |size: &&u64| {
+        bytes = bytes.saturating_add(**size);
+        bytes <= bytes_max
+    };
+    let newest = sizes.iter().rev().take(limits::EXECS_KEPT_MAX - 1).take_while(fits).count();
+    sizes.len() - newest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_paths_of_outputs_lead_to_one() {
+        let digest = "0123456789abcdef0123456789abcdef";
+        for (path, want) in [
+            (format!("/run/sbx/out/{digest}/output"), Some(digest)),
+            (format!("/run/sbx/out/{digest}/state.json"), None),
+            (format!("/run/sbx/out/{digest}/../output"), None),
+            (format!("/run/sbx/out/../{digest}/output"), None),
+            (format!("/run/sbx/out{digest}/output"), None),
+            ("/run/sbx/out/../../../../../../etc/shadow/output".to_owned(), None),
+            ("/run/sbx/out/output".to_owned(), None),
+        ] {
+            assert_eq!(name_inside(&path), want, "{path}");
+        }
+    }
+
+    #[test]
+    fn the_oldest_outputs_go_when_there_are_too_many_or_too_large_ones() {
+        let many = vec![1; limits::EXECS_KEPT_MAX + 4];
+        for (sizes, bytes_max, want) in [
+            (&[][..], 10, 0),
+            (&[5, 5], 10, 0),
+            (&[5, 5, 5], 10, 1),
+            (&[1, 20, 1], 10, 2),
+            (&[20], 10, 1),
+            (&many, 1_000_000, 5),
+        ] {
+            assert_eq!(excess(sizes, bytes_max), want, "{}", sizes.len());
+        }
+    }
 }

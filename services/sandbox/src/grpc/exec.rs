@@ -56,6 +56,29 @@ pub(super) async fn start(
     Ok(v1::StartExecResponse { started: true })
 }
 
+/// Keeps the whole output of a tool of `session`.
+pub(super) async fn keep(
+    session: &Session,
+    epoch: u64,
+    message: v1::KeepOutputRequest,
+) -> Result<v1::KeepOutputResponse, Error> {
+    if message.output_id.is_empty() || message.output_id.len() > limits::EXEC_ID_BYTES_MAX {
+        return Err(Error::refused(Code::ArgumentInvalid, "output_id must have between 1 and 128 bytes"));
+    }
+    if message.data.len() as u64 > limits::EXEC_OUTPUT_BYTES_MAX {
+        let text = format!("an output of more than {} bytes cannot be kept", limits::EXEC_OUTPUT_BYTES_MAX);
+        return Err(Error::refused(Code::FileTooLarge, text));
+    }
+    let _right = session.hold(epoch).await?;
+    let path = session.execs.keep(&message.output_id, message.data).await?;
+    Ok(v1::KeepOutputResponse { path })
+}
+
+/// Gives an output that `session` kept.
+pub(super) async fn kept(session: &Session, path: &str) -> Result<v1::GetOutputResponse, Error> {
+    Ok(v1::GetOutputResponse { data: session.execs.read_output(path).await? })
+}
+
 fn check(message: &v1::StartExecRequest) -> Result<(), Error> {
     let invalid = |text: &str| Err(Error::refused(Code::ArgumentInvalid, text));
     let env_bytes: usize = message.env.iter().map(|(name, value)| name.len() + value.len() + 2).sum();

@@ -75,7 +75,15 @@ fenced!(ReadGuidanceRequest TrackSnapshotRequest DiffSnapshotsRequest RestoreSna
 fenced!(WorkspaceHeader CloseWorkspaceRequest KillExecsRequest ReleaseSandboxRequest);
 fenced_execs!(StartExecRequest AttachExecRequest KillExecRequest);
 
-effects!(WriteFileRequest RemoveFileRequest);
+effects!(WriteFileRequest RemoveFileRequest KeepOutputRequest);
+
+/// It is outside any workspace.
+impl Scoped for v1::GetOutputRequest {
+    fn take_scope(&mut self) -> Result<Scope, Error> {
+        let (tenant, session) = (take(&mut self.tenant_id), take(&mut self.session_id));
+        Ok(Scope { tenant, session, workspace: String::new(), epoch: None, exec_id: String::new() })
+    }
+}
 
 fn fenced(fence: Option<v1::Fence>, exec_id: String) -> Result<Scope, Error> {
     let missing = || Error::refused(Code::ArgumentInvalid, "the call needs a fence");

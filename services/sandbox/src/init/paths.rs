@@ -20,8 +20,8 @@ use std::{
 
 /// The workspace, seen from inside.
 pub(super) const WORKSPACE: &str = "/workspace";
-/// Below these files can be read, besides the workspace: /tmp, and the kept output of execs.
-const READABLE: [&str; 2] = ["/tmp", "/run/sbx/out"];
+/// Below these files can be read, besides the workspace: /tmp, and the kept output of tools.
+const READABLE: [&str; 2] = ["/tmp", domain::session::OUTPUTS];
 /// A path that is renamed all the time makes the kernel give up; then we try again.
 const RESOLVE_TRIES: u32 = 32;
 const SIMILAR_MAX: usize = 3;

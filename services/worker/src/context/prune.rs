@@ -5,7 +5,7 @@ use crate::context::{Origin, origin};
 use domain::{
     context::{estimate, prunable},
     ids::Timestamp,
-    limits::PRUNE_TURNS_KEPT,
+    limits::{MEDIA_TOKENS, PRUNE_TURNS_KEPT},
     message::Message,
     part::{Body, Part, Ran, Tool, ToolState},
 };
@@ -51,7 +51,10 @@ pub(crate) fn pruned(entries: &[Entry], now: Timestamp) -> Vec<Part> {
 
 fn output_tokens(tool: &Tool) -> u64 {
     match &tool.state {
-        ToolState::Completed { output, .. } => estimate(output),
+        ToolState::Completed { output, attachments, .. } => {
+            let media = u64::try_from(attachments.len()).unwrap_or_default();
+            estimate(output).saturating_add(media.saturating_mul(MEDIA_TOKENS))
+        }
         ToolState::Pending { .. } | ToolState::Running { .. } | ToolState::Error { .. } => 0,
     }
 }

@@ -112,6 +112,9 @@ fn told(entry: &Entry) -> String {
             Body::Tool(tool) => {
                 text.push_str(&format!("[Agent calls {}]: {}\n", tool.tool, tool.state.input()));
                 text.push_str(&format!("[{} answers]: {}\n", tool.tool, answer(&tool.state)));
+                for file in crate::lower::shown(&tool.state) {
+                    text.push_str(&format!("{}\n", in_words(file)));
+                }
             }
             Body::Text(_)
             | Body::Reasoning(_)

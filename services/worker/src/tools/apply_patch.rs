@@ -93,7 +93,7 @@ pub(super) async fn run(ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
         title: format!("{} files", done.len()),
         text: format!("Done:\n{}", done.join("\n")),
         metadata: facts(&steps),
-        todos: None,
+        ..Output::default()
     })
 }
 

@@ -1,7 +1,7 @@
 //! `bash`: runs a command in the session's sandbox. The sandbox owns the process: a worker that ends does not end it.
 // Continues in sandbox::grpc and sandbox::exec.
 
-use super::{Output, ToolError, described, run::Ctx, run::refused};
+use super::{Output, ToolError, described, output, output::Bounds, run::Ctx, run::refused};
 use domain::{
     ids::{PartId, Timestamp},
     limits,
@@ -55,60 +55,86 @@ pub(super) fn spec() -> ToolSpec {
 }
 
 /// What was seen of the output: its beginning and its end.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Seen {
     head: Vec<u8>,
     tail: Vec<u8>,
     next_offset: u64,
+    side: Bounds,
 }
 
-/// Bytes kept of the beginning, and of the end: together what a model reads, with room for what is said about it.
-const SIDE_BYTES: usize = limits::TOOL_OUTPUT_BYTES_MAX / 2 - 512;
-/// As [`SIDE_BYTES`], in lines.
-const SIDE_LINES: usize = limits::TOOL_OUTPUT_LINES_MAX / 2 - 8;
+/// Bytes and lines of what a model reads that are left for what is said about it.
+const ROOM: Bounds = Bounds { lines: 16, bytes: 1_024 };
 
 impl Seen {
+    /// Keeps as much of the beginning, and of the end, as a model is shown of both together.
+    fn new(shown: Bounds) -> Self {
+        let half = |all: usize, room: usize| ((all - room.min(all / 4)) / 2).max(1);
+        let side = Bounds { lines: half(shown.lines, ROOM.lines), bytes: half(shown.bytes, ROOM.bytes) };
+        Self { head: vec![], tail: vec![], next_offset: 0, side }
+    }
+
     fn push(&mut self, offset: u64, data: &[u8]) {
         let known =
             usize::try_from(self.next_offset.saturating_sub(offset)).unwrap_or(usize::MAX).min(data.len());
         let fresh = &data[known..];
         self.next_offset = self.next_offset.max(offset + data.len() as u64);
-        let to_head = (SIDE_BYTES - self.head.len()).min(fresh.len());
+        let side_bytes = self.side.bytes;
+        let to_head = (side_bytes - self.head.len()).min(fresh.len());
         self.head.extend_from_slice(&fresh[..to_head]);
         self.tail.extend_from_slice(&fresh[to_head..]);
-        if self.tail.len() > 2 * SIDE_BYTES {
-            self.tail.drain(..self.tail.len() - SIDE_BYTES);
+        // Whoever watches sees as much as ever, however little the model is shown.
+        let kept = side_bytes.max(limits::TOOL_PROGRESS_BYTES);
+        if self.tail.len() > 2 * kept {
+            self.tail.drain(..self.tail.len() - kept);
         }
+    }
+
+    /// Whether the text has all of the output.
+    fn is_shown_whole(&self) -> bool {
+        self.whole().is_some()
+    }
+
+    /// The whole output as text, if it is short enough.
+    fn whole(&self) -> Option<String> {
+        let Bounds { lines, bytes } = self.side;
+        let length = (self.head.len() + self.tail.len()) as u64;
+        if self.next_offset != length || length > 2 * bytes as u64 {
+            return None;
+        }
+        let all = [&self.head[..], &self.tail[..]].concat();
+        let all = String::from_utf8_lossy(&all).into_owned();
+        // What is no UTF-8 became longer.
+        (all.len() <= 2 * bytes && all.lines().count() <= 2 * lines).then_some(all)
     }
 
     /// The output as text; a middle that is left out is said to be. Always both ends: failures are told at the end.
     fn text(&self, spill_path: &str) -> String {
-        let tail = &self.tail[self.tail.len().saturating_sub(SIDE_BYTES)..];
+        if let Some(all) = self.whole() {
+            return all;
+        }
+        let tail = &self.tail[self.tail.len().saturating_sub(self.side.bytes)..];
         let is_whole = self.next_offset == (self.head.len() + tail.len()) as u64;
         let (head, tail) = (String::from_utf8_lossy(&self.head), String::from_utf8_lossy(tail));
         let all = format!("{head}{tail}");
-        // What is no UTF-8 became longer.
-        if is_whole && all.len() <= 2 * SIDE_BYTES && all.lines().count() <= 2 * SIDE_LINES {
-            return all;
-        }
         let (first, last) = if is_whole { (&*all, &*all) } else { (&*head, &*tail) };
-        let (first, last) = (first_lines(first), last_lines(last));
+        let (first, last) = (first_lines(first, self.side), last_lines(last, self.side));
         let left_out = self.next_offset.saturating_sub((first.len() + last.len()) as u64);
         format!("{first}\n\n(… {left_out} bytes left out; the whole output is in {spill_path} …)\n\n{last}")
     }
 }
 
 /// The beginning of a text, as far as a model reads it.
-fn first_lines(text: &str) -> &str {
-    let end = text.match_indices('\n').nth(SIDE_LINES - 1).map_or(text.len(), |(end, _)| end);
-    text::head(&text[..end], SIDE_BYTES)
+fn first_lines(text: &str, side: Bounds) -> &str {
+    let end = text.match_indices('\n').nth(side.lines - 1).map_or(text.len(), |(end, _)| end);
+    text::head(&text[..end], side.bytes)
 }
 
 /// The end of a text, as far as a model reads it.
-fn last_lines(text: &str) -> &str {
+fn last_lines(text: &str, side: Bounds) -> &str {
     let start =
-        text.trim_end_matches('\n').rmatch_indices('\n').nth(SIDE_LINES - 1).map_or(0, |(at, _)| at + 1);
-    text::tail(&text[start..], SIDE_BYTES)
+        text.trim_end_matches('\n').rmatch_indices('\n').nth(side.lines - 1).map_or(0, |(at, _)| at + 1);
+    text::tail(&text[start..], side.bytes)
 }
 
 pub(super) async fn run(ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
@@ -116,7 +142,7 @@ pub(super) async fn run(ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
     if !ctx.call.resumed {
         start(ctx, &input).await?;
     }
-    let mut seen = Seen::default();
+    let mut seen = Seen::new(ctx.bounds);
     let followed = follow(ctx, &title, &mut seen).await;
     let exit = match followed {
         // The intent was stored, but the command never reached the sandbox. A start that is still on its way from the
@@ -137,11 +163,15 @@ pub(super) async fn run(ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
         if exit.end() == ExecEnd::Exited { json!(exit.code) } else { Value::Null },
     );
     metadata.insert("duration_ms".to_owned(), json!(exit.duration_ms));
+    if !seen.is_shown_whole() {
+        metadata.insert("truncated".to_owned(), true.into());
+        metadata.insert(output::PATH.to_owned(), exit.spill_path.clone().into());
+    }
     let text = answer(&exit, seen.text(&exit.spill_path));
     if exit.end() == ExecEnd::Lost {
         return Err(ToolError::Model(text));
     }
-    Ok(Output { title, text, metadata, todos: None })
+    Ok(Output { title, text, metadata, ..Output::default() })
 }
 
 async fn start(ctx: &Ctx, input: &Input) -> Result<(), ToolError> {
@@ -266,7 +296,7 @@ mod tests {
 
     #[test]
     fn output_keeps_its_beginning_and_its_end() {
-        let mut seen = Seen::default();
+        let mut seen = Seen::new(Bounds::default());
         seen.push(0, b"hello ");
         seen.push(3, b"lo world");
         assert_eq!(seen.text("/x"), "hello world", "an overlap is taken once");
@@ -280,8 +310,19 @@ mod tests {
     }
 
     #[test]
+    fn settings_say_how_much_is_kept() {
+        let mut seen = Seen::new(Bounds { lines: 4, bytes: 1_000 });
+        (0..9).for_each(|number| seen.push(seen.next_offset, format!("{number}\n").as_bytes()));
+        let text = seen.text("/x");
+        assert!(text.starts_with("0\n\n(") && text.ends_with("8\n"), "{text}");
+        let mut least = Seen::new(Bounds { lines: 1, bytes: 1 });
+        least.push(0, b"abc\ndef\n");
+        assert!(least.text("/x").starts_with("a\n\n("), "{}", least.text("/x"));
+    }
+
+    #[test]
     fn many_short_lines_keep_both_ends_too() {
-        let mut seen = Seen::default();
+        let mut seen = Seen::new(Bounds::default());
         for number in 0..5_000_u64 {
             seen.push(seen.next_offset, format!("{number}\n").as_bytes());
         }
@@ -289,8 +330,8 @@ mod tests {
         assert!(text.starts_with("0\n1\n") && text.ends_with("\n4998\n4999\n"), "{}", text::tail(&text, 20));
         assert!(text.contains("the whole output is in /run/out"));
         assert!(text.lines().count() < limits::TOOL_OUTPUT_LINES_MAX);
-        let mut binary = Seen::default();
-        binary.push(0, &[0xff; SIDE_BYTES * 2]);
+        let mut binary = Seen::new(Bounds::default());
+        binary.push(0, &vec![0xff; binary.side.bytes * 2]);
         let text = binary.text("/run/out");
         assert!(text.contains("in /run/out") && text.len() < limits::TOOL_OUTPUT_BYTES_MAX, "{}", text.len());
     }

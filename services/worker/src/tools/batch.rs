@@ -1,6 +1,6 @@
 //! `batch`: several calls in one, side by side. Each is checked, permitted and run as if it stood alone.
 
-use super::{Output, Performer, Repeat, ToolError, described, find, parse, run::Ctx, uses::Use};
+use super::{Output, Performer, Repeat, ToolError, described, find, media, parse, run::Ctx, uses::Use};
 use domain::limits;
 use futures::StreamExt as _;
 use llm::request::ToolSpec;
@@ -92,12 +92,14 @@ pub(super) async fn run(ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
     });
     // In the order of the calls, whichever is ready first.
     let answers: Vec<_> = futures::stream::iter(calls).buffered(limits::TOOLS_PARALLEL_MAX).collect().await;
-    let (mut text, mut done, mut todos) = (String::new(), 0, None);
+    let (mut text, mut done, mut todos, mut files) = (String::new(), 0, None, vec![]);
     for (number, (name, answer)) in answers.into_iter().enumerate() {
         let (state, said) = match answer {
+            Ok(output) if !media::fits(files.iter(), &output.media) => ("failed", media::TOO_MANY.to_owned()),
             Ok(output) => {
                 done += 1;
                 todos = output.todos.or(todos);
+                files.extend(output.media);
                 ("done", output.text)
             }
             Err(ToolError::Model(said)) => ("failed", said),
@@ -111,7 +113,7 @@ pub(super) async fn run(ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
     let mut metadata = Map::new();
     metadata.insert("done".to_owned(), done.into());
     metadata.insert("failed".to_owned(), (count - done).into());
-    Ok(Output { title: format!("{done} of {count} calls done"), text, metadata, todos })
+    Ok(Output { title: format!("{done} of {count} calls done"), text, metadata, todos, media: files })
 }
 
 async fn one(ctx: &Ctx, number: usize, call: Inner) -> Result<Output, ToolError> {
@@ -122,6 +124,7 @@ async fn one(ctx: &Ctx, number: usize, call: Inner) -> Result<Output, ToolError>
             tool.name()
         )));
     }
-    let output = Box::pin(ctx.inner(number, tool.name(), call.parameters).perform()).await?;
-    Ok(super::output::bounded(output))
+    let inner = ctx.inner(number, tool.name(), call.parameters);
+    let output = Box::pin(inner.perform()).await?;
+    super::output::bounded(&inner, output).await
 }

@@ -63,7 +63,7 @@ pub(super) async fn run(ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
         other => other,
     })?;
     let metadata = diff(&path, "", &edit.new_string);
-    Ok(Output { title: path, text: "The file was made.".to_owned(), metadata, todos: None })
+    Ok(Output { title: path, text: "The file was made.".to_owned(), metadata, ..Output::default() })
 }
 
 /// Makes edits of one file, all or none.
@@ -79,7 +79,7 @@ pub(super) async fn change(ctx: &Ctx, path: String, edits: &[Edit]) -> Result<Ou
         1 => "The edit was made.".to_owned(),
         count => format!("All {count} edits were made."),
     };
-    Ok(Output { title: path, text, metadata, todos: None })
+    Ok(Output { title: path, text, metadata, ..Output::default() })
 }
 
 /// Gives the file's new content. Keeps its line ends and byte order mark.

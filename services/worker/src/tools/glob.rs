@@ -54,5 +54,5 @@ pub(super) async fn run(ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
     if found.truncated {
         lines.push(format!("\n(Only the newest {FILES_MAX}: use a narrower pattern or path.)"));
     }
-    Ok(Output { title: input.pattern, text: lines.join("\n"), metadata, todos: None })
+    Ok(Output { title: input.pattern, text: lines.join("\n"), metadata, ..Output::default() })
 }

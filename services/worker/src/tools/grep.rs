@@ -51,7 +51,7 @@ pub(super) async fn run(ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
     let mut metadata = Map::new();
     metadata.insert("matches".to_owned(), found.matches.len().into());
     metadata.insert("truncated".to_owned(), found.truncated.into());
-    Ok(Output { title: input.pattern, text: grouped(&found), metadata, todos: None })
+    Ok(Output { title: input.pattern, text: grouped(&found), metadata, ..Output::default() })
 }
 
 /// The lines below the name of their file.

@@ -50,7 +50,7 @@ pub(super) async fn run(ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
     metadata.insert("count".to_owned(), found.entries.len().into());
     metadata.insert("truncated".to_owned(), found.truncated.into());
     let text = tree(&path, &found);
-    Ok(Output { title: path, text, metadata, todos: None })
+    Ok(Output { title: path, text, metadata, ..Output::default() })
 }
 
 fn tree(path: &str, found: &v1::ListFilesResponse) -> String {

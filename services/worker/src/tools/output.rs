@@ -1,63 +1,149 @@
-//! Keeps what a tool says within what a model should read.
+//! Keeps what a tool says within what a model should read. What is cut is kept whole in the sandbox, where the model finds it
+//! with its own tools.
 
-use super::Output;
+use super::{Output, Tool, ToolError, find, run::Ctx, run::refused};
 use crate::clean;
-use domain::{limits, text};
+use domain::{limits, settings::Settings, text};
+use rpc::v1;
 
-/// Cuts an answer to the longest length, at a line's end, and says so. Cleans it of what Postgres cannot hold.
-pub(crate) fn bounded(mut output: Output) -> Output {
-    output.text = text::without_nul(&output.text).into_owned();
-    output.metadata = clean::map(output.metadata);
-    output.title = text::without_nul(text::head(&output.title, TITLE_BYTES_MAX)).into_owned();
-    if let Some(kept) = kept(&output.text) {
-        let (kept, lines) = (kept.to_owned(), output.text.lines().count());
-        output.metadata.insert("truncated".to_owned(), true.into());
-        output.text = format!(
-            "{kept}\n\n(Cut: the whole answer has {lines} lines and {} bytes. Ask for less, or for another part.)",
-            output.text.len()
-        );
+/// How much of an answer a model is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    pub(crate) lines: usize,
+    pub(crate) bytes: usize,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self { lines: limits::TOOL_OUTPUT_LINES_MAX, bytes: limits::TOOL_OUTPUT_BYTES_MAX }
     }
-    output
+}
+
+impl Bounds {
+    /// What settings say, which were read within bounds of their own.
+    pub(crate) fn of(settings: &Settings) -> Self {
+        let or = |asked: Option<u64>, usual: usize| {
+            asked.and_then(|asked| usize::try_from(asked).ok()).map_or(usual, |asked| asked.max(1))
+        };
+        let (usual, asked) = (Self::default(), &settings.tool_output);
+        Self { lines: or(asked.max_lines, usual.lines), bytes: or(asked.max_bytes, usual.bytes) }
+    }
 }
 
 /// Titles are one line in a list.
 const TITLE_BYTES_MAX: usize = 200;
+/// In the facts of a call: where its whole answer is. OpenCode's word.
+pub(super) const PATH: &str = "outputPath";
+
+/// Cuts an answer to the longest length, at a line's end, keeps the whole of it, and says so. Cleans it of what Postgres cannot
+/// hold.
+///
+/// # Errors
+/// `Fenced`: another worker owns the session. An answer that cannot be kept is given all the same.
+pub(crate) async fn bounded(ctx: &Ctx, output: Output) -> Result<Output, ToolError> {
+    let mut output = cleaned(output);
+    if find(&ctx.call.tool).is_ok_and(pages) {
+        return Ok(output);
+    }
+    let Some(kept) = cut(&output.text, ctx.bounds).map(ToOwned::to_owned) else { return Ok(output) };
+    let whole = std::mem::replace(&mut output.text, kept);
+    let (lines, bytes) = (whole.lines().count(), whole.len());
+    output.metadata.insert("truncated".to_owned(), true.into());
+    let rest = match keep(ctx, &whole).await {
+        Ok(path) => {
+            output.metadata.insert(PATH.to_owned(), path.clone().into());
+            format!(
+                "It is in {path}: look for what matters in it with grep, or read parts of it with offset and limit."
+            )
+        }
+        Err(ToolError::Fenced) => return Err(ToolError::Fenced),
+        Err(ToolError::Model(_) | ToolError::Broken(_)) => "Ask for less, or for another part.".to_owned(),
+    };
+    output.text.push_str(&format!("\n\n(Cut: the whole answer has {lines} lines and {bytes} bytes. {rest})"));
+    Ok(output)
+}
+
+/// Whether a tool gives its answers in pages that are no longer than what a model reads, and says itself how to go on.
+fn pages(tool: Tool) -> bool {
+    matches!(tool, Tool::Bash | Tool::Read)
+}
+
+/// Keeps an answer where the tools of the session find it, and gives its path.
+async fn keep(ctx: &Ctx, whole: &str) -> Result<String, ToolError> {
+    let most = usize::try_from(limits::EXEC_OUTPUT_BYTES_MAX).unwrap_or(usize::MAX);
+    let request = v1::KeepOutputRequest {
+        fence: ctx.identity.fence(),
+        output_id: ctx.call.exec_id.clone(),
+        data: text::head(whole, most).as_bytes().to_vec(),
+    };
+    let kept = ctx.deps.sandbox.call(|mut client| {
+        let request = request.clone();
+        async move { client.keep_output(request).await }
+    });
+    match kept.await {
+        Ok(kept) => Ok(kept.path),
+        Err(status) => {
+            tracing::warn!("the whole answer of a tool was not kept: {}", status.message());
+            Err(refused(&status))
+        }
+    }
+}
+
+fn cleaned(mut output: Output) -> Output {
+    output.text = text::without_nul(&output.text).into_owned();
+    output.metadata = clean::map(output.metadata);
+    output.title = text::without_nul(text::head(&output.title, TITLE_BYTES_MAX)).into_owned();
+    output
+}
 
 /// What is kept of a text that is too long.
-fn kept(full: &str) -> Option<&str> {
-    let by_lines =
-        full.match_indices('\n').nth(limits::TOOL_OUTPUT_LINES_MAX - 1).map(|(end, _)| &full[..end]);
+fn cut(full: &str, bounds: Bounds) -> Option<&str> {
+    let by_lines = full.match_indices('\n').nth(bounds.lines - 1).map(|(end, _)| &full[..end]);
+    // A text that ends with its last line's end has no further line.
+    let by_lines = by_lines.filter(|kept| kept.len() + 1 < full.len());
     let kept = by_lines.unwrap_or(full);
-    if kept.len() <= limits::TOOL_OUTPUT_BYTES_MAX {
+    if kept.len() <= bounds.bytes {
         return by_lines;
     }
-    let cut = text::head(kept, limits::TOOL_OUTPUT_BYTES_MAX);
-    Some(cut.rfind('\n').map_or(cut, |end| &cut[..end]))
+    let head = text::head(kept, bounds.bytes);
+    Some(head.rfind('\n').map_or(head, |end| &head[..end]))
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
     use super::*;
-
-    fn text_of(text: String) -> String {
-        bounded(Output { text, ..Output::default() }).text
-    }
+    use domain::settings::ToolOutput;
 
     #[test]
     fn short_answers_stay_as_they_are() {
-        assert_eq!(text_of("a\nb\n".to_owned()), "a\nb\n");
-        assert_eq!(text_of("a\0b".to_owned()), "a\u{fffd}b");
+        for text in ["", "a\nb\n", &"line\n".repeat(limits::TOOL_OUTPUT_LINES_MAX)] {
+            assert_eq!(cut(text, Bounds::default()), None, "{}", text.len());
+        }
+        let output = cleaned(Output { text: "a\0b".to_owned(), ..Output::default() });
+        assert_eq!(output.text, "a\u{fffd}b");
     }
 
     #[test]
-    fn long_answers_are_cut_at_a_line_and_say_so() {
-        let lines = text_of("line\n".repeat(limits::TOOL_OUTPUT_LINES_MAX + 5));
-        assert!(lines.contains("(Cut: the whole answer has 2005 lines"), "{}", text::tail(&lines, 200));
-        let bytes = text_of(format!("{}\n{}", "é".repeat(10_000), "x".repeat(60_000)));
-        assert!(
-            bytes.starts_with(&"é".repeat(10_000)) && !bytes.contains('x'.to_string().repeat(10).as_str())
-        );
-        let one = text_of("y".repeat(200_000));
-        assert!(one.len() < limits::TOOL_OUTPUT_BYTES_MAX + 200);
+    fn long_answers_are_cut_at_a_line() {
+        let lines = "line\n".repeat(limits::TOOL_OUTPUT_LINES_MAX + 5);
+        let kept = cut(&lines, Bounds::default()).unwrap();
+        assert_eq!(kept.lines().count(), limits::TOOL_OUTPUT_LINES_MAX);
+        let bytes = format!("{}\n{}", "é".repeat(10_000), "x".repeat(60_000));
+        assert_eq!(cut(&bytes, Bounds::default()), Some("é".repeat(10_000).as_str()));
+        let one = "y".repeat(200_000);
+        assert_eq!(cut(&one, Bounds::default()).unwrap().len(), limits::TOOL_OUTPUT_BYTES_MAX);
+        assert_eq!(cut("a\nb\nc", Bounds { lines: 2, bytes: 100 }), Some("a\nb"));
+        assert_eq!(cut("ab\ncd\nef", Bounds { lines: 9, bytes: 4 }), Some("ab"));
+    }
+
+    #[test]
+    fn settings_say_how_much_is_shown() {
+        let of = |max_lines, max_bytes| {
+            let tool_output = ToolOutput { max_lines, max_bytes };
+            Bounds::of(&Settings { tool_output, ..Settings::default() })
+        };
+        assert_eq!(of(None, None), Bounds::default());
+        assert_eq!(of(Some(7), Some(100)), Bounds { lines: 7, bytes: 100 });
     }
 }

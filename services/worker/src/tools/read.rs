@@ -1,6 +1,6 @@
-//! `read`: shows lines of a file, or the entries of a directory.
+//! `read`: shows lines of a file, a picture, a PDF document, or the entries of a directory.
 
-use super::{Output, ToolError, described, run::Ctx, run::refused, uses};
+use super::{Output, ToolError, described, media, run::Ctx, run::refused, uses};
 use crate::guidance::instruction;
 use domain::{
     limits,
@@ -28,8 +28,8 @@ const LINE_CHARS_MAX: u32 = 2_000;
 pub(super) fn spec() -> ToolSpec {
     described(
         "read",
-        "Shows a text file with line numbers (at most 2000 lines and 50 KB at once), or the entries of a directory. \
-         Use offset and limit for the rest of a long file.",
+        "Shows a text file with line numbers (at most 2000 lines and 50 KB at once), a picture (PNG, JPEG, GIF, WebP), a \
+         PDF document, or the entries of a directory. Use offset and limit for the rest of a long text file.",
         json!({
             "type": "object",
             "properties": {
@@ -44,22 +44,43 @@ pub(super) fn spec() -> ToolSpec {
 }
 
 pub(super) async fn run(ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
+    let mut output = shown(ctx, &input).await?;
+    let reminders = reminders(ctx, &input.file_path).await;
+    if !reminders.is_empty() {
+        let paths = reminders.iter().map(|(path, _)| path.as_str()).collect();
+        output.metadata.insert(LOADED.to_owned(), paths);
+        output.text.extend(reminders.iter().map(|(_, reminder)| format!("\n\n{reminder}")));
+    }
+    Ok(output)
+}
+
+async fn shown(ctx: &Ctx, input: &Input) -> Result<Output, ToolError> {
     let first_line = input.offset.unwrap_or(1).max(1);
     let request = v1::ReadLinesRequest {
         fence: ctx.identity.fence(),
         path: input.file_path.clone(),
         first_line,
-        lines_max: input.limit.unwrap_or(u32::try_from(limits::TOOL_OUTPUT_LINES_MAX).unwrap_or(u32::MAX)),
+        lines_max: input.limit.unwrap_or(u32::MAX).min(u32::try_from(ctx.bounds.lines).unwrap_or(u32::MAX)),
         line_chars_max: LINE_CHARS_MAX,
-        // Room for the line numbers below what a model reads.
-        bytes_max: u32::try_from(limits::TOOL_OUTPUT_BYTES_MAX * 8 / 10).unwrap_or(u32::MAX),
+        // Room for the line numbers below what a model reads. Zero would mean another number.
+        bytes_max: u32::try_from((ctx.bounds.bytes * 8 / 10).max(1)).unwrap_or(u32::MAX),
     };
     let read = ctx.deps.sandbox.call(|mut client| {
         let request = request.clone();
         async move { client.read_lines(request).await }
     });
-    let read = read.await.map_err(|status| refused(&status))?;
-    let mut text = match read.kind() {
+    let read = match read.await {
+        Ok(read) => read,
+        Err(status) if rpc::status::code_of(&status).as_deref() == Some(BINARY) => {
+            return media::read(ctx, &input.file_path).await;
+        }
+        Err(status) => return Err(refused(&status)),
+    };
+    let text = match read.kind() {
+        // Old documents are all letters.
+        FileKind::Text if first_line == 1 && is_document(&read.lines) => {
+            return media::read(ctx, &input.file_path).await;
+        }
         FileKind::Text => numbered(&read, first_line),
         FileKind::Directory => read.lines.join("\n"),
         FileKind::Binary | FileKind::Other | FileKind::Unspecified => {
@@ -69,12 +90,14 @@ pub(super) async fn run(ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
     let mut metadata = Map::new();
     metadata.insert("lines".to_owned(), read.lines.len().into());
     metadata.insert("truncated".to_owned(), read.more.into());
-    let reminders = reminders(ctx, &input.file_path).await;
-    if !reminders.is_empty() {
-        metadata.insert(LOADED.to_owned(), reminders.iter().map(|(path, _)| path.as_str()).collect());
-        text.extend(reminders.iter().map(|(_, reminder)| format!("\n\n{reminder}")));
-    }
-    Ok(Output { title: input.file_path, text, metadata, todos: None })
+    Ok(Output { title: input.file_path.clone(), text, metadata, ..Output::default() })
+}
+
+/// What the sandbox says of a file that is no text.
+const BINARY: &str = "file_is_binary";
+
+fn is_document(lines: &[String]) -> bool {
+    lines.first().is_some_and(|line| domain::media::of_bytes(line.as_bytes()) == Some("application/pdf"))
 }
 
 /// Where a call keeps the files of instructions that came with it.

@@ -1,6 +1,6 @@
 //! Runs the tool calls of one step side by side, and reports what they say.
 
-use super::{Output, Repeat, Tool, ToolError, check, find};
+use super::{Output, Repeat, Tool, ToolError, check, find, output, output::Bounds};
 use crate::{
     deps::Deps,
     sandbox::{Identity, is_away},
@@ -10,6 +10,7 @@ use domain::{
     limits,
     message::Error,
     mutant::{self, Mutant},
+    settings::Settings,
 };
 use futures::FutureExt as _;
 use rpc::v1;
@@ -82,6 +83,8 @@ pub(crate) struct Ctx {
     pub(crate) call: Call,
     /// Files of instructions that the model was shown.
     pub(crate) shown: Arc<Mutex<BTreeSet<String>>>,
+    /// How much of the answer a model is shown.
+    pub(crate) bounds: Bounds,
     reports: mpsc::Sender<Box<Report>>,
 }
 
@@ -98,6 +101,7 @@ pub(crate) struct Tools {
     /// The calls that have no answer, by call id: the commands that each may run, and what a second run would mean.
     running: BTreeMap<String, (Vec<String>, Repeat)>,
     shown: Arc<Mutex<BTreeSet<String>>>,
+    bounds: Bounds,
 }
 
 impl Tools {
@@ -105,6 +109,7 @@ impl Tools {
         let (sender, reports) = mpsc::channel(REPORTS_MAX);
         let permits = Arc::new(Semaphore::new(limits::TOOLS_PARALLEL_MAX));
         Self {
+            bounds: Bounds::of(&deps.settings),
             deps,
             identity,
             workspace,
@@ -128,6 +133,7 @@ impl Tools {
             deps: Arc::clone(&self.deps),
             identity: self.identity.clone(),
             shown: Arc::clone(&self.shown),
+            bounds: self.bounds,
         }
     }
 
@@ -138,6 +144,11 @@ impl Tools {
         shown.extend(
             entries.iter().flat_map(|entry| &entry.parts).flat_map(|(_, part)| super::read::loaded(part)),
         );
+    }
+
+    /// Takes over what settings say of answers, for the calls that begin from now on.
+    pub(crate) fn configure(&mut self, settings: &Settings) {
+        self.bounds = Bounds::of(settings);
     }
 
     pub(crate) fn start(&mut self, call: Call) {
@@ -158,6 +169,7 @@ impl Tools {
             identity: self.identity.clone(),
             call,
             shown: Arc::clone(&self.shown),
+            bounds: self.bounds,
             reports: self.sender.clone(),
         };
         self.tasks.spawn(
@@ -231,6 +243,7 @@ pub(crate) struct Aside {
     deps: Arc<Deps>,
     identity: Identity,
     shown: Arc<Mutex<BTreeSet<String>>>,
+    bounds: Bounds,
 }
 
 impl Aside {
@@ -248,9 +261,10 @@ impl Aside {
                 resumed: false,
             },
             shown: Arc::clone(&self.shown),
+            bounds: self.bounds,
             reports: unheard,
         };
-        ctx.perform().await.map(super::output::bounded)
+        output::bounded(&ctx, ctx.perform().await?).await
     }
 }
 
@@ -292,6 +306,7 @@ impl Ctx {
                 ..self.call.clone()
             },
             shown: Arc::clone(&self.shown),
+            bounds: self.bounds,
             reports: unheard,
         }
     }
@@ -309,7 +324,7 @@ async fn answer(ctx: &Ctx, workspace: &Workspace) -> Answer {
     metrics::counter!("flotilla_tool_calls_total", "outcome" => outcome).increment(1);
     metrics::histogram!("flotilla_tool_call_seconds").record(begun.elapsed().as_secs_f64());
     match result {
-        Ok(output) => Answer::Done(super::output::bounded(output)),
+        Ok(output) => Answer::Done(output),
         Err(ToolError::Model(text)) => Answer::Refused(domain::text::without_nul(&text).into_owned()),
         Err(ToolError::Broken(error)) => Answer::Broken(error),
         Err(ToolError::Fenced) => Answer::Fenced,
@@ -318,7 +333,8 @@ async fn answer(ctx: &Ctx, workspace: &Workspace) -> Answer {
 
 async fn called(ctx: &Ctx, workspace: &Workspace) -> Result<Output, ToolError> {
     workspace.ready().await.map_err(|status| ToolError::Broken(workspace::failure(&status)))?;
-    ctx.perform().await
+    let output = ctx.perform().await?;
+    output::bounded(ctx, output).await
 }
 
 /// What the model is told of a change that may or may not have been made.

@@ -89,7 +89,7 @@ pub(super) async fn run(ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
             lines.join("\n")
         ),
         metadata,
-        todos: None,
+        ..Output::default()
     })
 }
 

@@ -20,5 +20,5 @@ pub(super) async fn run(ctx: &Ctx) -> Result<Output, ToolError> {
         ToolError::Model("The list cannot be read just now. Try again.".to_owned())
     })?;
     let (text, metadata) = (serde_json::to_string_pretty(&todos).unwrap_or_default(), Map::new());
-    Ok(Output { title: "things to do".to_owned(), text, metadata, todos: None })
+    Ok(Output { title: "things to do".to_owned(), text, metadata, ..Output::default() })
 }

@@ -40,5 +40,5 @@ pub(super) fn run(mut input: Value) -> Result<Output, ToolError> {
     let mut metadata = Map::new();
     metadata.insert("todos".to_owned(), todos.clone());
     let text = serde_json::to_string_pretty(&todos).unwrap_or_default();
-    Ok(Output { title: format!("{left} to do"), text, metadata, todos: Some(todos) })
+    Ok(Output { title: format!("{left} to do"), text, metadata, todos: Some(todos), ..Output::default() })
 }

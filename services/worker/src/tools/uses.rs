@@ -1,7 +1,7 @@
 //! What a call would be used on: what rules of permission are asked about, and what people see who must allow it.
 
 use super::{Tool, apply_patch, batch, shell};
-use domain::session::WORKSPACE;
+use domain::session::{OUTPUTS, WORKSPACE};
 use serde_json::Value;
 
 /// One thing that a call does, for rules of permission.
@@ -119,6 +119,10 @@ fn outside(path: &str) -> Option<Use> {
     let plain = normal(path);
     let is_outside =
         plain.starts_with('/') && plain != WORKSPACE && !plain.starts_with(&format!("{WORKSPACE}/"));
+    // What the session's own tools said is no other place.
+    if plain.starts_with(&format!("{OUTPUTS}/")) {
+        return None;
+    }
     let climbs = plain == ".." || plain.starts_with("../") || plain.starts_with('~');
     let directory = plain.rsplit_once('/').map_or(plain.as_str(), |(directory, _)| directory);
     let pattern = format!("{directory}/*");
@@ -170,6 +174,12 @@ mod tests {
             Tool::Read,
             json!({"filePath": "/workspace2/a"}),
             &[("read", "/workspace2/a"), ("external_directory", "/workspace2/*")],
+        );
+        check(Tool::Read, json!({"filePath": "/run/sbx/out/a/output"}), &[("read", "/run/sbx/out/a/output")]);
+        check(
+            Tool::Read,
+            json!({"filePath": "/run/sbx/out/../a"}),
+            &[("read", "/run/sbx/a"), ("external_directory", "/run/sbx/*")],
         );
         check(Tool::Read, json!({}), &[("read", "*")]);
     }

@@ -43,7 +43,7 @@ pub(super) async fn run(ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
     let written = save(ctx, &input.file_path, input.content.clone().into_bytes(), String::new()).await?;
     let metadata = diff(&input.file_path, before.as_deref().unwrap_or_default(), &input.content);
     let text = if written.created { "The file was made." } else { "The file was replaced." };
-    Ok(Output { title: input.file_path, text: text.to_owned(), metadata, todos: None })
+    Ok(Output { title: input.file_path, text: text.to_owned(), metadata, ..Output::default() })
 }
 
 /// Reads a whole file of at most 10 MiB.

@@ -8,17 +8,18 @@ use super::{
 use crate::{
     clock::now,
     commands::{self, Wanted},
-    context,
+    context, lower,
     record::Stopped,
     tools::{
-        self, Performer,
+        self, Performer, media,
         run::{Answer, Call, Report, Said},
     },
 };
 use domain::{
     event::Event,
+    ids::PartId,
     mutant::{self, Mutant},
-    part::{Body, Part, Ran, Span, Tool, ToolState},
+    part::{Body, Part, Ran, Span, Tool, ToolState, attached::File},
     turn::{CallId, Input, Stop},
 };
 use store::record::Progress;
@@ -105,6 +106,10 @@ impl Loop {
             Said::Answer(answer) => answer,
         };
         let (state, todos) = match answer {
+            Answer::Done(output) if !self.has_room(&output.media) => {
+                let error = media::TOO_MANY.to_owned();
+                (ToolState::Error { input, error, metadata: None, time: ended }, None)
+            }
             Answer::Done(output) => {
                 let state = ToolState::Completed {
                     input,
@@ -112,7 +117,7 @@ impl Loop {
                     title: output.title,
                     metadata: output.metadata,
                     time: Ran::new(time.start, now()),
-                    attachments: vec![],
+                    attachments: self.attached(output.media),
                 };
                 (state, output.todos)
             }
@@ -125,6 +130,28 @@ impl Loop {
         self.record.write(&mut self.conversation, events, Progress::Made).await?;
         self.report_to_parent().await;
         Ok(Some(Input::ToolEnded(report.call_id)))
+    }
+
+    /// Whether the step may give these files beside those that it has.
+    fn has_room(&self, files: &[File]) -> bool {
+        let parts = self.conversation.last_step().map(|(_, parts)| parts).unwrap_or_default();
+        let known = parts.iter().flat_map(|(_, part)| match &part.body {
+            Body::Tool(tool) => lower::shown(&tool.state),
+            _ => vec![],
+        });
+        media::fits(known, files)
+    }
+
+    /// Files that a tool gave, as parts of the step that called it.
+    fn attached(&self, files: Vec<File>) -> Vec<Part> {
+        let Some((message, _)) = self.conversation.last_step() else { return vec![] };
+        let part = |file| Part {
+            id: self.deps.id(PartId::make),
+            session_id: self.record.session().clone(),
+            message_id: message.id.clone(),
+            body: Body::File(file),
+        };
+        files.into_iter().map(part).collect()
     }
 
     /// Stops the model call and the tools. What was streamed is stored by whoever closes the step.

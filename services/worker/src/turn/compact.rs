@@ -79,7 +79,7 @@ impl Loop {
         let request = llm::request::Request { variant: lower::effort(&user), ..plan.request(&user, &window) };
         let wish = self.wish_with_tail(&user, plan.tail_start_id);
         let message = self.begin_step(&user, failed, wish).await?;
-        let asked = Asked { rights: Rights::default(), structured: None };
+        let asked = Asked { rights: Rights::default(), structured: None, offered: vec![] };
         self.model = Some(ModelCall::start(&self.deps, provider, model, request, (message, asked)));
         Ok(None)
     }

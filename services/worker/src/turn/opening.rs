@@ -92,6 +92,7 @@ impl Loop {
             Err(Failure::Unsafe(problems)) => return Ok(Some(Input::Broken(wrong(&problems)))),
         }
         self.rights.configure(Arc::clone(&self.opening.guidance.settings));
+        self.tools.configure(&self.opening.guidance.settings);
         if let Some(problems) = &self.opening.guidance.problems {
             let events = vec![Event::SessionError(wrong(problems))];
             self.record.write(&mut self.conversation, events, Progress::None).await?;

@@ -58,9 +58,10 @@ impl Loop {
             Ok(found) => found,
             Err(unknown) => return Ok(Some(unknown)),
         };
-        let asked = Asked {
+        let mut asked = Asked {
             rights: self.rights.of_prompt(user.tools.as_ref()),
             structured: Structured::of(&user, self.conversation.misfits()),
+            offered: vec![],
         };
         let (agent, steps) = (self.rights.agent(&user.agent), self.conversation.steps());
         let steps_max =
@@ -76,6 +77,7 @@ impl Loop {
         if let Some(agent) = agent {
             lower::configure(&mut request, agent);
         }
+        asked.offered = request.tools.iter().map(|tool| tool.name.clone()).collect();
         self.look_at_files();
         let (mode, agent) = (user.agent.clone(), user.agent.clone());
         let message = Assistant { model: user.model.clone(), mode, agent, ..message };

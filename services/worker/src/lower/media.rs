@@ -1,0 +1,112 @@
+//! How many pictures and documents one question carries: providers refuse a question that is too large as a whole, and the
+//! newest are what the model works with. Older ones are told in words.
+
+use domain::limits;
+use llm::request::{Media, Message, Source, UserPart};
+
+/// Leaves in `messages` the newest pictures and documents that one question may carry.
+pub(super) fn bound(messages: &mut [Message]) {
+    let (mut count, mut bytes) = (0, 0);
+    let mut fits = |media: &Media| {
+        count += 1;
+        bytes += match &media.source {
+            Source::Base64(data) => data.len(),
+            Source::Url(url) => url.len(),
+        };
+        count <= limits::MODEL_MEDIA_MAX && bytes <= limits::MODEL_MEDIA_WRITTEN_BYTES_MAX
+    };
+    for message in messages.iter_mut().rev() {
+        match message {
+            Message::User(parts) => {
+                for part in parts.iter_mut().rev() {
+                    if let UserPart::Media(media) = part
+                        && !fits(media)
+                    {
+                        *part = UserPart::Text(left_out(media));
+                    }
+                }
+            }
+            Message::ToolResults(results) => {
+                for result in results.iter_mut().rev() {
+                    let media = std::mem::take(&mut result.media);
+                    for media in media.into_iter().rev() {
+                        if fits(&media) {
+                            result.media.insert(0, media);
+                        } else {
+                            result.text.push_str(&format!("\n{}", left_out(&media)));
+                        }
+                    }
+                }
+            }
+            Message::Assistant(_) => {}
+        }
+    }
+}
+
+/// What stands in the place of an older one.
+fn left_out(media: &Media) -> String {
+    format!("[Left out, there are too many newer pictures and documents: {:?} ({})]", media.name, media.mime)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+    use llm::request::ToolResult;
+
+    fn picture(name: &str, bytes: usize) -> Media {
+        let source = Source::Base64("A".repeat(bytes));
+        Media { mime: "image/png".to_owned(), name: name.to_owned(), source }
+    }
+
+    fn names(messages: &[Message]) -> Vec<&str> {
+        let mut names = vec![];
+        for message in messages {
+            match message {
+                Message::User(parts) => names.extend(parts.iter().filter_map(|part| match part {
+                    UserPart::Media(media) => Some(media.name.as_str()),
+                    UserPart::Text(_) => None,
+                })),
+                Message::ToolResults(results) => {
+                    let media = results.iter().flat_map(|result| &result.media);
+                    names.extend(media.map(|media| media.name.as_str()));
+                }
+                Message::Assistant(_) => {}
+            }
+        }
+        names
+    }
+
+    fn talk(bytes: usize, of_tool: usize) -> Vec<Message> {
+        let media = (0..of_tool).map(|at| picture(&format!("t{at}"), bytes)).collect();
+        vec![
+            Message::User(vec![UserPart::Media(picture("old", bytes))]),
+            Message::ToolResults(vec![ToolResult {
+                text: "read".to_owned(),
+                media,
+                ..ToolResult::default()
+            }]),
+            Message::User(vec![UserPart::Media(picture("new", bytes))]),
+        ]
+    }
+
+    #[test]
+    fn the_newest_media_stay_and_older_ones_are_told_in_words() {
+        let mut few = talk(10, 2);
+        let same = few.clone();
+        bound(&mut few);
+        assert_eq!(few, same);
+
+        let mut large = talk(limits::MODEL_MEDIA_WRITTEN_BYTES_MAX / 2, 2);
+        bound(&mut large);
+        assert_eq!(names(&large), ["t1", "new"]);
+        assert!(matches!(&large[0], Message::User(parts)
+            if matches!(&parts[..], [UserPart::Text(text)] if text.contains("\"old\" (image/png)"))));
+        assert!(matches!(&large[1], Message::ToolResults(results) if results[0].text.contains("\"t0\"")));
+
+        let mut many = talk(1, limits::MODEL_MEDIA_MAX);
+        bound(&mut many);
+        let kept = names(&many);
+        assert_eq!((kept.len(), kept[0]), (limits::MODEL_MEDIA_MAX, "t1"));
+    }
+}

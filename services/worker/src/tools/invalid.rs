@@ -1,0 +1,41 @@
+//! `invalid`: what a call of a tool becomes that does not exist. It is offered to nobody, and its answer says what was wrong,
+//! so that the model can call again. Names of models' own making do not go back to providers, which refuse some of them.
+
+use domain::part::{Ran, ToolState};
+use serde_json::{Map, json};
+
+/// Its name in calls: OpenCode's.
+pub(crate) const NAME: &str = "invalid";
+/// Bytes of a name that are repeated.
+const NAME_BYTES_MAX: usize = 80;
+
+/// The answer to a call of `name`, where the model was offered the tools `offered`.
+pub(crate) fn answered(name: &str, offered: &[String], time: Ran) -> ToolState {
+    let name = domain::text::head(name, NAME_BYTES_MAX);
+    let error = format!("There is no tool {name:?}. The tools are: {}.", offered.join(", "));
+    ToolState::Completed {
+        output: format!("This call is invalid, and nothing was done: {error}"),
+        input: json!({"tool": name, "error": error}),
+        title: "Invalid Tool".to_owned(),
+        metadata: Map::new(),
+        time,
+        attachments: vec![],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+    use domain::ids::Timestamp;
+
+    #[test]
+    fn the_answer_says_what_is_wrong_and_which_tools_there_are() {
+        let offered = ["bash".to_owned(), "read".to_owned()];
+        let time = Ran::new(Timestamp(1), Timestamp(2));
+        let state = answered(&"x".repeat(200), &offered, time);
+        let ToolState::Completed { input, output, .. } = &state else { panic!("{state:?}") };
+        let want = format!("There is no tool \"{}\". The tools are: bash, read.", "x".repeat(NAME_BYTES_MAX));
+        assert_eq!((&input["error"], output.ends_with(&want)), (&json!(want), true), "{output}");
+    }
+}

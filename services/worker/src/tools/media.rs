@@ -1,0 +1,120 @@
+//! Pictures and documents that tools give: what they are is told by their bytes, and how much of them one call may give is
+//! bounded. How a model is shown them is `lower`'s affair, and each protocol's.
+
+use super::{Output, ToolError, run::Ctx, run::refused};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use domain::{limits, media, part::attached::File};
+use rpc::v1;
+use serde_json::Map;
+
+/// Reads a file that is no text.
+pub(super) async fn read(ctx: &Ctx, path: &str) -> Result<Output, ToolError> {
+    let request = v1::ReadFileRequest {
+        fence: ctx.identity.fence(),
+        path: path.to_owned(),
+        offset_bytes: 0,
+        bytes_max: u32::try_from(limits::TOOL_MEDIA_BYTES_MAX).unwrap_or(u32::MAX),
+    };
+    let read = ctx.deps.sandbox.call(|mut client| {
+        let request = request.clone();
+        async move { client.read_file(request).await }
+    });
+    let read = read.await.map_err(|status| refused(&status))?;
+    shown(path, &read.data, read.size_bytes)
+}
+
+/// Shows a file of `size_bytes` that begins with `data`.
+///
+/// # Errors
+/// A sentence for the model: it is neither picture nor document, or too large.
+pub(super) fn shown(name: &str, data: &[u8], size_bytes: u64) -> Result<Output, ToolError> {
+    let Some(mime) = media::of_bytes(data) else {
+        return Err(ToolError::Model(format!(
+            "{name} cannot be shown: it is neither text nor a picture (PNG, JPEG, GIF, WebP) nor a PDF document."
+        )));
+    };
+    if size_bytes > limits::TOOL_MEDIA_BYTES_MAX as u64 || size_bytes > data.len() as u64 {
+        return Err(ToolError::Model(format!(
+            "{name} cannot be shown: it has {size_bytes} bytes, and a picture or document may have {}. Make a smaller one \
+             of it, or look at it with other means.",
+            limits::TOOL_MEDIA_BYTES_MAX
+        )));
+    }
+    let mut metadata = Map::new();
+    metadata.insert("mime".to_owned(), mime.into());
+    metadata.insert("bytes".to_owned(), size_bytes.into());
+    let text = if mime.starts_with("image/") { "Image read successfully" } else { "PDF read successfully" };
+    let filename = name.rsplit('/').next().filter(|name| !name.is_empty()).map(ToOwned::to_owned);
+    let url = format!("data:{mime};base64,{}", STANDARD.encode(data));
+    let file = File { mime: mime.to_owned(), filename, url, source: None };
+    Ok(Output {
+        title: name.to_owned(),
+        text: text.to_owned(),
+        metadata,
+        media: vec![file],
+        ..Output::default()
+    })
+}
+
+/// Whether the tools of one step may give `files` beside those that are known.
+pub(crate) fn fits<'a>(known: impl Iterator<Item = &'a File>, files: &'a [File]) -> bool {
+    let (mut count, mut bytes) = (0, 0);
+    for file in known.chain(files) {
+        count += 1;
+        bytes += file.url.len();
+    }
+    files.is_empty() || count <= limits::STEP_MEDIA_MAX && bytes <= limits::STEP_MEDIA_WRITTEN_BYTES_MAX
+}
+
+/// What is said of a picture for which there is no room.
+pub(crate) const TOO_MANY: &str = "Not shown: together with the other pictures and documents of this step it is more than one \
+     step can give. Read it by itself in the next step.";
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+
+    const PNG: &[u8] = b"\x89PNG\r\n\x1a\n";
+
+    #[test]
+    fn a_picture_or_document_is_shown_by_its_content_and_refused_when_it_is_neither_or_too_large() {
+        let most = limits::TOOL_MEDIA_BYTES_MAX as u64;
+        for (name, data, size, want) in [
+            ("/workspace/a.png", PNG, 8, Ok(("image/png", "Image read successfully"))),
+            ("/workspace/a.txt", PNG, 8, Ok(("image/png", "Image read successfully"))),
+            ("/workspace/a", b"%PDF-1.4", 8, Ok(("application/pdf", "PDF read successfully"))),
+            ("/workspace/a.png", b"\x7fELF\0\0\0\0", 8, Err("neither text nor a picture")),
+            ("/workspace/a.png", PNG, most + 1, Err("bytes, and a picture or document may have 3932160")),
+        ] {
+            let got = shown(name, data, size).map(|output| (output.media[0].mime.clone(), output.text));
+            match (got, want) {
+                (Ok((mime, text)), Ok(want)) => assert_eq!((mime.as_str(), text.as_str()), want, "{name}"),
+                (Err(ToolError::Model(text)), Err(want)) => assert!(text.contains(want), "{name}: {text}"),
+                (got, want) => panic!("{name}: {got:?}, not {want:?}"),
+            }
+        }
+        let file = shown("/workspace/dir/a.png", PNG, 8).unwrap().media.remove(0);
+        assert_eq!(
+            (file.filename.as_deref(), file.url.as_str()),
+            (Some("a.png"), "data:image/png;base64,iVBORw0KGgo=")
+        );
+    }
+
+    #[test]
+    fn one_step_gives_a_bounded_number_and_size() {
+        let file = |bytes: usize| File {
+            mime: "image/png".to_owned(),
+            filename: None,
+            url: "x".repeat(bytes),
+            source: None,
+        };
+        let fits = |known: &[File], files: &[File]| super::fits(known.iter(), files);
+        let half = limits::STEP_MEDIA_WRITTEN_BYTES_MAX / 2;
+        assert!(fits(&[file(half)], &[file(half)]) && !fits(&[file(half)], &[file(half + 1)]));
+        let many = vec![file(1); limits::STEP_MEDIA_MAX];
+        assert!(fits(&many[1..], &[file(1)]) && !fits(&many, &[file(1)]) && fits(&many, &[]));
+        let one = limits::TOOL_MEDIA_BYTES_MAX.div_ceil(3) * 4 + 100;
+        assert!(fits(&[], &[file(one)]), "the largest one fits alone");
+    }
+}
