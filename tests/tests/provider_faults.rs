@@ -307,11 +307,13 @@ async fn the_same_call_again_and_again_needs_a_human() {
     let stack = Stack::start().await;
     let session = stack.session().await;
     let again = "@tool bash {\"command\":\"echo again\"}\n".repeat(5);
-    let (outcome, seen) = run(&stack.api, &session, &again).await;
-    assert_eq!(outcome, "needs_human");
-    assert_eq!(seen.error().unwrap()["name"], "NeedsHumanError");
+    let mut watch = Watch::start(&stack.api, &session).await;
+    stack.api.prompt(&session, &again).await.unwrap();
+    watch.until(|seen| seen.kind == "flotilla.session.waiting").await;
     assert_eq!(stack.api.tool_calls(&session).await.len(), domain::limits::DOOM_LOOP_CALLS);
     assert_eq!(requests(&stack.model, &session).len(), domain::limits::DOOM_LOOP_CALLS);
+    assert!(stack.api.abort(&session).await.unwrap());
+    assert_eq!(watch.until_idle().await, "aborted");
     assert_works(&stack.api, &session).await;
     let counting = "@tool bash {\"command\":\"echo x >> n; wc -l < n\"}\n".repeat(5);
     let (outcome, _) = run(&stack.api, &session, &counting).await;

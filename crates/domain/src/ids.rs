@@ -59,6 +59,11 @@ impl PermissionId {
     pub fn of(part: &PartId) -> Self {
         Self(renamed(&part.0, "per"))
     }
+
+    /// The permission to go on repeating the tool call of `part`: always the same one, and not that of the call itself.
+    pub fn of_loop(part: &PartId) -> Self {
+        Self(format!("{}again", renamed(&part.0, "per")).into())
+    }
 }
 
 impl QuestionId {

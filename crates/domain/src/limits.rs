@@ -66,7 +66,8 @@ pub const SUBTASK_SUMMARY_MAX: usize = 50;
 pub const SUBTASK_REPORT_MS: u64 = 1_000;
 /// Bytes of a subtask's answer that its parent's model reads; the whole is in the child session.
 pub const SUBTASK_ANSWER_BYTES_MAX: usize = 50 * 1024;
-/// Identical consecutive tool calls that stop a turn as a loop.
+/// Identical consecutive tool calls with the same answer after which a person is asked whether the model may go on so:
+/// OpenCode's number.
 pub const DOOM_LOOP_CALLS: usize = 3;
 /// Tool calls of one model answer: more are refused to the model one by one.
 pub const TOOL_CALLS_PER_STEP_MAX: usize = 64;

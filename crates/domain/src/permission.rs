@@ -100,12 +100,21 @@ pub struct Rules(pub Vec<Rule>);
 impl Rules {
     /// What the rules say of using `permission` on `subject`; what no rule names is allowed.
     pub fn verdict(&self, permission: &str, subject: &str) -> Verdict {
-        let newest = self.rules().rev().find(|rule| rule.fits(permission, subject));
-        let is_approved = || self.0.iter().any(|rule| rule.is_approval && rule.fits(permission, subject));
-        match newest.map_or(Verdict::Allow, |rule| rule.action) {
-            Verdict::Ask if is_approved() => Verdict::Allow,
-            verdict => verdict,
+        self.find_verdict(permission, subject).unwrap_or(Verdict::Allow)
+    }
+
+    /// What the rules say of using `permission` on `subject`, if any of them names it.
+    pub fn find_verdict(&self, permission: &str, subject: &str) -> Option<Verdict> {
+        let newest = self.rules().rev().find(|rule| rule.fits(permission, subject))?;
+        match newest.action {
+            Verdict::Ask if self.approves(permission, subject) => Some(Verdict::Allow),
+            verdict => Some(verdict),
         }
+    }
+
+    /// Whether a person answered "always" for using `permission` on `subject`.
+    pub fn approves(&self, permission: &str, subject: &str) -> bool {
+        self.0.iter().any(|rule| rule.is_approval && rule.fits(permission, subject))
     }
 
     /// The strictest verdict that any rule about `permission` could give: for a use that cannot be told in full.

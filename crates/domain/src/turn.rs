@@ -48,6 +48,8 @@ pub enum State {
         /// What follows.
         then: Stop,
     },
+    /// The model repeats itself, and whether it may go on so is being found out.
+    Doubting,
     /// The session is being parked.
     Parking,
     /// This worker has nothing more to do with the session.
@@ -76,7 +78,7 @@ pub struct View {
     pub aborted: bool,
     /// Steps since the newest prompt.
     pub steps: u32,
-    /// How many of the newest tool calls are the same call with the same answer.
+    /// How many of the newest tool calls are the same call with the same answer, since a person let it go on so.
     pub repeated_calls: usize,
     /// What must be done before the prompt is answered.
     pub due: Due,
@@ -155,6 +157,8 @@ pub enum Input {
     Waited,
     /// These calls were begun and wait for somebody else.
     Waits(Vec<(CallId, Wait)>),
+    /// Whether a model that repeats itself may go on so: what is waited for, or nothing when what was decided is stored.
+    Doubted(Option<Wait>),
     /// A tool's answer is stored.
     ToolEnded(CallId),
     /// The turn cannot go on, whatever is running.
@@ -212,6 +216,8 @@ pub enum Action {
     Run(Vec<CallId>),
     /// Close the step: all its tools have answers.
     Finish,
+    /// Find out whether a model that repeats itself may go on so: by the rules, or by asking a person.
+    Doubt,
     /// Stop the model call and the tools.
     Stop(Stop),
     /// Close the open step with an error, or make one that has it.
@@ -288,9 +294,12 @@ impl State {
             (Self::Stopping { then: Stop::HandOver }, Input::Stopped) => {
                 self.go(Self::Ended, vec![Action::HandOver])
             }
+            (Self::Doubting, Input::Doubted(None)) => self.go(Self::Looking, vec![Action::Look]),
+            (Self::Doubting, Input::Doubted(Some(wait))) => self.park(End::Wait(wait)),
+            (Self::Doubting, Input::Broken(error)) => self.close(error),
             (Self::Parking, Input::Parked) => self.go(Self::Ended, vec![]),
             (Self::Parking, Input::NewInput) => self.go(Self::Looking, vec![Action::Look]),
-            // Looking and Parking are short and read the control row themselves: they find an abort or a drain there.
+            // Looking, Doubting and Parking are short and read the control row themselves: they find an abort or a drain there.
             (_, _) => vec![],
         }
     }
@@ -353,9 +362,7 @@ impl State {
     /// Ends the turn, or leaves it, at a step boundary.
     fn must_end(&mut self, view: &View) -> Option<Vec<Action>> {
         if view.repeated_calls >= DOOM_LOOP_CALLS {
-            return Some(self.give_up(format!(
-                "The model made the same tool call {DOOM_LOOP_CALLS} times in a row with the same answer"
-            )));
+            return Some(self.go(Self::Doubting, vec![Action::Doubt]));
         }
         if view.steps >= STEPS_PER_TURN_MAX {
             return Some(self.give_up(format!("The turn reached its limit of {STEPS_PER_TURN_MAX} steps")));

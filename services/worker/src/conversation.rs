@@ -4,7 +4,7 @@ use crate::{
     changes,
     context::{self, Origin},
     structured,
-    turn::waiting::REFUSED,
+    turn::{doubt, waiting::REFUSED},
 };
 use domain::{
     event::Event,
@@ -178,6 +178,15 @@ impl Conversation {
         })
     }
 
+    /// The newest tool call of all.
+    pub(crate) fn newest_call(&self) -> Option<(&Part, &Tool)> {
+        let parts = self.entries.iter().rev().flat_map(|entry| entry.parts.iter().rev());
+        parts.map(|(_, part)| part).find_map(|part| match &part.body {
+            Body::Tool(tool) => Some((part, tool)),
+            _ => None,
+        })
+    }
+
     /// What the agent said last: the newest text of the newest step that has one since the newest prompt.
     pub(crate) fn last_text(&self) -> Option<&str> {
         let is_step = |entry: &&Entry| matches!(entry.message, Message::Assistant(_));
@@ -272,17 +281,20 @@ fn last_step((assistant, parts): (&Assistant, &[(u64, Part)])) -> LastStep {
     }
 }
 
-/// How many of the newest calls of a turn (given newest step first) are one and the same with the same answer.
+/// How many of the newest calls of a turn (given newest step first) are one and the same with the same answer; those do not
+/// count after which the model was let go on.
 fn repeated_calls(steps: &[&Entry]) -> usize {
-    let mut calls =
-        steps.iter().flat_map(|entry| entry.parts.iter().rev()).filter_map(|(_, part)| match &part.body {
-            Body::Tool(tool) => match &tool.state {
-                ToolState::Completed { input, output, .. } => Some((&tool.tool, input, output)),
-                ToolState::Error { input, error, .. } => Some((&tool.tool, input, error)),
-                ToolState::Pending { .. } | ToolState::Running { .. } => None,
-            },
-            _ => None,
-        });
+    let parts = steps.iter().flat_map(|entry| entry.parts.iter().rev());
+    let tools = parts.filter_map(|(_, part)| match &part.body {
+        Body::Tool(tool) => Some(tool),
+        _ => None,
+    });
+    let since = tools.take_while(|tool| doubt::mark(&tool.state) != Some(doubt::GOES_ON));
+    let mut calls = since.filter_map(|tool| match &tool.state {
+        ToolState::Completed { input, output, .. } => Some((&tool.tool, input, output)),
+        ToolState::Error { input, error, .. } => Some((&tool.tool, input, error)),
+        ToolState::Pending { .. } | ToolState::Running { .. } => None,
+    });
     let Some(first) = calls.next() else { return 0 };
     1 + calls.take_while(|call| *call == first).count()
 }

@@ -1,6 +1,9 @@
 //! What a loop may do: the rules of the agent that answers, of its session and of every ancestor. The strictest counts.
 
-use crate::tools::{self, Tool, uses::Use};
+use crate::{
+    tools::{self, Tool, uses::Use},
+    turn::doubt,
+};
 use domain::{
     agent::{self, Agent},
     permission::{Rule, Rules, Verdict, strictest},
@@ -108,6 +111,23 @@ impl Rights {
         uses.iter().map(|used| Self::of_use(&all, used)).max().unwrap_or(Verdict::Allow)
     }
 
+    /// Whether the model may go on making the same call of `tool` with the same answer: what sessions and settings say, else
+    /// a person does. The built-in rules of agents are about tools, not about this.
+    pub(crate) fn repeats(&self, agent: &str, tool: &str) -> Verdict {
+        let mut lists: Vec<Rules> = self.settings.rules(agent);
+        let approvals: Vec<Rule> =
+            self.lists.iter().flat_map(|rules| &rules.0).filter(|rule| rule.is_approval).cloned().collect();
+        lists.iter_mut().for_each(|rules| rules.0.extend(approvals.iter().cloned()));
+        lists.extend(self.lists.iter().cloned());
+        let said = lists.iter().filter_map(|rules| rules.find_verdict(doubt::PERMISSION, tool)).max();
+        let is_approved = || self.lists.iter().any(|rules| rules.approves(doubt::PERMISSION, tool));
+        match said {
+            Some(verdict) => verdict,
+            None if is_approved() => Verdict::Allow,
+            None => Verdict::Ask,
+        }
+    }
+
     /// What of a call a person must allow: the first use that has to be asked for.
     pub(crate) fn to_ask(&self, agent: &str, tool: Tool, input: &Value) -> Option<Use> {
         let (all, mut uses) = (self.all(agent), tool.uses(input));
@@ -180,6 +200,31 @@ mod tests {
             is_approval: false,
         };
         Rights::new(vec![Rules(list.iter().map(rule).collect())])
+    }
+
+    #[test]
+    fn a_model_that_repeats_itself_is_asked_about_unless_rules_say_otherwise() {
+        let rule = |permission, pattern, action| vec![(permission, pattern, action)];
+        for (list, tool, want) in [
+            (vec![], "bash", Verdict::Ask),
+            (rule("bash", "*", Verdict::Allow), "bash", Verdict::Ask),
+            (rule("doom_loop", "*", Verdict::Allow), "bash", Verdict::Allow),
+            (rule("doom_loop", "read", Verdict::Allow), "bash", Verdict::Ask),
+            (rule("doom_loop", "bash", Verdict::Deny), "bash", Verdict::Deny),
+            (rule("*", "*", Verdict::Allow), "bash", Verdict::Allow),
+        ] {
+            assert_eq!(rights(&list).repeats("build", tool), want, "{list:?}");
+        }
+        let mut asked = rights(&[]);
+        asked.allow(doubt::PERMISSION, &["bash".to_owned()]);
+        assert_eq!(
+            (asked.repeats("build", "bash"), asked.repeats("build", "read")),
+            (Verdict::Allow, Verdict::Ask)
+        );
+        let denied = configured("opencode.json", r#"{"permission": {"doom_loop": "deny"}}"#);
+        assert_eq!(denied.repeats("explore", "bash"), Verdict::Deny);
+        let allowed = configured("opencode.json", r#"{"permission": {"doom_loop": "allow"}}"#);
+        assert_eq!(allowed.repeats("explore", "bash"), Verdict::Allow);
     }
 
     #[test]

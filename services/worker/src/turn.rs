@@ -6,6 +6,7 @@ mod act;
 mod calls;
 mod child;
 mod compact;
+pub(crate) mod doubt;
 mod files;
 mod opening;
 mod preparing;
@@ -290,6 +291,7 @@ impl Loop {
             Action::BeginCalls => self.begin_calls().await.map(|()| None),
             Action::Run(calls) => self.run_tools(calls).await.map(|()| None),
             Action::Finish => self.finish().await.map(|()| None),
+            Action::Doubt => self.doubt().await.map(Some),
             Action::Stop(stop) => self.stop(&stop).await.map(Some),
             Action::Close(error) => self.close(error).await.map(|()| None),
             Action::Park(end) => self.park(end).await.map(Some),

@@ -164,17 +164,40 @@ fn a_full_context_is_summed_up_once() {
 }
 
 #[test]
-fn loops_and_endless_turns_need_a_person() {
+fn an_endless_turn_needs_a_person() {
     let again = Some(LastStep { continues: true, ..step(1) });
-    for view in [
-        View { repeated_calls: DOOM_LOOP_CALLS, ..view(1, again.clone()) },
-        View { steps: STEPS_PER_TURN_MAX, ..view(1, again) },
+    let actions = decided(View { steps: STEPS_PER_TURN_MAX, ..view(1, again) });
+    assert!(
+        matches!(&actions[..], [Action::Close(error), Action::Look] if outcome_of(error) == Outcome::NeedsHuman),
+        "{actions:?}"
+    );
+}
+
+#[test]
+fn whether_a_model_may_repeat_itself_is_found_out_before_it_is_asked_again() {
+    let again = || Some(LastStep { continues: true, ..step(1) });
+    let loops = |view| View { repeated_calls: DOOM_LOOP_CALLS, ..view };
+    for (what, view, doubts) in [
+        ("three calls", loops(view(1, again())), true),
+        ("two calls", View { repeated_calls: DOOM_LOOP_CALLS - 1, ..view(1, again()) }, false),
+        ("a full context", View { is_full: true, ..loops(view(1, again())) }, true),
+        ("no budget", View { out_of_budget: true, ..loops(view(1, again())) }, true),
+        ("a worker that ends", View { leaving: true, ..loops(view(1, again())) }, true),
+        ("a turn that is over", loops(view(1, Some(step(1)))), false),
+        ("a refusal", loops(view(1, Some(LastStep { refused: true, continues: true, ..step(1) }))), false),
+        ("an abort", View { aborted: true, ..loops(view(1, again())) }, false),
     ] {
-        let actions = decided(view);
-        assert!(
-            matches!(&actions[..], [Action::Close(error), Action::Look] if outcome_of(error) == Outcome::NeedsHuman),
-            "{actions:?}"
-        );
+        assert_eq!(decided(view) == [Action::Doubt], doubts, "{what}");
+    }
+    let wait = Wait { reason: Reason::Permission, until: Some(NOW) };
+    for (input, want) in [
+        (Input::Doubted(None), vec![Action::Look]),
+        (Input::Doubted(Some(wait)), vec![Action::Park(End::Wait(wait))]),
+        (Input::Broken(Error::new("x", "y")), vec![Action::Close(Error::new("x", "y")), Action::Look]),
+        (Input::Waited, vec![]),
+        (Input::Lost, vec![Action::Drop]),
+    ] {
+        assert_eq!(State::Doubting.apply(input.clone(), NOW, 0.0), want, "{input:?}");
     }
 }
 
@@ -291,6 +314,8 @@ fn any_input() -> impl Strategy<Value = Input> {
         prop::sample::select(vec![
             Input::Prepared,
             Input::Waited,
+            Input::Doubted(None),
+            Input::Doubted(Some(Wait { reason: Reason::Permission, until: None })),
             Input::Abort,
             Input::Drain,
             Input::Stopped,

@@ -124,6 +124,25 @@ fn only_calls_of_this_turn_with_the_same_answer_count_as_a_loop() {
 }
 
 #[test]
+fn calls_before_a_person_let_the_model_go_on_do_not_count_as_a_loop() {
+    let same = |seq, name: &str, mark: Option<&str>| {
+        let mut tool = tool("c", Some("x"));
+        if let (ToolState::Completed { metadata, .. }, Some(mark)) = (&mut tool.state, mark) {
+            metadata.insert(doubt::PERMISSION.to_owned(), mark.into());
+        }
+        step(seq, name, "u", Some("tool-calls"), vec![tool])
+    };
+    let repeated = |marks: &[Option<&str>]| {
+        let steps = (4..).step_by(2).zip(["a", "b", "c", "d"]).zip(marks);
+        let steps = steps.map(|((seq, name), mark)| same(seq, name, *mark));
+        conversation(std::iter::once(user(3, "u")).chain(steps).collect()).view(&[], false).repeated_calls
+    };
+    assert_eq!(repeated(&[None, None, Some("asked")]), 3);
+    assert_eq!(repeated(&[None, None, Some(doubt::GOES_ON)]), 0);
+    assert_eq!(repeated(&[None, None, Some(doubt::GOES_ON), None]), 1);
+}
+
+#[test]
 fn an_errored_step_says_how_it_failed() {
     let mut entry = step(2, "a", "u", None, vec![tool("c", None)]);
     if let Message::Assistant(assistant) = &mut entry.message {

@@ -132,6 +132,7 @@ impl Loop {
         more: Option<Event>,
     ) -> Result<Assistant, Stopped> {
         let mut events: Vec<Event> = self.take_over.take().into_iter().chain(more).collect();
+        events.extend(self.doubt_over());
         if failed == 0 {
             events.push(Event::SessionStatus(Status::Busy));
         }
@@ -237,6 +238,7 @@ impl Loop {
         let is_open = self.conversation.last_step().is_some_and(|(step, _)| step.time.completed.is_none());
         let seen = if is_open { self.see_files(HURRY).await } else { Seen::default() };
         let mut events: Vec<Event> = self.take_over.take().into_iter().collect();
+        events.extend(self.doubt_over());
         events.extend(self.model.take().map(|call| call.abandon(&self.record)).unwrap_or_default());
         let open = self.conversation.last_step().filter(|(message, _)| message.time.completed.is_none());
         let mut message = match open {

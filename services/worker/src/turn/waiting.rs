@@ -236,7 +236,11 @@ impl Loop {
     }
 
     /// Ends a request in somebody's name, and gives the answer that counts: one that came first stays.
-    async fn close_request(&mut self, id: &Id, (answer, by): (Answer, &str)) -> Result<Answer, Stopped> {
+    pub(super) async fn close_request(
+        &mut self,
+        id: &Id,
+        (answer, by): (Answer, &str),
+    ) -> Result<Answer, Stopped> {
         let (tenant, event) = (self.record.tenant(), self.deps.id(EventId::make));
         let closed = self.deps.store.answer_request(tenant, id, (&answer, by), &event, now());
         match answered(closed).await.map_err(Stopped::Store)? {
@@ -390,7 +394,7 @@ fn request_id(waiting: &Waiting) -> Id {
     }
 }
 
-fn wait_for(request: &Request) -> Wait {
+pub(super) fn wait_for(request: &Request) -> Wait {
     let reason = match request.id {
         Id::Permission(_) => Reason::Permission,
         Id::Question(_) => Reason::Question,

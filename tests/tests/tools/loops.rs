@@ -1,0 +1,141 @@
+//! A model that makes the same call with the same answer again and again: a person says whether it may go on so.
+
+use e2e::{
+    Options, Stack,
+    api::{Api, assert_refused},
+    turn::{Watch, assert_works, bash, run},
+};
+use rpc::v1::{self, PermissionAnswer, PermissionVerdict};
+use serde_json::json;
+use tonic::Code;
+
+fn again(times: usize) -> String {
+    format!("{}\n", bash("echo again")).repeat(times) + "@text {{last_tool_result}}"
+}
+
+async fn reply(api: &Api, id: &str, answer: PermissionAnswer, message: &str) -> Result<(), tonic::Status> {
+    let request = v1::ReplyPermissionRequest {
+        permission_id: id.to_owned(),
+        answer: answer.into(),
+        message: message.to_owned(),
+        ..Default::default()
+    };
+    api.permissions().reply_permission(request).await.map(drop)
+}
+
+/// Waits until the session is parked for the permission, and gives the request's id.
+async fn asked(watch: &mut Watch) -> String {
+    let asked = watch.until(|seen| seen.kind == "permission.asked").await.properties;
+    assert_eq!(
+        (&asked["permission"], &asked["patterns"], &asked["always"]),
+        (&json!("doom_loop"), &json!(["bash"]), &json!(["bash"]))
+    );
+    watch.until(|seen| seen.kind == "flotilla.session.waiting").await;
+    asked["id"].as_str().unwrap().to_owned()
+}
+
+async fn open(api: &Api) -> usize {
+    let open = api.permissions().list_permissions(v1::ListPermissionsRequest::default()).await.unwrap();
+    open.into_inner().permissions.len()
+}
+
+async fn session_that_asks(api: &Api, on_ask: v1::OnAsk) -> String {
+    let project_id = api.project_id.clone();
+    let request = v1::CreateSessionRequest { project_id, on_ask: on_ask.into(), ..Default::default() };
+    api.sessions().create_session(request).await.unwrap().into_inner().session.unwrap().id
+}
+
+#[tokio::test]
+async fn once_lets_the_model_go_on_for_three_more_calls_on_whatever_worker() {
+    let mut stack = Stack::start().await;
+    let session = stack.session().await;
+    let mut watch = Watch::start(&stack.api, &session).await;
+    stack.api.prompt(&session, &again(9)).await.unwrap();
+    let first = asked(&mut watch).await;
+    let calls = async |stack: &Stack| stack.api.tool_calls(&session).await.len();
+    assert_eq!(calls(&stack).await, domain::limits::DOOM_LOOP_CALLS);
+    // What was asked outlives the worker that asked, and so does what was answered.
+    stack.crash_worker(0);
+    reply(&stack.api, &first, PermissionAnswer::Once, "").await.unwrap();
+    stack.add_worker().await;
+    let second = asked(&mut watch).await;
+    assert_ne!(first, second);
+    assert_eq!(calls(&stack).await, 2 * domain::limits::DOOM_LOOP_CALLS);
+    reply(&stack.api, &second, PermissionAnswer::Reject, "").await.unwrap();
+    assert_eq!(watch.until_idle().await, "needs_human");
+    watch.seen.assert_gap_free();
+    assert_eq!(calls(&stack).await, 2 * domain::limits::DOOM_LOOP_CALLS, "nothing more was called");
+    let last = stack.api.tool_calls(&session).await.pop().unwrap();
+    assert!(last.status == "error" && last.said.contains("refused to let that go on"), "{last:?}");
+    assert_works(&stack.api, &session).await;
+}
+
+#[tokio::test]
+async fn always_ends_the_asking_and_a_refusal_with_words_is_told_to_the_model() {
+    let stack = Stack::start().await;
+    let (api, session) = (&stack.api, stack.session().await);
+    let mut watch = Watch::start(api, &session).await;
+    api.prompt(&session, &again(3)).await.unwrap();
+    let id = asked(&mut watch).await;
+    reply(api, &id, PermissionAnswer::Reject, "count to ten").await.unwrap();
+    assert_eq!(watch.until_idle().await, "done");
+    let talk = api.conversation(&session).await;
+    let said = talk.last().unwrap().1.iter().find(|part| part["type"] == "text").unwrap()["text"].clone();
+    assert!(said.as_str().unwrap().contains("and says: count to ten"), "{said}");
+
+    api.prompt(&session, &again(7)).await.unwrap();
+    let id = asked(&mut watch).await;
+    reply(api, &id, PermissionAnswer::Always, "").await.unwrap();
+    assert_eq!(watch.until_idle().await, "done");
+    assert_eq!((run(api, &session, &again(4)).await.0.as_str(), open(api).await), ("done", 0));
+}
+
+#[tokio::test]
+async fn rules_and_sessions_without_people_decide_without_asking() {
+    let stack = Stack::start().await;
+    let api = &stack.api;
+    for (verdict, calls_with_errors) in [(PermissionVerdict::Allow, 0), (PermissionVerdict::Deny, 2)] {
+        let session = api.session_with_rules(&[("doom_loop", verdict)]).await;
+        assert_eq!(run(api, &session, &again(6)).await.0, "done", "{verdict:?}");
+        let calls = api.tool_calls(&session).await;
+        let errors = calls.iter().filter(|call| call.said.contains("A rule of this session forbids that"));
+        assert_eq!((calls.len(), errors.count()), (6, calls_with_errors), "{verdict:?}");
+    }
+    let denies = session_that_asks(api, v1::OnAsk::Deny).await;
+    assert_eq!(run(api, &denies, &again(3)).await.0, "done");
+    let last = api.tool_calls(&denies).await.pop().unwrap();
+    assert!(last.said.contains("Nobody can be asked"), "{last:?}");
+    let fails = session_that_asks(api, v1::OnAsk::Fail).await;
+    let (outcome, seen) = run(api, &fails, &again(3)).await;
+    assert_eq!(outcome, "needs_human");
+    assert!(seen.error().unwrap().to_string().contains("this session asks nobody"), "{:?}", seen.error());
+    assert_eq!(open(api).await, 0);
+    assert_works(api, &fails).await;
+}
+
+#[tokio::test]
+async fn whatever_ends_the_turn_ends_the_asking() {
+    let stack = Stack::with(Options { request_wait_ms: 4_000, ..Options::default() }).await;
+    let (api, session) = (&stack.api, stack.session().await);
+    let mut watch = Watch::start(api, &session).await;
+    api.prompt(&session, &again(3)).await.unwrap();
+    let id = asked(&mut watch).await;
+    assert!(api.abort(&session).await.unwrap());
+    assert_eq!(watch.until_idle().await, "aborted");
+    assert_eq!(open(api).await, 0);
+    let late = reply(api, &id, PermissionAnswer::Once, "").await;
+    assert_refused(late, Code::FailedPrecondition, "already_resolved");
+
+    api.prompt(&session, &again(3)).await.unwrap();
+    let id = asked(&mut watch).await;
+    api.prompt(&session, "@text something else").await.unwrap();
+    assert_eq!(watch.until_idle().await, "done");
+    assert_eq!(open(api).await, 0);
+    let late = reply(api, &id, PermissionAnswer::Once, "").await;
+    assert_refused(late, Code::FailedPrecondition, "already_resolved");
+
+    api.prompt(&session, &again(3)).await.unwrap();
+    asked(&mut watch).await;
+    assert_eq!(watch.until_idle().await, "needs_human", "its deadline is a refusal");
+    assert_works(api, &session).await;
+}
