@@ -5,6 +5,7 @@ mod tools {
     mod loops;
     mod media;
     mod outputs;
+    mod plan;
 }
 
 use e2e::{

@@ -1,4 +1,4 @@
-//! What goes with a prompt on the command line: files, effort, and the form of the answer.
+//! What goes with a prompt on the command line: who answers, files, effort, and the form of the answer.
 
 use anyhow::{Context as _, Result, bail};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -16,6 +16,9 @@ pub(crate) struct AttachArgs {
     /// Give a command of the repository, or init or review; what you write as the prompt is added to it.
     #[arg(long, value_name = "NAME")]
     command: Option<String>,
+    /// Who answers: build, plan, which changes nothing, or an agent of the repository. Default: the session's.
+    #[arg(long, value_name = "NAME")]
+    agent: Option<String>,
     /// How hard the model is to think.
     #[arg(long, value_name = "WORD", value_parser = clap::builder::PossibleValuesParser::new(VARIANTS))]
     variant: Option<String>,
@@ -38,6 +41,7 @@ impl AttachArgs {
             let file = file(path).with_context(|| format!("attach {}", path.display()))?;
             prompt.parts.push(PromptPart { id: String::new(), kind: Some(Kind::File(file)) });
         }
+        prompt.agent = self.agent.clone().unwrap_or_default();
         prompt.variant = self.variant.clone().unwrap_or_default();
         if let Some(path) = &self.json_schema {
             let json_schema =

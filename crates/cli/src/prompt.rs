@@ -58,7 +58,7 @@ pub(crate) struct RunArgs {
     /// What to do when a person would have to be asked: wait for the answer, go on without it, or end the turn.
     #[arg(long, value_enum, default_value_t = OnAsk::Park)]
     on_ask: OnAsk,
-    /// Let the agent ask questions; it waits for the answers.
+    /// Let the agent ask questions, also whether a plan shall be carried out; it waits for the answers.
     #[arg(long)]
     questions: bool,
     /// Hand it in, print the session's id and leave.
@@ -239,7 +239,8 @@ fn rules(arguments: &RunArgs) -> Vec<PermissionRule> {
     };
     let asks = arguments.ask.iter().map(|text| rule(text, PermissionVerdict::Ask));
     let denies = arguments.deny.iter().map(|text| rule(text, PermissionVerdict::Deny));
-    let silent = (!arguments.questions).then(|| rule(&"question".to_owned(), PermissionVerdict::Deny));
+    let silent = ["question", "plan_exit"].iter().filter(|_| !arguments.questions);
+    let silent = silent.map(|name| rule(&(*name).to_owned(), PermissionVerdict::Deny));
     asks.chain(denies).chain(silent).collect()
 }
 

@@ -21,6 +21,8 @@ pub fn is_hidden(name: &str) -> bool {
 pub enum Agent {
     /// Does everything; answers when no agent is named.
     Build,
+    /// Works out a plan with a person and changes nothing.
+    Plan,
     /// A subtask of any kind.
     General,
     /// A subtask that only looks.
@@ -29,7 +31,7 @@ pub enum Agent {
 
 impl Agent {
     /// Every agent.
-    pub const ALL: [Self; 3] = [Self::Build, Self::General, Self::Explore];
+    pub const ALL: [Self; 4] = [Self::Build, Self::Plan, Self::General, Self::Explore];
     /// Those that a subtask may name.
     pub const SUBAGENTS: [Self; 2] = [Self::General, Self::Explore];
 
@@ -37,6 +39,7 @@ impl Agent {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Build => "build",
+            Self::Plan => "plan",
             Self::General => "general",
             Self::Explore => "explore",
         }
@@ -51,6 +54,7 @@ impl Agent {
     pub fn description(self) -> &'static str {
         match self {
             Self::Build => "does everything",
+            Self::Plan => "makes a plan and changes nothing",
             Self::General => "works on a task of several steps, in the same files",
             Self::Explore => "finds out facts about the code and changes nothing",
         }
@@ -60,6 +64,12 @@ impl Agent {
     pub fn rules(self) -> Rules {
         let own = match self {
             Self::Build => vec![],
+            // Whoever would do the work for it may not be asked either.
+            Self::Plan => {
+                let general = Self::General.as_str().to_owned();
+                let work = Rule { pattern: general, ..Rule::of("task", Verdict::Deny) };
+                vec![Rule::of("edit", Verdict::Deny), work]
+            }
             // The list of things to do belongs to whoever gave the task.
             Self::General => vec![Rule::of("todowrite", Verdict::Deny)],
             Self::Explore => {
@@ -95,6 +105,16 @@ mod tests {
             assert!(rules.hides(tool), "{tool}");
         }
         assert!(!rules.hides("read"));
+    }
+
+    #[test]
+    fn who_plans_edits_nothing_and_gives_nobody_the_work() {
+        let rules = Agent::Plan.rules();
+        assert!(rules.hides("edit") && !rules.hides("bash") && !rules.hides("task"));
+        for (agent, want) in [("general", Verdict::Deny), ("explore", Verdict::Allow)] {
+            assert_eq!(rules.verdict("task", agent), want, "{agent}");
+        }
+        assert!(!Agent::SUBAGENTS.contains(&Agent::Plan));
     }
 
     #[test]

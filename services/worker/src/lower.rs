@@ -1,10 +1,17 @@
 //! The conversation as a model gets it: OpenCode's messages and parts in, a provider-neutral request out.
 
 mod media;
+mod mode;
 pub(crate) mod system;
 pub(crate) mod user;
 
-use crate::{context::visible, guidance::Guidance, rights::Rights, structured::Structured, tools};
+use crate::{
+    context::{Origin, compaction, origin, visible},
+    guidance::Guidance,
+    rights::Rights,
+    structured::Structured,
+    tools,
+};
 use domain::{
     context::Window,
     message::{Assistant, Message, ModelRef, User},
@@ -53,10 +60,19 @@ pub(crate) fn window(model: &llm::config::Model) -> Window {
 pub(crate) fn request(entries: &[Entry], question: &Question<'_>, model: &llm::config::Model) -> Request {
     let Question { user, rights, structured, is_last, guidance } = question;
     let mut messages = vec![];
+    let mut before = None;
     for entry in visible(entries) {
         match &entry.message {
-            Message::User(_) => messages.push(llm::request::Message::User(user::parts(&entry.parts))),
+            Message::User(asked) => {
+                let mut parts = user::parts(&entry.parts);
+                if !parts.is_empty() && is_answered(&entry.parts) {
+                    let reminder = mode::reminder(&asked.agent, before);
+                    parts.extend(reminder.map(|text| UserPart::Text(text.to_owned())));
+                }
+                messages.push(llm::request::Message::User(parts));
+            }
             Message::Assistant(assistant) => {
+                before = Some(assistant.agent.as_str());
                 messages.extend(step(assistant, &entry.parts, &user.model.model));
             }
         }
@@ -95,6 +111,11 @@ pub(crate) fn request(entries: &[Entry], question: &Question<'_>, model: &llm::c
         variant: effort(user),
         ..Request::default()
     }
+}
+
+/// Whether an agent answers a message of a person, as itself.
+fn is_answered(parts: &[(u64, Part)]) -> bool {
+    origin(parts) != Origin::Note && compaction(parts).is_none()
 }
 
 /// How hard the model is to think; a word that says nothing leaves it to the provider.

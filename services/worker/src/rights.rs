@@ -81,11 +81,14 @@ impl Rights {
 
     /// What binds an agent in any session of this repository.
     fn of_agent(&self, agent: &str) -> Vec<Rules> {
-        let own = match Agent::parse(agent) {
+        let mut own = match Agent::parse(agent) {
             _ if !self.knows(agent) => Rules(vec![Rule::of("*", Verdict::Deny)]),
             Some(agent) => agent.rules(),
             None => Rules::default(),
         };
+        if agent != Agent::Plan.as_str() {
+            own.0.push(Rule::of(Tool::PlanExit.permission(), Verdict::Deny));
+        }
         std::iter::once(own).chain(self.settings.rules(agent)).collect()
     }
 
@@ -296,6 +299,21 @@ mod tests {
     }
 
     #[test]
+    fn only_who_plans_may_end_planning() {
+        let rights = Rights::default();
+        for (agent, want) in [("plan", Verdict::Allow), ("build", Verdict::Deny), ("explore", Verdict::Deny)]
+        {
+            assert_eq!(rights.verdict(agent, Tool::PlanExit, &json!({})), want, "{agent}");
+            assert_eq!(rights.hides(agent)(Tool::PlanExit), want == Verdict::Deny, "{agent}");
+        }
+        assert!(rights.hides("plan")(Tool::Write) && !rights.hides("plan")(Tool::Bash));
+        // Whoever it gives a part of the work may change nothing either.
+        let child = Rights::new(rights.of_child("plan"));
+        let write = json!({"filePath": "/workspace/a"});
+        assert_eq!(child.verdict("explore", Tool::Write, &write), Verdict::Deny);
+    }
+
+    #[test]
     fn a_prompt_switches_tools_off_by_name_permission_or_pattern() {
         let inner = json!({"tool_calls": [{"tool": "bash", "parameters": {"command": "true"}}]});
         for (switches, off, on) in [
@@ -354,7 +372,7 @@ mod tests {
         );
         let names = |mode| rights.agents(mode).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
         assert_eq!(names(Mode::Subagent), ["general", "review"]);
-        assert_eq!(names(Mode::Primary), ["build", "general", "main"]);
+        assert_eq!(names(Mode::Primary), ["build", "plan", "general", "main"]);
 
         // A child of a reviewer may not edit either, whoever it is.
         let child = Rights::new(rights.of_child("review"));

@@ -13,6 +13,7 @@ pub(crate) mod media;
 pub(crate) mod multiedit;
 pub(crate) mod output;
 pub(crate) mod patch;
+pub(crate) mod plan_exit;
 pub(crate) mod question;
 pub(crate) mod read;
 pub(crate) mod run;
@@ -41,6 +42,7 @@ pub(crate) enum Tool {
     Grep,
     List,
     MultiEdit,
+    PlanExit,
     Question,
     Read,
     Skill,
@@ -102,7 +104,7 @@ struct Known {
 }
 
 /// Sorted by name: a stable list keeps the provider's cache warm.
-const ALL: [Tool; 16] = [
+const ALL: [Tool; 17] = [
     Tool::ApplyPatch,
     Tool::Bash,
     Tool::Batch,
@@ -111,6 +113,7 @@ const ALL: [Tool; 16] = [
     Tool::Grep,
     Tool::List,
     Tool::MultiEdit,
+    Tool::PlanExit,
     Tool::Question,
     Tool::Read,
     Tool::Skill,
@@ -142,6 +145,7 @@ impl Tool {
             Self::Grep => grep::spec(),
             Self::List => list::spec(),
             Self::MultiEdit => multiedit::spec(),
+            Self::PlanExit => plan_exit::spec(),
             Self::Question => question::spec(),
             Self::Read => read::spec(),
             Self::Skill => skill::spec(),
@@ -156,7 +160,7 @@ impl Tool {
     pub(crate) fn repeat(self, input: &Value) -> Repeat {
         match self {
             // Asking again is the same question, and dispatching again the same child.
-            Self::Question | Self::Task => Repeat::Safe,
+            Self::PlanExit | Self::Question | Self::Task => Repeat::Safe,
             Self::Bash | Self::Glob | Self::Grep | Self::List | Self::Read | Self::Skill => Repeat::Safe,
             Self::TodoRead | Self::TodoWrite | Self::WebFetch => Repeat::Safe,
             Self::ApplyPatch | Self::Edit | Self::MultiEdit | Self::Write => Repeat::Unknown,
@@ -167,7 +171,7 @@ impl Tool {
 
     pub(crate) fn performer(self) -> Performer {
         match self {
-            Self::Question | Self::Task => Performer::Loop,
+            Self::PlanExit | Self::Question | Self::Task => Performer::Loop,
             Self::ApplyPatch
             | Self::Bash
             | Self::Batch
@@ -191,7 +195,7 @@ impl Tool {
             Self::ApplyPatch | Self::Bash | Self::Batch | Self::Edit | Self::MultiEdit => true,
             Self::Task | Self::Write => true,
             Self::Glob | Self::Grep | Self::List | Self::Question | Self::Read | Self::Skill => false,
-            Self::TodoRead | Self::TodoWrite | Self::WebFetch => false,
+            Self::PlanExit | Self::TodoRead | Self::TodoWrite | Self::WebFetch => false,
         }
     }
 
@@ -206,6 +210,7 @@ impl Tool {
             Self::Grep => "grep",
             Self::List => "list",
             Self::MultiEdit => "multiedit",
+            Self::PlanExit => "plan_exit",
             Self::Question => "question",
             Self::Read => "read",
             Self::Skill => "skill",
@@ -229,7 +234,7 @@ impl Tool {
             Self::MultiEdit => multiedit::run(ctx, parse(input)?).await,
             Self::Read => read::run(ctx, parse(input)?).await,
             Self::Skill => skill::run(ctx, parse(input)?).await,
-            Self::Question | Self::Task => {
+            Self::PlanExit | Self::Question | Self::Task => {
                 Err(ToolError::Model("This call cannot run beside the loop.".to_owned()))
             }
             Self::TodoRead => todoread::run(ctx).await,

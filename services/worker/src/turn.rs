@@ -9,6 +9,7 @@ mod compact;
 pub(crate) mod doubt;
 mod files;
 mod opening;
+mod plan;
 mod preparing;
 mod snapshots;
 mod step;

@@ -189,6 +189,62 @@ fn the_first_block_of_the_system_prompt_is_always_the_same() {
 }
 
 #[test]
+fn who_plans_is_reminded_of_it_and_who_builds_then_once_of_the_change() {
+    let asked = |seq, agent: &str| {
+        let mut entry = crate::context::tests::user(seq, vec![text("do it")]);
+        if let Message::User(user) = &mut entry.message {
+            agent.clone_into(&mut user.agent);
+        }
+        entry
+    };
+    let step = |seq, agent: &str| {
+        let mut entry = crate::context::tests::step(seq, seq - 1, vec![text("done")]);
+        if let Message::Assistant(step) = &mut entry.message {
+            agent.clone_into(&mut step.agent);
+        }
+        entry
+    };
+    let note = {
+        let mut entry = asked(9, "plan");
+        entry.parts[0].1.body = Body::Text(
+            Text { text: "by the way".into(), ..Text::default() }.marked(domain::part::NO_REPLY, true),
+        );
+        entry
+    };
+    let talk = [
+        asked(1, "build"),
+        step(2, "build"),
+        asked(3, "plan"),
+        step(4, "plan"),
+        asked(5, "build"),
+        step(6, "build"),
+        asked(7, "build"),
+        step(8, "build"),
+        note,
+    ];
+    let Message::User(user) = &talk[6].message else { panic!("a prompt") };
+    let guidance = Guidance::default();
+    let rights = Rights::default();
+    let question = Question { user, rights: &rights, structured: None, is_last: false, guidance: &guidance };
+    let request = request(&talk, &question, &llm::config::Model::known_or_default("m"));
+    let reminders: Vec<&str> = request
+        .messages
+        .iter()
+        .filter_map(|message| match message {
+            Lowered::User(parts) => Some(parts),
+            Lowered::Assistant(_) | Lowered::ToolResults(_) => None,
+        })
+        .map(|parts| match parts.get(1) {
+            Some(UserPart::Text(text)) if text.contains("You are planning") => "plans",
+            Some(UserPart::Text(text)) if text.contains("Planning is over") => "builds",
+            Some(other) => panic!("{other:?}"),
+            None => "",
+        })
+        .collect();
+    assert_eq!(reminders, ["", "plans", "builds", "", ""]);
+}
+
+#[test]
 fn every_variant_is_an_effort_or_says_nothing() {
     for word in domain::message::VARIANTS {
         assert_eq!(word.parse::<Effort>().is_err(), word == "default", "{word}");

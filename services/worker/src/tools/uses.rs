@@ -44,6 +44,7 @@ impl Tool {
             | Self::Glob
             | Self::Grep
             | Self::List
+            | Self::PlanExit
             | Self::Question
             | Self::Read
             | Self::Skill
@@ -73,7 +74,7 @@ impl Tool {
             Self::Glob | Self::Grep => vec![Use::any(name, word("pattern"))],
             Self::Skill => vec![Use::of(name, word("name"))],
             Self::Task => vec![Use::of(name, word("subagent_type"))],
-            Self::Question | Self::TodoRead | Self::TodoWrite => vec![Use::any(name, "*")],
+            Self::PlanExit | Self::Question | Self::TodoRead | Self::TodoWrite => vec![Use::any(name, "*")],
         }
     }
 }

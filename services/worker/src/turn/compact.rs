@@ -120,7 +120,7 @@ impl Loop {
     }
 
     /// The same settings under a new id.
-    fn copy_of(&self, user: &User) -> User {
+    pub(super) fn copy_of(&self, user: &User) -> User {
         User {
             id: self.deps.id(MessageId::make),
             time: MessageTime { created: now(), completed: None },

@@ -370,7 +370,9 @@ fn request_closed(part: &Part) -> Option<Event> {
     let Body::Tool(tool) = &part.body else { return None };
     let id = match &tool.state {
         ToolState::Pending { .. } => Id::Permission(PermissionId::of(&part.id)),
-        ToolState::Running { .. } if tool.tool == Tool::Question.name() => {
+        ToolState::Running { .. }
+            if [Tool::Question, Tool::PlanExit].map(Tool::name).contains(&&*tool.tool) =>
+        {
             Id::Question(QuestionId::of(&part.id))
         }
         ToolState::Running { .. } | ToolState::Completed { .. } | ToolState::Error { .. } => return None,

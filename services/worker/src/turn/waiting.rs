@@ -5,7 +5,7 @@ use super::Loop;
 use crate::{
     clock::now,
     record::{Stopped, answered},
-    tools::{self, Tool, ToolError, question, run::Call, task},
+    tools::{self, Tool, ToolError, plan_exit, question, run::Call, task},
 };
 use domain::{
     event::Event,
@@ -65,6 +65,7 @@ impl Loop {
         let checked = known.and_then(|tool| tools::check(tool, &input).map(|()| tool));
         let begun = match checked {
             Ok(Tool::Question) => question::read(input).map(|_| Awaited::Question),
+            Ok(Tool::PlanExit) => Ok(Awaited::Question),
             Ok(_) if child_of(&waiting.tool.state).is_some() => Ok(Awaited::Child),
             Ok(_) => match task::read(input, &self.rights.agents(Mode::Subagent)) {
                 Ok(task) => return self.dispatch(waiting, task).await,
@@ -263,6 +264,9 @@ impl Loop {
                 self.start_allowed(waiting).await?;
                 return Ok(Settled::Started);
             }
+            (Asked::Question { .. }, Answer::Labels { labels }) if is_plan(&waiting.tool) => {
+                self.plan_answered(waiting, &labels).await?;
+            }
             (Asked::Question { questions }, Answer::Labels { labels }) => {
                 let text = question::answered(questions, &labels);
                 self.end_call(waiting, Ok(("Answered".to_owned(), text))).await?;
@@ -338,7 +342,7 @@ impl Loop {
     }
 
     /// Ends a call that a person refused without a word: the turn ends with its step.
-    async fn refuse_call(&mut self, waiting: &Waiting) -> Result<(), Stopped> {
+    pub(super) async fn refuse_call(&mut self, waiting: &Waiting) -> Result<(), Stopped> {
         let metadata = Map::from_iter([(REFUSED.to_owned(), true.into())]);
         let state = ToolState::Error {
             input: waiting.tool.state.input().clone(),
@@ -358,7 +362,9 @@ impl Loop {
 
     fn request(&self, waiting: &Waiting, id: Id) -> Request {
         let input = waiting.tool.state.input();
-        let asked = match (&id, question::read(input.clone())) {
+        let questions =
+            if is_plan(&waiting.tool) { Ok(plan_exit::questions()) } else { question::read(input.clone()) };
+        let asked = match (&id, questions) {
             (Id::Question(_), Ok(questions)) => Asked::Question { questions },
             (Id::Question(_) | Id::Permission(_), _) => {
                 let agent = self.conversation.last_step().map_or("", |(message, _)| message.agent.as_str());
@@ -383,6 +389,11 @@ impl Loop {
             id,
         }
     }
+}
+
+/// Whether a call asks for the end of planning.
+fn is_plan(tool: &part::Tool) -> bool {
+    tools::find(&tool.tool) == Ok(Tool::PlanExit)
 }
 
 fn request_id(waiting: &Waiting) -> Id {
