@@ -140,6 +140,15 @@ impl Api {
 
     /// Makes a session with rules of permission: `tool` or `tool:pattern`.
     pub async fn session_with_rules(&self, rules: &[(&str, v1::PermissionVerdict)]) -> String {
+        self.session_like(None, rules).await
+    }
+
+    /// Makes a session with files and rules of permission.
+    pub async fn session_like(
+        &self,
+        source: Option<v1::Source>,
+        rules: &[(&str, v1::PermissionVerdict)],
+    ) -> String {
         let rule = |(rule, verdict): &(&str, v1::PermissionVerdict)| {
             let (permission, pattern) = rule.split_once(':').unwrap_or((rule, ""));
             let (permission, pattern) = (permission.to_owned(), pattern.to_owned());
@@ -149,10 +158,22 @@ impl Api {
             project_id: self.project_id.clone(),
             title: "test".to_owned(),
             permission_rules: rules.iter().map(rule).collect(),
+            source,
             ..Default::default()
         };
         let made = self.sessions().create_session(request).await.expect("a session").into_inner();
         made.session.expect("a session").id
+    }
+
+    /// Answers a request for permission.
+    pub async fn reply(&self, id: &str, answer: v1::PermissionAnswer, message: &str) -> Result<(), Status> {
+        let request = v1::ReplyPermissionRequest {
+            permission_id: id.to_owned(),
+            answer: answer.into(),
+            message: message.to_owned(),
+            ..Default::default()
+        };
+        self.permissions().reply_permission(request).await.map(drop)
     }
 
     /// The child sessions of a session, oldest first.

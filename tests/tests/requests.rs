@@ -3,23 +3,13 @@
 
 use e2e::{
     Options, Stack,
-    api::{Api, assert_refused},
+    api::assert_refused,
     turn::{Watch, bash, run, task},
 };
 use rpc::v1::{self, PermissionAnswer, PermissionVerdict};
 use tonic::Code;
 
 const ASK: [(&str, PermissionVerdict); 1] = [("bash", PermissionVerdict::Ask)];
-
-async fn reply(api: &Api, id: &str, answer: PermissionAnswer, message: &str) -> Result<(), tonic::Status> {
-    let request = v1::ReplyPermissionRequest {
-        permission_id: id.to_owned(),
-        answer: answer.into(),
-        message: message.to_owned(),
-        ..Default::default()
-    };
-    api.permissions().reply_permission(request).await.map(drop)
-}
 
 /// Waits until a session is parked for a permission, and gives the request's id.
 async fn asked(watch: &mut Watch) -> String {
@@ -50,17 +40,17 @@ async fn a_permission_holds_no_slot_and_outlives_every_worker() {
 
     // Nobody is there to hear the answer; the next worker finds it.
     stack.crash_worker(0);
-    reply(&stack.api, &id, PermissionAnswer::Once, "").await.unwrap();
+    stack.api.reply(&id, PermissionAnswer::Once, "").await.unwrap();
     stack.add_worker().await;
     assert_eq!(watch.until_idle().await, "done");
     watch.seen.assert_gap_free();
     assert_eq!(stack.api.tool_calls(&session).await[0].said, "ran\n");
-    let late = reply(&stack.api, &id, PermissionAnswer::Reject, "").await;
+    let late = stack.api.reply(&id, PermissionAnswer::Reject, "").await;
     let sentence = assert_refused(late, Code::FailedPrecondition, "already_resolved");
     assert!(sentence.contains("by test"), "it says by whose key: {sentence}");
     let stranger = stack.other_tenant().await;
     assert_refused(
-        reply(&stranger, &id, PermissionAnswer::Once, "").await,
+        stranger.reply(&id, PermissionAnswer::Once, "").await,
         Code::NotFound,
         "permission_not_found",
     );
@@ -90,7 +80,7 @@ async fn what_a_grandchild_asks_is_seen_from_the_root() {
     let child = stack.api.children(&root).await.remove(0).id;
     let leaf = stack.api.children(&child).await.remove(0).id;
     assert_eq!((asked.session_id.as_str(), asked.permission.as_str()), (leaf.as_str(), "bash"));
-    reply(&stack.api, &asked.id, PermissionAnswer::Once, "").await.unwrap();
+    stack.api.reply(&asked.id, PermissionAnswer::Once, "").await.unwrap();
     assert_eq!(watch.until_idle().await, "done");
     assert_eq!(stack.api.tool_calls(&leaf).await[0].said, "allowed\n");
 }
@@ -103,10 +93,10 @@ async fn always_allows_the_same_call_from_then_on_and_a_refusal_is_told_to_the_m
     let (same, other) = (bash("echo same"), bash("touch other"));
     stack.api.prompt(&session, &format!("{same}\n{same}\n{other}\n@text over")).await.unwrap();
     let first = asked(&mut watch).await;
-    reply(&stack.api, &first, PermissionAnswer::Always, "").await.unwrap();
+    stack.api.reply(&first, PermissionAnswer::Always, "").await.unwrap();
     let second = asked(&mut watch).await;
     assert_ne!(first, second);
-    reply(&stack.api, &second, PermissionAnswer::Reject, "use printf").await.unwrap();
+    stack.api.reply(&second, PermissionAnswer::Reject, "use printf").await.unwrap();
     assert_eq!(watch.until_idle().await, "done");
     let calls = stack.api.tool_calls(&session).await;
     let said: Vec<_> = calls.iter().map(|call| call.said.as_str()).collect();
@@ -127,13 +117,13 @@ async fn a_refusal_without_a_word_ends_the_turn_and_everything_asked_beside_it()
     let open = v1::ListPermissionsRequest { session_id: session.clone(), ..Default::default() };
     let open = stack.api.permissions().list_permissions(open).await.unwrap().into_inner().permissions;
     let second = open.into_iter().find(|open| open.id != first).unwrap().id;
-    reply(&stack.api, &first, PermissionAnswer::Reject, "").await.unwrap();
+    stack.api.reply(&first, PermissionAnswer::Reject, "").await.unwrap();
     assert_eq!(watch.until_idle().await, "needs_human");
     watch.seen.assert_gap_free();
     for call in stack.api.tool_calls(&session).await {
         assert_eq!((call.status.as_str(), call.said.as_str()), ("error", "The person refused this call."));
     }
-    let late = reply(&stack.api, &second, PermissionAnswer::Once, "").await;
+    let late = stack.api.reply(&second, PermissionAnswer::Once, "").await;
     let sentence = assert_refused(late, Code::FailedPrecondition, "already_resolved");
     assert!(sentence.contains("the refusal of another call"), "{sentence}");
     assert_eq!(run(&stack.api, &session, "@text what now").await.0, "done", "the next prompt goes on");
@@ -141,7 +131,7 @@ async fn a_refusal_without_a_word_ends_the_turn_and_everything_asked_beside_it()
     // With a word the turn goes on, and both calls are told.
     stack.api.prompt(&session, &format!("@tools\n{one}\n{other}\n@text another way")).await.unwrap();
     let first = asked(&mut watch).await;
-    reply(&stack.api, &first, PermissionAnswer::Reject, "use printf").await.unwrap();
+    stack.api.reply(&first, PermissionAnswer::Reject, "use printf").await.unwrap();
     watch.until(|seen| seen.properties["part"]["text"] == "another way").await;
     assert_eq!(watch.until_idle().await, "done");
     for call in &stack.api.tool_calls(&session).await[2..] {
@@ -157,7 +147,7 @@ async fn an_answer_always_settles_what_waits_beside_it() {
     let same = bash("echo same");
     stack.api.prompt(&session, &format!("@tools\n{same}\n{same}\n@text over")).await.unwrap();
     let first = asked(&mut watch).await;
-    reply(&stack.api, &first, PermissionAnswer::Always, "").await.unwrap();
+    stack.api.reply(&first, PermissionAnswer::Always, "").await.unwrap();
     assert_eq!(watch.until_idle().await, "done");
     let calls = stack.api.tool_calls(&session).await;
     assert_eq!(calls.iter().map(|call| call.said.as_str()).collect::<Vec<_>>(), ["same\n", "same\n"]);
@@ -254,7 +244,7 @@ async fn a_request_that_nobody_answers_counts_as_refused() {
     assert_eq!(watch.until_idle().await, "done");
     let call = &stack.api.tool_calls(&session).await[0];
     assert!(call.status == "error" && call.said.contains("Nobody answered in time"), "{call:?}");
-    let late = reply(&stack.api, &id, PermissionAnswer::Once, "").await;
+    let late = stack.api.reply(&id, PermissionAnswer::Once, "").await;
     let sentence = assert_refused(late, Code::FailedPrecondition, "already_resolved");
     assert!(sentence.contains("its deadline"), "{sentence}");
 }

@@ -13,16 +13,6 @@ fn again(times: usize) -> String {
     format!("{}\n", bash("echo again")).repeat(times) + "@text {{last_tool_result}}"
 }
 
-async fn reply(api: &Api, id: &str, answer: PermissionAnswer, message: &str) -> Result<(), tonic::Status> {
-    let request = v1::ReplyPermissionRequest {
-        permission_id: id.to_owned(),
-        answer: answer.into(),
-        message: message.to_owned(),
-        ..Default::default()
-    };
-    api.permissions().reply_permission(request).await.map(drop)
-}
-
 /// Waits until the session is parked for the permission, and gives the request's id.
 async fn asked(watch: &mut Watch) -> String {
     let asked = watch.until(|seen| seen.kind == "permission.asked").await.properties;
@@ -56,12 +46,12 @@ async fn once_lets_the_model_go_on_for_three_more_calls_on_whatever_worker() {
     assert_eq!(calls(&stack).await, domain::limits::DOOM_LOOP_CALLS);
     // What was asked outlives the worker that asked, and so does what was answered.
     stack.crash_worker(0);
-    reply(&stack.api, &first, PermissionAnswer::Once, "").await.unwrap();
+    stack.api.reply(&first, PermissionAnswer::Once, "").await.unwrap();
     stack.add_worker().await;
     let second = asked(&mut watch).await;
     assert_ne!(first, second);
     assert_eq!(calls(&stack).await, 2 * domain::limits::DOOM_LOOP_CALLS);
-    reply(&stack.api, &second, PermissionAnswer::Reject, "").await.unwrap();
+    stack.api.reply(&second, PermissionAnswer::Reject, "").await.unwrap();
     assert_eq!(watch.until_idle().await, "needs_human");
     watch.seen.assert_gap_free();
     assert_eq!(calls(&stack).await, 2 * domain::limits::DOOM_LOOP_CALLS, "nothing more was called");
@@ -77,7 +67,7 @@ async fn always_ends_the_asking_and_a_refusal_with_words_is_told_to_the_model() 
     let mut watch = Watch::start(api, &session).await;
     api.prompt(&session, &again(3)).await.unwrap();
     let id = asked(&mut watch).await;
-    reply(api, &id, PermissionAnswer::Reject, "count to ten").await.unwrap();
+    api.reply(&id, PermissionAnswer::Reject, "count to ten").await.unwrap();
     assert_eq!(watch.until_idle().await, "done");
     let talk = api.conversation(&session).await;
     let said = talk.last().unwrap().1.iter().find(|part| part["type"] == "text").unwrap()["text"].clone();
@@ -85,7 +75,7 @@ async fn always_ends_the_asking_and_a_refusal_with_words_is_told_to_the_model() 
 
     api.prompt(&session, &again(7)).await.unwrap();
     let id = asked(&mut watch).await;
-    reply(api, &id, PermissionAnswer::Always, "").await.unwrap();
+    api.reply(&id, PermissionAnswer::Always, "").await.unwrap();
     assert_eq!(watch.until_idle().await, "done");
     assert_eq!((run(api, &session, &again(4)).await.0.as_str(), open(api).await), ("done", 0));
 }
@@ -123,7 +113,7 @@ async fn whatever_ends_the_turn_ends_the_asking() {
     assert!(api.abort(&session).await.unwrap());
     assert_eq!(watch.until_idle().await, "aborted");
     assert_eq!(open(api).await, 0);
-    let late = reply(api, &id, PermissionAnswer::Once, "").await;
+    let late = api.reply(&id, PermissionAnswer::Once, "").await;
     assert_refused(late, Code::FailedPrecondition, "already_resolved");
 
     api.prompt(&session, &again(3)).await.unwrap();
@@ -131,7 +121,7 @@ async fn whatever_ends_the_turn_ends_the_asking() {
     api.prompt(&session, "@text something else").await.unwrap();
     assert_eq!(watch.until_idle().await, "done");
     assert_eq!(open(api).await, 0);
-    let late = reply(api, &id, PermissionAnswer::Once, "").await;
+    let late = api.reply(&id, PermissionAnswer::Once, "").await;
     assert_refused(late, Code::FailedPrecondition, "already_resolved");
 
     api.prompt(&session, &again(3)).await.unwrap();

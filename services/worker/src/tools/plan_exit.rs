@@ -78,7 +78,7 @@ mod tests {
             (&["yes, but without tests"], Chosen::Words("yes, but without tests".to_owned())),
         ] {
             let labels: Vec<String> = labels.iter().map(ToString::to_string).collect();
-            assert_eq!(chosen(&[labels.clone()]), want, "{labels:?}");
+            assert_eq!(chosen(std::slice::from_ref(&labels)), want, "{labels:?}");
         }
         assert_eq!(questions()[0].options[0].label, YES);
     }

@@ -1,7 +1,7 @@
 //! The files of the workspace that a prompt names: read beside the loop before the model is asked, once, and kept with the
 //! prompt, so that every step and every worker asks with the same words.
 
-use super::Loop;
+use super::{Loop, preparing::broken};
 use crate::{
     clock::now,
     deps::Deps,
@@ -93,9 +93,7 @@ impl Loop {
     ) -> Result<Option<Input>, Stopped> {
         let told = match read {
             Ok(told) => told,
-            Err(ToolError::Fenced) => return Err(Stopped::Fenced),
-            Err(ToolError::Broken(error)) => return Ok(Some(Input::Broken(error))),
-            Err(ToolError::Model(text)) => return Ok(Some(Input::Broken(Error::new("UnknownError", text)))),
+            Err(error) => return broken(error).map(Some),
         };
         let mut events = vec![];
         for Told { part, texts, media } in told {

@@ -43,6 +43,15 @@ pub(super) async fn settled(expanding: &mut Option<Expanding>) -> Result<Vec<Exp
     expanded.unwrap_or_else(|error| Err(ToolError::Broken(Error::new("UnknownError", error.to_string()))))
 }
 
+/// What becomes of a turn that cannot make its prompt ready.
+pub(super) fn broken(error: ToolError) -> Result<Input, Stopped> {
+    match error {
+        ToolError::Fenced => Err(Stopped::Fenced),
+        ToolError::Broken(error) => Ok(Input::Broken(error)),
+        ToolError::Model(text) => Ok(Input::Broken(Error::new("UnknownError", text))),
+    }
+}
+
 impl Loop {
     /// Reads what the repository says, if this turn has not, and expands what prompts ask for.
     pub(super) async fn prepare(&mut self) -> Result<Option<Input>, Stopped> {
@@ -81,9 +90,7 @@ impl Loop {
     ) -> Result<Option<Input>, Stopped> {
         let expanded = match expanded {
             Ok(expanded) => expanded,
-            Err(ToolError::Fenced) => return Err(Stopped::Fenced),
-            Err(ToolError::Broken(error)) => return Ok(Some(Input::Broken(error))),
-            Err(ToolError::Model(text)) => return Ok(Some(Input::Broken(Error::new("UnknownError", text)))),
+            Err(error) => return broken(error).map(Some),
         };
         let mut events: Vec<Event> = vec![];
         for command in expanded {

@@ -1,0 +1,96 @@
+//! A conversation as lines: one for each message, with who speaks, how a step ended, and its parts. What differs from run to
+//! run is left out (ids, times, attempts), and what begins and ends a step.
+
+use serde_json::Value;
+
+/// In the place of how an interrupted call ended.
+const INTERRUPTED: &str = "(interrupted)";
+/// Characters of a text that are shown.
+const TEXT_CHARS: usize = 60;
+
+pub(super) fn lines(talk: &[(Value, Vec<Value>)]) -> Vec<String> {
+    talk.iter().map(|(info, parts)| line(info, parts)).collect()
+}
+
+/// Whether a conversation whose loop was lost ended as it would have otherwise. A call whose effect nobody knows, or that was
+/// not begun, is told to the model as interrupted and not repeated.
+pub(super) fn fit(got: &[String], expected: &[&str]) -> bool {
+    got.len() == expected.len() && got.iter().zip(expected).all(|(got, expected)| fits(got, expected))
+}
+
+fn fits(got: &str, expected: &str) -> bool {
+    let mut pieces = got.split(INTERRUPTED);
+    let Some(mut rest) = pieces.next().and_then(|first| expected.strip_prefix(first)) else { return false };
+    for piece in pieces {
+        let Some(at) = rest.rfind(piece) else { return false };
+        rest = &rest[at + piece.len()..];
+    }
+    rest.is_empty()
+}
+
+fn line(info: &Value, parts: &[Value]) -> String {
+    let parts: Vec<String> = parts.iter().filter_map(part).collect();
+    format!("{}: {}", who(info), parts.join(", "))
+}
+
+fn who(info: &Value) -> String {
+    let word = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+    if info["role"] == "user" {
+        return "user".to_owned();
+    }
+    let end = if info["error"].is_null() { word(&info["finish"]) } else { word(&info["error"]["name"]) };
+    let structured =
+        if info["structured"].is_null() { String::new() } else { format!(" {}", info["structured"]) };
+    let summary = if info["summary"] == true { " summary" } else { "" };
+    format!("{} {end}{structured}{summary}", word(&info["agent"]))
+}
+
+fn part(part: &Value) -> Option<String> {
+    let kind = part["type"].as_str()?;
+    match kind {
+        "text" if part["synthetic"] == true => Some(format!("told({})", head(&part["text"]))),
+        "text" | "reasoning" => Some(format!("{kind}({})", head(&part["text"]))),
+        "file" => Some(format!("file({})", part["mime"].as_str()?)),
+        "agent" => Some(format!("agent({})", part["name"].as_str()?)),
+        "subtask" => Some(format!("subtask({})", part["agent"].as_str()?)),
+        "tool" => Some(tool(part)),
+        "compaction" => Some(format!("compaction(auto={})", part["auto"])),
+        // A worker that is lost between two writes may leave these out, and a failed attempt is no part of what was said.
+        "step-start" | "step-finish" | "snapshot" | "patch" | "retry" => None,
+        other => Some(other.to_owned()),
+    }
+}
+
+fn tool(part: &Value) -> String {
+    let (state, name) = (&part["state"], part["tool"].as_str().unwrap_or_default());
+    let status = state["status"].as_str().unwrap_or_default();
+    let said = if status == "error" { &state["error"] } else { &state["output"] };
+    let said = said.as_str().unwrap_or_default();
+    if said.starts_with("This c") && said.contains(" was interrupted ") {
+        return format!("{name} {INTERRUPTED}");
+    }
+    // The id of a child differs.
+    let said = if name == "task" { said.split_once('>').map_or(said, |(_, rest)| rest) } else { said };
+    format!("{name} {status}({})", head(&Value::from(said)))
+}
+
+fn head(text: &Value) -> String {
+    let line = text.as_str().unwrap_or_default().trim_start().lines().next().unwrap_or_default();
+    line.chars().take(TEXT_CHARS).collect()
+}
+
+#[test]
+fn an_interrupted_call_stands_for_any_end_of_it() {
+    let expected = "build tool-calls: bash completed(a), edit completed(b)";
+    for (got, want) in [
+        (expected, true),
+        ("build tool-calls: bash (interrupted), edit completed(b)", true),
+        ("build tool-calls: bash (interrupted), edit (interrupted)", true),
+        ("build tool-calls: edit (interrupted), edit completed(b)", false),
+        ("build tool-calls: bash (interrupted), read completed(b)", false),
+        ("build stop: bash (interrupted), edit completed(b)", false),
+        ("build tool-calls: bash completed(a)", false),
+    ] {
+        assert_eq!(fits(got, expected), want, "{got}");
+    }
+}
