@@ -1,6 +1,6 @@
 //! The question for a title: what the first prompt says, and nothing else of the conversation.
 
-use super::{Origin, as_user, asked_shell, compaction, origin, summary::in_words};
+use super::{Origin, as_user, compaction, origin, summary::in_words};
 use domain::{
     limits,
     part::{Body, Part},
@@ -18,14 +18,14 @@ const ASKED: &str = "Generate a title for this conversation:";
 /// OpenCode's: some freedom, and no whims.
 const TEMPERATURE: f64 = 0.5;
 
-/// The prompt of a person, if there was exactly one. A note that nobody answers is none, and neither is a command of the shell
-/// or what the loop writes around a summary.
+/// The prompt of a person, if there was exactly one. A note that nobody answers is none, and neither is what the loop writes
+/// around a summary, or a message of nothing but our own words: a command of the shell, the approval of a plan.
 pub(crate) fn only_prompt(entries: &[Entry]) -> Option<&Entry> {
     let is_prompt = |entry: &&Entry| {
         as_user(entry).is_some()
             && origin(&entry.parts) == Origin::Prompt
             && compaction(&entry.parts).is_none()
-            && asked_shell(&entry.parts).is_none()
+            && !words(&entry.parts).trim().is_empty()
     };
     let mut prompts = entries.iter().filter(is_prompt);
     let first = prompts.next()?;
