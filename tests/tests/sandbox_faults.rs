@@ -144,8 +144,8 @@ async fn files_that_a_tool_cannot_use_are_told_to_the_model() {
         &stack,
         &before,
         &[
-            ("read", json!({"filePath": path("bin")}), "error", "binary"),
-            ("read", json!({"filePath": path("big")}), "error", "binary"),
+            ("read", json!({"filePath": path("bin")}), "error", "neither text nor a picture"),
+            ("read", json!({"filePath": path("big")}), "error", "neither text nor a picture"),
             ("read", json!({"filePath": path("pipe")}), "error", "not a file"),
             ("read", json!({"filePath": path("a")}), "error", "loop"),
             ("read", json!({"filePath": path("missing")}), "error", "there is no file"),
