@@ -23,7 +23,7 @@ use store::Store;
 /// Conversations that go on at the same time on one stack.
 const AT_ONCE: usize = 16;
 /// Places between the ends of steps where the loop is lost, too: spread over all events of a conversation.
-const PLACES: usize = 6;
+const PLACES: usize = 3;
 
 /// A conversation and what it must look like at its end.
 struct Scenario {
