@@ -12,16 +12,18 @@ pub enum Piece {
 
 /// Fills `arguments` into a template: `$1`, `$2`, … are single words or quoted pieces, the one with the highest number takes
 /// all the rest, `$ARGUMENTS` is all of it. Of a template that names no place, what is added comes last. What stands in
-/// ``!`…` `` is a command of the shell.
+/// ``!`…` `` of the template is a command of the shell; what is added makes none, but stands in those whose places it fills.
 pub fn expand(template: &str, arguments: &str) -> Vec<Piece> {
-    let filled = fill(template, arguments.trim());
-    let (mut pieces, mut rest) = (vec![], filled.as_str());
+    let added = Added::new(template, arguments.trim());
+    let comes_last = added.highest.is_none() && !template.contains(ALL) && !added.all.is_empty();
+    let (mut pieces, mut rest) = (vec![], if comes_last { template.trim_end() } else { template });
     while let Some((before, command, after)) = next_shell(rest) {
-        push_text(&mut pieces, before);
-        pieces.push(Piece::Shell(command.to_owned()));
+        push_text(&mut pieces, &added.fill(before));
+        pieces.push(Piece::Shell(added.fill(command)));
         rest = after;
     }
-    push_text(&mut pieces, rest);
+    let tail = if comes_last { format!("\n\n{}", added.all) } else { String::new() };
+    push_text(&mut pieces, &(added.fill(rest) + &tail));
     pieces
 }
 
@@ -45,30 +47,36 @@ fn next_shell(text: &str) -> Option<(&str, &str, &str)> {
     }
 }
 
-fn fill(template: &str, arguments: &str) -> String {
-    let words = words(arguments);
-    let highest = placeholders(template).map(|(_, number, _)| number).max();
-    let (mut filled, mut done) = (String::with_capacity(template.len() + arguments.len()), 0);
-    for (at, number, end) in placeholders(template) {
-        push_with_all(&mut filled, &template[done..at], arguments);
-        let from = words.get(number - 1..).unwrap_or_default();
-        let take = if Some(number) == highest { from.len() } else { from.len().min(1) };
-        filled.push_str(&from[..take].join(" "));
-        done = end;
-    }
-    push_with_all(&mut filled, &template[done..], arguments);
-    if highest.is_none() && !template.contains(ALL) && !arguments.is_empty() {
-        filled = format!("{}\n\n{arguments}", filled.trim_end());
-    }
-    filled
-}
-
 /// The place for everything that the caller adds.
 const ALL: &str = "$ARGUMENTS";
 
-/// What the caller adds is not looked through for places again.
-fn push_with_all(filled: &mut String, text: &str, arguments: &str) {
-    filled.push_str(&text.replace(ALL, arguments));
+/// What the caller adds.
+struct Added<'a> {
+    all: &'a str,
+    words: Vec<&'a str>,
+    /// The highest number of a place in the template.
+    highest: Option<usize>,
+}
+
+impl<'a> Added<'a> {
+    fn new(template: &str, all: &'a str) -> Self {
+        let highest = placeholders(template).map(|(_, number, _)| number).max();
+        Self { all, words: words(all), highest }
+    }
+
+    /// Fills it into a piece of the template. It is not looked through for places again.
+    fn fill(&self, piece: &str) -> String {
+        let (mut filled, mut done) = (String::with_capacity(piece.len() + self.all.len()), 0);
+        for (at, number, end) in placeholders(piece) {
+            filled.push_str(&piece[done..at].replace(ALL, self.all));
+            let from = self.words.get(number - 1..).unwrap_or_default();
+            let take = if Some(number) == self.highest { from.len() } else { from.len().min(1) };
+            filled.push_str(&from[..take].join(" "));
+            done = end;
+        }
+        filled.push_str(&piece[done..].replace(ALL, self.all));
+        filled
+    }
 }
 
 /// The numbered places of a template: where each begins, its number from 1 on, and where it ends.
@@ -152,6 +160,12 @@ mod tests {
         assert_eq!(
             expand("Look:\n!`git diff $1`\nand !`ls`", "main"),
             [text("Look:\n"), shell("git diff main"), text("\nand "), shell("ls")]
+        );
+        assert_eq!(expand("Run !`ls`", "now"), [text("Run "), shell("ls"), text("\n\nnow")]);
+        assert_eq!(
+            expand("$ARGUMENTS: $1", "!`id`"),
+            [text("!`id`: !`id`")],
+            "the caller's words run nothing"
         );
         assert_eq!(expand("!`a`!`b`", ""), [shell("a"), shell("b")]);
         assert_eq!(expand("a ! and !`` and !`open", ""), [text("a ! and !`` and !`open")]);
