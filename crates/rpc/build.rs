@@ -3,7 +3,7 @@
 use prost::Message as _;
 use std::{env, error::Error, fs, path::PathBuf};
 
-const FILES: [&str; 11] = [
+const FILES: [&str; 14] = [
     "admin",
     "common",
     "event",
@@ -11,10 +11,13 @@ const FILES: [&str; 11] = [
     "permission",
     "project",
     "prompt",
+    "pty",
     "question",
     "sandbox",
     "session",
+    "settings",
     "tenant",
+    "terminal",
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -26,6 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     tonic_prost_build::configure()
         .bytes(".flotilla.v1.Event.properties_json")
         .bytes(".flotilla.v1.ExecOutput.data")
+        .bytes(".flotilla.v1.TerminalOutput.data")
         .compile_fds(descriptors)?;
     println!("cargo:rerun-if-changed={}", root.display());
     Ok(())

@@ -7,7 +7,8 @@ use rpc::{
         self, admin_service_client::AdminServiceClient, event_service_client::EventServiceClient,
         message_service_client::MessageServiceClient, permission_service_client::PermissionServiceClient,
         project_service_client::ProjectServiceClient, prompt_service_client::PromptServiceClient,
-        question_service_client::QuestionServiceClient, session_service_client::SessionServiceClient,
+        pty_service_client::PtyServiceClient, question_service_client::QuestionServiceClient,
+        session_service_client::SessionServiceClient, settings_service_client::SettingsServiceClient,
         tenant_service_client::TenantServiceClient,
     },
 };
@@ -63,6 +64,12 @@ impl Api {
         Self { channel, key: key.to_owned(), tenant_id: String::new(), project_id: String::new() }
     }
 
+    /// The same tenant over a connection of its own, at any gateway.
+    pub fn at(&self, gateway_url: &str) -> Self {
+        let channel = chassis::grpc::channel(gateway_url).expect("an address");
+        Self { channel, ..self.clone() }
+    }
+
     /// The view of a stack that `flotilla up` started, with a project.
     pub async fn of_stack(gateway_url: &str, key: &str) -> Self {
         let mut api = Self::with_key(gateway_url, key);
@@ -116,6 +123,16 @@ impl Api {
     /// Client of `PermissionService`.
     pub fn permissions(&self) -> PermissionServiceClient<Authorized> {
         PermissionServiceClient::new(self.authorized())
+    }
+
+    /// Client of `SettingsService`.
+    pub fn settings(&self) -> SettingsServiceClient<Authorized> {
+        SettingsServiceClient::new(self.authorized())
+    }
+
+    /// Client of `PtyService`.
+    pub fn ptys(&self) -> PtyServiceClient<Authorized> {
+        PtyServiceClient::new(self.authorized())
     }
 
     /// Client of `QuestionService`.

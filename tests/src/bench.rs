@@ -2,14 +2,19 @@
 //! span are read from one clock.
 
 pub mod durability;
+pub mod events;
+pub mod figure;
+pub mod ground;
+pub mod loops;
 pub mod model;
+pub mod process;
 pub mod raw;
 
 use crate::{
     api::Api,
     turn::{Seen, Watch},
 };
-use model::{Model, Plan};
+use model::{Call, Model, Plan};
 use std::time::{Duration, Instant};
 
 /// Latencies of one kind.
@@ -101,7 +106,7 @@ async fn text_session(api: &Api, model: &Model, latencies: &mut Latencies) {
 }
 
 async fn tool_session(api: &Api, model: &Model, latencies: &mut Latencies) {
-    model.plan(Plan::Tools { steps: 5 });
+    model.plan(Plan::Tools { steps: 5, call: Call::True });
     let session = api.session(None).await;
     let mut watch = Watch::start(api, &session).await;
     api.prompt(&session, "bench").await.expect("an accepted prompt");

@@ -4,7 +4,10 @@
 use e2e::{
     Options, Stack, bench,
     bench::{
-        durability::{Sizes, What, ground::Servers, measure},
+        durability::{Sizes, What, measure},
+        events,
+        ground::Servers,
+        loops,
         model::Model,
     },
 };
@@ -67,4 +70,69 @@ async fn the_memory_of_streams_is_measured() {
 #[tokio::test]
 async fn updates_of_the_control_row_are_measured() {
     check(What::Hot, 3).await;
+}
+
+/// As [`check`], for long conversations.
+async fn check_loops(what: loops::What, figures: usize) {
+    if e2e::is_left_out(&["redis", "nats"], "it measures a whole stack") {
+        return;
+    }
+    let measured = Box::pin(loops::measure(what, &Servers::OfTests, &loops::Sizes::smoke())).await;
+    assert_eq!(measured.len(), figures, "{measured:?}");
+    assert!(measured.iter().all(|figure| figure.count() > 0), "{measured:?}");
+}
+
+#[tokio::test]
+async fn loading_a_long_conversation_is_measured() {
+    check_loops(loops::What::Load, 6).await;
+}
+
+#[tokio::test]
+async fn steps_of_a_long_conversation_are_measured() {
+    check_loops(loops::What::Steps, 15).await;
+}
+
+#[tokio::test]
+async fn a_large_neighbour_is_measured() {
+    check_loops(loops::What::Neighbour, 4).await;
+}
+
+#[tokio::test]
+async fn states_of_files_are_measured() {
+    check_loops(loops::What::Files, 3).await;
+}
+
+/// As [`check`], for events on their way to clients.
+async fn check_events(what: events::What, figures: usize) {
+    if e2e::is_left_out(&["redis", "nats"], "it measures a whole stack") {
+        return;
+    }
+    let measured = Box::pin(events::measure(what, &Servers::OfTests, &events::Sizes::smoke())).await;
+    assert_eq!(measured.len(), figures, "{measured:?}");
+    assert!(measured.iter().all(|figure| figure.count() > 0), "{measured:?}");
+}
+
+#[tokio::test]
+async fn chunks_on_their_way_are_measured() {
+    check_events(events::What::Latency, 3).await;
+}
+
+#[tokio::test]
+async fn many_followers_are_measured() {
+    check_events(events::What::Fanout, 3).await;
+}
+
+#[tokio::test]
+async fn catching_up_is_measured() {
+    check_events(events::What::Resume, 1).await;
+}
+
+#[tokio::test]
+async fn idle_followers_are_measured() {
+    check_events(events::What::Idle, 4).await;
+}
+
+#[tokio::test]
+async fn the_log_of_text_is_measured() {
+    check_events(events::What::Writes, 2).await;
 }

@@ -9,7 +9,7 @@ use crate::{
 use bytes::Bytes;
 use domain::{
     event::Stored,
-    ids::{MessageId, PartId, SessionId, TenantId},
+    ids::{MessageId, PartId, SessionId, TenantId, Timestamp},
     limits,
 };
 use serde::{Deserialize, Serialize};
@@ -38,6 +38,8 @@ pub enum News {
         /// Position of the newest event.
         seq: u64,
     },
+    /// Something beside the log, such as a terminal. Never stored: who does not hear it now never does.
+    Notice(Notice),
     /// Never sent: the reader hears from now on. What came before is to be read from Postgres.
     #[serde(skip)]
     Joined,
@@ -57,6 +59,30 @@ pub struct Event {
     /// Milliseconds since 1970.
     pub at: i64,
     /// The `properties` object, as stored.
+    pub properties: Box<RawValue>,
+}
+
+impl From<Event> for Stored {
+    fn from(event: Event) -> Self {
+        Self {
+            seq: event.seq,
+            epoch: event.epoch,
+            id: event.id,
+            kind: event.kind,
+            properties: event.properties.get().to_owned(),
+            at: Timestamp(event.at),
+        }
+    }
+}
+
+/// Something that happened beside the log of a session, as clients are told it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Notice {
+    /// Its id.
+    pub id: String,
+    /// The value of `type`.
+    pub kind: String,
+    /// The `properties` object.
     pub properties: Box<RawValue>,
 }
 
@@ -86,6 +112,10 @@ pub struct Publisher {
 #[derive(Debug)]
 pub struct Reader(Subscription);
 
+/// The news of all sessions of a tenant.
+#[derive(Debug)]
+pub struct TenantReader(Subscription);
+
 impl Bus {
     /// Starts a sender; it ends with its last clone.
     pub fn publisher(&self) -> Publisher {
@@ -108,11 +138,32 @@ impl Bus {
     /// # Errors
     /// `Subscribe` when the client is closed.
     pub async fn read(&self, tenant: TenantId, session: &SessionId) -> Result<Reader, Error> {
-        let subject = format!("{}.v1.t.{tenant}.s.{session}.news", self.namespace);
+        self.hear(subject(&self.namespace, tenant, session.as_str())).await.map(Reader)
+    }
+
+    /// As [`Bus::read`], for all sessions of a tenant.
+    ///
+    /// # Errors
+    /// `Subscribe` when the client is closed.
+    pub async fn read_tenant(&self, tenant: TenantId) -> Result<TenantReader, Error> {
+        self.hear(subject(&self.namespace, tenant, "*")).await.map(TenantReader)
+    }
+
+    async fn hear(&self, subject: String) -> Result<Subscription, Error> {
         let is_away = self.nats.connection_state() == async_nats::connection::State::Disconnected;
         let wait = if is_away { Duration::ZERO } else { Duration::from_millis(limits::NATS_JOIN_MS) };
-        Ok(Reader(Subscription::begin(&self.nats, subject, (Begun::Sent, wait)).await?))
+        Subscription::begin(&self.nats, subject, (Begun::Sent, wait)).await
     }
+}
+
+/// Where news of a session is sent; `*`: of all sessions.
+fn subject(namespace: &str, tenant: TenantId, session: &str) -> String {
+    format!("{namespace}.v1.t.{tenant}.s.{session}.news")
+}
+
+/// The session of a [`subject`].
+fn session_of(subject: &str) -> Option<SessionId> {
+    subject.strip_suffix(".news")?.rsplit('.').next()?.parse().ok()
 }
 
 impl Publisher {
@@ -144,7 +195,7 @@ impl Publisher {
             Ok(payload) => Bytes::from(payload),
             Err(error) => return tracing::error!(%error, "news cannot be written as JSON"),
         };
-        let subject = format!("{}.v1.t.{tenant}.s.{session}.news", self.namespace);
+        let subject = subject(&self.namespace, tenant, session.as_str());
         if self.queue.try_send((subject, payload)).is_err() {
             tracing::debug!(session.id = %session, "news was dropped: {} messages wait", limits::NEWS_QUEUE_MAX);
         }
@@ -168,6 +219,28 @@ impl Reader {
             match serde_json::from_slice(&message.payload) {
                 Ok(news) => return Some(news),
                 Err(error) => tracing::warn!(%error, "news of another version was passed over"),
+            }
+        }
+    }
+}
+
+impl TenantReader {
+    /// Whether news arrives, as far as the client knows.
+    pub fn is_joined(&self) -> bool {
+        self.0.is_joined()
+    }
+
+    /// As [`Reader::next`], with the session that the news is of; [`News::Joined`] is of none.
+    pub async fn next(&mut self) -> Option<(Option<SessionId>, News)> {
+        loop {
+            let message = match self.0.next().await? {
+                Heard::Joined => return Some((None, News::Joined)),
+                Heard::Message(message) => message,
+            };
+            match (session_of(&message.subject), serde_json::from_slice(&message.payload)) {
+                (Some(session), Ok(news)) => return Some((Some(session), news)),
+                (None, _) => tracing::warn!(subject = %message.subject, "news of nobody was passed over"),
+                (Some(_), Err(error)) => tracing::warn!(%error, "news of another version was passed over"),
             }
         }
     }

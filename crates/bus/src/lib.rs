@@ -6,6 +6,7 @@ pub mod doorbell;
 pub mod error;
 pub mod feed;
 pub mod queue;
+pub mod tickets;
 
 mod hints;
 mod subscription;

@@ -1,8 +1,10 @@
-//! Where the servers are that gateways and workers share: the same settings under the same names.
+//! What gateways and workers share: the same settings under the same names.
 
 use crate::secret::Secret;
+use anyhow::Context as _;
+use std::{fs, path::PathBuf};
 
-/// Addresses of the shared servers.
+/// Addresses of the shared servers, and what the platform settles for all sessions.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Backends {
     /// Postgres, as the role `flotilla_app`.
@@ -29,4 +31,20 @@ pub struct Backends {
     /// The token that the sandbox service asks for.
     #[arg(long, env = "FLOTILLA_SANDBOX_TOKEN", hide_env_values = true)]
     pub sandbox_token: Secret<String>,
+    /// An opencode.json of the platform: it binds every session, and nobody below can loosen it.
+    #[arg(long, env = "FLOTILLA_SETTINGS")]
+    pub settings: Option<PathBuf>,
+}
+
+impl Backends {
+    /// Reads the platform's settings: the name of the file, and its text.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn read_settings(&self) -> anyhow::Result<Option<(String, String)>> {
+        let Some(file) = &self.settings else { return Ok(None) };
+        let name = file.display().to_string();
+        let text = fs::read_to_string(file).with_context(|| format!("read {name}"))?;
+        Ok(Some((name, text)))
+    }
 }

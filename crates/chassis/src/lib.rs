@@ -5,6 +5,7 @@ pub mod admin;
 pub mod backends;
 pub mod grpc;
 pub mod http;
+pub mod port;
 pub mod ready;
 pub mod secret;
 pub mod shutdown;

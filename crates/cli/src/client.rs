@@ -11,7 +11,7 @@ use rpc::{
         message_service_client::MessageServiceClient, permission_service_client::PermissionServiceClient,
         project_service_client::ProjectServiceClient, prompt_service_client::PromptServiceClient,
         question_service_client::QuestionServiceClient, session_service_client::SessionServiceClient,
-        tenant_service_client::TenantServiceClient,
+        settings_service_client::SettingsServiceClient, tenant_service_client::TenantServiceClient,
     },
 };
 use std::{future::Future, time::Duration};
@@ -113,6 +113,10 @@ impl Client {
 
     pub(crate) fn tenants(&self) -> TenantServiceClient<Authorized> {
         TenantServiceClient::new(self.authorized())
+    }
+
+    pub(crate) fn settings(&self) -> SettingsServiceClient<Authorized> {
+        SettingsServiceClient::new(self.authorized())
     }
 
     pub(crate) fn permissions(&self) -> PermissionServiceClient<Authorized> {

@@ -1,18 +1,31 @@
-//! `flotilla config explain`: every setting of a repository that has an effect, and where it was said.
+//! `flotilla config`: settings of the tenant and of projects, and what has an effect in a repository or a session, with its
+//! origin.
 
-use crate::{exit::Exit, out};
+use crate::{
+    client::{Client, call},
+    exit::Exit,
+    out,
+    paint::harmless,
+};
 use anyhow::{Context as _, Result};
 use domain::{
     limits,
     settings::{
         Level,
         document::Document,
-        repository::{Configured, Unsafe, configured, is_settings},
+        repository::{Unsafe, configured, is_settings},
     },
 };
-use std::{fs, path::Path, path::PathBuf};
+use rpc::v1::{
+    ExplainSettingsRequest, ExplainSettingsResponse, GetSettingsRequest, SetSettingsRequest, SettingOrigin,
+};
+use std::{
+    fs,
+    io::Read as _,
+    path::{Path, PathBuf},
+};
 
-/// What to show of settings.
+/// What to do with settings.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ConfigArgs {
     #[command(subcommand)]
@@ -21,28 +34,92 @@ pub(crate) struct ConfigArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum ConfigCommand {
-    /// Show every value with its file, line and column. Sessions read the files of the commit that they start from.
+    /// Show every value with its file, line and column: of a directory, or as it counts in a session. Sessions read the
+    /// files of the commit that they start from.
     Explain {
         /// The repository.
         #[arg(default_value = ".")]
         directory: PathBuf,
+        /// What counts in this session, with the settings of its tenant and its project.
+        #[arg(long, value_name = "ID", conflicts_with_all = ["directory", "settings"])]
+        session: Option<String>,
         /// The platform's settings, as the workers have them.
         #[arg(long, env = "FLOTILLA_SETTINGS")]
         settings: Option<PathBuf>,
     },
+    /// Print the settings of the tenant, or of a project.
+    Get {
+        /// The project's id; without one, the tenant's settings.
+        #[arg(long)]
+        project: Option<String>,
+    },
+    /// Replace the settings of the tenant, or of a project, by an opencode.json. An empty file removes them.
+    Set {
+        /// The file; "-" reads the standard input.
+        file: PathBuf,
+        /// The project's id; without one, the tenant's settings.
+        #[arg(long)]
+        project: Option<String>,
+    },
 }
 
-pub(crate) fn run(arguments: &ConfigArgs) -> Result<Exit> {
-    let ConfigCommand::Explain { directory, settings } = &arguments.command;
-    let (lines, exit) = explain(directory, settings.as_deref())?;
-    for line in lines {
-        out::line(&line)?;
+impl ConfigArgs {
+    /// Whether a gateway is asked.
+    pub(crate) fn is_remote(&self) -> bool {
+        !matches!(self.command, ConfigCommand::Explain { session: None, .. })
     }
-    Ok(exit)
 }
 
-/// One line for each value, then what is wrong.
-fn explain(directory: &Path, platform: Option<&Path>) -> Result<(Vec<String>, Exit)> {
+/// Shows what counts in a directory.
+pub(crate) fn run_here(arguments: &ConfigArgs) -> Result<Exit> {
+    let ConfigCommand::Explain { directory, settings, .. } = &arguments.command else {
+        return Ok(Exit::Done);
+    };
+    show(&explain(directory, settings.as_deref())?)
+}
+
+/// Does what needs a gateway.
+pub(crate) async fn run(client: &Client, arguments: ConfigArgs) -> Result<Exit> {
+    match arguments.command {
+        ConfigCommand::Explain { session, .. } => {
+            let request = || ExplainSettingsRequest { session_id: session.clone().unwrap_or_default() };
+            let ask = || async { client.settings().explain_settings(request()).await };
+            show(&call("explain the settings", ask).await?)
+        }
+        ConfigCommand::Get { project } => {
+            let request = || GetSettingsRequest { project_id: project.clone().unwrap_or_default() };
+            let ask = || async { client.settings().get_settings(request()).await };
+            match call("read the settings", ask).await?.settings {
+                Some(settings) => out::line(harmless(&settings.document).trim_end())?,
+                None => out::note("there are no settings"),
+            }
+            Ok(Exit::Done)
+        }
+        ConfigCommand::Set { file, project } => {
+            let document = read(&file)?;
+            let request = || SetSettingsRequest {
+                project_id: project.clone().unwrap_or_default(),
+                document: document.clone(),
+            };
+            let ask = || async { client.settings().set_settings(request()).await };
+            let is_there = call("replace the settings", ask).await?.settings.is_some();
+            out::note(if is_there { "the settings were replaced" } else { "there are no settings now" });
+            Ok(Exit::Done)
+        }
+    }
+}
+
+fn read(file: &Path) -> Result<String> {
+    if file == Path::new("-") {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text).context("read the standard input")?;
+        return Ok(text);
+    }
+    fs::read_to_string(file).with_context(|| format!("read {}", file.display()))
+}
+
+/// What counts in a directory, without tenant and project.
+fn explain(directory: &Path, platform: Option<&Path>) -> Result<ExplainSettingsResponse> {
     let mut above = vec![];
     if let Some(file) = platform {
         let text = fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
@@ -50,24 +127,38 @@ fn explain(directory: &Path, platform: Option<&Path>) -> Result<(Vec<String>, Ex
     }
     let files = files(directory)?;
     let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
-    let Configured { merged, problems } = match configured(&above, &files) {
-        Ok(configured) => configured,
-        Err(Unsafe(problems)) => {
-            let text = format!("No session starts with these settings:\n{problems}");
-            return Ok((vec![text], Exit::Failed));
-        }
-    };
-    let mut lines: Vec<String> = merged
-        .explain()
-        .into_iter()
-        .map(|row| format!("{} = {}  ({}, {})", row.path, row.value, row.origin.level.as_str(), row.origin))
+    Ok(match configured(&above, &files) {
+        Ok(configured) => configured.into(),
+        Err(Unsafe(problems)) => ExplainSettingsResponse { problems, is_refused: true, ..Default::default() },
+    })
+}
+
+fn show(explained: &ExplainSettingsResponse) -> Result<Exit> {
+    for line in lines(explained) {
+        out::line(&harmless(&line))?;
+    }
+    Ok(if explained.problems.is_empty() { Exit::Done } else { Exit::Failed })
+}
+
+/// One line for each value, then what is wrong.
+fn lines(explained: &ExplainSettingsResponse) -> Vec<String> {
+    let ExplainSettingsResponse { settings, ignored, problems, is_refused } = explained;
+    if *is_refused {
+        return vec![format!("No session starts with these settings:\n{problems}")];
+    }
+    let place = |origin: &SettingOrigin| format!("{}:{}:{}", origin.file, origin.line, origin.column);
+    let mut lines: Vec<String> = settings
+        .iter()
+        .map(|setting| {
+            let origin = setting.origin.clone().unwrap_or_default();
+            format!("{} = {}  ({}, {})", origin.path, setting.value, origin.level, place(&origin))
+        })
         .collect();
-    lines.extend(
-        merged.ignored.iter().map(|ignored| format!("{} has no effect  ({})", ignored.path, ignored.origin)),
-    );
-    let is_wrong = problems.is_some();
-    lines.extend(problems.map(|problems| format!("These files have no say but in permissions:\n{problems}")));
-    Ok((lines, if is_wrong { Exit::Failed } else { Exit::Done }))
+    lines.extend(ignored.iter().map(|origin| format!("{} has no effect  ({})", origin.path, place(origin))));
+    if !problems.is_empty() {
+        lines.push(format!("These files have no say but in permissions:\n{problems}"));
+    }
+    lines
 }
 
 /// The files of settings, with paths as git has them.
@@ -110,8 +201,8 @@ mod tests {
         write(".opencode/agent/team/review.md", "---\nmode: subagent\n---\nReview.");
         write("sub/opencode.json", "{");
         write("platform.json", "{\"permission\": {\"webfetch\": \"deny\"}}");
-        let (lines, exit) = explain(directory.path(), Some(&directory.path().join("platform.json"))).unwrap();
-        let text = lines.join("\n");
+        let explained = explain(directory.path(), Some(&directory.path().join("platform.json"))).unwrap();
+        let text = lines(&explained).join("\n");
         for want in [
             "model = \"a/b\"  (repository, opencode.json:2:12)",
             "agent.\"team/review\".mode = \"subagent\"  (repository, .opencode/agent/team/review.md:2:7)",
@@ -120,10 +211,10 @@ mod tests {
         ] {
             assert!(text.contains(want), "{want:?} in {text}");
         }
-        assert_eq!(exit, Exit::Done);
+        assert_eq!((explained.problems.as_str(), explained.is_refused), ("", false));
         write("opencode.jsonc", "{\"permission\": 1}");
-        let (lines, exit) = explain(directory.path(), None).unwrap();
-        assert!(lines[0].contains("opencode.jsonc:1:16: permission: expected"), "{lines:?}");
-        assert_eq!(exit, Exit::Failed);
+        let explained = explain(directory.path(), None).unwrap();
+        assert!(explained.problems.contains("opencode.jsonc:1:16: permission: expected"), "{explained:?}");
+        assert!(explained.is_refused);
     }
 }

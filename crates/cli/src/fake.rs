@@ -129,6 +129,7 @@ impl PromptService for Fake {
 
 #[tonic::async_trait]
 impl EventService for Fake {
+    type SubscribeAllStream = BoxStream<'static, Result<SubscribeAllResponse, Status>>;
     type SubscribeStream = BoxStream<'static, Result<SubscribeResponse, Status>>;
 
     async fn subscribe(&self, request: Request<SubscribeRequest>) -> Answer<Self::SubscribeStream> {
@@ -146,6 +147,10 @@ impl EventService for Fake {
         });
         let events = stream::iter(events.collect::<Vec<_>>());
         Ok(Response::new(if state.hangs { events.chain(stream::pending()).boxed() } else { events.boxed() }))
+    }
+
+    async fn subscribe_all(&self, _: Request<SubscribeAllRequest>) -> Answer<Self::SubscribeAllStream> {
+        Ok(Response::new(stream::empty().boxed()))
     }
 }
 
@@ -207,8 +212,14 @@ impl SessionService for Fake {
         no()
     }
 
-    async fn fork_session(&self, _: Request<ForkSessionRequest>) -> Answer<ForkSessionResponse> {
-        no()
+    async fn fork_session(&self, request: Request<ForkSessionRequest>) -> Answer<ForkSessionResponse> {
+        let mut state = self.0.lock().unwrap();
+        state.orders.push(request.into_inner().idempotency_key);
+        if state.orders.len() == 1 {
+            return Err(Status::unavailable("the first answer is lost"));
+        }
+        let session = Session { id: SESSION.to_owned(), ..Session::default() };
+        Ok(Response::new(ForkSessionResponse { session: Some(session) }))
     }
 
     async fn unrevert_session(&self, _: Request<UnrevertSessionRequest>) -> Answer<UnrevertSessionResponse> {

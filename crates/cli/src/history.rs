@@ -5,6 +5,7 @@ use crate::{
     exit::Exit,
     out,
     paint::Paint,
+    prompt::random_key,
     show,
 };
 use anyhow::{Context as _, Result};
@@ -64,10 +65,12 @@ pub(crate) struct ForkArgs {
 /// Makes a session from an earlier point of another one, and prints its id.
 pub(crate) async fn fork(client: &Client, arguments: ForkArgs) -> Result<Exit> {
     let files = if arguments.files_of_now { ForkFiles::Now } else { ForkFiles::AtMessage };
+    let idempotency_key = random_key()?;
     let request = || ForkSessionRequest {
         session_id: arguments.id.clone(),
         message_id: arguments.before.clone().unwrap_or_default(),
         files: files.into(),
+        idempotency_key: idempotency_key.clone(),
     };
     let answer =
         call("fork the session", || async { client.sessions().fork_session(request()).await }).await?;

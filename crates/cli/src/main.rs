@@ -184,7 +184,10 @@ async fn run(cli: Cli) -> Result<ExitCode> {
             admin::run(&client, arguments).await?
         }
         Command::Abort { id } => sessions::abort(&Client::open(&connection)?, &id).await?,
-        Command::Config(arguments) => config::run(&arguments)?,
+        Command::Config(arguments) if arguments.is_remote() => {
+            config::run(&Client::open(&connection)?, arguments).await?
+        }
+        Command::Config(arguments) => config::run_here(&arguments)?,
         Command::Doctor => doctor::run(&connection).await?,
         Command::Completion { shell } => {
             let mut script = Vec::new();

@@ -178,6 +178,7 @@ pub(crate) async fn run(client: &Client, arguments: RunArgs) -> Result<Exit> {
         permission_rules: rules(&arguments),
         budget_usd_picos: arguments.budget.map_or(0, budget::Max::to_wire),
         on_ask: arguments.on_ask.to_wire().into(),
+        id: String::new(),
     };
     let session =
         call("create the session", || async { client.sessions().create_session(session.clone()).await })
@@ -343,7 +344,7 @@ async fn upload(client: &Client, bundle: &Bundle) -> Result<String> {
 }
 
 /// Gives a key by which the server recognizes a repeated call.
-fn random_key() -> Result<String> {
+pub(crate) fn random_key() -> Result<String> {
     let mut bytes = [0_u8; 16];
     let mut random = std::fs::File::open("/dev/urandom").context("open /dev/urandom")?;
     random.read_exact(&mut bytes).context("read /dev/urandom")?;

@@ -181,7 +181,7 @@ pub(crate) fn to_json(session: &Session) -> Value {
             "cache_read": tokens.cache_read, "cache_write": tokens.cache_write},
         "cost_usd_picos": session.cost_usd_picos, "created_at_ms": session.created_at_ms,
         "updated_at_ms": session.updated_at_ms, "archived_at_ms": session.archived_at_ms,
-        "epoch": session.epoch, "event_seq": session.event_seq,
+        "epoch": session.epoch, "event_seq": session.event_seq, "branch": session.branch,
     })
 }
 

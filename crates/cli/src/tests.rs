@@ -6,7 +6,7 @@ use crate::{
     exit::Exit,
     fake::{Fake, SESSION},
     git::Git,
-    prompt, sessions, watch, why,
+    history, prompt, sessions, watch, why,
 };
 use clap::{CommandFactory as _, Parser as _};
 use rpc::v1::{Permission, SessionState, Wait};
@@ -159,6 +159,16 @@ async fn a_wait_is_explained() {
         let Command::Why(arguments) = Cli::try_parse_from(words).unwrap().command else { panic!("why") };
         assert_eq!(why::run(&fake.serve().await, arguments).await.unwrap(), Exit::Done);
     }
+}
+
+#[tokio::test]
+async fn a_fork_that_is_asked_for_again_is_the_same_one() {
+    let fake = Fake::default();
+    let words = ["flotilla", "fork", SESSION];
+    let Command::Fork(arguments) = Cli::try_parse_from(words).unwrap().command else { panic!("fork") };
+    assert_eq!(history::fork(&fake.serve().await, arguments).await.unwrap(), Exit::Done);
+    let keys = &fake.0.lock().unwrap().orders;
+    assert!(keys.len() == 2 && keys[0] == keys[1] && keys[0].len() == 32, "{keys:?}");
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@
 use crate::{
     limits::{
         COMPACTION_RESERVED_TOKENS, OUTPUT_TOKENS_MAX, PRUNE_MINIMUM_TOKENS, PRUNE_PROTECT_TOKENS,
-        TAIL_TOKENS_MAX, TAIL_TOKENS_MIN,
+        PRUNE_WRITTEN_TOKENS_MAX, TAIL_TOKENS_MAX, TAIL_TOKENS_MIN,
     },
     money::Tokens,
 };
@@ -51,11 +51,6 @@ impl Window {
     pub fn is_filled_by(&self, tokens: &Tokens) -> bool {
         let usable = self.usable_tokens();
         self.context_tokens > 0 && usable > 0 && used(tokens) >= usable
-    }
-
-    /// Whether a step that used `tokens` left so little room that it depends on settings whether it is enough.
-    pub fn is_nearly_filled_by(&self, tokens: &Tokens) -> bool {
-        self.context_tokens > 0 && used(tokens) >= self.usable_tokens() / 2
     }
 
     /// How much of the newest messages is kept beside a summary.
@@ -105,7 +100,16 @@ pub fn prunable(outputs: &[u64]) -> Vec<usize> {
             places.push(place);
         }
     }
-    if freed > PRUNE_MINIMUM_TOKENS { places } else { vec![] }
+    if freed <= PRUNE_MINIMUM_TOKENS {
+        return vec![];
+    }
+    // The oldest first: whoever looks again goes back until something that was left out.
+    let mut written = 0_u64;
+    let fits = places.iter().rev().take_while(|place| {
+        written = written.saturating_add(outputs[**place]);
+        written <= PRUNE_WRITTEN_TOKENS_MAX
+    });
+    places.split_off(places.len() - fits.count().max(1))
 }
 
 #[cfg(test)]
@@ -148,9 +152,6 @@ mod tests {
         assert!(!window.is_filled_by(&tokens(91_989, 0)));
         assert!(window.is_filled_by(&tokens(91_990, 0)));
         assert!(window.is_filled_by(&tokens(2_000, 89_990)));
-        assert!(
-            !window.is_nearly_filled_by(&tokens(45_989, 0)) && window.is_nearly_filled_by(&tokens(45_990, 0))
-        );
         let unknown = Window { context_tokens: 0, ..window };
         assert!(!unknown.is_filled_by(&tokens(1_000_000, 0)), "nobody knows how much fits");
         let tiny = Window { context_tokens: 4_000, ..window };
@@ -192,5 +193,13 @@ mod tests {
         assert_eq!(prunable(&[30_000, 10_000, 20_000, 1]), [2, 3]);
         assert_eq!(prunable(&[70_000]), [0]);
         assert_eq!(estimate("ééééx"), 1);
+    }
+
+    #[test]
+    fn the_oldest_outputs_are_left_out_first_when_there_are_too_many() {
+        let outputs = [40_000, 600_000, 600_000, 300_000];
+        assert_eq!(prunable(&outputs), [2, 3]);
+        assert_eq!(prunable(&outputs[..2]), [1], "the rest, at the end of the next turn");
+        assert_eq!(prunable(&[40_000, PRUNE_WRITTEN_TOKENS_MAX + 1]), [1], "one in any case");
     }
 }

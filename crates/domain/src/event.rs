@@ -8,6 +8,7 @@ use crate::{
     session::{Info, Outcome},
     wait::Wait,
 };
+use serde::Serialize;
 use serde_json::{Value, json};
 
 /// One fact. Its position and epoch are given by the control row when it is stored.
@@ -17,6 +18,8 @@ pub enum Event {
     SessionCreated(Box<Info>),
     /// A session changed.
     SessionUpdated(Box<Info>),
+    /// A session is gone, with its log: told to those who listen, and stored nowhere.
+    SessionDeleted(Box<Info>),
     /// Busy, or waiting for the next attempt.
     SessionStatus(Status),
     /// The turn is over and everything of it is stored.
@@ -29,6 +32,12 @@ pub enum Event {
     MessageRemoved(MessageId),
     /// What the session changed in its files so far, file by file.
     SessionDiff(Vec<FileDiff>),
+    /// A tool of the session wrote this file. What tools remove, and what commands do, is in [`Event::FilesChanged`] only.
+    FileEdited(String),
+    /// What a step did to the files, whoever did it.
+    FilesChanged(Vec<FileChange>),
+    /// The files are on another branch; `None`: on none that is known.
+    BranchUpdated(Option<String>),
     /// A part was made or changed; carries the whole part.
     PartUpdated {
         /// The part.
@@ -89,6 +98,27 @@ pub enum Event {
     },
 }
 
+/// What became of a file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FileChange {
+    /// Its absolute path, as tools see it.
+    pub file: String,
+    /// What happened.
+    pub event: FileEvent,
+}
+
+/// What happens to files, in the words of OpenCode's watcher.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FileEvent {
+    /// It is new.
+    Add,
+    /// It is another one.
+    Change,
+    /// It is gone.
+    Unlink,
+}
+
 /// What a session is doing, as OpenCode's clients show it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Status {
@@ -113,12 +143,16 @@ impl Event {
         match self {
             Self::SessionCreated(_) => "session.created",
             Self::SessionUpdated(_) => "session.updated",
+            Self::SessionDeleted(_) => DELETED,
             Self::SessionStatus(_) => "session.status",
             Self::SessionIdle(_) => IDLE,
             Self::SessionError(_) => "session.error",
             Self::MessageUpdated(_) => "message.updated",
             Self::MessageRemoved(_) => "message.removed",
             Self::SessionDiff(_) => "session.diff",
+            Self::FileEdited(_) => "file.edited",
+            Self::FilesChanged(_) => "file.watcher.updated",
+            Self::BranchUpdated(_) => "vcs.branch.updated",
             Self::PartUpdated { .. } => "message.part.updated",
             Self::PartRemoved { .. } => "message.part.removed",
             Self::TodoUpdated(_) => "todo.updated",
@@ -141,10 +175,14 @@ impl Event {
         }
     }
 
-    /// OpenCode's `properties` object.
+    /// OpenCode's `properties` object; of [`Event::FilesChanged`] one for all files:
+    ///
+    /// ```json
+    /// {"files":[{"file":"/workspace/a.txt","event":"change"}]}
+    /// ```
     pub fn properties(&self, session: &SessionId) -> Value {
         match self {
-            Self::SessionCreated(info) | Self::SessionUpdated(info) => {
+            Self::SessionCreated(info) | Self::SessionUpdated(info) | Self::SessionDeleted(info) => {
                 json!({"sessionID": session, "info": info})
             }
             Self::SessionStatus(status) => json!({"sessionID": session, "status": status_json(status)}),
@@ -153,6 +191,10 @@ impl Event {
             Self::MessageUpdated(message) => json!({"sessionID": session, "info": message}),
             Self::MessageRemoved(message_id) => json!({"sessionID": session, "messageID": message_id}),
             Self::SessionDiff(diff) => json!({"sessionID": session, "diff": diff}),
+            Self::FileEdited(file) => json!({"file": file}),
+            Self::FilesChanged(files) => json!({"files": files}),
+            Self::BranchUpdated(Some(branch)) => json!({"branch": branch}),
+            Self::BranchUpdated(None) => json!({}),
             Self::PartUpdated { part, at } => json!({"sessionID": session, "part": part, "time": at}),
             Self::PartRemoved { message_id, part_id } => {
                 json!({"sessionID": session, "messageID": message_id, "partID": part_id})
@@ -193,6 +235,8 @@ pub struct Stored {
     pub at: Timestamp,
 }
 
+/// See [`Event::SessionDeleted`].
+pub const DELETED: &str = "session.deleted";
 /// Ends a turn; see [`Event::SessionIdle`].
 pub const IDLE: &str = "session.idle";
 /// Raises the epoch that subscribers accept; see [`Event::LoopStarted`].

@@ -1,6 +1,8 @@
 //! Ids in OpenCode's wire format: a prefix, 12 hexadecimal digits of time and 14 random characters.
 //! They name things. They do not order them: the 48 time bits wrap every 795 days, so order is always a sequence column.
 
+pub mod pty;
+
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};

@@ -418,6 +418,8 @@ pub const TAIL_TOKENS_MAX: u64 = 15_000;
 pub const PRUNE_PROTECT_TOKENS: u64 = 40_000;
 /// Least old output that is worth leaving out, for it costs the provider's cache; tokens. OpenCode's number.
 pub const PRUNE_MINIMUM_TOKENS: u64 = 20_000;
+/// Old output that the end of one turn leaves out at most, for all of it is written anew; tokens. The next ones do the rest.
+pub const PRUNE_WRITTEN_TOKENS_MAX: u64 = 1_000_000;
 /// Newest turns of which no output is left out.
 pub const PRUNE_TURNS_KEPT: usize = 2;
 /// About how many tokens a picture or a document has.
@@ -467,9 +469,9 @@ pub const SNAPSHOT_STOP_WAIT_MS: u64 = 1_000;
 /// Bytes of the patches that a message, a session's event or a revert carries: every reader of the conversation gets them. Files
 /// beyond have their numbers only.
 pub const SUMMARY_DIFF_BYTES_MAX: u32 = 256 * 1024;
-/// How long a session is held for a revert at most; milliseconds. When the gateway died, prompts are taken again after it.
-pub const REVERT_HOLD_MS: u64 = 60_000;
-/// How long a revert may take; milliseconds. Below the hold: nobody writes files after it.
+/// How long a hold for a revert lasts that nobody renews; milliseconds. When the gateway died, prompts are taken again after it.
+pub const REVERT_HOLD_MS: u64 = 10_000;
+/// How long a revert may take; milliseconds. The gateway renews its hold so long, and people wait for prompts.
 pub const REVERT_WAIT_MS: u64 = 45_000;
 /// Commands of the shell whose output one command of a prompt puts into it: each may run for two minutes.
 pub const COMMAND_SHELLS_MAX: usize = 16;

@@ -4,6 +4,7 @@ use crate::{
     ids::{MessageId, PartId, ProjectId, SessionId, Timestamp},
     message::{FileDiff, ModelRef, dollars},
     money::{Tokens, UsdPicos},
+    permission::Rule,
 };
 use serde::{Deserialize, Serialize};
 
@@ -189,6 +190,9 @@ pub struct Info {
     /// What is taken back until the next prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revert: Option<Revert>,
+    /// The rules that it was made with. What people allowed "always" since then is none of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub permission: Vec<Rule>,
     /// When it was made, changed and archived.
     pub time: InfoTime,
 }

@@ -10,16 +10,19 @@ mod front_matter;
 mod jsonc;
 pub mod markdown;
 pub mod merge;
+pub mod models;
 pub mod node;
 pub mod problem;
 mod read;
 pub mod repository;
 mod rules;
+pub mod standing;
 pub mod substitute;
 #[cfg(test)]
 mod tests;
 
 use crate::{message::ModelRef, permission::Rules};
+use models::{Limit, Models};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::{collections::BTreeMap, fmt};
@@ -68,8 +71,8 @@ pub struct Settings {
     pub commands: BTreeMap<String, Command>,
     /// What every agent may do. One list for each level that says something: all of them bind.
     pub permission: Vec<LevelRules>,
-    /// Model providers by name.
-    pub providers: BTreeMap<String, Options>,
+    /// Which models may be asked, one for each level that says something: all of them bind.
+    pub models: Vec<Models>,
     /// Files, globs and URLs with instructions for the model, in order.
     pub instructions: Vec<String>,
     /// When and how history is shortened.
@@ -91,6 +94,18 @@ impl Settings {
         };
         let lists = Level::ALL.map(|level| Rules([of(&self.permission, level), of(own, level)].concat()));
         lists.into_iter().filter(|rules| !rules.0.is_empty()).collect()
+    }
+}
+
+impl Settings {
+    /// Whether every level lets `model` be asked.
+    pub fn allows(&self, model: &ModelRef) -> bool {
+        self.models.iter().all(|level| level.allows(model))
+    }
+
+    /// The narrowest bounds that any level gives `model`.
+    pub fn limit(&self, model: &ModelRef) -> Limit {
+        self.models.iter().fold(Limit::default(), |least, level| least.and(level.limit(model)))
     }
 }
 
@@ -183,8 +198,7 @@ pub struct Command {
     pub subtask: Option<bool>,
 }
 
-/// JSON in OpenCode's shape that is kept as it was written. It may hold secrets, hence a `Debug` that shows nothing. Who
-/// wrote it may be untrusted: a base URL from a repository must not get a tenant's key.
+/// JSON in OpenCode's shape that is kept as it was written. It may hold secrets, hence a `Debug` that shows nothing.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Options(pub Map<String, Value>);
 

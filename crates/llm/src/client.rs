@@ -57,10 +57,14 @@ impl Client {
         &self,
         provider: &Provider,
         model: &Model,
-        request: &Request,
+        request: Request,
         headers: Vec<(String, String)>,
     ) -> Result<EventStream, Error> {
-        let asked = self.question(provider, model, request, headers);
+        let (client, to, of) = (self.clone(), provider.clone(), model.clone());
+        // A long conversation is written for milliseconds, in which the thread's other calls would stand still.
+        let asked = tokio::task::spawn_blocking(move || client.question(&to, &of, &request, headers));
+        let asked =
+            asked.await.map_err(|_| Error::new(ErrorKind::Transport, "the question was not written"))?;
         let wait = Duration::from_millis(provider.header_timeout_ms);
         let answer = tokio::time::timeout(wait, asked.send()).await;
         let named = |error: Error| error.of(&provider.id);

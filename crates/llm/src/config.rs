@@ -8,7 +8,7 @@ use domain::limits::{
     MODEL_CHUNK_TIMEOUT_MS, MODEL_CONTEXT_TOKENS_DEFAULT, MODEL_HEADER_TIMEOUT_MS,
     MODEL_OUTPUT_TOKENS_DEFAULT, PROVIDER_MODELS_MAX, PROVIDERS_MAX,
 };
-use domain::money::Price;
+use domain::{message::ModelRef, model::Facts, money::Price};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -263,6 +263,26 @@ impl Providers {
     /// All providers, in the order of the settings.
     pub fn list(&self) -> &[Provider] {
         &self.0
+    }
+
+    /// What clients are shown of every model.
+    pub fn facts(&self) -> Vec<Facts> {
+        let models =
+            self.0.iter().flat_map(|provider| provider.models.iter().map(move |model| (provider, model)));
+        let facts = |(provider, model): (&Provider, &Model)| Facts {
+            model: ModelRef { provider_id: provider.id.clone(), model_id: model.id.clone() },
+            name: model.name.clone(),
+            context_tokens: model.context_tokens,
+            input_tokens: model.input_tokens,
+            output_tokens: model.output_tokens,
+            price: model.price.clone(),
+            reasoning: model.reasoning,
+            temperature: model.temperature,
+            images: model.images,
+            pdf: model.pdf,
+            variants: model.efforts.iter().map(|effort| effort.as_str().to_owned()).collect(),
+        };
+        models.map(facts).collect()
     }
 
     /// Every `provider/model`, for error texts.

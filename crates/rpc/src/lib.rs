@@ -8,6 +8,8 @@ pub mod v1 {
 }
 
 pub mod client;
+mod file_diff;
+mod settings;
 pub mod status;
 pub mod trace;
 

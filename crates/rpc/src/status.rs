@@ -1,5 +1,6 @@
 //! Errors on the wire: a gRPC status with a stable `code` for programs and one sentence for people.
 
+use std::{collections::HashMap, time::Duration};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
@@ -8,7 +9,7 @@ pub const DOMAIN: &str = "flotilla";
 
 /// Builds a status that carries `code` (for example `prompt_empty`) as `google.rpc.ErrorInfo.reason`.
 pub fn error(grpc: Code, code: &'static str, message: impl Into<String>) -> Status {
-    let details = ErrorDetails::with_error_info(code, DOMAIN, std::collections::HashMap::new());
+    let details = ErrorDetails::with_error_info(code, DOMAIN, HashMap::new());
     Status::with_error_details(grpc, message, details)
 }
 
@@ -37,6 +38,18 @@ pub fn unavailable(code: &'static str, message: impl Into<String>) -> Status {
     error(Code::Unavailable, code, message)
 }
 
+/// There were too many of these calls; the next may come after `retry_after` (`google.rpc.RetryInfo`).
+pub fn exhausted(code: &'static str, message: impl Into<String>, retry_after: Duration) -> Status {
+    let mut details = ErrorDetails::with_error_info(code, DOMAIN, HashMap::new());
+    details.set_retry_info(Some(retry_after));
+    Status::with_error_details(Code::ResourceExhausted, message, details)
+}
+
+/// Gives when the next call may come, of a status that [`exhausted`] made, on either side of the wire.
+pub fn retry_after_of(status: &Status) -> Option<Duration> {
+    status.get_details_retry_info()?.retry_delay
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -49,5 +62,14 @@ mod tests {
         assert_eq!(code_of(&parsed).as_deref(), Some("prompt_empty"));
         assert_eq!(parsed.message(), "the prompt is empty");
         assert_eq!(code_of(&Status::internal("other")), None);
+    }
+
+    #[test]
+    fn the_time_to_come_again_survives_the_wire() {
+        let wait = Duration::from_millis(1_500);
+        let response: http::Response<()> = exhausted("too_many", "too many", wait).into_http();
+        let parsed = Status::from_header_map(response.headers()).expect("a status in the headers");
+        assert_eq!((code_of(&parsed).as_deref(), retry_after_of(&parsed)), (Some("too_many"), Some(wait)));
+        assert_eq!(retry_after_of(&invalid("prompt_empty", "the prompt is empty")), None);
     }
 }

@@ -1,10 +1,11 @@
 //! What a tree of sessions may spend: one amount at its root, for the root and all subtasks together. A tree that used it
 //! up is parked until somebody raises it.
 
-use crate::{Store, children, children::Parent, error::Error, inputs, parsed};
+use crate::{Store, children, children::Parent, error::Error, inputs, parsed, sessions, signed};
 use domain::{
     ids::{SessionId, TenantId},
-    money::UsdPicos,
+    money::{Tokens, UsdPicos},
+    session::Info,
 };
 use sqlx::{Postgres, Row as _, Transaction};
 
@@ -104,4 +105,30 @@ pub(crate) async fn tell(
         return Ok(());
     }
     inputs::put(tx, tenant, (&parent.session, &parent.run), (inputs::Kind::Budget, dedupe, None)).await
+}
+
+/// Adds to what a session spent, and gives it as it is then.
+pub(crate) async fn spend(
+    tx: &mut Transaction<'static, Postgres>,
+    tenant: TenantId,
+    id: &SessionId,
+    (tokens, cost): (Tokens, UsdPicos),
+) -> Result<Info, Error> {
+    sqlx::query(
+        "update session set input_tokens = input_tokens + $3, output_tokens = output_tokens + $4,
+                reasoning_tokens = reasoning_tokens + $5, cache_read_tokens = cache_read_tokens + $6,
+                cache_write_tokens = cache_write_tokens + $7, cost_usd_picos = cost_usd_picos + $8, updated_at = date_trunc('milliseconds', now())
+          where tenant_id = $1 and id = $2",
+    )
+    .bind(tenant.0)
+    .bind(id.as_str())
+    .bind(signed(tokens.input))
+    .bind(signed(tokens.output))
+    .bind(signed(tokens.reasoning))
+    .bind(signed(tokens.cache_read))
+    .bind(signed(tokens.cache_write))
+    .bind(cost.0)
+    .execute(&mut **tx)
+    .await?;
+    Ok(sessions::read(tx, tenant, id).await?.info)
 }

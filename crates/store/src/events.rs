@@ -1,6 +1,6 @@
 //! The log of a session, for readers.
 
-use crate::{Store, error::Error, signed, timestamp, unsigned};
+use crate::{Store, error::Error, parsed, signed, timestamp, unsigned};
 use domain::{
     event::Stored,
     ids::{SessionId, TenantId},
@@ -66,6 +66,31 @@ impl Store {
                 .fetch_optional(&mut *tx)
                 .await?
                 .ok_or(Error::NotFound("session"))?;
-        Ok(Head { seq: unsigned(row.try_get("event_seq")?), epoch: unsigned(row.try_get("epoch")?) })
+        Ok(head(&row)?)
     }
+
+    /// Gives the heads of those of these sessions that exist, in no order.
+    ///
+    /// # Errors
+    /// `Db`.
+    pub async fn list_heads(
+        &self,
+        tenant: TenantId,
+        sessions: &[&SessionId],
+    ) -> Result<Vec<(SessionId, Head)>, Error> {
+        let mut tx = self.begin(tenant).await?;
+        let ids: Vec<&str> = sessions.iter().map(|session| session.as_str()).collect();
+        let rows = sqlx::query(
+            "select session_id, event_seq, epoch from session_run where tenant_id = $1 and session_id = any($2)",
+        )
+        .bind(tenant.0)
+        .bind(&ids)
+        .fetch_all(&mut *tx)
+        .await?;
+        rows.iter().map(|row| Ok((parsed(row.try_get("session_id")?)?, head(row)?))).collect()
+    }
+}
+
+fn head(row: &sqlx::postgres::PgRow) -> sqlx::Result<Head> {
+    Ok(Head { seq: unsigned(row.try_get("event_seq")?), epoch: unsigned(row.try_get("epoch")?) })
 }

@@ -3,6 +3,7 @@
 use crate::{
     Store,
     error::Error,
+    keyed,
     record::{self, Change, Scope, What},
     sessions::{self, NewSession, Session},
 };
@@ -14,10 +15,11 @@ use domain::{
 use sqlx::{Postgres, Transaction, types::Json};
 
 impl Store {
-    /// Makes a session that begins with `history` and has the rules of the session that this was taken from.
+    /// Makes a session that begins with `history` and has the rules of the session that this was taken from, or gives the one
+    /// that was made with the same key before. The events are empty in that case.
     ///
     /// # Errors
-    /// `NotFound` for that session or the project; `Db`: made or not.
+    /// `NotFound` for that session or the project; `Conflict`: something else was made with the key; `Db`: made or not.
     pub async fn fork_session(
         &self,
         tenant: TenantId,
@@ -29,7 +31,7 @@ impl Store {
         let mut tx = self.begin(tenant).await?;
         sessions::read(&mut tx, tenant, origin).await?;
         if !sessions::insert(&mut tx, tenant, new, 1 + history.len() as u64).await? {
-            return Err(Error::NotFound("project"));
+            return keyed::get(&mut tx, tenant, new).await.map(|session| (session, vec![]));
         }
         sqlx::query(
             "update session set rights = o.rights from session o
@@ -49,6 +51,25 @@ impl Store {
         tx.commit().await?;
         Ok((session, events))
     }
+
+    /// Gives the oldest known state of a session's files.
+    ///
+    /// # Errors
+    /// `Db`.
+    pub async fn find_first_state(
+        &self,
+        tenant: TenantId,
+        session: &SessionId,
+    ) -> Result<Option<String>, Error> {
+        let mut tx = self.begin(tenant).await?;
+        let state = sqlx::query_scalar(
+            "select data->>'snapshot' from part
+              where tenant_id = $1 and session_id = $2 and kind in ('step-start', 'snapshot')
+                and data->>'snapshot' is not null
+              order by seq limit 1",
+        );
+        Ok(state.bind(tenant.0).bind(session.as_str()).fetch_optional(&mut *tx).await?)
+    }
 }
 
 /// Says how much the files of a session changed, and gives the session as it is then.
@@ -67,4 +88,19 @@ pub(crate) async fn summarize(
     .execute(&mut **tx)
     .await?;
     Ok(sessions::read(tx, scope.tenant, scope.session).await?.info)
+}
+
+/// Says on which branch the files of a session are.
+pub(crate) async fn set_branch(
+    tx: &mut Transaction<'static, Postgres>,
+    scope: &Scope<'_>,
+    branch: Option<&str>,
+) -> Result<(), Error> {
+    sqlx::query("update session set branch = $3 where tenant_id = $1 and id = $2")
+        .bind(scope.tenant.0)
+        .bind(scope.session.as_str())
+        .bind(branch)
+        .execute(&mut **tx)
+        .await?;
+    Ok(())
 }

@@ -144,6 +144,11 @@ impl Locked {
         }
     }
 
+    /// Whether messages wait to be removed with the next prompt.
+    pub(crate) fn has_taken_back(&self) -> bool {
+        self.revert_state == reverts::DONE
+    }
+
     pub(crate) fn is_idle(&self) -> bool {
         self.phase == 0
     }
@@ -337,7 +342,7 @@ pub(crate) async fn accept(
 ) -> Result<Vec<Stored>, Error> {
     let session = &prompt.user.session_id;
     let (mut changes, mut before) = (changes(prompt, at), vec![]);
-    if run.revert_state == reverts::DONE {
+    if run.has_taken_back() {
         before = reverts::forget(tx, tenant, session).await?;
     }
     if run.is_archived {

@@ -6,7 +6,8 @@ use domain::{
     message::Message,
     part::Part,
 };
-use sqlx::{Row as _, types::Json};
+use futures::TryStreamExt as _;
+use sqlx::{AssertSqlSafe, Row as _, types::Json};
 use std::ops::Range;
 
 /// A message with its parts, in order.
@@ -18,6 +19,13 @@ pub struct Entry {
     pub message: Message,
     /// Its parts with their places.
     pub parts: Vec<(u64, Part)>,
+}
+
+/// Which messages of a range are read, where there are more than are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    First,
+    Last,
 }
 
 impl Store {
@@ -33,7 +41,22 @@ impl Store {
         page: &Page,
     ) -> Result<Vec<Entry>, Error> {
         let before = page.cursor.as_deref().and_then(|cursor| cursor.parse().ok()).unwrap_or(i64::MAX);
-        self.read_messages(tenant, session, 0..before, page.limit()).await
+        self.read_messages(tenant, session, 0..before, (End::Last, page.limit())).await
+    }
+
+    /// Gives the oldest messages after the place `after`, at most `limit`, oldest first.
+    ///
+    /// # Errors
+    /// As [`Store::list_messages`].
+    pub async fn list_messages_after(
+        &self,
+        tenant: TenantId,
+        session: &SessionId,
+        after: u64,
+        limit: u32,
+    ) -> Result<Vec<Entry>, Error> {
+        let seqs = signed(after).saturating_add(1)..i64::MAX;
+        self.read_messages(tenant, session, seqs, (End::First, i64::from(limit))).await
     }
 
     /// Gives everything said after the place `after`, oldest first, for the loop.
@@ -46,7 +69,47 @@ impl Store {
         session: &SessionId,
         after: u64,
     ) -> Result<Vec<Entry>, Error> {
-        self.read_messages(tenant, session, signed(after) + 1..i64::MAX, i64::MAX).await
+        self.read_messages(tenant, session, signed(after) + 1..i64::MAX, (End::Last, i64::MAX)).await
+    }
+
+    /// Gives the place before which a loop needs nothing, because the newest summary stands for it; 0: it needs all. What
+    /// follows it holds the summary with the wish for it, the tail that was kept, and the newest prompt that was accepted.
+    ///
+    /// A summary counts once another step has begun after it: until then its own wish decides what comes next.
+    ///
+    /// # Errors
+    /// `Db`.
+    pub async fn find_horizon(&self, tenant: TenantId, session: &SessionId) -> Result<u64, Error> {
+        let mut tx = self.begin(tenant).await?;
+        let first: Option<i64> = sqlx::query_scalar(
+            "select least(wish.seq, tail.seq, prompt.seq)
+               from part p
+               join message wish on wish.tenant_id = $1 and wish.session_id = $2 and wish.id = p.message_id
+               join lateral (
+                 select s.seq from message s
+                  where s.tenant_id = $1 and s.session_id = $2 and s.seq > wish.seq and s.role = 'assistant'
+                    and s.info->>'parentID' = wish.id and s.info->>'summary' = 'true'
+                    and s.info->>'finish' is not null and s.info->>'error' is null
+                  order by s.seq limit 1) summary on true
+               left join message tail
+                 on tail.tenant_id = $1 and tail.session_id = $2 and tail.id = p.data->>'tail_start_id'
+               left join lateral (
+                 select m.seq from session_input i
+                   join message m on m.tenant_id = $1 and m.session_id = $2 and m.id = i.message_id
+                  where i.tenant_id = $1 and i.session_id = $2 and i.kind = 'prompt'
+                  order by i.seq desc limit 1) prompt on true
+              where p.tenant_id = $1 and p.session_id = $2 and p.kind = 'compaction'
+                and exists (
+                  select 1 from message later
+                   where later.tenant_id = $1 and later.session_id = $2 and later.seq > summary.seq
+                     and later.role = 'assistant')
+              order by p.seq desc limit 1",
+        )
+        .bind(tenant.0)
+        .bind(session.as_str())
+        .fetch_optional(&mut *tx)
+        .await?;
+        Ok(first.map_or(0, |first| unsigned(first) - 1))
     }
 
     async fn read_messages(
@@ -54,13 +117,19 @@ impl Store {
         tenant: TenantId,
         session: &SessionId,
         seqs: Range<i64>,
-        limit: i64,
+        (end, limit): (End, i64),
     ) -> Result<Vec<Entry>, Error> {
         let mut tx = self.begin(tenant).await?;
-        let rows = sqlx::query(
-            "select id, seq, info from message where tenant_id = $1 and session_id = $2 and seq >= $3 and seq < $4
-              order by seq desc limit $5",
-        )
+        let mut rows = sqlx::query(match end {
+            End::Last => {
+                "select id, seq, info from message where tenant_id = $1 and session_id = $2 and seq >= $3 and seq < $4
+                  order by seq desc limit $5"
+            }
+            End::First => {
+                "select id, seq, info from message where tenant_id = $1 and session_id = $2 and seq >= $3 and seq < $4
+                  order by seq limit $5"
+            }
+        })
         .bind(tenant.0)
         .bind(session.as_str())
         .bind(seqs.start)
@@ -68,28 +137,40 @@ impl Store {
         .bind(limit)
         .fetch_all(&mut *tx)
         .await?;
+        if end == End::Last {
+            rows.reverse();
+        }
         let mut entries = Vec::with_capacity(rows.len());
         let mut places = std::collections::HashMap::with_capacity(rows.len());
-        for row in rows.iter().rev() {
+        for row in &rows {
             let message: Message = read(row, "info", "message")?;
             places.insert(row.try_get::<String, _>("id")?, entries.len());
             entries.push(Entry { seq: unsigned(row.try_get("seq")?), message, parts: vec![] });
         }
         let ids: Vec<&String> = places.keys().collect();
-        let parts = sqlx::query(
-            "select message_id, seq, data from part where tenant_id = $1 and session_id = $2 and message_id = any($3)
-              order by seq, id",
-        )
-        .bind(tenant.0)
-        .bind(session.as_str())
-        .bind(&ids)
-        .fetch_all(&mut *tx)
-        .await?;
-        for row in &parts {
-            let place = places.get(&row.try_get::<String, _>("message_id")?).copied();
+        // Looking for each message of thousands costs more than reading the parts of all.
+        let is_whole = seqs.start <= 1 && seqs.end == i64::MAX && limit == i64::MAX;
+        let of_these = if is_whole { "" } else { " and message_id = any($3)" };
+        // Without an order, which would hold the first row back until the last is found.
+        let question = format!(
+            "select message_id, seq, id, data from part where tenant_id = $1 and session_id = $2{of_these}"
+        );
+        let mut query = sqlx::query(AssertSqlSafe(question)).bind(tenant.0).bind(session.as_str());
+        if !is_whole {
+            query = query.bind(&ids);
+        }
+        // One after the other: a long past must neither stand in memory twice nor keep a thread from its other sessions.
+        let mut parts = query.fetch(&mut *tx);
+        while let Some(row) = parts.try_next().await? {
+            let place = places.get(row.try_get::<&str, _>("message_id")?).copied();
             if let Some(entry) = place.and_then(|place| entries.get_mut(place)) {
-                entry.parts.push((unsigned(row.try_get("seq")?), read(row, "data", "part")?));
+                entry.parts.push((unsigned(row.try_get("seq")?), read(&row, "data", "part")?));
             }
+        }
+        for entry in &mut entries {
+            entry
+                .parts
+                .sort_by(|(seq, part), (other_seq, other)| (seq, &part.id).cmp(&(other_seq, &other.id)));
         }
         Ok(entries)
     }
@@ -114,7 +195,7 @@ impl Store {
             .ok_or(Error::NotFound("message"))?;
         let seq = unsigned(row.try_get("seq")?);
         drop(tx);
-        let found = self.read_messages(tenant, session, signed(seq)..signed(seq) + 1, 1).await?;
+        let found = self.read_messages(tenant, session, signed(seq)..signed(seq) + 1, (End::Last, 1)).await?;
         found.into_iter().next().ok_or(Error::NotFound("message"))
     }
 }

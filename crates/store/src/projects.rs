@@ -76,6 +76,22 @@ impl Store {
         from_row(&row)
     }
 
+    /// Gives the project of a name, if there is one.
+    ///
+    /// # Errors
+    /// `Db`.
+    pub async fn find_project(&self, tenant: TenantId, name: &str) -> Result<Option<Project>, Error> {
+        let mut tx = self.begin(tenant).await?;
+        let row = sqlx::query(
+            "select id, name, source, created_at from project where tenant_id = $1 and name = $2",
+        )
+        .bind(tenant.0)
+        .bind(name)
+        .fetch_optional(&mut *tx)
+        .await?;
+        row.as_ref().map(from_row).transpose()
+    }
+
     /// Lists projects by name; the cursor is the last name.
     ///
     /// # Errors

@@ -2,11 +2,11 @@
 //! number), projects each change into its table, and numbers its events without a gap.
 
 use crate::{
-    Store,
+    Store, budget,
     error::Error,
     execs,
     guard::{Guard, guarded},
-    history, requests, sessions, signed,
+    history, requests, signed,
     titles::{self, Title},
     todos, unsigned,
 };
@@ -277,7 +277,7 @@ pub(crate) async fn project(
                 event.clone()
             }
             What::Spend(tokens, cost) => Event::SessionUpdated(Box::new(
-                sessions::spend(tx, scope.tenant, scope.session, (*tokens, *cost)).await?,
+                budget::spend(tx, scope.tenant, scope.session, (*tokens, *cost)).await?,
             )),
             What::Title(title) => Event::SessionUpdated(Box::new(titles::set(tx, scope, title).await?)),
             What::Changes(changes) => {
@@ -332,10 +332,12 @@ async fn project_one(
         }
         Event::TodoUpdated(todos) => todos::project(tx, scope, todos).await,
         Event::RequestAsked(request) => requests::insert(tx, scope, request).await,
+        Event::BranchUpdated(branch) => history::set_branch(tx, scope, branch.as_deref()).await,
         // Facts of the log only; the rows are changed where these are made.
         Event::RequestAnswered { .. }
         | Event::SessionCreated(_)
         | Event::SessionUpdated(_)
+        | Event::SessionDeleted(_)
         | Event::SessionStatus(_)
         | Event::SessionIdle(_)
         | Event::SessionError(_)
@@ -345,6 +347,8 @@ async fn project_one(
         | Event::SessionQuarantined { .. }
         | Event::SessionReleased
         | Event::SessionDiff(_)
+        | Event::FileEdited(_)
+        | Event::FilesChanged(_)
         | Event::CommandExecuted { .. }
         | Event::SessionCompacted => Ok(()),
     }

@@ -9,7 +9,7 @@ use crate::{
 };
 use domain::{
     event::{Event, Stored},
-    ids::{EventId, PartId, SessionId, TenantId, Timestamp},
+    ids::{EventId, PartId, ProjectId, SessionId, TenantId, Timestamp},
     request::{Answer, Asked, Id, Request},
     session::Class,
 };
@@ -41,6 +41,8 @@ pub enum Whose<'a> {
     Session(&'a SessionId),
     /// Of one session and all below it.
     Tree(&'a SessionId),
+    /// Of all sessions of a project.
+    Project(&'a ProjectId),
 }
 
 /// What became of an answer.
@@ -107,10 +109,11 @@ impl Store {
         prefix: &str,
         page: &Page,
     ) -> Result<Vec<Known>, Error> {
-        let (session, goes_down) = match whose {
-            Whose::Tenant => (None, false),
-            Whose::Session(session) => (Some(session), false),
-            Whose::Tree(session) => (Some(session), true),
+        let (session, goes_down, project) = match whose {
+            Whose::Tenant => (None, false, None),
+            Whose::Session(session) => (Some(session), false, None),
+            Whose::Tree(session) => (Some(session), true, None),
+            Whose::Project(project) => (None, false, Some(project)),
         };
         let mut tx = self.begin(tenant).await?;
         let rows = sqlx::query(query(
@@ -121,6 +124,7 @@ impl Store {
                        union all
                        select s.id from session s join tree t on s.parent_id = t.id where s.tenant_id = $1 and $6)
                      select id from tree))
+               and ($7::text is null or session_id in (select id from session where tenant_id = $1 and project_id = $7))
                and id > $3 and starts_with(id, $4) order by id limit $5",
         ))
         .bind(tenant.0)
@@ -129,6 +133,7 @@ impl Store {
         .bind(prefix)
         .bind(page.limit())
         .bind(goes_down)
+        .bind(project.map(ProjectId::as_str))
         .fetch_all(&mut *tx)
         .await?;
         rows.iter().map(from_row).collect()

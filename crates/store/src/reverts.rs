@@ -19,6 +19,7 @@ use domain::{
     session::{Changes, Revert},
 };
 use sqlx::{Postgres, Row as _, Transaction, types::Json};
+use uuid::Uuid;
 
 /// Without a revert, or with one that is done: prompts are taken.
 const NONE: i16 = 0;
@@ -42,8 +43,8 @@ pub struct Hold {
     pub revert: Option<Revert>,
     /// Whether it was begun and not ended: files may be half reverted.
     pub is_unfinished: bool,
-    /// When the hold ends, in microseconds since 1970: two of one session never end at once.
-    until_us: i64,
+    /// Its name in the control rows of the tree: each that is over, or another one's, has another.
+    held_by: Uuid,
 }
 
 /// How a hold ends that changed nothing in the conversation.
@@ -65,20 +66,21 @@ pub struct Finished {
 }
 
 impl Store {
-    /// Keeps everything of the session's tree from beginning, for a bounded time, and raises the session's epoch: whoever
-    /// worked on it before is shut out of the sandbox from then on.
+    /// Keeps everything of the session's tree from beginning, for `limits::REVERT_HOLD_MS` unless that is renewed, and raises
+    /// the session's epoch: whoever worked on it before is shut out of the sandbox from then on.
     ///
     /// # Errors
-    /// `NotFound`; `Busy`: something of the tree works or waits, or is held; `Quarantined`; `Db`: held or not, and free again
-    /// after `limits::REVERT_HOLD_MS`.
+    /// `NotFound`; `Busy`: something of the tree works or waits, or is held; `Quarantined`; `Db`: held or not, and then free
+    /// again after that time.
     pub async fn hold_session(&self, tenant: TenantId, session: &SessionId) -> Result<Hold, Error> {
+        let held_by = Uuid::now_v7();
         let mut tx = self.begin(tenant).await?;
         let root = find_root(&mut tx, tenant, session).await?;
         inputs::lock(&mut tx, tenant, &root).await?;
         children::lock_tree(&mut tx, tenant, &root).await?;
         refuse_busy(&mut tx, tenant, (session, &root)).await?;
         sqlx::query(
-            "update session_run r set held_until = now() + $4 * interval '1 millisecond',
+            "update session_run r set held_until = now() + $4 * interval '1 millisecond', held_by = $5,
                     epoch = r.epoch + case when r.session_id = $3 then 1 else 0 end
                from session s where s.tenant_id = $1 and (s.id = $2 or s.root_id = $2)
                 and r.tenant_id = $1 and r.session_id = s.id",
@@ -87,10 +89,11 @@ impl Store {
         .bind(root.as_str())
         .bind(session.as_str())
         .bind(milliseconds(limits::REVERT_HOLD_MS))
+        .bind(held_by)
         .execute(&mut *tx)
         .await?;
         let row = sqlx::query(
-            "select r.epoch, r.revert_state, s.revert, (extract(epoch from r.held_until) * 1000000)::bigint as until_us
+            "select r.epoch, r.revert_state, s.revert
                from session_run r join session s on s.tenant_id = r.tenant_id and s.id = r.session_id
               where r.tenant_id = $1 and r.session_id = $2",
         )
@@ -107,10 +110,42 @@ impl Store {
             epoch: unsigned(row.try_get("epoch")?),
             revert: revert.map_err(|error| Error::unreadable("revert", error))?.map(|json| json.0),
             is_unfinished: row.try_get::<i16, _>("revert_state")? == UNFINISHED,
-            until_us: row.try_get("until_us")?,
+            held_by,
         };
         tx.commit().await?;
         Ok(hold)
+    }
+
+    /// Makes a hold last `limits::REVERT_HOLD_MS` from now on.
+    ///
+    /// # Errors
+    /// `Busy`: the hold is over, and no file may be written any more. `Db`: renewed or not; do it again.
+    pub async fn renew_hold(&self, hold: &Hold) -> Result<(), Error> {
+        let mut tx = self.begin(hold.tenant).await?;
+        inputs::lock(&mut tx, hold.tenant, &hold.root).await?;
+        children::lock_tree(&mut tx, hold.tenant, &hold.root).await?;
+        // All rows of it or none: where one is free already, something may have begun.
+        let row = sqlx::query(
+            "with tree as (
+               select r.session_id from session s join session_run r on r.tenant_id = s.tenant_id and r.session_id = s.id
+                where s.tenant_id = $1 and (s.id = $2 or s.root_id = $2) and r.held_by = $3),
+             renewed as (
+               update session_run r set held_until = now() + $4 * interval '1 millisecond' from tree
+                where r.tenant_id = $1 and r.session_id = tree.session_id and r.held_until > clock_timestamp() returning 1)
+             select (select count(*) from renewed) as renewed, (select count(*) from tree) as held",
+        )
+        .bind(hold.tenant.0)
+        .bind(hold.root.as_str())
+        .bind(hold.held_by)
+        .bind(milliseconds(limits::REVERT_HOLD_MS))
+        .fetch_one(&mut *tx)
+        .await?;
+        let (renewed, held): (i64, i64) = (row.try_get("renewed")?, row.try_get("held")?);
+        if renewed == 0 || renewed < held {
+            return Err(Error::Busy);
+        }
+        tx.commit().await?;
+        Ok(())
     }
 
     /// Stores what is about to be done to the files, before any is written.
@@ -225,7 +260,7 @@ async fn refuse_busy(
     if row.try_get("busy")? { Err(Error::Busy) } else { Ok(()) }
 }
 
-/// Advances the control row, if the hold is still this one. Gives the newest event's place.
+/// Advances the control row, if the hold is still this one and lasts. Gives the newest event's place.
 async fn set_state(
     tx: &mut Transaction<'static, Postgres>,
     hold: &Hold,
@@ -234,13 +269,13 @@ async fn set_state(
     let row = sqlx::query(
         "update session_run set revert_state = $5, event_seq = event_seq + $6
           where tenant_id = $1 and session_id = $2 and epoch = $3 and phase = 0
-            and (extract(epoch from held_until) * 1000000)::bigint = $4
+            and held_by = $4 and held_until > clock_timestamp()
          returning event_seq",
     )
     .bind(hold.tenant.0)
     .bind(hold.session.as_str())
     .bind(signed(hold.epoch))
-    .bind(hold.until_us)
+    .bind(hold.held_by)
     .bind(state)
     .bind(events)
     .fetch_optional(&mut **tx)
@@ -268,13 +303,13 @@ async fn set_revert(
 /// Frees the tree of this hold, and of no later one.
 async fn let_go(tx: &mut Transaction<'static, Postgres>, hold: &Hold) -> Result<(), Error> {
     sqlx::query(
-        "update session_run r set held_until = null
+        "update session_run r set held_until = null, held_by = null
            from session s where s.tenant_id = $1 and (s.id = $2 or s.root_id = $2)
-            and r.tenant_id = $1 and r.session_id = s.id and (extract(epoch from r.held_until) * 1000000)::bigint = $3",
+            and r.tenant_id = $1 and r.session_id = s.id and r.held_by = $3",
     )
     .bind(hold.tenant.0)
     .bind(hold.root.as_str())
-    .bind(hold.until_us)
+    .bind(hold.held_by)
     .execute(&mut **tx)
     .await?;
     Ok(())

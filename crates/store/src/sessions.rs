@@ -4,7 +4,9 @@ use crate::{
     Page, Store,
     children::{self, ParentCall},
     error::Error,
-    inputs, parsed, record, signed, timestamp, unsigned,
+    inputs,
+    keyed::{self, Key},
+    parsed, record, signed, timestamp, unsigned,
 };
 use domain::{
     event::{Event, Stored},
@@ -37,6 +39,8 @@ pub struct Session {
     pub chosen: Chosen,
     /// How urgent it is.
     pub class: Class,
+    /// The branch that its files were on at the last look.
+    pub branch: Option<String>,
     /// What it is doing.
     pub phase: Phase,
     /// What it waits for, while it waits: see `domain::wait::Reason`.
@@ -93,7 +97,7 @@ pub struct NewSession {
     /// What it and its subtasks may spend together; `None`: no limit.
     pub budget: Option<UsdPicos>,
     /// The caller's idempotency key.
-    pub dedupe: Option<String>,
+    pub key: Option<Key>,
 }
 
 /// The root is told by `case`: below row-level security, Postgres looks nothing up in an index by a `coalesce`.
@@ -101,7 +105,7 @@ const COLUMNS: &str = "s.id, s.project_id, s.parent_id, s.title, s.agent, s.prov
     s.last_outcome, s.last_error, s.input_tokens, s.output_tokens, s.reasoning_tokens, s.cache_read_tokens,
     s.cache_write_tokens, s.cost_usd_picos, s.created_at, s.updated_at, s.archived_at,
     s.summary, s.revert, s.root_id, s.depth, s.parent_message_id, s.parent_part_id, s.rights, s.on_ask, s.agent_chosen,
-    s.model_chosen, r.class,
+    s.model_chosen, s.branch, r.class,
     r.phase, r.waiting_reason, r.waiting_detail, r.wake_at, r.queued_at, r.attempts, r.epoch, r.event_seq,
     case when r.waiting_reason = 'children' then (select count(*) from session c
       where c.tenant_id = s.tenant_id and c.parent_id = s.id) else 0 end as children,
@@ -140,7 +144,7 @@ fn page_query(tail: &'static str, order: &'static str) -> sqlx::AssertSqlSafe<St
     ))
 }
 
-fn info(row: &PgRow) -> Result<Info, Error> {
+fn info(row: &PgRow, rights: &[Rules]) -> Result<Info, Error> {
     let parent: Option<String> = row.try_get("parent_id")?;
     let count = |column| row.try_get::<i64, _>(column).map(unsigned);
     let tokens = Tokens {
@@ -164,6 +168,7 @@ fn info(row: &PgRow) -> Result<Info, Error> {
         tokens,
         summary: row.try_get::<Option<Json<_>>, _>("summary")?.map(|it| it.0),
         revert: row.try_get::<Option<Json<_>>, _>("revert")?.map(|it| it.0),
+        permission: rights.iter().flat_map(|rules| &rules.0).filter(|it| !it.is_approval).cloned().collect(),
         time: InfoTime {
             created: timestamp(row.try_get("created_at")?),
             updated: timestamp(row.try_get("updated_at")?),
@@ -175,9 +180,10 @@ fn info(row: &PgRow) -> Result<Info, Error> {
 fn from_row(row: &PgRow) -> Result<Session, Error> {
     let phase: i16 = row.try_get("phase")?;
     let outcome: Option<String> = row.try_get("last_outcome")?;
-    let info = info(row)?;
+    let rights =
+        row.try_get::<Json<Vec<_>>, _>("rights").map_err(|error| Error::unreadable("session", error))?.0;
+    let info = info(row, &rights)?;
     let root: Option<String> = row.try_get("root_id")?;
-    let rights = row.try_get::<Json<_>, _>("rights").map_err(|error| Error::unreadable("session", error))?.0;
     Ok(Session {
         root_id: root.as_deref().map_or_else(|| Ok(info.id.clone()), parsed)?,
         depth: row.try_get("depth")?,
@@ -187,6 +193,7 @@ fn from_row(row: &PgRow) -> Result<Session, Error> {
         chosen: Chosen { agent: row.try_get("agent_chosen")?, model: row.try_get("model_chosen")? },
         on_ask: OnAsk::parse(row.try_get("on_ask")?).unwrap_or_default(),
         class: Class::from_i16(row.try_get("class")?).unwrap_or_default(),
+        branch: row.try_get("branch")?,
         waiting_detail: row.try_get("waiting_detail")?,
         wake_at: row.try_get::<Option<_>, _>("wake_at")?.map(timestamp),
         queued_at: row.try_get::<Option<_>, _>("queued_at")?.map(timestamp),
@@ -229,12 +236,11 @@ pub(crate) async fn read(
 }
 
 impl Store {
-    /// Makes a session with its control row and its first event, or gives the one that `dedupe` made before.
-    /// The events are empty in that case. What the caller names stands behind `key:` in the row, because children have
-    /// names there, too, which nobody may take from them.
+    /// Makes a session with its control row and its first event, or gives the one that was made with the same key before.
+    /// The events are empty in that case.
     ///
     /// # Errors
-    /// `NotFound` for the project; `Db`.
+    /// `NotFound` for the project; `Conflict`: something else was made with the key; `Db`.
     pub async fn create_session(
         &self,
         tenant: TenantId,
@@ -244,7 +250,7 @@ impl Store {
     ) -> Result<(Session, Vec<Stored>), Error> {
         let mut tx = self.begin(tenant).await?;
         if !insert(&mut tx, tenant, new, 1).await? {
-            return existing(tx, tenant, new.dedupe.as_deref()).await.map(|session| (session, vec![]));
+            return keyed::get(&mut tx, tenant, new).await.map(|session| (session, vec![]));
         }
         let session = read(&mut tx, tenant, &new.id).await?;
         let event = record::What::Event(Event::SessionCreated(Box::new(session.info.clone())));
@@ -278,7 +284,9 @@ impl Store {
         let mut tx = self.begin(tenant).await?;
         let rows = sqlx::query(page_query(
             "s.tenant_id = $1 and ($2::text is null or s.project_id = $2) and ($3 or s.archived_at is null)
-               and (not $4 or r.phase in (1, 3, 4))
+               and (not $4 or r.phase in (1, 3, 4)) and (not $8 or s.parent_id is null)
+               and ($9::text is null or strpos(lower(s.title), lower($9)) > 0)
+               and ($10::bigint is null or s.updated_at >= to_timestamp($10::bigint / 1000.0))
                and ((extract(epoch from s.updated_at) * 1000)::bigint, s.id) < ($5, $6)",
             "s.updated_at desc, s.id desc limit $7",
         ))
@@ -289,6 +297,9 @@ impl Store {
         .bind(before_ms)
         .bind(before_id)
         .bind(page.limit())
+        .bind(filter.only_roots)
+        .bind(filter.search.as_deref())
+        .bind(filter.since.map(|since| since.0))
         .fetch_all(&mut *tx)
         .await?;
         rows.iter().map(from_row).collect()
@@ -322,7 +333,7 @@ impl Store {
         rows.iter().map(from_row).collect()
     }
 
-    /// Changes the title or the archive mark; what is `None` stays.
+    /// Changes the title, the archive mark, or who answers later prompts; what is `None` stays.
     ///
     /// # Errors
     /// `NotFound` or `Db`.
@@ -346,13 +357,19 @@ impl Store {
         .ok_or(Error::NotFound("session"))?;
         sqlx::query(
             "update session set title = coalesce($3, title), updated_at = date_trunc('milliseconds', now()),
-                    archived_at = case when $4 then coalesce(archived_at, now()) when not $4 then null else archived_at end
+                    archived_at = case when $4 then coalesce(archived_at, now()) when not $4 then null else archived_at end,
+                    agent = coalesce($5, agent), agent_chosen = agent_chosen or $5 is not null,
+                    provider_id = coalesce($6, provider_id), model_id = coalesce($7, model_id),
+                    model_chosen = model_chosen or $7 is not null
               where tenant_id = $1 and id = $2",
         )
         .bind(tenant.0)
         .bind(id.as_str())
         .bind(&patch.title)
         .bind(patch.archived)
+        .bind(&patch.agent)
+        .bind(patch.model.as_ref().map(|model| &model.provider_id))
+        .bind(patch.model.as_ref().map(|model| &model.model_id))
         .execute(&mut *tx)
         .await?;
         let session = read(&mut tx, tenant, id).await?;
@@ -400,8 +417,8 @@ pub(crate) async fn insert(
 ) -> Result<bool, Error> {
     let made = sqlx::query(
         "insert into session (tenant_id, id, project_id, title, agent, provider_id, model_id, source, dedupe, rights,
-                              budget_usd_picos, on_ask, agent_chosen, model_chosen, updated_at)
-         select $1, $2, p.id, $4, $5, $6, $7, $8, 'key:' || $9, $10, $11, $12, $13, $14, date_trunc('milliseconds', now())
+                              budget_usd_picos, on_ask, agent_chosen, model_chosen, body_sha256, updated_at)
+         select $1, $2, p.id, $4, $5, $6, $7, $8, 'key:' || $9, $10, $11, $12, $13, $14, $15, date_trunc('milliseconds', now())
            from project p where p.tenant_id = $1 and p.id = $3
          on conflict (tenant_id, dedupe) where dedupe is not null do nothing",
     )
@@ -413,12 +430,13 @@ pub(crate) async fn insert(
     .bind(&new.model.provider_id)
     .bind(&new.model.model_id)
     .bind(Json(&new.source))
-    .bind(&new.dedupe)
+    .bind(new.key.as_ref().map(|key| &key.name))
     .bind(Json([&new.rules]))
     .bind(new.budget.map(|budget| budget.0))
     .bind(new.on_ask.as_str())
     .bind(new.chosen.agent)
     .bind(new.chosen.model)
+    .bind(new.key.as_ref().and_then(|key| key.body_sha256.as_ref()).map(<[u8; 32]>::as_slice))
     .execute(&mut **tx)
     .await?;
     if made.rows_affected() == 0 {
@@ -443,6 +461,12 @@ pub struct Filter {
     pub archived: bool,
     /// Only those that wait: for a worker, for somebody, or for an operator.
     pub waiting: bool,
+    /// No subtasks.
+    pub only_roots: bool,
+    /// Only those with this in their title, in whatever case.
+    pub search: Option<String>,
+    /// Only those that changed at this time or later.
+    pub since: Option<Timestamp>,
 }
 
 /// What to change.
@@ -452,45 +476,8 @@ pub struct Patch {
     pub title: Option<String>,
     /// The new archive mark.
     pub archived: Option<bool>,
-}
-
-async fn existing(
-    mut tx: Transaction<'static, Postgres>,
-    tenant: TenantId,
-    dedupe: Option<&str>,
-) -> Result<Session, Error> {
-    let Some(dedupe) = dedupe else { return Err(Error::NotFound("project")) };
-    let row = sqlx::query(query("where s.tenant_id = $1 and s.dedupe = 'key:' || $2"))
-        .bind(tenant.0)
-        .bind(dedupe)
-        .fetch_optional(&mut *tx)
-        .await?
-        .ok_or(Error::NotFound("project"))?;
-    from_row(&row)
-}
-
-/// Adds to what the session spent, and gives the session as it is then.
-pub(crate) async fn spend(
-    tx: &mut Transaction<'static, Postgres>,
-    tenant: TenantId,
-    id: &SessionId,
-    (tokens, cost): (Tokens, UsdPicos),
-) -> Result<Info, Error> {
-    sqlx::query(
-        "update session set input_tokens = input_tokens + $3, output_tokens = output_tokens + $4,
-                reasoning_tokens = reasoning_tokens + $5, cache_read_tokens = cache_read_tokens + $6,
-                cache_write_tokens = cache_write_tokens + $7, cost_usd_picos = cost_usd_picos + $8, updated_at = date_trunc('milliseconds', now())
-          where tenant_id = $1 and id = $2",
-    )
-    .bind(tenant.0)
-    .bind(id.as_str())
-    .bind(signed(tokens.input))
-    .bind(signed(tokens.output))
-    .bind(signed(tokens.reasoning))
-    .bind(signed(tokens.cache_read))
-    .bind(signed(tokens.cache_write))
-    .bind(cost.0)
-    .execute(&mut **tx)
-    .await?;
-    Ok(read(tx, tenant, id).await?.info)
+    /// The agent of later prompts.
+    pub agent: Option<String>,
+    /// The model of later prompts.
+    pub model: Option<ModelRef>,
 }

@@ -7,9 +7,11 @@ use crate::{Page, Store, error::Error, signed, tenants, timestamp, unsigned};
 use domain::{
     ids::{SessionId, TenantId, Timestamp},
     limits,
+    model::Facts,
     session::Class,
 };
-use sqlx::{Row as _, postgres::PgRow};
+use sqlx::{Row as _, postgres::PgRow, types::Json};
+use std::sync::Arc;
 use tenants::Tenant;
 use uuid::Uuid;
 
@@ -59,6 +61,8 @@ pub struct Beat {
     pub slots: u32,
     /// Whether it takes no more sessions.
     pub draining: bool,
+    /// The models that it can ask; `None`: as it told before.
+    pub models: Option<Arc<[Facts]>>,
 }
 
 /// A session that a worker owns.
@@ -190,9 +194,10 @@ impl Store {
     /// `Db`: the lease may be about to end.
     pub async fn renew_worker(&self, beat: &Beat) -> Result<Renewed, Error> {
         let row = sqlx::query(
-            "insert into worker (incarnation, name, lease_until, draining, slots, version)
-             values ($1, $2, now() + $3 * interval '1 millisecond', $4, $5, $6)
-             on conflict (incarnation) do update set lease_until = excluded.lease_until, draining = excluded.draining
+            "insert into worker (incarnation, name, lease_until, draining, slots, version, models)
+             values ($1, $2, now() + $3 * interval '1 millisecond', $4, $5, $6, coalesce($7, '[]'::jsonb))
+             on conflict (incarnation) do update set lease_until = excluded.lease_until,
+               draining = excluded.draining, models = coalesce($7, worker.models)
              returning drain_asked, clock_timestamp() as now",
         )
         .bind(beat.incarnation)
@@ -201,6 +206,7 @@ impl Store {
         .bind(beat.draining)
         .bind(i32::try_from(beat.slots).unwrap_or(i32::MAX))
         .bind(env!("CARGO_PKG_VERSION"))
+        .bind(beat.models.as_ref().map(Json))
         .fetch_one(&self.system)
         .await?;
         let aborted = sqlx::query(
@@ -214,6 +220,27 @@ impl Store {
             aborts: aborted.iter().map(place).collect::<Result<_, _>>()?,
             drain_asked: row.try_get("drain_asked")?,
         })
+    }
+
+    /// Lists the models that living workers can ask, each once, in the order of the worker that lives longest.
+    ///
+    /// # Errors
+    /// `Unreadable`; `Db`.
+    pub async fn list_models(&self) -> Result<Vec<Facts>, Error> {
+        let rows = sqlx::query(
+            "select models from worker where lease_runs(lease_until) order by lease_until - started_at desc",
+        )
+        .fetch_all(&self.system)
+        .await?;
+        let mut all: Vec<Facts> = vec![];
+        for row in rows {
+            let told =
+                row.try_get::<Json<Vec<Facts>>, _>("models").map_err(|e| Error::unreadable("models", e))?.0;
+            let is_new = |facts: &Facts| !all.iter().any(|known| known.model == facts.model);
+            let new: Vec<Facts> = told.into_iter().filter(is_new).collect();
+            all.extend(new);
+        }
+        Ok(all)
     }
 
     /// Lists the sessions that a worker owns: at most its slots, and those that it took for an abort only.

@@ -1,6 +1,6 @@
 //! Titles that a model gives to sessions that nobody named. What people call a session is `sessions`' business.
 
-use crate::{error::Error, record::Scope, sessions};
+use crate::{budget, error::Error, record::Scope};
 use domain::{
     money::{Tokens, UsdPicos},
     session::Info,
@@ -33,5 +33,5 @@ pub(crate) async fn set(
             .execute(&mut **tx)
             .await?;
     }
-    sessions::spend(tx, scope.tenant, scope.session, title.spent).await
+    budget::spend(tx, scope.tenant, scope.session, title.spent).await
 }

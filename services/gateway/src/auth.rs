@@ -1,11 +1,17 @@
-//! Who calls: an API key names a tenant, the operator's key names none and may manage all.
+//! Who calls: an API key names a tenant, the operator's key names none and may manage all. Keys are found and compared by their
+//! SHA-256; those that are wrong are counted (`attempts`).
+
+pub(crate) mod attempts;
+pub(crate) mod client;
 
 use crate::state::State;
+use attempts::Attempt;
 use bus::queue::Share;
 use domain::ids::TenantId;
 use rand::RngExt as _;
 use rpc::status::{error, invalid};
 use sha2::{Digest as _, Sha256};
+use std::{net::IpAddr, time::Instant};
 use store::tenants::Tenant;
 use tonic::{Code, Request, Status, metadata::MetadataMap};
 
@@ -52,11 +58,32 @@ impl State {
     /// Finds out for whom a call is made.
     ///
     /// # Errors
-    /// UNAUTHENTICATED without a valid key; INVALID_ARGUMENT when the operator names no tenant; UNAVAILABLE.
+    /// UNAUTHENTICATED without a valid key; INVALID_ARGUMENT when the operator names no tenant; RESOURCE_EXHAUSTED
+    /// `too_many_attempts` after too many wrong keys; UNAVAILABLE.
     pub(crate) async fn principal<T>(&self, request: &Request<T>) -> Result<Principal, Status> {
-        let key = bearer(request.metadata())?;
+        // From another way in, which found it out. Nothing that comes over the wire gets there.
+        if let Some(principal) = request.extensions().get::<Principal>() {
+            return Ok(principal.clone());
+        }
         let named = request.metadata().get(TENANT_HEADER).and_then(|value| value.to_str().ok());
-        if self.is_operator(key) {
+        let key = bearer(request.metadata())?;
+        self.principal_of(key, named, client::of(request.extensions())).await
+    }
+
+    /// As [`State::principal`], by the key alone, which came from `client`; with the operator's key for the tenant that is `named`.
+    ///
+    /// # Errors
+    /// As [`State::principal`].
+    pub(crate) async fn principal_of(
+        &self,
+        key: &str,
+        named: Option<&str>,
+        client: Option<IpAddr>,
+    ) -> Result<Principal, Status> {
+        let attempt = Attempt::new(key, client);
+        self.attempts.check(&attempt, Instant::now())?;
+        if self.is_operator(&attempt) {
+            self.attempts.succeeded(&attempt);
             let tenant = named.ok_or_else(|| {
                 invalid(
                     "tenant_missing",
@@ -68,14 +95,16 @@ impl State {
             let tenant = self.store.get_tenant(tenant).await.map_err(crate::grpc::from_store)?;
             return Ok(Principal { tenant: tenant.id, name: "operator".to_owned(), share: share(&tenant) });
         }
-        let found = self.store.find_key(&Sha256::digest(key)).await.map_err(crate::grpc::from_store)?;
+        let found = self.store.find_key(&attempt.sha256).await.map_err(crate::grpc::from_store)?;
         let (tenant, name) = found.ok_or_else(|| {
+            self.attempts.failed(&attempt, Instant::now());
             error(
                 Code::Unauthenticated,
                 "key_unknown",
                 "the API key is unknown or was revoked; ask for a new one",
             )
         })?;
+        self.attempts.succeeded(&attempt);
         if named.is_some_and(|named| named.parse() != Ok(tenant.id)) {
             return Err(error(Code::NotFound, "tenant_not_found", "the key belongs to another tenant"));
         }
@@ -85,18 +114,24 @@ impl State {
     /// Refuses everybody but the operator.
     ///
     /// # Errors
-    /// UNAUTHENTICATED or PERMISSION_DENIED.
+    /// UNAUTHENTICATED, PERMISSION_DENIED, or RESOURCE_EXHAUSTED `too_many_attempts`.
     pub(crate) fn operator<T>(&self, request: &Request<T>) -> Result<(), Status> {
-        if self.is_operator(bearer(request.metadata())?) {
+        let attempt = Attempt::new(bearer(request.metadata())?, client::of(request.extensions()));
+        self.attempts.check(&attempt, Instant::now())?;
+        if self.is_operator(&attempt) {
+            self.attempts.succeeded(&attempt);
             return Ok(());
+        }
+        // A tenant's key is no guess at the operator's.
+        if !self.attempts.knows(&attempt) {
+            self.attempts.failed(&attempt, Instant::now());
         }
         Err(error(Code::PermissionDenied, "operator_only", "only the operator's key may do this"))
     }
 
-    fn is_operator(&self, key: &str) -> bool {
-        let operator = self.operator_key.as_ref();
-        operator
-            .is_some_and(|known| chassis::secret::constant_time_eq(known.expose().as_bytes(), key.as_bytes()))
+    fn is_operator(&self, attempt: &Attempt) -> bool {
+        let operator = self.operator_sha256.as_ref();
+        operator.is_some_and(|known| chassis::secret::constant_time_eq(known, &attempt.sha256))
     }
 }
 

@@ -15,6 +15,12 @@ pub struct Config {
     /// The models that prompts may name, as `provider/model`; the first is the default.
     #[arg(long, env = "FLOTILLA_MODELS", value_delimiter = ',', required = true)]
     pub models: Vec<String>,
+    /// Connections at once; what is beyond them is told to come again.
+    #[arg(long, env = "FLOTILLA_CONNECTIONS_MAX", default_value_t = chassis::port::CONNECTIONS_MAX)]
+    pub connections_max: usize,
+    /// Networks of balancers, for example `10.0.0.0/8`: what they say of a client's address (`X-Forwarded-For`) is believed.
+    #[arg(long, env = "FLOTILLA_TRUSTED_PROXIES", value_delimiter = ',')]
+    pub trusted_proxies: Vec<chassis::web::Network>,
     /// The key that may create tenants; without one nobody may.
     #[arg(long, env = "FLOTILLA_OPERATOR_KEY", hide_env_values = true)]
     pub operator_key: Option<Secret<String>>,

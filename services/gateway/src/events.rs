@@ -1,10 +1,13 @@
-//! The event stream of one subscriber: subscribe first, then read what is stored, then go live; every gap is repaired
-//! from Postgres, so nothing is missed and nothing comes twice.
+//! The event stream of one subscriber: follow first, then read what is stored, then go live; every gap is repaired from
+//! Postgres, so nothing is missed and nothing comes twice.
 
-mod open_parts;
+pub(crate) mod open_parts;
 
-use crate::{grpc::from_store, state::State};
-use bus::feed::{News, Reader};
+use crate::{
+    grpc::from_store,
+    hub::{Heard, Line},
+    state::State,
+};
 use domain::{
     event::{self, Stored},
     ids::{SessionId, TenantId},
@@ -16,14 +19,18 @@ use rpc::{
     status::{invalid, unavailable},
     v1::{self, subscribe_response::Item},
 };
-use std::time::Duration;
-use tokio::{sync::mpsc, time::Instant};
+use std::{sync::Arc, time::Duration};
+use tokio::{
+    sync::{
+        broadcast::{self, error::RecvError},
+        mpsc,
+    },
+    time::Instant,
+};
 use tonic::Status;
 
-/// Time between two looks at the head while NATS is away: text then advances in the steps of stored events.
-const POLL_WITHOUT_NATS: Duration = Duration::from_millis(300);
-/// Time between two looks at the head otherwise: finds a lost last message.
-const POLL_WITH_NATS: Duration = Duration::from_secs(5);
+/// Time between two looks for the stored text that fills a hole.
+pub(crate) const MEND: Duration = Duration::from_millis(500);
 
 /// What a subscriber wants.
 #[derive(Debug, Clone)]
@@ -71,11 +78,8 @@ pub(crate) async fn subscribe(
     state: &State,
     wish: Wish,
 ) -> Result<mpsc::Receiver<Result<v1::SubscribeResponse, Status>>, Status> {
-    // Before anything is read: what is committed later arrives here. Without NATS it is found by looking.
-    let reader = state.bus.read(wish.tenant, &wish.session).await.map_err(|error| {
-        tracing::error!(error = &error as &dyn std::error::Error, "subscribe");
-        unavailable("bus_unavailable", "events cannot be followed just now")
-    })?;
+    // Before anything is read: what is committed later is told. Without NATS it is found by looking.
+    let (line, heard) = state.hub.join(wish.tenant, &wish.session).await;
     let head = state.store.get_head(wish.tenant, &wish.session).await.map_err(from_store)?;
     let seen = match wish.from {
         From::Now => head.seq,
@@ -96,8 +100,9 @@ pub(crate) async fn subscribe(
         head: head.seq,
         epoch: head.epoch,
         open: OpenParts::default(),
+        _line: line,
     };
-    tokio::spawn(stream.run(reader));
+    tokio::spawn(stream.run(heard));
     Ok(receiver)
 }
 
@@ -112,6 +117,8 @@ struct Stream {
     /// The newest take-over that an event told of: what older loops say is refused.
     epoch: u64,
     open: OpenParts,
+    /// Kept, so that it is heard.
+    _line: Arc<Line>,
 }
 
 /// Why a stream ends.
@@ -123,8 +130,8 @@ enum End {
 }
 
 impl Stream {
-    async fn run(mut self, reader: Reader) {
-        let Err(end) = self.follow(reader).await;
+    async fn run(mut self, heard: broadcast::Receiver<Arc<Heard>>) {
+        let Err(end) = self.follow(heard).await;
         if let End::Failed(status) = end
             && self.answers.send(Err(status)).await.is_err()
         {
@@ -132,11 +139,14 @@ impl Stream {
         }
     }
 
-    async fn follow(&mut self, mut reader: Reader) -> Result<std::convert::Infallible, End> {
+    async fn follow(
+        &mut self,
+        mut heard: broadcast::Receiver<Arc<Heard>>,
+    ) -> Result<std::convert::Infallible, End> {
         self.catch_up().await?;
         self.send_open_parts().await?;
         let mut beat_at = Instant::now() + Duration::from_millis(limits::STREAM_HEARTBEAT_MS);
-        let mut look_at = Instant::now() + self.poll(&reader);
+        let mut mend_at = Instant::now();
         loop {
             let shutdown = self.state.shutdown.clone();
             let answers = self.answers.clone();
@@ -146,67 +156,46 @@ impl Stream {
                     return Err(End::Failed(unavailable("gateway_stopping", "this gateway ends; resume with the last cursor")));
                 }
                 () = answers.closed() => return Err(End::Over),
-                news = reader.next() => match news {
-                    Some(news) => self.take(news).await?,
-                    None => return Err(End::Failed(unavailable("bus_unavailable", "the connection for events is closed"))),
+                next = heard.recv() => match next {
+                    Ok(heard) => self.take(&heard).await?,
+                    // Too slow for what was told meanwhile.
+                    Err(RecvError::Lagged(_)) => {
+                        self.catch_up().await?;
+                        self.send_open_parts().await?;
+                    }
+                    Err(RecvError::Closed) => return Err(closed()),
                 },
                 () = tokio::time::sleep_until(beat_at) => {
                     self.send(Item::Heartbeat(v1::Heartbeat { event_seq: self.head }), String::new()).await?;
                     beat_at = Instant::now() + Duration::from_millis(limits::STREAM_HEARTBEAT_MS);
                 }
-                () = tokio::time::sleep_until(look_at) => {
-                    let head = self.state.store.get_head(self.wish.tenant, &self.wish.session).await;
-                    match head {
-                        Ok(head) if head.seq > self.seen => self.catch_up().await?,
-                        Ok(_) => {}
-                        Err(store::error::Error::NotFound(_)) => {
-                            return Err(End::Failed(from_store(store::error::Error::NotFound("session"))));
-                        }
-                        Err(error) => tracing::debug!(error = &error as &dyn std::error::Error, "no look at the head"),
-                    }
-                    look_at = Instant::now() + self.poll(&reader);
+                () = tokio::time::sleep_until(mend_at), if self.open.has_holes() => {
+                    self.send_open_parts().await?;
+                    mend_at = Instant::now() + MEND;
                 }
             }
         }
     }
 
-    fn poll(&self, reader: &Reader) -> Duration {
-        if mutant::on(Mutant::HeadUnchecked) {
-            return Duration::from_secs(3_600);
-        }
-        let hears = reader.is_joined() && self.state.bus.ping_nats().is_ok();
-        if hears { POLL_WITH_NATS } else { POLL_WITHOUT_NATS }
-    }
-
-    async fn take(&mut self, news: News) -> Result<(), End> {
-        match news {
-            News::Event(event) if event.seq <= self.seen => Ok(()),
-            News::Event(event) if event.seq == self.seen + 1 || mutant::on(Mutant::GapUnrepaired) => {
-                self.send_event(Stored {
-                    seq: event.seq,
-                    epoch: event.epoch,
-                    id: event.id,
-                    kind: event.kind,
-                    properties: event.properties.get().to_owned(),
-                    at: domain::ids::Timestamp(event.at),
-                })
-                .await
+    async fn take(&mut self, heard: &Heard) -> Result<(), End> {
+        match heard {
+            Heard::Event(event) if event.seq <= self.seen => Ok(()),
+            Heard::Event(event) if event.seq == self.seen + 1 || mutant::on(Mutant::GapUnrepaired) => {
+                self.send_event(event.clone()).await
             }
-            News::Event(_) => self.catch_up().await,
-            News::Delta(delta) if delta.epoch < self.epoch && !mutant::on(Mutant::DeltaEpochUnchecked) => {
+            Heard::Head(seq) if *seq <= self.seen => Ok(()),
+            Heard::Event(_) | Heard::Head(_) => self.catch_up().await,
+            Heard::Delta(delta) if delta.epoch < self.epoch && !mutant::on(Mutant::DeltaEpochUnchecked) => {
                 Ok(())
             }
-            News::Delta(delta) => match self.open.fresh(&delta) {
-                Some(delta) => self.send(Item::Delta(delta), String::new()).await,
-                None => Ok(()),
-            },
-            News::Beat { epoch, seq }
-                if epoch >= self.epoch && seq > self.seen && !mutant::on(Mutant::HeadUnchecked) =>
-            {
-                self.catch_up().await
+            Heard::Delta(delta) => {
+                for delta in self.open.fresh(delta) {
+                    self.send(Item::Delta(delta), String::new()).await?;
+                }
+                Ok(())
             }
-            News::Beat { .. } => Ok(()),
-            News::Joined => self.catch_up().await,
+            Heard::Gone => Err(End::Failed(from_store(store::error::Error::NotFound("session")))),
+            Heard::Closed => Err(closed()),
         }
     }
 
@@ -222,7 +211,7 @@ impl Stream {
             let events = page.await.map_err(|error| End::Failed(from_store(error)))?;
             let is_last = i64::try_from(events.len()).unwrap_or(0) < limits::EVENTS_PAGE;
             for event in events {
-                self.send_event(event).await?;
+                self.send_event(to_wire(event)).await?;
             }
             if is_last {
                 return Ok(());
@@ -230,33 +219,26 @@ impl Stream {
         }
     }
 
-    /// A late joiner sees the text so far of the parts that are still streaming.
+    /// A late joiner sees the text so far of the parts that are still streaming. What is stored comes a little later than what
+    /// is heard: in between there is a hole, which is filled when the rest is stored.
     async fn send_open_parts(&mut self) -> Result<(), End> {
         let chunks = self.state.store.list_chunks(self.wish.tenant, &self.wish.session, self.epoch).await;
         for chunk in chunks.map_err(|error| End::Failed(from_store(error)))? {
-            if let Some(delta) = self.open.chunk(&chunk) {
+            for delta in self.open.chunk(&chunk) {
                 self.send(Item::Delta(delta), String::new()).await?;
             }
         }
         Ok(())
     }
 
-    async fn send_event(&mut self, event: Stored) -> Result<(), End> {
+    async fn send_event(&mut self, event: v1::Event) -> Result<(), End> {
         self.seen = event.seq;
         self.head = self.head.max(event.seq);
         self.epoch = self.epoch.max(event.epoch);
-        self.open.observe(&event);
+        self.open.observe(&event.kind, &event.properties_json);
         let is_end =
             event.kind == event::IDLE && self.wish.until_idle_after.is_some_and(|after| event.seq >= after);
-        let item = Item::Event(v1::Event {
-            seq: event.seq,
-            epoch: event.epoch,
-            kind: event.kind,
-            properties_json: event.properties.into_bytes().into(),
-            at_ms: event.at.0,
-            id: event.id,
-        });
-        self.send(item, cursor(self.seen)).await?;
+        self.send(Item::Event(event), cursor(self.seen)).await?;
         if is_end { Err(End::Over) } else { Ok(()) }
     }
 
@@ -264,4 +246,20 @@ impl Stream {
         let answer = v1::SubscribeResponse { item: Some(item), cursor };
         self.answers.send(Ok(answer)).await.map_err(|_| End::Over)
     }
+}
+
+/// An event as it goes to subscribers.
+pub(crate) fn to_wire(event: Stored) -> v1::Event {
+    v1::Event {
+        seq: event.seq,
+        epoch: event.epoch,
+        kind: event.kind,
+        properties_json: event.properties.into_bytes().into(),
+        at_ms: event.at.0,
+        id: event.id,
+    }
+}
+
+fn closed() -> End {
+    End::Failed(unavailable("bus_unavailable", "the connection for events is closed"))
 }

@@ -8,8 +8,10 @@ pub(crate) mod message;
 pub(crate) mod permission;
 pub(crate) mod project;
 pub(crate) mod prompt;
+pub(crate) mod pty;
 pub(crate) mod question;
 pub(crate) mod session;
+pub(crate) mod settings;
 pub(crate) mod tenant;
 pub(crate) mod to_wire;
 

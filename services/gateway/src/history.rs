@@ -19,12 +19,18 @@ use domain::{
 };
 use files::{Difference, Files};
 use rpc::status::{not_found, unavailable};
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
 use store::{
+    Store,
+    error::Error,
     messages::Entry,
     reverts::{Finished, Hold, Left},
     sessions::Session,
 };
+use tokio::time::Instant;
 use tonic::Status;
 
 /// What is asked of a held session.
@@ -81,13 +87,23 @@ pub(crate) async fn finish(state: &State, tenant: TenantId, session: &SessionId)
     held(state, tenant, session, Asked::Finish).await.map(drop)
 }
 
+/// Time between two renewals of a hold; milliseconds. Two may fail before it ends.
+const RENEW_MS: u64 = limits::REVERT_HOLD_MS / 4;
+
 /// Holds the session, does it, and lets go. Goes on when the caller leaves.
 async fn held(state: &State, tenant: TenantId, session: &SessionId, asked: Asked) -> Result<Session, Status> {
     let (state, session) = (state.clone(), session.clone());
     let work = async move {
+        let since = Instant::now();
         let hold = state.store.hold_session(tenant, &session).await.map_err(from_store)?;
         let patience = Duration::from_millis(limits::REVERT_WAIT_MS);
-        let done = tokio::time::timeout(patience, perform(&state, &hold, asked)).await;
+        let files_done = AtomicBool::new(false);
+        let done = tokio::select! {
+            biased;
+            done = tokio::time::timeout(patience, perform(&state, &hold, &files_done, asked)) => done,
+            // Dropped midway, as at the end of the patience: the intent says so.
+            lost = keep(&state.store, &hold, &files_done, since) => Ok(Err(Failed::Midway(from_store(lost)))),
+        };
         let (left, status) = match done {
             Ok(Ok(session)) => return Ok(session),
             Ok(Err(Failed::Before(status))) => (Left::AsBefore, status),
@@ -106,11 +122,38 @@ async fn held(state: &State, tenant: TenantId, session: &SessionId, asked: Asked
     tokio::spawn(work).await.map_err(lost)?
 }
 
-async fn perform(state: &State, hold: &Hold, asked: Asked) -> Result<Session, Failed> {
+/// Renews a hold that was had at `since` until the files are done. Ends when it is over before, or may be by what is known
+/// here: from then on others may work with the files.
+async fn keep(store: &Store, hold: &Hold, files_done: &AtomicBool, since: Instant) -> Error {
+    let lasts = Duration::from_millis(limits::REVERT_HOLD_MS - limits::LEASE_MARGIN_MS);
+    let mut until = since + lasts;
+    loop {
+        tokio::time::sleep(Duration::from_millis(RENEW_MS)).await;
+        let asked = Instant::now();
+        let renewed = tokio::time::timeout_at(until, store.renew_hold(hold)).await;
+        if files_done.load(Ordering::Relaxed) {
+            // The work itself ends the hold now, and tells how that went.
+            return std::future::pending().await;
+        }
+        match renewed {
+            Ok(Ok(())) => until = asked + lasts,
+            Ok(Err(error)) if error.is_transient() && Instant::now() < until => {}
+            Ok(Err(error)) => return error,
+            Err(_) => return Error::timed_out(),
+        }
+    }
+}
+
+async fn perform(
+    state: &State,
+    hold: &Hold,
+    files_done: &AtomicBool,
+    asked: Asked,
+) -> Result<Session, Failed> {
     let before = |error| Failed::Before(from_store(error));
     let entries = state.store.load_conversation(hold.tenant, &hold.session, 0).await.map_err(before)?;
     let files = Files::new(state.sandbox.clone(), hold);
-    let work = Work { state, hold, files, entries };
+    let work = Work { state, hold, files_done, files, entries };
     match asked {
         Asked::Back(message, part) => work.back(&message, part.as_ref()).await,
         Asked::Finish => match hold.revert.clone().filter(|_| hold.is_unfinished) {
@@ -124,6 +167,8 @@ async fn perform(state: &State, hold: &Hold, asked: Asked) -> Result<Session, Fa
 struct Work<'a> {
     state: &'a State,
     hold: &'a Hold,
+    /// Set when no file will be written any more.
+    files_done: &'a AtomicBool,
     files: Files,
     entries: Vec<Entry>,
 }
@@ -212,6 +257,7 @@ impl Work<'_> {
     }
 
     async fn end(&self, revert: Option<Revert>, whole: Difference) -> Result<Session, Failed> {
+        self.files_done.store(true, Ordering::Relaxed);
         let ids = [self.state.id(EventId::make), self.state.id(EventId::make)];
         let diff = (!whole.state.is_empty()).then_some(whole.files);
         let ended = self.state.store.finish_revert(self.hold, Finished { revert, diff }, ids, now()).await;

@@ -2,19 +2,20 @@
 //! lost.
 // Continues in store::inputs, which stores the prompt, and worker::claim, which hears the hints.
 
+pub(crate) mod agents;
 pub(crate) mod parts;
 mod settings;
 
 use crate::{auth::Principal, grpc::from_store, history, state::State, state::now};
+use agents::Place;
 use bus::queue::Entry;
 use domain::{
-    agent::{self, Agent},
     ids::{EventId, MessageId, SessionId},
     limits,
     message::{Format, MessageTime, ModelChoice, ModelRef, User},
     mutant::{self, Mutant},
     part::{Body, Text},
-    session::{Origin, Source},
+    settings::Mode,
 };
 use parts::AskedPart;
 use rpc::status::invalid;
@@ -59,7 +60,9 @@ pub(crate) async fn accept(
 ) -> Result<Accepted, Status> {
     check(state, &asked)?;
     let known = state.store.get_session(principal.tenant, session).await.map_err(from_store)?;
-    check_agent(&asked.agent, &known.source)?;
+    let place = Place { tenant: principal.tenant, project: &known.info.project_id, source: &known.source };
+    let wanted = agents::of_parts(asked.parts.iter().map(|part| &part.body));
+    agents::check(state, place, wanted.chain([(asked.agent.as_str(), Mode::Primary)])).await?;
     let class = known.class;
     let model = asked
         .model
@@ -180,20 +183,6 @@ pub(crate) fn check_model(state: &State, model: Option<&ModelRef>) -> Result<(),
     let asked = format!("{}/{}", model.provider_id, model.model_id);
     let asked = domain::text::head(&asked, limits::NAME_BYTES_MAX);
     Err(invalid("model_unknown", format!("there is no model {asked} here; there are: {}", known.join(", "))))
-}
-
-/// Refuses an agent that cannot exist, or that works for the service only. A repository may have agents of its own: whether
-/// it does is known when it is opened.
-pub(crate) fn check_agent(agent: &str, source: &Source) -> Result<(), Status> {
-    let is_name = agent.len() <= limits::NAME_BYTES_MAX
-        && agent.chars().all(|c| c.is_alphanumeric() || "-_./ ".contains(c));
-    let may_be_configured = source.origin != Origin::Empty && is_name && !agent::is_hidden(agent);
-    if agent.is_empty() || Agent::parse(agent).is_some() || may_be_configured {
-        return Ok(());
-    }
-    let agent = domain::text::head(agent, limits::NAME_BYTES_MAX);
-    let known: Vec<&str> = Agent::ALL.iter().map(|agent| agent.as_str()).collect();
-    Err(invalid("agent_unknown", format!("there is no agent {agent:?}; there are: {}", known.join(", "))))
 }
 
 fn prompt(state: &State, session: &SessionId, asked: Asked, model: ModelRef, agent: String) -> Prompt {

@@ -4,16 +4,24 @@ pub mod admin;
 pub mod config;
 
 mod auth;
+mod bodies;
 mod events;
+mod feed;
 mod grpc;
 mod health;
 mod history;
+mod http;
+mod hub;
 mod intake;
+mod messages;
+mod pty;
 mod router;
 mod state;
 mod waits;
 
 use anyhow::Context as _;
+use auth::client;
+use chassis::port::{self, Bounds};
 use config::Config;
 
 /// Runs a gateway until `service.shutdown`; open calls end first, streams are told to resume elsewhere.
@@ -28,15 +36,10 @@ pub async fn run(config: Config, service: chassis::Service) -> anyhow::Result<()
     let address = listener.local_addr().context("read the address")?;
     let (reporter, grpc_health) = tonic_health::server::health_reporter();
     service.tasks.spawn("health", health::watch(state.clone(), service.clone(), reporter));
-    let router = router::router(&state, grpc_health)?;
+    let router = router::router(&state, grpc_health)?.layer(client::layer(config.trusted_proxies));
     service.ready.announce("gateway", address);
-    let stopped = service.shutdown.clone().cancelled_owned();
-    let listener = axum::serve::ListenerExt::tap_io(listener, |stream| {
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "small messages of a connection may be late");
-        }
-    });
-    axum::serve(listener, router).with_graceful_shutdown(stopped).await.context("serve")?;
+    let bounds = Bounds { connections: port::afford(config.connections_max), ..Bounds::default() };
+    port::serve(listener, router, bounds, service.shutdown.clone()).await;
     state.store.close().await;
     Ok(())
 }

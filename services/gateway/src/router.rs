@@ -1,16 +1,14 @@
 //! The one port: gRPC with reflection and health, gRPC-Web, and JSON answers for everything else.
 // Continues in `grpc::prompt`, for a prompt.
 
-use crate::{grpc, state::State};
-use axum::{
-    Json, Router, extract::Request, http::StatusCode, middleware::Next, response::IntoResponse as _,
-    response::Response,
-};
+use crate::{bodies, grpc, http, state::State};
+use axum::{Router, extract::Request, middleware::Next, response::Response};
 use rpc::v1::{
     admin_service_server::AdminServiceServer, event_service_server::EventServiceServer,
     message_service_server::MessageServiceServer, permission_service_server::PermissionServiceServer,
     project_service_server::ProjectServiceServer, prompt_service_server::PromptServiceServer,
-    question_service_server::QuestionServiceServer, session_service_server::SessionServiceServer,
+    pty_service_server::PtyServiceServer, question_service_server::QuestionServiceServer,
+    session_service_server::SessionServiceServer, settings_service_server::SettingsServiceServer,
     tenant_service_server::TenantServiceServer,
 };
 use std::time::Duration;
@@ -38,16 +36,22 @@ pub(crate) fn router<H: Health>(state: &State, health: HealthServer<H>) -> anyho
         .add_service(PermissionServiceServer::new(service()))
         .add_service(QuestionServiceServer::new(service()))
         .add_service(ProjectServiceServer::new(service()).max_decoding_message_size(rpc::MESSAGE_BYTES_MAX))
+        .add_service(PtyServiceServer::new(service()))
+        .add_service(SettingsServiceServer::new(service()))
         .add_service(TenantServiceServer::new(service()))
         .add_service(AdminServiceServer::new(service()))
         .into_axum_router()
         .reset_fallback()
         .route_layer(tonic_web::GrpcWebLayer::new())
         .route_layer(axum::middleware::from_fn(traced));
-    Ok(Router::new().fallback(unknown).merge(grpc).layer(CatchPanicLayer::new()))
+    Ok(Router::new()
+        .fallback(http::absent::unknown)
+        .merge(grpc)
+        .merge(http::routes(state))
+        .layer(CatchPanicLayer::new()))
 }
 
-/// Joins the caller's trace, and keeps the caller's deadline.
+/// Joins the caller's trace, and keeps the caller's deadline and ours for the caller.
 async fn traced(request: Request, next: Next) -> Response {
     let span = tracing::info_span!(
         "rpc",
@@ -58,7 +62,7 @@ async fn traced(request: Request, next: Next) -> Response {
     rpc::trace::adopt(&span, request.headers());
     let deadline = request.headers().get("grpc-timeout").and_then(|value| timeout(value.to_str().ok()?));
     metrics::counter!("flotilla_rpcs_total").increment(1);
-    let answer = next.run(request).instrument(span);
+    let answer = next.run(bodies::timed(request)).instrument(span);
     match deadline {
         None => answer.await,
         Some(deadline) => match tokio::time::timeout(deadline, answer).await {
@@ -81,12 +85,6 @@ fn timeout(text: &str) -> Option<Duration> {
         "n" => Some(Duration::from_nanos(count)),
         _ => None,
     }
-}
-
-async fn unknown(request: Request) -> Response {
-    let message = format!("there is nothing at {}", domain::text::head(request.uri().path(), 200));
-    let body = serde_json::json!({"name": "NotFoundError", "data": {"message": message}});
-    (StatusCode::NOT_FOUND, Json(body)).into_response()
 }
 
 #[cfg(test)]

@@ -69,6 +69,12 @@ pub enum Code {
     SnapshotUnknown = 29,
     /// The snapshots of the workspace take all the disk that they may.
     SnapshotsFull = 30,
+    /// No terminal of that id in the session, or its program has ended.
+    TerminalUnknown = 31,
+    /// Too many terminals of the session, or too many readers of one.
+    TerminalsTooMany = 32,
+    /// The program at the terminal does not read what is typed.
+    TerminalInputFull = 33,
 }
 
 impl Code {
@@ -106,6 +112,9 @@ impl Code {
             Self::TokenInvalid => "token_invalid",
             Self::SnapshotUnknown => "snapshot_unknown",
             Self::SnapshotsFull => "snapshots_full",
+            Self::TerminalUnknown => "terminal_unknown",
+            Self::TerminalsTooMany => "terminals_too_many",
+            Self::TerminalInputFull => "terminal_input_full",
         }
     }
 
@@ -123,7 +132,8 @@ impl Code {
             | Self::RevisionNotFound
             | Self::FileNotFound
             | Self::ExecUnknown
-            | Self::SnapshotUnknown => Grpc::NotFound,
+            | Self::SnapshotUnknown
+            | Self::TerminalUnknown => Grpc::NotFound,
             Self::EpochStale
             | Self::WorkspaceMissing
             | Self::BaseCommitMissing
@@ -138,7 +148,9 @@ impl Code {
             | Self::DiskFull
             | Self::ExecsTooMany
             | Self::ProcessLimit
-            | Self::SnapshotsFull => Grpc::ResourceExhausted,
+            | Self::SnapshotsFull
+            | Self::TerminalsTooMany
+            | Self::TerminalInputFull => Grpc::ResourceExhausted,
             Self::RepositoryUnreachable | Self::SandboxUnavailable | Self::SandboxBusy => Grpc::Unavailable,
             Self::TokenInvalid => Grpc::Unauthenticated,
         }

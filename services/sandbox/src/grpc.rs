@@ -7,6 +7,7 @@ mod exec;
 mod guidance;
 mod open;
 mod scope;
+mod terminal;
 
 use crate::{
     code::Code,
@@ -93,8 +94,10 @@ impl Server {
         call.run(async move {
             let sandbox = session.enter(&root).await?;
             // Held by a writer until it has written; what a reader sees is of the moment in which it was let in.
-            let right = session.hold(epoch.unwrap_or_default()).await?;
-            let right = M::IS_EFFECT.then_some(right);
+            let right = match epoch {
+                Some(epoch) => Some(session.hold(epoch).await?).filter(|_| M::IS_EFFECT),
+                None => None,
+            };
             let reply = sandbox.sandbox().call(to_body(message)).await?;
             drop(right);
             from_body(reply)
@@ -420,11 +423,7 @@ impl SandboxService for Server {
         let (call, _) =
             self.begin("track_snapshot", request).map_err(|error| tell("track_snapshot", &error))?;
         let root = Arc::clone(&call.root);
-        call.run(async move {
-            let snapshots::Tracked { snapshot, left_out, left_out_paths } = snapshots::track(&root).await?;
-            Ok(v1::TrackSnapshotResponse { snapshot, left_out, left_out_paths })
-        })
-        .await
+        call.run(async move { snapshots::track(&root).await }).await
     }
 
     async fn diff_snapshots(

@@ -13,6 +13,7 @@ mod pump;
 mod read;
 mod search;
 mod starter;
+mod terminal;
 mod tree;
 mod walls;
 mod watch;
@@ -141,6 +142,8 @@ fn serve(settings: &Settings) -> io::Result<()> {
         match request.body {
             Some(request::Body::Exec(exec)) => starter.start(id, exec),
             Some(request::Body::Kill(_)) => pump.kill(id),
+            Some(request::Body::Type(keys)) => pump.terminal(id, keys.exec, request::Body::Type(keys)),
+            Some(request::Body::Resize(size)) => pump.terminal(id, size.exec, request::Body::Resize(size)),
             Some(operation) => {
                 if operations.try_send((id, operation)).is_err() {
                     service.fail(

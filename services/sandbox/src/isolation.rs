@@ -12,6 +12,7 @@ mod root;
 pub mod seccomp;
 pub mod selftest;
 mod syscalls;
+pub(crate) mod terminals;
 
 use crate::config::Config;
 use anyhow::{Context as _, bail};

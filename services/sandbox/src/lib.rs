@@ -19,6 +19,7 @@ pub mod layout;
 pub mod sandbox;
 pub mod session;
 pub mod sessions;
+pub mod terminal;
 pub mod wire;
 pub mod workspace;
 
@@ -28,7 +29,9 @@ use config::Config;
 use isolation::{Facts, launch::Launcher, selftest};
 use layout::Layout;
 use nix::fcntl::{Flock, FlockArg};
-use rpc::v1::{self, sandbox_service_server::SandboxServiceServer};
+use rpc::v1::{
+    self, sandbox_service_server::SandboxServiceServer, terminal_service_server::TerminalServiceServer,
+};
 use sessions::Sessions;
 use std::{fs::File, sync::Arc, time::Duration};
 use tokio::net::TcpListener;
@@ -72,7 +75,9 @@ pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
 
     let (reporter, health) = tonic_health::server::health_reporter();
     reporter.set_serving::<SandboxServiceServer<grpc::Server>>().await;
-    let api = SandboxServiceServer::new(grpc::Server::new(Arc::clone(&sessions), isolation))
+    let implementation = Arc::new(grpc::Server::new(Arc::clone(&sessions), isolation));
+    let terminals = TerminalServiceServer::from_arc(Arc::clone(&implementation));
+    let api = SandboxServiceServer::from_arc(implementation)
         .max_decoding_message_size(rpc::MESSAGE_BYTES_MAX)
         .max_encoding_message_size(rpc::MESSAGE_BYTES_MAX);
     let server = Server::builder()
@@ -81,7 +86,8 @@ pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
         .initial_stream_window_size(chassis::grpc::STREAM_WINDOW_BYTES)
         .initial_connection_window_size(chassis::grpc::CONNECTION_WINDOW_BYTES)
         .add_service(health)
-        .add_service(InterceptedService::new(api, grpc::auth::interceptor(token)));
+        .add_service(InterceptedService::new(api, grpc::auth::interceptor(token.clone())))
+        .add_service(InterceptedService::new(terminals, grpc::auth::interceptor(token)));
     service.ready.announce("sandbox", address);
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     let shutdown = service.shutdown.clone();

@@ -6,6 +6,7 @@ use crate::{
     isolation::{
         cgroup::{Events, Group},
         launch::{Launcher, Mount, Program, Start, Started},
+        terminals,
     },
     wire::{self, reply, request},
 };
@@ -48,6 +49,17 @@ pub enum Event {
     Output(Bytes),
     /// Its end; the last event. An exec without it was lost with its sandbox.
     Exit(wire::Exit),
+}
+
+/// A command that was started.
+#[derive(Debug)]
+pub struct Command {
+    /// In its sandbox.
+    pub number: u64,
+    /// Of the process that all of its processes descend from, as seen from inside.
+    pub pid: u32,
+    /// What it does.
+    pub events: mpsc::Receiver<Event>,
 }
 
 /// What a sandbox is started with.
@@ -106,6 +118,11 @@ impl Sandbox {
                 Ok(Ok(hello)) => hello,
                 Ok(Err(_)) | Err(_) => return Err(complain(started).await),
             };
+        if let Some(Err(error)) =
+            started.child.id().filter(|_| launcher.facts().can_stage).map(terminals::bound)
+        {
+            tracing::warn!(%error, "the terminals that commands open in a sandbox are not bounded");
+        }
         let (frames, waiting) = mpsc::channel(REQUESTS_WAITING_MAX);
         let inner = Arc::new(Inner {
             frames,
@@ -130,19 +147,22 @@ impl Sandbox {
         self.ask(id, body).await
     }
 
-    /// Starts a command and gives its number and its events.
+    /// Starts a command.
     ///
     /// # Errors
     /// When it was not started.
-    pub async fn exec(&self, exec: wire::Exec) -> Result<(u64, mpsc::Receiver<Event>), Error> {
-        let id = self.inner.next.fetch_add(1, Ordering::Relaxed);
-        let (events, receiver) = mpsc::channel(EVENTS_WAITING_MAX);
-        lock(&self.inner.execs).insert(id, events);
-        let started = self.ask(id, request::Body::Exec(exec)).await;
-        if started.is_err() {
-            lock(&self.inner.execs).remove(&id);
+    pub async fn exec(&self, exec: wire::Exec) -> Result<Command, Error> {
+        let number = self.inner.next.fetch_add(1, Ordering::Relaxed);
+        let (sender, events) = mpsc::channel(EVENTS_WAITING_MAX);
+        lock(&self.inner.execs).insert(number, sender);
+        match self.ask(number, request::Body::Exec(exec)).await {
+            Ok(reply::Body::Started(wire::Started { pid })) => Ok(Command { number, pid, events }),
+            other => {
+                lock(&self.inner.execs).remove(&number);
+                let wrong = || Error::refused(Code::Internal, "the sandbox answered something else");
+                Err(other.err().unwrap_or_else(wrong))
+            }
         }
-        started.map(|_| (id, receiver))
     }
 
     /// Asks for the end of a command and its tree: SIGTERM, then SIGKILL. Its exit follows as an event.

@@ -14,6 +14,7 @@ use crate::{
     layout::{self, Key},
     sandbox::{Plan, Sandbox},
     sessions::Shared,
+    terminal,
     workspace::Meta,
 };
 use domain::limits;
@@ -31,6 +32,8 @@ pub struct Session {
     pub key: Key,
     /// Its execs.
     pub execs: Arc<Registry>,
+    /// Its terminals.
+    pub terminals: terminal::registry::Registry,
     pub(crate) shared: Arc<Shared>,
     fence: Fence,
     pub(crate) place: Mutex<Place>,
@@ -110,7 +113,8 @@ impl Session {
         let activity = watch::Sender::new(Activity { users: 0, idle_since: Instant::now() });
         let fence = Fence::new(shared.layout.fence(&key));
         let (place, files, snapshots) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Self { key, execs, shared, fence, place, files, snapshots, activity }
+        let terminals = terminal::registry::Registry::default();
+        Self { key, execs, terminals, shared, fence, place, files, snapshots, activity }
     }
 
     /// Lets a caller with `epoch` in, and shuts out all lower ones from now on, also after a restart. Each of their effects

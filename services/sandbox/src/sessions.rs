@@ -7,6 +7,7 @@ use crate::{
     isolation::launch::Launcher,
     layout::{Key, Layout},
     session::Session,
+    terminal::shares::Shares,
     workspace::{Meta, helper::Helpers},
 };
 use chassis::tasks::Tasks;
@@ -29,6 +30,8 @@ const REMEMBERED_MAX: usize = 4_096;
 /// What all sessions share.
 #[derive(Debug)]
 pub struct Shared {
+    /// The terminals that run, by tenant.
+    pub terminals: Arc<Shares>,
     /// Starts sandboxes.
     pub launcher: Launcher,
     /// Runs git.
@@ -130,6 +133,7 @@ impl Sessions {
             live: Arc::new(Semaphore::new(config.live_max)),
             crowded: Semaphore::new(0),
             slots: Mutex::new(slots),
+            terminals: Arc::default(),
             launcher,
             layout,
             tasks,

@@ -16,7 +16,7 @@ pub struct Request {
     #[prost(uint64, tag = "1")]
     pub id: u64,
     /// What to do.
-    #[prost(oneof = "request::Body", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11")]
+    #[prost(oneof = "request::Body", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13")]
     pub body: Option<request::Body>,
 }
 
@@ -57,6 +57,12 @@ pub mod request {
         /// Answered by `ReadGuidance`, without the configuration.
         #[prost(message, tag = "11")]
         ReadGuidance(v1::ReadGuidanceRequest),
+        /// Type into a terminal. Answered by `Done`.
+        #[prost(message, tag = "12")]
+        Type(super::Type),
+        /// Answered by `Done`.
+        #[prost(message, tag = "13")]
+        Resize(super::Resize),
     }
 }
 
@@ -66,6 +72,12 @@ pub struct Exec {
     /// Run by `bash -c`.
     #[prost(string, tag = "1")]
     pub command: String,
+    /// `$0` and what follows it.
+    #[prost(string, repeated, tag = "6")]
+    pub arguments: Vec<String>,
+    /// It runs at a terminal of this size; without one its input is empty and its output a pipe.
+    #[prost(message, optional, tag = "7")]
+    pub terminal: Option<v1::TerminalSize>,
     /// Where; empty: /workspace.
     #[prost(string, tag = "2")]
     pub directory: String,
@@ -80,6 +92,28 @@ pub struct Exec {
     pub output_bytes_max: u64,
 }
 
+/// What somebody types.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Type {
+    /// The number of the exec at the terminal.
+    #[prost(uint64, tag = "1")]
+    pub exec: u64,
+    /// The keys, as the terminal sends them.
+    #[prost(bytes = "vec", tag = "2")]
+    pub data: Vec<u8>,
+}
+
+/// A new size.
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub struct Resize {
+    /// The number of the exec at the terminal.
+    #[prost(uint64, tag = "1")]
+    pub exec: u64,
+    /// In characters.
+    #[prost(message, optional, tag = "2")]
+    pub size: Option<v1::TerminalSize>,
+}
+
 /// The end of a command's tree.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub struct Kill {}
@@ -91,7 +125,7 @@ pub struct Reply {
     #[prost(uint64, tag = "1")]
     pub id: u64,
     /// What is answered.
-    #[prost(oneof = "reply::Body", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14")]
+    #[prost(oneof = "reply::Body", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15")]
     pub body: Option<reply::Body>,
 }
 
@@ -141,6 +175,9 @@ pub mod reply {
         /// See the public API.
         #[prost(message, tag = "14")]
         ReadGuidance(v1::ReadGuidanceResponse),
+        /// It is done.
+        #[prost(message, tag = "15")]
+        Done(super::Done),
     }
 }
 
@@ -154,7 +191,15 @@ pub struct Hello {
 
 /// The command runs.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
-pub struct Started {}
+pub struct Started {
+    /// The process that all of its processes descend from.
+    #[prost(uint32, tag = "1")]
+    pub pid: u32,
+}
+
+/// What was asked for is done.
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub struct Done {}
 
 /// The end of an exec.
 #[derive(Clone, Copy, PartialEq, prost::Message)]

@@ -1,6 +1,7 @@
 //! The workspace of a session: a git checkout that belongs to the session's user. All git runs in one-shot helper
 //! sandboxes, because the files, and the configuration git finds among them, are the tenant's.
 
+mod branch;
 pub mod changes;
 pub mod configuration;
 pub mod helper;
@@ -108,6 +109,8 @@ pub async fn close(session: &Session) -> Result<(), Error> {
     if let Some(meta) = meta {
         shared.free(meta.slot);
     }
+    drop((files, place));
+    session.terminals.clear().await;
     Ok(())
 }
 

@@ -24,5 +24,7 @@ mod shared;
 mod snapshots;
 #[path = "suite/snapshots_hostile.rs"]
 mod snapshots_hostile;
+#[path = "suite/terminals.rs"]
+mod terminals;
 #[path = "suite/workspaces.rs"]
 mod workspaces;

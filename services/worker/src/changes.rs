@@ -34,11 +34,6 @@ pub(crate) fn untold(entries: &[Entry]) -> Vec<Changed<'_>> {
     turns.collect()
 }
 
-/// The oldest and the newest known state of the files.
-pub(crate) fn whole(entries: &[Entry]) -> Option<(&str, &str)> {
-    first(entries).zip(last(entries))
-}
-
 /// The state of the files before a step, if it says so.
 pub(crate) fn start(parts: &[(u64, Part)]) -> Option<&str> {
     parts.iter().find_map(|(_, part)| begins_with(&part.body))
@@ -52,11 +47,13 @@ pub(crate) fn end(parts: &[(u64, Part)]) -> Option<&str> {
     })
 }
 
-fn first(entries: &[Entry]) -> Option<&str> {
+/// The oldest known state of the files.
+pub(crate) fn first(entries: &[Entry]) -> Option<&str> {
     parts(entries).find_map(|part| begins_with(&part.body))
 }
 
-fn last(entries: &[Entry]) -> Option<&str> {
+/// The newest known state of the files.
+pub(crate) fn last(entries: &[Entry]) -> Option<&str> {
     let parts = entries.iter().rev().flat_map(|entry| entry.parts.iter().rev());
     parts.map(|(_, part)| &part.body).find_map(|body| match body {
         Body::StepFinish(finish) => finish.snapshot.as_deref(),

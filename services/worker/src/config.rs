@@ -1,12 +1,7 @@
 //! The settings of a worker, and the model providers that it uses.
 
 use anyhow::Context as _;
-use domain::settings::{
-    Level,
-    document::Document,
-    merge::merge,
-    substitute::{Reference, Refusal},
-};
+use domain::settings::{document::Document, standing};
 use std::path::PathBuf;
 
 /// Settings of a worker.
@@ -18,9 +13,6 @@ pub struct Config {
     /// A flotilla.toml with `[[provider]]` entries; without one, ANTHROPIC_API_KEY, OPENAI_API_KEY and GEMINI_API_KEY are used.
     #[arg(long, env = "FLOTILLA_CONFIG")]
     pub config: Option<PathBuf>,
-    /// An opencode.json of the platform: it binds every session, and no repository can loosen it.
-    #[arg(long, env = "FLOTILLA_SETTINGS")]
-    pub settings: Option<PathBuf>,
     /// Loops that run at once.
     #[arg(long, env = "FLOTILLA_WORKER_SLOTS", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub slots: u32,
@@ -41,15 +33,8 @@ pub struct Config {
 impl Config {
     /// Reads the platform's settings.
     pub(crate) fn platform(&self) -> anyhow::Result<Vec<Document>> {
-        let Some(file) = &self.settings else { return Ok(vec![]) };
-        let text = std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
-        let mut document = Document::json(Level::Platform, &file.display().to_string(), &text)?;
-        document.substitute(&mut |reference| match reference {
-            Reference::Env(name) => std::env::var(name).map_err(|error| Refusal(error.to_string())),
-            Reference::File(_) => Err(Refusal("files are not read".to_owned())),
-        })?;
-        merge(std::slice::from_ref(&document))?;
-        Ok(vec![document])
+        let Some((file, text)) = self.backends.read_settings()? else { return Ok(vec![]) };
+        Ok(vec![standing::platform(&file, &text, &|name| std::env::var(name).ok())?])
     }
 
     pub(crate) fn providers(&self) -> anyhow::Result<llm::config::Config> {

@@ -8,17 +8,22 @@ use crate::{
 };
 use domain::{
     event::Event,
-    ids::{MessageId, PartId},
-    message::{Assistant, Error, Message, User},
+    ids::{MessageId, PartId, SessionId, TenantId},
+    message::{self, Assistant, Message, User},
     money::Tokens,
     part::{Body, Part, Tool, ToolState},
     turn::{LastStep, View, outcome_of},
 };
 use std::collections::BTreeSet;
 use store::{
+    Store,
+    error::Error,
     inputs::{Kind, Pending},
     messages::Entry,
 };
+
+/// Messages of a conversation that counts as long: below that, changing threads costs more than it spares.
+const LONG_ENTRIES: usize = 100;
 
 /// Messages in order, each with its parts in order.
 #[derive(Debug, Default)]
@@ -26,6 +31,8 @@ pub(crate) struct Conversation {
     entries: Vec<Entry>,
     /// The place of the newest prompt that was read from Postgres.
     read_to: u64,
+    /// Nothing up to this place was read: the newest summary stands for it.
+    left_out: u64,
 }
 
 impl Conversation {
@@ -33,22 +40,54 @@ impl Conversation {
         &self.entries
     }
 
-    /// The place of the newest prompt that was read; 0 when there is none. Everything after it may hold prompts that are
-    /// not known: they are accepted while the loop writes its own messages, of which some are user messages.
-    pub(crate) fn newest_user_seq(&self) -> u64 {
-        self.read_to
+    /// Does work that grows with the conversation. A long one would hold up every session that shares its thread: they are
+    /// given to another one meanwhile.
+    pub(crate) fn work<'a, T>(&'a self, work: impl FnOnce(&'a [Entry]) -> T) -> T {
+        if self.entries.len() < LONG_ENTRIES {
+            return work(&self.entries);
+        }
+        tokio::task::block_in_place(|| work(&self.entries))
     }
 
-    pub(crate) fn extend(&mut self, entries: Vec<Entry>) {
+    /// Whether the conversation is known from its first message on.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.left_out == 0
+    }
+
+    /// Reads what was not read yet; the first time, as much of the past as a loop needs.
+    ///
+    /// What is read again is everything after the newest prompt that is known: prompts are accepted while the loop writes its
+    /// own messages, of which some are user messages.
+    pub(crate) async fn read(
+        &mut self,
+        store: &Store,
+        tenant: TenantId,
+        session: &SessionId,
+    ) -> Result<(), Error> {
+        if self.entries.is_empty() {
+            self.left_out = store.find_horizon(tenant, session).await?;
+        }
+        let after = self.read_to.max(self.left_out);
+        let entries = store.load_conversation(tenant, session, after).await?;
+        self.extend(entries);
+        if !self.is_whole() && self.newest_prompt().is_none() {
+            // Of a fork, for one: nobody knows where the turn began.
+            let entries = store.load_conversation(tenant, session, 0).await?;
+            *self = Self::default();
+            self.extend(entries);
+        }
+        Ok(())
+    }
+
+    fn extend(&mut self, entries: Vec<Entry>) {
         for entry in entries {
             if matches!(entry.message, Message::User(_)) {
                 self.read_to = self.read_to.max(entry.seq);
             }
-            if self.entries.iter().all(|known| known.message.id() != entry.message.id()) {
-                self.entries.push(entry);
+            if let Err(at) = self.entries.binary_search_by_key(&entry.seq, |known| known.seq) {
+                self.entries.insert(at, entry);
             }
         }
-        self.entries.sort_by_key(|entry| entry.seq);
     }
 
     /// Takes over what a write stored.
@@ -74,6 +113,7 @@ impl Conversation {
             Event::MessageRemoved(id) => self.entries.retain(|entry| entry.message.id() != id),
             Event::SessionCreated(_)
             | Event::SessionUpdated(_)
+            | Event::SessionDeleted(_)
             | Event::SessionStatus(_)
             | Event::SessionIdle(_)
             | Event::SessionError(_)
@@ -86,6 +126,9 @@ impl Conversation {
             | Event::SessionCompacted
             | Event::CommandExecuted { .. }
             | Event::SessionDiff(_)
+            | Event::FileEdited(_)
+            | Event::FilesChanged(_)
+            | Event::BranchUpdated(_)
             | Event::RequestAsked(_)
             | Event::RequestAnswered { .. } => {}
         }
@@ -273,7 +316,7 @@ fn last_step((assistant, parts): (&Assistant, &[(u64, Part)])) -> LastStep {
         closed: assistant.time.completed.is_some(),
         continues: false,
         is_summary: assistant.is_summary(),
-        overflowed: assistant.error.as_ref().is_some_and(Error::is_overflow),
+        overflowed: assistant.error.as_ref().is_some_and(message::Error::is_overflow),
         failed: assistant.error.as_ref().map(outcome_of),
         refused,
         open: if assistant.error.is_some() { vec![] } else { open },

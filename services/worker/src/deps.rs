@@ -7,9 +7,9 @@ use chassis::backends::Backends;
 use domain::{
     ids::{Ids, SessionId, TenantId, Timestamp},
     session::Class,
-    settings::{Settings, document::Document, merge::merge},
+    settings::document::Document,
 };
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use uuid::Uuid;
 
 /// Connections and settings of one worker process.
@@ -22,8 +22,6 @@ pub(crate) struct Deps {
     pub(crate) sandbox: Sandbox,
     /// Settings that bind every session.
     pub(crate) platform: Vec<Document>,
-    /// What they say, for sessions without a repository.
-    pub(crate) settings: Arc<Settings>,
     /// The way to the web for tools, unless it is switched off.
     pub(crate) web: Option<chassis::web::Web>,
     /// Names this life of the process: a restarted worker is another one.
@@ -45,7 +43,6 @@ impl Deps {
             bus,
             models: llm::client::Client::new()?,
             providers,
-            settings: Arc::new(merge(&platform)?.settings),
             platform,
             web: (!config.web_off).then(|| chassis::web::Web::new(config.web_allow.clone())),
             sandbox: Sandbox::new(&backends.sandbox_url, backends.sandbox_token.expose())?,

@@ -6,11 +6,16 @@ use domain::{
     message::Error,
     settings::{
         Settings,
+        document::Document,
+        merge::merge,
+        problem::Problems,
         repository::{self, Configured, Unsafe},
+        standing,
     },
 };
 use rpc::v1;
 use std::sync::Arc;
+use store::settings::Stored;
 use tonic::Status;
 
 /// What was read for a turn.
@@ -22,10 +27,28 @@ pub(crate) struct Guidance {
     pub(crate) instructions: Vec<v1::GuidanceFile>,
     /// By name.
     pub(crate) skills: Vec<v1::Skill>,
-    /// What the configuration says, with the platform's settings.
+    /// What the configuration says, with the settings above it.
     pub(crate) settings: Arc<Settings>,
     /// What is wrong with the configuration, for people.
     pub(crate) problems: Option<String>,
+}
+
+/// What binds a session from above its repository: settings of the platform, the tenant and the project.
+#[derive(Debug, Clone)]
+pub(crate) struct Above {
+    documents: Arc<[Document]>,
+    /// What they say, for as long as there is no repository.
+    pub(crate) settings: Arc<Settings>,
+}
+
+impl Above {
+    /// Puts the platform's settings and those that were stored together.
+    pub(crate) fn of(platform: &[Document], stored: &[Stored]) -> Result<Self, Problems> {
+        let stored = stored.iter().map(|stored| standing::stored(stored.level, &stored.document));
+        let documents: Vec<_> = platform.iter().cloned().map(Ok).chain(stored).collect::<Result<_, _>>()?;
+        let settings = Arc::new(merge(&documents)?.settings);
+        Ok(Self { documents: documents.into(), settings })
+    }
 }
 
 /// Why a turn cannot begin.
@@ -49,7 +72,7 @@ impl Guidance {
     /// An empty workspace has no configuration, so for it nothing here is worth a failed turn: it is opened by the first
     /// tool that needs it.
     pub(crate) async fn read(
-        deps: &Deps,
+        (deps, above): (&Deps, &Above),
         identity: &Identity,
         workspace: &Workspace,
         known: &Self,
@@ -57,7 +80,7 @@ impl Guidance {
         if !workspace.has_source() {
             let found = deps.sandbox.client().read_guidance(request(identity, known)).await;
             let found = found.map(tonic::Response::into_inner).unwrap_or_default();
-            return Self::of(deps, found, known);
+            return Self::of(above, found, known);
         }
         workspace.ready().await?;
         let ask = async |known: &Self| {
@@ -68,15 +91,15 @@ impl Guidance {
                 })
                 .await
         };
-        let guidance = Self::of(deps, ask(known).await?, known)?;
+        let guidance = Self::of(above, ask(known).await?, known)?;
         if guidance.settings.instructions == known.settings.instructions {
             return Ok(guidance);
         }
         // Only now it is known which files the configuration names.
-        Self::of(deps, ask(&guidance).await?, &guidance)
+        Self::of(above, ask(&guidance).await?, &guidance)
     }
 
-    fn of(deps: &Deps, found: v1::ReadGuidanceResponse, known: &Self) -> Result<Self, Failure> {
+    fn of(above: &Above, found: v1::ReadGuidanceResponse, known: &Self) -> Result<Self, Failure> {
         for sentence in &found.left_out {
             tracing::debug!("guidance is left out: {sentence}");
         }
@@ -86,7 +109,7 @@ impl Guidance {
         } else {
             let files: Vec<(&str, &str)> =
                 found.configuration.iter().map(|file| (file.path.as_str(), file.text.as_str())).collect();
-            let configured = repository::configured(&deps.platform, &files);
+            let configured = repository::configured(&above.documents, &files);
             let Configured { merged, problems } = configured.map_err(|Unsafe(text)| Failure::Unsafe(text))?;
             (Arc::new(merged.settings), problems)
         };

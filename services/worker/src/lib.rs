@@ -2,6 +2,7 @@
 //! It does not know what HTTP, a webhook or a batch is: all work comes from the mailbox of a session.
 
 pub mod config;
+pub mod question;
 
 mod changes;
 mod claim;

@@ -80,7 +80,7 @@ impl ModelCall {
         let models = deps.models.clone();
         let headers = vec![("x-session-id".to_owned(), message.session_id.to_string())];
         let called = model.clone();
-        let opened = async move { models.stream(&provider, &called, &request, headers).await };
+        let opened = async move { models.stream(&provider, &called, request, headers).await };
         // Boxed on its own: the question, and the room for sending it, are given back when the answer begins.
         let opened = Box::pin(opened.instrument(span.clone()));
         Self {

@@ -3,19 +3,29 @@
 
 use crate::{deps::Deps, sandbox::Identity};
 use domain::{limits, message::FileDiff};
-use rpc::v1::{self, FileStatus};
+use rpc::v1;
 use std::time::Duration;
 use tonic::{Code, Response, Status};
 
-/// Keeps the files as they are now, and gives the name of that state. Waits at most `patience`.
-pub(crate) async fn track(deps: &Deps, identity: &Identity, patience: Duration) -> Option<String> {
+/// The files at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Look {
+    /// The name of their state.
+    pub(crate) snapshot: String,
+    /// The branch that they are on.
+    pub(crate) branch: Option<String>,
+}
+
+/// Keeps the files as they are now. Waits at most `patience`.
+pub(crate) async fn track(deps: &Deps, identity: &Identity, patience: Duration) -> Option<Look> {
     let mut client = deps.sandbox.client();
     let request = v1::TrackSnapshotRequest { fence: identity.fence() };
     let tracked = had(tokio::time::timeout(patience, client.track_snapshot(request)).await)?;
     if tracked.left_out > 0 {
         tracing::debug!("{} files are too large for snapshots", tracked.left_out);
     }
-    Some(tracked.snapshot)
+    let branch = (!tracked.branch.is_empty()).then_some(tracked.branch);
+    Some(Look { snapshot: tracked.snapshot, branch })
 }
 
 /// What differs between two states. `patch_bytes` is for the patches of all files together.
@@ -34,25 +44,7 @@ pub(crate) async fn diff(
     let mut client = deps.sandbox.client();
     let patience = Duration::from_millis(limits::SNAPSHOT_WAIT_MS);
     let differ = had(tokio::time::timeout(patience, client.diff_snapshots(request)).await)?;
-    Some(differ.files.into_iter().map(from_wire).collect())
-}
-
-/// The difference of one file under OpenCode's names.
-fn from_wire(file: v1::FileDiff) -> FileDiff {
-    let status = match file.status() {
-        FileStatus::Added => Some("added"),
-        FileStatus::Modified => Some("modified"),
-        FileStatus::Deleted => Some("deleted"),
-        FileStatus::Unspecified => None,
-    };
-    let patch = (!file.patch.is_empty()).then(|| domain::text::without_nul(&file.patch).into_owned());
-    FileDiff {
-        file: Some(file.path),
-        patch,
-        additions: file.additions.into(),
-        deletions: file.deletions.into(),
-        status: status.map(ToOwned::to_owned),
-    }
+    Some(differ.files.into_iter().map(Into::into).collect())
 }
 
 /// What was answered, unless it was a refusal or came too late.

@@ -23,11 +23,12 @@ use crate::{
     contention::Contention,
     conversation::Conversation,
     deps::Deps,
-    guidance::Failure,
+    guidance::{Above, Failure},
     model::{ModelCall, Writer},
     record::{Record, Stopped, answered},
     rights::Rights,
     sandbox::Identity,
+    snapshots::Look,
     tools::{
         ToolError,
         run::{Report, Tools},
@@ -38,10 +39,9 @@ use bus::queue::{Slots, Yield};
 use domain::{
     ids::SessionId,
     limits,
-    message::{Error, ModelRef},
+    message::ModelRef,
     permission::OnAsk,
     session::{Chosen, Class},
-    settings::Mode,
     turn::{Action, CallId, Input, State, View},
 };
 use std::{
@@ -150,8 +150,7 @@ struct Fixed {
 
 /// Runs the loop of a session that was taken until it is parked, handed over or lost.
 pub(crate) async fn run(deps: Arc<Deps>, taken: Taken, control: Control) -> End {
-    let read = answered(deps.store.get_session(taken.fence.tenant, &taken.fence.session));
-    let session = match Box::pin(read).await {
+    let session = match Box::pin(read(&deps, &taken)).await {
         Ok(session) => session,
         Err(error @ store::error::Error::Unreadable { .. }) => {
             return Box::pin(refuse(&deps, &taken, &error)).await;
@@ -175,6 +174,18 @@ pub(crate) async fn run(deps: Arc<Deps>, taken: Taken, control: Control) -> End 
     }
 }
 
+/// Reads a session and what binds it from above.
+async fn read(deps: &Deps, taken: &Taken) -> Result<(Session, Above), store::error::Error> {
+    let (tenant, session) = (taken.fence.tenant, &taken.fence.session);
+    let stored = answered(deps.store.list_settings_of(tenant, session)).await?;
+    // They were checked when they came: a newer version took them.
+    let above = Above::of(&deps.platform, &stored).map_err(|problems| store::error::Error::Unreadable {
+        what: "settings",
+        source: Box::new(problems),
+    })?;
+    Ok((answered(deps.store.get_session(tenant, session)).await?, above))
+}
+
 /// Leaves a session to a worker of another version: a newer one wrote what cannot be read here.
 async fn refuse(deps: &Arc<Deps>, taken: &Taken, error: &store::error::Error) -> End {
     let source = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
@@ -186,7 +197,7 @@ async fn refuse(deps: &Arc<Deps>, taken: &Taken, error: &store::error::Error) ->
 }
 
 impl Loop {
-    fn new(deps: Arc<Deps>, taken: &Taken, session: Session, mut control: Control) -> Self {
+    fn new(deps: Arc<Deps>, taken: &Taken, (session, above): (Session, Above), mut control: Control) -> Self {
         let identity = Identity {
             tenant: taken.fence.tenant,
             session: taken.fence.session.clone(),
@@ -196,15 +207,17 @@ impl Loop {
         let titling = titling::Titling::of(&session.info);
         let workspace = Workspace::new(Arc::clone(&deps), identity.clone(), session.source);
         let mut rights = Rights::new(session.rights);
-        rights.configure(Arc::clone(&deps.settings));
+        rights.configure(Arc::clone(&above.settings));
+        let mut tools = Tools::new(Arc::clone(&deps), identity, workspace.clone());
+        tools.configure(&above.settings);
         let take_over =
             domain::event::Event::LoopStarted { worker: deps.name.clone(), attempt: taken.attempts };
         Self {
             record: Record::new(Arc::clone(&deps), taken, control.lane.take()),
             conversation: Conversation::default(),
-            tools: Tools::new(Arc::clone(&deps), identity, workspace.clone()),
-            opening: opening::Opening::default(),
-            snapshots: snapshots::Snapshots::default(),
+            tools,
+            opening: opening::Opening::of(above),
+            snapshots: snapshots::Snapshots::of(session.branch),
             titling,
             reading: None,
             expanding: None,
@@ -348,12 +361,11 @@ impl Loop {
     async fn read_inputs(&mut self) -> Result<(), Stopped> {
         let (tenant, session) = (self.record.tenant(), self.record.session().clone());
         let store = self.deps.store.clone();
-        let (inputs, after) = (self.record.input_ack(), self.conversation.newest_user_seq());
+        let inputs = self.record.input_ack();
         // The mailbox first: every prompt in it is then among the messages.
         self.inputs = answered(store.list_inputs(tenant, &session, inputs)).await.map_err(Stopped::Store)?;
-        let messages = answered(store.load_conversation(tenant, &session, after)).await;
-        let messages = messages.map_err(Stopped::Store)?;
-        self.conversation.extend(messages);
+        let read = answered(self.conversation.read(&store, tenant, &session));
+        Box::pin(read).await.map_err(Stopped::Store)?;
         if let Some(newest) = self.inputs.last() {
             self.record.saw_input(newest.seq);
         }
@@ -377,7 +389,7 @@ impl Loop {
             opened = self.opening.settled() => Happened::Opened(opened),
             read = files::settled(&mut self.reading) => Happened::Read(read),
             expanded = preparing::settled(&mut self.expanding) => Happened::Expanded(expanded),
-            state = self.snapshots.settled() => Happened::Tracked(state),
+            look = self.snapshots.settled() => Happened::Tracked(look),
             title = self.titling.settled() => Happened::Titled(title),
             report = self.tools.next_report() => Happened::Tool(report),
             said = next_said(&mut self.model) => Happened::Said(said),
@@ -393,7 +405,7 @@ impl Loop {
             Happened::Opened(opened) => self.opened(opened).await,
             Happened::Read(read) => self.files_read(read).await,
             Happened::Expanded(expanded) => self.expanded(expanded).await,
-            Happened::Tracked(state) => self.tracked(state).await,
+            Happened::Tracked(look) => self.tracked(look).await,
             Happened::Titled(title) => self.titled(title).await.map(|()| None),
             Happened::Tool(report) => self.report(*report).await,
             Happened::Said(said) => {
@@ -457,7 +469,7 @@ enum Happened {
     Opened(Result<(), Failure>),
     Read((u32, Result<Vec<files::Told>, ToolError>)),
     Expanded(Result<Vec<Expanded>, ToolError>),
-    Tracked(Option<String>),
+    Tracked(Option<Look>),
     Titled(Option<Box<Title>>),
     Tool(Box<Report>),
     Said(Option<Result<llm::event::Event, llm::error::Error>>),
@@ -470,24 +482,4 @@ async fn next_said(model: &mut Option<ModelCall>) -> Option<Result<llm::event::E
         Some(call) => call.next().await,
         None => std::future::pending().await,
     }
-}
-
-/// Name of the error of a prompt whose model is not configured.
-const MODEL_UNKNOWN: &str = "ProviderModelNotFoundError";
-
-fn model_unknown(asked: &domain::message::ModelRef, known: &[String]) -> Error {
-    let (provider, model) = (&asked.provider_id, &asked.model_id);
-    Error::new(
-        MODEL_UNKNOWN,
-        format!("There is no model {provider}/{model} here; there are: {}", known.join(", ")),
-    )
-}
-
-/// An agent that neither this version nor the repository knows, or that is for subtasks only.
-fn agent_unknown(asked: &str, rights: &Rights) -> Error {
-    let known: Vec<String> = rights.agents(Mode::Primary).into_iter().map(|(name, _)| name).collect();
-    Error::new(
-        "AgentNotFoundError",
-        format!("There is no agent {asked:?} that answers prompts here; there are: {}", known.join(", ")),
-    )
 }

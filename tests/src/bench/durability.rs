@@ -1,20 +1,15 @@
 //! What survives and what it costs, measured: take-overs, hand-overs, fairness under a crowd and under a backlog, the rate
 //! of the ready queue, the memory of a stream, and how the control row is updated. Each measurement has a stack of its own.
 
-pub mod figure;
-pub mod ground;
-
 mod backlog;
 mod claims;
-mod copies;
+pub(super) mod copies;
 mod crowd;
 mod hot;
 mod memory;
-mod process;
 mod takeover;
 
-use figure::Figure;
-use ground::Servers;
+use super::{figure::Figure, ground::Servers};
 
 /// What is measured, in the order of the report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

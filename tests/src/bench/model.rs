@@ -1,6 +1,7 @@
 //! The far end of a benchmark: OpenAI Chat Completions over plain sockets, with the time in each chunk.
 
 use std::{
+    collections::BTreeSet,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
@@ -19,11 +20,41 @@ pub enum Plan {
         /// Time between two.
         apart: Duration,
     },
-    /// So many steps with one `bash true`, then a word.
+    /// So many steps with one call, then a word.
     Tools {
         /// How many.
         steps: usize,
+        /// The call.
+        call: Call,
     },
+}
+
+/// What the model calls.
+#[derive(Debug, Clone, Copy)]
+pub enum Call {
+    /// `bash true`.
+    True,
+    /// A list of things to do, which needs no sandbox.
+    Todos,
+    /// A file that is written anew.
+    Write,
+}
+
+impl Call {
+    /// The tool and its arguments, in the step of that number.
+    fn written(self, number: usize) -> (&'static str, serde_json::Value) {
+        match self {
+            Self::True => ("bash", serde_json::json!({"command": format!("true #{number}")})),
+            Self::Todos => {
+                let todo = serde_json::json!({"content": format!("step {number}"), "status": "pending", "priority": "low"});
+                ("todowrite", serde_json::json!({"todos": [todo]}))
+            }
+            Self::Write => {
+                let content = format!("{number}\n");
+                ("write", serde_json::json!({"filePath": "/workspace/written", "content": content}))
+            }
+        }
+    }
 }
 
 /// What the model saw of one session.
@@ -51,6 +82,8 @@ pub struct Model {
 struct State {
     plan: Plan,
     seen: Seen,
+    /// Sessions that are answered with a word and not noted.
+    aside: BTreeSet<String>,
 }
 
 impl Model {
@@ -58,8 +91,8 @@ impl Model {
     pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
-        let plan = Plan::Tools { steps: 0 };
-        let state = Arc::new(Mutex::new(State { plan, seen: Seen::default() }));
+        let plan = Plan::Tools { steps: 0, call: Call::True };
+        let state = Arc::new(Mutex::new(State { plan, seen: Seen::default(), aside: BTreeSet::new() }));
         let model = Self { url, began: Instant::now(), state };
         let server = model.clone();
         tokio::spawn(async move {
@@ -75,7 +108,13 @@ impl Model {
 
     /// Says what it answers from now on.
     pub fn plan(&self, plan: Plan) {
-        *self.state.lock().expect("no panic") = State { plan, seen: Seen::default() };
+        let mut state = self.state.lock().expect("no panic");
+        (state.plan, state.seen) = (plan, Seen::default());
+    }
+
+    /// Answers a session with a word from now on, whatever is planned, and notes nothing of it.
+    pub fn set_aside(&self, session_id: &str) {
+        self.state.lock().expect("no panic").aside.insert(session_id.to_owned());
     }
 
     /// How many requests came and how many chunks of texts were written since the last plan.
@@ -91,15 +130,18 @@ impl Model {
 
     async fn serve(&self, mut stream: TcpStream) -> std::io::Result<()> {
         let mut received = vec![];
-        while read_request(&mut stream, &mut received).await? {
-            let (plan, number) = {
+        while let Some(session_id) = read_request(&mut stream, &mut received).await? {
+            let (plan, number, is_aside) = {
                 let mut state = self.state.lock().expect("no panic");
-                state.seen.requests.push(Instant::now());
-                (state.plan, state.seen.requests.len())
+                let is_aside = state.aside.contains(&session_id);
+                if !is_aside {
+                    state.seen.requests.push(Instant::now());
+                }
+                (state.plan, state.seen.requests.len(), is_aside)
             };
             stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n").await?;
             match plan {
-                Plan::Text { chunks, apart } => {
+                Plan::Text { chunks, apart } if !is_aside => {
                     for _ in 0..chunks {
                         tokio::time::sleep(apart).await;
                         let stamp = format!("<{}>", self.began.elapsed().as_nanos());
@@ -108,18 +150,24 @@ impl Model {
                     }
                     send(&mut stream, "{}", r#""stop""#).await?;
                 }
-                Plan::Tools { steps } if number <= steps => {
+                Plan::Tools { steps, call } if number <= steps && !is_aside => {
+                    let (name, arguments) = call.written(number);
+                    let arguments = serde_json::Value::from(arguments.to_string());
                     let call = format!(
-                        r#"{{"tool_calls":[{{"index":0,"id":"c{number}","type":"function","function":{{"name":"bash","arguments":"{{\"command\":\"true #{number}\"}}"}}}}]}}"#
+                        r#"{{"tool_calls":[{{"index":0,"id":"c{number}","type":"function","function":{{"name":"{name}","arguments":{arguments}}}}}]}}"#
                     );
                     send(&mut stream, &call, "null").await?;
                     send(&mut stream, "{}", r#""tool_calls""#).await?;
                 }
-                Plan::Tools { .. } => send(&mut stream, r#"{"content":"over"}"#, r#""stop""#).await?,
+                Plan::Text { .. } | Plan::Tools { .. } => {
+                    send(&mut stream, r#"{"content":"over"}"#, r#""stop""#).await?
+                }
             }
             chunk(&mut stream, "data: [DONE]\n\n").await?;
             stream.write_all(b"0\r\n\r\n").await?;
-            self.state.lock().expect("no panic").seen.answered.push(Instant::now());
+            if !is_aside {
+                self.state.lock().expect("no panic").seen.answered.push(Instant::now());
+            }
         }
         Ok(())
     }
@@ -130,21 +178,24 @@ pub fn stamps(text: &str) -> impl Iterator<Item = Duration> {
     text.split('<').filter_map(|piece| piece.split_once('>')?.0.parse().ok()).map(Duration::from_nanos)
 }
 
-/// Reads one request with its body; false at the end of the connection.
-async fn read_request(stream: &mut TcpStream, received: &mut Vec<u8>) -> std::io::Result<bool> {
+/// Reads one request with its body, and gives the session that it names, if any; `None` at the end of the connection.
+async fn read_request(stream: &mut TcpStream, received: &mut Vec<u8>) -> std::io::Result<Option<String>> {
     loop {
         if let Some(end) = received.windows(4).position(|window| window == b"\r\n\r\n") {
-            let head = String::from_utf8_lossy(&received[..end]).to_lowercase();
-            let length =
-                head.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse().ok());
+            let head = String::from_utf8_lossy(&received[..end]).into_owned();
+            let field = |name: &str| {
+                let mut lines = head.lines().filter_map(|line| line.split_once(':'));
+                lines.find_map(|(key, value)| key.eq_ignore_ascii_case(name).then(|| value.trim().to_owned()))
+            };
+            let length = field("content-length").and_then(|length| length.parse().ok());
             let whole = end + 4 + length.unwrap_or(0);
             if received.len() >= whole {
                 received.drain(..whole);
-                return Ok(true);
+                return Ok(Some(field("x-session-id").unwrap_or_default()));
             }
         }
         if stream.read_buf(received).await? == 0 {
-            return Ok(false);
+            return Ok(None);
         }
     }
 }

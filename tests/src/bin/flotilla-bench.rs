@@ -1,21 +1,18 @@
 //! `flotilla-bench`: starts a whole stack of release processes and prints what the main job costs on this machine,
 //! beside the raw round trips of the same run. Judges nothing. `flotilla-bench durability` prints what survives and what
-//! that costs, each figure beside its target.
+//! that costs, each figure beside its target; `flotilla-bench loop` what long conversations and many files cost;
+//! `flotilla-bench events` what it costs to bring events to clients.
 #![allow(clippy::print_stdout, reason = "its output is the report")]
 
 use anyhow::Context as _;
-use clap::{Parser as _, ValueEnum as _};
+use clap::{Parser as _, ValueEnum};
 use e2e::{
     api::Api,
-    bench::{
-        self, Samples,
-        durability::{self, Sizes, What, ground::Servers},
-        model::Model,
-    },
+    bench::{self, Samples, durability, events, figure::Figure, ground::Servers, loops, model::Model},
 };
 use serde_json::Value;
 use std::{
-    fs,
+    fmt, fs,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
@@ -39,7 +36,25 @@ enum Other {
     Durability {
         /// Only these, with commas between them.
         #[arg(long, value_enum, value_delimiter = ',')]
-        only: Vec<What>,
+        only: Vec<durability::What>,
+    },
+    /// A long conversation: loading it, a step of it, what it costs others; the states of many files.
+    Loop {
+        /// Only these, with commas between them.
+        #[arg(long, value_enum, value_delimiter = ',')]
+        only: Vec<loops::What>,
+        /// Small sizes, to see that it runs.
+        #[arg(long)]
+        small: bool,
+    },
+    /// From models to clients: how soon, to how many, what was missed, what idle clients and stored text cost.
+    Events {
+        /// Only these, with commas between them.
+        #[arg(long, value_enum, value_delimiter = ',')]
+        only: Vec<events::What>,
+        /// Small sizes, to see that it runs.
+        #[arg(long)]
+        small: bool,
     },
 }
 
@@ -65,8 +80,26 @@ async fn main() -> anyhow::Result<()> {
     chassis::install_crypto();
     let directory = tempfile::Builder::new().prefix("flotilla-bench-").tempdir()?;
     println!("machine: {} cores, load {}", std::thread::available_parallelism()?, load());
-    if let Some(Other::Durability { only }) = &arguments.other {
-        return durability(directory.path(), only).await;
+    let servers = Servers::Own(directory.path().to_owned());
+    match &arguments.other {
+        Some(Other::Durability { only }) => {
+            let raw = bench::raw::measure(&directory.path().join("raw"), 200).await;
+            row("Postgres, one durable insert", &raw.commit, None);
+            let sizes = durability::Sizes::full();
+            report(only, async |what| Box::pin(durability::measure(what, &servers, &sizes)).await).await;
+            return Ok(());
+        }
+        Some(Other::Loop { only, small }) => {
+            let sizes = if *small { loops::Sizes::smoke() } else { loops::Sizes::full() };
+            report(only, async |what| Box::pin(loops::measure(what, &servers, &sizes)).await).await;
+            return Ok(());
+        }
+        Some(Other::Events { only, small }) => {
+            let sizes = if *small { events::Sizes::smoke() } else { events::Sizes::full() };
+            report(only, async |what| Box::pin(events::measure(what, &servers, &sizes)).await).await;
+            return Ok(());
+        }
+        None => {}
     }
     let raw = bench::raw::measure(&directory.path().join("raw"), 200).await;
     for (name, samples) in [
@@ -101,19 +134,18 @@ async fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Prints each figure as soon as it is measured.
-async fn durability(directory: &Path, only: &[What]) -> anyhow::Result<()> {
-    let raw = bench::raw::measure(&directory.join("raw"), 200).await;
-    row("Postgres, one durable insert", &raw.commit, None);
-    let (servers, sizes) = (Servers::Own(directory.to_owned()), Sizes::full());
-    for what in What::value_variants().iter().filter(|what| only.is_empty() || only.contains(what)) {
+/// Prints each figure of these, or of all, as soon as it is measured.
+async fn report<W: ValueEnum + fmt::Debug + PartialEq + Copy>(
+    only: &[W],
+    measure: impl AsyncFn(W) -> Vec<Figure>,
+) {
+    for what in W::value_variants().iter().filter(|what| only.is_empty() || only.contains(what)) {
         println!("{what:?}, load {}", load());
-        for figure in Box::pin(durability::measure(*what, &servers, &sizes)).await {
+        for figure in measure(*what).await {
             println!("  {figure}");
         }
     }
     println!("load at the end: {}", load());
-    Ok(())
 }
 
 async fn start(directory: &Path, model_url: &str) -> anyhow::Result<Stack> {

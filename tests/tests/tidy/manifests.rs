@@ -30,12 +30,15 @@ const ALL: &[&str] = &[
 /// What tests may use on top.
 const FOR_TESTS: [&str; 2] = ["testkit", "local"];
 /// External crates with an owner.
-const OWNERS: [(&str, &[&str]); 6] = [
+const OWNERS: [(&str, &[&str]); 9] = [
     ("sqlx", &["crates/store", "crates/testkit", "tests"]),
     ("jsonc-parser", &["crates/domain"]),
     ("async-nats", &["crates/bus"]),
     ("redis", &["crates/bus"]),
     ("reqwest", &["crates/llm", "crates/chassis", "crates/cli", "tests"]),
+    ("hyper", &["crates/chassis"]),
+    ("hyper-util", &["crates/chassis"]),
+    ("tokio-tungstenite", &["tests"]),
     ("axum", &["services/gateway", "crates/chassis", "crates/local"]),
 ];
 

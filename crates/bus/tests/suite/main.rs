@@ -11,5 +11,6 @@ mod queue;
 mod rebuild;
 mod report;
 mod sequence;
+mod tickets;
 mod world;
 mod yields;

@@ -5,7 +5,7 @@ use super::*;
 use crate::client::Connection;
 use futures::stream::{self, BoxStream};
 use rpc::v1::{
-    SubscribeResponse,
+    SubscribeAllRequest, SubscribeAllResponse, SubscribeResponse,
     event_service_server::{EventService, EventServiceServer},
     subscribe_response,
 };
@@ -23,6 +23,7 @@ struct Fake {
 
 #[tonic::async_trait]
 impl EventService for Fake {
+    type SubscribeAllStream = BoxStream<'static, Result<SubscribeAllResponse, Status>>;
     type SubscribeStream = BoxStream<'static, Result<SubscribeResponse, Status>>;
 
     async fn subscribe(
@@ -35,6 +36,13 @@ impl EventService for Fake {
         self.cursors.lock().unwrap().push(cursor);
         let answers = self.calls.lock().unwrap().remove(0);
         Ok(Response::new(Box::pin(stream::iter(answers))))
+    }
+
+    async fn subscribe_all(
+        &self,
+        _: Request<SubscribeAllRequest>,
+    ) -> Result<Response<Self::SubscribeAllStream>, Status> {
+        Ok(Response::new(Box::pin(stream::empty())))
     }
 }
 

@@ -18,8 +18,7 @@ pub struct Row {
 }
 
 impl Merged {
-    /// Every value that has an effect: first those of which the last word counts, then the permissions of each level,
-    /// which all bind. Values that a later file replaced are not among them.
+    /// Every value that has an effect: first those of which the last word counts, then what binds level by level. Values that a later file replaced are not among them.
     pub fn explain(&self) -> Vec<Row> {
         let mut rows = vec![];
         walk(&self.tree, &mut KeyPath::default(), &mut rows);
@@ -54,7 +53,7 @@ fn walk(node: &Node, path: &mut KeyPath, rows: &mut Vec<Row>) {
     }
 }
 
-/// Whether a text at `path` may be a secret: headers and keys of providers, and the options that agents give them.
+/// Whether a text at `path` may be a secret: headers and keys among the options that agents give to providers.
 fn holds_secrets(path: &KeyPath) -> bool {
     let keys = || {
         path.0.iter().filter_map(|step| match step {
@@ -64,6 +63,6 @@ fn holds_secrets(path: &KeyPath) -> bool {
     };
     let is_rule = || keys().nth(2).is_some_and(|key| ["permission", "tools"].contains(&key.as_str()));
     let secret = ["apikey", "api_key", "token", "secret", "password", "authorization", "credential"];
-    keys().next().is_some_and(|first| first == "provider" || first == "agent" && !is_rule())
+    keys().next().is_some_and(|first| first == "agent" && !is_rule())
         && keys().skip(2).any(|key| key == "headers" || secret.iter().any(|word| key.contains(word)))
 }

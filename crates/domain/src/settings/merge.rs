@@ -1,12 +1,13 @@
-//! Files of settings, put together: platform, tenant, project, repository. A later file wins, except over permissions:
-//! each level has a list of rules of its own, and all lists bind, so a repository can narrow what its tenant permits and
-//! never widen it.
+//! Files of settings, put together: platform, tenant, project, repository. A later file wins, except over permissions and
+//! over the models that may be asked: there each level has its say and all bind, so a repository can narrow what its
+//! tenant permits and never widen it.
 
 use crate::{
     limits::{SETTINGS_BYTES_MAX, SETTINGS_FILES_MAX},
     settings::{
         Level, Settings,
         document::Document,
+        models,
         node::{Content, Entry, KeyPath, Node, Origin},
         problem::{Problem, Problems},
         read::{Ignored, KNOWN, Reader},
@@ -24,9 +25,9 @@ pub struct Merged {
     pub settings: Settings,
     /// What has no effect, file by file.
     pub ignored: Vec<Ignored>,
-    /// Everything but permissions.
+    /// Everything but what binds level by level.
     pub(crate) tree: Node,
-    /// The permissions of each level that has files, in their order.
+    /// What binds of each level, in their order: permissions, and which models may be asked.
     pub(crate) rules: Vec<Node>,
 }
 
@@ -69,6 +70,7 @@ pub fn merge(documents: &[Document]) -> Result<Merged, Problems> {
     let mut settings = reader.settings(&tree);
     for level in bound {
         settings.permission.extend(level.permission);
+        settings.models.extend(level.models);
         for (name, agent) in level.agents {
             settings.agents.entry(name).or_default().permission.extend(agent.permission);
         }
@@ -77,7 +79,7 @@ pub fn merge(documents: &[Document]) -> Result<Merged, Problems> {
 }
 
 impl Document {
-    /// What the file says of permissions, and nothing else.
+    /// What the file says of permissions and of the models that may be asked, and nothing else.
     pub fn rights(&self) -> Self {
         let (_, rights) = split(self.root.clone());
         Self { root: rights, ..self.clone() }
@@ -156,14 +158,17 @@ fn overlay_entries(entries: &mut Vec<Entry>, more: Vec<Entry>) {
     }
 }
 
-/// Takes the permissions out, those of agents too, and drops what has no effect. Gives the rest and the permissions.
+/// Takes out what binds level by level, permissions of agents too, and drops what has no effect. Gives the rest first.
 fn split(root: Node) -> (Node, Node) {
     let Node { origin, value } = root;
     let (mut rest, mut rules) = (vec![], vec![]);
     for entry in entries_of(value) {
         let Entry { key, origin, node } = entry;
         match &*key {
-            "permission" | "tools" => rules.push(Entry { key, origin, node }),
+            "permission" | "tools" | "enabled_providers" | "disabled_providers" => {
+                rules.push(Entry { key, origin, node });
+            }
+            "provider" => rules.push(Entry { key, origin, node: models::effective(node) }),
             "agent" => {
                 let (agents, permissions) = split_agents(node);
                 rest.push(Entry { key: Arc::clone(&key), origin: origin.clone(), node: agents });

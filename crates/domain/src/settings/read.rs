@@ -2,23 +2,26 @@
 
 use crate::{
     limits::{
-        NAME_BYTES_MAX, PATH_BYTES_MAX, PROVIDERS_MAX, SETTINGS_AGENTS_MAX, SETTINGS_COMMANDS_MAX,
+        NAME_BYTES_MAX, PATH_BYTES_MAX, SETTINGS_AGENTS_MAX, SETTINGS_COMMANDS_MAX,
         SETTINGS_INSTRUCTIONS_MAX, SETTINGS_TOOL_OUTPUT_BYTES_MAX, SETTINGS_TOOL_OUTPUT_LINES_MAX,
     },
     message::ModelRef,
     settings::{
-        Agent, Command, Compaction, Mode, Options, Settings, ToolOutput,
+        Agent, Command, Compaction, Mode, Settings, ToolOutput,
+        models::Models,
         node::{Content, Entry, KeyPath, Node, Origin, Step},
         problem::{Problem, Problems, shown, shown_text},
     },
 };
 
 /// Keys that mean something here.
-pub(crate) const KNOWN: [&str; 12] = [
+pub(crate) const KNOWN: [&str; 14] = [
     "agent",
     "command",
     "compaction",
     "default_agent",
+    "disabled_providers",
+    "enabled_providers",
     "instructions",
     "model",
     "permission",
@@ -29,13 +32,11 @@ pub(crate) const KNOWN: [&str; 12] = [
     "tools",
 ];
 /// Keys of OpenCode's that mean nothing here: accepted and told.
-const IGNORED: [&str; 27] = [
+const IGNORED: [&str; 25] = [
     "$schema",
     "attachment",
     "autoshare",
     "autoupdate",
-    "disabled_providers",
-    "enabled_providers",
     "enterprise",
     "experimental",
     "formatter",
@@ -58,8 +59,6 @@ const IGNORED: [&str; 27] = [
     "username",
     "watcher",
 ];
-const PROVIDER_KEYS: [&str; 9] =
-    ["api", "blacklist", "env", "id", "models", "name", "npm", "options", "whitelist"];
 
 /// A value that has no effect here.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,7 +80,7 @@ pub(crate) struct Reader {
 impl Reader {
     pub(crate) fn settings(&mut self, root: &Node) -> Settings {
         let mut settings = Settings::default();
-        let (mut tools, mut permission) = (vec![], vec![]);
+        let (mut tools, mut permission, mut models) = (vec![], vec![], Models::default());
         self.fields(root, |reader, entry| {
             let node = &entry.node;
             match &*entry.key {
@@ -92,7 +91,9 @@ impl Reader {
                 "command" => reader.commands(node, &mut settings),
                 "permission" => permission = reader.permission(node),
                 "tools" => tools = reader.tools(node),
-                "provider" => reader.providers(node, &mut settings),
+                "provider" => models.providers = reader.providers(node),
+                "enabled_providers" => models.enabled = Some(reader.names(node)),
+                "disabled_providers" => models.disabled = reader.names(node),
                 "instructions" => settings.instructions = reader.instructions(node),
                 "compaction" => settings.compaction = reader.compaction(node),
                 "tool_output" => settings.tool_output = reader.tool_output(node),
@@ -102,6 +103,7 @@ impl Reader {
             }
         });
         settings.permission = self.level_rules(root, tools, permission);
+        settings.models = if models == Models::default() { vec![] } else { vec![models] };
         settings
     }
 
@@ -187,28 +189,6 @@ impl Reader {
         command
     }
 
-    fn providers(&mut self, node: &Node, settings: &mut Settings) {
-        self.fields(node, |reader, entry| {
-            let mut provider = Options::default();
-            let is_named = reader.name(entry);
-            reader.fields(&entry.node, |reader, entry| {
-                match &*entry.key {
-                    "options" => reader.fields(&entry.node, |_, _| {}),
-                    "models" => {
-                        reader.fields(&entry.node, |reader, model| reader.fields(&model.node, |_, _| {}));
-                    }
-                    key if PROVIDER_KEYS.contains(&key) => {}
-                    _ => reader.unknown(entry, &PROVIDER_KEYS),
-                }
-                provider.0.insert(entry.key.to_string(), entry.node.to_json());
-            });
-            if is_named {
-                settings.providers.insert(entry.key.to_string(), provider);
-            }
-        });
-        self.at_most(node, settings.providers.len(), PROVIDERS_MAX, "providers");
-    }
-
     fn instructions(&mut self, node: &Node) -> Vec<String> {
         let Content::List(items) = &node.value else {
             self.expected(node, "a list of texts");
@@ -292,7 +272,7 @@ impl Reader {
     }
 
     /// A whole number; `2.0` is one, as in JavaScript.
-    fn whole(&mut self, node: &Node, least: u64, most: u64) -> Option<u64> {
+    pub(crate) fn whole(&mut self, node: &Node, least: u64, most: u64) -> Option<u64> {
         // Beyond 2^53 a fraction says nothing exact.
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range is checked")]
         let of_fraction = |value: f64| {
@@ -339,7 +319,7 @@ impl Reader {
     }
 
     /// Whether the key of `entry` can be the name of something; says so if not.
-    fn name(&mut self, entry: &Entry) -> bool {
+    pub(crate) fn name(&mut self, entry: &Entry) -> bool {
         let is_name =
             (1..=NAME_BYTES_MAX).contains(&entry.key.len()) && !entry.key.contains(char::is_control);
         if !is_name {
@@ -362,11 +342,11 @@ impl Reader {
         }
     }
 
-    fn ignore(&mut self, entry: &Entry) {
+    pub(crate) fn ignore(&mut self, entry: &Entry) {
         self.ignored.push(Ignored { path: self.path.clone(), origin: entry.origin.clone() });
     }
 
-    fn unknown(&mut self, entry: &Entry, known: &[&str]) {
+    pub(crate) fn unknown(&mut self, entry: &Entry, known: &[&str]) {
         self.problem(&entry.origin, &format!("one of {}", known.join(", ")), "an unknown key");
     }
 

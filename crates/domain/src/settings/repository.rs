@@ -170,11 +170,36 @@ mod tests {
     }
 
     #[test]
+    fn a_provider_as_people_write_it_for_themselves_does_no_harm() {
+        let text = "{\"model\": \"a/b\", \"provider\": {\"a\": {\"npm\": \"x\", \"options\": {\"apiKey\": \"{env:KEY}\",
+            \"baseURL\": \"http://evil\"}, \"models\": {\"b\": {\"cost\": {\"input\": 0}, \"limit\": {\"context\": 9}}}}}}";
+        let configured = configured(&[], &[("opencode.json", text)]).unwrap();
+        assert_eq!(configured.problems, None);
+        let told: Vec<_> = configured.merged.ignored.iter().map(|ignored| ignored.path.to_string()).collect();
+        assert_eq!(told, ["provider.a.npm", "provider.a.options", "provider.a.models.b.cost"]);
+        let model = crate::message::ModelRef { provider_id: "a".into(), model_id: "b".into() };
+        assert_eq!(configured.merged.settings.limit(&model).context, Some(9));
+    }
+
+    #[test]
     fn secrets_of_the_worker_are_no_settings() {
-        let files =
-            [("opencode.json", "{\"agent\": {\"a\": {\"prompt\": \"{env:HOME} {file:/etc/passwd}\"}}}")];
-        let configured = configured(&[], &files).unwrap();
-        assert!(configured.problems.unwrap().contains("agent.a.prompt"));
-        assert!(configured.merged.settings.agents.is_empty());
+        for secret in ["{env:HOME}", "{file:/etc/passwd}"] {
+            let text = format!("{{\"agent\": {{\"a\": {{\"prompt\": \"{secret}\"}}}}}}");
+            let configured = configured(&[], &[("opencode.json", &text)]).unwrap();
+            assert!(configured.problems.unwrap().contains("agent.a.prompt"), "{secret}");
+            assert!(configured.merged.settings.agents.is_empty(), "{secret}");
+        }
+    }
+
+    #[test]
+    fn the_nearer_file_wins_in_whatever_order_they_were_found() {
+        let (near, far) = (
+            (".opencode/opencode.json", "{\"model\": \"p/near\"}"),
+            ("opencode.json", "{\"model\": \"p/far\"}"),
+        );
+        for files in [[near, far], [far, near]] {
+            let model = configured(&[], &files).unwrap().merged.settings.model.unwrap();
+            assert_eq!(model.model_id, "near");
+        }
     }
 }

@@ -5,6 +5,7 @@ use crate::{
     limits::SETTINGS_BYTES_MAX,
     settings::{
         document::Document,
+        models,
         node::{Content, KeyPath, Node, Step},
         problem::{Problem, Problems, shown_text},
         read::KNOWN,
@@ -51,6 +52,15 @@ struct Pass<'a, 'b> {
     problems: Problems,
 }
 
+/// Whether the member `key` of the object at `path` has any effect.
+fn has_effect(path: &KeyPath, key: &str) -> bool {
+    match path.0.as_slice() {
+        [] => KNOWN.contains(&key),
+        [Step::Key(first), _] if &**first == "provider" => models::PROVIDER.contains(&key),
+        _ => true,
+    }
+}
+
 impl Pass<'_, '_> {
     fn node(&mut self, node: &mut Node) {
         match &mut node.value {
@@ -65,7 +75,7 @@ impl Pass<'_, '_> {
             Content::Map(entries) => {
                 for entry in entries {
                     // What has no effect needs no permission to refer to anything.
-                    if self.path.0.is_empty() && !KNOWN.contains(&&*entry.key) {
+                    if !has_effect(&self.path, &entry.key) {
                         continue;
                     }
                     self.path.0.push(Step::Key(entry.key.clone()));

@@ -59,7 +59,7 @@ async fn ask(client: &Client, provider: &Provider, request: &Request) -> (Answer
     let mut accumulator = Accumulator::default();
     let model = Model::known_or_default("scripted");
     let headers = vec![("x-session-id".to_owned(), "ses_1".to_owned())];
-    let mut stream = match client.stream(provider, &model, request, headers).await {
+    let mut stream = match client.stream(provider, &model, request.clone(), headers).await {
         Ok(stream) => stream,
         Err(error) => return (accumulator.finish(), Err(error)),
     };
@@ -253,7 +253,7 @@ async fn dropping_the_stream_closes_the_connection() {
     for protocol in Protocol::ALL {
         let provider = server.provider(protocol);
         let request = prompt("@chunk 1\n@stall 1\n@text hello");
-        let mut stream = client.stream(&provider, &model, &request, Vec::new()).await.unwrap();
+        let mut stream = client.stream(&provider, &model, request, Vec::new()).await.unwrap();
         stream.next().await.unwrap().unwrap();
         drop(stream);
         server.journal.wait_until_idle().await;
@@ -318,7 +318,7 @@ async fn a_server_that_stops_breaks_off_even_silent_answers() {
     let provider = Provider::new("scripted", Protocol::OpenAiChat, base_url);
     let model = Model::known_or_default("scripted");
     let request = prompt("@stall 1\n@text hello");
-    let mut stream = Client::new().unwrap().stream(&provider, &model, &request, Vec::new()).await.unwrap();
+    let mut stream = Client::new().unwrap().stream(&provider, &model, request, Vec::new()).await.unwrap();
     stream.next().await.unwrap().unwrap();
     stop.send(()).unwrap();
     let mut last = None;

@@ -36,4 +36,6 @@ async fn events_are_read_after_a_place_and_the_head_says_how_far() {
     assert_eq!(store.get_head(tenant, session).await.unwrap(), Head { seq: 4, epoch: 1 });
     let unknown = world.sample.session();
     assert!(matches!(world.store.get_head(tenant, &unknown).await, Err(Error::NotFound("session"))));
+    let heads = store.list_heads(tenant, &[&unknown, session]).await.unwrap();
+    assert_eq!(heads, [(session.clone(), Head { seq: 4, epoch: 1 })], "those that exist");
 }

@@ -1,8 +1,13 @@
 //! Sessions that begin with the history of another one.
 
 use crate::world::World;
-use domain::{event::Event, message::Message, permission::Rules};
-use store::error::Error;
+use domain::{
+    event::Event,
+    message::Message,
+    part::{Body, Part, StepStart},
+    permission::Rules,
+};
+use store::{error::Error, record::Progress};
 use testkit::sample::NOW;
 
 #[tokio::test]
@@ -35,4 +40,41 @@ async fn a_fork_has_the_rules_of_its_origin_and_the_history_it_is_given() {
     let (other, missing, event) = (world.sample.tenant(), world.new_session(), world.sample.event());
     let hidden = world.store.fork_session(other, (&origin.id, &missing), &event, &[], NOW).await;
     assert!(matches!(hidden, Err(Error::NotFound("session"))));
+}
+
+#[tokio::test]
+async fn the_branch_of_a_session_is_stored_with_the_event_that_tells_it() {
+    let mut world = World::new().await;
+    let running = world.running().await;
+    for (number, branch) in [(1, Some("feature/x")), (2, None)] {
+        let branch = branch.map(ToOwned::to_owned);
+        let change = world.change(Event::BranchUpdated(branch.clone()));
+        let written =
+            world.store.append(&running.write(number), &[change], 0, Progress::None, NOW).await.unwrap();
+        assert_eq!(written.events[0].kind, "vcs.branch.updated");
+        let session = world.store.get_session(world.tenant, &running.session).await.unwrap();
+        assert_eq!(session.branch, branch);
+    }
+}
+
+#[tokio::test]
+async fn the_oldest_state_of_the_files_is_found() {
+    let mut world = World::new().await;
+    let running = world.running().await;
+    let asked = world.sample.user(&running.session);
+    let step = world.sample.assistant(&running.session, &asked.id);
+    let mut changes =
+        vec![world.change(Event::MessageUpdated(Box::new(Message::Assistant(Box::new(step.clone())))))];
+    for snapshot in [None, Some("first"), Some("second")] {
+        let body = Body::StepStart(StepStart { snapshot: snapshot.map(ToOwned::to_owned) });
+        let part = Part { body, ..world.sample.text(&running.session, &step.id, "") };
+        changes.push(world.change(Event::PartUpdated { part: Box::new(part), at: NOW }));
+    }
+    let find =
+        async |world: &World, tenant| world.store.find_first_state(tenant, &running.session).await.unwrap();
+    assert_eq!(find(&world, world.tenant).await, None);
+    world.store.append(&running.write(1), &changes, 0, Progress::None, NOW).await.unwrap();
+    assert_eq!(find(&world, world.tenant).await.as_deref(), Some("first"));
+    let other = world.sample.tenant();
+    assert_eq!(find(&world, other).await, None);
 }

@@ -42,7 +42,7 @@ async fn a_prompt_makes_an_idle_session_runnable_in_one_step() {
 async fn a_prompt_brings_an_archived_session_back_and_a_repeated_one_does_not() {
     let mut world = World::new().await;
     let session = world.session().await;
-    let patch = Patch { title: None, archived: Some(true) };
+    let patch = Patch { title: None, archived: Some(true), ..Patch::default() };
     for (text, want) in [
         ("hello", vec![(3, "session.updated"), (4, "message.updated"), (5, "message.part.updated")]),
         ("hello", vec![]),

@@ -41,6 +41,7 @@ async fn two_tenants() -> (World, crate::world::Running, TenantId) {
     let approval = "insert into approval (tenant_id, request_id, permission, pattern, approved_by)
                     select id, 'per_1', 'bash', 'ls *', 'ann' from tenant";
     world.sql(approval).await;
+    store.put_settings(tenant, None, "{}", "ann").await.unwrap();
     let stranger = world.sample.tenant();
     world.store.create_tenant(stranger, "second").await.unwrap();
     (world, running, stranger)
@@ -141,6 +142,7 @@ async fn reading_functions_give_a_stranger_nothing() {
     let message = store.list_messages(world.tenant, session, &Page::default()).await.unwrap().remove(0);
     assert!(matches!(store.get_session(stranger, session).await, Err(Error::NotFound(_))));
     assert!(matches!(store.get_head(stranger, session).await, Err(Error::NotFound(_))));
+    assert_eq!(store.list_heads(stranger, &[session]).await.unwrap(), []);
     assert!(matches!(
         store.get_message(stranger, session, message.message.id()).await,
         Err(Error::NotFound(_))
@@ -184,7 +186,7 @@ async fn writing_functions_let_a_stranger_change_nothing() {
     let end = idle(Outcome::Done, None);
     assert!(matches!(store.accept_prompt(stranger, &prompt, NOW).await, Err(Error::NotFound(_))));
     assert!(matches!(store.accept_abort(stranger, &session, "a1").await, Err(Error::NotFound(_))));
-    let patch = Patch { title: Some("Mine".to_owned()), archived: None };
+    let patch = Patch { title: Some("Mine".to_owned()), archived: None, ..Patch::default() };
     assert!(matches!(
         store.update_session(stranger, &session, &patch, &event, NOW).await,
         Err(Error::NotFound(_))

@@ -1,8 +1,18 @@
 //! Conversations: whole for the loop, in pages for people.
 
 use crate::world::World;
-use domain::ids::{MessageId, SessionId};
-use store::{Page, error::Error, messages::Entry};
+use domain::{
+    event::Event,
+    ids::{MessageId, PartId, SessionId},
+    message::{Message, User},
+    part::{Body, Part, attached::Compaction},
+};
+use store::{
+    Page,
+    error::Error,
+    messages::Entry,
+    record::{Change, Progress},
+};
 use testkit::sample::NOW;
 
 async fn world_with_prompts() -> (World, SessionId, Vec<String>) {
@@ -31,6 +41,10 @@ async fn pages_go_from_the_newest_back_and_read_forwards() {
     assert!(newest.iter().all(|entry| entry.parts.len() == 1 && entry.parts[0].0 == entry.seq + 1));
     assert_eq!(ids(&list(2, Some(newest[0].seq)).await), want[..1]);
     assert_eq!(ids(&list(0, None).await), want);
+    let after = async |seq, limit| {
+        ids(&world.store.list_messages_after(world.tenant, &session, seq, limit).await.unwrap())
+    };
+    assert_eq!((after(0, 2).await, after(newest[0].seq, 9).await), (want[..2].to_vec(), want[2..].to_vec()));
 }
 
 #[tokio::test]
@@ -61,4 +75,69 @@ async fn a_part_of_a_later_version_is_named_as_such() {
     world.sql(r#"update part set data = '{"type":"hologram"}'"#).await;
     let result = world.store.load_conversation(world.tenant, &session, 0).await;
     assert!(matches!(result, Err(Error::Unreadable { what: "part", .. })), "{result:?}");
+}
+
+/// A whole answer to `parent`.
+fn answer(
+    world: &mut World,
+    session: &SessionId,
+    parent: &MessageId,
+    summary: Option<bool>,
+) -> (MessageId, Change) {
+    let mut step = world.sample.assistant(session, parent);
+    (step.finish, step.summary) = (Some("stop".to_owned()), summary);
+    (step.id.clone(), world.change(Event::MessageUpdated(Box::new(Message::Assistant(Box::new(step))))))
+}
+
+/// A wish for a summary that keeps what follows `tail`.
+fn wish(world: &mut World, session: &SessionId, tail: Option<&MessageId>) -> (User, [Change; 2]) {
+    let user = world.sample.user(session);
+    let body = Body::Compaction(Compaction { auto: true, overflow: None, tail_start_id: tail.cloned() });
+    let (id, message_id) = (PartId::make(&mut world.sample.ids, NOW), user.id.clone());
+    let part = Part { id, session_id: session.clone(), message_id, body };
+    let asked = world.change(Event::MessageUpdated(Box::new(Message::User(user.clone()))));
+    (user, [asked, world.change(Event::PartUpdated { part: Box::new(part), at: NOW })])
+}
+
+#[tokio::test]
+async fn a_loop_begins_to_read_where_the_newest_summary_begins_to_stand_for_the_rest() {
+    let mut world = World::new().await;
+    let running = world.running().await;
+    let session = running.session.clone();
+    let mut writes = 0;
+    let mut write = async |world: &World, changes: &[Change]| {
+        writes += 1;
+        world.store.append(&running.write(writes), changes, 0, Progress::None, NOW).await.unwrap();
+    };
+    // The first message that a loop would read, counted from the oldest.
+    let first = async |world: &World| {
+        let horizon = world.store.find_horizon(world.tenant, &running.session).await.unwrap();
+        let all = world.store.load_conversation(world.tenant, &running.session, 0).await.unwrap();
+        all.iter().position(|entry| entry.seq > horizon).unwrap()
+    };
+    let prompt =
+        world.store.load_conversation(world.tenant, &session, 0).await.unwrap()[0].message.id().clone();
+    let (kept, kept_change) = answer(&mut world, &session, &prompt, None);
+    write(&world, &[kept_change]).await;
+    let (asked, wished) = wish(&mut world, &session, None);
+    write(&world, &wished).await;
+    assert_eq!(first(&world).await, 0, "a wish is no summary");
+    let (_, summed) = answer(&mut world, &session, &asked.id, Some(true));
+    write(&world, &[summed]).await;
+    world.accept(&session, "on").await;
+    assert_eq!(first(&world).await, 0, "what comes next is for the wish to say");
+    let (_, later) = answer(&mut world, &session, &asked.id, None);
+    write(&world, &[later]).await;
+    assert_eq!(first(&world).await, 2, "the wish");
+    // Another summary, with a tail that is older than its wish.
+    let (again, wished) = wish(&mut world, &session, Some(&kept));
+    write(&world, &wished).await;
+    let (_, summed) = answer(&mut world, &session, &again.id, Some(true));
+    let (_, later) = answer(&mut world, &session, &again.id, None);
+    write(&world, &[summed, later]).await;
+    assert_eq!(first(&world).await, 1, "the tail");
+    world.sql("update session_input set kind = 'note' where dedupe = 'on'").await;
+    assert_eq!(first(&world).await, 0, "the newest prompt, which began the turn");
+    let other = world.sample.tenant();
+    assert_eq!(world.store.find_horizon(other, &running.session).await.unwrap(), 0);
 }

@@ -15,7 +15,7 @@ use store::{
 };
 use testkit::sample::NOW;
 
-fn back_to(message: &MessageId) -> Revert {
+pub(crate) fn back_to(message: &MessageId) -> Revert {
     Revert { message_id: message.clone(), part_id: None, snapshot: Some("s".to_owned()), diff: None }
 }
 
@@ -25,7 +25,7 @@ fn diff(file: &str) -> Vec<FileDiff> {
 
 impl World {
     /// A session with two prompts, each with an answer, that is idle.
-    async fn talk(&mut self) -> (SessionId, Vec<MessageId>) {
+    pub(crate) async fn talk(&mut self) -> (SessionId, Vec<MessageId>) {
         let session = self.session().await;
         let worker = self.worker().await;
         let mut messages = vec![];
@@ -48,11 +48,11 @@ impl World {
         (session, messages)
     }
 
-    async fn held(&self, session: &SessionId) -> Result<Hold, Error> {
+    pub(crate) async fn held(&self, session: &SessionId) -> Result<Hold, Error> {
         self.store.hold_session(self.tenant, session).await
     }
 
-    async fn end(&mut self, hold: &Hold, revert: Option<Revert>) -> Result<Vec<String>, Error> {
+    pub(crate) async fn end(&mut self, hold: &Hold, revert: Option<Revert>) -> Result<Vec<String>, Error> {
         let ids = [self.sample.event(), self.sample.event()];
         let finished = Finished { revert, diff: Some(diff("a")) };
         let (_, events) = self.store.finish_revert(hold, finished, ids, NOW).await?;
@@ -64,7 +64,7 @@ impl World {
         self.store.accept_prompt(self.tenant, &prompt, NOW).await.unwrap_err().to_string()
     }
 
-    async fn messages(&self, session: &SessionId) -> Vec<MessageId> {
+    pub(crate) async fn messages(&self, session: &SessionId) -> Vec<MessageId> {
         let talk = self.store.load_conversation(self.tenant, session, 0).await.unwrap();
         talk.iter().map(|entry| entry.message.id().clone()).collect()
     }
@@ -188,6 +188,45 @@ async fn nothing_of_a_tree_that_works_is_taken_back_and_nothing_of_it_begins_mea
     let other = world.sample.tenant();
     let hidden = world.store.hold_session(other, &stranger).await;
     assert!(matches!(hidden, Err(Error::NotFound("session"))));
+}
+
+#[tokio::test]
+async fn a_hold_lasts_as_long_as_it_is_renewed_and_whoever_lost_it_changes_nothing() {
+    let mut world = World::new().await;
+    let mut parent = world.actor().await;
+    let (call, mut child) = world.child(&mut parent).await;
+    let end = crate::family::finished(child.session(), &call, "x");
+    world.park_as(&mut child, 1, &end).await;
+    world.park_as(&mut parent, 2, &idle(Outcome::Done, None)).await;
+    let (root, below) = (parent.session().clone(), child.session().clone());
+    let hold = world.held(&root).await.unwrap();
+    let nearly =
+        "update session_run set held_until = now() + interval '1 minute' where held_until is not null";
+    world.sql(nearly).await;
+    world.store.renew_hold(&hold).await.unwrap();
+    let ends = "select count(*) from session_run where held_until between now() + interval '5 seconds' and now() + interval '10 seconds'";
+    assert_eq!(world.number(ends).await, 2, "the whole tree, from now on, and no longer than without it");
+
+    // One row is free already: something of the tree may have begun.
+    world.sql(&format!("update session_run set held_until = now() where session_id = '{below}'")).await;
+    assert!(matches!(world.store.renew_hold(&hold).await, Err(Error::Busy)));
+    world.forget_hold().await;
+    assert!(matches!(world.store.renew_hold(&hold).await, Err(Error::Busy)));
+    let revert = back_to(&world.messages(&root).await[0]);
+    assert!(matches!(world.store.intend_revert(&hold, &revert).await, Err(Error::Busy)), "nobody has it now");
+    assert!(matches!(world.end(&hold, None).await, Err(Error::Busy)));
+
+    // Another one of the tree does not raise the epoch of the first one's session.
+    let later = world.held(&below).await.unwrap();
+    assert!(matches!(world.store.renew_hold(&hold).await, Err(Error::Busy)));
+    assert!(matches!(world.store.intend_revert(&hold, &revert).await, Err(Error::Busy)));
+    assert!(matches!(world.end(&hold, None).await, Err(Error::Busy)));
+    world.store.release_hold(&hold, Left::Unfinished).await.unwrap();
+    assert_eq!(world.refusal(&root).await, Error::Busy.to_string(), "it ends no hold but its own");
+    world.store.renew_hold(&later).await.unwrap();
+    world.store.release_hold(&later, Left::AsBefore).await.unwrap();
+    assert!(matches!(world.store.renew_hold(&later).await, Err(Error::Busy)), "it was let go");
+    world.accept(&root, "goes on").await;
 }
 
 #[tokio::test]

@@ -1,15 +1,20 @@
 //! Sessions: made once for each key, listed without a gap, deleted with all of theirs.
 
 use crate::world::World;
-use domain::{event::Event, session::Phase};
+use domain::{event::Event, ids::Timestamp, session::Phase};
 use store::{
     Page,
     children::Dispatched,
     error::Error,
+    keyed::Key,
     record::{Progress, What},
-    sessions::{Filter, Patch, Session},
+    sessions::{Filter, NewSession, Patch, Session},
 };
 use testkit::sample::NOW;
+
+fn key(name: &str) -> Key {
+    Key { name: name.to_owned(), body_sha256: None }
+}
 
 #[tokio::test]
 async fn a_new_session_is_idle_and_has_one_event() {
@@ -36,13 +41,45 @@ async fn a_new_session_is_idle_and_has_one_event() {
 async fn a_used_key_gives_the_session_that_it_made() {
     let mut world = World::new().await;
     let (mut new, event) = (world.new_session(), world.sample.event());
-    new.dedupe = Some("key".to_owned());
+    new.key = Some(key("key"));
     let (first, events) = world.store.create_session(world.tenant, &new, &event, NOW).await.unwrap();
     assert_eq!(events.len(), 1);
     let (mut again, event) = (world.new_session(), world.sample.event());
-    again.dedupe = new.dedupe.clone();
+    again.key.clone_from(&new.key);
     assert_eq!(world.store.create_session(world.tenant, &again, &event, NOW).await.unwrap(), (first, vec![]));
     assert_eq!(world.number("select count(*) from session").await, 1);
+}
+
+#[tokio::test]
+async fn a_key_that_named_something_else_is_refused() {
+    let mut world = World::new().await;
+    let bodies = [None, Some([1; 32]), Some([2; 32])];
+    for (number, mine) in bodies.into_iter().enumerate() {
+        let (mut new, event) = (world.new_session(), world.sample.event());
+        new.key = Some(Key { body_sha256: mine, ..key(&number.to_string()) });
+        world.store.create_session(world.tenant, &new, &event, NOW).await.unwrap();
+        for theirs in bodies {
+            let key = Key { body_sha256: theirs, ..key(&number.to_string()) };
+            let (again, event) =
+                (NewSession { key: Some(key.clone()), ..world.new_session() }, world.sample.event());
+            let found = world.store.find_keyed_session(world.tenant, &key).await;
+            let made = world.store.create_session(world.tenant, &again, &event, NOW).await;
+            let forked = world.store.fork_session(world.tenant, (&new.id, &again), &event, &[], NOW).await;
+            if mine == theirs {
+                let of = |made: Result<(Session, Vec<_>), Error>| made.unwrap().0.info.id;
+                assert_eq!(
+                    [found.unwrap().unwrap().info.id, of(made), of(forked)],
+                    [(); 3].map(|()| new.id.clone())
+                );
+            } else {
+                assert!(matches!(found, Err(Error::Conflict)), "{mine:?} and {theirs:?}");
+                assert!(matches!((made, forked), (Err(Error::Conflict), Err(Error::Conflict))));
+            }
+        }
+    }
+    let stranger = world.sample.tenant();
+    assert_eq!(world.store.find_keyed_session(stranger, &key("0")).await.unwrap(), None);
+    assert_eq!(world.store.find_keyed_session(world.tenant, &key("unused")).await.unwrap(), None);
 }
 
 #[tokio::test]
@@ -50,15 +87,15 @@ async fn a_caller_cannot_take_the_name_of_a_child() {
     let mut world = World::new().await;
     let mut parent = world.actor().await;
     let (call, changes) = world.call(parent.session());
-    let name = Some(format!("task:{}", call.part_id));
+    let name = Some(key(&format!("task:{}", call.part_id)));
     let (mut early, event) = (world.new_session(), world.sample.event());
-    early.dedupe.clone_from(&name);
+    early.key.clone_from(&name);
     let (early, _) = world.store.create_session(world.tenant, &early, &event, NOW).await.unwrap();
     let child = world.new_child(&call);
     let dispatched = world.store.dispatch_child(&parent.next(), &changes, &child, false, NOW).await.unwrap();
     assert!(matches!(dispatched, Dispatched::Yes(..)), "{dispatched:?}");
     let (mut late, event) = (world.new_session(), world.sample.event());
-    late.dedupe = name;
+    late.key = name;
     let (late, _) = world.store.create_session(world.tenant, &late, &event, NOW).await.unwrap();
     assert_eq!(late, early, "it is the caller's own session and not the child");
 }
@@ -103,7 +140,7 @@ async fn of_eight_with_one_key_at_once_one_makes_the_session() {
     let news: Vec<_> = (0..8)
         .map(|_| {
             let mut new = world.new_session();
-            new.dedupe = Some("key".to_owned());
+            new.key = Some(key("key"));
             (new, world.sample.event())
         })
         .collect();
@@ -116,9 +153,9 @@ async fn of_eight_with_one_key_at_once_one_makes_the_session() {
 #[tokio::test]
 async fn an_unknown_project_has_no_sessions() {
     let mut world = World::new().await;
-    for dedupe in [None, Some("key".to_owned())] {
+    for key in [None, Some(key("key"))] {
         let (mut new, event) = (world.new_session(), world.sample.event());
-        (new.project_id, new.dedupe) = (world.sample.project(), dedupe);
+        (new.project_id, new.key) = (world.sample.project(), key);
         let result = world.store.create_session(world.tenant, &new, &event, NOW).await;
         assert!(matches!(result, Err(Error::NotFound("project"))), "{result:?}");
     }
@@ -184,7 +221,8 @@ async fn a_filter_leaves_out_archived_ones_other_projects_and_other_parents() {
     let mut world = World::new().await;
     let (parent, child, archived) = (world.session().await, world.session().await, world.session().await);
     world.sql(&format!("update session set parent_id = '{parent}' where id = '{child}'")).await;
-    let (event, patch) = (world.sample.event(), Patch { title: None, archived: Some(true) });
+    let (event, patch) =
+        (world.sample.event(), Patch { title: None, archived: Some(true), ..Patch::default() });
     world.store.update_session(world.tenant, &archived, &patch, &event, NOW).await.unwrap();
     let other = world.sample.project();
     world
@@ -197,6 +235,13 @@ async fn a_filter_leaves_out_archived_ones_other_projects_and_other_parents() {
     assert_eq!(walk(&world, &Filter { project, ..Filter::default() }, 10).await.len(), 2);
     assert_eq!(walk(&world, &Filter { project: Some(other), ..Filter::default() }, 10).await.len(), 0);
     assert_eq!(walk(&world, &Filter { archived: true, ..Filter::default() }, 10).await.len(), 3);
+    let count = async |filter: Filter| walk(&world, &Filter { archived: true, ..filter }, 10).await.len();
+    assert_eq!(count(Filter { only_roots: true, ..Filter::default() }).await, 2);
+    assert_eq!(count(Filter { search: Some("no such title".to_owned()), ..Filter::default() }).await, 0);
+    assert_eq!(count(Filter { search: Some("a SESSION".to_owned()), ..Filter::default() }).await, 3);
+    let (then, later) = (Timestamp(0), Timestamp(i64::from(i32::MAX) * 1_000_000));
+    assert_eq!(count(Filter { since: Some(then), ..Filter::default() }).await, 3);
+    assert_eq!(count(Filter { since: Some(later), ..Filter::default() }).await, 0);
     let children = world.store.list_children(world.tenant, &parent, &Page::default()).await.unwrap();
     assert_eq!(children.iter().map(|child| &child.info.id).collect::<Vec<_>>(), [&child]);
 }
@@ -239,7 +284,8 @@ async fn a_change_keeps_what_it_does_not_name() {
         (None, None, "Renamed", true),
         (Some("Back"), Some(false), "Back", false),
     ] {
-        let (patch, event) = (Patch { title: title.map(str::to_owned), archived }, world.sample.event());
+        let (patch, event) =
+            (Patch { title: title.map(str::to_owned), archived, ..Patch::default() }, world.sample.event());
         let (session, events) =
             world.store.update_session(world.tenant, &id, &patch, &event, NOW).await.unwrap();
         assert_eq!(
@@ -249,6 +295,14 @@ async fn a_change_keeps_what_it_does_not_name() {
         assert_eq!(events.iter().map(|event| event.kind.as_str()).collect::<Vec<_>>(), ["session.updated"]);
     }
     assert_eq!(world.gap_free(&id).await, 5);
+    let before = world.store.get_session(world.tenant, &id).await.unwrap();
+    let model = domain::message::ModelRef { provider_id: "p".to_owned(), model_id: "m".to_owned() };
+    let chosen = Patch { agent: Some("plan".to_owned()), model: Some(model.clone()), ..Patch::default() };
+    let event = world.sample.event();
+    let (after, _) = world.store.update_session(world.tenant, &id, &chosen, &event, NOW).await.unwrap();
+    assert_eq!((after.info.agent.as_str(), &after.info.model), ("plan", &model.into()));
+    assert_eq!((before.chosen.model, after.chosen.agent, after.chosen.model), (false, true, true));
+    assert_eq!(after.info.title, before.info.title);
     let (unknown, event) = (world.sample.session(), world.sample.event());
     let result = world.store.update_session(world.tenant, &unknown, &Patch::default(), &event, NOW).await;
     assert!(matches!(result, Err(Error::NotFound("session"))));

@@ -3,10 +3,14 @@
 use crate::world::{World, beat};
 use domain::{
     ids::SessionId,
+    message::ModelRef,
+    model::Facts,
+    money::Price,
     session::{Class, Phase, Source},
 };
 use store::system::{Beat, Claimable, Held, Owners, Place};
 use testkit::sample::NOW;
+use uuid::Uuid;
 
 /// A runnable session of another tenant.
 async fn of_another_tenant(world: &mut World) -> Place {
@@ -181,4 +185,35 @@ async fn who_waits_since_the_future_looks_again() {
     for (session, want) in [(&early, Phase::Runnable), (&right, Phase::Waiting), (&asks, Phase::Waiting)] {
         assert_eq!(world.store.get_session(world.tenant, session).await.unwrap().phase, want);
     }
+}
+
+#[tokio::test]
+async fn models_are_those_of_living_workers_each_once() {
+    let world = World::new().await;
+    let facts = |provider: &str| Facts {
+        model: ModelRef { provider_id: provider.to_owned(), model_id: "m".to_owned() },
+        name: "M".to_owned(),
+        context_tokens: 100,
+        input_tokens: None,
+        output_tokens: 10,
+        price: Price::default(),
+        reasoning: false,
+        temperature: true,
+        images: false,
+        pdf: false,
+        variants: vec![],
+    };
+    let told = |models: Vec<Facts>| Beat { models: Some(models.into()), ..beat(Uuid::now_v7()) };
+    let (first, second, gone) =
+        (told(vec![facts("a"), facts("b")]), told(vec![facts("b"), facts("c")]), told(vec![facts("d")]));
+    for worker in [&first, &second, &gone] {
+        world.store.renew_worker(worker).await.unwrap();
+    }
+    // Later beats say nothing new.
+    world.store.renew_worker(&Beat { models: None, ..first.clone() }).await.unwrap();
+    world.store.forget_worker(gone.incarnation).await.unwrap();
+    let mut known: Vec<String> =
+        world.store.list_models().await.unwrap().into_iter().map(|facts| facts.model.provider_id).collect();
+    known.sort();
+    assert_eq!(known, ["a", "b", "c"]);
 }

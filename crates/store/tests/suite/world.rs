@@ -40,7 +40,7 @@ pub(crate) struct Running {
 
 /// What a worker says of itself.
 pub(crate) fn beat(incarnation: Uuid) -> Beat {
-    Beat { incarnation, name: "worker".to_owned(), slots: 4, draining: false }
+    Beat { incarnation, name: "worker".to_owned(), slots: 4, draining: false, models: None }
 }
 
 /// The end of a turn.
@@ -73,7 +73,7 @@ impl World {
             rules: Rules::default(),
             budget: None,
             on_ask: OnAsk::Park,
-            dedupe: None,
+            key: None,
         }
     }
 

@@ -1,8 +1,11 @@
 //! `EventService`: what happens, live and resumable.
-// Continues in `events`.
+// Continues in `events`, for a session, and in `feed::subscriber`.
 
-use super::{Service, session_id};
-use crate::events::{self, From, Wish};
+use super::{Service, from_store, id, session_id};
+use crate::{
+    events::{self, From, Wish},
+    feed::subscriber,
+};
 use rpc::{
     status::invalid,
     v1::{self, event_service_server::EventService},
@@ -12,6 +15,7 @@ use tonic::{Request, Response, Status};
 
 #[tonic::async_trait]
 impl EventService for Service {
+    type SubscribeAllStream = ReceiverStream<Result<v1::SubscribeAllResponse, Status>>;
     type SubscribeStream = ReceiverStream<Result<v1::SubscribeResponse, Status>>;
 
     async fn subscribe(
@@ -30,6 +34,24 @@ impl EventService for Service {
             until_idle_after: request.until_idle.then_some(request.idle_after_seq),
         };
         let answers = events::subscribe(&self.0, wish).await?;
+        Ok(Response::new(ReceiverStream::new(answers)))
+    }
+
+    async fn subscribe_all(
+        &self,
+        request: Request<v1::SubscribeAllRequest>,
+    ) -> Result<Response<Self::SubscribeAllStream>, Status> {
+        let tenant = self.0.principal(&request).await?.tenant;
+        let request = request.into_inner();
+        let since = subscriber::parse_cursor(&request.cursor)?;
+        let project = match request.project_id.as_str() {
+            "" => None,
+            text => {
+                let project = id(text, "project_not_found", "project")?;
+                Some(self.0.store.get_project(tenant, &project).await.map_err(from_store)?.id)
+            }
+        };
+        let answers = subscriber::subscribe(&self.0, subscriber::Wish { tenant, project, since }).await?;
         Ok(Response::new(ReceiverStream::new(answers)))
     }
 }

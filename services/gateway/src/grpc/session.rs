@@ -3,14 +3,19 @@
 use super::{Service, budget, from_sandbox, from_store, id, name, next_cursor, page, session_id, to_wire};
 use crate::{
     history,
-    intake::{self, Aborted},
+    intake::{
+        self, Aborted,
+        agents::{self, Place},
+    },
     state::now,
     waits::{self, Limits},
 };
 use domain::{
+    event::{Event, Stored},
     ids::{EventId, SessionId, TenantId, Timestamp},
     limits,
-    session::{Chosen, DEFAULT_AGENT, Origin},
+    session::{Chosen, DEFAULT_AGENT, Info, Origin},
+    settings::Mode,
     title,
     wait::Reason,
 };
@@ -18,10 +23,17 @@ use rpc::{
     status::invalid,
     v1::{self, session_service_server::SessionService},
 };
-use store::sessions::{Filter, NewSession, Patch, Session};
+use store::{
+    events::Head,
+    keyed::Key,
+    sessions::{Filter, NewSession, Patch, Session},
+};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
+
+/// Bytes of the id of a session.
+const SESSION_ID_BYTES: usize = 30;
 
 #[tonic::async_trait]
 impl SessionService for Service {
@@ -38,16 +50,30 @@ impl SessionService for Service {
         let model = to_wire::from_model(request.model);
         intake::check_model(&self.0, model.as_ref())?;
         intake::check_key(&request.idempotency_key)?;
-        let dedupe = (!request.idempotency_key.is_empty()).then_some(request.idempotency_key);
+        let id = named(&request.id, &request.idempotency_key)?;
+        if let Some(id) = &id {
+            match self.0.store.get_session(tenant, id).await {
+                Ok(session) => {
+                    let session = Some(to_wire::session(session));
+                    return Ok(Response::new(v1::CreateSessionResponse { session }));
+                }
+                Err(store::error::Error::NotFound(_)) => {}
+                Err(error) => return Err(from_store(error)),
+            }
+        }
+        // Of two who make it at the same time, one finds the other's by the key.
+        let key = id.as_ref().map_or(request.idempotency_key, |id| id.to_string());
+        let key = (!key.is_empty()).then_some(Key { name: key, body_sha256: None });
         let mut source = self.source(tenant, request.source).await?;
         if source.origin == Origin::Empty {
             source = self.0.store.get_project(tenant, &project_id).await.map_err(from_store)?.source;
         }
-        intake::check_agent(&request.agent, &source)?;
+        let place = Place { tenant, project: &project_id, source: &source };
+        agents::check(&self.0, place, std::iter::once((request.agent.as_str(), Mode::Primary))).await?;
         let default = || self.0.models.first().cloned();
         let chosen = Chosen { agent: !request.agent.is_empty(), model: model.is_some() };
         let new = NewSession {
-            id: self.0.id(SessionId::make),
+            id: id.unwrap_or_else(|| self.0.id(SessionId::make)),
             project_id,
             title: if request.title.is_empty() { title::default_at(now()) } else { name(&request.title)? },
             agent: if request.agent.is_empty() { DEFAULT_AGENT.to_owned() } else { request.agent },
@@ -60,7 +86,7 @@ impl SessionService for Service {
             rules: to_wire::from_rules(request.permission_rules)?,
             budget: budget::amount(request.budget_usd_picos)?,
             on_ask,
-            dedupe,
+            key,
         };
         let event = self.0.id(EventId::make);
         let (session, events) =
@@ -99,7 +125,7 @@ impl SessionService for Service {
             }
         };
         let waiting = request.waiting_only;
-        let filter = Filter { project, archived: request.include_archived, waiting };
+        let filter = Filter { project, archived: request.include_archived, waiting, ..Filter::default() };
         let page = page(request.page, is_cursor)?;
         let sessions = self.0.store.list_sessions(tenant, &filter, &page).await.map_err(from_store)?;
         let next_cursor = next_cursor(&page, &sessions, |session| place(session.info.time.updated, session));
@@ -124,17 +150,22 @@ impl SessionService for Service {
         if paths.is_empty() {
             return Err(invalid(
                 "mask_empty",
-                "update_mask names nothing to change: title and archived can be",
+                "update_mask names nothing to change: title, archived, agent and model can be",
             ));
         }
         for path in paths {
             match path.as_str() {
                 "title" => patch.title = Some(name(&request.title)?),
                 "archived" => patch.archived = Some(request.archived),
+                "agent" => patch.agent = Some(self.agent(tenant, &id, &request.agent).await?),
+                "model" => {
+                    patch.model = to_wire::from_model(request.model.clone());
+                    intake::check_model(&self.0, patch.model.as_ref())?;
+                }
                 _ => {
                     return Err(invalid(
                         "field_unknown",
-                        format!("{path:?} cannot be changed; title and archived can"),
+                        format!("{path:?} cannot be changed; title, archived, agent and model can"),
                     ));
                 }
             }
@@ -154,10 +185,13 @@ impl SessionService for Service {
         let id = session_id(&request.get_ref().session_id)?;
         let tenant = principal.tenant;
         let session = self.0.store.get_session(tenant, &id).await.map_err(from_store)?;
-        // Whatever it finds; also a quarantined session may go.
-        intake::abort(&self.0, &principal, &id).await?;
         let below = self.0.store.list_descendants(tenant, &id).await.map_err(from_store)?;
+        let head = self.0.store.get_head(tenant, &id).await.map_err(from_store)?;
         let parent = self.0.store.delete_session(tenant, &id).await.map_err(from_store)?;
+        self.tell_deleted(tenant, head, session.info.clone());
+        for gone in below.iter().map(|child| &child.session).chain([&id]) {
+            self.0.bus.nudge(tenant, gone);
+        }
         if let Some(parent) = parent {
             self.0.interrupt(&principal, &parent, session.class).await;
         }
@@ -292,12 +326,14 @@ impl SessionService for Service {
     ) -> Result<Response<v1::ForkSessionResponse>, Status> {
         let principal = self.0.principal(&request).await?;
         let request = request.get_ref();
+        intake::check_key(&request.idempotency_key)?;
         let before = match request.message_id.as_str() {
             "" => None,
             message => Some(id(message, "message_not_found", "message")?),
         };
         let session = session_id(&request.session_id)?;
-        let asked = history::fork::Asked { session, before, files: request.files() };
+        let key = request.idempotency_key.clone();
+        let asked = history::fork::Asked { session, before, files: request.files(), key };
         let session = history::fork::fork(&self.0, &principal, &asked).await?;
         Ok(Response::new(v1::ForkSessionResponse { session: Some(to_wire::session(session)) }))
     }
@@ -341,8 +377,29 @@ impl SessionService for Service {
 }
 
 impl Service {
+    /// Tells those who follow a session that it is gone: best effort, because its log is gone too.
+    fn tell_deleted(&self, tenant: TenantId, head: Head, info: Info) {
+        let (id, at, session) = (self.0.id(EventId::make).to_string(), now(), info.id.clone());
+        let event = Event::SessionDeleted(Box::new(info));
+        let properties = event.properties(&session).to_string();
+        let kind = event.kind().to_owned();
+        let stored = Stored { seq: head.seq + 1, epoch: head.epoch, id, kind, properties, at };
+        self.0.publisher.publish_events(tenant, &session, &[stored]);
+    }
+
     /// Removes what a deleted session left in the sandbox. Its rows are gone: a loop that still runs is fenced by that.
     /// Were the sandbox away, the files stay until its own clean-up, and nothing can reach them.
+    /// Checks an agent for later prompts of a session.
+    ///
+    /// # Errors
+    /// `session_not_found`, `agent_unknown`, `store_unavailable`.
+    async fn agent(&self, tenant: TenantId, session: &SessionId, agent: &str) -> Result<String, Status> {
+        let known = self.0.store.get_session(tenant, session).await.map_err(from_store)?;
+        let place = Place { tenant, project: &known.info.project_id, source: &known.source };
+        agents::check(&self.0, place, std::iter::once((agent, Mode::Primary))).await?;
+        Ok(if agent.is_empty() { DEFAULT_AGENT.to_owned() } else { agent.to_owned() })
+    }
+
     async fn close_workspace(&self, tenant: TenantId, id: &SessionId, epoch: u64) {
         let fence = v1::Fence {
             tenant_id: tenant.to_string(),
@@ -357,16 +414,32 @@ impl Service {
     }
 }
 
+/// The id that a caller gives a new session.
+///
+/// # Errors
+/// `session_id_invalid`.
+fn named(text: &str, key: &str) -> Result<Option<SessionId>, Status> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let id = text.parse::<SessionId>().ok().filter(|_| text.len() == SESSION_ID_BYTES);
+    if !key.is_empty() {
+        return Err(invalid("session_id_invalid", "a session has an id or an idempotency key, not both"));
+    }
+    id.map(Some)
+        .ok_or_else(|| invalid("session_id_invalid", "the id of a session is ses_ and 26 letters and digits"))
+}
+
 /// Pieces of an export on their way to the client.
 const PIECES_AHEAD: usize = 4;
 
 /// Where a list of sessions goes on that is ordered by `at`: see `Store::list_sessions` and `Store::list_children`.
-fn place(at: Timestamp, session: &Session) -> String {
+pub(crate) fn place(at: Timestamp, session: &Session) -> String {
     format!("{}.{}", at.0, session.info.id)
 }
 
 /// Whether [`place`] may have made it.
-fn is_cursor(text: &str) -> bool {
+pub(crate) fn is_cursor(text: &str) -> bool {
     let parts = text.split_once('.');
     parts.is_some_and(|(ms, id)| ms.parse::<i64>().is_ok() && id.parse::<SessionId>().is_ok())
 }

@@ -186,6 +186,7 @@ pub(crate) fn session(session: Session) -> v1::Session {
             part_id: revert.part_id.map(String::from).unwrap_or_default(),
             diff: revert.diff.unwrap_or_default(),
         }),
+        branch: session.branch.unwrap_or_default(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::state::Sandbox;
 use domain::limits;
-use rpc::v1::{self, FileStatus, FilesOfSnapshot};
+use rpc::v1::{self, FilesOfSnapshot};
 use store::reverts::Hold;
 use tonic::Status;
 
@@ -65,7 +65,7 @@ impl Files {
             bytes_max: limits::SUMMARY_DIFF_BYTES_MAX,
         };
         let found = self.sandbox.clone().diff_snapshots(request).await?.into_inner();
-        Ok(Difference { files: found.files.into_iter().map(from_wire).collect(), state: found.to_snapshot })
+        Ok(Difference { files: found.files.into_iter().map(Into::into).collect(), state: found.to_snapshot })
     }
 }
 
@@ -87,23 +87,6 @@ fn in_calls(files: Vec<FilesOfSnapshot>) -> Vec<Vec<FilesOfSnapshot>> {
     }
     calls.retain(|call| !call.is_empty());
     calls
-}
-
-/// The difference of one file under OpenCode's names.
-fn from_wire(file: v1::FileDiff) -> domain::message::FileDiff {
-    let status = match file.status() {
-        FileStatus::Added => Some("added"),
-        FileStatus::Modified => Some("modified"),
-        FileStatus::Deleted => Some("deleted"),
-        FileStatus::Unspecified => None,
-    };
-    domain::message::FileDiff {
-        file: Some(file.path),
-        patch: (!file.patch.is_empty()).then(|| domain::text::without_nul(&file.patch).into_owned()),
-        additions: file.additions.into(),
-        deletions: file.deletions.into(),
-        status: status.map(ToOwned::to_owned),
-    }
 }
 
 #[cfg(test)]

@@ -22,7 +22,9 @@ use rpc::{
     status::{error, not_found},
     v1::{self, ExportHistory, ForkFiles},
 };
+use sha2::{Digest as _, Sha256};
 use store::{
+    keyed::Key,
     messages::Entry,
     record::{Change, What},
     sessions::{NewSession, Session},
@@ -36,15 +38,33 @@ pub(crate) struct Asked {
     /// The first message that is not copied; `None`: all are.
     pub(crate) before: Option<MessageId>,
     pub(crate) files: ForkFiles,
+    /// The caller's idempotency key; empty: none.
+    pub(crate) key: String,
 }
 
-/// Makes a session with the history and the files of another one.
+impl Asked {
+    /// The name of the fork, by which a repeated call finds it.
+    fn named(&self) -> Option<Key> {
+        let before = self.before.as_ref().map_or("", MessageId::as_str);
+        let body = format!("{} {before} {}", self.session, self.files.as_str_name());
+        let body_sha256 = Some(Sha256::digest(body).into());
+        (!self.key.is_empty()).then(|| Key { name: self.key.clone(), body_sha256 })
+    }
+}
+
+/// Makes a session with the history and the files of another one, once for each key.
 ///
 /// # Errors
-/// `session_not_found`, `message_not_found`, `snapshot_unknown`, `base_commit_missing`, `bundle_too_large`,
-/// `sandbox_unavailable`, `store_unavailable`. There is then no new session.
+/// `idempotency_conflict`, `session_not_found`, `message_not_found`, `snapshot_unknown`, `base_commit_missing`,
+/// `bundle_too_large`, `sandbox_unavailable`, `store_unavailable`. There is then no new session.
 pub(crate) async fn fork(state: &State, principal: &Principal, asked: &Asked) -> Result<Session, Status> {
-    let tenant = principal.tenant;
+    let (tenant, key) = (principal.tenant, asked.named());
+    // Whatever became of its origin since then.
+    if let Some(key) = &key
+        && let Some(made) = state.store.find_keyed_session(tenant, key).await.map_err(from_store)?
+    {
+        return Ok(made);
+    }
     let origin = state.store.get_session(tenant, &asked.session).await.map_err(from_store)?;
     let entries = state.store.load_conversation(tenant, &asked.session, 0).await.map_err(from_store)?;
     let until = until(asked, &origin, &entries);
@@ -64,7 +84,7 @@ pub(crate) async fn fork(state: &State, principal: &Principal, asked: &Asked) ->
     };
     let events = copy::events(&copied, (&id, &until), &mut Made(state), now());
     let history: Vec<Change> = events.into_iter().map(|event| change(state, event)).collect();
-    let new = like(&origin, id, source.unwrap_or_else(|| origin.source.clone()));
+    let new = NewSession { key, ..like(&origin, id, source.unwrap_or_else(|| origin.source.clone())) };
     let event = state.id(EventId::make);
     let forked = state.store.fork_session(tenant, (&asked.session, &new), &event, &history, now()).await;
     let (session, events) = forked.map_err(from_store)?;
@@ -103,7 +123,7 @@ fn like(origin: &Session, id: SessionId, source: Source) -> NewSession {
         rules: Rules::default(),
         budget: origin.budget,
         on_ask: origin.on_ask,
-        dedupe: None,
+        key: None,
     }
 }
 

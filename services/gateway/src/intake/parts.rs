@@ -5,7 +5,6 @@ use super::check_model;
 use crate::state::State;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use domain::{
-    agent::Agent,
     command::{self, Asked},
     ids::{MessageId, PartId, SessionId},
     limits, media,
@@ -42,7 +41,7 @@ const TEXTS: [&str; 8] = [
 ///
 /// # Errors
 /// `parts_too_many`, `part_id_duplicate`, `part_invalid`, `files_too_large`, `file_url_invalid`, `file_data_invalid`,
-/// `mime_not_allowed`, `name_too_long`, `agent_unknown`, `model_unknown`, `task_empty`, `command_invalid`.
+/// `mime_not_allowed`, `name_too_long`, `model_unknown`, `task_empty`, `command_invalid`.
 pub(super) fn check(state: &State, parts: &[AskedPart]) -> Result<(), Status> {
     if parts.len() > limits::PROMPT_PARTS_MAX {
         let message = format!("a prompt has at most {} parts", limits::PROMPT_PARTS_MAX);
@@ -55,12 +54,11 @@ pub(super) fn check(state: &State, parts: &[AskedPart]) -> Result<(), Status> {
         }
         match &part.body {
             Body::Text(text) => check_command(text)?,
-            Body::Compaction(_) => {}
             Body::File(file) => {
                 files_bytes += file.url.len();
                 check_file(file)?;
             }
-            Body::Agent(agent) => check_subagent(&agent.name)?,
+            Body::Compaction(_) | Body::Agent(_) => {}
             Body::Subtask(task) => check_subtask(state, task)?,
             Body::Reasoning(_)
             | Body::Tool(_)
@@ -187,17 +185,7 @@ fn decode(url: &str) -> Result<Vec<u8>, Status> {
     percent_decoded(data).ok_or_else(|| invalid("file_data_invalid", "a file has a wrong % in its address"))
 }
 
-fn check_subagent(name: &str) -> Result<(), Status> {
-    if Agent::parse(name).is_some_and(|agent| Agent::SUBAGENTS.contains(&agent)) {
-        return Ok(());
-    }
-    let known: Vec<&str> = Agent::SUBAGENTS.iter().map(|agent| agent.as_str()).collect();
-    let name = head(name, limits::NAME_BYTES_MAX);
-    Err(invalid("agent_unknown", format!("there is no subagent {name:?}; there are: {}", known.join(", "))))
-}
-
 fn check_subtask(state: &State, task: &Subtask) -> Result<(), Status> {
-    check_subagent(&task.agent)?;
     check_model(state, task.model.as_ref())?;
     if task.prompt.trim().is_empty() || task.description.trim().is_empty() {
         return Err(invalid("task_empty", "a task has a prompt and a description"));

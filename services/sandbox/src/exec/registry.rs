@@ -1,7 +1,7 @@
 //! The execs of one session: those that run in memory, the others on disk, each exec id once.
 
 use super::{Exec, Progress, Recorder, Spec, attach::Source, write_spec};
-use crate::{code::Code, error::Error, layout, session::Use, wire};
+use crate::{code::Code, error::Error, layout, sandbox::Command, session::Use, wire};
 use chassis::tasks::Tasks;
 use domain::limits;
 use sha2::{Digest as _, Sha256};
@@ -126,7 +126,7 @@ impl Registry {
         if exec.progress.borrow().is_killed {
             return Err(Error::refused(Code::ExecUnknown, "the command was ended before it started"));
         }
-        let (number, events) = sandbox.sandbox().exec(command).await?;
+        let Command { number, events, .. } = sandbox.sandbox().exec(command).await?;
         exec.progress.send_modify(|progress| progress.number = Some(number));
         // Whoever asked in between found no number.
         if exec.progress.borrow().is_killed {

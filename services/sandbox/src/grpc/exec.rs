@@ -3,7 +3,7 @@
 use crate::{code::Code, error::Error, exec, session::Session, wire};
 use domain::limits;
 use rpc::v1;
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 const ENV_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -38,9 +38,10 @@ pub(super) async fn start(
     let command = wire::Exec {
         command: message.command,
         directory: message.directory,
-        env: environment(message.env),
+        env: environment(message.env, "dumb"),
         timeout_ms: spec.timeout_ms,
         output_bytes_max: spec.output_bytes_max,
+        ..wire::Exec::default()
     };
     let start = async {
         let sandbox = session.enter(root).await?;
@@ -81,24 +82,31 @@ pub(super) async fn kept(session: &Session, path: &str) -> Result<v1::GetOutputR
 
 fn check(message: &v1::StartExecRequest) -> Result<(), Error> {
     let invalid = |text: &str| Err(Error::refused(Code::ArgumentInvalid, text));
-    let env_bytes: usize = message.env.iter().map(|(name, value)| name.len() + value.len() + 2).sum();
     if message.exec_id.is_empty() || message.exec_id.len() > limits::EXEC_ID_BYTES_MAX {
         return invalid("exec_id must have between 1 and 128 bytes");
     }
     if message.command.len() > limits::EXEC_COMMAND_BYTES_MAX {
         return invalid("the command is too long; write it to a file and run that");
     }
+    check_environment(&message.env)
+}
+
+/// Checks the variables that a command is to have.
+pub(super) fn check_environment(env: &HashMap<String, String>) -> Result<(), Error> {
+    let invalid = |text: &str| Err(Error::refused(Code::ArgumentInvalid, text));
+    let env_bytes: usize = env.iter().map(|(name, value)| name.len() + value.len() + 2).sum();
     if env_bytes > limits::EXEC_ENV_BYTES_MAX {
         return invalid("the environment is too large");
     }
-    if message.env.keys().any(|name| name.is_empty() || name.contains('=')) {
+    if env.keys().any(|name| name.is_empty() || name.contains('=')) {
         return invalid("the name of a variable is empty or has an equals sign in it");
     }
     Ok(())
 }
 
-fn environment(asked: std::collections::HashMap<String, String>) -> Vec<String> {
-    let fixed = [("PATH", ENV_PATH), ("HOME", "/home/agent"), ("LANG", "C.UTF-8"), ("TERM", "dumb")];
+/// The environment of a command: what it asks for, and what every command needs.
+pub(super) fn environment(asked: HashMap<String, String>, term: &str) -> Vec<String> {
+    let fixed = [("PATH", ENV_PATH), ("HOME", "/home/agent"), ("LANG", "C.UTF-8"), ("TERM", term)];
     let missing = fixed.into_iter().filter(|(name, _)| !asked.contains_key(*name));
     let mut env: Vec<String> = missing.map(|(name, value)| format!("{name}={value}")).collect();
     env.extend(asked.iter().map(|(name, value)| format!("{name}={value}")));

@@ -10,7 +10,7 @@ pub(super) struct Scope {
     pub(super) session: String,
     /// Whose workspace it uses; empty: its own.
     pub(super) workspace: String,
-    /// Of every call of a loop. The gateway, which owns no session, asks for differences and exports without one.
+    /// Of every call of a loop. Gateways, which own no session, only read, and have none.
     pub(super) epoch: Option<u64>,
     /// For the trace; empty for other calls.
     pub(super) exec_id: String,
@@ -57,6 +57,18 @@ macro_rules! fenced {
     )*};
 }
 
+/// Of loops, and of gateways, which say epoch 0: that of no loop, which is not checked.
+macro_rules! looks {
+    ($($request:ident)*) => {$(
+        impl Scoped for v1::$request {
+            fn take_scope(&mut self) -> Result<Scope, Error> {
+                let scope = fenced(self.fence.take(), String::new())?;
+                Ok(Scope { epoch: scope.epoch.filter(|epoch| *epoch > 0), ..scope })
+            }
+        }
+    )*};
+}
+
 macro_rules! effects {
     ($($request:ident)*) => {$(
         impl Scoped for v1::$request {
@@ -70,12 +82,16 @@ macro_rules! effects {
 }
 
 reads!(DiffWorkspaceRequest ExportWorkspaceRequest);
-fenced!(GetWorkspaceRequest ReadFileRequest ReadLinesRequest ListFilesRequest GlobFilesRequest GrepFilesRequest);
-fenced!(ReadGuidanceRequest TrackSnapshotRequest DiffSnapshotsRequest RestoreSnapshotRequest RevertFilesRequest);
+fenced!(GetWorkspaceRequest);
+fenced!(TrackSnapshotRequest DiffSnapshotsRequest RestoreSnapshotRequest RevertFilesRequest);
 fenced!(WorkspaceHeader CloseWorkspaceRequest KillExecsRequest ReleaseSandboxRequest);
 fenced_execs!(StartExecRequest AttachExecRequest KillExecRequest);
 
 effects!(WriteFileRequest RemoveFileRequest KeepOutputRequest);
+
+looks!(ReadFileRequest ReadLinesRequest ListFilesRequest GlobFilesRequest GrepFilesRequest ReadGuidanceRequest);
+looks!(CreateTerminalRequest ListTerminalsRequest GetTerminalRequest);
+looks!(UpdateTerminalRequest WriteTerminalRequest AttachTerminalRequest DeleteTerminalRequest);
 
 /// It is outside any workspace.
 impl Scoped for v1::GetOutputRequest {

@@ -57,8 +57,9 @@ fn answer(roots: &Roots, operation: request::Body) -> Result<reply::Body, Failur
         request::Body::ReadGuidance(request) => {
             guidance::read(roots, &request).map(reply::Body::ReadGuidance)
         }
-        request::Body::Exec(_) | request::Body::Kill(_) => {
-            Err(Failure::new(Code::Internal, "not a file operation"))
-        }
+        request::Body::Exec(_)
+        | request::Body::Kill(_)
+        | request::Body::Type(_)
+        | request::Body::Resize(_) => Err(Failure::new(Code::Internal, "not a file operation")),
     }
 }

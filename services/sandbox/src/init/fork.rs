@@ -35,26 +35,30 @@ pub(super) struct Files<'a> {
     /// Where it starts.
     pub(super) directory: BorrowedFd<'a>,
     /// Its input.
-    pub(super) null: BorrowedFd<'a>,
+    pub(super) input: BorrowedFd<'a>,
     /// Its output and error.
     pub(super) output: BorrowedFd<'a>,
     /// Where the supervisor writes the wait status of the command: four bytes.
     pub(super) status: BorrowedFd<'a>,
+    /// Whether input and output are a terminal, which the command then has as its own.
+    pub(super) is_terminal: bool,
 }
 
 impl Plan {
-    /// Prepares `bash -c command`.
+    /// Prepares `bash -c command arguments`.
     ///
     /// # Errors
     /// When a string has a zero byte in it.
-    pub(super) fn new(command: &str, environment: &[String]) -> io::Result<Self> {
+    pub(super) fn new(command: &str, arguments: &[String], environment: &[String]) -> io::Result<Self> {
         let mut owned = vec![SHELL.to_owned(), c"-c".to_owned(), CString::new(command)?];
-        for variable in environment {
-            owned.push(CString::new(variable.as_str())?);
+        let first_variable = owned.len() + arguments.len();
+        for text in arguments.iter().chain(environment) {
+            owned.push(CString::new(text.as_str())?);
         }
         // A CString's characters stay where they are when the vector moves.
         let pointers = |part: &[CString]| part.iter().map(|s| s.as_ptr()).chain([ptr::null()]).collect();
-        let (arguments, environment) = (pointers(&owned[..3]), pointers(&owned[3..]));
+        let (arguments, environment) =
+            (pointers(&owned[..first_variable]), pointers(&owned[first_variable..]));
         Ok(Self { _owned: owned, arguments, environment })
     }
 }
@@ -105,9 +109,12 @@ unsafe fn supervise(plan: &Plan, files: Files<'_>) -> ! {
 unsafe fn become_command(plan: &Plan, files: Files<'_>) -> ! {
     unsafe {
         libc::setsid();
-        libc::dup2(files.null.as_raw_fd(), 0);
+        libc::dup2(files.input.as_raw_fd(), 0);
         libc::dup2(files.output.as_raw_fd(), 1);
         libc::dup2(files.output.as_raw_fd(), 2);
+        if files.is_terminal && libc::ioctl(0, libc::TIOCSCTTY, 0) != 0 {
+            libc::_exit(NOT_STARTED);
+        }
         if libc::fchdir(files.directory.as_raw_fd()) != 0 {
             libc::_exit(NOT_STARTED);
         }

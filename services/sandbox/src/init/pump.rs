@@ -1,8 +1,11 @@
 //! The thread that moves output to the service, reaps, and ends commands: when their time is over, when they are told to,
 //! or when a limit is reached.
 
-use super::{Service, tree, watch};
-use crate::wire::{self, reply};
+use super::{Failure, Service, terminal::Keys, tree, watch};
+use crate::{
+    code::Code,
+    wire::{self, reply, request},
+};
 use domain::limits;
 use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
@@ -44,6 +47,8 @@ pub(super) enum Message {
     Watch(Box<Job>),
     /// End this command: KillExec.
     Kill(u64),
+    /// Do this with the terminal of this command, and answer this request.
+    Terminal(u64, u64, request::Body),
     /// End all commands for this reason.
     EndAll(ExecEnd),
 }
@@ -80,6 +85,8 @@ pub(super) struct Job {
     /// How the supervisor ended, when it did: then the whole tree is gone.
     supervisor_end: Option<WaitStatus>,
     output: Option<File>,
+    /// What was typed and not read yet, when the output is a terminal.
+    keys: Option<Keys>,
     status: Option<File>,
     main_status: Option<i32>,
     bytes_max: u64,
@@ -106,6 +113,7 @@ impl Job {
             supervisor,
             supervisor_end: None,
             output: Some(output),
+            keys: None,
             status: Some(status),
             main_status: None,
             bytes_max,
@@ -118,11 +126,18 @@ impl Job {
         }
     }
 
+    /// The same, with a terminal as its output.
+    pub(super) fn at_terminal(self) -> Self {
+        Self { keys: Some(Keys::default()), ..self }
+    }
+
     fn terminate(&mut self, end: ExecEnd, now: Instant) {
         if self.phase == Phase::Running {
             self.end = end;
             self.phase = Phase::Terminating(now + GRACE);
-            tree::terminate(self.supervisor);
+            // A shell at a terminal does not heed SIGTERM.
+            let signal = if self.keys.is_some() { Signal::SIGHUP } else { Signal::SIGTERM };
+            tree::signal_all(self.supervisor, signal);
         }
     }
 
@@ -251,6 +266,11 @@ impl Pump {
         self.tell(Message::Kill(id));
     }
 
+    /// Does something with the terminal of the command `exec`, and answers request `id`.
+    pub(super) fn terminal(&self, id: u64, exec: u64, body: request::Body) {
+        self.tell(Message::Terminal(id, exec, body));
+    }
+
     /// Ends all commands for the same reason.
     pub(super) fn end_all(&self, end: ExecEnd) {
         self.tell(Message::EndAll(end));
@@ -318,6 +338,9 @@ impl State {
             for job in &mut self.jobs {
                 job.read_status(now);
                 job.read_output(&mut buffer, &self.service);
+                if let Some((keys, terminal)) = job.keys.as_mut().zip(job.output.as_ref()) {
+                    keys.send(terminal);
+                }
             }
             self.take_messages_and_the_dead();
             self.finish(&mut buffer);
@@ -325,10 +348,11 @@ impl State {
     }
 
     fn wait(&mut self, until: Instant) {
-        let read = PollFlags::POLLIN;
+        let (read, both) = (PollFlags::POLLIN, PollFlags::POLLIN | PollFlags::POLLOUT);
         let mut fds = vec![PollFd::new(self.woken.as_fd(), read), PollFd::new(self.signals.as_fd(), read)];
         for job in &self.jobs {
-            fds.extend(job.output.as_ref().map(|file| PollFd::new(file.as_fd(), read)));
+            let wanted = if job.keys.as_ref().is_some_and(Keys::is_waiting) { both } else { read };
+            fds.extend(job.output.as_ref().map(|file| PollFd::new(file.as_fd(), wanted)));
             fds.extend(job.status.as_ref().map(|file| PollFd::new(file.as_fd(), read)));
         }
         // Rounded up: a wait that ends just before its time would be repeated at once.
@@ -358,19 +382,32 @@ impl State {
         while let Ok(message) = self.inbox.try_recv() {
             match message {
                 Message::Watch(job) => {
-                    self.service.say(job.id, reply::Body::Started(wire::Started {}));
+                    let pid = job.supervisor.unsigned_abs();
+                    self.service.say(job.id, reply::Body::Started(wire::Started { pid }));
                     self.jobs.push(*job);
                 }
                 Message::Kill(id) => {
                     let job = self.jobs.iter_mut().find(|job| job.id == id);
                     job.into_iter().for_each(|job| job.terminate(ExecEnd::Killed, now));
                 }
+                Message::Terminal(id, exec, body) => match self.at_terminal(exec, body) {
+                    Ok(()) => self.service.say(id, reply::Body::Done(wire::Done {})),
+                    Err(failure) => self.service.fail(id, failure),
+                },
                 Message::EndAll(end) => {
                     self.jobs.iter_mut().for_each(|job| job.kill(end, now));
                     tree::end_all();
                 }
             }
         }
+    }
+
+    fn at_terminal(&mut self, exec: u64, body: request::Body) -> Result<(), Failure> {
+        let job = self.jobs.iter_mut().find(|job| job.id == exec && job.phase != Phase::Background);
+        let parts = job.and_then(|job| job.keys.as_mut().zip(job.output.as_ref()));
+        let gone = || Failure::new(Code::TerminalUnknown, "the program at the terminal has ended");
+        let (keys, terminal) = parts.ok_or_else(gone)?;
+        keys.take(terminal, body)
     }
 
     /// Buries one dead child and gives how it ended. A supervisor's end is noted; others are orphans.

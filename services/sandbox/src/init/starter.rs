@@ -5,7 +5,7 @@ use super::{
     fork::{self, Files, Plan},
     paths::{Access, Roots},
     pump::{Job, Pump},
-    walls,
+    terminal, walls,
 };
 use crate::{code::Code, wire};
 use nix::fcntl::OFlag;
@@ -60,14 +60,20 @@ fn start(id: u64, exec: &wire::Exec, (roots, null): (&Roots, &File), pump: &Pump
             _ => Failure::new(Code::FileNotPermitted, format!("{path} cannot be entered: {error}")),
         })?;
     let invalid = |_| Failure::new(Code::ArgumentInvalid, "the command or its environment has a zero byte");
-    let plan = Plan::new(&exec.command, &exec.env).map_err(invalid)?;
-    let (output, output_end) = pipe().map_err(broken)?;
+    let plan = Plan::new(&exec.command, &exec.arguments, &exec.env).map_err(invalid)?;
+    let (output, output_end) = match &exec.terminal {
+        Some(size) => terminal::open(size),
+        None => pipe(),
+    }
+    .map_err(broken)?;
+    let is_terminal = exec.terminal.is_some();
     let (status, status_end) = pipe().map_err(broken)?;
     let files = Files {
         directory: directory.as_fd(),
-        null: null.as_fd(),
+        input: if is_terminal { output_end.as_fd() } else { null.as_fd() },
         output: output_end.as_fd(),
         status: status_end.as_fd(),
+        is_terminal,
     };
     let failed = |error: io::Error| match error.raw_os_error() {
         Some(libc::EAGAIN | libc::ENOMEM) => {
@@ -79,7 +85,8 @@ fn start(id: u64, exec: &wire::Exec, (roots, null): (&Roots, &File), pump: &Pump
     let deadline = Instant::now() + Duration::from_millis(exec.timeout_ms);
     pump.watch(|| {
         let supervisor = fork::start(&plan, files).map_err(failed)?;
-        Ok(Job::new(id, supervisor, [output, status], exec.output_bytes_max, deadline))
+        let job = Job::new(id, supervisor, [output, status], exec.output_bytes_max, deadline);
+        Ok(if is_terminal { job.at_terminal() } else { job })
     })
 }
 

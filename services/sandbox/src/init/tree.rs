@@ -50,10 +50,10 @@ impl Processes {
     }
 }
 
-/// Sends SIGTERM to everything below `root`.
-pub(super) fn terminate(root: i32) {
+/// Sends a signal to everything below `root`.
+pub(super) fn signal_all(root: i32, signal_sent: Signal) {
     for pid in Processes::read().below(root) {
-        signal(pid, Signal::SIGTERM);
+        signal(pid, signal_sent);
     }
 }
 

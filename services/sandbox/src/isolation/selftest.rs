@@ -106,7 +106,7 @@ async fn probe(
         output_bytes_max: OUTPUT_BYTES_MAX,
         ..Default::default()
     };
-    let (_, mut events) = sandbox.exec(exec).await.context("start the self-test's script")?;
+    let mut events = sandbox.exec(exec).await.context("start the self-test's script")?.events;
     let mut output = Vec::new();
     while let Some(event) = events.recv().await {
         match event {

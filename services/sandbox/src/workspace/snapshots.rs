@@ -9,7 +9,7 @@ pub mod export;
 pub(super) mod seed;
 
 use super::{
-    Meta, TREE,
+    Meta, TREE, branch,
     helper::{Lane, Output, Task},
     refused,
     scratch::Scratch,
@@ -56,24 +56,27 @@ const MS_PER_MINUTE: u64 = 60_000;
 
 /// A snapshot that was made now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Tracked {
+struct Tracked {
     /// Its name.
-    pub snapshot: String,
+    snapshot: String,
     /// Untracked files that are too large.
-    pub left_out: u32,
+    left_out: u32,
     /// The first of them.
-    pub left_out_paths: Vec<String>,
+    left_out_paths: Vec<String>,
 }
 
-/// Keeps the files as they are.
+/// Keeps the files as they are, and says on which branch they are.
 ///
 /// # Errors
 /// `workspace_missing`, `snapshots_full`, `disk_full`.
 ///
 /// Dropped midway: not kept; call it from a task.
-pub async fn track(root: &Arc<Session>) -> Result<Tracked, Error> {
+pub async fn track(root: &Arc<Session>) -> Result<v1::TrackSnapshotResponse, Error> {
     let _snapshots = root.snapshots.lock().await;
-    Place::of(root).await?.track().await
+    let place = Place::of(root).await?;
+    let Tracked { snapshot, left_out, left_out_paths } = place.track().await?;
+    let branch = branch::find(place.tree()).await.unwrap_or_default();
+    Ok(v1::TrackSnapshotResponse { snapshot, left_out, left_out_paths, branch })
 }
 
 /// Gives what changed between two snapshots, or since one.

@@ -112,7 +112,12 @@ impl Machine {
 
     /// A new session with an empty workspace.
     pub async fn empty_session(&self) -> Session {
-        let session = self.session();
+        self.empty_session_of(&self.session().tenant).await
+    }
+
+    /// The same of a tenant that may have others.
+    pub async fn empty_session_of(&self, tenant: &str) -> Session {
+        let session = Session { tenant: tenant.to_owned(), ..self.session() };
         session.open(WorkspaceHeader::default(), Vec::new()).await.unwrap();
         session
     }

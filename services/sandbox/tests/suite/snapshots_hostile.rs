@@ -201,3 +201,21 @@ async fn files_that_change_or_close_meanwhile_break_no_snapshot() {
     assert_eq!(session.snapshot().await, snapshots[0]);
     assert_eq!(session.sh("cat kept; stat -c %a closed").await, "kept\n0");
 }
+
+#[tokio::test]
+async fn a_look_tells_the_branch_and_no_head_can_stop_it() {
+    let (_directory, _machine, session) = fresh(&[]).await;
+    assert_eq!(session.track().await.unwrap().branch, "main");
+    session.sh("git checkout -q -b feature/x").await;
+    assert_eq!(session.track().await.unwrap().branch, "feature/x", "also when no file changed");
+    for head in [
+        "ln -s /run/sbx/snapshots/git/HEAD .git/HEAD",
+        "mkfifo .git/HEAD",
+        "truncate -s 1G .git/HEAD",
+        "head -c 300 /dev/urandom > .git/HEAD",
+        "mv .git real; ln -s /run/sbx/snapshots/git .git",
+    ] {
+        session.sh(&format!("rm -f .git/HEAD; {head}; echo x >> file")).await;
+        assert_eq!(session.track().await.unwrap().branch, "", "{head}");
+    }
+}

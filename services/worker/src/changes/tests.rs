@@ -42,7 +42,7 @@ fn a_turn_goes_from_its_first_state_to_its_last() {
     let first = step(2, 1, vec![begun("a"), over("b"), patch("a")]);
     let talk = [user(1, vec![text("x")]), first, step(3, 1, vec![begun("b"), over("b")])];
     check(&talk, &[("msg_1", "a", "b")]);
-    assert_eq!(whole(&talk), Some(("a", "b")));
+    assert_eq!((super::first(&talk), super::last(&talk)), (Some("a"), Some("b")));
 }
 
 #[test]

@@ -157,13 +157,13 @@ fn what_was_loaded_twice_is_kept_once() {
     let mut talk = conversation(vec![user(5, "v"), user(1, "u")]);
     talk.extend(vec![user(5, "v")]);
     assert_eq!(talk.entries().len(), 2);
-    assert_eq!(talk.newest_user_seq(), 5);
+    assert_eq!(talk.read_to, 5);
 }
 
 #[test]
 fn a_prompt_that_came_before_the_loops_own_message_is_still_new() {
     let mut talk = conversation(vec![user(1, "u"), step(9, "a", "u", Some("stop"), vec![])]);
-    assert_eq!(talk.newest_user_seq(), 1, "what is asked for includes what came before the step's message");
+    assert_eq!(talk.read_to, 1, "what is asked for includes what came before the step's message");
     talk.extend(vec![user(5, "v"), step(9, "a", "u", Some("stop"), vec![])]);
     assert_eq!(talk.entries().len(), 3);
     let view = talk.view(&[], false);

@@ -94,9 +94,10 @@ async fn shown(ctx: &Ctx, input: &Input) -> Result<Output, ToolError> {
 }
 
 /// What the sandbox says of a file that is no text.
-const BINARY: &str = "file_is_binary";
+pub(crate) const BINARY: &str = "file_is_binary";
 
-fn is_document(lines: &[String]) -> bool {
+/// Whether lines are those of a document that is all letters, as old ones are.
+pub(crate) fn is_document(lines: &[String]) -> bool {
     lines.first().is_some_and(|line| domain::media::of_bytes(line.as_bytes()) == Some("application/pdf"))
 }
 

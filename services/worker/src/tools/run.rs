@@ -1,6 +1,6 @@
 //! Runs the tool calls of one step side by side, and reports what they say.
 
-use super::{Output, Repeat, Tool, ToolError, check, find, output, output::Bounds};
+use super::{Output, Repeat, Tool, ToolError, check, find, output, output::Bounds, uses::absolute};
 use crate::{
     deps::Deps,
     sandbox::{Identity, is_away},
@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 use std::{
     collections::{BTreeMap, BTreeSet},
     panic::AssertUnwindSafe,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 use store::messages::Entry;
@@ -57,7 +57,8 @@ pub(crate) struct Report {
 #[derive(Debug)]
 pub(crate) enum Said {
     Progress(Progress),
-    Answer(Answer),
+    /// The end, and the files that the call wrote, however it ended.
+    Answer(Answer, BTreeSet<String>),
 }
 
 /// How far a running tool is, for clients.
@@ -85,6 +86,8 @@ pub(crate) struct Ctx {
     pub(crate) shown: Arc<Mutex<BTreeSet<String>>>,
     /// How much of the answer a model is shown.
     pub(crate) bounds: Bounds,
+    /// The files that the call and those inside it wrote.
+    written: Arc<Mutex<BTreeSet<String>>>,
     reports: mpsc::Sender<Box<Report>>,
 }
 
@@ -109,7 +112,7 @@ impl Tools {
         let (sender, reports) = mpsc::channel(REPORTS_MAX);
         let permits = Arc::new(Semaphore::new(limits::TOOLS_PARALLEL_MAX));
         Self {
-            bounds: Bounds::of(&deps.settings),
+            bounds: Bounds::default(),
             deps,
             identity,
             workspace,
@@ -170,6 +173,7 @@ impl Tools {
             call,
             shown: Arc::clone(&self.shown),
             bounds: self.bounds,
+            written: Arc::default(),
             reports: self.sender.clone(),
         };
         self.tasks.spawn(
@@ -181,7 +185,8 @@ impl Tools {
                     tracing::error!("a tool panicked");
                     Answer::Refused("The tool failed inside Flotilla. Try another way.".to_owned())
                 });
-                ctx.say(Said::Answer(answer)).await;
+                let written = std::mem::take(&mut *ctx.written());
+                ctx.say(Said::Answer(answer, written)).await;
             }
             .instrument(span),
         );
@@ -191,7 +196,7 @@ impl Tools {
     pub(crate) async fn next_report(&mut self) -> Box<Report> {
         match self.reports.recv().await {
             Some(report) => {
-                if matches!(report.said, Said::Answer(_)) {
+                if matches!(report.said, Said::Answer(..)) {
                     self.running.remove(&report.call_id);
                     // Takes finished tasks off the list.
                     while self.tasks.try_join_next().is_some() {}
@@ -262,6 +267,7 @@ impl Aside {
             },
             shown: Arc::clone(&self.shown),
             bounds: self.bounds,
+            written: Arc::default(),
             reports: unheard,
         };
         output::bounded(&ctx, ctx.perform().await?).await
@@ -272,6 +278,15 @@ impl Ctx {
     /// Shows how far the tool is.
     pub(crate) async fn progress(&self, title: String, metadata: Map<String, Value>) {
         self.say(Said::Progress(Progress { title, metadata })).await;
+    }
+
+    /// Notes that the call wrote a file.
+    pub(super) fn wrote(&self, path: &str) {
+        self.written().insert(absolute(path));
+    }
+
+    fn written(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn say(&self, said: Said) {
@@ -307,6 +322,7 @@ impl Ctx {
             },
             shown: Arc::clone(&self.shown),
             bounds: self.bounds,
+            written: Arc::clone(&self.written),
             reports: unheard,
         }
     }

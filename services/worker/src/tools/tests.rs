@@ -11,6 +11,7 @@ fn tools_are_sorted_and_their_schemas_are_valid() {
     let mut sorted = names.clone();
     sorted.sort();
     assert_eq!(names, sorted);
+    assert_eq!(names, domain::tool::NAMES);
     assert!(KNOWN.iter().all(|known| known.check.is_some()), "every schema compiles");
 }
 

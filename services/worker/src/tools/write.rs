@@ -79,7 +79,9 @@ pub(super) async fn save(
         v1::WriteFileRequest { fence: ctx.identity.fence(), path: path.to_owned(), data, expected_sha256 };
     // Not repeated: after a lost answer nobody knows whether it was written.
     let response = ctx.deps.sandbox.client().write_file(request).await;
-    response.map(tonic::Response::into_inner).map_err(|status| {
+    let written = response.map_err(|status| {
         if is_away(&status) { ToolError::Model(UNCERTAIN.to_owned()) } else { refused(&status) }
-    })
+    })?;
+    ctx.wrote(path);
+    Ok(written.into_inner())
 }

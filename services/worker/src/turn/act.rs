@@ -89,7 +89,7 @@ impl Loop {
         let Some((_, tool)) = self.conversation.tool_call(&report.call_id) else { return Ok(None) };
         let ToolState::Running { input, time, .. } = tool.state.clone() else { return Ok(None) };
         let ended = Span { start: time.start, end: Some(now()) };
-        let answer = match report.said {
+        let (answer, written) = match report.said {
             Said::Progress(progress) => {
                 let state = ToolState::Running {
                     input,
@@ -103,7 +103,7 @@ impl Loop {
                     .await?;
                 return Ok(None);
             }
-            Said::Answer(answer) => answer,
+            Said::Answer(answer, written) => (answer, written),
         };
         let (state, todos) = match answer {
             Answer::Done(output) if !self.has_room(&output.media) => {
@@ -125,7 +125,8 @@ impl Loop {
             Answer::Broken(error) => return Ok(Some(Input::Broken(error))),
             Answer::Fenced => return Err(Stopped::Fenced),
         };
-        let mut events: Vec<Event> = self.tool_event(&report.call_id, state).into_iter().collect();
+        let mut events: Vec<Event> = written.into_iter().map(Event::FileEdited).collect();
+        events.extend(self.tool_event(&report.call_id, state));
         events.extend(todos.map(Event::TodoUpdated));
         self.record.write(&mut self.conversation, events, Progress::Made).await?;
         self.report_to_parent().await;

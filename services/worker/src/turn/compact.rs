@@ -11,6 +11,7 @@ use crate::{
     rights::Rights,
 };
 use domain::{
+    agent::COMPACTION,
     context::Window,
     event::Event,
     ids::MessageId,
@@ -26,20 +27,17 @@ const GO_ON: &str =
     "Continue if you have next steps, or stop and ask for clarification if you are unsure how to proceed.";
 
 impl Loop {
-    /// What a turn decides by, with the room that is left for another answer of the model that is to give it. Whether there
-    /// shall be a summary is for the repository to say: where that may be soon, it is read first.
+    /// What a turn decides by, with the room that is left for another answer of the model that is to give it. Who that is and
+    /// whether there shall be a summary is for the repository to say: where something was said before, it is read first.
     pub(super) fn with_room(&self, view: View) -> View {
-        let user = self.conversation.newest_user(&self.inputs);
-        let model = user.map(|user| &user.model.model);
-        let found = model.and_then(|it| self.deps.providers.providers.find(&it.provider_id, &it.model_id));
-        let filled = found.zip(self.conversation.used()).map(|((_, model), used)| {
-            let window = self.window(model);
-            (window.is_filled_by(&used), window.is_nearly_filled_by(&used))
-        });
-        let (is_full, is_nearly_full) = filled.unwrap_or_default();
+        let used = self.conversation.used();
         let overflowed = view.last.as_ref().is_some_and(|last| last.overflowed);
-        let due =
-            if (is_nearly_full || overflowed) && !self.is_guided() { Due::Preparation } else { view.due };
+        let is_prepared = used.is_none() && !overflowed || self.is_guided();
+        let due = if is_prepared { view.due } else { Due::Preparation };
+        let user = self.conversation.newest_user(&self.inputs).and_then(|user| self.answering(user));
+        let found = user.and_then(|user| self.model_of(&user.model.model));
+        let is_full =
+            found.zip(used).is_some_and(|((_, model), used)| self.window(&model).is_filled_by(&used));
         let is_wanted = self.settings().compaction.auto != Some(false);
         let last = view.last.map(|last| LastStep { overflowed: last.overflowed && is_wanted, ..last });
         View { due, is_full: is_full && is_wanted, last, ..view }
@@ -69,14 +67,29 @@ impl Loop {
     pub(super) async fn summarize(&mut self, failed: u32) -> Result<Option<Input>, Stopped> {
         self.lease_runs().await;
         let entries = self.conversation.entries();
-        let Some(user) = context::asked_summary(entries).cloned() else { return Ok(None) };
+        let Some(mut user) = context::asked_summary(entries).cloned() else { return Ok(None) };
+        let (_, model) = match self.found(&user.model.model) {
+            Ok(found) => found,
+            Err(failed) => return Ok(Some(failed)),
+        };
+        // What is kept is for the model that goes on, whoever sums up the rest.
+        let window = self.window(&model);
+        let plan = self.conversation.work(|entries| summary::Plan::new(entries, &user.id, &window));
+        let agent = self.rights.agent(COMPACTION);
+        let of_agent = agent.and_then(|agent| agent.model.as_ref());
+        if let Some(model) = of_agent.filter(|model| self.found(model).is_ok()) {
+            user.model.model = model.clone();
+        }
         let (provider, model) = match self.found(&user.model.model) {
             Ok(found) => found,
             Err(failed) => return Ok(Some(failed)),
         };
         let window = self.window(&model);
-        let plan = summary::Plan::new(entries, &user.id, &window);
-        let request = llm::request::Request { variant: lower::effort(&user), ..plan.request(&user, &window) };
+        let request = self.conversation.work(|_| plan.request(&user, &window));
+        let mut request = llm::request::Request { variant: lower::effort(&user), ..request };
+        if let Some(agent) = agent {
+            lower::configure(&mut request, agent);
+        }
         let wish = self.wish_with_tail(&user, plan.tail_start_id);
         let message = self.begin_step(&user, failed, wish).await?;
         let asked = Asked { rights: Rights::default(), structured: None, offered: vec![] };
@@ -142,7 +155,7 @@ impl Loop {
         if self.settings().compaction.prune == Some(false) {
             return vec![];
         }
-        let parts = prune::pruned(self.conversation.entries(), now());
+        let parts = self.conversation.work(|entries| prune::pruned(entries, now()));
         parts.into_iter().map(|part| Event::PartUpdated { part: Box::new(part), at: now() }).collect()
     }
 }

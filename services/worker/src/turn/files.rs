@@ -5,10 +5,13 @@ use super::{Loop, preparing::broken};
 use crate::{
     clock::now,
     deps::Deps,
-    lower::user::is_media,
     record::Stopped,
     sandbox::Identity,
-    tools::{ToolError, run::refused},
+    tools::{
+        ToolError,
+        read::{BINARY, is_document},
+        run::refused,
+    },
     workspace::{self, Workspace},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -23,7 +26,7 @@ use domain::{
 use rpc::v1::{self, FileKind};
 use std::sync::Arc;
 use store::record::Progress;
-use tokio::task::JoinHandle;
+use tokio_util::task::AbortOnDropHandle;
 
 /// Mark on what we say of a file: the part that names it.
 const FILE: &str = "file";
@@ -32,13 +35,7 @@ const FILE: &str = "file";
 pub(super) struct Reading {
     /// Attempts at the model call that failed before.
     failed: u32,
-    task: JoinHandle<Result<Vec<Told>, ToolError>>,
-}
-
-impl Drop for Reading {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
+    task: AbortOnDropHandle<Result<Vec<Told>, ToolError>>,
 }
 
 /// What was found in the place of a file.
@@ -59,6 +56,7 @@ impl Loop {
         let (deps, workspace, identity) =
             (Arc::clone(&self.deps), self.workspace.clone(), self.tools.identity().clone());
         let task = tokio::spawn(async move { read_all(&deps, &workspace, &identity, unread).await });
+        let task = AbortOnDropHandle::new(task);
         self.reading = Some(Reading { failed, task });
         true
     }
@@ -133,11 +131,12 @@ async fn read_all(
         let Body::File(file) = part.body.clone() else { continue };
         let place = Place::of(&file);
         let called = format!("Called the Read tool with the following input: {}", place.input());
-        let said = match media::of_name(&place.path) {
-            Some(mime) => {
-                read_media(deps, identity, &place, &file, mime).await.map(|file| Said::Media(Box::new(file)))
+        let said = match read_text(deps, identity, &place).await {
+            Ok(Some(text)) => Ok(Said::Text(text)),
+            Ok(None) => {
+                read_media(deps, identity, &place, &file).await.map(|file| Said::Media(Box::new(file)))
             }
-            None => read_text(deps, identity, &place).await.map(Said::Text),
+            Err(error) => Err(error),
         };
         told.push(match said {
             Ok(Said::Text(text)) => Told { part, texts: vec![called, text], media: None },
@@ -199,7 +198,8 @@ impl Place {
     }
 }
 
-async fn read_text(deps: &Deps, identity: &Identity, place: &Place) -> Result<String, ToolError> {
+/// The lines of a file, or the entries of a directory; `None` for what is no text, by its content.
+async fn read_text(deps: &Deps, identity: &Identity, place: &Place) -> Result<Option<String>, ToolError> {
     let most = limits::TOOL_OUTPUT_LINES_MAX as u64;
     let first_line = place.first_line.unwrap_or(1);
     let request = v1::ReadLinesRequest {
@@ -214,7 +214,14 @@ async fn read_text(deps: &Deps, identity: &Identity, place: &Place) -> Result<St
         let request = request.clone();
         async move { client.read_lines(request).await }
     });
-    let read = read.await.map_err(|status| refused(&status))?;
+    let read = match read.await {
+        Ok(read) => read,
+        Err(status) if rpc::status::code_of(&status).as_deref() == Some(BINARY) => return Ok(None),
+        Err(status) => return Err(refused(&status)),
+    };
+    if read.kind() == FileKind::Text && first_line == 1 && is_document(&read.lines) {
+        return Ok(None);
+    }
     let path = &place.path;
     let (kind, content) = match read.kind() {
         FileKind::Directory => ("directory", read.lines.join("\n")),
@@ -229,16 +236,10 @@ async fn read_text(deps: &Deps, identity: &Identity, place: &Place) -> Result<St
             ("file", format!("{}{rest}", lines.collect::<String>()))
         }
     };
-    Ok(format!("<path>{path}</path>\n<type>{kind}</type>\n<content>\n{content}\n</content>"))
+    Ok(Some(format!("<path>{path}</path>\n<type>{kind}</type>\n<content>\n{content}\n</content>")))
 }
 
-async fn read_media(
-    deps: &Deps,
-    identity: &Identity,
-    place: &Place,
-    file: &File,
-    mime: &str,
-) -> Result<File, ToolError> {
+async fn read_media(deps: &Deps, identity: &Identity, place: &Place, file: &File) -> Result<File, ToolError> {
     // As much as a prompt's own files may have, as it will be written.
     let bytes_max = limits::PROMPT_FILES_BYTES_MAX / 4 * 3;
     let request = v1::ReadFileRequest {
@@ -256,7 +257,9 @@ async fn read_media(
         let text = format!("it has {} bytes; at most {bytes_max} can be shown", read.size_bytes);
         return Err(ToolError::Model(text));
     }
-    debug_assert!(is_media(mime));
+    let Some(mime) = media::of_bytes(&read.data) else {
+        return Err(ToolError::Model("it is neither text nor a picture nor a PDF document".to_owned()));
+    };
     let url = format!("data:{mime};base64,{}", STANDARD.encode(&read.data));
     Ok(File { mime: mime.to_owned(), url, ..file.clone() })
 }

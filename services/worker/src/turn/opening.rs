@@ -3,7 +3,7 @@
 
 use super::{Loop, waiting::child_of};
 use crate::{
-    guidance::{Failure, Guidance, wrong},
+    guidance::{Above, Failure, Guidance, wrong},
     record::Stopped,
     tools::{self, Tool},
     workspace,
@@ -32,8 +32,8 @@ pub(super) enum Delayed {
 }
 
 /// What was read, and what is being read.
-#[derive(Default)]
 pub(super) struct Opening {
+    above: Above,
     guidance: Arc<Guidance>,
     /// The prompt that it was read for.
     read_for: Option<MessageId>,
@@ -42,6 +42,11 @@ pub(super) struct Opening {
 }
 
 impl Opening {
+    /// Nothing was read but what binds the session anyway.
+    pub(super) fn of(above: Above) -> Self {
+        Self { above, guidance: Arc::default(), read_for: None, reading: None, delayed: None }
+    }
+
     /// What the repository says, as it was read for this turn.
     pub(super) fn guidance(&self) -> &Arc<Guidance> {
         &self.guidance
@@ -75,8 +80,9 @@ impl Loop {
             let (deps, identity, workspace) =
                 (Arc::clone(&self.deps), self.tools.identity().clone(), self.workspace.clone());
             let (prompt, known) = (user.id.clone(), Arc::clone(&self.opening.guidance));
+            let above = self.opening.above.clone();
             self.opening.reading = Some(tokio::spawn(async move {
-                (prompt, Guidance::read(&deps, &identity, &workspace, &known).await)
+                (prompt, Guidance::read((&deps, &above), &identity, &workspace, &known).await)
             }));
         }
         self.opening.delayed = Some(delayed);
@@ -119,11 +125,11 @@ impl Loop {
         self.is_of_a_person() || calls.any(|(_, tool)| is_new_task(tool))
     }
 
-    /// What settings say: those of the repository once they were read, the platform's before.
+    /// What settings say: with those of the repository once they were read, without them before.
     pub(super) fn settings(&self) -> &Settings {
         match &self.opening.read_for {
             Some(_) => &self.opening.guidance.settings,
-            None => &self.deps.settings,
+            None => &self.opening.above.settings,
         }
     }
 
@@ -136,6 +142,7 @@ impl Loop {
     /// Whether there may be files: an empty workspace has some only after a tool was called.
     pub(super) fn may_have_files(&self) -> bool {
         let parts = || self.conversation.entries().iter().flat_map(|entry| &entry.parts);
-        self.workspace.has_source() || parts().any(|(_, part)| matches!(part.body, Body::Tool(_)))
+        let is_known_to = || parts().any(|(_, part)| matches!(part.body, Body::Tool(_)));
+        self.workspace.has_source() || !self.conversation.is_whole() || is_known_to()
     }
 }

@@ -21,23 +21,17 @@ use domain::{
 };
 use std::sync::Arc;
 use store::record::Progress;
-use tokio::task::JoinHandle;
+use tokio_util::task::AbortOnDropHandle;
 
 /// Who does the task of a command that names no agent.
 const SUBAGENT: &str = "general";
 
 /// Commands that are being expanded.
-pub(super) struct Expanding(JoinHandle<Result<Vec<Expanded>, ToolError>>);
-
-impl Drop for Expanding {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
+pub(super) type Expanding = AbortOnDropHandle<Result<Vec<Expanded>, ToolError>>;
 
 /// Waits for the commands that are being expanded. Cancel-safe.
 pub(super) async fn settled(expanding: &mut Option<Expanding>) -> Result<Vec<Expanded>, ToolError> {
-    let Some(Expanding(task)) = expanding else { return std::future::pending().await };
+    let Some(task) = expanding else { return std::future::pending().await };
     let expanded = task.await;
     *expanding = None;
     expanded.unwrap_or_else(|error| Err(ToolError::Broken(Error::new("UnknownError", error.to_string()))))
@@ -79,7 +73,7 @@ impl Loop {
             rights: self.rights.of_prompt(first.user.tools.as_ref()),
             aside: self.tools.aside(),
         };
-        self.expanding = Some(Expanding(tokio::spawn(commands::expand_all(means, wanted))));
+        self.expanding = Some(Expanding::new(tokio::spawn(commands::expand_all(means, wanted))));
         None
     }
 

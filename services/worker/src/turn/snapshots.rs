@@ -3,18 +3,23 @@
 // Continues in `snapshots`, which asks the sandbox, and `changes`, which reads what is stored.
 
 use super::Loop;
-use crate::{changes, clock::now, record::Stopped, snapshots, tools};
+use crate::{
+    changes,
+    record::{Stopped, answered},
+    snapshots::{self, Look},
+    tools,
+};
 use domain::{
-    event::Event,
+    event::{Event, FileChange, FileEvent},
     limits,
-    message::{Message, Summary},
-    part::{Body, Part, Patch, Snapshot, StepStart},
-    session::Changes,
+    message::{FileDiff, Message, Summary},
+    part::{Body, Part, Patch, Snapshot},
+    session::{Changes, WORKSPACE},
     turn::{CallId, Input},
 };
 use std::{sync::Arc, time::Duration};
 use store::record::Progress;
-use tokio::task::JoinHandle;
+use tokio_util::task::AbortOnDropHandle;
 
 const PATIENCE: Duration = Duration::from_millis(limits::SNAPSHOT_WAIT_MS);
 /// For a step that is stopped.
@@ -25,18 +30,12 @@ pub(super) const HURRY: Duration = Duration::from_millis(limits::SNAPSHOT_STOP_W
 pub(super) struct Snapshots {
     /// Their state when this loop looked last.
     known: Option<String>,
+    /// The branch that the session is stored with.
+    branch: Option<String>,
     /// The look at the beginning of the newest step.
-    tracking: Option<Tracking>,
+    tracking: Option<AbortOnDropHandle<Option<Look>>>,
     /// Calls that wait for it.
     delayed: Option<Vec<CallId>>,
-}
-
-struct Tracking(JoinHandle<Option<String>>);
-
-impl Drop for Tracking {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
 }
 
 /// What a step did to the files, when it ends.
@@ -47,12 +46,19 @@ pub(super) struct Seen {
     /// The state at its end.
     pub(super) snapshot: Option<String>,
     pub(super) patch: Option<Patch>,
+    /// What else whoever watches is told, with the state and the patch.
+    pub(super) told: Vec<Event>,
 }
 
 impl Snapshots {
+    /// What a loop knows that begins: the branch that the session is stored with.
+    pub(super) fn of(branch: Option<String>) -> Self {
+        Self { branch, ..Self::default() }
+    }
+
     /// Waits until the files were looked at, if they are being looked at. Cancel-safe.
-    pub(super) async fn settled(&mut self) -> Option<String> {
-        let Some(Tracking(handle)) = &mut self.tracking else { return std::future::pending().await };
+    pub(super) async fn settled(&mut self) -> Option<Look> {
+        let Some(handle) = &mut self.tracking else { return std::future::pending().await };
         let tracked = handle.await.ok().flatten();
         self.tracking = None;
         tracked
@@ -76,19 +82,19 @@ impl Loop {
     pub(super) fn look_at_files(&mut self) {
         let is_known =
             self.conversation.last_step().is_some_and(|(_, parts)| changes::start(parts).is_some());
-        if is_known || self.snapshots.tracking.is_some() || !self.may_have_files() {
+        if is_known || self.snapshots.tracking.is_some() || !self.may_have_files() || !self.keeps_states() {
             return;
         }
         let (deps, identity) = (Arc::clone(&self.deps), self.tools.identity().clone());
         let tracking = async move { snapshots::track(&deps, &identity, PATIENCE).await };
-        self.snapshots.tracking = Some(Tracking(tokio::spawn(tracking)));
+        self.snapshots.tracking = Some(AbortOnDropHandle::new(tokio::spawn(tracking)));
     }
 
     /// Gives `calls` back if none of the step may change files, or the state before them is stored; keeps them until it is
     /// otherwise. Of calls that another worker may have begun nobody knows that state any more.
     pub(super) fn when_tracked(&mut self, calls: Vec<CallId>) -> Option<Vec<CallId>> {
         let Some((_, parts)) = self.conversation.last_step() else { return Some(calls) };
-        if changes::start(parts).is_some() || !changes_files(parts) {
+        if changes::start(parts).is_some() || !changes_files(parts) || !self.keeps_states() {
             return Some(calls);
         }
         if self.snapshots.tracking.is_none() {
@@ -102,18 +108,22 @@ impl Loop {
                 tokio::time::timeout(PATIENCE, workspace.ready()).await.ok()?.ok()?;
                 snapshots::track(&deps, &identity, PATIENCE).await
             };
-            self.snapshots.tracking = Some(Tracking(tokio::spawn(tracking)));
+            self.snapshots.tracking = Some(AbortOnDropHandle::new(tokio::spawn(tracking)));
         }
         self.snapshots.delayed = Some(calls);
         None
     }
 
     /// Stores the state at the beginning of the newest step, and begins what waited for it.
-    pub(super) async fn tracked(&mut self, state: Option<String>) -> Result<Option<Input>, Stopped> {
-        let event = state.as_deref().and_then(|state| self.begins_with(state));
-        self.snapshots.known = state;
-        if let Some(event) = event {
-            self.record.write(&mut self.conversation, vec![event], Progress::None).await?;
+    pub(super) async fn tracked(&mut self, look: Option<Look>) -> Result<Option<Input>, Stopped> {
+        let mut events = vec![];
+        if let Some(look) = &look {
+            events.extend(self.begins_with(&look.snapshot));
+            events.extend(self.moved(look));
+        }
+        self.snapshots.known = look.map(|look| look.snapshot);
+        if !events.is_empty() {
+            self.record.write(&mut self.conversation, events, Progress::None).await?;
         }
         match self.snapshots.delayed.take() {
             Some(calls) => {
@@ -125,16 +135,20 @@ impl Loop {
         }
     }
 
-    /// The newest step with the state that it began with. One without a model call has a part for it.
+    /// The state that the newest step began with, as a part of its own: clients show the beginning of a step each time that
+    /// they are told of it, and were told of it before the files were looked at.
     fn begins_with(&self, state: &str) -> Option<Event> {
-        let (message, parts) = self.conversation.last_step().filter(|(it, _)| it.time.completed.is_none())?;
-        let begun = parts.iter().map(|(_, part)| part).find(|part| matches!(part.body, Body::StepStart(_)));
-        let Some(begun) = begun else {
-            let body = Body::Snapshot(Snapshot { snapshot: state.to_owned() });
-            return Some(self.new_part(&message.id, body));
-        };
-        let body = Body::StepStart(StepStart { snapshot: Some(state.to_owned()) });
-        Some(Event::PartUpdated { part: Box::new(Part { body, ..begun.clone() }), at: now() })
+        let (message, _) = self.conversation.last_step().filter(|(it, _)| it.time.completed.is_none())?;
+        Some(self.new_part(&message.id, Body::Snapshot(Snapshot { snapshot: state.to_owned() })))
+    }
+
+    /// What is to be stored when the files are on another branch than the session.
+    fn moved(&mut self, look: &Look) -> Option<Event> {
+        if self.snapshots.branch == look.branch {
+            return None;
+        }
+        self.snapshots.branch.clone_from(&look.branch);
+        Some(Event::BranchUpdated(look.branch.clone()))
     }
 
     /// What the newest step did to the files. Where nothing could change them, nobody looks again.
@@ -142,49 +156,65 @@ impl Loop {
         let mut seen = Seen::default();
         if self.snapshots.tracking.is_some() {
             let leave = self.control.leave.now.clone();
-            let state = tokio::select! {
+            let look = tokio::select! {
                 biased;
                 () = leave.cancelled() => None,
-                state = tokio::time::timeout(patience, self.snapshots.settled()) => state.ok().flatten(),
+                look = tokio::time::timeout(patience, self.snapshots.settled()) => look.ok().flatten(),
             };
             self.snapshots.stop();
-            seen.late = state.as_deref().and_then(|state| self.begins_with(state));
-            self.snapshots.known.clone_from(&state);
-            seen.snapshot = state;
+            if let Some(look) = &look {
+                seen.late = self.begins_with(&look.snapshot);
+                seen.told.extend(self.moved(look));
+            }
+            seen.snapshot = look.map(|look| look.snapshot);
+            self.snapshots.known.clone_from(&seen.snapshot);
         }
         let Some((_, parts)) = self.conversation.last_step() else { return seen };
         let before = seen.snapshot.take().or_else(|| changes::start(parts).map(ToOwned::to_owned));
-        if !changes_files(parts) {
+        if !changes_files(parts) || !self.keeps_states() {
             // What it began with stays, also when that was known before.
             seen.snapshot.clone_from(&before);
             return seen;
         }
-        let identity = self.tools.identity();
-        seen.snapshot = snapshots::track(&self.deps, identity, patience).await;
+        let look = snapshots::track(&self.deps, self.tools.identity(), patience).await;
+        seen.told.extend(look.as_ref().and_then(|look| self.moved(look)));
+        seen.snapshot = look.map(|look| look.snapshot);
         self.snapshots.known.clone_from(&seen.snapshot);
         if let (Some(before), Some(after)) = (before, &seen.snapshot)
             && before != *after
         {
             // Only their names: the patches come with the end of the turn.
-            let files = snapshots::diff(&self.deps, identity, (&before, after), 1).await;
-            seen.patch = files.filter(|files| !files.is_empty()).map(|files| {
-                let absolute = |path: String| format!("{}/{path}", domain::session::WORKSPACE);
-                let files = files.into_iter().filter_map(|file| file.file).map(absolute).collect();
-                Patch { hash: before, files }
-            });
+            let differ = snapshots::diff(&self.deps, self.tools.identity(), (&before, after), 1).await;
+            let changed: Vec<FileChange> =
+                differ.unwrap_or_default().into_iter().filter_map(change).collect();
+            if !changed.is_empty() {
+                let files = changed.iter().map(|change| change.file.clone()).collect();
+                seen.patch = Some(Patch { hash: before, files });
+                seen.told.push(Event::FilesChanged(changed));
+            }
         }
         seen
     }
 
+    /// Whether settings want the states of the files to be kept.
+    fn keeps_states(&self) -> bool {
+        self.settings().snapshot != Some(false)
+    }
+
     /// Says of each prompt what its turn changed, and of the session what all of them did, if there is news.
     pub(super) async fn sum_up_changes(&mut self) -> Result<(), Stopped> {
-        let entries = self.conversation.entries();
-        let (untold, Some(whole)) = (changes::untold(entries), changes::whole(entries)) else {
-            return Ok(());
-        };
+        let untold = changes::untold(self.conversation.entries());
         if untold.is_empty() {
             return Ok(());
         }
+        let first = if self.conversation.is_whole() {
+            changes::first(self.conversation.entries()).map(ToOwned::to_owned)
+        } else {
+            let (tenant, session) = (self.record.tenant(), self.record.session());
+            answered(self.deps.store.find_first_state(tenant, session)).await.map_err(Stopped::Store)?
+        };
+        let last = changes::last(self.conversation.entries());
+        let Some(whole) = first.as_deref().zip(last) else { return Ok(()) };
         let diff = async |states: (&str, &str)| {
             let identity = self.tools.identity();
             snapshots::diff(&self.deps, identity, states, limits::SUMMARY_DIFF_BYTES_MAX).await
@@ -214,6 +244,16 @@ impl Loop {
         updated.insert(0, Event::SessionDiff(all));
         self.record.write_changes(&mut self.conversation, changes, updated).await
     }
+}
+
+/// What became of a file that differs, for whoever watches the files.
+fn change(differs: FileDiff) -> Option<FileChange> {
+    let event = match differs.status.as_deref() {
+        Some("added") => FileEvent::Add,
+        Some("deleted") => FileEvent::Unlink,
+        Some(_) | None => FileEvent::Change,
+    };
+    Some(FileChange { file: format!("{WORKSPACE}/{}", differs.file?), event })
 }
 
 /// Whether a step has a call that may change files.

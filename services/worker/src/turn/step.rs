@@ -1,7 +1,7 @@
 //! The boundaries of a step: calling the model, waiting for the next attempt, closing, parking.
 
 use super::{
-    Loop, agent_unknown, model_unknown,
+    Loop,
     opening::Delayed,
     snapshots::{HURRY, Seen},
 };
@@ -10,6 +10,7 @@ use crate::{
     context, lower,
     model::{Asked, ModelCall},
     record::{Ended, Stopped, answered},
+    rights::Rights,
     structured::Structured,
     tools::Tool,
 };
@@ -73,7 +74,7 @@ impl Loop {
             is_last: steps >= steps_max,
             guidance: self.opening.guidance(),
         };
-        let mut request = lower::request(self.conversation.entries(), &question, &model);
+        let mut request = self.conversation.work(|entries| lower::request(entries, &question, &model));
         if let Some(agent) = agent {
             lower::configure(&mut request, agent);
         }
@@ -115,12 +116,23 @@ impl Loop {
 
     /// A model with its provider, or the failure of a call without one.
     pub(super) fn found(&self, asked: &ModelRef) -> Result<(Provider, Model), Input> {
-        let providers = &self.deps.providers.providers;
-        let found = providers.find(&asked.provider_id, &asked.model_id);
-        found.map(|(provider, model)| (provider.clone(), model.clone())).ok_or_else(|| {
-            let error = model_unknown(asked, &providers.known());
+        let found = self.model_of(asked).map(|(provider, model)| (provider.clone(), model));
+        found.ok_or_else(|| {
+            let known = self.deps.providers.providers.known();
+            let error = model_unknown(asked, &known, self.settings().allows(asked));
             Input::Failed(Failure { error, retryable: false, retry_after_ms: None })
         })
+    }
+
+    /// A model of this deployment, with the room that settings leave it; none that they do not allow.
+    pub(super) fn model_of(&self, asked: &ModelRef) -> Option<(&Provider, Model)> {
+        let settings = self.settings();
+        let (provider, model) = self.deps.providers.providers.find(&asked.provider_id, &asked.model_id)?;
+        let (limit, mut model) = (settings.limit(asked), model.clone());
+        model.context_tokens = model.context_tokens.min(limit.context.unwrap_or(u64::MAX));
+        model.output_tokens = model.output_tokens.min(limit.output.unwrap_or(u64::MAX));
+        model.input_tokens = model.input_tokens.into_iter().chain(limit.input).min();
+        settings.allows(asked).then_some((provider, model))
     }
 
     /// Writes the step's message. A step that a failed attempt or a dead worker left is begun anew: its parts are
@@ -222,6 +234,7 @@ impl Loop {
             seen.snapshot.filter(|_| !was_called).map(|snapshot| Body::Snapshot(Snapshot { snapshot }));
         let bodies = state.into_iter().chain(seen.patch.map(Body::Patch));
         events.extend(bodies.map(|body| self.new_part(&message.id, body)));
+        events.extend(seen.told);
         if message.is_summary() && message.error.is_none() {
             events.push(Event::SessionCompacted);
         }
@@ -257,6 +270,7 @@ impl Loop {
         let state = state.map(|snapshot| Body::Snapshot(Snapshot { snapshot }));
         let bodies = state.into_iter().chain(seen.patch.map(Body::Patch));
         events.extend(bodies.map(|body| self.new_part(&message.id, body)));
+        events.extend(seen.told);
         message.error = Some(error.clone());
         message.time.completed = Some(now());
         let spent = (message.tokens, message.cost);
@@ -398,4 +412,29 @@ fn interrupted(part: &Part) -> Option<Event> {
     };
     let tool = domain::part::Tool { state, ..tool.clone() };
     Some(Event::PartUpdated { part: Box::new(Part { body: Body::Tool(tool), ..part.clone() }), at: now() })
+}
+
+/// Name of the error of a prompt whose model is not configured.
+const MODEL_UNKNOWN: &str = "ProviderModelNotFoundError";
+
+/// A model that is not here, or that settings do not allow.
+fn model_unknown(asked: &ModelRef, known: &[String], is_allowed: bool) -> Error {
+    let (provider, model) = (&asked.provider_id, &asked.model_id);
+    let message = if is_allowed {
+        format!("There is no model {provider}/{model} here; there are: {}", known.join(", "))
+    } else {
+        format!(
+            "The settings of this session do not allow the model {provider}/{model}; `flotilla config explain` says whose"
+        )
+    };
+    Error::new(MODEL_UNKNOWN, message)
+}
+
+/// An agent that neither this version nor the repository knows, or that is for subtasks only.
+fn agent_unknown(asked: &str, rights: &Rights) -> Error {
+    let known: Vec<String> = rights.agents(Mode::Primary).into_iter().map(|(name, _)| name).collect();
+    Error::new(
+        "AgentNotFoundError",
+        format!("There is no agent {asked:?} that answers prompts here; there are: {}", known.join(", ")),
+    )
 }

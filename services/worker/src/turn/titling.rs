@@ -9,17 +9,25 @@ use crate::{
     model::{chat_span, count_tokens},
     record::Stopped,
 };
-use domain::{agent, limits, message::User, session::Info, title::of_answer};
+use domain::{
+    agent, limits,
+    message::{ModelRef, User},
+    money::Tokens,
+    session::Info,
+    title::of_answer,
+};
 use futures::TryStreamExt as _;
 use llm::{
-    accumulate::{Accumulator, Answer, Block},
+    accumulate::{Accumulator, Block},
     config::{Model, Provider},
     error::{Error, ErrorKind},
+    event::Event,
     request::Request,
 };
 use std::time::Duration;
 use store::titles::Title;
-use tokio::{task::JoinHandle, time::sleep};
+use tokio::time::sleep;
+use tokio_util::task::AbortOnDropHandle;
 use tracing::{Instrument as _, Span};
 
 /// What a loop knows of its session's title.
@@ -29,13 +37,7 @@ pub(super) struct Titling {
     asking: Option<Asking>,
 }
 
-struct Asking(JoinHandle<Option<Box<Title>>>);
-
-impl Drop for Asking {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
+type Asking = AbortOnDropHandle<Option<Box<Title>>>;
 
 /// One question for a title.
 struct Asked {
@@ -56,7 +58,7 @@ impl Titling {
 
     /// Waits for the answer, if there was a question. Cancel-safe.
     pub(super) async fn settled(&mut self) -> Option<Box<Title>> {
-        let Some(Asking(handle)) = &mut self.asking else { return std::future::pending().await };
+        let Some(handle) = &mut self.asking else { return std::future::pending().await };
         let title = handle.await.ok().flatten();
         self.asking = None;
         title
@@ -73,26 +75,31 @@ impl Loop {
     pub(super) fn ask_for_title(&mut self, user: &User) {
         let agent = self.rights.agent(agent::TITLE);
         let Some(default) = &self.titling.default else { return };
+        if !self.conversation.is_whole() {
+            return;
+        }
         let Some(prompt) = title::only_prompt(self.conversation.entries()) else { return };
         if agent.is_some_and(|agent| agent.disable == Some(true)) {
             return;
         }
         let Some((provider, model)) = self.small_model(user) else { return };
-        let Some(mut request) = title::request(prompt, model) else { return };
+        let Some(mut request) = title::request(prompt, &model) else { return };
         if let Some(agent) = agent {
             lower::configure(&mut request, agent);
         }
         let asked = Asked {
             models: self.deps.models.clone(),
             provider: provider.clone(),
-            model: model.clone(),
+            model,
             request,
             session: self.record.session().to_string(),
             instead_of: default.clone(),
         };
         let span = chat_span(&asked.provider, &asked.model);
-        self.titling =
-            Titling { default: None, asking: Some(Asking(tokio::spawn(asked.title().instrument(span)))) };
+        self.titling = Titling {
+            default: None,
+            asking: Some(Asking::new(tokio::spawn(asked.title().instrument(span)))),
+        };
     }
 
     /// As [`Loop::ask_for_title`], at the end of a turn whose last step another worker made.
@@ -109,13 +116,17 @@ impl Loop {
 
     /// Who is asked: the model that settings name for this, as far as it is known here, else the small one beside the model
     /// of the prompt.
-    fn small_model(&self, user: &User) -> Option<(&Provider, &Model)> {
-        let config = &self.deps.providers;
+    fn small_model(&self, user: &User) -> Option<(&Provider, Model)> {
         let of_agent = self.rights.agent(agent::TITLE).and_then(|agent| agent.model.as_ref());
         let named = of_agent.into_iter().chain(&self.settings().small_model);
-        let found = named.filter_map(|it| config.providers.find(&it.provider_id, &it.model_id)).next();
+        let found = named.filter_map(|asked| self.model_of(asked)).next();
         let own = &user.model.model;
-        found.or_else(|| config.small_model_for(&own.provider_id, &own.model_id))
+        let beside = || self.deps.providers.small_model_for(&own.provider_id, &own.model_id);
+        let small = || {
+            let (provider, model) = beside()?;
+            self.model_of(&ModelRef { provider_id: provider.id.clone(), model_id: model.id.clone() })
+        };
+        found.or_else(small).or_else(|| self.model_of(own))
     }
 
     /// Stores what became of the question.
@@ -144,39 +155,36 @@ impl Loop {
 }
 
 impl Asked {
-    /// Asks, and gives what is to be stored. Nobody but an operator is told of a failure.
+    /// Asks, and gives what is to be stored: also what a call cost that failed in its middle. Nobody but an operator is told
+    /// of a failure.
     async fn title(self) -> Option<Box<Title>> {
-        let patience = Duration::from_millis(limits::TITLE_CALL_MS);
+        let (patience, mut tokens) = (Duration::from_millis(limits::TITLE_CALL_MS), Tokens::default());
         let late = || Error::new(ErrorKind::Timeout, "no title in time");
-        let answer = tokio::time::timeout(patience, self.attempts()).await.unwrap_or_else(|_| Err(late()));
-        let answer = match answer {
-            Ok(answer) => answer,
+        let asked = tokio::time::timeout(patience, self.attempts(&mut tokens)).await;
+        let answered = asked.unwrap_or_else(|_| Err(late()));
+        let outcome = match &answered {
+            Ok(Some(_)) => "written",
+            Ok(None) => "empty",
             Err(error) => {
                 Span::current().record("error.code", error.kind.as_str());
-                metrics::counter!("flotilla_titles_total", "outcome" => "failed").increment(1);
                 tracing::debug!(error.code = error.kind.as_str(), "a title was not written: {error}");
-                return None;
+                "failed"
             }
         };
-        let tokens = answer.tokens.unwrap_or_default();
+        metrics::counter!("flotilla_titles_total", "outcome" => outcome).increment(1);
         count_tokens(&tokens);
         Span::current().record("gen_ai.usage.input_tokens", tokens.prompt());
         Span::current().record("gen_ai.usage.output_tokens", tokens.output + tokens.reasoning);
-        let said = answer.blocks.iter().filter_map(|block| match block {
-            Block::Text(text) => Some(text.as_str()),
-            Block::Reasoning { .. } | Block::ToolCall { .. } | Block::InvalidToolCall { .. } => None,
-        });
-        let title = of_answer(&said.collect::<String>());
-        let outcome = if title.is_some() { "written" } else { "empty" };
-        metrics::counter!("flotilla_titles_total", "outcome" => outcome).increment(1);
-        let spent = (tokens, self.model.price.cost(&tokens));
-        Some(Box::new(Title { instead_of: self.instead_of.into(), title, spent }))
+        let (title, spent) = (answered.ok().flatten(), (tokens, self.model.price.cost(&tokens)));
+        let is_news = title.is_some() || tokens != Tokens::default();
+        is_news.then(|| Box::new(Title { instead_of: self.instead_of.into(), title, spent }))
     }
 
-    async fn attempts(&self) -> Result<Answer, Error> {
+    /// The title, if the model said one. Adds what every attempt cost to `tokens`.
+    async fn attempts(&self, tokens: &mut Tokens) -> Result<Option<String>, Error> {
         let mut attempt = 1;
         loop {
-            match self.answer().await {
+            match self.answer(tokens).await {
                 Err(error) if error.is_retryable() && attempt < limits::TITLE_ATTEMPTS_MAX => {
                     attempt += 1;
                     sleep(Duration::from_millis(error.retry_after_ms.unwrap_or(limits::TITLE_RETRY_MS)))
@@ -187,14 +195,21 @@ impl Asked {
         }
     }
 
-    async fn answer(&self) -> Result<Answer, Error> {
+    async fn answer(&self, tokens: &mut Tokens) -> Result<Option<String>, Error> {
         let headers = vec![("x-session-id".to_owned(), self.session.clone())];
-        let stream = self.models.stream(&self.provider, &self.model, &self.request, headers).await?;
+        let stream = self.models.stream(&self.provider, &self.model, self.request.clone(), headers).await?;
         let mut stream = std::pin::pin!(stream);
-        let mut answer = Accumulator::default();
+        let (mut answer, before) = (Accumulator::default(), *tokens);
         while let Some(said) = stream.try_next().await? {
+            if let Event::Usage(used) = &said {
+                *tokens = before.plus(*used);
+            }
             answer.push(&said);
         }
-        Ok(answer.finish())
+        let said = answer.finish().blocks.into_iter().filter_map(|block| match block {
+            Block::Text(text) => Some(text),
+            Block::Reasoning { .. } | Block::ToolCall { .. } | Block::InvalidToolCall { .. } => None,
+        });
+        Ok(of_answer(&said.collect::<String>()))
     }
 }

@@ -3,10 +3,17 @@
 use super::{
     Sizes,
     copies::{self, Owners},
-    figure::{Figure, Target},
-    ground::{Ground, Servers},
 };
-use crate::{Options, api::Api, bench::Samples, turn::Watch};
+use crate::{
+    Options,
+    api::Api,
+    bench::{
+        Samples,
+        figure::{Figure, Target},
+        ground::{Ground, Servers},
+    },
+    turn::Watch,
+};
 use std::time::{Duration, Instant};
 
 /// Slots of the only worker; the heavy tenant may use all of them.

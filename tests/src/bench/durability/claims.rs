@@ -4,10 +4,15 @@
 use super::{
     Sizes,
     copies::{self, Owners},
-    figure::{Figure, Target},
-    ground::{Ground, Servers},
 };
-use crate::{Options, bench::Samples};
+use crate::{
+    Options,
+    bench::{
+        Samples,
+        figure::{Figure, Target},
+        ground::{Ground, Servers},
+    },
+};
 use bus::queue::{Claims, Then};
 use domain::{
     event::{Event, Status},

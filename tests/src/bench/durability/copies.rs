@@ -1,6 +1,6 @@
 //! Many sessions with an accepted prompt, made in Postgres and Redis directly: ten thousand calls would take minutes.
 
-use super::ground::Ground;
+use crate::bench::ground::Ground;
 use bus::queue::{Enqueued, Entry, Mode, Share};
 use domain::{
     ids::{SessionId, TenantId},
@@ -13,7 +13,7 @@ const ENQUEUED_AT_ONCE: usize = 500;
 
 /// Who owns the copies.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Owners {
+pub(in crate::bench) enum Owners {
     /// The owner of the template.
     Same,
     /// A tenant of its own for each, which may run nothing.
@@ -21,7 +21,7 @@ pub(super) enum Owners {
 }
 
 /// Copies the session `template`, which has one prompt that no loop has taken; every copy is runnable.
-pub(super) async fn make(
+pub(in crate::bench) async fn make(
     ground: &Ground,
     template: &str,
     owners: Owners,
@@ -73,7 +73,7 @@ insert into session_event (tenant_id, session_id, seq, epoch, id, kind, properti
 analyze session_run; analyze session; analyze tenant;";
 
 /// Queues sessions in Redis, which need not have been filled before.
-pub(super) async fn enqueue(bus: &bus::Bus, sessions: &[(TenantId, SessionId)], running_max: u32) {
+pub(in crate::bench) async fn enqueue(bus: &bus::Bus, sessions: &[(TenantId, SessionId)], running_max: u32) {
     for some in sessions.chunks(ENQUEUED_AT_ONCE) {
         let queued = some.iter().map(|(tenant, session)| {
             let share = Some(Share { running_max, weight: 1 });

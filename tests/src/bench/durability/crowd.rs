@@ -3,14 +3,14 @@
 use super::{
     Sizes,
     copies::{self, Owners},
-    figure::{Figure, Target},
-    ground::{Ground, Servers},
 };
 use crate::{
     Options,
     bench::{
         Samples,
-        model::{Model, Plan},
+        figure::{Figure, Target},
+        ground::{Ground, Servers},
+        model::{Call, Model, Plan},
     },
     turn::Watch,
 };
@@ -49,7 +49,7 @@ pub(super) async fn measure(servers: &Servers, sizes: &Sizes) -> Vec<Figure> {
 async fn prompt_to_model(ground: &Ground, model: &Model, prompts: usize) -> Samples {
     let mut samples = Samples::default();
     for _ in 0..prompts {
-        model.plan(Plan::Tools { steps: 0 });
+        model.plan(Plan::Tools { steps: 0, call: Call::True });
         let session = ground.stack.session().await;
         let mut watch = Watch::start(&ground.stack.api, &session).await;
         let asked = Instant::now();

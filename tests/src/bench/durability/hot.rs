@@ -4,12 +4,15 @@
 //! A change of phase, or of the time to wake, moves the row in an index and is never such an update; there are three in a
 //! turn (accepted, taken, parked). A trigger counts them, so that what Postgres' statistics say is left for the rest.
 
-use super::{
-    Sizes,
-    figure::{Figure, Target},
-    ground::{Ground, Servers},
+use super::Sizes;
+use crate::{
+    Options,
+    bench::{
+        figure::{Figure, Target},
+        ground::{Ground, Servers},
+    },
+    turn::run,
 };
-use crate::{Options, turn::run};
 use sqlx::Row as _;
 
 /// Steps of a turn.

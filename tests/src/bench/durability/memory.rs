@@ -3,13 +3,15 @@
 use super::{
     Sizes,
     copies::{self, Owners},
-    figure::{Figure, Target},
-    ground::{Ground, Servers, until},
-    process::Worker,
 };
 use crate::{
     Options,
-    bench::model::{Model, Plan},
+    bench::{
+        figure::{Figure, Target},
+        ground::{Ground, Servers, until},
+        model::{Model, Plan},
+        process::Process,
+    },
     turn::Watch,
 };
 use domain::ids::{SessionId, TenantId};
@@ -39,7 +41,7 @@ pub(super) async fn measure(servers: &Servers, sizes: &Sizes) -> Vec<Figure> {
         .execute(&mut ground.postgres().await)
         .await
         .expect("copies that wait");
-    let worker = Worker::start(&ground.stack, 1);
+    let worker = Process::worker(&ground.stack, 1);
     // One whole turn, so that code and connections are there.
     assert_eq!(Watch::start(&ground.stack.api, &template).await.until_idle().await, "done");
     let idle = worker.resident_bytes();

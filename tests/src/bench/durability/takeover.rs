@@ -1,15 +1,15 @@
 //! How soon another worker goes on: after a kill, when the lease of the dead one must run out, and after a SIGTERM, when
 //! it hands over. The workers are processes; everything else of the stack runs here.
 
-use super::{
-    Sizes,
-    figure::{Figure, Target},
-    ground::{Ground, Servers},
-    process::Worker,
-};
+use super::Sizes;
 use crate::{
     Options,
-    bench::Samples,
+    bench::{
+        Samples,
+        figure::{Figure, Target},
+        ground::{Ground, Servers},
+        process::Process,
+    },
     turn::{Watch, bash},
 };
 use domain::limits;
@@ -29,13 +29,13 @@ fn command() -> String {
 pub(super) async fn crash(servers: &Servers, sizes: &Sizes) -> Vec<Figure> {
     let ground = Ground::start(servers, Options { workers: 0, ..Options::default() }).await;
     ground.until_sql("Postgres counts as long up", LONG_UP).await;
-    let mut victim = Worker::start(&ground.stack, 1);
+    let mut victim = Process::worker(&ground.stack, 1);
     let (mut streamed, mut ran) = (Samples::default(), Samples::default());
     for round in 0..sizes.rounds {
         ground.until_sql("a worker lives", ONE_LIVES).await;
         let mut turns =
             begin(&ground, sizes.sessions, |number| if number % 2 == 0 { stream() } else { command() }).await;
-        let successor = Worker::start(&ground.stack, round + 2);
+        let successor = Process::worker(&ground.stack, round + 2);
         ground.until_sql("both workers live for a while", TWO_LIVE_FOR_A_WHILE).await;
         // Waits for nothing: it spreads the kills over the time between two heartbeats.
         let spread = limits::HEARTBEAT_MS * round as u64 / sizes.rounds as u64;
@@ -59,11 +59,11 @@ pub(super) async fn crash(servers: &Servers, sizes: &Sizes) -> Vec<Figure> {
 /// From SIGTERM to a worker to the first event of each of its sessions from another one, while its command runs on.
 pub(super) async fn drain(servers: &Servers, sizes: &Sizes) -> Vec<Figure> {
     let ground = Ground::start(servers, Options { workers: 0, ..Options::default() }).await;
-    let (mut victim, mut samples) = (Worker::start(&ground.stack, 1), Samples::default());
+    let (mut victim, mut samples) = (Process::worker(&ground.stack, 1), Samples::default());
     for round in 0..sizes.rounds {
         ground.until_sql("a worker lives", ONE_LIVES).await;
         let mut turns = begin(&ground, sizes.sessions, |_| command()).await;
-        let successor = Worker::start(&ground.stack, round + 2);
+        let successor = Process::worker(&ground.stack, round + 2);
         ground.until_sql("both workers live for a while", TWO_LIVE_FOR_A_WHILE).await;
         let begun = Instant::now();
         victim.terminate();

@@ -4,7 +4,7 @@ use super::{Invariant, Violation, talks};
 use crate::faults::history::History;
 use domain::limits::ATTEMPTS_MAX;
 
-/// After the last fault, and the last prompt; microseconds.
+/// After the last fault, the last prompt and the last answer of a person; microseconds.
 const REST_US: i64 = 30_000_000;
 /// The phase of a session that is out of service.
 const QUARANTINED: i16 = 4;
@@ -19,10 +19,13 @@ pub(super) fn came_to_rest(history: &History) -> Vec<Violation> {
         );
         Violation::new(Invariant::I7, &left.session_id, what)
     });
-    let sent = history.prompts.iter().filter_map(|prompt| prompt.accepted_us).max().unwrap_or(0);
-    let took_us = end.settled_us.map(|at| at - end.mended_us.max(sent)).filter(|took_us| *took_us > REST_US);
+    let sent = history.prompts.iter().filter_map(|prompt| prompt.accepted_us);
+    // Who waits for a person is at rest; each answer is new work.
+    let answered = history.answers.iter().filter_map(|answer| answer.accepted_us);
+    let since = sent.chain(answered).fold(end.mended_us, i64::max);
+    let took_us = end.settled_us.map(|at| at - since).filter(|took_us| *took_us > REST_US);
     let late = took_us.map(|took_us| {
-        let what = format!("came to rest {} ms after the last fault", took_us / 1_000);
+        let what = format!("came to rest {} ms after the last fault, prompt and answer", took_us / 1_000);
         Violation::new(Invariant::I7, "all", what)
     });
     left.chain(late).collect()

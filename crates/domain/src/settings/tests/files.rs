@@ -12,6 +12,7 @@ use crate::{
         Agent, Command, Compaction, Level, Mode, Settings, ToolOutput,
         document::Document,
         markdown::{Kind, kind_of},
+        models::{Limit, Models, Narrowed},
         substitute::{Reference, Refusal},
     },
 };
@@ -76,8 +77,8 @@ fn everything_that_has_an_effect_is_read() {
         variant: Some("x".into()),
         subtask: Some(true),
     };
-    let provider = Value::Object(got.providers["mock"].0.clone());
-    assert_eq!(provider, json!({"options": {"apiKey": "k"}, "models": {"m": {"limit": {"context": 5}}}}));
+    let limit = Limit { context: Some(5), ..Limit::default() };
+    let mock = Narrowed { limits: [("m".to_owned(), limit)].into(), ..Narrowed::default() };
     let want = Settings {
         model: Some(model("anthropic", "claude")),
         small_model: Some(model("router", "vendor/tiny")),
@@ -85,7 +86,7 @@ fn everything_that_has_an_effect_is_read() {
         agents: [("plan".to_owned(), plan)].into(),
         commands: [("go".to_owned(), go)].into(),
         permission: vec![],
-        providers: got.providers.clone(),
+        models: vec![Models { providers: [("mock".to_owned(), mock)].into(), ..Models::default() }],
         instructions: vec!["CONTRIBUTING.md".into()],
         compaction: Compaction {
             auto: Some(true),
@@ -170,7 +171,7 @@ fn every_mistake_is_told_with_its_place() {
   "compaction": {"reserved": -1}, "tool_output": {"max_lines": 1.5, "max_bytes": 99999999},
   "snapshot": "yes"
 }"#;
-    let want = r#"opencode.json:2:3: modle: expected one of agent, command, compaction, default_agent, instructions, model, permission, provider, small_model, snapshot, tool_output, tools, found an unknown key
+    let want = r#"opencode.json:2:3: modle: expected one of agent, command, compaction, default_agent, disabled_providers, enabled_providers, instructions, model, permission, provider, small_model, snapshot, tool_output, tools, found an unknown key
 opencode.json:3:12: model: expected a model as "provider/model", found "claude"
 opencode.json:4:18: small_model: expected a text, found null
 opencode.json:5:28: agent.é.steps: expected a whole number from 1 to 4294967295, found 0
@@ -181,7 +182,7 @@ opencode.json:6:20: command.c: expected a template, found none
 opencode.json:6:52: command."": expected a name of 1 to 200 bytes, found ""
 opencode.json:7:17: permission: expected an object, found a list
 opencode.json:8:19: instructions: expected a list of texts, found "one"
-opencode.json:9:22: provider.p.optoins: expected one of api, blacklist, env, id, models, name, npm, options, whitelist, found an unknown key
+opencode.json:9:22: provider.p.optoins: expected one of api, env, id, name, npm, options, blacklist, models, whitelist, found an unknown key
 opencode.json:9:47: provider.p.models: expected an object, found a list
 opencode.json:10:30: compaction.reserved: expected a whole number from 0, found -1
 opencode.json:10:64: tool_output.max_lines: expected a whole number from 1 to 50000, found 1.5

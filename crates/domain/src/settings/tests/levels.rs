@@ -8,9 +8,10 @@ use crate::{
         strictest,
     },
     settings::{
-        Level,
+        Level, Settings,
         document::Document,
         merge::{Merged, merge},
+        models::Limit,
     },
 };
 use proptest::prelude::*;
@@ -96,6 +97,36 @@ fn a_repository_narrows_and_never_widens() {
 }
 
 #[test]
+fn every_level_narrows_which_models_are_asked_and_with_how_much_room() {
+    let files = [
+        at(
+            Level::Tenant,
+            r#"{"enabled_providers": ["a", "b"], "provider": {"a": {"blacklist": ["dear"],
+                "models": {"m": {"limit": {"context": 100, "output": 10}}}}}}"#,
+        ),
+        at(
+            Level::Repository,
+            r#"{"enabled_providers": ["a", "c"], "disabled_providers": ["b"], "provider": {
+                "a": {"whitelist": ["m", "n", "dear"], "models": {"m": {"limit": {"context": 900, "input": 50, "output": 5}}}}}}"#,
+        ),
+    ];
+    let settings = merged(&files).settings;
+    let model = |text: &str| {
+        let (provider, model) = text.split_once('/').unwrap();
+        crate::message::ModelRef { provider_id: provider.into(), model_id: model.into() }
+    };
+    for (name, want) in
+        [("a/m", true), ("a/n", true), ("a/dear", false), ("a/other", false), ("b/m", false), ("c/m", false)]
+    {
+        assert_eq!(settings.allows(&model(name)), want, "{name}");
+    }
+    let limit = |context, input, output| Limit { context, input, output };
+    assert_eq!(settings.limit(&model("a/m")), limit(Some(100), Some(50), Some(5)));
+    assert_eq!(settings.limit(&model("a/n")), Limit::default());
+    assert!(Settings::default().allows(&model("x/y")));
+}
+
+#[test]
 fn inside_a_level_the_later_file_wins_permissions_too() {
     let files = [
         at(Level::Project, r#"{"permission": {"bash": "deny", "read": {"*": "ask", "b": "deny"}}}"#),
@@ -110,8 +141,9 @@ fn inside_a_level_the_later_file_wins_permissions_too() {
 #[test]
 fn every_value_is_explained_with_its_origin() {
     let tenant = r#"{"model": "a/b", "permission": {"bash": "ask"}, "instructions": ["a"],
- "provider": {"p": {"options": {"apiKey": "hush", "headers": {"X": "hush"}, "baseURL": "http://x"}}}, "theme": "dark"}"#;
-    let repository = r#"{"model": "c/d", "instructions": ["b"], "agent": {"x": {"steps": 3, "permission": {"token*": "deny"}}}}"#;
+ "provider": {"p": {"options": {"apiKey": "hush"}, "models": {"m": {"limit": {"context": 9}, "cost": {}}}}}, "theme": "dark"}"#;
+    let repository = r#"{"model": "c/d", "instructions": ["b"],
+ "agent": {"x": {"steps": 3, "apiKey": "hush", "headers": {"X": "hush"}, "permission": {"token*": "deny"}}}}"#;
     let files = [
         Document::json(Level::Tenant, "tenant.json", tenant).unwrap(),
         Document::json(Level::Repository, "opencode.json", repository).unwrap(),
@@ -125,12 +157,12 @@ fn every_value_is_explained_with_its_origin() {
         "instructions[0] = \"a\" (tenant tenant.json:1:66)",
         "instructions[1] = \"b\" (repository opencode.json:1:35)",
         "model = \"c/d\" (repository opencode.json:1:11)",
-        "provider.p.options.apiKey = \"***\" (tenant tenant.json:2:43)",
-        "provider.p.options.headers.X = \"***\" (tenant tenant.json:2:68)",
-        "provider.p.options.baseURL = \"http://x\" (tenant tenant.json:2:88)",
-        "agent.x.steps = 3 (repository opencode.json:1:66)",
+        "agent.x.steps = 3 (repository opencode.json:2:27)",
+        "agent.x.apiKey = \"***\" (repository opencode.json:2:40)",
+        "agent.x.headers.X = \"***\" (repository opencode.json:2:65)",
         "permission.bash = \"ask\" (tenant tenant.json:1:41)",
-        "agent.x.permission.\"token*\" = \"deny\" (repository opencode.json:1:94)",
+        "provider.p.models.m.limit.context = 9 (tenant tenant.json:2:90)",
+        "agent.x.permission.\"token*\" = \"deny\" (repository opencode.json:2:99)",
     ];
     assert_eq!(rows, want);
 }

@@ -1,0 +1,167 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+use super::*;
+use axum::routing::get;
+use std::net::SocketAddr;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    task::JoinHandle,
+};
+
+/// Longer than anything here takes, if it ends at all.
+const LATE: Duration = Duration::from_secs(20);
+const SHORT: Duration = Duration::from_millis(300);
+
+/// A port that says who calls it.
+struct Port {
+    address: SocketAddr,
+    shutdown: CancellationToken,
+    served: JoinHandle<()>,
+}
+
+impl Port {
+    async fn start(bounds: Bounds) -> Self {
+        let routes = Router::new()
+            .route("/", get(|peer: axum::Extension<Peer>| async move { peer.0.0.to_string() }))
+            .route("/held", get(|| async { std::future::pending::<()>().await }));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, shutdown) = (listener.local_addr().unwrap(), CancellationToken::new());
+        let served = tokio::spawn(serve(listener, routes, bounds, shutdown.clone()));
+        Self { address, shutdown, served }
+    }
+
+    async fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.address).await.unwrap()
+    }
+
+    /// What a connection is told until it is closed.
+    async fn told(&self, said: &str) -> String {
+        let mut stream = self.connect().await;
+        stream.write_all(said.as_bytes()).await.unwrap();
+        to_end(stream).await
+    }
+
+    /// Sends a request over a client of its own, which keeps its connection.
+    async fn get(&self, client: &reqwest::Client) -> reqwest::Response {
+        client.get(format!("http://{}/", self.address)).send().await.unwrap()
+    }
+}
+
+async fn to_end(mut stream: TcpStream) -> String {
+    let mut told = Vec::new();
+    // A reset is an end, too.
+    let read = tokio::time::timeout(LATE, stream.read_to_end(&mut told)).await;
+    drop(read.expect("the connection is closed"));
+    String::from_utf8_lossy(&told).into_owned()
+}
+
+fn client() -> reqwest::Client {
+    crate::http::builder().no_proxy().build().unwrap()
+}
+
+#[tokio::test]
+async fn requests_say_who_sent_them() {
+    let port = Port::start(Bounds::default()).await;
+    assert_eq!(port.get(&client()).await.text().await.unwrap(), "127.0.0.1");
+    let http2 = crate::http::builder().no_proxy().http2_prior_knowledge().build().unwrap();
+    assert_eq!(port.get(&http2).await.text().await.unwrap(), "127.0.0.1");
+}
+
+#[tokio::test]
+async fn whoever_says_nothing_is_hung_up_on() {
+    let port = Port::start(Bounds { opening: SHORT, ..Bounds::default() }).await;
+    for said in ["", "P", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r"] {
+        assert_eq!(port.told(said).await, "", "{said:?}");
+    }
+}
+
+#[tokio::test]
+async fn half_a_head_is_not_waited_for() {
+    let port = Port::start(Bounds { head: SHORT, ..Bounds::default() }).await;
+    for said in ["G", "GET / HTTP/1.1\r\nhost: x\r\n", "GET / HTTP/1.1\r\nhost: x\r\nx-a: "] {
+        assert_eq!(port.told(said).await, "", "{said:?}");
+    }
+    // A rest between two requests is a head that does not come.
+    assert!(port.told("GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.ends_with("127.0.0.1"));
+}
+
+#[tokio::test]
+async fn a_connection_that_has_spoken_is_not_bound_by_its_opening() {
+    let port = Port::start(Bounds { opening: SHORT, ..Bounds::default() }).await;
+    let mut stream = port.connect().await;
+    stream.write_all(b"GET /held HTTP/1.0\r\n\r\n").await.unwrap();
+    let early = tokio::time::timeout(4 * SHORT, stream.read_u8()).await;
+    assert!(early.is_err(), "it is still served: {early:?}");
+}
+
+#[tokio::test]
+async fn a_large_head_is_refused() {
+    let port = Port::start(Bounds::default()).await;
+    let head = |headers: &str| format!("GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}\r\n");
+    let many: String = (0..HEADERS_MAX).map(|number| format!("x-{number}: 1\r\n")).collect();
+    assert!(port.told(&head(&many)).await.starts_with("HTTP/1.1 431 "));
+    let long = format!("x-long: {}\r\n", "x".repeat(HEAD_BYTES_MAX as usize));
+    assert!(port.told(&head(&long)).await.starts_with("HTTP/1.1 431 "));
+    let fitting = format!("x-long: {}\r\n", "x".repeat(HEAD_BYTES_MAX as usize / 2));
+    assert!(port.told(&head(&fitting)).await.starts_with("HTTP/1.1 200 "));
+    let http2 = crate::http::builder().no_proxy().http2_prior_knowledge().build().unwrap();
+    let url = format!("http://{}/", port.address);
+    let value = "x".repeat(HEAD_BYTES_MAX as usize);
+    let refused = http2.get(&url).header("x-long", value).send().await.unwrap();
+    assert_eq!(refused.status(), 431);
+    assert_eq!(port.get(&http2).await.status(), 200, "the connection goes on");
+}
+
+#[tokio::test]
+async fn a_connection_too_many_is_told_so_and_the_next_has_its_place() {
+    let port = Port::start(Bounds { connections: 2, ..Bounds::default() }).await;
+    let (first, second) = (client(), client());
+    assert_eq!(port.get(&first).await.text().await.unwrap(), "127.0.0.1");
+    assert_eq!(port.get(&second).await.text().await.unwrap(), "127.0.0.1");
+    let refused = port.get(&client()).await;
+    assert_eq!((refused.status().as_u16(), &refused.headers()["retry-after"]), (503, &"5".parse().unwrap()));
+    let body: serde_json::Value = refused.json().await.unwrap();
+    assert!(body["data"]["message"].as_str().unwrap().contains("try again"), "{body}");
+    let http2 = crate::http::builder().no_proxy().http2_prior_knowledge().build().unwrap();
+    let call =
+        http2.post(format!("http://{}/a.B/C", port.address)).header("content-type", "application/grpc");
+    let refused = call.send().await.unwrap();
+    assert_eq!((refused.status().as_u16(), &refused.headers()["grpc-status"]), (200, &"14".parse().unwrap()));
+    // Those that have a place keep it, and a place that is left is free.
+    assert_eq!(port.get(&first).await.status(), 200);
+    drop(second);
+    while port.get(&client()).await.status() != 200 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_asked_is_answered_before_the_end() {
+    let port = Port::start(Bounds::default()).await;
+    let resting = client();
+    assert_eq!(port.get(&resting).await.status(), 200);
+    let silent = port.connect().await;
+    port.shutdown.cancel();
+    tokio::time::timeout(LATE, port.served).await.expect("resting connections hold nothing up").unwrap();
+    assert_eq!(to_end(silent).await, "");
+    assert!(TcpStream::connect(port.address).await.is_err());
+}
+
+#[tokio::test]
+async fn thousands_may_rest() {
+    let port = Port::start(Bounds::default()).await;
+    // Both ends are in this process.
+    let count = afford(4_000) / 2;
+    let mut resting = vec![];
+    for _ in 0..count {
+        let mut stream = port.connect().await;
+        stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+        resting.push(stream);
+    }
+    for stream in &mut resting {
+        let mut first = [0; 12];
+        tokio::time::timeout(LATE, stream.read_exact(&mut first)).await.unwrap().unwrap();
+        assert_eq!(&first, b"HTTP/1.1 200");
+    }
+    assert_eq!(port.get(&client()).await.status(), 200, "beside {count} that rest");
+}

@@ -1,0 +1,72 @@
+//! What people change in a conversation: only while nothing works on it, and everybody is told.
+
+use crate::{reverts::back_to, world::World};
+use domain::ids::SessionId;
+use store::{edits::Edit, error::Error};
+use testkit::sample::NOW;
+
+impl World {
+    async fn edit(&mut self, session: &SessionId, edit: &Edit) -> Result<Vec<String>, Error> {
+        let event = self.sample.event();
+        let told = self.store.edit(self.tenant, session, edit, &event, NOW).await?;
+        Ok(told.into_iter().map(|event| event.kind).collect())
+    }
+}
+
+#[tokio::test]
+async fn what_people_change_is_stored_and_told_once() {
+    let mut world = World::new().await;
+    let (session, messages) = world.talk().await;
+    let (question, answer) = (messages[0].clone(), messages[1].clone());
+    let said = world.store.get_message(world.tenant, &session, &answer).await.unwrap();
+    let part = said.parts[0].1.id.clone();
+    let text = Edit::Text(answer.clone(), part.clone(), "other".to_owned());
+    assert_eq!(world.edit(&session, &text).await.unwrap(), ["message.part.updated"]);
+    let changed = world.store.get_message(world.tenant, &session, &answer).await.unwrap();
+    let changed = serde_json::to_value(&changed.parts[0].1).unwrap();
+    assert_eq!((&changed["text"], &changed["id"]), (&"other".into(), &part.as_str().into()));
+    for (edit, kind) in [
+        (Edit::RemovePart(answer.clone(), part.clone()), "message.part.removed"),
+        (Edit::RemoveMessage(question.clone()), "message.removed"),
+    ] {
+        assert_eq!(world.edit(&session, &edit).await.unwrap(), [kind]);
+        assert!(matches!(world.edit(&session, &edit).await, Err(Error::NotFound(_))), "{kind} once");
+    }
+    assert!(matches!(world.edit(&session, &text).await, Err(Error::NotFound("part"))));
+    assert_eq!(world.messages(&session).await, messages[1..]);
+    let stranger = world.sample.tenant();
+    world.store.create_tenant(stranger, "other").await.unwrap();
+    let (own, event) = (Edit::RemoveMessage(answer), world.sample.event());
+    let refused = world.store.edit(stranger, &session, &own, &event, NOW).await;
+    assert!(matches!(refused, Err(Error::NotFound("session"))));
+    world.gap_free(&session).await;
+}
+
+#[tokio::test]
+async fn nothing_is_changed_while_somebody_works_on_it() {
+    let mut world = World::new().await;
+    let (session, messages) = world.talk().await;
+    let edit = Edit::RemoveMessage(messages[0].clone());
+    let hold = world.held(&session).await.unwrap();
+    assert!(matches!(world.edit(&session, &edit).await, Err(Error::Busy)), "held");
+    world.end(&hold, None).await.unwrap();
+    world.accept(&session, "more").await;
+    assert!(matches!(world.edit(&session, &edit).await, Err(Error::Busy)), "a prompt waits");
+    let worker = world.worker().await;
+    world.take(&session, worker).await.unwrap();
+    assert!(matches!(world.edit(&session, &edit).await, Err(Error::Busy)), "a loop works");
+}
+
+#[tokio::test]
+async fn what_was_taken_back_goes_when_somebody_says_so() {
+    let mut world = World::new().await;
+    let (session, messages) = world.talk().await;
+    assert!(world.edit(&session, &Edit::CommitRevert).await.unwrap().is_empty());
+    let hold = world.held(&session).await.unwrap();
+    world.end(&hold, Some(back_to(&messages[2]))).await.unwrap();
+    let told = world.edit(&session, &Edit::CommitRevert).await.unwrap();
+    assert_eq!(told, ["message.removed", "message.removed", "session.updated"]);
+    assert_eq!(world.messages(&session).await, messages[..2]);
+    assert!(world.edit(&session, &Edit::CommitRevert).await.unwrap().is_empty(), "once");
+    world.gap_free(&session).await;
+}

@@ -1,0 +1,115 @@
+//! How long the body of a request may take. Its size is bounded by those who read it.
+
+use axum::{BoxError, body::Body, extract::Request};
+use futures::{StreamExt as _, stream};
+use rpc::status::error;
+use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
+use tonic::{Code, Status};
+
+/// How long the body of a call may take that is one message: the largest comes over 1 Mbit/s.
+pub(crate) const BODY: Duration = Duration::from_secs(120);
+/// How long a client that sends many messages may say nothing.
+pub(crate) const SILENCE: Duration = Duration::from_secs(30);
+
+/// What is said by somebody who thinks before they type; only the first message is waited for like a body.
+const TYPED: &str = "/flotilla.v1.PtyService/AttachPty";
+/// What is long, and comes without pauses.
+const STREAMED: [&str; 3] = [
+    "/flotilla.v1.ProjectService/UploadBundle",
+    "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+];
+
+/// A gRPC call whose body ends with DEADLINE_EXCEEDED `body_too_slow` when it does not come.
+pub(crate) fn timed(request: Request) -> Request {
+    let patience = match request.uri().path() {
+        TYPED => return request,
+        path if STREAMED.contains(&path) => Patience::Silence(SILENCE),
+        _ => Patience::Until(Instant::now() + BODY),
+    };
+    request.map(|body| wait(body, patience))
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Patience {
+    /// With all of it.
+    Until(Instant),
+    /// With its next piece.
+    Silence(Duration),
+}
+
+fn wait(body: Body, patience: Patience) -> Body {
+    Body::from_stream(stream::unfold(Some(body.into_data_stream()), move |pieces| async move {
+        let mut pieces = pieces?;
+        let until = match patience {
+            Patience::Until(until) => until,
+            Patience::Silence(silence) => Instant::now() + silence,
+        };
+        match timeout_at(until, pieces.next()).await {
+            Ok(next) => next.map(|piece| (piece.map_err(BoxError::from), Some(pieces))),
+            Err(_) => Some((Err(too_slow().into()), None)),
+        }
+    }))
+}
+
+/// What is told to whoever sends too slowly.
+pub(crate) fn too_slow() -> Status {
+    error(Code::DeadlineExceeded, "body_too_slow", "the request did not come in time")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+    use prost::Message as _;
+    use std::collections::BTreeSet;
+
+    const SHORT: Duration = Duration::from_millis(100);
+
+    #[tokio::test]
+    async fn a_body_that_stops_is_an_error_with_a_code() {
+        for patience in [Patience::Silence(SHORT), Patience::Until(Instant::now() + SHORT)] {
+            let said = stream::iter([Ok::<_, BoxError>("half")]).chain(stream::pending());
+            let mut pieces = wait(Body::from_stream(said), patience).into_data_stream();
+            assert_eq!(pieces.next().await.unwrap().unwrap(), "half");
+            let status = Status::from_error(pieces.next().await.unwrap().unwrap_err().into());
+            assert_eq!(rpc::status::code_of(&status).as_deref(), Some("body_too_slow"), "{status:?}");
+            assert!(pieces.next().await.is_none());
+        }
+    }
+
+    #[tokio::test]
+    async fn pieces_that_keep_coming_are_only_bound_where_they_are_one_message() {
+        let drip = || {
+            let slow = stream::iter(0..8).then(|_| async {
+                tokio::time::sleep(SHORT / 2).await;
+                Ok::<_, BoxError>("x")
+            });
+            Body::from_stream(slow)
+        };
+        let whole = axum::body::to_bytes(wait(drip(), Patience::Silence(20 * SHORT)), 100).await;
+        assert_eq!(whole.unwrap().len(), 8);
+        let until = Patience::Until(Instant::now() + SHORT);
+        axum::body::to_bytes(wait(drip(), until), 100).await.unwrap_err();
+    }
+
+    #[test]
+    fn every_call_that_streams_has_its_patience() {
+        let described = prost_types::FileDescriptorSet::decode(rpc::DESCRIPTORS).unwrap();
+        let mut streaming = BTreeSet::new();
+        for file in &described.file {
+            // The services of the sandbox are not reached here.
+            let services =
+                file.service.iter().filter(|it| !matches!(it.name(), "SandboxService" | "TerminalService"));
+            for service in services {
+                let methods = service.method.iter().filter(|method| method.client_streaming());
+                streaming.extend(
+                    methods.map(|it| format!("/{}.{}/{}", file.package(), service.name(), it.name())),
+                );
+            }
+        }
+        let known = STREAMED.into_iter().chain([TYPED]).filter(|path| path.starts_with("/flotilla."));
+        assert_eq!(streaming, known.map(ToOwned::to_owned).collect());
+    }
+}

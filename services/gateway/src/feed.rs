@@ -1,0 +1,369 @@
+//! The stream over all sessions of a tenant: one for each tenant that somebody follows, shared by all who do. It hears what is
+//! said on NATS, repairs every gap of a session from Postgres, and looks by transactions for what was never said, so its
+//! subscribers get everything, each session in order; whoever resumes may get something twice.
+
+pub(crate) mod past;
+pub(crate) mod subscriber;
+pub(crate) mod texts;
+
+use crate::{
+    events::{MEND, open_parts::OpenParts},
+    hub::LOOK_WITHOUT_NATS,
+    messages,
+    state::State,
+};
+use bus::feed::{Delta, News, Notice, TenantReader};
+use domain::{
+    event::{self, Stored},
+    ids::{ProjectId, SessionId, TenantId},
+    limits,
+};
+use rpc::v1;
+use serde::Deserialize;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError, Weak},
+    time::Duration,
+};
+use store::{Page, feed::Horizon};
+use texts::Texts;
+use tokio::{
+    sync::{broadcast, watch},
+    time::Instant,
+};
+use tokio_util::task::AbortOnDropHandle;
+
+/// Time between two looks for events that nobody told of, while NATS works: also how far a cursor may lag behind.
+const LOOK_WITH_NATS: Duration = Duration::from_secs(2);
+/// News that wait for one slow subscriber, beyond which it begins anew from Postgres.
+const WAITING_MAX: usize = 4_096;
+/// Sessions whose place is remembered; of the others it is read again.
+const SESSIONS_MAX: usize = 10_000;
+
+/// The feeds that somebody follows.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Feeds(Arc<Mutex<HashMap<TenantId, Weak<Feed>>>>);
+
+/// The feed of one tenant. Ends with its last follower.
+#[derive(Debug)]
+pub(crate) struct Feed {
+    told: broadcast::Sender<Arc<Told>>,
+    horizon: watch::Receiver<Option<Horizon>>,
+    /// What was told of the parts that stream.
+    pub(crate) texts: Arc<Texts>,
+    _task: AbortOnDropHandle<()>,
+}
+
+/// What happened in a session.
+#[derive(Debug)]
+pub(crate) struct Told {
+    pub(crate) session: SessionId,
+    pub(crate) project: Arc<Directory>,
+    pub(crate) what: What,
+    /// Where to resume after this.
+    pub(crate) horizon: Horizon,
+}
+
+/// Where a session is, as clients of OpenCode see it: its project, which they know by its name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Directory {
+    pub(crate) project: ProjectId,
+    pub(crate) name: String,
+}
+
+/// An event, a fragment, or neither.
+#[derive(Debug)]
+pub(crate) enum What {
+    Event(Stored),
+    Delta(v1::Delta),
+    /// Something that stands in no log.
+    Notice(Notice),
+}
+
+/// What matters of the event that tells of a deletion.
+#[derive(Deserialize)]
+struct Deleted {
+    info: DeletedInfo,
+}
+
+#[derive(Deserialize)]
+struct DeletedInfo {
+    #[serde(rename = "projectID")]
+    project_id: ProjectId,
+}
+
+impl Feeds {
+    /// Joins the feed of a tenant: what is committed from now on is told to the receiver.
+    pub(crate) async fn join(
+        &self,
+        state: &State,
+        tenant: TenantId,
+    ) -> (Arc<Feed>, broadcast::Receiver<Arc<Told>>) {
+        let feed = {
+            let mut feeds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            feeds.retain(|_, feed| feed.strong_count() > 0);
+            match feeds.get(&tenant).and_then(Weak::upgrade) {
+                Some(feed) => feed,
+                None => {
+                    let feed = Arc::new(Feed::start(state, tenant));
+                    feeds.insert(tenant, Arc::downgrade(&feed));
+                    feed
+                }
+            }
+        };
+        let receiver = feed.told.subscribe();
+        // Whoever reads from Postgres before the feed hears would miss what happens in between.
+        if feed.horizon.clone().wait_for(Option::is_some).await.is_err() {
+            tracing::debug!("a feed ended before it began");
+        }
+        (feed, receiver)
+    }
+}
+
+impl Feed {
+    fn start(state: &State, tenant: TenantId) -> Self {
+        let texts = Arc::<Texts>::default();
+        let (told, (horizon_set, horizon)) = (broadcast::Sender::new(WAITING_MAX), watch::channel(None));
+        let teller = Teller {
+            state: state.clone(),
+            tenant,
+            told: told.clone(),
+            horizon_set,
+            horizon: 0,
+            followed: HashMap::new(),
+            texts: Arc::clone(&texts),
+        };
+        Self { told, horizon, texts, _task: AbortOnDropHandle::new(tokio::spawn(teller.run())) }
+    }
+
+    /// Where a stream stands that read everything up to now.
+    pub(crate) fn horizon(&self) -> Horizon {
+        self.horizon.borrow().unwrap_or_default()
+    }
+}
+
+struct Teller {
+    state: State,
+    tenant: TenantId,
+    told: broadcast::Sender<Arc<Told>>,
+    horizon_set: watch::Sender<Option<Horizon>>,
+    horizon: Horizon,
+    followed: HashMap<SessionId, Followed>,
+    texts: Arc<Texts>,
+}
+
+/// What was told of a session.
+struct Followed {
+    project: Arc<Directory>,
+    seen: u64,
+    epoch: u64,
+    open: OpenParts,
+}
+
+impl Teller {
+    async fn run(mut self) {
+        loop {
+            match self.state.bus.read_tenant(self.tenant).await {
+                Ok(reader) => self.follow(reader).await,
+                Err(error) => tracing::error!(error = &error as &dyn std::error::Error, "subscribe"),
+            }
+            tokio::time::sleep(LOOK_WITH_NATS).await;
+        }
+    }
+
+    /// Until the connection is closed for good.
+    async fn follow(&mut self, mut reader: TenantReader) {
+        let (mut look_at, mut mend_at) = (Instant::now(), Instant::now());
+        loop {
+            let has_holes = self.followed.values().any(|known| known.open.has_holes());
+            tokio::select! {
+                biased;
+                () = tokio::time::sleep_until(mend_at), if has_holes => {
+                    if let Err(error) = self.mend().await {
+                        tracing::debug!(error = &error as &dyn std::error::Error, "a hole is not filled yet");
+                    }
+                    mend_at = Instant::now() + MEND;
+                }
+                () = tokio::time::sleep_until(look_at) => {
+                    if let Err(error) = self.look().await {
+                        tracing::debug!(error = &error as &dyn std::error::Error, "no look for events");
+                    }
+                    let hears = reader.is_joined() && self.state.bus.ping_nats().is_ok();
+                    look_at = Instant::now() + if hears { LOOK_WITH_NATS } else { LOOK_WITHOUT_NATS };
+                }
+                news = reader.next() => match news {
+                    Some((Some(session), news)) => {
+                        if let Err(error) = self.take(session, news).await {
+                            tracing::debug!(error = &error as &dyn std::error::Error, "news waits for the next look");
+                        }
+                    }
+                    Some((None, _)) => look_at = Instant::now(),
+                    None => return,
+                },
+            }
+        }
+    }
+
+    /// Tells what was written and not told yet, and moves on.
+    async fn look(&mut self) -> Result<(), store::error::Error> {
+        let is_first = self.horizon == 0;
+        // A new feed owes nobody what was before it.
+        let since = if is_first { i64::MAX as u64 } else { self.horizon };
+        let (horizon, written) = self.state.store.list_written(self.tenant, since).await?;
+        for session in written {
+            if self.followed.get(&session.session).is_none_or(|known| known.seen < session.seq) {
+                self.catch_up(&session.session).await?;
+            }
+        }
+        self.horizon = horizon;
+        self.horizon_set.send_replace(Some(horizon));
+        if self.followed.len() > SESSIONS_MAX {
+            self.followed.clear();
+        }
+        Ok(())
+    }
+
+    async fn take(&mut self, session: SessionId, news: News) -> Result<(), store::error::Error> {
+        let known = self.followed.get_mut(&session);
+        match news {
+            News::Event(event) if event.kind == event::DELETED => self.tell_deleted(&session, event).await?,
+            News::Event(event) => match known {
+                Some(known) if event.seq <= known.seen => {}
+                Some(known) if event.seq == known.seen + 1 => {
+                    self.tell(&session, event.into());
+                }
+                Some(_) | None => self.catch_up(&session).await?,
+            },
+            News::Delta(delta) => {
+                if known.is_none() {
+                    self.catch_up(&session).await?;
+                }
+                self.tell_delta(&session, &delta);
+            }
+            News::Beat { seq, .. } => {
+                if known.is_none_or(|known| known.seen < seq) {
+                    self.catch_up(&session).await?;
+                }
+            }
+            News::Notice(notice) => {
+                if known.is_none() {
+                    self.catch_up(&session).await?;
+                }
+                if let Some(known) = self.followed.get(&session) {
+                    self.send(&session, Arc::clone(&known.project), What::Notice(notice));
+                }
+            }
+            News::Joined => {}
+        }
+        Ok(())
+    }
+
+    /// Tells that a session is gone, also when nothing of it was told before.
+    async fn tell_deleted(
+        &mut self,
+        session: &SessionId,
+        event: bus::feed::Event,
+    ) -> Result<(), store::error::Error> {
+        let project = match self.followed.remove(session) {
+            Some(known) => known.project,
+            None => {
+                let said: Deleted = serde_json::from_str(event.properties.get())
+                    .map_err(|_| store::error::Error::NotFound("project"))?;
+                let project = self.state.store.get_project(self.tenant, &said.info.project_id).await?;
+                Arc::new(Directory { project: project.id, name: project.name })
+            }
+        };
+        self.send(session, project, What::Event(event.into()));
+        Ok(())
+    }
+
+    /// Tells what is stored of a session and was not told.
+    async fn catch_up(&mut self, session: &SessionId) -> Result<(), store::error::Error> {
+        let (store, tenant) = (self.state.store.clone(), self.tenant);
+        if !self.followed.contains_key(session) {
+            let info = store.get_session(tenant, session).await?.info;
+            let head = store.get_head(tenant, session).await?;
+            let first = store.find_first_since(tenant, session, self.horizon).await?;
+            let seen = first.map_or(head.seq, |first| first.saturating_sub(1));
+            let name = store.get_project(tenant, &info.project_id).await?.name;
+            let (project, epoch) = (Arc::new(Directory { project: info.project_id, name }), head.epoch);
+            let known = Followed { project, seen, epoch, open: OpenParts::default() };
+            self.followed.insert(session.clone(), known);
+            self.adopt_open_parts(session).await?;
+        }
+        loop {
+            let Some(seen) = self.followed.get(session).map(|known| known.seen) else { return Ok(()) };
+            let events = store.list_events(tenant, session, seen, limits::EVENTS_PAGE).await?;
+            let is_last = i64::try_from(events.len()).unwrap_or(0) < limits::EVENTS_PAGE;
+            events.into_iter().for_each(|event| self.tell(session, event));
+            if is_last {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Takes over the parts that began to stream before anybody followed their session.
+    async fn adopt_open_parts(&mut self, session: &SessionId) -> Result<(), store::error::Error> {
+        let page = Page { limit: 1, cursor: None };
+        let newest = self.state.store.list_messages(self.tenant, session, &page).await?;
+        let Some(known) = self.followed.get_mut(session) else { return Ok(()) };
+        let parts = newest.into_iter().flat_map(|entry| entry.parts);
+        for (_, part) in parts.filter(|(_, part)| messages::open_text(part).is_some()) {
+            self.texts.begin(&part.id, "");
+            known.open.open(part.id, part.message_id, 0);
+        }
+        self.read_open_texts(session).await
+    }
+
+    fn tell(&mut self, session: &SessionId, event: Stored) {
+        let Some(known) = self.followed.get_mut(session) else { return };
+        known.seen = event.seq;
+        known.epoch = known.epoch.max(event.epoch);
+        known.open.observe(&event.kind, event.properties.as_bytes());
+        self.texts.observe(&event);
+        let project = Arc::clone(&known.project);
+        self.send(session, project, What::Event(event));
+    }
+
+    fn tell_delta(&mut self, session: &SessionId, delta: &Delta) {
+        let Some(known) = self.followed.get_mut(session).filter(|known| delta.epoch >= known.epoch) else {
+            return;
+        };
+        let (fresh, project) = (known.open.fresh(delta), Arc::clone(&known.project));
+        self.tell_fresh(session, &project, fresh);
+    }
+
+    fn tell_fresh(&self, session: &SessionId, project: &Arc<Directory>, fresh: Vec<v1::Delta>) {
+        for delta in fresh {
+            self.texts.extend(&delta);
+            self.send(session, Arc::clone(project), What::Delta(delta));
+        }
+    }
+
+    /// Tells stored text that fills holes.
+    async fn mend(&mut self) -> Result<(), store::error::Error> {
+        let holed = self.followed.iter().filter(|(_, known)| known.open.has_holes());
+        let holed: Vec<SessionId> = holed.map(|(session, _)| session.clone()).collect();
+        for session in holed {
+            self.read_open_texts(&session).await?;
+        }
+        Ok(())
+    }
+
+    /// Tells the stored text of the parts that stream, as far as it was not told.
+    async fn read_open_texts(&mut self, session: &SessionId) -> Result<(), store::error::Error> {
+        let Some(epoch) = self.followed.get(session).map(|known| known.epoch) else { return Ok(()) };
+        let chunks = self.state.store.list_chunks(self.tenant, session, epoch).await?;
+        let Some(known) = self.followed.get_mut(session) else { return Ok(()) };
+        let fresh: Vec<v1::Delta> = chunks.iter().flat_map(|chunk| known.open.chunk(chunk)).collect();
+        let project = Arc::clone(&known.project);
+        self.tell_fresh(session, &project, fresh);
+        Ok(())
+    }
+
+    fn send(&self, session: &SessionId, project: Arc<Directory>, what: What) {
+        let told = Told { session: session.clone(), project, what, horizon: self.horizon };
+        // Nobody may be listening just now.
+        drop(self.told.send(Arc::new(told)));
+    }
+}

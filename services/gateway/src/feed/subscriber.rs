@@ -1,0 +1,209 @@
+//! A subscriber to all sessions of a tenant or of a project, over gRPC: from the feed, and from Postgres what it missed.
+
+use super::{Horizon, Told, What, past::Past};
+use crate::{events, grpc::from_store, state::State};
+use domain::{
+    ids::{ProjectId, SessionId, TenantId},
+    limits,
+};
+use rpc::{
+    status::{error, invalid, unavailable},
+    v1::{self, subscribe_all_response::Item},
+};
+use std::{collections::HashMap, sync::Arc, time::Duration};
+use tokio::{
+    sync::{
+        broadcast::{self, error::RecvError},
+        mpsc,
+    },
+    time::{Instant, sleep_until},
+};
+use tonic::{Code, Status};
+
+/// Begins a cursor of these streams, over gRPC and as the id of an OpenCode event.
+pub(crate) const CURSOR: &str = "t1.";
+/// Sessions that a resumed stream catches up on; beyond, reading them anew is cheaper than all that happened in them.
+const RESUMED_SESSIONS_MAX: usize = 10_000;
+
+type Answers = mpsc::Sender<Result<v1::SubscribeAllResponse, Status>>;
+
+/// What a subscriber wants.
+#[derive(Debug, Clone)]
+pub(crate) struct Wish {
+    pub(crate) tenant: TenantId,
+    /// `None`: all.
+    pub(crate) project: Option<ProjectId>,
+    /// `None`: what happens from now on.
+    pub(crate) since: Option<Horizon>,
+}
+
+/// Reads a cursor; empty: there is none.
+///
+/// # Errors
+/// `cursor_invalid`.
+pub(crate) fn parse_cursor(text: &str) -> Result<Option<Horizon>, Status> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let moment = text.strip_prefix(CURSOR).and_then(|moment| moment.parse().ok());
+    moment.map(Some).ok_or_else(|| {
+        invalid("cursor_invalid", "the cursor was not given by this service, or by another stream")
+    })
+}
+
+/// Begins a stream. It ends when the subscriber leaves, or with UNAVAILABLE when the gateway ends: resume with the last cursor.
+///
+/// # Errors
+/// `cursor_invalid`, `cursor_too_old`, `store_unavailable`.
+pub(crate) async fn subscribe(
+    state: &State,
+    wish: Wish,
+) -> Result<mpsc::Receiver<Result<v1::SubscribeAllResponse, Status>>, Status> {
+    let (feed, told) = state.feeds.join(state, wish.tenant).await;
+    let now = feed.horizon();
+    let horizon = wish.since.unwrap_or(now);
+    if horizon > now {
+        return Err(invalid("cursor_invalid", "the cursor is ahead of everything that happened"));
+    }
+    let (answers, receiver) = mpsc::channel(limits::SUBSCRIBER_QUEUE_MAX);
+    let mut subscriber = Subscriber { state: state.clone(), wish, answers, seen: HashMap::new(), horizon };
+    let past = match subscriber.wish.since {
+        Some(_) => Some(subscriber.past().await?),
+        None => None,
+    };
+    tokio::spawn(async move {
+        let ended = subscriber.run((past, now), told).await;
+        // Kept as long as its subscriber is.
+        drop(feed);
+        if let Err(status) = ended
+            && subscriber.answers.send(Err(status)).await.is_err()
+        {
+            tracing::debug!("the subscriber left before it was told why its stream ends");
+        }
+    });
+    Ok(receiver)
+}
+
+struct Subscriber {
+    state: State,
+    wish: Wish,
+    answers: Answers,
+    /// Positions up to which sessions were told from Postgres.
+    seen: HashMap<SessionId, u64>,
+    horizon: Horizon,
+}
+
+impl Subscriber {
+    async fn run(
+        &mut self,
+        (past, now): (Option<Past>, Horizon),
+        mut told: broadcast::Receiver<Arc<Told>>,
+    ) -> Result<(), Status> {
+        if let Some(past) = past {
+            self.resume(past).await?;
+            self.horizon = now;
+        }
+        let beat = Duration::from_millis(limits::STREAM_HEARTBEAT_MS);
+        let mut beat_at = Instant::now() + beat;
+        loop {
+            let (shutdown, answers) = (self.state.shutdown.clone(), self.answers.clone());
+            tokio::select! {
+                biased;
+                () = shutdown.cancelled() => {
+                    return Err(unavailable("gateway_stopping", "this gateway ends; resume with the last cursor"));
+                }
+                () = answers.closed() => return Ok(()),
+                () = sleep_until(beat_at) => {
+                    self.send(v1::SubscribeAllResponse {
+                        item: Some(Item::Heartbeat(v1::Heartbeat { event_seq: 0 })),
+                        ..Default::default()
+                    })
+                    .await;
+                    beat_at = Instant::now() + beat;
+                }
+                next = told.recv() => match next {
+                    Ok(told) => self.forward(&told).await,
+                    // Too slow for what was told meanwhile: it is read instead.
+                    Err(RecvError::Lagged(_)) => {
+                        told = told.resubscribe();
+                        let past = self.past().await?;
+                        self.resume(past).await?;
+                    }
+                    Err(RecvError::Closed) => {
+                        return Err(unavailable("bus_unavailable", "events cannot be followed just now"));
+                    }
+                },
+            }
+        }
+    }
+
+    /// What was written since the last answer.
+    async fn past(&self) -> Result<Past, Status> {
+        let Wish { tenant, project, .. } = &self.wish;
+        let past =
+            Past::since(&self.state, *tenant, project.as_ref(), self.horizon).await.map_err(from_store)?;
+        if past.len() > RESUMED_SESSIONS_MAX {
+            return Err(error(
+                Code::OutOfRange,
+                "cursor_too_old",
+                format!(
+                    "{} sessions changed since the cursor; at most {RESUMED_SESSIONS_MAX} are caught up on: read what you need \
+                     anew, and subscribe without a cursor",
+                    past.len()
+                ),
+            ));
+        }
+        Ok(past)
+    }
+
+    async fn resume(&mut self, mut past: Past) -> Result<(), Status> {
+        while let Some(page) = past.next(&self.state).await.map_err(from_store)? {
+            for event in page.events {
+                self.seen.insert(page.session.clone(), event.seq);
+                let item = Item::Event(events::to_wire(event));
+                self.say(&page.session, &page.project.project, item).await;
+            }
+            if self.answers.is_closed() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    async fn forward(&mut self, told: &Told) {
+        let project = &told.project.project;
+        if self.wish.project.as_ref().is_some_and(|wished| wished != project) {
+            return;
+        }
+        self.horizon = told.horizon;
+        let item = match &told.what {
+            What::Event(event) if self.seen.get(&told.session).is_some_and(|seen| event.seq <= *seen) => {
+                return;
+            }
+            What::Event(event) => Item::Event(events::to_wire(event.clone())),
+            What::Delta(delta) => Item::Delta(delta.clone()),
+            What::Notice(notice) => Item::Notice(v1::Notice {
+                id: notice.id.clone(),
+                kind: notice.kind.clone(),
+                properties_json: notice.properties.get().as_bytes().to_vec(),
+            }),
+        };
+        self.say(&told.session, project, item).await;
+    }
+
+    async fn say(&self, session: &SessionId, project: &ProjectId, item: Item) {
+        self.send(v1::SubscribeAllResponse {
+            session_id: session.to_string(),
+            project_id: project.to_string(),
+            item: Some(item),
+            ..Default::default()
+        })
+        .await;
+    }
+
+    /// A subscriber that left is noticed by the loop.
+    async fn send(&self, answer: v1::SubscribeAllResponse) {
+        let cursor = format!("{CURSOR}{}", self.horizon);
+        drop(self.answers.send(Ok(v1::SubscribeAllResponse { cursor, ..answer })).await);
+    }
+}

@@ -1,0 +1,148 @@
+//! The description of the API that clients can read: OpenAPI 3.1, made from the operations that are served. The tests hold
+//! every answer against it.
+
+pub(super) mod notation;
+mod schemas;
+
+use super::{
+    caller::Caller,
+    operation::{Answer, Operation},
+    table,
+};
+use axum::{
+    http::{HeaderMap, HeaderValue, header},
+    response::IntoResponse,
+};
+use notation::schema;
+use serde_json::{Map, Value, json};
+use std::{collections::BTreeSet, sync::LazyLock};
+
+static DOCUMENT: LazyLock<String> = LazyLock::new(|| document(&table::operations()).to_string());
+
+/// What a reader must know beside the operations.
+const ABOUT: &str = "OpenCode's HTTP API as Flotilla serves it. A directory is the name of a project: it holds sessions, and their \
+    files are in sandboxes. Whoever makes a request is told by an API key: as the password of Basic (the user name is not looked \
+    at), as Bearer, or in the query. The header x-flotilla-code of a refusal has its stable code.";
+
+pub(super) async fn get(_: Caller) -> impl IntoResponse {
+    let json = HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
+    (json, DOCUMENT.as_str())
+}
+
+fn document(operations: &[Operation]) -> Value {
+    let mut paths = Map::new();
+    for operation in operations {
+        let path = paths.entry(operation.path.replace("{*", "{")).or_insert_with(|| json!({}));
+        path[operation.method.as_str().to_lowercase()] = described(operation);
+    }
+    let tags: BTreeSet<&str> = operations.iter().map(|operation| tag(operation.path)).collect();
+    let tags: Vec<Value> = tags.into_iter().map(|name| json!({"name": name})).collect();
+    let schemas: Map<String, Value> =
+        schemas::ALL.iter().map(|(name, text)| ((*name).to_owned(), schema(text))).collect();
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Flotilla", "version": env!("CARGO_PKG_VERSION"), "description": ABOUT,
+            "license": {"name": "Apache License 2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "/"}],
+        "security": [{"basic": []}, {"bearer": []}, {"query": []}],
+        "tags": tags,
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "parameters": {
+                "directory": {
+                    "name": "directory", "in": "query", "schema": {"type": "string"},
+                    "description": "Names the project. Without it the header x-opencode-directory does, percent-encoded.",
+                },
+            },
+            "securitySchemes": {
+                "basic": {"type": "http", "scheme": "basic"},
+                "bearer": {"type": "http", "scheme": "bearer"},
+                "query": {
+                    "type": "apiKey", "in": "query", "name": "auth_token",
+                    "description": "base64 of user:key, for pages that can send no header",
+                },
+            },
+        },
+    })
+}
+
+/// The part of the API that a path belongs to.
+fn tag(path: &'static str) -> &'static str {
+    path.trim_start_matches('/').split('/').next().unwrap_or_default()
+}
+
+/// The names in a path.
+fn names(path: &str) -> impl Iterator<Item = &str> {
+    let braced = path.split('/').filter_map(|piece| piece.strip_prefix('{')?.strip_suffix('}'));
+    braced.map(|name| name.trim_start_matches('*'))
+}
+
+fn described(operation: &Operation) -> Value {
+    let Operation { method, path, summary, .. } = operation;
+    let words = path.split('/').map(|piece| piece.trim_matches(['{', '}', '*'])).filter(|it| !it.is_empty());
+    let id: Vec<&str> = words.chain([method.as_str()]).collect();
+    let mut object = json!({
+        "operationId": id.join("_").to_lowercase(), "summary": summary, "tags": [tag(path)],
+        "parameters": parameters(operation), "responses": responses(operation),
+    });
+    if let Some(body) = operation.body {
+        // A body may be missing where nothing of it must be there.
+        let body = schema(body);
+        let required = body.get("required").is_some() || body.get("$ref").is_some();
+        object["requestBody"] =
+            json!({"required": required, "content": {"application/json": {"schema": body}}});
+    }
+    object
+}
+
+fn parameters(operation: &Operation) -> Vec<Value> {
+    let text = json!({"type": "string"});
+    let names = names(operation.path);
+    let mut all: Vec<Value> =
+        names.map(|name| json!({"name": name, "in": "path", "required": true, "schema": text})).collect();
+    all.push(json!({"$ref": "#/components/parameters/directory"}));
+    let query = operation.query.map(schema).unwrap_or_default();
+    let required =
+        |name: &str| query["required"].as_array().is_some_and(|all| all.iter().any(|it| it == name));
+    let members = query["properties"].as_object().into_iter().flatten();
+    all.extend(members.map(
+        |(name, schema)| json!({"name": name, "in": "query", "required": required(name), "schema": schema}),
+    ));
+    all
+}
+
+fn responses(operation: &Operation) -> Value {
+    let content =
+        |kind: &str, schema: Value| json!({"description": "Done", "content": {kind: {"schema": schema}}});
+    let text = json!({"type": "string"});
+    let (status, done) = match operation.answer {
+        Answer::Json(answer) => ("200", content("application/json", schema(answer))),
+        Answer::Events(event) => ("200", content("text/event-stream", schema(event))),
+        Answer::Text(kind) => ("200", content(kind, text)),
+        Answer::Nothing => ("204", json!({"description": "Done"})),
+        Answer::Socket => ("101", json!({"description": "A WebSocket"})),
+    };
+    let refusal = schema("Refusal");
+    let refused =
+        |why: &str| json!({"description": why, "content": {"application/json": {"schema": refusal}}});
+    let mut all = Map::from_iter([
+        (status.to_owned(), done),
+        ("400".to_owned(), refused("The request cannot be understood")),
+        ("default".to_owned(), refused("Too many requests, or something behind the API is away")),
+    ]);
+    let mut unknown = json!({"description": "The key is not valid"});
+    if tag(operation.path) == "api" {
+        unknown = refused("The key is not valid");
+    }
+    all.insert("401".to_owned(), unknown);
+    if names(operation.path).next().is_some() {
+        all.insert("404".to_owned(), refused("There is no such thing"));
+    }
+    if operation.conflicts {
+        all.insert("409".to_owned(), refused("It works, or something else has this name"));
+    }
+    all.into()
+}

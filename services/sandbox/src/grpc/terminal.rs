@@ -1,0 +1,167 @@
+//! The calls about terminals: what is asked for is checked, and the session's registry does it.
+
+use super::{Answers, STREAM_WAITING_MAX, Server, exec, tell};
+use crate::{
+    code::Code,
+    error::Error,
+    terminal::{self, registry::Program},
+    workspace,
+};
+use domain::limits;
+use rpc::v1::{self, terminal_service_server::TerminalService};
+use std::sync::Arc;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status};
+
+/// What is started when nothing is named.
+const SHELL: &str = "/bin/bash";
+/// What every terminal emulator of our time understands.
+const TERM: &str = "xterm-256color";
+/// The size of old.
+const SIZE: v1::TerminalSize = v1::TerminalSize { rows: 24, columns: 80 };
+/// Characters of an id that tell the terminals of one session apart, for people.
+const ID_TAIL_CHARS: usize = 4;
+
+#[tonic::async_trait]
+impl TerminalService for Server {
+    type AttachTerminalStream = Answers<v1::AttachTerminalResponse>;
+
+    async fn create_terminal(
+        &self,
+        request: Request<v1::CreateTerminalRequest>,
+    ) -> Result<Response<v1::CreateTerminalResponse>, Status> {
+        let (call, message) =
+            self.begin("create_terminal", request).map_err(|error| tell("create_terminal", &error))?;
+        let (session, root, _) = call.parts();
+        call.run(async move {
+            let program = program(message)?;
+            root.workspace().await?;
+            let (terminal, created) = session.terminals.create((&session, &root), program).await?;
+            Ok(v1::CreateTerminalResponse { terminal: Some(terminal.info()), created })
+        })
+        .await
+    }
+
+    async fn list_terminals(
+        &self,
+        request: Request<v1::ListTerminalsRequest>,
+    ) -> Result<Response<v1::ListTerminalsResponse>, Status> {
+        let (call, _) =
+            self.begin("list_terminals", request).map_err(|error| tell("list_terminals", &error))?;
+        let session = Arc::clone(&call.session);
+        call.run(async move { Ok(v1::ListTerminalsResponse { terminals: session.terminals.list().await }) })
+            .await
+    }
+
+    async fn get_terminal(
+        &self,
+        request: Request<v1::GetTerminalRequest>,
+    ) -> Result<Response<v1::GetTerminalResponse>, Status> {
+        let (call, message) =
+            self.begin("get_terminal", request).map_err(|error| tell("get_terminal", &error))?;
+        let session = Arc::clone(&call.session);
+        call.run(async move {
+            let terminal = session.terminals.get(&message.terminal_id).await?;
+            Ok(v1::GetTerminalResponse { terminal: Some(terminal.info()) })
+        })
+        .await
+    }
+
+    async fn update_terminal(
+        &self,
+        request: Request<v1::UpdateTerminalRequest>,
+    ) -> Result<Response<v1::UpdateTerminalResponse>, Status> {
+        let (call, message) =
+            self.begin("update_terminal", request).map_err(|error| tell("update_terminal", &error))?;
+        let session = Arc::clone(&call.session);
+        call.run(async move {
+            check_title(&message.title)?;
+            let terminal = session.terminals.get(&message.terminal_id).await?;
+            terminal.update(message.title, message.size).await?;
+            Ok(v1::UpdateTerminalResponse { terminal: Some(terminal.info()) })
+        })
+        .await
+    }
+
+    async fn write_terminal(
+        &self,
+        request: Request<v1::WriteTerminalRequest>,
+    ) -> Result<Response<v1::WriteTerminalResponse>, Status> {
+        let (call, message) =
+            self.begin("write_terminal", request).map_err(|error| tell("write_terminal", &error))?;
+        let session = Arc::clone(&call.session);
+        call.run(async move {
+            let terminal = session.terminals.get(&message.terminal_id).await?;
+            terminal.type_in(message.data).await.map(|()| v1::WriteTerminalResponse {})
+        })
+        .await
+    }
+
+    async fn attach_terminal(
+        &self,
+        request: Request<v1::AttachTerminalRequest>,
+    ) -> Result<Response<Self::AttachTerminalStream>, Status> {
+        let (call, message) =
+            self.begin("attach_terminal", request).map_err(|error| tell("attach_terminal", &error))?;
+        let session = Arc::clone(&call.session);
+        call.run(async move {
+            let terminal = session.terminals.get_for_reader(&message.terminal_id).await?;
+            let (to, answers) = mpsc::channel(STREAM_WAITING_MAX);
+            session.shared.tasks.spawn("terminal reader", terminal::attach::run(terminal, message, to));
+            Ok(Box::pin(ReceiverStream::new(answers)) as Self::AttachTerminalStream)
+        })
+        .await
+    }
+
+    async fn delete_terminal(
+        &self,
+        request: Request<v1::DeleteTerminalRequest>,
+    ) -> Result<Response<v1::DeleteTerminalResponse>, Status> {
+        let (call, message) =
+            self.begin("delete_terminal", request).map_err(|error| tell("delete_terminal", &error))?;
+        let session = Arc::clone(&call.session);
+        call.run(async move {
+            session.terminals.remove(&message.terminal_id).await?.end().await;
+            Ok(v1::DeleteTerminalResponse {})
+        })
+        .await
+    }
+}
+
+/// What a caller asks for, with what it left open filled in.
+fn program(message: v1::CreateTerminalRequest) -> Result<Program, Error> {
+    let invalid = |text: &str| Err(Error::refused(Code::ArgumentInvalid, text));
+    let v1::CreateTerminalRequest { terminal_id: id, command, args, directory, env, title, size, .. } =
+        message;
+    if id.is_empty() || id.len() > limits::EXEC_ID_BYTES_MAX {
+        return invalid("terminal_id must have between 1 and 128 bytes");
+    }
+    if command.len() + args.iter().map(String::len).sum::<usize>() > limits::EXEC_COMMAND_BYTES_MAX {
+        return invalid("the command is too long");
+    }
+    exec::check_environment(&env)?;
+    check_title(&title)?;
+    let size = size.unwrap_or(SIZE);
+    terminal::check_size(&size)?;
+    let command = if command.is_empty() { SHELL.to_owned() } else { command };
+    let is_shell = command.ends_with("sh");
+    let args = if args.is_empty() && is_shell { vec!["-l".to_owned()] } else { args };
+    let directory = if directory.is_empty() { workspace::DIRECTORY.to_owned() } else { directory };
+    let title = if title.is_empty() { format!("Terminal {}", tail(&id)) } else { title };
+    let info = v1::Terminal { id, title, command, args, directory, pid: 0, exit_code: None };
+    Ok(Program { info, env: exec::environment(env, TERM), size })
+}
+
+fn check_title(title: &str) -> Result<(), Error> {
+    if title.len() > limits::NAME_BYTES_MAX {
+        let text = format!("a title has at most {} bytes", limits::NAME_BYTES_MAX);
+        return Err(Error::refused(Code::ArgumentInvalid, text));
+    }
+    Ok(())
+}
+
+fn tail(id: &str) -> String {
+    let skipped = id.chars().count().saturating_sub(ID_TAIL_CHARS);
+    id.chars().skip(skipped).collect()
+}

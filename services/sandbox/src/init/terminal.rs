@@ -1,0 +1,81 @@
+//! The terminal of a command: made in the sandbox's own devpts, so that there is none but the session's, sized, and typed into.
+//! What the command writes to it is read like any output.
+
+use super::Failure;
+use crate::{code::Code, terminal::INPUT_BYTES_MAX, wire::request};
+use nix::{
+    fcntl::{FcntlArg, OFlag, fcntl},
+    pty::{Winsize, openpty},
+};
+use rpc::v1::TerminalSize;
+use std::{
+    collections::VecDeque,
+    fs::File,
+    io::{self, Write as _},
+    os::fd::{AsRawFd as _, OwnedFd},
+};
+
+/// Keys that wait for the command to read.
+#[derive(Debug, Default)]
+pub(super) struct Keys(VecDeque<u8>);
+
+/// Makes a terminal: our end, which does not wait, and the command's. Neither becomes ours: it is opened without that.
+pub(super) fn open(size: &TerminalSize) -> io::Result<(OwnedFd, OwnedFd)> {
+    let ends = openpty(Some(&window(size)), None)?;
+    for fd in [&ends.master, &ends.slave] {
+        fcntl(fd, FcntlArg::F_SETFD(nix::fcntl::FdFlag::FD_CLOEXEC))?;
+    }
+    fcntl(&ends.master, FcntlArg::F_SETFL(OFlag::O_RDWR | OFlag::O_NONBLOCK))?;
+    Ok((ends.master, ends.slave))
+}
+
+impl Keys {
+    /// Whether some wait.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.0.is_empty()
+    }
+
+    /// Sends what the terminal takes now.
+    pub(super) fn send(&mut self, mut terminal: &File) {
+        while self.is_waiting() {
+            match terminal.write(self.0.as_slices().0) {
+                Ok(sent) if sent > 0 => drop(self.0.drain(..sent)),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // Full: poll says when to go on. Gone: the command's end is about to be seen.
+                Ok(_) | Err(_) => return,
+            }
+        }
+    }
+
+    /// Types, or gives the terminal another size.
+    pub(super) fn take(&mut self, terminal: &File, body: request::Body) -> Result<(), Failure> {
+        match body {
+            request::Body::Type(typed) => {
+                if self.0.len() + typed.data.len() > INPUT_BYTES_MAX {
+                    let text = "the program at the terminal does not read what is typed";
+                    return Err(Failure::new(Code::TerminalInputFull, text));
+                }
+                self.0.extend(typed.data);
+                self.send(terminal);
+                Ok(())
+            }
+            request::Body::Resize(resize) => resize_to(terminal, &window(&resize.size.unwrap_or_default()))
+                .map_err(|error| {
+                    Failure::new(Code::Internal, format!("change the size of a terminal: {error}"))
+                }),
+            _ => Err(Failure::new(Code::Internal, "this is nothing for a terminal")),
+        }
+    }
+}
+
+fn window(size: &TerminalSize) -> Winsize {
+    let side = |characters: u32| u16::try_from(characters).unwrap_or(u16::MAX);
+    Winsize { ws_row: side(size.rows), ws_col: side(size.columns), ws_xpixel: 0, ws_ypixel: 0 }
+}
+
+#[allow(unsafe_code)] // No safe wrapper sets the size of a terminal.
+fn resize_to(terminal: &File, window: &Winsize) -> io::Result<()> {
+    // SAFETY: the kernel reads one `struct winsize`, which is borrowed until it has.
+    let done = unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCSWINSZ, std::ptr::from_ref(window)) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

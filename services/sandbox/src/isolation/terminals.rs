@@ -1,0 +1,27 @@
+//! How many pseudo-terminals the commands of one sandbox may open. Each sandbox has a devpts of its own, but the kernel counts all
+//! of a machine together, and bubblewrap has no word for the share of one.
+
+use rustix::{
+    fs::CWD,
+    mount::{FsPickFlags, fsconfig_reconfigure, fsconfig_set_string, fspick},
+};
+use std::{fs, io};
+
+/// Terminals of one sandbox: those of people, and what its commands open besides (`script`, `tmux`, tests of programs with a
+/// screen). The kernel's number for all sandboxes is 3,072.
+const MAX: usize = 4 * crate::terminal::TERMINALS_MAX;
+
+/// Bounds the terminals of a sandbox, which must not run commands yet. `bwrap` is the process that was started for it.
+///
+/// # Errors
+/// When the service may not mount, or the kernel is older than 5.2.
+pub(crate) fn bound(bwrap: u32) -> io::Result<()> {
+    let children = fs::read_to_string(format!("/proc/{bwrap}/task/{bwrap}/children"))?;
+    let inside = children.split_whitespace().next().ok_or(io::ErrorKind::NotFound)?;
+    let devpts = fspick(CWD, format!("/proc/{inside}/root/dev/pts"), FsPickFlags::FSPICK_CLOEXEC)?;
+    // Whatever is not said again goes back to what the kernel begins with; the first two are bubblewrap's.
+    for (key, value) in [("mode", "620"), ("ptmxmode", "666"), ("max", &MAX.to_string())] {
+        fsconfig_set_string(&devpts, key, value)?;
+    }
+    Ok(fsconfig_reconfigure(&devpts)?)
+}

@@ -1,0 +1,58 @@
+//! Reading along with a terminal: what is kept from an offset on, then what comes, and the exit. A reader that is too slow loses
+//! what is in the middle, which the offsets show; the program never waits for it.
+
+use super::Terminal;
+use rpc::v1::{
+    AttachTerminalRequest, AttachTerminalResponse, TerminalExit, TerminalOutput, TerminalReplay,
+    attach_terminal_response::Item,
+};
+use std::sync::Arc;
+use tokio::sync::mpsc;
+
+/// What a reader gets.
+pub type Sender = mpsc::Sender<Result<AttachTerminalResponse, tonic::Status>>;
+
+/// Sends what `asked` wants until the program has ended or the reader has left.
+pub async fn run(terminal: Arc<Terminal>, asked: AttachTerminalRequest, to: Sender) {
+    let mut state = terminal.state.subscribe();
+    let replay = {
+        let kept = &state.borrow().kept;
+        let wanted = asked.from_offset_bytes.filter(|_| !asked.exit_only).unwrap_or(kept.end);
+        let from = wanted.clamp(kept.start(), kept.end);
+        let lost_bytes = kept.start().saturating_sub(wanted);
+        TerminalReplay { from_offset_bytes: from, to_offset_bytes: kept.end, lost_bytes }
+    };
+    let mut offset = replay.from_offset_bytes;
+    if !send(Item::Replay(replay), &to).await {
+        return;
+    }
+    loop {
+        let (exit_code, (offset_bytes, data)) = {
+            let state = state.borrow_and_update();
+            let from = if asked.exit_only { state.kept.end } else { offset };
+            (state.info.exit_code, state.kept.read(from))
+        };
+        offset = offset_bytes + data.len() as u64;
+        let item = match (data.is_empty(), exit_code) {
+            (false, _) => Item::Output(TerminalOutput { offset_bytes, data }),
+            (true, Some(code)) => {
+                send(Item::Exit(TerminalExit { code }), &to).await;
+                return;
+            }
+            (true, None) => tokio::select! {
+                () = to.closed() => return,
+                changed = state.changed() => match changed {
+                    Ok(()) => continue,
+                    Err(_) => return,
+                },
+            },
+        };
+        if !send(item, &to).await {
+            return;
+        }
+    }
+}
+
+async fn send(item: Item, to: &Sender) -> bool {
+    to.send(Ok(AttachTerminalResponse { item: Some(item) })).await.is_ok()
+}

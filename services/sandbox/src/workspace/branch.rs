@@ -1,0 +1,109 @@
+//! The branch that a workspace is on, as `.git/HEAD` names it. Read without git, by the service itself: the file is the
+//! tenant's, so it may be anything, and nothing that it can be has an effect.
+
+use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
+use std::{
+    fs::File,
+    io::Read as _,
+    path::{Path, PathBuf},
+};
+
+/// More than the name of any branch that people work with; whatever is longer is no branch.
+const HEAD_BYTES_MAX: u64 = 1_024;
+
+/// Gives the branch of the files in `tree`; `None` when no branch is checked out, and when HEAD is no plain file that git
+/// may have written. A link on the way, also one that stays inside, is such a case.
+pub(super) async fn find(tree: PathBuf) -> Option<String> {
+    tokio::task::spawn_blocking(move || read(&tree)).await.ok().flatten()
+}
+
+fn read(tree: &Path) -> Option<String> {
+    let directory = open(tree, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    // Waits for nobody: neither for the other end of a pipe nor for the holder of a lease.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+    let head = File::from(openat2(&directory, ".git/HEAD", flags, Mode::empty(), how).ok()?);
+    if !head.metadata().ok()?.is_file() {
+        return None;
+    }
+    let mut text = String::new();
+    head.take(HEAD_BYTES_MAX + 1).read_to_string(&mut text).ok()?;
+    parse(&text).map(ToOwned::to_owned)
+}
+
+fn parse(head: &str) -> Option<&str> {
+    let branch = head.strip_prefix("ref: refs/heads/")?.trim_end_matches('\n');
+    let is_odd = |letter: char| letter.is_whitespace() || letter.is_control();
+    let is_name = !branch.is_empty() && !branch.contains(is_odd) && head.len() as u64 <= HEAD_BYTES_MAX;
+    is_name.then_some(branch)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+    use std::{fs, os::unix::fs::symlink};
+
+    fn check(make: impl FnOnce(&Path), want: Option<&str>) {
+        let directory = tempfile::tempdir().unwrap();
+        let tree = directory.path().join("tree");
+        fs::create_dir_all(tree.join(".git")).unwrap();
+        // What nobody inside may learn of.
+        fs::create_dir(directory.path().join("other")).unwrap();
+        fs::write(directory.path().join("other/HEAD"), "ref: refs/heads/secret\n").unwrap();
+        make(&tree);
+        assert_eq!(read(&tree).as_deref(), want);
+    }
+
+    fn check_text(text: impl AsRef<[u8]>, want: Option<&str>) {
+        check(|tree| fs::write(tree.join(".git/HEAD"), text).unwrap(), want);
+    }
+
+    #[test]
+    fn a_branch_is_what_head_names() {
+        check_text("ref: refs/heads/main\n", Some("main"));
+        check_text("ref: refs/heads/feature/späte-arbeit", Some("feature/späte-arbeit"));
+        check_text("0123456789abcdef0123456789abcdef01234567\n", None);
+        check_text("ref: refs/remotes/origin/main\n", None);
+        check(|_| (), None);
+    }
+
+    #[test]
+    fn a_head_that_git_did_not_write_names_none() {
+        check_text("", None);
+        check_text("ref: refs/heads/", None);
+        check_text("ref: refs/heads/a b\n", None);
+        check_text("ref: refs/heads/a\nb\n", None);
+        check_text("ref: refs/heads/\u{1b}[31m\n", None);
+        check_text(b"ref: refs/heads/\xff\n", None);
+        check_text([0; 64], None);
+        check_text(format!("ref: refs/heads/{}", "x".repeat(1_100)), None);
+        let large = |tree: &Path| {
+            fs::write(tree.join(".git/HEAD"), "ref: refs/heads/main\n").unwrap();
+            fs::File::options().write(true).open(tree.join(".git/HEAD")).unwrap().set_len(1 << 30).unwrap();
+        };
+        check(large, None);
+    }
+
+    #[test]
+    fn a_head_that_is_no_file_of_the_tree_is_not_opened_and_not_waited_for() {
+        let (fifo, mode) = (rustix::fs::FileType::Fifo, Mode::RUSR | Mode::WUSR);
+        let pipe = |tree: &Path| {
+            rustix::fs::mknodat(rustix::fs::CWD, tree.join(".git/HEAD"), fifo, mode, 0).unwrap();
+        };
+        check(pipe, None);
+        check(|tree| fs::create_dir(tree.join(".git/HEAD")).unwrap(), None);
+        check(|tree| symlink("../../other/HEAD", tree.join(".git/HEAD")).unwrap(), None);
+        check(|tree| symlink(tree.join("../other/HEAD"), tree.join(".git/HEAD")).unwrap(), None);
+        let elsewhere = |tree: &Path| {
+            fs::remove_dir(tree.join(".git")).unwrap();
+            symlink("../other", tree.join(".git")).unwrap();
+        };
+        check(elsewhere, None);
+        let file = |tree: &Path| {
+            fs::remove_dir(tree.join(".git")).unwrap();
+            fs::write(tree.join(".git"), "gitdir: ../other").unwrap();
+        };
+        check(file, None);
+    }
+}

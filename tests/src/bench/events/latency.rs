@@ -1,0 +1,71 @@
+//! From a chunk of a model to its text at a client, while many models stream.
+
+use super::Sizes;
+use crate::{
+    Options,
+    api::Api,
+    bench::{
+        Samples,
+        figure::{Figure, Target},
+        ground::{Ground, Servers},
+        model::{self, Model, Plan},
+        process::Process,
+    },
+    turn::Watch,
+};
+use domain::limits::DELTA_WINDOW_MS;
+use futures::future::join_all;
+use std::time::{Duration, Instant};
+
+/// Time between two chunks of a model.
+const APART: Duration = Duration::from_millis(10);
+
+/// Measures what comes on top of the window in which a worker gathers chunks: a fragment's first chunk waits for all of it.
+pub(super) async fn measure(servers: &Servers, sizes: &Sizes) -> Vec<Figure> {
+    let model = Model::start().await;
+    let slots = u32::try_from(sizes.sessions).expect("few sessions");
+    let options = Options { workers: 0, slots, model_url: Some(model.url.clone()), ..Options::default() };
+    let ground = Ground::start(servers, options).await;
+    ground.widen(&ground.stack.api.tenant_id).await;
+    let (_gateway, url) = Process::gateway(&ground.stack).await;
+    let _worker = Process::worker(&ground.stack, 1);
+    model.plan(Plan::Text { chunks: sizes.chunks, apart: APART });
+    let begun = Instant::now();
+    let streams = (0..sizes.sessions).map(|_| stream(ground.stack.api.at(&url), &model));
+    let (mut whole, mut beyond) = (Samples::default(), Samples::default());
+    for (first, last) in join_all(streams).await {
+        whole.extend(last);
+        beyond.extend(first);
+    }
+    let chunks = sizes.sessions * sizes.chunks;
+    let rate = chunks as f64 / begun.elapsed().as_secs_f64();
+    ground.end().await;
+    vec![
+        Figure::number("chunks of all models", (rate, "/s"), chunks, Target::None),
+        Figure::times("chunk to client, beyond the window", beyond, Target::AtMost(15.0)),
+        Figure::times("chunk to client", whole, Target::None),
+    ]
+}
+
+/// Gives, of each fragment of one answer, how long its first chunk took beyond the window, and how long each chunk took.
+async fn stream(api: Api, model: &Model) -> (Samples, Samples) {
+    let session = api.session(None).await;
+    let mut watch = Watch::start(&api, &session).await;
+    api.prompt(&session, "bench").await.expect("an accepted prompt");
+    let (mut beyond, mut whole) = (Samples::default(), Samples::default());
+    loop {
+        match watch.next().await {
+            Some(seen) if seen.kind == "session.idle" => return (beyond, whole),
+            Some(_) => {}
+            None => {
+                let now = model.began.elapsed();
+                let took: Vec<Duration> =
+                    model::stamps(watch.newest_text()).map(|sent| now.saturating_sub(sent)).collect();
+                if let Some(first) = took.first() {
+                    beyond.push(first.saturating_sub(Duration::from_millis(DELTA_WINDOW_MS)));
+                }
+                whole.extend(took.into_iter().collect());
+            }
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Sessions with a long past: one real turn, and copies of it before it, made in Postgres directly.
+
+use crate::{
+    api::Api,
+    bench::{
+        ground::Ground,
+        model::{Call, Model, Plan},
+    },
+    turn::Watch,
+};
+use rpc::v1::{self, prompt_part::Kind};
+use sqlx::AssertSqlSafe;
+
+/// What happened in a session before it is measured.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::bench) struct Past {
+    /// Copies of its first turn, of three messages.
+    pub(in crate::bench) turns: usize,
+    /// Bytes of the tool's output in each copy.
+    pub(in crate::bench) output_bytes: usize,
+    /// What of it the model still sees.
+    pub(in crate::bench) seen: Seen,
+}
+
+/// What of the past a model sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::bench) enum Seen {
+    /// All of it.
+    Everything,
+    /// A summary, and a turn that came after it.
+    Summary,
+}
+
+/// Makes a session with a past.
+pub(in crate::bench) async fn session(ground: &Ground, api: &Api, model: &Model, past: Past) -> String {
+    let session = api.session(None).await;
+    model.plan(Plan::Tools { steps: 1, call: Call::Todos });
+    turn(api, &session, |prompt| prompt.text = "bench".to_owned()).await;
+    let turn_events = api.get(&session).await.event_seq;
+    if past.seen == Seen::Summary {
+        model.plan(Plan::Tools { steps: 0, call: Call::Todos });
+        turn(api, &session, compaction).await;
+        turn(api, &session, |prompt| prompt.text = "bench".to_owned()).await;
+    }
+    repeat(ground, &session, turn_events, past).await;
+    session
+}
+
+/// Sends a prompt and waits for the end of its turn. Does not look at the past.
+pub(in crate::bench) async fn turn(
+    api: &Api,
+    session: &str,
+    prompt: impl FnOnce(&mut v1::AcceptPromptRequest),
+) {
+    let mut watch = watch(api, session).await;
+    api.ask(session, prompt).await.expect("an accepted prompt");
+    assert_eq!(watch.until_idle().await, "done");
+}
+
+/// Watches a session from now on.
+pub(in crate::bench) async fn watch(api: &Api, session: &str) -> Watch {
+    let cursor = format!("v1.{}", api.get(session).await.event_seq);
+    Watch::from(api, session, &cursor).await
+}
+
+/// A prompt that asks for a summary.
+pub(in crate::bench) fn compaction(prompt: &mut v1::AcceptPromptRequest) {
+    let kind = Some(Kind::Compaction(v1::CompactionPart {}));
+    prompt.parts.push(v1::PromptPart { id: String::new(), kind });
+}
+
+/// Puts copies of the first turn, which has `turn_events` events, before it.
+async fn repeat(ground: &Ground, session: &str, turn_events: u64, past: Past) {
+    let script = COPY
+        .replace("$session", &format!("'{session}'"))
+        .replace("$turns", &past.turns.to_string())
+        .replace("$lines", &past.output_bytes.div_ceil(FILLER_LINE_BYTES).to_string())
+        .replace("$events", &turn_events.to_string());
+    let mut postgres = ground.postgres().await;
+    sqlx::raw_sql(AssertSqlSafe(script)).execute(&mut postgres).await.expect("a long past");
+}
+
+/// Bytes of one line of an output.
+const FILLER_LINE_BYTES: usize = 33;
+/// All that is there moves behind the copies, in two steps, so that no place is taken twice meanwhile. Copies of what refers to
+/// each other do so, too: looking after it would take minutes.
+const COPY: &str = r"
+set statement_timeout = 0;
+set session_replication_role = replica;
+create temporary table past as select n from generate_series(0, $turns - 1) n;
+create temporary table filler as select to_jsonb(string_agg(md5(n::text), E'\n')) as output from generate_series(1, $lines) n;
+create function pg_temp.renamed(body text, n bigint) returns text language sql
+  as $$ select regexp_replace(body, '((msg|prt)_[0-9A-Za-z]+)', '\1c' || n, 'g') $$;
+update message set seq = seq + 1000000000 where session_id = $session;
+update message set seq = seq - 1000000000 + $turns * $events where session_id = $session;
+update part set seq = seq + $turns * $events where session_id = $session;
+update session_event set seq = seq + 1000000000 where session_id = $session;
+update session_event set seq = seq - 1000000000 + $turns * $events where session_id = $session;
+update session_run set event_seq = event_seq + $turns * $events where session_id = $session;
+insert into message (tenant_id, session_id, id, seq, role, info)
+  select tenant_id, session_id, id || 'c' || n, seq - ($turns - n) * $events, role, pg_temp.renamed(info::text, n)::json
+    from message, past where session_id = $session and seq <= ($turns + 1) * $events;
+insert into part (tenant_id, session_id, message_id, id, seq, kind, data)
+  select tenant_id, session_id, message_id || 'c' || n, id || 'c' || n, seq - ($turns - n) * $events, kind,
+         case kind when 'tool' then jsonb_set(pg_temp.renamed(data::text, n)::jsonb, '{state,output}', output)::json
+                   else pg_temp.renamed(data::text, n)::json end
+    from part, past, filler where session_id = $session and seq <= ($turns + 1) * $events;
+insert into session_event (tenant_id, session_id, seq, epoch, id, kind, properties)
+  select tenant_id, session_id, seq - ($turns - n) * $events, epoch, id || 'c' || n, kind, pg_temp.renamed(properties, n)
+    from session_event, past where session_id = $session and seq <= ($turns + 1) * $events;
+analyze message; analyze part; analyze session_event;";

@@ -1,0 +1,92 @@
+//! A service as a process of its own: it can be killed, and its memory and time are nobody else's.
+
+use super::ground::until;
+use crate::Stack;
+use std::{
+    fs,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+/// Clock ticks of a second, as Linux counts the time of processes.
+const TICKS: u64 = 100;
+
+/// A running service; killed when it is dropped.
+pub struct Process(Child);
+
+impl Process {
+    /// Starts worker `number` of a stack and returns at once.
+    pub fn worker(stack: &Stack, number: usize) -> Self {
+        Self::start(stack.settings.worker_arguments(number))
+    }
+
+    /// Starts a second gateway of a stack; gives it with its address.
+    pub async fn gateway(stack: &Stack) -> (Self, String) {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("ready.json");
+        let mut arguments = stack.settings.gateway_arguments();
+        arguments.extend(["--ready-file".to_owned(), file.display().to_string()]);
+        let gateway = Self::start(arguments);
+        let read = || {
+            let json: serde_json::Value = serde_json::from_slice(&fs::read(&file).ok()?).ok()?;
+            Some(json["url"].as_str()?.to_owned())
+        };
+        until("the gateway is ready", || read().is_some()).await;
+        (gateway, read().expect("its address"))
+    }
+
+    fn start(arguments: Vec<String>) -> Self {
+        let mut command = Command::new(program());
+        command
+            .args(arguments)
+            .arg(format!("--die-with={}", std::process::id()))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        Self(command.spawn().expect("a process"))
+    }
+
+    /// Ends it as a crash does.
+    pub fn kill(mut self) {
+        self.0.kill().expect("a living process");
+        self.0.wait().expect("a dead process");
+    }
+
+    /// Asks it to hand its sessions over.
+    pub fn terminate(&self) {
+        let kill = Command::new("kill").args(["-TERM", &self.0.id().to_string()]).status();
+        assert!(kill.expect("a signal").success(), "the process lives");
+    }
+
+    /// Resident memory; bytes.
+    pub fn resident_bytes(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.0.id())).expect("a living process");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its memory");
+        line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1024
+    }
+
+    /// Time that it has taken of all cores.
+    pub fn cpu_time(&self) -> Duration {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.0.id())).expect("a living process");
+        // Behind the name, which may hold spaces: the state is the third field, user and system time the 14th and 15th.
+        let fields = stat.rsplit_once(')').expect("a name").1;
+        let ticks = fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok());
+        Duration::from_millis(ticks.sum::<u64>() * (1_000 / TICKS))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may be gone already.
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+/// The `flotilla` of this build. Tests are one directory deeper.
+fn program() -> PathBuf {
+    let own = std::env::current_exe().expect("this program");
+    let found = own.ancestors().skip(1).take(2).map(|dir| dir.join("flotilla")).find(|path| path.exists());
+    found.expect("flotilla is built; if not, run `cargo build --workspace`")
+}

@@ -1,0 +1,149 @@
+//! Who may call: keys that are missing, wrong, ended or another tenant's.
+
+use e2e::{
+    OPERATOR_KEY, Stack,
+    api::{Api, assert_refused, code},
+    turn::assert_works,
+};
+use rpc::v1::{self, session_service_client::SessionServiceClient};
+use tonic::{Code, Request, Status};
+
+/// Lists sessions with these headers and nothing else.
+async fn list(gateway_url: &str, headers: &[(&'static str, &str)]) -> Result<(), Status> {
+    let mut client = SessionServiceClient::new(chassis::grpc::channel(gateway_url).unwrap());
+    let mut request = Request::new(v1::ListSessionsRequest::default());
+    for (name, value) in headers {
+        request.metadata_mut().insert(*name, value.parse().unwrap());
+    }
+    client.list_sessions(request).await.map(|_| ())
+}
+
+#[tokio::test]
+async fn a_call_without_a_valid_key_is_refused() {
+    let stack = Stack::start().await;
+    let url = stack.gateway_url();
+    let key = &stack.api.key;
+    let bearer = |key: &str| format!("Bearer {key}");
+    list(url, &[("authorization", &bearer(key))]).await.unwrap();
+    assert_refused(list(url, &[]).await, Code::Unauthenticated, "key_missing");
+    for other in [key.clone(), format!("Basic {key}"), format!("bearer{key}"), String::new()] {
+        assert_refused(list(url, &[("authorization", &other)]).await, Code::Unauthenticated, "key_missing");
+    }
+    let flipped = key.replace(&key[key.len() - 1..], "-");
+    for other in
+        ["flk_unknown", "", " ", &key[..key.len() - 1], &flipped, &format!("{key}x"), &"k".repeat(8_000)]
+    {
+        let refused = list(url, &[("authorization", &bearer(other))]).await;
+        assert_refused(refused, Code::Unauthenticated, "key_unknown");
+    }
+    assert_works(&stack.api, &stack.session().await).await;
+}
+
+#[tokio::test]
+async fn whoever_guesses_has_to_wait_and_nobody_else() {
+    let stack = Stack::start().await;
+    let (url, http) = (stack.gateway_url(), reqwest::Client::new());
+    let mut number = 0;
+    let mut guess = || {
+        number += 1;
+        format!("flk_{number:08}guess")
+    };
+    let status = loop {
+        let refused = list(url, &[("authorization", &format!("Bearer {}", guess()))]).await.unwrap_err();
+        if code(&refused) != "key_unknown" {
+            break refused;
+        }
+    };
+    let wait = rpc::status::retry_after_of(&status).unwrap();
+    assert_eq!((status.code(), code(&status).as_str()), (Code::ResourceExhausted, "too_many_attempts"));
+    // The operator's key is guessed from there no faster.
+    let operator = Api::with_key(url, &guess());
+    let refused = operator.tenants().list_tenants(v1::ListTenantsRequest::default()).await;
+    assert_refused(refused, Code::ResourceExhausted, "too_many_attempts");
+    let ask = async |key: &str| {
+        http.get(format!("{url}/config")).basic_auth("anybody", Some(key)).send().await.unwrap()
+    };
+    let refused = ask(&guess()).await;
+    let told = |name: &str| refused.headers()[name].to_str().unwrap().to_owned();
+    assert_eq!((refused.status().as_u16(), told("x-flotilla-code")), (429, "too_many_attempts".to_owned()));
+    assert!((1..=60).contains(&told("retry-after").parse::<u64>().unwrap()));
+    let body: serde_json::Value = refused.json().await.unwrap();
+    assert!(body["data"]["message"].as_str().unwrap().contains("too many wrong keys"), "{body}");
+    // From the same address, with a key that was right before, nobody waits.
+    assert_eq!(ask(&stack.api.key).await.status(), 200);
+    assert_works(&stack.api, &stack.session().await).await;
+    assert_eq!(
+        stack
+            .operator()
+            .tenants()
+            .list_tenants(v1::ListTenantsRequest::default())
+            .await
+            .unwrap()
+            .into_inner()
+            .tenants
+            .len(),
+        1
+    );
+    // And whoever guessed may go on before long.
+    assert!(wait.as_secs() <= 60, "{wait:?}");
+    let again = async { while ask("flk_again___guess").await.status() != 401 {} };
+    testkit::within("another guess is looked up", again).await;
+}
+
+#[tokio::test]
+async fn a_revoked_key_is_refused_at_once() {
+    let stack = Stack::start().await;
+    let (api, session) = (&stack.api, stack.session().await);
+    let request = v1::CreateKeyRequest { tenant_id: String::new(), name: "second".to_owned() };
+    let made = api.tenants().create_key(request).await.unwrap().into_inner();
+    let prefix = made.key.unwrap().prefix;
+    assert!(made.secret.starts_with(&prefix) && made.secret.len() > prefix.len() + 20);
+    let second = Api::with_key(stack.gateway_url(), &made.secret);
+    assert_works(&second, &session).await;
+    let revoke = async |api: &Api, prefix: &str| {
+        let request = v1::RevokeKeyRequest { tenant_id: String::new(), prefix: prefix.to_owned() };
+        api.tenants().revoke_key(request).await.map(|_| ())
+    };
+    revoke(api, &prefix).await.unwrap();
+    assert_refused(second.prompt(&session, "@text x").await, Code::Unauthenticated, "key_unknown");
+    assert_refused(revoke(&second, &prefix).await, Code::Unauthenticated, "key_unknown");
+    for unknown in ["flk_00000000", "", "\0"] {
+        assert_refused(revoke(api, unknown).await, Code::NotFound, "key_not_found");
+    }
+    let request = v1::ListKeysRequest::default();
+    let keys = api.tenants().list_keys(request).await.unwrap().into_inner().keys;
+    let ended: Vec<_> = keys.iter().filter(|key| key.revoked_at_ms > 0).map(|key| &key.prefix).collect();
+    assert_eq!(ended, [&prefix]);
+    assert_works(api, &session).await;
+}
+
+#[tokio::test]
+async fn the_operator_names_a_tenant_that_exists() {
+    let stack = Stack::start().await;
+    let url = stack.gateway_url();
+    let other = stack.other_tenant().await;
+    let operator = ("authorization", &*format!("Bearer {OPERATOR_KEY}"));
+    let named = |id| ("x-flotilla-tenant", id);
+    assert_refused(list(url, &[operator]).await, Code::InvalidArgument, "tenant_missing");
+    for bad in ["acme", "", "00000000"] {
+        assert_refused(list(url, &[operator, named(bad)]).await, Code::InvalidArgument, "tenant_invalid");
+    }
+    let nobody = "00000000-0000-0000-0000-000000000000";
+    assert_refused(list(url, &[operator, named(nobody)]).await, Code::NotFound, "tenant_not_found");
+    list(url, &[operator, named(&stack.api.tenant_id)]).await.unwrap();
+    let own = ("authorization", &*format!("Bearer {}", stack.api.key));
+    list(url, &[own, named(&stack.api.tenant_id)]).await.unwrap();
+    for foreign in [&*other.tenant_id, nobody, "acme", ""] {
+        assert_refused(list(url, &[own, named(foreign)]).await, Code::NotFound, "tenant_not_found");
+    }
+    let create = |name: &str| v1::CreateTenantRequest { name: name.to_owned() };
+    let by_tenant = stack.api.tenants().create_tenant(create("evil")).await;
+    assert_refused(by_tenant, Code::PermissionDenied, "operator_only");
+    let operator = Api::with_key(url, OPERATOR_KEY);
+    for (name, code) in
+        [("", "name_empty"), ("a b", "name_invalid"), ("é", "name_invalid"), ("\0", "name_invalid")]
+    {
+        assert_refused(operator.tenants().create_tenant(create(name)).await, Code::InvalidArgument, code);
+    }
+    assert_works(&stack.api, &stack.session().await).await;
+}

@@ -1,0 +1,89 @@
+//! Budgets: a tree of sessions that spent what it may is parked, and goes on when somebody raises the limit.
+
+use e2e::{
+    Stack,
+    api::Api,
+    turn::{Watch, bash, task},
+};
+use rpc::v1;
+
+/// A millionth of a dollar: any step costs more.
+const LITTLE: i64 = 1_000_000;
+/// A thousand dollars.
+const PLENTY: i64 = 1_000_000_000_000_000;
+
+async fn session(api: &Api, budget_usd_picos: i64) -> String {
+    let request = v1::CreateSessionRequest {
+        project_id: api.project_id.clone(),
+        title: "test".to_owned(),
+        budget_usd_picos,
+        ..Default::default()
+    };
+    api.sessions().create_session(request).await.unwrap().into_inner().session.unwrap().id
+}
+
+async fn set(api: &Api, session: &str, max_usd_picos: i64) -> v1::Budget {
+    let request = v1::SetSessionBudgetRequest { session_id: session.to_owned(), max_usd_picos };
+    api.sessions().set_session_budget(request).await.unwrap().into_inner().budget.unwrap()
+}
+
+fn waits_for_budget(seen: &e2e::turn::Seen) -> bool {
+    seen.kind == "flotilla.session.waiting" && seen.properties["reason"] == "budget"
+}
+
+#[tokio::test]
+async fn a_spent_budget_parks_the_turn_and_a_larger_one_lets_it_go_on() {
+    let mut stack = Stack::start().await;
+    let session = session(&stack.api, LITTLE).await;
+    let mut watch = Watch::start(&stack.api, &session).await;
+    stack.api.prompt(&session, &format!("{}\n@text it is done", bash("echo one >> work"))).await.unwrap();
+    watch.until(waits_for_budget).await;
+    // What the paid step asked for is done; the next model call is not made.
+    assert_eq!(stack.api.tool_calls(&session).await[0].status, "completed");
+    let waiting = stack.api.get(&session).await;
+    assert_eq!((waiting.state(), waiting.waiting_reason.as_str()), (v1::SessionState::Waiting, "budget"));
+    let wait = waiting.wait.unwrap();
+    assert_eq!((wait.reason.as_str(), wait.max), ("budget", u64::try_from(LITTLE).unwrap()));
+    assert!(wait.used >= wait.max && wait.sentence.contains("spent $"), "{wait:?}");
+
+    // The wait outlives the worker, and a limit that is still too small changes nothing.
+    stack.crash_worker(0);
+    stack.add_worker().await;
+    let still = set(&stack.api, &session, LITTLE + 1).await;
+    assert!(still.spent_usd_picos > still.max_usd_picos, "{still:?}");
+    watch.until(waits_for_budget).await;
+    set(&stack.api, &session, PLENTY).await;
+    assert_eq!(watch.until_idle().await, "done");
+    watch.seen.assert_gap_free();
+    assert_eq!(stack.api.tool_calls(&session).await.len(), 1, "the command ran once");
+}
+
+#[tokio::test]
+async fn a_subtask_spends_the_budget_of_its_root_and_both_wait_for_it() {
+    let stack = Stack::start().await;
+    let session = session(&stack.api, LITTLE).await;
+    let mut watch = Watch::start(&stack.api, &session).await;
+    let prompt = format!("{}\n@text the subtask is done", task("@text done"));
+    stack.api.prompt(&session, &prompt).await.unwrap();
+    // The child may not even begin; its parent waits for the same and not for ever "for its subtasks".
+    watch.until(waits_for_budget).await;
+    let child = stack.api.children(&session).await.remove(0);
+    // Raising it at the child raises it for the tree.
+    let budget = set(&stack.api, &child.id, 0).await;
+    assert!(budget.max_usd_picos == 0 && budget.spent_usd_picos > 0, "{budget:?}");
+    assert_eq!(watch.until_idle().await, "done");
+    let calls = stack.api.tool_calls(&session).await;
+    assert!(calls[0].said.contains("<task_result>\ndone\n</task_result>"), "{}", calls[0].said);
+}
+
+#[tokio::test]
+async fn a_budget_is_more_than_nothing_and_of_the_own_tenant() {
+    let stack = Stack::start().await;
+    let session = session(&stack.api, 0).await;
+    let request = v1::SetSessionBudgetRequest { session_id: session, max_usd_picos: -1 };
+    let refused = stack.api.sessions().set_session_budget(request).await.unwrap_err();
+    assert_eq!(rpc::status::code_of(&refused).as_deref(), Some("budget_invalid"));
+    let unknown = v1::GetSessionBudgetRequest { session_id: "ses_00000000000000000000000000".to_owned() };
+    let refused = stack.api.sessions().get_session_budget(unknown).await.unwrap_err();
+    assert_eq!(rpc::status::code_of(&refused).as_deref(), Some("session_not_found"));
+}

@@ -1,0 +1,244 @@
+//! Commands of a repository, and what a person runs in the shell beside the agent.
+
+use e2e::{
+    Stack,
+    api::assert_refused,
+    turn::{Transcript, Watch, bash, run, run_asked},
+};
+use rpc::v1::{self, PermissionVerdict, prompt_part::Kind};
+use serde_json::Value;
+use tonic::Code;
+
+fn command(name: &str, arguments: &str) -> v1::PromptPart {
+    let command = v1::CommandPart { name: name.to_owned(), arguments: arguments.to_owned() };
+    v1::PromptPart { id: String::new(), kind: Some(Kind::Command(command)) }
+}
+
+fn shell(command: &str) -> v1::PromptPart {
+    let shell = v1::ShellPart { command: command.to_owned() };
+    v1::PromptPart { id: String::new(), kind: Some(Kind::Shell(shell)) }
+}
+
+async fn run_part(stack: &Stack, session: &str, part: v1::PromptPart) -> (String, Transcript) {
+    run_asked(&stack.api, session, |prompt| prompt.parts = vec![part]).await
+}
+
+fn executed(seen: &Transcript) -> Vec<&Value> {
+    let executed = seen.events.iter().filter(|seen| seen.kind == "command.executed");
+    executed.map(|seen| &seen.properties).collect()
+}
+
+/// The texts of a message that a person sees.
+fn shown(parts: &[Value]) -> Vec<&str> {
+    let texts = parts.iter().filter(|part| part["type"] == "text" && part["synthetic"] != true);
+    texts.filter_map(|part| part["text"].as_str()).collect()
+}
+
+#[tokio::test]
+async fn a_command_says_what_the_repository_wrote_with_what_the_caller_adds() {
+    let stack = Stack::start().await;
+    let greet = "---\ndescription: greets\nagent: greeter\n---\nGreet $1 and then $2.\nHere: !`ls docs; echo run >> ran`\n\
+                 See @docs/a.txt and @explore, not @missing.\n@text greeted\n";
+    let repository = testkit::git::repository(&[
+        (".opencode/command/greet.md", greet),
+        (".opencode/agent/greeter.md", "---\nmode: primary\n---\nYou greet."),
+        ("docs/a.txt", "the file\n"),
+    ]);
+    let session = stack.session_on(&repository).await;
+    let (outcome, seen) = run_part(&stack, &session, command("greet", "Ann 'Bob and' Carl")).await;
+    assert_eq!(outcome, "done", "{:?}", seen.error());
+
+    let asked = stack.model.journal.requests()[0].body["messages"].to_string();
+    for words in
+        ["Greet Ann and then Bob and Carl.", "Here: a.txt\\nSee @docs", "1: the file", "subagent: explore"]
+    {
+        assert!(asked.contains(words), "{words}: {asked}");
+    }
+    assert!(!asked.contains("failed to read"), "what is not there is no file: {asked}");
+    let talk = stack.api.conversation(&session).await;
+    assert!(shown(&talk[0].1)[0].starts_with("Greet Ann and"), "{:?}", talk[0].1);
+    assert_eq!(
+        (talk[0].0["agent"].as_str(), talk[1].0["agent"].as_str()),
+        (Some("greeter"), Some("greeter"))
+    );
+    let kinds: Vec<_> = talk[0].1.iter().filter_map(|part| part["type"].as_str()).collect();
+    assert_eq!(kinds, ["text", "file", "agent", "text", "text", "text"], "{:?}", talk[0].1);
+    let events = executed(&seen);
+    assert_eq!(events.len(), 1);
+    assert_eq!((events[0]["name"].as_str(), &events[0]["messageID"]), (Some("greet"), &talk[1].0["id"]));
+    assert_eq!(events[0]["arguments"], "Ann 'Bob and' Carl");
+
+    // A further turn expands nothing again, and tells of nothing again.
+    let (_, seen) = run(&stack.api, &session, &bash("cat ran")).await;
+    assert_eq!(executed(&seen).len(), 1, "of the first turn");
+    let calls = stack.api.tool_calls(&session).await;
+    assert_eq!(calls[0].said, "run\n", "the command of the shell ran once");
+}
+
+#[tokio::test]
+async fn a_command_may_be_a_task_for_a_subagent() {
+    let stack = Stack::start().await;
+    let look = r#"{"command": {"look": {"template": "@text looked at $ARGUMENTS", "description": "looks", "subtask": true}}}"#;
+    let repository = testkit::git::repository(&[("opencode.json", look)]);
+    let session = stack.session_on(&repository).await;
+    let (outcome, seen) = run_part(&stack, &session, command("look", "the sky")).await;
+    assert_eq!(outcome, "done", "{:?}", seen.error());
+    let children = stack.api.children(&session).await;
+    assert_eq!(children.len(), 1);
+    let calls = stack.api.tool_calls(&session).await;
+    assert!(calls[0].said.contains("looked at the sky"), "{}", calls[0].said);
+    let talk = stack.api.conversation(&session).await;
+    let task = talk[0].1.iter().find(|part| part["type"] == "subtask").unwrap();
+    assert_eq!((task["command"].as_str(), task["description"].as_str()), (Some("look"), Some("looks")));
+    assert_eq!(talk[0].1[0]["text"], "/look the sky", "what the person wrote stays");
+    assert_eq!(executed(&seen).len(), 1);
+}
+
+#[tokio::test]
+async fn a_command_runs_each_of_its_shells_and_none_that_is_denied() {
+    let stack = Stack::start().await;
+    let run = "A !`echo 1` B !`echo @a.txt` C !`rm a.txt`\n@text over\n";
+    let files = [
+        (".opencode/command/run.md", run),
+        (".opencode/command/review.md", "---\nmodel: claude/demo\n---\n@text mine\n"),
+        (".opencode/command/dig.md", "---\nagent: explore\n---\n@text dug\n"),
+        (".opencode/command/long.md", "$ARGUMENTS $ARGUMENTS"),
+        ("opencode.json", r#"{"permission": {"bash": {"rm *": "deny"}}}"#),
+        ("a.txt", "the file\n"),
+    ];
+    let session = stack.session_on(&testkit::git::repository(&files)).await;
+    let run = async |name: &str, arguments: &str| run_part(&stack, &session, command(name, arguments)).await;
+    assert_eq!(run("run", "").await.0, "done");
+    let talk = stack.api.conversation(&session).await;
+    let said = shown(&talk[0].1)[0];
+    assert!(said.starts_with("A 1 B @a.txt C (`rm a.txt` was not run: it is denied here)"), "{said}");
+    assert!(
+        talk[0].1.iter().all(|part| part["type"] == "text"),
+        "what the shell says names no file: {talk:?}"
+    );
+
+    assert_eq!(run("review", "").await.0, "done");
+    let talk = stack.api.conversation(&session).await;
+    let (info, parts) = talk.last().unwrap();
+    assert_eq!(shown(parts), ["mine"], "the repository's goes before the built-in one");
+    assert_eq!(info["providerID"], "claude", "and says whose model answers");
+
+    assert_eq!(run("dig", "").await.0, "done");
+    assert_eq!(stack.api.children(&session).await.len(), 1, "a subagent answers as a task");
+
+    let (outcome, seen) = run("long", &"x".repeat(600_000)).await;
+    let error = seen.error().unwrap()["data"]["message"].as_str().unwrap().to_owned();
+    let words = "The command /long has 1200001 bytes; at most 1048576 are taken";
+    assert_eq!((outcome.as_str(), error.as_str()), ("failed", words));
+}
+
+#[tokio::test]
+async fn commands_that_are_wrong_are_told() {
+    let stack = Stack::start().await;
+    let many = format!("{{\"command\": {{\"many\": {{\"template\": \"{}\"}}}}}}", "!`true`".repeat(17));
+    let repository = testkit::git::repository(&[("opencode.json", &many)]);
+    let session = stack.session_on(&repository).await;
+    for (name, words) in [
+        ("nothing", "The command /nothing does not exist; there are: init, many, review"),
+        ("many", "The command /many runs 17 commands of the shell; at most 16 are run"),
+    ] {
+        let (outcome, seen) = run_part(&stack, &session, command(name, "")).await;
+        let error = seen.error().unwrap()["data"]["message"].as_str().unwrap().to_owned();
+        assert_eq!((outcome.as_str(), error.as_str()), ("failed", words));
+        assert!(executed(&seen).is_empty());
+    }
+    assert!(stack.model.journal.requests().is_empty());
+    let ask = async |parts: Vec<v1::PromptPart>, text: &str, no_reply: bool| {
+        let ask = |prompt: &mut v1::AcceptPromptRequest| {
+            (prompt.parts, prompt.text, prompt.no_reply) = (parts, text.to_owned(), no_reply);
+        };
+        stack.api.ask(&session, ask).await
+    };
+    let task = command("review", "");
+    for (parts, text, no_reply, code) in [
+        (vec![command("", "")], "", false, "command_invalid"),
+        (vec![command("a b", "")], "", false, "command_invalid"),
+        (vec![shell(" ")], "", false, "command_invalid"),
+        (vec![task.clone()], "and this", false, "part_invalid"),
+        (vec![task.clone(), task.clone()], "", false, "part_invalid"),
+        (vec![task.clone(), shell("ls")], "", false, "part_invalid"),
+        (vec![shell("ls")], "and this", false, "part_invalid"),
+        (vec![shell("ls")], "", true, "no_reply_task"),
+        (vec![task], "", true, "no_reply_task"),
+    ] {
+        let shown = format!("{parts:?} {text:?}");
+        let refused = ask(parts, text, no_reply).await;
+        assert!(refused.is_err(), "{shown}");
+        assert_refused(refused, Code::InvalidArgument, code);
+    }
+}
+
+#[tokio::test]
+async fn what_a_person_runs_is_seen_by_the_agent_and_asks_no_model() {
+    let stack = Stack::start().await;
+    let session = stack.session().await;
+    let (outcome, seen) = run_part(&stack, &session, shell("echo hi > note; cat note")).await;
+    assert_eq!(outcome, "done", "{:?}", seen.error());
+    assert!(stack.model.journal.requests().is_empty());
+    let talk = stack.api.conversation(&session).await;
+    assert_eq!(talk.len(), 2);
+    assert_eq!(talk[0].1[0]["text"], "The following tool was executed by the user");
+    let call = &stack.api.tool_calls(&session).await[0];
+    assert_eq!((call.tool.as_str(), call.said.as_str()), ("bash", "hi\n"));
+
+    let mut watch = Watch::start(&stack.api, &session).await;
+    watch.until_idle().await;
+    stack.api.prompt(&session, &format!("{}\n@text over", bash("echo on; sleep 2"))).await.unwrap();
+    watch.until_shown("on").await;
+    let busy = stack.api.ask(&session, |prompt| prompt.parts = vec![shell("ls")]).await;
+    assert_refused(busy, Code::FailedPrecondition, "session_busy");
+    assert_eq!(watch.until_idle().await, "done");
+    let asked = stack.model.journal.requests()[0].body["messages"].to_string();
+    assert!(asked.contains("executed by the user") && asked.contains("echo hi > note"), "{asked}");
+
+    // Who runs it need not be asked, but rules that deny count.
+    let rules = [("bash", PermissionVerdict::Ask), ("bash:rm *", PermissionVerdict::Deny)];
+    let session = stack.api.session_with_rules(&rules).await;
+    run_part(&stack, &session, shell("echo allowed")).await;
+    let (outcome, _) = run_part(&stack, &session, shell("echo kept > file; rm file")).await;
+    assert_eq!(outcome, "done");
+    let calls = stack.api.tool_calls(&session).await;
+    assert_eq!(calls[0].said, "allowed\n");
+    assert!(calls[1].said.contains("denied here by the rules"), "{}", calls[1].said);
+}
+
+#[tokio::test]
+async fn a_command_that_a_dead_worker_was_expanding_runs_once() {
+    let mut stack = Stack::start().await;
+    let slow = "Wait: !`echo ran >> count; sleep 9; cat count`\n@text waited\n";
+    let repository = testkit::git::repository(&[(".opencode/command/slow.md", slow)]);
+    let session = stack.session_on(&repository).await;
+    let mut watch = Watch::start(&stack.api, &session).await;
+    stack.api.ask(&session, |prompt| prompt.parts = vec![command("slow", "")]).await.unwrap();
+    let has_begun = async || {
+        let request = v1::GetSessionDiffRequest { session_id: session.clone(), ..Default::default() };
+        let diff = stack.api.sessions().get_session_diff(request).await;
+        diff.is_ok_and(|diff| diff.into_inner().patch.contains("+ran"))
+    };
+    testkit::eventually("the command of the shell runs", has_begun).await;
+    stack.crash_worker(0);
+    stack.add_worker().await;
+    assert_eq!(watch.until_idle().await, "done");
+    let talk = stack.api.conversation(&session).await;
+    assert!(shown(&talk[0].1)[0].starts_with("Wait: ran\n@text"), "{:?}", talk[0].1);
+}
+
+#[tokio::test]
+async fn an_abort_ends_a_command_that_is_being_expanded() {
+    let stack = Stack::start().await;
+    let repository = testkit::git::repository(&[(".opencode/command/long.md", "!`sleep 100`")]);
+    let session = stack.session_on(&repository).await;
+    let mut watch = Watch::start(&stack.api, &session).await;
+    stack.api.ask(&session, |prompt| prompt.parts = vec![command("long", "")]).await.unwrap();
+    watch.until(|seen| seen.kind == "session.status").await;
+    assert!(stack.api.abort(&session).await.unwrap());
+    assert_eq!(watch.until_idle().await, "aborted");
+    let (outcome, seen) = run(&stack.api, &session, "@text still here").await;
+    assert_eq!(outcome, "done", "{:?}", seen.error());
+    assert!(stack.model.journal.requests().len() == 1);
+}

@@ -1,0 +1,364 @@
+//! What happens when a part of the stack is gone: nothing is lost, only time.
+
+use bus::queue::Then;
+use domain::ids::SessionId;
+use e2e::{Options, Stack, turn::Watch, turn::run};
+use rpc::v1;
+use std::time::{Duration, Instant};
+use testkit::proxy::{End, Proxy, Rules};
+
+/// A prompt that streams long enough to be interrupted.
+const LONG: &str =
+    "@delay 40\n@chunk 4\n@text This answer is long enough that something can happen in the middle of it.";
+
+#[tokio::test]
+async fn another_worker_goes_on_after_a_crash_and_nothing_is_doubled() {
+    let mut stack = Stack::with(Options { workers: 1, ..Options::default() }).await;
+    let session = stack.session().await;
+    let mut watch = Watch::start(&stack.api, &session).await;
+    stack.api.prompt(&session, LONG).await.unwrap();
+    watch.until_speaks().await;
+    stack.add_worker().await;
+    stack.crash_worker(0);
+    assert_eq!(watch.until_idle().await, "done");
+    watch.seen.assert_gap_free();
+    let starts: Vec<_> =
+        watch.seen.events.iter().filter(|seen| seen.kind == "flotilla.loop.started").collect();
+    assert_eq!(starts.len(), 2, "the subscriber is told of the take-over");
+    assert_eq!((starts[1].epoch, starts[1].properties["attempt"].as_i64()), (2, Some(2)));
+    let talk = stack.api.conversation(&session).await;
+    let texts: Vec<_> = talk[1].1.iter().filter(|part| part["type"] == "text").collect();
+    assert_eq!((talk.len(), texts.len()), (2, 1), "the failed attempt's parts are replaced");
+    assert!(texts[0]["text"].as_str().unwrap().ends_with("in the middle of it."));
+}
+
+#[tokio::test]
+async fn a_running_command_is_attached_to_and_not_run_again() {
+    let mut stack = Stack::start().await;
+    let session = stack.session().await;
+    let mut watch = Watch::start(&stack.api, &session).await;
+    let command = "echo ran >> count; echo begun; sleep 9; cat count";
+    let prompt = format!("@tool bash {{\"command\":\"{command}\"}}\n@text {{{{last_tool_result}}}}");
+    stack.api.prompt(&session, &prompt).await.unwrap();
+    // The first state says that it is about to start; its output says that it has.
+    watch.until(|seen| seen.properties["part"]["state"]["metadata"]["output"] == "begun\n").await;
+    stack.add_worker().await;
+    stack.crash_worker(0);
+    let part = watch.until_tool("completed").await;
+    assert_eq!(part["state"]["output"], "begun\nran\n", "it ran once");
+    assert_eq!(watch.until_idle().await, "done");
+    watch.seen.assert_gap_free();
+}
+
+#[tokio::test]
+async fn a_drained_worker_hands_over_at_once() {
+    let mut stack = Stack::with(Options { workers: 2, ..Options::default() }).await;
+    let session = stack.session().await;
+    let mut watch = Watch::start(&stack.api, &session).await;
+    let prompt = "@tool bash {\"command\":\"sleep 1\"}\n@tool bash {\"command\":\"sleep 1\"}\n@text over";
+    stack.api.prompt(&session, prompt).await.unwrap();
+    let started = watch.until(|seen| seen.kind == "flotilla.loop.started").await;
+    watch.until_tool("running").await;
+    let index = if started.properties["worker"] == "worker-1" { 0 } else { 1 };
+    stack.drain_worker(index).await;
+    let again = watch.until(|seen| seen.kind == "flotilla.loop.started").await;
+    assert_eq!(again.properties["attempt"], 1, "a hand-over is no failed attempt");
+    assert_eq!(watch.until_idle().await, "done");
+    watch.seen.assert_gap_free();
+}
+
+#[tokio::test]
+async fn a_worker_that_drains_still_hears_aborts() {
+    let mut stack = Stack::start().await;
+    let session = stack.session().await;
+    let (api, operator) = (stack.api.clone(), stack.operator());
+    let mut watch = Watch::start(&api, &session).await;
+    api.prompt(&session, "@stall 1\n@chunk 4\n@text never whole").await.unwrap();
+    watch.until_speaks().await;
+    // No other worker could close it.
+    let aborted = async {
+        let is_draining = async || {
+            let workers = operator.admin().list_workers(v1::ListWorkersRequest::default()).await;
+            workers.unwrap().into_inner().workers[0].draining
+        };
+        testkit::eventually("the worker drains", is_draining).await;
+        assert!(api.abort(&session).await.unwrap());
+        assert_eq!(watch.until_idle().await, "aborted");
+    };
+    tokio::join!(stack.drain_worker(0), aborted);
+}
+
+#[tokio::test]
+async fn redis_learns_again_of_what_runs() {
+    if e2e::is_left_out(&["redis"], "it is about Redis") {
+        return;
+    }
+    let stack = Stack::start().await;
+    let session = stack.session().await;
+    let mut watch = Watch::start(&stack.api, &session).await;
+    stack.api.prompt(&session, "@stall 1\n@chunk 4\n@text never whole").await.unwrap();
+    watch.until_speaks().await;
+    let workers = stack.operator().admin().list_workers(v1::ListWorkersRequest::default()).await.unwrap();
+    let (bus, worker) = (stack.bus().await, workers.into_inner().workers.remove(0).incarnation);
+    let id: SessionId = session.parse().unwrap();
+    let held = async || bus.list_held(&worker).await.unwrap();
+    assert_eq!(held().await, std::slice::from_ref(&id));
+    // As if the worker had looked dead for a while.
+    bus.release(&id, &worker, Then::Rest).await.unwrap();
+    testkit::eventually("it is known again", async || held().await.contains(&id)).await;
+    assert!(stack.api.abort(&session).await.unwrap());
+    assert_eq!(watch.until_idle().await, "aborted");
+}
+
+#[tokio::test]
+async fn an_abort_ends_a_stream_at_once_and_keeps_what_was_said() {
+    if e2e::is_left_out(&["nats"], "live text comes through NATS only") {
+        return;
+    }
+    let stack = Stack::start().await;
+    let session = stack.session().await;
+    let mut watch = Watch::start(&stack.api, &session).await;
+    stack.api.prompt(&session, LONG).await.unwrap();
+    watch.until_text().await;
+    let begun = Instant::now();
+    assert!(stack.api.abort(&session).await.unwrap());
+    assert!(begun.elapsed() < Duration::from_secs(1), "the answer does not wait for the loop");
+    assert_eq!(watch.until_idle().await, "aborted");
+    let talk = stack.api.conversation(&session).await;
+    assert_eq!(talk[1].0["error"]["name"], "MessageAbortedError");
+    let text = talk[1].1.iter().find(|part| part["type"] == "text").unwrap();
+    assert!(text["text"].as_str().unwrap().starts_with("This") && text["time"]["end"].is_number());
+    let (outcome, _) = run(&stack.api, &session, "@text again").await;
+    assert_eq!(outcome, "done");
+}
+
+#[tokio::test]
+async fn a_prompt_during_a_retry_is_answered_once() {
+    let stack = Stack::start().await;
+    let session = stack.session().await;
+    let mut watch = Watch::start(&stack.api, &session).await;
+    stack.api.prompt(&session, "@status 500 times=1\n@text first").await.unwrap();
+    watch.until(|seen| seen.properties["status"]["type"] == "retry").await;
+    stack
+        .api
+        .prompt(&session, "@tool bash {\"command\":\"echo ran >> count; cat count\"}\n@text over")
+        .await
+        .unwrap();
+    assert_eq!(watch.until_idle().await, "done");
+    watch.seen.assert_gap_free();
+    let calls = stack.api.tool_calls(&session).await;
+    assert_eq!(calls.iter().map(|call| call.said.as_str()).collect::<Vec<_>>(), ["ran\n"], "it ran once");
+    let talk = stack.api.conversation(&session).await;
+    let open =
+        talk.iter().filter(|(info, _)| info["role"] == "assistant" && info["time"]["completed"].is_null());
+    assert_eq!(open.count(), 0, "the step that was begun for the first prompt is closed");
+}
+
+/// Turns of some milliseconds, and prompts that come at any moment of them: also between a turn's last step and its parking.
+#[tokio::test]
+async fn prompts_at_the_very_end_of_a_turn_are_all_answered() {
+    let stack = Stack::start().await;
+    let sessions = [stack.session().await, stack.session().await, stack.session().await];
+    let prompted = sessions.iter().map(async |session| {
+        for number in 0..100_u64 {
+            stack.api.prompt(session, &format!("@text {number}")).await.unwrap();
+            // Waits for nothing: it spreads the prompts over all moments of a turn.
+            tokio::time::sleep(Duration::from_millis(number % 17)).await;
+        }
+    });
+    futures::future::join_all(prompted).await;
+    for session in &sessions {
+        testkit::eventually("the session is idle", || async {
+            stack.api.get(session).await.state() == rpc::v1::SessionState::Idle
+        })
+        .await;
+        let talk = stack.api.conversation(session).await;
+        assert_eq!(talk.last().unwrap().0["role"], "assistant", "the last prompt is answered");
+    }
+}
+
+#[tokio::test]
+async fn an_abort_without_any_worker_is_kept_until_there_is_one() {
+    let mut stack = Stack::with(Options { workers: 0, ..Options::default() }).await;
+    let session = stack.session().await;
+    stack.api.prompt(&session, "@text never said").await.unwrap();
+    assert!(stack.api.abort(&session).await.unwrap());
+    stack.add_worker().await;
+    assert_eq!(Watch::start(&stack.api, &session).await.until_idle().await, "aborted");
+    assert!(stack.model.journal.requests().is_empty(), "the model was never asked");
+}
+
+#[tokio::test]
+async fn prompts_wait_for_a_worker_and_say_where_in_the_queue() {
+    let mut stack = Stack::with(Options { workers: 0, ..Options::default() }).await;
+    let (first, second) = (stack.session().await, stack.session().await);
+    assert_eq!(stack.api.prompt(&first, "@text a").await.unwrap().queue_position, 1);
+    assert_eq!(stack.api.prompt(&second, "@text b").await.unwrap().queue_position, 2);
+    assert_eq!(stack.api.get(&second).await.queue_position, 2);
+    stack.add_worker().await;
+    for session in [first, second] {
+        assert_eq!(Watch::start(&stack.api, &session).await.until_idle().await, "done");
+    }
+}
+
+#[tokio::test]
+async fn everything_works_without_redis_and_nats() {
+    let nowhere = |scheme: &str| Some(format!("{scheme}://127.0.0.1:9"));
+    let options = Options { redis_url: nowhere("redis"), nats_url: nowhere("nats"), ..Options::default() };
+    let stack = Stack::with(options).await;
+    let session = stack.session().await;
+    let (outcome, _) = run(&stack.api, &session, "@tool bash {\"command\":\"echo hi\"}\n@text over").await;
+    assert_eq!(outcome, "done");
+}
+
+#[tokio::test]
+async fn a_stream_begins_without_nats_and_is_live_once_it_is_back() {
+    if e2e::is_left_out(&["nats"], "it takes NATS away and gives it back") {
+        return;
+    }
+    let url = &testkit::servers().await.nats_url;
+    let address = url.split('@').next_back().unwrap().trim_end_matches('/');
+    let proxy = Proxy::start(address.parse().unwrap()).await.unwrap();
+    let nats_url = Some(url.replace(address, &proxy.address.to_string()));
+    let stack = Stack::with(Options { nats_url, ..Options::default() }).await;
+    let session = stack.session().await;
+    assert_eq!(run(&stack.api, &session, "@text with NATS").await.0, "done");
+    proxy.set(Rules { refuses: true, ..Rules::default() });
+    proxy.cut(End::Reset);
+    let mut watch = Watch::start(&stack.api, &session).await;
+    watch.until_idle().await;
+    stack.api.prompt(&session, "@text without NATS").await.unwrap();
+    assert_eq!(watch.until_idle().await, "done");
+    assert!(watch.seen.deltas.is_empty(), "live text comes through NATS only");
+    proxy.set(Rules::default());
+    testkit::within("text is live again", async {
+        while watch.seen.deltas.is_empty() {
+            stack.api.prompt(&session, LONG).await.unwrap();
+            watch.until_idle().await;
+        }
+    })
+    .await;
+    watch.seen.assert_gap_free();
+}
+
+#[tokio::test]
+async fn a_subscriber_resumes_from_its_cursor_without_gap_or_repetition() {
+    if e2e::is_left_out(&["nats"], "live text comes through NATS only") {
+        return;
+    }
+    let stack = Stack::start().await;
+    let session = stack.session().await;
+    let mut before = Watch::start(&stack.api, &session).await;
+    stack.api.prompt(&session, LONG).await.unwrap();
+    before.until_text().await;
+    let (cursor, seen) = (before.seen.cursor.clone(), before.seen.events.last().unwrap().seq);
+    drop(before);
+    let mut after = Watch::from(&stack.api, &session, &cursor).await;
+    assert_eq!(after.until_idle().await, "done");
+    assert_eq!(after.seen.events[0].seq, seen + 1);
+    after.seen.assert_gap_free();
+    after.seen.assert_deltas_agree();
+}
+
+#[tokio::test]
+async fn a_late_joiner_sees_the_text_so_far() {
+    if e2e::is_left_out(&["nats"], "live text comes through NATS only") {
+        return;
+    }
+    let stack = Stack::start().await;
+    let session = stack.session().await;
+    let mut early = Watch::start(&stack.api, &session).await;
+    // Long enough that a piece of it is stored before it ends.
+    let prompt = format!("@delay 25\n@chunk 64\n@text {}", "0123456789abcdef".repeat(400));
+    stack.api.prompt(&session, &prompt).await.unwrap();
+    while early.seen.deltas.values().map(String::len).sum::<usize>() < 4_500 {
+        early.next().await;
+    }
+    let mut late = Watch::start(&stack.api, &session).await;
+    late.until_text().await;
+    let (part, pieces) = late.seen.pieces.iter().next().unwrap();
+    assert_eq!(pieces[0].0, 0, "{part} from its beginning");
+    late.until_idle().await;
+    late.seen.assert_deltas_agree();
+}
+
+#[tokio::test]
+async fn deleting_a_busy_session_leaves_nothing() {
+    let stack = Stack::start().await;
+    let session = stack.session().await;
+    let mut watch = Watch::start(&stack.api, &session).await;
+    stack.api.prompt(&session, "@tool bash {\"command\":\"sleep 60\"}").await.unwrap();
+    watch.until_tool("running").await;
+    let request = rpc::v1::DeleteSessionRequest { session_id: session.clone() };
+    stack.api.sessions().delete_session(request).await.unwrap();
+    let request = rpc::v1::GetSessionRequest { session_id: session };
+    let gone = stack.api.sessions().get_session(request).await.unwrap_err();
+    assert_eq!(e2e::api::code(&gone), "session_not_found");
+}
+
+#[tokio::test]
+async fn postgres_may_crash_in_the_middle_of_a_turn_and_callers_are_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut servers = local::start(directory.path(), local::Options::default()).await.unwrap();
+    let key = gateway::admin::Key::New;
+    let bootstrap = gateway::admin::bootstrap(&servers.postgres_url, "crash", key).await.unwrap();
+    let options =
+        Options { database_urls: Some((bootstrap.app_url, bootstrap.system_url)), ..Options::default() };
+    let stack = Stack::with(options).await;
+    let session = stack.session().await;
+    let mut watch = Watch::start(&stack.api, &session).await;
+    let prompt = format!("@tool bash {{\"command\":\"echo x >> ran; cat ran\"}}\n{LONG}");
+    stack.api.prompt(&session, &prompt).await.unwrap();
+    watch.until_speaks().await;
+    let cursor = watch.seen.cursor.clone();
+    kill_postgres(&mut servers).await;
+    let refused = stack.api.prompt(&session, "@text lost?").await.unwrap_err();
+    assert_eq!(
+        (refused.code(), e2e::api::code(&refused).as_str()),
+        (tonic::Code::Unavailable, "store_unavailable")
+    );
+    servers.restart("postgres").await.unwrap();
+    // The subscriber may have been told that the store is away: it resumes.
+    let mut watch = Watch::from(&stack.api, &session, &cursor).await;
+    assert_eq!(watch.until_idle().await, "done");
+    watch.seen.assert_gap_free();
+    let talk = stack.api.conversation(&session).await;
+    let outputs: Vec<_> = talk
+        .iter()
+        .flat_map(|(_, parts)| parts)
+        .filter(|part| part["type"] == "tool")
+        .map(|part| part["state"]["output"].clone())
+        .collect();
+    assert_eq!(outputs, ["x\n"], "the command ran once");
+    drop(stack);
+    servers.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_worker_waits_for_a_postgres_that_is_not_there_yet() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut servers = local::start(directory.path(), local::Options::default()).await.unwrap();
+    let bootstrap =
+        gateway::admin::bootstrap(&servers.postgres_url, "late", gateway::admin::Key::New).await.unwrap();
+    let database_urls = Some((bootstrap.app_url, bootstrap.system_url));
+    let mut stack = Stack::with(Options { database_urls, workers: 0, ..Options::default() }).await;
+    let session = stack.session().await;
+    kill_postgres(&mut servers).await;
+    let api = stack.api.clone();
+    let back = async {
+        let refused = api.prompt(&session, "@text hello").await.unwrap_err();
+        assert_eq!(e2e::api::code(&refused), "store_unavailable");
+        servers.restart("postgres").await.unwrap();
+    };
+    tokio::join!(stack.add_worker(), back);
+    let (outcome, _) = run(&stack.api, &session, "@text hello").await;
+    assert_eq!(outcome, "done");
+    drop(stack);
+    servers.stop().await.unwrap();
+}
+
+async fn kill_postgres(servers: &mut local::stack::Stack) {
+    let (_, pid) = servers.pids().into_iter().find(|(role, _)| *role == "postgres").unwrap();
+    assert!(std::process::Command::new("kill").args(["-KILL", &pid.to_string()]).status().unwrap().success());
+    assert_eq!(servers.next_exit().await.role, "postgres");
+}

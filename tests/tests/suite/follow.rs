@@ -1,0 +1,173 @@
+//! Many who follow one session, and one who follows many.
+
+use e2e::{
+    Stack,
+    api::{Api, assert_refused},
+    turn::{Watch, run},
+};
+use rpc::v1::{self, subscribe_all_response::Item};
+use std::{collections::BTreeMap, time::Duration};
+use tonic::{Code, Streaming};
+
+/// How long a test waits for what happens.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+/// A subscriber to all sessions of a tenant or a project.
+struct All {
+    stream: Streaming<v1::SubscribeAllResponse>,
+    cursor: String,
+    /// Positions and kinds, by session, as they came.
+    seen: BTreeMap<String, Vec<(u64, String)>>,
+}
+
+impl All {
+    async fn of(api: &Api, project_id: &str, cursor: &str) -> Self {
+        let (project_id, cursor) = (project_id.to_owned(), cursor.to_owned());
+        let request = v1::SubscribeAllRequest { project_id, cursor: cursor.clone() };
+        let stream = api.events().subscribe_all(request).await.unwrap().into_inner();
+        Self { stream, cursor, seen: BTreeMap::new() }
+    }
+
+    async fn next(&mut self) -> v1::SubscribeAllResponse {
+        let next = tokio::time::timeout(PATIENCE, self.stream.message()).await;
+        let next = next.unwrap().unwrap().unwrap();
+        self.cursor.clone_from(&next.cursor);
+        if let Some(Item::Event(event)) = &next.item {
+            let seen = self.seen.entry(next.session_id.clone()).or_default();
+            seen.push((event.seq, event.kind.clone()));
+        }
+        next
+    }
+
+    async fn until_idle(&mut self, session: &str) {
+        loop {
+            let next = self.next().await;
+            if let Some(Item::Event(event)) = next.item
+                && (next.session_id.as_str(), event.kind.as_str()) == (session, "session.idle")
+            {
+                return;
+            }
+        }
+    }
+
+    /// The positions of a session, without what came twice; each follows the one before.
+    fn positions(&self, session: &str) -> Vec<u64> {
+        let mut positions: Vec<u64> = self.seen[session].iter().map(|(seq, _)| *seq).collect();
+        positions.sort_unstable();
+        positions.dedup();
+        assert!(positions.windows(2).all(|pair| pair[1] == pair[0] + 1), "{positions:?}");
+        positions
+    }
+}
+
+async fn project(api: &Api, name: &str) -> String {
+    let request = v1::CreateProjectRequest { name: name.to_owned(), ..Default::default() };
+    api.projects().create_project(request).await.unwrap().into_inner().project.unwrap().id
+}
+
+async fn session_in(api: &Api, project_id: &str) -> String {
+    let request = v1::CreateSessionRequest { project_id: project_id.to_owned(), ..Default::default() };
+    api.sessions().create_session(request).await.unwrap().into_inner().session.unwrap().id
+}
+
+#[tokio::test]
+async fn a_stream_over_all_sessions_passes_nothing_over() {
+    let stack = Stack::start().await;
+    let api = &stack.api;
+    let (mut all, other) = (All::of(api, "", "").await, project(api, "other").await);
+    let mut of_other = All::of(api, &other, "").await;
+    let stranger = stack.other_tenant().await;
+    let mut of_stranger = All::of(&stranger, "", "").await;
+    let (one, two) = (stack.session().await, session_in(api, &other).await);
+    assert_eq!(run(api, &one, "@text One.").await.0, "done");
+    all.until_idle(&one).await;
+    let cursor = all.cursor.clone();
+    let known = all.positions(&one);
+    assert_eq!(known[0], 1, "from its beginning");
+    // What happens while nobody follows is caught up on.
+    drop(all);
+    let (_, seen) = run(api, &two, "@text Two.").await;
+    let (_, again) = run(api, &one, "@text Again.").await;
+    let mut all = All::of(api, "", &cursor).await;
+    while all.seen.get(&one).is_none_or(|seen| seen.last().unwrap().0 < again.events.last().unwrap().seq)
+        || all.seen.get(&two).is_none_or(|events| events.last().unwrap().0 < seen.events.last().unwrap().seq)
+    {
+        all.next().await;
+    }
+    assert_eq!(all.positions(&two)[0], 1);
+    assert!(all.positions(&one)[0] <= known.last().unwrap() + 1, "no gap after the cursor");
+    // And then it is live.
+    assert_eq!(run(api, &two, "@text Live.").await.0, "done");
+    all.until_idle(&two).await;
+    all.positions(&two);
+    of_other.until_idle(&two).await;
+    assert_eq!(of_other.seen.keys().collect::<Vec<_>>(), [&two], "of its project only");
+    let own = stranger.session(None).await;
+    stranger.prompt(&own, "@text Mine.").await.unwrap();
+    of_stranger.until_idle(&own).await;
+    assert_eq!(of_stranger.seen.keys().collect::<Vec<_>>(), [&own], "of its tenant only");
+}
+
+#[tokio::test]
+async fn terminals_are_told_beside_the_log() {
+    if e2e::is_left_out(&["nats"], "notices come through NATS only") {
+        return;
+    }
+    let stack = Stack::start().await;
+    let session = stack.session().await;
+    let mut all = All::of(&stack.api, "", "").await;
+    let request = v1::CreatePtyRequest { session_id: session.clone(), ..Default::default() };
+    let made = stack.api.ptys().create_pty(request).await.unwrap().into_inner().pty.unwrap();
+    let told = loop {
+        let next = all.next().await;
+        if let Some(Item::Notice(notice)) = next.item {
+            assert_eq!(next.session_id, session);
+            break notice;
+        }
+    };
+    assert_eq!(told.kind, "pty.created");
+    assert!(String::from_utf8(told.properties_json.to_vec()).unwrap().contains(&made.id));
+}
+
+#[tokio::test]
+async fn forged_cursors_of_such_a_stream_are_refused() {
+    let stack = Stack::start().await;
+    let api = &stack.api;
+    for cursor in ["v1.1", "t1.", "t1.x", "t1.-1", "t1.18446744073709551615", "t1.9223372036854775807", "1"] {
+        let request = v1::SubscribeAllRequest { cursor: cursor.to_owned(), ..Default::default() };
+        let refused = api.events().subscribe_all(request).await;
+        assert_refused(refused, Code::InvalidArgument, "cursor_invalid");
+    }
+    let nowhere = v1::SubscribeAllRequest { project_id: "nonsense".to_owned(), ..Default::default() };
+    assert_refused(api.events().subscribe_all(nowhere).await, Code::NotFound, "project_not_found");
+}
+
+/// Each of many sees everything, and one who does not read holds nobody up and misses nothing.
+#[tokio::test]
+async fn many_follow_one_session() {
+    let stack = Stack::start().await;
+    let session = stack.session().await;
+    let mut lazy = Watch::start(&stack.api, &session).await;
+    let mut watches = vec![];
+    for _ in 0..20 {
+        watches.push(Watch::start(&stack.api, &session).await);
+    }
+    let words = "words and ".repeat(400);
+    for turn in 0..6 {
+        stack.api.prompt(&session, &format!("@chunk 4\n@text {words}{turn}")).await.unwrap();
+        for watch in &mut watches {
+            assert_eq!(watch.until_idle().await, "done");
+        }
+    }
+    for watch in &watches {
+        watch.seen.assert_gap_free();
+        watch.seen.assert_deltas_agree();
+        assert_eq!(watch.seen.kinds(), watches[0].seen.kinds());
+    }
+    for _ in 0..6 {
+        assert_eq!(lazy.until_idle().await, "done");
+    }
+    lazy.seen.assert_gap_free();
+    lazy.seen.assert_deltas_agree();
+    assert_eq!(lazy.seen.kinds(), watches[0].seen.kinds());
+}

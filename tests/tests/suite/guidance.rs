@@ -1,0 +1,312 @@
+//! What a repository tells its agents, over the whole stack: instructions, skills, agents, rules.
+
+use e2e::{
+    Stack,
+    turn::{Watch, run},
+};
+use serde_json::{Value, json};
+
+/// What the model was asked for a session.
+fn of_session(stack: &Stack, session: &str) -> Vec<Value> {
+    let requests = stack.model.journal.requests().into_iter();
+    let is_its = |request: &local::model_script::journal::Request| {
+        request.headers.get("x-session-id").is_some_and(|id| id == session)
+    };
+    requests.filter(is_its).map(|request| request.body).collect()
+}
+
+/// The system prompt of each model call of a session.
+fn systems(stack: &Stack, session: &str) -> Vec<String> {
+    let text = |body: &Value| {
+        let messages = body["messages"].as_array().unwrap().iter();
+        let system = messages.filter(|message| message["role"] == "system");
+        system
+            .map(|message| message["content"].as_str().unwrap_or_default().to_owned())
+            .collect::<Vec<_>>()
+            .join("\n")
+    };
+    of_session(stack, session).iter().map(text).collect()
+}
+
+fn tool(name: &str, input: &Value) -> String {
+    format!("@tool {name} {input}")
+}
+
+async fn done(stack: &Stack, session: &str, prompt: &str) {
+    let (outcome, seen) = run(&stack.api, session, prompt).await;
+    assert_eq!(outcome, "done", "{:?}", seen.error());
+}
+
+#[tokio::test]
+async fn instructions_are_read_anew_in_each_turn_and_near_files_when_they_are_needed() {
+    let stack = Stack::start().await;
+    let repository = testkit::git::repository(&[
+        ("AGENTS.md", "Be brief.\n"),
+        ("docs/AGENTS.md", "Docs are in English.\n"),
+        ("docs/deep/CLAUDE.md", "Deep rules.\n"),
+        ("docs/deep/page.md", "page\n"),
+        ("docs/deep/other.md", "other\n"),
+    ]);
+    let session = stack.session_on(&repository).await;
+    done(&stack, &session, "@text one").await;
+    let first = systems(&stack, &session).pop().unwrap();
+    assert!(first.contains("Instructions from: /workspace/AGENTS.md\nBe brief."), "{first}");
+    assert!(!first.contains("Docs are"), "{first}");
+
+    let write = json!({"filePath": "/workspace/AGENTS.md", "content": "Be thorough.\n"});
+    done(&stack, &session, &format!("{}\n@text two", tool("write", &write))).await;
+    done(&stack, &session, "@text three").await;
+    let asked = systems(&stack, &session);
+    assert!(asked[2].contains("Be brief."), "a turn has one set of instructions: {}", asked[2]);
+    let last = asked.last().unwrap();
+    assert!(last.contains("Be thorough.") && !last.contains("Be brief."), "{last}");
+
+    let read = |path: &str| tool("read", &json!({"filePath": format!("/workspace/{path}")}));
+    let prompt = format!(
+        "{}\n{}\n@text four",
+        read("docs/deep/page.md"),
+        "@tools\n".to_owned() + &read("docs/deep/other.md")
+    );
+    done(&stack, &session, &prompt).await;
+    done(&stack, &session, &format!("{}\n@text five", read("docs/deep/page.md"))).await;
+    let calls = stack.api.tool_calls(&session).await;
+    let reads: Vec<&str> =
+        calls.iter().filter(|call| call.said.contains("1: ")).map(|call| call.said.as_str()).collect();
+    let reminder = "<system-reminder>\nInstructions from: /workspace/docs/deep/CLAUDE.md\nDeep rules.\n</system-reminder>\n\n\
+                    <system-reminder>\nInstructions from: /workspace/docs/AGENTS.md\nDocs are in English.\n</system-reminder>";
+    assert!(reads[0].contains(reminder), "{}", reads[0]);
+    assert!(reads[1..].iter().all(|said| !said.contains("<system-reminder>")), "shown once: {reads:?}");
+}
+
+#[tokio::test]
+async fn an_empty_workspace_has_instructions_once_somebody_wrote_them() {
+    let stack = Stack::start().await;
+    let session = stack.session().await;
+    done(&stack, &session, "@text nothing").await;
+    let write = json!({"filePath": "/workspace/AGENTS.md", "content": "Written later.\n"});
+    done(&stack, &session, &format!("{}\n@text written", tool("write", &write))).await;
+    done(&stack, &session, "@text now").await;
+    let asked = systems(&stack, &session);
+    assert!(
+        !asked[0].contains("Instructions from") && asked.last().unwrap().contains("Written later."),
+        "{asked:?}"
+    );
+}
+
+#[tokio::test]
+async fn skills_are_listed_and_loaded_when_they_are_wanted() {
+    let stack = Stack::start().await;
+    let repository = testkit::git::repository(&[
+        (".claude/skills/pdf/SKILL.md", "---\nname: pdf\ndescription: reads PDF\n---\nUse pdftotext.\n"),
+        (".claude/skills/pdf/scripts/run.sh", "true\n"),
+    ]);
+    let session = stack.session_on(&repository).await;
+    let load = |name: &str| tool("skill", &json!({"name": name}));
+    done(&stack, &session, &format!("{}\n{}\n@text done", load("pdf"), load("xls"))).await;
+    let calls = stack.api.tool_calls(&session).await;
+    let want = "<skill name=\"pdf\" directory=\"/workspace/.claude/skills/pdf\">\nUse pdftotext.\n<files>\n\
+                /workspace/.claude/skills/pdf/scripts/run.sh\n</files>\n</skill>";
+    assert_eq!(calls[0].said, want);
+    assert_eq!(calls[1].said, "There is no skill \"xls\". There are: pdf.");
+    let told = |session: &str| of_session(&stack, session).remove(0)["tools"].to_string();
+    assert!(told(&session).contains("- pdf: reads PDF"));
+    let without = stack.session().await;
+    done(&stack, &without, "@text x").await;
+    assert!(!told(&without).contains("\"skill\""), "no tool without skills");
+}
+
+const SETTINGS: &str = r#"{
+  // The rules of this repository.
+  "permission": {"bash": {"*": "allow", "rm *": "deny"}},
+  "instructions": ["docs/*.md"],
+  "agent": {
+    "review": {"prompt": "You only review.", "mode": "all", "model": "claude/demo", "temperature": 0.25, "steps": 2,
+               "permission": {"edit": "deny"}, "description": "reviews changes"},
+  },
+}"#;
+
+async fn prompt_as(stack: &Stack, session: &str, agent: &str, text: &str) -> (String, e2e::turn::Transcript) {
+    let request = rpc::v1::AcceptPromptRequest {
+        session_id: session.to_owned(),
+        agent: agent.to_owned(),
+        text: text.to_owned(),
+        ..Default::default()
+    };
+    let mut watch = Watch::start(&stack.api, session).await;
+    let idle = |transcript: &e2e::turn::Transcript| {
+        transcript.events.iter().filter(|seen| seen.kind == "session.idle").count()
+    };
+    let before =
+        stack.api.conversation(session).await.iter().filter(|(info, _)| info["role"] == "user").count();
+    stack.api.prompts().accept_prompt(request).await.unwrap();
+    let mut outcome = String::new();
+    while idle(&watch.seen) <= before {
+        outcome = watch.until_idle().await;
+    }
+    (outcome, watch.seen)
+}
+
+#[tokio::test]
+async fn agents_and_rules_of_the_repository_bind_and_cannot_be_changed_by_the_agent() {
+    let stack = Stack::start().await;
+    let repository = testkit::git::repository(&[
+        ("opencode.jsonc", SETTINGS),
+        ("docs/rules.md", "Mind the docs.\n"),
+        ("a", "a\n"),
+    ]);
+    let session = stack.session_on(&repository).await;
+    let bash = |command: &str| tool("bash", &json!({"command": command}));
+    let loosen = json!({"filePath": "/workspace/opencode.jsonc", "content": "{}"});
+    done(&stack, &session, &format!("{}\n@text loosened", tool("write", &loosen))).await;
+    let first = systems(&stack, &session).remove(0);
+    assert!(first.contains("Instructions from: /workspace/docs/rules.md\nMind the docs."), "{first}");
+    done(&stack, &session, &format!("{}\n@text tried", bash("git commit -qam x; rm a"))).await;
+    let calls = stack.api.tool_calls(&session).await;
+    assert_eq!(
+        calls.last().unwrap().said,
+        "A rule of this session forbids this call. Do the work without it."
+    );
+
+    let write = json!({"filePath": "/workspace/b", "content": "b"});
+    let text = format!("{}\n@text over", tool("write", &write));
+    let (outcome, _) = prompt_as(&stack, &session, "review", &text).await;
+    assert_eq!(outcome, "done");
+    let calls = stack.api.tool_calls(&session).await;
+    assert_eq!(
+        calls.last().unwrap().said,
+        "A rule of this session forbids this call. Do the work without it."
+    );
+    let requests: Vec<Value> = of_session(&stack, &session);
+    let review = &requests[requests.len() - 2..];
+    assert!(
+        review[0]["system"].to_string().contains("You only review."),
+        "its prompt: {}",
+        review[0]["system"]
+    );
+    assert_eq!(review[0]["temperature"], json!(0.25));
+    assert!(
+        review[0]["tools"].to_string().contains("\"bash\"")
+            && !review[0]["tools"].to_string().contains("\"write\"")
+    );
+    // The tools stay, so that the provider's cache holds, and may not be called.
+    assert_eq!(
+        review[1]["tool_choice"]["type"], "none",
+        "no calls at its last step: {}",
+        review[1]["tool_choice"]
+    );
+    assert!(review[1]["messages"].to_string().contains("maximum number of steps"));
+    let talk = stack.api.conversation(&session).await;
+    assert_eq!(
+        (&talk.last().unwrap().0["providerID"], &talk.last().unwrap().0["agent"]),
+        (&json!("claude"), &json!("review"))
+    );
+}
+
+#[tokio::test]
+async fn a_subtask_may_name_an_agent_of_the_repository() {
+    let stack = Stack::start().await;
+    let repository = testkit::git::repository(&[("opencode.jsonc", SETTINGS)]);
+    let session = stack.session_on(&repository).await;
+    let write = json!({"filePath": "/workspace/b", "content": "b"});
+    let prompt = format!(
+        "{}\n@text over",
+        e2e::turn::task_for("review", &format!("{}\n@text reviewed", tool("write", &write)))
+    );
+    done(&stack, &session, &prompt).await;
+    let child = stack.api.children(&session).await.remove(0).id;
+    let calls = stack.api.tool_calls(&child).await;
+    assert_eq!(calls[0].said, "A rule of this session forbids this call. Do the work without it.");
+    let told = of_session(&stack, &session).remove(0)["tools"].to_string();
+    assert!(told.contains("review: reviews changes"), "{told}");
+}
+
+#[tokio::test]
+async fn a_wrong_configuration_is_told_and_ends_the_turn_only_where_it_is_about_rights() {
+    let stack = Stack::start().await;
+    let wrong = "{\n  \"agent\": {\"x\": {\"steps\": \"many\"}}\n}";
+    let session = stack.session_on(&testkit::git::repository(&[("opencode.json", wrong)])).await;
+    let (outcome, seen) = run(&stack.api, &session, "@text on").await;
+    assert_eq!(outcome, "done");
+    let told = seen
+        .events
+        .iter()
+        .find(|seen| seen.kind == "session.error")
+        .expect("it is told")
+        .properties
+        .to_string();
+    assert!(
+        told.contains("ConfigInvalidError")
+            && told.contains("opencode.json:2:")
+            && told.contains("agent.x.steps"),
+        "{told}"
+    );
+
+    let wrong = "{\"permission\": {\"bash\": \"denny\"}}";
+    let session = stack.session_on(&testkit::git::repository(&[("opencode.json", wrong)])).await;
+    let (outcome, seen) = run(&stack.api, &session, "@text on").await;
+    assert_eq!(outcome, "failed");
+    assert!(seen.error().unwrap().to_string().contains("permission.bash"), "{:?}", seen.error());
+    assert!(of_session(&stack, &session).is_empty(), "the model was never asked");
+
+    let session = stack.session_on(&testkit::git::repository(&[("a", "a")])).await;
+    let (outcome, seen) = prompt_as(&stack, &session, "nobody", "@text on").await;
+    assert_eq!(outcome, "failed");
+    assert!(seen.error().unwrap().to_string().contains("AgentNotFoundError"), "{:?}", seen.error());
+}
+
+#[tokio::test]
+async fn a_repository_says_who_answers_where_nobody_chose() {
+    let stack = Stack::start().await;
+    let repository = |model: &str| {
+        let settings = json!({"model": model, "default_agent": "review",
+                              "agent": {"review": {"mode": "primary", "prompt": "You review."}}});
+        testkit::git::repository(&[("opencode.json", &settings.to_string())])
+    };
+    let answered_by = async |session: &str| {
+        let talk = stack.api.conversation(session).await;
+        let (info, word) = (&talk.last().unwrap().0, |key: &str| talk.last().unwrap().0[key].to_string());
+        assert!(info["error"].is_null(), "{info}");
+        (word("providerID"), word("agent"))
+    };
+    let who = |provider: &str, agent: &str| (format!("{provider:?}"), format!("{agent:?}"));
+    let known = repository("claude/demo");
+    let session = stack.session_on(&known).await;
+    done(&stack, &session, "@text one").await;
+    assert_eq!(answered_by(&session).await, who("claude", "review"));
+    assert!(stack.model.journal.requests()[0].body.to_string().contains("You review."));
+    e2e::turn::run_on(&stack.api, &session, "gemini", "@text two").await;
+    assert_eq!(answered_by(&session).await, who("gemini", "review"), "the prompt chose");
+
+    let unknown = stack.session_on(&repository("claude/none")).await;
+    done(&stack, &unknown, "@text one").await;
+    assert_eq!(answered_by(&unknown).await, who("chat", "review"), "what is not to be had");
+
+    let bundle_id = stack.api.upload(&known.bundle()).await;
+    let request = rpc::v1::CreateSessionRequest {
+        project_id: stack.api.project_id.clone(),
+        title: "test".to_owned(),
+        agent: "build".to_owned(),
+        model: Some(rpc::v1::ModelRef { provider_id: "chat".to_owned(), model_id: "demo".to_owned() }),
+        source: Some(rpc::v1::Source {
+            from: Some(rpc::v1::source::From::BundleId(bundle_id)),
+            revision: String::new(),
+        }),
+        ..Default::default()
+    };
+    let chosen = stack.api.sessions().create_session(request).await.unwrap().into_inner().session.unwrap().id;
+    done(&stack, &chosen, "@text one").await;
+    assert_eq!(answered_by(&chosen).await, who("chat", "build"), "whoever made the session chose");
+}
+
+#[tokio::test]
+async fn a_subagent_answers_no_prompt() {
+    let stack = Stack::start().await;
+    let settings =
+        json!({"default_agent": "helper", "agent": {"helper": {"mode": "subagent", "prompt": "You help."}}});
+    let repository = testkit::git::repository(&[("opencode.json", &settings.to_string())]);
+    let session = stack.session_on(&repository).await;
+    let (outcome, seen) = e2e::turn::run(&stack.api, &session, "@text one").await;
+    let error = seen.error().unwrap();
+    assert_eq!((outcome.as_str(), error["name"].as_str()), ("failed", Some("AgentNotFoundError")));
+    assert!(stack.model.journal.requests().is_empty());
+}

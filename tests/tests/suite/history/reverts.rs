@@ -1,0 +1,304 @@
+//! Reverts: files now, messages with the next prompt, and back again.
+
+use super::{done, write};
+use domain::{
+    ids::{SessionId, TenantId},
+    session::Revert,
+};
+use e2e::{
+    Stack,
+    api::assert_refused,
+    turn::{Watch, bash, task},
+};
+use rpc::v1;
+use serde_json::Value;
+use sqlx::PgConnection;
+use store::{Store, reverts::Hold};
+use tokio::task::JoinHandle;
+use tonic::{Code, Status};
+
+async fn revert(stack: &Stack, session: &str, message: &Value) -> Result<v1::Session, Status> {
+    revert_part(stack, session, message, "").await
+}
+
+async fn revert_part(
+    stack: &Stack,
+    session: &str,
+    message: &Value,
+    part: &str,
+) -> Result<v1::Session, Status> {
+    let request = v1::RevertSessionRequest {
+        session_id: session.to_owned(),
+        message_id: message["id"].as_str().unwrap().to_owned(),
+        part_id: part.to_owned(),
+    };
+    Ok(stack.api.sessions().revert_session(request).await?.into_inner().session.unwrap())
+}
+
+async fn unrevert(stack: &Stack, session: &str) -> Result<v1::Session, Status> {
+    let request = v1::UnrevertSessionRequest { session_id: session.to_owned() };
+    Ok(stack.api.sessions().unrevert_session(request).await?.into_inner().session.unwrap())
+}
+
+/// How the files differ from the first commit: what they are, without a prompt.
+async fn files(stack: &Stack, session: &str) -> String {
+    let request = v1::GetSessionDiffRequest { session_id: session.to_owned(), ..Default::default() };
+    stack.api.sessions().get_session_diff(request).await.unwrap().into_inner().patch
+}
+
+/// The prompts of a session.
+async fn prompts(stack: &Stack, session: &str) -> Vec<Value> {
+    let talk = stack.api.conversation(session).await;
+    talk.into_iter().map(|(info, _)| info).filter(|info| info["role"] == "user").collect()
+}
+
+/// What a command prints.
+async fn printed(stack: &Stack, session: &str, command: &str) -> String {
+    done(stack, session, &format!("{}\n@text over", bash(command))).await;
+    stack.api.tool_calls(session).await.pop().unwrap().said
+}
+
+/// A session with two turns that changed files, and a third that did not. Gives the states after each.
+async fn changed() -> (Stack, String, [String; 2]) {
+    let stack = Stack::start().await;
+    let repository = testkit::git::repository(&[
+        (".gitignore", "ignored\n"),
+        ("a.txt", "one\n"),
+        ("b.bin", "\0\u{1}\u{2}"),
+        ("gone.txt", "was here\n"),
+    ]);
+    let session = stack.session_on(&repository).await;
+    done(&stack, &session, &format!("{}\n@text over", write("first.txt", "1\n"))).await;
+    let first = files(&stack, &session).await;
+    let many = "echo two >> a.txt; printf '\\003\\000' > b.bin; rm gone.txt; mkdir d; echo n > d/new; echo i > ignored";
+    done(&stack, &session, &format!("{}\n{}\n@text over", bash(many), write("a.txt", "three\n"))).await;
+    let second = files(&stack, &session).await;
+    done(&stack, &session, "@text nothing").await;
+    (stack, session, [first, second])
+}
+
+#[tokio::test]
+async fn files_go_back_at_once_and_forward_again() {
+    let (stack, session, [first, second]) = changed().await;
+    let prompts = prompts(&stack, &session).await;
+    let before = stack.api.get(&session).await;
+    let reverted = revert(&stack, &session, &prompts[1]).await.unwrap();
+    assert_eq!(files(&stack, &session).await, first);
+    let said = reverted.revert.clone().unwrap();
+    assert_eq!((said.message_id.as_str(), said.part_id.as_str()), (prompts[1]["id"].as_str().unwrap(), ""));
+    for line in
+        ["-three\n+one\n", "+was here\n", "b/d/new\ndeleted file", "Binary files a/b.bin and b/b.bin differ"]
+    {
+        assert!(said.diff.contains(line), "{line:?} in {}", said.diff);
+    }
+    let summary = reverted.summary.unwrap();
+    assert_eq!((summary.additions, summary.deletions, summary.files), (1, 0, 1));
+    assert_eq!(stack.api.conversation(&session).await.len(), 9, "no message is gone yet");
+    let again = revert(&stack, &session, &prompts[1]).await.unwrap();
+    assert_eq!(again.revert, reverted.revert, "again is the same");
+    // Another point is reckoned from the state before the first revert.
+    revert(&stack, &session, &prompts[0]).await.unwrap();
+    assert_eq!(files(&stack, &session).await, "");
+    revert(&stack, &session, &prompts[2]).await.unwrap();
+    assert_eq!(files(&stack, &session).await, second);
+    revert(&stack, &session, &prompts[1]).await.unwrap();
+    let back = unrevert(&stack, &session).await.unwrap();
+    assert_eq!(
+        (files(&stack, &session).await, back.revert, back.summary),
+        (second.clone(), None, before.summary)
+    );
+    unrevert(&stack, &session).await.unwrap();
+    assert_eq!(files(&stack, &session).await, second, "nothing is left to take back");
+    let look = "od -An -tx1 b.bin; cat ignored d/new a.txt; ls gone.txt 2>&1";
+    let want = " 03 00\ni\nn\nthree\nls: cannot access 'gone.txt': No such file or directory\n";
+    assert!(printed(&stack, &session, look).await.starts_with(want));
+}
+
+#[tokio::test]
+async fn messages_go_with_the_next_prompt_and_what_git_ignores_stays() {
+    let (stack, session, _) = changed().await;
+    let talk = stack.api.conversation(&session).await;
+    let prompts = prompts(&stack, &session).await;
+    revert(&stack, &session, &prompts[1]).await.unwrap();
+    let from = stack.api.get(&session).await.event_seq;
+    let seen = done(
+        &stack,
+        &session,
+        &format!("{}\n@text over", bash("od -An -tx1 b.bin; cat ignored a.txt gone.txt; ls d")),
+    )
+    .await;
+    let said = stack.api.tool_calls(&session).await.pop().unwrap().said;
+    assert!(said.starts_with(" 00 01 02\ni\none\nwas here\nls: cannot access 'd'"), "{said}");
+    let new: Vec<_> = seen.events.iter().filter(|seen| seen.seq > from).take(8).collect();
+    let kinds: Vec<&str> = new.iter().map(|seen| seen.kind.as_str()).collect();
+    assert_eq!(kinds, [&["message.removed"; 6][..], &["session.updated", "message.updated"]].concat());
+    let gone: Vec<&Value> = new.iter().take(6).map(|seen| &seen.properties["messageID"]).collect();
+    let want: Vec<&Value> = talk[3..].iter().rev().map(|(info, _)| &info["id"]).collect();
+    assert_eq!(gone, want, "the newest first");
+    assert_eq!(new[6].properties["info"]["revert"], Value::Null);
+    let after = stack.api.conversation(&session).await;
+    assert_eq!(after[..3], talk[..3]);
+    assert_eq!((after.len(), stack.api.get(&session).await.revert), (6, None));
+    let told = stack.model.journal.requests().pop().unwrap().body.to_string();
+    assert!(!told.contains("mkdir d"), "the model does not hear of it any more: {told}");
+}
+
+#[tokio::test]
+async fn a_part_goes_and_what_stands_before_it_stays() {
+    let stack = Stack::start().await;
+    let session = stack.session_on(&testkit::git::repository(&[("a.txt", "one\n")])).await;
+    let both = format!("@tools\n{}\n@tool todoread {{}}\n@text over", write("b.txt", "2\n"));
+    done(&stack, &session, &format!("{}\n{both}", write("c.txt", "3\n"))).await;
+    let talk = stack.api.conversation(&session).await;
+    let tools: Vec<&Value> = talk[2].1.iter().filter(|part| part["type"] == "tool").collect();
+    let part = tools[1]["id"].as_str().unwrap();
+    let reverted = revert_part(&stack, &session, &talk[2].0, part).await.unwrap();
+    assert_eq!(reverted.revert.unwrap().part_id, part);
+    let left = files(&stack, &session).await;
+    assert!(left.contains("c.txt") && !left.contains("b.txt"), "a step's files go together: {left}");
+    done(&stack, &session, "@text on").await;
+    let after = stack.api.conversation(&session).await;
+    let kinds: Vec<&str> = after[2].1.iter().map(|part| part["type"].as_str().unwrap()).collect();
+    assert_eq!((after.len(), kinds), (5, vec!["step-start", "tool"]));
+}
+
+#[tokio::test]
+async fn a_busy_session_is_refused_and_goes_on() {
+    let stack = Stack::start().await;
+    let session = stack.session().await;
+    done(&stack, &session, &format!("{}\n@text over", write("a.txt", "1\n"))).await;
+    let first = prompts(&stack, &session).await.remove(0);
+    let mut watch = Watch::start(&stack.api, &session).await;
+    let child = format!("{}\n@text done", bash("until [ -e go ]; do sleep 0.1; done"));
+    stack.api.prompt(&session, &format!("{}\n@text over", task(&child))).await.unwrap();
+    watch.until(|seen| seen.kind == "flotilla.session.waiting").await;
+    let refused = revert(&stack, &session, &first).await;
+    assert_refused(refused, Code::FailedPrecondition, "session_busy");
+    assert_refused(unrevert(&stack, &session).await, Code::FailedPrecondition, "session_busy");
+    let below = stack.api.children(&session).await.remove(0).id;
+    let theirs = prompts(&stack, &below).await.remove(0);
+    assert_refused(revert(&stack, &below, &theirs).await, Code::FailedPrecondition, "session_busy");
+    stack.api.abort(&session).await.unwrap();
+    watch.until(|seen| seen.kind == "session.idle" && seen.properties["outcome"] == "aborted").await;
+    testkit::eventually("the subtask ends too", async || revert(&stack, &session, &first).await.is_ok())
+        .await;
+    assert_refused(
+        revert(&stack, &session, &serde_json::json!({"id": "msg_1"})).await,
+        Code::NotFound,
+        "message_not_found",
+    );
+    assert_refused(revert_part(&stack, &session, &first, "prt_1").await, Code::NotFound, "part_not_found");
+}
+
+/// A gateway that began to revert and died: the intent is stored, some files are written, and the hold is over.
+async fn begin(stack: &Stack, session: &str, message: &Value) -> Hold {
+    let store = Store::connect(&stack.database.app_url, &stack.database.system_url, 2).unwrap();
+    let (tenant, id): (TenantId, SessionId) =
+        (stack.api.tenant_id.parse().unwrap(), session.parse().unwrap());
+    let talk = stack.api.conversation(session).await;
+    let mut parts = talk.iter().flat_map(|(_, parts)| parts);
+    let last = parts.rfind(|part| part["type"] == "step-finish").unwrap();
+    let now = last["snapshot"].as_str().unwrap().to_owned();
+    let hold = store.hold_session(tenant, &id).await.unwrap();
+    let message_id = message["id"].as_str().unwrap().parse().unwrap();
+    let revert = Revert { message_id, part_id: None, snapshot: Some(now), diff: None };
+    store.intend_revert(&hold, &revert).await.unwrap();
+    hold
+}
+
+async fn end_hold(stack: &Stack) {
+    let mut owner = testkit::database::connect(&stack.database.migrator_url).await;
+    let sql =
+        "update session_run set held_until = held_until - interval '1 hour' where held_until is not null";
+    sqlx::raw_sql(sql).execute(&mut owner).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_a_dead_gateway_began_is_ended_by_whoever_comes_next() {
+    let (stack, session, [first, second]) = changed().await;
+    let prompts = prompts(&stack, &session).await;
+    begin(&stack, &session, &prompts[1]).await;
+    let refused = stack.api.prompt(&session, "@text too early").await;
+    assert_refused(refused, Code::FailedPrecondition, "session_busy");
+    assert_refused(revert(&stack, &session, &prompts[1]).await, Code::FailedPrecondition, "session_busy");
+    end_hold(&stack).await;
+    revert(&stack, &session, &prompts[1]).await.unwrap();
+    assert_eq!(files(&stack, &session).await, first, "the same again ends it");
+    unrevert(&stack, &session).await.unwrap();
+
+    begin(&stack, &session, &prompts[1]).await;
+    end_hold(&stack).await;
+    unrevert(&stack, &session).await.unwrap();
+    assert_eq!(files(&stack, &session).await, second, "or the way back");
+
+    begin(&stack, &session, &prompts[1]).await;
+    end_hold(&stack).await;
+    assert!(printed(&stack, &session, "cat a.txt").await.starts_with("one\n"), "or the next prompt");
+    assert_eq!(stack.api.conversation(&session).await.len(), 6);
+}
+
+/// A revert whose gateway cannot read the conversation before `let_go` is dropped, and when its hold ends.
+async fn stuck(stack: &Stack, session: &str) -> (JoinHandle<Result<v1::Session, Status>>, PgConnection) {
+    let message = prompts(stack, session).await.remove(1);
+    let mut let_go = testkit::database::connect(&stack.database.migrator_url).await;
+    sqlx::raw_sql("begin; lock table part in access exclusive mode").execute(&mut let_go).await.unwrap();
+    let request = v1::RevertSessionRequest {
+        session_id: session.to_owned(),
+        message_id: message["id"].as_str().unwrap().to_owned(),
+        part_id: String::new(),
+    };
+    let mut sessions = stack.api.sessions();
+    let reverted =
+        tokio::spawn(
+            async move { Ok(sessions.revert_session(request).await?.into_inner().session.unwrap()) },
+        );
+    testkit::eventually("the session is held", async || held_until_ms(stack).await > 0).await;
+    (reverted, let_go)
+}
+
+/// When the hold ends; 0 without one.
+async fn held_until_ms(stack: &Stack) -> i64 {
+    let mut owner = testkit::database::connect(&stack.database.migrator_url).await;
+    let sql = "select coalesce(max(extract(epoch from held_until) * 1000)::bigint, 0) from session_run";
+    sqlx::query_scalar(sql).fetch_one(&mut owner).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_gateway_renews_its_hold_as_long_as_it_works() {
+    let (stack, session, [first, _]) = changed().await;
+    let (reverted, let_go) = stuck(&stack, &session).await;
+    let until = held_until_ms(&stack).await;
+    testkit::eventually("it is renewed", async || held_until_ms(&stack).await > until + 1_000).await;
+    drop(let_go);
+    reverted.await.unwrap().unwrap();
+    assert_eq!((files(&stack, &session).await, held_until_ms(&stack).await), (first, 0));
+}
+
+#[tokio::test]
+async fn a_gateway_that_lost_its_hold_writes_no_file() {
+    let (stack, session, [_, second]) = changed().await;
+    let (reverted, let_go) = stuck(&stack, &session).await;
+    end_hold(&stack).await;
+    assert_refused(reverted.await.unwrap(), Code::FailedPrecondition, "session_busy");
+    drop(let_go);
+    assert_eq!(files(&stack, &session).await, second);
+    assert!(printed(&stack, &session, "cat a.txt").await.starts_with("three\n"), "prompts are taken again");
+}
+
+#[tokio::test]
+async fn a_sandbox_that_is_away_leaves_the_session_as_it_is() {
+    let (mut stack, session, [first, second]) = changed().await;
+    let prompts = prompts(&stack, &session).await;
+    stack.stop_sandbox().await;
+    assert_refused(revert(&stack, &session, &prompts[1]).await, Code::Unavailable, "sandbox_unavailable");
+    assert_eq!(stack.api.get(&session).await.revert, None);
+    stack.start_sandbox().await;
+    revert(&stack, &session, &prompts[1]).await.unwrap();
+    assert_eq!(files(&stack, &session).await, first);
+    stack.stop_sandbox().await;
+    assert_refused(unrevert(&stack, &session).await, Code::Unavailable, "sandbox_unavailable");
+    assert_refused(stack.api.prompt(&session, "@text x").await, Code::Unavailable, "sandbox_unavailable");
+    stack.start_sandbox().await;
+    unrevert(&stack, &session).await.unwrap();
+    assert_eq!(files(&stack, &session).await, second);
+}

@@ -1,0 +1,200 @@
+//! What steps and messages say of the files.
+
+use super::{answers, done, part, write};
+use e2e::{
+    Options, Stack,
+    turn::{Watch, bash, run_asked, task},
+};
+use rpc::v1::{self, prompt_part::Kind};
+use serde_json::{Value, json};
+
+/// The states at the beginning and the end of a step.
+fn states(parts: &[Value]) -> (Option<String>, Option<String>) {
+    let state = |kind: &str| part(parts, kind)["snapshot"].as_str().map(ToOwned::to_owned);
+    // The first state that is looked at comes after the beginning was told.
+    (state("step-start").or_else(|| state("snapshot")), state("step-finish"))
+}
+
+/// Fails unless a step changed these files, and says so after its end.
+#[track_caller]
+fn assert_changed(parts: &[Value], files: &[&str]) {
+    let (begin, end) = states(parts);
+    assert!(begin.is_some() && end.is_some() && begin != end, "{parts:?}");
+    let patch = part(parts, "patch");
+    assert_eq!((patch["hash"].as_str(), &patch["files"]), (begin.as_deref(), &json!(files)));
+    let place = |kind: &str| parts.iter().position(|part| part["type"] == kind).unwrap();
+    assert!(place("step-finish") < place("patch"));
+}
+
+#[track_caller]
+fn assert_unchanged(parts: &[Value], state: Option<&str>) {
+    assert_eq!(states(parts), (state.map(ToOwned::to_owned), state.map(ToOwned::to_owned)));
+    assert_eq!(part(parts, "patch"), Value::Null);
+}
+
+#[tokio::test]
+async fn each_step_tells_the_state_of_the_files_before_and_after_it() {
+    let stack = Stack::start().await;
+    let session = stack.session_on(&testkit::git::repository(&[("a.txt", "one\n")])).await;
+    done(&stack, &session, "@text only words").await;
+    let prompt =
+        format!("{}\n{}\n@text over", write("b.txt", "two\n"), bash("rm a.txt; mkdir d; echo 3 > d/c"));
+    done(&stack, &session, &prompt).await;
+    let steps = answers(&stack, &session).await;
+    let first = states(&steps[0]).0.expect("a repository has a state from the beginning on");
+    assert_unchanged(&steps[0], Some(&first));
+    assert_eq!(states(&steps[1]).0, Some(first));
+    assert_changed(&steps[1], &["/workspace/b.txt"]);
+    assert_eq!(states(&steps[2]).0, states(&steps[1]).1);
+    assert_changed(&steps[2], &["/workspace/a.txt", "/workspace/d/c"]);
+    assert_unchanged(&steps[3], states(&steps[2]).1.as_deref());
+}
+
+#[tokio::test]
+async fn a_session_without_files_has_states_once_a_tool_may_make_some() {
+    let stack = Stack::start().await;
+    let session = stack.session().await;
+    done(&stack, &session, "@text only words").await;
+    done(&stack, &session, &format!("@tool todoread {{}}\n{}\n@text over", write("new.txt", "x\n"))).await;
+    let steps = answers(&stack, &session).await;
+    assert_unchanged(&steps[0], None);
+    assert_unchanged(&steps[1], None);
+    assert_changed(&steps[2], &["/workspace/new.txt"]);
+    assert_unchanged(&steps[3], states(&steps[2]).1.as_deref());
+}
+
+#[tokio::test]
+async fn what_a_subtask_changes_is_its_parents_change_too() {
+    let stack = Stack::start().await;
+    let session = stack.session_on(&testkit::git::repository(&[("a.txt", "one\n")])).await;
+    let child = format!("{}\n@text done", write("of_child.txt", "x\n"));
+    done(&stack, &session, &format!("{}\n@text over", task(&child))).await;
+    let steps = answers(&stack, &session).await;
+    assert_changed(&steps[0], &["/workspace/of_child.txt"]);
+    let children = stack.api.children(&session).await;
+    assert_changed(&answers(&stack, &children[0].id).await[0], &["/workspace/of_child.txt"]);
+    for id in [&session, &children[0].id] {
+        let talk = stack.api.conversation(id).await;
+        assert_eq!(talk[0].0["summary"]["diffs"][0]["file"], "of_child.txt");
+    }
+}
+
+#[tokio::test]
+async fn a_step_that_another_worker_ends_keeps_the_state_of_its_beginning() {
+    let mut stack = Stack::start().await;
+    let session = stack.session().await;
+    let mut watch = Watch::start(&stack.api, &session).await;
+    let prompt = format!("{}\n@text over", bash("echo x > made; echo begun; sleep 9; echo y > later"));
+    stack.api.prompt(&session, &prompt).await.unwrap();
+    watch.until(|seen| seen.properties["part"]["state"]["metadata"]["output"] == "begun\n").await;
+    let before = states(&answers(&stack, &session).await[0]).0.expect("stored before the command began");
+    stack.add_worker().await;
+    stack.crash_worker(0);
+    assert_eq!(watch.until_idle().await, "done");
+    let steps = answers(&stack, &session).await;
+    assert_eq!(states(&steps[0]).0.as_deref(), Some(before.as_str()));
+    assert_changed(&steps[0], &["/workspace/later", "/workspace/made"]);
+}
+
+#[tokio::test]
+async fn a_turn_that_is_aborted_tells_what_it_changed() {
+    let stack = Stack::start().await;
+    let session = stack.session().await;
+    let mut watch = Watch::start(&stack.api, &session).await;
+    stack.api.prompt(&session, &bash("echo x > made; echo begun; sleep 60")).await.unwrap();
+    watch.until(|seen| seen.properties["part"]["state"]["metadata"]["output"] == "begun\n").await;
+    assert!(stack.api.abort(&session).await.unwrap());
+    assert_eq!(watch.until_idle().await, "aborted");
+    let talk = stack.api.conversation(&session).await;
+    assert_eq!(part(&talk[1].1, "patch")["files"], json!(["/workspace/made"]));
+    assert_eq!(talk[0].0["summary"]["diffs"][0]["additions"], 1);
+}
+
+#[tokio::test]
+async fn a_sandbox_that_is_away_costs_states_and_no_turn() {
+    let mut stack = Stack::with(Options::default()).await;
+    let session = stack.session().await;
+    done(&stack, &session, "@tool todoread {}\n@text over").await;
+    stack.stop_sandbox().await;
+    done(&stack, &session, "@text without files").await;
+    assert_unchanged(answers(&stack, &session).await.last().unwrap(), None);
+}
+
+#[tokio::test]
+async fn prompts_and_sessions_say_what_was_changed() {
+    let stack = Stack::start().await;
+    let session = stack.session_on(&testkit::git::repository(&[("a.txt", "one\ntwo\n")])).await;
+    let seen = done(&stack, &session, &format!("{}\n@text over", write("a.txt", "one\n2\n3\n"))).await;
+    let kinds = seen.kinds();
+    let end = &kinds[kinds.len() - 5..];
+    let want = ["session.updated", "session.diff", "message.updated", "session.status", "session.idle"];
+    assert_eq!(end, want);
+    let diff = json!([{
+        "file": "a.txt", "additions": 2, "deletions": 1, "status": "modified",
+        "patch": seen.events[seen.events.len() - 4].properties["diff"][0]["patch"],
+    }]);
+    let patch = diff[0]["patch"].as_str().unwrap();
+    assert!(patch.contains("@@ -1,2 +1,3 @@\n one\n-two\n+2\n+3\n"), "{patch}");
+    assert_eq!(seen.events[seen.events.len() - 4].properties["diff"], diff);
+    // The second turn has its own change, and the session both.
+    let binary = bash("printf '\\000\\001' > b.bin; rm a.txt");
+    done(&stack, &session, &format!("{binary}\n@text over")).await;
+    done(&stack, &session, "@text nothing").await;
+    let talk = stack.api.conversation(&session).await;
+    let prompts: Vec<&Value> =
+        talk.iter().map(|(info, _)| info).filter(|info| info["role"] == "user").collect();
+    assert_eq!(prompts[0]["summary"]["diffs"], diff);
+    let second = prompts[1]["summary"]["diffs"].as_array().unwrap();
+    let told: Vec<_> =
+        second.iter().map(|it| (&it["file"], &it["status"], &it["additions"], &it["deletions"])).collect();
+    let (a, b) = (("a.txt", "deleted", 0, 3), ("b.bin", "added", 0, 0));
+    let want =
+        [a, b].map(|(file, status, more, less)| (json!(file), json!(status), json!(more), json!(less)));
+    assert_eq!(told, want.iter().map(|(a, b, c, d)| (a, b, c, d)).collect::<Vec<_>>());
+    assert_eq!(prompts[2]["summary"], Value::Null);
+    let summary = stack.api.get(&session).await.summary.unwrap();
+    assert_eq!((summary.additions, summary.deletions, summary.files), (0, 2, 2));
+    let of = async |message: &Value| {
+        let message_id = message["id"].as_str().unwrap().to_owned();
+        let request = rpc::v1::GetSessionDiffRequest { session_id: session.clone(), message_id };
+        stack.api.sessions().get_session_diff(request).await.unwrap().into_inner()
+    };
+    let first = of(prompts[0]).await;
+    assert_eq!((first.patch.as_str(), first.files.len(), first.files[0].additions), (patch, 1, 2));
+    assert_eq!(of(prompts[2]).await, rpc::v1::GetSessionDiffResponse::default());
+}
+
+#[tokio::test]
+async fn a_repository_may_want_no_states() {
+    let stack = Stack::start().await;
+    let files = [("a.txt", "one\n"), ("opencode.json", r#"{"snapshot": false}"#)];
+    let session = stack.session_on(&testkit::git::repository(&files)).await;
+    done(&stack, &session, &format!("{}\n@text over", write("b.txt", "two\n"))).await;
+    for step in answers(&stack, &session).await {
+        assert_unchanged(&step, None);
+    }
+    assert_eq!(stack.api.get(&session).await.summary, None);
+}
+
+/// What a summary stands for is not read again: it could not be.
+#[tokio::test]
+async fn a_session_that_was_summed_up_goes_on_without_its_past() {
+    let stack = Stack::start().await;
+    let session = stack.session_on(&testkit::git::repository(&[("a.txt", "one\n")])).await;
+    done(&stack, &session, &format!("{}\n@text zebra", write("b.txt", "two\n"))).await;
+    let (outcome, _) = run_asked(&stack.api, &session, |prompt| {
+        let kind = Some(Kind::Compaction(v1::CompactionPart {}));
+        prompt.parts.push(v1::PromptPart { id: String::new(), kind });
+    })
+    .await;
+    assert_eq!(outcome, "done");
+    done(&stack, &session, "@text right after").await;
+    let mut postgres = testkit::database::connect(&stack.database.migrator_url).await;
+    let spoilt = "update part set data = '{\"type\":\"of a later version\"}' where kind = 'tool'";
+    assert_eq!(sqlx::query(spoilt).execute(&mut postgres).await.unwrap().rows_affected(), 1);
+    done(&stack, &session, &format!("{}\n@text after", write("c.txt", "three\n"))).await;
+    let asked = stack.model.journal.requests().last().unwrap().body["messages"].to_string();
+    assert!(asked.contains("A scripted summary.") && !asked.contains("zebra"), "{asked}");
+    let summary = stack.api.get(&session).await.summary.unwrap();
+    assert_eq!((summary.additions, summary.files), (2, 2), "what was changed before the summary counts");
+}

@@ -1,0 +1,181 @@
+//! What whoever watches a session is told of its files: by tools, by the looks around a step, and of the branch.
+
+use super::{answers, done, part, write};
+use domain::{
+    event::Event,
+    ids::{EventId, Ids, SessionId, TenantId, Timestamp},
+    part::{Body, Part, Ran, ToolState},
+};
+use e2e::{
+    Stack,
+    turn::{Seen, Transcript, Watch, bash},
+};
+use serde_json::{Value, json};
+use store::{
+    Store,
+    record::{Change, Fence, Progress, What},
+    runs::{Suspects, Take},
+};
+
+fn tool(name: &str, input: &Value) -> String {
+    format!("@tool {name} {input}")
+}
+
+/// The files that tools wrote, each in the line of the call that wrote it and said so in the write that ended it.
+fn edited(seen: &Transcript) -> Vec<String> {
+    let (mut lines, mut files) = (vec![], vec![]);
+    for Seen { kind, properties, .. } in &seen.events {
+        let (part, state) = (&properties["part"], &properties["part"]["state"]);
+        if kind == "file.edited" {
+            files.push(properties["file"].as_str().unwrap().trim_start_matches("/workspace/"));
+        } else if part["type"] == "tool" && !state["time"]["end"].is_null() {
+            let (name, status) = (part["tool"].as_str().unwrap(), state["status"].as_str().unwrap());
+            lines.push(format!("{name} {status}: {}", files.join(" ")));
+            files.clear();
+        } else {
+            assert!(files.is_empty(), "{kind} stands between a call and what it wrote");
+        }
+    }
+    lines
+}
+
+#[tokio::test]
+async fn each_file_that_a_tool_wrote_is_told_with_the_end_of_its_call() {
+    let stack = Stack::start().await;
+    let session = stack.session().await;
+    let patch = |text: &str| {
+        tool("apply_patch", &json!({"patchText": format!("*** Begin Patch\n{text}\n*** End Patch")}))
+    };
+    let edit = |from: &str, to: &str| json!({"oldString": from, "newString": to});
+    let a = "/workspace/./a";
+    let prompt = [
+        write("a", "one\n"),
+        tool("edit", &json!({"filePath": a, "oldString": "one", "newString": "two"})),
+        tool("edit", &json!({"filePath": a, "oldString": "nowhere", "newString": "two"})),
+        tool("multiedit", &json!({"filePath": a, "edits": [edit("two", "three"), edit("three", "four")]})),
+        patch("*** Add File: gone\n+x\n*** Update File: a\n*** Move to: b\n@@\n-four\n+five"),
+        patch("*** Delete File: gone"),
+        patch("*** Add File: made\n+x\n*** Add File: b/below\n+x"),
+        tool(
+            "batch",
+            &json!({"tool_calls": [
+                {"tool": "write", "parameters": {"filePath": "/workspace/c", "content": "1"}},
+                {"tool": "write", "parameters": {"filePath": "/workspace/c", "content": "2"}},
+                {"tool": "read", "parameters": {"filePath": "/workspace/b"}},
+            ]}),
+        ),
+        bash("echo x > by_hand"),
+        "@text over".to_owned(),
+    ];
+    let seen = done(&stack, &session, &prompt.join("\n")).await;
+    let want = [
+        "write completed: a",
+        "edit completed: a",
+        "edit error: ",
+        "multiedit completed: a",
+        "apply_patch completed: b gone",
+        "apply_patch completed: ",
+        "apply_patch error: made",
+        "batch completed: c",
+        "bash completed: ",
+    ];
+    assert_eq!(edited(&seen), want);
+    seen.assert_gap_free();
+}
+
+#[tokio::test]
+async fn what_a_step_did_to_the_files_is_told_with_its_patch() {
+    let stack = Stack::start().await;
+    let files = [("a.txt", "one\n"), ("gone.txt", "x\n")];
+    let session = stack.session_on(&testkit::git::repository(&files)).await;
+    let change = bash("echo two >> a.txt; rm gone.txt; mkdir d; echo n > d/new");
+    let seen = done(&stack, &session, &format!("{change}\n@tool todoread {{}}\n@text over")).await;
+    let told: Vec<&Seen> = seen.events.iter().filter(|seen| seen.kind == "file.watcher.updated").collect();
+    let want = json!({"files": [
+        {"file": "/workspace/a.txt", "event": "change"},
+        {"file": "/workspace/d/new", "event": "add"},
+        {"file": "/workspace/gone.txt", "event": "unlink"},
+    ]});
+    assert_eq!(told.iter().map(|seen| &seen.properties).collect::<Vec<_>>(), [&want], "one for all files");
+    let before = seen.events.iter().find(|before| before.seq + 1 == told[0].seq).unwrap();
+    assert_eq!(before.properties["part"]["type"], "patch", "{before:?}");
+}
+
+#[tokio::test]
+async fn the_branch_is_told_when_it_is_another_one() {
+    let stack = Stack::start().await;
+    let session = stack.session_on(&testkit::git::repository(&[("a.txt", "one\n")])).await;
+    assert_eq!(stack.api.get(&session).await.branch, "");
+    let told = async |command: &str| {
+        let from = stack.api.get(&session).await.event_seq;
+        let seen = done(&stack, &session, &format!("{}\n@text over", bash(command))).await;
+        let moves = seen.events.iter().filter(|seen| seen.seq > from && seen.kind == "vcs.branch.updated");
+        let moves: Vec<Value> = moves.map(|seen| seen.properties.clone()).collect();
+        (moves, stack.api.get(&session).await.branch)
+    };
+    assert_eq!(told("ls").await, (vec![json!({"branch": "main"})], "main".to_owned()));
+    assert_eq!(told("echo x > b").await, (vec![], "main".to_owned()));
+    let feature = "feature/größer".to_owned();
+    let moved = told(&format!("git checkout -q -b {feature}")).await;
+    assert_eq!(moved, (vec![json!({"branch": feature})], feature));
+    assert_eq!(told("git checkout -q --detach").await, (vec![json!({})], String::new()));
+    assert_eq!(
+        told("rm .git/HEAD; mkfifo .git/HEAD").await,
+        (vec![], String::new()),
+        "and nobody waits for it"
+    );
+}
+
+/// A worker that ended the calls of a step and died before it looked at the files.
+async fn end_calls_and_die(stack: &Stack, session: &str) {
+    let store = Store::connect(&stack.database.app_url, &stack.database.system_url, 2).unwrap();
+    let (tenant, id): (TenantId, SessionId) =
+        (stack.api.tenant_id.parse().unwrap(), session.parse().unwrap());
+    let running = store.get_session(tenant, &id).await.unwrap();
+    store.fail_attempt(tenant, &id, running.epoch).await.unwrap();
+    let owner = uuid::Uuid::now_v7();
+    let Take::Yes(taken) = store.take_session(tenant, &id, owner, Suspects::Taken).await.unwrap() else {
+        panic!("nobody else has it")
+    };
+    let step = answers(stack, session).await.pop().unwrap();
+    let mut part: Part = serde_json::from_value(part(&step, "tool")).unwrap();
+    let Body::Tool(call) = &mut part.body else { panic!("a call") };
+    call.state = ToolState::Completed {
+        input: call.state.input().clone(),
+        output: "begun".to_owned(),
+        title: "ended".to_owned(),
+        metadata: serde_json::Map::new(),
+        time: Ran::new(Timestamp(1), Timestamp(2)),
+        attachments: vec![],
+    };
+    let what = What::Event(Event::PartUpdated { part: Box::new(part), at: Timestamp(2) });
+    let change = Change { id: EventId::make(&mut Ids::new([7; 32]), Timestamp(2)), what };
+    let fence = Fence { write_seq: 1, ..taken.fence };
+    store.append(&fence, &[change], taken.input_ack, Progress::Made, Timestamp(2)).await.unwrap();
+    store.fail_attempt(tenant, &id, fence.epoch).await.unwrap();
+    store.close().await;
+}
+
+#[tokio::test]
+async fn a_step_whose_worker_died_after_its_calls_has_its_patch_and_its_state_once() {
+    let mut stack = Stack::start().await;
+    let session = stack.session().await;
+    let mut watch = Watch::start(&stack.api, &session).await;
+    let command = "echo x > made; echo begun; until [ -e go ]; do sleep 0.1; done";
+    stack.api.prompt(&session, &format!("{}\n@text over", bash(command))).await.unwrap();
+    watch.until_shown("begun").await;
+    stack.crash_worker(0);
+    end_calls_and_die(&stack, &session).await;
+    stack.add_worker().await;
+    assert_eq!(watch.until_idle().await, "done");
+    let step = answers(&stack, &session).await.remove(0);
+    let (begun, ended) = (part(&step, "snapshot"), part(&step, "step-finish"));
+    assert!(begun["snapshot"].is_string() && ended["snapshot"].is_string(), "{step:?}");
+    assert_eq!(part(&step, "patch")["files"], json!(["/workspace/made"]));
+    let count =
+        |kind: &str| watch.seen.events.iter().filter(|seen| seen.properties["part"]["type"] == kind).count();
+    assert_eq!(
+        (count("patch"), watch.seen.kinds().iter().filter(|kind| **kind == "file.watcher.updated").count()),
+        (1, 1)
+    );
+}

@@ -1,0 +1,27 @@
+//! The services end to end, in one binary: linking takes longer than compiling.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, missing_docs)]
+
+mod bad_input;
+mod budget;
+mod commands;
+mod context;
+mod durability;
+mod follow;
+mod guidance;
+mod history;
+mod jobs;
+mod main_job;
+mod opencode;
+mod prompts;
+mod protocols;
+mod provider_faults;
+mod ptys;
+mod requests;
+mod sandbox_faults;
+mod scenarios;
+mod scheduling;
+mod settings;
+mod telemetry;
+mod tenants;
+mod titles;
+mod tools;

@@ -1,0 +1,122 @@
+//! An event stream, followed.
+
+use super::{client::Client, contract};
+use reqwest::{Method, Response, header};
+use serde_json::Value;
+use std::{collections::BTreeSet, time::Duration};
+
+/// How long a test waits for an event.
+const WAIT: Duration = Duration::from_secs(40);
+
+/// A subscriber of `/event` or of `/global/event`, which wraps what it tells.
+pub(super) struct Events {
+    response: Response,
+    unread: String,
+    is_global: bool,
+    /// Everything told, without what it was wrapped into.
+    pub(super) seen: Vec<Value>,
+    /// Where the newest frame says to resume.
+    pub(super) cursor: String,
+}
+
+impl Events {
+    /// Subscribes, from a cursor unless it is empty.
+    pub(super) async fn of(client: &Client, path: &str, cursor: &str) -> Self {
+        let request = client.request(Method::GET, path).timeout(Duration::from_secs(600));
+        let request = if cursor.is_empty() { request } else { request.header("last-event-id", cursor) };
+        let response = request.send().await.unwrap();
+        client.called.lock().unwrap().insert(("GET".to_owned(), path.to_owned()));
+        let told =
+            |name: &str| response.headers().get(name).map_or("", |value| value.to_str().unwrap()).to_owned();
+        assert_eq!(
+            (response.status().as_u16(), told(header::CONTENT_TYPE.as_str())),
+            (200, "text/event-stream".to_owned())
+        );
+        assert_eq!(told("cache-control"), "no-cache, no-transform");
+        assert_eq!(
+            (told("x-accel-buffering"), told("x-content-type-options")),
+            ("no".into(), "nosniff".into())
+        );
+        let is_global = path == "/global/event";
+        let mut events =
+            Self { response, unread: String::new(), is_global, seen: vec![], cursor: String::new() };
+        assert_eq!(events.next().await["type"], "server.connected", "the first frame");
+        events
+    }
+
+    /// Waits for the next event.
+    pub(super) async fn next(&mut self) -> Value {
+        let frame = loop {
+            if let Some((frame, rest)) = self.unread.split_once("\n\n") {
+                let frame = frame.to_owned();
+                self.unread = rest.to_owned();
+                break frame;
+            }
+            let chunk = tokio::time::timeout(WAIT, self.response.chunk()).await.expect("an event in time");
+            let chunk = chunk.expect("a stream").expect("no end");
+            self.unread.push_str(std::str::from_utf8(&chunk).expect("whole characters"));
+        };
+        let field = |name: &str| frame.lines().find_map(|line| line.strip_prefix(name)).map(str::trim_start);
+        assert!(field("event:").is_none(), "clients look for no names: {frame}");
+        self.cursor = field("id:").expect("a place to resume").to_owned();
+        let told: Value = serde_json::from_str(field("data:").unwrap()).unwrap();
+        let event = if self.is_global { unwrapped(told) } else { told };
+        if let Some(contract) = contract::find() {
+            contract.check_event(&event);
+        }
+        self.seen.push(event.clone());
+        event
+    }
+
+    /// Waits for an event for which `wanted` holds.
+    pub(super) async fn until(&mut self, wanted: impl Fn(&Value) -> bool) -> Value {
+        let search = async {
+            loop {
+                let event = self.next().await;
+                if wanted(&event) {
+                    return event;
+                }
+            }
+        };
+        tokio::time::timeout(WAIT, search).await.expect("the event in time")
+    }
+
+    /// Waits for an event of a session.
+    pub(super) async fn until_told(&mut self, kind: &str, session: &str) -> Value {
+        self.until(|event| event["type"] == kind && event["properties"]["sessionID"] == session).await
+    }
+
+    /// The kinds of what was told.
+    pub(super) fn kinds(&self) -> BTreeSet<&str> {
+        self.seen.iter().map(|event| event["type"].as_str().unwrap()).collect()
+    }
+
+    /// The types of the parts that were told.
+    pub(super) fn parts(&self) -> BTreeSet<&str> {
+        self.seen.iter().filter_map(|event| event["properties"]["part"]["type"].as_str()).collect()
+    }
+
+    /// The text of a part: what was told of it in whole, and what was added since.
+    pub(super) fn text(&self, part: &str) -> String {
+        self.seen.iter().fold(String::new(), |text, event| {
+            let told = &event["properties"];
+            if told["part"]["id"] == part {
+                told["part"]["text"].as_str().unwrap_or_default().to_owned()
+            } else if told["partID"] == part && event["type"] == "message.part.delta" {
+                text + told["delta"].as_str().unwrap()
+            } else {
+                text
+            }
+        })
+    }
+}
+
+/// The event in a frame of `/global/event`. Whatever belongs to a project says to which.
+fn unwrapped(mut told: Value) -> Value {
+    let event = told["payload"].take();
+    let is_of_the_server = event["type"].as_str().unwrap().starts_with("server.");
+    for member in ["directory", "project"] {
+        assert_eq!(told[member].is_string(), !is_of_the_server, "{member} of {event}");
+    }
+    event
+}

@@ -1,0 +1,79 @@
+//! The real clients, as `./dev test` installs them.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Stdio,
+};
+use tempfile::TempDir;
+use tokio::process::Command;
+
+/// What npm installed, from the root of this repository.
+const MODULES: &str = ".flotilla/tools/node_modules";
+/// So that a client does nothing but talk to its server.
+const QUIET: [&str; 4] = [
+    "OPENCODE_DISABLE_AUTOUPDATE",
+    "OPENCODE_DISABLE_MODELS_FETCH",
+    "OPENCODE_DISABLE_LSP_DOWNLOAD",
+    "OPENCODE_DISABLE_DEFAULT_PLUGINS",
+];
+
+/// The directory of a package, unless it was never installed; says so then.
+pub(super) fn find(package: &str) -> Option<PathBuf> {
+    let modules = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join(MODULES);
+    let found = modules.join(package);
+    if found.exists() {
+        return Some(found);
+    }
+    eprintln!("left out: npm's {package} is not there; `./dev test` installs it");
+    None
+}
+
+/// OpenCode's program with a home of its own.
+pub(super) struct OpenCode {
+    program: PathBuf,
+    home: TempDir,
+}
+
+impl OpenCode {
+    /// The program for this machine, if it was installed.
+    pub(super) fn find() -> Option<Self> {
+        let package = find("opencode-ai")?;
+        // Its own program is put in place by a script that is not run; npm left those that fit this machine beside it.
+        let beside = fs::read_dir(package.parent().unwrap()).unwrap().map(|entry| entry.unwrap().path());
+        let mut programs: Vec<PathBuf> = beside
+            .filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with("opencode-"))
+            .map(|path| path.join("bin/opencode"))
+            .filter(|path| path.exists())
+            .collect();
+        // The plain one needs a newer processor than the baseline, which runs anywhere.
+        programs.sort_by_key(|path| !path.to_str().unwrap().contains("baseline"));
+        let home = tempfile::Builder::new().prefix("flotilla-opencode-").tempdir().unwrap();
+        Some(Self { program: programs.into_iter().next().expect("a program for this machine"), home })
+    }
+
+    /// The directory of its files.
+    pub(super) fn directory(&self) -> &str {
+        self.home.path().to_str().unwrap()
+    }
+
+    /// A command of it, which ends together with its value.
+    pub(super) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command
+            .args(arguments)
+            .env_clear()
+            .envs(std::env::vars_os().filter(|(name, _)| name == "PATH"))
+            .env("HOME", self.home.path())
+            .envs(
+                ["CONFIG", "DATA", "STATE", "CACHE"]
+                    .map(|kind| (format!("XDG_{kind}_HOME"), self.home.path().join(kind.to_lowercase()))),
+            )
+            .envs(QUIET.map(|name| (name, "1")))
+            .envs([("LANG", "C.UTF-8"), ("TERM", "xterm-256color")])
+            .current_dir(self.home.path())
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
+        command
+    }
+}

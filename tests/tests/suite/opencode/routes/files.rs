@@ -1,0 +1,98 @@
+//! Files of a directory: those of its newest session.
+
+use super::{super::client::Client, plainly_refused};
+use e2e::turn::bash;
+use serde_json::{Value, json};
+
+/// Calls every route of files, without any and with some.
+pub(super) async fn check(client: &Client) {
+    let client = Client { directory: "/home/me/files".to_owned(), ..client.clone() };
+    for path in [
+        "/file?path=.",
+        "/find?pattern=x",
+        "/find/file?query=x",
+        "/skill",
+        "/vcs/status",
+        "/vcs/diff?mode=git",
+    ] {
+        assert_eq!(client.get(path).await, json!([]), "{path} without a session");
+    }
+    plainly_refused(&client, "/file/content?path=a").await;
+    let session = client.session(json!({})).await;
+    plainly_refused(&client, "/file/content?path=a").await;
+    let write = "mkdir src; echo 'fn main() {}' > src/main.rs; echo Hello > read.me; printf '\\377\\0' > bytes; \
+        mkdir -p .claude/skills/hello; cd .claude/skills/hello; \
+        printf -- '---\\nname: hello\\ndescription: greets\\n---\\nSay hello.\\n' > SKILL.md";
+    client.prompt(&session, &format!("{}\n@text done", bash(write))).await;
+    names(&client).await;
+    let text = client.get("/file/content?path=src/main.rs").await;
+    assert_eq!(text, json!({"type": "text", "content": "fn main() {}\n"}));
+    let bytes = client.get("/file/content?path=bytes").await;
+    assert_eq!((&bytes["type"], &bytes["content"]), (&json!("binary"), &json!("/wA=")));
+    let found = client.get("/find?pattern=fn%20ma").await;
+    let want = (&json!("src/main.rs"), &json!("fn main() {}\n"), &json!(1));
+    assert_eq!((&found[0]["path"]["text"], &found[0]["lines"]["text"], &found[0]["line_number"]), want);
+    assert_eq!(client.get("/find?pattern=nowhere").await, json!([]));
+    changes(&client).await;
+    for path in ["/file/status", "/find/symbol?query=main"] {
+        assert_eq!(client.get(path).await, json!([]), "{path}");
+    }
+    for bad in [
+        "/file",
+        "/file?path=none",
+        "/file?path=../..",
+        "/file/content",
+        "/file/content?path=none",
+        "/file/content?path=src",
+        "/file/content?path=../../etc/passwd",
+        "/find",
+        "/find?pattern=(",
+        "/find/file",
+        "/find/file?query=x&limit=many",
+        "/vcs/diff",
+        "/vcs/diff?mode=all",
+    ] {
+        plainly_refused(&client, bad).await;
+    }
+}
+
+/// What the session changed, and the skill that it wrote.
+async fn changes(client: &Client) {
+    let status = client.get("/vcs/status").await;
+    let main = json!({"file": "src/main.rs", "additions": 1, "deletions": 0, "status": "added"});
+    assert!(status.as_array().unwrap().contains(&main), "{status}");
+    for mode in ["git", "branch"] {
+        let patches = client.get(&format!("/vcs/diff?mode={mode}")).await;
+        let own = patches.as_array().unwrap().iter().find(|patch| patch["file"] == "src/main.rs").unwrap();
+        assert!(own["patch"].as_str().unwrap().ends_with("+fn main() {}\n"), "{own}");
+    }
+    let raw = client.get("/vcs/diff/raw").await;
+    assert!(raw.as_str().unwrap().contains("diff --git a/src/main.rs b/src/main.rs\n"), "{raw}");
+    let skills = client.get("/skill").await;
+    let location = "/workspace/.claude/skills/hello/SKILL.md";
+    assert_eq!((&skills[0]["name"], &skills[0]["location"]), (&json!("hello"), &json!(location)));
+    assert!(skills[0]["content"].as_str().unwrap().ends_with("Say hello.\n"), "{skills}");
+    assert_eq!(client.get("/api/skill").await["data"], skills);
+}
+
+async fn names(client: &Client) {
+    let listed = client.get("/file?path=.").await;
+    let node = |name: &str| {
+        let nodes = listed.as_array().unwrap().iter();
+        nodes.filter(|node| node["name"] == name).map(|node| node["path"].clone()).collect::<Vec<Value>>()
+    };
+    assert_eq!((node("src"), node("read.me")), (vec![json!("src/")], vec![json!("read.me")]), "{listed}");
+    let below = client.get("/file?path=src/").await;
+    let want = json!({"name": "main.rs", "path": "src/main.rs", "absolute": "/workspace/src/main.rs", "type": "file", "ignored": false});
+    assert_eq!(below, json!([want]));
+    for (query, want) in [
+        ("query=smr", json!(["src/main.rs"])),
+        ("query=sr", json!(["src/", "src/main.rs"])),
+        ("query=sr&type=directory", json!(["src/"])),
+        ("query=sr&dirs=false", json!(["src/main.rs"])),
+        ("query=sr&limit=1", json!(["src/"])),
+        ("query=zz", json!([])),
+    ] {
+        assert_eq!(client.get(&format!("/find/file?{query}")).await, want, "{query}");
+    }
+}

@@ -1,0 +1,275 @@
+//! Sessions, prompts, logs and requests of the newer API.
+
+use super::super::{
+    super::{client::Client, events::Events},
+    NOBODY, refused,
+};
+use e2e::turn::bash;
+use reqwest::Method;
+use serde_json::{Value, json};
+use std::{collections::BTreeSet, time::Duration};
+
+/// The id that the client gives its session.
+const OWN: &str = "ses_0123456789abABCDEFGHIJKLMN";
+
+/// Calls every route below `/api/session` and of requests, in a directory of its own.
+pub(super) async fn check(client: &Client) {
+    let client = Client { directory: "/home/me/newer".to_owned(), ..client.clone() };
+    let at = made(&client).await;
+    prompts(&client, &at).await;
+    log(&client, &at).await;
+    said(&client, &at).await;
+    requests(&client, &at).await;
+    points(&client, &at).await;
+    for (method, path) in [
+        (Method::GET, ""),
+        (Method::GET, "/history"),
+        (Method::GET, "/event"),
+        (Method::GET, "/message"),
+        (Method::GET, "/permission"),
+        (Method::GET, "/question"),
+        (Method::POST, "/interrupt"),
+        (Method::POST, "/wait"),
+        (Method::POST, "/compact"),
+        (Method::POST, "/revert/clear"),
+        (Method::POST, "/revert/commit"),
+    ] {
+        let none = client.expect(404, method, &format!("/api/session/{NOBODY}{path}"), Value::Null).await;
+        assert_eq!(
+            (&none["_tag"], &none["sessionID"]),
+            (&json!("SessionNotFoundError"), &json!(NOBODY)),
+            "{path}"
+        );
+    }
+}
+
+async fn empty(client: &Client, path: &str, body: Value) {
+    client.expect(204, Method::POST, path, body).await;
+}
+
+async fn made(client: &Client) -> String {
+    let location = json!({"directory": client.directory});
+    let made = client.post("/api/session", json!({"id": OWN, "location": location})).await["data"].clone();
+    assert_eq!((&made["id"], &made["location"]), (&json!(OWN), &location));
+    let again = client.post("/api/session", json!({"id": OWN, "agent": "plan", "location": location})).await;
+    assert_eq!(again["data"], made, "one session for one id");
+    let at = format!("/api/session/{OWN}");
+    assert_eq!(client.get(&at).await["data"], made);
+    let listed = client.get(&format!("/api/session?directory={}&limit=1", client.directory)).await;
+    assert_eq!((&listed["data"], listed["cursor"]["next"].is_string()), (&json!([made]), true));
+    let next = format!(
+        "/api/session?directory={}&cursor={}",
+        client.directory,
+        listed["cursor"]["next"].as_str().unwrap()
+    );
+    assert_eq!(client.get(&next).await["data"], json!([]));
+    for bad in ["?cursor=x", "?order=asc", "?limit=many"] {
+        let refused = client.expect(400, Method::GET, &format!("/api/session{bad}"), Value::Null).await;
+        let tag = if bad.contains("cursor") { "InvalidCursorError" } else { "InvalidRequestError" };
+        assert_eq!(refused["_tag"], tag, "{bad}");
+    }
+    for bad in
+        ["{", r#"{"id":"ses_short"}"#, r#"{"agent":"nobody"}"#, r#"{"model":{"providerID":"a","id":"b"}}"#]
+    {
+        refused(client, Method::POST, "/api/session", bad).await;
+    }
+    empty(client, &format!("{at}/agent"), json!({"agent": "plan"})).await;
+    let model = json!({"providerID": "claude", "id": "demo"});
+    empty(client, &format!("{at}/model"), json!({"model": model})).await;
+    let changed = client.get(&at).await["data"].clone();
+    assert_eq!((&changed["agent"], &changed["model"]), (&json!("plan"), &model));
+    refused(client, Method::POST, &format!("{at}/agent"), r#"{"agent":"nobody"}"#).await;
+    refused(client, Method::POST, &format!("{at}/model"), r#"{"model":{"providerID":"a","id":"b"}}"#).await;
+    empty(client, &format!("{at}/agent"), json!({"agent": "build"})).await;
+    at
+}
+
+async fn prompts(client: &Client, at: &str) {
+    let prompt = json!({"id": "msg_0123456789abABCDEFGHIJKLMN", "prompt": {"text": "@text Hello."}});
+    let receipt = client.post(&format!("{at}/prompt"), prompt.clone()).await["data"].clone();
+    assert_eq!((&receipt["id"], &receipt["prompt"]), (&prompt["id"], &prompt["prompt"]));
+    empty(client, &format!("{at}/wait"), Value::Null).await;
+    assert_eq!(
+        client.post(&format!("{at}/prompt"), prompt.clone()).await["data"],
+        receipt,
+        "the same receipt"
+    );
+    let other = json!({"id": prompt["id"], "prompt": {"text": "another"}});
+    let conflict = client.expect(409, Method::POST, &format!("{at}/prompt"), other).await;
+    assert_eq!(conflict["_tag"], "ConflictError");
+    let file = json!({"uri": "data:text/plain;base64,YQ==", "name": "a.txt"});
+    let note = json!({"prompt": {"text": "a note", "files": [file]}, "resume": false});
+    let note = client.post(&format!("{at}/prompt"), note).await["data"].clone();
+    assert_eq!(note["prompt"]["files"][0]["mime"], "text/plain", "{note}");
+    for bad in [
+        "{}",
+        r#"{"prompt":{}}"#,
+        r#"{"prompt":{"text":""}}"#,
+        r#"{"prompt":{"text":"x"},"delivery":"queue"}"#,
+        r#"{"id":"nonsense","prompt":{"text":"x"}}"#,
+    ] {
+        refused(client, Method::POST, &format!("{at}/prompt"), bad).await;
+    }
+    let call = json!({"prompt": {"text": format!("@reason Hm.\n{}\n@text Done.", bash("echo out"))}});
+    client.post(&format!("{at}/prompt"), call).await;
+    empty(client, &format!("{at}/wait"), Value::Null).await;
+    let failing = json!({"prompt": {"text": "@status 400"}});
+    client.post(&format!("{at}/prompt"), failing).await;
+    empty(client, &format!("{at}/wait"), Value::Null).await;
+    empty(client, &format!("{at}/compact"), Value::Null).await;
+    let slow = json!({"prompt": {"text": bash("sleep 1000")}});
+    client.post(&format!("{at}/prompt"), slow).await;
+    assert_eq!(client.get("/api/session/active").await["data"][OWN]["type"], "running");
+    empty(client, &format!("{at}/interrupt"), Value::Null).await;
+    empty(client, &format!("{at}/wait"), Value::Null).await;
+}
+
+/// The log in pages is the log as a stream, from wherever.
+async fn log(client: &Client, at: &str) {
+    let whole = client.get(&format!("{at}/history?limit=500")).await;
+    let (data, more) = (whole["data"].as_array().unwrap(), &whole["hasMore"]);
+    assert_eq!(more, false);
+    let kinds: BTreeSet<&str> = data.iter().map(|event| event["type"].as_str().unwrap()).collect();
+    for kind in [
+        "prompted",
+        "step.started",
+        "step.ended",
+        "step.failed",
+        "text.started",
+        "text.ended",
+        "reasoning.ended",
+        "tool.called",
+        "tool.success",
+        "compaction.started",
+        "compaction.ended",
+    ] {
+        assert!(kinds.contains(format!("session.next.{kind}").as_str()), "nobody was told {kind}: {kinds:?}");
+    }
+    let (mut paged, mut after) = (vec![], 0);
+    loop {
+        let page = client.get(&format!("{at}/history?limit=7&after={after}")).await;
+        paged.extend(page["data"].as_array().unwrap().clone());
+        if page["hasMore"] == false {
+            break;
+        }
+        after = paged.last().unwrap()["durable"]["seq"].as_u64().unwrap();
+    }
+    assert_eq!(&paged, data);
+    let middle = data[data.len() / 2]["durable"]["seq"].as_u64().unwrap();
+    for after in [0, middle] {
+        let want: Vec<&Value> =
+            data.iter().filter(|event| event["durable"]["seq"].as_u64().unwrap() > after).collect();
+        let told = told(client, &format!("{at}/event?after={after}"), want.len()).await;
+        assert_eq!(told.iter().collect::<Vec<_>>(), want, "after {after}");
+    }
+    for bad in ["history?after=x", "history?limit=-1", "event?after=99999999"] {
+        let refused = client.expect(400, Method::GET, &format!("{at}/{bad}"), Value::Null).await;
+        assert!(refused["_tag"].as_str().unwrap().starts_with("Invalid"), "{bad}");
+    }
+}
+
+/// So many events of a stream.
+async fn told(client: &Client, path: &str, count: usize) -> Vec<Value> {
+    let request = client.request(Method::GET, path).timeout(Duration::from_secs(60));
+    let mut response = request.send().await.unwrap();
+    assert_eq!(response.headers()["content-type"], "text/event-stream");
+    let (mut unread, mut told) = (String::new(), vec![]);
+    while told.len() < count {
+        unread.push_str(std::str::from_utf8(&response.chunk().await.unwrap().unwrap()).unwrap());
+        while let Some((frame, rest)) = unread.split_once("\n\n") {
+            let field = |name: &str| frame.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+            if let Some(data) = field("data:") {
+                let event: Value = serde_json::from_str(data).unwrap();
+                let seq = event["durable"]["seq"].to_string();
+                assert_eq!((field("id:"), field("event:")), (Some(seq.as_str()), event["type"].as_str()));
+                told.push(event);
+            }
+            unread = rest.to_owned();
+        }
+    }
+    told
+}
+
+async fn said(client: &Client, at: &str) {
+    let all = client.get(&format!("{at}/message?order=asc&limit=200")).await["data"].clone();
+    let all = all.as_array().unwrap();
+    let kinds: BTreeSet<&str> = all.iter().map(|message| message["type"].as_str().unwrap()).collect();
+    assert!(kinds.is_superset(&BTreeSet::from(["assistant", "compaction", "user"])), "{kinds:?}");
+    assert_eq!((&all[0]["text"], &all[1]["content"][0]["text"]), (&json!("@text Hello."), &json!("Hello.")));
+    let one = format!("{at}/message/{}", all[1]["id"].as_str().unwrap());
+    assert_eq!(client.get(&one).await["data"], all[1]);
+    let none = client.expect(404, Method::GET, &format!("{at}/message/msg_none"), Value::Null).await;
+    assert_eq!((&none["_tag"], &none["messageID"]), (&json!("MessageNotFoundError"), &json!("msg_none")));
+    for order in ["asc", "desc"] {
+        let (mut paged, mut page) =
+            (vec![], client.get(&format!("{at}/message?order={order}&limit=2")).await);
+        loop {
+            paged.extend(page["data"].as_array().unwrap().clone());
+            let Some(next) = page["cursor"]["next"].as_str() else { break };
+            page = client.get(&format!("{at}/message?limit=2&cursor={next}")).await;
+        }
+        if order == "desc" {
+            paged.reverse();
+        }
+        assert_eq!(&paged, all, "{order}");
+        let previous = page["cursor"]["previous"].as_str().unwrap();
+        let back = client.get(&format!("{at}/message?limit=2&cursor={previous}")).await;
+        assert!(
+            back["data"].as_array().is_some_and(|data| !data.is_empty())
+                && back["cursor"]["next"].is_string()
+        );
+    }
+    let refused = client.expect(400, Method::GET, &format!("{at}/message?cursor=x"), Value::Null).await;
+    assert_eq!(refused["_tag"], "InvalidCursorError");
+}
+
+async fn requests(client: &Client, at: &str) {
+    let rule = json!({"permission": "bash", "pattern": "*", "action": "ask"});
+    let session = client.session(json!({"permission": [rule]})).await;
+    let own = format!("/api/session/{session}");
+    let mut events = Events::of(client, "/event", "").await;
+    client.prompt_async(&session, &bash("true")).await;
+    events.until_told("permission.asked", &session).await;
+    let asked = client.get(&format!("{own}/permission")).await["data"][0].clone();
+    assert_eq!((&asked["action"], &asked["sessionID"]), (&json!("bash"), &json!(session)));
+    let open = client.get("/api/permission/request").await;
+    assert_eq!((&open["data"], &open["location"]["directory"]), (&json!([asked]), &json!(client.directory)));
+    let one = format!("{own}/permission/{}", asked["id"].as_str().unwrap());
+    assert_eq!(client.get(&one).await["data"], asked);
+    refused(client, Method::POST, &format!("{one}/reply"), r#"{"reply":"maybe"}"#).await;
+    empty(client, &format!("{one}/reply"), json!({"reply": "once"})).await;
+    events.until_told("session.idle", &session).await;
+    client.expect(404, Method::GET, &one, Value::Null).await;
+    client.expect(404, Method::POST, &format!("{one}/reply"), json!({"reply": "once"})).await;
+    assert_eq!(client.get("/api/permission/saved").await["data"], json!([]));
+    client.expect(204, Method::DELETE, "/api/permission/saved/per_none", Value::Null).await;
+
+    let options = json!([{"label": "Red", "description": "a colour"}]);
+    let ask = json!({"questions": [{"question": "Which?", "header": "Colour", "options": options}]});
+    for (path, body) in [("reply", json!({"answers": [["Red"]]})), ("reject", Value::Null)] {
+        client.prompt_async(&session, &format!("@tool question {ask}\n@text thanks")).await;
+        events.until_told("question.asked", &session).await;
+        let asked = client.get(&format!("{own}/question")).await["data"][0].clone();
+        assert_eq!(client.get("/api/question/request").await["data"], json!([asked]));
+        let one = format!("{own}/question/{}", asked["id"].as_str().unwrap());
+        empty(client, &format!("{one}/{path}"), body.clone()).await;
+        events.until_told("session.idle", &session).await;
+        client.expect(404, Method::POST, &format!("{one}/{path}"), body).await;
+    }
+    assert_eq!(client.get(&format!("{at}/permission")).await["data"], json!([]), "of that session only");
+}
+
+async fn points(client: &Client, at: &str) {
+    let first = "msg_0123456789abABCDEFGHIJKLMN";
+    let stage = json!({"messageID": first});
+    let staged = client.post(&format!("{at}/revert/stage"), stage.clone()).await;
+    assert_eq!(staged["data"]["messageID"], first);
+    empty(client, &format!("{at}/revert/clear"), Value::Null).await;
+    assert!(client.get(at).await["data"].get("revert").is_none());
+    let kept = r#"{"messageID":"msg_x","files":false}"#;
+    refused(client, Method::POST, &format!("{at}/revert/stage"), kept).await;
+    client.expect(404, Method::POST, &format!("{at}/revert/stage"), json!({"messageID": "msg_none"})).await;
+    client.post(&format!("{at}/revert/stage"), stage).await;
+    empty(client, &format!("{at}/revert/commit"), Value::Null).await;
+    assert_eq!(client.get(&format!("{at}/message")).await["data"], json!([]), "nothing is left");
+}

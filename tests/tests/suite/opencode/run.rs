@@ -1,0 +1,62 @@
+//! `opencode run --attach`, the real one.
+
+use super::{client::Client, installed::OpenCode};
+use e2e::{Options, Stack};
+use serde_json::{Value, json};
+use std::process::Stdio;
+
+/// What the model does. The program puts quotes around prompts of several words, so a word says all.
+const SCRIPT: &str = r#"
+[[rule]]
+match = "look"
+[[rule.step]]
+reasoning = "Hm."
+text = "Look:"
+tool = [{ name = "bash", input = { command = "echo hi" } }]
+[[rule.step]]
+text = "Bye."
+
+[[rule]]
+match = "fail"
+[[rule.step]]
+fault = [{ status = 400 }]
+"#;
+
+/// What one run printed: a line each of `kind text`, where there is a text.
+async fn run(client: &Client, opencode: &OpenCode, prompt: &str) -> Vec<String> {
+    let arguments = ["run", "--attach", &client.url, "-p", &client.key, "--format", "json", prompt];
+    let mut command = opencode.command(&arguments);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let ended = tokio::time::timeout(std::time::Duration::from_secs(60), child.wait_with_output()).await;
+    let output = ended.expect("a run that ends").unwrap();
+    let lines = String::from_utf8(output.stdout).unwrap();
+    let line = |line: &str| {
+        let told: Value = serde_json::from_str(line).unwrap();
+        let (part, state) = (&told["part"], &told["part"]["state"]);
+        let texts = [&part["text"], &state["output"], &state["error"], &told["error"]["data"]["message"]];
+        let text = texts.into_iter().find_map(Value::as_str).unwrap_or_default();
+        format!("{} {text}", told["type"].as_str().unwrap()).trim().to_owned()
+    };
+    assert!(!lines.is_empty(), "it said nothing: {}", String::from_utf8_lossy(&output.stderr));
+    lines.lines().map(line).collect()
+}
+
+#[tokio::test]
+async fn opencode_run_prints_what_the_agent_does() {
+    let Some(opencode) = OpenCode::find() else { return };
+    let stack = Stack::with(Options { script: SCRIPT.to_owned(), ..Options::default() }).await;
+    let client = Client::new(&stack, opencode.directory());
+    let printed = run(&client, &opencode, "look").await;
+    let want =
+        ["step_start", "text Look:", "tool_use hi", "step_finish", "step_start", "text Bye.", "step_finish"];
+    assert_eq!(printed, want);
+    let failed = run(&client, &opencode, "fail").await;
+    assert!(failed.last().unwrap().starts_with("error "), "{failed:?}");
+
+    super::settle(&stack, &json!({"permission": {"bash": "ask"}})).await;
+    let refused = run(&client, &opencode, "look").await;
+    assert!(
+        refused.iter().any(|line| line.starts_with("tool_use") && line.contains("refused")),
+        "{refused:?}"
+    );
+}

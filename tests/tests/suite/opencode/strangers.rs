@@ -1,0 +1,265 @@
+//! Another tenant's client, in a directory of the same name: at every route that names something, what is not its own does not
+//! exist; and whatever happens to it is told on no stream. The routes are the gateway's own list and OpenCode's, so a new one is
+//! tried by itself.
+
+use super::{client::Client, contract, events::Events};
+use e2e::{Stack, turn::bash};
+use futures::{StreamExt as _, stream};
+use reqwest::Method;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+/// Occurs in everything that the owner says, and nowhere else.
+const CANARY: &str = "canary-51c0";
+/// Requests at once.
+const AT_ONCE: usize = 8;
+
+/// What somebody has.
+#[derive(Debug, Clone)]
+pub(super) struct Things {
+    session: String,
+    message: String,
+    part: String,
+    permission: String,
+    question: String,
+    pty: String,
+    project: String,
+}
+
+impl Things {
+    /// Makes a session that waits for a permission, another one that waits for an answer, and a terminal.
+    pub(super) async fn make(client: &Client) -> Self {
+        let mut events = Events::of(client, "/event", "").await;
+        let pty = client.post("/pty", json!({"command": "sleep", "args": ["1000"], "title": CANARY})).await;
+        let rule = json!({"permission": "bash", "pattern": "*", "action": "ask"});
+        let session = client.session(json!({"title": CANARY, "permission": [rule]})).await;
+        client.prompt_async(&session, &format!("@text {CANARY}\n{}", bash("true"))).await;
+        let asked = events.until_told("permission.asked", &session).await;
+        let permission = asked["properties"]["id"].as_str().unwrap().to_owned();
+        let other = client.session(json!({"title": CANARY})).await;
+        let options = json!([{"label": CANARY, "description": CANARY}]);
+        let ask = json!({"questions": [{"question": CANARY, "header": "canary", "options": options}]});
+        client.prompt_async(&other, &format!("@tool question {ask}\n@text thanks")).await;
+        let asked = events.until_told("question.asked", &other).await;
+        let question = asked["properties"]["id"].as_str().unwrap().to_owned();
+        let talk = client.get(&format!("/session/{session}/message")).await;
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        Self {
+            message: text(&talk[0]["info"]["id"]),
+            part: text(&talk[0]["parts"][0]["id"]),
+            pty: text(&pty["id"]),
+            project: text(&client.get("/project/current").await["id"]),
+            session,
+            permission,
+            question,
+        }
+    }
+
+    fn all(&self) -> [&str; 7] {
+        let Self { session, message, part, permission, question, pty, project } = self;
+        [session, message, part, permission, question, pty, project]
+    }
+
+    /// The path of a route with these names in it; none if it names nothing that a tenant has.
+    pub(super) fn path(&self, route: &str) -> Option<String> {
+        let (mut path, mut before, mut is_naming) = (vec![], "", false);
+        for part in route.split('/') {
+            let named = match before {
+                _ if !part.starts_with('{') => None,
+                "session" => Some(&self.session),
+                "message" => Some(&self.message),
+                "part" => Some(&self.part),
+                "permission" | "permissions" => Some(&self.permission),
+                "question" => Some(&self.question),
+                "pty" => Some(&self.pty),
+                "project" => Some(&self.project),
+                _ => None,
+            };
+            is_naming |= named.is_some();
+            path.push(named.map_or_else(|| part.replace(['{', '}'], "x"), Clone::clone));
+            before = part;
+        }
+        is_naming.then(|| path.join("/"))
+    }
+
+    /// A body that has what a route wants, whichever it is.
+    pub(super) fn body(&self, route: &str) -> Value {
+        let mut body = json!({
+            "sessionID": self.session, "messageID": self.message, "partID": self.part, "type": "text",
+            "text": "taken", "title": "taken", "name": "taken", "reply": "once", "answers": [["taken"]],
+            "agent": "build", "command": "init", "arguments": "", "providerID": "chat", "modelID": "demo",
+            "parts": [{"type": "text", "text": "taken"}], "size": {"rows": 2, "cols": 2},
+        });
+        // Elsewhere it is another word for the model's.
+        if route.contains("/part/") {
+            body["id"] = json!(self.part);
+        }
+        if route.ends_with("/model") {
+            body["model"] = json!({"providerID": "chat", "id": "demo"});
+        }
+        if route.ends_with("/prompt") {
+            body["prompt"] = json!({"text": "taken"});
+        }
+        // Beside a command stand files only.
+        if route.ends_with("/command") {
+            body["parts"] = json!([]);
+        }
+        body
+    }
+}
+
+/// Calls a route with what it may want besides; gives status and body.
+pub(super) async fn call(client: &Client, method: &str, path: &str, body: Vec<u8>) -> (u16, String) {
+    let method = Method::from_bytes(method.as_bytes()).unwrap();
+    let mut request = client.request(method.clone(), path).header("x-opencode-ticket", "1");
+    if path.ends_with("/connect") {
+        request = request
+            .header("connection", "upgrade")
+            .header("upgrade", "websocket")
+            .header("sec-websocket-version", "13")
+            .header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==");
+    } else if method != Method::GET {
+        request = request.header("content-type", "application/json").body(body);
+    }
+    let answer = request.send().await.unwrap_or_else(|error| panic!("{method} {path}: {error:?}"));
+    let status = answer.status().as_u16();
+    // Of a connection that stays open there is no end.
+    let text = if status == 101 { String::new() } else { answer.text().await.unwrap() };
+    (status, text)
+}
+
+/// What the owner sees at every route of ours that reads what it has.
+async fn seen_by_owner(client: &Client, theirs: &Things) -> Vec<(String, Value)> {
+    let mut seen = vec![];
+    for (method, route) in client.own().await.listed() {
+        let is_read = method == "GET" && !route.ends_with("/connect") && !route.ends_with("/event");
+        let path = theirs.path(&route).filter(|_| is_read);
+        if let Some(path) = path {
+            seen.push((path.clone(), client.get(&path).await));
+        }
+    }
+    seen.push(("/permission".to_owned(), client.get("/permission").await));
+    seen.push(("/question".to_owned(), client.get("/question").await));
+    seen
+}
+
+#[tokio::test]
+async fn what_is_another_tenants_does_not_exist_at_any_route() {
+    let stack = Stack::start().await;
+    let owner = Client::new(&stack, "/home/me/project");
+    let stranger = Client { key: stack.other_tenant().await.key, ..owner.clone() };
+    let own = stranger.session(json!({"title": "own"})).await;
+    let mut streams =
+        vec![Events::of(&stranger, "/event", "").await, Events::of(&stranger, "/global/event", "").await];
+    let mut witness = Events::of(&owner, "/global/event", "").await;
+    let theirs = Things::make(&owner).await;
+    witness.until_told("permission.asked", &theirs.session).await;
+    // Streams that begin where another tenant's stand.
+    streams.push(Events::of(&stranger, "/global/event", &witness.cursor).await);
+    streams.push(Events::of(&stranger, "/event", "t1.0").await);
+
+    let before = seen_by_owner(&owner, &theirs).await;
+    assert!(before.len() > 8, "the names fit the routes");
+    let ours: BTreeSet<(String, String)> = owner.own().await.listed().into_iter().collect();
+    let opencodes = contract::find().map(contract::Contract::listed).unwrap_or_default();
+    let every: BTreeSet<(String, String)> = ours.iter().cloned().chain(opencodes).collect();
+    let (mut tried, mut wrong) = (0, vec![]);
+    for (method, route) in &every {
+        let Some(path) = theirs.path(route) else { continue };
+        let body = theirs.body(route).to_string().into_bytes();
+        let (status, told) = call(&stranger, method, &path, body).await;
+        tried += 1;
+        // An abort is true, as OpenCode's, whatever it names; its methods that we lack may be refused as such.
+        let is_ours = ours.contains(&(method.clone(), route.clone()));
+        let is_refused = match status {
+            200 => route.ends_with("/abort") && told == "true",
+            404 => !is_ours || !told.contains("there is nothing at"),
+            status => status == 405 && !is_ours,
+        };
+        if !is_refused || told.contains(CANARY) {
+            wrong.push(format!("{method} {path}: {status} {told}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(tried > 25, "only {tried} were tried");
+
+    assert_eq!(seen_by_owner(&owner, &theirs).await, before, "nothing of it had an effect");
+    // What happens next is the last that the streams tell.
+    stranger.expect(200, Method::PATCH, &format!("/session/{own}"), json!({"title": "the end"})).await;
+    for events in &mut streams {
+        events.until(|event| event["properties"]["info"]["title"] == "the end").await;
+        let seen = json!(events.seen).to_string();
+        for foreign in theirs.all().into_iter().chain([CANARY]) {
+            assert!(!seen.contains(foreign), "{foreign} was told: {seen}");
+        }
+    }
+    let witnessed = json!(witness.seen).to_string();
+    assert!(witnessed.contains(CANARY), "the owner was told: {witnessed}");
+}
+
+/// Bodies that are no JSON object.
+const NO_OBJECTS: [&[u8]; 12] = [
+    b"{",
+    b"[]",
+    b"7",
+    b"null",
+    b"\"text\"",
+    b"true",
+    b"{\"title\":",
+    b"{\"title\":\"\\u00\"}",
+    b"{]",
+    b"\0",
+    b"\xff\xfe",
+    b"{} {}",
+];
+
+#[tokio::test]
+async fn no_body_is_too_strange_for_an_answer() {
+    let stack = Stack::start().await;
+    let client = Client::new(&stack, "/home/me/project");
+    // Names of the right form that name nothing: whatever passes for a body has no effect.
+    let nothing = Things {
+        session: "ses_00000000000000000000000000".to_owned(),
+        message: "msg_00000000000000000000000000".to_owned(),
+        part: "prt_00000000000000000000000000".to_owned(),
+        permission: "per_00000000000000000000000000".to_owned(),
+        question: "que_00000000000000000000000000".to_owned(),
+        pty: "pty_00000000000000000000000000".to_owned(),
+        project: "prj_00000000000000000000000000".to_owned(),
+    };
+    let deep = [b"{\"title\":".to_vec(), vec![b'['; 1_000]].concat();
+    let mut bodies: Vec<Vec<u8>> = NO_OBJECTS.into_iter().map(<[u8]>::to_vec).chain([deep]).collect();
+    let good = nothing.body("");
+    let wrong = [Value::Null, json!(-1.5e300), json!([[{"a": 1}]]), json!("\0")];
+    for (name, value) in
+        good.as_object().unwrap().keys().flat_map(|name| wrong.iter().map(move |it| (name, it)))
+    {
+        let mut body = good.clone();
+        body[name] = value.clone();
+        bodies.push(body.to_string().into_bytes());
+    }
+    let mut reading = 0;
+    let listed = client.own().await.listed();
+    for (method, route) in
+        listed.into_iter().filter(|(method, _)| ["POST", "PUT", "PATCH"].contains(&&**method))
+    {
+        let path = nothing.path(&route).unwrap_or(route);
+        let calls = bodies.iter().map(|body| call(&client, &method, &path, body.clone()));
+        let answers: Vec<(u16, String)> = stream::iter(calls).buffered(AT_ONCE).collect().await;
+        for ((status, told), body) in answers.iter().zip(&bodies) {
+            let sent = String::from_utf8_lossy(&body[..body.len().min(200)]);
+            assert!(*status < 500, "{method} {path} {sent}: {status} {told}");
+        }
+        // A body is read, and then it must be an object, or it is not.
+        let refused = answers[..=NO_OBJECTS.len()].iter().filter(|(status, _)| *status == 400).count();
+        assert!(
+            [0, NO_OBJECTS.len() + 1].contains(&refused),
+            "{method} {path}: {:?}",
+            &answers[..=NO_OBJECTS.len()]
+        );
+        reading += usize::from(refused > 0);
+    }
+    assert!(reading > 12, "only {reading} routes read a body");
+    let unknown = json!({"title": "t", "nonsense": {"deep": [1]}});
+    assert_eq!(client.post("/session", unknown).await["title"], "t", "what we do not know is left out");
+}

@@ -1,0 +1,232 @@
+//! Every event of turns in which everything happens, on both streams; and what a stream that comes back is told.
+
+use super::{client::Client, events::Events};
+use e2e::{
+    Stack,
+    turn::{bash, task},
+};
+use futures::future::join;
+use reqwest::Method;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+#[tokio::test]
+async fn every_event_is_as_opencode_says_on_both_streams() {
+    let stack = Stack::start().await;
+    let client = Client::new(&stack, "/home/me/project");
+    let mut own = Events::of(&client, "/event", "").await;
+    let mut all = Events::of(&client, "/global/event", "").await;
+    let rule = json!({"permission": "bash", "pattern": "*", "action": "ask"});
+    let session = client.session(json!({"permission": [rule]})).await;
+    happenings(&client, &session, &mut own).await;
+
+    let last = client.session(json!({})).await;
+    join(own.until_told("session.created", &last), all.until_told("session.created", &last)).await;
+    for events in [&own, &all] {
+        for kind in [
+            "file.watcher.updated",
+            "message.part.delta",
+            "message.part.updated",
+            "message.removed",
+            "message.updated",
+            "permission.asked",
+            "permission.replied",
+            "question.asked",
+            "question.replied",
+            "question.rejected",
+            "server.connected",
+            "session.compacted",
+            "session.created",
+            "session.diff",
+            "session.error",
+            "session.idle",
+            "session.status",
+            "session.updated",
+            "todo.updated",
+        ] {
+            let is_left_out = e2e::is_without("nats") && kind == "message.part.delta";
+            assert!(
+                is_left_out || events.kinds().contains(kind),
+                "nobody was told {kind}: {:?}",
+                events.kinds()
+            );
+        }
+        for kind in ["text", "reasoning", "tool", "step-start", "step-finish", "patch", "compaction", "file"]
+        {
+            assert!(events.parts().contains(kind), "nobody was told of a part {kind}: {:?}", events.parts());
+        }
+    }
+    let begun =
+        own.seen.iter().map(|event| &event["properties"]["part"]).filter(|part| part["type"] == "step-start");
+    let begun: Vec<_> = begun.map(|part| part["id"].as_str().unwrap()).collect();
+    assert_eq!(begun.iter().collect::<BTreeSet<_>>().len(), begun.len(), "a step begins once");
+    let talk = client.get(&format!("/session/{session}/message")).await;
+    let spoken = talk.as_array().unwrap().iter().flat_map(|said| said["parts"].as_array().unwrap());
+    for part in spoken.filter(|part| part["type"] == "text") {
+        let id = part["id"].as_str().unwrap();
+        assert_eq!(own.text(id), part["text"].as_str().unwrap(), "what was told is what is stored");
+    }
+    client.expect(200, Method::DELETE, &format!("/session/{last}"), Value::Null).await;
+    let (gone, _) =
+        join(own.until_told("session.deleted", &last), all.until_told("session.deleted", &last)).await;
+    assert_eq!(gone["properties"]["info"]["directory"], client.directory.as_str());
+}
+
+/// Everything that can happen to a session, once.
+async fn happenings(client: &Client, session: &str, events: &mut Events) {
+    let at = format!("/session/{session}");
+    let call = bash("echo said > told; cat told");
+    client
+        .prompt_async(
+            session,
+            &format!("@reason Let me think.\n@chunk 4\n@text I will look.\n{call}\n@text Done."),
+        )
+        .await;
+    let asked = events.until_told("permission.asked", session).await;
+    let id = asked["properties"]["id"].as_str().unwrap();
+    client.post(&format!("/permission/{id}/reply"), json!({"reply": "once"})).await;
+    events.until_told("session.idle", session).await;
+
+    let todos = json!({"todos": [{"content": "Look", "status": "pending", "priority": "high"}]});
+    client.prompt(session, &format!("@tool todowrite {todos}\n@text Noted.")).await;
+    assert_eq!(client.get(&format!("{at}/todo")).await, todos["todos"]);
+
+    let question = json!({"question": "Which?", "header": "Colour", "options": [{"label": "Red", "description": "red"}]});
+    for (answer, body) in [("reply", json!({"answers": [["Red"]]})), ("reject", Value::Null)] {
+        client
+            .prompt_async(session, &format!("@tool question {}\n@text So.", json!({"questions": [question]})))
+            .await;
+        let asked = events.until_told("question.asked", session).await;
+        client
+            .post(&format!("/question/{}/{answer}", asked["properties"]["id"].as_str().unwrap()), body)
+            .await;
+        events.until_told("session.idle", session).await;
+    }
+
+    client.prompt(session, &format!("{}\n@text It is done.", task("@text Child here."))).await;
+    let children = client.get(&format!("{at}/children")).await;
+    assert_eq!(
+        (&children[0]["parentID"], &children[0]["directory"]),
+        (&json!(session), &json!(client.directory))
+    );
+    let text = json!({"type": "text", "text": "@text A picture."});
+    let file = json!({"type": "file", "mime": "text/plain", "filename": "a.txt", "url": "data:text/plain;base64,YQ=="});
+    client.post(&format!("{at}/message"), json!({"parts": [text, file]})).await;
+
+    client
+        .prompt_async(
+            session,
+            "@delay 50\n@chunk 1\n@text This is never said to its end because somebody stops it.",
+        )
+        .await;
+    events
+        .until(|event| {
+            event["properties"]["part"]["text"] == "" && event["properties"]["part"]["time"]["end"].is_null()
+        })
+        .await;
+    client.post(&format!("{at}/abort"), Value::Null).await;
+    events.until_told("session.idle", session).await;
+    let failed = client.prompt(session, "@status 400").await;
+    assert_eq!(failed["info"]["error"]["name"], "APIError", "{failed}");
+    let last = client.prompt(session, "@text To be taken back.").await;
+    let turned_back = json!({"messageID": last["info"]["parentID"]});
+    client.post(&format!("{at}/revert"), turned_back.clone()).await;
+    client.post(&format!("{at}/unrevert"), Value::Null).await;
+    client.post(&format!("{at}/revert"), turned_back).await;
+    client.prompt(session, "@text In its place.").await;
+    client.post(&format!("{at}/summarize"), json!({"providerID": "chat", "modelID": "demo"})).await;
+}
+
+/// A client that names where it was, and one that cannot: both know everything at the end.
+#[tokio::test]
+async fn a_stream_that_was_cut_is_made_good() {
+    if e2e::is_left_out(&["nats"], "live text comes through NATS only") {
+        return;
+    }
+    let stack = Stack::start().await;
+    let client = Client::new(&stack, "/home/me/project");
+    let session = client.session(json!({})).await;
+    let mut first = Events::of(&client, "/global/event", "").await;
+    let words: Vec<String> = (0..60).map(|number| format!("word{number}")).collect();
+    let words = words.join(" ");
+    client.prompt_async(&session, &format!("@delay 20\n@chunk 6\n@text {words}")).await;
+    first.until(|event| event["type"] == "message.part.delta").await;
+    let cursor = first.cursor.clone();
+    drop(first);
+    // A part streams on while nobody listens.
+    let mut with_cursor = Events::of(&client, "/global/event", &cursor).await;
+    let mut without = Events::of(&client, "/global/event", "").await;
+    join(with_cursor.until_told("session.idle", &session), without.until_told("session.idle", &session))
+        .await;
+    let talk = client.get(&format!("/session/{session}/message")).await;
+    let part = &talk[1]["parts"][1];
+    assert_eq!(part["text"], words.as_str());
+    let id = part["id"].as_str().unwrap();
+    for (who, events) in [("with a cursor", &with_cursor), ("without", &without)] {
+        assert_eq!(events.text(id), words, "{who}");
+        let told = events.seen.iter().map(|event| &event["type"]);
+        let mut statuses = events.seen.iter().filter(|event| event["type"] == "session.status");
+        assert_eq!(statuses.next_back().unwrap()["properties"]["status"]["type"], "idle", "{who}: {told:?}");
+    }
+    let mut late = Events::of(&client, "/global/event", "").await;
+    late.until_told("session.idle", &session).await;
+    assert_eq!(late.text(id), words, "whoever comes after the end");
+}
+
+/// A permission that is open when a client comes is told to it.
+#[tokio::test]
+async fn what_is_asked_is_told_to_whoever_comes_later() {
+    let stack = Stack::start().await;
+    let client = Client::new(&stack, "/home/me/project");
+    let rule = json!({"permission": "bash", "pattern": "*", "action": "ask"});
+    let session = client.session(json!({"permission": [rule]})).await;
+    let mut first = Events::of(&client, "/event", "").await;
+    client.prompt_async(&session, &bash("true")).await;
+    let asked = first.until_told("permission.asked", &session).await;
+    for path in ["/event", "/global/event"] {
+        let again = Events::of(&client, path, "").await.until_told("permission.asked", &session).await;
+        assert_eq!(again["properties"], asked["properties"], "{path}");
+    }
+    let elsewhere = Client { directory: "/home/me/other".to_owned(), ..client.clone() };
+    let other = elsewhere.session(json!({})).await;
+    let mut events = Events::of(&elsewhere, "/event", "").await;
+    elsewhere.prompt_async(&other, "@text mine").await;
+    events.until_told("session.idle", &other).await;
+    let sessions = events.seen.iter().filter_map(|event| event["properties"]["sessionID"].as_str());
+    assert!(sessions.into_iter().all(|told| told == other), "only of its own directory");
+    let stranger = Client { key: stack.other_tenant().await.key, ..client.clone() };
+    let mut events = Events::of(&stranger, "/global/event", "").await;
+    let own = stranger.session(json!({})).await;
+    events.until_told("session.created", &own).await;
+    assert!(
+        events.seen.iter().all(|event| event["properties"]["sessionID"] != session.as_str()),
+        "only of its own"
+    );
+}
+
+/// A client of before asks for the shapes that it knows.
+#[tokio::test]
+async fn older_shapes_are_told_to_whoever_asks_for_them() {
+    let stack = Stack::start().await;
+    let client = Client::new(&stack, "/home/me/project");
+    let rule = json!({"permission": "bash", "pattern": "*", "action": "ask"});
+    let session = client.session(json!({"permission": [rule]})).await;
+    let refused = client.request(reqwest::Method::GET, "/event?shapes=oldest").send().await.unwrap();
+    assert_eq!(refused.status(), 400);
+    let request = client.request(reqwest::Method::GET, "/event?shapes=older");
+    let mut stream = request.send().await.unwrap();
+    client.prompt_async(&session, &bash("true")).await;
+    let mut seen = String::new();
+    let mut until = async |what: &str| {
+        while !seen.contains(what) {
+            let chunk =
+                tokio::time::timeout(std::time::Duration::from_secs(40), stream.chunk()).await.unwrap();
+            seen.push_str(std::str::from_utf8(&chunk.unwrap().unwrap()).unwrap());
+        }
+        seen.clone()
+    };
+    until("permission.updated").await;
+    let asked = client.get("/permission").await[0]["id"].as_str().unwrap().to_owned();
+    client.post(&format!("/permission/{asked}/reply"), json!({"reply": "once"})).await;
+    assert!(until("\"session.idle\"").await.contains(&format!("\"permissionID\":\"{asked}\"")));
+}

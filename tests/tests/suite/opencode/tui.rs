@@ -1,0 +1,158 @@
+//! `opencode attach`, the real one, in a terminal whose screen is read back. One after the other: it is a large program.
+
+use super::{client::Client, events::Events, installed::OpenCode, screen::Screen};
+use e2e::{Options, Stack, bench::process::Process};
+use serde_json::json;
+use testkit::proxy::{End, Proxy, Rules};
+
+/// What the model says to the words that are typed.
+const SCRIPT: &str = r#"
+[[rule]]
+match = "greet"
+[[rule.step]]
+reasoning = "Somebody wants to be greeted."
+text = "Hello from the agent."
+
+[[rule]]
+match = "count"
+[[rule.step]]
+tool = [{ name = "bash", input = { command = "echo it-$((40+2))", description = "Counts" } }]
+[[rule.step]]
+text = "That was counted."
+
+[[rule]]
+match = "colour"
+[[rule.step]]
+tool = [{ name = "question", input = { questions = [{ question = "Which one?", header = "Colour", options = [{ label = "Crimson", description = "a red" }, { label = "Teal", description = "a blue" }] }] } }]
+[[rule.step]]
+text = "They say: {{last_tool_result}}"
+
+[[rule]]
+match = "deeper"
+[[rule.step]]
+tool = [{ name = "task", input = { description = "Look there", prompt = "greet", subagent_type = "general" } }]
+[[rule.step]]
+text = "The subtask is over."
+
+[[rule]]
+match = "story"
+[[rule.step]]
+delay_ms = 100
+chunk = 4
+text = "Once upon a time there was a long story that nobody could hear to its end in less than five seconds, and they lived happily ever after."
+"#;
+/// How the story begins and ends.
+const STORY: (&str, &str) = ("Once upon", "ever after.");
+/// What the screen says while a turn goes on.
+const BUSY: &str = "esc interrupt";
+/// The keys of a terminal.
+const ENTER: &str = "\r";
+const ESCAPE: &str = "\x1b";
+const DOWN: &str = "\x1b[B";
+
+async fn stack(workers: usize) -> Stack {
+    let stack = Stack::with(Options { script: SCRIPT.to_owned(), workers, ..Options::default() }).await;
+    super::settle(&stack, &json!({"permission": {"bash": "ask"}})).await;
+    stack
+}
+
+/// A client that has started, in the directory of `opencode`.
+async fn attach(opencode: &OpenCode, url: &str, key: &str) -> Screen {
+    let arguments = ["attach", url, "--dir", opencode.directory(), "-p", key, "-u", "anybody"];
+    let mut screen = Screen::start(opencode.command(&arguments));
+    screen.until_shown("Ask anything").await;
+    screen.until_shown("demo").await;
+    screen
+}
+
+/// Types a prompt and sends it off when the screen shows it.
+async fn say(screen: &mut Screen, prompt: &str) {
+    screen.type_in(prompt);
+    screen.until_shown(prompt).await;
+    screen.type_in(ENTER);
+}
+
+/// Waits until a turn is over: its answer is there, and nothing goes on.
+async fn answered(screen: &mut Screen, text: &str) {
+    screen.until(text, |shown| flat(shown).contains(text) && !shown.contains(BUSY)).await;
+}
+
+/// A screen as one line: long texts are broken where they happen to end.
+fn flat(screen: &str) -> String {
+    screen.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[tokio::test]
+async fn the_tui_shows_all_that_an_agent_does() {
+    if e2e::is_left_out(&["nats"], "live text comes through NATS only") {
+        return;
+    }
+    let Some(opencode) = OpenCode::find() else { return };
+    let stack = stack(1).await;
+    let mut screen = attach(&opencode, stack.gateway_url(), &stack.api.key).await;
+    assert!(!screen.text().to_lowercase().contains("error"), "{}", screen.text());
+
+    say(&mut screen, "greet").await;
+    answered(&mut screen, "Hello from the agent.").await;
+    say(&mut screen, "count").await;
+    screen.until_shown("Permission required").await;
+    screen.type_in(ENTER);
+    answered(&mut screen, "That was counted.").await;
+    assert!(screen.text().contains("it-42"), "what the command printed\n{}", screen.text());
+
+    say(&mut screen, "colour").await;
+    screen.until_shown("2. Teal").await;
+    screen.type_in(DOWN);
+    screen.type_in(ENTER);
+    answered(&mut screen, "They say:").await;
+    assert!(flat(&screen.text()).contains("Teal"), "the second one was chosen\n{}", screen.text());
+
+    say(&mut screen, "deeper").await;
+    answered(&mut screen, "The subtask is over.").await;
+    assert!(screen.text().contains("Look there"), "{}", screen.text());
+
+    say(&mut screen, "story").await;
+    screen.until_shown(STORY.0).await;
+    screen.type_in(ESCAPE);
+    screen.until_shown("again to interrupt").await;
+    screen.type_in(ESCAPE);
+    screen.until("an interrupted turn", |shown| shown.contains("interrupted") && !shown.contains(BUSY)).await;
+    assert!(!screen.text().contains(STORY.1), "{}", screen.text());
+}
+
+/// What real OpenCode does not survive: its TUI waits for ever for what it missed.
+#[tokio::test]
+async fn the_tui_shows_a_whole_answer_although_its_stream_was_cut_and_the_worker_killed() {
+    if e2e::is_left_out(&["nats"], "live text comes through NATS only") {
+        return;
+    }
+    let Some(opencode) = OpenCode::find() else { return };
+    let stack = stack(0).await;
+    let worker = Process::worker(&stack, 1);
+    let link =
+        Proxy::start(stack.gateway_url().trim_start_matches("http://").parse().unwrap()).await.unwrap();
+    let mut screen = attach(&opencode, &format!("http://{}", link.address), &stack.api.key).await;
+
+    say(&mut screen, "story").await;
+    screen.until_shown(STORY.0).await;
+    let client = Client::new(&stack, opencode.directory());
+    let mut beside = Events::of(&client, "/event", "").await;
+    link.set(Rules { refuses: true, ..Rules::default() });
+    link.cut(End::Reset);
+    // The answer ends while the client is away, so nothing that comes later tells it.
+    beside.until(|event| event["type"] == "session.idle").await;
+    link.set(Rules::default());
+    answered(&mut screen, STORY.1).await;
+    say(&mut screen, "greet").await;
+    answered(&mut screen, "Hello from the agent.").await;
+
+    let again = "another story please";
+    say(&mut screen, again).await;
+    let newest = |shown: &str| shown.rsplit(again).next().unwrap_or_default().to_owned();
+    screen.until("a second story", |shown| newest(shown).contains(STORY.0)).await;
+    worker.kill();
+    let _successor = Process::worker(&stack, 2);
+    screen.until("its end", |shown| flat(&newest(shown)).contains(STORY.1) && !shown.contains(BUSY)).await;
+    let sessions = client.get("/session").await;
+    assert_eq!(sessions.as_array().unwrap().len(), 1, "all of it was one session");
+}

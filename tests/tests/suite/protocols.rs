@@ -1,0 +1,134 @@
+//! The same job over every provider's protocol, against a far end that refuses what the real one refuses.
+
+use e2e::{
+    Stack,
+    turn::{assert_works, run_on},
+};
+use serde_json::{Value, json};
+use testkit::model::ScriptedModel;
+
+const PROVIDERS: [&str; 4] = ["chat", "claude", "responses", "gemini"];
+
+/// What the model was asked for a session.
+fn requests(model: &ScriptedModel, session: &str) -> Vec<Value> {
+    let of_session = |request: &local::model_script::journal::Request| {
+        request.headers.get("x-session-id").is_some_and(|id| id == session)
+    };
+    model.journal.requests().into_iter().filter(of_session).map(|request| request.body).collect()
+}
+
+/// What of its reasoning a model of `provider` gets back, in the protocol's own words.
+fn thoughts(provider: &str) -> &'static [&'static str] {
+    match provider {
+        "chat" => &[],
+        "claude" => &["\"signature\""],
+        "responses" => &["\"encrypted_content\""],
+        _ => &["\"thoughtSignature\":\"c2NyaXB0ZWQ"],
+    }
+}
+
+#[tokio::test]
+async fn a_job_with_reasoning_and_tools_is_the_same_over_every_protocol() {
+    let stack = Stack::start().await;
+    let prompt = "
+@reason I look around first.
+@text I write a file.
+@tool write {\"filePath\":\"/workspace/a.txt\",\"content\":\"Grüße\"}
+@tools
+@tool bash {\"command\":\"wc -c < a.txt\"}
+@tool read {\"filePath\":\"/workspace/a.txt\"}
+@usage input=100 output=20 reasoning=5 cache_read=0 cache_write=0
+@text It says: {{last_tool_result}}";
+    for provider in PROVIDERS {
+        let session = stack.session().await;
+        let (outcome, seen) = run_on(&stack.api, &session, provider, prompt).await;
+        assert_eq!(outcome, "done", "{provider}: {:?}", seen.error());
+        let talk = stack.api.conversation(&session).await;
+        // Gemini's signature is kept as a reasoning without text.
+        let kinds = |parts: &[Value]| -> Vec<String> {
+            let shown = parts.iter().filter(|part| part["type"] != "reasoning" || part["text"] != "");
+            shown.map(|part| part["type"].as_str().unwrap().to_owned()).collect()
+        };
+        let steps: Vec<_> = talk[1..].iter().map(|(_, parts)| kinds(parts)).collect();
+        let want = [
+            &["step-start", "reasoning", "text", "tool", "snapshot", "step-finish", "patch"][..],
+            &["step-start", "tool", "tool", "step-finish"],
+            &["step-start", "text", "step-finish"],
+        ];
+        assert_eq!(steps, want, "{provider}");
+        for part in talk[1].1.iter().filter(|part| part["type"] == "reasoning") {
+            assert!(part["time"]["end"].is_number(), "{provider}: a thought ends when it ends: {part}");
+        }
+        let calls = stack.api.tool_calls(&session).await;
+        let said: Vec<_> = calls.iter().map(|call| (call.tool.as_str(), call.status.as_str())).collect();
+        assert_eq!(
+            said,
+            [("write", "completed"), ("bash", "completed"), ("read", "completed")],
+            "{provider}"
+        );
+        assert_eq!(talk[3].1[1]["text"], "It says: 1: Grüße", "{provider}");
+        assert_eq!(talk[2].0["finish"], "tool-calls", "{provider}");
+        // Anthropic does not tell reasoning from the rest of an answer.
+        let (output, reasoning) = if provider == "claude" { (25, 0) } else { (20, 5) };
+        let tokens = &talk[3].0["tokens"];
+        let want = [json!(100), json!(output), json!(reasoning)];
+        assert_eq!(["input", "output", "reasoning"].map(|key| tokens[key].clone()), want, "{provider}");
+        let asked = requests(&stack.model, &session);
+        assert_eq!(asked.len(), 3, "{provider}: nothing was refused");
+        for thought in thoughts(provider) {
+            assert!(asked[1].to_string().contains(thought), "{provider}: {thought} goes back");
+        }
+        assert_works(&stack.api, &session).await;
+    }
+}
+
+#[tokio::test]
+async fn a_session_moves_between_protocols_and_takes_no_signature_along() {
+    let stack = Stack::start().await;
+    for first in PROVIDERS {
+        let session = stack.session().await;
+        let prompt =
+            "@reason hm\n@text I look.\n@tools\n@tool list {}\n@tool glob {\"pattern\":\"*\"}\n@text done";
+        assert_eq!(run_on(&stack.api, &session, first, prompt).await.0, "done", "{first}");
+        for next in PROVIDERS.into_iter().filter(|next| *next != first) {
+            let (outcome, seen) = run_on(&stack.api, &session, next, "@text still here").await;
+            assert_eq!(outcome, "done", "{first} to {next}: {:?}", seen.error());
+            let asked = requests(&stack.model, &session).pop().unwrap().to_string();
+            assert!(asked.contains("I look."), "{first} to {next}: the history came along");
+            for thought in thoughts(first).iter().filter(|thought| !thoughts(next).contains(thought)) {
+                assert!(!asked.contains(thought), "{first} to {next}: {thought}");
+            }
+        }
+        // Back home, it gets its own thoughts again.
+        assert_eq!(run_on(&stack.api, &session, first, "@text home").await.0, "done", "{first}");
+        let asked = requests(&stack.model, &session).pop().unwrap().to_string();
+        assert!(thoughts(first).iter().all(|thought| asked.contains(thought)), "{first}");
+    }
+}
+
+#[tokio::test]
+async fn ten_thousand_deltas_of_one_byte_are_one_text() {
+    let stack = Stack::start().await;
+    let text = "0123456789".repeat(1_000);
+    for provider in PROVIDERS {
+        let session = stack.session().await;
+        let prompt = format!("@chunk 1\n@text {text}");
+        let (outcome, seen) = run_on(&stack.api, &session, provider, &prompt).await;
+        assert_eq!(outcome, "done", "{provider}: {:?}", seen.error());
+        let talk = stack.api.conversation(&session).await;
+        assert_eq!(talk[1].1[1]["text"], text, "{provider}");
+        assert!(seen.events.len() < 50, "{provider}: {} events", seen.events.len());
+    }
+}
+
+#[tokio::test]
+async fn an_answer_without_anything_ends_the_turn() {
+    let stack = Stack::start().await;
+    for provider in PROVIDERS {
+        let session = stack.session().await;
+        let (outcome, seen) = run_on(&stack.api, &session, provider, "@finish stop").await;
+        assert_eq!(outcome, "done", "{provider}: {:?}", seen.error());
+        assert_eq!(requests(&stack.model, &session).len(), 1, "{provider}: nobody asks again");
+        assert_works(&stack.api, &session).await;
+    }
+}

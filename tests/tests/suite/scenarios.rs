@@ -1,0 +1,159 @@
+//! What OpenCode was recorded doing, and what ours does, message by message. Then the same with the loop taken away from
+//! its worker after each step, and in between: a conversation ends the same way.
+//! `tests/SCENARIOS.md` says where ours differs, and why.
+
+mod client;
+mod clients;
+mod context;
+mod people;
+mod prompts;
+mod shape;
+mod steps;
+
+use client::Client;
+use e2e::{Options, Stack};
+use futures::{StreamExt as _, stream};
+use rpc::v1::{self, PermissionVerdict};
+use std::collections::BTreeSet;
+use store::Store;
+
+/// Conversations that go on at the same time on one stack.
+const AT_ONCE: usize = 16;
+/// Places between the ends of steps where the loop is lost, too: spread over all events of a conversation.
+const PLACES: usize = 3;
+
+/// A conversation and what it must look like at its end.
+struct Scenario {
+    /// Files of its repository; none: an empty workspace.
+    files: &'static [(&'static str, &'static str)],
+    /// Rules of the session.
+    rules: &'static [(&'static str, PermissionVerdict)],
+    /// What is said, one after the other, each when the one before is answered.
+    says: &'static [fn(&mut v1::AcceptPromptRequest)],
+    /// What a client does beside that.
+    beside: &'static [(When, Deed)],
+    /// What people answer to each request.
+    answer: Answer,
+    /// A line for each message: see [`shape`].
+    expected: &'static [&'static str],
+}
+
+#[derive(Clone, Copy)]
+enum Answer {
+    Nothing,
+    Permission(v1::PermissionAnswer, &'static str),
+    Question(Option<&'static str>),
+    /// Nobody answers: the turn is aborted.
+    Abort,
+}
+
+/// When a client does something beside its prompts: while nothing goes on without it, so that a lost loop changes nothing.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum When {
+    /// Before the prompt of that number, when the session is idle.
+    Before(usize),
+    /// When somebody was asked, before the answer.
+    Asked,
+    /// After the answer.
+    Answered,
+}
+
+/// What a client does beside its prompts.
+#[derive(Clone, Copy)]
+enum Deed {
+    /// A prompt for the queue.
+    Prompt(fn(&mut v1::AcceptPromptRequest)),
+    /// A prompt that is refused with this code.
+    Refused(fn(&mut v1::AcceptPromptRequest), &'static str),
+    /// The same answer once more, which is refused with this code.
+    AnswerAgain(&'static str),
+    /// A fork, with which everything goes on.
+    Fork,
+    /// The newest prompt is taken back.
+    Revert,
+}
+
+const PLAIN: Scenario =
+    Scenario { files: &[], rules: &[], says: &[], beside: &[], answer: Answer::Nothing, expected: &[] };
+
+/// Plays a scenario undisturbed, and once more for each place with the loop lost there.
+async fn check(scenario: &Scenario) {
+    let stack = Stack::with(Options { workers: 2, ..Options::default() }).await;
+    let store = Store::connect(&stack.database.app_url, &stack.database.system_url, 8).unwrap();
+    let played = play(&stack, &store, scenario, None).await;
+    assert_eq!(played.lines, scenario.expected, "undisturbed");
+    let spread = 3..played.events;
+    let apart = usize::try_from(played.events).unwrap().div_ceil(PLACES);
+    let places: BTreeSet<u64> = spread.step_by(apart).chain(played.step_ends).collect();
+    let disturbed = stream::iter(places).map(|after| {
+        let (stack, store) = (&stack, &store);
+        async move { (after, play(stack, store, scenario, Some(after)).await) }
+    });
+    let mut lost = 0;
+    for (after, played) in disturbed.buffer_unordered(AT_ONCE).collect::<Vec<_>>().await {
+        let fits = shape::fit(&played.lines, scenario.expected);
+        assert!(fits, "the loop was lost after event {after}: {:#?}", played.lines);
+        lost += usize::from(played.was_lost);
+    }
+    assert!(lost > 0, "no loop was lost");
+    store.close().await;
+}
+
+/// How a conversation went.
+struct Played {
+    lines: Vec<String>,
+    /// Number of its events.
+    events: u64,
+    /// The events that ended its steps.
+    step_ends: Vec<u64>,
+    was_lost: bool,
+}
+
+async fn play(stack: &Stack, store: &Store, scenario: &Scenario, lose_after: Option<u64>) -> Played {
+    let mut client = Client::start(stack, scenario).await;
+    let (mut was_lost, mut step_ends, mut events) = (false, vec![], 0);
+    for (number, say) in scenario.says.iter().enumerate() {
+        client.perform(scenario, When::Before(number), "").await;
+        client.prompt(*say).await;
+        if is_note(say) {
+            continue;
+        }
+        loop {
+            let Some(seen) = client.watch.next().await else { continue };
+            events += 1;
+            if !was_lost && lose_after.is_some_and(|after| events >= after) {
+                was_lost = lose(stack, store, &client.session).await;
+            }
+            let info = &seen.properties["info"];
+            if info["role"] == "assistant" && !info["time"]["completed"].is_null() {
+                step_ends.push(events);
+            }
+            match seen.kind.as_str() {
+                "permission.asked" | "question.asked" => {
+                    let id = seen.properties["id"].as_str().unwrap();
+                    client.perform(scenario, When::Asked, id).await;
+                    client.answer(scenario.answer, id).await.expect("it is open");
+                    client.perform(scenario, When::Answered, id).await;
+                }
+                "session.idle" if seen.seq > client.accepted => break,
+                _ => {}
+            }
+        }
+    }
+    let lines = shape::lines(&stack.api.conversation(&client.session).await);
+    Played { lines, events, step_ends, was_lost }
+}
+
+fn is_note(say: &fn(&mut v1::AcceptPromptRequest)) -> bool {
+    let mut prompt = v1::AcceptPromptRequest::default();
+    say(&mut prompt);
+    prompt.no_reply
+}
+
+/// Takes the session from its worker, as when that is found dead. `false`: none has it just now.
+async fn lose(stack: &Stack, store: &Store, session: &str) -> bool {
+    let (tenant, session) = (stack.api.tenant_id.parse().unwrap(), session.parse().unwrap());
+    let state = store.get_session(tenant, &session).await.unwrap();
+    store.fail_attempt(tenant, &session, state.epoch).await.unwrap();
+    state.phase == domain::session::Phase::Running
+}

@@ -1,0 +1,153 @@
+//! Settings that tenants and projects keep with us, over the whole stack.
+
+use e2e::{
+    Stack,
+    api::assert_refused,
+    turn::{Watch, run, run_on},
+};
+use rpc::v1;
+use serde_json::{Value, json};
+use tonic::Code;
+
+async fn set(stack: &Stack, project: &str, document: &Value) {
+    let request = v1::SetSettingsRequest { project_id: project.to_owned(), document: document.to_string() };
+    stack.api.settings().set_settings(request).await.unwrap();
+}
+
+async fn explained(stack: &Stack, session: &str) -> v1::ExplainSettingsResponse {
+    let request = v1::ExplainSettingsRequest { session_id: session.to_owned() };
+    stack.api.settings().explain_settings(request).await.unwrap().into_inner()
+}
+
+/// `path = value (level file:line)` of each setting.
+fn rows(explained: &v1::ExplainSettingsResponse) -> Vec<String> {
+    let row = |setting: &v1::Setting| {
+        let origin = setting.origin.clone().unwrap();
+        format!("{} = {} ({} {}:{})", origin.path, setting.value, origin.level, origin.file, origin.line)
+    };
+    explained.settings.iter().map(row).collect()
+}
+
+fn bash(command: &str) -> String {
+    format!("@tool bash {}\n@text after", json!({"command": command}))
+}
+
+const FORBIDDEN: &str = "A rule of this session forbids this call. Do the work without it.";
+
+#[tokio::test]
+async fn each_level_binds_those_below_it_and_the_origin_of_each_value_is_told() {
+    let stack = Stack::start().await;
+    let (tenant, project) = (String::new(), stack.api.project_id.clone());
+    set(
+        &stack,
+        &tenant,
+        &json!({"permission": {"bash": {"*": "allow", "rm *": "deny"}}, "model": "gemini/demo"}),
+    )
+    .await;
+    set(&stack, &project, &json!({"default_agent": "plan", "model": "claude/demo"})).await;
+    let wide = json!({"permission": {"bash": "allow"}, "default_agent": "build"});
+    let repository = testkit::git::repository(&[("opencode.json", &wide.to_string()), ("a", "a")]);
+    let session = stack.session_on(&repository).await;
+    let (outcome, seen) = run(&stack.api, &session, &bash("rm a")).await;
+    assert_eq!(outcome, "done", "{:?}", seen.error());
+    assert_eq!(stack.api.tool_calls(&session).await[0].said, FORBIDDEN);
+    let talk = stack.api.conversation(&session).await;
+    let answer = &talk.last().unwrap().0;
+    assert_eq!((&answer["providerID"], &answer["agent"]), (&json!("claude"), &json!("build")));
+
+    let rows = rows(&explained(&stack, &session).await);
+    for want in [
+        "model = \"claude/demo\" (project project.json:1)",
+        "default_agent = \"build\" (repository opencode.json:1)",
+        "permission.bash.\"rm *\" = \"deny\" (tenant tenant.json:1)",
+        "permission.bash = \"allow\" (repository opencode.json:1)",
+    ] {
+        assert!(rows.iter().any(|row| row == want), "{want} in {rows:?}");
+    }
+
+    // Without a repository they bind, too; and what was changed binds the next prompt.
+    let empty = stack.session().await;
+    run(&stack.api, &empty, &bash("rm -f a")).await;
+    assert_eq!(stack.api.tool_calls(&empty).await[0].said, FORBIDDEN);
+    let none = v1::SetSettingsRequest::default();
+    stack.api.settings().set_settings(none).await.unwrap();
+    let told = stack.api.settings().get_settings(v1::GetSettingsRequest::default()).await.unwrap();
+    assert_eq!(told.into_inner().settings, None);
+    run(&stack.api, &empty, &bash("rm -f a")).await;
+    assert_ne!(stack.api.tool_calls(&empty).await[1].said, FORBIDDEN);
+}
+
+#[tokio::test]
+async fn settings_say_which_models_are_asked_and_with_how_much_room() {
+    let stack = Stack::start().await;
+    set(&stack, "", &json!({"disabled_providers": ["gemini"]})).await;
+    let session = stack.session().await;
+    let (outcome, seen) = run_on(&stack.api, &session, "gemini", "@text never").await;
+    assert_eq!(outcome, "failed");
+    let told = seen.error().unwrap().to_string();
+    assert!(told.contains("ProviderModelNotFoundError") && told.contains("do not allow"), "{told}");
+    assert!(stack.model.journal.requests().is_empty());
+
+    // A window that one answer fills: what follows begins with a summary.
+    let narrow = json!({"model": "claude/demo",
+                        "provider": {"claude": {"models": {"demo": {"limit": {"context": 40_000}}}}}});
+    let repository = testkit::git::repository(&[("opencode.json", &narrow.to_string())]);
+    let session = stack.session_on(&repository).await;
+    run(&stack.api, &session, "@usage input=35000 output=10\n@text long").await;
+    run(&stack.api, &session, "@text next").await;
+    let talk = stack.api.conversation(&session).await;
+    let summaries = talk.iter().filter(|(info, _)| info["summary"] == json!(true)).count();
+    assert_eq!(summaries, 1, "{talk:?}");
+}
+
+#[tokio::test]
+async fn wrong_settings_are_refused_with_their_place_and_change_nothing() {
+    let stack = Stack::start().await;
+    set(&stack, "", &json!({"model": "chat/demo"})).await;
+    let refused = async |document: &str| {
+        let request = v1::SetSettingsRequest { project_id: String::new(), document: document.to_owned() };
+        let refused = stack.api.settings().set_settings(request).await;
+        assert_refused(refused, Code::InvalidArgument, "settings_invalid")
+    };
+    for (document, want) in [
+        ("{\n \"modle\": 1}", "tenant.json:2:2: modle"),
+        ("{\"model\": \"{env:HOME}/x\"}", "model"),
+        ("{", "tenant.json:1:"),
+        ("{\"model\": \"a\\u0000/b\"}", "NUL"),
+        (&format!("{{\"model\": \"a/{}\"}}", "x".repeat(300_000)), "at most 262144 bytes"),
+    ] {
+        let told = refused(document).await;
+        assert!(told.contains(want), "{want}: {told}");
+    }
+    let kept =
+        stack.api.settings().get_settings(v1::GetSettingsRequest::default()).await.unwrap().into_inner();
+    assert_eq!(kept.settings.unwrap().document, "{\"model\":\"chat/demo\"}");
+}
+
+#[tokio::test]
+async fn agents_of_stored_settings_answer_and_do_tasks_also_without_a_repository() {
+    let stack = Stack::start().await;
+    set(&stack, "", &json!({"agent": {"critic": {"prompt": "You only criticize.", "mode": "all"}}})).await;
+    let session = stack.session().await;
+    let ask = async |agent: &str, parts: Vec<v1::PromptPart>| {
+        let change = |prompt: &mut v1::AcceptPromptRequest| {
+            (prompt.text, prompt.agent, prompt.parts) = ("@text Hm.".to_owned(), agent.to_owned(), parts);
+        };
+        stack.api.ask(&session, change).await
+    };
+    let mention = |name: &str| v1::PromptPart {
+        kind: Some(v1::prompt_part::Kind::Agent(v1::AgentPart {
+            name: name.to_owned(),
+            ..Default::default()
+        })),
+        ..Default::default()
+    };
+    let mut watch = Watch::start(&stack.api, &session).await;
+    ask("critic", vec![mention("critic")]).await.unwrap();
+    assert_eq!(watch.until_idle().await, "done");
+    let asked = stack.model.journal.requests()[0].body.to_string();
+    assert!(asked.contains("You only criticize.") && asked.contains("critic"), "{asked}");
+    for (agent, parts) in [("pirate", vec![]), ("", vec![mention("pirate")]), ("", vec![mention("title")])] {
+        assert_refused(ask(agent, parts).await, Code::InvalidArgument, "agent_unknown");
+    }
+}

@@ -1,0 +1,351 @@
+//! Tenants do not see each other: whatever a call names, what is another tenant's does not exist.
+
+mod described;
+
+use e2e::{
+    Stack,
+    api::{Api, code},
+    turn::{Watch, assert_works, bash, run},
+};
+use prost::Message as _;
+use prost_types::{DescriptorProto, FileDescriptorSet};
+use rpc::v1::{self, source::From, upload_bundle_request::Part};
+use std::collections::BTreeSet;
+use tonic::{Code, Status};
+
+/// Occurs in everything that the first tenant says, and nowhere else.
+const CANARY: &str = "canary-7f3a";
+
+/// What the first tenant has.
+struct Theirs {
+    tenant: String,
+    project: String,
+    session: String,
+    message: String,
+    part: String,
+    permission: String,
+    question: String,
+    pty: String,
+    bundle: testkit::git::Bundle,
+    key_prefix: String,
+}
+
+/// One call that names something of theirs: the rpc, the code that is expected, and what came.
+type Attack = (&'static str, &'static str, Result<(), Status>);
+
+fn bundle_source(bundle: &str) -> Option<v1::Source> {
+    Some(v1::Source { from: Some(From::BundleId(bundle.to_owned())), revision: String::new() })
+}
+
+/// A tenant with a session that was prompted, a project, a bundle and a key that all have the canary in them.
+async fn theirs(api: &Api) -> Theirs {
+    let bundle = testkit::git::repository(&[("secret.txt", CANARY)]).bundle();
+    api.upload(&bundle).await;
+    let request = v1::CreateProjectRequest { name: CANARY.to_owned(), source: bundle_source(&bundle.sha256) };
+    let project = api.projects().create_project(request).await.unwrap().into_inner().project.unwrap().id;
+    let request = v1::CreateSessionRequest {
+        project_id: project.clone(),
+        title: CANARY.to_owned(),
+        idempotency_key: "same".to_owned(),
+        ..Default::default()
+    };
+    let session = api.sessions().create_session(request).await.unwrap().into_inner().session.unwrap().id;
+    let prompt = format!("@tool bash {{\"command\":\"cat secret.txt\"}}\n@text {CANARY}");
+    assert_eq!(run(api, &session, &prompt).await.0, "done");
+    let talk = api.conversation(&session).await;
+    let message = talk[0].0["id"].as_str().unwrap().to_owned();
+    let part = talk[0].1[0]["id"].as_str().unwrap().to_owned();
+    let permission = asked(api, "permission.asked", &bash(CANARY)).await;
+    let options = serde_json::json!([{"label": CANARY, "description": CANARY}]);
+    let ask =
+        serde_json::json!({"questions": [{"question": CANARY, "header": "canary", "options": options}]});
+    let question = asked(api, "question.asked", &format!("@tool question {ask}")).await;
+    let request =
+        v1::CreatePtyRequest { session_id: session.clone(), title: CANARY.to_owned(), ..Default::default() };
+    let pty = api.ptys().create_pty(request).await.unwrap().into_inner().pty.unwrap().id;
+    let request = v1::CreateKeyRequest { tenant_id: String::new(), name: CANARY.to_owned() };
+    let key = api.tenants().create_key(request).await.unwrap().into_inner().key.unwrap();
+    let (tenant, key_prefix) = (api.tenant_id.clone(), key.prefix);
+    Theirs { tenant, project, session, message, part, permission, question, pty, bundle, key_prefix }
+}
+
+/// A new session in which a prompt leads to a request of this kind; gives the id of the request.
+async fn asked(api: &Api, kind: &str, prompt: &str) -> String {
+    let session = api.session_with_rules(&[("bash", v1::PermissionVerdict::Ask)]).await;
+    api.prompt(&session, prompt).await.unwrap();
+    let request = Watch::start(api, &session).await.until(|seen| seen.kind == kind).await;
+    request.properties["id"].as_str().unwrap().to_owned()
+}
+
+/// Every rpc of the session service that names something.
+async fn session_attacks(api: &Api, theirs: &Theirs) -> Vec<Attack> {
+    let (id, gone) = (|| theirs.session.clone(), "session_not_found");
+    let mut client = api.sessions();
+    let create = |project: &str, source| v1::CreateSessionRequest {
+        project_id: project.to_owned(),
+        source,
+        ..Default::default()
+    };
+    let url = Some(v1::Source {
+        from: Some(From::GitUrl("https://a.example/b".to_owned())),
+        revision: String::new(),
+    });
+    let listed = v1::ListSessionsRequest {
+        project_id: theirs.project.clone(),
+        include_archived: true,
+        page: None,
+        waiting_only: false,
+    };
+    let update = v1::UpdateSessionRequest {
+        session_id: id(),
+        update_mask: Some(prost_types::FieldMask { paths: vec!["title".to_owned(), "archived".to_owned()] }),
+        title: "taken".to_owned(),
+        archived: true,
+        ..Default::default()
+    };
+    let in_project = client.create_session(create(&theirs.project, None)).await.map(drop);
+    let in_project_at_url = client.create_session(create(&theirs.project, url)).await.map(drop);
+    let of_bundle =
+        client.create_session(create(&api.project_id, bundle_source(&theirs.bundle.sha256))).await;
+    let diff = v1::GetSessionDiffRequest { session_id: id(), message_id: theirs.message.clone() };
+    let output = v1::GetToolOutputRequest { session_id: id(), path: "/run/sbx/out/x/output".to_owned() };
+    let revert = v1::RevertSessionRequest {
+        session_id: id(),
+        message_id: theirs.message.clone(),
+        part_id: String::new(),
+    };
+    let fork =
+        v1::ForkSessionRequest { session_id: id(), message_id: theirs.message.clone(), ..Default::default() };
+    let unrevert = v1::UnrevertSessionRequest { session_id: id() };
+    let children = v1::ListSessionChildrenRequest { session_id: id(), page: None };
+    vec![
+        ("CreateSession", "project_not_found", in_project),
+        ("CreateSession", "project_not_found", in_project_at_url),
+        ("CreateSession", "bundle_not_found", of_bundle.map(drop)),
+        ("ListSessions", "project_not_found", client.list_sessions(listed).await.map(drop)),
+        ("GetSession", gone, client.get_session(v1::GetSessionRequest { session_id: id() }).await.map(drop)),
+        ("UpdateSession", gone, client.update_session(update).await.map(drop)),
+        ("RevertSession", gone, client.revert_session(revert).await.map(drop)),
+        ("ForkSession", gone, client.fork_session(fork).await.map(drop)),
+        ("UnrevertSession", gone, client.unrevert_session(unrevert).await.map(drop)),
+        ("ListSessionChildren", gone, client.list_session_children(children).await.map(drop)),
+        (
+            "AbortSession",
+            gone,
+            client.abort_session(v1::AbortSessionRequest { session_id: id() }).await.map(drop),
+        ),
+        ("GetSessionDiff", gone, client.get_session_diff(diff).await.map(drop)),
+        ("GetToolOutput", gone, client.get_tool_output(output).await.map(drop)),
+        (
+            "ExportSession",
+            gone,
+            client.export_session(v1::ExportSessionRequest { session_id: id() }).await.map(drop),
+        ),
+        (
+            "DeleteSession",
+            gone,
+            client.delete_session(v1::DeleteSessionRequest { session_id: id() }).await.map(drop),
+        ),
+    ]
+}
+
+/// The other ways to name a session, a message or an answer.
+async fn conversation_attacks(api: &Api, own: &str, theirs: &Theirs) -> Vec<Attack> {
+    let (id, gone) = (|| theirs.session.clone(), "session_not_found");
+    let message = |session: &str| v1::GetMessageRequest {
+        session_id: session.to_owned(),
+        message_id: theirs.message.clone(),
+    };
+    let listed = v1::ListMessagesRequest { session_id: id(), page: None };
+    let subscribe = v1::SubscribeRequest { session_id: id(), ..Default::default() };
+    let all = v1::SubscribeAllRequest { project_id: theirs.project.clone(), ..Default::default() };
+    let permissions = v1::ListPermissionsRequest { session_id: id(), ..Default::default() };
+    let permission = v1::ReplyPermissionRequest {
+        permission_id: theirs.permission.clone(),
+        answer: 1,
+        ..Default::default()
+    };
+    let approval = v1::DeleteApprovalRequest { permission_id: theirs.permission.clone() };
+    let (read, set) = (
+        v1::GetSessionBudgetRequest { session_id: id() },
+        v1::SetSessionBudgetRequest { session_id: id(), max_usd_picos: 0 },
+    );
+    let explain = v1::ExplainSettingsRequest { session_id: id() };
+    let questions = v1::ListQuestionsRequest { session_id: id(), ..Default::default() };
+    let question = v1::ReplyQuestionRequest { question_id: theirs.question.clone(), ..Default::default() };
+    let mut messages = api.messages();
+    vec![
+        ("AcceptPrompt", gone, api.prompt(&theirs.session, "@text taken").await.map(drop)),
+        ("GetSessionBudget", gone, api.sessions().get_session_budget(read).await.map(drop)),
+        ("SetSessionBudget", gone, api.sessions().set_session_budget(set).await.map(drop)),
+        ("ListMessages", gone, messages.list_messages(listed).await.map(drop)),
+        ("GetMessage", "message_not_found", messages.get_message(message(&theirs.session)).await.map(drop)),
+        ("GetMessage", "message_not_found", messages.get_message(message(own)).await.map(drop)),
+        ("Subscribe", gone, api.events().subscribe(subscribe).await.map(drop)),
+        ("SubscribeAll", "project_not_found", api.events().subscribe_all(all).await.map(drop)),
+        ("ListPermissions", gone, api.permissions().list_permissions(permissions).await.map(drop)),
+        (
+            "ReplyPermission",
+            "permission_not_found",
+            api.permissions().reply_permission(permission).await.map(drop),
+        ),
+        ("DeleteApproval", "approval_not_found", api.permissions().delete_approval(approval).await.map(drop)),
+        ("ExplainSettings", gone, api.settings().explain_settings(explain).await.map(drop)),
+        ("ListQuestions", gone, api.questions().list_questions(questions).await.map(drop)),
+        ("ReplyQuestion", "question_not_found", api.questions().reply_question(question).await.map(drop)),
+    ]
+}
+
+/// Terminals, by the session and by their own id.
+async fn pty_attacks(api: &Api, theirs: &Theirs) -> Vec<Attack> {
+    let (session_id, pty_id) = (|| theirs.session.clone(), || theirs.pty.clone());
+    let (create, list) = (
+        v1::CreatePtyRequest { session_id: session_id(), ..Default::default() },
+        v1::ListPtysRequest { session_id: session_id() },
+    );
+    let update = v1::UpdatePtyRequest { pty_id: pty_id(), title: "taken".to_owned(), size: None };
+    let attach =
+        v1::AttachPtyRequest { pty_id: pty_id(), data: b"touch taken\n".to_vec(), ..Default::default() };
+    let (get, delete) = (v1::GetPtyRequest { pty_id: pty_id() }, v1::DeletePtyRequest { pty_id: pty_id() });
+    let (gone, mut ptys) = ("pty_not_found", api.ptys());
+    vec![
+        ("CreatePty", "session_not_found", ptys.create_pty(create).await.map(drop)),
+        ("ListPtys", "session_not_found", ptys.list_ptys(list).await.map(drop)),
+        ("GetPty", gone, ptys.get_pty(get).await.map(drop)),
+        ("UpdatePty", gone, ptys.update_pty(update).await.map(drop)),
+        ("AttachPty", gone, ptys.attach_pty(tokio_stream::once(attach)).await.map(drop)),
+        ("DeletePty", gone, ptys.delete_pty(delete).await.map(drop)),
+    ]
+}
+
+/// Projects, bundles and keys.
+async fn tenant_attacks(api: &Api, theirs: &Theirs) -> Vec<Attack> {
+    let (mut projects, mut tenants, mut admin) = (api.projects(), api.tenants(), api.admin());
+    let (session_id, operator) = (|| theirs.session.clone(), "operator_only");
+    let limits = v1::UpdateTenantRequest { tenant_id: theirs.tenant.clone(), running_max: 1, weight: 1 };
+    let release = v1::ReleaseSessionRequest { session_id: session_id() };
+    let kill = v1::KillSessionRequest { session_id: session_id(), reason: String::new() };
+    let get = v1::GetProjectRequest { project_id: theirs.project.clone() };
+    let read = v1::GetSettingsRequest { project_id: theirs.project.clone() };
+    let write = v1::SetSettingsRequest { project_id: theirs.project.clone(), document: "{}".to_owned() };
+    let create =
+        v1::CreateProjectRequest { name: "x".to_owned(), source: bundle_source(&theirs.bundle.sha256) };
+    let revoke = |tenant: &str| v1::RevokeKeyRequest {
+        tenant_id: tenant.to_owned(),
+        prefix: theirs.key_prefix.clone(),
+    };
+    let list = v1::ListKeysRequest { tenant_id: theirs.tenant.clone(), page: None };
+    let new_key = v1::CreateKeyRequest { tenant_id: theirs.tenant.clone(), name: "x".to_owned() };
+    vec![
+        ("GetProject", "project_not_found", projects.get_project(get).await.map(drop)),
+        ("GetSettings", "project_not_found", api.settings().get_settings(read).await.map(drop)),
+        ("SetSettings", "project_not_found", api.settings().set_settings(write).await.map(drop)),
+        ("CreateProject", "bundle_not_found", projects.create_project(create).await.map(drop)),
+        ("CreateKey", "tenant_not_found", tenants.create_key(new_key).await.map(drop)),
+        ("ListKeys", "tenant_not_found", tenants.list_keys(list).await.map(drop)),
+        ("RevokeKey", "tenant_not_found", tenants.revoke_key(revoke(&theirs.tenant)).await.map(drop)),
+        ("UpdateTenant", operator, tenants.update_tenant(limits).await.map(drop)),
+        ("ReleaseSession", operator, admin.release_session(release).await.map(drop)),
+        ("KillSession", operator, admin.kill_session(kill).await.map(drop)),
+        ("RevokeKey", "key_not_found", tenants.revoke_key(revoke("")).await.map(drop)),
+    ]
+}
+
+/// The public rpcs whose request names something that belongs to a tenant, as the protocol's own description says.
+fn naming_rpcs() -> BTreeSet<String> {
+    let files = FileDescriptorSet::decode(rpc::DESCRIPTORS).unwrap().file;
+    let messages: Vec<DescriptorProto> = files.iter().flat_map(|file| file.message_type.clone()).collect();
+    let names_something = |request: &str| {
+        let request = request.rsplit('.').next().unwrap();
+        let message = messages.iter().find(|message| message.name() == request).unwrap();
+        message
+            .field
+            .iter()
+            .any(|field| field.name().ends_with("_id") || field.type_name() == ".flotilla.v1.Source")
+    };
+    let services = files.iter().filter(|file| file.package() == "flotilla.v1").flat_map(|file| &file.service);
+    // The services of the sandbox are not reached from outside.
+    let inner = ["SandboxService", "TerminalService"];
+    let methods =
+        services.filter(|service| !inner.contains(&service.name())).flat_map(|service| &service.method);
+    methods.filter(|rpc| names_something(rpc.input_type())).map(|rpc| rpc.name().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn what_is_another_tenants_does_not_exist() {
+    let stack = Stack::start().await;
+    let theirs = theirs(&stack.api).await;
+    let api = stack.other_tenant().await;
+    let own = api.session(None).await;
+    let mut attacks = session_attacks(&api, &theirs).await;
+    attacks.extend(conversation_attacks(&api, &own, &theirs).await);
+    attacks.extend(pty_attacks(&api, &theirs).await);
+    attacks.extend(tenant_attacks(&api, &theirs).await);
+    for (rpc, expected, answer) in &attacks {
+        let status = answer.as_ref().expect_err(rpc);
+        let kind = if *expected == "operator_only" { Code::PermissionDenied } else { Code::NotFound };
+        assert_eq!((status.code(), code(status).as_str()), (kind, *expected), "{rpc}: {status:?}");
+        assert!(!status.message().contains(CANARY), "{rpc}: {status:?}");
+    }
+    let attacked: BTreeSet<String> = attacks.iter().map(|(rpc, _, _)| (*rpc).to_owned()).collect();
+    assert_eq!(attacked, naming_rpcs(), "every rpc that names something is tried");
+    let tried = described::attack(&stack, &api, &theirs).await;
+    assert!(tried > 50, "only {tried} were tried");
+    // Not even its existence is told: a hash that they uploaded must be uploaded here as well.
+    let bundle = &theirs.bundle;
+    let header = v1::BundleHeader { size_bytes: bundle.bytes.len() as u64, sha256: bundle.sha256.clone() };
+    let only_header = tokio_stream::once(v1::UploadBundleRequest { part: Some(Part::Header(header)) });
+    let refused = api.projects().upload_bundle(only_header).await.unwrap_err();
+    assert_eq!(code(&refused), "bundle_invalid");
+    // Nothing of it had an effect.
+    let after = stack.api.get(&theirs.session).await;
+    assert_eq!((after.title.as_str(), after.archived_at_ms), (CANARY, 0));
+    assert_eq!(
+        stack.api.conversation(&theirs.session).await.len(),
+        3,
+        "a prompt, a step with a tool, an answer"
+    );
+    assert_works(&stack.api, &theirs.session).await;
+    assert_works(&api, &own).await;
+}
+
+#[tokio::test]
+async fn lists_and_workspaces_show_only_ones_own() {
+    let stack = Stack::start().await;
+    let theirs = theirs(&stack.api).await;
+    let api = stack.other_tenant().await;
+    let request = v1::CreateSessionRequest {
+        project_id: api.project_id.clone(),
+        idempotency_key: "same".to_owned(),
+        ..Default::default()
+    };
+    let own = api.sessions().create_session(request).await.unwrap().into_inner().session.unwrap().id;
+    assert_ne!(own, theirs.session, "an idempotency key is a tenant's own");
+    let look = "grep -rls 'canar[y]-7f3a' /workspace /tmp /run /home /var /etc; ls /workspace; echo looked";
+    let prompt = format!("@tool bash {}\n@text nothing", serde_json::json!({"command": look}));
+    assert_eq!(run(&api, &own, &prompt).await.0, "done");
+    assert_eq!(api.tool_calls(&own).await[0].said, "looked\n", "another tenant's files are out of reach");
+    let all = v1::ListSessionsRequest { include_archived: true, ..Default::default() };
+    let sessions = api.sessions().list_sessions(all).await.unwrap().into_inner();
+    let projects =
+        api.projects().list_projects(v1::ListProjectsRequest::default()).await.unwrap().into_inner();
+    let keys = api.tenants().list_keys(v1::ListKeysRequest::default()).await.unwrap().into_inner();
+    let permissions =
+        api.permissions().list_permissions(v1::ListPermissionsRequest::default()).await.unwrap();
+    let questions = api.questions().list_questions(v1::ListQuestionsRequest::default()).await.unwrap();
+    assert_eq!((sessions.sessions.len(), projects.projects.len(), keys.keys.len()), (1, 1, 1));
+    let talk = api.conversation(&own).await;
+    let (_, seen) = run(&api, &own, "@text again").await;
+    let shown = format!("{sessions:?}{projects:?}{keys:?}{permissions:?}{questions:?}{talk:?}{seen:?}");
+    for secret in
+        [CANARY, &theirs.session, &theirs.project, &theirs.message, &theirs.tenant, &theirs.key_prefix]
+    {
+        assert!(!shown.contains(secret), "{secret} is shown");
+    }
+    let to_model = stack.model.journal.requests().into_iter();
+    let to_model = to_model.filter(|request| request.headers.get("x-session-id") == Some(&own));
+    let to_model: String = to_model.map(|request| request.body.to_string()).collect();
+    assert!(!to_model.is_empty() && !to_model.contains(CANARY), "the model is told nothing of it");
+    let denied = api.tenants().list_tenants(v1::ListTenantsRequest::default()).await.unwrap_err();
+    assert_eq!((denied.code(), code(&denied).as_str()), (Code::PermissionDenied, "operator_only"));
+}

@@ -1,0 +1,103 @@
+//! Pictures and documents that tools give: shown to models that take them, told in words to others.
+
+use super::check;
+use e2e::{
+    Stack,
+    turn::{run, run_asked},
+};
+use rpc::v1;
+use serde_json::{Value, json};
+
+/// A picture of one dot.
+const DOT: &str =
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+
+/// Makes a picture, a document, a picture that is too large, and a file of neither kind.
+fn files() -> Value {
+    // Written backwards: what the model is asked has the picture only where it is shown.
+    let dot: String = DOT.chars().rev().collect();
+    let commands = format!(
+        "echo {dot} | rev | base64 -d > dot.png; cp dot.png dot.txt; echo '%PDF-1.4 none' > plain.pdf; \
+         cp dot.png large.png; truncate -s 4M large.png; head -c 100 /dev/zero > zeros.png"
+    );
+    json!({"command": commands})
+}
+
+/// What the model was asked last.
+fn asked(stack: &Stack) -> String {
+    stack.model.journal.requests().pop().unwrap().body.to_string()
+}
+
+/// The attachments of the newest tool call.
+async fn attachments(stack: &Stack, session: &str) -> Vec<Value> {
+    let talk = stack.api.conversation(session).await;
+    let mut parts = talk.iter().flat_map(|(_, parts)| parts);
+    let tool = parts.rfind(|part| part["type"] == "tool").unwrap();
+    tool["state"]["attachments"].as_array().cloned().unwrap_or_default()
+}
+
+#[tokio::test]
+async fn a_picture_is_shown_to_models_that_take_it_and_told_in_words_to_others() {
+    let stack = Stack::start().await;
+    let mut shown = vec![];
+    for provider in ["chat", "claude", "responses", "gemini"] {
+        for (model, sees) in [("eyes", true), ("demo", false)] {
+            let session = stack.session().await;
+            let (outcome, seen) = run_asked(&stack.api, &session, |prompt| {
+                let read = json!({"filePath": "/workspace/dot.txt"});
+                prompt.text = format!("@tool bash {}\n@tool read {read}\n@text over", files());
+                let (provider_id, model_id) = (provider.to_owned(), model.to_owned());
+                prompt.model = Some(v1::ModelRef { provider_id, model_id });
+            })
+            .await;
+            assert_eq!(outcome, "done", "{provider}/{model}: {:?}", seen.error());
+            let asked = asked(&stack);
+            assert_eq!(asked.contains(DOT), sees, "{provider}/{model}: {asked}");
+            let words = "Cannot read \\\"dot.txt\\\" (this model does not support image/png input)";
+            assert_eq!(asked.contains(words), !sees, "{provider}/{model}: {asked}");
+            shown.extend(attachments(&stack, &session).await);
+        }
+    }
+    assert_eq!(shown.len(), 8);
+    let file = &shown[0];
+    assert_eq!(
+        (&file["type"], &file["mime"], &file["filename"], &file["url"]),
+        (
+            &json!("file"),
+            &json!("image/png"),
+            &json!("dot.txt"),
+            &json!(format!("data:image/png;base64,{DOT}"))
+        )
+    );
+    assert!(file["id"].as_str().unwrap().starts_with("prt_"), "{file}");
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_shown_is_refused_with_the_reason() {
+    let stack = Stack::start().await;
+    let (api, session) = (&stack.api, stack.session().await);
+    check(api, &session, ("bash", files()), ("completed", &[])).await;
+    let read = |name: &str| ("read", json!({"filePath": format!("/workspace/{name}")}));
+    check(api, &session, read("plain.pdf"), ("completed", &["PDF read successfully"])).await;
+    assert_eq!(attachments(&stack, &session).await[0]["mime"], "application/pdf");
+    let most = domain::limits::TOOL_MEDIA_BYTES_MAX.to_string();
+    check(api, &session, read("large.png"), ("error", &["4194304 bytes", &most])).await;
+    check(api, &session, read("zeros.png"), ("error", &["neither text nor a picture"])).await;
+    // The pictures of a batch are those of its calls.
+    let one = json!({"tool": "read", "parameters": {"filePath": "/workspace/dot.png"}});
+    let calls = json!({"tool_calls": vec![one; domain::limits::STEP_MEDIA_MAX]});
+    check(api, &session, ("batch", calls), ("completed", &["Image read successfully"])).await;
+    assert_eq!(attachments(&stack, &session).await.len(), domain::limits::STEP_MEDIA_MAX);
+    // Calls side by side have no more room than one.
+    let read =
+        |offset| format!("@tool read {}\n", json!({"filePath": "/workspace/dot.png", "offset": offset}));
+    let reads: String = (0..=domain::limits::STEP_MEDIA_MAX).map(read).collect();
+    let side_by_side = format!("@tools\n{reads}@text over");
+    assert_eq!(run(api, &session, &side_by_side).await.0, "done");
+    let calls = api.tool_calls(&session).await;
+    let newest = &calls[calls.len() - domain::limits::STEP_MEDIA_MAX - 1..];
+    let refused: Vec<_> = newest.iter().filter(|call| call.status == "error").collect();
+    assert!(refused.len() == 1 && refused[0].said.contains("more than one step can give"), "{refused:?}");
+    let (outcome, seen) = run(api, &session, "@text still here").await;
+    assert_eq!(outcome, "done", "{:?}", seen.error());
+}
