@@ -30,6 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .bytes(".flotilla.v1.Event.properties_json")
         .bytes(".flotilla.v1.ExecOutput.data")
         .bytes(".flotilla.v1.TerminalOutput.data")
+        .codec_path("crate::codec::Codec")
         .compile_fds(descriptors)?;
     println!("cargo:rerun-if-changed={}", root.display());
     Ok(())

@@ -9,7 +9,7 @@ use crate::{
 use bytes::Bytes;
 use domain::{
     event::Stored,
-    ids::{MessageId, PartId, SessionId, TenantId, Timestamp},
+    ids::{MessageId, PartId, ProjectId, SessionId, TenantId, Timestamp},
     limits,
 };
 use serde::{Deserialize, Serialize};
@@ -75,7 +75,18 @@ impl From<Event> for Stored {
     }
 }
 
-/// Something that happened beside the log of a session, as clients are told it.
+/// What news is of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Subject {
+    /// A session.
+    Session(SessionId),
+    /// A project: notices only.
+    Project(ProjectId),
+    /// All that a tenant has: notices only.
+    Tenant,
+}
+
+/// Something that happened beside the logs of sessions, as clients are told it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Notice {
     /// Its id.
@@ -84,6 +95,12 @@ pub struct Notice {
     pub kind: String,
     /// The `properties` object.
     pub properties: Box<RawValue>,
+    /// What the project is called that it is of; empty unless it is of one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub project_name: String,
+    /// Whom it is for, by the name of their key; empty: for all who follow.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reader: String,
 }
 
 /// A fragment of an open part. Never stored.
@@ -112,7 +129,7 @@ pub struct Publisher {
 #[derive(Debug)]
 pub struct Reader(Subscription);
 
-/// The news of all sessions of a tenant.
+/// The news of all that a tenant has.
 #[derive(Debug)]
 pub struct TenantReader(Subscription);
 
@@ -141,7 +158,7 @@ impl Bus {
         self.hear(subject(&self.namespace, tenant, session.as_str())).await.map(Reader)
     }
 
-    /// As [`Bus::read`], for all sessions of a tenant.
+    /// As [`Bus::read`], for all sessions and projects of a tenant.
     ///
     /// # Errors
     /// `Subscribe` when the client is closed.
@@ -156,14 +173,22 @@ impl Bus {
     }
 }
 
-/// Where news of a session is sent; `*`: of all sessions.
-fn subject(namespace: &str, tenant: TenantId, session: &str) -> String {
-    format!("{namespace}.v1.t.{tenant}.s.{session}.news")
+/// In place of an id, where news is of all that a tenant has.
+const ALL: &str = "all";
+
+/// Where news is sent; `*`: of whatever it is.
+fn subject(namespace: &str, tenant: TenantId, of: &str) -> String {
+    format!("{namespace}.v1.t.{tenant}.s.{of}.news")
 }
 
-/// The session of a [`subject`].
-fn session_of(subject: &str) -> Option<SessionId> {
-    subject.strip_suffix(".news")?.rsplit('.').next()?.parse().ok()
+/// What the news at a [`subject`] is of.
+fn read_subject(subject: &str) -> Option<Subject> {
+    let of = subject.strip_suffix(".news")?.rsplit('.').next()?;
+    match of.parse() {
+        Ok(session) => Some(Subject::Session(session)),
+        Err(_) if of == ALL => Some(Subject::Tenant),
+        Err(_) => of.parse().ok().map(Subject::Project),
+    }
 }
 
 impl Publisher {
@@ -191,13 +216,27 @@ impl Publisher {
 
     /// Sends news of a session, or drops it when too much is waiting.
     pub fn publish(&self, tenant: TenantId, session: &SessionId, news: &News) {
+        self.send(tenant, session.as_str(), news);
+    }
+
+    /// As [`Publisher::publish`], for a notice.
+    pub fn notify(&self, tenant: TenantId, of: &Subject, notice: &Notice) {
+        let of = match of {
+            Subject::Session(session) => session.as_str(),
+            Subject::Project(project) => project.as_str(),
+            Subject::Tenant => ALL,
+        };
+        self.send(tenant, of, &News::Notice(notice.clone()));
+    }
+
+    fn send(&self, tenant: TenantId, of: &str, news: &News) {
         let payload = match serde_json::to_vec(news) {
             Ok(payload) => Bytes::from(payload),
             Err(error) => return tracing::error!(%error, "news cannot be written as JSON"),
         };
-        let subject = subject(&self.namespace, tenant, session.as_str());
+        let subject = subject(&self.namespace, tenant, of);
         if self.queue.try_send((subject, payload)).is_err() {
-            tracing::debug!(session.id = %session, "news was dropped: {} messages wait", limits::NEWS_QUEUE_MAX);
+            tracing::debug!("news of {of} was dropped: {} messages wait", limits::NEWS_QUEUE_MAX);
         }
     }
 }
@@ -230,15 +269,15 @@ impl TenantReader {
         self.0.is_joined()
     }
 
-    /// As [`Reader::next`], with the session that the news is of; [`News::Joined`] is of none.
-    pub async fn next(&mut self) -> Option<(Option<SessionId>, News)> {
+    /// As [`Reader::next`], with what the news is of; [`News::Joined`] is of nothing.
+    pub async fn next(&mut self) -> Option<(Option<Subject>, News)> {
         loop {
             let message = match self.0.next().await? {
                 Heard::Joined => return Some((None, News::Joined)),
                 Heard::Message(message) => message,
             };
-            match (session_of(&message.subject), serde_json::from_slice(&message.payload)) {
-                (Some(session), Ok(news)) => return Some((Some(session), news)),
+            match (read_subject(&message.subject), serde_json::from_slice(&message.payload)) {
+                (Some(of), Ok(news)) => return Some((Some(of), news)),
                 (None, _) => tracing::warn!(subject = %message.subject, "news of nobody was passed over"),
                 (Some(_), Err(error)) => tracing::warn!(%error, "news of another version was passed over"),
             }

@@ -23,7 +23,7 @@ use tokio::{net::TcpListener, sync::Semaphore};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::Service as _;
 
-/// Connections at once unless an operator says otherwise: ten thousand that idle are usual, and each costs some 20 KiB.
+/// Connections at once unless an operator says otherwise: ten thousand that idle are usual, and each costs some 32 KiB.
 pub const CONNECTIONS_MAX: usize = 16_384;
 /// How long a connection may take to say what it speaks: a client that connects has something to say.
 pub const OPENING: Duration = Duration::from_secs(10);

@@ -18,7 +18,7 @@ pub enum Event {
     SessionCreated(Box<Info>),
     /// A session changed.
     SessionUpdated(Box<Info>),
-    /// A session is gone, with its log: told to those who listen, and stored nowhere.
+    /// A session is gone, with its log: what tells of it is kept beside the logs.
     SessionDeleted(Box<Info>),
     /// Busy, or waiting for the next attempt.
     SessionStatus(Status),

@@ -142,8 +142,8 @@ pub const LEASE_STOP_MS: u64 = 1_000;
 pub const SUBSCRIBER_QUEUE_MAX: usize = 256;
 /// Time between heartbeats on an event stream; milliseconds.
 pub const STREAM_HEARTBEAT_MS: u64 = 10_000;
-/// Events read from Postgres at once while a subscriber is caught up.
-pub const EVENTS_PAGE: i64 = 500;
+/// Events read from Postgres at once while a subscriber is caught up; of one subscriber there may be two such pages.
+pub const EVENTS_PAGE: i64 = 250;
 /// Bytes of a session's unified diff in one answer.
 pub const DIFF_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Running loops of one tenant before its further sessions wait.
@@ -188,6 +188,8 @@ pub const SANDBOX_EFFECT_MS: u64 = 5_000;
 /// How long a worker whose lease ended is shown to operators, unless a session still names it; milliseconds. A day covers
 /// a night without anybody.
 pub const WORKER_KEPT_MS: u64 = 24 * 60 * 60 * 1_000;
+/// How long it is kept that a session was deleted: whoever was away for longer reads anew; milliseconds.
+pub const TOMBSTONE_KEPT_MS: u64 = 7 * 24 * 60 * 60 * 1_000;
 /// Sandboxes alive at once in one service unless it is told otherwise: each may use its whole memory limit.
 pub const SANDBOXES_MAX: usize = 256;
 /// Longest wait of a call for a place for its sandbox while all are taken; milliseconds. An idle one is ended for it at once,

@@ -10,6 +10,7 @@ use crate::{
 use attached::{Compaction, File, Mention, Subtask};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::sync::Arc;
 
 /// One piece of a message.
 ///
@@ -203,8 +204,8 @@ pub enum ToolState {
     Completed {
         /// The arguments.
         input: Value,
-        /// The answer.
-        output: String,
+        /// The answer. Shared with the requests that it goes into: a long conversation has megabytes of them.
+        output: Arc<String>,
         /// What it did, for people.
         title: String,
         /// Facts for clients: exit code, diff, counts.

@@ -4,7 +4,7 @@ pub(crate) mod history;
 pub(crate) mod ids;
 
 use crate::config::Model;
-use std::str::FromStr;
+use std::{borrow::Cow, str::FromStr, sync::Arc};
 
 /// One model call.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -257,8 +257,8 @@ pub struct ToolResult {
     pub call_id: String,
     /// The tool.
     pub name: String,
-    /// Its output.
-    pub text: String,
+    /// Its output; shared with the conversation that it is of.
+    pub text: Arc<String>,
     /// Pictures and documents that it gave.
     pub media: Vec<Media>,
     /// Whether it failed.
@@ -267,14 +267,14 @@ pub struct ToolResult {
 
 impl ToolResult {
     /// Its text with a sentence for each picture or document that `model` does not understand, and those that it does.
-    pub(crate) fn told(&self, model: &Model) -> (String, Vec<&Media>) {
-        let mut text = self.text.clone();
+    pub(crate) fn told(&self, model: &Model) -> (Cow<'_, str>, Vec<&Media>) {
+        let mut text = Cow::Borrowed(self.text.as_str());
         let mut shown = Vec::new();
         for media in &self.media {
             match media.kind(model) {
                 Ok(_) => shown.push(media),
-                Err(said) if text.is_empty() => text = said,
-                Err(said) => text.push_str(&format!("\n{said}")),
+                Err(said) if text.is_empty() => text = Cow::Owned(said),
+                Err(said) => text.to_mut().push_str(&format!("\n{said}")),
             }
         }
         (text, shown)

@@ -8,6 +8,7 @@ pub mod v1 {
 }
 
 pub mod client;
+pub mod codec;
 mod file_diff;
 mod settings;
 pub mod status;

@@ -7,6 +7,7 @@ pub mod budget;
 pub mod bundles;
 pub mod children;
 pub mod chunks;
+pub mod deletion;
 pub mod edits;
 pub mod error;
 pub mod events;

@@ -7,8 +7,15 @@ use domain::{
     part::Part,
 };
 use futures::TryStreamExt as _;
-use sqlx::{AssertSqlSafe, Row as _, types::Json};
+use sqlx::{AssertSqlSafe, Row as _, postgres::PgRow, types::Json};
 use std::ops::Range;
+
+/// Parts that are read from JSON in one go.
+const PARTS_AT_ONCE: usize = 64;
+/// Such batches of one conversation that are read at the same time. One more may be arriving.
+const BATCHES_AT_ONCE: usize = 2;
+/// Bytes of JSON beyond which a batch is read on another thread.
+const INLINE_BYTES_MAX: usize = 64 * 1024;
 
 /// A message with its parts, in order.
 #[derive(Debug, Clone, PartialEq)]
@@ -152,19 +159,21 @@ impl Store {
         let is_whole = seqs.start <= 1 && seqs.end == i64::MAX && limit == i64::MAX;
         let of_these = if is_whole { "" } else { " and message_id = any($3)" };
         // Without an order, which would hold the first row back until the last is found.
-        let question = format!(
-            "select message_id, seq, id, data from part where tenant_id = $1 and session_id = $2{of_these}"
-        );
+        let question =
+            format!("select seq, data from part where tenant_id = $1 and session_id = $2{of_these}");
         let mut query = sqlx::query(AssertSqlSafe(question)).bind(tenant.0).bind(session.as_str());
         if !is_whole {
             query = query.bind(&ids);
         }
-        // One after the other: a long past must neither stand in memory twice nor keep a thread from its other sessions.
-        let mut parts = query.fetch(&mut *tx);
-        while let Some(row) = parts.try_next().await? {
-            let place = places.get(row.try_get::<&str, _>("message_id")?).copied();
-            if let Some(entry) = place.and_then(|place| entries.get_mut(place)) {
-                entry.parts.push((unsigned(row.try_get("seq")?), read(&row, "data", "part")?));
+        // Some at a time: a long past must neither stand in memory twice nor keep a thread from its other sessions.
+        let rows = query.fetch(&mut *tx).try_chunks(PARTS_AT_ONCE).map_err(|failed| Error::from(failed.1));
+        let mut parts = rows.map_ok(read_parts).try_buffered(BATCHES_AT_ONCE);
+        while let Some(parts) = parts.try_next().await? {
+            for (seq, part) in parts {
+                let place = places.get(part.message_id.as_str()).copied();
+                if let Some(entry) = place.and_then(|place| entries.get_mut(place)) {
+                    entry.parts.push((seq, part));
+                }
             }
         }
         for entry in &mut entries {
@@ -200,8 +209,25 @@ impl Store {
     }
 }
 
+/// Reads parts; much of it on another thread, while more arrives.
+async fn read_parts(rows: Vec<PgRow>) -> Result<Vec<(u64, Part)>, Error> {
+    let bytes = |row: &PgRow| Some(row.try_get_raw("data").ok()?.as_bytes().ok()?.len());
+    let is_small = rows.iter().filter_map(bytes).sum::<usize>() <= INLINE_BYTES_MAX;
+    let read = move || {
+        let part = |row: &PgRow| Ok((unsigned(row.try_get("seq")?), read(row, "data", "part")?));
+        rows.iter().map(part).collect()
+    };
+    if is_small {
+        return read();
+    }
+    tokio::task::spawn_blocking(read).await.unwrap_or_else(|stopped| match stopped.try_into_panic() {
+        Ok(panic) => std::panic::resume_unwind(panic),
+        Err(_) => Err(sqlx::Error::WorkerCrashed.into()),
+    })
+}
+
 fn read<T: serde::de::DeserializeOwned + Unpin + Send + 'static>(
-    row: &sqlx::postgres::PgRow,
+    row: &PgRow,
     column: &str,
     what: &'static str,
 ) -> Result<T, Error> {

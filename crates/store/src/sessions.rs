@@ -4,7 +4,6 @@ use crate::{
     Page, Store,
     children::{self, ParentCall},
     error::Error,
-    inputs,
     keyed::{self, Key},
     parsed, record, signed, timestamp, unsigned,
 };
@@ -381,29 +380,6 @@ impl Store {
         let events = record::project(&mut tx, &scope, &[change], unsigned(run.try_get("event_seq")?)).await?;
         tx.commit().await?;
         Ok((session, events))
-    }
-
-    /// Deletes a session with everything of it and its children. A parent that waits for it is told that it failed.
-    /// Gives that parent.
-    ///
-    /// # Errors
-    /// `NotFound` or `Db`.
-    pub async fn delete_session(&self, tenant: TenantId, id: &SessionId) -> Result<Option<SessionId>, Error> {
-        let mut tx = self.begin(tenant).await?;
-        let call = children::lock_call(&mut tx, tenant, id).await?;
-        inputs::lock(&mut tx, tenant, id).await?;
-        children::lock_tree(&mut tx, tenant, id).await?;
-        if let Some((parent, call)) = &call {
-            let answer = children::failed(call, id, "The subtask's session was deleted.");
-            children::deliver(&mut tx, tenant, parent, &answer).await?;
-        }
-        sqlx::query("delete from session where tenant_id = $1 and id = $2")
-            .bind(tenant.0)
-            .bind(id.as_str())
-            .execute(&mut *tx)
-            .await?;
-        tx.commit().await?;
-        Ok(call.map(|(_, call)| call.session))
     }
 }
 

@@ -143,8 +143,7 @@ impl Stream {
         &mut self,
         mut heard: broadcast::Receiver<Arc<Heard>>,
     ) -> Result<std::convert::Infallible, End> {
-        self.catch_up().await?;
-        self.send_open_parts().await?;
+        self.read().await?;
         let mut beat_at = Instant::now() + Duration::from_millis(limits::STREAM_HEARTBEAT_MS);
         let mut mend_at = Instant::now();
         loop {
@@ -159,10 +158,7 @@ impl Stream {
                 next = heard.recv() => match next {
                     Ok(heard) => self.take(&heard).await?,
                     // Too slow for what was told meanwhile.
-                    Err(RecvError::Lagged(_)) => {
-                        self.catch_up().await?;
-                        self.send_open_parts().await?;
-                    }
+                    Err(RecvError::Lagged(_)) => self.read().await?,
                     Err(RecvError::Closed) => return Err(closed()),
                 },
                 () = tokio::time::sleep_until(beat_at) => {
@@ -170,7 +166,7 @@ impl Stream {
                     beat_at = Instant::now() + Duration::from_millis(limits::STREAM_HEARTBEAT_MS);
                 }
                 () = tokio::time::sleep_until(mend_at), if self.open.has_holes() => {
-                    self.send_open_parts().await?;
+                    Box::pin(self.send_open_parts()).await?;
                     mend_at = Instant::now() + MEND;
                 }
             }
@@ -184,7 +180,7 @@ impl Stream {
                 self.send_event(event.clone()).await
             }
             Heard::Head(seq) if *seq <= self.seen => Ok(()),
-            Heard::Event(_) | Heard::Head(_) => self.catch_up().await,
+            Heard::Event(_) | Heard::Head(_) => Box::pin(self.catch_up()).await,
             Heard::Delta(delta) if delta.epoch < self.epoch && !mutant::on(Mutant::DeltaEpochUnchecked) => {
                 Ok(())
             }
@@ -199,24 +195,38 @@ impl Stream {
         }
     }
 
-    /// Sends everything that is stored after the last event that was sent.
+    /// Sends what is stored and was not sent. Reading takes far more room than waiting, which nearly all streams do at any time:
+    /// it is given back at once.
+    async fn read(&mut self) -> Result<(), End> {
+        Box::pin(async {
+            self.catch_up().await?;
+            self.send_open_parts().await
+        })
+        .await
+    }
+
+    /// Sends everything that is stored after the last event that was sent; each page is read while the one before is sent.
     async fn catch_up(&mut self) -> Result<(), End> {
-        loop {
-            let page = self.state.store.list_events(
-                self.wish.tenant,
-                &self.wish.session,
-                self.seen,
-                limits::EVENTS_PAGE,
-            );
-            let events = page.await.map_err(|error| End::Failed(from_store(error)))?;
-            let is_last = i64::try_from(events.len()).unwrap_or(0) < limits::EVENTS_PAGE;
-            for event in events {
-                self.send_event(to_wire(event)).await?;
-            }
-            if is_last {
-                return Ok(());
-            }
+        let (store, Wish { tenant, session, .. }) = (self.state.store.clone(), self.wish.clone());
+        let read = async |after| {
+            let page = store.list_events(tenant, &session, after, limits::EVENTS_PAGE).await;
+            page.map_err(|error| End::Failed(from_store(error)))
+        };
+        let mut page = read(self.seen).await?;
+        while let Some(last) = page.last().map(|event| event.seq) {
+            let is_full = i64::try_from(page.len()).unwrap_or(0) == limits::EVENTS_PAGE;
+            let next = async { if is_full { read(last).await } else { Ok(vec![]) } };
+            // A subscriber that leaves waits for no page.
+            ((), page) = tokio::try_join!(self.send_events(page), next)?;
         }
+        Ok(())
+    }
+
+    async fn send_events(&mut self, events: Vec<Stored>) -> Result<(), End> {
+        for event in events {
+            self.send_event(to_wire(event)).await?;
+        }
+        Ok(())
     }
 
     /// A late joiner sees the text so far of the parts that are still streaming. What is stored comes a little later than what

@@ -5,6 +5,7 @@
 pub(crate) mod past;
 pub(crate) mod subscriber;
 pub(crate) mod texts;
+pub(crate) mod told;
 
 use crate::{
     events::{MEND, open_parts::OpenParts},
@@ -12,16 +13,15 @@ use crate::{
     messages,
     state::State,
 };
-use bus::feed::{Delta, News, Notice, TenantReader};
+use bus::feed::{Delta, News, Notice, Subject, TenantReader};
 use domain::{
     event::{self, Stored},
-    ids::{ProjectId, SessionId, TenantId},
+    ids::{SessionId, TenantId},
     limits,
 };
 use rpc::v1;
-use serde::Deserialize;
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Arc, Mutex, PoisonError, Weak},
     time::Duration,
 };
@@ -32,6 +32,7 @@ use tokio::{
     time::Instant,
 };
 use tokio_util::task::AbortOnDropHandle;
+use told::{Directory, Place, Told, What};
 
 /// Time between two looks for events that nobody told of, while NATS works: also how far a cursor may lag behind.
 const LOOK_WITH_NATS: Duration = Duration::from_secs(2);
@@ -52,44 +53,6 @@ pub(crate) struct Feed {
     /// What was told of the parts that stream.
     pub(crate) texts: Arc<Texts>,
     _task: AbortOnDropHandle<()>,
-}
-
-/// What happened in a session.
-#[derive(Debug)]
-pub(crate) struct Told {
-    pub(crate) session: SessionId,
-    pub(crate) project: Arc<Directory>,
-    pub(crate) what: What,
-    /// Where to resume after this.
-    pub(crate) horizon: Horizon,
-}
-
-/// Where a session is, as clients of OpenCode see it: its project, which they know by its name.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Directory {
-    pub(crate) project: ProjectId,
-    pub(crate) name: String,
-}
-
-/// An event, a fragment, or neither.
-#[derive(Debug)]
-pub(crate) enum What {
-    Event(Stored),
-    Delta(v1::Delta),
-    /// Something that stands in no log.
-    Notice(Notice),
-}
-
-/// What matters of the event that tells of a deletion.
-#[derive(Deserialize)]
-struct Deleted {
-    info: DeletedInfo,
-}
-
-#[derive(Deserialize)]
-struct DeletedInfo {
-    #[serde(rename = "projectID")]
-    project_id: ProjectId,
 }
 
 impl Feeds {
@@ -118,6 +81,18 @@ impl Feeds {
         }
         (feed, receiver)
     }
+
+    /// Tells everybody who follows a tenant here.
+    pub(crate) fn tell_all(&self, notice: &Notice) {
+        let feeds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for feed in feeds.values().filter_map(Weak::upgrade) {
+            // Nobody follows yet what has not begun.
+            let Some(horizon) = *feed.horizon.borrow() else { continue };
+            let (place, what) = (Place::Tenant, What::Notice(notice.clone()));
+            // Its last subscriber may be leaving.
+            drop(feed.told.send(Arc::new(Told { place, what, horizon })));
+        }
+    }
 }
 
 impl Feed {
@@ -131,6 +106,7 @@ impl Feed {
             horizon_set,
             horizon: 0,
             followed: HashMap::new(),
+            gone: HashSet::new(),
             texts: Arc::clone(&texts),
         };
         Self { told, horizon, texts, _task: AbortOnDropHandle::new(tokio::spawn(teller.run())) }
@@ -149,6 +125,8 @@ struct Teller {
     horizon_set: watch::Sender<Option<Horizon>>,
     horizon: Horizon,
     followed: HashMap<SessionId, Followed>,
+    /// The deleted sessions that were told of and may be found again.
+    gone: HashSet<SessionId>,
     texts: Arc<Texts>,
 }
 
@@ -192,8 +170,8 @@ impl Teller {
                     look_at = Instant::now() + if hears { LOOK_WITH_NATS } else { LOOK_WITHOUT_NATS };
                 }
                 news = reader.next() => match news {
-                    Some((Some(session), news)) => {
-                        if let Err(error) = self.take(session, news).await {
+                    Some((Some(of), news)) => {
+                        if let Err(error) = self.hear(of, news).await {
                             tracing::debug!(error = &error as &dyn std::error::Error, "news waits for the next look");
                         }
                     }
@@ -215,6 +193,7 @@ impl Teller {
                 self.catch_up(&session.session).await?;
             }
         }
+        self.tell_deleted(since).await?;
         self.horizon = horizon;
         self.horizon_set.send_replace(Some(horizon));
         if self.followed.len() > SESSIONS_MAX {
@@ -223,10 +202,28 @@ impl Teller {
         Ok(())
     }
 
+    async fn hear(&mut self, of: Subject, news: News) -> Result<(), store::error::Error> {
+        let (place, notice) = match (of, news) {
+            (Subject::Session(session), news) => return self.take(session, news).await,
+            (Subject::Project(project), News::Notice(notice)) => {
+                let directory = Directory { project, name: notice.project_name.clone() };
+                (Place::Project(Arc::new(directory)), notice)
+            }
+            (Subject::Tenant, News::Notice(notice)) => (Place::Tenant, notice),
+            (Subject::Project(_) | Subject::Tenant, _) => return Ok(()),
+        };
+        // Before the first look nobody follows yet.
+        if self.horizon > 0 {
+            self.send(place, What::Notice(notice));
+        }
+        Ok(())
+    }
+
     async fn take(&mut self, session: SessionId, news: News) -> Result<(), store::error::Error> {
         let known = self.followed.get_mut(&session);
         match news {
-            News::Event(event) if event.kind == event::DELETED => self.tell_deleted(&session, event).await?,
+            // It has no log any more.
+            News::Event(event) if event.kind == event::DELETED => self.tell_deleted(self.horizon).await?,
             News::Event(event) => match known {
                 Some(known) if event.seq <= known.seen => {}
                 Some(known) if event.seq == known.seen + 1 => {
@@ -250,7 +247,8 @@ impl Teller {
                     self.catch_up(&session).await?;
                 }
                 if let Some(known) = self.followed.get(&session) {
-                    self.send(&session, Arc::clone(&known.project), What::Notice(notice));
+                    let place = Place::Session(session, Arc::clone(&known.project));
+                    self.send(place, What::Notice(notice));
                 }
             }
             News::Joined => {}
@@ -258,22 +256,23 @@ impl Teller {
         Ok(())
     }
 
-    /// Tells that a session is gone, also when nothing of it was told before.
-    async fn tell_deleted(
-        &mut self,
-        session: &SessionId,
-        event: bus::feed::Event,
-    ) -> Result<(), store::error::Error> {
-        let project = match self.followed.remove(session) {
-            Some(known) => known.project,
-            None => {
-                let said: Deleted = serde_json::from_str(event.properties.get())
-                    .map_err(|_| store::error::Error::NotFound("project"))?;
-                let project = self.state.store.get_project(self.tenant, &said.info.project_id).await?;
-                Arc::new(Directory { project: project.id, name: project.name })
+    /// Tells which sessions are gone. Those of a moment may be found more than once.
+    async fn tell_deleted(&mut self, since: Horizon) -> Result<(), store::error::Error> {
+        if since == 0 {
+            return Ok(());
+        }
+        let mut gone = HashSet::new();
+        for deleted in self.state.store.list_deleted(self.tenant, since).await? {
+            self.followed.remove(&deleted.session);
+            if !self.gone.contains(&deleted.session) {
+                let directory =
+                    Directory { project: deleted.project.clone(), name: deleted.project_name.clone() };
+                let place = Place::Session(deleted.session.clone(), Arc::new(directory));
+                self.send(place, What::Event(deleted.event()));
             }
-        };
-        self.send(session, project, What::Event(event.into()));
+            gone.insert(deleted.session);
+        }
+        self.gone = gone;
         Ok(())
     }
 
@@ -321,8 +320,8 @@ impl Teller {
         known.epoch = known.epoch.max(event.epoch);
         known.open.observe(&event.kind, event.properties.as_bytes());
         self.texts.observe(&event);
-        let project = Arc::clone(&known.project);
-        self.send(session, project, What::Event(event));
+        let place = Place::Session(session.clone(), Arc::clone(&known.project));
+        self.send(place, What::Event(event));
     }
 
     fn tell_delta(&mut self, session: &SessionId, delta: &Delta) {
@@ -336,7 +335,7 @@ impl Teller {
     fn tell_fresh(&self, session: &SessionId, project: &Arc<Directory>, fresh: Vec<v1::Delta>) {
         for delta in fresh {
             self.texts.extend(&delta);
-            self.send(session, Arc::clone(project), What::Delta(delta));
+            self.send(Place::Session(session.clone(), Arc::clone(project)), What::Delta(delta));
         }
     }
 
@@ -361,8 +360,8 @@ impl Teller {
         Ok(())
     }
 
-    fn send(&self, session: &SessionId, project: Arc<Directory>, what: What) {
-        let told = Told { session: session.clone(), project, what, horizon: self.horizon };
+    fn send(&self, place: Place, what: What) {
+        let told = Told { place, what, horizon: self.horizon };
         // Nobody may be listening just now.
         drop(self.told.send(Arc::new(told)));
     }

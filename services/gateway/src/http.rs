@@ -9,6 +9,7 @@ mod document;
 mod edits;
 mod error;
 mod files;
+mod frame;
 mod input;
 mod older;
 mod operation;
@@ -23,13 +24,13 @@ mod shape;
 mod skills;
 mod stream;
 mod table;
+mod tui;
 mod v2;
 mod vcs;
 
 use crate::state::State;
 use axum::{
     Router,
-    extract::DefaultBodyLimit,
     http::{HeaderValue, Method, header, request::Parts},
 };
 use tower_http::{
@@ -49,7 +50,6 @@ pub(crate) fn routes(state: &State) -> Router {
     router
         .method_not_allowed_fallback(absent::not_allowed)
         .layer(axum::middleware::from_fn(error::shaped))
-        .layer(DefaultBodyLimit::max(rpc::MESSAGE_BYTES_MAX))
         .layer(
             CompressionLayer::new()
                 .compress_when(SizeAbove::new(COMPRESSED_FROM_BYTES).and(NotForContentType::SSE)),

@@ -191,7 +191,7 @@ struct Listener {
 
 impl Listener {
     async fn run(mut self, bus: Bus, begun: watch::Sender<bool>, mut looked: watch::Receiver<Looked>) {
-        match bus.read(self.tenant, &self.session).await {
+        match Box::pin(bus.read(self.tenant, &self.session)).await {
             Ok(reader) => {
                 self.is_joined.store(reader.is_joined(), Ordering::Relaxed);
                 begun.send_replace(true);
@@ -243,7 +243,7 @@ impl Listener {
             News::Notice(_) => {}
             News::Joined => {
                 self.is_joined.store(true, Ordering::Relaxed);
-                match self.store.get_head(self.tenant, &self.session).await {
+                match Box::pin(self.store.get_head(self.tenant, &self.session)).await {
                     Ok(head) => self.reach(head.seq).await,
                     Err(error) => tracing::debug!(error = &error as &dyn std::error::Error, "the next look"),
                 }
@@ -254,7 +254,8 @@ impl Listener {
     /// Tells the events up to a position that were not heard, or, if they cannot be read, that there are some.
     async fn reach(&mut self, seq: u64) {
         while self.known < seq {
-            let missed = self.missed().await.unwrap_or_else(|error| {
+            // In a room of its own, which is given back: thousands of lines wait here, and few read.
+            let missed = Box::pin(self.missed()).await.unwrap_or_else(|error| {
                 tracing::debug!(error = &error as &dyn std::error::Error, "followers catch up alone");
                 vec![]
             });

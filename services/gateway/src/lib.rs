@@ -7,6 +7,7 @@ mod auth;
 mod bodies;
 mod events;
 mod feed;
+mod fleet;
 mod grpc;
 mod health;
 mod history;
@@ -14,6 +15,7 @@ mod http;
 mod hub;
 mod intake;
 mod messages;
+mod notices;
 mod pty;
 mod router;
 mod state;
@@ -36,6 +38,10 @@ pub async fn run(config: Config, service: chassis::Service) -> anyhow::Result<()
     let address = listener.local_addr().context("read the address")?;
     let (reporter, grpc_health) = tonic_health::server::health_reporter();
     service.tasks.spawn("health", health::watch(state.clone(), service.clone(), reporter));
+    let (watched, shutdown) = (fleet::watch(state.clone()), service.shutdown.clone());
+    service.tasks.spawn("fleet", async move {
+        shutdown.run_until_cancelled(watched).await;
+    });
     let router = router::router(&state, grpc_health)?.layer(client::layer(config.trusted_proxies));
     service.ready.announce("gateway", address);
     let bounds = Bounds { connections: port::afford(config.connections_max), ..Bounds::default() };

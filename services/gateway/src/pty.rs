@@ -7,13 +7,13 @@ use crate::{
     grpc::{from_sandbox, from_store},
     state::State,
 };
-use bus::feed::{News, Notice};
-use domain::ids::{EventId, ProjectId, SessionId, TenantId, pty::PtyId};
+use bus::feed::Subject;
+use domain::ids::{ProjectId, SessionId, TenantId, pty::PtyId};
 use rpc::{
     status::not_found,
     v1::{self, attach_terminal_response::Item},
 };
-use serde_json::{Value, json, value::to_raw_value};
+use serde_json::{Value, json};
 use tonic::{Status, Streaming};
 
 /// A session of a tenant, for its terminals.
@@ -192,10 +192,10 @@ impl Place {
 
     /// Tells whoever follows the directory something that stands in no log.
     fn tell(&self, kind: &str, properties: &Value) {
-        let id = self.state.id(EventId::make).to_string();
-        let Ok(properties) = to_raw_value(properties) else { return };
-        let news = News::Notice(Notice { id, kind: kind.to_owned(), properties });
-        self.state.publisher.publish(self.tenant, &self.session.info.id, &news);
+        if let Some(notice) = self.state.notice(kind, properties) {
+            let of = Subject::Session(self.session.info.id.clone());
+            self.state.publisher.notify(self.tenant, &of, &notice);
+        }
     }
 
     /// A terminal as clients of OpenCode see it.

@@ -334,8 +334,8 @@ fn repeated_calls(steps: &[&Entry]) -> usize {
     });
     let since = tools.take_while(|tool| doubt::mark(&tool.state) != Some(doubt::GOES_ON));
     let mut calls = since.filter_map(|tool| match &tool.state {
-        ToolState::Completed { input, output, .. } => Some((&tool.tool, input, output)),
-        ToolState::Error { input, error, .. } => Some((&tool.tool, input, error)),
+        ToolState::Completed { input, output, .. } => Some((&tool.tool, input, output.as_str())),
+        ToolState::Error { input, error, .. } => Some((&tool.tool, input, error.as_str())),
         ToolState::Pending { .. } | ToolState::Running { .. } => None,
     });
     let Some(first) = calls.next() else { return 0 };

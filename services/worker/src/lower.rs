@@ -20,6 +20,7 @@ use domain::{
 };
 use llm::request::{AssistantPart, Effort, Media, Request, ToolChoice, ToolResult, UserPart};
 use serde_json::{Map, Value};
+use std::sync::Arc;
 use store::messages::Entry;
 
 /// What a dead worker's call says to the model.
@@ -185,13 +186,20 @@ pub(crate) fn said(state: &ToolState) -> &str {
     }
 }
 
-fn answer(state: &ToolState) -> (String, Vec<Media>, bool) {
+fn answer(state: &ToolState) -> (Arc<String>, Vec<Media>, bool) {
     let is_error = match state {
         ToolState::Completed { .. } => false,
         ToolState::Error { .. } | ToolState::Pending { .. } | ToolState::Running { .. } => true,
     };
     let media = shown(state).into_iter().filter_map(user::media);
-    (said(state).to_owned(), media.collect(), is_error)
+    let text = match state {
+        ToolState::Completed { output, time, .. } if time.compacted.is_none() => Arc::clone(output),
+        ToolState::Completed { .. }
+        | ToolState::Error { .. }
+        | ToolState::Pending { .. }
+        | ToolState::Running { .. } => said(state).to_owned().into(),
+    };
+    (text, media.collect(), is_error)
 }
 
 /// The files that a call gave; none of an output that is left out.

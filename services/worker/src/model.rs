@@ -351,7 +351,7 @@ fn intent(verdict: Verdict, input: serde_json::Value, time: domain::part::Span) 
 /// A structured answer that fits.
 fn captured(input: serde_json::Value, time: Ran) -> ToolState {
     let metadata = serde_json::Map::from_iter([("valid".to_owned(), true.into())]);
-    let (output, title) = (structured::TAKEN.to_owned(), "Structured Output".to_owned());
+    let (output, title) = (structured::TAKEN.to_owned().into(), "Structured Output".to_owned());
     ToolState::Completed { input, output, title, metadata, time, attachments: vec![] }
 }
 

@@ -16,10 +16,11 @@ async fn another_worker_goes_on_after_a_crash_and_nothing_is_doubled() {
     let mut stack = Stack::with(Options { workers: 1, ..Options::default() }).await;
     let session = stack.session().await;
     let mut watch = Watch::start(&stack.api, &session).await;
-    stack.api.prompt(&session, LONG).await.unwrap();
+    // The first attempt falls silent: it is not over before its worker is.
+    stack.api.prompt(&session, &format!("@stall 3 times=1\n{LONG}")).await.unwrap();
     watch.until_speaks().await;
-    stack.add_worker().await;
     stack.crash_worker(0);
+    stack.add_worker().await;
     assert_eq!(watch.until_idle().await, "done");
     watch.seen.assert_gap_free();
     let starts: Vec<_> =
@@ -118,7 +119,7 @@ async fn an_abort_ends_a_stream_at_once_and_keeps_what_was_said() {
     let stack = Stack::start().await;
     let session = stack.session().await;
     let mut watch = Watch::start(&stack.api, &session).await;
-    stack.api.prompt(&session, LONG).await.unwrap();
+    stack.api.prompt(&session, &format!("@stall 3\n{LONG}")).await.unwrap();
     watch.until_text().await;
     let begun = Instant::now();
     assert!(stack.api.abort(&session).await.unwrap());

@@ -1,7 +1,7 @@
 //! Many who follow one session, and one who follows many.
 
 use e2e::{
-    Stack,
+    Options, Stack,
     api::{Api, assert_refused},
     turn::{Watch, run},
 };
@@ -47,6 +47,15 @@ impl All {
             {
                 return;
             }
+        }
+    }
+
+    async fn until_deleted(&mut self, session: &str) {
+        let is_told = |all: &Self| {
+            all.seen.get(session).is_some_and(|seen| seen.iter().any(|(_, kind)| kind == "session.deleted"))
+        };
+        while !is_told(self) {
+            self.next().await;
         }
     }
 
@@ -127,6 +136,75 @@ async fn terminals_are_told_beside_the_log() {
     };
     assert_eq!(told.kind, "pty.created");
     assert!(String::from_utf8(told.properties_json.to_vec()).unwrap().contains(&made.id));
+}
+
+#[tokio::test]
+async fn what_is_of_a_project_is_told_to_who_follows_it() {
+    if e2e::is_left_out(&["nats"], "notices come through NATS only") {
+        return;
+    }
+    let stack = Stack::start().await;
+    let request = v1::CreateProjectRequest { name: "other".to_owned(), source: None };
+    let other = stack.api.projects().create_project(request).await.unwrap().into_inner().project.unwrap().id;
+    let mut all = All::of(&stack.api, "", "").await;
+    let mut own = All::of(&stack.api, &stack.api.project_id, "").await;
+    let settle = async |project_id: &str| {
+        let request = v1::SetSettingsRequest { project_id: project_id.to_owned(), document: String::new() };
+        stack.api.settings().set_settings(request).await.unwrap();
+    };
+    settle(&other).await;
+    settle(&stack.api.project_id).await;
+    settle("").await;
+    let next = async |stream: &mut All| loop {
+        let next = stream.next().await;
+        assert_eq!(next.session_id, "");
+        if let Some(Item::Notice(notice)) = next.item {
+            break (notice.kind, next.project_id);
+        }
+    };
+    for (stream, projects) in
+        [(&mut all, &[&other, &stack.api.project_id][..]), (&mut own, &[&stack.api.project_id])]
+    {
+        for project in projects {
+            assert_eq!(next(stream).await, ("server.instance.disposed".to_owned(), (*project).clone()));
+        }
+        assert_eq!(next(stream).await, ("global.disposed".to_owned(), String::new()));
+    }
+}
+
+#[tokio::test]
+async fn deletions_are_told_once_and_to_who_comes_back() {
+    let stack = Stack::start().await;
+    let (kept, gone) = (stack.session().await, stack.session().await);
+    let mut all = All::of(&stack.api, "", "").await;
+    let mut early = All::of(&stack.api, "", "").await;
+    run(&stack.api, &kept, "@text before").await;
+    early.until_idle(&kept).await;
+    let cursor = early.cursor.clone();
+    drop(early);
+    let request = v1::DeleteSessionRequest { session_id: gone.clone() };
+    stack.api.sessions().delete_session(request).await.unwrap();
+    run(&stack.api, &kept, "@text after").await;
+    let mut late = All::of(&stack.api, "", &cursor).await;
+    for (stream, turns) in [(&mut all, 2), (&mut late, 1)] {
+        for _ in 0..turns {
+            stream.until_idle(&kept).await;
+        }
+        stream.until_deleted(&gone).await;
+        let told = stream.seen[&gone].iter().filter(|(_, kind)| kind == "session.deleted");
+        assert_eq!(told.count(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_deletion_that_nobody_told_of_is_found() {
+    let nats_url = Some("nats://127.0.0.1:9".to_owned());
+    let stack = Stack::with(Options { nats_url, workers: 0, ..Options::default() }).await;
+    let session = stack.session().await;
+    let mut all = All::of(&stack.api, "", "").await;
+    let request = v1::DeleteSessionRequest { session_id: session.clone() };
+    stack.api.sessions().delete_session(request).await.unwrap();
+    all.until_deleted(&session).await;
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ mod cursors;
 mod document;
 mod events;
 mod installed;
+mod notices;
 mod routes;
 mod run;
 mod screen;

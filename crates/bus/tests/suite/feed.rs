@@ -1,7 +1,7 @@
 //! Live news: in order, only of the session that is read, never in the way of the sender.
 
 use crate::world::World;
-use bus::feed::{Delta, Event, News};
+use bus::feed::{Delta, Event, News, Notice, Subject};
 use domain::ids::{EventId, MessageId, PartId};
 use serde_json::value::RawValue;
 use testkit::{sample::NOW, within};
@@ -78,4 +78,30 @@ async fn what_cannot_be_read_is_passed_over() {
         nats.publish(subject.clone(), payload.into()).await.unwrap();
     }
     assert_eq!(json(&within("the news arrives", reader.next()).await.unwrap()), json(&beat(1)));
+}
+
+#[tokio::test]
+async fn a_tenant_hears_what_is_of_its_sessions_its_projects_and_itself() {
+    let mut world = World::new().await;
+    let (tenant, session) = (world.sample.tenant(), world.sample.session());
+    let project = world.sample.project();
+    let mut reader = world.bus.read_tenant(tenant).await.unwrap();
+    let notice = Notice {
+        id: "evt_1".to_owned(),
+        kind: "project.updated".to_owned(),
+        properties: RawValue::from_string("{}".to_owned()).unwrap(),
+        project_name: "app".to_owned(),
+        reader: "ann".to_owned(),
+    };
+    let (publisher, stranger) = (world.bus.publisher(), world.sample.tenant());
+    let subjects = [Subject::Tenant, Subject::Project(project), Subject::Session(session)];
+    for of in &subjects {
+        publisher.notify(stranger, of, &notice);
+        publisher.notify(tenant, of, &notice);
+    }
+    for of in subjects {
+        let (heard, news) = within("news arrives", reader.next()).await.unwrap();
+        let News::Notice(told) = news else { panic!("{news:?}") };
+        assert_eq!((heard, told.project_name.as_str(), told.reader.as_str()), (Some(of), "app", "ann"));
+    }
 }

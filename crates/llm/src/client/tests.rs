@@ -283,7 +283,7 @@ async fn the_demonstration_plays_to_its_end() {
                             name: name.clone(),
                             input: input.clone(),
                         });
-                        let text = "ok 1".to_owned();
+                        let text = "ok 1".to_owned().into();
                         results.push(ToolResult { call_id: id, name, text, ..ToolResult::default() });
                     }
                     Block::Reasoning { text, signature, redacted, details } => {

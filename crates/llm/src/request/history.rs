@@ -82,7 +82,7 @@ fn results<'a>(parts: &'a [AssistantPart], later: &'a [Message]) -> Vec<Cow<'a, 
             Cow::Owned(ToolResult {
                 call_id: id.clone(),
                 name: name.clone(),
-                text: NO_RESULT.to_owned(),
+                text: NO_RESULT.to_owned().into(),
                 is_error: true,
                 ..ToolResult::default()
             })

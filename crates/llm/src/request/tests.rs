@@ -10,7 +10,7 @@ pub(crate) fn call(id: &str, input: Value) -> AssistantPart {
 }
 
 pub(crate) fn result(call_id: &str, text: &str, is_error: bool) -> ToolResult {
-    let (call_id, text) = (call_id.to_owned(), text.to_owned());
+    let (call_id, text) = (call_id.to_owned(), text.to_owned().into());
     ToolResult { call_id, name: "bash".to_owned(), text, is_error, media: Vec::new() }
 }
 

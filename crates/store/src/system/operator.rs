@@ -6,7 +6,11 @@ use domain::{
     session::{Class, Phase},
 };
 use sqlx::{Row as _, postgres::PgRow, types::time::OffsetDateTime};
+use std::collections::BTreeSet;
 use uuid::Uuid;
+
+/// Versions of workers that anybody runs at once, and more.
+const VERSIONS_MAX: i64 = 100;
 
 /// What waits and runs of one tenant and class.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -197,6 +201,19 @@ impl Store {
         .fetch_all(&self.system)
         .await?;
         rows.iter().map(worker).collect()
+    }
+
+    /// Gives the versions of the workers that live; at most [`VERSIONS_MAX`].
+    ///
+    /// # Errors
+    /// `Db`.
+    pub async fn list_versions(&self) -> Result<BTreeSet<String>, Error> {
+        let rows =
+            sqlx::query_scalar("select distinct version from worker where lease_runs(lease_until) limit $1")
+                .bind(VERSIONS_MAX)
+                .fetch_all(&self.system)
+                .await?;
+        Ok(rows.into_iter().collect())
     }
 
     /// Lists control rows of one phase, those first that are in it longest; at most as many as a page has.

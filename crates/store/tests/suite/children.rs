@@ -305,7 +305,7 @@ async fn a_parent_is_told_that_its_child_was_deleted() {
     let mut parent = world.actor().await;
     let (call, child) = world.child(&mut parent).await;
     world.park_as(&mut parent, 1, &waiting(Reason::Children, None)).await;
-    let told = world.store.delete_session(world.tenant, child.session()).await.unwrap();
+    let told = world.store.delete_session(world.tenant, child.session()).await.unwrap().parent;
     assert_eq!(told.as_ref(), Some(parent.session()));
     let want = Answer {
         outcome: Outcome::Failed,
@@ -315,7 +315,8 @@ async fn a_parent_is_told_that_its_child_was_deleted() {
     assert_eq!(answers, [want]);
     let state = world.store.get_session(world.tenant, parent.session()).await.unwrap();
     assert_eq!(state.phase, Phase::Runnable);
-    assert_eq!(world.store.delete_session(world.tenant, parent.session()).await.unwrap(), None);
+    let deletion = world.store.delete_session(world.tenant, parent.session()).await.unwrap();
+    assert_eq!((deletion.parent, deletion.gone.len()), (None, 1));
 }
 
 /// A child that is deleted, or stopped, while its parent gives it another call: that call gets the answer.
@@ -334,7 +335,7 @@ async fn who_ends_a_child_answers_the_call_that_it_has_by_then() {
         held.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(sql))).await.unwrap();
     };
     let (deleted, ()) = tokio::join!(world.store.delete_session(world.tenant, child.session()), resume);
-    assert_eq!(deleted.unwrap().as_ref(), Some(parent.session()));
+    assert_eq!(deleted.unwrap().parent.as_ref(), Some(parent.session()));
     let answers = world.store.list_answers(world.tenant, parent.session(), &[&newer.part_id]).await.unwrap();
     assert_eq!(answers.len(), 1, "the newer call waits for ever");
 }

@@ -7,6 +7,7 @@ use domain::{
     part::{Body, Part, Ran, Span, Tool, ToolState},
 };
 use serde_json::{Map, json};
+use std::sync::Arc;
 use store::record::{Change, Progress};
 use testkit::sample::NOW;
 
@@ -19,7 +20,7 @@ fn states(world: &mut World, running: &Running) -> [Vec<Change>; 2] {
     let running_state = ToolState::Running { input: json!({}), title: None, metadata: None, time };
     let completed = ToolState::Completed {
         input: json!({}),
-        output: String::new(),
+        output: Arc::default(),
         title: String::new(),
         metadata: Map::new(),
         time: Ran::new(NOW, NOW),

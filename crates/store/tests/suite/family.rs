@@ -12,6 +12,7 @@ use domain::{
     wait::{Reason, Wait},
 };
 use serde_json::{Map, json};
+use std::sync::Arc;
 use store::{
     children::{Answer, Dispatched, NewChild, ParentCall},
     error::Error,
@@ -101,7 +102,7 @@ impl World {
 
     /// The change that ends a call.
     pub(crate) fn end_of(&mut self, call: &ParentCall) -> Change {
-        let (output, title, metadata) = (String::new(), String::new(), Map::new());
+        let (output, title, metadata) = (Arc::default(), String::new(), Map::new());
         let (time, attachments) = (Ran::new(NOW, NOW), vec![]);
         let over = ToolState::Completed { input: json!({}), output, title, metadata, time, attachments };
         self.change(Event::PartUpdated { part: Box::new(part_of(call, over)), at: NOW })

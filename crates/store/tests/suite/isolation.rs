@@ -42,6 +42,8 @@ async fn two_tenants() -> (World, crate::world::Running, TenantId) {
                     select id, 'per_1', 'bash', 'ls *', 'ann' from tenant";
     world.sql(approval).await;
     store.put_settings(tenant, None, "{}", "ann").await.unwrap();
+    let deleted = world.session().await;
+    world.store.delete_session(tenant, &deleted).await.unwrap();
     let stranger = world.sample.tenant();
     world.store.create_tenant(stranger, "second").await.unwrap();
     (world, running, stranger)
@@ -166,6 +168,7 @@ async fn reading_functions_give_a_stranger_nothing() {
     assert_eq!(store.list_requests_of(stranger, session, &[part]).await.unwrap(), []);
     assert_eq!(store.list_answers(stranger, session, &[part]).await.unwrap(), []);
     assert_eq!(store.list_descendants(stranger, session).await.unwrap(), []);
+    assert_eq!(store.list_deleted(stranger, 0).await.unwrap(), []);
     assert!(!store.is_aborted(stranger, session).await.unwrap());
 }
 

@@ -8,6 +8,7 @@ mod bundles;
 mod children;
 mod chunks;
 mod connection;
+mod deletion;
 mod edits;
 mod events;
 mod execs;

@@ -170,6 +170,20 @@ async fn workers_are_listed_with_what_they_own() {
 }
 
 #[tokio::test]
+async fn versions_are_those_of_the_living() {
+    let world = World::new().await;
+    let (old, newer) = (world.worker().await, world.worker().await);
+    world.worker().await;
+    let own = env!("CARGO_PKG_VERSION").to_owned();
+    world.sql(&format!("update worker set version = '9' where incarnation = '{newer}'")).await;
+    assert_eq!(world.store.list_versions().await.unwrap(), [own.clone(), "9".to_owned()].into());
+    world.sql(&format!("update worker set lease_until = now() where incarnation = '{newer}'")).await;
+    assert_eq!(world.store.list_versions().await.unwrap(), [own].into(), "each once");
+    world.sql(&format!("update worker set version = '8' where incarnation = '{old}'")).await;
+    assert_eq!(world.store.list_versions().await.unwrap().len(), 2);
+}
+
+#[tokio::test]
 async fn workers_that_died_long_ago_are_forgotten_unless_a_session_names_them() {
     let mut world = World::new().await;
     let (alive, recent, long, owner) =

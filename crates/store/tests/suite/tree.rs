@@ -255,6 +255,6 @@ async fn a_deletion_locks_children_that_were_made_while_it_waited() {
         writer.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(write))).await.unwrap();
     };
     let (deleted, ()) = tokio::join!(world.store.delete_session(world.tenant, root.session()), others);
-    assert_eq!(deleted.unwrap(), None);
+    assert_eq!(deleted.unwrap().parent, None);
     assert_eq!(world.number("select count(*) from session").await, 0);
 }

@@ -1,6 +1,6 @@
 //! What the sessions of a tenant wrote since a moment, for streams that resume: read page by page from Postgres.
 
-use super::{Directory, Horizon};
+use super::{Horizon, told::Directory};
 use crate::state::State;
 use domain::{
     event::Stored,
@@ -8,13 +8,14 @@ use domain::{
     limits,
 };
 use std::{sync::Arc, vec};
-use store::feed::Written;
+use store::{deletion::Tombstone, feed::Written};
 
 /// Some of it may have been told before.
 pub(crate) struct Past {
     tenant: TenantId,
     since: Horizon,
     sessions: vec::IntoIter<Written>,
+    deleted: vec::IntoIter<Tombstone>,
     /// What is left of the session at hand.
     left: Option<Left>,
 }
@@ -31,6 +32,14 @@ pub(crate) struct Page {
     pub(crate) events: Vec<Stored>,
 }
 
+impl From<Tombstone> for Page {
+    fn from(gone: Tombstone) -> Self {
+        let events = vec![gone.event()];
+        let project = Arc::new(Directory { project: gone.project, name: gone.project_name });
+        Self { session: gone.session, project, events }
+    }
+}
+
 impl Past {
     /// Finds what was written in a project, or in the tenant.
     pub(crate) async fn since(
@@ -41,12 +50,15 @@ impl Past {
     ) -> Result<Self, store::error::Error> {
         let (_, mut sessions) = state.store.list_written(tenant, since).await?;
         sessions.retain(|written| project.is_none_or(|project| project == &written.project));
-        Ok(Self { tenant, since, sessions: sessions.into_iter(), left: None })
+        // After the moment of the others: what is written meanwhile may be found twice, and nothing is passed over.
+        let mut deleted = state.store.list_deleted(tenant, since).await?;
+        deleted.retain(|gone| project.is_none_or(|project| project == &gone.project));
+        Ok(Self { tenant, since, sessions: sessions.into_iter(), deleted: deleted.into_iter(), left: None })
     }
 
-    /// Sessions that wrote something and were not read yet.
+    /// Sessions that wrote something, or are gone, and were not read yet.
     pub(crate) fn len(&self) -> usize {
-        self.sessions.len()
+        self.sessions.len() + self.deleted.len()
     }
 
     /// Reads the next page; `None` at the end.
@@ -56,7 +68,7 @@ impl Past {
                 Some(left) => left,
                 None => match self.sessions.next() {
                     Some(session) => self.begin(state, session).await?,
-                    None => return Ok(None),
+                    None => return Ok(self.deleted.next().map(Page::from)),
                 },
             };
             let page = state.store.list_events(self.tenant, &session.session, after, limits::EVENTS_PAGE);

@@ -1,6 +1,10 @@
 //! A subscriber to all sessions of a tenant or of a project, over gRPC: from the feed, and from Postgres what it missed.
 
-use super::{Horizon, Told, What, past::Past};
+use super::{
+    Horizon,
+    past::Past,
+    told::{Told, What},
+};
 use crate::{events, grpc::from_store, state::State};
 use domain::{
     ids::{ProjectId, SessionId, TenantId},
@@ -31,6 +35,8 @@ type Answers = mpsc::Sender<Result<v1::SubscribeAllResponse, Status>>;
 #[derive(Debug, Clone)]
 pub(crate) struct Wish {
     pub(crate) tenant: TenantId,
+    /// The name of the key with which the subscriber came.
+    pub(crate) reader: String,
     /// `None`: all.
     pub(crate) project: Option<ProjectId>,
     /// `None`: what happens from now on.
@@ -100,7 +106,7 @@ impl Subscriber {
         mut told: broadcast::Receiver<Arc<Told>>,
     ) -> Result<(), Status> {
         if let Some(past) = past {
-            self.resume(past).await?;
+            Box::pin(self.resume(past)).await?;
             self.horizon = now;
         }
         let beat = Duration::from_millis(limits::STREAM_HEARTBEAT_MS);
@@ -126,8 +132,8 @@ impl Subscriber {
                     // Too slow for what was told meanwhile: it is read instead.
                     Err(RecvError::Lagged(_)) => {
                         told = told.resubscribe();
-                        let past = self.past().await?;
-                        self.resume(past).await?;
+                        let past = Box::pin(self.past()).await?;
+                        Box::pin(self.resume(past)).await?;
                     }
                     Err(RecvError::Closed) => {
                         return Err(unavailable("bus_unavailable", "events cannot be followed just now"));
@@ -161,7 +167,7 @@ impl Subscriber {
             for event in page.events {
                 self.seen.insert(page.session.clone(), event.seq);
                 let item = Item::Event(events::to_wire(event));
-                self.say(&page.session, &page.project.project, item).await;
+                self.say(Some(&page.session), Some(&page.project.project), item).await;
             }
             if self.answers.is_closed() {
                 return Ok(());
@@ -171,13 +177,14 @@ impl Subscriber {
     }
 
     async fn forward(&mut self, told: &Told) {
-        let project = &told.project.project;
-        if self.wish.project.as_ref().is_some_and(|wished| wished != project) {
+        if !told.is_for(&self.wish.reader, self.wish.project.as_ref()) {
             return;
         }
         self.horizon = told.horizon;
+        let session = told.place.session();
+        let seen = session.and_then(|session| self.seen.get(session));
         let item = match &told.what {
-            What::Event(event) if self.seen.get(&told.session).is_some_and(|seen| event.seq <= *seen) => {
+            What::Event(event) if seen.is_some_and(|seen| event.seq <= *seen) => {
                 return;
             }
             What::Event(event) => Item::Event(events::to_wire(event.clone())),
@@ -188,13 +195,13 @@ impl Subscriber {
                 properties_json: notice.properties.get().as_bytes().to_vec(),
             }),
         };
-        self.say(&told.session, project, item).await;
+        self.say(session, told.place.directory().map(|directory| &directory.project), item).await;
     }
 
-    async fn say(&self, session: &SessionId, project: &ProjectId, item: Item) {
+    async fn say(&self, session: Option<&SessionId>, project: Option<&ProjectId>, item: Item) {
         self.send(v1::SubscribeAllResponse {
-            session_id: session.to_string(),
-            project_id: project.to_string(),
+            session_id: session.map(ToString::to_string).unwrap_or_default(),
+            project_id: project.map(ToString::to_string).unwrap_or_default(),
             item: Some(item),
             ..Default::default()
         })

@@ -41,8 +41,8 @@ impl EventService for Service {
         &self,
         request: Request<v1::SubscribeAllRequest>,
     ) -> Result<Response<Self::SubscribeAllStream>, Status> {
-        let tenant = self.0.principal(&request).await?.tenant;
-        let request = request.into_inner();
+        let principal = self.0.principal(&request).await?;
+        let (tenant, reader, request) = (principal.tenant, principal.name, request.into_inner());
         let since = subscriber::parse_cursor(&request.cursor)?;
         let project = match request.project_id.as_str() {
             "" => None,
@@ -51,7 +51,8 @@ impl EventService for Service {
                 Some(self.0.store.get_project(tenant, &project).await.map_err(from_store)?.id)
             }
         };
-        let answers = subscriber::subscribe(&self.0, subscriber::Wish { tenant, project, since }).await?;
+        let wish = subscriber::Wish { tenant, reader, project, since };
+        let answers = subscriber::subscribe(&self.0, wish).await?;
         Ok(Response::new(ReceiverStream::new(answers)))
     }
 }

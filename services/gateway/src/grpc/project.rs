@@ -21,6 +21,10 @@ impl ProjectService for Service {
         let (id, name) = (self.0.id(ProjectId::make), name(&request.name)?);
         let project =
             self.0.store.create_project(principal.tenant, &id, &name, &source).await.map_err(from_store)?;
+        // Otherwise there was one of this name.
+        if project.id == id {
+            self.0.tell_project(principal.tenant, &project);
+        }
         Ok(Response::new(v1::CreateProjectResponse { project: Some(to_wire::project(project)) }))
     }
 

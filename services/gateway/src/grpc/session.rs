@@ -11,10 +11,9 @@ use crate::{
     waits::{self, Limits},
 };
 use domain::{
-    event::{Event, Stored},
     ids::{EventId, SessionId, TenantId, Timestamp},
     limits,
-    session::{Chosen, DEFAULT_AGENT, Info, Origin},
+    session::{Chosen, DEFAULT_AGENT, Origin},
     settings::Mode,
     title,
     wait::Reason,
@@ -24,7 +23,7 @@ use rpc::{
     v1::{self, session_service_server::SessionService},
 };
 use store::{
-    events::Head,
+    deletion::Deletion,
     keyed::Key,
     sessions::{Filter, NewSession, Patch, Session},
 };
@@ -185,20 +184,17 @@ impl SessionService for Service {
         let id = session_id(&request.get_ref().session_id)?;
         let tenant = principal.tenant;
         let session = self.0.store.get_session(tenant, &id).await.map_err(from_store)?;
-        let below = self.0.store.list_descendants(tenant, &id).await.map_err(from_store)?;
-        let head = self.0.store.get_head(tenant, &id).await.map_err(from_store)?;
-        let parent = self.0.store.delete_session(tenant, &id).await.map_err(from_store)?;
-        self.tell_deleted(tenant, head, session.info.clone());
-        for gone in below.iter().map(|child| &child.session).chain([&id]) {
-            self.0.bus.nudge(tenant, gone);
+        let Deletion { parent, gone } = self.0.store.delete_session(tenant, &id).await.map_err(from_store)?;
+        for tombstone in &gone {
+            self.0.publisher.publish_events(tenant, &tombstone.session, &[tombstone.event()]);
+            self.0.bus.nudge(tenant, &tombstone.session);
         }
         if let Some(parent) = parent {
             self.0.interrupt(&principal, &parent, session.class).await;
         }
-        for child in below {
-            self.close_workspace(tenant, &child.session, child.epoch.saturating_add(1)).await;
+        for tombstone in gone {
+            self.close_workspace(tenant, &tombstone.session, tombstone.epoch.saturating_add(1)).await;
         }
-        self.close_workspace(tenant, &id, session.epoch.saturating_add(1)).await;
         Ok(Response::new(v1::DeleteSessionResponse {}))
     }
 
@@ -377,18 +373,6 @@ impl SessionService for Service {
 }
 
 impl Service {
-    /// Tells those who follow a session that it is gone: best effort, because its log is gone too.
-    fn tell_deleted(&self, tenant: TenantId, head: Head, info: Info) {
-        let (id, at, session) = (self.0.id(EventId::make).to_string(), now(), info.id.clone());
-        let event = Event::SessionDeleted(Box::new(info));
-        let properties = event.properties(&session).to_string();
-        let kind = event.kind().to_owned();
-        let stored = Stored { seq: head.seq + 1, epoch: head.epoch, id, kind, properties, at };
-        self.0.publisher.publish_events(tenant, &session, &[stored]);
-    }
-
-    /// Removes what a deleted session left in the sandbox. Its rows are gone: a loop that still runs is fenced by that.
-    /// Were the sandbox away, the files stay until its own clean-up, and nothing can reach them.
     /// Checks an agent for later prompts of a session.
     ///
     /// # Errors
@@ -400,6 +384,8 @@ impl Service {
         Ok(if agent.is_empty() { DEFAULT_AGENT.to_owned() } else { agent.to_owned() })
     }
 
+    /// Removes what a deleted session left in the sandbox. Its rows are gone: a loop that still runs is fenced by that.
+    /// Were the sandbox away, the files stay until its own clean-up, and nothing can reach them.
     async fn close_workspace(&self, tenant: TenantId, id: &SessionId, epoch: u64) {
         let fence = v1::Fence {
             tenant_id: tenant.to_string(),

@@ -13,7 +13,7 @@ use rpc::{
     status::{error, invalid},
     v1::{self, settings_service_server::SettingsService},
 };
-use store::{sessions::Session, settings::Stored};
+use store::{projects::Project, sessions::Session, settings::Stored};
 use tonic::{Code, Request, Response, Status};
 
 #[tonic::async_trait]
@@ -24,6 +24,7 @@ impl SettingsService for Service {
     ) -> Result<Response<v1::GetSettingsResponse>, Status> {
         let tenant = self.0.principal(&request).await?.tenant;
         let project = self.project(tenant, &request.get_ref().project_id).await?;
+        let project = project.map(|project| project.id);
         let level = level(project.as_ref());
         let stored = self.0.store.list_settings(tenant, project.as_ref()).await.map_err(from_store)?;
         let settings = stored.into_iter().find(|stored| stored.level == level).map(to_wire);
@@ -37,15 +38,21 @@ impl SettingsService for Service {
         let principal = self.0.principal(&request).await?;
         let (tenant, request) = (principal.tenant, request.into_inner());
         let project = self.project(tenant, &request.project_id).await?;
+        let changed = || match &project {
+            Some(project) => self.0.tell_disposed(tenant, project),
+            None => self.0.tell_all_disposed(tenant),
+        };
+        let id = project.as_ref().map(|project| &project.id);
         if request.document.trim().is_empty() {
-            self.0.store.delete_settings(tenant, project.as_ref()).await.map_err(from_store)?;
+            self.0.store.delete_settings(tenant, id).await.map_err(from_store)?;
+            changed();
             return Ok(Response::new(v1::SetSettingsResponse { settings: None }));
         }
-        standing::stored(level(project.as_ref()), &request.document)
+        standing::stored(level(id), &request.document)
             .map_err(|problems| invalid("settings_invalid", problems.to_string()))?;
-        let (project, document) = (project.as_ref(), request.document.as_str());
-        let stored = self.0.store.put_settings(tenant, project, document, &principal.name).await;
+        let stored = self.0.store.put_settings(tenant, id, &request.document, &principal.name).await;
         let settings = Some(to_wire(stored.map_err(from_store)?));
+        changed();
         Ok(Response::new(v1::SetSettingsResponse { settings }))
     }
 
@@ -77,13 +84,12 @@ impl Service {
     ///
     /// # Errors
     /// `project_not_found`, `store_unavailable`.
-    async fn project(&self, tenant: TenantId, text: &str) -> Result<Option<ProjectId>, Status> {
+    async fn project(&self, tenant: TenantId, text: &str) -> Result<Option<Project>, Status> {
         if text.is_empty() {
             return Ok(None);
         }
         let id = id(text, "project_not_found", "project")?;
-        self.0.store.get_project(tenant, &id).await.map_err(from_store)?;
-        Ok(Some(id))
+        Ok(Some(self.0.store.get_project(tenant, &id).await.map_err(from_store)?))
     }
 
     /// The files of settings of the commit that a session started from; none before its workspace is open.

@@ -15,7 +15,7 @@ const FEATURES: &[(&str, &str, &str, &str)] = &[
     ("POST", "/session/", "/share", "sessions cannot be shared here"),
     ("DELETE", "/session/", "/share", "sessions cannot be shared here"),
     ("", "/mcp", "", "there are no MCP servers here"),
-    ("", "/tui/", "", "the service controls no terminal program: it has many clients"),
+    ("", "/tui/control/", "", "the service has no terminal client of its own, which would take such orders"),
     ("", "/sync/", "", "sessions are not moved by clients: whichever gateway is asked has all of them"),
     ("", "/provider/", "", "keys of providers are the operator's: nobody signs in to one here"),
     ("", "/api/integration/", "", "keys of providers are the operator's: nobody signs in to one here"),
@@ -33,7 +33,6 @@ const FEATURES: &[(&str, &str, &str, &str)] = &[
         "what models are told of tools is known to workers: ask for their names",
     ),
     ("POST", "/vcs/apply", "", "patches are applied by the agent: prompt it"),
-    ("POST", "/project/git/init", "", "every workspace is a repository already"),
 ];
 
 /// What is said at a path that nothing is at.
@@ -78,7 +77,7 @@ mod tests {
             (Method::POST, "/mcp/files/connect", true),
             (Method::DELETE, "/session/ses_1/share", true),
             (Method::GET, "/session/ses_1/share", false),
-            (Method::POST, "/tui/append-prompt", true),
+            (Method::GET, "/tui/control/next", true),
             (Method::PUT, "/session", false),
             (Method::GET, "/", false),
         ] {

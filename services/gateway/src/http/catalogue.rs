@@ -2,7 +2,7 @@
 //! clients take for "none".
 
 use super::{caller::Caller, error::Result, input::Body};
-use crate::state::State;
+use crate::{notices::project_json, state::State};
 use axum::{
     Json,
     extract::{Path, State as Shared},
@@ -186,14 +186,6 @@ pub(super) async fn projects(Shared(state): Shared<State>, caller: Caller) -> Re
     let page = store::Page { limit: domain::limits::PAGE_MAX, cursor: None };
     let projects = state.store.list_projects(caller.principal.tenant, &page).await?;
     Ok(Json(projects.iter().map(project_json).collect()))
-}
-
-fn project_json(project: &Project) -> Value {
-    let none: [&str; 0] = [];
-    json!({
-        "id": project.id, "name": project.name, "worktree": project.name, "vcs": "git",
-        "time": {"created": project.created_at, "updated": project.created_at}, "sandboxes": none,
-    })
 }
 
 /// Names and pictures of projects are for whoever manages them.

@@ -181,8 +181,12 @@ impl Route {
         self.path.ends_with("/connect")
     }
 
-    /// Whether OpenCode declares the older shape of bad requests: for what only reads, except below a session.
+    /// Whether OpenCode declares the older shape of bad requests: for what only reads, except below a session, and for most of what
+    /// terminal clients are told.
     fn is_plain(&self) -> bool {
+        if let Some(order) = self.path.strip_prefix("/tui/") {
+            return !["append-prompt", "execute-command", "publish", "select-session"].contains(&order);
+        }
         let is_below_session = self.path.starts_with("/session/") && !self.path.ends_with("/diff");
         self.method == Method::GET && !self.is_newer() && !is_below_session
     }

@@ -1,7 +1,8 @@
 //! What OpenCode lets its one user change, and what belongs to somebody else where many use a service: it is refused in words.
 
 use super::{caller::Caller, error::Result};
-use axum::Json;
+use crate::state::State;
+use axum::{Json, extract::State as Shared};
 use rpc::status::error;
 use serde_json::{Value, json};
 use tonic::{Code, Status};
@@ -29,7 +30,16 @@ pub(super) async fn upgrade(_: Caller) -> Json<Value> {
 }
 
 /// OpenCode forgets here what it read of a directory. Nothing is kept here that could be old: settings are read for each turn,
-/// and what others use in the same directory goes on.
-pub(super) async fn dispose(_: Caller) -> Json<bool> {
+/// and what others use in the same directory goes on. Clients may keep something: they are told to read it anew.
+pub(super) async fn dispose(Shared(state): Shared<State>, caller: Caller) -> Result<Json<bool>> {
+    if let Some(project) = caller.find_project(&state).await? {
+        state.tell_disposed(caller.principal.tenant, &project);
+    }
+    Ok(Json(true))
+}
+
+/// As [`dispose`], for all directories of the tenant.
+pub(super) async fn dispose_all(Shared(state): Shared<State>, caller: Caller) -> Json<bool> {
+    state.tell_all_disposed(caller.principal.tenant);
     Json(true)
 }

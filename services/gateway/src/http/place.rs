@@ -37,6 +37,11 @@ impl Caller {
             return Ok(project);
         }
         let id = state.id(ProjectId::make);
-        Ok(state.store.create_project(tenant, &id, name, &Source::default()).await?)
+        let project = state.store.create_project(tenant, &id, name, &Source::default()).await?;
+        // Another gateway may have been first.
+        if project.id == id {
+            state.tell_project(tenant, &project);
+        }
+        Ok(project)
     }
 }

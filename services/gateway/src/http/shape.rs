@@ -2,7 +2,7 @@
 //! know is left out.
 
 use crate::{
-    feed::{Told, What},
+    feed::told::{Told, What},
     messages::Said,
     state::State,
 };
@@ -53,17 +53,20 @@ pub(super) fn part(part: &Part) -> Value {
 pub(super) fn payloads(state: &State, told: &Told) -> Vec<String> {
     match &told.what {
         What::Event(event) if event.kind == "file.watcher.updated" => watched(event),
-        What::Event(event) => properties((&event.kind, &event.properties), &told.project.name)
-            .map(|properties| {
+        What::Event(event) => {
+            let directory = told.place.directory().map_or("", |directory| &directory.name);
+            let properties = properties((&event.kind, &event.properties), directory);
+            let payload = |properties| {
                 format!("{{\"id\":\"{}\",\"type\":\"{}\",\"properties\":{properties}}}", event.id, event.kind)
-            })
-            .into_iter()
-            .collect(),
+            };
+            properties.map(payload).into_iter().collect()
+        }
         What::Delta(fragment) => {
-            let (id, properties) = (state.id(EventId::make), delta(&told.session, fragment, &fragment.text));
+            let (id, properties) =
+                (state.id(EventId::make), delta(told.place.session(), fragment, &fragment.text));
             vec![json!({"id": id, "type": "message.part.delta", "properties": properties}).to_string()]
         }
-        What::Notice(Notice { id, kind, properties }) => {
+        What::Notice(Notice { id, kind, properties, .. }) => {
             vec![json!({"id": id, "type": kind, "properties": properties}).to_string()]
         }
     }
@@ -80,7 +83,7 @@ fn watched(event: &Stored) -> Vec<String> {
 }
 
 /// The properties of a fragment, of which `text` is told.
-pub(super) fn delta(session: &SessionId, delta: &v1::Delta, text: &str) -> Value {
+pub(super) fn delta(session: Option<&SessionId>, delta: &v1::Delta, text: &str) -> Value {
     json!({
         "sessionID": session, "messageID": delta.message_id, "partID": delta.part_id, "field": delta.field,
         "delta": text,

@@ -5,13 +5,22 @@
 use super::{
     caller::Caller,
     error::Result,
+    frame::Where,
     input::Query,
     older::{self, Asked, Shapes},
     shape,
 };
 use crate::{
-    feed::{self, Directory, Told, What, past::Past, subscriber::CURSOR, texts::Texts},
+    auth::Principal,
+    feed::{
+        self,
+        past::Past,
+        subscriber::CURSOR,
+        texts::Texts,
+        told::{Directory, Place, Told, What},
+    },
     messages,
+    notices::{ALL_DISPOSED, DISPOSED},
     state::{State, now},
 };
 use axum::{
@@ -61,8 +70,8 @@ pub(super) async fn of_directory(
     Query(asked): Query<Asked>,
     headers: HeaderMap,
 ) -> Result<Response> {
-    let project = caller.project(&state).await?.id;
-    Ok(begin(state, caller.principal.tenant, (Some(project), false, asked.shapes), &headers))
+    let directory = caller.project(&state).await?.into();
+    Ok(begin(state, caller.principal, (Some(directory), false, asked.shapes), &headers))
 }
 
 /// What happens in all directories of the caller's tenant, or in the one that it names; each event says where.
@@ -72,17 +81,17 @@ pub(super) async fn of_tenant(
     Query(asked): Query<Asked>,
     headers: HeaderMap,
 ) -> Result<Response> {
-    let project = match &caller.directory {
-        Some(_) => Some(caller.project(&state).await?.id),
+    let directory = match &caller.directory {
+        Some(_) => Some(caller.project(&state).await?.into()),
         None => None,
     };
-    Ok(begin(state, caller.principal.tenant, (project, true, asked.shapes), &headers))
+    Ok(begin(state, caller.principal, (directory, true, asked.shapes), &headers))
 }
 
 fn begin(
     state: State,
-    tenant: TenantId,
-    (project, wrapped, shapes): (Option<ProjectId>, bool, Shapes),
+    Principal { tenant, name: reader, .. }: Principal,
+    (directory, wrapped, shapes): (Option<Directory>, bool, Shapes),
     headers: &HeaderMap,
 ) -> Response {
     let (frames, receiver) = mpsc::channel(limits::SUBSCRIBER_QUEUE_MAX);
@@ -90,7 +99,8 @@ fn begin(
     let stream = Stream {
         state,
         tenant,
-        project,
+        reader,
+        directory,
         wrapped,
         shapes,
         frames,
@@ -110,7 +120,10 @@ fn parse(text: &str) -> Option<Horizon> {
 struct Stream {
     state: State,
     tenant: TenantId,
-    project: Option<ProjectId>,
+    /// The name of the client's key.
+    reader: String,
+    /// `None`: all.
+    directory: Option<Directory>,
     /// Whether each event says where it happened.
     wrapped: bool,
     shapes: Shapes,
@@ -150,19 +163,8 @@ impl Stream {
         let (feed, mut told) = feeds.join(&self.state, self.tenant).await;
         self.horizon = feed.horizon();
         self.texts = Some(Arc::clone(&feed.texts));
-        self.tell("server.connected", json!({}), None).await?;
-        match cursor.filter(|cursor| *cursor <= self.horizon) {
-            Some(cursor) => {
-                // A client that is cut off in between begins again where it began.
-                let now = std::mem::replace(&mut self.horizon, cursor);
-                self.resume(cursor).await?;
-                self.horizon = now;
-            }
-            // `run` subscribes to a directory and prompts then: it would end when told that its session is idle, and print
-            // twice what is told twice.
-            None if !self.wrapped => self.tell_requests().await?,
-            None => self.tell_states().await?,
-        }
+        // Reading takes far more room than waiting, which nearly all streams do at any time: it is given back at once.
+        Box::pin(self.catch_up(cursor)).await?;
         let beat = Duration::from_millis(limits::STREAM_HEARTBEAT_MS);
         let mut beat_at = Instant::now() + beat;
         loop {
@@ -172,7 +174,7 @@ impl Stream {
                 () = shutdown.cancelled() => return Ok(()),
                 () = frames.closed() => return Ok(()),
                 () = sleep_until(beat_at) => {
-                    self.tell("server.heartbeat", json!({}), None).await?;
+                    self.tell("server.heartbeat", json!({}), Where::Stream).await?;
                     beat_at = Instant::now() + beat;
                 }
                 next = told.recv() => match next {
@@ -180,7 +182,7 @@ impl Stream {
                     // Too slow for what happened: what counts is what is so now.
                     Err(RecvError::Lagged(_)) => {
                         told = told.resubscribe();
-                        self.tell_states().await?;
+                        Box::pin(self.tell_states()).await?;
                     }
                     Err(RecvError::Closed) => return Ok(()),
                 },
@@ -188,14 +190,33 @@ impl Stream {
         }
     }
 
+    /// Tells what a client does not know yet.
+    async fn catch_up(&mut self, cursor: Option<Horizon>) -> std::result::Result<(), End> {
+        self.tell("server.connected", json!({}), Where::Stream).await?;
+        match cursor.filter(|cursor| *cursor <= self.horizon) {
+            Some(cursor) => {
+                // A client that is cut off in between begins again where it began.
+                let now = std::mem::replace(&mut self.horizon, cursor);
+                self.resume(cursor).await?;
+                self.horizon = now;
+                Ok(())
+            }
+            // `run` subscribes to a directory and prompts then: it would end when told that its session is idle, and print
+            // twice what is told twice.
+            None if !self.wrapped => self.tell_requests().await,
+            None => self.tell_states().await,
+        }
+    }
+
     async fn forward(&mut self, told: &Told) -> std::result::Result<(), End> {
-        if self.project.as_ref().is_some_and(|project| project != &told.project.project) {
+        if !told.is_for(&self.reader, self.project()) {
             return Ok(());
         }
         self.horizon = told.horizon;
         match &told.what {
             What::Event(event) => {
-                if self.seen.get(&told.session).is_some_and(|seen| event.seq <= *seen) {
+                let seen = told.place.session().and_then(|session| self.seen.get(session));
+                if seen.is_some_and(|seen| event.seq <= *seen) {
                     return Ok(());
                 }
                 if event.kind == "message.part.updated" {
@@ -215,31 +236,41 @@ impl Stream {
                         return Ok(());
                     };
                     *have += fresh.len() as u64;
-                    let properties = shape::delta(&told.session, delta, fresh);
-                    return self.tell("message.part.delta", properties, Some(&told.project)).await;
+                    let properties = shape::delta(told.place.session(), delta, fresh);
+                    return self.tell("message.part.delta", properties, Where::of(told)).await;
                 }
             }
             What::Notice(_) => {}
         }
         for payload in shape::payloads(&self.state, told) {
-            self.send(&payload, Some(&told.project)).await?;
+            self.send(&payload, Where::of(told)).await?;
         }
-        Ok(())
+        match (&told.what, self.directory.clone()) {
+            // Clients look for their own directory.
+            (What::Notice(notice), Some(own)) if notice.kind == ALL_DISPOSED => {
+                self.tell(DISPOSED, json!({"directory": own.name}), Where::Directory(&own)).await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn project(&self) -> Option<&ProjectId> {
+        self.directory.as_ref().map(|directory| &directory.project)
     }
 
     /// Tells everything that was written since the cursor; some of it may have been told before.
     async fn resume(&mut self, cursor: Horizon) -> std::result::Result<(), End> {
-        let mut past = Past::since(&self.state, self.tenant, self.project.as_ref(), cursor).await?;
+        let mut past = Past::since(&self.state, self.tenant, self.project(), cursor).await?;
         if past.len() > RESUMED_SESSIONS_MAX {
             return self.tell_states().await;
         }
         while let Some(feed::past::Page { session, project, events }) = past.next(&self.state).await? {
             for event in events {
                 self.seen.insert(session.clone(), event.seq);
-                let (session, project) = (session.clone(), Arc::clone(&project));
-                let told = Told { session, project, what: What::Event(event), horizon: cursor };
+                let place = Place::Session(session.clone(), Arc::clone(&project));
+                let told = Told { place, what: What::Event(event), horizon: cursor };
                 for payload in shape::payloads(&self.state, &told) {
-                    self.send(&payload, Some(&told.project)).await?;
+                    self.send(&payload, Where::of(&told)).await?;
                 }
             }
         }
@@ -250,8 +281,7 @@ impl Stream {
     async fn tell_states(&mut self) -> std::result::Result<(), End> {
         let since = Some(Timestamp(now().0 - TOLD_WITHIN_MS));
         let (state, tenant) = (self.state.clone(), self.tenant);
-        let recent =
-            state.store.list_recent(tenant, self.project.as_ref(), (since, TOLD_SESSIONS_MAX)).await?;
+        let recent = state.store.list_recent(tenant, self.project(), (since, TOLD_SESSIONS_MAX)).await?;
         for session in recent.into_iter().rev() {
             match self.tell_state(&session.session, session.is_active).await {
                 // Deleted meanwhile.
@@ -266,12 +296,14 @@ impl Stream {
     async fn tell_requests(&mut self) -> std::result::Result<(), End> {
         let (state, tenant) = (self.state.clone(), self.tenant);
         let page = Page { limit: limits::PAGE_MAX, cursor: None };
-        let whose = self.project.clone();
-        let whose = whose.as_ref().map_or(Whose::Tenant, Whose::Project);
+        let project = self.project().cloned();
+        let whose = project.as_ref().map_or(Whose::Tenant, Whose::Project);
         for (prefix, kind) in [("per", "permission.asked"), ("que", "question.asked")] {
             for known in state.store.list_requests(tenant, whose, prefix, &page).await? {
                 match self.directory(&known.request.session_id).await {
-                    Ok(directory) => self.tell(kind, known.request.to_json(), Some(&directory)).await?,
+                    Ok(directory) => {
+                        self.tell(kind, known.request.to_json(), Where::Directory(&directory)).await?
+                    }
                     // Deleted meanwhile.
                     Err(store::error::Error::NotFound(_)) => {}
                     Err(error) => return Err(error.into()),
@@ -295,7 +327,7 @@ impl Stream {
         let info = state.store.get_session(tenant, session).await?.info;
         let name = state.store.get_project(tenant, &info.project_id).await?.name;
         let told_at = Directory { project: info.project_id.clone(), name };
-        let project = Some(&told_at);
+        let place = Where::Directory(&told_at);
         let page = Page { limit: TOLD_MESSAGES_MAX, cursor: None };
         let found = messages::list(&state, tenant, session, (page, false)).await;
         let said = found.map(|found| found.said).unwrap_or_default();
@@ -303,30 +335,29 @@ impl Stream {
         self.tell(
             "session.updated",
             json!({"sessionID": session, "info": shape::session(&info, &told_at.name)}),
-            project,
+            place,
         )
         .await?;
         for said in &said[turn..] {
             let message = json!({"sessionID": session, "info": shape::message(&said.0.message)});
-            self.tell("message.updated", message, project).await?;
+            self.tell("message.updated", message, place).await?;
             for (_, part) in &said.0.parts {
                 let part = self.heard(part);
                 if let Some(text) = messages::open_text(&part) {
                     self.have.insert(part.id.clone(), text.len() as u64);
                 }
                 let properties = json!({"sessionID": session, "part": shape::part(&part), "time": now()});
-                self.tell("message.part.updated", properties, project).await?;
+                self.tell("message.part.updated", properties, place).await?;
             }
         }
         let todos = state.store.get_todos(tenant, session).await?;
         if !todos.is_null() {
-            self.tell("todo.updated", json!({"sessionID": session, "todos": todos}), project).await?;
+            self.tell("todo.updated", json!({"sessionID": session, "todos": todos}), place).await?;
         }
         let status = if is_active { "busy" } else { "idle" };
-        self.tell("session.status", json!({"sessionID": session, "status": {"type": status}}), project)
-            .await?;
+        self.tell("session.status", json!({"sessionID": session, "status": {"type": status}}), place).await?;
         if !is_active {
-            self.tell("session.idle", json!({"sessionID": session}), project).await?;
+            self.tell("session.idle", json!({"sessionID": session}), place).await?;
         }
         self.seen.insert(session.clone(), head.seq);
         Ok(())
@@ -349,33 +380,25 @@ impl Stream {
         &mut self,
         kind: &str,
         properties: Value,
-        project: Option<&Directory>,
+        place: Where<'_>,
     ) -> std::result::Result<(), End> {
         let id = self.state.id(EventId::make);
         let payload = json!({"id": id, "type": kind, "properties": properties}).to_string();
-        self.send(&payload, project).await
+        self.send(&payload, place).await
     }
 
-    async fn send(&self, payload: &str, project: Option<&Directory>) -> std::result::Result<(), End> {
+    async fn send(&self, payload: &str, place: Where<'_>) -> std::result::Result<(), End> {
         let older = if self.shapes == Shapes::Older { older::instead(payload) } else { None };
-        let Some(older) = older else { return self.send_frame(payload, project).await };
+        let Some(older) = older else { return self.send_frame(payload, place).await };
         for payload in older {
-            self.send_frame(&payload, project).await?;
+            self.send_frame(&payload, place).await?;
         }
         Ok(())
     }
 
-    async fn send_frame(&self, payload: &str, project: Option<&Directory>) -> std::result::Result<(), End> {
+    async fn send_frame(&self, payload: &str, place: Where<'_>) -> std::result::Result<(), End> {
         let frame = Event::default().id(format!("{CURSOR}{}", self.horizon));
-        let frame = match (self.wrapped, project) {
-            (false, _) => frame.data(payload),
-            (true, None) => frame.data(format!("{{\"payload\":{payload}}}")),
-            (true, Some(Directory { project, name })) => {
-                let name = Value::from(name.as_str());
-                frame
-                    .data(format!("{{\"directory\":{name},\"project\":\"{project}\",\"payload\":{payload}}}"))
-            }
-        };
+        let frame = if self.wrapped { frame.data(place.wrap(payload)) } else { frame.data(payload) };
         self.frames.send(Ok(frame)).await.map_err(|_| End::Left)
     }
 }

@@ -3,14 +3,14 @@
 use super::{
     catalogue, document, edits, files,
     operation::{Answer, Operation, delete, get, patch, post, put},
-    operator, prompt, pty, requests, sessions, skills, stream, vcs,
+    operator, prompt, pty, requests, sessions, skills, stream, tui, vcs,
 };
 
 mod newer;
 
 /// All of them.
 pub(super) fn operations() -> Vec<Operation> {
-    let older = [server(), catalogue(), sessions(), messages(), requests(), files(), terminals()];
+    let older = [server(), catalogue(), sessions(), messages(), requests(), files(), terminals(), clients()];
     older.into_iter().flatten().chain(newer::operations()).collect()
 }
 
@@ -27,9 +27,10 @@ fn server() -> Vec<Operation> {
             .answers(Answer::Events("{directory? project? payload:Event}")),
         get("/app", catalogue::health, "Whether the service answers, for extensions of editors")
             .gives("{healthy:boolean version}"),
-        post("/instance/dispose", operator::dispose, "Nothing is kept of a directory that could be old")
+        post("/instance/dispose", operator::dispose, "Has the clients of the directory read everything anew")
             .gives("boolean"),
-        post("/global/dispose", operator::dispose, "Nothing is kept that could be old").gives("boolean"),
+        post("/global/dispose", operator::dispose_all, "Has all clients of the tenant read everything anew")
+            .gives("boolean"),
         post("/global/upgrade", operator::upgrade, "Says that the operator does this")
             .gives("{success:boolean error}"),
         patch("/config", operator::settings, "Refused: settings bind everybody in a project").gives("Config"),
@@ -62,6 +63,8 @@ fn catalogue() -> Vec<Operation> {
             .gives("{home state config worktree directory}"),
         get("/project", catalogue::projects, "The projects").gives("Project[]"),
         get("/project/current", catalogue::project, "The project of the directory, made if there is none")
+            .gives("Project"),
+        post("/project/git/init", catalogue::project, "The same: every workspace is a repository already")
             .gives("Project"),
         patch("/project/{id}", catalogue::unchanged_project, "Changes nothing: gives the project as it is")
             .gives("Project"),
@@ -242,5 +245,35 @@ fn terminals() -> Vec<Operation> {
         get("/pty/{id}/connect", pty::connect, "Connects to a terminal")
             .query("{cursor?:integer ticket?}")
             .answers(Answer::Socket),
+    ]
+}
+
+fn clients() -> Vec<Operation> {
+    let tells = |operation: Operation| operation.gives("boolean");
+    vec![
+        tells(post(
+            "/tui/append-prompt",
+            tui::append_prompt,
+            "Types a text at the directory's terminal clients",
+        ))
+        .takes("{text}"),
+        tells(post("/tui/submit-prompt", tui::submit_prompt, "Sends what is typed at them")),
+        tells(post("/tui/clear-prompt", tui::clear_prompt, "Clears what is typed at them")),
+        tells(post(
+            "/tui/execute-command",
+            tui::execute_command,
+            "Has them do something, such as `session.new`",
+        ))
+        .takes("{command}"),
+        tells(post("/tui/show-toast", tui::show_toast, "Shows a message at them for some milliseconds"))
+            .takes("{title? message variant:'info'|'success'|'warning'|'error' duration?:integer}"),
+        tells(post("/tui/select-session", tui::select_session, "Shows a session at them"))
+            .takes("{sessionID}"),
+        tells(post("/tui/publish", tui::publish, "Tells them one of the events that the others tell"))
+            .takes("{type properties:any{}}"),
+        tells(post("/tui/open-help", tui::open_help, "Shows the help at them")),
+        tells(post("/tui/open-sessions", tui::open_sessions, "Shows the list of sessions at them")),
+        tells(post("/tui/open-themes", tui::open_themes, "Shows the list of themes at them")),
+        tells(post("/tui/open-models", tui::open_models, "Shows the list of models at them")),
     ]
 }

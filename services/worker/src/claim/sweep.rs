@@ -30,6 +30,7 @@ impl Claimer {
                 self.survey().await;
                 self.wake_from_the_future().await;
                 self.forget_dead_workers().await;
+                self.forget_deleted().await;
                 survey_at = Instant::now() + Duration::from_millis(limits::SURVEY_MS);
             }
             // Not all workers in the same moment.
@@ -134,6 +135,20 @@ impl Claimer {
             Ok(count) => tracing::debug!("{count} workers that died long ago are forgotten"),
             Err(error) => {
                 tracing::debug!(error = &error as &dyn std::error::Error, "dead workers were not forgotten")
+            }
+        }
+    }
+
+    /// As [`Claimer::forget_dead_workers`], for what is kept of sessions that were deleted long ago.
+    async fn forget_deleted(&self) {
+        match answered(self.deps.store.forget_deleted()).await {
+            Ok(0) => {}
+            Ok(count) => tracing::debug!("{count} sessions that were deleted long ago are forgotten"),
+            Err(error) => {
+                tracing::debug!(
+                    error = &error as &dyn std::error::Error,
+                    "deleted sessions were not forgotten"
+                );
             }
         }
     }

@@ -98,7 +98,7 @@ fn wish(seq: u64, overflow: bool, tail: Option<u64>) -> Entry {
 fn tool(output: &str, compacted: Option<i64>) -> Body {
     let state = ToolState::Completed {
         input: json!({}),
-        output: output.to_owned(),
+        output: output.to_owned().into(),
         title: String::new(),
         metadata: serde_json::Map::new(),
         time: Ran { compacted: compacted.map(Timestamp), ..Ran::new(Timestamp(1), Timestamp(2)) },

@@ -71,7 +71,7 @@ fn tool(call_id: &str, output: Option<&str>) -> Tool {
         None => ToolState::Pending { input, raw: String::new() },
         Some(output) => ToolState::Completed {
             input,
-            output: output.into(),
+            output: output.to_owned().into(),
             title: String::new(),
             metadata: serde_json::Map::new(),
             time: Ran::new(Timestamp(1), Timestamp(2)),

@@ -3,6 +3,7 @@
 
 use domain::limits;
 use llm::request::{Media, Message, Source, UserPart};
+use std::sync::Arc;
 
 /// Leaves in `messages` the newest pictures and documents that one question may carry.
 pub(super) fn bound(messages: &mut [Message]) {
@@ -33,7 +34,7 @@ pub(super) fn bound(messages: &mut [Message]) {
                         if fits(&media) {
                             result.media.insert(0, media);
                         } else {
-                            result.text.push_str(&format!("\n{}", left_out(&media)));
+                            Arc::make_mut(&mut result.text).push_str(&format!("\n{}", left_out(&media)));
                         }
                     }
                 }
@@ -82,7 +83,7 @@ mod tests {
         vec![
             Message::User(vec![UserPart::Media(picture("old", bytes))]),
             Message::ToolResults(vec![ToolResult {
-                text: "read".to_owned(),
+                text: "read".to_owned().into(),
                 media,
                 ..ToolResult::default()
             }]),

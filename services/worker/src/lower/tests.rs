@@ -65,7 +65,7 @@ fn a_call_never_stands_without_an_answer() {
     let result = ToolResult {
         call_id: "c".into(),
         name: "bash".into(),
-        text: INTERRUPTED.into(),
+        text: INTERRUPTED.to_owned().into(),
         media: vec![],
         is_error: true,
     };
@@ -143,7 +143,7 @@ fn an_output_that_is_left_out_is_not_sent() {
     });
     let state = |compacted| ToolState::Completed {
         input: json!({}),
-        output: "long".into(),
+        output: "long".to_owned().into(),
         title: String::new(),
         metadata: Map::new(),
         time: Ran { compacted, ..Ran::new(Timestamp(1), Timestamp(2)) },
@@ -151,7 +151,7 @@ fn an_output_that_is_left_out_is_not_sent() {
     };
     let (text, media, _) = answer(&state(None));
     assert_eq!((text.as_str(), media.len()), ("long", 1));
-    assert_eq!(answer(&state(Some(Timestamp(3)))), (CLEARED.to_owned(), vec![], false));
+    assert_eq!(answer(&state(Some(Timestamp(3)))), (Arc::new(CLEARED.to_owned()), vec![], false));
 }
 
 #[test]

@@ -14,7 +14,7 @@ pub(crate) fn answered(name: &str, offered: &[String], time: Ran) -> ToolState {
     let name = domain::text::head(name, NAME_BYTES_MAX);
     let error = format!("There is no tool {name:?}. The tools are: {}.", offered.join(", "));
     ToolState::Completed {
-        output: format!("This call is invalid, and nothing was done: {error}"),
+        output: format!("This call is invalid, and nothing was done: {error}").into(),
         input: json!({"tool": name, "error": error}),
         title: "Invalid Tool".to_owned(),
         metadata: Map::new(),

@@ -113,7 +113,7 @@ impl Loop {
             Answer::Done(output) => {
                 let state = ToolState::Completed {
                     input,
-                    output: output.text,
+                    output: output.text.into(),
                     title: output.title,
                     metadata: output.metadata,
                     time: Ran::new(time.start, now()),

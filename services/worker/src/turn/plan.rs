@@ -45,7 +45,7 @@ impl Loop {
         };
         let state = ToolState::Completed {
             input: waiting.tool.state.input().clone(),
-            output: plan_exit::DONE.to_owned(),
+            output: plan_exit::DONE.to_owned().into(),
             title: "Switching to build agent".to_owned(),
             metadata: Map::new(),
             time: Ran::new(start, now()),

@@ -331,6 +331,7 @@ impl Loop {
             Ok((title, output)) => {
                 let metadata = metadata.unwrap_or_else(Map::new);
                 let time = Ran::new(start, now());
+                let output = output.into();
                 ToolState::Completed { input, output, title, metadata, time, attachments: vec![] }
             }
             Err(error) => {

@@ -142,7 +142,7 @@ async fn end_calls_and_die(stack: &Stack, session: &str) {
     let Body::Tool(call) = &mut part.body else { panic!("a call") };
     call.state = ToolState::Completed {
         input: call.state.input().clone(),
-        output: "begun".to_owned(),
+        output: "begun".to_owned().into(),
         title: "ended".to_owned(),
         metadata: serde_json::Map::new(),
         time: Ran::new(Timestamp(1), Timestamp(2)),

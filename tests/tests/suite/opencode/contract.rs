@@ -52,6 +52,16 @@ impl Contract {
         paths.flat_map(of_path).collect()
     }
 
+    /// The members of the body that an operation reads.
+    pub(super) fn members(&self, method: &str, template: &str) -> Vec<String> {
+        let operation = &self.document["paths"][template][method.to_lowercase()];
+        let mut schema = &operation["requestBody"]["content"]["application/json"]["schema"];
+        if let Some(named) = schema["$ref"].as_str() {
+            schema = self.document.pointer(named.trim_start_matches('#')).unwrap();
+        }
+        schema["properties"].as_object().into_iter().flat_map(serde_json::Map::keys).cloned().collect()
+    }
+
     /// Fails unless an operation may answer so.
     #[track_caller]
     pub(super) fn check(

@@ -8,6 +8,22 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 #[tokio::test]
+async fn a_deletion_is_told_to_a_client_that_comes_back() {
+    let stack = Stack::start().await;
+    let client = Client::new(&stack, "/home/me/project");
+    let mut events = Events::of(&client, "/event", "").await;
+    let session = client.session(json!({"title": "secret"})).await;
+    events.until_told("session.created", &session).await;
+    let cursor = events.cursor.clone();
+    drop(events);
+    client.expect(200, Method::DELETE, &format!("/session/{session}"), Value::Null).await;
+    let mut again = Events::of(&client, "/event", &cursor).await;
+    let told = again.until_told("session.deleted", &session).await;
+    assert_eq!(told["properties"]["info"]["directory"], client.directory.as_str());
+    assert_eq!(told["properties"]["info"]["title"], "", "nothing of what it was about is kept");
+}
+
+#[tokio::test]
 async fn a_stream_with_a_forged_place_to_resume_begins_anew() {
     let stack = Stack::start().await;
     let owner = Client::new(&stack, "/home/me/project");

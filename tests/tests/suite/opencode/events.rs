@@ -114,9 +114,18 @@ impl Events {
 /// The event in a frame of `/global/event`. Whatever belongs to a project says to which.
 fn unwrapped(mut told: Value) -> Value {
     let event = told["payload"].take();
-    let is_of_the_server = event["type"].as_str().unwrap().starts_with("server.");
-    for member in ["directory", "project"] {
-        assert_eq!(told[member].is_string(), !is_of_the_server, "{member} of {event}");
-    }
+    let kind = event["type"].as_str().unwrap();
+    let (has_directory, has_project) = match kind {
+        "server.connected" | "server.heartbeat" => (false, false),
+        "global.disposed" | "installation.updated" => (true, false),
+        _ => (true, true),
+    };
+    assert_eq!(
+        (told["directory"].is_string(), told["project"].is_string()),
+        (has_directory, has_project),
+        "{event}"
+    );
+    let is_global = ["global.disposed", "installation.updated", "project.updated"].contains(&kind);
+    assert_eq!(told["directory"] == "global", is_global, "{event}");
     event
 }

@@ -2,7 +2,7 @@
 
 use super::{client::Client, events::Events, installed::OpenCode, screen::Screen};
 use e2e::{Options, Stack, bench::process::Process};
-use serde_json::json;
+use serde_json::{Value, json};
 use testkit::proxy::{End, Proxy, Rules};
 
 /// What the model says to the words that are typed.
@@ -94,7 +94,17 @@ async fn the_tui_shows_all_that_an_agent_does() {
 
     say(&mut screen, "greet").await;
     answered(&mut screen, "Hello from the agent.").await;
-    say(&mut screen, "count").await;
+
+    // What a program beside it wants, such as the extension of an editor.
+    let client = Client::new(&stack, opencode.directory());
+    let toast = json!({"message": "CI is green", "variant": "success"});
+    client.post("/tui/show-toast", toast).await;
+    screen.until_shown("CI is green").await;
+    client.post("/tui/append-prompt", json!({"text": "cou"})).await;
+    screen.until_shown("cou").await;
+    client.post("/tui/append-prompt", json!({"text": "nt"})).await;
+    screen.until_shown("count").await;
+    client.post("/tui/submit-prompt", Value::Null).await;
     screen.until_shown("Permission required").await;
     screen.type_in(ENTER);
     answered(&mut screen, "That was counted.").await;

@@ -1,0 +1,93 @@
+//! What is kept of deleted sessions: that they are gone.
+
+use crate::world::World;
+use domain::{
+    ids::{SessionId, Timestamp},
+    limits,
+};
+use sqlx::{AssertSqlSafe, Connection as _};
+use store::deletion::Tombstone;
+use testkit::database::connect;
+
+fn sessions(gone: &[Tombstone]) -> Vec<SessionId> {
+    gone.iter().map(|tombstone| tombstone.session.clone()).collect()
+}
+
+#[tokio::test]
+async fn a_deletion_is_found_later_with_all_that_it_took() {
+    let mut world = World::new().await;
+    let tenant = world.tenant;
+    let (root, child, other) = (world.session().await, world.session().await, world.session().await);
+    let below = format!(
+        "update session set parent_id = '{root}', depth = 1, created_at = created_at + interval '1 second' where id = '{child}'"
+    );
+    world.sql(&below).await;
+    let (before, _) = world.store.list_written(tenant, 0).await.unwrap();
+    assert_eq!(world.store.list_deleted(tenant, 0).await.unwrap(), []);
+    let head = world.store.get_head(tenant, &child).await.unwrap();
+    let deletion = world.store.delete_session(tenant, &root).await.unwrap();
+    assert_eq!(
+        (deletion.parent.as_ref(), sessions(&deletion.gone)),
+        (None, vec![child.clone(), root.clone()])
+    );
+    assert_eq!(world.store.list_deleted(tenant, before).await.unwrap(), deletion.gone, "children first");
+    assert!(!sessions(&deletion.gone).contains(&other));
+
+    let event = deletion.gone[0].event();
+    assert_eq!((event.seq, event.epoch, event.kind.as_str()), (head.seq + 1, head.epoch, "session.deleted"));
+    assert!(event.id.starts_with("evt_") && event.id.len() == child.as_str().len());
+    let told: serde_json::Value = serde_json::from_str(&event.properties).unwrap();
+    assert_eq!(
+        (&told["sessionID"], &told["info"]["parentID"]),
+        (&child.as_str().into(), &root.as_str().into())
+    );
+    assert_eq!((&told["info"]["title"], deletion.gone[0].project_name.as_str()), (&"".into(), "sample"));
+    assert!(deletion.gone.iter().all(|tombstone| tombstone.deleted_at > Timestamp(0)));
+    assert_eq!(deletion.gone[0].event(), event, "the same whenever it is told");
+    let future = u64::try_from(i64::MAX).unwrap();
+    assert_eq!(world.store.list_deleted(tenant, future).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_deletion_that_commits_late_is_not_passed_over() {
+    let mut world = World::new().await;
+    let (tenant, session) = (world.tenant, world.session().await);
+    let mut connection = connect(&world.database.migrator_url).await;
+    let mut late = connection.begin().await.unwrap();
+    let insert = format!(
+        "insert into session_tombstone (tenant_id, session_id, project_id, event_seq, epoch, created_at)
+         select tenant_id, id, project_id, 1, 0, created_at from session where id = '{session}';
+         delete from session where id = '{session}'"
+    );
+    sqlx::raw_sql(AssertSqlSafe(insert)).execute(&mut *late).await.unwrap();
+    let (meanwhile, _) = world.store.list_written(tenant, 0).await.unwrap();
+    assert_eq!(world.store.list_deleted(tenant, 0).await.unwrap(), []);
+    late.commit().await.unwrap();
+    assert_eq!(sessions(&world.store.list_deleted(tenant, meanwhile).await.unwrap()), [session]);
+}
+
+#[tokio::test]
+async fn a_session_that_was_made_again_is_not_gone_and_old_deletions_are_forgotten() {
+    let mut world = World::new().await;
+    let tenant = world.tenant;
+    let (again, old, recent) = (world.session().await, world.session().await, world.session().await);
+    for session in [&again, &old, &recent] {
+        world.store.delete_session(tenant, session).await.unwrap();
+    }
+    let event = world.sample.event();
+    let new = store::sessions::NewSession { id: again.clone(), ..world.new_session() };
+    world.store.create_session(tenant, &new, &event, testkit::sample::NOW).await.unwrap();
+    assert_eq!(sessions(&world.store.list_deleted(tenant, 0).await.unwrap()), [old.clone(), recent.clone()]);
+    for (session, age) in
+        [(&old, limits::TOMBSTONE_KEPT_MS + 60_000), (&recent, limits::TOMBSTONE_KEPT_MS - 60_000)]
+    {
+        let sql = "update session_tombstone set deleted_at = now() - interval";
+        world.sql(&format!("{sql} '{age} milliseconds' where session_id = '{session}'")).await;
+    }
+    assert_eq!(world.store.forget_deleted().await.unwrap(), 1);
+    assert_eq!(sessions(&world.store.list_deleted(tenant, 0).await.unwrap()), [recent]);
+    // A second deletion of the same session is told as well.
+    let (since, _) = world.store.list_written(tenant, 0).await.unwrap();
+    world.store.delete_session(tenant, &again).await.unwrap();
+    assert_eq!(sessions(&world.store.list_deleted(tenant, since).await.unwrap()), [again]);
+}
