@@ -1,5 +1,6 @@
 //! The far end of a benchmark: OpenAI Chat Completions over plain sockets, with the time in each chunk.
 
+use rand::{SeedableRng as _, rngs::StdRng, seq::IndexedRandom as _};
 use std::{
     collections::BTreeSet,
     sync::{Arc, Mutex},
@@ -10,12 +11,30 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
+/// Words of one chunk of [`Plan::Words`]: as many as come together from a quick model.
+const WORDS_OF_CHUNK: usize = 16;
+/// The commonest words of English.
+const WORDS: [&str; 60] = [
+    "the", "be", "to", "of", "and", "a", "in", "that", "have", "it", "for", "not", "on", "with", "he", "as",
+    "you", "do", "at", "this", "but", "his", "by", "from", "they", "we", "say", "her", "she", "or", "an",
+    "will", "my", "one", "all", "would", "there", "their", "what", "so", "up", "out", "if", "about", "who",
+    "get", "which", "go", "me", "when", "make", "can", "like", "time", "no", "just", "him", "know", "take",
+    "people",
+];
+
 /// What the model answers next.
 #[derive(Debug, Clone, Copy)]
 pub enum Plan {
     /// A text in so many chunks, each with the time at which it was sent.
     Text {
         /// How many.
+        chunks: usize,
+        /// Time between two.
+        apart: Duration,
+    },
+    /// A text of common words in random order.
+    Words {
+        /// How many chunks of some words.
         chunks: usize,
         /// Time between two.
         apart: Duration,
@@ -150,6 +169,16 @@ impl Model {
                     }
                     send(&mut stream, "{}", r#""stop""#).await?;
                 }
+                Plan::Words { chunks, apart } if !is_aside => {
+                    let mut random = StdRng::seed_from_u64(1);
+                    for _ in 0..chunks {
+                        tokio::time::sleep(apart).await;
+                        let words = (0..WORDS_OF_CHUNK).filter_map(|_| WORDS.choose(&mut random).copied());
+                        let words = words.collect::<Vec<_>>().join(" ");
+                        send(&mut stream, &format!(r#"{{"content":"{words} "}}"#), "null").await?;
+                    }
+                    send(&mut stream, "{}", r#""stop""#).await?;
+                }
                 Plan::Tools { steps, call } if number <= steps && !is_aside => {
                     let (name, arguments) = call.written(number);
                     let arguments = serde_json::Value::from(arguments.to_string());
@@ -159,7 +188,7 @@ impl Model {
                     send(&mut stream, &call, "null").await?;
                     send(&mut stream, "{}", r#""tool_calls""#).await?;
                 }
-                Plan::Text { .. } | Plan::Tools { .. } => {
+                Plan::Text { .. } | Plan::Words { .. } | Plan::Tools { .. } => {
                     send(&mut stream, r#"{"content":"over"}"#, r#""stop""#).await?
                 }
             }
