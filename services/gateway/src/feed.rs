@@ -222,7 +222,8 @@ impl Teller {
     async fn take(&mut self, session: SessionId, news: News) -> Result<(), store::error::Error> {
         let known = self.followed.get_mut(&session);
         match news {
-            // It has no log any more.
+            // It has no log any more. What went with it was told with the first of them.
+            News::Event(event) if event.kind == event::DELETED && self.gone.contains(&session) => {}
             News::Event(event) if event.kind == event::DELETED => self.tell_deleted(self.horizon).await?,
             News::Event(event) => match known {
                 Some(known) if event.seq <= known.seen => {}
