@@ -193,15 +193,22 @@ async fn a_drained_worker_closes_what_is_aborted_and_works_again_when_the_drain_
     testkit::eventually("it says so", async || !is_draining().await).await;
 }
 
-#[tokio::test]
-async fn a_killed_session_takes_its_subtasks_along_and_nothing_more_before_its_release() {
-    let stack = Stack::start().await;
-    let (session, operator) = (stack.session().await, stack.operator());
+/// A session that waits for its child, which runs a command; gives both, and what is watched of the first.
+async fn parent_of_a_busy_child(stack: &Stack) -> (String, Watch, String) {
+    let session = stack.session().await;
     let mut watch = Watch::start(&stack.api, &session).await;
     let below = task(&format!("{}\n@text never", bash("sleep 100")));
     stack.api.prompt(&session, &format!("{below}\n@text over")).await.unwrap();
     watch.until(|seen| seen.kind == "flotilla.session.waiting").await;
     let child = stack.api.children(&session).await.remove(0).id;
+    (session, watch, child)
+}
+
+#[tokio::test]
+async fn a_killed_session_takes_its_subtasks_along_and_nothing_more_before_its_release() {
+    let stack = Stack::start().await;
+    let operator = stack.operator();
+    let (session, mut watch, child) = parent_of_a_busy_child(&stack).await;
     let kill = || v1::KillSessionRequest { session_id: session.clone(), reason: String::new() };
     let killed = operator.admin().kill_session(kill()).await.unwrap().into_inner();
     assert_eq!(killed.subtasks, 1);
@@ -244,12 +251,8 @@ async fn a_killed_or_deleted_session_frees_its_slot_while_the_model_is_silent() 
 #[tokio::test]
 async fn a_quarantined_session_can_be_deleted_and_ends_what_works_below_it() {
     let stack = Stack::start().await;
-    let (session, operator) = (stack.session().await, stack.operator());
-    let mut watch = Watch::start(&stack.api, &session).await;
-    let below = task(&format!("{}\n@text never", bash("sleep 100")));
-    stack.api.prompt(&session, &format!("{below}\n@text over")).await.unwrap();
-    watch.until(|seen| seen.kind == "flotilla.session.waiting").await;
-    let child = stack.api.children(&session).await.remove(0).id;
+    let operator = stack.operator();
+    let (session, _watch, child) = parent_of_a_busy_child(&stack).await;
     let kill = v1::KillSessionRequest { session_id: session.clone(), reason: String::new() };
     operator.admin().kill_session(kill).await.unwrap();
     assert_refused(stack.api.abort(&session).await, Code::FailedPrecondition, "session_quarantined");
