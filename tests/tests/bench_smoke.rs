@@ -119,7 +119,7 @@ async fn chunks_on_their_way_are_measured() {
 
 #[tokio::test]
 async fn many_followers_are_measured() {
-    check_events(events::What::Fanout, 3).await;
+    check_events(events::What::Fanout, 4).await;
 }
 
 #[tokio::test]

@@ -7,23 +7,24 @@ use axum::{
     Json, Router,
     body::Body,
     extract::Request,
-    http::{HeaderMap, StatusCode, header},
+    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
     response::{IntoResponse as _, Response},
     serve::Listener,
 };
-use hyper::{body::Incoming, service::service_fn};
-use hyper_util::{
-    rt::{TokioExecutor, TokioIo, TokioTimer},
-    server::conn::auto::Builder,
+use hyper::{
+    body::Incoming,
+    server::conn::{http1, http2},
+    service::service_fn,
 };
-use opening::Opening;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use opening::{Opened, Protocol};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use std::{net::IpAddr, pin::pin, sync::Arc, time::Duration};
+use std::{net::IpAddr, pin::Pin, sync::Arc, time::Duration};
 use tokio::{net::TcpListener, sync::Semaphore};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::Service as _;
 
-/// Connections at once unless an operator says otherwise: ten thousand that idle are usual, and each costs some 32 KiB.
+/// Connections at once unless an operator says otherwise: ten thousand that idle are usual, and each costs some 24 KiB.
 pub const CONNECTIONS_MAX: usize = 16_384;
 /// How long a connection may take to say what it speaks: a client that connects has something to say.
 pub const OPENING: Duration = Duration::from_secs(10);
@@ -102,7 +103,7 @@ pub fn afford(wanted: usize) -> usize {
 pub async fn serve(mut listener: TcpListener, routes: Router, bounds: Bounds, shutdown: CancellationToken) {
     let (places, refusals) = (Semaphore::new(bounds.connections), Semaphore::new(REFUSALS_MAX));
     let (places, refusals) = (Arc::new(places), Arc::new(refusals));
-    let (builder, full) = (builder(&bounds), Router::new().fallback(refuse));
+    let (speaker, full) = (Speaker::new(&bounds), Router::new().fallback(refuse));
     let open = TaskTracker::new();
     loop {
         let (stream, peer) = tokio::select! {
@@ -122,8 +123,13 @@ pub async fn serve(mut listener: TcpListener, routes: Router, bounds: Bounds, sh
                 }
             }
         };
-        let stream = Opening::new(stream, bounds.opening, place);
-        let connection = connection(builder.clone(), stream, (routes, Peer(peer.ip())), shutdown.clone());
+        let (speaker, shutdown) = (speaker.clone(), shutdown.clone());
+        let connection = async move {
+            let opened = opening::open(stream, bounds.opening, place);
+            // Whoever has said nothing yet loses nothing.
+            let Some(Ok(opened)) = shutdown.run_until_cancelled(opened).await else { return };
+            speaker.serve(opened, (routes, Peer(peer.ip())), &shutdown).await;
+        };
         // A connection that was only let in to be refused ends whatever it does.
         open.spawn(tokio::time::timeout(life, connection));
     }
@@ -132,52 +138,89 @@ pub async fn serve(mut listener: TcpListener, routes: Router, bounds: Bounds, sh
     open.wait().await;
 }
 
-fn builder(bounds: &Bounds) -> Builder<TokioExecutor> {
-    let mut builder = Builder::new(TokioExecutor::new());
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(bounds.head)
-        .max_headers(HEADERS_MAX)
-        .max_buf_size(HEAD_BYTES_MAX as usize);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .keep_alive_interval(PING)
-        .keep_alive_timeout(PONG)
-        .max_concurrent_streams(STREAMS_MAX)
-        .max_header_list_size(HEAD_BYTES_MAX)
-        // WebSockets over HTTP/2.
-        .enable_connect_protocol();
-    builder
+/// Speaks with clients, within bounds.
+#[derive(Debug, Clone)]
+struct Speaker {
+    http1: http1::Builder,
+    http2: http2::Builder<TokioExecutor>,
 }
 
-async fn connection(
-    builder: Builder<TokioExecutor>,
-    stream: Opening,
-    (routes, peer): (Router, Peer),
-    shutdown: CancellationToken,
-) {
-    let service = service_fn(move |mut request: Request<Incoming>| {
-        request.extensions_mut().insert(peer);
-        routes.clone().call(request.map(Body::new))
-    });
-    let mut connection = pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
-    let mut is_asked_to_stop = false;
-    loop {
-        tokio::select! {
-            ended = connection.as_mut() => {
-                if let Err(error) = ended {
-                    tracing::debug!(%error, "a connection ended early");
-                }
-                return;
+impl Speaker {
+    fn new(bounds: &Bounds) -> Self {
+        let (mut http1, mut http2) = (http1::Builder::new(), http2::Builder::new(TokioExecutor::new()));
+        http1
+            .timer(TokioTimer::new())
+            .header_read_timeout(bounds.head)
+            .max_headers(HEADERS_MAX)
+            .max_header_size(HEAD_BYTES_MAX as usize)
+            .max_buf_size(HEAD_BYTES_MAX as usize);
+        http2
+            .timer(TokioTimer::new())
+            .keep_alive_interval(PING)
+            .keep_alive_timeout(PONG)
+            .max_concurrent_streams(STREAMS_MAX)
+            .max_header_list_size(HEAD_BYTES_MAX)
+            // WebSockets over HTTP/2.
+            .enable_connect_protocol();
+        Self { http1, http2 }
+    }
+
+    async fn serve(
+        &self,
+        (protocol, stream): (Protocol, Opened),
+        (routes, peer): (Router, Peer),
+        shutdown: &CancellationToken,
+    ) {
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            if protocol == Protocol::Http1 {
+                own_head(&mut request);
             }
-            () = shutdown.cancelled(), if !is_asked_to_stop => {
-                is_asked_to_stop = true;
-                connection.as_mut().graceful_shutdown();
+            request.extensions_mut().insert(peer);
+            routes.clone().call(request.map(Body::new))
+        });
+        let stream = TokioIo::new(stream);
+        // Each in a room of its own: one of HTTP/1 is smaller.
+        let ended = match protocol {
+            Protocol::Http1 => {
+                let connection = Box::pin(self.http1.serve_connection(stream, service).with_upgrades());
+                until_over(connection, |connection| connection.graceful_shutdown(), shutdown).await
             }
+            Protocol::Http2 => {
+                let connection = Box::pin(self.http2.serve_connection(stream, service));
+                until_over(connection, |connection| connection.graceful_shutdown(), shutdown).await
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%error, "a connection ended early");
         }
     }
+}
+
+/// Gives a request a head of its own. As long as it has hyper's, hyper listens for the end of the connection with a second buffer:
+/// where thousands of streams begin at once, those that are given back then leave holes.
+fn own_head<B>(request: &mut Request<B>) {
+    let own = |(name, value): (&HeaderName, &HeaderValue)| {
+        let name = HeaderName::from_bytes(name.as_str().as_bytes()).ok()?;
+        Some((name, HeaderValue::from_bytes(value.as_bytes()).ok()?))
+    };
+    let headers = request.headers().iter().filter_map(own).collect();
+    *request.headers_mut() = headers;
+    if let Ok(uri) = request.uri().to_string().parse() {
+        *request.uri_mut() = uri;
+    }
+}
+
+/// Until a connection is over, which it is asked to be with `stop` at `shutdown`.
+async fn until_over<C: Future>(
+    mut connection: Pin<Box<C>>,
+    stop: impl Fn(Pin<&mut C>),
+    shutdown: &CancellationToken,
+) -> C::Output {
+    tokio::select! {
+        ended = connection.as_mut() => return ended,
+        () = shutdown.cancelled() => stop(connection.as_mut()),
+    }
+    connection.await
 }
 
 /// What whoever finds no place is told.

@@ -33,8 +33,8 @@ pub struct Sizes {
     pub chunks: usize,
     /// Who follows one session.
     pub subscribers: usize,
-    /// Fragments that each of them is brought.
-    pub fragments: usize,
+    /// Chunks of its answer.
+    pub spoken: usize,
     /// Events that were missed.
     pub missed: u64,
     /// Times that they are caught up on.
@@ -50,7 +50,7 @@ impl Sizes {
             sessions: 50,
             chunks: 1_000,
             subscribers: 500,
-            fragments: 1_000,
+            spoken: 2_500,
             missed: 10_000,
             rounds: 30,
             idle: 10_000,
@@ -59,7 +59,7 @@ impl Sizes {
 
     /// Just enough to see that everything is measured.
     pub fn smoke() -> Self {
-        Self { sessions: 2, chunks: 20, subscribers: 3, fragments: 10, missed: 100, rounds: 2, idle: 10 }
+        Self { sessions: 2, chunks: 20, subscribers: 3, spoken: 20, missed: 100, rounds: 2, idle: 10 }
     }
 }
 

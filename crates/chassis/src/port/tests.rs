@@ -23,6 +23,7 @@ impl Port {
     async fn start(bounds: Bounds) -> Self {
         let routes = Router::new()
             .route("/", get(|peer: axum::Extension<Peer>| async move { peer.0.0.to_string() }))
+            .route("/told", get(told))
             .route("/held", get(|| async { std::future::pending::<()>().await }));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (address, shutdown) = (listener.local_addr().unwrap(), CancellationToken::new());
@@ -47,6 +48,13 @@ impl Port {
     }
 }
 
+/// What a request has, as it comes to a route.
+async fn told(request: Request) -> String {
+    let header = |(name, value): (&HeaderName, &HeaderValue)| format!("{name}={value:?}");
+    let headers: Vec<String> = request.headers().iter().map(header).collect();
+    format!("{} {:?} {}", request.uri(), request.version(), headers.join(" "))
+}
+
 async fn to_end(mut stream: TcpStream) -> String {
     let mut told = Vec::new();
     // A reset is an end, too.
@@ -65,6 +73,18 @@ async fn requests_say_who_sent_them() {
     assert_eq!(port.get(&client()).await.text().await.unwrap(), "127.0.0.1");
     let http2 = crate::http::builder().no_proxy().http2_prior_knowledge().build().unwrap();
     assert_eq!(port.get(&http2).await.text().await.unwrap(), "127.0.0.1");
+}
+
+#[tokio::test]
+async fn a_request_comes_to_its_route_as_it_was_sent() {
+    let port = Port::start(Bounds::default()).await;
+    let headers = "Host: x\r\nX-A: 1\r\nx-b: \u{e9}\r\nx-a: 2\r\nConnection: close\r\n\r\n";
+    let seen = "host=\"x\" x-a=\"1\" x-a=\"2\" x-b=\"\\xc3\\xa9\" connection=\"close\"";
+    for uri in ["/told?q=%20a&q=b", "http://other:1/told?q"] {
+        let told = port.told(&format!("GET {uri} HTTP/1.1\r\n{headers}")).await;
+        let told = told.rsplit_once("\r\n\r\n").unwrap().1;
+        assert_eq!(told, format!("{uri} HTTP/1.1 {seen}"));
+    }
 }
 
 #[tokio::test]

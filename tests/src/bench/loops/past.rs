@@ -65,8 +65,7 @@ pub(in crate::bench) async fn watch(api: &Api, session: &str) -> Watch {
 
 /// A prompt that asks for a summary.
 pub(in crate::bench) fn compaction(prompt: &mut v1::AcceptPromptRequest) {
-    let kind = Some(Kind::Compaction(v1::CompactionPart {}));
-    prompt.parts.push(v1::PromptPart { id: String::new(), kind });
+    prompt.parts.push(Kind::Compaction(v1::CompactionPart {}).into());
 }
 
 /// Puts copies of the first turn, which has `turn_events` events, before it.
