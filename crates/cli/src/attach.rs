@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result, bail};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use domain::{limits, media, message::VARIANTS, session::WORKSPACE};
-use rpc::v1::{AcceptPromptRequest, CommandPart, FilePart, OutputFormat, PromptPart, prompt_part::Kind};
+use rpc::v1::{AcceptPromptRequest, CommandPart, FilePart, OutputFormat, prompt_part::Kind};
 use std::path::{Path, PathBuf};
 
 /// What goes with a prompt.
@@ -35,11 +35,11 @@ impl AttachArgs {
     pub(crate) fn add_to(&self, prompt: &mut AcceptPromptRequest) -> Result<()> {
         if let Some(name) = self.command.clone() {
             let command = CommandPart { name, arguments: std::mem::take(&mut prompt.text) };
-            prompt.parts.push(PromptPart { id: String::new(), kind: Some(Kind::Command(command)) });
+            prompt.parts.push(Kind::Command(command).into());
         }
         for path in &self.files {
             let file = file(path).with_context(|| format!("attach {}", path.display()))?;
-            prompt.parts.push(PromptPart { id: String::new(), kind: Some(Kind::File(file)) });
+            prompt.parts.push(Kind::File(file).into());
         }
         prompt.agent = self.agent.clone().unwrap_or_default();
         prompt.variant = self.variant.clone().unwrap_or_default();

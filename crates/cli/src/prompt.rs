@@ -13,8 +13,8 @@ use anyhow::{Context as _, Result, bail};
 use futures::{StreamExt as _, stream};
 use rpc::v1::{
     AcceptPromptRequest, AcceptPromptResponse, BundleHeader, CreateProjectRequest, CreateSessionRequest,
-    ModelRef, PermissionRule, PermissionVerdict, PromptPart, SessionClass, ShellPart, Source,
-    UploadBundleRequest, prompt_part::Kind, source, upload_bundle_request,
+    ModelRef, PermissionRule, PermissionVerdict, SessionClass, ShellPart, Source, UploadBundleRequest,
+    prompt_part::Kind, source, upload_bundle_request,
 };
 use std::{
     io::Read as _,
@@ -211,7 +211,7 @@ pub(crate) async fn say(client: &Client, arguments: SayArgs) -> Result<Exit> {
 pub(crate) async fn shell(client: &Client, arguments: ShellArgs) -> Result<Exit> {
     let mut prompt = prompt(String::new())?;
     let shell = ShellPart { command: arguments.command };
-    prompt.parts.push(PromptPart { id: String::new(), kind: Some(Kind::Shell(shell)) });
+    prompt.parts.push(Kind::Shell(shell).into());
     let show = watch::ShowArgs { outputs: true, ..arguments.show };
     hand_in(client, &arguments.id, prompt, &show).await
 }

@@ -14,6 +14,7 @@ pub mod money;
 pub mod mutant;
 pub mod part;
 pub mod permission;
+pub mod project;
 pub mod request;
 pub mod session;
 pub mod settings;

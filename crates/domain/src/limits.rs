@@ -204,7 +204,7 @@ pub const SANDBOX_QUICK_HELPERS_MAX: usize = 8;
 pub const SANDBOX_FENCE_KEPT_MS: u64 = 30 * 24 * 60 * 60 * 1_000;
 /// Longest clone or unbundling; milliseconds.
 pub const WORKSPACE_OPEN_MS: u64 = 600_000;
-/// Longest diff, export or removal of a workspace; milliseconds.
+/// Longest snapshot, diff, export or removal of a workspace; milliseconds.
 pub const WORKSPACE_HELPER_MS: u64 = 120_000;
 /// Bytes of a bundle that a workspace exports.
 pub const WORKSPACE_EXPORT_BYTES_MAX: u64 = 512 * 1024 * 1024;

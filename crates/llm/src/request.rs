@@ -4,6 +4,7 @@ pub(crate) mod history;
 pub(crate) mod ids;
 
 use crate::config::Model;
+use domain::tool;
 use std::{borrow::Cow, str::FromStr, sync::Arc};
 
 /// One model call.
@@ -17,7 +18,7 @@ pub struct Request {
     /// left out: providers accept neither.
     pub messages: Vec<Message>,
     /// Tools that the model may call.
-    pub tools: Vec<ToolSpec>,
+    pub tools: Vec<tool::Spec>,
     /// Whether it must call one.
     pub tool_choice: ToolChoice,
     /// Longest answer, in tokens; 0, or more than the model's own limit, means that limit.
@@ -279,17 +280,6 @@ impl ToolResult {
         }
         (text, shown)
     }
-}
-
-/// A tool as the model sees it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ToolSpec {
-    /// Name.
-    pub name: String,
-    /// What it does and when to use it.
-    pub description: String,
-    /// JSON schema of its arguments, an object schema. What a provider does not understand of it is left out.
-    pub schema: serde_json::Value,
 }
 
 #[cfg(test)]

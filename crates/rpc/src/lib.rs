@@ -10,6 +10,7 @@ pub mod v1 {
 pub mod client;
 pub mod codec;
 mod file_diff;
+mod prompt_part;
 mod settings;
 pub mod status;
 pub mod trace;

@@ -4,6 +4,7 @@ use crate::{Store, error::Error, parsed, signed, timestamp, unsigned};
 use domain::{
     event::Stored,
     ids::{SessionId, TenantId},
+    limits,
 };
 use sqlx::Row as _;
 
@@ -27,7 +28,36 @@ pub struct Head {
     pub epoch: u64,
 }
 
+/// The events of a session after a position, page by page.
+#[derive(Debug, Clone)]
+pub struct Pages {
+    store: Store,
+    tenant: TenantId,
+    session: SessionId,
+    /// Where the next page begins; `None`: there is none.
+    after: Option<u64>,
+}
+
+impl Pages {
+    /// Gives the next page, oldest first; `None` at the end of the log. Cancelled, it gives the same page again.
+    ///
+    /// # Errors
+    /// `Db`.
+    pub async fn next(&mut self) -> Result<Option<Vec<Stored>>, Error> {
+        let Some(after) = self.after else { return Ok(None) };
+        let page = self.store.list_events(self.tenant, &self.session, after, limits::EVENTS_PAGE).await?;
+        let is_full = i64::try_from(page.len()).unwrap_or(0) == limits::EVENTS_PAGE;
+        self.after = page.last().map(|event| event.seq).filter(|_| is_full);
+        Ok(Some(page).filter(|page| !page.is_empty()))
+    }
+}
+
 impl Store {
+    /// Reads events after `after` in pages of `limits::EVENTS_PAGE`.
+    pub fn event_pages(&self, tenant: TenantId, session: SessionId, after: u64) -> Pages {
+        Pages { store: self.clone(), tenant, session, after: Some(after) }
+    }
+
     /// Gives events after `after`, oldest first, at most `limit`.
     ///
     /// # Errors

@@ -3,9 +3,12 @@
 use crate::{Page, Store, error::Error, timestamp};
 use domain::{
     ids::{ProjectId, TenantId, Timestamp},
+    project::Shown,
     session::Source,
 };
-use sqlx::{Row as _, types::Json};
+use sqlx::{AssertSqlSafe, Row as _, types::Json};
+
+const COLUMNS: &str = "id, name, source, shown, created_at, coalesce(updated_at, created_at) as updated_at";
 
 /// A repository (or directory) in a tenant.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,8 +19,12 @@ pub struct Project {
     pub name: String,
     /// What its sessions start from.
     pub source: Source,
+    /// How people want it to be shown.
+    pub shown: Shown,
     /// When it was made.
     pub created_at: Timestamp,
+    /// When somebody last chose how it is shown.
+    pub updated_at: Timestamp,
 }
 
 fn from_row(row: &sqlx::postgres::PgRow) -> Result<Project, Error> {
@@ -26,7 +33,9 @@ fn from_row(row: &sqlx::postgres::PgRow) -> Result<Project, Error> {
         id: id.parse().map_err(|e| Error::unreadable("project", e))?,
         name: row.try_get("name")?,
         source: row.try_get::<Json<Source>, _>("source")?.0,
+        shown: row.try_get::<Json<Shown>, _>("shown").map_err(|e| Error::unreadable("project", e))?.0,
         created_at: timestamp(row.try_get("created_at")?),
+        updated_at: timestamp(row.try_get("updated_at")?),
     })
 }
 
@@ -44,11 +53,11 @@ impl Store {
     ) -> Result<Project, Error> {
         let mut tx = self.begin(tenant).await?;
         // The update changes nothing; it makes the existing row part of the answer.
-        let row = sqlx::query(
+        let row = sqlx::query(AssertSqlSafe(format!(
             "insert into project (tenant_id, id, name, source) values ($1, $2, $3, $4)
              on conflict (tenant_id, name) do update set name = excluded.name
-             returning id, name, source, created_at",
-        )
+             returning {COLUMNS}"
+        )))
         .bind(tenant.0)
         .bind(id.as_str())
         .bind(name)
@@ -66,14 +75,37 @@ impl Store {
     /// `NotFound` or `Db`.
     pub async fn get_project(&self, tenant: TenantId, id: &ProjectId) -> Result<Project, Error> {
         let mut tx = self.begin(tenant).await?;
-        let row =
-            sqlx::query("select id, name, source, created_at from project where tenant_id = $1 and id = $2")
-                .bind(tenant.0)
-                .bind(id.as_str())
-                .fetch_optional(&mut *tx)
-                .await?
-                .ok_or(Error::NotFound("project"))?;
-        from_row(&row)
+        let question = format!("select {COLUMNS} from project where tenant_id = $1 and id = $2");
+        let row = sqlx::query(AssertSqlSafe(question)).bind(tenant.0).bind(id.as_str());
+        from_row(&row.fetch_optional(&mut *tx).await?.ok_or(Error::NotFound("project"))?)
+    }
+
+    /// Changes how a project is shown to what `change` makes of how it is; `None` when that is nothing.
+    ///
+    /// # Errors
+    /// `NotFound` or `Db`.
+    pub async fn update_project(
+        &self,
+        tenant: TenantId,
+        id: &ProjectId,
+        change: impl FnOnce(&Shown) -> Option<Shown>,
+    ) -> Result<Option<Project>, Error> {
+        let mut tx = self.begin(tenant).await?;
+        let question = format!("select {COLUMNS} from project where tenant_id = $1 and id = $2 for update");
+        let row = sqlx::query(AssertSqlSafe(question)).bind(tenant.0).bind(id.as_str());
+        let was = from_row(&row.fetch_optional(&mut *tx).await?.ok_or(Error::NotFound("project"))?)?;
+        let Some(shown) = change(&was.shown) else { return Ok(None) };
+        let row = sqlx::query(AssertSqlSafe(format!(
+            "update project set shown = $3, updated_at = now() where tenant_id = $1 and id = $2 returning {COLUMNS}"
+        )))
+        .bind(tenant.0)
+        .bind(id.as_str())
+        .bind(Json(shown))
+        .fetch_one(&mut *tx)
+        .await?;
+        let project = from_row(&row)?;
+        tx.commit().await?;
+        Ok(Some(project))
     }
 
     /// Gives the project of a name, if there is one.
@@ -82,13 +114,9 @@ impl Store {
     /// `Db`.
     pub async fn find_project(&self, tenant: TenantId, name: &str) -> Result<Option<Project>, Error> {
         let mut tx = self.begin(tenant).await?;
-        let row = sqlx::query(
-            "select id, name, source, created_at from project where tenant_id = $1 and name = $2",
-        )
-        .bind(tenant.0)
-        .bind(name)
-        .fetch_optional(&mut *tx)
-        .await?;
+        let question = format!("select {COLUMNS} from project where tenant_id = $1 and name = $2");
+        let row =
+            sqlx::query(AssertSqlSafe(question)).bind(tenant.0).bind(name).fetch_optional(&mut *tx).await?;
         row.as_ref().map(from_row).transpose()
     }
 
@@ -98,9 +126,9 @@ impl Store {
     /// `Db`.
     pub async fn list_projects(&self, tenant: TenantId, page: &Page) -> Result<Vec<Project>, Error> {
         let mut tx = self.begin(tenant).await?;
-        let rows = sqlx::query(
-            "select id, name, source, created_at from project where tenant_id = $1 and name > $2 order by name limit $3",
-        )
+        let rows = sqlx::query(AssertSqlSafe(format!(
+            "select {COLUMNS} from project where tenant_id = $1 and name > $2 order by name limit $3"
+        )))
         .bind(tenant.0)
         .bind(page.cursor.as_deref().unwrap_or_default())
         .bind(page.limit())

@@ -9,6 +9,7 @@ use domain::{
     limits,
     model::Facts,
     session::Class,
+    tool,
 };
 use sqlx::{Row as _, postgres::PgRow, types::Json};
 use std::sync::Arc;
@@ -61,8 +62,17 @@ pub struct Beat {
     pub slots: u32,
     /// Whether it takes no more sessions.
     pub draining: bool,
-    /// The models that it can ask; `None`: as it told before.
-    pub models: Option<Arc<[Facts]>>,
+    /// What it can do; `None`: as it told before.
+    pub offer: Option<Arc<Offer>>,
+}
+
+/// What a worker can do.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Offer {
+    /// The models that it can ask.
+    pub models: Vec<Facts>,
+    /// The tools that it has.
+    pub tools: Vec<tool::Spec>,
 }
 
 /// A session that a worker owns.
@@ -194,10 +204,11 @@ impl Store {
     /// `Db`: the lease may be about to end.
     pub async fn renew_worker(&self, beat: &Beat) -> Result<Renewed, Error> {
         let row = sqlx::query(
-            "insert into worker (incarnation, name, lease_until, draining, slots, version, models)
-             values ($1, $2, now() + $3 * interval '1 millisecond', $4, $5, $6, coalesce($7, '[]'::jsonb))
+            "insert into worker (incarnation, name, lease_until, draining, slots, version, models, tools)
+             values ($1, $2, now() + $3 * interval '1 millisecond', $4, $5, $6, coalesce($7, '[]'::jsonb),
+                     coalesce($8, '[]'::jsonb))
              on conflict (incarnation) do update set lease_until = excluded.lease_until,
-               draining = excluded.draining, models = coalesce($7, worker.models)
+               draining = excluded.draining, models = coalesce($7, worker.models), tools = coalesce($8, worker.tools)
              returning drain_asked, clock_timestamp() as now",
         )
         .bind(beat.incarnation)
@@ -206,7 +217,8 @@ impl Store {
         .bind(beat.draining)
         .bind(i32::try_from(beat.slots).unwrap_or(i32::MAX))
         .bind(env!("CARGO_PKG_VERSION"))
-        .bind(beat.models.as_ref().map(Json))
+        .bind(beat.offer.as_ref().map(|offer| Json(&offer.models)))
+        .bind(beat.offer.as_ref().map(|offer| Json(&offer.tools)))
         .fetch_one(&self.system)
         .await?;
         let aborted = sqlx::query(
@@ -241,6 +253,20 @@ impl Store {
             all.extend(new);
         }
         Ok(all)
+    }
+
+    /// Lists the tools of the living worker that was started last, of those that tell any: older ones do not. Empty: none does.
+    ///
+    /// # Errors
+    /// `Unreadable`; `Db`.
+    pub async fn list_tools(&self) -> Result<Vec<tool::Spec>, Error> {
+        let row = sqlx::query(
+            "select tools from worker where lease_runs(lease_until) and tools <> '[]' order by started_at desc limit 1",
+        )
+        .fetch_optional(&self.system)
+        .await?;
+        let Some(row) = row else { return Ok(vec![]) };
+        Ok(row.try_get::<Json<Vec<tool::Spec>>, _>("tools").map_err(|e| Error::unreadable("tools", e))?.0)
     }
 
     /// Lists the sessions that a worker owns: at most its slots, and those that it took for an abort only.

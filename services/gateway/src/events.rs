@@ -19,7 +19,7 @@ use rpc::{
     status::{invalid, unavailable},
     v1::{self, subscribe_response::Item},
 };
-use std::{sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 use tokio::{
     sync::{
         broadcast::{self, error::RecvError},
@@ -144,26 +144,27 @@ impl Stream {
         mut heard: broadcast::Receiver<Arc<Heard>>,
     ) -> Result<std::convert::Infallible, End> {
         self.read().await?;
-        let mut beat_at = Instant::now() + Duration::from_millis(limits::STREAM_HEARTBEAT_MS);
-        let mut mend_at = Instant::now();
+        let (shutdown, answers) = (self.state.shutdown.clone(), self.answers.clone());
+        // Waited for over all rounds: to begin to wait, and to end it, costs as much as to bring something.
+        let (mut stopping, mut left) = (pin!(shutdown.cancelled()), pin!(answers.closed()));
+        let period = Duration::from_millis(limits::STREAM_HEARTBEAT_MS);
+        let (mut beat, mut mend_at) = (pin!(tokio::time::sleep(period)), Instant::now());
         loop {
-            let shutdown = self.state.shutdown.clone();
-            let answers = self.answers.clone();
             tokio::select! {
                 biased;
-                () = shutdown.cancelled() => {
+                () = &mut stopping => {
                     return Err(End::Failed(unavailable("gateway_stopping", "this gateway ends; resume with the last cursor")));
                 }
-                () = answers.closed() => return Err(End::Over),
+                () = &mut left => return Err(End::Over),
                 next = heard.recv() => match next {
                     Ok(heard) => self.take(&heard).await?,
                     // Too slow for what was told meanwhile.
                     Err(RecvError::Lagged(_)) => self.read().await?,
                     Err(RecvError::Closed) => return Err(closed()),
                 },
-                () = tokio::time::sleep_until(beat_at) => {
+                () = &mut beat => {
                     self.send(Item::Heartbeat(v1::Heartbeat { event_seq: self.head }), String::new()).await?;
-                    beat_at = Instant::now() + Duration::from_millis(limits::STREAM_HEARTBEAT_MS);
+                    beat.as_mut().reset(Instant::now() + period);
                 }
                 () = tokio::time::sleep_until(mend_at), if self.open.has_holes() => {
                     Box::pin(self.send_open_parts()).await?;
@@ -190,7 +191,7 @@ impl Stream {
                 }
                 Ok(())
             }
-            Heard::Gone => Err(End::Failed(from_store(store::error::Error::NotFound("session")))),
+            Heard::Gone => Err(unread(store::error::Error::NotFound("session"))),
             Heard::Closed => Err(closed()),
         }
     }
@@ -207,17 +208,13 @@ impl Stream {
 
     /// Sends everything that is stored after the last event that was sent; each page is read while the one before is sent.
     async fn catch_up(&mut self) -> Result<(), End> {
-        let (store, Wish { tenant, session, .. }) = (self.state.store.clone(), self.wish.clone());
-        let read = async |after| {
-            let page = store.list_events(tenant, &session, after, limits::EVENTS_PAGE).await;
-            page.map_err(|error| End::Failed(from_store(error)))
-        };
-        let mut page = read(self.seen).await?;
-        while let Some(last) = page.last().map(|event| event.seq) {
-            let is_full = i64::try_from(page.len()).unwrap_or(0) == limits::EVENTS_PAGE;
-            let next = async { if is_full { read(last).await } else { Ok(vec![]) } };
+        let Wish { tenant, session, .. } = self.wish.clone();
+        let mut pages = self.state.store.event_pages(tenant, session, self.seen);
+        let mut page = pages.next().await.map_err(unread)?;
+        while let Some(events) = page {
+            let next = async { pages.next().await.map_err(unread) };
             // A subscriber that leaves waits for no page.
-            ((), page) = tokio::try_join!(self.send_events(page), next)?;
+            ((), page) = tokio::try_join!(self.send_events(events), next)?;
         }
         Ok(())
     }
@@ -233,7 +230,7 @@ impl Stream {
     /// is heard: in between there is a hole, which is filled when the rest is stored.
     async fn send_open_parts(&mut self) -> Result<(), End> {
         let chunks = self.state.store.list_chunks(self.wish.tenant, &self.wish.session, self.epoch).await;
-        for chunk in chunks.map_err(|error| End::Failed(from_store(error)))? {
+        for chunk in chunks.map_err(unread)? {
             for delta in self.open.chunk(&chunk) {
                 self.send(Item::Delta(delta), String::new()).await?;
             }
@@ -268,6 +265,10 @@ pub(crate) fn to_wire(event: Stored) -> v1::Event {
         at_ms: event.at.0,
         id: event.id,
     }
+}
+
+fn unread(error: store::error::Error) -> End {
+    End::Failed(from_store(error))
 }
 
 fn closed() -> End {

@@ -11,18 +11,18 @@ use crate::{
     events::{MEND, open_parts::OpenParts},
     hub::LOOK_WITHOUT_NATS,
     messages,
+    shared::Shared,
     state::State,
 };
 use bus::feed::{Delta, News, Notice, Subject, TenantReader};
 use domain::{
     event::{self, Stored},
     ids::{SessionId, TenantId},
-    limits,
 };
 use rpc::v1;
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::Arc,
     time::Duration,
 };
 use store::{Page, feed::Horizon};
@@ -43,7 +43,7 @@ const SESSIONS_MAX: usize = 10_000;
 
 /// The feeds that somebody follows.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Feeds(Arc<Mutex<HashMap<TenantId, Weak<Feed>>>>);
+pub(crate) struct Feeds(Arc<Shared<TenantId, Feed>>);
 
 /// The feed of one tenant. Ends with its last follower.
 #[derive(Debug)]
@@ -62,18 +62,7 @@ impl Feeds {
         state: &State,
         tenant: TenantId,
     ) -> (Arc<Feed>, broadcast::Receiver<Arc<Told>>) {
-        let feed = {
-            let mut feeds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            feeds.retain(|_, feed| feed.strong_count() > 0);
-            match feeds.get(&tenant).and_then(Weak::upgrade) {
-                Some(feed) => feed,
-                None => {
-                    let feed = Arc::new(Feed::start(state, tenant));
-                    feeds.insert(tenant, Arc::downgrade(&feed));
-                    feed
-                }
-            }
-        };
+        let feed = self.0.join(tenant, || Feed::start(state, tenant));
         let receiver = feed.told.subscribe();
         // Whoever reads from Postgres before the feed hears would miss what happens in between.
         if feed.horizon.clone().wait_for(Option::is_some).await.is_err() {
@@ -84,8 +73,7 @@ impl Feeds {
 
     /// Tells everybody who follows a tenant here.
     pub(crate) fn tell_all(&self, notice: &Notice) {
-        let feeds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        for feed in feeds.values().filter_map(Weak::upgrade) {
+        for (_, feed) in self.0.all(|_| true) {
             // Nobody follows yet what has not begun.
             let Some(horizon) = *feed.horizon.borrow() else { continue };
             let (place, what) = (Place::Tenant, What::Notice(notice.clone()));
@@ -291,15 +279,12 @@ impl Teller {
             self.followed.insert(session.clone(), known);
             self.adopt_open_parts(session).await?;
         }
-        loop {
-            let Some(seen) = self.followed.get(session).map(|known| known.seen) else { return Ok(()) };
-            let events = store.list_events(tenant, session, seen, limits::EVENTS_PAGE).await?;
-            let is_last = i64::try_from(events.len()).unwrap_or(0) < limits::EVENTS_PAGE;
+        let Some(seen) = self.followed.get(session).map(|known| known.seen) else { return Ok(()) };
+        let mut pages = store.event_pages(tenant, session.clone(), seen);
+        while let Some(events) = pages.next().await? {
             events.into_iter().for_each(|event| self.tell(session, event));
-            if is_last {
-                return Ok(());
-            }
         }
+        Ok(())
     }
 
     /// Takes over the parts that began to stream before anybody followed their session.

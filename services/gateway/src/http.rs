@@ -15,6 +15,7 @@ mod older;
 mod operation;
 mod operator;
 mod place;
+mod projects;
 mod prompt;
 mod pty;
 mod read;

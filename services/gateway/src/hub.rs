@@ -1,6 +1,7 @@
 //! What is heard of sessions: once for each that somebody follows here, however many follow it. A line repairs gaps from Postgres
 //! for all its followers; who is too slow for it, and who joins it late, catches up alone.
 
+use crate::shared::Shared;
 use bus::{
     Bus,
     feed::{Delta, News, Reader},
@@ -15,7 +16,7 @@ use rpc::v1;
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, PoisonError, Weak,
+        Arc, Weak,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -46,7 +47,7 @@ pub(crate) struct Hub {
     _looker: Arc<AbortOnDropHandle<()>>,
 }
 
-type Lines = Mutex<HashMap<(TenantId, SessionId), Weak<Line>>>;
+type Lines = Shared<(TenantId, SessionId), Line>;
 
 /// What is heard of one session. Ends with its last follower.
 pub(crate) struct Line {
@@ -94,18 +95,7 @@ impl Hub {
         tenant: TenantId,
         session: &SessionId,
     ) -> (Arc<Line>, broadcast::Receiver<Arc<Heard>>) {
-        let line = {
-            let key = (tenant, session.clone());
-            let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-            match lines.get(&key).and_then(Weak::upgrade) {
-                Some(line) => line,
-                None => {
-                    let line = Arc::new(self.start(tenant, session));
-                    lines.insert(key, Arc::downgrade(&line));
-                    line
-                }
-            }
-        };
+        let line = self.lines.join((tenant, session.clone()), || self.start(tenant, session));
         let receiver = line.heard.subscribe();
         // A line that ended says so to the receiver.
         drop(line.has_begun.clone().wait_for(|begun| *begun).await);
@@ -149,18 +139,13 @@ async fn look(lines: Weak<Lines>, store: Store, bus: Bus) {
     }
 }
 
-/// The lines of each tenant, all of them or those that do not hear yet. Forgets those that ended.
+/// The lines of each tenant, all of them or those that do not hear yet.
 fn followed(lines: &Lines, all: bool) -> HashMap<TenantId, Vec<(SessionId, Arc<Line>)>> {
     let mut found = HashMap::<_, Vec<_>>::new();
-    let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
-    lines.retain(|(tenant, session), line| {
-        let line = line.upgrade();
-        let is_kept = line.is_some();
-        if let Some(line) = line.filter(|line| all || !line.is_joined.load(Ordering::Relaxed)) {
-            found.entry(*tenant).or_default().push((session.clone(), line));
-        }
-        is_kept
-    });
+    let wanted = |line: &Line| all || !line.is_joined.load(Ordering::Relaxed);
+    for ((tenant, session), line) in lines.all(wanted) {
+        found.entry(tenant).or_default().push((session, line));
+    }
     found
 }
 

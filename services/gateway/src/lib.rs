@@ -18,8 +18,10 @@ mod messages;
 mod notices;
 mod pty;
 mod router;
+mod shared;
 mod state;
 mod waits;
+mod workspace;
 
 use anyhow::Context as _;
 use auth::client;

@@ -23,7 +23,7 @@ impl State {
         })
     }
 
-    /// Tells that a project was made.
+    /// Tells that a project was made, or is to be shown in another way.
     pub(crate) fn tell_project(&self, tenant: TenantId, project: &Project) {
         self.tell_about(tenant, project, self.notice("project.updated", &project_json(project)));
     }
@@ -64,8 +64,16 @@ impl State {
 /// ```
 pub(crate) fn project_json(project: &Project) -> Value {
     let none: [&str; 0] = [];
-    json!({
-        "id": project.id, "name": project.name, "worktree": project.name, "vcs": "git",
-        "time": {"created": project.created_at, "updated": project.created_at}, "sandboxes": none,
-    })
+    let chosen = project.shown.name.as_ref().filter(|name| !name.is_empty());
+    let mut json = json!({
+        "id": project.id, "name": chosen.unwrap_or(&project.name), "worktree": project.name, "vcs": "git",
+        "time": {"created": project.created_at, "updated": project.updated_at}, "sandboxes": none,
+    });
+    if let Some(icon) = &project.shown.icon {
+        json["icon"] = json!(icon);
+    }
+    if let Some(commands) = &project.shown.commands {
+        json["commands"] = json!(commands);
+    }
+    json
 }

@@ -1,14 +1,16 @@
 //! Terminals of sessions: what both ways in do with them. The sandbox has them and knows their ids; here it is checked whose
 //! they are, and told to clients what becomes of them.
 
-mod workspace;
-
 use crate::{
     grpc::{from_sandbox, from_store},
     state::State,
+    workspace,
 };
 use bus::feed::Subject;
-use domain::ids::{ProjectId, SessionId, TenantId, pty::PtyId};
+use domain::{
+    ids::{ProjectId, SessionId, TenantId, pty::PtyId},
+    session::WORKSPACE,
+};
 use rpc::{
     status::not_found,
     v1::{self, attach_terminal_response::Item},
@@ -218,7 +220,7 @@ impl Place {
 
     /// Where a path of the sandbox is to a client whose directory is a path of its own machine.
     fn outside(&self, inside: &str) -> String {
-        match inside.strip_prefix(workspace::INSIDE) {
+        match inside.strip_prefix(WORKSPACE) {
             Some(rest) if self.directory.starts_with('/') => format!("{}{rest}", self.directory),
             _ => inside.to_owned(),
         }
@@ -228,7 +230,7 @@ impl Place {
     pub(crate) fn inside(&self, outside: &str) -> String {
         match outside.strip_prefix(self.directory.as_str()) {
             Some(rest) if rest.is_empty() || rest.starts_with('/') => {
-                format!("{}{rest}", workspace::INSIDE)
+                format!("{}{rest}", WORKSPACE)
             }
             _ => outside.to_owned(),
         }

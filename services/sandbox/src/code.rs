@@ -75,6 +75,8 @@ pub enum Code {
     TerminalsTooMany = 32,
     /// The program at the terminal does not read what is typed.
     TerminalInputFull = 33,
+    /// A patch that is none, or does not fit the files.
+    PatchRefused = 34,
 }
 
 impl Code {
@@ -115,6 +117,7 @@ impl Code {
             Self::TerminalUnknown => "terminal_unknown",
             Self::TerminalsTooMany => "terminals_too_many",
             Self::TerminalInputFull => "terminal_input_full",
+            Self::PatchRefused => "patch_refused",
         }
     }
 
@@ -143,7 +146,8 @@ impl Code {
             | Self::FileIsDirectory
             | Self::FileNotRegular
             | Self::FileNotPermitted
-            | Self::FileChanged => Grpc::FailedPrecondition,
+            | Self::FileChanged
+            | Self::PatchRefused => Grpc::FailedPrecondition,
             Self::BundleTooLarge
             | Self::DiskFull
             | Self::ExecsTooMany

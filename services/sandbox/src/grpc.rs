@@ -3,6 +3,7 @@
 // Continues in `exec`, for a command.
 
 pub mod auth;
+mod call;
 mod exec;
 mod guidance;
 mod open;
@@ -13,19 +14,18 @@ use crate::{
     code::Code,
     error::Error,
     exec as execs,
-    session::Session,
     sessions::Sessions,
     wire::{reply, request},
     workspace::{self, changes, open as opening, snapshots, source},
 };
+use call::tell;
 use domain::limits;
 use rpc::v1::{self, ExportHistory, open_workspace_request::Part, sandbox_service_server::SandboxService};
-use scope::{Scope, Scoped};
-use std::{future::Future, pin::Pin, sync::Arc};
-use tokio::{sync::mpsc, sync::oneshot};
+use std::{pin::Pin, sync::Arc};
+use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
-use tracing::{Instrument as _, Span};
+use tracing::Instrument as _;
 
 /// Messages of a stream that wait for a slow reader.
 const STREAM_WAITING_MAX: usize = 8;
@@ -37,16 +37,6 @@ pub struct Server {
     isolation: v1::GetIsolationResponse,
 }
 
-/// A call whose ids are known.
-struct Call {
-    method: &'static str,
-    session: Arc<Session>,
-    /// The session whose workspace is used; often the same.
-    root: Arc<Session>,
-    epoch: Option<u64>,
-    span: Span,
-}
-
 type Answers<T> = Pin<Box<dyn futures::Stream<Item = Result<T, Status>> + Send>>;
 
 impl Server {
@@ -54,105 +44,6 @@ impl Server {
     pub fn new(sessions: Arc<Sessions>, isolation: v1::GetIsolationResponse) -> Self {
         Self { sessions, isolation }
     }
-
-    fn begin<M: Scoped>(&self, method: &'static str, request: Request<M>) -> Result<(Call, M), Error> {
-        let (metadata, _, mut message) = request.into_parts();
-        let Scope { tenant, session, workspace, epoch, exec_id } = message.take_scope()?;
-        let span = tracing::info_span!(
-            "sandbox call",
-            otel.name = method,
-            tenant.id = %tenant,
-            session.id = %session,
-            exec.id = exec_id,
-            epoch
-        );
-        rpc::trace::adopt(&span, &metadata.into_headers());
-        let session = self.sessions.get(&tenant, &session)?;
-        // The tenant is the caller's own: another tenant's workspace cannot even be named.
-        let root = if workspace.is_empty() {
-            Arc::clone(&session)
-        } else {
-            self.sessions.get(&tenant, &workspace)?
-        };
-        Ok((Call { method, session, root, epoch, span }, message))
-    }
-
-    /// Does one file operation inside the session's sandbox.
-    async fn file<M, R>(
-        &self,
-        method: &'static str,
-        request: Request<M>,
-        to_body: fn(M) -> request::Body,
-        from_body: fn(reply::Body) -> Option<R>,
-    ) -> Result<Response<R>, Status>
-    where
-        M: Scoped + Send + 'static,
-        R: Send + 'static,
-    {
-        let (call, message) = self.begin(method, request).map_err(|error| tell(method, &error))?;
-        let (session, root, epoch) = call.parts();
-        call.run(async move {
-            let sandbox = session.enter(&root).await?;
-            // Held by a writer until it has written; what a reader sees is of the moment in which it was let in.
-            let right = match epoch {
-                Some(epoch) => Some(session.hold(epoch).await?).filter(|_| M::IS_EFFECT),
-                None => None,
-            };
-            let reply = sandbox.sandbox().call(to_body(message)).await?;
-            drop(right);
-            from_body(reply)
-                .ok_or_else(|| Error::refused(Code::Internal, "the sandbox answered something else"))
-        })
-        .await
-    }
-}
-
-impl Call {
-    fn parts(&self) -> (Arc<Session>, Arc<Session>, Option<u64>) {
-        (Arc::clone(&self.session), Arc::clone(&self.root), self.epoch)
-    }
-
-    /// Checks the fence and does the work in a task of its own.
-    async fn run<T: Send + 'static>(
-        self,
-        work: impl Future<Output = Result<T, Error>> + Send + 'static,
-    ) -> Result<Response<T>, Status> {
-        let Self { method, session, root: _, epoch, span } = self;
-        let tasks = session.shared.tasks.clone();
-        let (answer, answered) = oneshot::channel();
-        let fenced = async move {
-            let result = match epoch {
-                Some(epoch) => match session.admit(epoch).await {
-                    Ok(()) => work.await,
-                    Err(error) => Err(error),
-                },
-                None => work.await,
-            };
-            let result = result.map_err(|error| tell(method, &error));
-            if result.is_ok() {
-                metrics::counter!("flotilla_sandbox_calls_total", "method" => method, "code" => "ok")
-                    .increment(1);
-            }
-            // The caller may have left.
-            drop(answer.send(result));
-        };
-        span.in_scope(|| tasks.spawn("call", fenced));
-        let lost = |_| Status::internal("the call ended by a fault of the sandbox service");
-        answered.await.map_err(lost)?.map(Response::new)
-    }
-}
-
-/// Counts and logs a failed call, once, and gives what the caller is told.
-fn tell(method: &'static str, error: &Error) -> Status {
-    let code = error.code();
-    metrics::counter!("flotilla_sandbox_calls_total", "method" => method, "code" => code.name()).increment(1);
-    if code == Code::Internal {
-        let cause = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
-        tracing::error!(error.code = code.name(), "{method} failed: {error}: {cause}");
-    } else {
-        tracing::debug!(error.code = code.name(), "{method} was refused: {error}");
-    }
-    error.to_status()
 }
 
 #[tonic::async_trait]
@@ -164,8 +55,7 @@ impl SandboxService for Server {
         &self,
         request: Request<v1::GetWorkspaceRequest>,
     ) -> Result<Response<v1::GetWorkspaceResponse>, Status> {
-        let (call, _) =
-            self.begin("get_workspace", request).map_err(|error| tell("get_workspace", &error))?;
+        let (call, _) = self.begin("get_workspace", request)?;
         let root = Arc::clone(&call.root);
         call.run(async move {
             let meta = root.find_workspace().await?;
@@ -189,7 +79,7 @@ impl SandboxService for Server {
             return Err(tell(METHOD, &error));
         };
         let request = Request::from_parts(metadata, extensions, header);
-        let (call, header) = self.begin(METHOD, request).map_err(|error| tell(METHOD, &error))?;
+        let (call, header) = self.begin(METHOD, request)?;
         let root = Arc::clone(&call.root);
         let span = call.span.clone();
         let order = open::order(&root, header, &mut parts)
@@ -215,8 +105,7 @@ impl SandboxService for Server {
         &self,
         request: Request<v1::CloseWorkspaceRequest>,
     ) -> Result<Response<v1::CloseWorkspaceResponse>, Status> {
-        let (call, _) =
-            self.begin("close_workspace", request).map_err(|error| tell("close_workspace", &error))?;
+        let (call, _) = self.begin("close_workspace", request)?;
         let session = Arc::clone(&call.session);
         call.run(async move { workspace::close(&session).await.map(|()| v1::CloseWorkspaceResponse {}) })
             .await
@@ -226,8 +115,7 @@ impl SandboxService for Server {
         &self,
         request: Request<v1::StartExecRequest>,
     ) -> Result<Response<v1::StartExecResponse>, Status> {
-        let (call, message) =
-            self.begin("start_exec", request).map_err(|error| tell("start_exec", &error))?;
+        let (call, message) = self.begin("start_exec", request)?;
         let (session, root, epoch) = call.parts();
         call.run(async move { exec::start((&session, &root), epoch.unwrap_or_default(), message).await })
             .await
@@ -237,8 +125,7 @@ impl SandboxService for Server {
         &self,
         request: Request<v1::AttachExecRequest>,
     ) -> Result<Response<Self::AttachExecStream>, Status> {
-        let (call, message) =
-            self.begin("attach_exec", request).map_err(|error| tell("attach_exec", &error))?;
+        let (call, message) = self.begin("attach_exec", request)?;
         let session = Arc::clone(&call.session);
         call.run(async move {
             let source = session.execs.get(&message.exec_id).await?;
@@ -253,7 +140,7 @@ impl SandboxService for Server {
         &self,
         request: Request<v1::KillExecRequest>,
     ) -> Result<Response<v1::KillExecResponse>, Status> {
-        let (call, message) = self.begin("kill_exec", request).map_err(|error| tell("kill_exec", &error))?;
+        let (call, message) = self.begin("kill_exec", request)?;
         let (session, _, epoch) = call.parts();
         call.run(async move {
             let right = session.hold(epoch.unwrap_or_default()).await?;
@@ -270,7 +157,7 @@ impl SandboxService for Server {
         &self,
         request: Request<v1::KillExecsRequest>,
     ) -> Result<Response<v1::KillExecsResponse>, Status> {
-        let (call, _) = self.begin("kill_execs", request).map_err(|error| tell("kill_execs", &error))?;
+        let (call, _) = self.begin("kill_execs", request)?;
         let (session, _, epoch) = call.parts();
         call.run(async move {
             // A late one must not end what a successor attached to.
@@ -284,8 +171,7 @@ impl SandboxService for Server {
         &self,
         request: Request<v1::ReleaseSandboxRequest>,
     ) -> Result<Response<v1::ReleaseSandboxResponse>, Status> {
-        let (call, _) =
-            self.begin("release_sandbox", request).map_err(|error| tell("release_sandbox", &error))?;
+        let (call, _) = self.begin("release_sandbox", request)?;
         let (session, _, epoch) = call.parts();
         call.run(async move {
             // A late release must not end what a successor left in the background.
@@ -299,8 +185,7 @@ impl SandboxService for Server {
         &self,
         request: Request<v1::KeepOutputRequest>,
     ) -> Result<Response<v1::KeepOutputResponse>, Status> {
-        let (call, message) =
-            self.begin("keep_output", request).map_err(|error| tell("keep_output", &error))?;
+        let (call, message) = self.begin("keep_output", request)?;
         let (session, _, epoch) = call.parts();
         call.run(async move { exec::keep(&session, epoch.unwrap_or_default(), message).await }).await
     }
@@ -309,8 +194,7 @@ impl SandboxService for Server {
         &self,
         request: Request<v1::GetOutputRequest>,
     ) -> Result<Response<v1::GetOutputResponse>, Status> {
-        let (call, message) =
-            self.begin("get_output", request).map_err(|error| tell("get_output", &error))?;
+        let (call, message) = self.begin("get_output", request)?;
         let session = Arc::clone(&call.session);
         call.run(async move { exec::kept(&session, &message.path).await }).await
     }
@@ -396,8 +280,7 @@ impl SandboxService for Server {
         &self,
         request: Request<v1::ReadGuidanceRequest>,
     ) -> Result<Response<v1::ReadGuidanceResponse>, Status> {
-        let (call, message) =
-            self.begin("read_guidance", request).map_err(|error| tell("read_guidance", &error))?;
+        let (call, message) = self.begin("read_guidance", request)?;
         let (session, root, _) = call.parts();
         call.run(async move { guidance::read((&session, &root), message).await }).await
     }
@@ -406,8 +289,7 @@ impl SandboxService for Server {
         &self,
         request: Request<v1::DiffWorkspaceRequest>,
     ) -> Result<Response<v1::DiffWorkspaceResponse>, Status> {
-        let (call, message) =
-            self.begin("diff_workspace", request).map_err(|error| tell("diff_workspace", &error))?;
+        let (call, message) = self.begin("diff_workspace", request)?;
         let root = Arc::clone(&call.root);
         let bytes_max = match message.bytes_max as usize {
             0 => limits::DIFF_BYTES_MAX,
@@ -416,12 +298,27 @@ impl SandboxService for Server {
         call.run(async move { changes::diff(&root, bytes_max).await }).await
     }
 
+    async fn apply_patch(
+        &self,
+        request: Request<v1::ApplyPatchRequest>,
+    ) -> Result<Response<v1::ApplyPatchResponse>, Status> {
+        let (call, message) = self.begin("apply_patch", request)?;
+        let (_, root, epoch) = call.parts();
+        call.run(async move {
+            // A successor must not be let in before an effect of a loop is over, and nobody waits here for that.
+            if epoch.is_some() {
+                return Err(Error::refused(Code::ArgumentInvalid, "loops apply no patches: the epoch is 0"));
+            }
+            snapshots::apply::run(&root, message.patch.as_bytes()).await.map(|()| v1::ApplyPatchResponse {})
+        })
+        .await
+    }
+
     async fn track_snapshot(
         &self,
         request: Request<v1::TrackSnapshotRequest>,
     ) -> Result<Response<v1::TrackSnapshotResponse>, Status> {
-        let (call, _) =
-            self.begin("track_snapshot", request).map_err(|error| tell("track_snapshot", &error))?;
+        let (call, _) = self.begin("track_snapshot", request)?;
         let root = Arc::clone(&call.root);
         call.run(async move { snapshots::track(&root).await }).await
     }
@@ -430,8 +327,7 @@ impl SandboxService for Server {
         &self,
         request: Request<v1::DiffSnapshotsRequest>,
     ) -> Result<Response<v1::DiffSnapshotsResponse>, Status> {
-        let (call, message) =
-            self.begin("diff_snapshots", request).map_err(|error| tell("diff_snapshots", &error))?;
+        let (call, message) = self.begin("diff_snapshots", request)?;
         let root = Arc::clone(&call.root);
         call.run(async move { snapshots::diff(&root, &message).await }).await
     }
@@ -440,8 +336,7 @@ impl SandboxService for Server {
         &self,
         request: Request<v1::RestoreSnapshotRequest>,
     ) -> Result<Response<v1::RestoreSnapshotResponse>, Status> {
-        let (call, message) =
-            self.begin("restore_snapshot", request).map_err(|error| tell("restore_snapshot", &error))?;
+        let (call, message) = self.begin("restore_snapshot", request)?;
         let (session, root, epoch) = call.parts();
         call.run(async move {
             let restored =
@@ -455,8 +350,7 @@ impl SandboxService for Server {
         &self,
         request: Request<v1::RevertFilesRequest>,
     ) -> Result<Response<v1::RevertFilesResponse>, Status> {
-        let (call, message) =
-            self.begin("revert_files", request).map_err(|error| tell("revert_files", &error))?;
+        let (call, message) = self.begin("revert_files", request)?;
         let (session, root, epoch) = call.parts();
         call.run(async move {
             let reverted = snapshots::revert((&session, &root), epoch.unwrap_or_default(), message.files);
@@ -469,8 +363,7 @@ impl SandboxService for Server {
         &self,
         request: Request<v1::ExportWorkspaceRequest>,
     ) -> Result<Response<Self::ExportWorkspaceStream>, Status> {
-        let (call, message) =
-            self.begin("export_workspace", request).map_err(|error| tell("export_workspace", &error))?;
+        let (call, message) = self.begin("export_workspace", request)?;
         let root = Arc::clone(&call.root);
         call.run(async move {
             let (to, answers) = mpsc::channel(STREAM_WAITING_MAX);

@@ -10,7 +10,6 @@ use anyhow::Context as _;
 use domain::{
     ids::{SessionId, TenantId},
     limits,
-    model::Facts,
 };
 use std::{
     sync::{
@@ -19,7 +18,7 @@ use std::{
     },
     time::Duration,
 };
-use store::system::Beat;
+use store::system::{Beat, Offer};
 use tokio::sync::{mpsc, watch};
 use uuid::Uuid;
 
@@ -75,8 +74,8 @@ struct Renewer {
     drain_asked: watch::Sender<bool>,
     nudges: mpsc::Sender<(TenantId, SessionId)>,
     health: chassis::admin::Health,
-    /// What the worker can ask, until that was told.
-    models: Option<Arc<[Facts]>>,
+    /// What the worker can do, until that was told.
+    offer: Option<Arc<Offer>>,
     /// When the last successful renewal in Postgres began.
     renewed_ms: u64,
 }
@@ -104,7 +103,7 @@ pub(crate) fn start(config: &Config, deps: &Arc<Deps>, service: chassis::Service
         found: Arc::new(tokio::sync::Mutex::new(found)),
     };
     let (config, incarnation, name) = (config.clone(), deps.incarnation, deps.name.clone());
-    let models: Arc<[Facts]> = deps.providers.providers.facts().into();
+    let offer = Offer { models: deps.providers.providers.facts(), tools: crate::tools::all() };
     let ticked = Arc::clone(&tick);
     service.tasks.spawn("watchdog", tick_until(ticked, stopping.clone()));
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -136,7 +135,7 @@ pub(crate) fn start(config: &Config, deps: &Arc<Deps>, service: chassis::Service
                 drain_asked: drain_asked_sender,
                 nudges,
                 health: service.health,
-                models: Some(models),
+                offer: Some(Arc::new(offer)),
                 renewed_ms: 0,
             };
             renewer.run(&stopping).await;
@@ -207,12 +206,12 @@ impl Renewer {
             name: self.name.clone(),
             slots: self.slots,
             draining: *self.draining.borrow(),
-            models: self.models.clone(),
+            offer: self.offer.clone(),
         };
         match self.store.renew_worker(&beat).await {
             Ok(renewed) => {
                 self.renewed_ms = begun;
-                self.models = None;
+                self.offer = None;
                 clock::set(renewed.now, begun);
                 self.streak.send_modify(|streak| *streak = streak.saturating_add(1));
                 self.health.set("postgres", Ok(()));

@@ -1,10 +1,10 @@
 //! Structured answers: a tool whose arguments are the answer. Nothing runs: a call that fits the schema is the answer.
 
+use domain::tool;
 use domain::{
     limits::STRUCTURED_RETRIES,
     message::{Error, Format, User},
 };
-use llm::request::ToolSpec;
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -39,12 +39,12 @@ impl Structured {
     }
 
     /// The tool.
-    pub(crate) fn spec(&self) -> ToolSpec {
+    pub(crate) fn spec(&self) -> tool::Spec {
         let mut schema = self.schema.clone();
         if let Some(fields) = schema.as_object_mut() {
             fields.remove("$schema");
         }
-        ToolSpec {
+        tool::Spec {
             name: NAME.to_owned(),
             description:
                 "Gives the final answer in the form that was asked for. Call it exactly once, at the end."

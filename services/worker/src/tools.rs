@@ -27,7 +27,7 @@ pub(crate) mod webfetch;
 pub(crate) mod write;
 
 use domain::part::attached::File;
-use llm::request::ToolSpec;
+use domain::tool;
 use serde_json::{Map, Value};
 use std::sync::LazyLock;
 
@@ -99,7 +99,7 @@ pub(crate) struct Output {
 
 struct Known {
     tool: Tool,
-    spec: ToolSpec,
+    spec: tool::Spec,
     check: Option<jsonschema::Validator>,
 }
 
@@ -135,7 +135,7 @@ static KNOWN: LazyLock<Vec<Known>> = LazyLock::new(|| {
 });
 
 impl Tool {
-    fn spec(self) -> ToolSpec {
+    fn spec(self) -> tool::Spec {
         match self {
             Self::ApplyPatch => apply_patch::spec(),
             Self::Bash => bash::spec(),
@@ -250,7 +250,7 @@ pub(crate) fn specs(
     skills: &[rpc::v1::Skill],
     subagents: &[(String, String)],
     is_hidden: impl Fn(Tool) -> bool,
-) -> Vec<ToolSpec> {
+) -> Vec<tool::Spec> {
     let is_shown =
         |known: &&Known| !is_hidden(known.tool) && (known.tool != Tool::Skill || !skills.is_empty());
     let spec = |known: &Known| match known.tool {
@@ -259,6 +259,11 @@ pub(crate) fn specs(
         _ => known.spec.clone(),
     };
     KNOWN.iter().filter(is_shown).map(spec).collect()
+}
+
+/// What clients are told of all tools, whichever a session is shown.
+pub(crate) fn all() -> Vec<tool::Spec> {
+    KNOWN.iter().map(|known| known.spec.clone()).collect()
 }
 
 /// The name under which a call of `name` is stored: the tool's own, or that of what answers calls of no tool.
@@ -327,8 +332,8 @@ fn parse<T: serde::de::DeserializeOwned>(input: Value) -> Result<T, ToolError> {
 }
 
 /// A tool's description and schema.
-fn described(name: &str, description: &str, schema: Value) -> ToolSpec {
-    ToolSpec { name: name.to_owned(), description: description.to_owned(), schema }
+fn described(name: &str, description: &str, schema: Value) -> tool::Spec {
+    tool::Spec { name: name.to_owned(), description: description.to_owned(), schema }
 }
 
 #[cfg(test)]

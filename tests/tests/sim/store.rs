@@ -349,7 +349,7 @@ impl Pair {
     /// Begins or ends the lease of a worker.
     async fn lease(&mut self, worker: usize, runs: bool) {
         let incarnation = self.workers[worker];
-        let beat = Beat { incarnation, name: "worker".to_owned(), slots: 1, draining: false, models: None };
+        let beat = Beat { incarnation, name: "worker".to_owned(), slots: 1, draining: false, offer: None };
         self.store.renew_worker(&beat).await.unwrap();
         if !runs {
             let sql = format!("update worker set lease_until = now() where incarnation = '{incarnation}'");

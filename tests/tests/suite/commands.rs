@@ -11,12 +11,12 @@ use tonic::Code;
 
 fn command(name: &str, arguments: &str) -> v1::PromptPart {
     let command = v1::CommandPart { name: name.to_owned(), arguments: arguments.to_owned() };
-    v1::PromptPart { id: String::new(), kind: Some(Kind::Command(command)) }
+    Kind::Command(command).into()
 }
 
 fn shell(command: &str) -> v1::PromptPart {
     let shell = v1::ShellPart { command: command.to_owned() };
-    v1::PromptPart { id: String::new(), kind: Some(Kind::Shell(shell)) }
+    Kind::Shell(shell).into()
 }
 
 async fn run_part(stack: &Stack, session: &str, part: v1::PromptPart) -> (String, Transcript) {

@@ -155,8 +155,7 @@ async fn a_person_may_ask_for_a_summary() {
     let session = stack.session().await;
     run(&stack.api, &session, "@text first answer").await;
     let (outcome, seen) = run_asked(&stack.api, &session, |prompt| {
-        prompt.parts =
-            vec![v1::PromptPart { id: String::new(), kind: Some(Kind::Compaction(v1::CompactionPart {})) }];
+        prompt.parts = vec![Kind::Compaction(v1::CompactionPart {}).into()];
     })
     .await;
     assert_eq!((outcome.as_str(), compacted(&seen)), ("done", 1), "{:?}", seen.error());

@@ -1,5 +1,6 @@
 //! Many who follow one session, and one who follows many.
 
+use domain::ids::{EventId, Ids, SessionId, TenantId, Timestamp};
 use e2e::{
     Options, Stack,
     api::{Api, assert_refused},
@@ -248,4 +249,52 @@ async fn many_follow_one_session() {
     lazy.seen.assert_gap_free();
     lazy.seen.assert_deltas_agree();
     assert_eq!(lazy.seen.kinds(), watches[0].seen.kinds());
+}
+
+/// Names a session as a gateway does that dies before it tells anybody.
+async fn name_silently(stack: &Stack, session: &str, at: Timestamp) {
+    let store = store::Store::connect(&stack.database.app_url, &stack.database.system_url, 2).unwrap();
+    let (tenant, id): (TenantId, SessionId) =
+        (stack.api.tenant_id.parse().unwrap(), session.parse().unwrap());
+    let patch = store::sessions::Patch { title: Some("silent".to_owned()), ..Default::default() };
+    let event = EventId::make(&mut Ids::new([7; 32]), at);
+    store.update_session(tenant, &id, &patch, &event, at).await.unwrap();
+}
+
+async fn name(api: &Api, session: &str, title: &str) {
+    let request = v1::UpdateSessionRequest {
+        session_id: session.to_owned(),
+        update_mask: Some(prost_types::FieldMask { paths: vec!["title".to_owned()] }),
+        title: title.to_owned(),
+        ..Default::default()
+    };
+    api.sessions().update_session(request).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_nobody_told_of_comes_before_what_is_told_next() {
+    let stack = Stack::start().await;
+    let session = stack.session().await;
+    let mut watch = Watch::start(&stack.api, &session).await;
+    let mut all = All::of(&stack.api, "", "").await;
+    watch.until(|seen| seen.kind == "session.created").await;
+    // Of the first one neither line nor feed has heard anything of the session yet.
+    for (number, round) in [(1, "first"), (2, "second")] {
+        name_silently(&stack, &session, Timestamp(number)).await;
+        name(&stack.api, &session, round).await;
+        let told = watch.until(|seen| seen.properties["info"]["title"] == round).await;
+        while all.seen.get(&session).and_then(|seen| seen.last()).is_none_or(|last| last.0 < told.seq) {
+            all.next().await;
+        }
+        let seqs: Vec<u64> = watch.seen.events.iter().map(|seen| seen.seq).collect();
+        assert_eq!(seqs, (1..=told.seq).collect::<Vec<_>>());
+        assert!(all.positions(&session).contains(&(told.seq - 1)), "{:?}", all.seen);
+    }
+    // And where nothing is told afterwards, it is looked for.
+    name_silently(&stack, &session, Timestamp(3)).await;
+    let head = stack.api.get(&session).await.event_seq;
+    watch.until(|seen| seen.seq == head).await;
+    while !all.positions(&session).contains(&head) {
+        all.next().await;
+    }
 }

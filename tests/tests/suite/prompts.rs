@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tonic::Code;
 
 fn part(kind: Kind) -> v1::PromptPart {
-    v1::PromptPart { id: String::new(), kind: Some(kind) }
+    kind.into()
 }
 
 fn file(mime: &str, url: &str) -> v1::PromptPart {

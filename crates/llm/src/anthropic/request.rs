@@ -2,11 +2,10 @@
 
 use crate::config::{Model, Provider, Thinking};
 use crate::request::history::{Entry, entries};
-use crate::request::{
-    AssistantPart, Effort, Media, MediaKind, Request, Source, ToolChoice, ToolResult, ToolSpec,
-};
+use crate::request::{AssistantPart, Effort, Media, MediaKind, Request, Source, ToolChoice, ToolResult};
 use crate::request::{UserPart, ids};
 use crate::schema;
+use domain::tool;
 use serde_json::{Map, Value, json};
 
 /// Version of the API that this client speaks.
@@ -235,7 +234,7 @@ fn text_block(text: &str) -> Option<Value> {
     (!text.trim().is_empty()).then(|| json!({"type": "text", "text": text}))
 }
 
-fn tool(tool: &ToolSpec) -> Value {
+fn tool(tool: &tool::Spec) -> Value {
     json!({"name": tool.name, "description": tool.description, "input_schema": schema::object(&tool.schema)})
 }
 

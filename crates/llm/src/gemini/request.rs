@@ -4,10 +4,9 @@ use super::SIGNATURE;
 use crate::catalogue::sampling;
 use crate::config::{Model, Provider, Thinking};
 use crate::request::history::{Entry, entries};
-use crate::request::{
-    AssistantPart, Effort, Media, Request, Source, ToolChoice, ToolResult, ToolSpec, UserPart,
-};
+use crate::request::{AssistantPart, Effort, Media, Request, Source, ToolChoice, ToolResult, UserPart};
 use crate::schema;
+use domain::tool;
 use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
 
@@ -197,7 +196,7 @@ fn function_response(result: &ToolResult, text: &str) -> Value {
     json!({"functionResponse": {"id": result.call_id, "name": result.name, "response": {key: text}}})
 }
 
-fn tool(tool: &ToolSpec) -> Value {
+fn tool(tool: &tool::Spec) -> Value {
     let mut declaration = json!({"name": tool.name, "description": tool.description});
     if let Some(parameters) = schema::gemini(&tool.schema) {
         declaration["parameters"] = parameters;

@@ -5,9 +5,10 @@ use crate::anthropic::request::{NO_TOOL, NO_TOOL_SAYS};
 use crate::config::{Model, Provider, Thinking};
 use crate::request::history::{Entry, entries};
 use crate::request::{
-    AssistantPart, Media, MediaKind, Request, Source, ToolChoice, ToolResult, ToolSpec, UserPart, ids,
+    AssistantPart, Media, MediaKind, Request, Source, ToolChoice, ToolResult, UserPart, ids,
 };
 use crate::schema;
+use domain::tool;
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 
@@ -61,7 +62,7 @@ pub fn body(provider: &Provider, model: &Model, request: &Request) -> Value {
     set("messages", Value::Array(messages(dialect, model, request)));
     if request.lacks_tools() && !provider.is_openai() {
         let schema = json!({"type": "object", "properties": {}});
-        let none = ToolSpec { name: NO_TOOL.to_owned(), description: NO_TOOL_SAYS.to_owned(), schema };
+        let none = tool::Spec { name: NO_TOOL.to_owned(), description: NO_TOOL_SAYS.to_owned(), schema };
         set("tools", json!([tool(dialect, &none)]));
     } else if !request.tools.is_empty() {
         set("tools", request.tools.iter().map(|spec| tool(dialect, spec)).collect());
@@ -225,7 +226,7 @@ fn mark_cached(messages: &mut [Value]) {
     }
 }
 
-fn tool(dialect: Dialect, tool: &ToolSpec) -> Value {
+fn tool(dialect: Dialect, tool: &tool::Spec) -> Value {
     let parameters = schema::object(&tool.schema);
     let parameters = if dialect.is_moonshot { schema::moonshot(&parameters) } else { parameters };
     json!({

@@ -7,9 +7,10 @@ use super::REASONING;
 use crate::config::{Model, Provider, Thinking};
 use crate::request::history::{Entry, entries};
 use crate::request::{
-    AssistantPart, Media, MediaKind, Request, Source, ToolChoice, ToolResult, ToolSpec, UserPart, ids,
+    AssistantPart, Media, MediaKind, Request, Source, ToolChoice, ToolResult, UserPart, ids,
 };
 use crate::schema;
+use domain::tool;
 use serde_json::{Map, Value, json};
 
 /// Where the provider takes questions. A base address without any path gets `/v1`.
@@ -132,7 +133,7 @@ fn tool_result(model: &Model, result: &ToolResult) -> Value {
 }
 
 /// Not strict: the strict dialect wants every property required.
-fn tool(tool: &ToolSpec) -> Value {
+fn tool(tool: &tool::Spec) -> Value {
     json!({
         "type": "function",
         "name": tool.name,

@@ -1,7 +1,10 @@
 //! Projects: made once for each name.
 
 use crate::world::World;
-use domain::session::{Origin, Source};
+use domain::{
+    project::{Commands, Icon, Shown},
+    session::{Origin, Source},
+};
 use store::{Page, error::Error};
 
 #[tokio::test]
@@ -37,4 +40,32 @@ async fn projects_are_listed_in_pages_and_by_tenant() {
     let page = Page { limit: 2, cursor: Some("sample".to_owned()) };
     assert_eq!(names(world.store.list_projects(world.tenant, &page).await.unwrap()), ["zebra"]);
     assert_eq!(names(world.store.list_projects(other, &Page::default()).await.unwrap()), ["app"]);
+}
+
+#[tokio::test]
+async fn how_a_project_is_shown_changes_bit_by_bit() {
+    let mut world = World::new().await;
+    let (project, other) = (world.project.clone(), world.sample.tenant());
+    world.store.create_tenant(other, "second").await.unwrap();
+    let made = world.store.get_project(world.tenant, &project).await.unwrap();
+    assert_eq!((&made.shown, made.updated_at), (&Shown::default(), made.created_at));
+    let icon = Icon { color: Some("mint".to_owned()), ..Icon::default() };
+    let named = Shown { name: Some("Shop".to_owned()), icon: Some(icon.clone()), commands: None };
+    let with = |change: Shown| move |shown: &Shown| Some(shown.changed(&change));
+    let update = async |change: Shown| {
+        world.store.update_project(world.tenant, &project, with(change)).await.unwrap().unwrap()
+    };
+    let first = update(named.clone()).await;
+    assert_eq!(first.shown, named);
+    assert!(first.updated_at > made.updated_at && first.created_at == made.created_at);
+    let commands = Some(Commands { start: Some("make".to_owned()) });
+    let drawn = Some(Icon { url: Some("data:,x".to_owned()), ..Icon::default() });
+    let second = update(Shown { commands: commands.clone(), icon: drawn, ..Shown::default() }).await;
+    let icon = Icon { url: Some("data:,x".to_owned()), ..icon };
+    assert_eq!(second.shown, Shown { commands, icon: Some(icon), ..named });
+    let refused = world.store.update_project(world.tenant, &project, |_| None).await.unwrap();
+    assert_eq!(refused, None);
+    assert_eq!(world.store.get_project(world.tenant, &project).await.unwrap(), second);
+    let foreign = world.store.update_project(other, &project, with(Shown::default())).await;
+    assert!(matches!(foreign, Err(Error::NotFound("project"))), "{foreign:?}");
 }

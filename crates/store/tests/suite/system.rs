@@ -7,8 +7,10 @@ use domain::{
     model::Facts,
     money::Price,
     session::{Class, Phase, Source},
+    tool,
 };
-use store::system::{Beat, Claimable, Held, Owners, Place};
+use std::sync::Arc;
+use store::system::{Beat, Claimable, Held, Offer, Owners, Place};
 use testkit::sample::NOW;
 use uuid::Uuid;
 
@@ -203,17 +205,43 @@ async fn models_are_those_of_living_workers_each_once() {
         pdf: false,
         variants: vec![],
     };
-    let told = |models: Vec<Facts>| Beat { models: Some(models.into()), ..beat(Uuid::now_v7()) };
+    let told = |models: Vec<Facts>| Beat {
+        offer: Some(Arc::new(Offer { models, tools: vec![] })),
+        ..beat(Uuid::now_v7())
+    };
     let (first, second, gone) =
         (told(vec![facts("a"), facts("b")]), told(vec![facts("b"), facts("c")]), told(vec![facts("d")]));
     for worker in [&first, &second, &gone] {
         world.store.renew_worker(worker).await.unwrap();
     }
     // Later beats say nothing new.
-    world.store.renew_worker(&Beat { models: None, ..first.clone() }).await.unwrap();
+    world.store.renew_worker(&Beat { offer: None, ..first.clone() }).await.unwrap();
     world.store.forget_worker(gone.incarnation).await.unwrap();
     let mut known: Vec<String> =
         world.store.list_models().await.unwrap().into_iter().map(|facts| facts.model.provider_id).collect();
     known.sort();
     assert_eq!(known, ["a", "b", "c"]);
+}
+
+#[tokio::test]
+async fn the_worker_that_was_started_last_tells_the_tools() {
+    let world = World::new().await;
+    assert_eq!(world.store.list_tools().await.unwrap(), []);
+    let tool = |name: &str| tool::Spec {
+        name: name.to_owned(),
+        description: "does".to_owned(),
+        schema: serde_json::json!({"type": "object"}),
+    };
+    let told = |tools: Vec<tool::Spec>| Beat {
+        offer: Some(Arc::new(Offer { models: vec![], tools })),
+        ..beat(Uuid::now_v7())
+    };
+    let (older, newer) = (told(vec![tool("old")]), told(vec![tool("a"), tool("b")]));
+    let silent = beat(Uuid::now_v7());
+    for worker in [&older, &newer, &Beat { offer: None, ..newer.clone() }, &silent] {
+        world.store.renew_worker(worker).await.unwrap();
+    }
+    assert_eq!(world.store.list_tools().await.unwrap(), [tool("a"), tool("b")]);
+    world.store.forget_worker(newer.incarnation).await.unwrap();
+    assert_eq!(world.store.list_tools().await.unwrap(), [tool("old")]);
 }

@@ -40,7 +40,7 @@ pub(crate) struct Running {
 
 /// What a worker says of itself.
 pub(crate) fn beat(incarnation: Uuid) -> Beat {
-    Beat { incarnation, name: "worker".to_owned(), slots: 4, draining: false, models: None }
+    Beat { incarnation, name: "worker".to_owned(), slots: 4, draining: false, offer: None }
 }
 
 /// The end of a turn.

@@ -14,13 +14,13 @@ use rpc::{
     status::{error, invalid, unavailable},
     v1::{self, subscribe_all_response::Item},
 };
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, pin::pin, sync::Arc, time::Duration};
 use tokio::{
     sync::{
         broadcast::{self, error::RecvError},
         mpsc,
     },
-    time::{Instant, sleep_until},
+    time::{Instant, sleep},
 };
 use tonic::{Code, Status};
 
@@ -109,23 +109,25 @@ impl Subscriber {
             Box::pin(self.resume(past)).await?;
             self.horizon = now;
         }
-        let beat = Duration::from_millis(limits::STREAM_HEARTBEAT_MS);
-        let mut beat_at = Instant::now() + beat;
+        let period = Duration::from_millis(limits::STREAM_HEARTBEAT_MS);
+        let (shutdown, answers) = (self.state.shutdown.clone(), self.answers.clone());
+        // Over all rounds, as in `events`.
+        let (mut stopping, mut left) = (pin!(shutdown.cancelled()), pin!(answers.closed()));
+        let mut beat = pin!(sleep(period));
         loop {
-            let (shutdown, answers) = (self.state.shutdown.clone(), self.answers.clone());
             tokio::select! {
                 biased;
-                () = shutdown.cancelled() => {
+                () = &mut stopping => {
                     return Err(unavailable("gateway_stopping", "this gateway ends; resume with the last cursor"));
                 }
-                () = answers.closed() => return Ok(()),
-                () = sleep_until(beat_at) => {
+                () = &mut left => return Ok(()),
+                () = &mut beat => {
                     self.send(v1::SubscribeAllResponse {
                         item: Some(Item::Heartbeat(v1::Heartbeat { event_seq: 0 })),
                         ..Default::default()
                     })
                     .await;
-                    beat_at = Instant::now() + beat;
+                    beat.as_mut().reset(Instant::now() + period);
                 }
                 next = told.recv() => match next {
                     Ok(told) => self.forward(&told).await,

@@ -15,9 +15,7 @@ const FEATURES: &[(&str, &str, &str, &str)] = &[
     ("POST", "/session/", "/share", "sessions cannot be shared here"),
     ("DELETE", "/session/", "/share", "sessions cannot be shared here"),
     ("", "/mcp", "", "there are no MCP servers here"),
-    ("", "/tui/control/", "", "the service has no terminal client of its own, which would take such orders"),
     ("", "/sync/", "", "sessions are not moved by clients: whichever gateway is asked has all of them"),
-    ("", "/provider/", "", "keys of providers are the operator's: nobody signs in to one here"),
     ("", "/api/integration/", "", "keys of providers are the operator's: nobody signs in to one here"),
     ("", "/api/credential/", "", "keys of providers are the operator's: nobody signs in to one here"),
     ("", "/experimental/worktree", "", "there are no worktrees here: each session has files of its own"),
@@ -26,13 +24,6 @@ const FEATURES: &[(&str, &str, &str, &str)] = &[
     ("", "/experimental/console/", "", "there is no console here"),
     ("", "/experimental/project/", "", "projects cannot be copied here: fork a session"),
     ("POST", "/experimental/session/", "", "subtasks do not run in the background here"),
-    (
-        "GET",
-        "/experimental/tool",
-        "",
-        "what models are told of tools is known to workers: ask for their names",
-    ),
-    ("POST", "/vcs/apply", "", "patches are applied by the agent: prompt it"),
 ];
 
 /// What is said at a path that nothing is at.
@@ -77,7 +68,7 @@ mod tests {
             (Method::POST, "/mcp/files/connect", true),
             (Method::DELETE, "/session/ses_1/share", true),
             (Method::GET, "/session/ses_1/share", false),
-            (Method::GET, "/tui/control/next", true),
+            (Method::GET, "/experimental/worktree", true),
             (Method::PUT, "/session", false),
             (Method::GET, "/", false),
         ] {

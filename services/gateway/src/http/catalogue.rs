@@ -1,12 +1,13 @@
-//! What there is: models, agents, commands, projects. And what is not: routes whose feature does not exist here answer what
+//! What there is: models, agents, commands, tools. And what is not: routes whose feature does not exist here answer what
 //! clients take for "none".
 
-use super::{caller::Caller, error::Result, input::Body};
-use crate::{notices::project_json, state::State};
-use axum::{
-    Json,
-    extract::{Path, State as Shared},
+use super::{
+    caller::Caller,
+    error::Result,
+    input::{Body, Query},
 };
+use crate::state::State;
+use axum::{Json, extract::State as Shared};
 use domain::{
     agent::Agent,
     command::{BUILT_IN, built_in as built_in_command},
@@ -16,8 +17,8 @@ use domain::{
     permission::{Rule, Rules},
     settings::{Command, Mode, Settings, merge::merge},
 };
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use store::projects::Project;
 
 pub(super) async fn health(_: Caller) -> Json<Value> {
     Json(json!({"healthy": true, "version": env!("CARGO_PKG_VERSION")}))
@@ -178,39 +179,6 @@ pub(super) async fn path(caller: Caller) -> Result<Json<Value>> {
     Ok(Json(json!({"home": "/", "state": "/", "config": "/", "worktree": directory, "directory": directory})))
 }
 
-pub(super) async fn project(Shared(state): Shared<State>, caller: Caller) -> Result<Json<Value>> {
-    Ok(Json(project_json(&caller.project(&state).await?)))
-}
-
-pub(super) async fn projects(Shared(state): Shared<State>, caller: Caller) -> Result<Json<Vec<Value>>> {
-    let page = store::Page { limit: domain::limits::PAGE_MAX, cursor: None };
-    let projects = state.store.list_projects(caller.principal.tenant, &page).await?;
-    Ok(Json(projects.iter().map(project_json).collect()))
-}
-
-/// Names and pictures of projects are for whoever manages them.
-pub(super) async fn unchanged_project(
-    Shared(state): Shared<State>,
-    caller: Caller,
-    Path(id): Path<String>,
-) -> Result<Json<Value>> {
-    Ok(Json(project_json(&named(&state, &caller, &id).await?)))
-}
-
-pub(super) async fn directories(
-    Shared(state): Shared<State>,
-    caller: Caller,
-    Path(id): Path<String>,
-) -> Result<Json<Value>> {
-    Ok(Json(json!([{"directory": named(&state, &caller, &id).await?.name}])))
-}
-
-/// The project of an id.
-async fn named(state: &State, caller: &Caller, id: &str) -> Result<Project> {
-    let id = id.parse().map_err(|_| store::error::Error::NotFound("project"))?;
-    Ok(state.store.get_project(caller.principal.tenant, &id).await?)
-}
-
 pub(super) async fn capabilities(_: Caller) -> Json<Value> {
     Json(json!({"backgroundSubagents": false}))
 }
@@ -221,8 +189,29 @@ pub(super) async fn console(_: Caller) -> Json<Value> {
 }
 
 /// The names by which rules and prompts know tools.
-pub(super) async fn tools(_: Caller) -> Json<Value> {
+pub(super) async fn tool_names(_: Caller) -> Json<Value> {
     Json(json!(domain::tool::NAMES))
+}
+
+/// For whom tools are listed. All models are told the same ones.
+#[derive(Debug, Deserialize)]
+pub(super) struct Asking {
+    #[serde(rename = "provider")]
+    _provider: String,
+    #[serde(rename = "model")]
+    _model: String,
+}
+
+/// The tools as models are told of them, which workers tell. A session may have fewer, by its agent and its rules.
+pub(super) async fn tools(
+    Shared(state): Shared<State>,
+    _: Caller,
+    Query(_): Query<Asking>,
+) -> Result<Json<Vec<Value>>> {
+    let tools = state.store.list_tools().await?.into_iter();
+    let tools = tools
+        .map(|tool| json!({"id": tool.name, "description": tool.description, "parameters": tool.schema}));
+    Ok(Json(tools.collect()))
 }
 
 /// There are none.

@@ -114,6 +114,12 @@ impl Refused {
             StatusCode::BAD_REQUEST if route.is_newer() && code == "cursor_invalid" => {
                 json!({"_tag": "InvalidCursorError", "message": message})
             }
+            StatusCode::BAD_REQUEST
+                if ["workspace_missing", "patch_refused", "file_not_permitted"].contains(&code) =>
+            {
+                let reason = if code == "workspace_missing" { "non-git" } else { "not-clean" };
+                json!({"name": "VcsApplyError", "data": {"message": message, "reason": reason}})
+            }
             StatusCode::BAD_REQUEST if route.is_plain() => {
                 json!({"name": "BadRequest", "data": {"message": message, "kind": kind.unwrap_or("Query")}})
             }
@@ -186,6 +192,9 @@ impl Route {
     fn is_plain(&self) -> bool {
         if let Some(order) = self.path.strip_prefix("/tui/") {
             return !["append-prompt", "execute-command", "publish", "select-session"].contains(&order);
+        }
+        if self.path == "/experimental/tool" {
+            return false;
         }
         let is_below_session = self.path.starts_with("/session/") && !self.path.ends_with("/diff");
         self.method == Method::GET && !self.is_newer() && !is_below_session

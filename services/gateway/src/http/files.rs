@@ -34,15 +34,19 @@ pub(super) async fn newest(state: &State, caller: &Caller) -> Result<Option<Sess
     Ok(state.store.list_sessions(caller.principal.tenant, &filter, &page).await?.pop())
 }
 
-/// Whose files a call reads; nobody's epoch: gateways own no session.
+/// Whose files a call reads.
 pub(super) async fn reader(state: &State, caller: &Caller) -> Result<Option<v1::Fence>> {
-    let fence = |session: Session| v1::Fence {
+    Ok(newest(state, caller).await?.map(|session| fence(caller, &session)))
+}
+
+/// A session, with nobody's epoch: gateways own none.
+pub(super) fn fence(caller: &Caller, session: &Session) -> v1::Fence {
+    v1::Fence {
         tenant_id: caller.principal.tenant.to_string(),
         session_id: session.info.id.to_string(),
         epoch: 0,
         workspace_session_id: session.root_id.to_string(),
-    };
-    Ok(newest(state, caller).await?.map(fence))
+    }
 }
 
 /// What was read; nothing where there is no workspace yet.

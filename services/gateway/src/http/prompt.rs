@@ -86,7 +86,7 @@ pub(super) async fn command(
     Body(asked): Body<Command>,
 ) -> Result<Json<Value>> {
     let named = v1::CommandPart { name: asked.command, arguments: asked.arguments };
-    let named = v1::PromptPart { id: String::new(), kind: Some(Kind::Command(named)) };
+    let named = Kind::Command(named).into();
     let request = v1::AcceptPromptRequest {
         session_id,
         agent: asked.agent,
@@ -116,12 +116,11 @@ pub(super) async fn shell(
     Path(session_id): Path<String>,
     Body(asked): Body<Shell>,
 ) -> Result<Json<Value>> {
-    let kind = Some(Kind::Shell(v1::ShellPart { command: asked.command }));
     let request = v1::AcceptPromptRequest {
         session_id,
         agent: asked.agent,
         model: asked.model.map(Into::into),
-        parts: vec![v1::PromptPart { id: String::new(), kind }],
+        parts: vec![Kind::Shell(v1::ShellPart { command: asked.command }).into()],
         message_id: asked.message_id,
         ..Default::default()
     };
@@ -147,7 +146,7 @@ pub(super) async fn init(
     let request = v1::AcceptPromptRequest {
         session_id,
         model: Some(asked.model.into()),
-        parts: vec![v1::PromptPart { id: String::new(), kind: Some(Kind::Command(named)) }],
+        parts: vec![Kind::Command(named).into()],
         message_id: asked.message_id,
         ..Default::default()
     };
@@ -167,11 +166,10 @@ pub(super) async fn summarize(
     Path(session_id): Path<String>,
     Body(asked): Body<Summarize>,
 ) -> Result<Json<bool>> {
-    let kind = Some(Kind::Compaction(v1::CompactionPart {}));
     let request = v1::AcceptPromptRequest {
         session_id,
         model: Some(asked.model.into()),
-        parts: vec![v1::PromptPart { id: String::new(), kind }],
+        parts: vec![Kind::Compaction(v1::CompactionPart {}).into()],
         ..Default::default()
     };
     answered(&state, &caller, request).await.map(|_| Json(true))

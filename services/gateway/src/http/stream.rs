@@ -38,11 +38,11 @@ use domain::{
     part::{Body, Part},
 };
 use serde_json::{Value, json};
-use std::{collections::HashMap, convert::Infallible, sync::Arc, time::Duration};
+use std::{collections::HashMap, convert::Infallible, pin::pin, sync::Arc, time::Duration};
 use store::{Page, feed::Horizon, requests::Whose};
 use tokio::{
     sync::{broadcast::error::RecvError, mpsc},
-    time::{Instant, sleep_until},
+    time::{Instant, sleep},
 };
 use tokio_stream::wrappers::ReceiverStream;
 
@@ -160,25 +160,27 @@ impl Stream {
 
     async fn follow(&mut self, cursor: Option<Horizon>) -> std::result::Result<(), End> {
         let feeds = self.state.feeds.clone();
-        let (feed, mut told) = feeds.join(&self.state, self.tenant).await;
+        let (feed, mut told) = Box::pin(feeds.join(&self.state, self.tenant)).await;
         self.horizon = feed.horizon();
         self.texts = Some(Arc::clone(&feed.texts));
-        // Reading takes far more room than waiting, which nearly all streams do at any time: it is given back at once.
+        // Whatever a stream does takes far more room than waiting, as nearly all of them do at any time: it is given back at once.
         Box::pin(self.catch_up(cursor)).await?;
-        let beat = Duration::from_millis(limits::STREAM_HEARTBEAT_MS);
-        let mut beat_at = Instant::now() + beat;
+        let period = Duration::from_millis(limits::STREAM_HEARTBEAT_MS);
+        let (shutdown, frames) = (self.state.shutdown.clone(), self.frames.clone());
+        // Over all rounds, as in `events`.
+        let (mut stopping, mut left) = (pin!(shutdown.cancelled()), pin!(frames.closed()));
+        let mut beat = pin!(sleep(period));
         loop {
-            let (shutdown, frames) = (self.state.shutdown.clone(), self.frames.clone());
             tokio::select! {
                 biased;
-                () = shutdown.cancelled() => return Ok(()),
-                () = frames.closed() => return Ok(()),
-                () = sleep_until(beat_at) => {
+                () = &mut stopping => return Ok(()),
+                () = &mut left => return Ok(()),
+                () = &mut beat => {
                     self.tell("server.heartbeat", json!({}), Where::Stream).await?;
-                    beat_at = Instant::now() + beat;
+                    beat.as_mut().reset(Instant::now() + period);
                 }
                 next = told.recv() => match next {
-                    Ok(told) => self.forward(&told).await?,
+                    Ok(told) => Box::pin(self.forward(&told)).await?,
                     // Too slow for what happened: what counts is what is so now.
                     Err(RecvError::Lagged(_)) => {
                         told = told.resubscribe();

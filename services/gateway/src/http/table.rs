@@ -3,7 +3,7 @@
 use super::{
     catalogue, document, edits, files,
     operation::{Answer, Operation, delete, get, patch, post, put},
-    operator, prompt, pty, requests, sessions, skills, stream, tui, vcs,
+    operator, projects, prompt, pty, requests, sessions, skills, stream, tui, vcs,
 };
 
 mod newer;
@@ -40,6 +40,12 @@ fn server() -> Vec<Operation> {
             .gives("boolean"),
         delete("/auth/{provider}", operator::provider_key, "Refused: keys of providers are the operator's")
             .gives("boolean"),
+        post("/provider/{provider}/oauth/authorize", operator::provider_key, "Refused, for the same reason")
+            .takes("{method:number inputs?:string{}}")
+            .gives("any"),
+        post("/provider/{provider}/oauth/callback", operator::provider_key, "Refused, for the same reason")
+            .takes("{method:number code?}")
+            .gives("boolean"),
         post("/log", catalogue::log, "Writes a line into the service's log")
             .takes("{service? level? message? extra?:any}")
             .gives("boolean"),
@@ -61,14 +67,15 @@ fn catalogue() -> Vec<Operation> {
             .gives("Command[]"),
         get("/path", catalogue::path, "Where the client is, in its own words")
             .gives("{home state config worktree directory}"),
-        get("/project", catalogue::projects, "The projects").gives("Project[]"),
-        get("/project/current", catalogue::project, "The project of the directory, made if there is none")
+        get("/project", projects::list, "The projects").gives("Project[]"),
+        get("/project/current", projects::current, "The project of the directory, made if there is none")
             .gives("Project"),
-        post("/project/git/init", catalogue::project, "The same: every workspace is a repository already")
+        post("/project/git/init", projects::current, "The same: every workspace is a repository already")
             .gives("Project"),
-        patch("/project/{id}", catalogue::unchanged_project, "Changes nothing: gives the project as it is")
+        patch("/project/{id}", projects::update, "Changes how a project is shown; what is not said stays")
+            .takes("{name? icon?:{url? override? color?} commands?:{start?}}")
             .gives("Project"),
-        get("/project/{id}/directories", catalogue::directories, "The directory of a project")
+        get("/project/{id}/directories", projects::directories, "The directory of a project")
             .gives("{directory}[]"),
         get("/experimental/capabilities", catalogue::capabilities, "What the service can beside the rest")
             .gives("{backgroundSubagents:boolean}"),
@@ -83,7 +90,10 @@ fn catalogue() -> Vec<Operation> {
         get("/mcp", catalogue::nothing_by_name, "None: there are no MCP servers").gives("any{}"),
         get("/skill", skills::list, "What the repository of the newest session teaches agents")
             .gives("{name description? location content}[]"),
-        get("/experimental/tool/ids", catalogue::tools, "The names of the tools").gives("string[]"),
+        get("/experimental/tool/ids", catalogue::tool_names, "The names of the tools").gives("string[]"),
+        get("/experimental/tool", catalogue::tools, "The tools as models are told of them")
+            .query("{provider model}")
+            .gives("{id description parameters:any}[]"),
     ]
 }
 
@@ -224,6 +234,13 @@ fn files() -> Vec<Operation> {
             .query("{mode:'git'|'branch'}")
             .gives("FileDiff[]"),
         get("/vcs/diff/raw", vcs::raw, "The same as one patch").answers(Answer::Text(vcs::PATCH)),
+        post(
+            "/vcs/apply",
+            vcs::apply,
+            "Applies a patch to the files of the newest session; one that does not fit changes nothing",
+        )
+        .takes("{patch}")
+        .gives("{applied:boolean}"),
     ]
 }
 
@@ -275,5 +292,13 @@ fn clients() -> Vec<Operation> {
         tells(post("/tui/open-sessions", tui::open_sessions, "Shows the list of sessions at them")),
         tells(post("/tui/open-themes", tui::open_themes, "Shows the list of themes at them")),
         tells(post("/tui/open-models", tui::open_models, "Shows the list of models at them")),
+        get("/tui/control/next", tui::control::next, "Waits for the next of these orders")
+            .gives("{path body:any}"),
+        tells(post(
+            "/tui/control/response",
+            tui::control::response,
+            "What was done with it; nobody reads that",
+        ))
+        .takes("any"),
     ]
 }

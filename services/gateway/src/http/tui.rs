@@ -1,6 +1,8 @@
 //! What a program may do at the terminal clients that follow a directory with the same key, such as an editor's extension at the
 //! one beside it. They are told, and do it; whether anybody follows is not known.
 
+pub(super) mod control;
+
 use super::{
     caller::Caller,
     error::{Refused, Result},

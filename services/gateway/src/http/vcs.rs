@@ -4,10 +4,10 @@
 use super::{
     caller::Caller,
     error::Result,
-    files::{found, newest},
-    input::Query,
+    files::{fence, found, newest},
+    input::{Body, Query},
 };
-use crate::state::State;
+use crate::{grpc::from_sandbox, state::State, workspace};
 use axum::{
     Json,
     extract::State as Shared,
@@ -15,9 +15,10 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use domain::limits;
-use rpc::v1;
+use rpc::{status, v1};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tonic::Status;
 
 /// The media type of a patch.
 pub(super) const PATCH: &str = "text/x-diff; charset=utf-8";
@@ -69,6 +70,44 @@ pub(super) async fn patches(
 pub(super) async fn raw(Shared(state): Shared<State>, caller: Caller) -> Result<Response> {
     let patch = diff(&state, &caller).await?.patch;
     Ok(([(header::CONTENT_TYPE, PATCH)], patch).into_response())
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Applied {
+    patch: String,
+}
+
+/// Applies a patch to the files of the newest session, as somebody would at its terminal. One that does not fit changes
+/// nothing. The files are made first if they never were.
+pub(super) async fn apply(
+    Shared(state): Shared<State>,
+    caller: Caller,
+    Body(Applied { patch }): Body<Applied>,
+) -> Result<Json<Value>> {
+    let Some(session) = newest(&state, &caller).await? else {
+        let message = "there is no session in this directory, so there are no files";
+        return Err(status::invalid("workspace_missing", message).into());
+    };
+    let request = v1::ApplyPatchRequest { fence: Some(fence(&caller, &session)), patch };
+    // To OpenCode, what does not fit is a mistake in the request.
+    let wrong = |refused: Status| match status::code_of(&refused).as_deref() {
+        Some("workspace_missing") => status::invalid("workspace_missing", refused.message()),
+        Some("patch_refused") => status::invalid("patch_refused", refused.message()),
+        Some("file_not_permitted") => status::invalid("file_not_permitted", refused.message()),
+        _ => from_sandbox(refused),
+    };
+    let mut sandbox = state.sandbox.clone();
+    let applied = match sandbox.apply_patch(request.clone()).await {
+        Err(missing) if status::code_of(&missing).as_deref() == Some("workspace_missing") => {
+            workspace::open(&state, caller.principal.tenant, &session.root_id, missing)
+                .await
+                .map_err(wrong)?;
+            sandbox.apply_patch(request).await
+        }
+        applied => applied,
+    };
+    applied.map_err(wrong)?;
+    Ok(Json(json!({"applied": true})))
 }
 
 async fn diff(state: &State, caller: &Caller) -> Result<v1::DiffWorkspaceResponse> {

@@ -10,7 +10,7 @@ pub(super) struct Scope {
     pub(super) session: String,
     /// Whose workspace it uses; empty: its own.
     pub(super) workspace: String,
-    /// Of every call of a loop. Gateways, which own no session, only read, and have none.
+    /// Of every call of a loop. Gateways, which own no session, read, and do what a person would; they have none.
     pub(super) epoch: Option<u64>,
     /// For the trace; empty for other calls.
     pub(super) exec_id: String,
@@ -90,7 +90,7 @@ fenced_execs!(StartExecRequest AttachExecRequest KillExecRequest);
 effects!(WriteFileRequest RemoveFileRequest KeepOutputRequest);
 
 looks!(ReadFileRequest ReadLinesRequest ListFilesRequest GlobFilesRequest GrepFilesRequest ReadGuidanceRequest);
-looks!(CreateTerminalRequest ListTerminalsRequest GetTerminalRequest);
+looks!(ApplyPatchRequest CreateTerminalRequest ListTerminalsRequest GetTerminalRequest);
 looks!(UpdateTerminalRequest WriteTerminalRequest AttachTerminalRequest DeleteTerminalRequest);
 
 /// It is outside any workspace.

@@ -1,6 +1,6 @@
 //! The calls about terminals: what is asked for is checked, and the session's registry does it.
 
-use super::{Answers, STREAM_WAITING_MAX, Server, exec, tell};
+use super::{Answers, STREAM_WAITING_MAX, Server, exec};
 use crate::{
     code::Code,
     error::Error,
@@ -31,8 +31,7 @@ impl TerminalService for Server {
         &self,
         request: Request<v1::CreateTerminalRequest>,
     ) -> Result<Response<v1::CreateTerminalResponse>, Status> {
-        let (call, message) =
-            self.begin("create_terminal", request).map_err(|error| tell("create_terminal", &error))?;
+        let (call, message) = self.begin("create_terminal", request)?;
         let (session, root, _) = call.parts();
         call.run(async move {
             let program = program(message)?;
@@ -47,8 +46,7 @@ impl TerminalService for Server {
         &self,
         request: Request<v1::ListTerminalsRequest>,
     ) -> Result<Response<v1::ListTerminalsResponse>, Status> {
-        let (call, _) =
-            self.begin("list_terminals", request).map_err(|error| tell("list_terminals", &error))?;
+        let (call, _) = self.begin("list_terminals", request)?;
         let session = Arc::clone(&call.session);
         call.run(async move { Ok(v1::ListTerminalsResponse { terminals: session.terminals.list().await }) })
             .await
@@ -58,8 +56,7 @@ impl TerminalService for Server {
         &self,
         request: Request<v1::GetTerminalRequest>,
     ) -> Result<Response<v1::GetTerminalResponse>, Status> {
-        let (call, message) =
-            self.begin("get_terminal", request).map_err(|error| tell("get_terminal", &error))?;
+        let (call, message) = self.begin("get_terminal", request)?;
         let session = Arc::clone(&call.session);
         call.run(async move {
             let terminal = session.terminals.get(&message.terminal_id).await?;
@@ -72,8 +69,7 @@ impl TerminalService for Server {
         &self,
         request: Request<v1::UpdateTerminalRequest>,
     ) -> Result<Response<v1::UpdateTerminalResponse>, Status> {
-        let (call, message) =
-            self.begin("update_terminal", request).map_err(|error| tell("update_terminal", &error))?;
+        let (call, message) = self.begin("update_terminal", request)?;
         let session = Arc::clone(&call.session);
         call.run(async move {
             check_title(&message.title)?;
@@ -88,8 +84,7 @@ impl TerminalService for Server {
         &self,
         request: Request<v1::WriteTerminalRequest>,
     ) -> Result<Response<v1::WriteTerminalResponse>, Status> {
-        let (call, message) =
-            self.begin("write_terminal", request).map_err(|error| tell("write_terminal", &error))?;
+        let (call, message) = self.begin("write_terminal", request)?;
         let session = Arc::clone(&call.session);
         call.run(async move {
             let terminal = session.terminals.get(&message.terminal_id).await?;
@@ -102,8 +97,7 @@ impl TerminalService for Server {
         &self,
         request: Request<v1::AttachTerminalRequest>,
     ) -> Result<Response<Self::AttachTerminalStream>, Status> {
-        let (call, message) =
-            self.begin("attach_terminal", request).map_err(|error| tell("attach_terminal", &error))?;
+        let (call, message) = self.begin("attach_terminal", request)?;
         let session = Arc::clone(&call.session);
         call.run(async move {
             let terminal = session.terminals.get_for_reader(&message.terminal_id).await?;
@@ -118,8 +112,7 @@ impl TerminalService for Server {
         &self,
         request: Request<v1::DeleteTerminalRequest>,
     ) -> Result<Response<v1::DeleteTerminalResponse>, Status> {
-        let (call, message) =
-            self.begin("delete_terminal", request).map_err(|error| tell("delete_terminal", &error))?;
+        let (call, message) = self.begin("delete_terminal", request)?;
         let session = Arc::clone(&call.session);
         call.run(async move {
             session.terminals.remove(&message.terminal_id).await?.end().await;

@@ -207,3 +207,6 @@ async fn read_complaints(mut stderr: ChildStderr) -> String {
 async fn drain(from: &mut (impl AsyncRead + Unpin)) {
     drop(tokio::io::copy(from, &mut tokio::io::sink()).await);
 }
+
+#[cfg(test)]
+mod tests;

@@ -22,7 +22,7 @@ use std::{
     time::Duration,
 };
 
-const SCRIPT: &str = concat!(include_str!("git.sh"), include_str!("open.sh"));
+const SCRIPT: &str = concat!(include_str!("git.sh"), include_str!("bound.sh"), include_str!("open.sh"));
 const BUILD: &str = "build";
 const ANSWER_BYTES_MAX: usize = 1024;
 const BUNDLE_INSIDE: &str = "/run/sbx/source.bundle";

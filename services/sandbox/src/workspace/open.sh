@@ -3,13 +3,9 @@
 from=$1 url=$2 revision=$3 origin=$4 limit=$5 resolve=$6 uncommitted=$7
 cd /workspace || exit 1
 
-# A small pack may unfold to anything. This kills everything in the helper but bubblewrap itself.
-(
-  while sleep 1; do
-    used=$(du -sk /workspace 2>/dev/null | cut -f1)
-    [ "${used:-0}" -le "$limit" ] || kill -KILL -1
-  done
-) >/dev/null 2>&1 &
+# A small pack may unfold to anything.
+used() { du -sk /workspace 2>/dev/null | cut -f1; }
+bound
 
 fetch() {
   local refused

@@ -4,6 +4,7 @@
 //! A helper that reads the files may write the snapshots, and one that writes files may not: a program that moves links
 //! about meanwhile cannot lead git into its own directory.
 
+pub mod apply;
 mod differences;
 pub mod export;
 pub(super) mod seed;
@@ -34,6 +35,7 @@ pub(super) const DIRECTORY: &str = "snapshots";
 const INSIDE: &str = "/run/sbx/snapshots";
 const TRACK: &str = concat!(
     include_str!("git.sh"),
+    include_str!("bound.sh"),
     include_str!("snapshots/snapshot.sh"),
     include_str!("snapshots/track.sh")
 );

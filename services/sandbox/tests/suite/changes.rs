@@ -152,3 +152,80 @@ async fn a_workspace_without_its_git_says_so() {
     assert_eq!(code(export(&session).await), "base_commit_missing");
     assert_eq!(code(diff(&machine.session(), 0).await), "workspace_missing");
 }
+
+async fn apply(session: &Session, patch: &str) -> Result<(), tonic::Status> {
+    let fence = v1::Fence { epoch: 0, ..session.fence().unwrap() };
+    let request = v1::ApplyPatchRequest { fence: Some(fence), patch: patch.to_owned() };
+    session.client.clone().apply_patch(request).await.map(drop)
+}
+
+#[tokio::test]
+async fn a_patch_that_does_not_fit_changes_nothing() {
+    let directory = directory();
+    let (_machine, session, _) = opened(directory.path()).await;
+    session.sh(WORK).await;
+    let patch = diff(&session, 0).await.unwrap().patch;
+    session.sh("git checkout --quiet README.md && rm -r new link binary && git rm --quiet -f tool").await;
+    assert!(diff(&session, 0).await.unwrap().files.is_empty());
+    let text = patch.split("diff --git a/binary b/binary").collect::<Vec<_>>();
+    let rest = text[1].split_once("diff --git ").unwrap().1;
+    let patch = format!("{}diff --git {rest}", text[0]);
+    apply(&session, &patch).await.unwrap();
+    assert_eq!(
+        session.sh("cat 'new/ä b.txt' && test -x tool && readlink link && tail -1 README.md").await,
+        "neu\nREADME.md\nthree"
+    );
+    // What is there already does not fit, and the file before it is not written either.
+    let twice = format!(
+        "diff --git a/0 b/0\nnew file mode 100644\n--- /dev/null\n+++ b/0\n@@ -0,0 +1 @@\n+x\n{patch}"
+    );
+    let refused = apply(&session, &twice).await.unwrap_err();
+    assert!(refused.message().contains("already exists"), "{refused}");
+    assert_eq!(code::<()>(Err(refused)), "patch_refused");
+    assert_eq!(session.sh("ls 0 2>&1 || true").await, "ls: cannot access '0': No such file or directory");
+}
+
+#[tokio::test]
+async fn what_a_patch_cannot_end_is_undone() {
+    let directory = directory();
+    let (_machine, session, _) = opened(directory.path()).await;
+    session.sh("mkdir a b ro; echo one | tee a/x b/y; chmod -R a-w a ro").await;
+    let change = |path: &str| format!("--- a/{path}\n+++ b/{path}\n@@ -1 +1 @@\n-one\n+two\n");
+    let new = |path: &str| format!("--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+x\n");
+    let gone = "--- a/b/y\n+++ /dev/null\n@@ -1 +0,0 @@\n-one\n";
+    for patch in [change("b/y") + &change("a/x"), new("n") + &new("ro/sub/x"), gone.to_owned() + &new("ro/x")]
+    {
+        assert_eq!(code(apply(&session, &patch).await), "file_not_permitted", "{patch}");
+        assert_eq!(session.sh("cat a/x b/y; ls").await, "one\none\nREADME.md\na\nb\nro", "{patch}");
+    }
+    apply(&session, gone).await.unwrap();
+    assert_eq!(session.sh("ls").await, "README.md\na\nro", "with its empty directory");
+    let mut request = v1::ApplyPatchRequest { fence: session.fence(), patch: new("n") };
+    let refused = session.client.clone().apply_patch(request.clone()).await;
+    assert_eq!(code(refused), "argument_invalid", "a loop's");
+    request.fence = Some(v1::Fence { epoch: 0, ..session.fence().unwrap() });
+    session.client.clone().apply_patch(request).await.unwrap();
+}
+
+#[tokio::test]
+async fn no_patch_reaches_beyond_the_files_or_runs_anything() {
+    let directory = directory();
+    let (machine, session, _) = opened(directory.path()).await;
+    session.sh("ln -s /tmp out; git config core.hooksPath /workspace; git config core.fsmonitor 'touch /workspace/ran'; cat .git/config > was").await;
+    let new = |path: &str| format!("--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+x\n");
+    for patch in [
+        new("../x"),
+        new(".git/hooks/post-checkout"),
+        new("out/x"),
+        new("/etc/x"),
+        String::new(),
+        "x".to_owned(),
+    ] {
+        let refused = apply(&session, &patch).await;
+        assert_eq!(code(refused), "patch_refused", "{patch:?}");
+    }
+    assert_eq!(session.sh("ls /tmp .git/hooks ran 2>/dev/null; cmp was .git/config").await.trim(), "/tmp:");
+    let long = "x".repeat(domain::limits::DIFF_BYTES_MAX + 1);
+    assert_eq!(code(apply(&session, &long).await), "argument_invalid");
+    assert_eq!(code(apply(&machine.session(), &new("x")).await), "workspace_missing");
+}

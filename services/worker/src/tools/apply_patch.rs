@@ -10,7 +10,7 @@ use super::{
     write::{load, save},
 };
 use crate::sandbox::is_away;
-use llm::request::ToolSpec;
+use domain::tool;
 use rpc::v1;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -25,7 +25,7 @@ pub(crate) struct Input {
 /// Files of one patch.
 const FILES_MAX: usize = 100;
 
-pub(super) fn spec() -> ToolSpec {
+pub(super) fn spec() -> tool::Spec {
     described(
         "apply_patch",
         "Adds, changes, moves and removes files by one patch:\n\

@@ -2,13 +2,13 @@
 // Continues in sandbox::grpc and sandbox::exec.
 
 use super::{Output, ToolError, described, output, output::Bounds, run::Ctx, run::refused};
+use domain::tool;
 use domain::{
     ids::{PartId, Timestamp},
     limits,
     part::{self, Span, ToolState},
     text,
 };
-use llm::request::ToolSpec;
 use rpc::v1::{self, ExecEnd, attach_exec_response::Item};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -33,7 +33,7 @@ pub(crate) fn call(part_id: &PartId, command: &str, now: Timestamp) -> part::Too
     part::Tool { call_id: part_id.to_string(), tool: "bash".to_owned(), state }
 }
 
-pub(super) fn spec() -> ToolSpec {
+pub(super) fn spec() -> tool::Spec {
     described(
         "bash",
         "Runs a command with bash in the workspace and gives its output and exit code. Each call is a shell of its own: \

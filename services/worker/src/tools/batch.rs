@@ -2,8 +2,8 @@
 
 use super::{Output, Performer, Repeat, ToolError, described, find, media, parse, run::Ctx, uses::Use};
 use domain::limits;
+use domain::tool;
 use futures::StreamExt as _;
-use llm::request::ToolSpec;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -24,7 +24,7 @@ pub(crate) struct Inner {
 /// Calls in one.
 const CALLS_MAX: usize = 10;
 
-pub(super) fn spec() -> ToolSpec {
+pub(super) fn spec() -> tool::Spec {
     described(
         "batch",
         "Makes several calls of other tools at once that do not depend on each other. task, question and batch itself \

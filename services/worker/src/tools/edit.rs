@@ -4,7 +4,7 @@
 pub(crate) mod find;
 
 use super::{Output, ToolError, described, run::Ctx, write::load, write::save};
-use llm::request::ToolSpec;
+use domain::tool;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use similar::TextDiff;
@@ -31,7 +31,7 @@ pub(crate) struct Edit {
 /// Bytes of a diff that clients get.
 const DIFF_BYTES_MAX: usize = 64 * 1024;
 
-pub(super) fn spec() -> ToolSpec {
+pub(super) fn spec() -> tool::Spec {
     described(
         "edit",
         "Replaces text in a file. oldString must be found exactly once unless replaceAll is set: quote enough lines \

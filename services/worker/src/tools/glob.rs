@@ -1,7 +1,7 @@
 //! `glob`: finds files by name.
 
 use super::{Output, ToolError, described, run::Ctx, run::refused, uses::absolute};
-use llm::request::ToolSpec;
+use domain::tool;
 use rpc::v1;
 use serde::Deserialize;
 use serde_json::{Map, json};
@@ -16,7 +16,7 @@ pub(crate) struct Input {
 /// Files in one answer.
 const FILES_MAX: u32 = 100;
 
-pub(super) fn spec() -> ToolSpec {
+pub(super) fn spec() -> tool::Spec {
     described(
         "glob",
         "Finds files by a glob pattern such as **/*.rs, newest first, at most 100. Files that git ignores are left out.",

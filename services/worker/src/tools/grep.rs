@@ -1,7 +1,7 @@
 //! `grep`: finds lines by a regular expression.
 
 use super::{Output, ToolError, described, run::Ctx, run::refused, uses::absolute};
-use llm::request::ToolSpec;
+use domain::tool;
 use rpc::v1;
 use serde::Deserialize;
 use serde_json::{Map, json};
@@ -17,7 +17,7 @@ pub(crate) struct Input {
 /// Lines in one answer.
 const MATCHES_MAX: u32 = 100;
 
-pub(super) fn spec() -> ToolSpec {
+pub(super) fn spec() -> tool::Spec {
     described(
         "grep",
         "Finds lines by a regular expression in the files of the workspace, newest file first, at most 100 lines. Files \

@@ -1,7 +1,7 @@
 //! `list`: shows a directory as a tree.
 
 use super::{Output, ToolError, described, run::Ctx, run::refused};
-use llm::request::ToolSpec;
+use domain::tool;
 use rpc::v1::{self, FileKind};
 use serde::Deserialize;
 use serde_json::{Map, json};
@@ -17,7 +17,7 @@ pub(crate) struct Input {
 /// Entries in one answer.
 const ENTRIES_MAX: u32 = 1_000;
 
-pub(super) fn spec() -> ToolSpec {
+pub(super) fn spec() -> tool::Spec {
     described(
         "list",
         "Shows the files below a directory as a tree, at most 1000. Files that git ignores are left out.",

@@ -1,7 +1,7 @@
 //! `multiedit`: several edits of one file, all or none.
 
 use super::{Output, ToolError, described, edit, run::Ctx};
-use llm::request::ToolSpec;
+use domain::tool;
 use serde::Deserialize;
 use serde_json::json;
 
@@ -16,7 +16,7 @@ pub(crate) struct Input {
 /// Edits of one call.
 const EDITS_MAX: usize = 100;
 
-pub(super) fn spec() -> ToolSpec {
+pub(super) fn spec() -> tool::Spec {
     described(
         "multiedit",
         "Makes several edits of one file in one call, one after the other, each as the edit tool would: each sees what the \

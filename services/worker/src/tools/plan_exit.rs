@@ -3,7 +3,7 @@
 
 use super::described;
 use domain::request::{Choice, Question};
-use llm::request::ToolSpec;
+use domain::tool;
 use serde_json::json;
 
 /// What the agent that builds is told in the person's place.
@@ -25,7 +25,7 @@ pub(crate) enum Chosen {
     Words(String),
 }
 
-pub(super) fn spec() -> ToolSpec {
+pub(super) fn spec() -> tool::Spec {
     described(
         "plan_exit",
         "Ends planning: asks the person whether the agent build shall carry the plan out. Call it once the plan is complete \

@@ -2,7 +2,7 @@
 
 use super::{ToolError, described, parse};
 use domain::request::Question;
-use llm::request::ToolSpec;
+use domain::tool;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ struct Arguments {
     questions: Vec<Question>,
 }
 
-pub(super) fn spec() -> ToolSpec {
+pub(super) fn spec() -> tool::Spec {
     let option = json!({
         "type": "object",
         "properties": {"label": {"type": "string", "minLength": 1, "maxLength": 200}, "description": {"type": "string"}},

@@ -2,12 +2,12 @@
 
 use super::{Output, ToolError, described, media, run::Ctx, run::refused, uses};
 use crate::guidance::instruction;
+use domain::tool;
 use domain::{
     limits,
     part::{Body, Part, ToolState},
     session::WORKSPACE,
 };
-use llm::request::ToolSpec;
 use rpc::v1::{self, FileKind};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -25,7 +25,7 @@ pub(crate) struct Input {
 /// Characters shown of one line.
 const LINE_CHARS_MAX: u32 = 2_000;
 
-pub(super) fn spec() -> ToolSpec {
+pub(super) fn spec() -> tool::Spec {
     described(
         "read",
         "Shows a text file with line numbers (at most 2000 lines and 50 KB at once), a picture (PNG, JPEG, GIF, WebP), a \

@@ -1,8 +1,8 @@
 //! `skill`: gives the model the text of a skill, and which files lie beside it.
 
 use super::{Output, ToolError, described, run::Ctx, run::refused};
+use domain::tool;
 use domain::{limits, session::WORKSPACE};
-use llm::request::ToolSpec;
 use rpc::v1;
 use serde::Deserialize;
 use serde_json::{Map, json};
@@ -13,7 +13,7 @@ pub(crate) struct Input {
     name: String,
 }
 
-pub(super) fn spec() -> ToolSpec {
+pub(super) fn spec() -> tool::Spec {
     described(
         "skill",
         "Loads a skill: instructions of this repository for one kind of task, with files that belong to them. Load the one \
@@ -28,7 +28,7 @@ pub(super) fn spec() -> ToolSpec {
 }
 
 /// The description with the skills of this repository.
-pub(super) fn with_list(mut spec: ToolSpec, skills: &[v1::Skill]) -> ToolSpec {
+pub(super) fn with_list(mut spec: tool::Spec, skills: &[v1::Skill]) -> tool::Spec {
     spec.description.push_str(" Skills:");
     for skill in skills {
         let words: Vec<&str> = skill.description.split_whitespace().collect();

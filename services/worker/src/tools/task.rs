@@ -1,11 +1,11 @@
 //! `task`: a subtask in a child session. What a call means is here; the loop dispatches it.
 
 use super::{ToolError, described, parse};
+use domain::tool;
 use domain::{
     ids::{PartId, SessionId, Timestamp},
     part::{self, Span, ToolState, attached::Subtask},
 };
-use llm::request::ToolSpec;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -28,7 +28,7 @@ struct Arguments {
     task_id: String,
 }
 
-pub(super) fn spec() -> ToolSpec {
+pub(super) fn spec() -> tool::Spec {
     described(
         "task",
         "Gives a task to another agent, which works in the same files and answers once. Several calls in one answer run at \
@@ -57,7 +57,7 @@ pub(crate) fn call(part_id: &PartId, task: &Subtask, now: Timestamp) -> part::To
 }
 
 /// The description with the agents that there are: name and what each is for.
-pub(super) fn with_list(mut spec: ToolSpec, agents: &[(String, String)]) -> ToolSpec {
+pub(super) fn with_list(mut spec: tool::Spec, agents: &[(String, String)]) -> tool::Spec {
     let agents: Vec<String> = agents
         .iter()
         .map(|(name, description)| match description.as_str() {

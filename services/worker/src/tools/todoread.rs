@@ -2,10 +2,10 @@
 
 use super::{Output, ToolError, described, run::Ctx};
 use crate::record::answered;
-use llm::request::ToolSpec;
+use domain::tool;
 use serde_json::{Map, json};
 
-pub(super) fn spec() -> ToolSpec {
+pub(super) fn spec() -> tool::Spec {
     described(
         "todoread",
         "Gives your list of things to do as it is now.",

@@ -1,10 +1,10 @@
 //! `todowrite`: replaces the list of things to do, which people see.
 
 use super::{Output, ToolError, described};
-use llm::request::ToolSpec;
+use domain::tool;
 use serde_json::{Map, Value, json};
 
-pub(super) fn spec() -> ToolSpec {
+pub(super) fn spec() -> tool::Spec {
     described(
         "todowrite",
         "Replaces your list of things to do. Use it for work of three steps or more, keep one entry in progress, and \

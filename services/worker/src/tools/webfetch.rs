@@ -2,7 +2,7 @@
 
 use super::{Output, ToolError, described, media, run::Ctx};
 use domain::limits;
-use llm::request::ToolSpec;
+use domain::tool;
 use serde::Deserialize;
 use serde_json::{Map, json};
 use std::time::Duration;
@@ -32,7 +32,7 @@ const SECONDS: (u64, u64) = (30, 120);
 /// Columns of a page as text.
 const COLUMNS: usize = 120;
 
-pub(super) fn spec() -> ToolSpec {
+pub(super) fn spec() -> tool::Spec {
     described(
         "webfetch",
         "Reads a page, a picture or a PDF document of the public web. HTML becomes Markdown unless another format is asked \

@@ -3,7 +3,7 @@
 use super::{Output, ToolError, described, edit::diff, run::Ctx, run::UNCERTAIN, run::refused};
 use crate::sandbox::is_away;
 use domain::limits;
-use llm::request::ToolSpec;
+use domain::tool;
 use rpc::v1;
 use serde::Deserialize;
 use serde_json::json;
@@ -16,7 +16,7 @@ pub(crate) struct Input {
     content: String,
 }
 
-pub(super) fn spec() -> ToolSpec {
+pub(super) fn spec() -> tool::Spec {
     described(
         "write",
         "Writes a whole file, with its directories; an existing file is replaced. For changes inside a file use edit.",

@@ -183,8 +183,7 @@ async fn a_session_that_was_summed_up_goes_on_without_its_past() {
     let session = stack.session_on(&testkit::git::repository(&[("a.txt", "one\n")])).await;
     done(&stack, &session, &format!("{}\n@text zebra", write("b.txt", "two\n"))).await;
     let (outcome, _) = run_asked(&stack.api, &session, |prompt| {
-        let kind = Some(Kind::Compaction(v1::CompactionPart {}));
-        prompt.parts.push(v1::PromptPart { id: String::new(), kind });
+        prompt.parts.push(Kind::Compaction(v1::CompactionPart {}).into());
     })
     .await;
     assert_eq!(outcome, "done");

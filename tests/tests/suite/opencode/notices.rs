@@ -13,6 +13,13 @@ const LOOKED: Duration = Duration::from_secs(7);
 /// How often the version changes at most: one that was never looked at cannot be missed.
 const UPGRADES: usize = 5;
 
+/// Another key of the same tenant.
+async fn key_of_colleague(stack: &Stack) -> String {
+    let request =
+        v1::CreateKeyRequest { tenant_id: stack.api.tenant_id.clone(), name: "colleague".to_owned() };
+    stack.operator().tenants().create_key(request).await.unwrap().into_inner().secret
+}
+
 #[tokio::test]
 async fn terminal_clients_of_a_directory_are_told_what_programs_want() {
     if e2e::is_left_out(&["nats"], "what stands in no log comes through NATS only") {
@@ -27,10 +34,7 @@ async fn terminal_clients_of_a_directory_are_told_what_programs_want() {
     let mut own = Events::of(&client, "/event", "").await;
     let mut all = Events::of(&client, "/global/event", "").await;
     // A colleague in a directory of the same name: what they have typed is theirs.
-    let request =
-        v1::CreateKeyRequest { tenant_id: stack.api.tenant_id.clone(), name: "colleague".to_owned() };
-    let key = stack.operator().tenants().create_key(request).await.unwrap().into_inner().secret;
-    let colleague = Client { key, ..client.clone() };
+    let colleague = Client { key: key_of_colleague(&stack).await, ..client.clone() };
     let mut others = [
         Events::of(&elsewhere, "/event", "").await,
         Events::of(&stranger, "/global/event", "").await,
@@ -81,6 +85,49 @@ async fn terminal_clients_of_a_directory_are_told_what_programs_want() {
         let told = events.kinds();
         assert!(!told.iter().any(|kind| kind.starts_with("tui.")), "{told:?}");
     }
+}
+
+#[tokio::test]
+async fn a_client_may_ask_for_one_order_after_the_other() {
+    if e2e::is_left_out(&["nats"], "what stands in no log comes through NATS only") {
+        return;
+    }
+    let stack = Stack::start().await;
+    let client = Client::new(&stack, "/home/me/project");
+    let elsewhere = Client { directory: "/home/me/other".to_owned(), ..client.clone() };
+    let stranger = Client { key: stack.other_tenant().await.key, ..client.clone() };
+    let colleague = Client { key: key_of_colleague(&stack).await, ..client.clone() };
+    for (path, body, told) in [
+        ("/tui/append-prompt", json!({"text": "a"}), ("/tui/append-prompt", json!({"text": "a"}))),
+        ("/tui/clear-prompt", Value::Null, ("/tui/execute-command", json!({"command": "prompt.clear"}))),
+    ] {
+        let ordering = async {
+            // Orders are told to whoever waits: until the client does, nobody hears them.
+            loop {
+                for other in [&elsewhere, &stranger, &colleague] {
+                    other.post("/tui/append-prompt", json!({"text": "for somebody else"})).await;
+                }
+                client.post(path, body.clone()).await;
+            }
+        };
+        let asking = async {
+            loop {
+                let next = client.get("/tui/control/next").await;
+                // One of the round before may be late.
+                if next["path"] == told.0 {
+                    return next;
+                }
+            }
+        };
+        let next = tokio::select! {
+            next = asking => next,
+            () = ordering => unreachable!(),
+        };
+        assert_eq!((&next["path"], &next["body"]), (&json!(told.0), &told.1));
+        assert_eq!(client.post("/tui/control/response", json!({"done": true})).await, true);
+    }
+    let half = client.send(Method::POST, "/tui/control/response", "{").await;
+    assert_eq!((half.status, half.body["name"].as_str()), (400, Some("BadRequest")), "{}", half.body);
 }
 
 #[tokio::test]
@@ -139,6 +186,9 @@ async fn what_is_to_be_read_anew_is_told() {
     assert_eq!(client.post("/global/dispose", Value::Null).await, true);
     own.until(is_disposed).await;
     assert_eq!(all.seen.iter().filter(|event| of_it(event)).count(), 1, "a project is made once");
+    let path = format!("/project/{}", made["id"].as_str().unwrap());
+    let shown = everywhere.expect(200, Method::PATCH, &path, json!({"name": "New"})).await;
+    assert_eq!(all.until(of_it).await["properties"], shown);
     let last = stranger.session(json!({})).await;
     other.until_told("session.created", &last).await;
     let foreign = |event: &&Value| event["type"].as_str().unwrap().contains("disposed") || of_it(event);

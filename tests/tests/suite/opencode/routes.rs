@@ -68,8 +68,6 @@ async fn methods(client: &Client, listed: &[(String, String)]) {
         (Method::POST, "/mcp"),
         (Method::POST, "/mcp/files/connect"),
         (Method::POST, "/session/ses_1/share"),
-        (Method::POST, "/provider/chat/oauth/authorize"),
-        (Method::GET, "/tui/control/next"),
         (Method::GET, "/experimental/worktree"),
         (Method::POST, "/sync/start"),
     ] {
@@ -106,9 +104,24 @@ async fn catalogue(client: &Client) {
         client.get(&format!("/project/{id}/directories")).await[0]["directory"],
         client.directory.as_str()
     );
-    let unchanged =
-        client.expect(200, Method::PATCH, &format!("/project/{id}"), json!({"name": "other"})).await;
-    assert_eq!(unchanged, project);
+    let at = format!("/project/{id}");
+    assert_eq!(client.expect(200, Method::PATCH, &at, json!({})).await, project, "nothing is changed");
+    let icon = json!({"color": "mint"});
+    let shown = client.expect(200, Method::PATCH, &at, json!({"name": "Shop", "icon": icon})).await;
+    assert_eq!(
+        (&shown["name"], &shown["icon"], &shown["worktree"]),
+        (&json!("Shop"), &icon, &project["worktree"])
+    );
+    let named =
+        client.expect(200, Method::PATCH, &at, json!({"name": "", "commands": {"start": "make"}})).await;
+    assert_eq!((&named["name"], &named["icon"]), (&project["name"], &icon));
+    assert_eq!(client.get("/project/current").await, named);
+    let most = "x".repeat(20 * 1024);
+    let drawn = client.expect(200, Method::PATCH, &at, json!({"icon": {"url": most}})).await;
+    assert_eq!((&drawn["icon"]["color"], &drawn["icon"]["url"]), (&json!("mint"), &json!(most)));
+    for more in [json!({"icon": {"override": most}}), json!({"name": "\0"})] {
+        refused(client, Method::PATCH, &at, &more.to_string()).await;
+    }
     let none = client.expect(404, Method::PATCH, "/project/prj_none", json!({})).await;
     assert_eq!(none["_tag"], "ProjectNotFoundError");
     for path in ["/lsp", "/formatter", "/experimental/workspace", "/experimental/workspace/status"] {

@@ -213,6 +213,9 @@ const NO_OBJECTS: [&[u8]; 12] = [
     b"{} {}",
 ];
 
+/// Takes whatever is JSON.
+const ANY_JSON: &str = "/tui/control/response";
+
 /// A body with something strange in place of each member that a route reads.
 fn strange(good: &Value, members: &[String]) -> Vec<Vec<u8>> {
     let wrong = [Value::Null, json!(-1.5e300), json!([[{"a": 1}]]), json!("\0")];
@@ -258,7 +261,7 @@ async fn no_body_is_too_strange_for_an_answer() {
         // A body is read, and then it must be an object, or it is not.
         let refused = answers[..=NO_OBJECTS.len()].iter().filter(|(status, _)| *status == 400).count();
         assert!(
-            [0, NO_OBJECTS.len() + 1].contains(&refused),
+            [0, NO_OBJECTS.len() + 1].contains(&refused) || path == ANY_JSON,
             "{method} {path}: {:?}",
             &answers[..=NO_OBJECTS.len()]
         );

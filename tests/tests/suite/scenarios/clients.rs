@@ -8,8 +8,7 @@ const ASKING: Scenario = Scenario { rules: &[("bash", PermissionVerdict::Ask)], 
 const ONCE: Answer = Answer::Permission(PermissionAnswer::Once, "");
 
 fn shell(prompt: &mut v1::AcceptPromptRequest) {
-    let kind = Some(Kind::Shell(v1::ShellPart { command: "ls".into() }));
-    prompt.parts.push(v1::PromptPart { id: String::new(), kind });
+    prompt.parts.push(Kind::Shell(v1::ShellPart { command: "ls".into() }).into());
 }
 
 fn ask(prompt: &mut v1::AcceptPromptRequest) {

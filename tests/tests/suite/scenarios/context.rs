@@ -9,8 +9,7 @@ async fn compact() {
         says: &[
             |prompt| prompt.text = "@text one".into(),
             |prompt| {
-                let kind = Some(Kind::Compaction(v1::CompactionPart {}));
-                prompt.parts.push(v1::PromptPart { id: String::new(), kind });
+                prompt.parts.push(Kind::Compaction(v1::CompactionPart {}).into());
             },
             |prompt| prompt.text = "@text after".into(),
         ],

@@ -4,7 +4,7 @@ use super::{PLAIN, Scenario, check};
 use rpc::v1::{self, prompt_part::Kind};
 
 fn add(prompt: &mut v1::AcceptPromptRequest, kind: Kind) {
-    prompt.parts.push(v1::PromptPart { id: String::new(), kind: Some(kind) });
+    prompt.parts.push(kind.into());
 }
 
 #[tokio::test]

@@ -3,9 +3,8 @@
 use crate::anthropic::request::{body, headers, url};
 use crate::config::{Model, Protocol, Provider};
 use crate::request::tests::{call, media, png, result};
-use crate::request::{
-    AssistantPart, Effort, Message, Request, Source, ToolChoice, ToolResult, ToolSpec, UserPart,
-};
+use crate::request::{AssistantPart, Effort, Message, Request, Source, ToolChoice, ToolResult, UserPart};
+use domain::tool;
 use serde_json::{Value, json};
 
 fn text(text: &str) -> Message {
@@ -34,7 +33,7 @@ fn the_whole_body_of_a_first_step() {
         model: "claude-sonnet-4-5".to_owned(),
         system: vec!["one".to_owned(), " ".to_owned(), "two".to_owned(), "three".to_owned()],
         messages: vec![text("hi")],
-        tools: vec![ToolSpec {
+        tools: vec![tool::Spec {
             name: "bash".to_owned(),
             description: "d".to_owned(),
             schema: json!({"type":"object"}),
@@ -140,7 +139,7 @@ fn an_empty_text_between_signed_reasonings_stays_as_a_blank() {
 #[test]
 fn a_forced_call_stops_the_thinking_and_history_with_calls_never_lacks_a_tool() {
     let model = Model::known_or_default("claude-opus-4-7");
-    let tools = vec![ToolSpec { name: "out".to_owned(), description: "d".to_owned(), schema: json!({}) }];
+    let tools = vec![tool::Spec { name: "out".to_owned(), description: "d".to_owned(), schema: json!({}) }];
     for (tool_choice, want, thinks) in [
         (ToolChoice::Auto, Value::Null, true),
         (ToolChoice::None, json!({"type":"none"}), true),

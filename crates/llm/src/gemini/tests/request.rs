@@ -3,9 +3,8 @@
 use crate::config::{Model, Protocol, Provider};
 use crate::gemini::request::{body, url};
 use crate::request::tests::{call, media, png, result};
-use crate::request::{
-    AssistantPart, Effort, Message, Request, Source, ToolChoice, ToolResult, ToolSpec, UserPart,
-};
+use crate::request::{AssistantPart, Effort, Message, Request, Source, ToolChoice, ToolResult, UserPart};
+use domain::tool;
 use serde_json::{Value, json};
 
 fn user(text: &str) -> Message {
@@ -29,7 +28,7 @@ fn contents(id: &str, messages: Vec<Message>) -> Value {
 #[test]
 fn the_whole_body_of_a_first_step() {
     let spec =
-        |name: &str, schema: Value| ToolSpec { name: name.to_owned(), description: "d".to_owned(), schema };
+        |name: &str, schema: Value| tool::Spec { name: name.to_owned(), description: "d".to_owned(), schema };
     let request = Request {
         model: "gemini-3-pro-preview".to_owned(),
         system: vec!["one".to_owned(), "two".to_owned()],

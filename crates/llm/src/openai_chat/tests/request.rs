@@ -3,9 +3,8 @@
 use crate::config::{Model, Protocol, Provider};
 use crate::openai_chat::request::{body, url};
 use crate::request::tests::{call, media, png, result};
-use crate::request::{
-    AssistantPart, Effort, Message, Request, Source, ToolChoice, ToolResult, ToolSpec, UserPart,
-};
+use crate::request::{AssistantPart, Effort, Message, Request, Source, ToolChoice, ToolResult, UserPart};
+use domain::tool;
 use serde_json::{Value, json};
 
 fn openai() -> Provider {
@@ -17,7 +16,7 @@ fn request() -> Request {
         model: "gpt-5".to_owned(),
         system: vec!["one".to_owned(), "two".to_owned()],
         messages: vec![Message::User(vec![UserPart::Text("hi".to_owned())])],
-        tools: vec![ToolSpec {
+        tools: vec![tool::Spec {
             name: "bash".to_owned(),
             description: "d".to_owned(),
             schema: json!({"type":"object"}),
@@ -154,7 +153,7 @@ fn servers_with_habits_of_their_own_get_what_they_want() {
     assert_eq!(got["messages"][1]["content"], Value::Null);
     assert_eq!(at("https://openrouter.ai/api/v1", "gpt-5", &history)["messages"][0]["content"], "s");
     let schema = json!({"properties":{"a":{"$ref":"#/x","description":"d"}}});
-    let spec = ToolSpec { name: "t".to_owned(), description: String::new(), schema };
+    let spec = tool::Spec { name: "t".to_owned(), description: String::new(), schema };
     let got =
         at("https://api.moonshot.ai/v1", "kimi-k2.6", &Request { tools: vec![spec], ..Request::default() });
     assert_eq!(got["tools"][0]["function"]["parameters"]["properties"]["a"], json!({"$ref":"#/x"}));
@@ -163,7 +162,7 @@ fn servers_with_habits_of_their_own_get_what_they_want() {
 
 #[test]
 fn a_call_may_be_forced_or_forbidden() {
-    let spec = ToolSpec { name: "t".to_owned(), description: String::new(), schema: json!({}) };
+    let spec = tool::Spec { name: "t".to_owned(), description: String::new(), schema: json!({}) };
     for (tool_choice, want) in [
         (ToolChoice::Auto, Value::Null),
         (ToolChoice::None, json!("none")),

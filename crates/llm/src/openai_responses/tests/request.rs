@@ -3,9 +3,8 @@
 use crate::config::{Model, Protocol, Provider};
 use crate::openai_responses::request::{body, url};
 use crate::request::tests::{call, media, png, result};
-use crate::request::{
-    AssistantPart, Effort, Message, Request, Source, ToolChoice, ToolResult, ToolSpec, UserPart,
-};
+use crate::request::{AssistantPart, Effort, Message, Request, Source, ToolChoice, ToolResult, UserPart};
+use domain::tool;
 use serde_json::{Value, json};
 
 fn openai() -> Provider {
@@ -27,7 +26,7 @@ fn the_whole_body_of_a_first_step() {
         model: "gpt-5".to_owned(),
         system: vec!["one".to_owned(), String::new(), "two".to_owned()],
         messages: vec![Message::User(vec![UserPart::Text("hi".to_owned()), png()])],
-        tools: vec![ToolSpec {
+        tools: vec![tool::Spec {
             name: "bash".to_owned(),
             description: "d".to_owned(),
             schema: json!({"type":"object"}),

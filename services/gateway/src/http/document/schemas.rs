@@ -40,7 +40,11 @@ pub(super) const ALL: &[(&str, &str)] = &[
         "Permission",
         "{id sessionID permission patterns:string[] always:string[] metadata:any{} tool?:{messageID callID}}",
     ),
-    ("Project", "{id name? worktree vcs? time:{created:integer updated:integer} sandboxes:string[]}"),
+    (
+        "Project",
+        "{id name? worktree vcs? icon?:{url? override? color?} commands?:{start?} \
+         time:{created:integer updated:integer} sandboxes:string[]}",
+    ),
     (
         "Prompt",
         "{parts:PromptPart[] messageID? model?:Model agent? noReply?:boolean tools?:boolean{} \

@@ -60,23 +60,18 @@ pub(in crate::http) async fn history(
     state.store.get_head(tenant, &session).await?;
     let limit = asked.limit.unwrap_or(PAGE_DEFAULT).clamp(1, limits::PAGE_MAX as usize);
     let mut teller = Teller::new(state, tenant, session);
-    let (mut after, mut told) = (asked.after, vec![]);
-    loop {
-        let page =
-            teller.state.store.list_events(tenant, &teller.session, after, limits::EVENTS_PAGE).await?;
-        let is_last = i64::try_from(page.len()).unwrap_or(0) < limits::EVENTS_PAGE;
-        for event in page {
-            after = event.seq;
+    let mut pages = teller.state.store.event_pages(tenant, teller.session.clone(), asked.after);
+    let mut told = vec![];
+    while let Some(events) = pages.next().await? {
+        for event in events {
             told.extend(teller.tell(&event).await);
             if told.len() > limit {
                 told.truncate(limit);
                 return Ok(Json(json!({"data": told, "hasMore": true})));
             }
         }
-        if is_last {
-            return Ok(Json(json!({"data": told, "hasMore": false})));
-        }
     }
+    Ok(Json(json!({"data": told, "hasMore": false})))
 }
 
 /// Everything after a position, and then what happens, until the client leaves.

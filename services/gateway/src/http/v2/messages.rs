@@ -89,7 +89,7 @@ impl Prompt {
             |agent: Agent| Kind::Agent(v1::AgentPart { name: agent.name, source_json: String::new() });
         let kinds = text.into_iter().chain(self.files.into_iter().map(file));
         let kinds = kinds.chain(self.agents.into_iter().map(agent));
-        kinds.map(|kind| v1::PromptPart { id: String::new(), kind: Some(kind) }).collect()
+        kinds.map(Into::into).collect()
     }
 }
 

@@ -181,8 +181,7 @@ pub(in crate::http) async fn compact(
     caller: Caller,
     Path(session_id): Path<String>,
 ) -> Result<StatusCode> {
-    let kind = Some(Kind::Compaction(v1::CompactionPart {}));
-    let parts = vec![v1::PromptPart { id: String::new(), kind }];
+    let parts = vec![Kind::Compaction(v1::CompactionPart {}).into()];
     let request = v1::AcceptPromptRequest { session_id, parts, ..Default::default() };
     prompt::answered(&state, &caller, request).await.map(|_| StatusCode::NO_CONTENT)
 }

@@ -83,12 +83,8 @@ last() {
   touch "$shadow/refs/snapshots/$tree" && echo "$tree 0"
 }
 last && exit 0
-# One snapshot of a large tree must not go far beyond the limit. This kills everything in the helper but bubblewrap itself.
-(
-  while sleep 1; do
-    [ "$(used)" -le "$limit" ] || kill -KILL -1
-  done
-) >/dev/null 2>&1 &
+# One snapshot of a large tree must not go far beyond the limit.
+bound
 [ -z "$(find $shadow/swept -mmin "+$pause")" ] || sweep
 # After a crash of the machine the index may be broken: without it every file is read again.
 others 2>/dev/null || rm -f $GIT_INDEX_FILE

@@ -1,7 +1,8 @@
 //! Files of a directory: those of its newest session.
 
-use super::{super::client::Client, plainly_refused};
+use super::{super::client::Client, plainly_refused, refused};
 use e2e::turn::bash;
+use reqwest::Method;
 use serde_json::{Value, json};
 
 /// Calls every route of files, without any and with some.
@@ -18,8 +19,13 @@ pub(super) async fn check(client: &Client) {
         assert_eq!(client.get(path).await, json!([]), "{path} without a session");
     }
     plainly_refused(&client, "/file/content?path=a").await;
+    not_applied(&client, PATCH, "non-git").await;
     let session = client.session(json!({})).await;
     plainly_refused(&client, "/file/content?path=a").await;
+    // Before the first prompt, too: whoever brings changes along.
+    not_applied(&client, PATCH, "not-clean").await;
+    assert_eq!(client.post("/vcs/apply", json!({"patch": NEW})).await, json!({"applied": true}));
+    assert_eq!(client.get("/file/content?path=brought").await["content"], "along\n");
     let write = "mkdir src; echo 'fn main() {}' > src/main.rs; echo Hello > read.me; printf '\\377\\0' > bytes; \
         mkdir -p .claude/skills/hello; cd .claude/skills/hello; \
         printf -- '---\\nname: hello\\ndescription: greets\\n---\\nSay hello.\\n' > SKILL.md";
@@ -34,6 +40,11 @@ pub(super) async fn check(client: &Client) {
     assert_eq!((&found[0]["path"]["text"], &found[0]["lines"]["text"], &found[0]["line_number"]), want);
     assert_eq!(client.get("/find?pattern=nowhere").await, json!([]));
     changes(&client).await;
+    let applied = client.post("/vcs/apply", json!({"patch": PATCH})).await;
+    assert_eq!(applied, json!({"applied": true}));
+    assert_eq!(client.get("/file/content?path=read.me").await["content"], "Goodbye\n");
+    not_applied(&client, PATCH, "not-clean").await;
+    refused(&client, Method::POST, "/vcs/apply", "{}").await;
     for path in ["/file/status", "/find/symbol?query=main"] {
         assert_eq!(client.get(path).await, json!([]), "{path}");
     }
@@ -54,6 +65,21 @@ pub(super) async fn check(client: &Client) {
     ] {
         plainly_refused(&client, bad).await;
     }
+}
+
+/// Fits once.
+const PATCH: &str =
+    "diff --git a/read.me b/read.me\n--- a/read.me\n+++ b/read.me\n@@ -1 +1 @@\n-Hello\n+Goodbye\n";
+
+const NEW: &str = "diff --git a/brought b/brought\nnew file mode 100644\n--- /dev/null\n+++ b/brought\n@@ -0,0 +1 @@\n+along\n";
+
+async fn not_applied(client: &Client, patch: &str, reason: &str) {
+    let refused = client.expect(400, Method::POST, "/vcs/apply", json!({"patch": patch})).await;
+    assert_eq!(
+        (&refused["name"], &refused["data"]["reason"]),
+        (&json!("VcsApplyError"), &json!(reason)),
+        "{refused}"
+    );
 }
 
 /// What the session changed, and the skill that it wrote.

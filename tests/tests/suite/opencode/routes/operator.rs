@@ -11,6 +11,8 @@ pub(super) async fn check(client: &Client) {
         (Method::PATCH, "/global/config", json!({"model": "chat/demo"})),
         (Method::PUT, "/auth/chat", json!({"type": "api", "key": "secret"})),
         (Method::DELETE, "/auth/chat", Value::Null),
+        (Method::POST, "/provider/chat/oauth/authorize", json!({"method": 0})),
+        (Method::POST, "/provider/chat/oauth/callback", json!({"method": 0, "code": "c"})),
     ] {
         let refused = client.expect(403, method, path, body).await;
         assert_eq!(refused["_tag"], "ForbiddenError", "{path}");
@@ -21,7 +23,13 @@ pub(super) async fn check(client: &Client) {
     }
     assert_eq!(client.post("/global/upgrade", json!({})).await["success"], false);
     let tools = client.get("/experimental/tool/ids").await;
-    assert!(tools.as_array().unwrap().contains(&json!("bash")), "{tools}");
+    let listed = client.get("/experimental/tool?provider=chat&model=demo").await;
+    let listed = listed.as_array().unwrap().iter();
+    let names: Vec<&Value> = listed.clone().map(|tool| &tool["id"]).collect();
+    assert_eq!(json!(names), tools);
+    let bash = listed.clone().find(|tool| tool["id"] == "bash").unwrap();
+    assert_eq!(bash["parameters"]["properties"]["command"]["type"], "string", "{bash}");
+    client.expect(400, Method::GET, "/experimental/tool", Value::Null).await;
     // OpenCode itself answers this one with a page of the web.
     let app = client.request(Method::GET, "/app").send().await.unwrap();
     client.called.lock().unwrap().insert(("GET".to_owned(), "/app".to_owned()));

@@ -1,4 +1,4 @@
-//! The files of a session that has had no prompt yet: made for a person's terminal as its first prompt would have.
+//! The files of a session that has had no prompt yet: made for a person as its first prompt would have.
 
 use crate::{
     grpc::{from_sandbox, from_store},
@@ -9,18 +9,18 @@ use domain::{
     session::Origin,
 };
 use futures::{StreamExt as _, stream};
-use rpc::v1::{self, open_workspace_request::Part};
+use rpc::{
+    status::code_of,
+    v1::{self, open_workspace_request::Part},
+};
 use tonic::Status;
-
-/// Where files are seen from inside.
-pub(super) const INSIDE: &str = "/workspace";
 
 /// Opens the workspace of a session that works in its own. With epoch 0 only one that no loop ever had is opened: of any other
 /// the loop knows more, so `missing` is the answer.
 ///
 /// # Errors
 /// `missing`; what the sandbox refuses; `store_unavailable`, `sandbox_unavailable`.
-pub(super) async fn open(
+pub(crate) async fn open(
     state: &State,
     tenant: TenantId,
     session: &SessionId,
@@ -57,7 +57,7 @@ pub(super) async fn open(
     // Rare, and large: not a part of every future that might need it.
     match Box::pin(sandbox.open_workspace(messages)).await {
         Ok(_) => Ok(()),
-        Err(status) if super::is(&status, "epoch_stale") => Err(missing),
+        Err(status) if code_of(&status).as_deref() == Some("epoch_stale") => Err(missing),
         Err(status) => Err(from_sandbox(status)),
     }
 }

@@ -1,0 +1,60 @@
+//! How a project is shown to people.
+
+use serde::{Deserialize, Serialize};
+
+/// What somebody chose for a project; nothing of it changes what its sessions do. What is not there was not chosen.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Shown {
+    /// In place of its own name; empty: its own again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Its picture.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub icon: Option<Icon>,
+    /// What clients run for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub commands: Option<Commands>,
+}
+
+impl Shown {
+    /// These choices with others in their places; what `change` does not say stays.
+    #[must_use]
+    pub fn changed(&self, change: &Self) -> Self {
+        let (was, icon) = (self.icon.clone().unwrap_or_default(), change.icon.clone().unwrap_or_default());
+        let icon = Icon {
+            url: icon.url.or(was.url),
+            instead: icon.instead.or(was.instead),
+            color: icon.color.or(was.color),
+        };
+        Self {
+            name: change.name.clone().or_else(|| self.name.clone()),
+            icon: Some(icon).filter(|icon| *icon != Icon::default()),
+            commands: change.commands.clone().or_else(|| self.commands.clone()),
+        }
+    }
+}
+
+/// A picture; what is not there the client chooses.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Icon {
+    /// Where it is, or itself as a `data:` URL.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// Shown in place of what a client found by itself.
+    #[serde(rename = "override", skip_serializing_if = "Option::is_none")]
+    pub instead: Option<String>,
+    /// Behind it; a name of the client's colours.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub color: Option<String>,
+}
+
+/// Commands of a client's own, on its own machine.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Commands {
+    /// Where it prepares a new copy of the files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start: Option<String>,
+}

@@ -1,0 +1,136 @@
+//! One call: whose it is, by which right, and how it is done whatever becomes of its caller.
+
+use super::{
+    Server,
+    scope::{Scope, Scoped},
+};
+use crate::{
+    code::Code,
+    error::Error,
+    session::Session,
+    wire::{reply, request},
+};
+use std::{future::Future, sync::Arc};
+use tokio::sync::oneshot;
+use tonic::{Request, Response, Status};
+use tracing::Span;
+
+/// A call whose ids are known.
+pub(super) struct Call {
+    method: &'static str,
+    pub(super) session: Arc<Session>,
+    /// The session whose workspace is used; often the same.
+    pub(super) root: Arc<Session>,
+    epoch: Option<u64>,
+    pub(super) span: Span,
+}
+
+impl Server {
+    /// Reads whose call it is. A call that names nobody is counted and refused.
+    pub(super) fn begin<M: Scoped>(
+        &self,
+        method: &'static str,
+        request: Request<M>,
+    ) -> Result<(Call, M), Status> {
+        self.scoped(method, request).map_err(|error| tell(method, &error))
+    }
+
+    fn scoped<M: Scoped>(&self, method: &'static str, request: Request<M>) -> Result<(Call, M), Error> {
+        let (metadata, _, mut message) = request.into_parts();
+        let Scope { tenant, session, workspace, epoch, exec_id } = message.take_scope()?;
+        let span = tracing::info_span!(
+            "sandbox call",
+            otel.name = method,
+            tenant.id = %tenant,
+            session.id = %session,
+            exec.id = exec_id,
+            epoch
+        );
+        rpc::trace::adopt(&span, &metadata.into_headers());
+        let session = self.sessions.get(&tenant, &session)?;
+        // The tenant is the caller's own: another tenant's workspace cannot even be named.
+        let root = if workspace.is_empty() {
+            Arc::clone(&session)
+        } else {
+            self.sessions.get(&tenant, &workspace)?
+        };
+        Ok((Call { method, session, root, epoch, span }, message))
+    }
+
+    /// Does one file operation inside the session's sandbox.
+    pub(super) async fn file<M, R>(
+        &self,
+        method: &'static str,
+        request: Request<M>,
+        to_body: fn(M) -> request::Body,
+        from_body: fn(reply::Body) -> Option<R>,
+    ) -> Result<Response<R>, Status>
+    where
+        M: Scoped + Send + 'static,
+        R: Send + 'static,
+    {
+        let (call, message) = self.begin(method, request)?;
+        let (session, root, epoch) = call.parts();
+        call.run(async move {
+            let sandbox = session.enter(&root).await?;
+            // Held by a writer until it has written; what a reader sees is of the moment in which it was let in.
+            let right = match epoch {
+                Some(epoch) => Some(session.hold(epoch).await?).filter(|_| M::IS_EFFECT),
+                None => None,
+            };
+            let reply = sandbox.sandbox().call(to_body(message)).await?;
+            drop(right);
+            from_body(reply)
+                .ok_or_else(|| Error::refused(Code::Internal, "the sandbox answered something else"))
+        })
+        .await
+    }
+}
+
+impl Call {
+    pub(super) fn parts(&self) -> (Arc<Session>, Arc<Session>, Option<u64>) {
+        (Arc::clone(&self.session), Arc::clone(&self.root), self.epoch)
+    }
+
+    /// Checks the fence and does the work in a task of its own.
+    pub(super) async fn run<T: Send + 'static>(
+        self,
+        work: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<Response<T>, Status> {
+        let Self { method, session, root: _, epoch, span } = self;
+        let tasks = session.shared.tasks.clone();
+        let (answer, answered) = oneshot::channel();
+        let fenced = async move {
+            let result = match epoch {
+                Some(epoch) => match session.admit(epoch).await {
+                    Ok(()) => work.await,
+                    Err(error) => Err(error),
+                },
+                None => work.await,
+            };
+            let result = result.map_err(|error| tell(method, &error));
+            if result.is_ok() {
+                metrics::counter!("flotilla_sandbox_calls_total", "method" => method, "code" => "ok")
+                    .increment(1);
+            }
+            // The caller may have left.
+            drop(answer.send(result));
+        };
+        span.in_scope(|| tasks.spawn("call", fenced));
+        let lost = |_| Status::internal("the call ended by a fault of the sandbox service");
+        answered.await.map_err(lost)?.map(Response::new)
+    }
+}
+
+/// Counts and logs a failed call, once, and gives what the caller is told.
+pub(super) fn tell(method: &'static str, error: &Error) -> Status {
+    let code = error.code();
+    metrics::counter!("flotilla_sandbox_calls_total", "method" => method, "code" => code.name()).increment(1);
+    if code == Code::Internal {
+        let cause = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
+        tracing::error!(error.code = code.name(), "{method} failed: {error}: {cause}");
+    } else {
+        tracing::debug!(error.code = code.name(), "{method} was refused: {error}");
+    }
+    error.to_status()
+}

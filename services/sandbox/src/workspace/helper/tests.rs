@@ -1,0 +1,21 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+use std::{fs::File, time::Duration};
+use tokio::process::Command;
+
+/// As a helper whose bubblewrap is gone: only the script is left, and what it started. Nothing here may kill anything.
+#[tokio::test]
+async fn the_watch_over_sizes_ends_with_its_script() {
+    let directory = tempfile::tempdir().unwrap();
+    let held = directory.path().join("held");
+    let safe = r#"kill() { [ "$1" = -0 ] && command kill "$@"; }"#;
+    let script = format!("{safe}\nlimit=1\nused() {{ echo 0; }}\n{}\nbound\n", include_str!("../bound.sh"));
+    let mut helper =
+        Command::new("flock").arg(&held).args(["bash", "-c", &script]).process_group(0).spawn().unwrap();
+    let group = rustix::process::Pid::from_raw(helper.id().unwrap().cast_signed()).unwrap();
+    assert!(helper.wait().await.unwrap().success());
+    // Free when nobody has the file open any more.
+    let free = tokio::task::spawn_blocking(move || File::open(held).unwrap().lock());
+    let is_free = tokio::time::timeout(Duration::from_secs(20), free).await;
+    rustix::process::kill_process_group(group, rustix::process::Signal::KILL).ok();
+    is_free.expect("it ends").unwrap().unwrap();
+}
