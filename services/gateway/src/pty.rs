@@ -78,14 +78,11 @@ impl Place {
         let (fence, terminal_id) = (self.fence(), id.to_string());
         let request =
             v1::CreateTerminalRequest { fence, terminal_id, command, args, directory, env, title, size };
-        let mut terminals = self.state.terminals.clone();
-        let made = match terminals.create_terminal(request.clone()).await {
-            Err(status) if is(&status, "workspace_missing") => {
-                workspace::open(&self.state, self.tenant, &self.session.root_id, status).await?;
-                terminals.create_terminal(request).await
-            }
-            made => made,
+        let create = || {
+            let (mut terminals, request) = (self.state.terminals.clone(), request.clone());
+            async move { terminals.create_terminal(request).await }
         };
+        let made = workspace::with_files(&self.state, (self.tenant, &self.session.root_id), create).await;
         let terminal = made.map_err(refused)?.into_inner().terminal.unwrap_or_default();
         self.tell("pty.created", &json!({"info": self.shown(&terminal)}));
         let place = self.clone();

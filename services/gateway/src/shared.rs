@@ -23,7 +23,10 @@ impl<K: Eq + Hash + Clone, V> Shared<K, V> {
         if let Some(shared) = all.get(&key).and_then(Weak::upgrade) {
             return shared;
         }
-        all.retain(|_, shared| shared.strong_count() > 0);
+        // What ended is forgotten before there would be more room: thousands begin at once, and none of them looks at all others.
+        if all.len() == all.capacity() {
+            all.retain(|_, shared| shared.strong_count() > 0);
+        }
         let started = Arc::new(start());
         all.insert(key, Arc::downgrade(&started));
         started

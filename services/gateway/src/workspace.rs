@@ -15,17 +15,31 @@ use rpc::{
 };
 use tonic::Status;
 
+/// Does what needs the files of a session that works in its own; they are made first if they never were.
+///
+/// # Errors
+/// Those of `call`; `workspace_missing` when a loop had the files and lost them; what the sandbox refuses; `store_unavailable`,
+/// `sandbox_unavailable`.
+pub(crate) async fn with_files<T, C: Future<Output = Result<T, Status>>>(
+    state: &State,
+    (tenant, session): (TenantId, &SessionId),
+    call: impl Fn() -> C,
+) -> Result<T, Status> {
+    match call().await {
+        Err(missing) if code_of(&missing).as_deref() == Some("workspace_missing") => {
+            open(state, tenant, session, missing).await?;
+            call().await
+        }
+        done => done,
+    }
+}
+
 /// Opens the workspace of a session that works in its own. With epoch 0 only one that no loop ever had is opened: of any other
 /// the loop knows more, so `missing` is the answer.
 ///
 /// # Errors
 /// `missing`; what the sandbox refuses; `store_unavailable`, `sandbox_unavailable`.
-pub(crate) async fn open(
-    state: &State,
-    tenant: TenantId,
-    session: &SessionId,
-    missing: Status,
-) -> Result<(), Status> {
+async fn open(state: &State, tenant: TenantId, session: &SessionId, missing: Status) -> Result<(), Status> {
     let source = state.store.get_session(tenant, session).await.map_err(from_store)?.source;
     let (git_url, bundle) = match source.origin {
         Origin::Empty => (String::new(), None),

@@ -10,7 +10,7 @@ use axum::{
     Json,
     extract::{Path, State as Shared},
 };
-use domain::{limits, project::Shown};
+use domain::{ids::ProjectId, limits, project::Shown};
 use serde_json::{Value, json};
 use store::projects::Project;
 
@@ -38,10 +38,10 @@ pub(super) async fn update(
     if json!(shown).to_string().contains("\\u0000") {
         return Err(Refused::Unreadable("Body", "name, icon and commands have no zero bytes".to_owned()));
     }
-    let (tenant, project) = (caller.principal.tenant, named(&state, &caller, &id).await?);
     if shown == Shown::default() {
-        return Ok(Json(project_json(&project)));
+        return Ok(Json(project_json(&named(&state, &caller, &id).await?)));
     }
+    let (tenant, id) = (caller.principal.tenant, project_id(&id)?);
     let fitting = |was: &Shown| {
         Some(was.changed(&shown)).filter(|shown| json!(shown).to_string().len() <= SHOWN_BYTES_MAX)
     };
@@ -49,7 +49,7 @@ pub(super) async fn update(
         let message = format!("name, icon and commands have at most {SHOWN_BYTES_MAX} bytes together");
         Refused::Unreadable("Body", message)
     };
-    let project = state.store.update_project(tenant, &project.id, fitting).await?.ok_or_else(too_large)?;
+    let project = state.store.update_project(tenant, &id, fitting).await?.ok_or_else(too_large)?;
     state.tell_project(tenant, &project);
     Ok(Json(project_json(&project)))
 }
@@ -64,6 +64,9 @@ pub(super) async fn directories(
 
 /// The project of an id.
 async fn named(state: &State, caller: &Caller, id: &str) -> Result<Project> {
-    let id = id.parse().map_err(|_| store::error::Error::NotFound("project"))?;
-    Ok(state.store.get_project(caller.principal.tenant, &id).await?)
+    Ok(state.store.get_project(caller.principal.tenant, &project_id(id)?).await?)
+}
+
+fn project_id(text: &str) -> Result<ProjectId> {
+    text.parse().map_err(|_| store::error::Error::NotFound("project").into())
 }

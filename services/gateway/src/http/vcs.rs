@@ -96,17 +96,12 @@ pub(super) async fn apply(
         Some("file_not_permitted") => status::invalid("file_not_permitted", refused.message()),
         _ => from_sandbox(refused),
     };
-    let mut sandbox = state.sandbox.clone();
-    let applied = match sandbox.apply_patch(request.clone()).await {
-        Err(missing) if status::code_of(&missing).as_deref() == Some("workspace_missing") => {
-            workspace::open(&state, caller.principal.tenant, &session.root_id, missing)
-                .await
-                .map_err(wrong)?;
-            sandbox.apply_patch(request).await
-        }
-        applied => applied,
+    let apply = || {
+        let (mut sandbox, request) = (state.sandbox.clone(), request.clone());
+        async move { sandbox.apply_patch(request).await }
     };
-    applied.map_err(wrong)?;
+    let place = (caller.principal.tenant, &session.root_id);
+    workspace::with_files(&state, place, apply).await.map_err(wrong)?;
     Ok(Json(json!({"applied": true})))
 }
 
