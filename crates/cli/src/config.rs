@@ -8,16 +8,13 @@ use crate::{
     paint::harmless,
 };
 use anyhow::{Context as _, Result};
-use domain::{
-    limits,
-    settings::{
-        Level,
-        document::Document,
-        repository::{Unsafe, configured, is_settings},
-    },
-};
+use domain::{level::Level, limits};
 use rpc::v1::{
     ExplainSettingsRequest, ExplainSettingsResponse, GetSettingsRequest, SetSettingsRequest, SettingOrigin,
+};
+use settings::{
+    document::Document,
+    repository::{Unsafe, configured, is_settings},
 };
 use std::{
     fs,

@@ -1,6 +1,7 @@
 //! The built-in agents: who answers, and what it may do.
 
 use crate::permission::{Rule, Rules, Verdict};
+use serde::{Deserialize, Serialize};
 
 /// Sums up a conversation that becomes too long.
 pub const COMPACTION: &str = "compaction";
@@ -79,6 +80,32 @@ impl Agent {
             }
         };
         Rules(own.into_iter().chain(secrets()).collect())
+    }
+}
+
+/// Where an agent may be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// For subtasks only.
+    Subagent,
+    /// For prompts only.
+    Primary,
+    /// For both.
+    All,
+}
+
+impl Mode {
+    /// Every mode.
+    pub const ALL: [Self; 3] = [Self::Subagent, Self::Primary, Self::All];
+
+    /// Its name in settings.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Subagent => "subagent",
+            Self::Primary => "primary",
+            Self::All => "all",
+        }
     }
 }
 

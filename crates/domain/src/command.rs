@@ -3,7 +3,7 @@
 
 pub mod template;
 
-use crate::{part::Text, settings::Command};
+use crate::{message::ModelRef, part::Text};
 use serde::{Deserialize, Serialize};
 
 /// Mark on the text of a prompt that asks for a command: an [`Asked`].
@@ -12,6 +12,27 @@ const COMMAND: &str = "command";
 const SHELL: &str = "shell";
 /// What a model is told of a command of the shell, and of a task, that the person began.
 pub const BY_THE_USER: &str = "The following tool was executed by the user";
+
+/// A prompt with a name.
+///
+/// ```json
+/// {"template":"Review $ARGUMENTS","description":"reviews","agent":"explore","subtask":true}
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Command {
+    /// The prompt, with OpenCode's placeholders.
+    pub template: String,
+    /// What it does, for people.
+    pub description: Option<String>,
+    /// Who answers.
+    pub agent: Option<String>,
+    /// Which model answers.
+    pub model: Option<ModelRef>,
+    /// Which variant of that model.
+    pub variant: Option<String>,
+    /// Whether it runs as a subtask.
+    pub subtask: Option<bool>,
+}
 
 /// A command as a caller asks for it.
 ///

@@ -1,7 +1,7 @@
 //! Settings with their origins, for people.
 
 use crate::v1;
-use domain::settings::{
+use settings::{
     node::{KeyPath, Origin},
     repository::Configured,
 };

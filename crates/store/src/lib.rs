@@ -1,39 +1,14 @@
 //! Postgres: the only truth, and the only place with SQL. The tenant comes first in every function; the few queries
-//! that cross tenants stand in `system`. Row-level security is the second lock: a forgotten filter returns nothing.
+//! that cross tenants stand in `control`. Row-level security is the second lock: a forgotten filter returns nothing.
 
-pub mod aborts;
-pub mod approvals;
-pub mod budget;
-pub mod bundles;
-pub mod children;
-pub mod chunks;
-pub mod deletion;
-pub mod edits;
+pub mod control;
 pub mod error;
-pub mod events;
-pub mod feed;
-pub mod history;
-pub mod inputs;
-pub mod keyed;
-pub mod keys;
-pub mod messages;
+pub mod log;
 pub mod migrate;
-pub mod park;
-pub mod projects;
-pub mod quarantine;
-pub mod record;
-pub mod requests;
-pub mod reverts;
-pub mod runs;
-pub mod sessions;
-pub mod settings;
-pub mod system;
-pub mod tenants;
-pub mod titles;
-pub mod todos;
-pub mod waits;
+pub mod people;
+pub mod session;
+pub mod tenant;
 
-mod execs;
 mod guard;
 
 use domain::{ids::TenantId, ids::Timestamp, limits};

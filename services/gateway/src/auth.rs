@@ -12,7 +12,7 @@ use rand::RngExt as _;
 use rpc::status::{error, invalid};
 use sha2::{Digest as _, Sha256};
 use std::{net::IpAddr, time::Instant};
-use store::tenants::Tenant;
+use store::tenant::tenants::Tenant;
 use tonic::{Code, Request, Status, metadata::MetadataMap};
 
 /// Begins every API key, so that scanners for leaked secrets find it.

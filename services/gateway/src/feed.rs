@@ -25,7 +25,7 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use store::{Page, feed::Horizon};
+use store::{Page, log::feed::Horizon};
 use texts::Texts;
 use tokio::{
     sync::{broadcast, watch},

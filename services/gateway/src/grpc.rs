@@ -31,7 +31,7 @@ use rpc::{
 use store::{
     Page,
     error::Error,
-    requests::{Answered, Whose},
+    people::requests::{Answered, Whose},
 };
 use tonic::{Code, Status};
 

@@ -1,6 +1,6 @@
 //! Taking a session back, and forward again: the files now, under a hold that lets nothing of its tree begin; the messages
 //! with the next prompt. A gateway that dies in between leaves an intent; whoever comes next ends it.
-// Continues in store::reverts, for the hold, and in store::inputs, where the next prompt removes the messages.
+// Continues in store::session::reverts, for the hold, and in store::session::inputs, where the next prompt removes the messages.
 
 mod copy;
 mod files;
@@ -26,9 +26,11 @@ use std::{
 use store::{
     Store,
     error::Error,
-    messages::Entry,
-    reverts::{Finished, Hold, Left},
-    sessions::Session,
+    log::messages::Entry,
+    session::{
+        reverts::{Finished, Hold, Left},
+        sessions::Session,
+    },
 };
 use tokio::time::Instant;
 use tonic::Status;

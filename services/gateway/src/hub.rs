@@ -21,7 +21,7 @@ use std::{
     },
     time::Duration,
 };
-use store::{Store, events::Head};
+use store::{Store, log::events::Head};
 use tokio::{
     sync::{broadcast, watch},
     time::Instant,

@@ -1,6 +1,6 @@
 //! Where every way in ends: checks, then one transaction (message, parts, mailbox, `runnable`), then hints that may be
 //! lost.
-// Continues in store::inputs, which stores the prompt, and worker::claim, which hears the hints.
+// Continues in store::session::inputs, which stores the prompt, and worker::claim, which hears the hints.
 
 pub(crate) mod agents;
 pub(crate) mod parts;
@@ -10,12 +10,12 @@ use crate::{auth::Principal, grpc::from_store, history, state::State, state::now
 use agents::Place;
 use bus::queue::Entry;
 use domain::{
+    agent::Mode,
     ids::{EventId, MessageId, SessionId},
     limits,
     message::{Format, MessageTime, ModelChoice, ModelRef, User},
     mutant::{self, Mutant},
     part::{Body, Text},
-    settings::Mode,
 };
 use parts::AskedPart;
 use rpc::status::invalid;
@@ -23,7 +23,7 @@ use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
 use store::{
     error::Error,
-    inputs::{Accepted, Prompt, Reply},
+    session::inputs::{Accepted, Prompt, Reply},
 };
 use tonic::Status;
 

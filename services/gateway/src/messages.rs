@@ -8,7 +8,7 @@ use domain::{
     part::{Body, Part},
 };
 use std::collections::HashMap;
-use store::{Page, messages::Entry};
+use store::{Page, log::messages::Entry};
 use tonic::Status;
 
 /// A message with its parts.

@@ -4,7 +4,7 @@ use crate::{auth::Principal, state::State};
 use bus::feed::{Notice, Subject};
 use domain::ids::{EventId, TenantId};
 use serde_json::{Value, json, value::to_raw_value};
-use store::projects::Project;
+use store::tenant::projects::Project;
 
 /// Everything of a tenant is to be read anew.
 pub(crate) const ALL_DISPOSED: &str = "global.disposed";

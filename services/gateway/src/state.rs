@@ -12,15 +12,15 @@ use domain::{
     ids::{Ids, SessionId, Timestamp},
     message::ModelRef,
     session::Class,
-    settings::{document::Document, problem::Problems, standing},
 };
 use rpc::{
     client::Bearer,
     v1::{sandbox_service_client::SandboxServiceClient, terminal_service_client::TerminalServiceClient},
 };
+use settings::{document::Document, problem::Problems, standing};
 use sha2::{Digest as _, Sha256};
 use std::sync::{Arc, Mutex, PoisonError};
-use store::settings::Stored;
+use store::people::settings::Stored;
 use tokio_util::sync::CancellationToken;
 use tonic::{service::interceptor::InterceptedService, transport::Channel};
 

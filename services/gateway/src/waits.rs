@@ -4,9 +4,9 @@ use crate::{grpc::from_store, state::State, state::now};
 use domain::{ids::TenantId, limits, money::UsdPicos, session::Phase, wait::Reason};
 use rpc::v1;
 use store::{
-    sessions::Session,
-    system::Capacity,
-    waits::{Below, Usage},
+    control::workers::Capacity,
+    people::waits::{Below, Usage},
+    session::sessions::Session,
 };
 use tonic::Status;
 

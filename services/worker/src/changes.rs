@@ -6,7 +6,7 @@ use domain::{
     message::{Message, User},
     part::{Body, Part},
 };
-use store::messages::Entry;
+use store::log::messages::Entry;
 
 /// A prompt whose turn changed files.
 #[derive(Debug, Clone, PartialEq, Eq)]

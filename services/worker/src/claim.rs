@@ -29,7 +29,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
-use store::{
+use store::session::{
     quarantine::Which,
     runs::{Suspects, Take, Taken},
 };

@@ -14,8 +14,9 @@ use crate::{
     workspace::{self, Workspace},
 };
 use domain::{
+    agent::Mode,
     command::{
-        self, Asked,
+        self, Asked, Command,
         template::{self, Piece},
     },
     limits, media,
@@ -26,7 +27,6 @@ use domain::{
     },
     permission::Verdict,
     session::WORKSPACE,
-    settings::{Command, Mode},
 };
 use futures::future::try_join_all;
 use rpc::v1::{self, FileKind};

@@ -1,7 +1,7 @@
 //! The settings of a worker, and the model providers that it uses.
 
 use anyhow::Context as _;
-use domain::settings::{document::Document, standing};
+use settings::{document::Document, standing};
 use std::path::PathBuf;
 
 /// Settings of a worker.

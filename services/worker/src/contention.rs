@@ -10,7 +10,7 @@ use std::{
     collections::HashSet,
     sync::{Mutex, PoisonError},
 };
-use store::system::Claimable;
+use store::control::claimable::Claimable;
 
 /// What is known of those who wait.
 #[derive(Debug, Default)]
@@ -67,7 +67,7 @@ mod tests {
     #![allow(clippy::unwrap_used, missing_docs)]
     use super::*;
     use domain::session::Class;
-    use store::system::Place;
+    use store::control::claimable::Place;
     use uuid::Uuid;
 
     fn tenant() -> TenantId {

@@ -15,7 +15,7 @@ use domain::{
     part::{Body, NO_REPLY, Part, Text, ToolState, attached::Compaction},
     turn::Due,
 };
-use store::messages::Entry;
+use store::log::messages::Entry;
 
 /// Mark on the text that lets a turn go on after a summary: OpenCode's.
 pub(crate) const CONTINUE: &str = "compaction_continue";

@@ -18,8 +18,8 @@ use std::collections::BTreeSet;
 use store::{
     Store,
     error::Error,
-    inputs::{Kind, Pending},
-    messages::Entry,
+    log::messages::Entry,
+    session::inputs::{Kind, Pending},
 };
 
 /// Messages of a conversation that counts as long: below that, changing threads costs more than it spares.

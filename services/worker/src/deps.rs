@@ -7,8 +7,8 @@ use chassis::backends::Backends;
 use domain::{
     ids::{Ids, SessionId, TenantId, Timestamp},
     session::Class,
-    settings::document::Document,
 };
+use settings::document::Document;
 use std::sync::{Mutex, PoisonError};
 use uuid::Uuid;
 

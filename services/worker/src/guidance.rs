@@ -2,20 +2,18 @@
 //! workspace was opened at. Read at the start of each turn, because people and agents edit it in between.
 
 use crate::{deps::Deps, sandbox::Identity, workspace::Workspace};
-use domain::{
-    message::Error,
-    settings::{
-        Settings,
-        document::Document,
-        merge::merge,
-        problem::Problems,
-        repository::{self, Configured, Unsafe},
-        standing,
-    },
-};
+use domain::message::Error;
 use rpc::v1;
+use settings::{
+    Settings,
+    document::Document,
+    merge::merge,
+    problem::Problems,
+    repository::{self, Configured, Unsafe},
+    standing,
+};
 use std::sync::Arc;
-use store::settings::Stored;
+use store::people::settings::Stored;
 use tonic::Status;
 
 /// What was read for a turn.

@@ -18,7 +18,7 @@ use std::{
     },
     time::Duration,
 };
-use store::system::{Beat, Offer};
+use store::control::workers::{Beat, Offer};
 use tokio::sync::{mpsc, watch};
 use uuid::Uuid;
 

@@ -13,15 +13,16 @@ use crate::{
     tools,
 };
 use domain::{
+    agent::Mode,
     context::Window,
     message::{Assistant, Message, ModelRef, User},
     part::{Body, Part, Reasoning, ToolState, attached::File},
-    settings::{Agent, Mode},
 };
 use llm::request::{AssistantPart, Effort, Media, Request, ToolChoice, ToolResult, UserPart};
 use serde_json::{Map, Value};
+use settings::Agent;
 use std::sync::Arc;
-use store::messages::Entry;
+use store::log::messages::Entry;
 
 /// What a dead worker's call says to the model.
 const INTERRUPTED: &str = "[Tool execution was interrupted]";

@@ -26,7 +26,7 @@ use llm::{
 };
 use serde_json::json;
 use std::{collections::BTreeSet, pin::Pin, sync::Arc};
-use store::record::Progress;
+use store::log::record::Progress;
 use tokio::time::Instant;
 use tracing::{Instrument as _, Span};
 

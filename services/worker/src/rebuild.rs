@@ -6,8 +6,11 @@ use bus::queue::{Entry, Mode, Share};
 use domain::{ids::SessionId, limits};
 use std::collections::HashSet;
 use store::{
+    control::{
+        aborts::Owners,
+        claimable::{Claimable, Place},
+    },
     error::Error,
-    system::{Claimable, Owners, Place},
 };
 
 /// Renewals of one's own before one takes another worker's sessions.

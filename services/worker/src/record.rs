@@ -12,12 +12,16 @@ use domain::{
 };
 use std::{sync::Arc, time::Duration};
 use store::{
-    children::{Dispatched, NewChild},
-    chunks::Chunk,
     error::Error,
-    park::{Park, Parked},
-    record::{Change, Fence, Progress, What, Written},
-    titles::Title,
+    log::{
+        chunks::Chunk,
+        record::{Change, Fence, Progress, What, Written},
+    },
+    session::{
+        children::{Dispatched, NewChild},
+        park::{Park, Parked},
+        titles::Title,
+    },
 };
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
@@ -60,7 +64,7 @@ pub(crate) struct Record {
 impl Record {
     pub(crate) fn new(
         deps: Arc<Deps>,
-        taken: &store::runs::Taken,
+        taken: &store::session::runs::Taken,
         lane: Option<OwnedSemaphorePermit>,
     ) -> Self {
         Self {

@@ -5,11 +5,11 @@ use crate::{
     turn::doubt,
 };
 use domain::{
-    agent::{self, Agent},
+    agent::{self, Agent, Mode},
     permission::{Rule, Rules, Verdict, strictest},
-    settings::{self, Mode, Settings},
 };
 use serde_json::Value;
+use settings::{self, Settings};
 use std::{collections::BTreeMap, sync::Arc};
 
 /// What binds a session: its own lists of rules, with those of its ancestors, what settings say of each agent, and what a
@@ -340,7 +340,8 @@ mod tests {
     }
 
     fn configured(name: &str, json: &str) -> Rights {
-        let document = settings::document::Document::json(settings::Level::Repository, name, json).unwrap();
+        let document =
+            settings::document::Document::json(domain::level::Level::Repository, name, json).unwrap();
         let mut rights = Rights::default();
         rights.configure(Arc::new(settings::merge::merge(&[document]).unwrap().settings));
         rights

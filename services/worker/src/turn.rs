@@ -50,12 +50,14 @@ use std::{
     time::Duration,
 };
 use store::{
-    children::ParentCall,
-    inputs::{Kind, Pending},
-    record::Progress,
-    runs::Taken,
-    sessions::Session,
-    titles::Title,
+    log::record::Progress,
+    session::{
+        children::ParentCall,
+        inputs::{Kind, Pending},
+        runs::Taken,
+        sessions::Session,
+        titles::Title,
+    },
 };
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, watch},

@@ -19,15 +19,17 @@ use e2e::sim::{
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use store::{
     Store,
-    children::{Answer, Dispatched, NewChild, ParentCall},
+    control::workers::Beat,
     error::Error,
-    inputs::Prompt,
-    park::{self, Parked},
-    quarantine::Which,
-    record::{self, Change, Progress, What},
-    runs::{self, Suspects},
-    sessions::NewSession,
-    system::Beat,
+    log::record::{self, Change, Progress, What},
+    session::{
+        children::{Answer, Dispatched, NewChild, ParentCall},
+        inputs::Prompt,
+        park::{self, Parked},
+        quarantine::Which,
+        runs::{self, Suspects},
+        sessions::NewSession,
+    },
 };
 use testkit::{
     database::Database,
@@ -139,7 +141,7 @@ impl Pair {
             body_sha256: [key; 32],
             traceparent: None,
             event_ids: vec![self.sample.event()],
-            reply: store::inputs::Reply::Wanted,
+            reply: store::session::inputs::Reply::Wanted,
             only_when_idle: false,
         }
     }

@@ -256,7 +256,7 @@ async fn name_silently(stack: &Stack, session: &str, at: Timestamp) {
     let store = store::Store::connect(&stack.database.app_url, &stack.database.system_url, 2).unwrap();
     let (tenant, id): (TenantId, SessionId) =
         (stack.api.tenant_id.parse().unwrap(), session.parse().unwrap());
-    let patch = store::sessions::Patch { title: Some("silent".to_owned()), ..Default::default() };
+    let patch = store::session::sessions::Patch { title: Some("silent".to_owned()), ..Default::default() };
     let event = EventId::make(&mut Ids::new([7; 32]), at);
     store.update_session(tenant, &id, &patch, &event, at).await.unwrap();
 }

@@ -6,7 +6,7 @@ use domain::{
     permission::{Rule, Scope},
     request::{Answer, Asked, Id, Request},
 };
-use store::{Page, requests::Answered};
+use store::{Page, people::requests::Answered};
 use testkit::sample::NOW;
 
 /// Asks in a new session, and has somebody answer "always".

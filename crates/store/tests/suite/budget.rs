@@ -8,10 +8,12 @@ use domain::{
     wait::{Reason, Wait},
 };
 use store::{
-    budget::Budget,
     error::Error,
-    park::{Park, Parked},
-    record::{Change, Progress, What},
+    log::record::{Change, Progress, What},
+    session::{
+        budget::Budget,
+        park::{Park, Parked},
+    },
 };
 use testkit::sample::NOW;
 

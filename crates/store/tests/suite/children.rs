@@ -14,12 +14,14 @@ use domain::{
 };
 use serde_json::{Value, json};
 use sqlx::Executor as _;
-use store::inputs::Kind;
+use store::session::inputs::Kind;
 use store::{
-    children::{Answer, Below, Dispatched, ParentCall},
     error::Error,
-    park::Parked,
-    record::{Fence, Progress},
+    log::record::{Fence, Progress},
+    session::{
+        children::{Answer, Below, Dispatched, ParentCall},
+        park::Parked,
+    },
 };
 use testkit::sample::NOW;
 

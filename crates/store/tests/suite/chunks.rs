@@ -2,7 +2,7 @@
 
 use crate::world::World;
 use domain::ids::PartId;
-use store::{chunks::Chunk, error::Error};
+use store::{error::Error, log::chunks::Chunk};
 use testkit::sample::NOW;
 
 #[tokio::test]

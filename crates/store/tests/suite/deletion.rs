@@ -6,7 +6,7 @@ use domain::{
     limits,
 };
 use sqlx::{AssertSqlSafe, Connection as _};
-use store::deletion::Tombstone;
+use store::session::deletion::Tombstone;
 use testkit::database::connect;
 
 fn sessions(gone: &[Tombstone]) -> Vec<SessionId> {
@@ -75,7 +75,7 @@ async fn a_session_that_was_made_again_is_not_gone_and_old_deletions_are_forgott
         world.store.delete_session(tenant, session).await.unwrap();
     }
     let event = world.sample.event();
-    let new = store::sessions::NewSession { id: again.clone(), ..world.new_session() };
+    let new = store::session::sessions::NewSession { id: again.clone(), ..world.new_session() };
     world.store.create_session(tenant, &new, &event, testkit::sample::NOW).await.unwrap();
     assert_eq!(sessions(&world.store.list_deleted(tenant, 0).await.unwrap()), [old.clone(), recent.clone()]);
     for (session, age) in

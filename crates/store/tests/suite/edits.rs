@@ -2,7 +2,7 @@
 
 use crate::{reverts::back_to, world::World};
 use domain::ids::SessionId;
-use store::{edits::Edit, error::Error};
+use store::{error::Error, log::edits::Edit};
 use testkit::sample::NOW;
 
 impl World {

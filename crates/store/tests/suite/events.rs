@@ -5,7 +5,10 @@ use domain::{
     event::{Event, IDLE, Stored},
     limits::EVENTS_PAGE,
 };
-use store::{error::Error, events::Head, record::Progress};
+use store::{
+    error::Error,
+    log::{events::Head, record::Progress},
+};
 use testkit::sample::NOW;
 
 #[tokio::test]

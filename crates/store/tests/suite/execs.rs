@@ -8,7 +8,7 @@ use domain::{
 };
 use serde_json::{Map, json};
 use std::sync::Arc;
-use store::record::{Change, Progress};
+use store::log::record::{Change, Progress};
 use testkit::sample::NOW;
 
 /// The changes that bring a call into a state.
@@ -49,7 +49,7 @@ async fn an_effect_is_known_from_its_intent_to_its_answer() {
     world.store.forget_worker(running.worker).await.unwrap();
     let successor = world.worker().await;
     let taken = world.take(&running.session, successor).await.unwrap();
-    let fence = |write_seq| store::record::Fence { write_seq, ..taken.fence.clone() };
+    let fence = |write_seq| store::log::record::Fence { write_seq, ..taken.fence.clone() };
     let again: Vec<_> = begin.iter().map(|change| world.change_again(change)).collect();
     world.store.append(&fence(1), &again, 0, Progress::None, NOW).await.unwrap();
     assert_eq!(world.number(open).await, 1);

@@ -14,10 +14,12 @@ use domain::{
 use serde_json::{Map, json};
 use std::sync::Arc;
 use store::{
-    children::{Answer, Dispatched, NewChild, ParentCall},
     error::Error,
-    park::{Park, Parked},
-    record::{Change, Fence, Progress},
+    log::record::{Change, Fence, Progress},
+    session::{
+        children::{Answer, Dispatched, NewChild, ParentCall},
+        park::{Park, Parked},
+    },
 };
 use testkit::{
     database,

@@ -6,7 +6,11 @@ use domain::{
     session::Source,
 };
 use sqlx::{AssertSqlSafe, Connection as _};
-use store::{Page, feed::Written, record::Progress, requests::Whose};
+use store::{
+    Page,
+    log::{feed::Written, record::Progress},
+    people::requests::Whose,
+};
 use testkit::{database::connect, sample::NOW};
 
 /// The newest position of a session among what was written.

@@ -7,7 +7,7 @@ use domain::{
     part::{Body, Part, StepStart},
     permission::Rules,
 };
-use store::{error::Error, record::Progress};
+use store::{error::Error, log::record::Progress};
 use testkit::sample::NOW;
 
 #[tokio::test]
@@ -18,7 +18,7 @@ async fn a_fork_has_the_rules_of_its_origin_and_the_history_it_is_given() {
     world.store.create_session(world.tenant, &origin, &event, NOW).await.unwrap();
     let rights = r#"[[{"permission":"bash","pattern":"*","action":"deny"}],[]]"#;
     world.sql(&format!("update session set rights = '{rights}' where id = '{}'", origin.id)).await;
-    let new = store::sessions::NewSession { rules: Rules::default(), ..world.new_session() };
+    let new = store::session::sessions::NewSession { rules: Rules::default(), ..world.new_session() };
     let user = world.sample.user(&new.id);
     let part = world.sample.text(&new.id, &user.id, "said before");
     let events = [
@@ -34,7 +34,7 @@ async fn a_fork_has_the_rules_of_its_origin_and_the_history_it_is_given() {
     assert_eq!(world.gap_free(&new.id).await, 3);
     let talk = world.store.load_conversation(world.tenant, &new.id, 0).await.unwrap();
     assert_eq!((talk.len(), talk[0].message.id(), talk[0].parts.len()), (1, &user.id, 1));
-    let of = |session: &store::sessions::Session| session.rights.clone();
+    let of = |session: &store::session::sessions::Session| session.rights.clone();
     let known = world.store.get_session(world.tenant, &origin.id).await.unwrap();
     assert_eq!((of(&forked.0), of(&forked.0).len()), (of(&known), 2));
     let (other, missing, event) = (world.sample.tenant(), world.new_session(), world.sample.event());

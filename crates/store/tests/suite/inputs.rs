@@ -4,8 +4,10 @@ use crate::world::{World, beat};
 use domain::{limits, message::Message, session::Phase};
 use store::{
     error::Error,
-    inputs::{Kind, Pending, Reply},
-    sessions::Patch,
+    session::{
+        inputs::{Kind, Pending, Reply},
+        sessions::Patch,
+    },
 };
 use testkit::sample::NOW;
 
@@ -132,13 +134,13 @@ async fn events_have_no_gap_whoever_writes_at_once() {
     let changes: Vec<_> = {
         let mut sample = testkit::sample::Sample::new(2);
         let what =
-            store::record::What::Event(domain::event::Event::SessionStatus(domain::event::Status::Busy));
-        (0..40).map(|_| store::record::Change { id: sample.event(), what: what.clone() }).collect()
+            store::log::record::What::Event(domain::event::Event::SessionStatus(domain::event::Status::Busy));
+        (0..40).map(|_| store::log::record::Change { id: sample.event(), what: what.clone() }).collect()
     };
     let appends = async {
         for (write_seq, change) in (1..).zip(&changes) {
             let change = std::slice::from_ref(change);
-            let none = store::record::Progress::None;
+            let none = store::log::record::Progress::None;
             world.store.append(&running.write(write_seq), change, 0, none, NOW).await.unwrap();
         }
     };

@@ -12,13 +12,17 @@ use domain::{
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
 use store::{
     Page,
-    chunks::Chunk,
     error::Error,
-    quarantine::Which,
-    record::{Fence, Progress},
-    requests::Whose,
-    runs::{Suspects, Take},
-    sessions::{Filter, Patch},
+    log::{
+        chunks::Chunk,
+        record::{Fence, Progress},
+    },
+    people::requests::Whose,
+    session::{
+        quarantine::Which,
+        runs::{Suspects, Take},
+        sessions::{Filter, Patch},
+    },
 };
 use testkit::{database::connect, sample::NOW};
 use uuid::Uuid;

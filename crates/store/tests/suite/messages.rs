@@ -10,8 +10,10 @@ use domain::{
 use store::{
     Page,
     error::Error,
-    messages::Entry,
-    record::{Change, Progress},
+    log::{
+        messages::Entry,
+        record::{Change, Progress},
+    },
 };
 use testkit::sample::NOW;
 

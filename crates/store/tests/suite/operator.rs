@@ -12,12 +12,12 @@ use domain::{
 };
 use store::{
     Page,
-    error::Error,
-    quarantine::Which,
-    system::{
-        Beat, Capacity,
+    control::{
         operator::{ClassSurvey, Survey},
+        workers::{Beat, Capacity},
     },
+    error::Error,
+    session::quarantine::Which,
 };
 use testkit::sample::NOW;
 

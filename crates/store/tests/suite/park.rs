@@ -12,8 +12,8 @@ use domain::{
     wait::{Reason, Wait},
 };
 use store::{
-    park::{Park, Parked},
-    requests::Answered,
+    people::requests::Answered,
+    session::park::{Park, Parked},
 };
 use testkit::sample::NOW;
 

@@ -33,8 +33,9 @@ async fn projects_are_listed_in_pages_and_by_tenant() {
         let id = world.sample.project();
         world.store.create_project(tenant, &id, name, &Source::default()).await.unwrap();
     }
-    let names =
-        |projects: Vec<store::projects::Project>| projects.into_iter().map(|p| p.name).collect::<Vec<_>>();
+    let names = |projects: Vec<store::tenant::projects::Project>| {
+        projects.into_iter().map(|p| p.name).collect::<Vec<_>>()
+    };
     let page = world.store.list_projects(world.tenant, &Page { limit: 2, cursor: None }).await.unwrap();
     assert_eq!(names(page), ["app", "sample"]);
     let page = Page { limit: 2, cursor: Some("sample".to_owned()) };

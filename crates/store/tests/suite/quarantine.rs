@@ -12,10 +12,12 @@ use domain::{
     wait::Reason,
 };
 use store::{
-    children::Answer,
     error::Error,
-    quarantine::{Quarantined, Which},
-    runs::{Suspects, Take},
+    session::{
+        children::Answer,
+        quarantine::{Quarantined, Which},
+        runs::{Suspects, Take},
+    },
 };
 use testkit::sample::NOW;
 use uuid::Uuid;

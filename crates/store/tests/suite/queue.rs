@@ -5,7 +5,10 @@ use domain::{
     ids::{ProjectId, TenantId},
     session::{Phase, Source},
 };
-use store::system::{Claimable, Owners, Place};
+use store::control::{
+    aborts::Owners,
+    claimable::{Claimable, Place},
+};
 
 /// Another tenant, with a project.
 async fn other_tenant(world: &mut World) -> (TenantId, ProjectId) {

@@ -11,9 +11,8 @@ use domain::{
 use serde_json::json;
 use store::{
     error::Error,
-    park::Parked,
-    record::{Change, Fence, Progress, What},
-    titles::Title,
+    log::record::{Change, Fence, Progress, What},
+    session::{park::Parked, titles::Title},
 };
 use testkit::sample::{NOW, Sample};
 

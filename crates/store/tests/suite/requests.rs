@@ -15,8 +15,8 @@ use domain::{
 use store::{
     Page,
     error::Error,
-    record::Progress,
-    requests::{Answered, Known, Whose},
+    log::record::Progress,
+    people::requests::{Answered, Known, Whose},
 };
 use testkit::sample::NOW;
 

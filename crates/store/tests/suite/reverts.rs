@@ -9,9 +9,11 @@ use domain::{
 };
 use store::{
     error::Error,
-    inputs::Reply,
-    record::{Progress, What},
-    reverts::{Finished, Hold, Left},
+    log::record::{Progress, What},
+    session::{
+        inputs::Reply,
+        reverts::{Finished, Hold, Left},
+    },
 };
 use testkit::sample::NOW;
 
@@ -115,7 +117,7 @@ async fn a_note_is_a_prompt_here_and_a_part_goes_alone() {
     let part_id = Some(talk[1].parts[0].1.id.clone());
     let hold = world.held(&session).await.unwrap();
     world.end(&hold, Some(Revert { part_id, ..back_to(&messages[1]) })).await.unwrap();
-    let note = store::inputs::Prompt { reply: Reply::None, ..world.prompt(&session, "note") };
+    let note = store::session::inputs::Prompt { reply: Reply::None, ..world.prompt(&session, "note") };
     let accepted = world.store.accept_prompt(world.tenant, &note, NOW).await.unwrap();
     assert!(!accepted.runnable);
     let talk = world.store.load_conversation(world.tenant, &session, 0).await.unwrap();
@@ -234,7 +236,7 @@ async fn a_session_says_how_much_changed() {
     let mut world = World::new().await;
     let running = world.running().await;
     let changes = Changes { additions: 3, deletions: 2, files: 1 };
-    let change = store::record::Change { id: world.sample.event(), what: What::Changes(changes) };
+    let change = store::log::record::Change { id: world.sample.event(), what: What::Changes(changes) };
     let write = running.write(1);
     let written = world.store.append(&write, &[change], 0, Progress::None, NOW).await.unwrap();
     assert_eq!(written.events[0].kind, "session.updated");

@@ -6,10 +6,10 @@ use domain::{
     session::Phase,
 };
 use store::{
+    control::aborts::Owners,
     error::Error,
-    record::Progress,
-    runs::{Suspects, Take},
-    system::Owners,
+    log::record::Progress,
+    session::runs::{Suspects, Take},
 };
 use testkit::sample::NOW;
 use uuid::Uuid;
@@ -149,7 +149,7 @@ async fn a_suspect_that_was_aborted_does_not_pause() {
     assert_eq!(world.store.list_aborted(Owners::None, 9).await.unwrap().len(), 1);
 
     let fence = world.take(&session, worker).await.unwrap().fence;
-    let write = store::record::Fence { write_seq: 1, ..fence.clone() };
+    let write = store::log::record::Fence { write_seq: 1, ..fence.clone() };
     world.store.append(&write, &[], 2, Progress::None, NOW).await.unwrap();
     world.store.fail_attempt(world.tenant, &session, fence.epoch).await.unwrap();
     let state = world.store.get_session(world.tenant, &session).await.unwrap();
@@ -160,7 +160,7 @@ async fn a_suspect_that_was_aborted_does_not_pause() {
 async fn what_a_worker_cannot_read_is_offered_again_later_and_costs_no_attempt() {
     let mut world = World::new().await;
     let running = world.running().await;
-    let stale = store::record::Fence { epoch: 0, ..running.fence.clone() };
+    let stale = store::log::record::Fence { epoch: 0, ..running.fence.clone() };
     world.store.refuse(&stale, "stale").await.unwrap();
     world.store.refuse(&running.fence, "the message has an unknown part").await.unwrap();
     let state = world.store.get_session(world.tenant, &running.session).await.unwrap();
@@ -184,7 +184,7 @@ async fn progress_forgives_earlier_attempts() {
     world.accept(&session, "hello").await;
     world.take(&session, Uuid::now_v7()).await.unwrap();
     let fence = world.take(&session, Uuid::now_v7()).await.unwrap().fence;
-    let write = |write_seq| store::record::Fence { write_seq, ..fence.clone() };
+    let write = |write_seq| store::log::record::Fence { write_seq, ..fence.clone() };
     world.append(&write(1)).await.unwrap();
     world.store.append(&write(2), &[], 1, Progress::Made, NOW).await.unwrap();
     let taken = world.take(&session, Uuid::now_v7()).await.unwrap();

@@ -4,11 +4,13 @@ use crate::world::World;
 use domain::{event::Event, ids::Timestamp, session::Phase};
 use store::{
     Page,
-    children::Dispatched,
     error::Error,
-    keyed::Key,
-    record::{Progress, What},
-    sessions::{Filter, NewSession, Patch, Session},
+    log::record::{Progress, What},
+    session::{
+        children::Dispatched,
+        keyed::Key,
+        sessions::{Filter, NewSession, Patch, Session},
+    },
 };
 use testkit::sample::NOW;
 

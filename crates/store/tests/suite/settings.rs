@@ -1,8 +1,8 @@
 //! Settings of tenants and projects.
 
 use crate::world::World;
-use domain::{session::Source, settings::Level};
-use store::{error::Error, settings::Stored};
+use domain::{level::Level, session::Source};
+use store::{error::Error, people::settings::Stored};
 
 fn told(stored: &[Stored]) -> Vec<(Level, &str, &str)> {
     stored.iter().map(|stored| (stored.level, stored.document.as_str(), stored.by.as_str())).collect()

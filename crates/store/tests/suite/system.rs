@@ -10,7 +10,11 @@ use domain::{
     tool,
 };
 use std::sync::Arc;
-use store::system::{Beat, Claimable, Held, Offer, Owners, Place};
+use store::control::{
+    aborts::Owners,
+    claimable::{Claimable, Place},
+    workers::{Beat, Held, Offer},
+};
 use testkit::sample::NOW;
 use uuid::Uuid;
 
@@ -79,7 +83,7 @@ async fn a_renewing_worker_is_told_of_aborts_that_no_loop_took() {
         [Place { tenant: world.tenant, session: aborted.session.clone() }]
     );
     assert_eq!(renew(other.worker).await, []);
-    world.store.append(&aborted.write(1), &[], 2, store::record::Progress::None, NOW).await.unwrap();
+    world.store.append(&aborted.write(1), &[], 2, store::log::record::Progress::None, NOW).await.unwrap();
     assert_eq!(renew(aborted.worker).await, []);
 }
 
@@ -106,8 +110,8 @@ async fn an_abort_without_a_loop_is_listed_until_a_loop_took_it() {
         (store.list_aborted(Owners::None, 9).await.unwrap(), is_aborted(&session).await),
         (vec![], false)
     );
-    let write = store::record::Fence { write_seq: 1, ..fence.clone() };
-    store.append(&write, &[], 2, store::record::Progress::Made, NOW).await.unwrap();
+    let write = store::log::record::Fence { write_seq: 1, ..fence.clone() };
+    store.append(&write, &[], 2, store::log::record::Progress::Made, NOW).await.unwrap();
     store.hand_over(&fence).await.unwrap();
     assert_eq!(
         (store.list_aborted(Owners::None, 9).await.unwrap(), is_aborted(&session).await),

@@ -36,9 +36,12 @@ async fn a_tenants_share_is_changed_in_parts() {
     let update = async |running_max, weight| {
         world.store.update_tenant(world.tenant, running_max, weight).await.unwrap()
     };
-    assert_eq!(update(Some(3), None).await, store::tenants::Tenant { running_max: 3, ..before.clone() });
+    assert_eq!(
+        update(Some(3), None).await,
+        store::tenant::tenants::Tenant { running_max: 3, ..before.clone() }
+    );
     let after = update(None, Some(9)).await;
-    assert_eq!(after, store::tenants::Tenant { running_max: 3, weight: 9, ..before });
+    assert_eq!(after, store::tenant::tenants::Tenant { running_max: 3, weight: 9, ..before });
     assert_eq!(update(None, None).await, after);
     assert_eq!(world.store.get_tenant(world.tenant).await.unwrap(), after);
     world.session().await;

@@ -17,11 +17,13 @@ use sqlx::Executor as _;
 use std::collections::BTreeMap;
 use store::{
     Store,
-    children::{Dispatched, NewChild, ParentCall},
     error::Error,
-    park::Parked,
-    quarantine::Which,
-    record::{Change, Progress, What},
+    log::record::{Change, Progress, What},
+    session::{
+        children::{Dispatched, NewChild, ParentCall},
+        park::Parked,
+        quarantine::Which,
+    },
 };
 use testkit::sample::{NOW, Sample};
 

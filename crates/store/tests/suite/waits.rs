@@ -5,7 +5,7 @@ use crate::{
     world::World,
 };
 use domain::wait::Reason;
-use store::waits::{Below, Usage};
+use store::people::waits::{Below, Usage};
 
 #[tokio::test]
 async fn usage_counts_the_tenants_loops_and_a_waiting_session_its_children() {

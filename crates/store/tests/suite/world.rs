@@ -10,12 +10,14 @@ use domain::{
 use sqlx::{AssertSqlSafe, Row as _};
 use store::{
     Store,
-    inputs::{Accepted, Prompt, Reply},
-    park::{Park, Parked},
-    record::{Change, Fence, Progress, What, Written},
-    runs::{Suspects, Take, Taken},
-    sessions::NewSession,
-    system::Beat,
+    control::workers::Beat,
+    log::record::{Change, Fence, Progress, What, Written},
+    session::{
+        inputs::{Accepted, Prompt, Reply},
+        park::{Park, Parked},
+        runs::{Suspects, Take, Taken},
+        sessions::NewSession,
+    },
 };
 use testkit::{
     database::Database,

@@ -9,7 +9,7 @@ use domain::{
 use rpc::v1;
 use serde::Deserialize;
 use std::collections::{HashMap, VecDeque};
-use store::chunks::Chunk;
+use store::log::chunks::Chunk;
 
 /// The parts that are streaming.
 #[derive(Debug, Default)]

@@ -8,7 +8,7 @@ use domain::{
     limits,
 };
 use std::{sync::Arc, vec};
-use store::{deletion::Tombstone, feed::Written};
+use store::{log::feed::Written, session::deletion::Tombstone};
 
 /// Some of it may have been told before.
 pub(crate) struct Past {

@@ -7,7 +7,7 @@ use domain::{
 };
 use rpc::v1;
 use std::sync::Arc;
-use store::{feed::Horizon, projects::Project};
+use store::{log::feed::Horizon, tenant::projects::Project};
 
 /// What happened.
 #[derive(Debug)]

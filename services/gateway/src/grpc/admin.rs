@@ -13,8 +13,8 @@ use rpc::{
     v1::{self, admin_service_server::AdminService},
 };
 use store::{
-    quarantine::Which,
-    system::operator::{Control, Line, Worker},
+    control::operator::{Control, Line, Worker},
+    session::quarantine::Which,
 };
 use tonic::{Request, Response, Status};
 

@@ -10,7 +10,7 @@ use rpc::{
     status::{invalid, not_found},
     v1::{self, permission_service_server::PermissionService},
 };
-use store::{approvals::Approval, requests::Known};
+use store::people::{approvals::Approval, requests::Known};
 use tonic::{Request, Response, Status};
 
 #[tonic::async_trait]

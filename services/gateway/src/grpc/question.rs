@@ -9,7 +9,7 @@ use rpc::{
     status::not_found,
     v1::{self, question_service_server::QuestionService},
 };
-use store::requests::Known;
+use store::people::requests::Known;
 use tonic::{Request, Response, Status};
 
 #[tonic::async_trait]

@@ -11,10 +11,10 @@ use crate::{
     waits::{self, Limits},
 };
 use domain::{
+    agent::Mode,
     ids::{EventId, SessionId, TenantId, Timestamp},
     limits,
     session::{Chosen, DEFAULT_AGENT, Origin},
-    settings::Mode,
     title,
     wait::Reason,
 };
@@ -22,7 +22,7 @@ use rpc::{
     status::invalid,
     v1::{self, session_service_server::SessionService},
 };
-use store::{
+use store::session::{
     deletion::Deletion,
     keyed::Key,
     sessions::{Filter, NewSession, Patch, Session},

@@ -3,17 +3,17 @@
 use super::{Service, from_sandbox, from_store, id, session_id};
 use domain::{
     ids::{ProjectId, SessionId, TenantId},
-    settings::{
-        Level,
-        repository::{self, Unsafe},
-        standing,
-    },
+    level::Level,
 };
 use rpc::{
     status::{error, invalid},
     v1::{self, settings_service_server::SettingsService},
 };
-use store::{projects::Project, sessions::Session, settings::Stored};
+use settings::{
+    repository::{self, Unsafe},
+    standing,
+};
+use store::{people::settings::Stored, session::sessions::Session, tenant::projects::Project};
 use tonic::{Code, Request, Response, Status};
 
 #[tonic::async_trait]

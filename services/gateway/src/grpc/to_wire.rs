@@ -10,7 +10,11 @@ use rpc::{
     status::{error, invalid},
     v1::{self, source::From},
 };
-use store::{keys::Key, messages::Entry, projects::Project, sessions::Session, tenants::Tenant};
+use store::{
+    log::messages::Entry,
+    session::sessions::Session,
+    tenant::{keys::Key, projects::Project, tenants::Tenant},
+};
 use tonic::{Code, Status};
 
 /// Longest URL or revision that is taken; bytes.

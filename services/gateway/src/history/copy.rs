@@ -9,7 +9,7 @@ use domain::{
 };
 use serde_json::Value;
 use std::collections::HashMap;
-use store::messages::Entry;
+use store::log::messages::Entry;
 
 /// Makes ids for what is copied.
 pub(super) trait Maker {

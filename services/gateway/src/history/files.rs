@@ -3,7 +3,7 @@
 use crate::state::Sandbox;
 use domain::limits;
 use rpc::v1::{self, FilesOfSnapshot};
-use store::reverts::Hold;
+use store::session::reverts::Hold;
 use tonic::Status;
 
 /// The files that a hold is about.

@@ -24,10 +24,14 @@ use rpc::{
 };
 use sha2::{Digest as _, Sha256};
 use store::{
-    keyed::Key,
-    messages::Entry,
-    record::{Change, What},
-    sessions::{NewSession, Session},
+    log::{
+        messages::Entry,
+        record::{Change, What},
+    },
+    session::{
+        keyed::Key,
+        sessions::{NewSession, Session},
+    },
 };
 use tonic::{Code, Status};
 

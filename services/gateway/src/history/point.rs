@@ -6,7 +6,7 @@ use domain::{
     part::Body,
 };
 use rpc::v1::FilesOfSnapshot;
-use store::messages::Entry;
+use store::log::messages::Entry;
 
 /// A point of a conversation. What comes after it goes.
 #[derive(Debug, Clone, PartialEq)]

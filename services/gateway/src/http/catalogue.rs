@@ -9,16 +9,16 @@ use super::{
 use crate::state::State;
 use axum::{Json, extract::State as Shared};
 use domain::{
-    agent::Agent,
-    command::{BUILT_IN, built_in as built_in_command},
+    agent::{Agent, Mode},
+    command::{BUILT_IN, Command, built_in as built_in_command},
     message::ModelRef,
     model::Facts,
     money::Rates,
     permission::{Rule, Rules},
-    settings::{Command, Mode, Settings, merge::merge},
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use settings::{Settings, merge::merge};
 
 pub(super) async fn health(_: Caller) -> Json<Value> {
     Json(json!({"healthy": true, "version": env!("CARGO_PKG_VERSION")}))
@@ -107,7 +107,7 @@ fn cost(rates: &Rates) -> Value {
 
 pub(super) async fn agents(Shared(state): Shared<State>, caller: Caller) -> Result<Json<Vec<Value>>> {
     let settings = settings(&state, &caller).await?;
-    let none = domain::settings::Agent::default();
+    let none = settings::Agent::default();
     let built_in = Agent::ALL.into_iter().map(|agent| {
         let mode = if Agent::SUBAGENTS.contains(&agent) { Mode::Subagent } else { Mode::Primary };
         let configured = settings.agents.get(agent.as_str()).unwrap_or(&none);
@@ -125,7 +125,7 @@ pub(super) async fn agents(Shared(state): Shared<State>, caller: Caller) -> Resu
 /// An agent as clients list it; none that is switched off.
 fn agent_json(
     (name, native, description, mode): (&str, bool, &str, Mode),
-    configured: &domain::settings::Agent,
+    configured: &settings::Agent,
     lists: impl Iterator<Item = Rules>,
 ) -> Option<Value> {
     if configured.disable == Some(true) {

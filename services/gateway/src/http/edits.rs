@@ -22,7 +22,7 @@ use domain::{
 use rpc::status::invalid;
 use serde::Deserialize;
 use serde_json::Value;
-use store::{edits::Edit, error::Error};
+use store::{error::Error, log::edits::Edit};
 
 /// Makes a change, and tells whoever follows the session.
 pub(super) async fn edit(state: &State, caller: &Caller, session: &str, edit: &Edit) -> Result<()> {

@@ -14,7 +14,10 @@ use rpc::v1::{self, FileKind};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use store::{Page, sessions::Filter, sessions::Session};
+use store::{
+    Page,
+    session::sessions::{Filter, Session},
+};
 use tonic::{Code, Status};
 
 /// Files among which a name is looked for.

@@ -5,7 +5,7 @@ use super::{caller::Caller, error::Result};
 use crate::state::State;
 use domain::{ids::ProjectId, limits, session::Source};
 use rpc::status::invalid;
-use store::projects::Project;
+use store::tenant::projects::Project;
 
 /// The project of clients that name no directory.
 const DEFAULT: &str = "default";

@@ -12,7 +12,7 @@ use axum::{
 };
 use domain::{ids::ProjectId, limits, project::Shown};
 use serde_json::{Value, json};
-use store::projects::Project;
+use store::tenant::projects::Project;
 
 /// Bytes of what people choose for one project, as JSON: mostly a picture. Each list of projects has it.
 const SHOWN_BYTES_MAX: usize = 32 * 1024;

@@ -29,7 +29,7 @@ use rpc::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::HashMap;
-use store::{Page, sessions::Filter};
+use store::{Page, session::sessions::Filter};
 use tonic::{Code, Status};
 
 /// Root sessions of a directory whose terminals are listed, the newest first: each is one call to the sandbox.

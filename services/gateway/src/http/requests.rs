@@ -15,7 +15,7 @@ use rpc::v1::{
 };
 use serde::Deserialize;
 use serde_json::Value;
-use store::{Page, requests::Whose};
+use store::{Page, people::requests::Whose};
 
 pub(super) async fn permissions(Shared(state): Shared<State>, caller: Caller) -> Result<Json<Vec<Value>>> {
     open(&state, &caller, "per").await

@@ -15,7 +15,7 @@ use domain::ids::{SessionId, Timestamp};
 use rpc::v1::{self, session_service_server::SessionService as _};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use store::{Page, sessions::Filter};
+use store::{Page, session::sessions::Filter};
 
 /// Sessions of a list without a limit, as in OpenCode.
 const LIST_DEFAULT: u32 = 100;

@@ -39,7 +39,7 @@ use domain::{
 };
 use serde_json::{Value, json};
 use std::{collections::HashMap, convert::Infallible, pin::pin, sync::Arc, time::Duration};
-use store::{Page, feed::Horizon, requests::Whose};
+use store::{Page, log::feed::Horizon, people::requests::Whose};
 use tokio::{
     sync::{broadcast::error::RecvError, mpsc},
     time::{Instant, sleep},

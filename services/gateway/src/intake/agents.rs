@@ -3,15 +3,15 @@
 
 use crate::{grpc::from_store, state::State};
 use domain::{
-    agent::{self, Agent},
+    agent::{self, Agent, Mode},
     ids::{ProjectId, TenantId},
     limits,
     part::Body,
     session::{Origin, Source},
-    settings::{Mode, merge::merge},
     text::head,
 };
 use rpc::status::invalid;
+use settings::merge::merge;
 use tonic::Status;
 
 /// Where a session works.

@@ -7,9 +7,10 @@ use super::{
     search,
 };
 use crate::code::Code;
-use domain::{limits, settings::markdown};
+use domain::limits;
 use ignore::WalkBuilder;
 use rpc::v1;
+use settings::markdown;
 use std::{
     collections::{BTreeMap, BTreeSet},
     io::Read as _,

@@ -12,7 +12,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     sync::PoisonError,
 };
-use store::system::Held;
+use store::control::workers::Held;
 
 /// What one sweep found in Redis. On its way from a claim to its loop, or from its loop to a release, a session looks the
 /// same for a moment: only what two sweeps found is settled.

@@ -9,7 +9,7 @@ use domain::{
 };
 use metrics::gauge;
 use std::{sync::Arc, time::Duration};
-use store::system::Claimable;
+use store::control::claimable::Claimable;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 

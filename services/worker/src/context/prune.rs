@@ -9,7 +9,7 @@ use domain::{
     message::Message,
     part::{Body, Part, Ran, Tool, ToolState},
 };
-use store::messages::Entry;
+use store::log::messages::Entry;
 
 /// Tools whose output is kept: what was learned once is needed to the end.
 const KEPT: [&str; 1] = ["skill"];

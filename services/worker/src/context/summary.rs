@@ -10,7 +10,7 @@ use domain::{
     part::{Body, Part, Text, ToolState, attached::File},
 };
 use llm::request::{Message as Lowered, Request, ToolChoice, UserPart};
-use store::messages::Entry;
+use store::log::messages::Entry;
 
 /// How a summary is written.
 const SYSTEM: &str = include_str!("../prompt/compaction.txt");

@@ -9,7 +9,7 @@ use llm::{
     config::{Model, Thinking},
     request::{Effort, Message, Request, UserPart},
 };
-use store::messages::Entry;
+use store::log::messages::Entry;
 
 /// How a title is written.
 const SYSTEM: &str = include_str!("../prompt/title.txt");

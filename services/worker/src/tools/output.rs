@@ -3,8 +3,9 @@
 
 use super::{Output, Tool, ToolError, find, run::Ctx, run::refused};
 use crate::clean;
-use domain::{limits, settings::Settings, text};
+use domain::{limits, text};
 use rpc::v1;
+use settings::Settings;
 
 /// How much of an answer a model is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,7 +114,7 @@ fn cut(full: &str, bounds: Bounds) -> Option<&str> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
     use super::*;
-    use domain::settings::ToolOutput;
+    use settings::ToolOutput;
 
     #[test]
     fn short_answers_stay_as_they_are() {

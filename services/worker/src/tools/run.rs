@@ -10,18 +10,18 @@ use domain::{
     limits,
     message::Error,
     mutant::{self, Mutant},
-    settings::Settings,
 };
 use futures::FutureExt as _;
 use rpc::v1;
 use serde_json::{Map, Value};
+use settings::Settings;
 use std::{
     collections::{BTreeMap, BTreeSet},
     panic::AssertUnwindSafe,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
-use store::messages::Entry;
+use store::log::messages::Entry;
 use tokio::{
     sync::{Semaphore, mpsc},
     task::JoinSet,

@@ -22,7 +22,7 @@ use domain::{
     part::{Body, Part, Ran, Span, Tool, ToolState, attached::File},
     turn::{CallId, Input, Stop},
 };
-use store::record::Progress;
+use store::log::record::Progress;
 
 impl Loop {
     /// Begins the calls whose intent is stored. A call that an earlier worker may have begun is attached to instead.

@@ -15,7 +15,7 @@ use domain::{
     permission::Verdict,
 };
 use serde_json::Value;
-use store::{messages::Entry, record::Progress};
+use store::log::{messages::Entry, record::Progress};
 
 impl Loop {
     /// What the prompt asks for becomes calls of a step: begun, and stored as such.

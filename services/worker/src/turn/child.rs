@@ -19,7 +19,7 @@ use domain::{
 };
 use serde_json::{Map, Value, json};
 use std::time::Duration;
-use store::{
+use store::session::{
     children::{Answer, Dispatched, NewChild, ParentCall},
     inputs::{Kind, Prompt, Reply},
 };

@@ -17,10 +17,10 @@ use domain::{
     ids::MessageId,
     message::{Message, MessageTime, User},
     part::{Body, Part, Span, Text, attached},
-    settings::Compaction,
     turn::{Due, Input, LastStep, View},
 };
-use store::record::Progress;
+use settings::Compaction;
+use store::log::record::Progress;
 
 /// What lets the agent go on after a summary.
 const GO_ON: &str =

@@ -22,7 +22,7 @@ use domain::{
     turn::{Input, NEEDS_HUMAN},
 };
 use serde_json::{Map, Value};
-use store::{record::Progress, requests::Known};
+use store::{log::record::Progress, people::requests::Known};
 
 /// The name of the permission, and of the mark on a repeated call that says how far the asking is: OpenCode's.
 pub(crate) const PERMISSION: &str = "doom_loop";

@@ -25,7 +25,7 @@ use domain::{
 };
 use rpc::v1::{self, FileKind};
 use std::sync::Arc;
-use store::record::Progress;
+use store::log::record::Progress;
 use tokio_util::task::AbortOnDropHandle;
 
 /// Mark on what we say of a file: the part that names it.

@@ -13,11 +13,11 @@ use domain::{
     ids::MessageId,
     message::{Assistant, User},
     part::{self, Body},
-    settings::Settings,
     turn::{CallId, Input},
 };
+use settings::Settings;
 use std::sync::Arc;
-use store::record::Progress;
+use store::log::record::Progress;
 use tokio::task::JoinHandle;
 use tonic::Status;
 

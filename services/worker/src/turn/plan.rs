@@ -15,7 +15,7 @@ use domain::{
     turn::Input,
 };
 use serde_json::Map;
-use store::record::Progress;
+use store::log::record::Progress;
 
 impl Loop {
     /// Takes the person's answer to a plan.

@@ -11,16 +11,16 @@ use crate::{
     tools::ToolError,
 };
 use domain::{
+    agent::Mode,
     command::{Asked, Progress as Far},
     event::{Event, Status},
     message::{Error, Message, User},
     part::{Body, Part, Text, attached::Subtask},
-    settings::Mode,
     text::without_nul,
     turn::Input,
 };
 use std::sync::Arc;
-use store::record::Progress;
+use store::log::record::Progress;
 use tokio_util::task::AbortOnDropHandle;
 
 /// Who does the task of a command that names no agent.

@@ -18,7 +18,7 @@ use domain::{
     turn::{CallId, Input},
 };
 use std::{sync::Arc, time::Duration};
-use store::record::Progress;
+use store::log::record::Progress;
 use tokio_util::task::AbortOnDropHandle;
 
 const PATIENCE: Duration = Duration::from_millis(limits::SNAPSHOT_WAIT_MS);

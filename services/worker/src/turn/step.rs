@@ -15,7 +15,7 @@ use crate::{
     tools::Tool,
 };
 use domain::{
-    agent::COMPACTION,
+    agent::{COMPACTION, Mode},
     event::{Event, Status},
     ids::{MessageId, PartId, PermissionId, QuestionId, SessionId, Timestamp},
     limits,
@@ -24,13 +24,12 @@ use domain::{
     part::{Body, Part, Retry, RetryTime, Snapshot, StepFinish, StepStart, ToolState},
     request::{Answer, Id},
     session::{Outcome, WORKSPACE},
-    settings::Mode,
     turn::{End, Failure, Input},
     wait::{Reason, Wait},
 };
 use llm::config::{Model, Provider};
 use std::time::Duration;
-use store::{park::Park, record::Progress};
+use store::{log::record::Progress, session::park::Park};
 use tokio::time::Instant;
 
 impl Loop {

@@ -1,6 +1,6 @@
 //! The title of a session that nobody named: asked of a small model beside the first step. Whatever becomes of it, the turn
 //! goes on; a worker that dies leaves the question to the next one, for as long as there is one prompt.
-// Continues in `context::title`, which makes the question, and store::titles, which lets a person's title stand.
+// Continues in `context::title`, which makes the question, and store::session::titles, which lets a person's title stand.
 
 use super::Loop;
 use crate::{
@@ -25,7 +25,7 @@ use llm::{
     request::Request,
 };
 use std::time::Duration;
-use store::titles::Title;
+use store::session::titles::Title;
 use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{Instrument as _, Span};

@@ -8,21 +8,21 @@ use crate::{
     tools::{self, Tool, ToolError, plan_exit, question, run::Call, task},
 };
 use domain::{
+    agent::Mode,
     event::Event,
     ids::{EventId, PartId, PermissionId, QuestionId, Timestamp},
     message::Error,
     part::{self, Ran, Span, ToolState},
     permission::{OnAsk, Rule, Verdict},
     request::{Answer, Asked, Id, Request},
-    settings::Mode,
     turn::{CallId, Input, NEEDS_HUMAN},
     wait::{Reason, Wait},
 };
 use serde_json::Map;
 use store::{
-    children,
-    record::Progress,
-    requests::{Answered, Known},
+    log::record::Progress,
+    people::requests::{Answered, Known},
+    session::children,
 };
 
 /// In the facts of a call: a person refused it without a word of what to do instead.

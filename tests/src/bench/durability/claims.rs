@@ -22,9 +22,11 @@ use domain::{
 };
 use std::time::{Duration, Instant};
 use store::{
-    park::{Park, Parked},
-    record::{Change, What},
-    runs::{Suspects, Take},
+    log::record::{Change, What},
+    session::{
+        park::{Park, Parked},
+        runs::{Suspects, Take},
+    },
 };
 use uuid::Uuid;
 

@@ -4,7 +4,7 @@ use super::{Pair, SESSIONS};
 use domain::ids::SessionId;
 use e2e::sim::postgres::{Accepted, Input, Phase, Run};
 use sqlx::Row as _;
-use store::{error::Error, system::Claimable};
+use store::{control::claimable::Claimable, error::Error};
 use uuid::Uuid;
 
 impl Pair {

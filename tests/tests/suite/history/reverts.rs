@@ -13,7 +13,7 @@ use e2e::{
 use rpc::v1;
 use serde_json::Value;
 use sqlx::PgConnection;
-use store::{Store, reverts::Hold};
+use store::{Store, session::reverts::Hold};
 use tokio::task::JoinHandle;
 use tonic::{Code, Status};
 

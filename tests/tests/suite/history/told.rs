@@ -13,8 +13,8 @@ use e2e::{
 use serde_json::{Value, json};
 use store::{
     Store,
-    record::{Change, Fence, Progress, What},
-    runs::{Suspects, Take},
+    log::record::{Change, Fence, Progress, What},
+    session::runs::{Suspects, Take},
 };
 
 fn tool(name: &str, input: &Value) -> String {

@@ -36,7 +36,7 @@ use rpc::v1::subscribe_response::Item;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::{collections::HashMap, convert::Infallible};
-use store::messages::Entry;
+use store::log::messages::Entry;
 use tonic::Status;
 
 /// Events of a page when the client does not say how many.

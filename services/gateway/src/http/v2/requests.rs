@@ -12,7 +12,7 @@ use axum::{
 };
 use domain::limits;
 use serde_json::{Value, json};
-use store::{Page, error::Error, requests::Whose};
+use store::{Page, error::Error, people::requests::Whose};
 
 const PERMISSION: &str = "per";
 const QUESTION: &str = "que";

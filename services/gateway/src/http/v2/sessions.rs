@@ -29,7 +29,7 @@ use rpc::{
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
-use store::{Page, edits::Edit, error::Error, sessions::Filter};
+use store::{Page, error::Error, log::edits::Edit, session::sessions::Filter};
 
 /// Sessions of a page when the client does not say how many.
 const PAGE_DEFAULT: u32 = 50;

@@ -7,7 +7,7 @@ use domain::{
     session::Info,
 };
 use serde_json::{Map, Value, json};
-use store::messages::Entry;
+use store::log::messages::Entry;
 
 /// What a session of the newer API has of ours.
 const OF_SESSION: [&str; 10] =

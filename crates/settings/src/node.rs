@@ -1,0 +1,118 @@
+//! A value of settings that knows where it was written. The order of keys is kept: in permissions the last match wins.
+
+use domain::level::Level;
+use serde_json::{Map, Number, Value};
+use std::{fmt, sync::Arc};
+
+/// Where a value was written.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Origin {
+    /// Who wrote it.
+    pub level: Level,
+    /// In which file.
+    pub file: Arc<str>,
+    /// In which line, from 1.
+    pub line: u32,
+    /// At which character of the line, from 1.
+    pub column: u32,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.file, self.line, self.column)
+    }
+}
+
+/// One step to a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Into an object.
+    Key(Arc<str>),
+    /// Into a list, from 0.
+    Item(usize),
+}
+
+/// The way from the whole to a value: `permission.bash."git push*"`, `instructions[0]`. The whole is the empty text.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct KeyPath(pub Vec<Step>);
+
+impl fmt::Display for KeyPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, step) in self.0.iter().enumerate() {
+            match step {
+                Step::Item(item) => write!(f, "[{item}]")?,
+                Step::Key(key) => {
+                    let dot = if at == 0 { "" } else { "." };
+                    let is_plain = |c: char| c.is_alphanumeric() || "_-$".contains(c);
+                    if !key.is_empty() && key.chars().all(is_plain) {
+                        write!(f, "{dot}{key}")?;
+                    } else {
+                        write!(f, "{dot}{}", Value::from(&**key))?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A value and where it was written. It may hold secrets, hence no `Debug`.
+#[derive(Clone, PartialEq)]
+pub(crate) struct Node {
+    pub(crate) origin: Origin,
+    pub(crate) value: Content,
+}
+
+/// What a node holds.
+#[derive(Clone, PartialEq)]
+pub(crate) enum Content {
+    Null,
+    Bool(bool),
+    Number(Number),
+    /// `written` is what stood there before references were replaced, if any were.
+    Text {
+        text: String,
+        written: Option<String>,
+    },
+    List(Vec<Node>),
+    Map(Vec<Entry>),
+}
+
+/// One member of an object.
+#[derive(Clone, PartialEq)]
+pub(crate) struct Entry {
+    pub(crate) key: Arc<str>,
+    /// Where the key was written.
+    pub(crate) origin: Origin,
+    pub(crate) node: Node,
+}
+
+impl Node {
+    pub(crate) fn text(origin: Origin, text: String) -> Self {
+        Self { origin, value: Content::Text { text, written: None } }
+    }
+
+    /// The node as JSON, with what references were replaced by.
+    pub(crate) fn to_json(&self) -> Value {
+        self.json_with(&|text, _| text)
+    }
+
+    /// The node as JSON, with references as they were written: what people may see.
+    pub(crate) fn to_json_as_written(&self) -> Value {
+        self.json_with(&|text, written| written.unwrap_or(text))
+    }
+
+    fn json_with(&self, choose: &impl for<'a> Fn(&'a str, Option<&'a str>) -> &'a str) -> Value {
+        match &self.value {
+            Content::Null => Value::Null,
+            Content::Bool(value) => Value::Bool(*value),
+            Content::Number(number) => Value::Number(number.clone()),
+            Content::Text { text, written } => Value::from(choose(text, written.as_deref())),
+            Content::List(items) => items.iter().map(|item| item.json_with(choose)).collect(),
+            Content::Map(entries) => {
+                let member = |entry: &Entry| (entry.key.to_string(), entry.node.json_with(choose));
+                Value::Object(entries.iter().map(member).collect::<Map<_, _>>())
+            }
+        }
+    }
+}

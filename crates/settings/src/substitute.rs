@@ -1,0 +1,146 @@
+//! `{env:NAME}` and `{file:path}` in the texts of a file. What replaces them cannot become structure: it stays inside its
+//! text, and is not looked through again. Keys, comments and settings without effect are left alone.
+
+use crate::{
+    document::Document,
+    models,
+    node::{Content, KeyPath, Node, Step},
+    problem::{Problem, Problems, shown_text},
+    read::KNOWN,
+};
+use domain::limits::SETTINGS_BYTES_MAX;
+
+/// What a text refers to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reference<'a> {
+    /// A variable of the environment, or what the tenant keeps under that name.
+    Env(&'a str),
+    /// A file, as it was written: relative to the file of settings, absolute, or under `~/`.
+    File(&'a str),
+}
+
+/// Why a reference gives no text: goes on "… is refused: " for people, so it names no secret.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Refusal(pub String);
+
+/// Gives the text of a reference, or refuses it. What is allowed is for the caller to say: nothing is by itself.
+pub type Lookup<'a> = dyn FnMut(Reference<'_>) -> Result<String, Refusal> + 'a;
+
+impl Document {
+    /// Replaces every reference. Texts of files lose white space at both ends, as they do in OpenCode.
+    ///
+    /// # Errors
+    /// What `lookup` refused, and texts that became too long, each at the place of its text. The document then is only
+    /// partly replaced: drop it.
+    pub fn substitute(&mut self, lookup: &mut Lookup<'_>) -> Result<(), Problems> {
+        let mut pass =
+            Pass { lookup, bytes: self.bytes, path: KeyPath::default(), problems: Problems::default() };
+        pass.node(&mut self.root);
+        self.bytes = pass.bytes;
+        pass.problems.or(())
+    }
+}
+
+/// One walk through a document.
+struct Pass<'a, 'b> {
+    lookup: &'a mut Lookup<'b>,
+    bytes: usize,
+    path: KeyPath,
+    problems: Problems,
+}
+
+/// Whether the member `key` of the object at `path` has any effect.
+fn has_effect(path: &KeyPath, key: &str) -> bool {
+    match path.0.as_slice() {
+        [] => KNOWN.contains(&key),
+        [Step::Key(first), _] if &**first == "provider" => models::PROVIDER.contains(&key),
+        _ => true,
+    }
+}
+
+impl Pass<'_, '_> {
+    fn node(&mut self, node: &mut Node) {
+        match &mut node.value {
+            Content::Null | Content::Bool(_) | Content::Number(_) => {}
+            Content::List(items) => {
+                for (at, item) in items.iter_mut().enumerate() {
+                    self.path.0.push(Step::Item(at));
+                    self.node(item);
+                    self.path.0.pop();
+                }
+            }
+            Content::Map(entries) => {
+                for entry in entries {
+                    // What has no effect needs no permission to refer to anything.
+                    if !has_effect(&self.path, &entry.key) {
+                        continue;
+                    }
+                    self.path.0.push(Step::Key(entry.key.clone()));
+                    self.node(&mut entry.node);
+                    self.path.0.pop();
+                }
+            }
+            Content::Text { text, written } => {
+                if written.is_some() {
+                    return;
+                }
+                match self.replaced(text) {
+                    Ok(None) => {}
+                    Ok(Some(new)) => *written = Some(std::mem::replace(text, new)),
+                    Err((expected, found)) => {
+                        let (origin, path) = (node.origin.clone(), self.path.clone());
+                        self.problems.push(Problem { origin, path, expected, found });
+                    }
+                }
+            }
+        }
+    }
+
+    /// The text with its references replaced, `None` if it has none, or what was expected and found.
+    fn replaced(&mut self, text: &str) -> Result<Option<String>, (String, String)> {
+        let (mut out, mut rest, mut is_changed) = (String::new(), text, false);
+        while let Some((before, reference, after)) = next(rest) {
+            let value = (self.lookup)(reference).map_err(|refusal| {
+                let found = shown_text(&rest[before.len()..rest.len() - after.len()]);
+                ("a reference that is allowed".to_owned(), format!("{found}, which is refused: {refusal}"))
+            })?;
+            let value = match reference {
+                Reference::Env(_) => value.as_str(),
+                Reference::File(_) => value.trim(),
+            };
+            self.bytes = self.bytes.saturating_add(value.len());
+            if self.bytes > SETTINGS_BYTES_MAX {
+                return Err((format!("at most {SETTINGS_BYTES_MAX} bytes in all"), "more".to_owned()));
+            }
+            if value.contains('\0') {
+                let found = "NUL in what replaces a reference".to_owned();
+                return Err(("a text without NUL".to_owned(), found));
+            }
+            out.push_str(before);
+            out.push_str(value);
+            (rest, is_changed) = (after, true);
+        }
+        out.push_str(rest);
+        Ok(is_changed.then_some(out))
+    }
+}
+
+/// The first reference of a text, with what comes before and after it. Braces that are none are passed over.
+fn next(text: &str) -> Option<(&str, Reference<'_>, &str)> {
+    for (at, _) in text.match_indices('{') {
+        let (before, rest) = text.split_at(at);
+        let (is_env, rest) = match (rest.strip_prefix("{env:"), rest.strip_prefix("{file:")) {
+            (Some(rest), _) => (true, rest),
+            (None, Some(rest)) => (false, rest),
+            (None, None) => continue,
+        };
+        // No closing brace after this one: none after a later one either.
+        let (name, after) = rest.split_once('}')?;
+        if !name.is_empty() {
+            let reference = if is_env { Reference::Env(name) } else { Reference::File(name) };
+            return Some((before, reference, after));
+        }
+    }
+    None
+}

@@ -1,0 +1,10 @@
+//! Every query that crosses tenants, and no other. They log in as `flotilla_system`, which sees all tenants, and give ids
+//! and numbers, never contents.
+
+pub mod aborts;
+pub mod claimable;
+pub mod operator;
+pub mod queue;
+pub mod sweep;
+pub mod tenants;
+pub mod workers;

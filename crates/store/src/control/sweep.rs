@@ -1,0 +1,53 @@
+//! What workers clean up for all tenants.
+
+use crate::{Store, error::Error, signed};
+use domain::limits;
+use sqlx::Row as _;
+
+impl Store {
+    /// Deletes the workers whose lease ended long ago (`limits::WORKER_KEPT_MS`) and that no session names as its owner.
+    /// Gives how many.
+    ///
+    /// # Errors
+    /// `Db`.
+    pub async fn forget_dead_workers(&self) -> Result<u64, Error> {
+        let done = sqlx::query(
+            "delete from worker w where w.lease_until < now() - $1 * interval '1 millisecond'
+                and not exists (select 1 from session_run r where r.phase = 2 and r.owner = w.incarnation)",
+        )
+        .bind(signed(limits::WORKER_KEPT_MS))
+        .execute(&self.system)
+        .await?;
+        Ok(done.rows_affected())
+    }
+
+    /// Says whether Postgres did not start within the last `ms` milliseconds: right after a start every lease looks ended.
+    ///
+    /// # Errors
+    /// `Db`.
+    pub async fn is_settled(&self, ms: u64) -> Result<bool, Error> {
+        // A start in the future was before the clock was set back.
+        let row = sqlx::query(
+            "select now() not between pg_postmaster_start_time()
+                              and pg_postmaster_start_time() + $1 * interval '1 millisecond' as settled",
+        )
+        .bind(i32::try_from(ms).unwrap_or(i32::MAX))
+        .fetch_one(&self.system)
+        .await?;
+        Ok(row.try_get("settled")?)
+    }
+
+    /// Forgets which sessions were deleted long ago, in all tenants. Gives how many.
+    ///
+    /// # Errors
+    /// `Db`.
+    pub async fn forget_deleted(&self) -> Result<u64, Error> {
+        let done = sqlx::query(
+            "delete from session_tombstone where deleted_at < now() - $1 * interval '1 millisecond'",
+        )
+        .bind(signed(limits::TOMBSTONE_KEPT_MS))
+        .execute(&self.system)
+        .await?;
+        Ok(done.rows_affected())
+    }
+}

@@ -1,0 +1,188 @@
+//! Workers: their leases, what they can do, and which sessions they own.
+
+use super::claimable::{Place, place};
+use crate::{Store, error::Error, timestamp, unsigned};
+use domain::{ids::Timestamp, limits, model::Facts, session::Class, tool};
+use sqlx::{Row as _, postgres::PgRow, types::Json};
+use std::sync::Arc;
+use uuid::Uuid;
+
+/// What a worker says of itself with each heartbeat.
+#[derive(Debug, Clone)]
+pub struct Beat {
+    /// Its incarnation.
+    pub incarnation: Uuid,
+    /// Its name.
+    pub name: String,
+    /// Loops that it may run.
+    pub slots: u32,
+    /// Whether it takes no more sessions.
+    pub draining: bool,
+    /// What it can do; `None`: as it told before.
+    pub offer: Option<Arc<Offer>>,
+}
+
+/// What a worker can do.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Offer {
+    /// The models that it can ask.
+    pub models: Vec<Facts>,
+    /// The tools that it has.
+    pub tools: Vec<tool::Spec>,
+}
+
+/// A session that a worker owns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    /// Where it is.
+    pub place: Place,
+    /// The number of the take-over.
+    pub epoch: u64,
+    /// How urgent.
+    pub class: Class,
+}
+
+/// What a worker is told with each heartbeat.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Renewed {
+    /// The database's clock.
+    pub now: Timestamp,
+    /// Sessions that it owns and whose abort no loop has taken.
+    pub aborts: Vec<Place>,
+    /// Whether an operator asks it to hand its sessions over.
+    pub drain_asked: bool,
+}
+
+/// Workers that live, and what they hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Capacity {
+    /// Workers whose lease runs and that take sessions.
+    pub workers: u64,
+    /// Their slots.
+    pub slots: u64,
+    /// Loops that run, of all tenants.
+    pub running: u64,
+}
+
+impl Store {
+    /// Renews the lease of a worker, making it known at the first call.
+    ///
+    /// # Errors
+    /// `Db`: the lease may be about to end.
+    pub async fn renew_worker(&self, beat: &Beat) -> Result<Renewed, Error> {
+        let row = sqlx::query(
+            "insert into worker (incarnation, name, lease_until, draining, slots, version, models, tools)
+             values ($1, $2, now() + $3 * interval '1 millisecond', $4, $5, $6, coalesce($7, '[]'::jsonb),
+                     coalesce($8, '[]'::jsonb))
+             on conflict (incarnation) do update set lease_until = excluded.lease_until,
+               draining = excluded.draining, models = coalesce($7, worker.models), tools = coalesce($8, worker.tools)
+             returning drain_asked, clock_timestamp() as now",
+        )
+        .bind(beat.incarnation)
+        .bind(&beat.name)
+        .bind(i32::try_from(limits::LEASE_TTL_MS).unwrap_or(i32::MAX))
+        .bind(beat.draining)
+        .bind(i32::try_from(beat.slots).unwrap_or(i32::MAX))
+        .bind(env!("CARGO_PKG_VERSION"))
+        .bind(beat.offer.as_ref().map(|offer| Json(&offer.models)))
+        .bind(beat.offer.as_ref().map(|offer| Json(&offer.tools)))
+        .fetch_one(&self.system)
+        .await?;
+        let aborted = sqlx::query(
+            "select tenant_id, session_id from session_run where phase = 2 and owner = $1 and cancel_seq > input_ack",
+        )
+        .bind(beat.incarnation)
+        .fetch_all(&self.system)
+        .await?;
+        Ok(Renewed {
+            now: timestamp(row.try_get("now")?),
+            aborts: aborted.iter().map(place).collect::<Result<_, _>>()?,
+            drain_asked: row.try_get("drain_asked")?,
+        })
+    }
+
+    /// Lists the models that living workers can ask, each once, in the order of the worker that lives longest.
+    ///
+    /// # Errors
+    /// `Unreadable`; `Db`.
+    pub async fn list_models(&self) -> Result<Vec<Facts>, Error> {
+        let rows = sqlx::query(
+            "select models from worker where lease_runs(lease_until) order by lease_until - started_at desc",
+        )
+        .fetch_all(&self.system)
+        .await?;
+        let mut all: Vec<Facts> = vec![];
+        for row in rows {
+            let told =
+                row.try_get::<Json<Vec<Facts>>, _>("models").map_err(|e| Error::unreadable("models", e))?.0;
+            let is_new = |facts: &Facts| !all.iter().any(|known| known.model == facts.model);
+            let new: Vec<Facts> = told.into_iter().filter(is_new).collect();
+            all.extend(new);
+        }
+        Ok(all)
+    }
+
+    /// Lists the tools of the living worker that was started last, of those that tell any: older ones do not. Empty: none does.
+    ///
+    /// # Errors
+    /// `Unreadable`; `Db`.
+    pub async fn list_tools(&self) -> Result<Vec<tool::Spec>, Error> {
+        let row = sqlx::query(
+            "select tools from worker where lease_runs(lease_until) and tools <> '[]' order by started_at desc limit 1",
+        )
+        .fetch_optional(&self.system)
+        .await?;
+        let Some(row) = row else { return Ok(vec![]) };
+        Ok(row.try_get::<Json<Vec<tool::Spec>>, _>("tools").map_err(|e| Error::unreadable("tools", e))?.0)
+    }
+
+    /// Lists the sessions that a worker owns: at most its slots, and those that it took for an abort only.
+    ///
+    /// # Errors
+    /// `Db`.
+    pub async fn list_held(&self, incarnation: Uuid) -> Result<Vec<Held>, Error> {
+        let rows = sqlx::query(
+            "select tenant_id, session_id, epoch, class from session_run where phase = 2 and owner = $1",
+        )
+        .bind(incarnation)
+        .fetch_all(&self.system)
+        .await?;
+        let held = |row| {
+            let epoch = unsigned(PgRow::try_get(row, "epoch")?);
+            Ok(Held {
+                place: place(row)?,
+                epoch,
+                class: Class::from_i16(row.try_get("class")?).unwrap_or_default(),
+            })
+        };
+        rows.iter().map(held).collect()
+    }
+
+    /// Ends the lease of a worker that has no session left.
+    ///
+    /// # Errors
+    /// `Db`.
+    pub async fn forget_worker(&self, incarnation: Uuid) -> Result<(), Error> {
+        sqlx::query("delete from worker where incarnation = $1")
+            .bind(incarnation)
+            .execute(&self.system)
+            .await?;
+        Ok(())
+    }
+
+    /// Gives how many loops all workers together may run, and how many they run. Crosses tenants: numbers only.
+    ///
+    /// # Errors
+    /// `Db`.
+    pub async fn get_capacity(&self) -> Result<Capacity, Error> {
+        let row = sqlx::query(
+            "select count(*) as workers, coalesce(sum(slots), 0)::bigint as slots,
+                    (select count(*) from session_run where phase = 2) as running
+               from worker where lease_runs(lease_until) and not draining",
+        )
+        .fetch_one(&self.system)
+        .await?;
+        let number = |column| row.try_get::<i64, _>(column).map(unsigned);
+        Ok(Capacity { workers: number("workers")?, slots: number("slots")?, running: number("running")? })
+    }
+}

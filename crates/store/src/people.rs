@@ -1,0 +1,6 @@
+//! What people are asked and what they decide: requests, standing approvals, stored settings, and why a session waits.
+
+pub mod approvals;
+pub mod requests;
+pub mod settings;
+pub mod waits;

@@ -1,0 +1,127 @@
+//! Settings that tenants and projects keep with us, as texts: what they mean is for whoever reads them.
+
+use crate::{Store, error::Error, timestamp};
+use domain::{
+    ids::{ProjectId, SessionId, TenantId, Timestamp},
+    level::Level,
+};
+use sqlx::Row as _;
+
+/// Settings as they were written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stored {
+    /// Whose they are: the tenant's or the project's.
+    pub level: Level,
+    /// An `opencode.json`.
+    pub document: String,
+    /// Who wrote them.
+    pub by: String,
+    /// When.
+    pub at: Timestamp,
+}
+
+fn from_row(row: &sqlx::postgres::PgRow) -> Result<Stored, Error> {
+    let project: String = row.try_get("project_id")?;
+    Ok(Stored {
+        level: if project.is_empty() { Level::Tenant } else { Level::Project },
+        document: row.try_get("document")?,
+        by: row.try_get("changed_by")?,
+        at: timestamp(row.try_get("changed_at")?),
+    })
+}
+
+impl Store {
+    /// Stores the settings of the tenant, or of one of its projects, in place of earlier ones.
+    ///
+    /// # Errors
+    /// `NotFound` without that project, or `Db`.
+    pub async fn put_settings(
+        &self,
+        tenant: TenantId,
+        project: Option<&ProjectId>,
+        document: &str,
+        by: &str,
+    ) -> Result<Stored, Error> {
+        let mut tx = self.begin(tenant).await?;
+        // No foreign key can say this: the tenant's own row has no project.
+        let row = sqlx::query(
+            "insert into settings (tenant_id, project_id, document, changed_by) select $1, $2, $3, $4
+              where $2 = '' or exists (select from project where tenant_id = $1 and id = $2)
+             on conflict (tenant_id, project_id) do update
+               set document = excluded.document, changed_by = excluded.changed_by, changed_at = now()
+             returning project_id, document, changed_by, changed_at",
+        )
+        .bind(tenant.0)
+        .bind(project.map_or("", ProjectId::as_str))
+        .bind(document)
+        .bind(by)
+        .fetch_optional(&mut *tx)
+        .await?
+        .ok_or(Error::NotFound("project"))?;
+        let stored = from_row(&row)?;
+        tx.commit().await?;
+        Ok(stored)
+    }
+
+    /// Removes the settings of the tenant, or of one of its projects. Gives whether there were any.
+    ///
+    /// # Errors
+    /// `Db`.
+    pub async fn delete_settings(
+        &self,
+        tenant: TenantId,
+        project: Option<&ProjectId>,
+    ) -> Result<bool, Error> {
+        let mut tx = self.begin(tenant).await?;
+        let done = sqlx::query("delete from settings where tenant_id = $1 and project_id = $2")
+            .bind(tenant.0)
+            .bind(project.map_or("", ProjectId::as_str))
+            .execute(&mut *tx)
+            .await?;
+        tx.commit().await?;
+        Ok(done.rows_affected() > 0)
+    }
+
+    /// Gives the settings of the tenant, then those of the project; either may be missing.
+    ///
+    /// # Errors
+    /// `Db`.
+    pub async fn list_settings(
+        &self,
+        tenant: TenantId,
+        project: Option<&ProjectId>,
+    ) -> Result<Vec<Stored>, Error> {
+        let mut tx = self.begin(tenant).await?;
+        let rows = sqlx::query(
+            "select project_id, document, changed_by, changed_at from settings
+              where tenant_id = $1 and project_id in ('', $2) order by project_id",
+        )
+        .bind(tenant.0)
+        .bind(project.map_or("", ProjectId::as_str))
+        .fetch_all(&mut *tx)
+        .await?;
+        rows.iter().map(from_row).collect()
+    }
+
+    /// As [`Store::list_settings`], for the project of a session.
+    ///
+    /// # Errors
+    /// `Db`.
+    pub async fn list_settings_of(
+        &self,
+        tenant: TenantId,
+        session: &SessionId,
+    ) -> Result<Vec<Stored>, Error> {
+        let mut tx = self.begin(tenant).await?;
+        let rows = sqlx::query(
+            "select t.project_id, t.document, t.changed_by, t.changed_at
+               from settings t join session s on s.tenant_id = t.tenant_id
+              where t.tenant_id = $1 and s.id = $2 and t.project_id in ('', s.project_id) order by t.project_id",
+        )
+        .bind(tenant.0)
+        .bind(session.as_str())
+        .fetch_all(&mut *tx)
+        .await?;
+        rows.iter().map(from_row).collect()
+    }
+}

@@ -1,0 +1,175 @@
+//! Deleted sessions. Everything of them goes; that they are gone is kept for a while, for streams that come back.
+
+use crate::{
+    Store,
+    error::Error,
+    parsed,
+    session::{children, inputs},
+    timestamp, unsigned,
+};
+use domain::{
+    event::{Event, Stored},
+    ids::{ProjectId, SessionId, TenantId, Timestamp},
+    message::ModelRef,
+    money::{Tokens, UsdPicos},
+    session::{Info, InfoTime, WORKSPACE},
+};
+use sqlx::{Postgres, Row as _, Transaction, postgres::PgRow};
+
+/// What a deletion did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Deletion {
+    /// The parent that waits for the session, and was told that it failed.
+    pub parent: Option<SessionId>,
+    /// The session and all below it, itself last.
+    pub gone: Vec<Tombstone>,
+}
+
+/// What is known of a session that was deleted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tombstone {
+    /// Which it was.
+    pub session: SessionId,
+    /// Its project.
+    pub project: ProjectId,
+    /// What its project is called.
+    pub project_name: String,
+    /// Its parent.
+    pub parent: Option<SessionId>,
+    /// The last loop that it had.
+    pub epoch: u64,
+    /// Position of its last event.
+    pub event_seq: u64,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// When it was deleted.
+    pub deleted_at: Timestamp,
+}
+
+impl Tombstone {
+    /// The event that tells of it: the same one whenever it is told.
+    pub fn event(&self) -> Stored {
+        let info = Info {
+            id: self.session.clone(),
+            project_id: self.project.clone(),
+            directory: WORKSPACE.to_owned(),
+            parent_id: self.parent.clone(),
+            title: String::new(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            agent: String::new(),
+            model: ModelRef { provider_id: String::new(), model_id: String::new() }.into(),
+            cost: UsdPicos::default(),
+            tokens: Tokens::default(),
+            summary: None,
+            revert: None,
+            permission: vec![],
+            time: InfoTime { created: self.created_at, updated: self.deleted_at, archived: None },
+        };
+        let event = Event::SessionDeleted(Box::new(info));
+        Stored {
+            seq: self.event_seq + 1,
+            epoch: self.epoch,
+            // Of the session's own id: whoever is told twice can see it.
+            id: self.session.as_str().replacen("ses_", "evt_", 1),
+            kind: event.kind().to_owned(),
+            properties: event.properties(&self.session).to_string(),
+            at: self.deleted_at,
+        }
+    }
+}
+
+impl Store {
+    /// Deletes a session with everything of it and its children. A parent that waits for it is told that it failed.
+    ///
+    /// # Errors
+    /// `NotFound` or `Db`.
+    pub async fn delete_session(&self, tenant: TenantId, id: &SessionId) -> Result<Deletion, Error> {
+        let mut tx = self.begin(tenant).await?;
+        let call = children::lock_call(&mut tx, tenant, id).await?;
+        inputs::lock(&mut tx, tenant, id).await?;
+        children::lock_tree(&mut tx, tenant, id).await?;
+        if let Some((parent, call)) = &call {
+            let answer = children::failed(call, id, "The subtask's session was deleted.");
+            children::deliver(&mut tx, tenant, parent, &answer).await?;
+        }
+        let gone = bury(&mut tx, tenant, id).await?;
+        sqlx::query("delete from session where tenant_id = $1 and id = $2")
+            .bind(tenant.0)
+            .bind(id.as_str())
+            .execute(&mut *tx)
+            .await?;
+        tx.commit().await?;
+        Ok(Deletion { parent: call.map(|(_, call)| call.session), gone })
+    }
+
+    /// Lists the sessions that were deleted in transactions from `since` on and not made again, children before their parents.
+    /// What was deleted long ago (`limits::TOMBSTONE_KEPT_MS`) is forgotten.
+    ///
+    /// # Errors
+    /// `Db`.
+    pub async fn list_deleted(
+        &self,
+        tenant: TenantId,
+        since: crate::log::feed::Horizon,
+    ) -> Result<Vec<Tombstone>, Error> {
+        let mut tx = self.begin(tenant).await?;
+        let rows = sqlx::query(
+            "select t.session_id, t.project_id, p.name as project_name, t.parent_id, t.event_seq, t.epoch, t.created_at,
+                    t.deleted_at
+               from session_tombstone t
+               join project p on p.tenant_id = t.tenant_id and p.id = t.project_id
+              where t.tenant_id = $1 and t.xid >= $2::text::xid8
+                and not exists (select 1 from session s where s.tenant_id = t.tenant_id and s.id = t.session_id)
+              order by t.deleted_at, t.created_at desc, t.session_id desc",
+        )
+        .bind(tenant.0)
+        .bind(since.to_string())
+        .fetch_all(&mut *tx)
+        .await?;
+        rows.iter().map(tombstone).collect()
+    }
+}
+
+/// Notes that a session and all below it, which this transaction holds, are gone.
+async fn bury(
+    tx: &mut Transaction<'static, Postgres>,
+    tenant: TenantId,
+    id: &SessionId,
+) -> Result<Vec<Tombstone>, Error> {
+    let rows = sqlx::query(
+        "with recursive tree as (
+           select id from session where tenant_id = $1 and id = $2
+           union all
+           select s.id from session s join tree t on s.parent_id = t.id where s.tenant_id = $1)
+         insert into session_tombstone (tenant_id, session_id, project_id, parent_id, event_seq, epoch, created_at)
+         select s.tenant_id, s.id, s.project_id, s.parent_id, r.event_seq, r.epoch, s.created_at
+           from tree t join session s on s.tenant_id = $1 and s.id = t.id
+           join session_run r on r.tenant_id = $1 and r.session_id = t.id
+         on conflict (tenant_id, session_id) do update
+           set project_id = excluded.project_id, parent_id = excluded.parent_id, event_seq = excluded.event_seq,
+               epoch = excluded.epoch, created_at = excluded.created_at, deleted_at = excluded.deleted_at, xid = excluded.xid
+         returning session_id, project_id, parent_id, event_seq, epoch, created_at, deleted_at,
+           (select p.name from project p where p.tenant_id = $1 and p.id = session_tombstone.project_id) as project_name",
+    )
+    .bind(tenant.0)
+    .bind(id.as_str())
+    .fetch_all(&mut **tx)
+    .await?;
+    let mut gone = rows.iter().map(tombstone).collect::<Result<Vec<_>, _>>()?;
+    gone.sort_by(|a, b| (b.created_at, &b.session).cmp(&(a.created_at, &a.session)));
+    Ok(gone)
+}
+
+fn tombstone(row: &PgRow) -> Result<Tombstone, Error> {
+    let parent = row.try_get::<Option<&str>, _>("parent_id")?;
+    Ok(Tombstone {
+        session: parsed(row.try_get("session_id")?)?,
+        project: parsed(row.try_get("project_id")?)?,
+        project_name: row.try_get("project_name")?,
+        parent: parent.map(parsed).transpose()?,
+        epoch: unsigned(row.try_get("epoch")?),
+        event_seq: unsigned(row.try_get("event_seq")?),
+        created_at: timestamp(row.try_get("created_at")?),
+        deleted_at: timestamp(row.try_get("deleted_at")?),
+    })
+}

@@ -1,0 +1,6 @@
+//! What belongs to a tenant beside its sessions: the tenant itself, its keys, projects and bundles.
+
+pub mod bundles;
+pub mod keys;
+pub mod projects;
+pub mod tenants;
