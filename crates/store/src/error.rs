@@ -1,11 +1,48 @@
 //! What can go wrong, by what the caller can do about it.
 
+/// What a call names and the tenant does not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Entity {
+    /// The tenant itself.
+    Tenant,
+    /// An API key.
+    Key,
+    /// A project.
+    Project,
+    /// An uploaded bundle.
+    Bundle,
+    /// A session.
+    Session,
+    /// A message of a session.
+    Message,
+    /// A part of a message.
+    Part,
+    /// A permission request or a question.
+    Request,
+}
+
+impl Entity {
+    /// Its name in error texts.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Tenant => "tenant",
+            Self::Key => "key",
+            Self::Project => "project",
+            Self::Bundle => "bundle",
+            Self::Session => "session",
+            Self::Message => "message",
+            Self::Part => "part",
+            Self::Request => "request",
+        }
+    }
+}
+
 /// An error of the store.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The tenant has no such thing.
-    #[error("there is no such {0}")]
-    NotFound(&'static str),
+    /// The tenant has no such row.
+    #[error("{} not found", .0.as_str())]
+    NotFound(Entity),
     /// The same idempotency key came with another body.
     #[error("the idempotency key was used before with another body")]
     Conflict,

@@ -191,7 +191,7 @@ impl Stream {
                 }
                 Ok(())
             }
-            Heard::Gone => Err(unread(store::error::Error::NotFound("session"))),
+            Heard::Gone => Err(unread(store::error::Error::NotFound(store::error::Entity::Session))),
             Heard::Closed => Err(closed()),
         }
     }

@@ -30,7 +30,7 @@ use rpc::{
 };
 use store::{
     Page,
-    error::Error,
+    error::{Entity, Error},
     people::requests::{Answered, Whose},
 };
 use tonic::{Code, Status};
@@ -113,13 +113,15 @@ fn check_answer(bytes: usize) -> Result<(), Status> {
 /// What the store's errors mean to a caller. The cause stays in the log.
 pub(crate) fn from_store(failure: Error) -> Status {
     match failure {
-        Error::NotFound(what) => match what {
-            "session" => not_found("session_not_found", "there is no such session"),
-            "project" => not_found("project_not_found", "there is no such project"),
-            "message" => not_found("message_not_found", "there is no such message"),
-            "bundle" => not_found("bundle_not_found", "there is no such bundle; upload it first"),
-            "tenant" => not_found("tenant_not_found", "there is no such tenant"),
-            _ => not_found("not_found", format!("there is no such {what}")),
+        Error::NotFound(entity) => match entity {
+            Entity::Session => not_found("session_not_found", "there is no such session"),
+            Entity::Project => not_found("project_not_found", "there is no such project"),
+            Entity::Message => not_found("message_not_found", "there is no such message"),
+            Entity::Bundle => not_found("bundle_not_found", "there is no such bundle; upload it first"),
+            Entity::Tenant => not_found("tenant_not_found", "there is no such tenant"),
+            Entity::Key | Entity::Part | Entity::Request => {
+                not_found("not_found", format!("there is no such {}", entity.as_str()))
+            }
         },
         Error::Conflict => error(Code::AlreadyExists, "idempotency_conflict", failure.to_string()),
         Error::TooManyInputs(_) => error(Code::ResourceExhausted, "session_full", failure.to_string()),

@@ -82,7 +82,7 @@ pub(crate) async fn get(
     let entry = state.store.get_message(tenant, session, message).await.map_err(from_store)?;
     let mut said = vec![Said(entry)];
     fill(state, tenant, session, &mut said).await?;
-    said.pop().ok_or_else(|| from_store(store::error::Error::NotFound("message")))
+    said.pop().ok_or_else(|| from_store(store::error::Error::NotFound(store::error::Entity::Message)))
 }
 
 /// The last answer of the turn that answered a prompt, also when that joined another one's turn.

@@ -1,6 +1,10 @@
 //! What an operator sees and does, across all tenants. Like `system`, it uses the role that sees every tenant.
 
-use crate::{Page, Store, error::Error, parsed, timestamp, unsigned};
+use crate::{
+    Page, Store,
+    error::{Entity, Error},
+    parsed, timestamp, unsigned,
+};
 use domain::{
     ids::{SessionId, TenantId, Timestamp},
     session::{Class, Phase},
@@ -245,7 +249,7 @@ impl Store {
             .bind(session.as_str())
             .fetch_optional(&self.system)
             .await?
-            .ok_or(Error::NotFound("session"))?;
+            .ok_or(Error::NotFound(Entity::Session))?;
         Ok(TenantId(row.try_get("tenant_id")?))
     }
 

@@ -2,7 +2,7 @@
 
 use crate::{
     Page, Store,
-    error::Error,
+    error::{Entity, Error},
     tenant::tenants::{self, Tenant},
 };
 use domain::{ids::TenantId, limits};
@@ -78,7 +78,7 @@ impl Store {
         .bind(number(weight))
         .fetch_optional(&self.system)
         .await?
-        .ok_or(Error::NotFound("tenant"))?;
+        .ok_or(Error::NotFound(Entity::Tenant))?;
         Ok(tenants::from_row(&row)?)
     }
 }

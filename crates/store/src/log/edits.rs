@@ -2,7 +2,7 @@
 
 use crate::{
     Store,
-    error::Error,
+    error::{Entity, Error},
     log::record::{self, Change, Scope, What},
     session::{inputs, reverts},
     signed,
@@ -61,7 +61,7 @@ impl Store {
             }
             Edit::Text(message, part, text) => {
                 let mut part = find_part(&mut tx, (tenant, session), (message, part)).await?;
-                let Body::Text(known) = &mut part.body else { return Err(Error::NotFound("part")) };
+                let Body::Text(known) = &mut part.body else { return Err(Error::NotFound(Entity::Part)) };
                 known.text.clone_from(text);
                 vec![Event::PartUpdated { part: Box::new(part), at }]
             }
@@ -96,7 +96,7 @@ async fn find_message(
         .bind(message.as_str())
         .fetch_optional(&mut **tx)
         .await?;
-    row.map(|_| ()).ok_or(Error::NotFound("message"))
+    row.map(|_| ()).ok_or(Error::NotFound(Entity::Message))
 }
 
 async fn find_part(
@@ -113,7 +113,7 @@ async fn find_part(
     .bind(part.as_str())
     .fetch_optional(&mut **tx)
     .await?
-    .ok_or(Error::NotFound("part"))?;
+    .ok_or(Error::NotFound(Entity::Part))?;
     let data = row.try_get::<Json<Part>, _>("data").map_err(|error| Error::unreadable("part", error))?;
     Ok(data.0)
 }

@@ -1,6 +1,10 @@
 //! The log of a session, for readers.
 
-use crate::{Store, error::Error, parsed, signed, timestamp, unsigned};
+use crate::{
+    Store,
+    error::{Entity, Error},
+    parsed, signed, timestamp, unsigned,
+};
 use domain::{
     event::Stored,
     ids::{SessionId, TenantId},
@@ -95,7 +99,7 @@ impl Store {
                 .bind(session.as_str())
                 .fetch_optional(&mut *tx)
                 .await?
-                .ok_or(Error::NotFound("session"))?;
+                .ok_or(Error::NotFound(Entity::Session))?;
         Ok(head(&row)?)
     }
 

@@ -1,6 +1,10 @@
 //! Messages with their parts.
 
-use crate::{Page, Store, error::Error, signed, unsigned};
+use crate::{
+    Page, Store,
+    error::{Entity, Error},
+    signed, unsigned,
+};
 use domain::{
     ids::{MessageId, SessionId, TenantId},
     message::Message,
@@ -201,11 +205,11 @@ impl Store {
             .bind(id.as_str())
             .fetch_optional(&mut *tx)
             .await?
-            .ok_or(Error::NotFound("message"))?;
+            .ok_or(Error::NotFound(Entity::Message))?;
         let seq = unsigned(row.try_get("seq")?);
         drop(tx);
         let found = self.read_messages(tenant, session, signed(seq)..signed(seq) + 1, (End::Last, 1)).await?;
-        found.into_iter().next().ok_or(Error::NotFound("message"))
+        found.into_iter().next().ok_or(Error::NotFound(Entity::Message))
     }
 }
 

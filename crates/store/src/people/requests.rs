@@ -2,7 +2,7 @@
 
 use crate::{
     Page, Store,
-    error::Error,
+    error::{Entity, Error},
     log::record::{self, Change, Scope},
     parsed,
     people::approvals,
@@ -269,7 +269,7 @@ async fn find_session(
         .bind(id.as_str())
         .fetch_optional(&mut **tx)
         .await?
-        .ok_or(Error::NotFound("request"))?;
+        .ok_or(Error::NotFound(Entity::Request))?;
     parsed(row.try_get("session_id")?)
 }
 

@@ -1,6 +1,10 @@
 //! Settings that tenants and projects keep with us, as texts: what they mean is for whoever reads them.
 
-use crate::{Store, error::Error, timestamp};
+use crate::{
+    Store,
+    error::{Entity, Error},
+    timestamp,
+};
 use domain::{
     ids::{ProjectId, SessionId, TenantId, Timestamp},
     level::Level,
@@ -57,7 +61,7 @@ impl Store {
         .bind(by)
         .fetch_optional(&mut *tx)
         .await?
-        .ok_or(Error::NotFound("project"))?;
+        .ok_or(Error::NotFound(Entity::Project))?;
         let stored = from_row(&row)?;
         tx.commit().await?;
         Ok(stored)

@@ -3,7 +3,7 @@
 
 use crate::{
     Store,
-    error::Error,
+    error::{Entity, Error},
     parsed,
     session::{
         children::{self, Parent},
@@ -50,7 +50,7 @@ impl Store {
         .bind(root.as_str())
         .fetch_optional(&mut *tx)
         .await?
-        .ok_or(Error::NotFound("session"))?;
+        .ok_or(Error::NotFound(Entity::Session))?;
         let max: Option<i64> = row.try_get("max")?;
         Ok(Budget { spent: UsdPicos(row.try_get("spent")?), max: max.map(UsdPicos) })
     }
@@ -79,7 +79,7 @@ impl Store {
         .execute(&mut *tx)
         .await?;
         if set.rows_affected() == 0 {
-            return Err(Error::NotFound("session"));
+            return Err(Error::NotFound(Entity::Session));
         }
         // Who runs may be about to park; who is runnable has not looked yet.
         let rows = sqlx::query(

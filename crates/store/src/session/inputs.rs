@@ -4,7 +4,7 @@
 
 use crate::{
     Store,
-    error::Error,
+    error::{Entity, Error},
     log::record,
     session::{reverts, sessions},
     signed, unsigned,
@@ -195,7 +195,7 @@ pub(crate) async fn lock(
     .bind(session.as_str())
     .fetch_optional(&mut **tx)
     .await?
-    .ok_or(Error::NotFound("session"))?;
+    .ok_or(Error::NotFound(Entity::Session))?;
     Ok(Locked {
         phase: row.try_get("phase")?,
         class: Class::from_i16(row.try_get("class")?).unwrap_or_default(),

@@ -3,7 +3,7 @@
 
 use crate::{
     Store,
-    error::Error,
+    error::{Entity, Error},
     parsed,
     session::sessions::{self, NewSession, Session},
 };
@@ -35,7 +35,7 @@ pub(crate) async fn get(
     tenant: TenantId,
     new: &NewSession,
 ) -> Result<Session, Error> {
-    let missing = Error::NotFound("project");
+    let missing = Error::NotFound(Entity::Project);
     match &new.key {
         Some(key) => find(tx, tenant, key).await?.ok_or(missing),
         None => Err(missing),

@@ -4,7 +4,7 @@
 
 use crate::{
     Store,
-    error::Error,
+    error::{Entity, Error},
     log::record::{self, Change, Scope, What},
     parsed,
     session::{
@@ -104,7 +104,7 @@ impl Store {
         .bind(session.as_str())
         .fetch_optional(&mut *tx)
         .await?
-        .ok_or(Error::NotFound("session"))?;
+        .ok_or(Error::NotFound(Entity::Session))?;
         let revert = row.try_get::<Option<Json<Revert>>, _>("revert");
         let hold = Hold {
             tenant,
@@ -236,7 +236,7 @@ async fn find_root(
             .bind(session.as_str())
             .fetch_optional(&mut **tx)
             .await?
-            .ok_or(Error::NotFound("session"))?;
+            .ok_or(Error::NotFound(Entity::Session))?;
     parsed(row.try_get("root")?)
 }
 

@@ -2,7 +2,7 @@
 
 use crate::{
     Page, Store,
-    error::Error,
+    error::{Entity, Error},
     log::record,
     parsed,
     session::{
@@ -234,7 +234,7 @@ pub(crate) async fn read(
         .bind(id.as_str())
         .fetch_optional(&mut **tx)
         .await?
-        .ok_or(Error::NotFound("session"))?;
+        .ok_or(Error::NotFound(Entity::Session))?;
     from_row(&row)
 }
 
@@ -357,7 +357,7 @@ impl Store {
         .bind(id.as_str())
         .fetch_optional(&mut *tx)
         .await?
-        .ok_or(Error::NotFound("session"))?;
+        .ok_or(Error::NotFound(Entity::Session))?;
         sqlx::query(
             "update session set title = coalesce($3, title), updated_at = date_trunc('milliseconds', now()),
                     archived_at = case when $4 then coalesce(archived_at, now()) when not $4 then null else archived_at end,

@@ -1,6 +1,10 @@
 //! The list of things to do of a session: written by its loop, read by its agent and by people.
 
-use crate::{Store, error::Error, log::record::Scope};
+use crate::{
+    Store,
+    error::{Entity, Error},
+    log::record::Scope,
+};
 use domain::ids::{SessionId, TenantId};
 use serde_json::{Value, json};
 use sqlx::{Postgres, Row as _, Transaction, types::Json};
@@ -17,7 +21,7 @@ impl Store {
             .bind(session.as_str())
             .fetch_optional(&mut *tx)
             .await?
-            .ok_or(Error::NotFound("session"))?;
+            .ok_or(Error::NotFound(Entity::Session))?;
         Ok(row.try_get::<Option<Json<Value>>, _>("todos")?.map_or_else(|| json!([]), |todos| todos.0))
     }
 }

@@ -1,6 +1,10 @@
 //! Uploaded git bundles, named by their SHA-256 and kept in pieces of at most 1 MiB.
 
-use crate::{Store, error::Error, signed, unsigned};
+use crate::{
+    Store,
+    error::{Entity, Error},
+    signed, unsigned,
+};
 use domain::{ids::TenantId, limits};
 use sqlx::Row as _;
 
@@ -94,7 +98,7 @@ impl Store {
             .bind(id)
             .fetch_optional(&mut *tx)
             .await?
-            .ok_or(Error::NotFound("bundle"))?;
+            .ok_or(Error::NotFound(Entity::Bundle))?;
         Ok(unsigned(row.try_get("size_bytes")?))
     }
 

@@ -1,6 +1,10 @@
 //! API keys: a public prefix and the SHA-256 of the whole key. The key itself is never stored.
 
-use crate::{Page, Store, error::Error, timestamp};
+use crate::{
+    Page, Store,
+    error::{Entity, Error},
+    timestamp,
+};
 use domain::ids::{TenantId, Timestamp};
 use sqlx::Row as _;
 
@@ -86,6 +90,6 @@ impl Store {
         .execute(&mut *tx)
         .await?;
         tx.commit().await?;
-        if done.rows_affected() == 0 { Err(Error::NotFound("key")) } else { Ok(()) }
+        if done.rows_affected() == 0 { Err(Error::NotFound(Entity::Key)) } else { Ok(()) }
     }
 }

@@ -1,6 +1,10 @@
 //! Projects: repositories with their settings.
 
-use crate::{Page, Store, error::Error, timestamp};
+use crate::{
+    Page, Store,
+    error::{Entity, Error},
+    timestamp,
+};
 use domain::{
     ids::{ProjectId, TenantId, Timestamp},
     project::Shown,
@@ -77,7 +81,7 @@ impl Store {
         let mut tx = self.begin(tenant).await?;
         let question = format!("select {COLUMNS} from project where tenant_id = $1 and id = $2");
         let row = sqlx::query(AssertSqlSafe(question)).bind(tenant.0).bind(id.as_str());
-        from_row(&row.fetch_optional(&mut *tx).await?.ok_or(Error::NotFound("project"))?)
+        from_row(&row.fetch_optional(&mut *tx).await?.ok_or(Error::NotFound(Entity::Project))?)
     }
 
     /// Changes how a project is shown to what `change` makes of how it is; `None` when that is nothing.
@@ -93,7 +97,7 @@ impl Store {
         let mut tx = self.begin(tenant).await?;
         let question = format!("select {COLUMNS} from project where tenant_id = $1 and id = $2 for update");
         let row = sqlx::query(AssertSqlSafe(question)).bind(tenant.0).bind(id.as_str());
-        let was = from_row(&row.fetch_optional(&mut *tx).await?.ok_or(Error::NotFound("project"))?)?;
+        let was = from_row(&row.fetch_optional(&mut *tx).await?.ok_or(Error::NotFound(Entity::Project))?)?;
         let Some(shown) = change(&was.shown) else { return Ok(None) };
         let row = sqlx::query(AssertSqlSafe(format!(
             "update project set shown = $3, updated_at = now() where tenant_id = $1 and id = $2 returning {COLUMNS}"

@@ -1,6 +1,10 @@
 //! What a tenant may know of itself.
 
-use crate::{Store, error::Error, timestamp};
+use crate::{
+    Store,
+    error::{Entity, Error},
+    timestamp,
+};
 use domain::ids::{TenantId, Timestamp};
 use sqlx::Row as _;
 
@@ -40,7 +44,7 @@ impl Store {
             .bind(tenant.0)
             .fetch_optional(&mut *tx)
             .await?
-            .ok_or(Error::NotFound("tenant"))?;
+            .ok_or(Error::NotFound(Entity::Tenant))?;
         Ok(from_row(&row)?)
     }
 }

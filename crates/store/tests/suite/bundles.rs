@@ -2,7 +2,7 @@
 
 use crate::world::World;
 use domain::limits::BUNDLE_PIECE_BYTES;
-use store::error::Error;
+use store::error::{Entity, Error};
 
 #[tokio::test]
 async fn a_bundle_is_there_once_it_is_complete() {
@@ -14,7 +14,7 @@ async fn a_bundle_is_there_once_it_is_complete() {
     store.put_bundle_piece(tenant, "b1", 0, &whole).await.unwrap();
     store.put_bundle_piece(tenant, "b1", 1, &rest).await.unwrap();
     assert!(!store.has_bundle(tenant, "b1").await.unwrap());
-    assert!(matches!(store.get_bundle_size(tenant, "b1").await, Err(Error::NotFound("bundle"))));
+    assert!(matches!(store.get_bundle_size(tenant, "b1").await, Err(Error::NotFound(Entity::Bundle))));
     assert_eq!(store.find_bundle_piece(tenant, "b1", 0).await.unwrap(), None);
 
     store.complete_bundle(tenant, "b1").await.unwrap();

@@ -2,7 +2,10 @@
 
 use crate::{reverts::back_to, world::World};
 use domain::ids::SessionId;
-use store::{error::Error, log::edits::Edit};
+use store::{
+    error::{Entity, Error},
+    log::edits::Edit,
+};
 use testkit::sample::NOW;
 
 impl World {
@@ -32,13 +35,13 @@ async fn what_people_change_is_stored_and_told_once() {
         assert_eq!(world.edit(&session, &edit).await.unwrap(), [kind]);
         assert!(matches!(world.edit(&session, &edit).await, Err(Error::NotFound(_))), "{kind} once");
     }
-    assert!(matches!(world.edit(&session, &text).await, Err(Error::NotFound("part"))));
+    assert!(matches!(world.edit(&session, &text).await, Err(Error::NotFound(Entity::Part))));
     assert_eq!(world.messages(&session).await, messages[1..]);
     let stranger = world.sample.tenant();
     world.store.create_tenant(stranger, "other").await.unwrap();
     let (own, event) = (Edit::RemoveMessage(answer), world.sample.event());
     let refused = world.store.edit(stranger, &session, &own, &event, NOW).await;
-    assert!(matches!(refused, Err(Error::NotFound("session"))));
+    assert!(matches!(refused, Err(Error::NotFound(Entity::Session))));
     world.gap_free(&session).await;
 }
 

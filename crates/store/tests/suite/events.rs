@@ -6,7 +6,7 @@ use domain::{
     limits::EVENTS_PAGE,
 };
 use store::{
-    error::Error,
+    error::{Entity, Error},
     log::{events::Head, record::Progress},
 };
 use testkit::sample::NOW;
@@ -47,7 +47,7 @@ async fn events_are_read_after_a_place_and_the_head_says_how_far() {
     assert_eq!(pages.next().await.unwrap(), None);
     assert_eq!(store.event_pages(tenant, session.clone(), 4).next().await.unwrap(), None);
     let unknown = world.sample.session();
-    assert!(matches!(world.store.get_head(tenant, &unknown).await, Err(Error::NotFound("session"))));
+    assert!(matches!(world.store.get_head(tenant, &unknown).await, Err(Error::NotFound(Entity::Session))));
     let heads = store.list_heads(tenant, &[&unknown, session]).await.unwrap();
     assert_eq!(heads, [(session.clone(), Head { seq: 4, epoch: 1 })], "those that exist");
 }

@@ -7,7 +7,10 @@ use domain::{
     part::{Body, Part, StepStart},
     permission::Rules,
 };
-use store::{error::Error, log::record::Progress};
+use store::{
+    error::{Entity, Error},
+    log::record::Progress,
+};
 use testkit::sample::NOW;
 
 #[tokio::test]
@@ -39,7 +42,7 @@ async fn a_fork_has_the_rules_of_its_origin_and_the_history_it_is_given() {
     assert_eq!((of(&forked.0), of(&forked.0).len()), (of(&known), 2));
     let (other, missing, event) = (world.sample.tenant(), world.new_session(), world.sample.event());
     let hidden = world.store.fork_session(other, (&origin.id, &missing), &event, &[], NOW).await;
-    assert!(matches!(hidden, Err(Error::NotFound("session"))));
+    assert!(matches!(hidden, Err(Error::NotFound(Entity::Session))));
 }
 
 #[tokio::test]

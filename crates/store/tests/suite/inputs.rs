@@ -3,7 +3,7 @@
 use crate::world::{World, beat};
 use domain::{limits, message::Message, session::Phase};
 use store::{
-    error::Error,
+    error::{Entity, Error},
     session::{
         inputs::{Kind, Pending, Reply},
         sessions::Patch,
@@ -186,9 +186,9 @@ async fn an_unknown_session_takes_nothing() {
     let session = world.sample.session();
     let prompt = world.prompt(&session, "hello");
     let result = world.store.accept_prompt(world.tenant, &prompt, NOW).await;
-    assert!(matches!(result, Err(Error::NotFound("session"))), "{result:?}");
+    assert!(matches!(result, Err(Error::NotFound(Entity::Session))), "{result:?}");
     let result = world.store.accept_abort(world.tenant, &session, "a1").await;
-    assert!(matches!(result, Err(Error::NotFound("session"))), "{result:?}");
+    assert!(matches!(result, Err(Error::NotFound(Entity::Session))), "{result:?}");
 }
 
 #[tokio::test]

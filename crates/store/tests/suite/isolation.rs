@@ -12,7 +12,7 @@ use domain::{
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
 use store::{
     Page,
-    error::Error,
+    error::{Entity, Error},
     log::{
         chunks::Chunk,
         record::{Fence, Progress},
@@ -212,7 +212,7 @@ async fn writing_functions_let_a_stranger_change_nothing() {
     assert_eq!(report.unwrap(), None);
     let reply = (&Answer::Always { scope: domain::permission::Scope::Tenant }, "stranger");
     let answered = store.answer_request(stranger, &open[0].request.id, reply, &event, NOW).await;
-    assert!(matches!(answered, Err(Error::NotFound("request"))), "{answered:?}");
+    assert!(matches!(answered, Err(Error::NotFound(Entity::Request))), "{answered:?}");
     let stopped = store.quarantine(stranger, &session, (Which::Any, "stranger"), events, NOW).await;
     assert_eq!(stopped.unwrap(), None);
     world.sql("update session_run set phase = 4").await;
@@ -227,7 +227,7 @@ async fn writing_functions_let_a_stranger_change_nothing() {
     new.project_id = world.project.clone();
     assert!(matches!(
         store.create_session(stranger, &new, &event, NOW).await,
-        Err(Error::NotFound("project"))
+        Err(Error::NotFound(Entity::Project))
     ));
     store.create_project(stranger, &world.project, "sample", &Source::default()).await.unwrap();
 

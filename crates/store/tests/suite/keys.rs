@@ -1,7 +1,10 @@
 //! API keys: found by their hash until they are revoked.
 
 use crate::world::World;
-use store::{Page, error::Error};
+use store::{
+    Page,
+    error::{Entity, Error},
+};
 
 #[tokio::test]
 async fn a_key_is_found_by_its_hash_until_it_is_revoked() {
@@ -18,7 +21,7 @@ async fn a_key_is_found_by_its_hash_until_it_is_revoked() {
     assert!(revoked[0].revoked_at.is_some());
     store.revoke_key(tenant, "fl_abc").await.unwrap();
     assert_eq!(store.list_keys(tenant, &Page::default()).await.unwrap(), revoked, "the first time stays");
-    assert!(matches!(store.revoke_key(tenant, "fl_xyz").await, Err(Error::NotFound("key"))));
+    assert!(matches!(store.revoke_key(tenant, "fl_xyz").await, Err(Error::NotFound(Entity::Key))));
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use domain::{
 };
 use store::{
     Page,
-    error::Error,
+    error::{Entity, Error},
     log::{
         messages::Entry,
         record::{Change, Progress},
@@ -67,7 +67,7 @@ async fn one_message_is_read_with_its_parts() {
     let other = world.session().await;
     for (session, id) in [(&session, &unknown), (&other, &want[1].parse().unwrap())] {
         let result = world.store.get_message(world.tenant, session, id).await;
-        assert!(matches!(result, Err(Error::NotFound("message"))), "{result:?}");
+        assert!(matches!(result, Err(Error::NotFound(Entity::Message))), "{result:?}");
     }
 }
 

@@ -16,7 +16,7 @@ use store::{
         operator::{ClassSurvey, Survey},
         workers::{Beat, Capacity},
     },
-    error::Error,
+    error::{Entity, Error},
     session::quarantine::Which,
 };
 use testkit::sample::NOW;
@@ -106,7 +106,7 @@ async fn sessions_are_listed_by_phase() {
     world.sql("delete from worker").await;
     assert!(list(Phase::Running).await[0].owner.is_some(), "a dead owner is named by its incarnation");
     let unknown = world.sample.session();
-    assert!(matches!(world.store.get_tenant_of(&unknown).await, Err(Error::NotFound("session"))));
+    assert!(matches!(world.store.get_tenant_of(&unknown).await, Err(Error::NotFound(Entity::Session))));
 }
 
 #[tokio::test]

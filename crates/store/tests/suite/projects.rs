@@ -5,7 +5,10 @@ use domain::{
     project::{Commands, Icon, Shown},
     session::{Origin, Source},
 };
-use store::{Page, error::Error};
+use store::{
+    Page,
+    error::{Entity, Error},
+};
 
 #[tokio::test]
 async fn a_project_is_made_once_for_each_name() {
@@ -21,7 +24,10 @@ async fn a_project_is_made_once_for_each_name() {
     let same = world.store.create_project(world.tenant, &again, "app", &Source::default()).await.unwrap();
     assert_eq!(same, made, "the first one as it is");
     assert_eq!(world.store.get_project(world.tenant, &id).await.unwrap(), made);
-    assert!(matches!(world.store.get_project(world.tenant, &again).await, Err(Error::NotFound("project"))));
+    assert!(matches!(
+        world.store.get_project(world.tenant, &again).await,
+        Err(Error::NotFound(Entity::Project))
+    ));
 }
 
 #[tokio::test]
@@ -68,5 +74,5 @@ async fn how_a_project_is_shown_changes_bit_by_bit() {
     assert_eq!(refused, None);
     assert_eq!(world.store.get_project(world.tenant, &project).await.unwrap(), second);
     let foreign = world.store.update_project(other, &project, with(Shown::default())).await;
-    assert!(matches!(foreign, Err(Error::NotFound("project"))), "{foreign:?}");
+    assert!(matches!(foreign, Err(Error::NotFound(Entity::Project))), "{foreign:?}");
 }

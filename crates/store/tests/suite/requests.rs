@@ -14,7 +14,7 @@ use domain::{
 };
 use store::{
     Page,
-    error::Error,
+    error::{Entity, Error},
     log::record::Progress,
     people::requests::{Answered, Known, Whose},
 };
@@ -225,5 +225,5 @@ async fn an_unknown_request_takes_no_answer() {
     let event = world.sample.event();
     let result =
         world.store.answer_request(world.tenant, &request.id, (&Answer::Once, "ann"), &event, NOW).await;
-    assert!(matches!(result, Err(Error::NotFound("request"))), "{result:?}");
+    assert!(matches!(result, Err(Error::NotFound(Entity::Request))), "{result:?}");
 }

@@ -8,7 +8,7 @@ use domain::{
     session::{Changes, Outcome, Revert},
 };
 use store::{
-    error::Error,
+    error::{Entity, Error},
     log::record::{Progress, What},
     session::{
         inputs::Reply,
@@ -189,7 +189,7 @@ async fn nothing_of_a_tree_that_works_is_taken_back_and_nothing_of_it_begins_mea
     let stranger = world.session().await;
     let other = world.sample.tenant();
     let hidden = world.store.hold_session(other, &stranger).await;
-    assert!(matches!(hidden, Err(Error::NotFound("session"))));
+    assert!(matches!(hidden, Err(Error::NotFound(Entity::Session))));
 }
 
 #[tokio::test]

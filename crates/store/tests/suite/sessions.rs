@@ -4,7 +4,7 @@ use crate::world::World;
 use domain::{event::Event, ids::Timestamp, session::Phase};
 use store::{
     Page,
-    error::Error,
+    error::{Entity, Error},
     log::record::{Progress, What},
     session::{
         children::Dispatched,
@@ -36,7 +36,10 @@ async fn a_new_session_is_idle_and_has_one_event() {
     assert_eq!(events, world.store.list_events(world.tenant, &new.id, 0, 10).await.unwrap());
     assert_eq!(world.store.get_session(world.tenant, &new.id).await.unwrap(), session);
     let unknown = world.sample.session();
-    assert!(matches!(world.store.get_session(world.tenant, &unknown).await, Err(Error::NotFound("session"))));
+    assert!(matches!(
+        world.store.get_session(world.tenant, &unknown).await,
+        Err(Error::NotFound(Entity::Session))
+    ));
 }
 
 #[tokio::test]
@@ -159,7 +162,7 @@ async fn an_unknown_project_has_no_sessions() {
         let (mut new, event) = (world.new_session(), world.sample.event());
         (new.project_id, new.key) = (world.sample.project(), key);
         let result = world.store.create_session(world.tenant, &new, &event, NOW).await;
-        assert!(matches!(result, Err(Error::NotFound("project"))), "{result:?}");
+        assert!(matches!(result, Err(Error::NotFound(Entity::Project))), "{result:?}");
     }
 }
 
@@ -307,7 +310,7 @@ async fn a_change_keeps_what_it_does_not_name() {
     assert_eq!(after.info.title, before.info.title);
     let (unknown, event) = (world.sample.session(), world.sample.event());
     let result = world.store.update_session(world.tenant, &unknown, &Patch::default(), &event, NOW).await;
-    assert!(matches!(result, Err(Error::NotFound("session"))));
+    assert!(matches!(result, Err(Error::NotFound(Entity::Session))));
 }
 
 #[tokio::test]
@@ -324,7 +327,7 @@ async fn a_deleted_session_leaves_no_row_and_fences_its_loop() {
     }
     assert!(matches!(world.append(&running.write(1)).await, Err(Error::Fenced)));
     let again = world.store.delete_session(world.tenant, &running.session).await;
-    assert!(matches!(again, Err(Error::NotFound("session"))));
+    assert!(matches!(again, Err(Error::NotFound(Entity::Session))));
 }
 
 #[tokio::test]

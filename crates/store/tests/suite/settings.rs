@@ -2,7 +2,10 @@
 
 use crate::world::World;
 use domain::{level::Level, session::Source};
-use store::{error::Error, people::settings::Stored};
+use store::{
+    error::{Entity, Error},
+    people::settings::Stored,
+};
 
 fn told(stored: &[Stored]) -> Vec<(Level, &str, &str)> {
     stored.iter().map(|stored| (stored.level, stored.document.as_str(), stored.by.as_str())).collect()
@@ -38,7 +41,7 @@ async fn strangers_neither_see_nor_set_them() {
     world.store.create_tenant(stranger, "second").await.unwrap();
     world.store.put_settings(tenant, Some(&own), "{}", "ann").await.unwrap();
     let refused = world.store.put_settings(stranger, Some(&own), "{}", "eve").await;
-    assert!(matches!(refused, Err(Error::NotFound("project"))));
+    assert!(matches!(refused, Err(Error::NotFound(Entity::Project))));
     assert!(!world.store.delete_settings(stranger, Some(&own)).await.unwrap());
     assert_eq!(world.store.list_settings(stranger, Some(&own)).await.unwrap(), []);
     assert_eq!(world.store.list_settings_of(stranger, &session).await.unwrap(), []);

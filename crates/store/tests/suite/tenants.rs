@@ -2,7 +2,10 @@
 
 use crate::world::World;
 use domain::limits;
-use store::{Page, error::Error};
+use store::{
+    Page,
+    error::{Entity, Error},
+};
 
 #[tokio::test]
 async fn a_tenant_is_made_once_for_each_name() {
@@ -13,7 +16,7 @@ async fn a_tenant_is_made_once_for_each_name() {
     let other = world.sample.tenant();
     assert_eq!(world.store.create_tenant(other, "second").await.unwrap(), made);
     assert_eq!(world.store.get_tenant(id).await.unwrap(), made);
-    assert!(matches!(world.store.get_tenant(other).await, Err(Error::NotFound("tenant"))));
+    assert!(matches!(world.store.get_tenant(other).await, Err(Error::NotFound(Entity::Tenant))));
 }
 
 #[tokio::test]
@@ -51,5 +54,5 @@ async fn a_tenants_share_is_changed_in_parts() {
     assert_eq!((claimable.running_max, claimable.weight), (3, 9), "claims know it");
     let unknown = world.sample.tenant();
     let result = world.store.update_tenant(unknown, Some(1), None).await;
-    assert!(matches!(result, Err(Error::NotFound("tenant"))), "{result:?}");
+    assert!(matches!(result, Err(Error::NotFound(Entity::Tenant))), "{result:?}");
 }

@@ -82,7 +82,7 @@ impl Service {
         let source = to_wire::from_source(source)?;
         if let domain::session::Origin::Bundle(id) = &source.origin {
             if !is_sha256(id) {
-                return Err(from_store(store::error::Error::NotFound("bundle")));
+                return Err(from_store(store::error::Error::NotFound(store::error::Entity::Bundle)));
             }
             self.0.store.get_bundle_size(tenant, id).await.map_err(from_store)?;
         }

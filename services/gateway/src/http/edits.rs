@@ -22,7 +22,10 @@ use domain::{
 use rpc::status::invalid;
 use serde::Deserialize;
 use serde_json::Value;
-use store::{error::Error, log::edits::Edit};
+use store::{
+    error::{Entity, Error},
+    log::edits::Edit,
+};
 
 /// Makes a change, and tells whoever follows the session.
 pub(super) async fn edit(state: &State, caller: &Caller, session: &str, edit: &Edit) -> Result<()> {
@@ -33,11 +36,11 @@ pub(super) async fn edit(state: &State, caller: &Caller, session: &str, edit: &E
 }
 
 fn message_id(text: &str) -> Result<MessageId> {
-    text.parse().map_err(|_| Error::NotFound("message").into())
+    text.parse().map_err(|_| Error::NotFound(Entity::Message).into())
 }
 
 fn part_id(text: &str) -> Result<PartId> {
-    text.parse().map_err(|_| Error::NotFound("part").into())
+    text.parse().map_err(|_| Error::NotFound(Entity::Part).into())
 }
 
 pub(super) async fn remove_message(
@@ -93,5 +96,5 @@ pub(super) async fn change_part(
     edit(&state, &caller, &session, &Edit::Text(message.clone(), part.clone(), text)).await?;
     let entry = state.store.get_message(caller.principal.tenant, &id(&session)?, &message).await?;
     let changed = entry.parts.iter().find(|(_, known)| known.id == part);
-    Ok(Json(shape::part(&changed.ok_or(Error::NotFound("part"))?.1)))
+    Ok(Json(shape::part(&changed.ok_or(Error::NotFound(Entity::Part))?.1)))
 }

@@ -68,5 +68,5 @@ async fn named(state: &State, caller: &Caller, id: &str) -> Result<Project> {
 }
 
 fn project_id(text: &str) -> Result<ProjectId> {
-    text.parse().map_err(|_| store::error::Error::NotFound("project").into())
+    text.parse().map_err(|_| store::error::Error::NotFound(store::error::Entity::Project).into())
 }

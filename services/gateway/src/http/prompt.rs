@@ -210,8 +210,10 @@ pub(super) async fn answered(
     let request = located(state, caller, &session, request).await?;
     let accepted = grpc::Service(state.clone()).accept_prompt(caller.request(request)).await?.into_inner();
     let tenant = caller.principal.tenant;
-    let message: MessageId =
-        accepted.message_id.parse().map_err(|_| store::error::Error::NotFound("message"))?;
+    let message: MessageId = accepted
+        .message_id
+        .parse()
+        .map_err(|_| store::error::Error::NotFound(store::error::Entity::Message))?;
     if no_reply {
         return Ok(Json(shape::said(&messages::get(state, tenant, (&session, &message)).await?)));
     }
@@ -226,7 +228,7 @@ pub(super) async fn answered(
         tokio::time::sleep(EVENTS_FIRST).await;
     }
     let answer = messages::answer(state, tenant, (&session, &message)).await?;
-    Ok(Json(shape::said(&answer.ok_or(store::error::Error::NotFound("message"))?)))
+    Ok(Json(shape::said(&answer.ok_or(store::error::Error::NotFound(store::error::Entity::Message))?)))
 }
 
 /// Waits for the end of a turn.
@@ -275,7 +277,8 @@ pub(super) async fn get(
     caller: Caller,
     Path((session, message)): Path<(String, String)>,
 ) -> Result<Json<Value>> {
-    let message = message.parse().map_err(|_| store::error::Error::NotFound("message"))?;
+    let message =
+        message.parse().map_err(|_| store::error::Error::NotFound(store::error::Entity::Message))?;
     let session: SessionId = id(&session)?;
     Ok(Json(shape::said(&messages::get(&state, caller.principal.tenant, (&session, &message)).await?)))
 }

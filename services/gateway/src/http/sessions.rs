@@ -22,7 +22,7 @@ const LIST_DEFAULT: u32 = 100;
 
 /// The session that a path names.
 pub(super) fn id(text: &str) -> Result<SessionId> {
-    text.parse().map_err(|_| store::error::Error::NotFound("session").into())
+    text.parse().map_err(|_| store::error::Error::NotFound(store::error::Entity::Session).into())
 }
 
 /// The name by which clients know the project of a session.
@@ -216,7 +216,8 @@ pub(super) async fn diff(
         state.store.get_head(tenant, &session).await?;
         return Ok(Json(json!([])));
     };
-    let message = message.parse().map_err(|_| store::error::Error::NotFound("message"))?;
+    let message =
+        message.parse().map_err(|_| store::error::Error::NotFound(store::error::Entity::Message))?;
     let entry = state.store.get_message(tenant, &session, &message).await?;
     let info = serde_json::to_value(&entry.message).unwrap_or_default();
     Ok(Json(info["summary"]["diffs"].as_array().cloned().unwrap_or_default().into()))

@@ -27,7 +27,10 @@ use rpc::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use store::{Page, error::Error};
+use store::{
+    Page,
+    error::{Entity, Error},
+};
 
 /// Messages of a page when the client does not say how many.
 const PAGE_DEFAULT: u32 = 50;
@@ -121,7 +124,7 @@ pub(in crate::http) async fn admit(
     };
     let request = located(&state, &caller, &session_id, request).await?;
     let accepted = grpc::Service(state.clone()).accept_prompt(caller.request(request)).await?.into_inner();
-    let message: MessageId = accepted.message_id.parse().map_err(|_| Error::NotFound("message"))?;
+    let message: MessageId = accepted.message_id.parse().map_err(|_| Error::NotFound(Entity::Message))?;
     let entry = state.store.get_message(caller.principal.tenant, &session_id, &message).await?;
     let created = match &entry.message {
         domain::message::Message::User(user) => user.time.created,
@@ -246,7 +249,7 @@ pub(in crate::http) async fn get(
     caller: Caller,
     Path((session, message)): Path<(String, String)>,
 ) -> Result<Json<Value>> {
-    let (session, missing) = (id(&session)?, || Refused::from(Error::NotFound("message")));
+    let (session, missing) = (id(&session)?, || Refused::from(Error::NotFound(Entity::Message)));
     let message: MessageId = message.parse().map_err(|_| missing())?;
     let said = messages::get(&state, caller.principal.tenant, (&session, &message)).await?;
     let data = shape::message(&said.0).ok_or_else(missing)?;

@@ -12,7 +12,11 @@ use axum::{
 };
 use domain::limits;
 use serde_json::{Value, json};
-use store::{Page, error::Error, people::requests::Whose};
+use store::{
+    Page,
+    error::{Entity, Error},
+    people::requests::Whose,
+};
 
 const PERMISSION: &str = "per";
 const QUESTION: &str = "que";
@@ -69,7 +73,7 @@ pub(in crate::http) async fn permission(
 ) -> Result<Json<Value>> {
     let open = of_session(&state, &caller, &session, PERMISSION).await?;
     let asked = open.into_iter().find(|asked| asked["id"] == request.as_str());
-    Ok(Json(json!({"data": asked.ok_or(Error::NotFound("permission"))?})))
+    Ok(Json(json!({"data": asked.ok_or(Error::NotFound(Entity::Request))?})))
 }
 
 pub(in crate::http) async fn reply_permission(
