@@ -8,7 +8,7 @@ use crate::{
 };
 use bytes::Bytes;
 use domain::{
-    event::Stored,
+    event::StoredEvent,
     ids::{MessageId, PartId, ProjectId, SessionId, TenantId, Timestamp},
     limits,
 };
@@ -62,7 +62,7 @@ pub struct Event {
     pub properties: Box<RawValue>,
 }
 
-impl From<Event> for Stored {
+impl From<Event> for StoredEvent {
     fn from(event: Event) -> Self {
         Self {
             seq: event.seq,
@@ -193,7 +193,7 @@ fn read_subject(subject: &str) -> Option<Subject> {
 
 impl Publisher {
     /// Sends stored events of a session, as [`Publisher::publish`] does.
-    pub fn publish_events(&self, tenant: TenantId, session: &SessionId, events: &[Stored]) {
+    pub fn publish_events(&self, tenant: TenantId, session: &SessionId, events: &[StoredEvent]) {
         for stored in events {
             let properties = match RawValue::from_string(stored.properties.clone()) {
                 Ok(properties) => properties,

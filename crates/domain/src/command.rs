@@ -6,7 +6,7 @@ pub mod template;
 use crate::{message::ModelRef, part::Text};
 use serde::{Deserialize, Serialize};
 
-/// Mark on the text of a prompt that asks for a command: an [`Asked`].
+/// Mark on the text of a prompt that asks for a command: a [`CommandRequest`].
 const COMMAND: &str = "command";
 /// Mark on the text of a prompt that asks for a command of the shell: its words.
 const SHELL: &str = "shell";
@@ -40,7 +40,7 @@ pub struct Command {
 /// {"name":"review","arguments":"main","progress":"asked"}
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Asked {
+pub struct CommandRequest {
     /// Which one.
     pub name: String,
     /// What the caller adds to it.
@@ -61,7 +61,7 @@ pub enum Progress {
     Executed,
 }
 
-impl Asked {
+impl CommandRequest {
     /// The command that a text asks for.
     pub fn of(text: &Text) -> Option<Self> {
         serde_json::from_value(text.mark(COMMAND)?.clone()).ok()
@@ -119,15 +119,18 @@ mod tests {
 
     #[test]
     fn a_text_asks_for_a_command_and_remembers_it() {
-        let asked =
-            Asked { name: "review".to_owned(), arguments: "main".to_owned(), progress: Progress::Asked };
+        let asked = CommandRequest {
+            name: "review".to_owned(),
+            arguments: "main".to_owned(),
+            progress: Progress::Asked,
+        };
         let text = asked.text();
         assert_eq!((text.text.as_str(), text.synthetic), ("/review main", None));
-        assert_eq!(Asked::of(&text), Some(asked.clone()));
-        let expanded = Asked { progress: Progress::Expanded, ..asked };
-        assert_eq!(Asked::of(&expanded.mark(text)), Some(expanded));
-        assert_eq!(Asked::of(&Text::default()), None);
-        assert_eq!(Asked::of(&Text::default().marked(COMMAND, "review")), None);
+        assert_eq!(CommandRequest::of(&text), Some(asked.clone()));
+        let expanded = CommandRequest { progress: Progress::Expanded, ..asked };
+        assert_eq!(CommandRequest::of(&expanded.mark(text)), Some(expanded));
+        assert_eq!(CommandRequest::of(&Text::default()), None);
+        assert_eq!(CommandRequest::of(&Text::default().marked(COMMAND, "review")), None);
     }
 
     #[test]

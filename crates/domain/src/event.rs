@@ -220,7 +220,7 @@ impl Event {
 
 /// An event as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stored {
+pub struct StoredEvent {
     /// Its position in the session.
     pub seq: u64,
     /// The loop that wrote it.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// What somebody chose for a project; nothing of it changes what its sessions do. What is not there was not chosen.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Shown {
+pub struct ProjectDisplay {
     /// In place of its own name; empty: its own again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
@@ -17,7 +17,7 @@ pub struct Shown {
     pub commands: Option<Commands>,
 }
 
-impl Shown {
+impl ProjectDisplay {
     /// These choices with others in their places; what `change` does not say stays.
     #[must_use]
     pub fn changed(&self, change: &Self) -> Self {

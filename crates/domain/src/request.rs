@@ -46,7 +46,7 @@ pub struct Request {
     /// The provider's id of the call.
     pub call_id: String,
     /// What is asked.
-    pub asked: Asked,
+    pub body: RequestBody,
     /// When it counts as refused; `None`: never.
     pub expires_at: Option<Timestamp>,
 }
@@ -54,7 +54,7 @@ pub struct Request {
 /// What is asked.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
-pub enum Asked {
+pub enum RequestBody {
     /// May this call run?
     Permission {
         /// The tool.
@@ -130,12 +130,12 @@ impl Request {
     /// OpenCode's object.
     pub fn to_json(&self) -> Value {
         let tool = json!({"messageID": self.message_id, "callID": self.call_id});
-        match &self.asked {
-            Asked::Permission { permission, patterns, always, metadata } => json!({
+        match &self.body {
+            RequestBody::Permission { permission, patterns, always, metadata } => json!({
                 "id": self.id.as_str(), "sessionID": self.session_id, "permission": permission,
                 "patterns": patterns, "metadata": metadata, "always": always, "tool": tool,
             }),
-            Asked::Question { questions } => json!({
+            RequestBody::Question { questions } => json!({
                 "id": self.id.as_str(), "sessionID": self.session_id, "questions": questions, "tool": tool,
             }),
         }

@@ -32,7 +32,7 @@ pub enum Phase {
 
 impl Phase {
     /// The number in `session_run.phase`.
-    pub fn to_i16(self) -> i16 {
+    pub const fn to_i16(self) -> i16 {
         match self {
             Self::Idle => 0,
             Self::Runnable => 1,
@@ -67,7 +67,7 @@ impl Class {
     pub const ALL: [Self; 3] = [Self::Interactive, Self::Pr, Self::Batch];
 
     /// The number in `session_run.class`, and its place in [`Class::ALL`].
-    pub fn to_i16(self) -> i16 {
+    pub const fn to_i16(self) -> i16 {
         match self {
             Self::Interactive => 0,
             Self::Pr => 1,
@@ -243,7 +243,7 @@ pub struct Revert {
 
 /// What of a session's settings somebody chose. The rest is the platform's, unless the repository says otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Chosen {
+pub struct ExplicitChoices {
     /// Its agent.
     pub agent: bool,
     /// Its model.

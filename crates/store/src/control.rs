@@ -2,7 +2,7 @@
 //! and numbers, never contents.
 
 pub mod aborts;
-pub mod claimable;
+pub mod candidate;
 pub mod operator;
 pub mod queue;
 pub mod sweep;

@@ -1,6 +1,6 @@
-//! What can go wrong, by what the caller can do about it.
+//! The errors of the store, one variant for each thing that a caller can do about it.
 
-/// What a call names and the tenant does not have.
+/// A kind of row that a call can name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entity {
     /// The tenant itself.
@@ -43,43 +43,43 @@ pub enum Error {
     /// The tenant has no such row.
     #[error("{} not found", .0.as_str())]
     NotFound(Entity),
-    /// The same idempotency key came with another body.
-    #[error("the idempotency key was used before with another body")]
+    /// The idempotency key was used before, with another body.
+    #[error("the idempotency key was already used with a different body")]
     Conflict,
     /// The session has too many inputs that no loop has taken.
-    #[error("the session has {0} prompts that wait; let it work first")]
+    #[error("the session has {0} pending prompts; wait until it has worked on some of them")]
     TooManyInputs(i64),
-    /// Nobody takes the session before an operator releases it.
-    #[error("the session is quarantined: nothing of it runs before an operator releases it")]
+    /// No worker takes the session before an operator releases it.
+    #[error("the session is quarantined; an operator must release it first")]
     Quarantined,
-    /// Something of the session's tree works, or its files are being changed.
-    #[error("the session is busy: wait until it and its subtasks are idle, or abort it")]
+    /// A session of the tree works, or a revert changes its files.
+    #[error("the session is busy; wait until it and its subtasks are idle, or abort it")]
     Busy,
-    /// Files may be half reverted: end that first.
-    #[error("the files of the session are not reverted yet: revert it again, or take that back")]
+    /// The files may be half reverted: finish the revert first.
+    #[error("a revert of the session is unfinished; revert again, or undo the revert")]
     RevertUnfinished,
     /// Another worker owns the session: stop writing and start nothing.
-    #[error("another worker took the session over")]
+    #[error("another worker took over the session")]
     Fenced,
-    /// A row that this version cannot read: leave it to a newer one.
-    #[error("read a stored {what}")]
+    /// This version cannot read a row: leave it to a newer one.
+    #[error("cannot read a stored {what}")]
     Unreadable {
-        /// Which kind of row.
+        /// The kind of row.
         what: &'static str,
-        /// What does not fit.
+        /// Why not.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// Postgres failed or is not there. After a failed commit the change may or may not be stored.
-    #[error("ask Postgres")]
+    /// Postgres failed or is down. After a failed commit the change may or may not be stored.
+    #[error("cannot query Postgres")]
     Db(#[from] sqlx::Error),
     /// A migration failed.
-    #[error("migrate the database")]
+    #[error("cannot migrate the database")]
     Migrate(#[from] sqlx::migrate::MigrateError),
 }
 
 impl Error {
-    /// Postgres did not answer in time: the change may or may not be stored.
+    /// Gives the error for an answer of Postgres that came too late. The change may or may not be stored.
     pub fn timed_out() -> Self {
         Self::Db(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into()))
     }
@@ -91,7 +91,7 @@ impl Error {
         Self::Unreadable { what, source: Box::new(source) }
     }
 
-    /// Whether the same call may succeed soon: the connection failed, not the query.
+    /// Whether the same call may succeed soon, because the connection failed and not the query.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Db(error) => match error {

@@ -1,5 +1,5 @@
-//! Postgres: the only truth, and the only place with SQL. The tenant comes first in every function; the few queries
-//! that cross tenants stand in `control`. Row-level security is the second lock: a forgotten filter returns nothing.
+//! Postgres: the only truth, and the only crate with SQL. Every function takes the tenant first; `control` holds the few queries
+//! that cross tenants. Row-level security is the second lock: a query with a forgotten filter returns nothing.
 
 pub mod control;
 pub mod error;
@@ -9,9 +9,10 @@ pub mod people;
 pub mod session;
 pub mod tenant;
 
-mod guard;
+mod column;
+mod phase;
 
-use domain::{ids::TenantId, ids::Timestamp, limits};
+use domain::{ids::TenantId, limits};
 use error::Error;
 use sqlx::{
     AssertSqlSafe, PgPool, Postgres, Transaction,
@@ -19,24 +20,27 @@ use sqlx::{
 };
 use std::{str::FromStr as _, time::Duration};
 
-/// How long a caller waits for a connection before it is told that Postgres is not there.
+/// How long a query waits for a connection before it fails as if Postgres were down.
 const ACQUIRE: Duration = Duration::from_secs(5);
 
-/// A handle to the database; clones share its connections.
+/// A transaction of one tenant.
+type Tx = Transaction<'static, Postgres>;
+
+/// A handle to the database. Clones share its connections.
 #[derive(Debug, Clone)]
 pub struct Store {
-    /// Logs in as `flotilla_app`: sees one tenant at a time.
+    /// Logs in as `flotilla_app`, which sees one tenant at a time.
     app: PgPool,
-    /// Logs in as `flotilla_system`: only for `system`.
+    /// Logs in as `flotilla_system`, which sees all tenants. Only `control` uses it.
     system: PgPool,
 }
 
-/// One page of a list: at most `limit` entries that come after `cursor`.
+/// One page of a list: at most `limit` entries after `cursor`.
 #[derive(Debug, Clone, Default)]
 pub struct Page {
-    /// At most this many.
+    /// Entries at most; 0: the default.
     pub limit: u32,
-    /// Where the page before ended.
+    /// The end of the page before; `None` for the first page.
     pub cursor: Option<String>,
 }
 
@@ -47,10 +51,10 @@ impl Page {
 }
 
 impl Store {
-    /// Connects lazily: a Postgres that is down is found out by the first query.
+    /// Makes a handle that connects with its first query, so this succeeds even while Postgres is down.
     ///
     /// # Errors
-    /// When a URL is not one.
+    /// `Db`: a URL is malformed.
     pub fn connect(app_url: &str, system_url: &str, connections_max: u32) -> Result<Self, Error> {
         let pool = |url: &str, max| {
             let options = PgConnectOptions::from_str(url)?.options([
@@ -66,46 +70,26 @@ impl Store {
         Ok(Self { app: pool(app_url, connections_max)?, system: pool(system_url, 4)? })
     }
 
-    /// The one way to a tenant's rows: a transaction that sees only `tenant`.
-    async fn begin(&self, tenant: TenantId) -> Result<Transaction<'static, Postgres>, Error> {
-        // One round trip. A tenant id prints as 32 hexadecimal digits and nothing else.
+    /// Begins a transaction that sees only the rows of `tenant`. There is no other way to them.
+    async fn begin(&self, tenant: TenantId) -> Result<Tx, Error> {
+        // One round trip. A tenant id prints as hexadecimal digits and hyphens only.
         let begin = format!("begin; set local app.tenant = '{tenant}'");
         Ok(self.app.begin_with(AssertSqlSafe(begin)).await?)
     }
 
-    /// Answers whether both roles can reach the database.
+    /// Checks that both roles can reach the database.
     ///
     /// # Errors
-    /// `Db` with the reason why not.
+    /// `Db`: at least one of them cannot.
     pub async fn ping(&self) -> Result<(), Error> {
         sqlx::query("select 1").execute(&self.app).await?;
         sqlx::query("select 1").execute(&self.system).await?;
         Ok(())
     }
 
-    /// Closes every connection; queries in flight end first.
+    /// Closes all connections, after the queries in flight have ended.
     pub async fn close(&self) {
         self.app.close().await;
         self.system.close().await;
     }
-}
-
-fn timestamp(at: time::OffsetDateTime) -> Timestamp {
-    Timestamp(i64::try_from(at.unix_timestamp_nanos() / 1_000_000).unwrap_or(i64::MAX))
-}
-
-fn unsigned(number: i64) -> u64 {
-    u64::try_from(number).unwrap_or(0)
-}
-
-fn signed(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
-}
-
-/// Reads an id of a row.
-fn parsed<T: std::str::FromStr>(text: &str) -> Result<T, Error>
-where
-    T::Err: std::error::Error + Send + Sync + 'static,
-{
-    text.parse().map_err(|error| Error::unreadable("session", error))
 }

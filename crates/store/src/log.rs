@@ -1,9 +1,11 @@
-//! The log of a session: the fenced writes of its loop, its events, messages and parts, and the readers of all of these.
+//! The log of a session: the fenced writes of its loop, the projection of changes into tables, and the readers of events,
+//! messages and parts.
 
+pub mod change;
 pub mod chunks;
 pub mod edits;
 pub mod events;
-pub(crate) mod execs;
 pub mod feed;
 pub mod messages;
+pub(crate) mod projection;
 pub mod record;

@@ -1,4 +1,4 @@
-//! Migrations and the logins of our two roles. Needs a login that may create roles.
+//! Migrations, and the logins of the two roles. Needs a login that may create roles.
 
 use crate::error::Error;
 use domain::limits;
@@ -6,7 +6,7 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 
 static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("../../migrations");
 
-/// Brings the database up to date and lets our two roles log in with `password`. Safe to repeat.
+/// Brings the database up to date and lets both roles log in with `password`. Safe to repeat.
 ///
 /// # Errors
 /// `Migrate` or `Db`; a failed migration left nothing behind.
@@ -28,8 +28,8 @@ pub async fn migrate(migrator_url: &str, password: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Roles belong to the cluster, advisory locks to one database: another database that is migrated at the same time may
-/// have just updated the same row, which Postgres answers with an internal error.
+/// Whether another database of the cluster, migrated at the same time, has just updated the same role. Roles belong to the
+/// cluster and the advisory lock of a migration to one database, so Postgres reports an internal error.
 fn is_concurrent_update(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some_and(|error| error.code().as_deref() == Some("XX000"))
 }

@@ -1,17 +1,18 @@
-//! Sessions and what happens to them: their two rows, their mailbox, taking and freeing them, children, forks, reverts.
-//! What a session says is in `log`, what people answer in `people`.
+//! Sessions and what happens to them: their two rows, their mailbox, taking and freeing them, trees, forks, reverts.
+//! `log` holds what a session says, `people` what people answer.
 
 pub mod aborts;
-pub mod budget;
-pub mod children;
+pub(crate) mod control_row;
+pub mod creation;
 pub mod deletion;
 pub mod forks;
 pub mod inputs;
-pub mod keyed;
+pub mod mailbox;
 pub mod park;
 pub mod quarantine;
+pub(crate) mod removal;
 pub mod reverts;
+pub mod row;
 pub mod runs;
 pub mod sessions;
-pub mod titles;
-pub mod todos;
+pub mod tree;

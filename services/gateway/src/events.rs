@@ -9,7 +9,7 @@ use crate::{
     state::State,
 };
 use domain::{
-    event::{self, Stored},
+    event::{self, StoredEvent},
     ids::{SessionId, TenantId},
     limits,
     mutant::{self, Mutant},
@@ -219,7 +219,7 @@ impl Stream {
         Ok(())
     }
 
-    async fn send_events(&mut self, events: Vec<Stored>) -> Result<(), End> {
+    async fn send_events(&mut self, events: Vec<StoredEvent>) -> Result<(), End> {
         for event in events {
             self.send_event(to_wire(event)).await?;
         }
@@ -256,7 +256,7 @@ impl Stream {
 }
 
 /// An event as it goes to subscribers.
-pub(crate) fn to_wire(event: Stored) -> v1::Event {
+pub(crate) fn to_wire(event: StoredEvent) -> v1::Event {
     v1::Event {
         seq: event.seq,
         epoch: event.epoch,

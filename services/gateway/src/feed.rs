@@ -16,7 +16,7 @@ use crate::{
 };
 use bus::feed::{Delta, News, Notice, Subject, TenantReader};
 use domain::{
-    event::{self, Stored},
+    event::{self, StoredEvent},
     ids::{SessionId, TenantId},
 };
 use rpc::v1;
@@ -300,7 +300,7 @@ impl Teller {
         self.read_open_texts(session).await
     }
 
-    fn tell(&mut self, session: &SessionId, event: Stored) {
+    fn tell(&mut self, session: &SessionId, event: StoredEvent) {
         let Some(known) = self.followed.get_mut(session) else { return };
         known.seen = event.seq;
         known.epoch = known.epoch.max(event.epoch);

@@ -31,7 +31,7 @@ use rpc::{
 use store::{
     Page,
     error::{Entity, Error},
-    people::requests::{Answered, Whose},
+    people::requests::{AnswerOutcome, NewAnswer, RequestScope},
 };
 use tonic::{Code, Status};
 
@@ -65,19 +65,19 @@ impl Service {
         unknown: (&'static str, &str),
     ) -> Result<(), Status> {
         let (tenant, event) = (principal.tenant, self.0.id(EventId::make));
-        let by = (&answer, principal.name.as_str());
+        let by = NewAnswer { answer: &answer, by: &principal.name };
         let answered = self.0.store.answer_request(tenant, id, by, &event, now()).await;
         let answered = answered.map_err(|error| match error {
             Error::NotFound(_) => not_found(unknown.0, unknown.1),
             other => from_store(other),
         })?;
         match answered {
-            Answered::Yes { session, class, events, .. } => {
+            AnswerOutcome::Accepted { session, class, events, .. } => {
                 self.0.publisher.publish_events(tenant, &session, &events);
                 self.0.interrupt(principal, &session, class).await;
                 Ok(())
             }
-            Answered::Before { by, at, .. } => {
+            AnswerOutcome::AlreadyAnswered { by, at, .. } => {
                 let ago = (now().0 - at.0).max(0) / 1_000;
                 let message = format!("{} was already resolved by {by}, {ago} s ago", id.as_str());
                 Err(precondition("already_resolved", message))
@@ -87,11 +87,11 @@ impl Service {
 }
 
 /// Whose requests are listed: those of a session, with or without those below it, or all.
-fn whose(session: Option<&SessionId>, with_subtasks: bool) -> Whose<'_> {
+fn whose(session: Option<&SessionId>, with_subtasks: bool) -> RequestScope<'_> {
     match session {
-        None => Whose::Tenant,
-        Some(session) if with_subtasks => Whose::Tree(session),
-        Some(session) => Whose::Session(session),
+        None => RequestScope::Tenant,
+        Some(session) if with_subtasks => RequestScope::Tree(session),
+        Some(session) => RequestScope::Session(session),
     }
 }
 

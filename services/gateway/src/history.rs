@@ -26,10 +26,10 @@ use std::{
 use store::{
     Store,
     error::Error,
-    log::messages::Entry,
+    log::messages::MessageWithParts,
     session::{
-        reverts::{Finished, Hold, Left},
-        sessions::Session,
+        reverts::{Hold, HoldRelease, RevertResult},
+        row::Session,
     },
 };
 use tokio::time::Instant;
@@ -108,11 +108,11 @@ async fn held(state: &State, tenant: TenantId, session: &SessionId, asked: Asked
         };
         let (left, status) = match done {
             Ok(Ok(session)) => return Ok(session),
-            Ok(Err(Failed::Before(status))) => (Left::AsBefore, status),
-            Ok(Err(Failed::Midway(status))) => (Left::Unfinished, status),
+            Ok(Err(Failed::Before(status))) => (HoldRelease::Unchanged, status),
+            Ok(Err(Failed::Midway(status))) => (HoldRelease::Unfinished, status),
             Err(_) => {
                 let text = "the files are not reverted in time; do it again";
-                (Left::Unfinished, unavailable("sandbox_unavailable", text))
+                (HoldRelease::Unfinished, unavailable("sandbox_unavailable", text))
             }
         };
         if let Err(error) = state.store.release_hold(&hold, left).await {
@@ -172,7 +172,7 @@ struct Work<'a> {
     /// Set when no file will be written any more.
     files_done: &'a AtomicBool,
     files: Files,
-    entries: Vec<Entry>,
+    entries: Vec<MessageWithParts>,
 }
 
 impl Work<'_> {
@@ -262,7 +262,8 @@ impl Work<'_> {
         self.files_done.store(true, Ordering::Relaxed);
         let ids = [self.state.id(EventId::make), self.state.id(EventId::make)];
         let diff = (!whole.state.is_empty()).then_some(whole.files);
-        let ended = self.state.store.finish_revert(self.hold, Finished { revert, diff }, ids, now()).await;
+        let ended =
+            self.state.store.finish_revert(self.hold, RevertResult { revert, diff }, ids, now()).await;
         let (session, events) = ended.map_err(|error| Failed::Midway(from_store(error)))?;
         self.state.publisher.publish_events(self.hold.tenant, &self.hold.session, &events);
         Ok(session)

@@ -7,7 +7,7 @@ use bus::{
     feed::{Delta, News, Reader},
 };
 use domain::{
-    event::Stored,
+    event::StoredEvent,
     ids::{SessionId, TenantId},
     limits,
     mutant::{self, Mutant},
@@ -253,14 +253,14 @@ impl Listener {
     }
 
     /// A page of what was not told. A new line owes nobody the past: its followers know where they are.
-    async fn missed(&self) -> Result<Vec<Stored>, store::error::Error> {
+    async fn missed(&self) -> Result<Vec<StoredEvent>, store::error::Error> {
         if self.known == 0 {
             return Ok(vec![]);
         }
         self.store.list_events(self.tenant, &self.session, self.known, limits::EVENTS_PAGE).await
     }
 
-    fn tell_event(&mut self, event: Stored) {
+    fn tell_event(&mut self, event: StoredEvent) {
         self.known = event.seq;
         self.tell(Heard::Event(crate::events::to_wire(event)));
     }

@@ -23,7 +23,7 @@ use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
 use store::{
     error::Error,
-    session::inputs::{Accepted, Prompt, Reply},
+    session::inputs::{Prompt, PromptReceipt, Reply},
 };
 use tonic::Status;
 
@@ -57,7 +57,7 @@ pub(crate) async fn accept(
     principal: &Principal,
     session: &SessionId,
     asked: Asked,
-) -> Result<Accepted, Status> {
+) -> Result<PromptReceipt, Status> {
     check(state, &asked)?;
     let known = state.store.get_session(principal.tenant, session).await.map_err(from_store)?;
     let place = Place { tenant: principal.tenant, project: &known.info.project_id, source: &known.source };
@@ -222,7 +222,7 @@ fn prompt(state: &State, session: &SessionId, asked: Asked, model: ModelRef, age
         body_sha256,
         traceparent: rpc::trace::current_traceparent(),
         only_when_idle: is_shell,
-        reply: if asked.no_reply { Reply::None } else { Reply::Wanted },
+        reply: if asked.no_reply { Reply::None } else { Reply::Expected },
     }
 }
 

@@ -8,12 +8,12 @@ use domain::{
     part::{Body, Part},
 };
 use std::collections::HashMap;
-use store::{Page, log::messages::Entry};
+use store::{Page, log::messages::MessageWithParts};
 use tonic::Status;
 
 /// A message with its parts.
 #[derive(Debug)]
-pub(crate) struct Said(pub(crate) Entry);
+pub(crate) struct Said(pub(crate) MessageWithParts);
 
 /// One page of a conversation.
 #[derive(Debug)]
@@ -96,9 +96,8 @@ pub(crate) async fn answer(
 ) -> Result<Option<Said>, Status> {
     let page = Page { limit: limits::PAGE_MAX, cursor: None };
     let entries = state.store.list_messages(tenant, session, &page).await.map_err(from_store)?;
-    let is_answer = |entry: &&Entry| matches!(entry.message, Message::Assistant(_));
-    let is_own =
-        |entry: &&Entry| matches!(&entry.message, Message::Assistant(step) if &step.parent_id == prompt);
+    let is_answer = |entry: &&MessageWithParts| matches!(entry.message, Message::Assistant(_));
+    let is_own = |entry: &&MessageWithParts| matches!(&entry.message, Message::Assistant(step) if &step.parent_id == prompt);
     let own = entries.iter().rev().find(is_own);
     Ok(own.or_else(|| entries.iter().rev().find(is_answer)).cloned().map(Said))
 }

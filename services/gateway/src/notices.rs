@@ -64,15 +64,15 @@ impl State {
 /// ```
 pub(crate) fn project_json(project: &Project) -> Value {
     let none: [&str; 0] = [];
-    let chosen = project.shown.name.as_ref().filter(|name| !name.is_empty());
+    let chosen = project.display.name.as_ref().filter(|name| !name.is_empty());
     let mut json = json!({
         "id": project.id, "name": chosen.unwrap_or(&project.name), "worktree": project.name, "vcs": "git",
         "time": {"created": project.created_at, "updated": project.updated_at}, "sandboxes": none,
     });
-    if let Some(icon) = &project.shown.icon {
+    if let Some(icon) = &project.display.icon {
         json["icon"] = json!(icon);
     }
-    if let Some(commands) = &project.shown.commands {
+    if let Some(commands) = &project.display.commands {
         json["commands"] = json!(commands);
     }
     json

@@ -23,7 +23,7 @@ use tonic::{Status, Streaming};
 pub(crate) struct Place {
     state: State,
     tenant: TenantId,
-    session: store::session::sessions::Session,
+    session: store::session::row::Session,
     /// The name of its project, which is a directory to clients of OpenCode.
     directory: String,
 }

@@ -20,7 +20,7 @@ use rpc::{
 use settings::{document::Document, problem::Problems, standing};
 use sha2::{Digest as _, Sha256};
 use std::sync::{Arc, Mutex, PoisonError};
-use store::people::settings::Stored;
+use store::people::settings::StoredSettings;
 use tokio_util::sync::CancellationToken;
 use tonic::{service::interceptor::InterceptedService, transport::Channel};
 
@@ -80,7 +80,7 @@ impl State {
     }
 
     /// The settings above a repository: the platform's, then those that were stored.
-    pub(crate) fn above(&self, stored: &[Stored]) -> Result<Vec<Document>, Problems> {
+    pub(crate) fn above(&self, stored: &[StoredSettings]) -> Result<Vec<Document>, Problems> {
         let stored = stored.iter().map(|stored| standing::stored(stored.level, &stored.document));
         self.platform.iter().cloned().map(Ok).chain(stored).collect()
     }

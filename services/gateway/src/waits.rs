@@ -5,8 +5,8 @@ use domain::{ids::TenantId, limits, money::UsdPicos, session::Phase, wait::Reaso
 use rpc::v1;
 use store::{
     control::workers::Capacity,
-    people::waits::{Below, Usage},
-    session::sessions::Session,
+    people::waits::{DescendantCounts, Usage},
+    session::row::Session,
 };
 use tonic::Status;
 
@@ -70,7 +70,7 @@ impl Limits {
 }
 
 /// Adds to the wait for subtasks what is known of those.
-pub(crate) fn add_below(wait: &mut v1::Wait, below: Below) {
+pub(crate) fn add_below(wait: &mut v1::Wait, below: DescendantCounts) {
     let count = |number| u32::try_from(number).unwrap_or(u32::MAX);
     (wait.asking, wait.going_on) = (count(below.asking), count(below.going_on));
     match below.asking {
@@ -120,7 +120,7 @@ fn waiting(session: &Session) -> (String, String, u64, u64) {
             return (reason, sentence, picos(spent), picos(max));
         }
         Some(Reason::Children) => {
-            let (over, all) = session.children;
+            let (over, all) = (session.children.finished, session.children.all);
             let sentence = format!("{over} of {all} subtasks are over");
             return (reason, sentence, over, all);
         }

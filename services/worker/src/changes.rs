@@ -6,7 +6,7 @@ use domain::{
     message::{Message, User},
     part::{Body, Part},
 };
-use store::log::messages::Entry;
+use store::log::messages::MessageWithParts;
 
 /// A prompt whose turn changed files.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub(crate) struct Changed<'a> {
 }
 
 /// The prompts that changed files and do not say how; the newest one in any case, if it did.
-pub(crate) fn untold(entries: &[Entry]) -> Vec<Changed<'_>> {
+pub(crate) fn untold(entries: &[MessageWithParts]) -> Vec<Changed<'_>> {
     let prompts = entries.iter().enumerate().filter(|(_, entry)| is_prompt(entry));
     let places: Vec<usize> = prompts.map(|(at, _)| at).collect();
     let turns = places.iter().enumerate().filter_map(|(number, at)| {
@@ -48,12 +48,12 @@ pub(crate) fn end(parts: &[(u64, Part)]) -> Option<&str> {
 }
 
 /// The oldest known state of the files.
-pub(crate) fn first(entries: &[Entry]) -> Option<&str> {
+pub(crate) fn first(entries: &[MessageWithParts]) -> Option<&str> {
     parts(entries).find_map(|part| begins_with(&part.body))
 }
 
 /// The newest known state of the files.
-pub(crate) fn last(entries: &[Entry]) -> Option<&str> {
+pub(crate) fn last(entries: &[MessageWithParts]) -> Option<&str> {
     let parts = entries.iter().rev().flat_map(|entry| entry.parts.iter().rev());
     parts.map(|(_, part)| &part.body).find_map(|body| match body {
         Body::StepFinish(finish) => finish.snapshot.as_deref(),
@@ -71,12 +71,12 @@ fn begins_with(body: &Body) -> Option<&str> {
     }
 }
 
-fn parts(entries: &[Entry]) -> impl Iterator<Item = &Part> {
+fn parts(entries: &[MessageWithParts]) -> impl Iterator<Item = &Part> {
     entries.iter().flat_map(|entry| &entry.parts).map(|(_, part)| part)
 }
 
 /// A note, and what the loop writes around a summary, belong to the turn that they stand in.
-fn is_prompt(entry: &Entry) -> bool {
+fn is_prompt(entry: &MessageWithParts) -> bool {
     let is_user = matches!(entry.message, Message::User(_));
     let is_asked = context::origin(&entry.parts) == Origin::Prompt;
     is_user && is_asked && context::compaction(&entry.parts).is_none()

@@ -30,8 +30,8 @@ use std::{
     time::Duration,
 };
 use store::session::{
-    quarantine::Which,
-    runs::{Suspects, Take, Taken},
+    quarantine::{Notice, QuarantineRule},
+    runs::{SuspectPolicy, TakeOver, TakeResult},
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
@@ -156,21 +156,21 @@ impl Claimer {
         let take = |suspects| {
             answered(self.deps.store.take_session(*tenant, session, self.deps.incarnation, suspects))
         };
-        let (mut taken, mut lane) = (take(Suspects::Left).await, None);
-        if let Ok(Take::Suspect) = taken {
+        let (mut taken, mut lane) = (take(SuspectPolicy::Skip).await, None);
+        if let Ok(TakeResult::Suspect) = taken {
             // Only for a suspect: a place that is held for a moment by every take would turn suspects away at random.
             lane = Arc::clone(&self.suspects).try_acquire_owned().ok();
             if lane.is_some() {
-                taken = take(Suspects::Taken).await;
+                taken = take(SuspectPolicy::Accept).await;
             }
         }
         match taken {
-            Ok(Take::Yes(taken)) => {
+            Ok(TakeResult::Taken(taken)) => {
                 let lane = lane.filter(|_| taken.is_suspect());
                 return self.start(key, taken, (slot, lane), receiver).await;
             }
-            Ok(Take::No | Take::Suspect) => self.forget(&key, Then::Rest).await,
-            Ok(Take::Exhausted { attempts }) => {
+            Ok(TakeResult::Unavailable | TakeResult::Suspect) => self.forget(&key, Then::Rest).await,
+            Ok(TakeResult::Exhausted { attempts }) => {
                 self.quarantine(*tenant, session, attempts).await;
                 self.forget(&key, Then::Rest).await;
             }
@@ -200,8 +200,9 @@ impl Claimer {
     async fn quarantine(&self, tenant: TenantId, session: &SessionId, attempts: i16) {
         let reason = format!("its loop ended {attempts} times in a row without getting any further");
         let ids = [(); 3].map(|()| self.deps.id(EventId::make));
-        let what = (Which::Exhausted, reason.as_str());
-        match answered(self.deps.store.quarantine(tenant, session, what, ids, now())).await {
+        let notice = Notice { reason: &reason, event_ids: ids, at: now() };
+        let rule = QuarantineRule::Exhausted;
+        match answered(self.deps.store.quarantine(tenant, session, rule, notice)).await {
             Ok(Some(done)) => {
                 metrics::counter!("flotilla_quarantines_total").increment(1);
                 tracing::error!(tenant.id = %tenant, session.id = %session, "a session is quarantined: {reason}");
@@ -220,7 +221,7 @@ impl Claimer {
     async fn start(
         &self,
         key: Key,
-        taken: Taken,
+        taken: TakeOver,
         (slot, lane): (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>),
         nudges: watch::Receiver<u64>,
     ) {
@@ -252,7 +253,7 @@ impl Claimer {
     }
 
     /// The span of a turn: a child of whoever sent the newest prompt.
-    async fn span(&self, taken: &Taken) -> tracing::Span {
+    async fn span(&self, taken: &TakeOver) -> tracing::Span {
         let fence = &taken.fence;
         let span = tracing::info_span!(
             "turn",

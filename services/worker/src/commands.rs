@@ -16,7 +16,7 @@ use crate::{
 use domain::{
     agent::Mode,
     command::{
-        self, Asked, Command,
+        self, Command, CommandRequest,
         template::{self, Piece},
     },
     limits, media,
@@ -48,7 +48,7 @@ pub(crate) struct Means {
 pub(crate) struct Wanted {
     /// The text that asks.
     pub(crate) part: Part,
-    pub(crate) asked: Asked,
+    pub(crate) asked: CommandRequest,
     pub(crate) user: User,
 }
 

@@ -10,7 +10,7 @@ use std::{
     collections::HashSet,
     sync::{Mutex, PoisonError},
 };
-use store::control::claimable::Claimable;
+use store::control::candidate::Candidate;
 
 /// What is known of those who wait.
 #[derive(Debug, Default)]
@@ -40,10 +40,10 @@ impl Contention {
     }
 
     /// Notes what a look found that began after so many rings, and that shows `most` sessions at most.
-    pub(crate) fn looked(&self, rings: u64, found: &[Claimable], most: usize) {
+    pub(crate) fn looked(&self, rings: u64, found: &[Candidate], most: usize) {
         self.with(|known| {
             known.seen = known.seen.max(rings);
-            known.waiting = found.iter().map(|session| session.place.tenant).collect();
+            known.waiting = found.iter().map(|session| session.target.tenant).collect();
             known.is_cut = found.len() >= most;
         });
     }
@@ -67,17 +67,17 @@ mod tests {
     #![allow(clippy::unwrap_used, missing_docs)]
     use super::*;
     use domain::session::Class;
-    use store::control::claimable::Place;
+    use store::control::candidate::SessionRef;
     use uuid::Uuid;
 
     fn tenant() -> TenantId {
         TenantId(Uuid::now_v7())
     }
 
-    fn waits(tenant: TenantId) -> Claimable {
+    fn waits(tenant: TenantId) -> Candidate {
         let session = "ses_00000000000000000000000000".parse().unwrap();
-        let place = Place { tenant, session };
-        Claimable { place, class: Class::default(), attempts: 0, running_max: 1, weight: 1 }
+        let place = SessionRef { tenant, session };
+        Candidate { target: place, class: Class::default(), attempts: 0, running_max: 1, weight: 1 }
     }
 
     /// Whether a loop asks: with free slots, and with none.

@@ -8,14 +8,14 @@ pub(crate) mod title;
 
 use crate::commands::Wanted;
 use domain::{
-    command::{self, Asked, Progress},
+    command::{self, CommandRequest, Progress},
     ids::MessageId,
     limits,
     message::{Assistant, Message, User},
     part::{Body, NO_REPLY, Part, Text, ToolState, attached::Compaction},
     turn::Due,
 };
-use store::log::messages::Entry;
+use store::log::messages::MessageWithParts;
 
 /// Mark on the text that lets a turn go on after a summary: OpenCode's.
 pub(crate) const CONTINUE: &str = "compaction_continue";
@@ -61,14 +61,14 @@ pub(crate) fn compaction(parts: &[(u64, Part)]) -> Option<&Compaction> {
 }
 
 /// The message of a person or of the loop.
-pub(crate) fn as_user(entry: &Entry) -> Option<&User> {
+pub(crate) fn as_user(entry: &MessageWithParts) -> Option<&User> {
     match &entry.message {
         Message::User(user) => Some(user),
         Message::Assistant(_) => None,
     }
 }
 
-fn as_step(entry: &Entry) -> Option<&Assistant> {
+fn as_step(entry: &MessageWithParts) -> Option<&Assistant> {
     match &entry.message {
         Message::Assistant(assistant) => Some(assistant),
         Message::User(_) => None,
@@ -81,7 +81,7 @@ pub(crate) fn is_finished(step: &Assistant) -> bool {
 }
 
 /// The newest finished summary and the wish that it fulfils, as places.
-fn newest_summary(entries: &[Entry]) -> Option<(usize, usize)> {
+fn newest_summary(entries: &[MessageWithParts]) -> Option<(usize, usize)> {
     entries.iter().enumerate().rev().find_map(|(at, entry)| {
         let step = as_step(entry).filter(|step| step.is_summary() && is_finished(step))?;
         let asked = place(entries, &step.parent_id)?;
@@ -89,12 +89,12 @@ fn newest_summary(entries: &[Entry]) -> Option<(usize, usize)> {
     })
 }
 
-pub(crate) fn place(entries: &[Entry], id: &MessageId) -> Option<usize> {
+pub(crate) fn place(entries: &[MessageWithParts], id: &MessageId) -> Option<usize> {
     entries.iter().rposition(|entry| entry.message.id() == id)
 }
 
 /// Steps that were finished since the newest summary; `None`: there is none.
-pub(crate) fn steps_since_summary(entries: &[Entry]) -> Option<u32> {
+pub(crate) fn steps_since_summary(entries: &[MessageWithParts]) -> Option<u32> {
     let (_, summary) = newest_summary(entries)?;
     let steps = entries[summary + 1..].iter().filter_map(as_step);
     let finished = steps.filter(|step| is_finished(step) && !step.is_summary());
@@ -102,8 +102,8 @@ pub(crate) fn steps_since_summary(entries: &[Entry]) -> Option<u32> {
 }
 
 /// What the model sees, in its order: the newest summary with the wish for it, the tail that was kept, and what came later.
-pub(crate) fn visible(entries: &[Entry]) -> Vec<&Entry> {
-    let is_plain = |entry: &&Entry| {
+pub(crate) fn visible(entries: &[MessageWithParts]) -> Vec<&MessageWithParts> {
+    let is_plain = |entry: &&MessageWithParts| {
         compaction(&entry.parts).is_none() && !as_step(entry).is_some_and(Assistant::is_summary)
     };
     let Some((asked, summary)) = newest_summary(entries) else {
@@ -116,7 +116,7 @@ pub(crate) fn visible(entries: &[Entry]) -> Vec<&Entry> {
 }
 
 /// What must be done before the newest prompt is answered: everything that was asked for since the last whole answer.
-pub(crate) fn due(entries: &[Entry]) -> Due {
+pub(crate) fn due(entries: &[MessageWithParts]) -> Due {
     if commands(entries).next().is_some() {
         Due::Preparation
     } else if asked_summary(entries).is_some() {
@@ -129,19 +129,19 @@ pub(crate) fn due(entries: &[Entry]) -> Due {
 }
 
 /// What came since the last answer.
-fn unanswered(entries: &[Entry]) -> &[Entry] {
+fn unanswered(entries: &[MessageWithParts]) -> &[MessageWithParts] {
     let is_over = |step: &Assistant| step.finish.is_some() || step.error.is_some();
     let answered = entries.iter().rposition(|entry| as_step(entry).is_some_and(is_over));
     &entries[answered.map_or(0, |at| at + 1)..]
 }
 
 /// The wish to sum up that has no answer yet.
-pub(crate) fn asked_summary(entries: &[Entry]) -> Option<&User> {
+pub(crate) fn asked_summary(entries: &[MessageWithParts]) -> Option<&User> {
     unanswered(entries).iter().rev().filter(|entry| compaction(&entry.parts).is_some()).find_map(as_user)
 }
 
 /// The parts that ask for calls which no step has begun, oldest first: tasks, and a command of the shell.
-pub(crate) fn calls(entries: &[Entry]) -> impl Iterator<Item = &Part> {
+pub(crate) fn calls(entries: &[MessageWithParts]) -> impl Iterator<Item = &Part> {
     let parts = unanswered(entries).iter().flat_map(|entry| &entry.parts).map(|(_, part)| part);
     parts.filter(|part| match &part.body {
         Body::Subtask(_) => true,
@@ -156,7 +156,7 @@ pub(crate) fn asked_shell(parts: &[(u64, Part)]) -> Option<&str> {
 }
 
 /// The commands that prompts without an answer ask for and nobody looked into, oldest first.
-pub(crate) fn commands(entries: &[Entry]) -> impl Iterator<Item = Wanted> {
+pub(crate) fn commands(entries: &[MessageWithParts]) -> impl Iterator<Item = Wanted> {
     let users = unanswered(entries).iter().filter_map(|entry| Some((as_user(entry)?, &entry.parts)));
     users.flat_map(|(user, parts)| {
         asked_commands(parts, Progress::Asked).map(|(part, _, asked)| Wanted {
@@ -168,15 +168,20 @@ pub(crate) fn commands(entries: &[Entry]) -> impl Iterator<Item = Wanted> {
 }
 
 /// The commands whose turn is not said to be over, oldest first.
-pub(crate) fn expanded_commands(entries: &[Entry]) -> impl Iterator<Item = (&Part, &Text, Asked)> {
+pub(crate) fn expanded_commands(
+    entries: &[MessageWithParts],
+) -> impl Iterator<Item = (&Part, &Text, CommandRequest)> {
     let users = entries.iter().filter(|entry| as_user(entry).is_some());
     let users = users.filter(|entry| origin(&entry.parts) == Origin::Prompt);
     users.flat_map(|entry| asked_commands(&entry.parts, Progress::Expanded))
 }
 
-fn asked_commands(parts: &[(u64, Part)], progress: Progress) -> impl Iterator<Item = (&Part, &Text, Asked)> {
+fn asked_commands(
+    parts: &[(u64, Part)],
+    progress: Progress,
+) -> impl Iterator<Item = (&Part, &Text, CommandRequest)> {
     let asked = parts.iter().filter_map(|(_, part)| match &part.body {
-        Body::Text(text) => Some((part, text, Asked::of(text)?)),
+        Body::Text(text) => Some((part, text, CommandRequest::of(text)?)),
         _ => None,
     });
     asked.filter(move |(_, _, asked)| asked.progress == progress)
@@ -184,16 +189,16 @@ fn asked_commands(parts: &[(u64, Part)], progress: Progress) -> impl Iterator<It
 
 /// The newest prompt of a person before the wish at `asked` that had no finished step: a model refused it as too long, and it
 /// is asked again after the summary of what came before it. `None` if there is nothing before it to sum up.
-pub(crate) fn replayed(entries: &[Entry], asked: usize) -> Option<usize> {
+pub(crate) fn replayed(entries: &[MessageWithParts], asked: usize) -> Option<usize> {
     compaction(&entries[asked].parts).filter(|compaction| compaction.overflow == Some(true))?;
-    let is_step = |entry: &Entry| as_step(entry).is_some_and(is_finished);
+    let is_step = |entry: &MessageWithParts| as_step(entry).is_some_and(is_finished);
     let prompt = entries[..asked].iter().rposition(|entry| as_user(entry).is_some() || is_step(entry))?;
     as_user(&entries[prompt]).filter(|_| origin(&entries[prompt].parts) != Origin::Note)?;
     entries[..prompt].iter().any(is_step).then_some(prompt)
 }
 
 /// About how many tokens a message has for the model.
-pub(crate) fn size(entry: &Entry) -> u64 {
+pub(crate) fn size(entry: &MessageWithParts) -> u64 {
     let estimate = domain::context::estimate;
     let of = |(_, part): &(u64, Part)| match &part.body {
         Body::Text(text) => estimate(&text.text),

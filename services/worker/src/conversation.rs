@@ -18,8 +18,8 @@ use std::collections::BTreeSet;
 use store::{
     Store,
     error::Error,
-    log::messages::Entry,
-    session::inputs::{Kind, Pending},
+    log::messages::MessageWithParts,
+    session::mailbox::{Kind, MailboxInput},
 };
 
 /// Messages of a conversation that counts as long: below that, changing threads costs more than it spares.
@@ -28,7 +28,7 @@ const LONG_ENTRIES: usize = 100;
 /// Messages in order, each with its parts in order.
 #[derive(Debug, Default)]
 pub(crate) struct Conversation {
-    entries: Vec<Entry>,
+    entries: Vec<MessageWithParts>,
     /// The place of the newest prompt that was read from Postgres.
     read_to: u64,
     /// Nothing up to this place was read: the newest summary stands for it.
@@ -36,13 +36,13 @@ pub(crate) struct Conversation {
 }
 
 impl Conversation {
-    pub(crate) fn entries(&self) -> &[Entry] {
+    pub(crate) fn entries(&self) -> &[MessageWithParts] {
         &self.entries
     }
 
     /// Does work that grows with the conversation. A long one would hold up every session that shares its thread: they are
     /// given to another one meanwhile.
-    pub(crate) fn work<'a, T>(&'a self, work: impl FnOnce(&'a [Entry]) -> T) -> T {
+    pub(crate) fn work<'a, T>(&'a self, work: impl FnOnce(&'a [MessageWithParts]) -> T) -> T {
         if self.entries.len() < LONG_ENTRIES {
             return work(&self.entries);
         }
@@ -79,7 +79,7 @@ impl Conversation {
         Ok(())
     }
 
-    fn extend(&mut self, entries: Vec<Entry>) {
+    fn extend(&mut self, entries: Vec<MessageWithParts>) {
         for entry in entries {
             if matches!(entry.message, Message::User(_)) {
                 self.read_to = self.read_to.max(entry.seq);
@@ -95,7 +95,9 @@ impl Conversation {
         match event {
             Event::MessageUpdated(message) => match self.find_mut(message.id()) {
                 Some(entry) => entry.message = (**message).clone(),
-                None => self.entries.push(Entry { seq, message: (**message).clone(), parts: vec![] }),
+                None => {
+                    self.entries.push(MessageWithParts { seq, message: (**message).clone(), parts: vec![] })
+                }
             },
             Event::PartUpdated { part, .. } => {
                 if let Some(entry) = self.find_mut(&part.message_id) {
@@ -134,12 +136,12 @@ impl Conversation {
         }
     }
 
-    fn find_mut(&mut self, id: &MessageId) -> Option<&mut Entry> {
+    fn find_mut(&mut self, id: &MessageId) -> Option<&mut MessageWithParts> {
         self.entries.iter_mut().rev().find(|entry| entry.message.id() == id)
     }
 
     /// The newest message that wants an answer; with an abort in the mailbox, the newest that was accepted before it.
-    pub(crate) fn newest_user(&self, inputs: &[Pending]) -> Option<&User> {
+    pub(crate) fn newest_user(&self, inputs: &[MailboxInput]) -> Option<&User> {
         let abort = inputs.iter().rev().find(|input| input.kind == Kind::Abort).map(|input| input.seq);
         let later: BTreeSet<&MessageId> = inputs
             .iter()
@@ -155,15 +157,15 @@ impl Conversation {
     }
 
     /// The newest prompt of a person: its settings are those of the whole turn.
-    pub(crate) fn newest_prompt(&self) -> Option<&Entry> {
-        let is_asked = |entry: &&Entry| {
+    pub(crate) fn newest_prompt(&self) -> Option<&MessageWithParts> {
+        let is_asked = |entry: &&MessageWithParts| {
             context::as_user(entry).is_some() && context::origin(&entry.parts) == Origin::Prompt
         };
         self.entries.iter().rev().find(|entry| is_asked(entry) && context::compaction(&entry.parts).is_none())
     }
 
     /// The steps of the turn, newest first: since the newest prompt of a person, through every summary.
-    fn turn(&self) -> impl Iterator<Item = &Entry> {
+    fn turn(&self) -> impl Iterator<Item = &MessageWithParts> {
         let newest = self.newest_prompt().map(|entry| entry.message.id());
         let since = self.entries.iter().rev().take_while(move |entry| Some(entry.message.id()) != newest);
         since.filter(|entry| matches!(&entry.message, Message::Assistant(step) if !step.is_summary()))
@@ -205,7 +207,7 @@ impl Conversation {
 
     /// The state of the files after the newest finished step of the turn, if it says so.
     pub(crate) fn state_of_turn(&self) -> Option<&str> {
-        let is_over = |entry: &&Entry| match &entry.message {
+        let is_over = |entry: &&MessageWithParts| match &entry.message {
             Message::Assistant(step) => step.time.completed.is_some(),
             Message::User(_) => false,
         };
@@ -232,7 +234,7 @@ impl Conversation {
 
     /// What the agent said last: the newest text of the newest step that has one since the newest prompt.
     pub(crate) fn last_text(&self) -> Option<&str> {
-        let is_step = |entry: &&Entry| matches!(entry.message, Message::Assistant(_));
+        let is_step = |entry: &&MessageWithParts| matches!(entry.message, Message::Assistant(_));
         // A prompt that came after the answer is not asked yet.
         let steps = self.entries.iter().rev().skip_while(|entry| !is_step(entry)).take_while(is_step);
         steps.flat_map(|entry| entry.parts.iter().rev()).find_map(|(_, part)| match &part.body {
@@ -256,9 +258,9 @@ impl Conversation {
     }
 
     /// What a turn decides by.
-    pub(crate) fn view(&self, inputs: &[Pending], leaving: bool) -> View {
+    pub(crate) fn view(&self, inputs: &[MailboxInput], leaving: bool) -> View {
         let newest_user = self.newest_user(inputs).map(|user| user.id.clone());
-        let turn: Vec<&Entry> = self.turn().collect();
+        let turn: Vec<&MessageWithParts> = self.turn().collect();
         let last = self
             .last_step()
             .map(|step| LastStep { continues: self.goes_on(step.0, step.1), ..last_step(step) });
@@ -326,7 +328,7 @@ fn last_step((assistant, parts): (&Assistant, &[(u64, Part)])) -> LastStep {
 
 /// How many of the newest calls of a turn (given newest step first) are one and the same with the same answer; those do not
 /// count after which the model was let go on.
-fn repeated_calls(steps: &[&Entry]) -> usize {
+fn repeated_calls(steps: &[&MessageWithParts]) -> usize {
     let parts = steps.iter().flat_map(|entry| entry.parts.iter().rev());
     let tools = parts.filter_map(|(_, part)| match &part.body {
         Body::Tool(tool) => Some(tool),

@@ -13,7 +13,7 @@ use settings::{
     standing,
 };
 use std::sync::Arc;
-use store::people::settings::Stored;
+use store::people::settings::StoredSettings;
 use tonic::Status;
 
 /// What was read for a turn.
@@ -41,7 +41,7 @@ pub(crate) struct Above {
 
 impl Above {
     /// Puts the platform's settings and those that were stored together.
-    pub(crate) fn of(platform: &[Document], stored: &[Stored]) -> Result<Self, Problems> {
+    pub(crate) fn of(platform: &[Document], stored: &[StoredSettings]) -> Result<Self, Problems> {
         let stored = stored.iter().map(|stored| standing::stored(stored.level, &stored.document));
         let documents: Vec<_> = platform.iter().cloned().map(Ok).chain(stored).collect::<Result<_, _>>()?;
         let settings = Arc::new(merge(&documents)?.settings);

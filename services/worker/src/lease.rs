@@ -18,7 +18,7 @@ use std::{
     },
     time::Duration,
 };
-use store::control::workers::{Beat, Offer};
+use store::control::workers::{Capabilities, Heartbeat};
 use tokio::sync::{mpsc, watch};
 use uuid::Uuid;
 
@@ -75,7 +75,7 @@ struct Renewer {
     nudges: mpsc::Sender<(TenantId, SessionId)>,
     health: chassis::admin::Health,
     /// What the worker can do, until that was told.
-    offer: Option<Arc<Offer>>,
+    offer: Option<Arc<Capabilities>>,
     /// When the last successful renewal in Postgres began.
     renewed_ms: u64,
 }
@@ -103,7 +103,7 @@ pub(crate) fn start(config: &Config, deps: &Arc<Deps>, service: chassis::Service
         found: Arc::new(tokio::sync::Mutex::new(found)),
     };
     let (config, incarnation, name) = (config.clone(), deps.incarnation, deps.name.clone());
-    let offer = Offer { models: deps.providers.providers.facts(), tools: crate::tools::all() };
+    let offer = Capabilities { models: deps.providers.providers.facts(), tools: crate::tools::all() };
     let ticked = Arc::clone(&tick);
     service.tasks.spawn("watchdog", tick_until(ticked, stopping.clone()));
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -201,12 +201,12 @@ impl Renewer {
             tracing::warn!("the worker is too busy to answer itself: its lease is not renewed");
             return;
         }
-        let beat = Beat {
+        let beat = Heartbeat {
             incarnation: self.incarnation,
             name: self.name.clone(),
             slots: self.slots,
             draining: *self.draining.borrow(),
-            offer: self.offer.clone(),
+            capabilities: self.offer.clone(),
         };
         match self.store.renew_worker(&beat).await {
             Ok(renewed) => {

@@ -22,7 +22,7 @@ use llm::request::{AssistantPart, Effort, Media, Request, ToolChoice, ToolResult
 use serde_json::{Map, Value};
 use settings::Agent;
 use std::sync::Arc;
-use store::log::messages::Entry;
+use store::log::messages::MessageWithParts;
 
 /// What a dead worker's call says to the model.
 const INTERRUPTED: &str = "[Tool execution was interrupted]";
@@ -59,7 +59,11 @@ pub(crate) fn window(model: &llm::config::Model) -> Window {
 }
 
 /// Builds the request for the next step.
-pub(crate) fn request(entries: &[Entry], question: &Question<'_>, model: &llm::config::Model) -> Request {
+pub(crate) fn request(
+    entries: &[MessageWithParts],
+    question: &Question<'_>,
+    model: &llm::config::Model,
+) -> Request {
     let Question { user, rights, structured, is_last, guidance } = question;
     let mut messages = vec![];
     let mut before = None;

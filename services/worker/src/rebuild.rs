@@ -7,8 +7,8 @@ use domain::{ids::SessionId, limits};
 use std::collections::HashSet;
 use store::{
     control::{
-        aborts::Owners,
-        claimable::{Claimable, Place},
+        aborts::OwnerFilter,
+        candidate::{Candidate, SessionRef},
     },
     error::Error,
 };
@@ -18,13 +18,13 @@ const STREAK_MIN: u32 = 2;
 
 /// Lists the sessions that need a worker: runnable ones, and those of dead workers once it is certain that it is not
 /// Postgres that was away.
-pub(crate) async fn claimable(deps: &Deps, lease: &Lease) -> Result<Vec<Claimable>, Error> {
+pub(crate) async fn claimable(deps: &Deps, lease: &Lease) -> Result<Vec<Candidate>, Error> {
     let woken = deps.store.wake_due(limits::SWEEP_MAX).await?;
     let mut claimable = deps.store.list_runnable(limits::SWEEP_MAX).await?;
     // Who was just woken is runnable, and is listed, unless its own tenant's backlog stands before it.
-    let listed: HashSet<&SessionId> = claimable.iter().map(|session| &session.place.session).collect();
-    let unlisted: Vec<Claimable> =
-        woken.into_iter().filter(|session| !listed.contains(&session.place.session)).collect();
+    let listed: HashSet<&SessionId> = claimable.iter().map(|session| &session.target.session).collect();
+    let unlisted: Vec<Candidate> =
+        woken.into_iter().filter(|session| !listed.contains(&session.target.session)).collect();
     claimable.extend(unlisted);
     claimable.extend(orphaned(deps, lease).await?);
     Ok(claimable)
@@ -32,20 +32,21 @@ pub(crate) async fn claimable(deps: &Deps, lease: &Lease) -> Result<Vec<Claimabl
 
 /// Lists the sessions that this worker may take when Redis does not share them out. What lost its worker goes on first: it
 /// counts as running of its tenant all the time.
-pub(crate) async fn takeable(deps: &Deps, lease: &Lease) -> Result<Vec<Claimable>, Error> {
+pub(crate) async fn takeable(deps: &Deps, lease: &Lease) -> Result<Vec<Candidate>, Error> {
     let mut takeable = orphaned(deps, lease).await?;
     takeable.extend(deps.store.list_takeable(limits::SWEEP_MAX).await?);
     Ok(takeable)
 }
 
 /// Lists the sessions of dead workers.
-async fn orphaned(deps: &Deps, lease: &Lease) -> Result<Vec<Claimable>, Error> {
+async fn orphaned(deps: &Deps, lease: &Lease) -> Result<Vec<Candidate>, Error> {
     if may_judge(deps, lease).await? { deps.store.list_orphaned(limits::SWEEP_MAX).await } else { Ok(vec![]) }
 }
 
 /// Lists the aborted sessions that no loop has, those of dead workers among them.
-pub(crate) async fn aborted(deps: &Deps, lease: &Lease) -> Result<Vec<Place>, Error> {
-    let owners = if may_judge(deps, lease).await? { Owners::NoneOrDead } else { Owners::None };
+pub(crate) async fn aborted(deps: &Deps, lease: &Lease) -> Result<Vec<SessionRef>, Error> {
+    let owners =
+        if may_judge(deps, lease).await? { OwnerFilter::UnownedOrDead } else { OwnerFilter::Unowned };
     let limit = i64::try_from(limits::ABORTS_PARALLEL_MAX).unwrap_or(1);
     deps.store.list_aborted(owners, limit).await
 }
@@ -56,7 +57,7 @@ async fn may_judge(deps: &Deps, lease: &Lease) -> Result<bool, Error> {
 }
 
 /// Queues sessions in Redis, in their order. Gives false when Redis does not take them.
-pub(crate) async fn enqueue(deps: &Deps, claimable: &[Claimable], mode: Mode) -> bool {
+pub(crate) async fn enqueue(deps: &Deps, claimable: &[Candidate], mode: Mode) -> bool {
     for some in claimable.chunks(limits::SWEEP_ENQUEUES_PARALLEL_MAX) {
         let queued: Vec<_> = some.iter().map(|session| deps.bus.enqueue(entry(session), mode)).collect();
         if let Err(error) = futures::future::try_join_all(queued).await {
@@ -67,15 +68,15 @@ pub(crate) async fn enqueue(deps: &Deps, claimable: &[Claimable], mode: Mode) ->
     true
 }
 
-fn entry(session: &Claimable) -> Entry<'_> {
+fn entry(session: &Candidate) -> Entry<'_> {
     let share = Share { running_max: session.running_max, weight: session.weight };
-    let place = &session.place;
+    let place = &session.target;
     Entry { tenant: place.tenant, session: &place.session, class: session.class, share: Some(share) }
 }
 
 /// Fills an emptied Redis: with what runs, with `claimable`, which knows also the sessions of dead workers, and with
 /// everything else that waits. Each step may be repeated, and two workers may do it at once.
-pub(crate) async fn refill(deps: &Deps, claimable: &[Claimable]) -> Result<(), Error> {
+pub(crate) async fn refill(deps: &Deps, claimable: &[Candidate]) -> Result<(), Error> {
     if !adopt_owned(deps).await? || !enqueue(deps, claimable, Mode::Rebuild).await {
         return Ok(());
     }
@@ -99,7 +100,7 @@ async fn adopt_owned(deps: &Deps) -> Result<bool, Error> {
             }
         }
         let Some((last, _)) = page.pop() else { return Ok(true) };
-        after = Some(last.place);
+        after = Some(last.target);
     }
     tracing::warn!("more sessions run than Redis was told of; their tenants may run more than they should");
     Ok(true)

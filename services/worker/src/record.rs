@@ -14,13 +14,13 @@ use std::{sync::Arc, time::Duration};
 use store::{
     error::Error,
     log::{
+        change::{Change, ChangeBody, Spend, Title},
         chunks::Chunk,
-        record::{Change, Fence, Progress, What, Written},
+        record::{Fence, Progress, WriteReceipt},
     },
     session::{
-        children::{Dispatched, NewChild},
-        park::{Park, Parked},
-        titles::Title,
+        park::{Park, ParkOutcome},
+        tree::children::{Dispatch, DispatchOutcome, NewChild},
     },
 };
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
@@ -64,7 +64,7 @@ pub(crate) struct Record {
 impl Record {
     pub(crate) fn new(
         deps: Arc<Deps>,
-        taken: &store::session::runs::Taken,
+        taken: &store::session::runs::TakeOver,
         lane: Option<OwnedSemaphorePermit>,
     ) -> Self {
         Self {
@@ -117,7 +117,7 @@ impl Record {
         events: Vec<Event>,
         progress: Progress,
     ) -> Result<(), Stopped> {
-        self.commit(conversation, events.into_iter().map(What::Event), progress).await
+        self.commit(conversation, events.into_iter().map(ChangeBody::Event), progress).await
     }
 
     /// As [`Record::write`], and adds to what the session spent.
@@ -127,8 +127,8 @@ impl Record {
         events: Vec<Event>,
         spent: (Tokens, UsdPicos),
     ) -> Result<(), Stopped> {
-        let spent = What::Spend(spent.0, spent.1);
-        let all = events.into_iter().map(What::Event).chain([spent]);
+        let spent = ChangeBody::Spend(Spend { tokens: spent.0, cost: spent.1 });
+        let all = events.into_iter().map(ChangeBody::Event).chain([spent]);
         self.commit(conversation, all, Progress::Made).await
     }
 
@@ -139,7 +139,8 @@ impl Record {
         changes: Changes,
         events: Vec<Event>,
     ) -> Result<(), Stopped> {
-        let all = std::iter::once(What::Changes(changes)).chain(events.into_iter().map(What::Event));
+        let all = std::iter::once(ChangeBody::FileSummary(changes))
+            .chain(events.into_iter().map(ChangeBody::Event));
         self.commit(conversation, all, Progress::None).await
     }
 
@@ -149,13 +150,13 @@ impl Record {
         conversation: &mut Conversation,
         title: Title,
     ) -> Result<(), Stopped> {
-        self.commit(conversation, std::iter::once(What::Title(title)), Progress::None).await
+        self.commit(conversation, std::iter::once(ChangeBody::Title(title)), Progress::None).await
     }
 
     async fn commit(
         &mut self,
         conversation: &mut Conversation,
-        all: impl Iterator<Item = What>,
+        all: impl Iterator<Item = ChangeBody>,
         progress: Progress,
     ) -> Result<(), Stopped> {
         let changes: Vec<Change> = all.map(|what| self.change(what)).collect();
@@ -181,11 +182,13 @@ impl Record {
         events: Vec<Event>,
         park: &Park,
     ) -> Result<Ended, Stopped> {
-        let changes: Vec<Change> = events.into_iter().map(|event| self.change(What::Event(event))).collect();
+        let changes: Vec<Change> =
+            events.into_iter().map(|event| self.change(ChangeBody::Event(event))).collect();
         let fence = Fence { write_seq: self.fence.write_seq + 1, ..self.fence.clone() };
         let (seen, at) = (self.seen_input, now());
         let store = self.deps.store.clone();
-        let Parked::Yes(written) = settled(|| store.park(&fence, &changes, seen, park, at)).await? else {
+        let ParkOutcome::Parked(written) = settled(|| store.park(&fence, &changes, seen, park, at)).await?
+        else {
             // What the row says now is not known: the next look reads it.
             self.newest_input = 0;
             return Ok(Ended::NewInput);
@@ -201,16 +204,17 @@ impl Record {
         conversation: &mut Conversation,
         events: Vec<Event>,
         child: &NewChild,
-        resumes: bool,
-    ) -> Result<Dispatched, Stopped> {
-        let changes: Vec<Change> = events.into_iter().map(|event| self.change(What::Event(event))).collect();
+        dispatch: Dispatch,
+    ) -> Result<DispatchOutcome, Stopped> {
+        let changes: Vec<Change> =
+            events.into_iter().map(|event| self.change(ChangeBody::Event(event))).collect();
         let fence = Fence { write_seq: self.fence.write_seq + 1, ..self.fence.clone() };
         let (store, at) = (self.deps.store.clone(), now());
-        let dispatched = settled(|| store.dispatch_child(&fence, &changes, child, resumes, at)).await?;
-        if let Dispatched::Yes(written, theirs) = &dispatched {
+        let dispatched = settled(|| store.dispatch_child(&fence, &changes, child, dispatch, at)).await?;
+        if let DispatchOutcome::Dispatched { parent, child: events } = &dispatched {
             self.fence = fence;
-            self.committed(conversation, &changes, written);
-            self.deps.publisher.publish_events(self.fence.tenant, &child.prompt.user.session_id, theirs);
+            self.committed(conversation, &changes, parent);
+            self.deps.publisher.publish_events(self.fence.tenant, &child.prompt.user.session_id, events);
         }
         Ok(dispatched)
     }
@@ -262,8 +266,8 @@ impl Record {
         self.deps.publisher.publish(self.fence.tenant, &self.fence.session, news);
     }
 
-    fn change(&self, what: What) -> Change {
-        Change { id: self.deps.id(EventId::make), what }
+    fn change(&self, body: ChangeBody) -> Change {
+        Change { id: self.deps.id(EventId::make), body }
     }
 
     fn next_fence(&mut self) -> Fence {
@@ -271,9 +275,9 @@ impl Record {
         self.fence.clone()
     }
 
-    fn committed(&mut self, conversation: &mut Conversation, changes: &[Change], written: &Written) {
+    fn committed(&mut self, conversation: &mut Conversation, changes: &[Change], written: &WriteReceipt) {
         for (change, stored) in changes.iter().zip(&written.events) {
-            if let What::Event(event) = &change.what {
+            if let ChangeBody::Event(event) = &change.body {
                 conversation.apply(event, stored.seq);
             }
             self.newest_event = stored.seq;

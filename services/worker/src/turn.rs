@@ -41,7 +41,7 @@ use domain::{
     limits,
     message::ModelRef,
     permission::OnAsk,
-    session::{Chosen, Class},
+    session::{Class, ExplicitChoices},
     turn::{Action, CallId, Input, State, View},
 };
 use std::{
@@ -50,13 +50,11 @@ use std::{
     time::Duration,
 };
 use store::{
-    log::record::Progress,
+    log::{change::Title, record::Progress},
     session::{
-        children::ParentCall,
-        inputs::{Kind, Pending},
-        runs::Taken,
-        sessions::Session,
-        titles::Title,
+        mailbox::{Kind, MailboxInput},
+        row::{ParentCall, Session},
+        runs::TakeOver,
     },
 };
 use tokio::{
@@ -108,7 +106,7 @@ struct Loop {
     reading: Option<files::Reading>,
     /// The commands of prompts that are being expanded.
     expanding: Option<preparing::Expanding>,
-    inputs: Vec<Pending>,
+    inputs: Vec<MailboxInput>,
     /// Calls that this loop's own model call asked for and that nobody has begun.
     fresh: BTreeSet<CallId>,
     /// Calls that wait for somebody else.
@@ -147,11 +145,11 @@ struct Fixed {
     /// Who answers prompts that name no model.
     model: ModelRef,
     /// Which of both somebody chose.
-    chosen: Chosen,
+    chosen: ExplicitChoices,
 }
 
 /// Runs the loop of a session that was taken until it is parked, handed over or lost.
-pub(crate) async fn run(deps: Arc<Deps>, taken: Taken, control: Control) -> End {
+pub(crate) async fn run(deps: Arc<Deps>, taken: TakeOver, control: Control) -> End {
     let session = match Box::pin(read(&deps, &taken)).await {
         Ok(session) => session,
         Err(error @ store::error::Error::Unreadable { .. }) => {
@@ -177,7 +175,7 @@ pub(crate) async fn run(deps: Arc<Deps>, taken: Taken, control: Control) -> End 
 }
 
 /// Reads a session and what binds it from above.
-async fn read(deps: &Deps, taken: &Taken) -> Result<(Session, Above), store::error::Error> {
+async fn read(deps: &Deps, taken: &TakeOver) -> Result<(Session, Above), store::error::Error> {
     let (tenant, session) = (taken.fence.tenant, &taken.fence.session);
     let stored = answered(deps.store.list_settings_of(tenant, session)).await?;
     // They were checked when they came: a newer version took them.
@@ -189,7 +187,7 @@ async fn read(deps: &Deps, taken: &Taken) -> Result<(Session, Above), store::err
 }
 
 /// Leaves a session to a worker of another version: a newer one wrote what cannot be read here.
-async fn refuse(deps: &Arc<Deps>, taken: &Taken, error: &store::error::Error) -> End {
+async fn refuse(deps: &Arc<Deps>, taken: &TakeOver, error: &store::error::Error) -> End {
     let source = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
     tracing::warn!(error = error as &dyn std::error::Error, "a session is left to a newer worker");
     match Record::new(Arc::clone(deps), taken, None).refuse(&format!("{error}: {source}")).await {
@@ -199,7 +197,12 @@ async fn refuse(deps: &Arc<Deps>, taken: &Taken, error: &store::error::Error) ->
 }
 
 impl Loop {
-    fn new(deps: Arc<Deps>, taken: &Taken, (session, above): (Session, Above), mut control: Control) -> Self {
+    fn new(
+        deps: Arc<Deps>,
+        taken: &TakeOver,
+        (session, above): (Session, Above),
+        mut control: Control,
+    ) -> Self {
         let identity = Identity {
             tenant: taken.fence.tenant,
             session: taken.fence.session.clone(),
@@ -208,7 +211,7 @@ impl Loop {
         };
         let titling = titling::Titling::of(&session.info);
         let workspace = Workspace::new(Arc::clone(&deps), identity.clone(), session.source);
-        let mut rights = Rights::new(session.rights);
+        let mut rights = Rights::new(session.permissions);
         rights.configure(Arc::clone(&above.settings));
         let mut tools = Tools::new(Arc::clone(&deps), identity, workspace.clone());
         tools.configure(&above.settings);

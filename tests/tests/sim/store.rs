@@ -8,7 +8,7 @@ use domain::{
     event::{Event, Status},
     ids::{EventId, MessageId, PartId, SessionId, TenantId, Timestamp},
     limits, permission,
-    session::{Chosen, Class, Outcome, Source},
+    session::{Class, ExplicitChoices, Outcome, Source},
     wait::{Reason, Wait},
 };
 use e2e::sim::{
@@ -19,16 +19,23 @@ use e2e::sim::{
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use store::{
     Store,
-    control::workers::Beat,
+    control::workers::Heartbeat,
     error::Error,
-    log::record::{self, Change, Progress, What},
+    log::{
+        change::{Change, ChangeBody},
+        record::{self, Progress},
+    },
     session::{
-        children::{Answer, Dispatched, NewChild, ParentCall},
+        creation::NewSession,
         inputs::Prompt,
-        park::{self, Parked},
-        quarantine::Which,
-        runs::{self, Suspects},
-        sessions::NewSession,
+        park::{self, ParkOutcome},
+        quarantine::QuarantineRule,
+        row::ParentCall,
+        runs::SuspectPolicy,
+        tree::{
+            answers::ChildAnswer,
+            children::{Dispatch, DispatchOutcome, NewChild},
+        },
     },
 };
 use testkit::{
@@ -112,7 +119,7 @@ impl Pair {
                 title: String::new(),
                 agent: "build".to_owned(),
                 model: sample::model(),
-                chosen: Chosen { agent: true, model: true },
+                chosen: ExplicitChoices { agent: true, model: true },
                 source: Source::default(),
                 class: Class::Interactive,
                 rules: permission::Rules::default(),
@@ -141,7 +148,7 @@ impl Pair {
             body_sha256: [key; 32],
             traceparent: None,
             event_ids: vec![self.sample.event()],
-            reply: store::session::inputs::Reply::Wanted,
+            reply: store::session::inputs::Reply::Expected,
             only_when_idle: false,
         }
     }
@@ -160,19 +167,19 @@ impl Pair {
         self.compare_accepted(real.map(|accepted| accepted.is_some()), model);
     }
 
-    async fn take(&mut self, session: usize, worker: usize, suspects: Suspects) {
-        let has_suspect = suspects == Suspects::Left;
+    async fn take(&mut self, session: usize, worker: usize, suspects: SuspectPolicy) {
+        let has_suspect = suspects == SuspectPolicy::Skip;
         let take = self.model.take(&Rules::SOUND, (session, worker), (ATTEMPTS, has_suspect), None);
         let (id, owner) = (&self.sessions[session], self.workers[worker]);
         let real = match self.store.take_session(self.tenant, id, owner, suspects).await.unwrap() {
-            runs::Take::Yes(taken) => Take::Yes {
+            store::session::runs::TakeResult::Taken(taken) => Take::Yes {
                 epoch: taken.fence.epoch,
                 input_ack: taken.input_ack,
                 attempts: u8::try_from(taken.attempts).unwrap(),
             },
-            runs::Take::No => Take::No,
-            runs::Take::Suspect => Take::Suspect,
-            runs::Take::Exhausted { .. } => Take::Exhausted,
+            store::session::runs::TakeResult::Unavailable => Take::No,
+            store::session::runs::TakeResult::Suspect => Take::Suspect,
+            store::session::runs::TakeResult::Exhausted { .. } => Take::Exhausted,
         };
         assert_eq!(real, take);
         if let Take::Yes { epoch, .. } = take {
@@ -180,12 +187,17 @@ impl Pair {
         }
     }
 
-    async fn quarantine(&mut self, session: usize, which: Which) {
+    async fn quarantine(&mut self, session: usize, which: QuarantineRule) {
         let ids = [(); 3].map(|()| EventId::make(&mut self.sample.ids, NOW));
-        let real = self.store.quarantine(self.tenant, &self.sessions[session], (which, "test"), ids, NOW);
+        let real = self.store.quarantine(
+            self.tenant,
+            &self.sessions[session],
+            which,
+            store::session::quarantine::Notice { reason: "test", event_ids: ids, at: NOW },
+        );
         let model = match which {
-            Which::Exhausted => self.model.quarantine(&Rules::SOUND, session, ATTEMPTS),
-            Which::Any => self.model.take_out(&Rules::SOUND, session),
+            QuarantineRule::Exhausted => self.model.quarantine(&Rules::SOUND, session, ATTEMPTS),
+            QuarantineRule::Any => self.model.take_out(&Rules::SOUND, session),
         };
         assert_eq!(real.await.unwrap().is_some(), model);
     }
@@ -205,7 +217,7 @@ impl Pair {
     /// The next write of a holder: it takes all inputs, or parks with those that it took.
     async fn write(&mut self, holder: usize, kind: Kind) {
         let change =
-            Change { id: self.sample.event(), what: What::Event(Event::SessionStatus(Status::Busy)) };
+            Change { id: self.sample.event(), body: ChangeBody::Event(Event::SessionStatus(Status::Busy)) };
         let Fence { session, epoch, write_seq } = self.holders[holder].fence;
         let run = &self.model.runs[session];
         let (ack, progress) = match kind {
@@ -254,20 +266,20 @@ impl Pair {
                 let how = self.how(fence.session, park);
                 let real =
                     self.store.park(&real, changes, write.ack, &how, NOW).await.map(|parked| match parked {
-                        Parked::Yes(written) => Some(written),
-                        Parked::NewInput => None,
+                        ParkOutcome::Parked(written) => Some(written),
+                        ParkOutcome::NewInput => None,
                     });
                 (real, self.model.park(&Rules::SOUND, fence, write, park))
             }
             Kind::Dispatch(child) => {
                 let new = self.new_child(child);
                 let real =
-                    self.store.dispatch_child(&real, changes, &new, false, NOW).await.map(
-                        |made| match made {
-                            Dispatched::Yes(written, _) => Some(written),
-                            Dispatched::TooMany | Dispatched::NotFree => panic!("{made:?}"),
-                        },
-                    );
+                    self.store.dispatch_child(&real, changes, &new, Dispatch::New, NOW).await.map(|made| {
+                        match made {
+                            DispatchOutcome::Dispatched { parent: written, .. } => Some(written),
+                            DispatchOutcome::TooMany | DispatchOutcome::NotFree => panic!("{made:?}"),
+                        }
+                    });
                 self.open_call(child).await;
                 (real, self.model.dispatch(&Rules::SOUND, fence, write, child))
             }
@@ -288,13 +300,13 @@ impl Pair {
     }
 
     fn how(&self, session: usize, park: Park) -> park::Park {
-        let wait = |reason, until| park::Park::Waiting { wait: Wait { reason, until }, tells: None };
+        let wait = |reason, until| park::Park::Waiting { wait: Wait { reason, until }, notify: None };
         match park {
             Park::Idle => {
                 let answer = self.model.runs[session].parent.map(|parent| {
                     let part_id = self.calls[session].1.clone();
                     let child = self.sessions[session].clone();
-                    let answer = Answer {
+                    let answer = ChildAnswer {
                         child,
                         part_id,
                         outcome: Outcome::Done,
@@ -318,7 +330,7 @@ impl Pair {
             agent: "build".to_owned(),
             model: sample::model(),
             is_model_chosen: true,
-            rights: vec![],
+            permissions: vec![],
             prompt: self.prompt_of(child, 0),
             event_id: self.sample.event(),
         }
@@ -351,7 +363,13 @@ impl Pair {
     /// Begins or ends the lease of a worker.
     async fn lease(&mut self, worker: usize, runs: bool) {
         let incarnation = self.workers[worker];
-        let beat = Beat { incarnation, name: "worker".to_owned(), slots: 1, draining: false, offer: None };
+        let beat = Heartbeat {
+            incarnation,
+            name: "worker".to_owned(),
+            slots: 1,
+            draining: false,
+            capabilities: None,
+        };
         self.store.renew_worker(&beat).await.unwrap();
         if !runs {
             let sql = format!("update worker set lease_until = now() where incarnation = '{incarnation}'");
@@ -394,10 +412,10 @@ impl Pair {
             match number {
                 0..=1 => self.prompt(session, key).await,
                 2 => self.abort(session, key).await,
-                3..=5 => self.take(session, worker, Suspects::Taken).await,
-                6 if dice.below(2) == 0 => self.take(session, worker, Suspects::Left).await,
-                6 if dice.below(3) == 0 => self.quarantine(session, Which::Any).await,
-                6 => self.quarantine(session, Which::Exhausted).await,
+                3..=5 => self.take(session, worker, SuspectPolicy::Accept).await,
+                6 if dice.below(2) == 0 => self.take(session, worker, SuspectPolicy::Skip).await,
+                6 if dice.below(3) == 0 => self.quarantine(session, QuarantineRule::Any).await,
+                6 => self.quarantine(session, QuarantineRule::Exhausted).await,
                 _ => self.wake(session).await,
             }
         }

@@ -1,35 +1,40 @@
 //! Aborts that no loop has taken, of sessions that no living worker owns.
 
-use super::claimable::{Place, place};
-use crate::{Store, error::Error};
+use super::candidate::{SessionRef, session_ref};
+use crate::{
+    Store,
+    error::Error,
+    phase::{RUNNABLE, RUNNING},
+};
 use domain::ids::{SessionId, TenantId};
+use sqlx::AssertSqlSafe;
 
-/// Whose aborted sessions are listed.
+/// Which aborted sessions are listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Owners {
-    /// Nobody's.
-    None,
-    /// Nobody's, and those of dead workers.
-    NoneOrDead,
+pub enum OwnerFilter {
+    /// Only sessions without an owner.
+    Unowned,
+    /// Also sessions of dead workers.
+    UnownedOrDead,
 }
 
 impl Store {
-    /// Lists runnable sessions whose abort no loop has taken: closing them must not wait for a slot. In any order, another
-    /// one each time: some that nobody takes must not hide the others.
+    /// Lists sessions without a loop whose abort no loop has taken, because closing them must not wait for a slot. The order is
+    /// random: sessions that workers refuse must not hide the others.
     ///
     /// # Errors
     /// `Db`.
-    pub async fn list_aborted(&self, owners: Owners, limit: i64) -> Result<Vec<Place>, Error> {
-        let rows = sqlx::query(
+    pub async fn list_aborted(&self, owners: OwnerFilter, limit: i64) -> Result<Vec<SessionRef>, Error> {
+        let rows = sqlx::query(AssertSqlSafe(format!(
             "select tenant_id, session_id from session_run
-              where cancel_seq > input_ack and (phase = 1 or (phase = 2 and $2 and not coalesce(worker_alive(owner), false)))
-              order by random() limit $1",
-        )
+              where cancel_seq > input_ack
+                and (phase = {RUNNABLE} or (phase = {RUNNING} and $2 and not coalesce(worker_alive(owner), false)))
+              order by random() limit $1")))
         .bind(limit)
-        .bind(owners == Owners::NoneOrDead)
+        .bind(owners == OwnerFilter::UnownedOrDead)
         .fetch_all(&self.system)
         .await?;
-        rows.iter().map(place).collect()
+        rows.iter().map(session_ref).collect()
     }
 
     /// Says whether a session without a loop has an abort that no loop has taken.
@@ -37,10 +42,10 @@ impl Store {
     /// # Errors
     /// `Db`.
     pub async fn is_aborted(&self, tenant: TenantId, session: &SessionId) -> Result<bool, Error> {
-        let row = sqlx::query(
+        let row = sqlx::query(AssertSqlSafe(format!(
             "select 1 from session_run
-              where tenant_id = $1 and session_id = $2 and phase = 1 and cancel_seq > input_ack",
-        )
+              where tenant_id = $1 and session_id = $2 and phase = {RUNNABLE} and cancel_seq > input_ack"
+        )))
         .bind(tenant.0)
         .bind(session.as_str())
         .fetch_optional(&self.system)

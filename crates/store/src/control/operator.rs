@@ -1,29 +1,30 @@
-//! What an operator sees and does, across all tenants. Like `system`, it uses the role that sees every tenant.
+//! What an operator sees and does, across all tenants.
 
 use crate::{
     Page, Store,
+    column::{parse_id, timestamp, unsigned},
     error::{Entity, Error},
-    parsed, timestamp, unsigned,
+    phase::{self, IDLE, QUARANTINED, RUNNABLE, RUNNING, WAITING},
 };
 use domain::{
     ids::{SessionId, TenantId, Timestamp},
     session::{Class, Phase},
 };
-use sqlx::{Row as _, postgres::PgRow, types::time::OffsetDateTime};
+use sqlx::{AssertSqlSafe, Row as _, postgres::PgRow, types::time::OffsetDateTime};
 use std::collections::BTreeSet;
 use uuid::Uuid;
 
-/// Versions of workers that anybody runs at once, and more.
+/// Upper bound for the versions of workers that run at once.
 const VERSIONS_MAX: i64 = 100;
 
-/// What waits and runs of one tenant and class.
+/// The sessions of one tenant and class, counted by phase.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Line {
-    /// Whose.
+pub struct QueueLine {
+    /// The tenant.
     pub tenant: TenantId,
     /// The tenant's name.
     pub name: String,
-    /// Of which class.
+    /// The class.
     pub class: Class,
     /// Sessions that wait for a worker.
     pub runnable: u64,
@@ -31,13 +32,13 @@ pub struct Line {
     pub oldest_queued_at: Option<Timestamp>,
     /// Loops that run.
     pub running: u64,
-    /// Sessions that wait for somebody else.
+    /// Sessions that wait for anything but a worker.
     pub waiting: u64,
     /// Quarantined sessions.
     pub quarantined: u64,
     /// Loops of the tenant that may run at once.
     pub running_max: u32,
-    /// The tenant's share.
+    /// The tenant's share of the slots.
     pub weight: u32,
 }
 
@@ -65,40 +66,40 @@ pub struct Worker {
 /// A control row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Control {
-    /// Whose.
+    /// The tenant.
     pub tenant: TenantId,
-    /// Which.
+    /// The session.
     pub session: SessionId,
     /// What it is doing.
     pub phase: Phase,
     /// How urgent it is.
     pub class: Class,
-    /// Name of the worker that owns it.
+    /// The name of its worker.
     pub owner: Option<String>,
-    /// Since when.
+    /// Since when the worker owns it.
     pub owned_at: Option<Timestamp>,
     /// Since when it is runnable.
     pub queued_at: Option<Timestamp>,
-    /// The number of the right to write.
+    /// The number of the newest take-over.
     pub epoch: u64,
     /// Take-overs since the last progress.
     pub attempts: i16,
     /// What it waits for.
     pub waiting_reason: Option<String>,
-    /// More about that.
+    /// More about that, in a sentence.
     pub waiting_detail: Option<String>,
-    /// Since when it waits for something other than a worker, or is quarantined.
+    /// Since when it waits for anything but a worker, or is quarantined.
     pub waiting_at: Option<Timestamp>,
 }
 
-/// All sessions that are not idle, in numbers for metrics.
+/// The numbers for metrics.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Survey {
     /// By class, the most urgent first.
     pub classes: Vec<ClassSurvey>,
     /// Loops that run.
     pub running: f64,
-    /// Sessions that wait for somebody else.
+    /// Sessions that wait for anything but a worker.
     pub waiting: f64,
     /// Quarantined sessions.
     pub quarantined: f64,
@@ -110,39 +111,38 @@ pub struct Survey {
     pub slots: f64,
 }
 
-/// What waits of one class.
+/// The queue of one class.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClassSurvey {
-    /// Which.
+    /// The class.
     pub class: Class,
     /// Sessions that wait for a worker.
     pub runnable: f64,
-    /// How long the oldest of them has waited; seconds, 0 when none waits.
+    /// Seconds that the oldest of them has waited; 0 if none waits.
     pub oldest_seconds: f64,
 }
 
 impl Store {
-    /// Counts what metrics show. Classes without work are there too, so that a number falls back to 0.
+    /// Counts the sessions for metrics. A class without work is in the result too, so that its gauges return to 0.
     ///
     /// # Errors
     /// `Db`.
     pub async fn survey(&self) -> Result<Survey, Error> {
-        let row = sqlx::query(
-            "select count(*) filter (where r.phase = 2)::float8 as running,
-                    count(*) filter (where r.phase = 3)::float8 as waiting,
-                    count(*) filter (where r.phase = 4)::float8 as quarantined,
-                    count(*) filter (where r.phase = 2 and not coalesce(lease_runs(w.lease_until), false))::float8 as orphaned,
+        let row = sqlx::query(AssertSqlSafe(format!(
+            "select count(*) filter (where r.phase = {RUNNING})::float8 as running,
+                    count(*) filter (where r.phase = {WAITING})::float8 as waiting,
+                    count(*) filter (where r.phase = {QUARANTINED})::float8 as quarantined,
+                    count(*) filter (where r.phase = {RUNNING} and not coalesce(lease_runs(w.lease_until), false))::float8 as orphaned,
                     (select count(*)::float8 from worker where lease_runs(lease_until)) as workers,
                     (select coalesce(sum(slots), 0)::float8 from worker where lease_runs(lease_until)) as slots
-               from session_run r left join worker w on w.incarnation = r.owner where r.phase <> 0",
-        )
+               from session_run r left join worker w on w.incarnation = r.owner where r.phase <> {IDLE}")))
         .fetch_one(&self.system)
         .await?;
-        let rows = sqlx::query(
+        let rows = sqlx::query(AssertSqlSafe(format!(
             "select class, count(*)::float8 as runnable,
                     coalesce(extract(epoch from now() - min(queued_at))::float8, 0) as oldest
-               from session_run where phase = 1 group by class",
-        )
+               from session_run where phase = {RUNNABLE} group by class"
+        )))
         .fetch_all(&self.system)
         .await?;
         let mut classes: Vec<ClassSurvey> =
@@ -165,24 +165,23 @@ impl Store {
         })
     }
 
-    /// Lists what waits and runs, by tenant and class; the cursor is the last tenant's name.
+    /// Lists the sessions that are not idle, counted by tenant and class; the cursor is the last tenant's name.
     ///
     /// # Errors
     /// `Db`.
-    pub async fn list_queue(&self, page: &Page) -> Result<Vec<Line>, Error> {
-        let rows = sqlx::query(
+    pub async fn list_queue(&self, page: &Page) -> Result<Vec<QueueLine>, Error> {
+        let rows = sqlx::query(AssertSqlSafe(format!(
             "select t.id, t.name, t.running_max, t.weight, r.class,
-                    count(*) filter (where r.phase = 1) as runnable,
-                    min(r.queued_at) filter (where r.phase = 1) as oldest,
-                    count(*) filter (where r.phase = 2) as running,
-                    count(*) filter (where r.phase = 3) as waiting,
-                    count(*) filter (where r.phase = 4) as quarantined
+                    count(*) filter (where r.phase = {RUNNABLE}) as runnable,
+                    min(r.queued_at) filter (where r.phase = {RUNNABLE}) as oldest,
+                    count(*) filter (where r.phase = {RUNNING}) as running,
+                    count(*) filter (where r.phase = {WAITING}) as waiting,
+                    count(*) filter (where r.phase = {QUARANTINED}) as quarantined
                from (select id, name, running_max, weight from tenant where name > $1
-                        and exists (select 1 from session_run x where x.tenant_id = tenant.id and x.phase <> 0)
+                        and exists (select 1 from session_run x where x.tenant_id = tenant.id and x.phase <> {IDLE})
                       order by name limit $2) t
-               join session_run r on r.tenant_id = t.id and r.phase <> 0
-              group by t.id, t.name, t.running_max, t.weight, r.class order by t.name, r.class",
-        )
+               join session_run r on r.tenant_id = t.id and r.phase <> {IDLE}
+              group by t.id, t.name, t.running_max, t.weight, r.class order by t.name, r.class")))
         .bind(page.cursor.as_deref().unwrap_or_default())
         .bind(page.limit())
         .fetch_all(&self.system)
@@ -190,17 +189,16 @@ impl Store {
         rows.iter().map(line).collect()
     }
 
-    /// Lists workers, the living before the dead and the newest first; at most as many as a page has.
+    /// Lists workers, the living before the dead and the newest first; one page at most.
     ///
     /// # Errors
     /// `Db`.
     pub async fn list_workers(&self, page: &Page) -> Result<Vec<Worker>, Error> {
-        let rows = sqlx::query(
+        let rows = sqlx::query(AssertSqlSafe(format!(
             "select w.incarnation, w.name, w.version, w.started_at, w.draining, w.slots,
                     (extract(epoch from w.lease_until - now()) * 1000)::bigint as lease_ms,
-                    (select count(*) from session_run r where r.phase = 2 and r.owner = w.incarnation) as running
-               from worker w order by lease_runs(w.lease_until) desc, w.started_at desc, w.incarnation limit $1",
-        )
+                    (select count(*) from session_run r where r.phase = {RUNNING} and r.owner = w.incarnation) as running
+               from worker w order by lease_runs(w.lease_until) desc, w.started_at desc, w.incarnation limit $1")))
         .bind(page.limit())
         .fetch_all(&self.system)
         .await?;
@@ -220,19 +218,18 @@ impl Store {
         Ok(rows.into_iter().collect())
     }
 
-    /// Lists control rows of one phase, those first that are in it longest; at most as many as a page has.
+    /// Lists control rows of one phase, those first that have been in it longest; one page at most.
     ///
     /// # Errors
     /// `Db`.
     pub async fn list_control(&self, phase: Phase, page: &Page) -> Result<Vec<Control>, Error> {
-        let rows = sqlx::query(
+        let rows = sqlx::query(AssertSqlSafe(format!(
             "select r.tenant_id, r.session_id, r.phase, r.class, coalesce(w.name, r.owner::text) as owner, r.owned_at,
                     r.queued_at, r.epoch, r.attempts, r.waiting_reason, r.waiting_detail,
-                    case when r.phase in (3, 4) then r.waiting_at end as waiting_at
+                    case when r.phase in ({WAITING}, {QUARANTINED}) then r.waiting_at end as waiting_at
                from session_run r left join worker w on w.incarnation = r.owner
-              where r.phase = $1 order by coalesce(case when r.phase in (3, 4) then r.waiting_at end, r.owned_at,
-                    r.queued_at) nulls last, r.session_id limit $2",
-        )
+              where r.phase = $1 order by coalesce(case when r.phase in ({WAITING}, {QUARANTINED}) then r.waiting_at end, r.owned_at,
+                    r.queued_at) nulls last, r.session_id limit $2")))
         .bind(phase.to_i16())
         .bind(page.limit())
         .fetch_all(&self.system)
@@ -240,7 +237,7 @@ impl Store {
         rows.iter().map(control).collect()
     }
 
-    /// Finds whose a session is.
+    /// Gives the tenant of a session.
     ///
     /// # Errors
     /// `NotFound`; `Db`.
@@ -253,8 +250,8 @@ impl Store {
         Ok(TenantId(row.try_get("tenant_id")?))
     }
 
-    /// Asks a worker, by its name or incarnation, to hand its sessions over and to take no more; or to take them again. It
-    /// sees this at its next heartbeat. Gives how many living workers have that name.
+    /// Asks a worker, by its name or incarnation, to hand its sessions over and to take no more, or to take sessions again. The
+    /// worker sees this at its next heartbeat. Gives how many living workers have that name.
     ///
     /// # Errors
     /// `Db`.
@@ -270,11 +267,11 @@ impl Store {
     }
 }
 
-fn number(row: &PgRow, column: &str) -> Result<u64, Error> {
+fn count(row: &PgRow, column: &str) -> Result<u64, Error> {
     Ok(unsigned(row.try_get(column)?))
 }
 
-fn small(row: &PgRow, column: &str) -> Result<u32, Error> {
+fn count_u32(row: &PgRow, column: &str) -> Result<u32, Error> {
     Ok(u32::try_from(row.try_get::<i32, _>(column)?).unwrap_or(0))
 }
 
@@ -286,18 +283,18 @@ fn class(row: &PgRow) -> Result<Class, Error> {
     Ok(Class::from_i16(row.try_get("class")?).unwrap_or_default())
 }
 
-fn line(row: &PgRow) -> Result<Line, Error> {
-    Ok(Line {
+fn line(row: &PgRow) -> Result<QueueLine, Error> {
+    Ok(QueueLine {
         tenant: TenantId(row.try_get("id")?),
         name: row.try_get("name")?,
         class: class(row)?,
-        runnable: number(row, "runnable")?,
+        runnable: count(row, "runnable")?,
         oldest_queued_at: time_of(row, "oldest")?,
-        running: number(row, "running")?,
-        waiting: number(row, "waiting")?,
-        quarantined: number(row, "quarantined")?,
-        running_max: small(row, "running_max")?,
-        weight: small(row, "weight")?,
+        running: count(row, "running")?,
+        waiting: count(row, "waiting")?,
+        quarantined: count(row, "quarantined")?,
+        running_max: count_u32(row, "running_max")?,
+        weight: count_u32(row, "weight")?,
     })
 }
 
@@ -309,23 +306,21 @@ fn worker(row: &PgRow) -> Result<Worker, Error> {
         started_at: timestamp(row.try_get("started_at")?),
         lease_ms: row.try_get("lease_ms")?,
         draining: row.try_get("draining")?,
-        slots: small(row, "slots")?,
-        running: number(row, "running")?,
+        slots: count_u32(row, "slots")?,
+        running: count(row, "running")?,
     })
 }
 
 fn control(row: &PgRow) -> Result<Control, Error> {
-    let phase: i16 = row.try_get("phase")?;
     Ok(Control {
         tenant: TenantId(row.try_get("tenant_id")?),
-        session: parsed(row.try_get("session_id")?)?,
-        phase: Phase::from_i16(phase)
-            .ok_or_else(|| Error::unreadable("session", std::io::Error::other(format!("phase {phase}"))))?,
+        session: parse_id("session", row.try_get("session_id")?)?,
+        phase: phase::from_column(row.try_get("phase")?)?,
         class: class(row)?,
         owner: row.try_get("owner")?,
         owned_at: time_of(row, "owned_at")?,
         queued_at: time_of(row, "queued_at")?,
-        epoch: number(row, "epoch")?,
+        epoch: count(row, "epoch")?,
         attempts: row.try_get("attempts")?,
         waiting_reason: row.try_get("waiting_reason")?,
         waiting_detail: row.try_get("waiting_detail")?,

@@ -1,32 +1,30 @@
-//! What workers clean up for all tenants.
+//! What workers clean up for all tenants, and whether the leases of workers can be trusted.
 
-use crate::{Store, error::Error, signed};
+use crate::{Store, column::signed, error::Error, phase::RUNNING};
 use domain::limits;
-use sqlx::Row as _;
+use sqlx::{AssertSqlSafe, Row as _};
 
 impl Store {
-    /// Deletes the workers whose lease ended long ago (`limits::WORKER_KEPT_MS`) and that no session names as its owner.
-    /// Gives how many.
+    /// Deletes the workers whose lease ended more than `limits::WORKER_KEPT_MS` ago and that own no session. Gives how many.
     ///
     /// # Errors
     /// `Db`.
     pub async fn forget_dead_workers(&self) -> Result<u64, Error> {
-        let done = sqlx::query(
+        let done = sqlx::query(AssertSqlSafe(format!(
             "delete from worker w where w.lease_until < now() - $1 * interval '1 millisecond'
-                and not exists (select 1 from session_run r where r.phase = 2 and r.owner = w.incarnation)",
-        )
+                and not exists (select 1 from session_run r where r.phase = {RUNNING} and r.owner = w.incarnation)")))
         .bind(signed(limits::WORKER_KEPT_MS))
         .execute(&self.system)
         .await?;
         Ok(done.rows_affected())
     }
 
-    /// Says whether Postgres did not start within the last `ms` milliseconds: right after a start every lease looks ended.
+    /// Says whether Postgres started more than `ms` milliseconds ago. Right after a start every lease looks ended.
     ///
     /// # Errors
     /// `Db`.
     pub async fn is_settled(&self, ms: u64) -> Result<bool, Error> {
-        // A start in the future was before the clock was set back.
+        // A start in the future means that somebody set the clock back since.
         let row = sqlx::query(
             "select now() not between pg_postmaster_start_time()
                               and pg_postmaster_start_time() + $1 * interval '1 millisecond' as settled",
@@ -37,7 +35,7 @@ impl Store {
         Ok(row.try_get("settled")?)
     }
 
-    /// Forgets which sessions were deleted long ago, in all tenants. Gives how many.
+    /// Deletes the tombstones older than `limits::TOMBSTONE_KEPT_MS`. Gives how many.
     ///
     /// # Errors
     /// `Db`.

@@ -1,15 +1,20 @@
 //! Workers: their leases, what they can do, and which sessions they own.
 
-use super::claimable::{Place, place};
-use crate::{Store, error::Error, timestamp, unsigned};
+use super::candidate::{SessionRef, session_ref};
+use crate::{
+    Store,
+    column::{timestamp, unsigned},
+    error::Error,
+    phase::RUNNING,
+};
 use domain::{ids::Timestamp, limits, model::Facts, session::Class, tool};
-use sqlx::{Row as _, postgres::PgRow, types::Json};
+use sqlx::{AssertSqlSafe, Row as _, postgres::PgRow, types::Json};
 use std::sync::Arc;
 use uuid::Uuid;
 
-/// What a worker says of itself with each heartbeat.
+/// A heartbeat of a worker.
 #[derive(Debug, Clone)]
-pub struct Beat {
+pub struct Heartbeat {
     /// Its incarnation.
     pub incarnation: Uuid,
     /// Its name.
@@ -18,14 +23,14 @@ pub struct Beat {
     pub slots: u32,
     /// Whether it takes no more sessions.
     pub draining: bool,
-    /// What it can do; `None`: as it told before.
-    pub offer: Option<Arc<Offer>>,
+    /// What it can do; `None`: the same as in an earlier heartbeat.
+    pub capabilities: Option<Arc<Capabilities>>,
 }
 
-/// What a worker can do.
+/// The models and tools of a worker.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Offer {
-    /// The models that it can ask.
+pub struct Capabilities {
+    /// The models that it can call.
     pub models: Vec<Facts>,
     /// The tools that it has.
     pub tools: Vec<tool::Spec>,
@@ -33,27 +38,27 @@ pub struct Offer {
 
 /// A session that a worker owns.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Held {
-    /// Where it is.
-    pub place: Place,
+pub struct OwnedSession {
+    /// The session.
+    pub target: SessionRef,
     /// The number of the take-over.
     pub epoch: u64,
-    /// How urgent.
+    /// How urgent it is.
     pub class: Class,
 }
 
-/// What a worker is told with each heartbeat.
+/// The answer to a heartbeat.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Renewed {
+pub struct HeartbeatReply {
     /// The database's clock.
     pub now: Timestamp,
     /// Sessions that it owns and whose abort no loop has taken.
-    pub aborts: Vec<Place>,
+    pub aborts: Vec<SessionRef>,
     /// Whether an operator asks it to hand its sessions over.
     pub drain_asked: bool,
 }
 
-/// Workers that live, and what they hold.
+/// Living workers and their slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Capacity {
     /// Workers whose lease runs and that take sessions.
@@ -65,11 +70,11 @@ pub struct Capacity {
 }
 
 impl Store {
-    /// Renews the lease of a worker, making it known at the first call.
+    /// Renews the lease of a worker. The first call registers the worker.
     ///
     /// # Errors
     /// `Db`: the lease may be about to end.
-    pub async fn renew_worker(&self, beat: &Beat) -> Result<Renewed, Error> {
+    pub async fn renew_worker(&self, heartbeat: &Heartbeat) -> Result<HeartbeatReply, Error> {
         let row = sqlx::query(
             "insert into worker (incarnation, name, lease_until, draining, slots, version, models, tools)
              values ($1, $2, now() + $3 * interval '1 millisecond', $4, $5, $6, coalesce($7, '[]'::jsonb),
@@ -78,30 +83,29 @@ impl Store {
                draining = excluded.draining, models = coalesce($7, worker.models), tools = coalesce($8, worker.tools)
              returning drain_asked, clock_timestamp() as now",
         )
-        .bind(beat.incarnation)
-        .bind(&beat.name)
+        .bind(heartbeat.incarnation)
+        .bind(&heartbeat.name)
         .bind(i32::try_from(limits::LEASE_TTL_MS).unwrap_or(i32::MAX))
-        .bind(beat.draining)
-        .bind(i32::try_from(beat.slots).unwrap_or(i32::MAX))
+        .bind(heartbeat.draining)
+        .bind(i32::try_from(heartbeat.slots).unwrap_or(i32::MAX))
         .bind(env!("CARGO_PKG_VERSION"))
-        .bind(beat.offer.as_ref().map(|offer| Json(&offer.models)))
-        .bind(beat.offer.as_ref().map(|offer| Json(&offer.tools)))
+        .bind(heartbeat.capabilities.as_ref().map(|it| Json(&it.models)))
+        .bind(heartbeat.capabilities.as_ref().map(|it| Json(&it.tools)))
         .fetch_one(&self.system)
         .await?;
-        let aborted = sqlx::query(
-            "select tenant_id, session_id from session_run where phase = 2 and owner = $1 and cancel_seq > input_ack",
-        )
-        .bind(beat.incarnation)
+        let aborted = sqlx::query(AssertSqlSafe(format!(
+            "select tenant_id, session_id from session_run where phase = {RUNNING} and owner = $1 and cancel_seq > input_ack")))
+        .bind(heartbeat.incarnation)
         .fetch_all(&self.system)
         .await?;
-        Ok(Renewed {
+        Ok(HeartbeatReply {
             now: timestamp(row.try_get("now")?),
-            aborts: aborted.iter().map(place).collect::<Result<_, _>>()?,
+            aborts: aborted.iter().map(session_ref).collect::<Result<_, _>>()?,
             drain_asked: row.try_get("drain_asked")?,
         })
     }
 
-    /// Lists the models that living workers can ask, each once, in the order of the worker that lives longest.
+    /// Lists the models that living workers can call, each once. The worker that has lived longest comes first.
     ///
     /// # Errors
     /// `Unreadable`; `Db`.
@@ -113,16 +117,16 @@ impl Store {
         .await?;
         let mut all: Vec<Facts> = vec![];
         for row in rows {
-            let told =
+            let models =
                 row.try_get::<Json<Vec<Facts>>, _>("models").map_err(|e| Error::unreadable("models", e))?.0;
             let is_new = |facts: &Facts| !all.iter().any(|known| known.model == facts.model);
-            let new: Vec<Facts> = told.into_iter().filter(is_new).collect();
+            let new: Vec<Facts> = models.into_iter().filter(is_new).collect();
             all.extend(new);
         }
         Ok(all)
     }
 
-    /// Lists the tools of the living worker that was started last, of those that tell any: older ones do not. Empty: none does.
+    /// Lists the tools of the newest living worker that sent any; old versions send none. Empty: no worker sent any.
     ///
     /// # Errors
     /// `Unreadable`; `Db`.
@@ -136,26 +140,25 @@ impl Store {
         Ok(row.try_get::<Json<Vec<tool::Spec>>, _>("tools").map_err(|e| Error::unreadable("tools", e))?.0)
     }
 
-    /// Lists the sessions that a worker owns: at most its slots, and those that it took for an abort only.
+    /// Lists the sessions that a worker owns: at most its slots, and those that it took only to close an abort.
     ///
     /// # Errors
     /// `Db`.
-    pub async fn list_held(&self, incarnation: Uuid) -> Result<Vec<Held>, Error> {
-        let rows = sqlx::query(
-            "select tenant_id, session_id, epoch, class from session_run where phase = 2 and owner = $1",
-        )
+    pub async fn list_held(&self, incarnation: Uuid) -> Result<Vec<OwnedSession>, Error> {
+        let rows = sqlx::query(AssertSqlSafe(format!(
+            "select tenant_id, session_id, epoch, class from session_run where phase = {RUNNING} and owner = $1")))
         .bind(incarnation)
         .fetch_all(&self.system)
         .await?;
-        let held = |row| {
+        let owned = |row| {
             let epoch = unsigned(PgRow::try_get(row, "epoch")?);
-            Ok(Held {
-                place: place(row)?,
+            Ok(OwnedSession {
+                target: session_ref(row)?,
                 epoch,
                 class: Class::from_i16(row.try_get("class")?).unwrap_or_default(),
             })
         };
-        rows.iter().map(held).collect()
+        rows.iter().map(owned).collect()
     }
 
     /// Ends the lease of a worker that has no session left.
@@ -170,16 +173,16 @@ impl Store {
         Ok(())
     }
 
-    /// Gives how many loops all workers together may run, and how many they run. Crosses tenants: numbers only.
+    /// Gives how many loops all workers together may run, and how many they run.
     ///
     /// # Errors
     /// `Db`.
     pub async fn get_capacity(&self) -> Result<Capacity, Error> {
-        let row = sqlx::query(
+        let row = sqlx::query(AssertSqlSafe(format!(
             "select count(*) as workers, coalesce(sum(slots), 0)::bigint as slots,
-                    (select count(*) from session_run where phase = 2) as running
-               from worker where lease_runs(lease_until) and not draining",
-        )
+                    (select count(*) from session_run where phase = {RUNNING}) as running
+               from worker where lease_runs(lease_until) and not draining"
+        )))
         .fetch_one(&self.system)
         .await?;
         let number = |column| row.try_get::<i64, _>(column).map(unsigned);

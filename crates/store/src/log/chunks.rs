@@ -1,22 +1,26 @@
-//! Streamed text, insert-only: what a crash leaves of an answer, and what a late reader sees of an open one.
+//! Streamed text, insert-only. It is what a crash leaves of an answer, and what a late reader sees of an open one.
 
-use crate::{Store, error::Error, signed, unsigned};
+use crate::{
+    Store,
+    column::{parse_id, signed, unsigned},
+    error::Error,
+};
 use domain::ids::{PartId, SessionId, TenantId};
 use sqlx::Row as _;
 
 /// A piece of the text of an open part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chunk {
-    /// Which part.
+    /// The part.
     pub part_id: PartId,
-    /// Where it begins in the part's UTF-8 text.
+    /// Its offset in the part's UTF-8 text.
     pub offset_bytes: u64,
     /// The text, without NUL.
     pub text: String,
 }
 
 impl Store {
-    /// Stores a chunk without waiting for the disk: it is lost only with the machine, and the final part repairs it.
+    /// Stores a chunk without waiting for the disk. Only a crash of the machine loses it, and the final part repairs that.
     ///
     /// # Errors
     /// `Fenced` if another worker owns the session; `Db`.
@@ -83,7 +87,7 @@ impl Store {
             .map(|row| {
                 let part_id: String = row.try_get("part_id")?;
                 Ok(Chunk {
-                    part_id: part_id.parse().map_err(|e| Error::unreadable("chunk", e))?,
+                    part_id: parse_id("chunk", &part_id)?,
                     offset_bytes: unsigned(row.try_get("offset_bytes")?),
                     text: row.try_get("text")?,
                 })
@@ -91,7 +95,7 @@ impl Store {
             .collect()
     }
 
-    /// Removes the chunks of a session: its parts are whole now.
+    /// Deletes the chunks of a session whose parts are complete.
     ///
     /// # Errors
     /// `Db`.

@@ -1,38 +1,44 @@
-//! What people change in a conversation themselves. The session must be idle: a loop goes on with what it has read.
+//! Changes that people make to a conversation. The session must be idle: a running loop goes on with what it has read.
 
 use crate::{
-    Store,
+    Store, Tx,
+    column::signed,
     error::{Entity, Error},
-    log::record::{self, Change, Scope, What},
-    session::{inputs, reverts},
-    signed,
+    log::{
+        change::{Change, Scope},
+        projection,
+    },
+    session::{
+        control_row::{self, RevertState},
+        removal,
+    },
 };
 use domain::{
-    event::{Event, Stored},
+    event::{Event, StoredEvent},
     ids::{EventId, MessageId, PartId, SessionId, TenantId, Timestamp},
     part::{Body, Part},
 };
-use sqlx::{Postgres, Row as _, Transaction, types::Json};
+use sqlx::{Row as _, types::Json};
 
 /// A change to a conversation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Edit {
-    /// A message goes, with its parts.
+    /// Removes a message with its parts.
     RemoveMessage(MessageId),
-    /// A part goes.
+    /// Removes a part of a message.
     RemovePart(MessageId, PartId),
-    /// The text of a part that is one becomes another.
+    /// Replaces the text of a text part.
     Text(MessageId, PartId, String),
-    /// What was taken back goes now, and not with the next prompt.
+    /// Removes the reverted messages now, and not with the next prompt.
     CommitRevert,
 }
 
 impl Store {
-    /// Makes a change and gives its events: none where nothing was taken back.
+    /// Makes a change and gives its events: none if there is no revert to commit.
     ///
     /// # Errors
-    /// `NotFound` for the session, the message or the part, also when the part is no text; `Busy`: the session works, waits or
-    /// is held; `Quarantined`; `RevertUnfinished`; `Db`: made or not.
+    /// `NotFound` for the session, the message or the part, also when the part is no text; `Busy`: the session works or waits,
+    /// or a revert holds it; `Quarantined`; `RevertUnfinished`; `Db`: made or not.
     pub async fn edit(
         &self,
         tenant: TenantId,
@@ -40,29 +46,31 @@ impl Store {
         edit: &Edit,
         id: &EventId,
         at: Timestamp,
-    ) -> Result<Vec<Stored>, Error> {
+    ) -> Result<Vec<StoredEvent>, Error> {
         let mut tx = self.begin(tenant).await?;
-        let run = inputs::lock(&mut tx, tenant, session).await?;
+        let run = control_row::lock(&mut tx, tenant, session).await?;
         run.refuse_quarantined()?;
         run.refuse_held()?;
         if !run.is_idle() {
             return Err(Error::Busy);
         }
         let events = match edit {
-            Edit::CommitRevert if !run.has_taken_back() => vec![],
-            Edit::CommitRevert => reverts::forget(&mut tx, tenant, session).await?,
+            Edit::CommitRevert => match run.revert_state {
+                RevertState::Done => removal::remove_reverted(&mut tx, tenant, session).await?,
+                RevertState::None | RevertState::Unfinished => vec![],
+            },
             Edit::RemoveMessage(message) => {
-                find_message(&mut tx, (tenant, session), message).await?;
+                check_message(&mut tx, tenant, session, message).await?;
                 vec![Event::MessageRemoved(message.clone())]
             }
             Edit::RemovePart(message, part) => {
-                find_part(&mut tx, (tenant, session), (message, part)).await?;
+                get_part(&mut tx, tenant, session, message, part).await?;
                 vec![Event::PartRemoved { message_id: message.clone(), part_id: part.clone() }]
             }
             Edit::Text(message, part, text) => {
-                let mut part = find_part(&mut tx, (tenant, session), (message, part)).await?;
-                let Body::Text(known) = &mut part.body else { return Err(Error::NotFound(Entity::Part)) };
-                known.text.clone_from(text);
+                let mut part = get_part(&mut tx, tenant, session, message, part).await?;
+                let Body::Text(body) = &mut part.body else { return Err(Error::NotFound(Entity::Part)) };
+                body.text.clone_from(text);
                 vec![Event::PartUpdated { part: Box::new(part), at }]
             }
         };
@@ -75,19 +83,19 @@ impl Store {
         .execute(&mut *tx)
         .await?;
         let numbered = events.into_iter().enumerate();
-        let changes: Vec<Change> = numbered
-            .map(|(number, event)| Change { id: id.numbered(number), what: What::Event(event) })
-            .collect();
+        let changes: Vec<Change> =
+            numbered.map(|(number, event)| Change::event(id.numbered(number), event)).collect();
         let scope = Scope { tenant, session, epoch: run.epoch, at };
-        let stored = record::project(&mut tx, &scope, &changes, run.event_seq + 1).await?;
+        let stored = projection::project(&mut tx, &scope, &changes, run.event_seq + 1).await?;
         tx.commit().await?;
         Ok(stored)
     }
 }
 
-async fn find_message(
-    tx: &mut Transaction<'static, Postgres>,
-    (tenant, session): (TenantId, &SessionId),
+async fn check_message(
+    tx: &mut Tx,
+    tenant: TenantId,
+    session: &SessionId,
     message: &MessageId,
 ) -> Result<(), Error> {
     let row = sqlx::query("select 1 from message where tenant_id = $1 and session_id = $2 and id = $3")
@@ -99,10 +107,12 @@ async fn find_message(
     row.map(|_| ()).ok_or(Error::NotFound(Entity::Message))
 }
 
-async fn find_part(
-    tx: &mut Transaction<'static, Postgres>,
-    (tenant, session): (TenantId, &SessionId),
-    (message, part): (&MessageId, &PartId),
+async fn get_part(
+    tx: &mut Tx,
+    tenant: TenantId,
+    session: &SessionId,
+    message: &MessageId,
+    part: &PartId,
 ) -> Result<Part, Error> {
     let row = sqlx::query(
         "select data from part where tenant_id = $1 and session_id = $2 and message_id = $3 and id = $4",

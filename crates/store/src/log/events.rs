@@ -1,19 +1,20 @@
-//! The log of a session, for readers.
+//! The log of a session, for its readers.
 
 use crate::{
     Store,
+    column::{parse_id, signed, timestamp, unsigned},
     error::{Entity, Error},
-    parsed, signed, timestamp, unsigned,
 };
 use domain::{
-    event::Stored,
+    event::StoredEvent,
     ids::{SessionId, TenantId},
     limits,
 };
 use sqlx::Row as _;
 
-pub(crate) fn from_row(row: &sqlx::postgres::PgRow) -> Result<Stored, sqlx::Error> {
-    Ok(Stored {
+/// Reads a row of `session_event`.
+pub(crate) fn from_row(row: &sqlx::postgres::PgRow) -> Result<StoredEvent, sqlx::Error> {
+    Ok(StoredEvent {
         seq: unsigned(row.try_get("seq")?),
         epoch: unsigned(row.try_get("epoch")?),
         id: row.try_get("id")?,
@@ -23,7 +24,7 @@ pub(crate) fn from_row(row: &sqlx::postgres::PgRow) -> Result<Stored, sqlx::Erro
     })
 }
 
-/// The newest position of a log, and the loop that may write it.
+/// The newest position of a log, and the newest epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
     /// Position of the newest event; 0 when there is none.
@@ -38,16 +39,17 @@ pub struct Pages {
     store: Store,
     tenant: TenantId,
     session: SessionId,
-    /// Where the next page begins; `None`: there is none.
+    /// The end of the page before; `None` after the last page.
     after: Option<u64>,
 }
 
 impl Pages {
-    /// Gives the next page, oldest first; `None` at the end of the log. Cancelled, it gives the same page again.
+    /// Gives the next page, oldest first; `None` at the end of the log. After a cancelled call, the next call
+    /// gives the same page.
     ///
     /// # Errors
     /// `Db`.
-    pub async fn next(&mut self) -> Result<Option<Vec<Stored>>, Error> {
+    pub async fn next(&mut self) -> Result<Option<Vec<StoredEvent>>, Error> {
         let Some(after) = self.after else { return Ok(None) };
         let page = self.store.list_events(self.tenant, &self.session, after, limits::EVENTS_PAGE).await?;
         let is_full = i64::try_from(page.len()).unwrap_or(0) == limits::EVENTS_PAGE;
@@ -72,7 +74,7 @@ impl Store {
         session: &SessionId,
         after: u64,
         limit: i64,
-    ) -> Result<Vec<Stored>, Error> {
+    ) -> Result<Vec<StoredEvent>, Error> {
         let mut tx = self.begin(tenant).await?;
         let rows = sqlx::query(
             "select seq, epoch, id, kind, properties, at from session_event
@@ -103,7 +105,7 @@ impl Store {
         Ok(head(&row)?)
     }
 
-    /// Gives the heads of those of these sessions that exist, in no order.
+    /// Gives the heads of these sessions, in no order. Leaves out those that do not exist.
     ///
     /// # Errors
     /// `Db`.
@@ -121,7 +123,7 @@ impl Store {
         .bind(&ids)
         .fetch_all(&mut *tx)
         .await?;
-        rows.iter().map(|row| Ok((parsed(row.try_get("session_id")?)?, head(row)?))).collect()
+        rows.iter().map(|row| Ok((parse_id("event", row.try_get("session_id")?)?, head(row)?))).collect()
     }
 }
 

@@ -1,30 +1,35 @@
-//! What all sessions of a tenant wrote, for streams over all of them. Positions of events are a session's own, so such a
-//! stream goes by transactions: what those wrote that were over at a moment is complete at that moment, and nothing can be
+//! The writes of all sessions of a tenant, for event streams over all of them. Positions of events belong to one session, so
+//! such a stream goes by transactions: what the transactions wrote that had ended at a moment is complete, and nothing can be
 //! added to it later.
 
-use crate::{Store, error::Error, parsed, unsigned};
+use crate::{
+    Store,
+    column::{parse_id, unsigned},
+    error::Error,
+    phase::{RUNNABLE, RUNNING, WAITING},
+};
 use domain::ids::{ProjectId, SessionId, TenantId, Timestamp};
-use sqlx::Row as _;
+use sqlx::{AssertSqlSafe, Row as _};
 
-/// A moment: every transaction before it is over. Grows.
+/// A moment: every transaction before it has ended. Grows.
 pub type Horizon = u64;
 
-/// A session that wrote something.
+/// A session with new events.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Written {
-    /// Which.
+pub struct FeedEntry {
+    /// The session.
     pub session: SessionId,
     /// Its project.
     pub project: ProjectId,
-    /// What its project is called.
+    /// The name of its project.
     pub project_name: String,
     /// Position of the newest event.
     pub seq: u64,
 }
 
 impl Store {
-    /// Gives the sessions that wrote something in transactions from `since` on, and the moment of the answer: whoever asks
-    /// again with that misses nothing, and may be given something twice.
+    /// Gives the sessions with events from transactions from `since` on, and the moment of the answer. A caller that asks again
+    /// with that moment misses no event, and may see some twice.
     ///
     /// # Errors
     /// `Db`.
@@ -32,9 +37,9 @@ impl Store {
         &self,
         tenant: TenantId,
         since: Horizon,
-    ) -> Result<(Horizon, Vec<Written>), Error> {
+    ) -> Result<(Horizon, Vec<FeedEntry>), Error> {
         let mut tx = self.begin(tenant).await?;
-        // One statement sees one snapshot: that of the rows is that of the moment.
+        // One statement sees one snapshot, so the rows and the moment fit each other.
         let rows = sqlx::query(
             "select pg_snapshot_xmin(pg_current_snapshot())::text::bigint as horizon, w.session_id, w.project_id, w.name, w.seq
                from (select 1) one left join lateral (
@@ -52,9 +57,10 @@ impl Store {
         for row in rows {
             horizon = unsigned(row.try_get("horizon")?);
             let Some(session) = row.try_get::<Option<&str>, _>("session_id")? else { continue };
-            let (session, project) = (parsed(session)?, parsed(row.try_get("project_id")?)?);
+            let (session, project) =
+                (parse_id("session", session)?, parse_id("session", row.try_get("project_id")?)?);
             let project_name = row.try_get("name")?;
-            written.push(Written { session, project, project_name, seq: unsigned(row.try_get("seq")?) });
+            written.push(FeedEntry { session, project, project_name, seq: unsigned(row.try_get("seq")?) });
         }
         Ok((horizon, written))
     }
@@ -82,8 +88,7 @@ impl Store {
         Ok(row.try_get::<Option<i64>, _>("seq")?.map(unsigned))
     }
 
-    /// Lists the sessions of a project, or of the tenant, that work or wait for somebody, or were changed since: newest
-    /// first, at most `limit`.
+    /// Lists the sessions of a project, or of the tenant, that have work or changed lately, newest first.
     ///
     /// # Errors
     /// `Db`.
@@ -91,34 +96,47 @@ impl Store {
         &self,
         tenant: TenantId,
         project: Option<&ProjectId>,
-        (since, limit): (Option<Timestamp>, u32),
-    ) -> Result<Vec<Recent>, Error> {
+        window: Window,
+    ) -> Result<Vec<RecentSession>, Error> {
         let mut tx = self.begin(tenant).await?;
-        let rows = sqlx::query(
-            "select s.id, r.phase in (1, 2, 3) as is_active
+        let active = format!("r.phase in ({RUNNABLE}, {RUNNING}, {WAITING})");
+        let rows = sqlx::query(AssertSqlSafe(format!(
+            "select s.id, {active} as is_active
                from session s join session_run r on r.tenant_id = s.tenant_id and r.session_id = s.id
               where s.tenant_id = $1 and ($2::text is null or s.project_id = $2)
-                and (r.phase in (1, 2, 3) or s.updated_at >= to_timestamp($3::bigint / 1000.0))
-              order by s.updated_at desc, s.id desc limit $4",
-        )
+                and ({active} or s.updated_at >= to_timestamp($3::bigint / 1000.0))
+              order by s.updated_at desc, s.id desc limit $4"
+        )))
         .bind(tenant.0)
         .bind(project.map(ProjectId::as_str))
-        .bind(since.map(|since| since.0))
-        .bind(i64::from(limit))
+        .bind(window.since.map(|since| since.0))
+        .bind(i64::from(window.limit))
         .fetch_all(&mut *tx)
         .await?;
         let recent = |row: &sqlx::postgres::PgRow| {
-            Ok(Recent { session: parsed(row.try_get("id")?)?, is_active: row.try_get("is_active")? })
+            Ok(RecentSession {
+                session: parse_id("session", row.try_get("id")?)?,
+                is_active: row.try_get("is_active")?,
+            })
         };
         rows.iter().map(recent).collect()
     }
 }
 
-/// A session that clients are probably looking at.
+/// How far back [`Store::list_recent`] looks.
+#[derive(Debug, Clone, Copy)]
+pub struct Window {
+    /// The first time of change; `None`: only sessions that have work.
+    pub since: Option<Timestamp>,
+    /// At most so many sessions.
+    pub limit: u32,
+}
+
+/// A session that clients probably show.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Recent {
-    /// Which.
+pub struct RecentSession {
+    /// The session.
     pub session: SessionId,
-    /// Whether it works, waits for a worker or waits for somebody.
+    /// Whether it has work: it runs, waits for a worker, or waits for something else.
     pub is_active: bool,
 }

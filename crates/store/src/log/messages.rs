@@ -2,8 +2,8 @@
 
 use crate::{
     Page, Store,
+    column::{signed, unsigned},
     error::{Entity, Error},
-    signed, unsigned,
 };
 use domain::{
     ids::{MessageId, SessionId, TenantId},
@@ -14,48 +14,64 @@ use futures::TryStreamExt as _;
 use sqlx::{AssertSqlSafe, Row as _, postgres::PgRow, types::Json};
 use std::ops::Range;
 
-/// Parts that are read from JSON in one go.
+/// Parts that are parsed from JSON in one batch.
 const PARTS_AT_ONCE: usize = 64;
-/// Such batches of one conversation that are read at the same time. One more may be arriving.
+/// Batches of one conversation that are parsed at the same time. One more may be arriving.
 const BATCHES_AT_ONCE: usize = 2;
-/// Bytes of JSON beyond which a batch is read on another thread.
+/// Bytes of JSON above which a batch is parsed on a blocking thread.
 const INLINE_BYTES_MAX: usize = 64 * 1024;
 
 /// A message with its parts, in order.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Entry {
-    /// Its place in the session.
+pub struct MessageWithParts {
+    /// Its position in the session.
     pub seq: u64,
     /// The message.
     pub message: Message,
-    /// Its parts with their places.
+    /// Its parts with their positions.
     pub parts: Vec<(u64, Part)>,
 }
 
-/// Which messages of a range are read, where there are more than are wanted.
+/// A part of a conversation to be read.
+struct Slice {
+    /// Positions of messages.
+    seqs: Range<i64>,
+    /// Which messages to read if there are more than `limit`.
+    side: Side,
+    limit: i64,
+}
+
+/// One side of a range of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
-    First,
-    Last,
+enum Side {
+    Oldest,
+    Newest,
+}
+
+impl Slice {
+    /// Whether it is the whole conversation.
+    fn is_whole(&self) -> bool {
+        self.seqs.start <= 1 && self.seqs.end == i64::MAX && self.limit == i64::MAX
+    }
 }
 
 impl Store {
-    /// Gives one page: the newest messages, or those before the cursor (the smallest `seq` of the page before),
-    /// oldest first inside the page.
+    /// Gives one page, oldest first: the newest messages, or those before the cursor (the smallest `seq` of the page before).
     ///
     /// # Errors
-    /// `Unreadable` for what this version does not know; `Db`.
+    /// `Unreadable` for a message or part of a newer version; `Db`.
     pub async fn list_messages(
         &self,
         tenant: TenantId,
         session: &SessionId,
         page: &Page,
-    ) -> Result<Vec<Entry>, Error> {
+    ) -> Result<Vec<MessageWithParts>, Error> {
         let before = page.cursor.as_deref().and_then(|cursor| cursor.parse().ok()).unwrap_or(i64::MAX);
-        self.read_messages(tenant, session, 0..before, (End::Last, page.limit())).await
+        let slice = Slice { seqs: 0..before, side: Side::Newest, limit: page.limit() };
+        self.read_messages(tenant, session, slice).await
     }
 
-    /// Gives the oldest messages after the place `after`, at most `limit`, oldest first.
+    /// Gives the oldest messages after the position `after`, at most `limit`, oldest first.
     ///
     /// # Errors
     /// As [`Store::list_messages`].
@@ -65,12 +81,13 @@ impl Store {
         session: &SessionId,
         after: u64,
         limit: u32,
-    ) -> Result<Vec<Entry>, Error> {
+    ) -> Result<Vec<MessageWithParts>, Error> {
         let seqs = signed(after).saturating_add(1)..i64::MAX;
-        self.read_messages(tenant, session, seqs, (End::First, i64::from(limit))).await
+        let slice = Slice { seqs, side: Side::Oldest, limit: i64::from(limit) };
+        self.read_messages(tenant, session, slice).await
     }
 
-    /// Gives everything said after the place `after`, oldest first, for the loop.
+    /// Gives all messages after the position `after`, oldest first, for the loop.
     ///
     /// # Errors
     /// As [`Store::list_messages`].
@@ -79,27 +96,29 @@ impl Store {
         tenant: TenantId,
         session: &SessionId,
         after: u64,
-    ) -> Result<Vec<Entry>, Error> {
-        self.read_messages(tenant, session, signed(after) + 1..i64::MAX, (End::Last, i64::MAX)).await
+    ) -> Result<Vec<MessageWithParts>, Error> {
+        let seqs = signed(after) + 1..i64::MAX;
+        self.read_messages(tenant, session, Slice { seqs, side: Side::Newest, limit: i64::MAX }).await
     }
 
-    /// Gives the place before which a loop needs nothing, because the newest summary stands for it; 0: it needs all. What
-    /// follows it holds the summary with the wish for it, the tail that was kept, and the newest prompt that was accepted.
+    /// Gives the position up to which the newest summary stands for the conversation, so that a loop need not read it; 0: the
+    /// loop needs all. The messages after it include the summary with the message that asked for it, the tail that the summary
+    /// kept, and the newest accepted prompt.
     ///
-    /// A summary counts once another step has begun after it: until then its own wish decides what comes next.
+    /// A summary counts once another step has begun after it. Until then the message that asked for it decides what comes next.
     ///
     /// # Errors
     /// `Db`.
     pub async fn find_horizon(&self, tenant: TenantId, session: &SessionId) -> Result<u64, Error> {
         let mut tx = self.begin(tenant).await?;
         let first: Option<i64> = sqlx::query_scalar(
-            "select least(wish.seq, tail.seq, prompt.seq)
+            "select least(ask.seq, tail.seq, prompt.seq)
                from part p
-               join message wish on wish.tenant_id = $1 and wish.session_id = $2 and wish.id = p.message_id
+               join message ask on ask.tenant_id = $1 and ask.session_id = $2 and ask.id = p.message_id
                join lateral (
                  select s.seq from message s
-                  where s.tenant_id = $1 and s.session_id = $2 and s.seq > wish.seq and s.role = 'assistant'
-                    and s.info->>'parentID' = wish.id and s.info->>'summary' = 'true'
+                  where s.tenant_id = $1 and s.session_id = $2 and s.seq > ask.seq and s.role = 'assistant'
+                    and s.info->>'parentID' = ask.id and s.info->>'summary' = 'true'
                     and s.info->>'finish' is not null and s.info->>'error' is null
                   order by s.seq limit 1) summary on true
                left join message tail
@@ -127,55 +146,52 @@ impl Store {
         &self,
         tenant: TenantId,
         session: &SessionId,
-        seqs: Range<i64>,
-        (end, limit): (End, i64),
-    ) -> Result<Vec<Entry>, Error> {
+        slice: Slice,
+    ) -> Result<Vec<MessageWithParts>, Error> {
         let mut tx = self.begin(tenant).await?;
-        let mut rows = sqlx::query(match end {
-            End::Last => {
+        let mut rows = sqlx::query(match slice.side {
+            Side::Newest => {
                 "select id, seq, info from message where tenant_id = $1 and session_id = $2 and seq >= $3 and seq < $4
                   order by seq desc limit $5"
             }
-            End::First => {
+            Side::Oldest => {
                 "select id, seq, info from message where tenant_id = $1 and session_id = $2 and seq >= $3 and seq < $4
                   order by seq limit $5"
             }
         })
         .bind(tenant.0)
         .bind(session.as_str())
-        .bind(seqs.start)
-        .bind(seqs.end)
-        .bind(limit)
+        .bind(slice.seqs.start)
+        .bind(slice.seqs.end)
+        .bind(slice.limit)
         .fetch_all(&mut *tx)
         .await?;
-        if end == End::Last {
+        if slice.side == Side::Newest {
             rows.reverse();
         }
         let mut entries = Vec::with_capacity(rows.len());
-        let mut places = std::collections::HashMap::with_capacity(rows.len());
+        let mut indexes = std::collections::HashMap::with_capacity(rows.len());
         for row in &rows {
             let message: Message = read(row, "info", "message")?;
-            places.insert(row.try_get::<String, _>("id")?, entries.len());
-            entries.push(Entry { seq: unsigned(row.try_get("seq")?), message, parts: vec![] });
+            indexes.insert(row.try_get::<String, _>("id")?, entries.len());
+            entries.push(MessageWithParts { seq: unsigned(row.try_get("seq")?), message, parts: vec![] });
         }
-        let ids: Vec<&String> = places.keys().collect();
-        // Looking for each message of thousands costs more than reading the parts of all.
-        let is_whole = seqs.start <= 1 && seqs.end == i64::MAX && limit == i64::MAX;
-        let of_these = if is_whole { "" } else { " and message_id = any($3)" };
-        // Without an order, which would hold the first row back until the last is found.
-        let question =
-            format!("select seq, data from part where tenant_id = $1 and session_id = $2{of_these}");
-        let mut query = sqlx::query(AssertSqlSafe(question)).bind(tenant.0).bind(session.as_str());
-        if !is_whole {
+        let ids: Vec<&String> = indexes.keys().collect();
+        // Looking up each message of thousands costs more than reading the parts of all.
+        let of_these = if slice.is_whole() { "" } else { " and message_id = any($3)" };
+        // Without an order: sorting would hold the first row back until the last is found.
+        let sql = format!("select seq, data from part where tenant_id = $1 and session_id = $2{of_these}");
+        let mut query = sqlx::query(AssertSqlSafe(sql)).bind(tenant.0).bind(session.as_str());
+        if !slice.is_whole() {
             query = query.bind(&ids);
         }
-        // Some at a time: a long past must neither stand in memory twice nor keep a thread from its other sessions.
+        // In batches: a long conversation must neither stand in memory twice nor keep a thread from its other sessions.
         let rows = query.fetch(&mut *tx).try_chunks(PARTS_AT_ONCE).map_err(|failed| Error::from(failed.1));
         let mut parts = rows.map_ok(read_parts).try_buffered(BATCHES_AT_ONCE);
         while let Some(parts) = parts.try_next().await? {
             for (seq, part) in parts {
-                let place = places.get(part.message_id.as_str()).copied();
-                if let Some(entry) = place.and_then(|place| entries.get_mut(place)) {
+                let index = indexes.get(part.message_id.as_str()).copied();
+                if let Some(entry) = index.and_then(|index| entries.get_mut(index)) {
                     entry.parts.push((seq, part));
                 }
             }
@@ -197,7 +213,7 @@ impl Store {
         tenant: TenantId,
         session: &SessionId,
         id: &MessageId,
-    ) -> Result<Entry, Error> {
+    ) -> Result<MessageWithParts, Error> {
         let mut tx = self.begin(tenant).await?;
         let row = sqlx::query("select seq from message where tenant_id = $1 and session_id = $2 and id = $3")
             .bind(tenant.0)
@@ -208,12 +224,13 @@ impl Store {
             .ok_or(Error::NotFound(Entity::Message))?;
         let seq = unsigned(row.try_get("seq")?);
         drop(tx);
-        let found = self.read_messages(tenant, session, signed(seq)..signed(seq) + 1, (End::Last, 1)).await?;
-        found.into_iter().next().ok_or(Error::NotFound(Entity::Message))
+        let slice = Slice { seqs: signed(seq)..signed(seq) + 1, side: Side::Newest, limit: 1 };
+        let messages = self.read_messages(tenant, session, slice).await?;
+        messages.into_iter().next().ok_or(Error::NotFound(Entity::Message))
     }
 }
 
-/// Reads parts; much of it on another thread, while more arrives.
+/// Parses parts; large batches on a blocking thread, while more rows arrive.
 async fn read_parts(rows: Vec<PgRow>) -> Result<Vec<(u64, Part)>, Error> {
     let bytes = |row: &PgRow| Some(row.try_get_raw("data").ok()?.as_bytes().ok()?.len());
     let is_small = rows.iter().filter_map(bytes).sum::<usize>() <= INLINE_BYTES_MAX;

@@ -1,36 +1,40 @@
-//! Answers "always": what nobody needs to be asked again, in one session, in a project, or in the whole tenant.
+//! Answers "always": uses of tools that need no further permission, in one session, in a project, or in the whole tenant.
 
-use crate::{Page, Store, error::Error, parsed, timestamp};
+use crate::{
+    Page, Store, Tx,
+    column::{parse_id, timestamp},
+    error::Error,
+};
 use domain::{
     ids::{PermissionId, ProjectId, SessionId, TenantId, Timestamp},
     permission::{Rule, Rules, Scope},
     request::Id,
 };
 use sqlx::{
-    Postgres, Row as _, Transaction,
+    Row as _,
     postgres::PgRow,
     types::{Json, time::OffsetDateTime},
 };
 
-/// What one answer allows beyond its session.
+/// One pattern that an answer "always" allows beyond its session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Approval {
     /// The request that was answered.
     pub request: PermissionId,
-    /// Where it counts; `None`: in the whole tenant.
+    /// The project in which it counts; `None`: the whole tenant.
     pub project: Option<ProjectId>,
-    /// Which tools.
+    /// The permission that the tool asks for.
     pub permission: String,
-    /// Which uses of them.
+    /// The uses that are allowed.
     pub pattern: String,
-    /// Who answered.
+    /// The person who answered.
     pub by: String,
-    /// When.
+    /// The time of the answer.
     pub at: Timestamp,
 }
 
 impl Store {
-    /// Gives the rules that bind no session alone but count in one, because of its project or its tenant.
+    /// Gives the approvals of the tenant and of the project that count in a session.
     ///
     /// # Errors
     /// `Db`.
@@ -48,13 +52,13 @@ impl Store {
         rows.iter().map(rule).collect()
     }
 
-    /// Lists what was answered "always" for projects and for the tenant; the cursor is the last request's id.
+    /// Lists the approvals of projects and of the tenant; the cursor is the id of the last request.
     ///
     /// # Errors
     /// `Db`.
     pub async fn list_approvals(&self, tenant: TenantId, page: &Page) -> Result<Vec<Approval>, Error> {
         let mut tx = self.begin(tenant).await?;
-        // Whole answers: the page ends between two requests.
+        // A page ends between two answers, because one answer may allow several patterns.
         let rows = sqlx::query(
             "select request_id, project_id, permission, pattern, approved_by, approved_at from approval
               where tenant_id = $1 and request_id in (
@@ -70,7 +74,7 @@ impl Store {
         rows.iter().map(from_row).collect()
     }
 
-    /// Takes an answer "always" of a project or a tenant back. Gives whether there was one.
+    /// Takes back an approval of a project or of the tenant. Gives whether there was one.
     ///
     /// # Errors
     /// `Db`.
@@ -89,8 +93,8 @@ impl Store {
 fn from_row(row: &PgRow) -> Result<Approval, Error> {
     let project: Option<String> = row.try_get("project_id")?;
     Ok(Approval {
-        request: parsed(row.try_get("request_id")?)?,
-        project: project.as_deref().map(parsed).transpose()?,
+        request: parse_id("approval", row.try_get("request_id")?)?,
+        project: project.as_deref().map(|id| parse_id("approval", id)).transpose()?,
         permission: row.try_get("permission")?,
         pattern: row.try_get("pattern")?,
         by: row.try_get("approved_by")?,
@@ -98,16 +102,29 @@ fn from_row(row: &PgRow) -> Result<Approval, Error> {
     })
 }
 
-/// Stores what an answer allows from now on.
-pub(crate) async fn insert(
-    tx: &mut Transaction<'static, Postgres>,
-    (tenant, session): (TenantId, &SessionId),
-    (request, by, scope): (&Id, &str, Scope),
-    (permission, patterns): (&str, &[String]),
-) -> Result<(), Error> {
-    if scope == Scope::Session {
-        return extend(tx, tenant, session, (permission, patterns)).await;
+/// An answer "always" to a permission request.
+pub(crate) struct NewApproval<'a> {
+    pub(crate) session: &'a SessionId,
+    pub(crate) request: &'a Id,
+    /// The person who answered.
+    pub(crate) by: &'a str,
+    pub(crate) scope: Scope,
+    pub(crate) permission: &'a str,
+    pub(crate) patterns: &'a [String],
+}
+
+/// Stores an answer "always".
+///
+/// # Errors
+/// `Unreadable`; `Db`.
+pub(crate) async fn insert(tx: &mut Tx, tenant: TenantId, new: &NewApproval<'_>) -> Result<(), Error> {
+    match new.scope {
+        Scope::Session => extend_permissions(tx, tenant, new).await,
+        Scope::Project | Scope::Tenant => insert_rows(tx, tenant, new).await,
     }
+}
+
+async fn insert_rows(tx: &mut Tx, tenant: TenantId, new: &NewApproval<'_>) -> Result<(), Error> {
     sqlx::query(
         "insert into approval (tenant_id, request_id, project_id, permission, pattern, approved_by)
          select $1, $2, case when $3 then s.project_id end, $4, pattern, $5
@@ -115,42 +132,37 @@ pub(crate) async fn insert(
          on conflict do nothing",
     )
     .bind(tenant.0)
-    .bind(request.as_str())
-    .bind(scope == Scope::Project)
-    .bind(permission)
-    .bind(by)
-    .bind(patterns)
-    .bind(session.as_str())
+    .bind(new.request.as_str())
+    .bind(new.scope == Scope::Project)
+    .bind(new.permission)
+    .bind(new.by)
+    .bind(new.patterns)
+    .bind(new.session.as_str())
     .execute(&mut **tx)
     .await?;
     Ok(())
 }
 
-/// Each list of rules of the session ends with what is allowed from now on.
-async fn extend(
-    tx: &mut Transaction<'static, Postgres>,
-    tenant: TenantId,
-    session: &SessionId,
-    (permission, patterns): (&str, &[String]),
-) -> Result<(), Error> {
+/// Adds the approval to the end of each list of rules of the session.
+async fn extend_permissions(tx: &mut Tx, tenant: TenantId, new: &NewApproval<'_>) -> Result<(), Error> {
     let row = sqlx::query("select rights from session where tenant_id = $1 and id = $2")
         .bind(tenant.0)
-        .bind(session.as_str())
+        .bind(new.session.as_str())
         .fetch_one(&mut **tx)
         .await?;
-    let mut rights =
+    let mut lists =
         row.try_get::<Json<Vec<Rules>>, _>("rights").map_err(|e| Error::unreadable("session", e))?.0;
-    if rights.is_empty() {
-        // Who was asked by the rules of an agent or a repository: a list of approvals alone permits nothing more.
-        rights.push(Rules::default());
+    if lists.is_empty() {
+        // The rules that asked are those of an agent or a repository. A list of approvals alone permits nothing else.
+        lists.push(Rules::default());
     }
-    for rules in &mut rights {
-        rules.0.extend(patterns.iter().map(|pattern| Rule::approval(permission, pattern)));
+    for rules in &mut lists {
+        rules.0.extend(new.patterns.iter().map(|pattern| Rule::approval(new.permission, pattern)));
     }
     sqlx::query("update session set rights = $3 where tenant_id = $1 and id = $2")
         .bind(tenant.0)
-        .bind(session.as_str())
-        .bind(Json(&rights))
+        .bind(new.session.as_str())
+        .bind(Json(&lists))
         .execute(&mut **tx)
         .await?;
     Ok(())

@@ -1,73 +1,87 @@
-//! Requests to people. The first answer counts; it wakes the session through its mailbox.
+//! Requests to people: permissions and questions. The first answer counts; it wakes the session through its mailbox.
 
 use crate::{
-    Page, Store,
+    Page, Store, Tx,
+    column::{parse_id, timestamp},
     error::{Entity, Error},
-    log::record::{self, Change, Scope},
-    parsed,
-    people::approvals,
-    session::inputs,
-    timestamp,
+    log::{
+        change::{Change, Scope},
+        projection,
+    },
+    people::approvals::{self, NewApproval},
+    session::{
+        control_row,
+        mailbox::{Kind, Mailbox, NewInput},
+    },
 };
 use domain::{
-    event::{Event, Stored},
+    event::{Event, StoredEvent},
     ids::{EventId, PartId, ProjectId, SessionId, TenantId, Timestamp},
-    request::{Answer, Asked, Id, Request},
+    request::{Answer, Id, Request, RequestBody},
     session::Class,
 };
 use sqlx::{
-    Postgres, Row as _, Transaction,
+    AssertSqlSafe, Row as _,
     postgres::PgRow,
     types::{Json, time::OffsetDateTime},
 };
 
-/// A request with how it ended, if it did.
+/// A request with its answer, if it has one.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Known {
+pub struct RequestRecord {
     /// The request.
     pub request: Request,
     /// When it was made.
     pub asked_at: Timestamp,
-    /// How it ended.
+    /// Its answer.
     pub answer: Option<Answer>,
-    /// Whether its deadline is over by the clock of Postgres, which also wakes who waits for it.
+    /// Whether its deadline has passed by the clock of Postgres. The same clock wakes the session.
     pub is_over: bool,
 }
 
-/// Whose requests to list.
+/// The sessions whose requests are listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Whose<'a> {
-    /// Of all sessions of the tenant.
+pub enum RequestScope<'a> {
+    /// All sessions of the tenant.
     Tenant,
-    /// Of one session.
+    /// One session.
     Session(&'a SessionId),
-    /// Of one session and all below it.
+    /// One session and all below it.
     Tree(&'a SessionId),
-    /// Of all sessions of a project.
+    /// All sessions of a project.
     Project(&'a ProjectId),
 }
 
-/// What became of an answer.
+/// An answer of a person.
+#[derive(Debug, Clone, Copy)]
+pub struct NewAnswer<'a> {
+    /// The answer.
+    pub answer: &'a Answer,
+    /// The name of the person.
+    pub by: &'a str,
+}
+
+/// What the store did with an answer.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Answered {
+pub enum AnswerOutcome {
     /// It is the first one.
-    Yes {
-        /// Whose request it was.
+    Accepted {
+        /// The session that made the request.
         session: SessionId,
-        /// Its class: where a worker looks for it.
+        /// Its class, which tells a worker where to look for it.
         class: Class,
         /// The event, for publishing.
-        events: Vec<Stored>,
-        /// Whether the session must be enqueued.
+        events: Vec<StoredEvent>,
+        /// Whether the gateway must enqueue the session.
         runnable: bool,
     },
-    /// Another one came first.
-    Before {
-        /// Who gave it.
+    /// Another answer came first.
+    AlreadyAnswered {
+        /// The person who gave it.
         by: String,
         /// When.
         at: Timestamp,
-        /// What it says.
+        /// The answer that counts.
         answer: Answer,
     },
 }
@@ -75,22 +89,24 @@ pub enum Answered {
 const COLUMNS: &str = "id, session_id, message_id, part_id, call_id, asked, asked_at, expires_at, answer, answered_by, answered_at,
     coalesce(expires_at <= now(), false) as is_over";
 
-fn query(tail: &'static str) -> sqlx::AssertSqlSafe<String> {
-    sqlx::AssertSqlSafe(format!("select {COLUMNS} from request {tail}"))
+fn select(tail: &'static str) -> AssertSqlSafe<String> {
+    AssertSqlSafe(format!("select {COLUMNS} from request {tail}"))
 }
 
-fn from_row(row: &PgRow) -> Result<Known, Error> {
+#[derive(Debug, thiserror::Error)]
+#[error("unknown id {0}")]
+struct UnknownId(String);
+
+fn from_row(row: &PgRow) -> Result<RequestRecord, Error> {
     let id: String = row.try_get("id")?;
-    let unknown = || Error::unreadable("request", std::io::Error::other(format!("id {id}")));
-    let asked = row.try_get::<Json<Asked>, _>("asked").map_err(|e| Error::unreadable("request", e))?.0;
-    Ok(Known {
+    Ok(RequestRecord {
         request: Request {
-            id: Id::parse(&id).ok_or_else(unknown)?,
-            session_id: parsed(row.try_get("session_id")?)?,
-            message_id: parsed(row.try_get("message_id")?)?,
-            part_id: parsed(row.try_get("part_id")?)?,
+            id: Id::parse(&id).ok_or_else(|| Error::unreadable("request", UnknownId(id)))?,
+            session_id: parse_id("request", row.try_get("session_id")?)?,
+            message_id: parse_id("request", row.try_get("message_id")?)?,
+            part_id: parse_id("request", row.try_get("part_id")?)?,
             call_id: row.try_get("call_id")?,
-            asked,
+            body: body(row)?,
             expires_at: row.try_get::<Option<_>, _>("expires_at")?.map(timestamp),
         },
         asked_at: timestamp(row.try_get("asked_at")?),
@@ -99,26 +115,31 @@ fn from_row(row: &PgRow) -> Result<Known, Error> {
     })
 }
 
+fn body(row: &PgRow) -> Result<RequestBody, Error> {
+    let body = row.try_get::<Json<RequestBody>, _>("asked");
+    body.map(|json| json.0).map_err(|error| Error::unreadable("request", error))
+}
+
 impl Store {
-    /// Lists open requests, oldest first; the cursor is the last id. `prefix` says of which kind: `per` or `que`.
+    /// Lists open requests, oldest first; the cursor is the last id. `prefix` selects the kind: `per` or `que`.
     ///
     /// # Errors
     /// `Unreadable`; `Db`.
     pub async fn list_requests(
         &self,
         tenant: TenantId,
-        whose: Whose<'_>,
+        scope: RequestScope<'_>,
         prefix: &str,
         page: &Page,
-    ) -> Result<Vec<Known>, Error> {
-        let (session, goes_down, project) = match whose {
-            Whose::Tenant => (None, false, None),
-            Whose::Session(session) => (Some(session), false, None),
-            Whose::Tree(session) => (Some(session), true, None),
-            Whose::Project(project) => (None, false, Some(project)),
+    ) -> Result<Vec<RequestRecord>, Error> {
+        let (session, goes_down, project) = match scope {
+            RequestScope::Tenant => (None, false, None),
+            RequestScope::Session(session) => (Some(session), false, None),
+            RequestScope::Tree(session) => (Some(session), true, None),
+            RequestScope::Project(project) => (None, false, Some(project)),
         };
         let mut tx = self.begin(tenant).await?;
-        let rows = sqlx::query(query(
+        let rows = sqlx::query(select(
             "where tenant_id = $1 and answer is null and (expires_at is null or expires_at > now())
                and ($2::text is null or session_id in (
                      with recursive tree as (
@@ -150,11 +171,11 @@ impl Store {
         tenant: TenantId,
         session: &SessionId,
         parts: &[&PartId],
-    ) -> Result<Vec<Known>, Error> {
+    ) -> Result<Vec<RequestRecord>, Error> {
         let ids: Vec<&str> = parts.iter().map(|part| part.as_str()).collect();
         let mut tx = self.begin(tenant).await?;
         let rows =
-            sqlx::query(query("where tenant_id = $1 and session_id = $2 and part_id = any($3) order by id"))
+            sqlx::query(select("where tenant_id = $1 and session_id = $2 and part_id = any($3) order by id"))
                 .bind(tenant.0)
                 .bind(session.as_str())
                 .bind(&ids)
@@ -163,7 +184,7 @@ impl Store {
         rows.iter().map(from_row).collect()
     }
 
-    /// Answers a request, in the name of `by`, unless it was answered or its time is over.
+    /// Answers a request, unless it has an answer or its deadline has passed.
     ///
     /// # Errors
     /// `NotFound`; `Db`: answered or not, a repeated answer finds out.
@@ -171,13 +192,14 @@ impl Store {
         &self,
         tenant: TenantId,
         id: &Id,
-        (answer, by): (&Answer, &str),
+        new: NewAnswer<'_>,
         event_id: &EventId,
         at: Timestamp,
-    ) -> Result<Answered, Error> {
+    ) -> Result<AnswerOutcome, Error> {
+        let NewAnswer { answer, by } = new;
         let mut tx = self.begin(tenant).await?;
-        let session = find_session(&mut tx, tenant, id).await?;
-        let run = inputs::lock(&mut tx, tenant, &session).await?;
+        let session = get_session_of(&mut tx, tenant, id).await?;
+        let run = control_row::lock(&mut tx, tenant, &session).await?;
         let row = sqlx::query(
             "update request set answer = $3, answered_by = $4, answered_at = now()
               where tenant_id = $1 and id = $2 and answer is null
@@ -191,12 +213,16 @@ impl Store {
         .bind(*answer == Answer::Expired)
         .fetch_optional(&mut *tx)
         .await?;
-        let Some(row) = row else { return before(tx, tenant, id).await };
-        let asked = row.try_get::<Json<Asked>, _>("asked").map_err(|e| Error::unreadable("request", e))?.0;
-        if let (Answer::Always { scope }, Asked::Permission { permission, always, .. }) = (answer, &asked) {
-            approvals::insert(&mut tx, (tenant, &session), (id, by, *scope), (permission, always)).await?;
+        let Some(row) = row else { return read_first_answer(tx, tenant, id).await };
+        if let (Answer::Always { scope }, RequestBody::Permission { permission, always, .. }) =
+            (answer, &body(&row)?)
+        {
+            let (session, scope) = (&session, *scope);
+            let approval = NewApproval { session, request: id, by, scope, permission, patterns: always };
+            approvals::insert(&mut tx, tenant, &approval).await?;
         }
-        inputs::put(&mut tx, tenant, (&session, &run), (inputs::Kind::Reply, id.as_str(), None)).await?;
+        let input = NewInput { kind: Kind::Reply, dedupe: id.as_str(), body: None };
+        Mailbox { tenant, session: &session, run: &run }.put(&mut tx, input).await?;
         sqlx::query(
             "update session_run set event_seq = event_seq + 1 where tenant_id = $1 and session_id = $2",
         )
@@ -204,81 +230,27 @@ impl Store {
         .bind(session.as_str())
         .execute(&mut *tx)
         .await?;
-        let event = Event::RequestAnswered { id: id.clone(), answer: answer.clone() };
-        let change = Change { id: event_id.clone(), what: record::What::Event(event) };
+        let answered = Event::RequestAnswered { id: id.clone(), answer: answer.clone() };
+        let changes = [Change::event(event_id.clone(), answered)];
         let scope = Scope { tenant, session: &session, epoch: run.epoch, at };
-        let events = record::project(&mut tx, &scope, &[change], run.event_seq + 1).await?;
+        let events = projection::project(&mut tx, &scope, &changes, run.event_seq + 1).await?;
         tx.commit().await?;
-        Ok(Answered::Yes { events, runnable: run.needs_worker(), class: run.class, session })
+        Ok(AnswerOutcome::Accepted { events, runnable: run.needs_worker(), class: run.class, session })
     }
 }
 
-/// Stores a request; asking again is the same request.
-pub(crate) async fn insert(
-    tx: &mut Transaction<'static, Postgres>,
-    scope: &Scope<'_>,
-    request: &Request,
-) -> Result<(), Error> {
-    sqlx::query(
-        "insert into request (tenant_id, session_id, id, message_id, part_id, call_id, asked, expires_at)
-         values ($1, $2, $3, $4, $5, $6, $7, to_timestamp($8::float8 / 1000)) on conflict do nothing",
-    )
-    .bind(scope.tenant.0)
-    .bind(scope.session.as_str())
-    .bind(request.id.as_str())
-    .bind(request.message_id.as_str())
-    .bind(request.part_id.as_str())
-    .bind(&request.call_id)
-    .bind(Json(&request.asked))
-    .bind(request.expires_at.map(|at| at.0))
-    .execute(&mut **tx)
-    .await?;
-    Ok(())
-}
-
-/// Closes a request that its own loop needs no more, and gives the answer that counts: one that came first stays.
-pub(crate) async fn close(
-    tx: &mut Transaction<'static, Postgres>,
-    scope: &Scope<'_>,
-    id: &Id,
-    answer: &Answer,
-) -> Result<Answer, Error> {
-    let row = sqlx::query(
-        "update request set answer = coalesce(answer, $3::json), answered_at = coalesce(answered_at, now()),
-                answered_by = coalesce(answered_by, 'the end of the tool call')
-          where tenant_id = $1 and id = $2 returning answer",
-    )
-    .bind(scope.tenant.0)
-    .bind(id.as_str())
-    .bind(Json(answer))
-    .fetch_optional(&mut **tx)
-    .await?;
-    // A call that never came to its request has nothing that could have been answered.
-    let Some(row) = row else { return Ok(answer.clone()) };
-    let stored = row.try_get::<Json<Answer>, _>("answer").map_err(|e| Error::unreadable("request", e))?;
-    Ok(stored.0)
-}
-
-async fn find_session(
-    tx: &mut Transaction<'static, Postgres>,
-    tenant: TenantId,
-    id: &Id,
-) -> Result<SessionId, Error> {
+async fn get_session_of(tx: &mut Tx, tenant: TenantId, id: &Id) -> Result<SessionId, Error> {
     let row = sqlx::query("select session_id from request where tenant_id = $1 and id = $2")
         .bind(tenant.0)
         .bind(id.as_str())
         .fetch_optional(&mut **tx)
         .await?
         .ok_or(Error::NotFound(Entity::Request))?;
-    parsed(row.try_get("session_id")?)
+    parse_id("request", row.try_get("session_id")?)
 }
 
-/// Who answered first; the deadline is somebody too.
-async fn before(
-    mut tx: Transaction<'static, Postgres>,
-    tenant: TenantId,
-    id: &Id,
-) -> Result<Answered, Error> {
+/// Gives the answer that came first. A deadline that passed counts as one.
+async fn read_first_answer(mut tx: Tx, tenant: TenantId, id: &Id) -> Result<AnswerOutcome, Error> {
     let row = sqlx::query(
         "select coalesce(answered_by, 'its deadline') as by, coalesce(answered_at, expires_at) as at, answer
            from request where tenant_id = $1 and id = $2",
@@ -289,5 +261,5 @@ async fn before(
     .await?;
     let at = timestamp(row.try_get::<OffsetDateTime, _>("at")?);
     let answer = row.try_get::<Option<Json<Answer>>, _>("answer")?.map_or(Answer::Expired, |answer| answer.0);
-    Ok(Answered::Before { by: row.try_get("by")?, at, answer })
+    Ok(AnswerOutcome::AlreadyAnswered { by: row.try_get("by")?, at, answer })
 }

@@ -1,9 +1,9 @@
-//! Settings that tenants and projects keep with us, as texts: what they mean is for whoever reads them.
+//! Settings of tenants and projects, stored as texts. The crate `settings` gives them their meaning.
 
 use crate::{
     Store,
+    column::timestamp,
     error::{Entity, Error},
-    timestamp,
 };
 use domain::{
     ids::{ProjectId, SessionId, TenantId, Timestamp},
@@ -11,22 +11,22 @@ use domain::{
 };
 use sqlx::Row as _;
 
-/// Settings as they were written.
+/// Settings as a person wrote them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stored {
-    /// Whose they are: the tenant's or the project's.
+pub struct StoredSettings {
+    /// Their level: the tenant or the project.
     pub level: Level,
     /// An `opencode.json`.
     pub document: String,
-    /// Who wrote them.
+    /// The person who wrote them.
     pub by: String,
     /// When.
     pub at: Timestamp,
 }
 
-fn from_row(row: &sqlx::postgres::PgRow) -> Result<Stored, Error> {
+fn from_row(row: &sqlx::postgres::PgRow) -> Result<StoredSettings, Error> {
     let project: String = row.try_get("project_id")?;
-    Ok(Stored {
+    Ok(StoredSettings {
         level: if project.is_empty() { Level::Tenant } else { Level::Project },
         document: row.try_get("document")?,
         by: row.try_get("changed_by")?,
@@ -35,7 +35,7 @@ fn from_row(row: &sqlx::postgres::PgRow) -> Result<Stored, Error> {
 }
 
 impl Store {
-    /// Stores the settings of the tenant, or of one of its projects, in place of earlier ones.
+    /// Stores the settings of the tenant, or of one of its projects. They replace earlier ones.
     ///
     /// # Errors
     /// `NotFound` without that project, or `Db`.
@@ -45,9 +45,9 @@ impl Store {
         project: Option<&ProjectId>,
         document: &str,
         by: &str,
-    ) -> Result<Stored, Error> {
+    ) -> Result<StoredSettings, Error> {
         let mut tx = self.begin(tenant).await?;
-        // No foreign key can say this: the tenant's own row has no project.
+        // No foreign key can check the project, because the tenant's own row has none.
         let row = sqlx::query(
             "insert into settings (tenant_id, project_id, document, changed_by) select $1, $2, $3, $4
               where $2 = '' or exists (select from project where tenant_id = $1 and id = $2)
@@ -67,7 +67,7 @@ impl Store {
         Ok(stored)
     }
 
-    /// Removes the settings of the tenant, or of one of its projects. Gives whether there were any.
+    /// Deletes the settings of the tenant, or of one of its projects. Gives whether there were any.
     ///
     /// # Errors
     /// `Db`.
@@ -94,7 +94,7 @@ impl Store {
         &self,
         tenant: TenantId,
         project: Option<&ProjectId>,
-    ) -> Result<Vec<Stored>, Error> {
+    ) -> Result<Vec<StoredSettings>, Error> {
         let mut tx = self.begin(tenant).await?;
         let rows = sqlx::query(
             "select project_id, document, changed_by, changed_at from settings
@@ -115,7 +115,7 @@ impl Store {
         &self,
         tenant: TenantId,
         session: &SessionId,
-    ) -> Result<Vec<Stored>, Error> {
+    ) -> Result<Vec<StoredSettings>, Error> {
         let mut tx = self.begin(tenant).await?;
         let rows = sqlx::query(
             "select t.project_id, t.document, t.changed_by, t.changed_at

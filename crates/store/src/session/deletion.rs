@@ -1,42 +1,48 @@
-//! Deleted sessions. Everything of them goes; that they are gone is kept for a while, for streams that come back.
+//! Deleted sessions. Everything of a session goes; a tombstone stays for a while, for event streams that resume later.
 
 use crate::{
-    Store,
+    Store, Tx,
+    column::{parse_id, timestamp, unsigned},
     error::Error,
-    parsed,
-    session::{children, inputs},
-    timestamp, unsigned,
+    log::feed::Horizon,
+    session::{
+        control_row,
+        tree::{
+            answers::{self, ChildAnswer},
+            family,
+        },
+    },
 };
 use domain::{
-    event::{Event, Stored},
+    event::{Event, StoredEvent},
     ids::{ProjectId, SessionId, TenantId, Timestamp},
     message::ModelRef,
     money::{Tokens, UsdPicos},
     session::{Info, InfoTime, WORKSPACE},
 };
-use sqlx::{Postgres, Row as _, Transaction, postgres::PgRow};
+use sqlx::{Row as _, postgres::PgRow};
 
 /// What a deletion did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Deletion {
-    /// The parent that waits for the session, and was told that it failed.
+    /// The parent that waited for the session and got the answer that it failed.
     pub parent: Option<SessionId>,
     /// The session and all below it, itself last.
-    pub gone: Vec<Tombstone>,
+    pub tombstones: Vec<Tombstone>,
 }
 
-/// What is known of a session that was deleted.
+/// What stays of a deleted session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tombstone {
-    /// Which it was.
+    /// The session.
     pub session: SessionId,
     /// Its project.
     pub project: ProjectId,
-    /// What its project is called.
+    /// The name of its project.
     pub project_name: String,
     /// Its parent.
     pub parent: Option<SessionId>,
-    /// The last loop that it had.
+    /// The number of its last take-over.
     pub epoch: u64,
     /// Position of its last event.
     pub event_seq: u64,
@@ -47,8 +53,8 @@ pub struct Tombstone {
 }
 
 impl Tombstone {
-    /// The event that tells of it: the same one whenever it is told.
-    pub fn event(&self) -> Stored {
+    /// The event of the deletion. Every call gives the same event.
+    pub fn event(&self) -> StoredEvent {
         let info = Info {
             id: self.session.clone(),
             project_id: self.project.clone(),
@@ -66,10 +72,10 @@ impl Tombstone {
             time: InfoTime { created: self.created_at, updated: self.deleted_at, archived: None },
         };
         let event = Event::SessionDeleted(Box::new(info));
-        Stored {
+        StoredEvent {
             seq: self.event_seq + 1,
             epoch: self.epoch,
-            // Of the session's own id: whoever is told twice can see it.
+            // Made from the session's id, so that a client recognizes a repeated event.
             id: self.session.as_str().replacen("ses_", "evt_", 1),
             kind: event.kind().to_owned(),
             properties: event.properties(&self.session).to_string(),
@@ -79,39 +85,36 @@ impl Tombstone {
 }
 
 impl Store {
-    /// Deletes a session with everything of it and its children. A parent that waits for it is told that it failed.
+    /// Deletes a session with everything of it and all sessions below it. A parent that waits for it gets the answer that it
+    /// failed.
     ///
     /// # Errors
     /// `NotFound` or `Db`.
     pub async fn delete_session(&self, tenant: TenantId, id: &SessionId) -> Result<Deletion, Error> {
         let mut tx = self.begin(tenant).await?;
-        let call = children::lock_call(&mut tx, tenant, id).await?;
-        inputs::lock(&mut tx, tenant, id).await?;
-        children::lock_tree(&mut tx, tenant, id).await?;
+        let call = family::lock_call(&mut tx, tenant, id).await?;
+        control_row::lock(&mut tx, tenant, id).await?;
+        family::lock_tree(&mut tx, tenant, id).await?;
         if let Some((parent, call)) = &call {
-            let answer = children::failed(call, id, "The subtask's session was deleted.");
-            children::deliver(&mut tx, tenant, parent, &answer).await?;
+            let answer = ChildAnswer::failed(call, id, "The subtask's session was deleted.");
+            answers::deliver(&mut tx, tenant, parent, &answer).await?;
         }
-        let gone = bury(&mut tx, tenant, id).await?;
+        let tombstones = bury(&mut tx, tenant, id).await?;
         sqlx::query("delete from session where tenant_id = $1 and id = $2")
             .bind(tenant.0)
             .bind(id.as_str())
             .execute(&mut *tx)
             .await?;
         tx.commit().await?;
-        Ok(Deletion { parent: call.map(|(_, call)| call.session), gone })
+        Ok(Deletion { parent: call.map(|(_, call)| call.session), tombstones })
     }
 
     /// Lists the sessions that were deleted in transactions from `since` on and not made again, children before their parents.
-    /// What was deleted long ago (`limits::TOMBSTONE_KEPT_MS`) is forgotten.
+    /// Tombstones are kept for `limits::TOMBSTONE_KEPT_MS`.
     ///
     /// # Errors
     /// `Db`.
-    pub async fn list_deleted(
-        &self,
-        tenant: TenantId,
-        since: crate::log::feed::Horizon,
-    ) -> Result<Vec<Tombstone>, Error> {
+    pub async fn list_deleted(&self, tenant: TenantId, since: Horizon) -> Result<Vec<Tombstone>, Error> {
         let mut tx = self.begin(tenant).await?;
         let rows = sqlx::query(
             "select t.session_id, t.project_id, p.name as project_name, t.parent_id, t.event_seq, t.epoch, t.created_at,
@@ -130,12 +133,8 @@ impl Store {
     }
 }
 
-/// Notes that a session and all below it, which this transaction holds, are gone.
-async fn bury(
-    tx: &mut Transaction<'static, Postgres>,
-    tenant: TenantId,
-    id: &SessionId,
-) -> Result<Vec<Tombstone>, Error> {
+/// Inserts the tombstones of a session and all below it. The transaction holds their control rows.
+async fn bury(tx: &mut Tx, tenant: TenantId, id: &SessionId) -> Result<Vec<Tombstone>, Error> {
     let rows = sqlx::query(
         "with recursive tree as (
            select id from session where tenant_id = $1 and id = $2
@@ -155,18 +154,18 @@ async fn bury(
     .bind(id.as_str())
     .fetch_all(&mut **tx)
     .await?;
-    let mut gone = rows.iter().map(tombstone).collect::<Result<Vec<_>, _>>()?;
-    gone.sort_by(|a, b| (b.created_at, &b.session).cmp(&(a.created_at, &a.session)));
-    Ok(gone)
+    let mut tombstones = rows.iter().map(tombstone).collect::<Result<Vec<_>, _>>()?;
+    tombstones.sort_by(|a, b| (b.created_at, &b.session).cmp(&(a.created_at, &a.session)));
+    Ok(tombstones)
 }
 
 fn tombstone(row: &PgRow) -> Result<Tombstone, Error> {
     let parent = row.try_get::<Option<&str>, _>("parent_id")?;
     Ok(Tombstone {
-        session: parsed(row.try_get("session_id")?)?,
-        project: parsed(row.try_get("project_id")?)?,
+        session: parse_id("tombstone", row.try_get("session_id")?)?,
+        project: parse_id("tombstone", row.try_get("project_id")?)?,
         project_name: row.try_get("project_name")?,
-        parent: parent.map(parsed).transpose()?,
+        parent: parent.map(|id| parse_id("tombstone", id)).transpose()?,
         epoch: unsigned(row.try_get("epoch")?),
         event_seq: unsigned(row.try_get("event_seq")?),
         created_at: timestamp(row.try_get("created_at")?),

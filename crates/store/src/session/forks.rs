@@ -1,39 +1,52 @@
-//! What sessions changed in their files, and sessions that begin with the history of another one.
+//! Forks: sessions that begin with the history of another one.
 
 use crate::{
     Store,
     error::Error,
-    log::record::{self, Change, Scope, What},
+    log::{
+        change::{Change, Scope},
+        projection,
+    },
     session::{
-        keyed,
-        sessions::{self, NewSession, Session},
+        creation::{self, NewSession},
+        row::{self, Session},
     },
 };
 use domain::{
-    event::{Event, Stored},
+    event::{Event, StoredEvent},
     ids::{EventId, SessionId, TenantId, Timestamp},
-    session::{Changes, Info},
 };
-use sqlx::{Postgres, Transaction, types::Json};
+
+/// A fork to be made.
+#[derive(Debug, Clone, Copy)]
+pub struct NewFork<'a> {
+    /// The session that it is taken from.
+    pub origin: &'a SessionId,
+    /// The new session.
+    pub session: &'a NewSession,
+    /// The id of its first event.
+    pub event_id: &'a EventId,
+    /// Its messages and parts.
+    pub history: &'a [Change],
+}
 
 impl Store {
-    /// Makes a session that begins with `history` and has the rules of the session that this was taken from, or gives the one
-    /// that was made with the same key before. The events are empty in that case.
+    /// Makes a session that begins with a history and has the permissions of its origin. If the key was used before, gives the
+    /// session of that key and no events.
     ///
     /// # Errors
-    /// `NotFound` for that session or the project; `Conflict`: something else was made with the key; `Db`: made or not.
+    /// `NotFound` for the origin or the project; `Conflict`: another body came with the key; `Db`: made or not.
     pub async fn fork_session(
         &self,
         tenant: TenantId,
-        (origin, new): (&SessionId, &NewSession),
-        event_id: &EventId,
-        history: &[Change],
+        fork: NewFork<'_>,
         at: Timestamp,
-    ) -> Result<(Session, Vec<Stored>), Error> {
+    ) -> Result<(Session, Vec<StoredEvent>), Error> {
+        let NewFork { origin, session: new, event_id, history } = fork;
         let mut tx = self.begin(tenant).await?;
-        sessions::read(&mut tx, tenant, origin).await?;
-        if !sessions::insert(&mut tx, tenant, new, 1 + history.len() as u64).await? {
-            return keyed::get(&mut tx, tenant, new).await.map(|session| (session, vec![]));
+        row::read(&mut tx, tenant, origin).await?;
+        if !creation::insert(&mut tx, tenant, new, 1 + history.len() as u64).await? {
+            return creation::get_existing(&mut tx, tenant, new).await.map(|session| (session, vec![]));
         }
         sqlx::query(
             "update session set rights = o.rights from session o
@@ -44,17 +57,17 @@ impl Store {
         .bind(origin.as_str())
         .execute(&mut *tx)
         .await?;
-        let session = sessions::read(&mut tx, tenant, &new.id).await?;
-        let created = What::Event(Event::SessionCreated(Box::new(session.info.clone())));
-        let created = Change { id: event_id.clone(), what: created };
+        let session = row::read(&mut tx, tenant, &new.id).await?;
+        let created = Event::SessionCreated(Box::new(session.info.clone()));
+        let created = Change::event(event_id.clone(), created);
         let changes: Vec<Change> = std::iter::once(created).chain(history.iter().cloned()).collect();
         let scope = Scope { tenant, session: &new.id, epoch: 0, at };
-        let events = record::project(&mut tx, &scope, &changes, 1).await?;
+        let events = projection::project(&mut tx, &scope, &changes, 1).await?;
         tx.commit().await?;
         Ok((session, events))
     }
 
-    /// Gives the oldest known state of a session's files.
+    /// Gives the oldest snapshot of a session's files.
     ///
     /// # Errors
     /// `Db`.
@@ -72,37 +85,4 @@ impl Store {
         );
         Ok(state.bind(tenant.0).bind(session.as_str()).fetch_optional(&mut *tx).await?)
     }
-}
-
-/// Says how much the files of a session changed, and gives the session as it is then.
-pub(crate) async fn summarize(
-    tx: &mut Transaction<'static, Postgres>,
-    scope: &Scope<'_>,
-    changes: &Changes,
-) -> Result<Info, Error> {
-    sqlx::query(
-        "update session set summary = $3, updated_at = date_trunc('milliseconds', now())
-          where tenant_id = $1 and id = $2",
-    )
-    .bind(scope.tenant.0)
-    .bind(scope.session.as_str())
-    .bind(Json(changes))
-    .execute(&mut **tx)
-    .await?;
-    Ok(sessions::read(tx, scope.tenant, scope.session).await?.info)
-}
-
-/// Says on which branch the files of a session are.
-pub(crate) async fn set_branch(
-    tx: &mut Transaction<'static, Postgres>,
-    scope: &Scope<'_>,
-    branch: Option<&str>,
-) -> Result<(), Error> {
-    sqlx::query("update session set branch = $3 where tenant_id = $1 and id = $2")
-        .bind(scope.tenant.0)
-        .bind(scope.session.as_str())
-        .bind(branch)
-        .execute(&mut **tx)
-        .await?;
-    Ok(())
 }

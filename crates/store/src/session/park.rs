@@ -1,51 +1,63 @@
-//! The last write of a loop: it frees the session, unless an input came that the loop has not seen. A child that ends
-//! delivers its answer to its parent in the same transaction.
+//! The last write of a loop. It frees the session, unless an input came that the loop has not seen. A child that ends delivers
+//! its answer to its parent in the same transaction.
 
 use crate::{
-    Store,
+    Store, Tx,
+    column::signed,
     error::Error,
-    guard::{Guard, guarded},
-    log::record::{self, Advanced, Change, Fence, Written},
-    session::{
-        budget,
-        children::{self, Answer},
+    log::{
+        change::Change,
+        record::{self, Advanced, FENCE, Fence, WriteReceipt},
     },
-    signed,
+    phase::WAITING,
+    session::tree::{
+        answers::{self, ChildAnswer},
+        budget, family,
+    },
 };
 use domain::{
     ids::{SessionId, Timestamp},
-    mutant::Mutant,
-    session::Outcome,
+    session::{Outcome, Phase},
     wait::Wait,
 };
-use sqlx::{Postgres, Transaction};
+use sqlx::AssertSqlSafe;
 
 /// How a loop ends.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Park {
     /// The turn is over.
     Idle {
-        /// How.
+        /// How the turn ended.
         outcome: Outcome,
         /// Why it failed.
         error: Option<String>,
-        /// What a child says to its parent.
-        answer: Option<(SessionId, Answer)>,
+        /// The answer of a child, and the parent that gets it.
+        answer: Option<(SessionId, ChildAnswer)>,
     },
-    /// Something else must happen first.
+    /// The turn waits.
     Waiting {
-        /// What.
+        /// What it waits for.
         wait: Wait,
-        /// The parent that must know of it: its own wait is for the same from now on.
-        tells: Option<SessionId>,
+        /// The parent to tell: from now on it waits for the same.
+        notify: Option<SessionId>,
     },
 }
 
-/// What parking found and left.
+impl Park {
+    /// The parent that the same transaction writes to.
+    fn parent(&self) -> Option<&SessionId> {
+        match self {
+            Self::Idle { answer, .. } => answer.as_ref().map(|(parent, _)| parent),
+            Self::Waiting { notify, .. } => notify.as_ref(),
+        }
+    }
+}
+
+/// What parking did.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Parked {
+pub enum ParkOutcome {
     /// The session is free.
-    Yes(Written),
+    Parked(WriteReceipt),
     /// An input came that the loop has not seen: nothing is written.
     NewInput,
 }
@@ -62,95 +74,83 @@ impl Store {
         seen_input: u64,
         park: &Park,
         at: Timestamp,
-    ) -> Result<Parked, Error> {
+    ) -> Result<ParkOutcome, Error> {
         let mut tx = self.begin(fence.tenant).await?;
-        // Locks are taken from the root to the leaf, here and everywhere.
-        let parent = match park {
-            Park::Idle { answer: Some((parent, _)), .. } | Park::Waiting { tells: Some(parent), .. } => {
-                children::lock_parent(&mut tx, fence.tenant, parent).await?
-            }
-            Park::Idle { answer: None, .. } | Park::Waiting { tells: None, .. } => None,
+        // Locks are taken from the root to the leaves, here and everywhere.
+        let parent = match park.parent() {
+            Some(parent) => family::lock_parent(&mut tx, fence.tenant, parent).await?,
+            None => None,
         };
         let Some(advanced) = free(&mut tx, fence, changes.len() as u64, seen_input, park).await? else {
-            if is_behind(&mut tx, fence, seen_input).await? {
-                return Ok(Parked::NewInput);
+            if has_newer_input(&mut tx, fence, seen_input).await? {
+                return Ok(ParkOutcome::NewInput);
             }
-            return record::already_written(tx, fence, changes).await.map(Parked::Yes);
+            return record::read_earlier_write(tx, fence, changes).await.map(ParkOutcome::Parked);
         };
-        match park {
-            Park::Idle { answer, .. } => {
-                if let (Some(parent), Some((_, answer))) = (parent, answer) {
-                    children::deliver(&mut tx, fence.tenant, &parent, answer).await?;
+        if let Some(parent) = parent {
+            match park {
+                Park::Idle { answer, .. } => {
+                    if let Some((_, answer)) = answer {
+                        answers::deliver(&mut tx, fence.tenant, &parent, answer).await?;
+                    }
                 }
-            }
-            Park::Waiting { .. } => {
-                if let (Some(parent), Some(change)) = (parent, changes.last()) {
-                    budget::tell(&mut tx, fence.tenant, &parent, change.id.as_str()).await?;
+                Park::Waiting { .. } => {
+                    if let Some(change) = changes.last() {
+                        budget::notify_parent(&mut tx, fence.tenant, &parent, change.id.as_str()).await?;
+                    }
                 }
             }
         }
-        let written = advanced.write(&mut tx, fence, changes, at).await?;
+        let receipt = advanced.write(&mut tx, fence, changes, at).await?;
         tx.commit().await?;
-        Ok(Parked::Yes(written))
+        Ok(ParkOutcome::Parked(receipt))
     }
 }
 
-/// As those of every write of a loop; and the inputs that the loop has seen.
-const GUARDS: [Guard; 5] = [
-    record::FENCE_GUARDS[0],
-    record::FENCE_GUARDS[1],
-    record::FENCE_GUARDS[2],
-    (Mutant::ParkBlind, " and input_seq = $6", ""),
-    (Mutant::AttemptsKept, "attempts = 0", "attempts = attempts"),
-];
-
-/// The fence and the end of ownership in one update.
+/// Checks the fence and ends the ownership in one update.
 async fn free(
-    tx: &mut Transaction<'static, Postgres>,
+    tx: &mut Tx,
     fence: &Fence,
     events: u64,
     seen_input: u64,
     park: &Park,
 ) -> Result<Option<Advanced>, Error> {
     let (phase, wait, end) = match park {
-        Park::Idle { outcome, error, .. } => (0_i16, None, Some((outcome, error))),
-        Park::Waiting { wait, .. } => (3, Some(wait), None),
+        Park::Idle { outcome, error, .. } => (Phase::Idle, None, Some((outcome, error))),
+        Park::Waiting { wait, .. } => (Phase::Waiting, Some(wait), None),
     };
-    // One round trip for both rows, as every turn ends here.
-    let sql = guarded(
+    // One round trip for both rows, because every turn ends here.
+    let sql = format!(
         "with freed as (
-           update session_run set write_seq = $4, event_seq = event_seq + $5, input_ack = $6, attempts = 0,
-                  phase = $7, owner = null, owned_at = null, queued_at = null, waiting_detail = null,
-                  waiting_at = case when $7 = 3 then now() end, waiting_reason = $8,
+           update session_run set write_seq = $4, event_seq = event_seq + $5, input_ack = $6, phase = $7,
+                  attempts = 0,
+                  owner = null, owned_at = null, queued_at = null, waiting_detail = null,
+                  waiting_at = case when $7 = {WAITING} then now() end, waiting_reason = $8,
                   wake_at = to_timestamp($9::float8 / 1000)
-            where tenant_id = $1 and session_id = $2 and epoch = $3 and write_seq = $4 - 1 and input_seq = $6
+            where tenant_id = $1 and session_id = $2 and {FENCE}
+              and input_seq = $6
            returning event_seq, input_seq, cancel_seq),
          ended as (
            update session set last_outcome = $10, last_error = $11, updated_at = date_trunc('milliseconds', now())
              from freed where tenant_id = $1 and id = $2 and $10 is not null)
-         select event_seq, input_seq, cancel_seq from freed",
-        &GUARDS,
+         select event_seq, input_seq, cancel_seq from freed"
     );
-    let row = record::fenced(tx, sql, fence, events)
-        .await?
-        .bind(signed(seen_input))
-        .bind(phase)
-        .bind(wait.map(|wait| wait.reason.as_str()))
-        .bind(wait.and_then(|wait| wait.until).map(|until| until.0))
-        .bind(end.map(|(outcome, _)| outcome.as_str()))
-        .bind(end.and_then(|(_, error)| error.as_deref()))
-        .fetch_optional(&mut **tx)
-        .await?;
-    row.as_ref().map(Advanced::from_row).transpose()
+    record::run_fenced(tx, fence, sqlx::query(AssertSqlSafe(sql)), |update| {
+        update
+            .bind(signed(events))
+            .bind(signed(seen_input))
+            .bind(phase.to_i16())
+            .bind(wait.map(|wait| wait.reason.as_str()))
+            .bind(wait.and_then(|wait| wait.until).map(|until| until.0))
+            .bind(end.map(|(outcome, _)| outcome.as_str()))
+            .bind(end.and_then(|(_, error)| error.as_deref()))
+    })
+    .await
 }
 
-/// Whether the right to write is still there and only a newer input stood in the way.
-async fn is_behind(
-    tx: &mut Transaction<'static, Postgres>,
-    fence: &Fence,
-    seen_input: u64,
-) -> Result<bool, Error> {
-    let newer = sqlx::query(
+/// Whether the fence still matches and only a newer input kept the session from being freed.
+async fn has_newer_input(tx: &mut Tx, fence: &Fence, seen_input: u64) -> Result<bool, Error> {
+    let row = sqlx::query(
         "select 1 from session_run where tenant_id = $1 and session_id = $2 and epoch = $3
             and write_seq = $4 - 1 and input_seq > $5",
     )
@@ -161,5 +161,5 @@ async fn is_behind(
     .bind(signed(seen_input))
     .fetch_optional(&mut **tx)
     .await?;
-    Ok(newer.is_some())
+    Ok(row.is_some())
 }

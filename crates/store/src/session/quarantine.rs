@@ -1,49 +1,63 @@
-//! Sessions that nobody may run: they ended their worker too often, or an operator stopped them. The right to write is
-//! raised, so that whatever still runs is refused, and an operator's release lets them go on.
+//! Sessions that no worker may run: they ended their worker too often, or an operator stopped them. The epoch is raised, so
+//! the store and the sandbox refuse whatever still runs. An operator's release lets them go on.
 
 use crate::{
-    Store,
+    Store, Tx,
+    column::unsigned,
     error::Error,
-    log::record::{self, Change, Scope, What},
-    session::children,
-    unsigned,
+    log::{
+        change::{Change, Scope},
+        projection,
+    },
+    phase::{QUARANTINED, RUNNABLE, RUNNING, WAITING},
+    session::tree::{
+        answers::{self, ChildAnswer},
+        family,
+    },
 };
 use domain::{
-    event::{Event, Status, Stored},
+    event::{Event, Status, StoredEvent},
     ids::{EventId, SessionId, TenantId, Timestamp},
     limits, message,
     session::Class,
 };
-use sqlx::{Postgres, Row as _, Transaction};
+use sqlx::{AssertSqlSafe, Row as _, postgres::PgRow};
 
-/// A session that was taken out of service.
+/// What taking a session out of service did.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Quarantined {
+pub struct Quarantine {
     /// Its events, for publishing.
-    pub events: Vec<Stored>,
-    /// The new number of the right to write: what the sandbox must be told.
+    pub events: Vec<StoredEvent>,
+    /// The new epoch, for the sandbox.
     pub epoch: u64,
     /// Its class, which is that of its whole tree.
     pub class: Class,
-    /// The parent that was told.
+    /// The parent that got an answer.
     pub parent: Option<SessionId>,
 }
 
 /// Which sessions may be taken out of service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Which {
-    /// Only one that was tried too often and that nobody runs.
+pub enum QuarantineRule {
+    /// Only a session that failed too often and that no living worker owns.
     Exhausted,
-    /// Any that has work.
+    /// Any session that has work.
     Any,
 }
 
 /// Name of the error that a quarantined session shows.
 const ERROR: &str = "QuarantinedError";
 
+/// What the control row says after the session was stopped or released.
+struct RunState {
+    epoch: u64,
+    /// Position of the newest event, with room for those of the stop or the release.
+    event_seq: u64,
+    class: Class,
+}
+
 impl Store {
-    /// Takes a session out of service and tells whoever watches, and its parent. Gives `None` when it is not one of
-    /// `which`.
+    /// Takes a session out of service; tells its subscribers and its parent. Gives `None` when `rule` does not allow it.
     ///
     /// # Errors
     /// `Db`.
@@ -51,35 +65,31 @@ impl Store {
         &self,
         tenant: TenantId,
         session: &SessionId,
-        (which, reason): (Which, &str),
-        event_ids: [EventId; 3],
-        at: Timestamp,
-    ) -> Result<Option<Quarantined>, Error> {
+        rule: QuarantineRule,
+        notice: Notice<'_>,
+    ) -> Result<Option<Quarantine>, Error> {
+        let Notice { reason, event_ids, at } = notice;
         let mut tx = self.begin(tenant).await?;
-        let call = children::lock_call(&mut tx, tenant, session).await?;
-        let Some((epoch, event_seq, class)) = stop(&mut tx, tenant, session, (which, reason)).await? else {
-            return Ok(None);
-        };
+        let call = family::lock_call(&mut tx, tenant, session).await?;
+        let Some(stopped) = stop(&mut tx, tenant, session, rule, reason).await? else { return Ok(None) };
         let events = [
             Event::SessionQuarantined { reason: reason.to_owned() },
             Event::SessionError(message::Error::new(ERROR, reason)),
-            // Clients that know no quarantine must not wait for a turn that does not go on.
+            // A client that does not know quarantine must not wait for a turn that does not go on.
             Event::SessionStatus(Status::Idle),
         ];
-        let changes: Vec<Change> = event_ids
-            .into_iter()
-            .zip(events)
-            .map(|(id, event)| Change { id, what: What::Event(event) })
-            .collect();
-        let scope = Scope { tenant, session, epoch, at };
-        let first = event_seq + 1 - changes.len() as u64;
-        let events = record::project(&mut tx, &scope, &changes, first).await?;
+        let changes: Vec<Change> =
+            event_ids.into_iter().zip(events).map(|(id, event)| Change::event(id, event)).collect();
+        let scope = Scope { tenant, session, epoch: stopped.epoch, at };
+        let first = stopped.event_seq + 1 - changes.len() as u64;
+        let events = projection::project(&mut tx, &scope, &changes, first).await?;
         if let Some((parent, call)) = &call {
-            let answer = children::failed(call, session, &format!("The subtask was stopped: {reason}."));
-            children::deliver(&mut tx, tenant, parent, &answer).await?;
+            let answer = ChildAnswer::failed(call, session, &format!("The subtask was stopped: {reason}."));
+            answers::deliver(&mut tx, tenant, parent, &answer).await?;
         }
         tx.commit().await?;
-        Ok(Some(Quarantined { events, epoch, class, parent: call.map(|(_, call)| call.session) }))
+        let parent = call.map(|(_, call)| call.session);
+        Ok(Some(Quarantine { events, epoch: stopped.epoch, class: stopped.class, parent }))
     }
 
     /// Lets a quarantined session go on, with all its attempts. Gives the events and its class; `None` when it is not
@@ -93,53 +103,73 @@ impl Store {
         session: &SessionId,
         event_id: EventId,
         at: Timestamp,
-    ) -> Result<Option<(Vec<Stored>, Class)>, Error> {
+    ) -> Result<Option<(Vec<StoredEvent>, Class)>, Error> {
         let mut tx = self.begin(tenant).await?;
-        let row = sqlx::query(
-            "update session_run set phase = 1, attempts = 0, queued_at = now(), event_seq = event_seq + 1,
+        let sql = format!(
+            "update session_run set phase = {RUNNABLE}, attempts = 0, queued_at = now(), event_seq = event_seq + 1,
                     waiting_reason = null, waiting_detail = null
-              where tenant_id = $1 and session_id = $2 and phase = 4 returning epoch, event_seq, class",
-        )
-        .bind(tenant.0)
-        .bind(session.as_str())
-        .fetch_optional(&mut *tx)
-        .await?;
+              where tenant_id = $1 and session_id = $2 and phase = {QUARANTINED} returning epoch, event_seq, class"
+        );
+        let row = sqlx::query(AssertSqlSafe(sql))
+            .bind(tenant.0)
+            .bind(session.as_str())
+            .fetch_optional(&mut *tx)
+            .await?;
         let Some(row) = row else { return Ok(None) };
-        let scope = Scope { tenant, session, epoch: unsigned(row.try_get("epoch")?), at };
-        let change = Change { id: event_id, what: What::Event(Event::SessionReleased) };
-        let events = record::project(&mut tx, &scope, &[change], unsigned(row.try_get("event_seq")?)).await?;
-        let class = Class::from_i16(row.try_get("class")?).unwrap_or_default();
+        let released = RunState::from_row(&row)?;
+        let scope = Scope { tenant, session, epoch: released.epoch, at };
+        let changes = [Change::event(event_id, Event::SessionReleased)];
+        let events = projection::project(&mut tx, &scope, &changes, released.event_seq).await?;
         tx.commit().await?;
-        Ok(Some((events, class)))
+        Ok(Some((events, released.class)))
     }
 }
 
-/// Takes the session from whoever has it. Gives its new epoch, its last event's number with room for three events, and its
-/// class.
+/// How clients learn of a quarantine.
+#[derive(Debug, Clone)]
+pub struct Notice<'a> {
+    /// Why, in a few words.
+    pub reason: &'a str,
+    /// Ids for its three events.
+    pub event_ids: [EventId; 3],
+    /// The time of the events.
+    pub at: Timestamp,
+}
+
+impl RunState {
+    fn from_row(row: &PgRow) -> Result<Self, Error> {
+        Ok(Self {
+            epoch: unsigned(row.try_get("epoch")?),
+            event_seq: unsigned(row.try_get("event_seq")?),
+            class: Class::from_i16(row.try_get("class")?).unwrap_or_default(),
+        })
+    }
+}
+
+/// Takes the session from its owner and makes room for three events. Gives `None` when `rule` does not allow it.
 async fn stop(
-    tx: &mut Transaction<'static, Postgres>,
+    tx: &mut Tx,
     tenant: TenantId,
     session: &SessionId,
-    (which, reason): (Which, &str),
-) -> Result<Option<(u64, u64, Class)>, Error> {
-    let row = sqlx::query(
-        "update session_run r set phase = 4, epoch = epoch + 1, write_seq = 0, event_seq = event_seq + 3,
+    rule: QuarantineRule,
+    reason: &str,
+) -> Result<Option<RunState>, Error> {
+    let sql = format!(
+        "update session_run r set phase = {QUARANTINED}, epoch = epoch + 1, write_seq = 0, event_seq = event_seq + 3,
                 owner = null, owned_at = null, wake_at = null, waiting_reason = null, waiting_detail = $3,
                 waiting_at = now()
-          where r.tenant_id = $1 and r.session_id = $2 and r.phase in (1, 2, 3)
-            and ($4 or (r.attempts >= $5 and (r.phase = 1 or not coalesce(worker_alive(r.owner), false))))
-         returning epoch, event_seq, class",
-    )
-    .bind(tenant.0)
-    .bind(session.as_str())
-    .bind(reason)
-    .bind(which == Which::Any)
-    .bind(limits::ATTEMPTS_MAX)
-    .fetch_optional(&mut **tx)
-    .await?;
-    let stopped = |row: sqlx::postgres::PgRow| {
-        let class = Class::from_i16(row.try_get("class")?).unwrap_or_default();
-        Ok((unsigned(row.try_get("epoch")?), unsigned(row.try_get("event_seq")?), class))
-    };
-    row.map(stopped).transpose()
+          where r.tenant_id = $1 and r.session_id = $2 and r.phase in ({RUNNABLE}, {RUNNING}, {WAITING})
+            and ($4 or (r.attempts >= $5
+                 and (r.phase = {RUNNABLE} or not coalesce(worker_alive(r.owner), false))))
+         returning epoch, event_seq, class"
+    );
+    let row = sqlx::query(AssertSqlSafe(sql))
+        .bind(tenant.0)
+        .bind(session.as_str())
+        .bind(reason)
+        .bind(rule == QuarantineRule::Any)
+        .bind(limits::ATTEMPTS_MAX)
+        .fetch_optional(&mut **tx)
+        .await?;
+    row.as_ref().map(RunState::from_row).transpose()
 }

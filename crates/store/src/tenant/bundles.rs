@@ -2,14 +2,14 @@
 
 use crate::{
     Store,
+    column::{signed, unsigned},
     error::{Entity, Error},
-    signed, unsigned,
 };
 use domain::{ids::TenantId, limits};
 use sqlx::Row as _;
 
 impl Store {
-    /// Answers whether the whole bundle is stored.
+    /// Says whether the whole bundle is stored.
     ///
     /// # Errors
     /// `Db`.
@@ -23,8 +23,7 @@ impl Store {
         Ok(row.is_some())
     }
 
-    /// Begins an upload, or begins it anew; pieces of an unfinished one stay and are overwritten. A complete bundle
-    /// stays as it is.
+    /// Begins an upload, or begins it again. New pieces replace those of an unfinished upload. A complete bundle stays as it is.
     ///
     /// # Errors
     /// `Db`.
@@ -43,8 +42,8 @@ impl Store {
         Ok(())
     }
 
-    /// Stores one piece, counted from 0; all but the last have `limits::BUNDLE_PIECE_BYTES`. Those of a complete bundle
-    /// stay as they are.
+    /// Stores one piece, counted from 0. All pieces but the last have `limits::BUNDLE_PIECE_BYTES`. The pieces of a complete
+    /// bundle stay as they are.
     ///
     /// # Errors
     /// `Db`.
@@ -72,7 +71,7 @@ impl Store {
         Ok(())
     }
 
-    /// Marks a bundle whose every byte was stored and checked.
+    /// Marks a bundle as complete: every byte is stored and checked.
     ///
     /// # Errors
     /// `Db`.
@@ -121,7 +120,7 @@ impl Store {
         .bind(tenant.0)
         .bind(id)
         .bind(piece)
-        // An upload that failed may have left pieces after the end.
+        // An earlier upload that failed may have left pieces after the end.
         .bind(signed(limits::BUNDLE_PIECE_BYTES as u64))
         .fetch_optional(&mut *tx)
         .await?;

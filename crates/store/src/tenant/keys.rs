@@ -2,8 +2,8 @@
 
 use crate::{
     Page, Store,
+    column::timestamp,
     error::{Entity, Error},
-    timestamp,
 };
 use domain::ids::{TenantId, Timestamp};
 use sqlx::Row as _;
@@ -13,11 +13,11 @@ use sqlx::Row as _;
 pub struct Key {
     /// Its public first part.
     pub prefix: String,
-    /// What its maker called it.
+    /// Its name, for people.
     pub name: String,
     /// When it was made.
     pub created_at: Timestamp,
-    /// When it was ended.
+    /// When it was revoked.
     pub revoked_at: Option<Timestamp>,
 }
 
@@ -76,7 +76,7 @@ impl Store {
         Ok(rows.iter().map(from_row).collect::<Result<_, _>>()?)
     }
 
-    /// Ends a key at once. Ending it again changes nothing.
+    /// Revokes a key at once. Revoking it again changes nothing.
     ///
     /// # Errors
     /// `NotFound` or `Db`.

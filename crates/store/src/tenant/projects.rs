@@ -1,13 +1,13 @@
-//! Projects: repositories with their settings.
+//! Projects: repositories (or directories) of a tenant.
 
 use crate::{
     Page, Store,
+    column::{parse_id, timestamp},
     error::{Entity, Error},
-    timestamp,
 };
 use domain::{
     ids::{ProjectId, TenantId, Timestamp},
-    project::Shown,
+    project::ProjectDisplay,
     session::Source,
 };
 use sqlx::{AssertSqlSafe, Row as _, types::Json};
@@ -21,30 +21,33 @@ pub struct Project {
     pub id: ProjectId,
     /// Its name, unique in the tenant.
     pub name: String,
-    /// What its sessions start from.
+    /// Where the files of its sessions come from.
     pub source: Source,
-    /// How people want it to be shown.
-    pub shown: Shown,
+    /// How clients show it.
+    pub display: ProjectDisplay,
     /// When it was made.
     pub created_at: Timestamp,
-    /// When somebody last chose how it is shown.
+    /// When a person last changed how it is shown.
     pub updated_at: Timestamp,
 }
 
 fn from_row(row: &sqlx::postgres::PgRow) -> Result<Project, Error> {
     let id: String = row.try_get("id")?;
     Ok(Project {
-        id: id.parse().map_err(|e| Error::unreadable("project", e))?,
+        id: parse_id("project", &id)?,
         name: row.try_get("name")?,
         source: row.try_get::<Json<Source>, _>("source")?.0,
-        shown: row.try_get::<Json<Shown>, _>("shown").map_err(|e| Error::unreadable("project", e))?.0,
+        display: row
+            .try_get::<Json<ProjectDisplay>, _>("shown")
+            .map_err(|e| Error::unreadable("project", e))?
+            .0,
         created_at: timestamp(row.try_get("created_at")?),
         updated_at: timestamp(row.try_get("updated_at")?),
     })
 }
 
 impl Store {
-    /// Makes a project, or gives the one of that name as it is.
+    /// Makes a project, or gives the existing one of that name.
     ///
     /// # Errors
     /// `Db`.
@@ -56,7 +59,7 @@ impl Store {
         source: &Source,
     ) -> Result<Project, Error> {
         let mut tx = self.begin(tenant).await?;
-        // The update changes nothing; it makes the existing row part of the answer.
+        // The update changes nothing. It makes `returning` give the existing row.
         let row = sqlx::query(AssertSqlSafe(format!(
             "insert into project (tenant_id, id, name, source) values ($1, $2, $3, $4)
              on conflict (tenant_id, name) do update set name = excluded.name
@@ -79,12 +82,12 @@ impl Store {
     /// `NotFound` or `Db`.
     pub async fn get_project(&self, tenant: TenantId, id: &ProjectId) -> Result<Project, Error> {
         let mut tx = self.begin(tenant).await?;
-        let question = format!("select {COLUMNS} from project where tenant_id = $1 and id = $2");
-        let row = sqlx::query(AssertSqlSafe(question)).bind(tenant.0).bind(id.as_str());
+        let sql = format!("select {COLUMNS} from project where tenant_id = $1 and id = $2");
+        let row = sqlx::query(AssertSqlSafe(sql)).bind(tenant.0).bind(id.as_str());
         from_row(&row.fetch_optional(&mut *tx).await?.ok_or(Error::NotFound(Entity::Project))?)
     }
 
-    /// Changes how a project is shown to what `change` makes of how it is; `None` when that is nothing.
+    /// Changes how a project is shown. `change` gets the stored display and gives the new one; with `None` nothing is written.
     ///
     /// # Errors
     /// `NotFound` or `Db`.
@@ -92,19 +95,19 @@ impl Store {
         &self,
         tenant: TenantId,
         id: &ProjectId,
-        change: impl FnOnce(&Shown) -> Option<Shown>,
+        change: impl FnOnce(&ProjectDisplay) -> Option<ProjectDisplay>,
     ) -> Result<Option<Project>, Error> {
         let mut tx = self.begin(tenant).await?;
-        let question = format!("select {COLUMNS} from project where tenant_id = $1 and id = $2 for update");
-        let row = sqlx::query(AssertSqlSafe(question)).bind(tenant.0).bind(id.as_str());
-        let was = from_row(&row.fetch_optional(&mut *tx).await?.ok_or(Error::NotFound(Entity::Project))?)?;
-        let Some(shown) = change(&was.shown) else { return Ok(None) };
+        let sql = format!("select {COLUMNS} from project where tenant_id = $1 and id = $2 for update");
+        let row = sqlx::query(AssertSqlSafe(sql)).bind(tenant.0).bind(id.as_str());
+        let before = from_row(&row.fetch_optional(&mut *tx).await?.ok_or(Error::NotFound(Entity::Project))?)?;
+        let Some(display) = change(&before.display) else { return Ok(None) };
         let row = sqlx::query(AssertSqlSafe(format!(
             "update project set shown = $3, updated_at = now() where tenant_id = $1 and id = $2 returning {COLUMNS}"
         )))
         .bind(tenant.0)
         .bind(id.as_str())
-        .bind(Json(shown))
+        .bind(Json(display))
         .fetch_one(&mut *tx)
         .await?;
         let project = from_row(&row)?;
@@ -112,15 +115,14 @@ impl Store {
         Ok(Some(project))
     }
 
-    /// Gives the project of a name, if there is one.
+    /// Gives the project of this name, if there is one.
     ///
     /// # Errors
     /// `Db`.
     pub async fn find_project(&self, tenant: TenantId, name: &str) -> Result<Option<Project>, Error> {
         let mut tx = self.begin(tenant).await?;
-        let question = format!("select {COLUMNS} from project where tenant_id = $1 and name = $2");
-        let row =
-            sqlx::query(AssertSqlSafe(question)).bind(tenant.0).bind(name).fetch_optional(&mut *tx).await?;
+        let sql = format!("select {COLUMNS} from project where tenant_id = $1 and name = $2");
+        let row = sqlx::query(AssertSqlSafe(sql)).bind(tenant.0).bind(name).fetch_optional(&mut *tx).await?;
         row.as_ref().map(from_row).transpose()
     }
 

@@ -1,21 +1,21 @@
-//! What a tenant may know of itself.
+//! What a tenant may see of itself.
 
 use crate::{
     Store,
+    column::timestamp,
     error::{Entity, Error},
-    timestamp,
 };
 use domain::ids::{TenantId, Timestamp};
 use sqlx::Row as _;
 
-/// Who pays.
+/// A customer: the owner of sessions, keys and projects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tenant {
     /// Its id.
     pub id: TenantId,
     /// Its unique name.
     pub name: String,
-    /// Loops that may run at once; further sessions wait.
+    /// Loops that may run at once; further sessions wait for a slot.
     pub running_max: u32,
     /// Its share of the slots while other tenants have work too.
     pub weight: u32,
@@ -23,6 +23,7 @@ pub struct Tenant {
     pub created_at: Timestamp,
 }
 
+/// Reads a row of `tenant`.
 pub(crate) fn from_row(row: &sqlx::postgres::PgRow) -> Result<Tenant, sqlx::Error> {
     Ok(Tenant {
         id: TenantId(row.try_get("id")?),
@@ -34,7 +35,7 @@ pub(crate) fn from_row(row: &sqlx::postgres::PgRow) -> Result<Tenant, sqlx::Erro
 }
 
 impl Store {
-    /// Gives the tenant itself.
+    /// Gives the tenant.
     ///
     /// # Errors
     /// `NotFound` or `Db`.

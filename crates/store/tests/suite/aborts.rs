@@ -3,7 +3,7 @@
 use crate::{family::waiting, world::World};
 use domain::{ids::SessionId, session::Class, wait::Reason};
 use store::error::Error;
-use store::session::inputs::Kind;
+use store::session::mailbox::Kind;
 
 /// How many aborts stand in a mailbox.
 async fn aborts(world: &World, session: &SessionId) -> usize {

@@ -4,9 +4,12 @@ use crate::world::World;
 use domain::{
     ids::{EventId, PermissionId, TenantId},
     permission::{Rule, Scope},
-    request::{Answer, Asked, Id, Request},
+    request::{Answer, Id, Request, RequestBody},
 };
-use store::{Page, people::requests::Answered};
+use store::{
+    Page,
+    people::requests::{AnswerOutcome, NewAnswer},
+};
 use testkit::sample::NOW;
 
 /// Asks in a new session, and has somebody answer "always".
@@ -14,9 +17,9 @@ async fn answered(world: &mut World, scope: Scope) -> Request {
     let mut actor = world.actor().await;
     let request = world.ask(&mut actor).await;
     let event: EventId = world.sample.event();
-    let answer = (&Answer::Always { scope }, "ann");
+    let answer = NewAnswer { answer: &Answer::Always { scope }, by: "ann" };
     let answered = world.store.answer_request(world.tenant, &request.id, answer, &event, NOW).await.unwrap();
-    assert!(matches!(answered, Answered::Yes { .. }));
+    assert!(matches!(answered, AnswerOutcome::Accepted { .. }));
     request
 }
 
@@ -26,7 +29,7 @@ fn permission_id(request: &Request) -> PermissionId {
 }
 
 fn always(request: &Request) -> Vec<Rule> {
-    let Asked::Permission { permission, always, .. } = &request.asked else { panic!("a permission") };
+    let RequestBody::Permission { permission, always, .. } = &request.body else { panic!("a permission") };
     always.iter().map(|pattern| Rule::approval(permission, pattern)).collect()
 }
 

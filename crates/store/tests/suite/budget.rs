@@ -3,22 +3,28 @@
 use crate::{family::waiting, world::World};
 use domain::{
     event::Event,
-    money::{Tokens, UsdPicos},
+    money::UsdPicos,
     session::Phase,
     wait::{Reason, Wait},
 };
 use store::{
     error::Error,
-    log::record::{Change, Progress, What},
+    log::{
+        change::{Change, ChangeBody, Spend},
+        record::Progress,
+    },
     session::{
-        budget::Budget,
-        park::{Park, Parked},
+        park::{Park, ParkOutcome},
+        tree::budget::Budget,
     },
 };
 use testkit::sample::NOW;
 
 fn spend(world: &mut World, picos: i64) -> Change {
-    Change { id: world.sample.event(), what: What::Spend(Tokens::default(), UsdPicos(picos)) }
+    Change {
+        id: world.sample.event(),
+        body: ChangeBody::Spend(Spend { cost: UsdPicos(picos), ..Spend::default() }),
+    }
 }
 
 #[tokio::test]
@@ -67,8 +73,8 @@ async fn a_raise_during_parking_is_never_lost() {
         assert_eq!(told.unwrap(), std::slice::from_ref(&session));
         let state = world.store.get_session(world.tenant, &session).await.unwrap();
         let want = match parked.unwrap() {
-            Parked::Yes(_) => Phase::Runnable,
-            Parked::NewInput => Phase::Running,
+            ParkOutcome::Parked(_) => Phase::Runnable,
+            ParkOutcome::NewInput => Phase::Running,
         };
         assert_eq!((state.phase, state.waiting_reason), (want, None), "round {round}");
         assert_eq!(world.inputs(&session).await, ["budget"]);
@@ -83,11 +89,11 @@ async fn a_parent_is_told_once_that_its_child_has_no_budget_left() {
     world.park_as(&mut parent, 1, &waiting(Reason::Children, None)).await;
     let wait = Wait { reason: Reason::Budget, until: None };
     let changes = [world.change(Event::SessionWaiting(wait))];
-    let park = Park::Waiting { wait, tells: Some(parent.session().clone()) };
+    let park = Park::Waiting { wait, notify: Some(parent.session().clone()) };
     let fence = child.next();
     for _ in 0..2 {
         let parked = world.store.park(&fence, &changes, 1, &park, NOW).await.unwrap();
-        assert!(matches!(parked, Parked::Yes(_)), "{parked:?}");
+        assert!(matches!(parked, ParkOutcome::Parked(_)), "{parked:?}");
     }
     let state = world.store.get_session(world.tenant, parent.session()).await.unwrap();
     assert_eq!(state.phase, Phase::Runnable);

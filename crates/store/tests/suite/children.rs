@@ -14,13 +14,18 @@ use domain::{
 };
 use serde_json::{Value, json};
 use sqlx::Executor as _;
-use store::session::inputs::Kind;
 use store::{
     error::Error,
     log::record::{Fence, Progress},
     session::{
-        children::{Answer, Below, Dispatched, ParentCall},
-        park::Parked,
+        mailbox::Kind,
+        park::ParkOutcome,
+        row::ParentCall,
+        tree::{
+            answers::ChildAnswer,
+            children::{Dispatch, DispatchOutcome},
+            family::Descendant,
+        },
     },
 };
 use testkit::sample::NOW;
@@ -31,7 +36,7 @@ async fn an_answer_wakes_its_parent_once_also_when_the_write_is_repeated() {
     let mut parent = world.actor().await;
     let (call, mut child) = world.child(&mut parent).await;
     let parked = world.park_as(&mut parent, 1, &waiting(Reason::Children, None)).await;
-    assert!(matches!(parked, Parked::Yes(_)), "{parked:?}");
+    assert!(matches!(parked, ParkOutcome::Parked(_)), "{parked:?}");
 
     let (end, fence) = (finished(child.session(), &call, "forty-two"), child.next());
     let first = world.store.park(&fence, &[], 1, &end, NOW).await.unwrap();
@@ -64,7 +69,7 @@ async fn an_answer_finds_a_running_parent_in_its_mailbox() {
     let written = world.append(&parent.next()).await.unwrap();
     assert_eq!((written.input_seq, written.cancel_seq), (2, 0));
     let parked = world.park_as(&mut parent, 1, &waiting(Reason::Children, None)).await;
-    assert_eq!(parked, Parked::NewInput);
+    assert_eq!(parked, ParkOutcome::NewInput);
 }
 
 #[tokio::test]
@@ -75,11 +80,11 @@ async fn nobody_waits_for_the_answer_to_a_call_that_is_over() {
     let end = world.end_of(&call);
     world.store.append(&parent.next(), &[end], 1, Progress::Made, NOW).await.unwrap();
     let parked = world.park_as(&mut parent, 1, &idle(Outcome::Done, None)).await;
-    assert!(matches!(parked, Parked::Yes(_)), "{parked:?}");
+    assert!(matches!(parked, ParkOutcome::Parked(_)), "{parked:?}");
 
     let end = finished(child.session(), &call, "forty-two");
     let parked = world.park_as(&mut child, 1, &end).await;
-    assert!(matches!(parked, Parked::Yes(_)), "{parked:?}");
+    assert!(matches!(parked, ParkOutcome::Parked(_)), "{parked:?}");
     assert_eq!(world.inputs(parent.session()).await, [""; 0]);
     let state = world.store.get_session(world.tenant, parent.session()).await.unwrap();
     assert_eq!(state.phase, Phase::Idle, "it is not woken");
@@ -94,12 +99,15 @@ async fn a_dispatch_is_one_child_however_often_it_is_written() {
     let (call, changes) = world.call(parent.session());
     let child = world.new_child(&call);
     let fence = parent.next();
-    let dispatch = async || world.store.dispatch_child(&fence, &changes, &child, false, NOW).await.unwrap();
+    let dispatch =
+        async || world.store.dispatch_child(&fence, &changes, &child, Dispatch::New, NOW).await.unwrap();
     let (first, second) = tokio::join!(dispatch(), dispatch());
     let third = dispatch().await;
     let mut own = vec![];
     for dispatched in [first, second, third] {
-        let Dispatched::Yes(written, events) = dispatched else { panic!("{dispatched:?}") };
+        let DispatchOutcome::Dispatched { parent: written, child: events } = dispatched else {
+            panic!("{dispatched:?}")
+        };
         assert_eq!(written.events.iter().map(|event| event.seq).collect::<Vec<_>>(), [4, 5]);
         own.extend(events);
     }
@@ -109,7 +117,10 @@ async fn a_dispatch_is_one_child_however_often_it_is_written() {
     let id = &child.prompt.user.session_id;
     let state = world.store.get_session(world.tenant, id).await.unwrap();
     assert_eq!((state.root_id, state.depth, state.call), (parent.session().clone(), 1, Some(call)));
-    assert_eq!((state.class, state.phase, state.rights), (Class::Batch, Phase::Runnable, child.rights));
+    assert_eq!(
+        (state.class, state.phase, state.permissions),
+        (Class::Batch, Phase::Runnable, child.permissions)
+    );
     assert_eq!(state.info.parent_id.as_ref(), Some(parent.session()));
     assert_eq!((state.info.agent.as_str(), state.info.title.as_str()), ("explore", child.title.as_str()));
     let of_parent = world.store.get_session(world.tenant, parent.session()).await.unwrap();
@@ -148,12 +159,15 @@ async fn a_tree_has_an_end_of_growth_and_a_refusal_writes_nothing() {
         let head = world.gap_free(actor.session()).await;
         let fence = actor.next();
         let (refused, _) = world.try_dispatch(&fence, None).await.unwrap();
-        assert_eq!(refused, Dispatched::TooMany);
+        assert_eq!(refused, DispatchOutcome::TooMany);
         assert_eq!(world.gap_free(actor.session()).await, head);
     }
     world.sql("delete from session where id = 'ses_grown2'").await;
     let (done, _) = world.try_dispatch(&parent.fence.clone(), None).await.unwrap();
-    assert!(matches!(done, Dispatched::Yes(..)), "the number of the refused write is free: {done:?}");
+    assert!(
+        matches!(done, DispatchOutcome::Dispatched { .. }),
+        "the number of the refused write is free: {done:?}"
+    );
 }
 
 /// Two loops of one tree that see room for one more: only one of them gets it.
@@ -180,13 +194,13 @@ async fn siblings_that_make_children_at_once_do_not_pass_the_limit_together() {
     let mut held = world.hold(&root).await;
     let dispatch = made
         .iter()
-        .map(|(fence, child, changes)| world.store.dispatch_child(fence, changes, child, false, NOW));
+        .map(|(fence, child, changes)| world.store.dispatch_child(fence, changes, child, Dispatch::New, NOW));
     let release = async {
         world.blocked(2).await;
         held.execute("commit").await.unwrap();
     };
     let (done, ()) = tokio::join!(futures::future::try_join_all(dispatch), release);
-    let refused = done.unwrap().into_iter().filter(|done| *done == Dispatched::TooMany).count();
+    let refused = done.unwrap().into_iter().filter(|done| *done == DispatchOutcome::TooMany).count();
     assert_eq!(refused, 1);
     let count = format!("select count(*) from session where root_id = '{root}'");
     assert_eq!(world.number(&count).await, SUBTASKS_PER_TREE_MAX);
@@ -200,7 +214,7 @@ async fn an_idle_child_goes_on_for_its_own_parent_only() {
     let id = child.session().clone();
     let refused = async |world: &mut World, fence: &Fence, id| {
         let (done, _) = world.try_dispatch(fence, Some(id)).await.unwrap();
-        assert_eq!(done, Dispatched::NotFree);
+        assert_eq!(done, DispatchOutcome::NotFree);
     };
     let fence = parent.next();
     refused(&mut world, &fence, &id).await;
@@ -214,7 +228,7 @@ async fn an_idle_child_goes_on_for_its_own_parent_only() {
     refused(&mut world, &fence, parent.session()).await;
 
     let (done, new) = world.try_dispatch(&fence, Some(&id)).await.unwrap();
-    let Dispatched::Yes(_, events) = done else { panic!("{done:?}") };
+    let DispatchOutcome::Dispatched { child: events, .. } = done else { panic!("{done:?}") };
     let kinds: Vec<_> = events.iter().map(|event| (event.seq, event.kind.as_str())).collect();
     assert_eq!(kinds, [(4, "message.updated"), (5, "message.part.updated")]);
     let state = world.store.get_session(world.tenant, &id).await.unwrap();
@@ -234,18 +248,19 @@ async fn a_child_that_goes_on_has_the_rights_of_its_new_call() {
     let mut parent = world.actor().await;
     let (call, mut child) = world.child(&mut parent).await;
     let id = child.session().clone();
-    let rights = async |world: &World| world.store.get_session(world.tenant, &id).await.unwrap().rights;
+    let rights = async |world: &World| world.store.get_session(world.tenant, &id).await.unwrap().permissions;
     let before = rights(&world).await;
     let (newer, changes) = world.call(parent.session());
     let mut new = world.resumed(&id, &newer);
-    new.rights = vec![Rules(vec![Rule::of("bash", Verdict::Deny)])];
+    new.permissions = vec![Rules(vec![Rule::of("bash", Verdict::Deny)])];
     let fence = parent.next();
-    let dispatch = async || world.store.dispatch_child(&fence, &changes, &new, true, NOW).await.unwrap();
-    assert_eq!(dispatch().await, Dispatched::NotFree);
+    let dispatch =
+        async || world.store.dispatch_child(&fence, &changes, &new, Dispatch::Resumed, NOW).await.unwrap();
+    assert_eq!(dispatch().await, DispatchOutcome::NotFree);
     assert_eq!(rights(&world).await, before, "it still works for the other call");
     world.park_as(&mut child, 1, &finished(&id, &call, "first")).await;
-    assert!(matches!(dispatch().await, Dispatched::Yes(..)));
-    assert_eq!(rights(&world).await, new.rights);
+    assert!(matches!(dispatch().await, DispatchOutcome::Dispatched { .. }));
+    assert_eq!(rights(&world).await, new.permissions);
 }
 
 /// A child that names its parent must not lock upwards: that parent's row may be held by who waits for the child.
@@ -258,7 +273,7 @@ async fn a_child_that_names_its_parent_does_not_wait_for_it() {
     let fence = child.next();
     let dispatch = world.try_dispatch(&fence, Some(parent.session()));
     let (done, _) = testkit::within("the refusal", dispatch).await.unwrap();
-    assert_eq!(done, Dispatched::NotFree);
+    assert_eq!(done, DispatchOutcome::NotFree);
     drop(held);
 }
 
@@ -309,7 +324,7 @@ async fn a_parent_is_told_that_its_child_was_deleted() {
     world.park_as(&mut parent, 1, &waiting(Reason::Children, None)).await;
     let told = world.store.delete_session(world.tenant, child.session()).await.unwrap().parent;
     assert_eq!(told.as_ref(), Some(parent.session()));
-    let want = Answer {
+    let want = ChildAnswer {
         outcome: Outcome::Failed,
         ..answer(child.session(), &call, "The subtask's session was deleted.")
     };
@@ -318,7 +333,7 @@ async fn a_parent_is_told_that_its_child_was_deleted() {
     let state = world.store.get_session(world.tenant, parent.session()).await.unwrap();
     assert_eq!(state.phase, Phase::Runnable);
     let deletion = world.store.delete_session(world.tenant, parent.session()).await.unwrap();
-    assert_eq!((deletion.parent, deletion.gone.len()), (None, 1));
+    assert_eq!((deletion.parent, deletion.tombstones.len()), (None, 1));
 }
 
 /// A child that is deleted, or stopped, while its parent gives it another call: that call gets the answer.
@@ -351,8 +366,11 @@ async fn descendants_are_listed_nearest_first() {
     let end = finished(first.session(), &call, "done");
     world.park_as(&mut first, 1, &end).await;
     let list = async |session| world.store.list_descendants(world.tenant, session).await.unwrap();
-    let below =
-        |session: &domain::ids::SessionId, works, epoch| Below { session: session.clone(), works, epoch };
+    let below = |session: &domain::ids::SessionId, works, epoch| Descendant {
+        session: session.clone(),
+        works,
+        epoch,
+    };
     let (near, far) = (below(first.session(), false, 1), below(&leaf, true, 0));
     assert_eq!(list(root.session()).await, [near, far.clone()]);
     assert_eq!(list(first.session()).await, [far]);

@@ -27,13 +27,17 @@ async fn a_deletion_is_found_later_with_all_that_it_took() {
     let head = world.store.get_head(tenant, &child).await.unwrap();
     let deletion = world.store.delete_session(tenant, &root).await.unwrap();
     assert_eq!(
-        (deletion.parent.as_ref(), sessions(&deletion.gone)),
+        (deletion.parent.as_ref(), sessions(&deletion.tombstones)),
         (None, vec![child.clone(), root.clone()])
     );
-    assert_eq!(world.store.list_deleted(tenant, before).await.unwrap(), deletion.gone, "children first");
-    assert!(!sessions(&deletion.gone).contains(&other));
+    assert_eq!(
+        world.store.list_deleted(tenant, before).await.unwrap(),
+        deletion.tombstones,
+        "children first"
+    );
+    assert!(!sessions(&deletion.tombstones).contains(&other));
 
-    let event = deletion.gone[0].event();
+    let event = deletion.tombstones[0].event();
     assert_eq!((event.seq, event.epoch, event.kind.as_str()), (head.seq + 1, head.epoch, "session.deleted"));
     assert!(event.id.starts_with("evt_") && event.id.len() == child.as_str().len());
     let told: serde_json::Value = serde_json::from_str(&event.properties).unwrap();
@@ -41,9 +45,12 @@ async fn a_deletion_is_found_later_with_all_that_it_took() {
         (&told["sessionID"], &told["info"]["parentID"]),
         (&child.as_str().into(), &root.as_str().into())
     );
-    assert_eq!((&told["info"]["title"], deletion.gone[0].project_name.as_str()), (&"".into(), "sample"));
-    assert!(deletion.gone.iter().all(|tombstone| tombstone.deleted_at > Timestamp(0)));
-    assert_eq!(deletion.gone[0].event(), event, "the same whenever it is told");
+    assert_eq!(
+        (&told["info"]["title"], deletion.tombstones[0].project_name.as_str()),
+        (&"".into(), "sample")
+    );
+    assert!(deletion.tombstones.iter().all(|tombstone| tombstone.deleted_at > Timestamp(0)));
+    assert_eq!(deletion.tombstones[0].event(), event, "the same whenever it is told");
     let future = u64::try_from(i64::MAX).unwrap();
     assert_eq!(world.store.list_deleted(tenant, future).await.unwrap(), []);
 }
@@ -75,7 +82,7 @@ async fn a_session_that_was_made_again_is_not_gone_and_old_deletions_are_forgott
         world.store.delete_session(tenant, session).await.unwrap();
     }
     let event = world.sample.event();
-    let new = store::session::sessions::NewSession { id: again.clone(), ..world.new_session() };
+    let new = store::session::creation::NewSession { id: again.clone(), ..world.new_session() };
     world.store.create_session(tenant, &new, &event, testkit::sample::NOW).await.unwrap();
     assert_eq!(sessions(&world.store.list_deleted(tenant, 0).await.unwrap()), [old.clone(), recent.clone()]);
     for (session, age) in

@@ -2,7 +2,7 @@
 
 use crate::world::{Running, World};
 use domain::{
-    event::{Event, IDLE, Stored},
+    event::{Event, IDLE, StoredEvent},
     limits::EVENTS_PAGE,
 };
 use store::{
@@ -21,7 +21,7 @@ async fn events_are_read_after_a_place_and_the_head_says_how_far() {
         .append(&running.write(1), std::slice::from_ref(&idle), 0, Progress::Made, NOW)
         .await
         .unwrap();
-    let want = Stored {
+    let want = StoredEvent {
         seq: 4,
         epoch: 1,
         id: idle.id.to_string(),

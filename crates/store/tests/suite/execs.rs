@@ -8,7 +8,7 @@ use domain::{
 };
 use serde_json::{Map, json};
 use std::sync::Arc;
-use store::log::record::{Change, Progress};
+use store::log::{change::Change, record::Progress};
 use testkit::sample::NOW;
 
 /// The changes that bring a call into a state.

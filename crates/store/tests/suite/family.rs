@@ -7,7 +7,7 @@ use domain::{
     message::Message,
     part::{Body, Part, Ran, Span, Tool, ToolState},
     permission::{Rule, Rules, Verdict},
-    request::{Asked, Id, Question, Request},
+    request::{Id, Question, Request, RequestBody},
     session::Outcome,
     wait::{Reason, Wait},
 };
@@ -15,10 +15,17 @@ use serde_json::{Map, json};
 use std::sync::Arc;
 use store::{
     error::Error,
-    log::record::{Change, Fence, Progress},
+    log::{
+        change::Change,
+        record::{Fence, Progress},
+    },
     session::{
-        children::{Answer, Dispatched, NewChild, ParentCall},
-        park::{Park, Parked},
+        park::{Park, ParkOutcome},
+        row::ParentCall,
+        tree::{
+            answers::ChildAnswer,
+            children::{Dispatch, DispatchOutcome, NewChild},
+        },
     },
 };
 use testkit::{
@@ -51,13 +58,19 @@ impl From<Running> for Actor {
 
 /// A parked session.
 pub(crate) fn waiting(reason: Reason, until: Option<Timestamp>) -> Park {
-    Park::Waiting { wait: Wait { reason, until }, tells: None }
+    Park::Waiting { wait: Wait { reason, until }, notify: None }
 }
 
 /// What a child says to its parent.
-pub(crate) fn answer(child: &SessionId, call: &ParentCall, text: &str) -> Answer {
+pub(crate) fn answer(child: &SessionId, call: &ParentCall, text: &str) -> ChildAnswer {
     let (child, part_id) = (child.clone(), call.part_id.clone());
-    Answer { child, part_id, outcome: Outcome::Done, text: text.to_owned(), summary: serde_json::Value::Null }
+    ChildAnswer {
+        child,
+        part_id,
+        outcome: Outcome::Done,
+        text: text.to_owned(),
+        summary: serde_json::Value::Null,
+    }
 }
 
 /// The end of a child's turn.
@@ -121,7 +134,7 @@ impl World {
             agent: "explore".to_owned(),
             model: sample::model(),
             is_model_chosen: false,
-            rights: vec![Rules(vec![Rule::of("edit", Verdict::Deny)]), Rules::default()],
+            permissions: vec![Rules(vec![Rule::of("edit", Verdict::Deny)]), Rules::default()],
             prompt,
             event_id: self.sample.event(),
         }
@@ -139,20 +152,20 @@ impl World {
         &mut self,
         parent: &Fence,
         resumes: Option<&SessionId>,
-    ) -> Result<(Dispatched, NewChild), Error> {
+    ) -> Result<(DispatchOutcome, NewChild), Error> {
         let (call, changes) = self.call(&parent.session);
-        let child = match resumes {
-            Some(child) => self.resumed(child, &call),
-            None => self.new_child(&call),
+        let (child, dispatch) = match resumes {
+            Some(child) => (self.resumed(child, &call), Dispatch::Resumed),
+            None => (self.new_child(&call), Dispatch::New),
         };
-        let done = self.store.dispatch_child(parent, &changes, &child, resumes.is_some(), NOW).await?;
+        let done = self.store.dispatch_child(parent, &changes, &child, dispatch, NOW).await?;
         Ok((done, child))
     }
 
     /// A call of a parent, and its child, which waits for a worker.
     pub(crate) async fn dispatch(&mut self, parent: &mut Actor) -> (ParentCall, SessionId) {
         let (done, child) = self.try_dispatch(&parent.next(), None).await.unwrap();
-        assert!(matches!(done, Dispatched::Yes(..)), "{done:?}");
+        assert!(matches!(done, DispatchOutcome::Dispatched { .. }), "{done:?}");
         (child.call, child.prompt.user.session_id)
     }
 
@@ -163,16 +176,16 @@ impl World {
     }
 
     /// Parks whatever a loop has seen.
-    pub(crate) async fn park_as(&self, actor: &mut Actor, seen: u64, park: &Park) -> Parked {
+    pub(crate) async fn park_as(&self, actor: &mut Actor, seen: u64, park: &Park) -> ParkOutcome {
         self.store.park(&actor.next(), &[], seen, park, NOW).await.unwrap()
     }
 
     /// A permission or a question that a call of a session asks for, with the call.
-    pub(crate) fn request(&mut self, session: &SessionId, asked: Asked) -> (Request, Vec<Change>) {
+    pub(crate) fn request(&mut self, session: &SessionId, asked: RequestBody) -> (Request, Vec<Change>) {
         let (call, mut changes) = self.call(session);
         let id = match &asked {
-            Asked::Permission { .. } => Id::Permission(PermissionId::of(&call.part_id)),
-            Asked::Question { .. } => Id::Question(QuestionId::of(&call.part_id)),
+            RequestBody::Permission { .. } => Id::Permission(PermissionId::of(&call.part_id)),
+            RequestBody::Question { .. } => Id::Question(QuestionId::of(&call.part_id)),
         };
         let request = Request {
             id,
@@ -180,7 +193,7 @@ impl World {
             message_id: call.message_id,
             part_id: call.part_id,
             call_id: "call-1".to_owned(),
-            asked,
+            body: asked,
             expires_at: None,
         };
         changes.push(self.change(Event::RequestAsked(Box::new(request.clone()))));
@@ -217,19 +230,19 @@ impl World {
 }
 
 /// May `ls` run?
-pub(crate) fn permission() -> Asked {
+pub(crate) fn permission() -> RequestBody {
     let (patterns, always) = (vec!["ls -l".to_owned()], vec!["ls *".to_owned()]);
     let metadata = json!({"command": "ls -l"}).as_object().unwrap().clone();
-    Asked::Permission { permission: "bash".to_owned(), patterns, always, metadata }
+    RequestBody::Permission { permission: "bash".to_owned(), patterns, always, metadata }
 }
 
 /// Which one?
-pub(crate) fn question() -> Asked {
+pub(crate) fn question() -> RequestBody {
     let question = Question {
         question: "Which one?".to_owned(),
         header: "One".to_owned(),
         options: vec![],
         multiple: false,
     };
-    Asked::Question { questions: vec![question] }
+    RequestBody::Question { questions: vec![question] }
 }

@@ -8,13 +8,16 @@ use domain::{
 use sqlx::{AssertSqlSafe, Connection as _};
 use store::{
     Page,
-    log::{feed::Written, record::Progress},
-    people::requests::Whose,
+    log::{
+        feed::{FeedEntry, Window},
+        record::Progress,
+    },
+    people::requests::RequestScope,
 };
 use testkit::{database::connect, sample::NOW};
 
 /// The newest position of a session among what was written.
-fn seq_of(written: &[Written], session: &SessionId) -> Option<u64> {
+fn seq_of(written: &[FeedEntry], session: &SessionId) -> Option<u64> {
     written.iter().find(|written| &written.session == session).map(|written| written.seq)
 }
 
@@ -60,7 +63,8 @@ async fn sessions_that_work_or_did_lately_are_listed() {
     let idle = world.session().await;
     let running = world.running().await;
     let list = async |world: &World, since| {
-        let found = world.store.list_recent(tenant, Some(&world.project), (since, 10)).await.unwrap();
+        let found =
+            world.store.list_recent(tenant, Some(&world.project), Window { since, limit: 10 }).await.unwrap();
         found.into_iter().map(|it| (it.session, it.is_active)).collect::<Vec<_>>()
     };
     assert_eq!(list(&world, None).await, [(running.session.clone(), true)]);
@@ -70,10 +74,32 @@ async fn sessions_that_work_or_did_lately_are_listed() {
     want.sort();
     assert_eq!(all, want);
     let other = world.sample.project();
-    assert_eq!(world.store.list_recent(tenant, Some(&other), (Some(Timestamp(0)), 10)).await.unwrap(), []);
-    assert_eq!(world.store.list_recent(tenant, None, (Some(Timestamp(0)), 1)).await.unwrap().len(), 1);
+    assert_eq!(
+        world
+            .store
+            .list_recent(tenant, Some(&other), Window { since: Some(Timestamp(0)), limit: 10 })
+            .await
+            .unwrap(),
+        []
+    );
+    assert_eq!(
+        world
+            .store
+            .list_recent(tenant, None, Window { since: Some(Timestamp(0)), limit: 1 })
+            .await
+            .unwrap()
+            .len(),
+        1
+    );
     let stranger = world.sample.tenant();
-    assert_eq!(world.store.list_recent(stranger, None, (Some(Timestamp(0)), 10)).await.unwrap(), []);
+    assert_eq!(
+        world
+            .store
+            .list_recent(stranger, None, Window { since: Some(Timestamp(0)), limit: 10 })
+            .await
+            .unwrap(),
+        []
+    );
 }
 
 #[tokio::test]
@@ -93,7 +119,7 @@ async fn a_project_is_found_by_its_name_and_its_requests_with_it() {
 
     let open = async |project| {
         let page = Page::default();
-        world.store.list_requests(tenant, Whose::Project(project), "per", &page).await.unwrap().len()
+        world.store.list_requests(tenant, RequestScope::Project(project), "per", &page).await.unwrap().len()
     };
     assert_eq!((open(&world.project).await, open(&elsewhere).await), (1, 0));
 }

@@ -10,6 +10,7 @@ use domain::{
 use store::{
     error::{Entity, Error},
     log::record::Progress,
+    session::forks::NewFork,
 };
 use testkit::sample::NOW;
 
@@ -21,7 +22,7 @@ async fn a_fork_has_the_rules_of_its_origin_and_the_history_it_is_given() {
     world.store.create_session(world.tenant, &origin, &event, NOW).await.unwrap();
     let rights = r#"[[{"permission":"bash","pattern":"*","action":"deny"}],[]]"#;
     world.sql(&format!("update session set rights = '{rights}' where id = '{}'", origin.id)).await;
-    let new = store::session::sessions::NewSession { rules: Rules::default(), ..world.new_session() };
+    let new = store::session::creation::NewSession { rules: Rules::default(), ..world.new_session() };
     let user = world.sample.user(&new.id);
     let part = world.sample.text(&new.id, &user.id, "said before");
     let events = [
@@ -30,18 +31,32 @@ async fn a_fork_has_the_rules_of_its_origin_and_the_history_it_is_given() {
     ];
     let history = events.map(|event| world.change(event));
     let event = world.sample.event();
-    let forked =
-        world.store.fork_session(world.tenant, (&origin.id, &new), &event, &history, NOW).await.unwrap();
+    let forked = world
+        .store
+        .fork_session(
+            world.tenant,
+            NewFork { origin: &origin.id, session: &new, event_id: &event, history: &history },
+            NOW,
+        )
+        .await
+        .unwrap();
     let kinds: Vec<&str> = forked.1.iter().map(|event| event.kind.as_str()).collect();
     assert_eq!(kinds, ["session.created", "message.updated", "message.part.updated"]);
     assert_eq!(world.gap_free(&new.id).await, 3);
     let talk = world.store.load_conversation(world.tenant, &new.id, 0).await.unwrap();
     assert_eq!((talk.len(), talk[0].message.id(), talk[0].parts.len()), (1, &user.id, 1));
-    let of = |session: &store::session::sessions::Session| session.rights.clone();
+    let of = |session: &store::session::row::Session| session.permissions.clone();
     let known = world.store.get_session(world.tenant, &origin.id).await.unwrap();
     assert_eq!((of(&forked.0), of(&forked.0).len()), (of(&known), 2));
     let (other, missing, event) = (world.sample.tenant(), world.new_session(), world.sample.event());
-    let hidden = world.store.fork_session(other, (&origin.id, &missing), &event, &[], NOW).await;
+    let hidden = world
+        .store
+        .fork_session(
+            other,
+            NewFork { origin: &origin.id, session: &missing, event_id: &event, history: &[] },
+            NOW,
+        )
+        .await;
     assert!(matches!(hidden, Err(Error::NotFound(Entity::Session))));
 }
 

@@ -5,7 +5,8 @@ use domain::{limits, message::Message, session::Phase};
 use store::{
     error::{Entity, Error},
     session::{
-        inputs::{Kind, Pending, Reply},
+        inputs::Reply,
+        mailbox::{Kind, MailboxInput},
         sessions::Patch,
     },
 };
@@ -28,7 +29,7 @@ async fn a_prompt_makes_an_idle_session_runnable_in_one_step() {
         (entry.message, entry.parts),
         (Message::User(prompt.user.clone()), vec![(3, prompt.parts[0].clone())])
     );
-    let want = Pending {
+    let want = MailboxInput {
         seq: 1,
         kind: Kind::Prompt,
         dedupe: prompt.dedupe.clone(),
@@ -56,7 +57,7 @@ async fn a_prompt_brings_an_archived_session_back_and_a_repeated_one_does_not() 
         assert_eq!(kinds, want);
         let info = world.store.get_session(world.tenant, &session).await.unwrap().info;
         assert_eq!(info.time.archived.is_some(), want.is_empty());
-        let is_told = |event: &domain::event::Stored| !event.properties.contains("\"archived\"");
+        let is_told = |event: &domain::event::StoredEvent| !event.properties.contains("\"archived\"");
         assert!(accepted.events.first().is_none_or(is_told), "{:?}", accepted.events.first());
     }
     assert_eq!(world.gap_free(&session).await, 6);
@@ -133,9 +134,10 @@ async fn events_have_no_gap_whoever_writes_at_once() {
     });
     let changes: Vec<_> = {
         let mut sample = testkit::sample::Sample::new(2);
-        let what =
-            store::log::record::What::Event(domain::event::Event::SessionStatus(domain::event::Status::Busy));
-        (0..40).map(|_| store::log::record::Change { id: sample.event(), what: what.clone() }).collect()
+        let what = store::log::change::ChangeBody::Event(domain::event::Event::SessionStatus(
+            domain::event::Status::Busy,
+        ));
+        (0..40).map(|_| store::log::change::Change { id: sample.event(), body: what.clone() }).collect()
     };
     let appends = async {
         for (write_seq, change) in (1..).zip(&changes) {
@@ -204,7 +206,7 @@ async fn an_abort_reaches_the_loop_and_leaves_an_idle_session_alone() {
     let inputs = world.store.list_inputs(world.tenant, &running.session, 1).await.unwrap();
     assert_eq!(
         inputs,
-        [Pending {
+        [MailboxInput {
             seq: 2,
             kind: Kind::Abort,
             dedupe: "a1".to_owned(),

@@ -17,11 +17,12 @@ use store::{
         chunks::Chunk,
         record::{Fence, Progress},
     },
-    people::requests::Whose,
+    people::requests::{NewAnswer, RequestScope},
     session::{
-        quarantine::Which,
-        runs::{Suspects, Take},
+        quarantine::{Notice, QuarantineRule},
+        runs::{SuspectPolicy, TakeResult},
         sessions::{Filter, Patch},
+        tree::children::Dispatch,
     },
 };
 use testkit::{database::connect, sample::NOW};
@@ -166,9 +167,13 @@ async fn reading_functions_give_a_stranger_nothing() {
     assert_eq!(store.list_projects(stranger, &Page::default()).await.unwrap(), []);
     assert_eq!(store.list_keys(stranger, &Page::default()).await.unwrap(), []);
     assert_eq!(store.get_queue_position(stranger, session).await.unwrap(), 0);
-    let open = store.list_requests(world.tenant, Whose::Tenant, "per", &Page::default()).await.unwrap();
+    let open =
+        store.list_requests(world.tenant, RequestScope::Tenant, "per", &Page::default()).await.unwrap();
     let part = &open[0].request.part_id;
-    assert_eq!(store.list_requests(stranger, Whose::Tenant, "per", &Page::default()).await.unwrap(), []);
+    assert_eq!(
+        store.list_requests(stranger, RequestScope::Tenant, "per", &Page::default()).await.unwrap(),
+        []
+    );
     assert_eq!(store.list_requests_of(stranger, session, &[part]).await.unwrap(), []);
     assert_eq!(store.list_answers(stranger, session, &[part]).await.unwrap(), []);
     assert_eq!(store.list_descendants(stranger, session).await.unwrap(), []);
@@ -184,7 +189,8 @@ async fn writing_functions_let_a_stranger_change_nothing() {
     let (call, changes) = world.call(&session);
     let child = world.new_child(&call);
     let events = std::array::from_fn(|_| world.sample.event());
-    let open = world.store.list_requests(world.tenant, Whose::Tenant, "per", &Page::default()).await.unwrap();
+    let open =
+        world.store.list_requests(world.tenant, RequestScope::Tenant, "per", &Page::default()).await.unwrap();
     let prompt = world.prompt(&session, "hello");
     let mut new = world.new_session();
     let part_id = PartId::make(&mut world.sample.ids, NOW);
@@ -204,16 +210,18 @@ async fn writing_functions_let_a_stranger_change_nothing() {
     assert!(matches!(store.park(&fence, &[], 1, &end, NOW).await, Err(Error::Fenced)));
     let chunk = Chunk { part_id, offset_bytes: 0, text: "Hel".to_owned() };
     assert!(matches!(store.append_chunk(stranger, &session, 1, &chunk).await, Err(Error::Fenced)));
-    let taken = store.take_session(stranger, &session, Uuid::now_v7(), Suspects::Taken).await.unwrap();
-    assert_eq!(taken, Take::No);
-    let dispatched = store.dispatch_child(&fence, &changes, &child, false, NOW).await;
+    let taken = store.take_session(stranger, &session, Uuid::now_v7(), SuspectPolicy::Accept).await.unwrap();
+    assert_eq!(taken, TakeResult::Unavailable);
+    let dispatched = store.dispatch_child(&fence, &changes, &child, Dispatch::New, NOW).await;
     assert!(matches!(dispatched, Err(Error::Fenced)), "{dispatched:?}");
     let report = store.report_child(&fence, &call, &serde_json::json!([]), &event, NOW).await;
     assert_eq!(report.unwrap(), None);
-    let reply = (&Answer::Always { scope: domain::permission::Scope::Tenant }, "stranger");
+    let answer = &Answer::Always { scope: domain::permission::Scope::Tenant };
+    let reply = NewAnswer { answer, by: "stranger" };
     let answered = store.answer_request(stranger, &open[0].request.id, reply, &event, NOW).await;
     assert!(matches!(answered, Err(Error::NotFound(Entity::Request))), "{answered:?}");
-    let stopped = store.quarantine(stranger, &session, (Which::Any, "stranger"), events, NOW).await;
+    let notice = Notice { reason: "stranger", event_ids: events, at: NOW };
+    let stopped = store.quarantine(stranger, &session, QuarantineRule::Any, notice).await;
     assert_eq!(stopped.unwrap(), None);
     world.sql("update session_run set phase = 4").await;
     assert_eq!(store.release(stranger, &session, event.clone(), NOW).await.unwrap(), None);

@@ -10,10 +10,7 @@ use domain::{
 use store::{
     Page,
     error::{Entity, Error},
-    log::{
-        messages::Entry,
-        record::{Change, Progress},
-    },
+    log::{change::Change, messages::MessageWithParts, record::Progress},
 };
 use testkit::sample::NOW;
 
@@ -27,7 +24,7 @@ async fn world_with_prompts() -> (World, SessionId, Vec<String>) {
     (world, session, ids)
 }
 
-fn ids(entries: &[Entry]) -> Vec<String> {
+fn ids(entries: &[MessageWithParts]) -> Vec<String> {
     entries.iter().map(|entry| entry.message.id().to_string()).collect()
 }
 

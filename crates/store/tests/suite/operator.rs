@@ -14,10 +14,10 @@ use store::{
     Page,
     control::{
         operator::{ClassSurvey, Survey},
-        workers::{Beat, Capacity},
+        workers::{Capacity, Heartbeat},
     },
     error::{Entity, Error},
-    session::quarantine::Which,
+    session::quarantine::{Notice, QuarantineRule},
 };
 use testkit::sample::NOW;
 
@@ -39,8 +39,13 @@ async fn one_of_each(world: &mut World) -> [domain::ids::SessionId; 4] {
     world.park_as(&mut waits, 1, &waiting(Reason::Permission, None)).await;
     let stopped = world.actor().await;
     let events = std::array::from_fn(|_| world.sample.event());
-    let reason = (Which::Any, "by hand");
-    world.store.quarantine(world.tenant, stopped.session(), reason, events, NOW).await.unwrap().unwrap();
+    let notice = Notice { reason: "by hand", event_ids: events, at: NOW };
+    world
+        .store
+        .quarantine(world.tenant, stopped.session(), QuarantineRule::Any, notice)
+        .await
+        .unwrap()
+        .unwrap();
     let [running, waits, stopped] = [&running, &waits, &stopped].map(|actor| actor.session().clone());
     [runnable, running, waits, stopped]
 }
@@ -234,7 +239,7 @@ async fn capacity_is_that_of_workers_that_take_sessions() {
     assert_eq!(world.store.get_capacity().await.unwrap(), Capacity::default());
     let (running, dead) = (world.running().await, world.running().await);
     let drains = world.worker().await;
-    world.store.renew_worker(&Beat { draining: true, ..beat(drains) }).await.unwrap();
+    world.store.renew_worker(&Heartbeat { draining: true, ..beat(drains) }).await.unwrap();
     world.sql(&format!("update worker set lease_until = now() where incarnation = '{}'", dead.worker)).await;
     assert_eq!(world.store.get_capacity().await.unwrap(), Capacity { workers: 1, slots: 4, running: 2 });
     world.store.hand_over(&running.fence).await.unwrap();

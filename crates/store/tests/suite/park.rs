@@ -12,8 +12,8 @@ use domain::{
     wait::{Reason, Wait},
 };
 use store::{
-    people::requests::Answered,
-    session::park::{Park, Parked},
+    people::requests::{AnswerOutcome, NewAnswer},
+    session::park::{Park, ParkOutcome},
 };
 use testkit::sample::NOW;
 
@@ -29,9 +29,9 @@ async fn a_parked_session_has_no_owner_and_says_what_it_waits_for() {
     actor = world.take_as_actor(actor.session()).await;
     let wait = Wait { reason: Reason::BackOff, until: Some(FUTURE) };
     let waits = [world.change(Event::SessionWaiting(wait))];
-    let (fence, park) = (actor.next(), Park::Waiting { wait, tells: None });
+    let (fence, park) = (actor.next(), Park::Waiting { wait, notify: None });
     let parked = world.store.park(&fence, &waits, 1, &park, NOW).await.unwrap();
-    let Parked::Yes(written) = &parked else { panic!("{parked:?}") };
+    let ParkOutcome::Parked(written) = &parked else { panic!("{parked:?}") };
     assert_eq!(written.events[0].kind, "flotilla.session.waiting");
     let state = world.store.get_session(world.tenant, actor.session()).await.unwrap();
     assert_eq!((state.phase, state.waiting_reason.as_deref()), (Phase::Waiting, Some("back_off")));
@@ -81,7 +81,7 @@ async fn a_loop_that_has_not_seen_an_input_does_not_wait() {
     let mut actor = world.actor().await;
     world.accept(&actor.session().clone(), "second").await;
     let park = waiting(Reason::Permission, None);
-    assert_eq!(world.park_as(&mut actor, 1, &park).await, Parked::NewInput);
+    assert_eq!(world.park_as(&mut actor, 1, &park).await, ParkOutcome::NewInput);
     let state = world.store.get_session(world.tenant, actor.session()).await.unwrap();
     assert_eq!((state.phase, state.waiting_reason), (Phase::Running, None));
 }
@@ -97,13 +97,19 @@ async fn an_answer_during_parking_is_never_lost() {
         let park = waiting(Reason::Permission, None);
         let (parked, answered) = tokio::join!(
             world.store.park(&fence, &[], 1, &park, NOW),
-            world.store.answer_request(world.tenant, &request.id, (&Answer::Once, "ann"), &event, NOW)
+            world.store.answer_request(
+                world.tenant,
+                &request.id,
+                NewAnswer { answer: &Answer::Once, by: "ann" },
+                &event,
+                NOW
+            )
         );
-        let Answered::Yes { runnable, .. } = answered.unwrap() else { panic!("it is open") };
+        let AnswerOutcome::Accepted { runnable, .. } = answered.unwrap() else { panic!("it is open") };
         let phase = world.store.get_session(world.tenant, actor.session()).await.unwrap().phase;
         let want = match parked.unwrap() {
-            Parked::Yes(_) => (Phase::Runnable, true),
-            Parked::NewInput => (Phase::Running, false),
+            ParkOutcome::Parked(_) => (Phase::Runnable, true),
+            ParkOutcome::NewInput => (Phase::Running, false),
         };
         assert_eq!((phase, runnable), want, "round {round}");
     }
@@ -122,11 +128,11 @@ async fn a_childs_end_during_parking_is_never_lost() {
             world.store.park(&of_parent, &[], 1, &wait, NOW),
             world.store.park(&of_child, &[], 1, &end, NOW)
         );
-        assert!(matches!(ended.unwrap(), Parked::Yes(_)));
+        assert!(matches!(ended.unwrap(), ParkOutcome::Parked(_)));
         let phase = world.store.get_session(world.tenant, parent.session()).await.unwrap().phase;
         let want = match parked.unwrap() {
-            Parked::Yes(_) => Phase::Runnable,
-            Parked::NewInput => Phase::Running,
+            ParkOutcome::Parked(_) => Phase::Runnable,
+            ParkOutcome::NewInput => Phase::Running,
         };
         assert_eq!(phase, want, "round {round}");
         assert_eq!(world.inputs(parent.session()).await, ["child"]);

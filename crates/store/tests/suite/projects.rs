@@ -2,7 +2,7 @@
 
 use crate::world::World;
 use domain::{
-    project::{Commands, Icon, Shown},
+    project::{Commands, Icon, ProjectDisplay},
     session::{Origin, Source},
 };
 use store::{
@@ -55,24 +55,25 @@ async fn how_a_project_is_shown_changes_bit_by_bit() {
     let (project, other) = (world.project.clone(), world.sample.tenant());
     world.store.create_tenant(other, "second").await.unwrap();
     let made = world.store.get_project(world.tenant, &project).await.unwrap();
-    assert_eq!((&made.shown, made.updated_at), (&Shown::default(), made.created_at));
+    assert_eq!((&made.display, made.updated_at), (&ProjectDisplay::default(), made.created_at));
     let icon = Icon { color: Some("mint".to_owned()), ..Icon::default() };
-    let named = Shown { name: Some("Shop".to_owned()), icon: Some(icon.clone()), commands: None };
-    let with = |change: Shown| move |shown: &Shown| Some(shown.changed(&change));
-    let update = async |change: Shown| {
+    let named = ProjectDisplay { name: Some("Shop".to_owned()), icon: Some(icon.clone()), commands: None };
+    let with = |change: ProjectDisplay| move |shown: &ProjectDisplay| Some(shown.changed(&change));
+    let update = async |change: ProjectDisplay| {
         world.store.update_project(world.tenant, &project, with(change)).await.unwrap().unwrap()
     };
     let first = update(named.clone()).await;
-    assert_eq!(first.shown, named);
+    assert_eq!(first.display, named);
     assert!(first.updated_at > made.updated_at && first.created_at == made.created_at);
     let commands = Some(Commands { start: Some("make".to_owned()) });
     let drawn = Some(Icon { url: Some("data:,x".to_owned()), ..Icon::default() });
-    let second = update(Shown { commands: commands.clone(), icon: drawn, ..Shown::default() }).await;
+    let second =
+        update(ProjectDisplay { commands: commands.clone(), icon: drawn, ..ProjectDisplay::default() }).await;
     let icon = Icon { url: Some("data:,x".to_owned()), ..icon };
-    assert_eq!(second.shown, Shown { commands, icon: Some(icon), ..named });
+    assert_eq!(second.display, ProjectDisplay { commands, icon: Some(icon), ..named });
     let refused = world.store.update_project(world.tenant, &project, |_| None).await.unwrap();
     assert_eq!(refused, None);
     assert_eq!(world.store.get_project(world.tenant, &project).await.unwrap(), second);
-    let foreign = world.store.update_project(other, &project, with(Shown::default())).await;
+    let foreign = world.store.update_project(other, &project, with(ProjectDisplay::default())).await;
     assert!(matches!(foreign, Err(Error::NotFound(Entity::Project))), "{foreign:?}");
 }

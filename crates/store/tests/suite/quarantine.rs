@@ -5,7 +5,7 @@ use crate::{
     world::World,
 };
 use domain::{
-    event::Stored,
+    event::StoredEvent,
     ids::{EventId, SessionId},
     limits::ATTEMPTS_MAX,
     session::{Outcome, Phase},
@@ -14,21 +14,21 @@ use domain::{
 use store::{
     error::Error,
     session::{
-        children::Answer,
-        quarantine::{Quarantined, Which},
-        runs::{Suspects, Take},
+        quarantine::{Notice, Quarantine, QuarantineRule},
+        runs::{SuspectPolicy, TakeResult},
+        tree::answers::ChildAnswer,
     },
 };
 use testkit::sample::NOW;
 use uuid::Uuid;
 
-async fn quarantine(world: &mut World, session: &SessionId, which: Which) -> Option<Quarantined> {
+async fn quarantine(world: &mut World, session: &SessionId, which: QuarantineRule) -> Option<Quarantine> {
     let events: [EventId; 3] = std::array::from_fn(|_| world.sample.event());
-    let reason = (which, "it ended its worker 5 times");
-    world.store.quarantine(world.tenant, session, reason, events, NOW).await.unwrap()
+    let notice = Notice { reason: "it ended its worker 5 times", event_ids: events, at: NOW };
+    world.store.quarantine(world.tenant, session, which, notice).await.unwrap()
 }
 
-async fn release(world: &mut World, session: &SessionId) -> Option<Vec<Stored>> {
+async fn release(world: &mut World, session: &SessionId) -> Option<Vec<StoredEvent>> {
     let event = world.sample.event();
     let released = world.store.release(world.tenant, session, event, NOW).await.unwrap();
     released.map(|(events, _)| events)
@@ -44,15 +44,19 @@ async fn only_who_was_tried_too_often_and_is_not_run_is_exhausted() {
     let running = world.running().await;
     let session = running.session.clone();
     set_attempts(&world, &session, ATTEMPTS_MAX).await;
-    assert_eq!(quarantine(&mut world, &session, Which::Exhausted).await, None, "its worker lives");
+    assert_eq!(quarantine(&mut world, &session, QuarantineRule::Exhausted).await, None, "its worker lives");
     world.store.forget_worker(running.worker).await.unwrap();
     set_attempts(&world, &session, ATTEMPTS_MAX - 1).await;
-    assert_eq!(quarantine(&mut world, &session, Which::Exhausted).await, None, "it has attempts left");
+    assert_eq!(
+        quarantine(&mut world, &session, QuarantineRule::Exhausted).await,
+        None,
+        "it has attempts left"
+    );
     set_attempts(&world, &session, ATTEMPTS_MAX).await;
-    let take = world.store.take_session(world.tenant, &session, Uuid::now_v7(), Suspects::Taken).await;
-    assert_eq!(take.unwrap(), Take::Exhausted { attempts: ATTEMPTS_MAX });
+    let take = world.store.take_session(world.tenant, &session, Uuid::now_v7(), SuspectPolicy::Accept).await;
+    assert_eq!(take.unwrap(), TakeResult::Exhausted { attempts: ATTEMPTS_MAX });
 
-    let done = quarantine(&mut world, &session, Which::Exhausted).await.unwrap();
+    let done = quarantine(&mut world, &session, QuarantineRule::Exhausted).await.unwrap();
     assert_eq!((done.epoch, done.parent), (2, None));
     let events: Vec<_> = done.events.iter().map(|event| (event.seq, event.kind.as_str())).collect();
     assert_eq!(events, [(4, "flotilla.session.quarantined"), (5, "session.error"), (6, "session.status")]);
@@ -60,8 +64,8 @@ async fn only_who_was_tried_too_often_and_is_not_run_is_exhausted() {
     assert_eq!((state.phase, state.epoch, state.attempts), (Phase::Quarantined, 2, ATTEMPTS_MAX));
     assert_eq!(state.waiting_detail.as_deref(), Some("it ended its worker 5 times"));
     assert_eq!(world.gap_free(&session).await, 6);
-    assert_eq!(quarantine(&mut world, &session, Which::Exhausted).await, None, "once");
-    assert_eq!(quarantine(&mut world, &session, Which::Any).await, None, "once");
+    assert_eq!(quarantine(&mut world, &session, QuarantineRule::Exhausted).await, None, "once");
+    assert_eq!(quarantine(&mut world, &session, QuarantineRule::Any).await, None, "once");
     let worker = world.worker().await;
     assert_eq!(world.take(&session, worker).await, None);
     let prompt = world.prompt(&session, "second");
@@ -73,18 +77,18 @@ async fn only_who_was_tried_too_often_and_is_not_run_is_exhausted() {
 async fn an_operator_stops_what_has_work_and_its_loop_is_refused() {
     let mut world = World::new().await;
     let idle = world.session().await;
-    assert_eq!(quarantine(&mut world, &idle, Which::Any).await, None);
+    assert_eq!(quarantine(&mut world, &idle, QuarantineRule::Any).await, None);
     let unknown = world.sample.session();
-    assert_eq!(quarantine(&mut world, &unknown, Which::Any).await, None);
+    assert_eq!(quarantine(&mut world, &unknown, QuarantineRule::Any).await, None);
     let running = world.running().await;
-    let done = quarantine(&mut world, &running.session, Which::Any).await.unwrap();
+    let done = quarantine(&mut world, &running.session, QuarantineRule::Any).await.unwrap();
     assert_eq!(done.epoch, 2);
     assert!(matches!(world.append(&running.write(1)).await, Err(Error::Fenced)));
     assert_eq!(world.store.list_held(running.worker).await.unwrap(), []);
 
     let mut waits = world.actor().await;
     world.park_as(&mut waits, 1, &waiting(Reason::BackOff, Some(domain::ids::Timestamp(0)))).await;
-    quarantine(&mut world, waits.session(), Which::Any).await.unwrap();
+    quarantine(&mut world, waits.session(), QuarantineRule::Any).await.unwrap();
     assert_eq!(world.wake_due().await, 0, "its timer is off");
     let state = world.store.get_session(world.tenant, waits.session()).await.unwrap();
     assert_eq!((state.phase, state.waiting_reason, state.wake_at), (Phase::Quarantined, None, None));
@@ -99,7 +103,7 @@ async fn a_released_session_has_all_its_attempts() {
     for _ in 0..ATTEMPTS_MAX {
         world.take(&session, Uuid::now_v7()).await.unwrap();
     }
-    quarantine(&mut world, &session, Which::Exhausted).await.unwrap();
+    quarantine(&mut world, &session, QuarantineRule::Exhausted).await.unwrap();
     let events = release(&mut world, &session).await.unwrap();
     let events: Vec<_> = events.iter().map(|event| (event.seq, event.kind.as_str())).collect();
     assert_eq!(events, [(7, "flotilla.session.released")]);
@@ -118,10 +122,10 @@ async fn a_parent_is_told_that_its_child_was_stopped_and_hears_nothing_later() {
     let mut parent = world.actor().await;
     let (call, child) = world.child(&mut parent).await;
     world.park_as(&mut parent, 1, &waiting(Reason::Children, None)).await;
-    let done = quarantine(&mut world, child.session(), Which::Any).await.unwrap();
+    let done = quarantine(&mut world, child.session(), QuarantineRule::Any).await.unwrap();
     assert_eq!(done.parent.as_ref(), Some(parent.session()));
     let text = "The subtask was stopped: it ended its worker 5 times.";
-    let want = Answer { outcome: Outcome::Failed, ..answer(child.session(), &call, text) };
+    let want = ChildAnswer { outcome: Outcome::Failed, ..answer(child.session(), &call, text) };
     let answers = async |world: &World| {
         world.store.list_answers(world.tenant, parent.session(), &[&call.part_id]).await
     };

@@ -6,8 +6,8 @@ use domain::{
     session::{Phase, Source},
 };
 use store::control::{
-    aborts::Owners,
-    claimable::{Claimable, Place},
+    aborts::OwnerFilter,
+    candidate::{Candidate, SessionRef},
 };
 
 /// Another tenant, with a project.
@@ -25,17 +25,17 @@ fn swap(world: &mut World, other: &mut (TenantId, ProjectId)) {
 }
 
 /// A runnable session.
-async fn queued(world: &mut World) -> Place {
+async fn queued(world: &mut World) -> SessionRef {
     let session = world.session().await;
     world.accept(&session, "hello").await;
-    Place { tenant: world.tenant, session }
+    SessionRef { tenant: world.tenant, session }
 }
 
-fn places(list: Vec<Claimable>) -> Vec<Place> {
-    list.into_iter().map(|session| session.place).collect()
+fn places(list: Vec<Candidate>) -> Vec<SessionRef> {
+    list.into_iter().map(|session| session.target).collect()
 }
 
-fn by_name(mut places: Vec<Place>) -> Vec<Place> {
+fn by_name(mut places: Vec<SessionRef>) -> Vec<SessionRef> {
     places.sort_by(|one, other| one.session.cmp(&other.session));
     places
 }
@@ -111,12 +111,12 @@ async fn timers_wake_so_many_at_once_and_say_whom() {
                   where session_id = '{session}'"
             ))
             .await;
-        due.push(Place { tenant: world.tenant, session });
+        due.push(SessionRef { tenant: world.tenant, session });
     }
     let wake = async || by_name(places(world.store.wake_due(2).await.unwrap()));
     assert_eq!(wake().await, by_name(due[..2].to_vec()), "the longest over");
     let phase =
-        async |place: &Place| world.store.get_session(place.tenant, &place.session).await.unwrap().phase;
+        async |place: &SessionRef| world.store.get_session(place.tenant, &place.session).await.unwrap().phase;
     assert_eq!((phase(&due[1]).await, phase(&due[2]).await), (Phase::Runnable, Phase::Waiting));
     assert_eq!(wake().await, due[2..]);
     assert_eq!(wake().await, []);
@@ -132,7 +132,7 @@ async fn pages_show_all_that_waits_once_in_its_order() {
     let want = by_name(want);
     // The pages end between two that came in the same moment; one came in no known moment.
     world.sql("update session_run set queued_at = to_timestamp(1000.000001)").await;
-    let set = |place: &Place, when: &str| {
+    let set = |place: &SessionRef, when: &str| {
         format!("update session_run set queued_at = {when} where session_id = '{}'", place.session)
     };
     world.sql(&set(&want[3], "null")).await;
@@ -159,13 +159,13 @@ async fn pages_show_all_that_is_owned_once() {
     let mut want = vec![];
     for _ in 0..3 {
         let running = world.running().await;
-        want.push((Place { tenant: world.tenant, session: running.session }, running.worker));
+        want.push((SessionRef { tenant: world.tenant, session: running.session }, running.worker));
     }
     want.sort_by(|(one, _), (other, _)| one.session.cmp(&other.session));
     let (mut seen, mut after) = (vec![], None);
     while let Some((session, worker)) = world.store.list_owned(after.as_ref(), 1).await.unwrap().pop() {
-        after = Some(session.place.clone());
-        seen.push((session.place, worker));
+        after = Some(session.target.clone());
+        seen.push((session.target, worker));
     }
     assert_eq!(seen, want);
 }
@@ -186,7 +186,13 @@ async fn every_orphan_and_every_abort_is_offered_at_last() {
         orphans
             .extend(places(world.store.list_orphaned(1).await.unwrap()).into_iter().map(|one| one.session));
         aborted.extend(
-            world.store.list_aborted(Owners::None, 1).await.unwrap().into_iter().map(|one| one.session),
+            world
+                .store
+                .list_aborted(OwnerFilter::Unowned, 1)
+                .await
+                .unwrap()
+                .into_iter()
+                .map(|one| one.session),
         );
     }
     assert_eq!((orphans.len(), aborted.len()), (3, 3));

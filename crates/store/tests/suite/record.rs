@@ -11,8 +11,11 @@ use domain::{
 use serde_json::json;
 use store::{
     error::Error,
-    log::record::{Change, Fence, Progress, What},
-    session::{park::Parked, titles::Title},
+    log::{
+        change::{Change, ChangeBody, Spend, Title},
+        record::{Fence, Progress},
+    },
+    session::park::ParkOutcome,
 };
 use testkit::sample::{NOW, Sample};
 
@@ -78,8 +81,10 @@ async fn spending_adds_up_exactly_and_a_repeated_write_spends_once() {
     let running = world.running().await;
     let tokens = Tokens { input: 1, output: 2, reasoning: 3, cache_read: 4, cache_write: 5 };
     for write_seq in [1, 2] {
-        let spend =
-            Change { id: world.sample.event(), what: What::Spend(tokens, UsdPicos(1_000_000_000_001)) };
+        let spend = Change {
+            id: world.sample.event(),
+            body: ChangeBody::Spend(Spend { tokens, cost: UsdPicos(1_000_000_000_001) }),
+        };
         for _ in 0..2 {
             let spend = std::slice::from_ref(&spend);
             let written =
@@ -102,9 +107,9 @@ async fn a_model_names_a_session_once_and_never_over_somebody_elses_name() {
         let title = Title {
             instead_of: "A session".to_owned(),
             title: title.map(str::to_owned),
-            spent: (tokens, UsdPicos(5)),
+            spend: Spend { tokens, cost: UsdPicos(5) },
         };
-        let change = [Change { id: world.sample.event(), what: What::Title(title) }];
+        let change = [Change { id: world.sample.event(), body: ChangeBody::Title(title) }];
         for _ in 0..2 {
             let written =
                 world.store.append(&running.write(write_seq), &change, 0, Progress::None, NOW).await.unwrap();
@@ -128,7 +133,7 @@ async fn parking_ends_the_turn_and_says_how() {
     assert!(matches!(early, Err(Error::Fenced)), "a number was left out");
     let fence = running.write(1);
     let parked = world.store.park(&fence, &idle, 1, &end, NOW).await.unwrap();
-    let Parked::Yes(written) = parked.clone() else { panic!("{parked:?}") };
+    let ParkOutcome::Parked(written) = parked.clone() else { panic!("{parked:?}") };
     assert_eq!((written.events[0].seq, written.events[0].kind.as_str()), (4, IDLE));
     let state = world.store.get_session(world.tenant, &running.session).await.unwrap();
     assert_eq!((state.phase, state.last_outcome), (Phase::Idle, Some(Outcome::Failed)));
@@ -153,14 +158,14 @@ async fn a_loop_that_has_not_seen_an_input_does_not_park() {
     let park = async |seen| {
         world.store.park(&running.write(1), &idle, seen, &world::idle(Outcome::Done, None), NOW).await
     };
-    assert_eq!(park(1).await.unwrap(), Parked::NewInput);
+    assert_eq!(park(1).await.unwrap(), ParkOutcome::NewInput);
     let state = world.store.get_session(world.tenant, &running.session).await.unwrap();
     assert_eq!(
         (state.phase, state.last_outcome, state.event_seq),
         (Phase::Running, None, 5),
         "nothing was written"
     );
-    assert!(matches!(park(2).await.unwrap(), Parked::Yes(_)));
+    assert!(matches!(park(2).await.unwrap(), ParkOutcome::Parked(_)));
 }
 
 /// Whichever comes first: no prompt is left in an idle session.
@@ -187,8 +192,8 @@ async fn a_take_over_ends_the_writes_of_the_loop_before() {
     let successor = world.worker().await;
     let mut sample = Sample::new(2);
     let mut change = || {
-        let what = What::Event(Event::SessionStatus(domain::event::Status::Busy));
-        [Change { id: sample.event(), what }]
+        let what = ChangeBody::Event(Event::SessionStatus(domain::event::Status::Busy));
+        [Change { id: sample.event(), body: what }]
     };
     let changes: Vec<_> = (0..2_000).map(|_| change()).collect();
     let store = &world.store;
@@ -209,7 +214,7 @@ async fn a_take_over_ends_the_writes_of_the_loop_before() {
         underway.await.unwrap();
         store.forget_worker(running.worker).await.unwrap();
         let fence = world.take(&running.session, successor).await.unwrap().fence;
-        let mine = Change { id: Sample::new(3).event(), what: changes[0][0].what.clone() };
+        let mine = Change { id: Sample::new(3).event(), body: changes[0][0].body.clone() };
         store.append(&Fence { write_seq: 1, ..fence }, &[mine], 0, Progress::None, NOW).await.unwrap().events
     };
     let (old_writes, new_events) = tokio::join!(old, new);
@@ -258,7 +263,7 @@ async fn waiting_moves_no_more_index_entries_than_its_phases() {
         }
         let seen = u64::try_from(round).unwrap() + 1;
         let wait = crate::family::waiting(domain::wait::Reason::BackOff, Some(domain::ids::Timestamp(0)));
-        assert!(matches!(world.park_as(&mut parent, seen, &wait).await, Parked::Yes(_)));
+        assert!(matches!(world.park_as(&mut parent, seen, &wait).await, ParkOutcome::Parked(_)));
         world.accept(&session, &format!("round {round}")).await;
         parent = crate::family::Actor { fence: world.take(&session, worker).await.unwrap().fence };
     }

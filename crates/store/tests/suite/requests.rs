@@ -16,22 +16,25 @@ use store::{
     Page,
     error::{Entity, Error},
     log::record::Progress,
-    people::requests::{Answered, Known, Whose},
+    people::requests::{AnswerOutcome, NewAnswer, RequestRecord, RequestScope},
 };
 use testkit::sample::NOW;
 
 async fn open(world: &World, prefix: &str) -> Vec<Request> {
-    let list =
-        world.store.list_requests(world.tenant, Whose::Tenant, prefix, &Page::default()).await.unwrap();
+    let list = world
+        .store
+        .list_requests(world.tenant, RequestScope::Tenant, prefix, &Page::default())
+        .await
+        .unwrap();
     list.into_iter().map(|known| known.request).collect()
 }
 
-async fn reply(world: &mut World, id: &Id, answer: &Answer, by: &str) -> Answered {
+async fn reply(world: &mut World, id: &Id, answer: &Answer, by: &str) -> AnswerOutcome {
     let event = world.sample.event();
-    world.store.answer_request(world.tenant, id, (answer, by), &event, NOW).await.unwrap()
+    world.store.answer_request(world.tenant, id, NewAnswer { answer, by }, &event, NOW).await.unwrap()
 }
 
-async fn known(world: &World, request: &Request) -> Known {
+async fn known(world: &World, request: &Request) -> RequestRecord {
     let (session, parts) = (&request.session_id, [&request.part_id]);
     world.store.list_requests_of(world.tenant, session, &parts).await.unwrap().remove(0)
 }
@@ -51,9 +54,9 @@ async fn open_requests_are_listed_by_kind_session_and_page() {
         let list = world.store.list_requests(world.tenant, whose, "per", &page).await.unwrap();
         list.into_iter().map(|known| known.request).collect::<Vec<_>>()
     };
-    assert_eq!(list(Whose::Tenant, 2, None).await, [one.clone(), two.clone()]);
-    assert_eq!(list(Whose::Tenant, 2, Some(&two)).await, std::slice::from_ref(&three));
-    assert_eq!(list(Whose::Session(second.session()), 9, None).await, [two.clone(), three.clone()]);
+    assert_eq!(list(RequestScope::Tenant, 2, None).await, [one.clone(), two.clone()]);
+    assert_eq!(list(RequestScope::Tenant, 2, Some(&two)).await, std::slice::from_ref(&three));
+    assert_eq!(list(RequestScope::Session(second.session()), 9, None).await, [two.clone(), three.clone()]);
     let (session, parts) = (second.session(), [&three.part_id, &one.part_id, &asked.part_id]);
     let of = world.store.list_requests_of(world.tenant, session, &parts).await.unwrap();
     assert_eq!(of.into_iter().map(|known| known.request).collect::<Vec<_>>(), [three, asked]);
@@ -72,10 +75,10 @@ async fn a_tree_lists_what_is_asked_at_any_depth_and_nothing_of_its_neighbours()
         let list = world.store.list_requests(world.tenant, whose, "per", &Page::default()).await.unwrap();
         list.into_iter().map(|known| known.request).collect::<Vec<_>>()
     };
-    assert_eq!(list(Whose::Tree(root.session())).await, [own.clone(), below.clone()]);
-    assert_eq!(list(Whose::Session(root.session())).await, [own]);
-    assert_eq!(list(Whose::Tree(child.session())).await, std::slice::from_ref(&below));
-    assert_eq!(list(Whose::Tree(leaf.session())).await, [below]);
+    assert_eq!(list(RequestScope::Tree(root.session())).await, [own.clone(), below.clone()]);
+    assert_eq!(list(RequestScope::Session(root.session())).await, [own]);
+    assert_eq!(list(RequestScope::Tree(child.session())).await, std::slice::from_ref(&below));
+    assert_eq!(list(RequestScope::Tree(leaf.session())).await, [below]);
 }
 
 #[tokio::test]
@@ -89,16 +92,18 @@ async fn the_first_answer_counts_and_wakes_the_session() {
     let rejected = |name: &str| Answer::Reject { message: Some(name.to_owned()) };
     let answers: Vec<_> = names.iter().map(|name| rejected(name)).collect();
     let replies = names.iter().zip(&answers).zip(&events).map(|((name, answer), event)| {
-        world.store.answer_request(world.tenant, &request.id, (answer, name), event, NOW)
+        world.store.answer_request(world.tenant, &request.id, NewAnswer { answer, by: name }, event, NOW)
     });
     let replies = futures::future::try_join_all(replies).await.unwrap();
 
-    let winner = replies.iter().position(|reply| matches!(reply, Answered::Yes { .. })).unwrap();
-    let Answered::Yes { session, class, events, runnable } = &replies[winner] else { unreachable!() };
+    let winner = replies.iter().position(|reply| matches!(reply, AnswerOutcome::Accepted { .. })).unwrap();
+    let AnswerOutcome::Accepted { session, class, events, runnable } = &replies[winner] else {
+        unreachable!()
+    };
     assert_eq!((session, *class, *runnable), (actor.session(), Class::Interactive, true));
     assert_eq!(events.iter().map(|event| event.kind.as_str()).collect::<Vec<_>>(), ["permission.replied"]);
     for (number, reply) in replies.iter().enumerate().filter(|(number, _)| *number != winner) {
-        let Answered::Before { by, answer, .. } = reply else { panic!("{number}: {reply:?}") };
+        let AnswerOutcome::AlreadyAnswered { by, answer, .. } = reply else { panic!("{number}: {reply:?}") };
         assert_eq!((by, answer), (&names[winner], &rejected(&names[winner])));
     }
     assert_eq!(known(&world, &request).await.answer.as_ref(), Some(&answers[winner]));
@@ -120,7 +125,8 @@ async fn an_answer_does_not_move_a_session_that_runs_or_is_quarantined() {
             .sql(&format!("update session_run set phase = {phase} where session_id = '{}'", actor.session()))
             .await;
         let labels = Answer::Labels { labels: vec![vec!["this one".to_owned()]] };
-        let Answered::Yes { events, runnable, .. } = reply(&mut world, &request.id, &labels, "ann").await
+        let AnswerOutcome::Accepted { events, runnable, .. } =
+            reply(&mut world, &request.id, &labels, "ann").await
         else {
             panic!("it is open")
         };
@@ -147,15 +153,18 @@ async fn a_reply_after_the_deadline_is_too_late_and_the_loop_closes_it() {
     assert_eq!(open(&world, "per").await, []);
     assert!(known(&world, &request).await.is_over, "by the clock of Postgres");
     let late = reply(&mut world, &request.id, &Answer::Once, "ann").await;
-    let want =
-        Answered::Before { by: "its deadline".to_owned(), at: Timestamp(1_000_000), answer: Answer::Expired };
+    let want = AnswerOutcome::AlreadyAnswered {
+        by: "its deadline".to_owned(),
+        at: Timestamp(1_000_000),
+        answer: Answer::Expired,
+    };
     assert_eq!(late, want);
     assert_eq!(world.inputs(actor.session()).await, [""; 0]);
     let expired = reply(&mut world, &request.id, &Answer::Expired, "its deadline").await;
-    assert!(matches!(expired, Answered::Yes { .. }), "{expired:?}");
+    assert!(matches!(expired, AnswerOutcome::Accepted { .. }), "{expired:?}");
     assert_eq!(known(&world, &request).await.answer, Some(Answer::Expired));
     let again = reply(&mut world, &request.id, &Answer::Expired, "its deadline").await;
-    assert!(matches!(again, Answered::Before { .. }), "{again:?}");
+    assert!(matches!(again, AnswerOutcome::AlreadyAnswered { .. }), "{again:?}");
 }
 
 #[tokio::test]
@@ -164,7 +173,7 @@ async fn always_ends_every_list_of_rules_and_once_changes_none() {
     let mut parent = world.actor().await;
     let (_, mut child) = world.child(&mut parent).await;
     let id = child.session().clone();
-    let rights = async |world: &World| world.store.get_session(world.tenant, &id).await.unwrap().rights;
+    let rights = async |world: &World| world.store.get_session(world.tenant, &id).await.unwrap().permissions;
     let before = rights(&world).await;
     assert_eq!(before, [Rules(vec![Rule::of("edit", Verdict::Deny)]), Rules::default()]);
     let once = world.ask(&mut child).await;
@@ -175,7 +184,7 @@ async fn always_ends_every_list_of_rules_and_once_changes_none() {
     let allow = Rule::approval("bash", "ls *");
     let want = [Rules(vec![Rule::of("edit", Verdict::Deny), allow.clone()]), Rules(vec![allow])];
     assert_eq!(rights(&world).await, want);
-    let of_parent = world.store.get_session(world.tenant, parent.session()).await.unwrap().rights;
+    let of_parent = world.store.get_session(world.tenant, parent.session()).await.unwrap().permissions;
     assert_eq!(of_parent, [Rules::default()], "it counts for this session");
 }
 
@@ -197,7 +206,7 @@ async fn the_end_of_a_call_closes_its_request_unless_somebody_answered() {
     assert_eq!(known(&world, &answered).await.answer, Some(Answer::Once));
     assert_eq!(known(&world, &unanswered).await.answer, Some(Answer::Reject { message: None }));
     let late = reply(&mut world, &unanswered.id, &Answer::Once, "bob").await;
-    let Answered::Before { by, answer, .. } = late else { panic!("{late:?}") };
+    let AnswerOutcome::AlreadyAnswered { by, answer, .. } = late else { panic!("{late:?}") };
     assert_eq!((by.as_str(), answer), ("the end of the tool call", Answer::Reject { message: None }));
     assert_eq!(world.inputs(actor.session()).await, ["reply"], "closing wakes nobody");
     world.park_as(&mut actor, 2, &idle(Outcome::Done, None)).await;
@@ -223,7 +232,15 @@ async fn an_unknown_request_takes_no_answer() {
     let session = world.session().await;
     let (request, _) = world.request(&session, permission());
     let event = world.sample.event();
-    let result =
-        world.store.answer_request(world.tenant, &request.id, (&Answer::Once, "ann"), &event, NOW).await;
+    let result = world
+        .store
+        .answer_request(
+            world.tenant,
+            &request.id,
+            NewAnswer { answer: &Answer::Once, by: "ann" },
+            &event,
+            NOW,
+        )
+        .await;
     assert!(matches!(result, Err(Error::NotFound(Entity::Request))), "{result:?}");
 }

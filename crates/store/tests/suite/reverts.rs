@@ -9,10 +9,10 @@ use domain::{
 };
 use store::{
     error::{Entity, Error},
-    log::record::{Progress, What},
+    log::{change::ChangeBody, record::Progress},
     session::{
         inputs::Reply,
-        reverts::{Finished, Hold, Left},
+        reverts::{Hold, HoldRelease, RevertResult},
     },
 };
 use testkit::sample::NOW;
@@ -56,7 +56,7 @@ impl World {
 
     pub(crate) async fn end(&mut self, hold: &Hold, revert: Option<Revert>) -> Result<Vec<String>, Error> {
         let ids = [self.sample.event(), self.sample.event()];
-        let finished = Finished { revert, diff: Some(diff("a")) };
+        let finished = RevertResult { revert, diff: Some(diff("a")) };
         let (_, events) = self.store.finish_revert(hold, finished, ids, NOW).await?;
         Ok(events.into_iter().map(|event| event.kind).collect())
     }
@@ -139,9 +139,9 @@ async fn what_a_dead_gateway_intended_is_known_and_stands_before_prompts() {
     assert_eq!((again.epoch, &again.revert, again.is_unfinished), (hold.epoch + 1, &Some(revert), true));
     assert!(matches!(world.end(&hold, None).await, Err(Error::Busy)), "the hold of before is over");
     assert!(matches!(world.store.intend_revert(&hold, &back_to(&messages[2])).await, Err(Error::Busy)));
-    world.store.release_hold(&hold, Left::AsBefore).await.unwrap();
+    world.store.release_hold(&hold, HoldRelease::Unchanged).await.unwrap();
     assert_eq!(world.refusal(&session).await, Error::Busy.to_string(), "the later hold stays");
-    world.store.release_hold(&again, Left::Unfinished).await.unwrap();
+    world.store.release_hold(&again, HoldRelease::Unfinished).await.unwrap();
     assert_eq!(world.refusal(&session).await, Error::RevertUnfinished.to_string());
     let last = world.held(&session).await.unwrap();
     world.end(&last, None).await.unwrap();
@@ -157,7 +157,7 @@ async fn a_revert_that_wrote_nothing_leaves_what_was_before() {
     world.end(&hold, Some(back_to(&messages[2]))).await.unwrap();
     let hold = world.held(&session).await.unwrap();
     world.store.intend_revert(&hold, &back_to(&messages[0])).await.unwrap();
-    world.store.release_hold(&hold, Left::AsBefore).await.unwrap();
+    world.store.release_hold(&hold, HoldRelease::Unchanged).await.unwrap();
     let info = world.store.get_session(world.tenant, &session).await.unwrap().info;
     assert_eq!(info.revert, Some(back_to(&messages[2])));
     world.accept(&session, "third").await;
@@ -184,7 +184,7 @@ async fn nothing_of_a_tree_that_works_is_taken_back_and_nothing_of_it_begins_mea
     for session in [parent.session().clone(), child.session().clone()] {
         assert_eq!(world.refusal(&session).await, Error::Busy.to_string());
     }
-    world.store.release_hold(&hold, Left::AsBefore).await.unwrap();
+    world.store.release_hold(&hold, HoldRelease::Unchanged).await.unwrap();
     world.accept(&parent.session().clone(), "goes on").await;
     let stranger = world.session().await;
     let other = world.sample.tenant();
@@ -223,10 +223,10 @@ async fn a_hold_lasts_as_long_as_it_is_renewed_and_whoever_lost_it_changes_nothi
     assert!(matches!(world.store.renew_hold(&hold).await, Err(Error::Busy)));
     assert!(matches!(world.store.intend_revert(&hold, &revert).await, Err(Error::Busy)));
     assert!(matches!(world.end(&hold, None).await, Err(Error::Busy)));
-    world.store.release_hold(&hold, Left::Unfinished).await.unwrap();
+    world.store.release_hold(&hold, HoldRelease::Unfinished).await.unwrap();
     assert_eq!(world.refusal(&root).await, Error::Busy.to_string(), "it ends no hold but its own");
     world.store.renew_hold(&later).await.unwrap();
-    world.store.release_hold(&later, Left::AsBefore).await.unwrap();
+    world.store.release_hold(&later, HoldRelease::Unchanged).await.unwrap();
     assert!(matches!(world.store.renew_hold(&later).await, Err(Error::Busy)), "it was let go");
     world.accept(&root, "goes on").await;
 }
@@ -236,7 +236,8 @@ async fn a_session_says_how_much_changed() {
     let mut world = World::new().await;
     let running = world.running().await;
     let changes = Changes { additions: 3, deletions: 2, files: 1 };
-    let change = store::log::record::Change { id: world.sample.event(), what: What::Changes(changes) };
+    let change =
+        store::log::change::Change { id: world.sample.event(), body: ChangeBody::FileSummary(changes) };
     let write = running.write(1);
     let written = world.store.append(&write, &[change], 0, Progress::None, NOW).await.unwrap();
     assert_eq!(written.events[0].kind, "session.updated");

@@ -6,10 +6,10 @@ use domain::{
     session::Phase,
 };
 use store::{
-    control::aborts::Owners,
+    control::aborts::OwnerFilter,
     error::Error,
     log::record::Progress,
-    session::runs::{Suspects, Take},
+    session::runs::{SuspectPolicy, TakeResult},
 };
 use testkit::sample::NOW;
 use uuid::Uuid;
@@ -76,9 +76,9 @@ async fn a_session_that_kills_its_loops_is_taken_no_more() {
         assert_eq!(taken.is_suspect(), attempt > ATTEMPTS_SUSPECT);
     }
     let worker = world.worker().await;
-    for suspects in [Suspects::Taken, Suspects::Left] {
+    for suspects in [SuspectPolicy::Accept, SuspectPolicy::Skip] {
         let take = world.store.take_session(world.tenant, &session, worker, suspects).await.unwrap();
-        assert_eq!(take, Take::Exhausted { attempts: ATTEMPTS_MAX });
+        assert_eq!(take, TakeResult::Exhausted { attempts: ATTEMPTS_MAX });
     }
     let state = world.store.get_session(world.tenant, &session).await.unwrap();
     assert_eq!((state.phase, state.epoch), (Phase::Running, u64::try_from(ATTEMPTS_MAX).unwrap()));
@@ -93,13 +93,16 @@ async fn a_worker_with_a_suspect_leaves_other_suspects_to_others() {
         world.store.take_session(world.tenant, &session, worker, suspects).await.unwrap()
     };
     for _ in 0..ATTEMPTS_SUSPECT {
-        assert!(matches!(take(Suspects::Left, Uuid::now_v7()).await, Take::Yes(_)), "nobody is blamed yet");
+        assert!(
+            matches!(take(SuspectPolicy::Skip, Uuid::now_v7()).await, TakeResult::Taken(_)),
+            "nobody is blamed yet"
+        );
     }
     let worker = world.worker().await;
-    assert_eq!(take(Suspects::Left, worker).await, Take::Suspect);
-    let Take::Yes(taken) = take(Suspects::Taken, worker).await else { panic!("it is free") };
+    assert_eq!(take(SuspectPolicy::Skip, worker).await, TakeResult::Suspect);
+    let TakeResult::Taken(taken) = take(SuspectPolicy::Accept, worker).await else { panic!("it is free") };
     assert!(taken.is_suspect());
-    assert_eq!(take(Suspects::Left, worker).await, Take::No, "its worker lives");
+    assert_eq!(take(SuspectPolicy::Skip, worker).await, TakeResult::Unavailable, "its worker lives");
 }
 
 #[tokio::test]
@@ -126,8 +129,8 @@ async fn the_pause_of_a_suspect_doubles() {
         assert_eq!(world.wake_due().await, 1);
     }
     let worker = world.worker().await;
-    let take = world.store.take_session(world.tenant, &session, worker, Suspects::Taken).await.unwrap();
-    assert_eq!(take, Take::Exhausted { attempts: ATTEMPTS_MAX }, "pauses do not go on for ever");
+    let take = world.store.take_session(world.tenant, &session, worker, SuspectPolicy::Accept).await.unwrap();
+    assert_eq!(take, TakeResult::Exhausted { attempts: ATTEMPTS_MAX }, "pauses do not go on for ever");
 }
 
 /// An abort must not wait for the end of a pause.
@@ -146,7 +149,7 @@ async fn a_suspect_that_was_aborted_does_not_pause() {
     world.store.fail_attempt(world.tenant, &session, fence.epoch).await.unwrap();
     let state = world.store.get_session(world.tenant, &session).await.unwrap();
     assert_eq!((state.phase, state.waiting_reason, state.wake_at), (Phase::Runnable, None, None));
-    assert_eq!(world.store.list_aborted(Owners::None, 9).await.unwrap().len(), 1);
+    assert_eq!(world.store.list_aborted(OwnerFilter::Unowned, 9).await.unwrap().len(), 1);
 
     let fence = world.take(&session, worker).await.unwrap().fence;
     let write = store::log::record::Fence { write_seq: 1, ..fence.clone() };

@@ -5,17 +5,22 @@ use domain::{event::Event, ids::Timestamp, session::Phase};
 use store::{
     Page,
     error::{Entity, Error},
-    log::record::{Progress, What},
+    log::{
+        change::{ChangeBody, Spend},
+        record::Progress,
+    },
     session::{
-        children::Dispatched,
-        keyed::Key,
-        sessions::{Filter, NewSession, Patch, Session},
+        creation::{IdempotencyKey, NewSession},
+        forks::NewFork,
+        row::Session,
+        sessions::{Filter, Patch},
+        tree::children::{Dispatch, DispatchOutcome},
     },
 };
 use testkit::sample::NOW;
 
-fn key(name: &str) -> Key {
-    Key { name: name.to_owned(), body_sha256: None }
+fn key(name: &str) -> IdempotencyKey {
+    IdempotencyKey { name: name.to_owned(), body_sha256: None }
 }
 
 #[tokio::test]
@@ -61,15 +66,22 @@ async fn a_key_that_named_something_else_is_refused() {
     let bodies = [None, Some([1; 32]), Some([2; 32])];
     for (number, mine) in bodies.into_iter().enumerate() {
         let (mut new, event) = (world.new_session(), world.sample.event());
-        new.key = Some(Key { body_sha256: mine, ..key(&number.to_string()) });
+        new.key = Some(IdempotencyKey { body_sha256: mine, ..key(&number.to_string()) });
         world.store.create_session(world.tenant, &new, &event, NOW).await.unwrap();
         for theirs in bodies {
-            let key = Key { body_sha256: theirs, ..key(&number.to_string()) };
+            let key = IdempotencyKey { body_sha256: theirs, ..key(&number.to_string()) };
             let (again, event) =
                 (NewSession { key: Some(key.clone()), ..world.new_session() }, world.sample.event());
             let found = world.store.find_keyed_session(world.tenant, &key).await;
             let made = world.store.create_session(world.tenant, &again, &event, NOW).await;
-            let forked = world.store.fork_session(world.tenant, (&new.id, &again), &event, &[], NOW).await;
+            let forked = world
+                .store
+                .fork_session(
+                    world.tenant,
+                    NewFork { origin: &new.id, session: &again, event_id: &event, history: &[] },
+                    NOW,
+                )
+                .await;
             if mine == theirs {
                 let of = |made: Result<(Session, Vec<_>), Error>| made.unwrap().0.info.id;
                 assert_eq!(
@@ -97,8 +109,9 @@ async fn a_caller_cannot_take_the_name_of_a_child() {
     early.key.clone_from(&name);
     let (early, _) = world.store.create_session(world.tenant, &early, &event, NOW).await.unwrap();
     let child = world.new_child(&call);
-    let dispatched = world.store.dispatch_child(&parent.next(), &changes, &child, false, NOW).await.unwrap();
-    assert!(matches!(dispatched, Dispatched::Yes(..)), "{dispatched:?}");
+    let dispatched =
+        world.store.dispatch_child(&parent.next(), &changes, &child, Dispatch::New, NOW).await.unwrap();
+    assert!(matches!(dispatched, DispatchOutcome::Dispatched { .. }), "{dispatched:?}");
     let (mut late, event) = (world.new_session(), world.sample.event());
     late.key = name;
     let (late, _) = world.store.create_session(world.tenant, &late, &event, NOW).await.unwrap();
@@ -214,7 +227,7 @@ async fn times_of_update_are_whole_milliseconds() {
     world.store.update_session(world.tenant, &running.session, &Patch::default(), &event, NOW).await.unwrap();
     assert_eq!(world.number(uneven).await, 0, "changed");
     let mut spend = world.busy();
-    spend.what = What::Spend(domain::money::Tokens::default(), domain::money::UsdPicos(1));
+    spend.body = ChangeBody::Spend(Spend { cost: domain::money::UsdPicos(1), ..Spend::default() });
     world.store.append(&running.write(1), &[spend], 0, Progress::Made, NOW).await.unwrap();
     assert_eq!(world.number(uneven).await, 0, "spent");
     world.park(&running.write(2)).await.unwrap();

@@ -4,10 +4,10 @@ use crate::world::World;
 use domain::{level::Level, session::Source};
 use store::{
     error::{Entity, Error},
-    people::settings::Stored,
+    people::settings::StoredSettings,
 };
 
-fn told(stored: &[Stored]) -> Vec<(Level, &str, &str)> {
+fn told(stored: &[StoredSettings]) -> Vec<(Level, &str, &str)> {
     stored.iter().map(|stored| (stored.level, stored.document.as_str(), stored.by.as_str())).collect()
 }
 

@@ -11,15 +11,15 @@ use domain::{
 };
 use std::sync::Arc;
 use store::control::{
-    aborts::Owners,
-    claimable::{Claimable, Place},
-    workers::{Beat, Held, Offer},
+    aborts::OwnerFilter,
+    candidate::{Candidate, SessionRef},
+    workers::{Capabilities, Heartbeat, OwnedSession},
 };
 use testkit::sample::NOW;
 use uuid::Uuid;
 
 /// A runnable session of another tenant.
-async fn of_another_tenant(world: &mut World) -> Place {
+async fn of_another_tenant(world: &mut World) -> SessionRef {
     let tenant = world.sample.tenant();
     world.store.create_tenant(tenant, "second").await.unwrap();
     let first = std::mem::replace(&mut world.tenant, tenant);
@@ -29,11 +29,11 @@ async fn of_another_tenant(world: &mut World) -> Place {
     let session = world.session().await;
     world.accept(&session, "hello").await;
     (world.tenant, world.project) = (first, own);
-    Place { tenant, session }
+    SessionRef { tenant, session }
 }
 
-fn places(list: Vec<Claimable>) -> Vec<Place> {
-    list.into_iter().map(|session| session.place).collect()
+fn places(list: Vec<Candidate>) -> Vec<SessionRef> {
+    list.into_iter().map(|session| session.target).collect()
 }
 
 #[tokio::test]
@@ -44,7 +44,7 @@ async fn runnable_sessions_of_all_tenants_are_listed_longest_waiting_first() {
     let session = world.session().await;
     world.accept(&session, "hello").await;
     let other = of_another_tenant(&mut world).await;
-    let want = [Place { tenant: world.tenant, session }, other];
+    let want = [SessionRef { tenant: world.tenant, session }, other];
     assert_eq!(places(world.store.list_runnable(10).await.unwrap()), want);
     assert_eq!(places(world.store.list_runnable(1).await.unwrap()), want[..1]);
 }
@@ -53,10 +53,10 @@ async fn runnable_sessions_of_all_tenants_are_listed_longest_waiting_first() {
 async fn sessions_are_owned_while_their_worker_lives_and_orphaned_afterwards() {
     let mut world = World::new().await;
     let (first, second) = (world.running().await, world.running().await);
-    let place = |session: &SessionId| Place { tenant: world.tenant, session: session.clone() };
+    let place = |session: &SessionId| SessionRef { tenant: world.tenant, session: session.clone() };
     let store = &world.store;
     let owned = store.list_owned(None, 10).await.unwrap().into_iter();
-    let mut owned: Vec<_> = owned.map(|(session, worker)| (session.place, worker)).collect();
+    let mut owned: Vec<_> = owned.map(|(session, worker)| (session.target, worker)).collect();
     owned.sort_by_key(|(_, worker)| *worker);
     let want = [(place(&first.session), first.worker), (place(&second.session), second.worker)];
     assert_eq!((owned, store.list_orphaned(10).await.unwrap()), (want.to_vec(), vec![]));
@@ -66,7 +66,7 @@ async fn sessions_are_owned_while_their_worker_lives_and_orphaned_afterwards() {
     assert_eq!(store.list_owned(None, 10).await.unwrap(), []);
     assert_eq!(store.list_orphaned(10).await.unwrap().len(), 2);
     assert_eq!(store.list_orphaned(1).await.unwrap().len(), 1);
-    let draining = Beat { draining: true, ..beat(first.worker) };
+    let draining = Heartbeat { draining: true, ..beat(first.worker) };
     assert!(!store.renew_worker(&draining).await.unwrap().drain_asked);
     assert_eq!(places(store.list_orphaned(10).await.unwrap()), [place(&second.session)]);
     assert_eq!(world.number("select count(*) from worker where draining").await, 1);
@@ -80,7 +80,7 @@ async fn a_renewing_worker_is_told_of_aborts_that_no_loop_took() {
     let renew = async |worker| world.store.renew_worker(&beat(worker)).await.unwrap().aborts;
     assert_eq!(
         renew(aborted.worker).await,
-        [Place { tenant: world.tenant, session: aborted.session.clone() }]
+        [SessionRef { tenant: world.tenant, session: aborted.session.clone() }]
     );
     assert_eq!(renew(other.worker).await, []);
     world.store.append(&aborted.write(1), &[], 2, store::log::record::Progress::None, NOW).await.unwrap();
@@ -97,24 +97,24 @@ async fn an_abort_without_a_loop_is_listed_until_a_loop_took_it() {
     let (store, tenant) = (&world.store, world.tenant);
     let is_aborted = async |session| store.is_aborted(tenant, session).await.unwrap();
     assert_eq!(
-        (store.list_aborted(Owners::None, 9).await.unwrap(), is_aborted(&session).await),
+        (store.list_aborted(OwnerFilter::Unowned, 9).await.unwrap(), is_aborted(&session).await),
         (vec![], false)
     );
     store.accept_abort(tenant, &session, "a1").await.unwrap();
-    let place = Place { tenant, session: session.clone() };
-    assert_eq!(store.list_aborted(Owners::None, 9).await.unwrap(), [place]);
+    let place = SessionRef { tenant, session: session.clone() };
+    assert_eq!(store.list_aborted(OwnerFilter::Unowned, 9).await.unwrap(), [place]);
     assert_eq!((is_aborted(&session).await, is_aborted(&other).await), (true, false));
     let worker = world.worker().await;
     let fence = world.take(&session, worker).await.unwrap().fence;
     assert_eq!(
-        (store.list_aborted(Owners::None, 9).await.unwrap(), is_aborted(&session).await),
+        (store.list_aborted(OwnerFilter::Unowned, 9).await.unwrap(), is_aborted(&session).await),
         (vec![], false)
     );
     let write = store::log::record::Fence { write_seq: 1, ..fence.clone() };
     store.append(&write, &[], 2, store::log::record::Progress::Made, NOW).await.unwrap();
     store.hand_over(&fence).await.unwrap();
     assert_eq!(
-        (store.list_aborted(Owners::None, 9).await.unwrap(), is_aborted(&session).await),
+        (store.list_aborted(OwnerFilter::Unowned, 9).await.unwrap(), is_aborted(&session).await),
         (vec![], false)
     );
 }
@@ -126,8 +126,8 @@ async fn a_worker_finds_what_it_holds_with_its_epochs() {
     world.store.hand_over(&first.fence).await.unwrap();
     assert_eq!(world.store.list_held(first.worker).await.unwrap(), []);
     world.take(&first.session, first.worker).await.unwrap();
-    let place = Place { tenant: world.tenant, session: first.session.clone() };
-    let want = [Held { place, epoch: 2, class: Class::default() }];
+    let place = SessionRef { tenant: world.tenant, session: first.session.clone() };
+    let want = [OwnedSession { target: place, epoch: 2, class: Class::default() }];
     assert_eq!(world.store.list_held(first.worker).await.unwrap(), want);
     world.store.forget_worker(first.worker).await.unwrap();
     assert_eq!(world.store.list_held(first.worker).await.unwrap(), want, "also without a lease");
@@ -170,9 +170,9 @@ async fn an_abort_of_a_dead_workers_session_is_listed_where_death_may_be_judged(
         world.store.accept_abort(world.tenant, &one.session, "a1").await.unwrap();
     }
     world.store.forget_worker(dead.worker).await.unwrap();
-    assert_eq!(world.store.list_aborted(Owners::None, 9).await.unwrap(), []);
-    let place = Place { tenant: world.tenant, session: dead.session.clone() };
-    assert_eq!(world.store.list_aborted(Owners::NoneOrDead, 9).await.unwrap(), [place]);
+    assert_eq!(world.store.list_aborted(OwnerFilter::Unowned, 9).await.unwrap(), []);
+    let place = SessionRef { tenant: world.tenant, session: dead.session.clone() };
+    assert_eq!(world.store.list_aborted(OwnerFilter::UnownedOrDead, 9).await.unwrap(), [place]);
 }
 
 #[tokio::test]
@@ -209,8 +209,8 @@ async fn models_are_those_of_living_workers_each_once() {
         pdf: false,
         variants: vec![],
     };
-    let told = |models: Vec<Facts>| Beat {
-        offer: Some(Arc::new(Offer { models, tools: vec![] })),
+    let told = |models: Vec<Facts>| Heartbeat {
+        capabilities: Some(Arc::new(Capabilities { models, tools: vec![] })),
         ..beat(Uuid::now_v7())
     };
     let (first, second, gone) =
@@ -219,7 +219,7 @@ async fn models_are_those_of_living_workers_each_once() {
         world.store.renew_worker(worker).await.unwrap();
     }
     // Later beats say nothing new.
-    world.store.renew_worker(&Beat { offer: None, ..first.clone() }).await.unwrap();
+    world.store.renew_worker(&Heartbeat { capabilities: None, ..first.clone() }).await.unwrap();
     world.store.forget_worker(gone.incarnation).await.unwrap();
     let mut known: Vec<String> =
         world.store.list_models().await.unwrap().into_iter().map(|facts| facts.model.provider_id).collect();
@@ -236,13 +236,13 @@ async fn the_worker_that_was_started_last_tells_the_tools() {
         description: "does".to_owned(),
         schema: serde_json::json!({"type": "object"}),
     };
-    let told = |tools: Vec<tool::Spec>| Beat {
-        offer: Some(Arc::new(Offer { models: vec![], tools })),
+    let told = |tools: Vec<tool::Spec>| Heartbeat {
+        capabilities: Some(Arc::new(Capabilities { models: vec![], tools })),
         ..beat(Uuid::now_v7())
     };
     let (older, newer) = (told(vec![tool("old")]), told(vec![tool("a"), tool("b")]));
     let silent = beat(Uuid::now_v7());
-    for worker in [&older, &newer, &Beat { offer: None, ..newer.clone() }, &silent] {
+    for worker in [&older, &newer, &Heartbeat { capabilities: None, ..newer.clone() }, &silent] {
         world.store.renew_worker(worker).await.unwrap();
     }
     assert_eq!(world.store.list_tools().await.unwrap(), [tool("a"), tool("b")]);

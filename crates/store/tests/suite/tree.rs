@@ -18,11 +18,15 @@ use std::collections::BTreeMap;
 use store::{
     Store,
     error::Error,
-    log::record::{Change, Progress, What},
+    log::{
+        change::{Change, ChangeBody},
+        record::Progress,
+    },
     session::{
-        children::{Dispatched, NewChild, ParentCall},
-        park::Parked,
-        quarantine::Which,
+        park::ParkOutcome,
+        quarantine::{Notice, QuarantineRule},
+        row::ParentCall,
+        tree::children::{Dispatch, DispatchOutcome, NewChild},
     },
 };
 use testkit::sample::{NOW, Sample};
@@ -49,7 +53,8 @@ async fn run(
     let (tenant, session) = (actor.fence.tenant, actor.session().clone());
     let mut sample = Sample::new(session.as_str().bytes().fold(7, u8::wrapping_add));
     for _ in 0..3 {
-        let change = Change { id: sample.event(), what: What::Event(Event::SessionStatus(Status::Busy)) };
+        let change =
+            Change { id: sample.event(), body: ChangeBody::Event(Event::SessionStatus(Status::Busy)) };
         if settled("append", store.append(&actor.next(), &[change], 0, Progress::None, NOW).await).is_none() {
             return;
         }
@@ -59,9 +64,9 @@ async fn run(
         }
     }
     if let Some((child, changes)) = child {
-        let made = store.dispatch_child(&actor.next(), &changes, &child, false, NOW).await;
+        let made = store.dispatch_child(&actor.next(), &changes, &child, Dispatch::New, NOW).await;
         match settled("dispatch", made) {
-            Some(Dispatched::Yes(..)) => {}
+            Some(DispatchOutcome::Dispatched { .. }) => {}
             None => return,
             Some(refused) => panic!("{refused:?}"),
         }
@@ -76,8 +81,8 @@ async fn run(
         let inputs = settled("inputs", store.list_inputs(tenant, &session, 0).await).unwrap();
         let seen = inputs.last().map_or(0, |input| input.seq);
         match settled("park", store.park(&fence, &[], seen, &end, NOW).await) {
-            Some(Parked::NewInput) => {}
-            Some(Parked::Yes(_)) | None => return,
+            Some(ParkOutcome::NewInput) => {}
+            Some(ParkOutcome::Parked(_)) | None => return,
         }
     }
     panic!("it never parked");
@@ -145,8 +150,8 @@ async fn nobody_is_the_victim_of_a_deadlock_and_every_call_is_answered_once() {
         let (events, stopped) = (std::array::from_fn(|_| world.sample.event()), &leaves[1]);
         let kill = async move {
             pause(store, tenant, stopped, round).await;
-            let reason = (Which::Any, "an operator stopped it");
-            settled("quarantine", store.quarantine(tenant, stopped, reason, events, NOW).await);
+            let notice = Notice { reason: "an operator stopped it", event_ids: events, at: NOW };
+            settled("quarantine", store.quarantine(tenant, stopped, QuarantineRule::Any, notice).await);
         };
         jobs.push(kill.boxed());
         for target in ids.iter().chain(&leaves).chain([&root]) {
@@ -210,8 +215,8 @@ async fn a_child_is_free_while_its_end_waits_for_its_parent() {
             match way {
                 "park" => drop(store.park(&fence, &[], 1, &finished(&id, &call, "done"), NOW).await.unwrap()),
                 "quarantine" => {
-                    let reason = (Which::Any, "by hand");
-                    store.quarantine(tenant, &id, reason, events, NOW).await.unwrap().unwrap();
+                    let notice = Notice { reason: "by hand", event_ids: events, at: NOW };
+                    store.quarantine(tenant, &id, QuarantineRule::Any, notice).await.unwrap().unwrap();
                 }
                 _ => drop(store.delete_session(tenant, &id).await.unwrap()),
             }

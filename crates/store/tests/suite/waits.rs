@@ -5,7 +5,10 @@ use crate::{
     world::World,
 };
 use domain::wait::Reason;
-use store::people::waits::{Below, Usage};
+use store::{
+    people::waits::{DescendantCounts, Usage},
+    session::row::ChildCounts,
+};
 
 #[tokio::test]
 async fn usage_counts_the_tenants_loops_and_a_waiting_session_its_children() {
@@ -24,14 +27,14 @@ async fn usage_counts_the_tenants_loops_and_a_waiting_session_its_children() {
     assert_eq!(world.store.get_usage(other).await.unwrap().running, 0);
     let children =
         async |world: &World| world.store.get_session(world.tenant, parent.session()).await.unwrap().children;
-    assert_eq!(children(&world).await, (0, 0), "it does not wait");
+    assert_eq!(children(&world).await, ChildCounts::default(), "it does not wait");
     world
         .sql(&format!(
             "update session_run set waiting_reason = 'children' where session_id = '{}'",
             parent.session()
         ))
         .await;
-    assert_eq!(children(&world).await, (1, 2));
+    assert_eq!(children(&world).await, ChildCounts { finished: 1, all: 2 });
 }
 
 #[tokio::test]
@@ -59,13 +62,16 @@ async fn what_is_below_asks_or_goes_on() {
     let (_, mut other) = world.child(&mut child).await;
     let id = root.session().clone();
     let below = async |world: &World| world.store.count_below(world.tenant, &id).await.unwrap();
-    assert_eq!(below(&world).await, Below { asking: 0, going_on: 3 });
+    assert_eq!(below(&world).await, DescendantCounts { asking: 0, going_on: 3 });
     world.park_as(&mut child, 1, &waiting(Reason::Children, None)).await;
     world.park_as(&mut leaf, 1, &waiting(Reason::Permission, None)).await;
-    assert_eq!(below(&world).await, Below { asking: 1, going_on: 1 });
+    assert_eq!(below(&world).await, DescendantCounts { asking: 1, going_on: 1 });
     world.park_as(&mut other, 1, &waiting(Reason::Question, None)).await;
-    assert_eq!(below(&world).await, Below { asking: 2, going_on: 0 });
+    assert_eq!(below(&world).await, DescendantCounts { asking: 2, going_on: 0 });
     world.accept(other.session(), "go on").await;
-    assert_eq!(below(&world).await, Below { asking: 1, going_on: 1 });
-    assert_eq!(world.store.count_below(world.tenant, leaf.session()).await.unwrap(), Below::default());
+    assert_eq!(below(&world).await, DescendantCounts { asking: 1, going_on: 1 });
+    assert_eq!(
+        world.store.count_below(world.tenant, leaf.session()).await.unwrap(),
+        DescendantCounts::default()
+    );
 }

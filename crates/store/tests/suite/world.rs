@@ -5,18 +5,21 @@ use domain::{
     ids::{ProjectId, SessionId, TenantId},
     limits,
     permission::{OnAsk, Rules},
-    session::{Chosen, Class, Outcome, Source},
+    session::{Class, ExplicitChoices, Outcome, Source},
 };
 use sqlx::{AssertSqlSafe, Row as _};
 use store::{
     Store,
-    control::workers::Beat,
-    log::record::{Change, Fence, Progress, What, Written},
+    control::workers::Heartbeat,
+    log::{
+        change::{Change, ChangeBody},
+        record::{Fence, Progress, WriteReceipt},
+    },
     session::{
-        inputs::{Accepted, Prompt, Reply},
-        park::{Park, Parked},
-        runs::{Suspects, Take, Taken},
-        sessions::NewSession,
+        creation::NewSession,
+        inputs::{Prompt, PromptReceipt, Reply},
+        park::{Park, ParkOutcome},
+        runs::{SuspectPolicy, TakeOver, TakeResult},
     },
 };
 use testkit::{
@@ -41,8 +44,8 @@ pub(crate) struct Running {
 }
 
 /// What a worker says of itself.
-pub(crate) fn beat(incarnation: Uuid) -> Beat {
-    Beat { incarnation, name: "worker".to_owned(), slots: 4, draining: false, offer: None }
+pub(crate) fn beat(incarnation: Uuid) -> Heartbeat {
+    Heartbeat { incarnation, name: "worker".to_owned(), slots: 4, draining: false, capabilities: None }
 }
 
 /// The end of a turn.
@@ -69,7 +72,7 @@ impl World {
             title: "A session".to_owned(),
             agent: "build".to_owned(),
             model: sample::model(),
-            chosen: Chosen { agent: true, model: false },
+            chosen: ExplicitChoices { agent: true, model: false },
             source: Source::default(),
             class: Class::Interactive,
             rules: Rules::default(),
@@ -99,12 +102,12 @@ impl World {
             body_sha256,
             traceparent: None,
             event_ids,
-            reply: Reply::Wanted,
+            reply: Reply::Expected,
             only_when_idle: false,
         }
     }
 
-    pub(crate) async fn accept(&mut self, session: &SessionId, text: &str) -> Accepted {
+    pub(crate) async fn accept(&mut self, session: &SessionId, text: &str) -> PromptReceipt {
         let prompt = self.prompt(session, text);
         self.store.accept_prompt(self.tenant, &prompt, NOW).await.unwrap()
     }
@@ -121,10 +124,10 @@ impl World {
         self.store.wake_due(limits::SWEEP_MAX).await.unwrap().len()
     }
 
-    pub(crate) async fn take(&self, session: &SessionId, worker: Uuid) -> Option<Taken> {
-        match self.store.take_session(self.tenant, session, worker, Suspects::Taken).await.unwrap() {
-            Take::Yes(taken) => Some(taken),
-            Take::No | Take::Suspect | Take::Exhausted { .. } => None,
+    pub(crate) async fn take(&self, session: &SessionId, worker: Uuid) -> Option<TakeOver> {
+        match self.store.take_session(self.tenant, session, worker, SuspectPolicy::Accept).await.unwrap() {
+            TakeResult::Taken(taken) => Some(taken),
+            TakeResult::Unavailable | TakeResult::Suspect | TakeResult::Exhausted { .. } => None,
         }
     }
 
@@ -142,12 +145,12 @@ impl World {
     }
 
     pub(crate) fn change(&mut self, event: Event) -> Change {
-        Change { id: self.sample.event(), what: What::Event(event) }
+        Change { id: self.sample.event(), body: ChangeBody::Event(event) }
     }
 
     /// The same change as another event.
     pub(crate) fn change_again(&mut self, change: &Change) -> Change {
-        Change { id: self.sample.event(), what: change.what.clone() }
+        Change { id: self.sample.event(), body: change.body.clone() }
     }
 
     /// Makes a row of a begun effect, as the owner of the tables.
@@ -159,16 +162,16 @@ impl World {
     }
 
     /// Writes one event that stands in no other table.
-    pub(crate) async fn append(&mut self, fence: &Fence) -> Result<Written, store::error::Error> {
+    pub(crate) async fn append(&mut self, fence: &Fence) -> Result<WriteReceipt, store::error::Error> {
         let change = self.busy();
         self.store.append(fence, &[change], 0, Progress::None, NOW).await
     }
 
     /// Ends the turn after the first prompt.
-    pub(crate) async fn park(&self, fence: &Fence) -> Option<Written> {
+    pub(crate) async fn park(&self, fence: &Fence) -> Option<WriteReceipt> {
         match self.store.park(fence, &[], 1, &idle(Outcome::Done, None), NOW).await.unwrap() {
-            Parked::Yes(written) => Some(written),
-            Parked::NewInput => None,
+            ParkOutcome::Parked(written) => Some(written),
+            ParkOutcome::NewInput => None,
         }
     }
 

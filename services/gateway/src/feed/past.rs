@@ -3,25 +3,25 @@
 use super::{Horizon, told::Directory};
 use crate::state::State;
 use domain::{
-    event::Stored,
+    event::StoredEvent,
     ids::{ProjectId, SessionId, TenantId},
     limits,
 };
 use std::{sync::Arc, vec};
-use store::{log::feed::Written, session::deletion::Tombstone};
+use store::{log::feed::FeedEntry, session::deletion::Tombstone};
 
 /// Some of it may have been told before.
 pub(crate) struct Past {
     tenant: TenantId,
     since: Horizon,
-    sessions: vec::IntoIter<Written>,
+    sessions: vec::IntoIter<FeedEntry>,
     deleted: vec::IntoIter<Tombstone>,
     /// What is left of the session at hand.
     left: Option<Left>,
 }
 
 struct Left {
-    session: Written,
+    session: FeedEntry,
     after: u64,
 }
 
@@ -29,7 +29,7 @@ struct Left {
 pub(crate) struct Page {
     pub(crate) session: SessionId,
     pub(crate) project: Arc<Directory>,
-    pub(crate) events: Vec<Stored>,
+    pub(crate) events: Vec<StoredEvent>,
 }
 
 impl From<Tombstone> for Page {
@@ -84,7 +84,7 @@ impl Past {
         }
     }
 
-    async fn begin(&self, state: &State, session: Written) -> Result<Left, store::error::Error> {
+    async fn begin(&self, state: &State, session: FeedEntry) -> Result<Left, store::error::Error> {
         let first = state.store.find_first_since(self.tenant, &session.session, self.since).await?;
         let after = first.map_or(session.seq, |first| first.saturating_sub(1));
         Ok(Left { session, after })

@@ -1,7 +1,7 @@
 //! The texts of the parts that stream, as far as a feed told them: whoever joins in the middle begins with these.
 
 use crate::messages;
-use domain::{event::Stored, ids::PartId, part::Part};
+use domain::{event::StoredEvent, ids::PartId, part::Part};
 use rpc::v1;
 use serde::Deserialize;
 use std::{
@@ -42,7 +42,7 @@ impl Texts {
     }
 
     /// Notes which parts begin and end.
-    pub(super) fn observe(&self, event: &Stored) {
+    pub(super) fn observe(&self, event: &StoredEvent) {
         match event.kind.as_str() {
             "message.part.updated" => {
                 let Ok(Updated { part }) = serde_json::from_str(&event.properties) else { return };

@@ -2,7 +2,7 @@
 
 use bus::feed::Notice;
 use domain::{
-    event::Stored,
+    event::StoredEvent,
     ids::{ProjectId, SessionId},
 };
 use rpc::v1;
@@ -71,7 +71,7 @@ impl From<Project> for Directory {
 /// An event, a fragment, or neither.
 #[derive(Debug)]
 pub(crate) enum What {
-    Event(Stored),
+    Event(StoredEvent),
     Delta(v1::Delta),
     /// Something that stands in no log.
     Notice(Notice),

@@ -13,8 +13,8 @@ use rpc::{
     v1::{self, admin_service_server::AdminService},
 };
 use store::{
-    control::operator::{Control, Line, Worker},
-    session::quarantine::Which,
+    control::operator::{Control, QueueLine, Worker},
+    session::quarantine::{Notice, QuarantineRule},
 };
 use tonic::{Request, Response, Status};
 
@@ -117,8 +117,9 @@ impl AdminService for Service {
         };
         let tenant = self.0.store.get_tenant_of(&session).await.map_err(from_store)?;
         let ids = [(); 3].map(|()| self.0.id(EventId::make));
-        let what = (Which::Any, reason.as_str());
-        let killed = self.0.store.quarantine(tenant, &session, what, ids, now()).await.map_err(from_store)?;
+        let notice = Notice { reason: &reason, event_ids: ids, at: now() };
+        let killed = self.0.store.quarantine(tenant, &session, QuarantineRule::Any, notice).await;
+        let killed = killed.map_err(from_store)?;
         if let Some(killed) = &killed {
             self.0.publisher.publish_events(tenant, &session, &killed.events);
             // Its worker, if it has one, is refused from now on; a nudge lets it notice at once.
@@ -175,7 +176,7 @@ fn ms(at: Option<Timestamp>) -> i64 {
     at.map_or(0, |at| at.0)
 }
 
-fn line(line: Line) -> v1::QueueLine {
+fn line(line: QueueLine) -> v1::QueueLine {
     v1::QueueLine {
         tenant_id: line.tenant.0.to_string(),
         tenant_name: line.name,

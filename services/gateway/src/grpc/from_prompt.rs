@@ -70,7 +70,7 @@ fn part(part: v1::PromptPart) -> Result<AskedPart, Status> {
             command: (!task.command.is_empty()).then_some(task.command),
         }),
         Some(Kind::Command(command)) => Body::Text(
-            command::Asked {
+            domain::command::CommandRequest {
                 name: without_nul(&command.name).into_owned(),
                 arguments: without_nul(&command.arguments).into_owned(),
                 progress: command::Progress::Asked,

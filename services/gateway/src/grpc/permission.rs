@@ -4,13 +4,13 @@ use super::{Service, from_store, next_cursor, page, whose};
 use domain::{
     ids::PermissionId,
     permission::Scope,
-    request::{Answer, Asked, Id},
+    request::{Answer, Id, RequestBody},
 };
 use rpc::{
     status::{invalid, not_found},
     v1::{self, permission_service_server::PermissionService},
 };
-use store::people::{approvals::Approval, requests::Known};
+use store::people::{approvals::Approval, requests::RequestRecord};
 use tonic::{Request, Response, Status};
 
 #[tonic::async_trait]
@@ -107,9 +107,9 @@ fn approval(approval: Approval) -> v1::Approval {
 
 const NOT_FOUND: (&str, &str) = ("permission_not_found", "there is no such permission request");
 
-fn to_wire(known: Known) -> Option<v1::Permission> {
+fn to_wire(known: RequestRecord) -> Option<v1::Permission> {
     let request = known.request;
-    let Asked::Permission { permission, patterns, always, .. } = request.asked else { return None };
+    let RequestBody::Permission { permission, patterns, always, .. } = request.body else { return None };
     Some(v1::Permission {
         id: request.id.as_str().to_owned(),
         session_id: request.session_id.to_string(),

@@ -3,13 +3,13 @@
 use super::{Service, from_store, next_cursor, page, whose};
 use domain::{
     ids::QuestionId,
-    request::{Answer, Asked, Id},
+    request::{Answer, Id, RequestBody},
 };
 use rpc::{
     status::not_found,
     v1::{self, question_service_server::QuestionService},
 };
-use store::people::requests::Known;
+use store::people::requests::RequestRecord;
 use tonic::{Request, Response, Status};
 
 #[tonic::async_trait]
@@ -58,9 +58,9 @@ fn clean(text: &str) -> String {
     domain::text::without_nul(text).into_owned()
 }
 
-fn to_wire(known: Known) -> Option<v1::Question> {
+fn to_wire(known: RequestRecord) -> Option<v1::Question> {
     let request = known.request;
-    let Asked::Question { questions } = request.asked else { return None };
+    let RequestBody::Question { questions } = request.body else { return None };
     let items = questions.into_iter().map(|question| v1::QuestionItem {
         header: question.header,
         question: question.question,

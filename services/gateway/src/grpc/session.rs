@@ -14,7 +14,7 @@ use domain::{
     agent::Mode,
     ids::{EventId, SessionId, TenantId, Timestamp},
     limits,
-    session::{Chosen, DEFAULT_AGENT, Origin},
+    session::{DEFAULT_AGENT, ExplicitChoices, Origin},
     title,
     wait::Reason,
 };
@@ -23,9 +23,10 @@ use rpc::{
     v1::{self, session_service_server::SessionService},
 };
 use store::session::{
+    creation::{IdempotencyKey, NewSession},
     deletion::Deletion,
-    keyed::Key,
-    sessions::{Filter, NewSession, Patch, Session},
+    row::Session,
+    sessions::{Filter, Patch},
 };
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -62,7 +63,7 @@ impl SessionService for Service {
         }
         // Of two who make it at the same time, one finds the other's by the key.
         let key = id.as_ref().map_or(request.idempotency_key, |id| id.to_string());
-        let key = (!key.is_empty()).then_some(Key { name: key, body_sha256: None });
+        let key = (!key.is_empty()).then_some(IdempotencyKey { name: key, body_sha256: None });
         let mut source = self.source(tenant, request.source).await?;
         if source.origin == Origin::Empty {
             source = self.0.store.get_project(tenant, &project_id).await.map_err(from_store)?.source;
@@ -70,7 +71,7 @@ impl SessionService for Service {
         let place = Place { tenant, project: &project_id, source: &source };
         agents::check(&self.0, place, std::iter::once((request.agent.as_str(), Mode::Primary))).await?;
         let default = || self.0.models.first().cloned();
-        let chosen = Chosen { agent: !request.agent.is_empty(), model: model.is_some() };
+        let chosen = ExplicitChoices { agent: !request.agent.is_empty(), model: model.is_some() };
         let new = NewSession {
             id: id.unwrap_or_else(|| self.0.id(SessionId::make)),
             project_id,
@@ -184,7 +185,8 @@ impl SessionService for Service {
         let id = session_id(&request.get_ref().session_id)?;
         let tenant = principal.tenant;
         let session = self.0.store.get_session(tenant, &id).await.map_err(from_store)?;
-        let Deletion { parent, gone } = self.0.store.delete_session(tenant, &id).await.map_err(from_store)?;
+        let Deletion { parent, tombstones: gone } =
+            self.0.store.delete_session(tenant, &id).await.map_err(from_store)?;
         for tombstone in &gone {
             self.0.publisher.publish_events(tenant, &tombstone.session, &[tombstone.event()]);
             self.0.bus.nudge(tenant, &tombstone.session);

@@ -13,7 +13,7 @@ use settings::{
     repository::{self, Unsafe},
     standing,
 };
-use store::{people::settings::Stored, session::sessions::Session, tenant::projects::Project};
+use store::{people::settings::StoredSettings, session::row::Session, tenant::projects::Project};
 use tonic::{Code, Request, Response, Status};
 
 #[tonic::async_trait]
@@ -123,6 +123,6 @@ fn level(project: Option<&ProjectId>) -> Level {
     project.map_or(Level::Tenant, |_| Level::Project)
 }
 
-fn to_wire(stored: Stored) -> v1::Settings {
+fn to_wire(stored: StoredSettings) -> v1::Settings {
     v1::Settings { document: stored.document, changed_by: stored.by, changed_at_ms: stored.at.0 }
 }

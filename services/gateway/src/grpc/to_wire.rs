@@ -11,8 +11,8 @@ use rpc::{
     v1::{self, source::From},
 };
 use store::{
-    log::messages::Entry,
-    session::sessions::Session,
+    log::messages::MessageWithParts,
+    session::row::Session,
     tenant::{keys::Key, projects::Project, tenants::Tenant},
 };
 use tonic::{Code, Status};
@@ -214,7 +214,7 @@ pub(crate) fn message_diff(message: &Message) -> v1::GetSessionDiffResponse {
 
 /// # Errors
 /// `row_unreadable`, for what cannot be written as JSON.
-pub(crate) fn message(entry: &Entry) -> Result<v1::Message, Status> {
+pub(crate) fn message(entry: &MessageWithParts) -> Result<v1::Message, Status> {
     let json = |result: Result<String, serde_json::Error>| {
         result.map_err(|_| error(Code::Internal, "row_unreadable", "a stored row cannot be written as JSON"))
     };

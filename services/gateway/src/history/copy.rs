@@ -9,7 +9,7 @@ use domain::{
 };
 use serde_json::Value;
 use std::collections::HashMap;
-use store::log::messages::Entry;
+use store::log::messages::MessageWithParts;
 
 /// Makes ids for what is copied.
 pub(super) trait Maker {
@@ -25,13 +25,16 @@ pub(super) struct Until<'a> {
 }
 
 /// The entries that are copied.
-pub(super) fn before<'a>(entries: &'a [Entry], until: &Until<'_>) -> Option<Vec<&'a Entry>> {
+pub(super) fn before<'a>(
+    entries: &'a [MessageWithParts],
+    until: &Until<'_>,
+) -> Option<Vec<&'a MessageWithParts>> {
     let end = match until.message {
         None => entries.len(),
         Some(message) => entries.iter().position(|entry| entry.message.id() == message)?,
     };
     let end = if until.part.is_some() { end + 1 } else { end };
-    let is_over = |entry: &&Entry| match &entry.message {
+    let is_over = |entry: &&MessageWithParts| match &entry.message {
         Message::User(_) => true,
         Message::Assistant(step) => step.time.completed.is_some(),
     };
@@ -40,7 +43,7 @@ pub(super) fn before<'a>(entries: &'a [Entry], until: &Until<'_>) -> Option<Vec<
 
 /// The events that give a new session this history.
 pub(super) fn events(
-    entries: &[&Entry],
+    entries: &[&MessageWithParts],
     (session, until): (&SessionId, &Until<'_>),
     ids: &mut impl Maker,
     at: Timestamp,

@@ -25,12 +25,13 @@ use rpc::{
 use sha2::{Digest as _, Sha256};
 use store::{
     log::{
-        messages::Entry,
-        record::{Change, What},
+        change::{Change, ChangeBody},
+        messages::MessageWithParts,
     },
     session::{
-        keyed::Key,
-        sessions::{NewSession, Session},
+        creation::{IdempotencyKey, NewSession},
+        forks::NewFork,
+        row::Session,
     },
 };
 use tonic::{Code, Status};
@@ -48,11 +49,11 @@ pub(crate) struct Asked {
 
 impl Asked {
     /// The name of the fork, by which a repeated call finds it.
-    fn named(&self) -> Option<Key> {
+    fn named(&self) -> Option<IdempotencyKey> {
         let before = self.before.as_ref().map_or("", MessageId::as_str);
         let body = format!("{} {before} {}", self.session, self.files.as_str_name());
         let body_sha256 = Some(Sha256::digest(body).into());
-        (!self.key.is_empty()).then(|| Key { name: self.key.clone(), body_sha256 })
+        (!self.key.is_empty()).then(|| IdempotencyKey { name: self.key.clone(), body_sha256 })
     }
 }
 
@@ -90,14 +91,15 @@ pub(crate) async fn fork(state: &State, principal: &Principal, asked: &Asked) ->
     let history: Vec<Change> = events.into_iter().map(|event| change(state, event)).collect();
     let new = NewSession { key, ..like(&origin, id, source.unwrap_or_else(|| origin.source.clone())) };
     let event = state.id(EventId::make);
-    let forked = state.store.fork_session(tenant, (&asked.session, &new), &event, &history, now()).await;
+    let fork = NewFork { origin: &asked.session, session: &new, event_id: &event, history: &history };
+    let forked = state.store.fork_session(tenant, fork, now()).await;
     let (session, events) = forked.map_err(from_store)?;
     state.publisher.publish_events(tenant, &session.info.id, &events);
     Ok(session)
 }
 
 /// Where the copy ends: where it is asked to, or earlier where the session is taken back to already.
-fn until<'a>(asked: &'a Asked, origin: &'a Session, entries: &[Entry]) -> Until<'a> {
+fn until<'a>(asked: &'a Asked, origin: &'a Session, entries: &[MessageWithParts]) -> Until<'a> {
     let place = |id: &MessageId| entries.iter().position(|entry| entry.message.id() == id);
     let before = asked.before.as_ref();
     let Some(revert) = &origin.info.revert else { return Until { message: before, part: None } };
@@ -109,7 +111,7 @@ fn until<'a>(asked: &'a Asked, origin: &'a Session, entries: &[Entry]) -> Until<
 }
 
 fn change(state: &State, event: Event) -> Change {
-    Change { id: state.id(EventId::make), what: What::Event(event) }
+    Change { id: state.id(EventId::make), body: ChangeBody::Event(event) }
 }
 
 fn like(origin: &Session, id: SessionId, source: Source) -> NewSession {

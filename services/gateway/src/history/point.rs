@@ -6,7 +6,7 @@ use domain::{
     part::Body,
 };
 use rpc::v1::FilesOfSnapshot;
-use store::log::messages::Entry;
+use store::log::messages::MessageWithParts;
 
 /// A point of a conversation. What comes after it goes.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,7 +21,11 @@ pub(crate) struct Point {
 
 /// Finds the point before a message, or before one of its parts. An answer goes with the prompt that it answers, unless
 /// something of it stays.
-pub(crate) fn find(entries: &[Entry], message: &MessageId, part: Option<&PartId>) -> Option<Point> {
+pub(crate) fn find(
+    entries: &[MessageWithParts],
+    message: &MessageId,
+    part: Option<&PartId>,
+) -> Option<Point> {
     let at = entries.iter().position(|entry| entry.message.id() == message)?;
     let (mut first, mut kept, mut stays) = (at, 0, None);
     if let Some(part) = part {
@@ -32,7 +36,7 @@ pub(crate) fn find(entries: &[Entry], message: &MessageId, part: Option<&PartId>
     }
     if stays.is_none() {
         kept = 0;
-        let is_prompt = |entry: &Entry| matches!(entry.message, Message::User(_));
+        let is_prompt = |entry: &MessageWithParts| matches!(entry.message, Message::User(_));
         first = entries[..=at].iter().rposition(is_prompt).unwrap_or(at);
     }
     let later = entries[first + 1..].iter().flat_map(|entry| &entry.parts);
@@ -47,7 +51,7 @@ pub(crate) fn find(entries: &[Entry], message: &MessageId, part: Option<&PartId>
 }
 
 /// The state of the files before a message: that of the first look since then, or the newest before it.
-pub(crate) fn state_before<'a>(entries: &'a [Entry], message: &MessageId) -> Option<&'a str> {
+pub(crate) fn state_before<'a>(entries: &'a [MessageWithParts], message: &MessageId) -> Option<&'a str> {
     let at = entries.iter().position(|entry| entry.message.id() == message)?;
     let (earlier, later) = entries.split_at(at);
     let parts = earlier.iter().rev().flat_map(|entry| entry.parts.iter().rev());
@@ -62,7 +66,7 @@ pub(crate) fn state_before<'a>(entries: &'a [Entry], message: &MessageId) -> Opt
 }
 
 /// The oldest state of the files that a conversation knows.
-pub(crate) fn first_state(entries: &[Entry]) -> Option<&str> {
+pub(crate) fn first_state(entries: &[MessageWithParts]) -> Option<&str> {
     let parts = entries.iter().flat_map(|entry| &entry.parts);
     parts.map(|(_, part)| &part.body).find_map(|body| match body {
         Body::StepStart(start) => start.snapshot.as_deref(),
@@ -77,7 +81,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn entry(seq: u64, info: Value, parts: Vec<Value>) -> Entry {
+    fn entry(seq: u64, info: Value, parts: Vec<Value>) -> MessageWithParts {
         let id = format!("msg_{seq}");
         let mut info = info;
         let base = json!({"id": id, "sessionID": "ses_1", "time": {"created": 1}, "agent": "build"});
@@ -88,15 +92,15 @@ mod tests {
             (seq * 10 + number as u64, serde_json::from_value(part).unwrap())
         };
         let parts = parts.into_iter().enumerate().map(part).collect();
-        Entry { seq, message: serde_json::from_value(info).unwrap(), parts }
+        MessageWithParts { seq, message: serde_json::from_value(info).unwrap(), parts }
     }
 
-    fn prompt(seq: u64) -> Entry {
+    fn prompt(seq: u64) -> MessageWithParts {
         let model = json!({"providerID": "p", "modelID": "m"});
         entry(seq, json!({"role": "user", "model": model}), vec![json!({"type": "text", "text": "x"})])
     }
 
-    fn answer(seq: u64, parent: u64, hash: &str) -> Entry {
+    fn answer(seq: u64, parent: u64, hash: &str) -> MessageWithParts {
         let info = json!({
             "role": "assistant", "parentID": format!("msg_{parent}"), "providerID": "p", "modelID": "m",
             "mode": "build", "path": {"cwd": "/", "root": "/"}, "cost": 0,

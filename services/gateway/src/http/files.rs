@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use store::{
     Page,
-    session::sessions::{Filter, Session},
+    session::{row::Session, sessions::Filter},
 };
 use tonic::{Code, Status};
 

@@ -10,7 +10,7 @@ use axum::{
     Json,
     extract::{Path, State as Shared},
 };
-use domain::{ids::ProjectId, limits, project::Shown};
+use domain::{ids::ProjectId, limits, project::ProjectDisplay};
 use serde_json::{Value, json};
 use store::tenant::projects::Project;
 
@@ -33,16 +33,16 @@ pub(super) async fn update(
     Shared(state): Shared<State>,
     caller: Caller,
     Path(id): Path<String>,
-    Body(shown): Body<Shown>,
+    Body(shown): Body<ProjectDisplay>,
 ) -> Result<Json<Value>> {
     if json!(shown).to_string().contains("\\u0000") {
         return Err(Refused::Unreadable("Body", "name, icon and commands have no zero bytes".to_owned()));
     }
-    if shown == Shown::default() {
+    if shown == ProjectDisplay::default() {
         return Ok(Json(project_json(&named(&state, &caller, &id).await?)));
     }
     let (tenant, id) = (caller.principal.tenant, project_id(&id)?);
-    let fitting = |was: &Shown| {
+    let fitting = |was: &ProjectDisplay| {
         Some(was.changed(&shown)).filter(|shown| json!(shown).to_string().len() <= SHOWN_BYTES_MAX)
     };
     let too_large = || {

@@ -15,7 +15,7 @@ use rpc::v1::{
 };
 use serde::Deserialize;
 use serde_json::Value;
-use store::{Page, people::requests::Whose};
+use store::{Page, people::requests::RequestScope};
 
 pub(super) async fn permissions(Shared(state): Shared<State>, caller: Caller) -> Result<Json<Vec<Value>>> {
     open(&state, &caller, "per").await
@@ -28,7 +28,7 @@ pub(super) async fn questions(Shared(state): Shared<State>, caller: Caller) -> R
 async fn open(state: &State, caller: &Caller, prefix: &str) -> Result<Json<Vec<Value>>> {
     let Some(project) = caller.find_project(state).await? else { return Ok(Json(vec![])) };
     let page = Page { limit: domain::limits::PAGE_MAX, cursor: None };
-    let whose = Whose::Project(&project.id);
+    let whose = RequestScope::Project(&project.id);
     let known = state.store.list_requests(caller.principal.tenant, whose, prefix, &page).await?;
     Ok(Json(known.iter().map(|known| known.request.to_json()).collect()))
 }

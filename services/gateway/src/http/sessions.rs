@@ -126,7 +126,7 @@ pub(super) async fn get(
 /// Of every session that works or tries again. Those that wait for somebody work, as far as a client is concerned.
 pub(super) async fn status(Shared(state): Shared<State>, caller: Caller) -> Result<Json<Map<String, Value>>> {
     let Some(project) = caller.find_project(&state).await? else { return Ok(Json(Map::new())) };
-    let only_active = (None, domain::limits::PAGE_MAX);
+    let only_active = store::log::feed::Window { since: None, limit: domain::limits::PAGE_MAX };
     let active = state.store.list_recent(caller.principal.tenant, Some(&project.id), only_active).await?;
     Ok(Json(active.into_iter().map(|it| (it.session.to_string(), json!({"type": "busy"}))).collect()))
 }

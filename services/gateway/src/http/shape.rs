@@ -8,7 +8,7 @@ use crate::{
 };
 use bus::feed::Notice;
 use domain::{
-    event::{self, Stored},
+    event::{self, StoredEvent},
     ids::{EventId, SessionId},
     message::Message,
     part::Part,
@@ -73,7 +73,7 @@ pub(super) fn payloads(state: &State, told: &Told) -> Vec<String> {
 }
 
 /// One event of ours tells of many files, which OpenCode tells of one by one.
-fn watched(event: &Stored) -> Vec<String> {
+fn watched(event: &StoredEvent) -> Vec<String> {
     let said: Value = serde_json::from_str(&event.properties).unwrap_or_default();
     let files = said["files"].as_array().cloned().unwrap_or_default();
     let told = |(at, file): (usize, Value)| {

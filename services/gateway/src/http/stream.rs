@@ -39,7 +39,11 @@ use domain::{
 };
 use serde_json::{Value, json};
 use std::{collections::HashMap, convert::Infallible, pin::pin, sync::Arc, time::Duration};
-use store::{Page, log::feed::Horizon, people::requests::Whose};
+use store::{
+    Page,
+    log::feed::{Horizon, Window},
+    people::requests::RequestScope,
+};
 use tokio::{
     sync::{broadcast::error::RecvError, mpsc},
     time::{Instant, sleep},
@@ -283,7 +287,10 @@ impl Stream {
     async fn tell_states(&mut self) -> std::result::Result<(), End> {
         let since = Some(Timestamp(now().0 - TOLD_WITHIN_MS));
         let (state, tenant) = (self.state.clone(), self.tenant);
-        let recent = state.store.list_recent(tenant, self.project(), (since, TOLD_SESSIONS_MAX)).await?;
+        let recent = state
+            .store
+            .list_recent(tenant, self.project(), Window { since, limit: TOLD_SESSIONS_MAX })
+            .await?;
         for session in recent.into_iter().rev() {
             match self.tell_state(&session.session, session.is_active).await {
                 // Deleted meanwhile.
@@ -299,7 +306,7 @@ impl Stream {
         let (state, tenant) = (self.state.clone(), self.tenant);
         let page = Page { limit: limits::PAGE_MAX, cursor: None };
         let project = self.project().cloned();
-        let whose = project.as_ref().map_or(Whose::Tenant, Whose::Project);
+        let whose = project.as_ref().map_or(RequestScope::Tenant, RequestScope::Project);
         for (prefix, kind) in [("per", "permission.asked"), ("que", "question.asked")] {
             for known in state.store.list_requests(tenant, whose, prefix, &page).await? {
                 match self.directory(&known.request.session_id).await {

@@ -5,7 +5,7 @@ use super::check_model;
 use crate::state::State;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use domain::{
-    command::{self, Asked},
+    command::{self, CommandRequest},
     ids::{MessageId, PartId, SessionId},
     limits, media,
     part::{
@@ -85,7 +85,8 @@ pub(super) fn check(state: &State, parts: &[AskedPart]) -> Result<(), Status> {
 /// `no_reply_task`, `part_invalid`.
 pub(super) fn check_together(parts: &[AskedPart], has_text: bool, no_reply: bool) -> Result<(), Status> {
     let is_alone = !has_text && parts.len() == 1;
-    let is_command = |part: &&AskedPart| matches!(&part.body, Body::Text(text) if Asked::of(text).is_some());
+    let is_command =
+        |part: &&AskedPart| matches!(&part.body, Body::Text(text) if CommandRequest::of(text).is_some());
     let commands = parts.iter().filter(is_command).count();
     let (is_summary, is_shell) =
         (has_kind(parts, "compaction"), shell(parts.iter().map(|part| &part.body)).is_some());
@@ -117,7 +118,7 @@ fn check_command(text: &Text) -> Result<(), Status> {
     if command::shell_of(text).is_some_and(|words| words.trim().is_empty()) {
         return Err(invalid("command_invalid", "the command of the shell is empty"));
     }
-    let Some(asked) = Asked::of(text) else { return Ok(()) };
+    let Some(asked) = CommandRequest::of(text) else { return Ok(()) };
     let is_name = !asked.name.is_empty() && !asked.name.contains(char::is_whitespace);
     if is_name && asked.name.len() <= limits::NAME_BYTES_MAX {
         return Ok(());

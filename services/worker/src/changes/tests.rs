@@ -24,14 +24,14 @@ fn patch(hash: &str) -> Body {
     Body::Patch(Patch { hash: hash.to_owned(), files: vec!["/workspace/a".to_owned()] })
 }
 
-fn told(mut entry: Entry) -> Entry {
+fn told(mut entry: MessageWithParts) -> MessageWithParts {
     if let Message::User(user) = &mut entry.message {
         user.summary = Some(Summary::default());
     }
     entry
 }
 
-fn check(entries: &[Entry], want: &[(&str, &str, &str)]) {
+fn check(entries: &[MessageWithParts], want: &[(&str, &str, &str)]) {
     let found = untold(entries);
     let found: Vec<_> = found.iter().map(|it| (it.user.id.as_str(), it.from, it.to)).collect();
     assert_eq!(found, want);

@@ -12,7 +12,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     sync::PoisonError,
 };
-use store::control::workers::Held;
+use store::control::workers::OwnedSession;
 
 /// What one sweep found in Redis. On its way from a claim to its loop, or from its loop to a release, a session looks the
 /// same for a moment: only what two sweeps found is settled.
@@ -58,7 +58,7 @@ impl Claimer {
 
     /// Gives back what this worker owns by the row but does not run: a take-over or a hand-over whose commit was in
     /// doubt, or a loop that lost Postgres for too long. Gives what it owns and runs.
-    async fn give_back_strays(&self) -> BTreeMap<SessionId, Held> {
+    async fn give_back_strays(&self) -> BTreeMap<SessionId, OwnedSession> {
         let mut owned = BTreeMap::new();
         let held = match answered(self.deps.store.list_held(self.deps.incarnation)).await {
             Ok(held) => held,
@@ -68,7 +68,7 @@ impl Claimer {
             }
         };
         for known in held {
-            let key = (known.place.tenant, known.place.session.clone());
+            let key = (known.target.tenant, known.target.session.clone());
             let runs = self.running.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&key);
             if runs || mutant::on(Mutant::StraysKept) {
                 owned.insert(key.1, known);
@@ -82,8 +82,8 @@ impl Claimer {
     }
 
     /// Tells Redis of a session that runs here: what it does not know of counts against no limit and is charged to nobody.
-    async fn adopt(&self, held: &Held) {
-        let Held { place, class, .. } = held;
+    async fn adopt(&self, held: &OwnedSession) {
+        let OwnedSession { target: place, class, .. } = held;
         let entry = Entry { tenant: place.tenant, session: &place.session, class: *class, share: None };
         match self.deps.bus.adopt(entry, &self.deps.incarnation.to_string()).await {
             Ok(()) => {

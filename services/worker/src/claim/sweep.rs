@@ -9,7 +9,7 @@ use domain::{
 };
 use metrics::gauge;
 use std::{sync::Arc, time::Duration};
-use store::control::claimable::Claimable;
+use store::control::candidate::Candidate;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -97,12 +97,12 @@ impl Claimer {
             if !*self.lease.runs.borrow() || self.drain.is_on() {
                 return;
             }
-            self.take((session.place.tenant, session.place.session), slot).await;
+            self.take((session.target.tenant, session.target.session), slot).await;
         }
     }
 
     /// Leaves out what this worker would not take now: suspects beyond its one place for them.
-    fn without_suspects(&self, mut claimable: Vec<Claimable>) -> Vec<Claimable> {
+    fn without_suspects(&self, mut claimable: Vec<Candidate>) -> Vec<Candidate> {
         let mut places = self.suspects.available_permits();
         claimable.retain(|session| {
             let is_suspect =

@@ -9,13 +9,13 @@ use domain::{
     message::Message,
     part::{Body, Part, Ran, Tool, ToolState},
 };
-use store::log::messages::Entry;
+use store::log::messages::MessageWithParts;
 
 /// Tools whose output is kept: what was learned once is needed to the end.
 const KEPT: [&str; 1] = ["skill"];
 
 /// The parts whose output is left out from now on, as they are then.
-pub(crate) fn pruned(entries: &[Entry], now: Timestamp) -> Vec<Part> {
+pub(crate) fn pruned(entries: &[MessageWithParts], now: Timestamp) -> Vec<Part> {
     let mut turns = 0;
     let mut outputs: Vec<(&Part, &Tool)> = vec![];
     'back: for entry in entries.iter().rev() {

@@ -10,7 +10,7 @@ use domain::{
     part::{Body, Part, Text, ToolState, attached::File},
 };
 use llm::request::{Message as Lowered, Request, ToolChoice, UserPart};
-use store::log::messages::Entry;
+use store::log::messages::MessageWithParts;
 
 /// How a summary is written.
 const SYSTEM: &str = include_str!("../prompt/compaction.txt");
@@ -21,24 +21,24 @@ const TEMPLATE: &str = include_str!("../prompt/template.txt");
 #[derive(Debug)]
 pub(crate) struct Plan<'a> {
     /// The summary that it brings up to date.
-    before: Option<&'a Entry>,
+    before: Option<&'a MessageWithParts>,
     /// What it sums up.
-    head: Vec<&'a Entry>,
+    head: Vec<&'a MessageWithParts>,
     /// The first message that is kept as it is.
     pub(crate) tail_start_id: Option<MessageId>,
 }
 
 impl<'a> Plan<'a> {
     /// Plans the summary that the message `asked` wishes for.
-    pub(crate) fn new(entries: &'a [Entry], asked: &MessageId, window: &Window) -> Self {
+    pub(crate) fn new(entries: &'a [MessageWithParts], asked: &MessageId, window: &Window) -> Self {
         let asked = place(entries, asked).unwrap_or(entries.len());
         let before = newest_summary(&entries[..asked]).map(|(_, summary)| &entries[summary]);
         let replay = (asked < entries.len()).then(|| replayed(entries, asked)).flatten();
-        let is_plain = |entry: &&Entry| {
+        let is_plain = |entry: &&MessageWithParts| {
             compaction(&entry.parts).is_none() && before.is_none_or(|before| before.seq != entry.seq)
         };
         let seen = visible(&entries[..replay.unwrap_or(asked)]).into_iter().filter(is_plain);
-        let mut head: Vec<&Entry> = seen.collect();
+        let mut head: Vec<&MessageWithParts> = seen.collect();
         // A prompt that was too long comes back after the summary: nothing may stand beside it.
         let sizes: Vec<(u64, bool)> = head.iter().map(|entry| (size(entry), begins(entry))).collect();
         let tail = match replay {
@@ -76,7 +76,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-fn begins(entry: &Entry) -> bool {
+fn begins(entry: &MessageWithParts) -> bool {
     matches!(entry.message, Message::User(_)) && origin(&entry.parts) != Origin::Note
 }
 
@@ -94,7 +94,7 @@ fn said(parts: &[(u64, Part)]) -> Vec<String> {
 }
 
 /// A message as lines, with the role of who speaks.
-fn told(entry: &Entry) -> String {
+fn told(entry: &MessageWithParts) -> String {
     if as_step(entry).is_some_and(|step| step.error.as_ref().is_some_and(|error| !error.is_abort())) {
         return String::new();
     }

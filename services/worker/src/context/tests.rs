@@ -39,7 +39,7 @@ pub(crate) fn text(words: &str) -> Body {
     Body::Text(Text { text: words.to_owned(), ..Text::default() })
 }
 
-pub(crate) fn user(seq: u64, bodies: Vec<Body>) -> Entry {
+pub(crate) fn user(seq: u64, bodies: Vec<Body>) -> MessageWithParts {
     let user = User {
         id: id(seq),
         session_id: "ses_1".parse().unwrap(),
@@ -51,10 +51,10 @@ pub(crate) fn user(seq: u64, bodies: Vec<Body>) -> Entry {
         format: None,
         summary: None,
     };
-    Entry { seq, message: Message::User(user), parts: parts(seq, bodies) }
+    MessageWithParts { seq, message: Message::User(user), parts: parts(seq, bodies) }
 }
 
-pub(crate) fn step(seq: u64, parent: u64, bodies: Vec<Body>) -> Entry {
+pub(crate) fn step(seq: u64, parent: u64, bodies: Vec<Body>) -> MessageWithParts {
     let step = Assistant {
         id: id(seq),
         session_id: "ses_1".parse().unwrap(),
@@ -71,10 +71,10 @@ pub(crate) fn step(seq: u64, parent: u64, bodies: Vec<Body>) -> Entry {
         summary: None,
         structured: None,
     };
-    Entry { seq, message: Message::Assistant(Box::new(step)), parts: parts(seq, bodies) }
+    MessageWithParts { seq, message: Message::Assistant(Box::new(step)), parts: parts(seq, bodies) }
 }
 
-fn failed(seq: u64, parent: u64, error: Error) -> Entry {
+fn failed(seq: u64, parent: u64, error: Error) -> MessageWithParts {
     let mut entry = step(seq, parent, vec![]);
     if let Message::Assistant(step) = &mut entry.message {
         (step.finish, step.error) = (None, Some(error));
@@ -82,7 +82,7 @@ fn failed(seq: u64, parent: u64, error: Error) -> Entry {
     entry
 }
 
-fn summary(seq: u64, parent: u64) -> Entry {
+fn summary(seq: u64, parent: u64) -> MessageWithParts {
     let mut entry = step(seq, parent, vec![text("the summary")]);
     if let Message::Assistant(step) = &mut entry.message {
         step.summary = Some(true);
@@ -90,7 +90,7 @@ fn summary(seq: u64, parent: u64) -> Entry {
     entry
 }
 
-fn wish(seq: u64, overflow: bool, tail: Option<u64>) -> Entry {
+fn wish(seq: u64, overflow: bool, tail: Option<u64>) -> MessageWithParts {
     let wish = Compaction { auto: true, overflow: Some(overflow), tail_start_id: tail.map(id) };
     user(seq, vec![Body::Compaction(wish)])
 }
@@ -107,7 +107,7 @@ fn tool(output: &str, compacted: Option<i64>) -> Body {
     Body::Tool(Tool { call_id: "c".to_owned(), tool: "bash".to_owned(), state })
 }
 
-fn seqs(entries: &[&Entry]) -> Vec<u64> {
+fn seqs(entries: &[&MessageWithParts]) -> Vec<u64> {
     entries.iter().map(|entry| entry.seq).collect()
 }
 
@@ -173,7 +173,7 @@ fn a_second_summary_brings_the_first_up_to_date_and_keeps_no_part_of_it() {
     ];
     let plan = summary::Plan::new(&talk, &id(8), &WINDOW);
     assert_eq!(plan.tail_start_id, Some(id(7)), "the newest turn fits, the one before does not");
-    let Entry { message: Message::User(asked), .. } = &talk[7] else { panic!("a prompt") };
+    let MessageWithParts { message: Message::User(asked), .. } = &talk[7] else { panic!("a prompt") };
     let request = plan.request(asked, &WINDOW);
     let llm::request::Message::User(said) = &request.messages[0] else { panic!("a question") };
     let llm::request::UserPart::Text(said) = &said[0] else { panic!("a text") };
@@ -195,7 +195,7 @@ fn long_outputs_are_cut_for_a_summary_and_old_ones_left_out() {
         failed(3, 1, Error::new("APIError", "no")),
         wish(4, false, None),
     ];
-    let Entry { message: Message::User(asked), .. } = &talk[3] else { panic!("a prompt") };
+    let MessageWithParts { message: Message::User(asked), .. } = &talk[3] else { panic!("a prompt") };
     let request = summary::Plan::new(&talk, &id(4), &WINDOW).request(asked, &WINDOW);
     let said = format!("{:?}", request.messages);
     assert!(said.contains("[cut: 2000 of 6000 bytes]") && said.contains(crate::lower::CLEARED), "{said}");
@@ -205,7 +205,8 @@ fn long_outputs_are_cut_for_a_summary_and_old_ones_left_out() {
 #[test]
 fn a_refused_prompt_is_asked_again_unless_it_stands_alone() {
     let refused = || failed(4, 3, Error::overflow("long"));
-    let talk = |before: Vec<Entry>| before.into_iter().chain([user(3, vec![text("c")]), refused()]);
+    let talk =
+        |before: Vec<MessageWithParts>| before.into_iter().chain([user(3, vec![text("c")]), refused()]);
     let with_wish = |before, overflow| talk(before).chain([wish(5, overflow, None)]).collect::<Vec<_>>();
     let before = || vec![user(1, vec![text("a")]), step(2, 1, vec![text("b")])];
     let all = with_wish(before(), true);

@@ -9,7 +9,7 @@ use llm::{
     config::{Model, Thinking},
     request::{Effort, Message, Request, UserPart},
 };
-use store::log::messages::Entry;
+use store::log::messages::MessageWithParts;
 
 /// How a title is written.
 const SYSTEM: &str = include_str!("../prompt/title.txt");
@@ -20,8 +20,8 @@ const TEMPERATURE: f64 = 0.5;
 
 /// The prompt of a person, if there was exactly one. A note that nobody answers is none, and neither is what the loop writes
 /// around a summary, or a message of nothing but our own words: a command of the shell, the approval of a plan.
-pub(crate) fn only_prompt(entries: &[Entry]) -> Option<&Entry> {
-    let is_prompt = |entry: &&Entry| {
+pub(crate) fn only_prompt(entries: &[MessageWithParts]) -> Option<&MessageWithParts> {
+    let is_prompt = |entry: &&MessageWithParts| {
         as_user(entry).is_some()
             && origin(&entry.parts) == Origin::Prompt
             && compaction(&entry.parts).is_none()
@@ -33,7 +33,7 @@ pub(crate) fn only_prompt(entries: &[Entry]) -> Option<&Entry> {
 }
 
 /// The question to `model`; `None` when the prompt has no words.
-pub(crate) fn request(prompt: &Entry, model: &Model) -> Option<Request> {
+pub(crate) fn request(prompt: &MessageWithParts, model: &Model) -> Option<Request> {
     let words = words(&prompt.parts);
     let words = domain::text::head(words.trim(), limits::TITLE_PROMPT_BYTES_MAX);
     (!words.is_empty()).then(|| Request {

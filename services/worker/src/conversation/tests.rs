@@ -20,7 +20,7 @@ fn model() -> ModelRef {
     ModelRef { provider_id: "p".into(), model_id: "m".into() }
 }
 
-fn user(seq: u64, name: &str) -> Entry {
+fn user(seq: u64, name: &str) -> MessageWithParts {
     let time = MessageTime { created: Timestamp(1), completed: None };
     let user = User {
         id: id(name),
@@ -33,10 +33,10 @@ fn user(seq: u64, name: &str) -> Entry {
         format: None,
         summary: None,
     };
-    Entry { seq, message: Message::User(user), parts: vec![] }
+    MessageWithParts { seq, message: Message::User(user), parts: vec![] }
 }
 
-fn step(seq: u64, name: &str, parent: &str, finish: Option<&str>, tools: Vec<Tool>) -> Entry {
+fn step(seq: u64, name: &str, parent: &str, finish: Option<&str>, tools: Vec<Tool>) -> MessageWithParts {
     let assistant = Assistant {
         id: id(name),
         session_id: session(),
@@ -62,7 +62,7 @@ fn step(seq: u64, name: &str, parent: &str, finish: Option<&str>, tools: Vec<Too
         };
         (at, part)
     });
-    Entry { seq, parts: parts.collect(), message: Message::Assistant(Box::new(assistant)) }
+    MessageWithParts { seq, parts: parts.collect(), message: Message::Assistant(Box::new(assistant)) }
 }
 
 fn tool(call_id: &str, output: Option<&str>) -> Tool {
@@ -81,11 +81,18 @@ fn tool(call_id: &str, output: Option<&str>) -> Tool {
     Tool { call_id: call_id.into(), tool: "bash".into(), state }
 }
 
-fn pending(seq: u64, kind: Kind, message: Option<&str>) -> Pending {
-    Pending { seq, kind, dedupe: String::new(), message_id: message.map(id), body: None, traceparent: None }
+fn pending(seq: u64, kind: Kind, message: Option<&str>) -> MailboxInput {
+    MailboxInput {
+        seq,
+        kind,
+        dedupe: String::new(),
+        message_id: message.map(id),
+        body: None,
+        traceparent: None,
+    }
 }
 
-fn conversation(entries: Vec<Entry>) -> Conversation {
+fn conversation(entries: Vec<MessageWithParts>) -> Conversation {
     let mut conversation = Conversation::default();
     conversation.extend(entries);
     conversation

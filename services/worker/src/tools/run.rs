@@ -21,7 +21,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
-use store::log::messages::Entry;
+use store::log::messages::MessageWithParts;
 use tokio::{
     sync::{Semaphore, mpsc},
     task::JoinSet,
@@ -141,7 +141,7 @@ impl Tools {
     }
 
     /// Notes which files of instructions the model reads anyway: in its system prompt, or with an earlier answer.
-    pub(crate) fn note_shown(&self, system: &[v1::GuidanceFile], entries: &[Entry]) {
+    pub(crate) fn note_shown(&self, system: &[v1::GuidanceFile], entries: &[MessageWithParts]) {
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         *shown = system.iter().map(|file| file.path.clone()).collect();
         shown.extend(

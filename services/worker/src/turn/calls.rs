@@ -15,7 +15,7 @@ use domain::{
     permission::Verdict,
 };
 use serde_json::Value;
-use store::log::{messages::Entry, record::Progress};
+use store::log::{messages::MessageWithParts, record::Progress};
 
 impl Loop {
     /// What the prompt asks for becomes calls of a step: begun, and stored as such.
@@ -59,7 +59,7 @@ impl Loop {
 
     /// The model that a task of a prompt names.
     pub(super) fn model_of_task(&self, call_id: &str) -> Option<ModelRef> {
-        let is_prompt = |entry: &&Entry| {
+        let is_prompt = |entry: &&MessageWithParts| {
             context::as_user(entry).is_some() && context::origin(&entry.parts) == Origin::Prompt
         };
         let prompts = self.conversation.entries().iter().rev().filter(is_prompt);

@@ -20,8 +20,13 @@ use domain::{
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 use store::session::{
-    children::{Answer, Dispatched, NewChild, ParentCall},
-    inputs::{Kind, Prompt, Reply},
+    inputs::{Prompt, Reply},
+    mailbox::Kind,
+    row::ParentCall,
+    tree::{
+        answers::ChildAnswer,
+        children::{Dispatch, DispatchOutcome, NewChild},
+    },
 };
 use tokio::time::Instant;
 
@@ -43,22 +48,22 @@ impl Loop {
         let title = Some(task.description.clone());
         let state = ToolState::Running { input, title, metadata: Some(metadata), time };
         let events = self.tool_event(&waiting.call_id, state).into_iter().collect();
-        let resumes = task.resumes.is_some();
-        match self.record.dispatch(&mut self.conversation, events, &child, resumes).await? {
-            Dispatched::Yes(..) => {
+        let dispatch = if task.resumes.is_some() { Dispatch::Resumed } else { Dispatch::New };
+        match self.record.dispatch(&mut self.conversation, events, &child, dispatch).await? {
+            DispatchOutcome::Dispatched { .. } => {
                 let session = &child.prompt.user.session_id;
                 self.deps.wake(self.record.tenant(), session, self.fixed.class).await;
                 self.waiting.insert(waiting.call_id, Awaited::Child);
                 Ok(())
             }
-            Dispatched::TooMany => {
+            DispatchOutcome::TooMany => {
                 let text = format!(
                     "There were {} subtasks already, which is as many as one session may have. Do this yourself.",
                     limits::SUBTASKS_PER_TREE_MAX
                 );
                 self.end_call(&waiting, Err(text)).await
             }
-            Dispatched::NotFree => {
+            DispatchOutcome::NotFree => {
                 let text =
                     "There is no finished task of this id among yours. Leave task_id out for a new task.";
                 self.end_call(&waiting, Err(text.to_owned())).await
@@ -100,7 +105,7 @@ impl Loop {
             agent: agent.clone(),
             model: model.model.clone(),
             is_model_chosen,
-            rights: self.rights.of_prompt(user.tools.as_ref()).of_child(&user.agent),
+            permissions: self.rights.of_prompt(user.tools.as_ref()).of_child(&user.agent),
             prompt: Prompt {
                 user: User {
                     id,
@@ -118,7 +123,7 @@ impl Loop {
                 body_sha256: [0; 32],
                 traceparent: rpc::trace::current_traceparent(),
                 event_ids: vec![self.deps.id(EventId::make), self.deps.id(EventId::make)],
-                reply: Reply::Wanted,
+                reply: Reply::Expected,
                 only_when_idle: false,
             },
             event_id: self.deps.id(EventId::make),
@@ -126,7 +131,7 @@ impl Loop {
     }
 
     /// Takes over what a child said: its failure is the call's, not the parent's.
-    pub(super) async fn end_child(&mut self, waiting: &Waiting, answer: &Answer) -> Result<(), Stopped> {
+    pub(super) async fn end_child(&mut self, waiting: &Waiting, answer: &ChildAnswer) -> Result<(), Stopped> {
         let text = domain::text::head(&answer.text, limits::SUBTASK_ANSWER_BYTES_MAX);
         let (id, state) = (&answer.child, answer.outcome.as_str());
         let cut =
@@ -151,12 +156,12 @@ impl Loop {
         &self,
         outcome: Outcome,
         error: Option<&str>,
-    ) -> Option<(SessionId, Answer)> {
+    ) -> Option<(SessionId, ChildAnswer)> {
         let call = self.fixed.call.as_ref()?;
         let said = self.conversation.last_text().unwrap_or_default();
         let text = error.unwrap_or(said).to_owned();
         let (child, part_id) = (self.record.session().clone(), call.part_id.clone());
-        Some((call.session.clone(), Answer { child, part_id, outcome, text, summary: self.summary() }))
+        Some((call.session.clone(), ChildAnswer { child, part_id, outcome, text, summary: self.summary() }))
     }
 
     /// The newest tool calls, as the parent's tool call shows them.

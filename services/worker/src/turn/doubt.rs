@@ -18,11 +18,11 @@ use domain::{
     message::Error,
     part::{Body, Part, Span, Tool, ToolState},
     permission::{OnAsk, Verdict},
-    request::{Answer, Asked, Id, Request},
+    request::{Answer, Id, Request, RequestBody},
     turn::{Input, NEEDS_HUMAN},
 };
 use serde_json::{Map, Value};
-use store::{log::record::Progress, people::requests::Known};
+use store::{log::record::Progress, people::requests::RequestRecord};
 
 /// The name of the permission, and of the mark on a repeated call that says how far the asking is: OpenCode's.
 pub(crate) const PERMISSION: &str = "doom_loop";
@@ -53,7 +53,7 @@ impl Loop {
         let asked = asked.map_err(Stopped::Store)?.into_iter().find(|known| known.request.id == id);
         let verdict = self.rights.repeats(&self.asking_agent(), &tool.tool);
         let decided = match (asked, verdict) {
-            (Some(Known { answer: Some(answer), .. }), _) => self.of_answer(answer, &tool),
+            (Some(RequestRecord { answer: Some(answer), .. }), _) => self.of_answer(answer, &tool),
             (Some(known), _) if known.is_over => {
                 let answer = self.close_request(&id, (Answer::Expired, "its deadline")).await?;
                 self.of_answer(answer, &tool)
@@ -116,7 +116,7 @@ impl Loop {
             message_id: part.message_id.clone(),
             part_id: part.id.clone(),
             call_id: tool.call_id.clone(),
-            asked: Asked::Permission { permission, patterns: names.clone(), always: names, metadata },
+            body: RequestBody::Permission { permission, patterns: names.clone(), always: names, metadata },
             expires_at: Some(Timestamp(now().0.saturating_add(self.deps.request_wait_ms))),
         };
         let wait = wait_for(&request);

@@ -12,7 +12,7 @@ use crate::{
 };
 use domain::{
     agent::Mode,
-    command::{Asked, Progress as Far},
+    command::{CommandRequest, Progress as Far},
     event::{Event, Status},
     message::{Error, Message, User},
     part::{Body, Part, Text, attached::Subtask},
@@ -99,7 +99,7 @@ impl Loop {
         let Expanded { wanted: Wanted { part, asked, user }, command, text, named } = expanded;
         let Body::Text(before) = &part.body else { return vec![] };
         let text = without_nul(&text).into_owned();
-        let asked = Asked { progress: Far::Expanded, ..asked };
+        let asked = CommandRequest { progress: Far::Expanded, ..asked };
         let agent = command.agent.clone().unwrap_or_else(|| user.agent.clone());
         let is_subagent = self.rights.agent(&agent).and_then(|agent| agent.mode) == Some(Mode::Subagent)
             || domain::agent::Agent::parse(&agent)
@@ -145,7 +145,7 @@ impl Loop {
         let Some((step, _)) = self.conversation.last_step() else { return vec![] };
         let over = context::expanded_commands(self.conversation.entries());
         over.flat_map(|(part, text, asked)| {
-            let done = Asked { progress: Far::Executed, ..asked };
+            let done = CommandRequest { progress: Far::Executed, ..asked };
             let part = Part { body: Body::Text(done.mark(text.clone())), ..part.clone() };
             let executed = Event::CommandExecuted {
                 name: done.name,

@@ -296,7 +296,7 @@ impl Loop {
             }
             End::Wait(wait) => {
                 events.push(Event::SessionWaiting(wait));
-                Park::Waiting { wait, tells: self.parent_without_budget(wait) }
+                Park::Waiting { wait, notify: self.parent_without_budget(wait) }
             }
         };
         self.await_title().await?;

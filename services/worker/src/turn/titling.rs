@@ -25,7 +25,7 @@ use llm::{
     request::Request,
 };
 use std::time::Duration;
-use store::session::titles::Title;
+use store::log::change::{Spend, Title};
 use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{Instrument as _, Span};
@@ -175,9 +175,10 @@ impl Asked {
         count_tokens(&tokens);
         Span::current().record("gen_ai.usage.input_tokens", tokens.prompt());
         Span::current().record("gen_ai.usage.output_tokens", tokens.output + tokens.reasoning);
-        let (title, spent) = (answered.ok().flatten(), (tokens, self.model.price.cost(&tokens)));
+        let (title, spend) =
+            (answered.ok().flatten(), Spend { tokens, cost: self.model.price.cost(&tokens) });
         let is_news = title.is_some() || tokens != Tokens::default();
-        is_news.then(|| Box::new(Title { instead_of: self.instead_of.into(), title, spent }))
+        is_news.then(|| Box::new(Title { instead_of: self.instead_of.into(), title, spend }))
     }
 
     /// The title, if the model said one. Adds what every attempt cost to `tokens`.

@@ -14,15 +14,15 @@ use domain::{
     message::Error,
     part::{self, Ran, Span, ToolState},
     permission::{OnAsk, Rule, Verdict},
-    request::{Answer, Asked, Id, Request},
+    request::{Answer, Id, Request, RequestBody},
     turn::{CallId, Input, NEEDS_HUMAN},
     wait::{Reason, Wait},
 };
 use serde_json::Map;
 use store::{
     log::record::Progress,
-    people::requests::{Answered, Known},
-    session::children,
+    people::requests::{AnswerOutcome, NewAnswer, RequestRecord},
+    session::tree::answers::ChildAnswer,
 };
 
 /// In the facts of a call: a person refused it without a word of what to do instead.
@@ -133,10 +133,10 @@ impl Loop {
 
     /// Takes over what people allowed or refused that concerns other calls too: an answer "always", and a refusal, after
     /// which nothing more is asked in this step. Gives the refusal.
-    fn take_permissions(&mut self, asked: &[Known]) -> Option<Answer> {
+    fn take_permissions(&mut self, asked: &[RequestRecord]) -> Option<Answer> {
         for known in asked {
-            if let (Some(Answer::Always { .. }), Asked::Permission { permission, always, .. }) =
-                (&known.answer, &known.request.asked)
+            if let (Some(Answer::Always { .. }), RequestBody::Permission { permission, always, .. }) =
+                (&known.answer, &known.request.body)
             {
                 self.rights.allow(permission, always);
             }
@@ -146,11 +146,7 @@ impl Loop {
         answers.find(|answer| matches!(answer, Answer::Reject { .. })).cloned()
     }
 
-    async fn settle_child(
-        &mut self,
-        waiting: &Waiting,
-        answers: &[children::Answer],
-    ) -> Result<Settled, Stopped> {
+    async fn settle_child(&mut self, waiting: &Waiting, answers: &[ChildAnswer]) -> Result<Settled, Stopped> {
         match answers.iter().find(|answer| answer.part_id == waiting.part_id) {
             None => {
                 let reason = if self.out_of_budget { Reason::Budget } else { Reason::Children };
@@ -163,7 +159,11 @@ impl Loop {
         }
     }
 
-    async fn settle_request(&mut self, waiting: &Waiting, asked: &[Known]) -> Result<Settled, Stopped> {
+    async fn settle_request(
+        &mut self,
+        waiting: &Waiting,
+        asked: &[RequestRecord],
+    ) -> Result<Settled, Stopped> {
         let id = request_id(waiting);
         let known = asked.iter().find(|known| known.request.id == id);
         let Some(known) = known else { return self.ask(waiting, id).await };
@@ -176,7 +176,7 @@ impl Loop {
             }
             None => return Ok(Settled::Waits(wait_for(&known.request))),
         };
-        self.take_answer(waiting, &known.request.asked, answer).await
+        self.take_answer(waiting, &known.request.body, answer).await
     }
 
     /// Settles a call beside one that a person refused: its own answer counts if there is one, and it is refused with the
@@ -184,18 +184,18 @@ impl Loop {
     async fn settle_refused(
         &mut self,
         waiting: &Waiting,
-        asked: &[Known],
+        asked: &[RequestRecord],
         refusal: &Answer,
     ) -> Result<Settled, Stopped> {
         let id = request_id(waiting);
         let Some(known) = asked.iter().find(|known| known.request.id == id) else {
-            return self.take_answer(waiting, &self.request(waiting, id).asked, refusal.clone()).await;
+            return self.take_answer(waiting, &self.request(waiting, id).body, refusal.clone()).await;
         };
         let answer = match &known.answer {
             Some(answer) => answer.clone(),
             None => self.close_request(&id, (refusal.clone(), "the refusal of another call")).await?,
         };
-        self.take_answer(waiting, &known.request.asked, answer).await
+        self.take_answer(waiting, &known.request.body, answer).await
     }
 
     /// Asks a person, unless that was answered "always" for the project or the tenant, or this session asks nobody.
@@ -243,31 +243,32 @@ impl Loop {
         (answer, by): (Answer, &str),
     ) -> Result<Answer, Stopped> {
         let (tenant, event) = (self.record.tenant(), self.deps.id(EventId::make));
-        let closed = self.deps.store.answer_request(tenant, id, (&answer, by), &event, now());
+        let closed =
+            self.deps.store.answer_request(tenant, id, NewAnswer { answer: &answer, by }, &event, now());
         match answered(closed).await.map_err(Stopped::Store)? {
-            Answered::Yes { events, .. } => {
+            AnswerOutcome::Accepted { events, .. } => {
                 self.deps.publisher.publish_events(tenant, self.record.session(), &events);
                 Ok(answer)
             }
-            Answered::Before { answer, .. } => Ok(answer),
+            AnswerOutcome::AlreadyAnswered { answer, .. } => Ok(answer),
         }
     }
 
     async fn take_answer(
         &mut self,
         waiting: &Waiting,
-        asked: &Asked,
+        asked: &RequestBody,
         answer: Answer,
     ) -> Result<Settled, Stopped> {
         match (asked, answer) {
-            (Asked::Permission { .. }, Answer::Once | Answer::Always { .. }) => {
+            (RequestBody::Permission { .. }, Answer::Once | Answer::Always { .. }) => {
                 self.start_allowed(waiting).await?;
                 return Ok(Settled::Started);
             }
-            (Asked::Question { .. }, Answer::Labels { labels }) if is_plan(&waiting.tool) => {
+            (RequestBody::Question { .. }, Answer::Labels { labels }) if is_plan(&waiting.tool) => {
                 self.plan_answered(waiting, &labels).await?;
             }
-            (Asked::Question { questions }, Answer::Labels { labels }) => {
+            (RequestBody::Question { questions }, Answer::Labels { labels }) => {
                 let text = question::answered(questions, &labels);
                 self.end_call(waiting, Ok(("Answered".to_owned(), text))).await?;
             }
@@ -366,7 +367,7 @@ impl Loop {
         let questions =
             if is_plan(&waiting.tool) { Ok(plan_exit::questions()) } else { question::read(input.clone()) };
         let asked = match (&id, questions) {
-            (Id::Question(_), Ok(questions)) => Asked::Question { questions },
+            (Id::Question(_), Ok(questions)) => RequestBody::Question { questions },
             (Id::Question(_) | Id::Permission(_), _) => {
                 let agent = self.conversation.last_step().map_or("", |(message, _)| message.agent.as_str());
                 let tool = tools::find(&waiting.tool.tool).ok();
@@ -376,7 +377,7 @@ impl Loop {
                     None => (waiting.tool.tool.clone(), vec!["*".to_owned()], vec![]),
                 };
                 let metadata = input.as_object().cloned().unwrap_or_default();
-                Asked::Permission { permission, patterns, always, metadata }
+                RequestBody::Permission { permission, patterns, always, metadata }
             }
         };
         let message_id = self.conversation.last_step().map(|(message, _)| message.id.clone());
@@ -385,7 +386,7 @@ impl Loop {
             message_id: message_id.unwrap_or_else(|| self.deps.id(domain::ids::MessageId::make)),
             part_id: waiting.part_id.clone(),
             call_id: waiting.call_id.clone(),
-            asked,
+            body: asked,
             expires_at: Some(Timestamp(now().0.saturating_add(self.deps.request_wait_ms))),
             id,
         }

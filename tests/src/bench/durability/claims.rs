@@ -22,10 +22,10 @@ use domain::{
 };
 use std::time::{Duration, Instant};
 use store::{
-    log::record::{Change, What},
+    log::change::{Change, ChangeBody},
     session::{
-        park::{Park, Parked},
-        runs::{Suspects, Take},
+        park::{Park, ParkOutcome},
+        runs::{SuspectPolicy, TakeResult},
     },
 };
 use uuid::Uuid;
@@ -94,20 +94,24 @@ impl Claimer {
                 panic!("Redis was emptied");
             };
             let Some(session) = claimed.first() else { return samples };
-            let took = self.store.take_session(session.tenant, &session.session, self.owner, Suspects::Taken);
-            let Take::Yes(taken) = took.await.expect("an answer of Postgres") else {
+            let took =
+                self.store.take_session(session.tenant, &session.session, self.owner, SuspectPolicy::Accept);
+            let TakeResult::Taken(taken) = took.await.expect("an answer of Postgres") else {
                 panic!("nobody else takes sessions");
             };
             let mut fence = taken.fence;
             fence.write_seq += 1;
             let change =
-                |event| Change { id: EventId::make(&mut ids, Timestamp(0)), what: What::Event(event) };
+                |event| Change { id: EventId::make(&mut ids, Timestamp(0)), body: ChangeBody::Event(event) };
             // What the last write of every turn says; the prompt is the only input.
             let changes: Vec<_> =
                 [Event::SessionStatus(Status::Idle), Event::SessionIdle(Outcome::Done)].map(change).into();
             let park = Park::Idle { outcome: Outcome::Done, error: None, answer: None };
             let parked = self.store.park(&fence, &changes, 1, &park, Timestamp(0)).await;
-            assert!(matches!(parked.expect("an answer of Postgres"), Parked::Yes(_)), "no input came");
+            assert!(
+                matches!(parked.expect("an answer of Postgres"), ParkOutcome::Parked(_)),
+                "no input came"
+            );
             self.bus.release(&session.session, &worker, Then::Rest).await.expect("an answer of Redis");
             samples.push(begun.elapsed());
         }

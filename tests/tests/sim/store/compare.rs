@@ -4,7 +4,7 @@ use super::{Pair, SESSIONS};
 use domain::ids::SessionId;
 use e2e::sim::postgres::{Accepted, Input, Phase, Run};
 use sqlx::Row as _;
-use store::{control::claimable::Claimable, error::Error};
+use store::{control::candidate::Candidate, error::Error};
 use uuid::Uuid;
 
 impl Pair {
@@ -60,10 +60,10 @@ impl Pair {
         let rows = self.model.runs.iter();
         let model: Vec<Run> = rows.map(|run| Run { inputs: vec![], parent: None, ..run.clone() }).collect();
         assert_eq!(real, model);
-        let places = |listed: Vec<Claimable>| {
-            let ours = listed.into_iter().filter(|one| one.place.tenant == self.tenant);
+        let places = |listed: Vec<Candidate>| {
+            let ours = listed.into_iter().filter(|one| one.target.tenant == self.tenant);
             let mut numbers: Vec<usize> = ours
-                .map(|one| self.sessions.iter().position(|session| *session == one.place.session).unwrap())
+                .map(|one| self.sessions.iter().position(|session| *session == one.target.session).unwrap())
                 .collect();
             numbers.sort_unstable();
             numbers

@@ -13,8 +13,11 @@ use e2e::{
 use serde_json::{Value, json};
 use store::{
     Store,
-    log::record::{Change, Fence, Progress, What},
-    session::runs::{Suspects, Take},
+    log::{
+        change::{Change, ChangeBody},
+        record::{Fence, Progress},
+    },
+    session::runs::{SuspectPolicy, TakeResult},
 };
 
 fn tool(name: &str, input: &Value) -> String {
@@ -134,7 +137,9 @@ async fn end_calls_and_die(stack: &Stack, session: &str) {
     let running = store.get_session(tenant, &id).await.unwrap();
     store.fail_attempt(tenant, &id, running.epoch).await.unwrap();
     let owner = uuid::Uuid::now_v7();
-    let Take::Yes(taken) = store.take_session(tenant, &id, owner, Suspects::Taken).await.unwrap() else {
+    let TakeResult::Taken(taken) =
+        store.take_session(tenant, &id, owner, SuspectPolicy::Accept).await.unwrap()
+    else {
         panic!("nobody else has it")
     };
     let step = answers(stack, session).await.pop().unwrap();
@@ -148,8 +153,8 @@ async fn end_calls_and_die(stack: &Stack, session: &str) {
         time: Ran::new(Timestamp(1), Timestamp(2)),
         attachments: vec![],
     };
-    let what = What::Event(Event::PartUpdated { part: Box::new(part), at: Timestamp(2) });
-    let change = Change { id: EventId::make(&mut Ids::new([7; 32]), Timestamp(2)), what };
+    let what = ChangeBody::Event(Event::PartUpdated { part: Box::new(part), at: Timestamp(2) });
+    let change = Change { id: EventId::make(&mut Ids::new([7; 32]), Timestamp(2)), body: what };
     let fence = Fence { write_seq: 1, ..taken.fence };
     store.append(&fence, &[change], taken.input_ack, Progress::Made, Timestamp(2)).await.unwrap();
     store.fail_attempt(tenant, &id, fence.epoch).await.unwrap();

@@ -16,7 +16,7 @@ impl Maker for Numbers {
     }
 }
 
-fn entry(info: Value, parts: &[Value]) -> Entry {
+fn entry(info: Value, parts: &[Value]) -> MessageWithParts {
     let part = |(number, part): (usize, &Value)| {
         let mut part = part.clone();
         part["id"] = json!(format!("prt_{}{number}", info["id"].as_str().unwrap().replace("msg_", "")));
@@ -24,10 +24,10 @@ fn entry(info: Value, parts: &[Value]) -> Entry {
         (number as u64, serde_json::from_value(part).unwrap())
     };
     let parts = parts.iter().enumerate().map(part).collect();
-    Entry { seq: 1, message: serde_json::from_value(info).unwrap(), parts }
+    MessageWithParts { seq: 1, message: serde_json::from_value(info).unwrap(), parts }
 }
 
-fn talk() -> Vec<Entry> {
+fn talk() -> Vec<MessageWithParts> {
     let user = |id: &str| {
         json!({"role": "user", "id": id, "sessionID": "ses_old", "time": {"created": 1}, "agent": "build",
                "model": {"providerID": "p", "modelID": "m"}})

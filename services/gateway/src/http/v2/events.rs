@@ -25,7 +25,7 @@ use axum::{
     },
 };
 use domain::{
-    event::Stored,
+    event::StoredEvent,
     ids::{MessageId, SessionId, TenantId, Timestamp},
     limits,
     message::{Assistant, Message},
@@ -36,7 +36,7 @@ use rpc::v1::subscribe_response::Item;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::{collections::HashMap, convert::Infallible};
-use store::log::messages::Entry;
+use store::log::messages::MessageWithParts;
 use tonic::Status;
 
 /// Events of a page when the client does not say how many.
@@ -95,7 +95,7 @@ pub(in crate::http) async fn follow(
                 Some(Item::Event(event)) => {
                     let properties = String::from_utf8_lossy(&event.properties_json).into_owned();
                     let (seq, epoch, at) = (event.seq, event.epoch, Timestamp(event.at_ms));
-                    let stored = Stored { seq, epoch, id: event.id, kind: event.kind, properties, at };
+                    let stored = StoredEvent { seq, epoch, id: event.id, kind: event.kind, properties, at };
                     let Some(told) = teller.tell(&stored).await else { continue };
                     let kind = told["type"].as_str().unwrap_or_default();
                     Event::default().id(seq.to_string()).event(kind).data(told.to_string())
@@ -135,7 +135,7 @@ impl Teller {
     }
 
     /// The event that says the same; `None` where the newer API has none.
-    async fn tell(&mut self, event: &Stored) -> Option<Value> {
+    async fn tell(&mut self, event: &StoredEvent) -> Option<Value> {
         let mut properties: Value = serde_json::from_str(&event.properties).ok()?;
         let (kind, mut data) = match event.kind.as_str() {
             "message.updated" => {
@@ -184,7 +184,7 @@ impl Teller {
         }
     }
 
-    async fn entry(&self, message: &MessageId) -> Option<Entry> {
+    async fn entry(&self, message: &MessageId) -> Option<MessageWithParts> {
         self.state.store.get_message(self.tenant, &self.session, message).await.ok()
     }
 

@@ -15,13 +15,13 @@ use serde_json::{Value, json};
 use store::{
     Page,
     error::{Entity, Error},
-    people::requests::Whose,
+    people::requests::RequestScope,
 };
 
 const PERMISSION: &str = "per";
 const QUESTION: &str = "que";
 
-async fn open(state: &State, caller: &Caller, whose: Whose<'_>, prefix: &str) -> Result<Vec<Value>> {
+async fn open(state: &State, caller: &Caller, whose: RequestScope<'_>, prefix: &str) -> Result<Vec<Value>> {
     let page = Page { limit: limits::PAGE_MAX, cursor: None };
     let known = state.store.list_requests(caller.principal.tenant, whose, prefix, &page).await?;
     Ok(known.iter().map(|known| shape::request(&known.request)).collect())
@@ -29,14 +29,14 @@ async fn open(state: &State, caller: &Caller, whose: Whose<'_>, prefix: &str) ->
 
 async fn of_directory(state: &State, caller: &Caller, prefix: &str) -> Result<Json<Value>> {
     let project = caller.project(state).await?;
-    let open = open(state, caller, Whose::Project(&project.id), prefix).await?;
+    let open = open(state, caller, RequestScope::Project(&project.id), prefix).await?;
     at(state, caller, open).await
 }
 
 async fn of_session(state: &State, caller: &Caller, session: &str, prefix: &str) -> Result<Vec<Value>> {
     let session = id(session)?;
     state.store.get_head(caller.principal.tenant, &session).await?;
-    open(state, caller, Whose::Session(&session), prefix).await
+    open(state, caller, RequestScope::Session(&session), prefix).await
 }
 
 pub(in crate::http) async fn permissions(

@@ -141,7 +141,8 @@ pub(in crate::http) async fn list(
 
 /// Those that are not idle.
 pub(in crate::http) async fn active(Shared(state): Shared<State>, caller: Caller) -> Result<Json<Value>> {
-    let active = state.store.list_recent(caller.principal.tenant, None, (None, limits::PAGE_MAX)).await?;
+    let window = store::log::feed::Window { since: None, limit: limits::PAGE_MAX };
+    let active = state.store.list_recent(caller.principal.tenant, None, window).await?;
     let running = active.into_iter().map(|it| (it.session.to_string(), json!({"type": "running"})));
     Ok(Json(json!({"data": running.collect::<Map<_, _>>()})))
 }

@@ -3,11 +3,11 @@
 use domain::{
     message::{Assistant, Message, ModelChoice},
     part::{Body, Part, Tool, ToolState, attached::File},
-    request::{Asked, Request},
+    request::{Request, RequestBody},
     session::Info,
 };
 use serde_json::{Map, Value, json};
-use store::log::messages::Entry;
+use store::log::messages::MessageWithParts;
 
 /// What a session of the newer API has of ours.
 const OF_SESSION: [&str; 10] =
@@ -77,7 +77,7 @@ pub(super) fn reason(parts: &[(u64, Part)]) -> Option<&'static str> {
 }
 
 /// A message; the wish for a summary is told with the summary only.
-pub(super) fn message(entry: &Entry) -> Option<Value> {
+pub(super) fn message(entry: &MessageWithParts) -> Option<Value> {
     let mut json = match &entry.message {
         Message::User(_) if reason(&entry.parts).is_some() => return None,
         Message::User(user) => match synthetic(&entry.parts) {
@@ -226,7 +226,7 @@ pub(super) fn shown(metadata: Option<&Map<String, Value>>) -> Value {
 
 /// A request to people.
 pub(super) fn request(request: &Request) -> Value {
-    let Asked::Permission { permission, patterns, always, metadata } = &request.asked else {
+    let RequestBody::Permission { permission, patterns, always, metadata } = &request.body else {
         return request.to_json();
     };
     json!({

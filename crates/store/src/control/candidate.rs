@@ -1,26 +1,26 @@
 //! Sessions of any tenant, as workers look for them.
 
-use crate::error::Error;
+use crate::{column::parse_id, error::Error};
 use domain::{
     ids::{SessionId, TenantId},
     session::Class,
 };
 use sqlx::{Row as _, postgres::PgRow};
 
-/// A session by its full name.
+/// A session of any tenant.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
-    /// Whose.
+pub struct SessionRef {
+    /// Its tenant.
     pub tenant: TenantId,
-    /// Which.
+    /// Its id.
     pub session: SessionId,
 }
 
 /// A session that a worker may take.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Claimable {
-    /// Which.
-    pub place: Place,
+pub struct Candidate {
+    /// The session.
+    pub target: SessionRef,
     /// How urgent it is.
     pub class: Class,
     /// Take-overs since the last progress.
@@ -31,9 +31,10 @@ pub struct Claimable {
     pub weight: u32,
 }
 
-pub(super) fn claimable(row: &PgRow) -> Result<Claimable, Error> {
-    Ok(Claimable {
-        place: place(row)?,
+/// Reads a row with the session, its class and attempts, and the limits of its tenant.
+pub(super) fn candidate(row: &PgRow) -> Result<Candidate, Error> {
+    Ok(Candidate {
+        target: session_ref(row)?,
         class: Class::from_i16(row.try_get("class")?).unwrap_or_default(),
         attempts: row.try_get("attempts")?,
         running_max: u32::try_from(row.try_get::<i32, _>("running_max")?).unwrap_or(0),
@@ -41,10 +42,8 @@ pub(super) fn claimable(row: &PgRow) -> Result<Claimable, Error> {
     })
 }
 
-pub(super) fn place(row: &PgRow) -> Result<Place, Error> {
+/// Reads `tenant_id` and `session_id`.
+pub(super) fn session_ref(row: &PgRow) -> Result<SessionRef, Error> {
     let session: String = row.try_get("session_id")?;
-    Ok(Place {
-        tenant: TenantId(row.try_get("tenant_id")?),
-        session: session.parse().map_err(|error| Error::unreadable("session", error))?,
-    })
+    Ok(SessionRef { tenant: TenantId(row.try_get("tenant_id")?), session: parse_id("session", &session)? })
 }

@@ -1,20 +1,15 @@
-//! Tool calls whose effect may have begun: a row stands from the write that says "running", before the effect starts,
-//! and is closed by the write that stores the answer. An exec is named by the part of its call.
+//! Tool calls whose effect may have begun. The write that stores "running" inserts the row, before the effect starts; the
+//! write that stores the result closes it. An exec has the id of its call's part.
 
-use crate::{error::Error, log::record::Scope, signed};
+use crate::{Tx, column::signed, error::Error, log::change::Scope};
 use domain::part::{Body, Part, ToolState};
-use sqlx::{Postgres, Transaction};
 
-/// Keeps the row of a tool call in step with its part; other parts have none.
-pub(crate) async fn project(
-    tx: &mut Transaction<'static, Postgres>,
-    scope: &Scope<'_>,
-    part: &Part,
-) -> Result<(), Error> {
+/// Brings the row of a tool call in step with its part. Other parts have no row.
+pub(crate) async fn update(tx: &mut Tx, scope: &Scope<'_>, part: &Part) -> Result<(), Error> {
     let Body::Tool(tool) = &part.body else { return Ok(()) };
     let query = match &tool.state {
         ToolState::Pending { .. } => return Ok(()),
-        // A call that another loop began stays that loop's.
+        // A call that an earlier loop began keeps the epoch of that loop.
         ToolState::Running { .. } => sqlx::query(
             "insert into tool_exec (tenant_id, session_id, exec_id, tool, epoch, state)
              values ($1, $2, $3, $4, $5, 'executing') on conflict do nothing",

@@ -1,0 +1,67 @@
+//! The types of a change to a session. `projection` writes a change into the tables.
+
+use domain::{
+    event::Event,
+    ids::{EventId, SessionId, TenantId, Timestamp},
+    money::{Tokens, UsdPicos},
+    session::Changes,
+};
+
+/// One change; each gives exactly one event.
+#[derive(Debug, Clone)]
+pub struct Change {
+    /// The id of its event.
+    pub id: EventId,
+    /// The change itself.
+    pub body: ChangeBody,
+}
+
+impl Change {
+    /// A change that is nothing but a fact.
+    pub fn event(id: EventId, event: Event) -> Self {
+        Self { id, body: ChangeBody::Event(event) }
+    }
+}
+
+/// The body of a change.
+#[derive(Debug, Clone)]
+pub enum ChangeBody {
+    /// A fact, projected into the table of its kind.
+    Event(Event),
+    /// The session spent tokens and money.
+    Spend(Spend),
+    /// The sum of all differences between the session's files and their first state.
+    FileSummary(Changes),
+    /// A model named the session.
+    Title(Title),
+}
+
+/// Tokens and money that one model call used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Spend {
+    /// Tokens by kind.
+    pub tokens: Tokens,
+    /// Their price.
+    pub cost: UsdPicos,
+}
+
+/// The title that a model made from the first prompt of a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Title {
+    /// The session's title when the worker asked the model. If the session has another title by now, a person renamed it,
+    /// and the person's title stays.
+    pub instead_of: String,
+    /// The new title; `None` if the model gave none.
+    pub title: Option<String>,
+    /// The cost of the model call.
+    pub spend: Spend,
+}
+
+/// The session that a batch of changes belongs to, and the epoch and time that its events carry.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Scope<'a> {
+    pub(crate) tenant: TenantId,
+    pub(crate) session: &'a SessionId,
+    pub(crate) epoch: u64,
+    pub(crate) at: Timestamp,
+}

@@ -1,0 +1,139 @@
+//! The control row of a session while a transaction holds it.
+
+use crate::{
+    Tx,
+    column::unsigned,
+    error::{Entity, Error},
+    phase,
+};
+use domain::{
+    ids::{SessionId, TenantId},
+    session::{Class, Phase},
+};
+use sqlx::Row as _;
+
+/// The control row while a transaction holds it.
+pub(crate) struct ControlRow {
+    pub(crate) phase: Phase,
+    pub(crate) class: Class,
+    pub(crate) epoch: u64,
+    pub(crate) event_seq: u64,
+    pub(crate) input_seq: u64,
+    pub(crate) input_ack: u64,
+    cancel_seq: u64,
+    /// Whether a revert holds the session.
+    is_held: bool,
+    pub(crate) revert_state: RevertState,
+    /// Whether lists leave the session out.
+    pub(crate) is_archived: bool,
+}
+
+/// The state of a revert: the column `session_run.revert_state`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RevertState {
+    /// Nothing is reverted.
+    None,
+    /// A revert began and has not ended: the files may be half reverted.
+    Unfinished,
+    /// The files are reverted. The next prompt removes the reverted messages.
+    Done,
+}
+
+impl RevertState {
+    /// The number in the column.
+    pub(crate) const fn to_i16(self) -> i16 {
+        match self {
+            Self::None => 0,
+            Self::Unfinished => 1,
+            Self::Done => 2,
+        }
+    }
+
+    /// Reads the column.
+    ///
+    /// # Errors
+    /// `Unreadable`: a newer version knows more states.
+    pub(crate) fn from_column(number: i16) -> Result<Self, Error> {
+        [Self::None, Self::Unfinished, Self::Done]
+            .into_iter()
+            .find(|state| state.to_i16() == number)
+            .ok_or_else(|| Error::unreadable("session", UnknownRevertState(number)))
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("unknown revert state {0}")]
+struct UnknownRevertState(i16);
+
+impl ControlRow {
+    /// Refuses to begin anything while a revert changes the files, or before a revert that failed is finished.
+    ///
+    /// # Errors
+    /// `Busy`, `RevertUnfinished`.
+    pub(crate) fn refuse_held(&self) -> Result<(), Error> {
+        if self.is_held {
+            return Err(Error::Busy);
+        }
+        match self.revert_state {
+            RevertState::Unfinished => Err(Error::RevertUnfinished),
+            RevertState::None | RevertState::Done => Ok(()),
+        }
+    }
+
+    /// Whether no loop has the session and no work waits.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.phase == Phase::Idle
+    }
+
+    /// Whether a worker must be found for a new input. A running loop finds the input itself; a quarantined session waits for
+    /// its operator.
+    pub(crate) fn needs_worker(&self) -> bool {
+        match self.phase {
+            Phase::Idle | Phase::Runnable | Phase::Waiting => true,
+            Phase::Running | Phase::Quarantined => false,
+        }
+    }
+
+    /// Whether the newest input is an abort that no loop has taken.
+    pub(crate) fn ends_with_abort(&self) -> bool {
+        self.cancel_seq > self.input_ack && self.cancel_seq == self.input_seq
+    }
+
+    /// Refuses an input that no worker would take before an operator releases the session.
+    ///
+    /// # Errors
+    /// `Quarantined`.
+    pub(crate) fn refuse_quarantined(&self) -> Result<(), Error> {
+        if self.phase == Phase::Quarantined { Err(Error::Quarantined) } else { Ok(()) }
+    }
+}
+
+/// Locks the control row for this transaction.
+///
+/// # Errors
+/// `NotFound`; `Unreadable`; `Db`.
+pub(crate) async fn lock(tx: &mut Tx, tenant: TenantId, session: &SessionId) -> Result<ControlRow, Error> {
+    let row = sqlx::query(
+        "select phase, class, epoch, event_seq, input_seq, input_ack, cancel_seq, revert_state,
+                coalesce(held_until > clock_timestamp(), false) as held,
+                (select s.archived_at is not null from session s where s.tenant_id = $1 and s.id = $2) as archived
+           from session_run where tenant_id = $1 and session_id = $2 for update",
+    )
+    .bind(tenant.0)
+    .bind(session.as_str())
+    .fetch_optional(&mut **tx)
+    .await?
+    .ok_or(Error::NotFound(Entity::Session))?;
+    Ok(ControlRow {
+        phase: phase::from_column(row.try_get("phase")?)?,
+        class: Class::from_i16(row.try_get("class")?).unwrap_or_default(),
+        epoch: unsigned(row.try_get("epoch")?),
+        event_seq: unsigned(row.try_get("event_seq")?),
+        input_seq: unsigned(row.try_get("input_seq")?),
+        input_ack: unsigned(row.try_get("input_ack")?),
+        cancel_seq: unsigned(row.try_get("cancel_seq")?),
+        is_held: row.try_get("held")?,
+        revert_state: RevertState::from_column(row.try_get("revert_state")?)?,
+        is_archived: row.try_get::<Option<bool>, _>("archived")?.unwrap_or_default(),
+    })
+}

@@ -1,0 +1,146 @@
+//! How a new session is stored, once for each idempotency key. The column `dedupe` holds `key:` and the caller's key: children
+//! have names of their own in that column, and no caller can take one of those.
+
+use crate::{
+    Store, Tx,
+    column::{parse_id, signed},
+    error::{Entity, Error},
+    session::row::{self, Session},
+};
+use domain::{
+    ids::{ProjectId, SessionId, TenantId},
+    message::ModelRef,
+    money::UsdPicos,
+    permission::{OnAsk, Rules},
+    session::{Class, ExplicitChoices, Source},
+};
+use sqlx::{Row as _, types::Json};
+
+/// A session to be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewSession {
+    /// Its id.
+    pub id: SessionId,
+    /// Its project.
+    pub project_id: ProjectId,
+    /// Its title.
+    pub title: String,
+    /// Its agent.
+    pub agent: String,
+    /// Its model.
+    pub model: ModelRef,
+    /// Whether a person chose the agent and the model.
+    pub chosen: ExplicitChoices,
+    /// Where its files come from.
+    pub source: Source,
+    /// How urgent it is.
+    pub class: Class,
+    /// Its rules beside those of its agent.
+    pub rules: Rules,
+    /// What it and its subtasks do when they would have to ask a person.
+    pub on_ask: OnAsk,
+    /// The budget of it and its subtasks together; `None`: no limit.
+    pub budget: Option<UsdPicos>,
+    /// The caller's idempotency key.
+    pub key: Option<IdempotencyKey>,
+}
+
+/// The name that a caller gave to a session before the session existed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IdempotencyKey {
+    /// The caller's key.
+    pub name: String,
+    /// SHA-256 of the RPC that made the session; `None` if the name alone counts.
+    pub body_sha256: Option<[u8; 32]>,
+}
+
+impl Store {
+    /// Gives the session that was made with this key, if there is one.
+    ///
+    /// # Errors
+    /// `Conflict`: another body came with the key. `Db`.
+    pub async fn find_keyed_session(
+        &self,
+        tenant: TenantId,
+        key: &IdempotencyKey,
+    ) -> Result<Option<Session>, Error> {
+        find(&mut self.begin(tenant).await?, tenant, key).await
+    }
+}
+
+/// Inserts the two rows of a new session. The caller writes its first `events` in the same transaction. Gives `false` when the
+/// project is missing or the key was used before.
+///
+/// # Errors
+/// `Db`.
+pub(crate) async fn insert(
+    tx: &mut Tx,
+    tenant: TenantId,
+    new: &NewSession,
+    events: u64,
+) -> Result<bool, Error> {
+    let done = sqlx::query(
+        "insert into session (tenant_id, id, project_id, title, agent, provider_id, model_id, source, dedupe, rights,
+                              budget_usd_picos, on_ask, agent_chosen, model_chosen, body_sha256, updated_at)
+         select $1, $2, p.id, $4, $5, $6, $7, $8, 'key:' || $9, $10, $11, $12, $13, $14, $15, date_trunc('milliseconds', now())
+           from project p where p.tenant_id = $1 and p.id = $3
+         on conflict (tenant_id, dedupe) where dedupe is not null do nothing",
+    )
+    .bind(tenant.0)
+    .bind(new.id.as_str())
+    .bind(new.project_id.as_str())
+    .bind(&new.title)
+    .bind(&new.agent)
+    .bind(&new.model.provider_id)
+    .bind(&new.model.model_id)
+    .bind(Json(&new.source))
+    .bind(new.key.as_ref().map(|key| &key.name))
+    .bind(Json([&new.rules]))
+    .bind(new.budget.map(|budget| budget.0))
+    .bind(new.on_ask.as_str())
+    .bind(new.chosen.agent)
+    .bind(new.chosen.model)
+    .bind(new.key.as_ref().and_then(|key| key.body_sha256.as_ref()).map(<[u8; 32]>::as_slice))
+    .execute(&mut **tx)
+    .await?;
+    if done.rows_affected() == 0 {
+        return Ok(false);
+    }
+    sqlx::query("insert into session_run (tenant_id, session_id, event_seq, class) values ($1, $2, $3, $4)")
+        .bind(tenant.0)
+        .bind(new.id.as_str())
+        .bind(signed(events))
+        .bind(new.class.to_i16())
+        .execute(&mut **tx)
+        .await?;
+    Ok(true)
+}
+
+/// Gives the session that was made with the key of `new` before, after [`insert`] gave `false`.
+///
+/// # Errors
+/// `NotFound`: the project is missing. `Conflict`: another body came with the key. `Db`.
+pub(crate) async fn get_existing(tx: &mut Tx, tenant: TenantId, new: &NewSession) -> Result<Session, Error> {
+    let missing = Error::NotFound(Entity::Project);
+    match &new.key {
+        Some(key) => find(tx, tenant, key).await?.ok_or(missing),
+        None => Err(missing),
+    }
+}
+
+async fn find(tx: &mut Tx, tenant: TenantId, key: &IdempotencyKey) -> Result<Option<Session>, Error> {
+    let row = sqlx::query(
+        "select id, body_sha256 is not distinct from $3 as is_same from session
+          where tenant_id = $1 and dedupe = 'key:' || $2",
+    )
+    .bind(tenant.0)
+    .bind(&key.name)
+    .bind(key.body_sha256.as_ref().map(<[u8; 32]>::as_slice))
+    .fetch_optional(&mut **tx)
+    .await?;
+    let Some(row) = row else { return Ok(None) };
+    if !row.try_get("is_same")? {
+        return Err(Error::Conflict);
+    }
+    row::read(tx, tenant, &parse_id("session", row.try_get("id")?)?).await.map(Some)
+}

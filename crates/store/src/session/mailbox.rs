@@ -1,0 +1,213 @@
+//! The mailbox of a session. Storing an input and parking the loop lock the same control row, so there are only two orders:
+//! the loop sees the input before it parks, or the session is runnable again after it parked.
+
+use crate::{
+    Store, Tx,
+    column::{parse_id, signed, unsigned},
+    error::Error,
+    phase::{IDLE, RUNNABLE, WAITING},
+    session::control_row::ControlRow,
+};
+use domain::{
+    ids::{MessageId, SessionId, TenantId},
+    limits,
+};
+use serde_json::Value;
+use sqlx::{AssertSqlSafe, Row as _, postgres::PgRow};
+
+/// The kind of an input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A message that a turn answers.
+    Prompt,
+    /// A message that starts no turn.
+    Note,
+    /// Ends whatever came before it.
+    Abort,
+    /// The answer of a child.
+    Child,
+    /// A request to people was closed.
+    Reply,
+    /// The budget of the tree changed.
+    Budget,
+}
+
+impl Kind {
+    const ALL: [Self; 6] = [Self::Prompt, Self::Note, Self::Abort, Self::Child, Self::Reply, Self::Budget];
+
+    /// The value in `session_input.kind`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Prompt => "prompt",
+            Self::Note => "note",
+            Self::Abort => "abort",
+            Self::Child => "child",
+            Self::Reply => "reply",
+            Self::Budget => "budget",
+        }
+    }
+
+    /// Reads [`Kind::as_str`]. A loop must not take an input of a newer version: it does not know what the input asks for.
+    fn read(text: &str) -> Result<Self, Error> {
+        let known = Self::ALL.into_iter().find(|kind| kind.as_str() == text);
+        known.ok_or_else(|| Error::unreadable("input", UnknownKind(text.to_owned())))
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("unknown kind {0:?}")]
+struct UnknownKind(String);
+
+/// An input that no loop has taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MailboxInput {
+    /// Its position in the mailbox.
+    pub seq: u64,
+    /// Its kind.
+    pub kind: Kind,
+    /// Its name. Of several inputs with one name only the first is stored.
+    pub dedupe: String,
+    /// The message of a prompt or a note.
+    pub message_id: Option<MessageId>,
+    /// The answer of a child: see [`crate::session::tree::answers::ChildAnswer`].
+    pub body: Option<Value>,
+    /// The trace of its sender.
+    pub traceparent: Option<String>,
+}
+
+impl Store {
+    /// Gives the inputs after `after`, oldest first.
+    ///
+    /// # Errors
+    /// `Unreadable`; `Db`.
+    pub async fn list_inputs(
+        &self,
+        tenant: TenantId,
+        session: &SessionId,
+        after: u64,
+    ) -> Result<Vec<MailboxInput>, Error> {
+        let mut tx = self.begin(tenant).await?;
+        let rows = sqlx::query(
+            "select seq, kind, dedupe, message_id, body, traceparent from session_input
+              where tenant_id = $1 and session_id = $2 and seq > $3 order by seq limit $4",
+        )
+        .bind(tenant.0)
+        .bind(session.as_str())
+        .bind(signed(after))
+        // Aborts, replies and answers of children may stand behind a mailbox full of prompts.
+        .bind(limits::INPUTS_PENDING_MAX * 2)
+        .fetch_all(&mut *tx)
+        .await?;
+        rows.iter().map(from_row).collect()
+    }
+}
+
+fn from_row(row: &PgRow) -> Result<MailboxInput, Error> {
+    let message_id: Option<&str> = row.try_get("message_id")?;
+    Ok(MailboxInput {
+        message_id: message_id.map(|id| parse_id("input", id)).transpose()?,
+        seq: unsigned(row.try_get("seq")?),
+        kind: Kind::read(row.try_get("kind")?)?,
+        dedupe: row.try_get("dedupe")?,
+        body: row.try_get("body")?,
+        traceparent: row.try_get("traceparent")?,
+    })
+}
+
+/// An input to be stored that is no prompt.
+pub(crate) struct NewInput<'a> {
+    pub(crate) kind: Kind,
+    /// Its name. A second input of this name is not stored.
+    pub(crate) dedupe: &'a str,
+    /// The answer of a child.
+    pub(crate) body: Option<Value>,
+}
+
+/// A mailbox whose control row the transaction holds.
+pub(crate) struct Mailbox<'a> {
+    pub(crate) tenant: TenantId,
+    pub(crate) session: &'a SessionId,
+    pub(crate) run: &'a ControlRow,
+}
+
+impl Mailbox<'_> {
+    /// Stores an input, unless one of its name is stored.
+    ///
+    /// # Errors
+    /// `Db`.
+    pub(crate) async fn put(&self, tx: &mut Tx, input: NewInput<'_>) -> Result<(), Error> {
+        let NewInput { kind, dedupe, body } = input;
+        let known = sqlx::query(
+            "select 1 from session_input where tenant_id = $1 and session_id = $2 and dedupe = $3",
+        )
+        .bind(self.tenant.0)
+        .bind(self.session.as_str())
+        .bind(dedupe)
+        .fetch_optional(&mut **tx)
+        .await?;
+        if known.is_some() {
+            return Ok(());
+        }
+        let seq = self.advance(tx, kind, 0).await?;
+        sqlx::query(
+            "insert into session_input (tenant_id, session_id, seq, kind, dedupe, body_sha256, body)
+             values ($1, $2, $3, $4, $5, '', $6)",
+        )
+        .bind(self.tenant.0)
+        .bind(self.session.as_str())
+        .bind(signed(seq))
+        .bind(kind.as_str())
+        .bind(dedupe)
+        .bind(body)
+        .execute(&mut **tx)
+        .await?;
+        Ok(())
+    }
+
+    /// Gives the next position to an input with `events`. Makes the session runnable, unless a loop has it or an operator must
+    /// release it first.
+    ///
+    /// # Errors
+    /// `Db`.
+    pub(crate) async fn advance(&self, tx: &mut Tx, kind: Kind, events: u64) -> Result<u64, Error> {
+        let seq = self.run.input_seq + 1;
+        if kind == Kind::Note {
+            return self.advance_past_note(tx, seq, events).await;
+        }
+        let sql = format!(
+            "update session_run set input_seq = $3, event_seq = event_seq + $4,
+                    cancel_seq = case when $5 then $3 else cancel_seq end,
+                    phase = case when phase in ({IDLE}, {WAITING}) then {RUNNABLE} else phase end,
+                    queued_at = case when phase in ({IDLE}, {WAITING}) then now() else queued_at end,
+                    wake_at = case when phase in ({IDLE}, {WAITING}) then null else wake_at end,
+                    waiting_reason = case when phase in ({IDLE}, {WAITING}) then null else waiting_reason end
+              where tenant_id = $1 and session_id = $2"
+        );
+        sqlx::query(AssertSqlSafe(sql))
+            .bind(self.tenant.0)
+            .bind(self.session.as_str())
+            .bind(signed(seq))
+            .bind(signed(events))
+            .bind(kind == Kind::Abort)
+            .execute(&mut **tx)
+            .await?;
+        Ok(seq)
+    }
+
+    /// A note starts no turn: an idle session acknowledges it at once.
+    async fn advance_past_note(&self, tx: &mut Tx, seq: u64, events: u64) -> Result<u64, Error> {
+        let sql = format!(
+            "update session_run set input_seq = $3, event_seq = event_seq + $4,
+                    input_ack = case when phase = {IDLE} then $3 else input_ack end
+              where tenant_id = $1 and session_id = $2"
+        );
+        sqlx::query(AssertSqlSafe(sql))
+            .bind(self.tenant.0)
+            .bind(self.session.as_str())
+            .bind(signed(seq))
+            .bind(signed(events))
+            .execute(&mut **tx)
+            .await?;
+        Ok(seq)
+    }
+}

@@ -1,0 +1,249 @@
+//! A session as it is stored: its descriptive row, joined with its control row.
+
+use crate::{
+    Tx,
+    column::{parse_id, timestamp, unsigned},
+    error::{Entity, Error},
+    phase::{self, IDLE, RUNNABLE},
+};
+use domain::{
+    ids::{MessageId, PartId, SessionId, TenantId, Timestamp},
+    message::ModelRef,
+    money::{Tokens, UsdPicos},
+    permission::{OnAsk, Rules},
+    session::{Class, ExplicitChoices, Info, InfoTime, Outcome, Phase, Source, WORKSPACE},
+};
+use sqlx::{AssertSqlSafe, Row as _, postgres::PgRow, types::Json};
+
+/// A session with its present state.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Session {
+    /// The session as clients see it.
+    pub info: Info,
+    /// Where its files come from.
+    pub source: Source,
+    /// The session whose files it works in: its root session, or itself.
+    pub root_id: SessionId,
+    /// Generations below its root.
+    pub depth: i16,
+    /// The tool call that it answers, for a child.
+    pub call: Option<ParentCall>,
+    /// Lists of rules beside those of its agent; the strictest verdict counts.
+    pub permissions: Vec<Rules>,
+    /// What it does when it would have to ask a person.
+    pub on_ask: OnAsk,
+    /// Whether a person chose its agent and its model.
+    pub chosen: ExplicitChoices,
+    /// How urgent it is.
+    pub class: Class,
+    /// The branch that its files were on when a worker last looked.
+    pub branch: Option<String>,
+    /// What it is doing.
+    pub phase: Phase,
+    /// What it waits for, while it waits: see `domain::wait::Reason`.
+    pub waiting_reason: Option<String>,
+    /// More about that, in a sentence.
+    pub waiting_detail: Option<String>,
+    /// When its wait ends at the latest.
+    pub wake_at: Option<Timestamp>,
+    /// Since when it is runnable.
+    pub queued_at: Option<Timestamp>,
+    /// Its children, while it waits for them; otherwise zeros.
+    pub children: ChildCounts,
+    /// The budget of its root and all subtasks below the root.
+    pub budget: Option<UsdPicos>,
+    /// While it waits for its budget: what its tree spent; otherwise 0.
+    pub tree_cost: UsdPicos,
+    /// Take-overs since the last progress.
+    pub attempts: i16,
+    /// Position in the tenant's queue while runnable, from 1; otherwise 0.
+    pub queue_position: u32,
+    /// How its last turn ended.
+    pub last_outcome: Option<Outcome>,
+    /// Why that turn failed.
+    pub last_error: Option<String>,
+    /// The number of the newest take-over.
+    pub epoch: u64,
+    /// Position of its newest event.
+    pub event_seq: u64,
+}
+
+/// How many children a session has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ChildCounts {
+    /// Those that are idle again.
+    pub finished: u64,
+    /// All of them.
+    pub all: u64,
+}
+
+/// The tool call of a parent that a child answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ParentCall {
+    /// The parent.
+    pub session: SessionId,
+    /// The step of the call.
+    pub message_id: MessageId,
+    /// The part of the call.
+    pub part_id: PartId,
+}
+
+/// The columns of [`from_row`], but for the position in the queue.
+///
+/// The root is found by `case`: under row-level security, Postgres uses no index for a comparison with `coalesce`.
+fn columns() -> String {
+    format!(
+        "s.id, s.project_id, s.parent_id, s.title, s.agent, s.provider_id, s.model_id, s.source,
+    s.last_outcome, s.last_error, s.input_tokens, s.output_tokens, s.reasoning_tokens, s.cache_read_tokens,
+    s.cache_write_tokens, s.cost_usd_picos, s.created_at, s.updated_at, s.archived_at,
+    s.summary, s.revert, s.root_id, s.depth, s.parent_message_id, s.parent_part_id, s.rights, s.on_ask, s.agent_chosen,
+    s.model_chosen, s.branch, r.class,
+    r.phase, r.waiting_reason, r.waiting_detail, r.wake_at, r.queued_at, r.attempts, r.epoch, r.event_seq,
+    case when r.waiting_reason = 'children' then (select count(*) from session c
+      where c.tenant_id = s.tenant_id and c.parent_id = s.id) else 0 end as children,
+    case when r.waiting_reason = 'children' then (select count(*) from session c
+      join session_run x on x.tenant_id = c.tenant_id and x.session_id = c.id and x.phase = {IDLE}
+      where c.tenant_id = s.tenant_id and c.parent_id = s.id) else 0 end as children_over,
+    (select b.budget_usd_picos from session b
+      where b.tenant_id = s.tenant_id and b.id = case when s.root_id is null then s.id else s.root_id end) as budget,
+    case when r.waiting_reason = 'budget' then (select sum(t.cost_usd_picos)::bigint from session t
+      where t.tenant_id = s.tenant_id and (t.id = case when s.root_id is null then s.id else s.root_id end
+         or t.root_id = case when s.root_id is null then s.id else s.root_id end))
+      else 0 end as tree_cost"
+    )
+}
+
+/// Selects one session. Its position in the queue is the number of sessions that are not behind it.
+fn select_one() -> AssertSqlSafe<String> {
+    AssertSqlSafe(format!(
+        "select {}, case when r.phase = {RUNNABLE} then (select count(*) from session_run q
+                   where q.tenant_id = r.tenant_id and q.phase = {RUNNABLE}
+                     and (q.class, q.queued_at, q.session_id) <= (r.class, r.queued_at, r.session_id)) else 0
+                 end as queue_position
+           from session s join session_run r on r.tenant_id = s.tenant_id and r.session_id = s.id
+          where s.tenant_id = $1 and s.id = $2",
+        columns()
+    ))
+}
+
+/// Selects a page of sessions of the tenant `$1`. It reads the queue once for the whole page, and not at all when no session
+/// of the page is queued.
+pub(crate) fn select_page(condition: &str, order: &str) -> AssertSqlSafe<String> {
+    AssertSqlSafe(format!(
+        "with s as materialized (
+           select {} from session s join session_run r on r.tenant_id = s.tenant_id and r.session_id = s.id
+            where {condition} order by {order}),
+         queue as (
+           select session_id, row_number() over (order by class, queued_at, session_id) as place from session_run
+            where tenant_id = $1 and phase = {RUNNABLE} and exists (select 1 from s where phase = {RUNNABLE}))
+         select s.*, coalesce(queue.place, 0) as queue_position
+           from s left join queue on queue.session_id = s.id order by {order}",
+        columns()
+    ))
+}
+
+/// Reads one session in a transaction.
+///
+/// # Errors
+/// `NotFound`; `Unreadable`; `Db`.
+pub(crate) async fn read(tx: &mut Tx, tenant: TenantId, id: &SessionId) -> Result<Session, Error> {
+    let row = sqlx::query(select_one())
+        .bind(tenant.0)
+        .bind(id.as_str())
+        .fetch_optional(&mut **tx)
+        .await?
+        .ok_or(Error::NotFound(Entity::Session))?;
+    from_row(&row)
+}
+
+/// Reads a row of [`select_page`].
+pub(crate) fn from_row(row: &PgRow) -> Result<Session, Error> {
+    let outcome: Option<String> = row.try_get("last_outcome")?;
+    let permissions =
+        row.try_get::<Json<Vec<_>>, _>("rights").map_err(|error| Error::unreadable("session", error))?.0;
+    let info = info(row, &permissions)?;
+    let root: Option<String> = row.try_get("root_id")?;
+    Ok(Session {
+        root_id: root.as_deref().map_or_else(|| Ok(info.id.clone()), |id| parse_id("session", id))?,
+        depth: row.try_get("depth")?,
+        call: parent_call(row)?,
+        permissions,
+        chosen: ExplicitChoices { agent: row.try_get("agent_chosen")?, model: row.try_get("model_chosen")? },
+        // A value that only a newer version knows means the default: ask people.
+        on_ask: OnAsk::parse(row.try_get("on_ask")?).unwrap_or_default(),
+        class: Class::from_i16(row.try_get("class")?).unwrap_or_default(),
+        branch: row.try_get("branch")?,
+        waiting_detail: row.try_get("waiting_detail")?,
+        wake_at: row.try_get::<Option<_>, _>("wake_at")?.map(timestamp),
+        queued_at: row.try_get::<Option<_>, _>("queued_at")?.map(timestamp),
+        budget: row.try_get::<Option<_>, _>("budget")?.map(UsdPicos),
+        tree_cost: UsdPicos(row.try_get("tree_cost")?),
+        attempts: row.try_get("attempts")?,
+        children: ChildCounts {
+            finished: unsigned(row.try_get("children_over")?),
+            all: unsigned(row.try_get("children")?),
+        },
+        info,
+        source: row.try_get::<Json<Source>, _>("source")?.0,
+        phase: phase::from_column(row.try_get("phase")?)?,
+        waiting_reason: row.try_get("waiting_reason")?,
+        queue_position: u32::try_from(row.try_get::<i64, _>("queue_position")?).unwrap_or(u32::MAX),
+        last_outcome: outcome.as_deref().and_then(Outcome::parse),
+        last_error: row.try_get("last_error")?,
+        epoch: unsigned(row.try_get("epoch")?),
+        event_seq: unsigned(row.try_get("event_seq")?),
+    })
+}
+
+fn info(row: &PgRow, permissions: &[Rules]) -> Result<Info, Error> {
+    let parent: Option<String> = row.try_get("parent_id")?;
+    let count = |column| row.try_get::<i64, _>(column).map(unsigned);
+    let tokens = Tokens {
+        input: count("input_tokens")?,
+        output: count("output_tokens")?,
+        reasoning: count("reasoning_tokens")?,
+        cache_read: count("cache_read_tokens")?,
+        cache_write: count("cache_write_tokens")?,
+    };
+    let model = ModelRef { provider_id: row.try_get("provider_id")?, model_id: row.try_get("model_id")? };
+    Ok(Info {
+        id: parse_id("session", row.try_get("id")?)?,
+        project_id: parse_id("session", row.try_get("project_id")?)?,
+        directory: WORKSPACE.to_owned(),
+        parent_id: parent.as_deref().map(|id| parse_id("session", id)).transpose()?,
+        title: row.try_get("title")?,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        agent: row.try_get("agent")?,
+        model: model.into(),
+        cost: UsdPicos(row.try_get("cost_usd_picos")?),
+        tokens,
+        summary: row.try_get::<Option<Json<_>>, _>("summary")?.map(|it| it.0),
+        revert: row.try_get::<Option<Json<_>>, _>("revert")?.map(|it| it.0),
+        permission: permissions
+            .iter()
+            .flat_map(|rules| &rules.0)
+            .filter(|rule| !rule.is_approval)
+            .cloned()
+            .collect(),
+        time: InfoTime {
+            created: timestamp(row.try_get("created_at")?),
+            updated: timestamp(row.try_get("updated_at")?),
+            archived: row.try_get::<Option<_>, _>("archived_at")?.map(timestamp),
+        },
+    })
+}
+
+/// Reads the call of a parent from `parent_id`, `parent_message_id` and `parent_part_id`. A root has none.
+pub(crate) fn parent_call(row: &PgRow) -> Result<Option<ParentCall>, Error> {
+    let column = |name| row.try_get::<Option<String>, _>(name);
+    let (Some(session), Some(message_id), Some(part_id)) =
+        (column("parent_id")?, column("parent_message_id")?, column("parent_part_id")?)
+    else {
+        return Ok(None);
+    };
+    Ok(Some(ParentCall {
+        session: parse_id("session", &session)?,
+        message_id: parse_id("session", &message_id)?,
+        part_id: parse_id("session", &part_id)?,
+    }))
+}

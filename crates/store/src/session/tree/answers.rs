@@ -1,0 +1,106 @@
+//! The answers of children, on their way to the parent's mailbox.
+
+use crate::{
+    Store, Tx,
+    error::Error,
+    session::{
+        mailbox::{Kind, NewInput},
+        row::ParentCall,
+        tree::family::Parent,
+    },
+};
+use domain::{
+    ids::{PartId, SessionId, TenantId},
+    session::Outcome,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sqlx::{Row as _, postgres::PgRow, types::Json};
+
+/// The answer of a child to its parent: the body of an input of kind `child`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChildAnswer {
+    /// The child.
+    pub child: SessionId,
+    /// The part of the tool call that it answers.
+    pub part_id: PartId,
+    /// How its turn ended.
+    pub outcome: Outcome,
+    /// Its last words, or why it failed.
+    pub text: String,
+    /// Its newest tool calls, as its reports show them; null if its loop stored none.
+    #[serde(default)]
+    pub summary: Value,
+}
+
+impl ChildAnswer {
+    /// The answer that a transaction gives in place of a child that can give none itself.
+    pub(crate) fn failed(call: &ParentCall, child: &SessionId, text: &str) -> Self {
+        Self {
+            child: child.clone(),
+            part_id: call.part_id.clone(),
+            outcome: Outcome::Failed,
+            text: text.to_owned(),
+            summary: Value::Null,
+        }
+    }
+}
+
+impl Store {
+    /// Gives the answers of children to these tool calls, whether or not a loop has taken them.
+    ///
+    /// # Errors
+    /// `Unreadable`; `Db`.
+    pub async fn list_answers(
+        &self,
+        tenant: TenantId,
+        session: &SessionId,
+        parts: &[&PartId],
+    ) -> Result<Vec<ChildAnswer>, Error> {
+        let names: Vec<String> = parts.iter().map(|part| dedupe(part)).collect();
+        let mut tx = self.begin(tenant).await?;
+        let rows = sqlx::query(
+            "select body from session_input where tenant_id = $1 and session_id = $2 and dedupe = any($3) order by seq",
+        )
+        .bind(tenant.0)
+        .bind(session.as_str())
+        .bind(&names)
+        .fetch_all(&mut *tx)
+        .await?;
+        let answer = |row: &PgRow| row.try_get::<Json<ChildAnswer>, _>("body").map(|json| json.0);
+        let answers = rows.iter().map(answer).collect::<Result<_, _>>();
+        answers.map_err(|error| Error::unreadable("answer", error))
+    }
+}
+
+/// Puts a child's answer into its parent's mailbox, once for each call. If the call is over, the parent does not wait for the
+/// answer, and nothing is stored.
+///
+/// # Errors
+/// `Db`.
+pub(crate) async fn deliver(
+    tx: &mut Tx,
+    tenant: TenantId,
+    parent: &Parent,
+    answer: &ChildAnswer,
+) -> Result<(), Error> {
+    let open = sqlx::query(
+        "select 1 from tool_exec where tenant_id = $1 and session_id = $2 and exec_id = $3 and state = 'executing'",
+    )
+    .bind(tenant.0)
+    .bind(parent.session.as_str())
+    .bind(answer.part_id.as_str())
+    .fetch_optional(&mut **tx)
+    .await?;
+    if open.is_none() {
+        return Ok(());
+    }
+    let body = serde_json::to_value(answer).map_err(|error| Error::unreadable("answer", error))?;
+    let input = NewInput { kind: Kind::Child, dedupe: &dedupe(&answer.part_id), body: Some(body) };
+    parent.mailbox(tenant).put(tx, input).await
+}
+
+/// The name of the answer to a call in the mailbox.
+fn dedupe(part: &PartId) -> String {
+    format!("child:{part}")
+}

@@ -1,0 +1,246 @@
+//! Child sessions: a tool call of a parent as a job of its own.
+// Continues in worker::claim: any worker may take the child.
+
+use crate::{
+    Store, Tx,
+    column::signed,
+    error::{Entity, Error},
+    log::{
+        change::{Change, Scope},
+        projection,
+        record::{self, Acknowledgement, Fence, Progress, WriteReceipt},
+    },
+    session::{
+        control_row,
+        inputs::{self, Prompt},
+        row::{self, ParentCall},
+        tree::family,
+    },
+};
+use domain::{
+    event::{Event, StoredEvent},
+    ids::{EventId, TenantId, Timestamp},
+    limits,
+    message::ModelRef,
+    part::{Body, Part, ToolState},
+    permission::Rules,
+};
+use serde_json::{Map, Value};
+use sqlx::{Row as _, types::Json};
+
+/// A child to be made, or to go on.
+#[derive(Debug, Clone)]
+pub struct NewChild {
+    /// The call that it answers.
+    pub call: ParentCall,
+    /// Its title.
+    pub title: String,
+    /// Its agent.
+    pub agent: String,
+    /// Its model.
+    pub model: ModelRef,
+    /// Whether a person or a setting chose the model for it.
+    pub is_model_chosen: bool,
+    /// The rules of its ancestors, each list on its own.
+    pub permissions: Vec<Rules>,
+    /// Its task; the session id in it is the child's.
+    pub prompt: Prompt,
+    /// The id of its first event.
+    pub event_id: EventId,
+}
+
+/// Whether a dispatch makes a child.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dispatch {
+    /// It makes a child.
+    New,
+    /// An idle child of the same parent goes on with a new prompt.
+    Resumed,
+}
+
+/// What a dispatch did.
+#[derive(Debug, Clone, PartialEq)]
+pub enum DispatchOutcome {
+    /// The child waits for a worker.
+    Dispatched {
+        /// The write of the parent.
+        parent: WriteReceipt,
+        /// The events of the child, for publishing; empty if the write was stored before.
+        child: Vec<StoredEvent>,
+    },
+    /// The tree of sessions has too many already; nothing is written.
+    TooMany,
+    /// The child that is to go on does not exist, or has work; nothing is written.
+    NotFree,
+}
+
+/// The events of a child's rows, or the reason why it gets none.
+type ChildRows = Result<Vec<StoredEvent>, DispatchOutcome>;
+
+impl Store {
+    /// Makes or resumes a child and stores `changes` of its parent, in one fenced write of the parent.
+    ///
+    /// # Errors
+    /// As [`Store::append`].
+    pub async fn dispatch_child(
+        &self,
+        fence: &Fence,
+        changes: &[Change],
+        child: &NewChild,
+        dispatch: Dispatch,
+        at: Timestamp,
+    ) -> Result<DispatchOutcome, Error> {
+        let mut tx = self.begin(fence.tenant).await?;
+        match dispatch {
+            Dispatch::New => family::lock_root(&mut tx, fence.tenant, &fence.session).await?,
+            Dispatch::Resumed => {}
+        }
+        let nothing_new = Acknowledgement { input: 0, progress: Progress::None };
+        let Some(advanced) = record::advance(&mut tx, fence, changes.len() as u64, nothing_new).await? else {
+            let parent = record::read_earlier_write(tx, fence, changes).await?;
+            return Ok(DispatchOutcome::Dispatched { parent, child: vec![] });
+        };
+        let rows = match dispatch {
+            Dispatch::New => insert(&mut tx, fence.tenant, child, at).await?,
+            Dispatch::Resumed => resume(&mut tx, fence.tenant, child).await?,
+        };
+        let mut events = match rows {
+            Ok(events) => events,
+            Err(refused) => return Ok(refused),
+        };
+        let run = control_row::lock(&mut tx, fence.tenant, &child.prompt.user.session_id).await?;
+        events.extend(inputs::insert(&mut tx, fence.tenant, &child.prompt, &run, at).await?);
+        let parent = advanced.write(&mut tx, fence, changes, at).await?;
+        tx.commit().await?;
+        Ok(DispatchOutcome::Dispatched { parent, child: events })
+    }
+
+    /// Shows the progress of a child in the tool call of its parent, and gives the parent's event. Gives `None` and changes
+    /// nothing when the call is over, or when another worker owns the child by now.
+    ///
+    /// # Errors
+    /// `Db`: shown or not; the next report shows it.
+    pub async fn report_child(
+        &self,
+        child: &Fence,
+        call: &ParentCall,
+        summary: &Value,
+        event_id: &EventId,
+        at: Timestamp,
+    ) -> Result<Option<StoredEvent>, Error> {
+        let mut tx = self.begin(child.tenant).await?;
+        let Some(parent) = family::lock_parent(&mut tx, child.tenant, &call.session).await? else {
+            return Ok(None);
+        };
+        let row = sqlx::query(
+            "select p.data from part p
+               join session_run r on r.tenant_id = p.tenant_id and r.session_id = $5 and r.epoch = $6
+              where p.tenant_id = $1 and p.session_id = $2 and p.message_id = $3 and p.id = $4",
+        )
+        .bind(child.tenant.0)
+        .bind(call.session.as_str())
+        .bind(call.message_id.as_str())
+        .bind(call.part_id.as_str())
+        .bind(child.session.as_str())
+        .bind(signed(child.epoch))
+        .fetch_optional(&mut *tx)
+        .await?;
+        let Some(row) = row else { return Ok(None) };
+        let part = row.try_get::<Json<Part>, _>("data").map_err(|error| Error::unreadable("part", error))?.0;
+        let Some(part) = with_summary(part, summary) else { return Ok(None) };
+        sqlx::query(
+            "update session_run set event_seq = event_seq + 1 where tenant_id = $1 and session_id = $2",
+        )
+        .bind(child.tenant.0)
+        .bind(call.session.as_str())
+        .execute(&mut *tx)
+        .await?;
+        let scope = Scope { tenant: child.tenant, session: &call.session, epoch: parent.run.epoch, at };
+        let updated = Event::PartUpdated { part: Box::new(part), at };
+        let changes = [Change::event(event_id.clone(), updated)];
+        let events = projection::project(&mut tx, &scope, &changes, parent.run.event_seq + 1).await?;
+        tx.commit().await?;
+        Ok(events.into_iter().next())
+    }
+}
+
+/// Inserts the rows of a new child, unless its tree is full.
+async fn insert(tx: &mut Tx, tenant: TenantId, child: &NewChild, at: Timestamp) -> Result<ChildRows, Error> {
+    let id = &child.prompt.user.session_id;
+    let done = sqlx::query(
+        "insert into session (tenant_id, id, project_id, parent_id, root_id, depth, parent_message_id, parent_part_id,
+                              title, agent, provider_id, model_id, source, rights, on_ask, dedupe, model_chosen, updated_at)
+         select $1, $2, p.project_id, p.id, coalesce(p.root_id, p.id), p.depth + 1, $4, $5,
+                $6, $7, $8, $9, p.source, $10, p.on_ask, 'task:' || $5, $12, date_trunc('milliseconds', now())
+           from session p where p.tenant_id = $1 and p.id = $3
+            and (select count(*) from session s
+                  where s.tenant_id = $1 and s.root_id = case when p.root_id is null then p.id else p.root_id end) < $11",
+    )
+    .bind(tenant.0)
+    .bind(id.as_str())
+    .bind(child.call.session.as_str())
+    .bind(child.call.message_id.as_str())
+    .bind(child.call.part_id.as_str())
+    .bind(&child.title)
+    .bind(&child.agent)
+    .bind(&child.model.provider_id)
+    .bind(&child.model.model_id)
+    .bind(Json(&child.permissions))
+    .bind(limits::SUBTASKS_PER_TREE_MAX)
+    .bind(child.is_model_chosen)
+    .execute(&mut **tx)
+    .await?;
+    if done.rows_affected() == 0 {
+        return Ok(Err(DispatchOutcome::TooMany));
+    }
+    sqlx::query(
+        "insert into session_run (tenant_id, session_id, event_seq, class)
+         select $1, $2, 1, r.class from session_run r where r.tenant_id = $1 and r.session_id = $3",
+    )
+    .bind(tenant.0)
+    .bind(id.as_str())
+    .bind(child.call.session.as_str())
+    .execute(&mut **tx)
+    .await?;
+    let created = Event::SessionCreated(Box::new(row::read(tx, tenant, id).await?.info));
+    let scope = Scope { tenant, session: id, epoch: 0, at };
+    projection::project(tx, &scope, &[Change::event(child.event_id.clone(), created)], 1).await.map(Ok)
+}
+
+/// Gives an idle child of the same parent a new call to answer. The child gets the permissions of that call: the rules of its
+/// ancestors may have changed since its last one.
+async fn resume(tx: &mut Tx, tenant: TenantId, child: &NewChild) -> Result<ChildRows, Error> {
+    let id = &child.prompt.user.session_id;
+    // A model may name any session. Lock only a child of this parent: locks are taken from the root to the leaves.
+    let call = family::find_call(tx, tenant, id).await?;
+    if call.is_none_or(|call| call.session != child.call.session) {
+        return Ok(Err(DispatchOutcome::NotFree));
+    }
+    let is_free = match control_row::lock(tx, tenant, id).await {
+        Ok(run) => run.is_idle() && run.refuse_held().is_ok(),
+        Err(Error::NotFound(Entity::Session)) => false,
+        Err(error) => return Err(error),
+    };
+    let done = sqlx::query(
+        "update session set parent_message_id = $4, parent_part_id = $5, rights = $7
+          where tenant_id = $1 and id = $2 and parent_id = $3 and $6",
+    )
+    .bind(tenant.0)
+    .bind(id.as_str())
+    .bind(child.call.session.as_str())
+    .bind(child.call.message_id.as_str())
+    .bind(child.call.part_id.as_str())
+    .bind(is_free)
+    .bind(Json(&child.permissions))
+    .execute(&mut **tx)
+    .await?;
+    Ok(if done.rows_affected() == 0 { Err(DispatchOutcome::NotFree) } else { Ok(vec![]) })
+}
+
+/// Gives the part with the child's progress; `None` if the call is over.
+fn with_summary(mut part: Part, summary: &Value) -> Option<Part> {
+    let Body::Tool(tool) = &mut part.body else { return None };
+    let ToolState::Running { metadata, .. } = &mut tool.state else { return None };
+    metadata.get_or_insert_with(Map::new).insert("summary".to_owned(), summary.clone());
+    Some(part)
+}
