@@ -1,10 +1,11 @@
-//! Nudges to whichever worker holds a session: look into the mailbox now. Best effort: the control row says the same.
+//! Nudges to the worker that holds a session: look into the mailbox now. Best effort: the control row says the same.
 
 use crate::{
     Bus,
     error::Error,
-    queue::{Entry, Mode},
-    subscription::{Begun, Heard, Subscription},
+    queue::{Mode, QueueEntry},
+    subjects,
+    subscription::{Signal, Start, Subscription},
 };
 use domain::{
     ids::{SessionId, TenantId},
@@ -13,30 +14,30 @@ use domain::{
 use futures::StreamExt as _;
 use std::time::Duration;
 
-/// Nudges for all sessions; a worker picks those that it holds.
+/// The nudges for all sessions. A worker picks those of the sessions that it holds.
 #[derive(Debug)]
 pub struct Nudges(Subscription);
 
 impl Bus {
-    /// Tells the holder of a session that an input was accepted that must not wait for the next step. Never waits for the
-    /// network; dropped when too many wait already.
+    /// Tells the holder of a session about an input that must not wait for the next step. Never waits for the network; drops the
+    /// nudge when too many are pending.
     pub fn nudge(&self, tenant: TenantId, session: &SessionId) {
-        self.hints.nudge(format!("{}.v1.t.{tenant}.s.{session}.ctl", self.namespace));
+        self.hints.nudge(subjects::nudge(&self.namespace, tenant, session));
     }
 
-    /// Tells workers of inputs that must not wait, of any number of sessions: first whoever holds one, then the queue. With
-    /// a Redis that does not answer this lasts as long as one answer may: what it is not told of, the sweep finds.
-    pub async fn interrupt(&self, entries: &[Entry<'_>]) {
+    /// Tells workers about inputs that must not wait, of any number of sessions: first the holders, then the queue. While Redis
+    /// does not answer, this takes one timeout; the sweep finds the rest.
+    pub async fn interrupt(&self, entries: &[QueueEntry<'_>]) {
         for entry in entries {
             self.nudge(entry.tenant, entry.session);
         }
-        let told: Vec<_> = entries.iter().map(|entry| self.enqueue(*entry, Mode::Normal)).collect();
-        let mut told = futures::stream::iter(told).buffer_unordered(limits::HINTS_PARALLEL_MAX);
-        while let Some(told) = told.next().await {
-            if let Err(error) = told {
+        let calls: Vec<_> = entries.iter().map(|entry| self.enqueue(*entry, Mode::Normal)).collect();
+        let mut results = futures::stream::iter(calls).buffer_unordered(limits::HINTS_PARALLEL_MAX);
+        while let Some(result) = results.next().await {
+            if let Err(error) = result {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
-                    "Redis was not told of all inputs; the sweeper will find them"
+                    "cannot enqueue all sessions in Redis; the sweep will find them"
                 );
                 break;
             }
@@ -44,13 +45,13 @@ impl Bus {
         self.ring();
     }
 
-    /// Listens for nudges, as soon as NATS can be told so; never waits for it.
+    /// Subscribes to nudges as soon as NATS accepts it; never waits for that.
     ///
     /// # Errors
     /// `Subscribe` when the client is closed.
     pub async fn nudges(&self) -> Result<Nudges, Error> {
-        let (subject, when) = (format!("{}.v1.t.*.s.*.ctl", self.namespace), (Begun::Queued, Duration::ZERO));
-        Ok(Nudges(Subscription::begin(&self.nats, subject, when).await?))
+        let subject = subjects::any_nudge(&self.namespace);
+        Ok(Nudges(Subscription::begin(&self.nats, subject, Start::Queued, Duration::ZERO).await?))
     }
 }
 
@@ -59,15 +60,12 @@ impl Nudges {
     pub async fn next_nudge(&mut self) -> (TenantId, SessionId) {
         loop {
             let message = match self.0.next().await {
-                Some(Heard::Message(message)) => message,
-                Some(Heard::Joined) => continue,
+                Some(Signal::Message(message)) => message,
+                Some(Signal::Joined) => continue,
                 None => return futures::future::pending().await,
             };
-            let mut words = message.subject.split('.').rev().skip(1);
-            let session = words.next().and_then(|word| word.parse().ok());
-            let tenant = words.nth(1).and_then(|word| word.parse().ok());
-            if let (Some(tenant), Some(session)) = (tenant, session) {
-                return (tenant, session);
+            if let Some(nudged) = subjects::parse_nudge(&message.subject) {
+                return nudged;
             }
         }
     }

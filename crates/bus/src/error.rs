@@ -1,30 +1,30 @@
-//! What can go wrong with what may be lost.
+//! The errors of the bus.
 
-/// An error of the bus. Nothing is lost with it but time.
+/// An error of the bus. It costs time and loses no work.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Not a namespace.
-    #[error("{0:?} is not a namespace: use letters and digits")]
+    /// The namespace is malformed.
+    #[error("invalid namespace {0:?}; use letters and digits")]
     Namespace(String),
-    /// A server is not there.
+    /// A server is not connected.
     #[error("{0} is not connected")]
     Down(&'static str),
-    /// Not an address of a NATS server.
-    #[error("read the URL of NATS")]
+    /// The URL of NATS is malformed.
+    #[error("invalid NATS URL")]
     NatsUrl(#[source] std::io::Error),
     /// NATS could not be reached.
-    #[error("connect to NATS")]
+    #[error("cannot connect to NATS")]
     Nats(#[from] async_nats::ConnectError),
     /// A subscription could not be made.
-    #[error("subscribe at NATS")]
+    #[error("cannot subscribe at NATS")]
     Subscribe(#[from] async_nats::SubscribeError),
     /// Pending messages could not be sent.
-    #[error("flush to NATS")]
+    #[error("cannot flush to NATS")]
     Flush(#[from] async_nats::client::FlushError),
-    /// Redis failed or is not there.
-    #[error("ask Redis")]
+    /// Redis failed or is down.
+    #[error("cannot query Redis")]
     Redis(#[from] redis::RedisError),
-    /// Redis answered something that no script of ours gives.
-    #[error("Redis answered {0:?}")]
+    /// Redis gave an answer that no script of ours gives.
+    #[error("unexpected answer of Redis: {0:?}")]
     Answer(String),
 }

@@ -1,10 +1,11 @@
-//! Live events and deltas of sessions. Sent after the commit, never awaited: a full queue drops, and the reader repairs
-//! the gap from Postgres.
+//! Live events and deltas of sessions. They are sent after the commit, and no writer waits for them: a full queue drops them, and
+//! the reader repairs the gap from Postgres.
 
 use crate::{
     Bus,
     error::Error,
-    subscription::{Begun, Heard, Subscription},
+    subjects,
+    subscription::{Signal, Start, Subscription},
 };
 use bytes::Bytes;
 use domain::{
@@ -17,7 +18,7 @@ use serde_json::value::RawValue;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// What travels.
+/// One message of the feed.
 ///
 /// ```json
 /// {"event":{"seq":7,"epoch":2,"id":"evt_…","kind":"session.idle","at":1795292980519,"properties":{…}}}
@@ -38,9 +39,9 @@ pub enum News {
         /// Position of the newest event.
         seq: u64,
     },
-    /// Something beside the log, such as a terminal. Never stored: who does not hear it now never does.
+    /// A live-only notice, for example of a terminal. Not stored: only readers that are subscribed now receive it.
     Notice(Notice),
-    /// Never sent: the reader hears from now on. What came before is to be read from Postgres.
+    /// Never sent: the reader is subscribed from now on, and must read what came before from Postgres.
     #[serde(skip)]
     Joined,
 }
@@ -75,18 +76,18 @@ impl From<Event> for StoredEvent {
     }
 }
 
-/// What news is of.
+/// What a notice is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Subject {
     /// A session.
     Session(SessionId),
-    /// A project: notices only.
+    /// A project. Only notices are about projects.
     Project(ProjectId),
-    /// All that a tenant has: notices only.
+    /// A whole tenant. Only notices are about tenants.
     Tenant,
 }
 
-/// Something that happened beside the logs of sessions, as clients are told it.
+/// A live-only notice, as clients receive it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Notice {
     /// Its id.
@@ -95,10 +96,10 @@ pub struct Notice {
     pub kind: String,
     /// The `properties` object.
     pub properties: Box<RawValue>,
-    /// What the project is called that it is of; empty unless it is of one.
+    /// The name of the project, if the notice is about one; otherwise empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub project_name: String,
-    /// Whom it is for, by the name of their key; empty: for all who follow.
+    /// The name of the key of its only reader; empty: for all subscribers.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reader: String,
 }
@@ -108,17 +109,17 @@ pub struct Notice {
 pub struct Delta {
     /// The loop that sent it.
     pub epoch: u64,
-    /// Which message.
+    /// The message.
     pub message: MessageId,
-    /// Which part.
+    /// The part.
     pub part: PartId,
-    /// Where it begins in the part's UTF-8 text; bytes.
+    /// Its offset in the part's UTF-8 text; bytes.
     pub offset: u64,
     /// The text.
     pub text: String,
 }
 
-/// Sends in order and never waits; clones share the queue.
+/// Sends in order and never waits. Clones share the queue.
 #[derive(Debug, Clone)]
 pub struct Publisher {
     queue: mpsc::Sender<(String, Bytes)>,
@@ -129,33 +130,33 @@ pub struct Publisher {
 #[derive(Debug)]
 pub struct Reader(Subscription);
 
-/// The news of all that a tenant has.
+/// The news of all sessions and projects of a tenant.
 #[derive(Debug)]
 pub struct TenantReader(Subscription);
 
 impl Bus {
-    /// Starts a sender; it ends with its last clone.
+    /// Starts a sending task. It ends with the last clone of the publisher.
     pub fn publisher(&self) -> Publisher {
-        let (queue, mut waiting) = mpsc::channel::<(String, Bytes)>(limits::NEWS_QUEUE_MAX);
+        let (queue, mut pending) = mpsc::channel::<(String, Bytes)>(limits::NEWS_QUEUE_MAX);
         let nats = self.nats.clone();
         tokio::spawn(async move {
-            while let Some((subject, payload)) = waiting.recv().await {
+            while let Some((subject, payload)) = pending.recv().await {
                 if let Err(error) = nats.publish(subject, payload).await {
-                    tracing::debug!(%error, "news was not sent");
+                    tracing::debug!(%error, "cannot send news");
                 }
             }
         });
         Publisher { queue, namespace: self.namespace.clone() }
     }
 
-    /// Subscribes to a session. When the reader is joined, the server was told of the subscription: whatever is committed
-    /// from now on is either read from Postgres afterwards or arrives here. Without NATS the reader is not joined; it
-    /// joins by itself, and gives [`News::Joined`], once NATS is back. Lasts [`limits::NATS_JOIN_MS`] at most.
+    /// Subscribes to a session. Once the reader is joined, the server knows the subscription: a later commit either is read from
+    /// Postgres afterwards or arrives here. While NATS is down the reader is not joined; it joins by itself and gives
+    /// [`News::Joined`] once NATS is back. Takes [`limits::NATS_JOIN_MS`] at most.
     ///
     /// # Errors
     /// `Subscribe` when the client is closed.
     pub async fn read(&self, tenant: TenantId, session: &SessionId) -> Result<Reader, Error> {
-        self.hear(subject(&self.namespace, tenant, session.as_str())).await.map(Reader)
+        self.subscribe(subjects::news(&self.namespace, tenant, session.as_str())).await.map(Reader)
     }
 
     /// As [`Bus::read`], for all sessions and projects of a tenant.
@@ -163,31 +164,23 @@ impl Bus {
     /// # Errors
     /// `Subscribe` when the client is closed.
     pub async fn read_tenant(&self, tenant: TenantId) -> Result<TenantReader, Error> {
-        self.hear(subject(&self.namespace, tenant, "*")).await.map(TenantReader)
+        self.subscribe(subjects::news(&self.namespace, tenant, subjects::ANY)).await.map(TenantReader)
     }
 
-    async fn hear(&self, subject: String) -> Result<Subscription, Error> {
+    async fn subscribe(&self, subject: String) -> Result<Subscription, Error> {
         let is_away = self.nats.connection_state() == async_nats::connection::State::Disconnected;
         let wait = if is_away { Duration::ZERO } else { Duration::from_millis(limits::NATS_JOIN_MS) };
-        Subscription::begin(&self.nats, subject, (Begun::Sent, wait)).await
+        Subscription::begin(&self.nats, subject, Start::Sent, wait).await
     }
 }
 
-/// In place of an id, where news is of all that a tenant has.
-const ALL: &str = "all";
-
-/// Where news is sent; `*`: of whatever it is.
-fn subject(namespace: &str, tenant: TenantId, of: &str) -> String {
-    format!("{namespace}.v1.t.{tenant}.s.{of}.news")
-}
-
-/// What the news at a [`subject`] is of.
-fn read_subject(subject: &str) -> Option<Subject> {
-    let of = subject.strip_suffix(".news")?.rsplit('.').next()?;
-    match of.parse() {
+/// What the news of a NATS subject is about.
+fn parse_subject(nats_subject: &str) -> Option<Subject> {
+    let id = subjects::parse_news(nats_subject)?;
+    match id.parse() {
         Ok(session) => Some(Subject::Session(session)),
-        Err(_) if of == ALL => Some(Subject::Tenant),
-        Err(_) => of.parse().ok().map(Subject::Project),
+        Err(_) if id == subjects::ALL => Some(Subject::Tenant),
+        Err(_) => id.parse().ok().map(Subject::Project),
     }
 }
 
@@ -198,7 +191,7 @@ impl Publisher {
             let properties = match RawValue::from_string(stored.properties.clone()) {
                 Ok(properties) => properties,
                 Err(error) => {
-                    tracing::error!(%error, "an event cannot be read as JSON");
+                    tracing::error!(%error, "cannot parse a stored event as JSON");
                     continue;
                 }
             };
@@ -214,72 +207,72 @@ impl Publisher {
         }
     }
 
-    /// Sends news of a session, or drops it when too much is waiting.
+    /// Sends news of a session, or drops it when the queue is full.
     pub fn publish(&self, tenant: TenantId, session: &SessionId, news: &News) {
         self.send(tenant, session.as_str(), news);
     }
 
-    /// As [`Publisher::publish`], for a notice.
-    pub fn notify(&self, tenant: TenantId, of: &Subject, notice: &Notice) {
-        let of = match of {
+    /// Sends a notice, as [`Publisher::publish`] does.
+    pub fn notify(&self, tenant: TenantId, subject: &Subject, notice: &Notice) {
+        let id = match subject {
             Subject::Session(session) => session.as_str(),
             Subject::Project(project) => project.as_str(),
-            Subject::Tenant => ALL,
+            Subject::Tenant => subjects::ALL,
         };
-        self.send(tenant, of, &News::Notice(notice.clone()));
+        self.send(tenant, id, &News::Notice(notice.clone()));
     }
 
-    fn send(&self, tenant: TenantId, of: &str, news: &News) {
+    fn send(&self, tenant: TenantId, id: &str, news: &News) {
         let payload = match serde_json::to_vec(news) {
             Ok(payload) => Bytes::from(payload),
-            Err(error) => return tracing::error!(%error, "news cannot be written as JSON"),
+            Err(error) => return tracing::error!(%error, "cannot write news as JSON"),
         };
-        let subject = subject(&self.namespace, tenant, of);
+        let subject = subjects::news(&self.namespace, tenant, id);
         if self.queue.try_send((subject, payload)).is_err() {
-            tracing::debug!("news of {of} was dropped: {} messages wait", limits::NEWS_QUEUE_MAX);
+            tracing::debug!("dropped news of {id}: {} messages are pending", limits::NEWS_QUEUE_MAX);
         }
     }
 }
 
 impl Reader {
-    /// Whether news arrives, as far as the client knows.
+    /// Whether the subscription works, as far as the client knows.
     pub fn is_joined(&self) -> bool {
         self.0.is_joined()
     }
 
-    /// Waits for the next news; `None` when the connection is closed for good. Cancel-safe. What cannot be read is
-    /// passed over: the numbers show the gap.
+    /// Waits for the next news; `None` when the connection is closed for good. Cancel-safe. Skips messages of unknown versions;
+    /// the positions of events show the gap.
     pub async fn next(&mut self) -> Option<News> {
         loop {
             let message = match self.0.next().await? {
-                Heard::Joined => return Some(News::Joined),
-                Heard::Message(message) => message,
+                Signal::Joined => return Some(News::Joined),
+                Signal::Message(message) => message,
             };
             match serde_json::from_slice(&message.payload) {
                 Ok(news) => return Some(news),
-                Err(error) => tracing::warn!(%error, "news of another version was passed over"),
+                Err(error) => tracing::warn!(%error, "skipped news of another version"),
             }
         }
     }
 }
 
 impl TenantReader {
-    /// Whether news arrives, as far as the client knows.
+    /// Whether the subscription works, as far as the client knows.
     pub fn is_joined(&self) -> bool {
         self.0.is_joined()
     }
 
-    /// As [`Reader::next`], with what the news is of; [`News::Joined`] is of nothing.
+    /// As [`Reader::next`], with the subject of the news. [`News::Joined`] has none.
     pub async fn next(&mut self) -> Option<(Option<Subject>, News)> {
         loop {
             let message = match self.0.next().await? {
-                Heard::Joined => return Some((None, News::Joined)),
-                Heard::Message(message) => message,
+                Signal::Joined => return Some((None, News::Joined)),
+                Signal::Message(message) => message,
             };
-            match (read_subject(&message.subject), serde_json::from_slice(&message.payload)) {
+            match (parse_subject(&message.subject), serde_json::from_slice(&message.payload)) {
                 (Some(of), Ok(news)) => return Some((Some(of), news)),
-                (None, _) => tracing::warn!(subject = %message.subject, "news of nobody was passed over"),
-                (Some(_), Err(error)) => tracing::warn!(%error, "news of another version was passed over"),
+                (None, _) => tracing::warn!(subject = %message.subject, "skipped news of an unknown subject"),
+                (Some(_), Err(error)) => tracing::warn!(%error, "skipped news of another version"),
             }
         }
     }

@@ -1,5 +1,5 @@
-//! NATS and Redis: the ready queue, wake-ups, live events and deltas. Everything here may be lost at any moment;
-//! the truth and the repair are in Postgres.
+//! NATS and Redis: the ready queue, wake-ups, live events and deltas. Everything here may be lost at any moment; Postgres holds
+//! the truth and repairs the loss.
 
 pub mod control;
 pub mod doorbell;
@@ -9,6 +9,7 @@ pub mod queue;
 pub mod tickets;
 
 mod hints;
+mod subjects;
 mod subscription;
 
 use domain::limits;
@@ -16,7 +17,7 @@ use error::Error;
 use hints::Hints;
 use std::time::Duration;
 
-/// Both connections; clones share them.
+/// Both connections. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Bus {
     nats: async_nats::Client,
@@ -26,11 +27,11 @@ pub struct Bus {
 }
 
 impl Bus {
-    /// Connects to both. Neither needs to be there: they are tried again for ever, and everything works without them,
-    /// later. `namespace` keeps several stacks apart that share the servers; letters and digits.
+    /// Makes both connections, in the background: this succeeds while the servers are down, and the clients retry for ever.
+    /// `namespace` keeps several stacks apart that share the servers; letters and digits.
     ///
     /// # Errors
-    /// When a URL is not one.
+    /// `Namespace`, and `NatsUrl`, `Nats` or `Redis` for a malformed URL.
     pub async fn connect(nats_url: &str, redis_url: &str, namespace: &str) -> Result<Self, Error> {
         if namespace.is_empty() || !namespace.bytes().all(|b| b.is_ascii_alphanumeric()) {
             return Err(Error::Namespace(namespace.to_owned()));
@@ -40,26 +41,26 @@ impl Bus {
             .retry_on_initial_connect()
             .max_reconnects(None)
             .subscription_capacity(limits::NATS_RECEIVE_QUEUE_MAX);
-        // The client ignores the login in a URL.
+        // The client ignores a login in the URL.
         if let (Some(user), Some(password)) = (address.username(), address.password()) {
             options = options.user_and_password(user.to_owned(), password.to_owned());
         }
         let nats = options.connect(address).await?;
-        let answer = Duration::from_millis(limits::REDIS_ANSWER_MS);
+        let timeout = Duration::from_millis(limits::REDIS_ANSWER_MS);
         let config = redis::aio::ConnectionManagerConfig::new()
-            .set_response_timeout(Some(answer))
-            .set_connection_timeout(Some(answer))
+            .set_response_timeout(Some(timeout))
+            .set_connection_timeout(Some(timeout))
             .set_number_of_retries(1);
         let redis =
             redis::aio::ConnectionManager::new_lazy_with_config(redis::Client::open(redis_url)?, config)?;
-        let hints = Hints::start(nats.clone(), doorbell::wake_subject(namespace));
+        let hints = Hints::start(nats.clone(), subjects::wake(namespace));
         Ok(Self { nats, redis, namespace: namespace.to_owned(), hints })
     }
 
-    /// Answers whether NATS is connected.
+    /// Checks that NATS is connected.
     ///
     /// # Errors
-    /// `Down` with its name.
+    /// `Down`.
     pub fn ping_nats(&self) -> Result<(), Error> {
         match self.nats.connection_state() {
             async_nats::connection::State::Connected => Ok(()),
@@ -69,10 +70,10 @@ impl Bus {
         }
     }
 
-    /// Answers whether Redis answers.
+    /// Checks that Redis answers.
     ///
     /// # Errors
-    /// `Redis` with the reason why not.
+    /// `Redis`.
     pub async fn ping_redis(&self) -> Result<(), Error> {
         let mut redis = self.redis.clone();
         redis::cmd("PING").query_async::<String>(&mut redis).await?;

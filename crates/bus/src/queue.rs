@@ -1,6 +1,6 @@
-//! The ready queue in Redis, one script for each step. Fair by slot time (start-time fair queueing): between tenants by
-//! their weight and below their cap, inside a tenant between the classes, inside a class what was interrupted first, then
-//! the oldest. Its contents are hints: Postgres decides who owns a session, and an emptied Redis is filled from there.
+//! The ready queue in Redis, one script for each operation. Fair by slot time (start-time fair queueing): between tenants by their
+//! weight and below their cap, inside a tenant between the classes. Inside a class, interrupted sessions come first, then the
+//! oldest. Its contents are hints: Postgres decides which worker owns a session, and refills a Redis that lost its data.
 // Continues in worker::claim, which takes what is claimed here in Postgres.
 
 pub mod report;
@@ -14,68 +14,68 @@ use domain::{
     session::Class,
 };
 
-/// A session, and what the queue must know to be fair.
+/// A session, and what the queue must know about it to be fair.
 #[derive(Debug, Clone, Copy)]
-pub struct Entry<'a> {
-    /// Whose.
+pub struct QueueEntry<'a> {
+    /// The tenant.
     pub tenant: TenantId,
-    /// Which.
+    /// The session.
     pub session: &'a SessionId,
-    /// How urgent. Of several calls for one session the newest counts, also for one that is held.
+    /// How urgent it is. The newest call for a session counts, even while a worker holds the session.
     pub class: Class,
-    /// What the tenant may have; `None` for what the queue was told before.
+    /// The share of the tenant; `None`: as in an earlier call.
     pub share: Option<Share>,
 }
 
-/// What a tenant may have of the slots. Of a tenant that it was not told of, the queue assumes
-/// [`limits::TENANT_RUNNING_MAX`] and [`limits::TENANT_WEIGHT_DEFAULT`]; after an hour without work it forgets.
+/// The share of a tenant in the slots. The default is [`limits::TENANT_RUNNING_MAX`] and [`limits::TENANT_WEIGHT_DEFAULT`]. The
+/// queue forgets the share of a tenant that has had no work for an hour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Share {
-    /// Loops that may run; further sessions wait. With 0, all of them.
+    /// Loops that may run; further sessions wait. With 0, all sessions wait.
     pub running_max: u32,
-    /// Its part of the slots while others want them too; 0 counts as 1.
+    /// Its weight while other tenants have work too; 0 counts as 1.
     pub weight: u32,
 }
 
-/// What became of a session that was to be queued.
+/// The result of queueing a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Enqueued {
+pub enum EnqueueResult {
     /// It waits for a claim.
     Queued,
-    /// A worker holds it; it is queued again when that worker lets go.
+    /// A worker holds it. Its release queues the session again.
     Held,
-    /// Redis was emptied and is not filled again yet; the sweeper will queue it.
+    /// Redis lost its data and is not refilled yet. The sweep will queue the session.
     Empty,
 }
 
-/// A session that was claimed here and is still to be taken in Postgres.
+/// A session that a worker claimed here and must still take in Postgres.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Claimed {
-    /// Whose.
+pub struct Claim {
+    /// The tenant.
     pub tenant: TenantId,
-    /// Which.
+    /// The session.
     pub session: SessionId,
 }
 
-/// What a claim found.
+/// The result of a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Claims {
-    /// These, perhaps none.
-    Some(Vec<Claimed>),
-    /// Redis was emptied: somebody must fill it.
+    /// These sessions, perhaps none.
+    Some(Vec<Claim>),
+    /// Redis lost its data: a worker must refill it.
     Empty,
 }
 
-/// Where a released session goes.
+/// Where a session goes when its worker releases it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Then {
+pub enum ReleaseTo {
     /// Nowhere, unless an input came meanwhile.
     Rest,
-    /// Before everything new of its tenant.
+    /// The front of its queue, before all new sessions of its tenant.
     Front,
 }
 
-/// Whether the worker that asks has a slot left for somebody else.
+/// Whether the worker has a free slot for another session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Slots {
     /// At least one is free.
@@ -84,23 +84,23 @@ pub enum Slots {
     Full,
 }
 
-/// Whether a session goes on at a step boundary.
+/// Whether a session keeps its slot at a step boundary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Yield {
-    /// It goes on: nobody waits who has a better claim to the slot.
+    /// It keeps the slot: no waiting session has a better claim to it.
     Keep,
     /// Another tenant has used less.
     ToTenant,
-    /// Another class of the same tenant has used less of what is its due.
+    /// Another class of the same tenant has used less of its share.
     ToClass,
 }
 
-/// Whether an entry is made while the queue is filled again.
+/// Whether a call belongs to a refill of the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// An ordinary one: refused while the queue is empty.
+    /// An ordinary call: refused until the queue is refilled.
     Normal,
-    /// One of the filling.
+    /// A call of the refill.
     Rebuild,
 }
 
@@ -109,8 +109,8 @@ impl Bus {
         format!("{{{}}}:", self.namespace)
     }
 
-    /// The arguments that `enqueue` and `adopt` begin with.
-    fn invoke<'a>(&self, script: &'a redis::Script, entry: Entry<'_>) -> redis::ScriptInvocation<'a> {
+    /// Gives a call with the first arguments of `enqueue` and `adopt`.
+    fn invoke<'a>(&self, script: &'a redis::Script, entry: QueueEntry<'_>) -> redis::ScriptInvocation<'a> {
         let share = entry.share.map(|share| (share.running_max.to_string(), share.weight.to_string()));
         let (running_max, weight) = share.unwrap_or_default();
         let mut call = script.key(self.prefix());
@@ -125,25 +125,25 @@ impl Bus {
     /// Queues a session.
     ///
     /// # Errors
-    /// `Redis`: nothing is lost, the sweeper finds the session.
-    pub async fn enqueue(&self, entry: Entry<'_>, mode: Mode) -> Result<Enqueued, Error> {
+    /// `Redis`: the sweep will find the session.
+    pub async fn enqueue(&self, entry: QueueEntry<'_>, mode: Mode) -> Result<EnqueueResult, Error> {
         let answer: String = self
             .invoke(&script::ENQUEUE, entry)
             .arg(if mode == Mode::Rebuild { "rebuild" } else { "" })
             .invoke_async(&mut self.redis.clone())
             .await?;
         match answer.as_str() {
-            "QUEUED" => Ok(Enqueued::Queued),
-            "HELD" => Ok(Enqueued::Held),
-            "NOGEN" => Ok(Enqueued::Empty),
+            "QUEUED" => Ok(EnqueueResult::Queued),
+            "HELD" => Ok(EnqueueResult::Held),
+            "NOGEN" => Ok(EnqueueResult::Empty),
             _ => Err(Error::Answer(answer)),
         }
     }
 
-    /// Changes what a tenant may have, from its next claim on.
+    /// Changes the share of a tenant, from its next claim on.
     ///
     /// # Errors
-    /// `Redis`: the tenant's next enqueued session tells it.
+    /// `Redis`: the next enqueued session of the tenant brings the share.
     pub async fn set_share(&self, tenant: TenantId, share: Share) -> Result<(), Error> {
         let mut redis = self.redis.clone();
         let key = format!("{}t:{tenant}", self.prefix());
@@ -154,7 +154,7 @@ impl Bus {
     /// Claims up to `count` sessions for `worker`, the least served tenants first.
     ///
     /// # Errors
-    /// `Redis`; a claim whose answer was lost is found again when the worker is reaped or the sweeper runs.
+    /// `Redis`: if only the answer was lost, the sweep finds the sessions again.
     pub async fn claim(&self, worker: &str, count: usize) -> Result<Claims, Error> {
         let answer: Vec<String> = script::CLAIM
             .key(self.prefix())
@@ -165,17 +165,18 @@ impl Bus {
         if answer.first().is_some_and(|word| word == "NOGEN") {
             return Ok(Claims::Empty);
         }
-        let claimed = answer.chunks_exact(2).map(|pair| {
+        let claims = answer.chunks_exact(2).map(|pair| {
             let (session, tenant) = (pair[0].parse().ok(), pair[1].parse().ok());
             session
                 .zip(tenant)
-                .map(|(session, tenant)| Claimed { tenant, session })
+                .map(|(session, tenant)| Claim { tenant, session })
                 .ok_or_else(|| Error::Answer(pair.join(" ")))
         });
-        Ok(Claims::Some(claimed.collect::<Result<_, _>>()?))
+        Ok(Claims::Some(claims.collect::<Result<_, _>>()?))
     }
 
-    /// Says that `worker` is alive, and charges the tenants and classes of what it holds. Gives whether the queue is complete.
+    /// Notes that `worker` is alive, and charges the tenants and classes of its sessions for their slot time. Gives whether the queue
+    /// is complete.
     ///
     /// # Errors
     /// `Redis`.
@@ -189,22 +190,22 @@ impl Bus {
         Ok(answer == "OK")
     }
 
-    /// Lets a session go. Gives whether it was queued again because an input came meanwhile.
+    /// Releases a session. Gives whether the queue has it again, because an input came meanwhile.
     ///
     /// # Errors
-    /// `Redis`: the lease ends with the worker's.
-    pub async fn release(&self, session: &SessionId, worker: &str, then: Then) -> Result<bool, Error> {
+    /// `Redis`: the session stays held until the worker is dead for Redis.
+    pub async fn release(&self, session: &SessionId, worker: &str, to: ReleaseTo) -> Result<bool, Error> {
         let answer: String = script::RELEASE
             .key(self.prefix())
             .arg(session.as_str())
             .arg(worker)
-            .arg(if then == Then::Front { "front" } else { "" })
+            .arg(if to == ReleaseTo::Front { "front" } else { "" })
             .invoke_async(&mut self.redis.clone())
             .await?;
         Ok(answer == "REQUEUED")
     }
 
-    /// Lists what `worker` holds by Redis' account.
+    /// Lists the sessions that `worker` holds, as far as Redis knows.
     ///
     /// # Errors
     /// `Redis`.
@@ -214,7 +215,7 @@ impl Bus {
         Ok(held.iter().filter_map(|session| session.parse().ok()).collect())
     }
 
-    /// Queues what dead workers held, and gives how many sessions.
+    /// Queues the sessions of dead workers, and gives how many.
     ///
     /// # Errors
     /// `Redis`.
@@ -222,24 +223,24 @@ impl Bus {
         Ok(script::REAP.key(self.prefix()).invoke_async(&mut self.redis.clone()).await?)
     }
 
-    /// Notes that `worker` holds a session that nobody holds here: the queue is filled again, or forgot it.
+    /// Notes that `worker` holds a session that is not held here, because Redis lost its data.
     ///
     /// # Errors
     /// `Redis`.
-    pub async fn adopt(&self, entry: Entry<'_>, worker: &str) -> Result<(), Error> {
+    pub async fn adopt(&self, entry: QueueEntry<'_>, worker: &str) -> Result<(), Error> {
         let _: String =
             self.invoke(&script::ADOPT, entry).arg(worker).invoke_async(&mut self.redis.clone()).await?;
         Ok(())
     }
 
-    /// Says whether a session that `worker` holds should give up its slot, now that it is at a step boundary. It should
-    /// then be released to the [`Then::Front`].
+    /// Says whether a session that `worker` holds should give up its slot, now that it is at a step boundary. The worker then
+    /// releases it to the [`ReleaseTo::Front`].
     ///
-    /// With a free slot only a session whose tenant is at its cap yields, to another class of the tenant. Without any
-    /// state of its own: several sessions that ask before the one who waits is admitted may all be told to yield.
+    /// While the worker has a free slot, only a session whose tenant is at its cap yields, to another class of the tenant. The
+    /// decision keeps no state: several sessions that ask before the waiting one is admitted may all yield.
     ///
     /// # Errors
-    /// `Redis`: go on.
+    /// `Redis`: the session should go on.
     pub async fn should_yield(
         &self,
         session: &SessionId,
@@ -261,7 +262,7 @@ impl Bus {
         }
     }
 
-    /// Says that the queue is complete again.
+    /// Marks the queue as complete again.
     ///
     /// # Errors
     /// `Redis`.

@@ -1,6 +1,5 @@
-//! A subscription that NATS may not be able to take yet: it begins as soon as it can, and nobody waits long for it. While
-//! the client reconnects it takes a bounded number of commands and then none, so to subscribe may last as long as NATS
-//! is away.
+//! A subscription that begins as soon as NATS accepts it. While the client reconnects, it queues a bounded number of commands
+//! and then none, so subscribing may take as long as NATS is away. Callers must not wait that long.
 
 use crate::error::Error;
 use async_nats::{Client, Message, Subscriber, connection};
@@ -8,66 +7,67 @@ use domain::limits;
 use futures::{StreamExt as _, future::BoxFuture};
 use std::time::Duration;
 
-/// What is subscribed to, from the first try on.
+/// A subscription, from the first attempt on.
 pub(crate) struct Subscription(State);
 
 enum State {
-    /// Kept between two polls: whoever stops waiting for it loses nothing.
+    /// Kept between two polls, so a caller that stops waiting loses nothing.
     Joining(BoxFuture<'static, Result<Subscriber, Error>>),
     Joined(Subscriber),
     /// The client is closed.
     Over,
 }
 
-/// What is heard.
-pub(crate) enum Heard {
-    /// The subscription works from now on; what was said before it is lost.
+/// What a subscription gives.
+pub(crate) enum Signal {
+    /// The subscription works from now on. Earlier messages are lost.
     Joined,
     Message(Message),
 }
 
-/// When a subscription counts as begun.
+/// When a subscription counts as started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Begun {
-    /// When the client will tell the server of it before anything that this process says later.
+pub(crate) enum Start {
+    /// When the client will send it before every later message of this process.
     Queued,
-    /// When the server was told.
+    /// When the server has received it.
     Sent,
 }
 
 impl Subscription {
-    /// Begins to subscribe, and waits for it at most `wait`: see [`Subscription::is_joined`].
+    /// Subscribes, and waits at most `wait` until that has happened: see [`Subscription::is_joined`].
     ///
     /// # Errors
     /// `Subscribe` when the client is closed.
     pub(crate) async fn begin(
         nats: &Client,
         subject: String,
-        (begun, wait): (Begun, Duration),
+        start: Start,
+        wait: Duration,
     ) -> Result<Self, Error> {
-        let mut joining: BoxFuture<'static, _> = Box::pin(join(nats.clone(), subject, begun));
+        let mut joining: BoxFuture<'static, _> = Box::pin(join(nats.clone(), subject, start));
         Ok(Self(match tokio::time::timeout(wait, &mut joining).await {
             Ok(subscriber) => State::Joined(subscriber?),
             Err(_) => State::Joining(joining),
         }))
     }
 
-    /// Whether it works already.
+    /// Whether the subscription works already.
     pub(crate) fn is_joined(&self) -> bool {
         matches!(self.0, State::Joined(_))
     }
 
-    /// Waits for what comes next; `None` when the client is closed. Cancel-safe.
-    pub(crate) async fn next(&mut self) -> Option<Heard> {
+    /// Waits for the next signal; `None` when the client is closed. Cancel-safe.
+    pub(crate) async fn next(&mut self) -> Option<Signal> {
         match &mut self.0 {
-            State::Joined(subscriber) => subscriber.next().await.map(Heard::Message),
+            State::Joined(subscriber) => subscriber.next().await.map(Signal::Message),
             State::Joining(joining) => match joining.await {
                 Ok(subscriber) => {
                     self.0 = State::Joined(subscriber);
-                    Some(Heard::Joined)
+                    Some(Signal::Joined)
                 }
                 Err(error) => {
-                    tracing::error!(error = &error as &dyn std::error::Error, "subscribe");
+                    tracing::error!(error = &error as &dyn std::error::Error, "cannot subscribe");
                     self.0 = State::Over;
                     None
                 }
@@ -83,13 +83,13 @@ impl std::fmt::Debug for Subscription {
     }
 }
 
-async fn join(nats: Client, subject: String, begun: Begun) -> Result<Subscriber, Error> {
-    // Not even queued meanwhile: thousands of readers that come and go would fill the client's queue.
+async fn join(nats: Client, subject: String, start: Start) -> Result<Subscriber, Error> {
+    // Queue nothing while disconnected: thousands of readers that come and go would fill the client's queue.
     while nats.connection_state() == connection::State::Disconnected {
         tokio::time::sleep(Duration::from_millis(limits::NATS_LOOK_MS)).await;
     }
     let subscriber = nats.subscribe(subject).await?;
-    if begun == Begun::Sent {
+    if start == Start::Sent {
         nats.flush().await?;
     }
     Ok(subscriber)

@@ -1,23 +1,23 @@
-//! Tickets: what one gateway promised to whoever brings a secret back, once and soon, and any gateway keeps. They are in Redis;
-//! when that loses them, their holders ask for new ones.
+//! Tickets: one gateway gives a secret to a client, and any gateway redeems it, once and soon. They are in Redis; a client whose
+//! ticket is lost asks for another one.
 
 use crate::{Bus, error::Error};
 
-/// How long a ticket is good; seconds. As long as OpenCode's: a page asks for one just before it connects.
+/// Seconds that a ticket is valid. As long as OpenCode's: a page asks for one just before it connects.
 pub const TICKET_LIFE_S: u64 = 60;
 
 impl Bus {
-    /// Keeps what a ticket is good for.
+    /// Stores the claim that a ticket stands for.
     ///
     /// # Errors
-    /// `Redis`: there is no such ticket then.
+    /// `Redis`: the ticket is not valid.
     pub async fn put_ticket(&self, ticket: &str, claim: &str) -> Result<(), Error> {
         let mut redis = self.redis.clone();
         let key = self.ticket_key(ticket);
         Ok(redis::cmd("SET").arg(key).arg(claim).arg("EX").arg(TICKET_LIFE_S).query_async(&mut redis).await?)
     }
 
-    /// Redeems a ticket: gives what it is good for, once.
+    /// Redeems a ticket: gives its claim, once.
     ///
     /// # Errors
     /// `Redis`: redeemed or not.

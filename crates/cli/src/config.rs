@@ -14,7 +14,7 @@ use rpc::v1::{
 };
 use settings::{
     document::Document,
-    repository::{Unsafe, configured, is_settings},
+    repository::{UnclearRestriction, configure, is_settings},
 };
 use std::{
     fs,
@@ -124,9 +124,11 @@ fn explain(directory: &Path, platform: Option<&Path>) -> Result<ExplainSettingsR
     }
     let files = files(directory)?;
     let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
-    Ok(match configured(&above, &files) {
-        Ok(configured) => configured.into(),
-        Err(Unsafe(problems)) => ExplainSettingsResponse { problems, is_refused: true, ..Default::default() },
+    Ok(match configure(&above, &files) {
+        Ok(configure) => configure.into(),
+        Err(UnclearRestriction(problems)) => {
+            ExplainSettingsResponse { problems, is_refused: true, ..Default::default() }
+        }
     })
 }
 

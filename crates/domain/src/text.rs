@@ -17,20 +17,12 @@ pub fn tail(text: &str, bytes_max: usize) -> &str {
     &text[text.ceil_char_boundary(text.len().saturating_sub(bytes_max))..]
 }
 
-/// Gives the bytes that the text of an address stands for: `%20` is a blank. `None` for a `%` without two digits.
-pub fn percent_decoded(text: &str) -> Option<Vec<u8>> {
-    let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
-    while let Some((first, more)) = rest.split_first() {
-        rest = more;
-        if *first != b'%' {
-            bytes.push(*first);
-            continue;
-        }
-        let digits = std::str::from_utf8(rest.get(..2)?).ok()?;
-        bytes.push(u8::from_str_radix(digits, 16).ok()?);
-        rest = &rest[2..];
-    }
-    Some(bytes)
+/// Gives the bytes that a percent-encoded text stands for: `%20` is a blank. `None` for a `%` without two hexadecimal digits.
+pub fn percent_decode(text: &str) -> Option<Vec<u8>> {
+    let digits = |at: usize| text.as_bytes().get(at + 1..at + 3);
+    let is_escape = |at| digits(at).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit));
+    let is_valid = text.match_indices('%').all(|(at, _)| is_escape(at));
+    is_valid.then(|| percent_encoding::percent_decode_str(text).collect())
 }
 
 #[cfg(test)]
@@ -53,8 +45,10 @@ mod tests {
 
     #[test]
     fn addresses_are_read() {
-        for (text, want) in [("a%20b", Some("a b")), ("%C3%A9", Some("é")), ("%2", None), ("%zz", None)] {
-            assert_eq!(percent_decoded(text).as_deref(), want.map(str::as_bytes), "{text}");
+        for (text, want) in
+            [("a%20b", Some("a b")), ("%C3%A9", Some("é")), ("%2", None), ("%zz", None), ("%+1", None)]
+        {
+            assert_eq!(percent_decode(text).as_deref(), want.map(str::as_bytes), "{text}");
         }
     }
 }

@@ -3,11 +3,11 @@
 use crate::v1;
 use settings::{
     node::{KeyPath, Origin},
-    repository::Configured,
+    repository::RepositorySettings,
 };
 
-impl From<Configured> for v1::ExplainSettingsResponse {
-    fn from(configured: Configured) -> Self {
+impl From<RepositorySettings> for v1::ExplainSettingsResponse {
+    fn from(configured: RepositorySettings) -> Self {
         let rows = configured.merged.explain().into_iter();
         let ignored = configured.merged.ignored.iter();
         Self {

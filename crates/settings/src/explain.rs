@@ -1,7 +1,7 @@
-//! What is set, to what, and who said so where: for people who wonder.
+//! Explains settings: every value that has an effect, with the place where it was written.
 
 use crate::{
-    merge::Merged,
+    merge::MergedSettings,
     node::{Content, KeyPath, Node, Origin, Step},
 };
 use serde_json::Value;
@@ -9,16 +9,17 @@ use serde_json::Value;
 /// One value that has an effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
-    /// Which one.
+    /// Its path.
     pub path: KeyPath,
-    /// What it is, with references as they were written and without secrets.
+    /// The value, with references as they were written and without secrets.
     pub value: Value,
-    /// Who said so, where.
+    /// Where it was written.
     pub origin: Origin,
 }
 
-impl Merged {
-    /// Every value that has an effect: first those of which the last word counts, then what binds level by level. Values that a later file replaced are not among them.
+impl MergedSettings {
+    /// Gives every value that has an effect: first the values that the last file decides, then the restrictions, level by level. Leaves
+    /// out values that a later file replaced.
     pub fn explain(&self) -> Vec<Row> {
         let mut rows = vec![];
         walk(&self.tree, &mut KeyPath::default(), &mut rows);
@@ -53,7 +54,7 @@ fn walk(node: &Node, path: &mut KeyPath, rows: &mut Vec<Row>) {
     }
 }
 
-/// Whether a text at `path` may be a secret: headers and keys among the options that agents give to providers.
+/// Whether a text at `path` may be a secret: headers and keys in the options that agents send to providers.
 fn holds_secrets(path: &KeyPath) -> bool {
     let keys = || {
         path.0.iter().filter_map(|step| match step {

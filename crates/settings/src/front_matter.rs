@@ -1,13 +1,13 @@
-//! The front matter of agents and commands: the part of YAML that they need. `key: value`, nested by indentation; plain
-//! and quoted texts, `|` and `>` blocks, numbers, booleans, comments. No lists, anchors, tags or `{…}`: they are refused.
+//! The front matter of agents and commands: YAML, as nodes that know their place. Aliases and tags are refused, because no
+//! setting needs them.
 
 use crate::{
-    document::{Builder, Object},
+    builder::{Builder, Object},
     node::{Content, Entry, Node, Origin},
-    problem::shown_text,
 };
 use domain::limits::SETTINGS_DEPTH_MAX;
-use std::sync::Arc;
+use saphyr_parser::{Event, Parser, ScalarStyle, StrInput};
+use std::{borrow::Cow, sync::Arc};
 
 /// The place of a character: `line` and `column` from 0, in the file that begins at `start`.
 pub(crate) fn place(start: &Origin, line: usize, column: usize) -> Origin {
@@ -15,202 +15,190 @@ pub(crate) fn place(start: &Origin, line: usize, column: usize) -> Origin {
     Origin { line: from_one(line), column: from_one(column), ..start.clone() }
 }
 
-/// Reads the `lines` between the fences, the first of which is the second of its file. Mistakes go to `builder`.
+/// Reads the `lines` between the fences, the first of which is the second of its file. Mistakes go to `builder`; gives the members
+/// before the first one.
 pub(crate) fn parse(builder: &mut Builder, start: &Origin, lines: &[&str]) -> Object {
-    let mut parser = Parser { builder, start, lines, at: 0 };
-    parser.object(0, 0)
+    let text = lines.iter().map(|line| with_quotes(line)).collect::<Vec<_>>().join("\n");
+    let events = Parser::new_from_str(&text);
+    Document { builder, start, events, is_over: false }.root()
 }
 
-struct Parser<'a> {
+/// Puts the value of a top-level `key: value` in quotes if it holds a colon that YAML would take for another key. People write
+/// such descriptions, and OpenCode accepts them.
+fn with_quotes<'a>(line: &'a str) -> Cow<'a, str> {
+    let is_name = |key: &str| {
+        !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c)) && key != "-"
+    };
+    let Some((key, value)) = line.split_once(": ").filter(|(key, _)| is_name(key)) else {
+        return Cow::Borrowed(line);
+    };
+    let value = value.trim();
+    let is_plain = !value.starts_with(['"', '\'', '|', '>', '[', '{', '&', '*', '!', '#']);
+    if is_plain && (value.contains(": ") || value.ends_with(':')) {
+        return Cow::Owned(format!("{key}: '{}'", value.replace('\'', "''")));
+    }
+    Cow::Borrowed(line)
+}
+
+/// A document while its events arrive.
+struct Document<'a, 'text> {
     builder: &'a mut Builder,
     start: &'a Origin,
-    lines: &'a [&'a str],
-    /// The next line.
-    at: usize,
+    events: Parser<'text, StrInput<'text>>,
+    /// Whether a mistake ended it.
+    is_over: bool,
 }
 
-impl<'a> Parser<'a> {
-    /// The members at exactly `indent`; ends before a line that is further left. Each round takes a line.
-    fn object(&mut self, indent: usize, depth: usize) -> Object {
+impl<'text> Document<'_, 'text> {
+    fn root(&mut self) -> Object {
+        while let Some((event, origin)) = self.next() {
+            match event {
+                Event::Nothing | Event::StreamStart | Event::DocumentStart(_) => {}
+                Event::StreamEnd | Event::DocumentEnd => break,
+                Event::MappingStart(_, None) => {
+                    let object = self.mapping(0);
+                    self.end();
+                    return object;
+                }
+                // Front matter of comments only.
+                Event::Scalar(text, ScalarStyle::Plain, _, None) if is_null(&text) => break,
+                Event::Alias(_)
+                | Event::Scalar(..)
+                | Event::SequenceStart(..)
+                | Event::SequenceEnd
+                | Event::MappingStart(..)
+                | Event::MappingEnd => self.refuse(&origin, "\"key: value\"", "another value"),
+            }
+        }
+        Object::default()
+    }
+
+    /// Refuses a second document, which would say things that have no effect.
+    fn end(&mut self) {
+        while let Some((event, origin)) = self.next() {
+            match event {
+                Event::Nothing | Event::DocumentEnd | Event::StreamEnd => {}
+                Event::StreamStart
+                | Event::DocumentStart(_)
+                | Event::Alias(_)
+                | Event::Scalar(..)
+                | Event::SequenceStart(..)
+                | Event::SequenceEnd
+                | Event::MappingStart(..)
+                | Event::MappingEnd => self.refuse(&origin, "one document", "another one"),
+            }
+        }
+    }
+
+    /// The next event with its place; `None` at the end, and after a mistake.
+    fn next(&mut self) -> Option<(Event<'text>, Origin)> {
+        if self.is_over {
+            return None;
+        }
+        // The fence is the line above.
+        match self.events.next()? {
+            Ok((event, span)) => Some((event, place(self.start, span.start.line(), span.start.col()))),
+            Err(error) => {
+                let origin = place(self.start, error.marker().line(), error.marker().col());
+                self.refuse(&origin, "YAML", &format!("a mistake: {}", error.info()));
+                None
+            }
+        }
+    }
+
+    fn refuse(&mut self, origin: &Origin, expected: &str, found: &str) {
+        self.is_over = true;
+        self.builder.complain(origin, expected.to_owned(), found.to_owned());
+    }
+
+    /// The members of an object that has begun.
+    fn mapping(&mut self, depth: usize) -> Object {
         let mut object = Object::default();
-        while let Some((line, found)) = self.peek() {
-            if found < indent {
-                break;
+        while let Some((event, origin)) = self.next() {
+            match event {
+                Event::MappingEnd => break,
+                Event::Scalar(key, _, _, None) => {
+                    let Some((event, at)) = self.next() else { break };
+                    let node = self.node(event, at, depth + 1);
+                    self.builder.insert(&mut object, Entry { key: Arc::from(&*key), origin, node });
+                }
+                Event::Nothing
+                | Event::StreamStart
+                | Event::StreamEnd
+                | Event::DocumentStart(_)
+                | Event::DocumentEnd
+                | Event::Alias(_)
+                | Event::Scalar(..)
+                | Event::SequenceStart(..)
+                | Event::SequenceEnd
+                | Event::MappingStart(..) => self.refuse(&origin, "a text as key", "another value"),
             }
-            let at = self.at;
-            self.at += 1;
-            let origin = self.place(at, found);
-            if found > indent || line[found..].starts_with('\t') {
-                let expected = format!("{indent} spaces before a key");
-                self.builder.complain(&origin, expected, shown_text(line));
-                continue;
-            }
-            let Some((key, rest)) = split_key(&line[found..]) else {
-                self.builder.complain(&origin, "\"key: value\"".to_owned(), shown_text(line));
-                continue;
-            };
-            if !self.builder.count(&origin) {
-                break;
-            }
-            let column = line.len() - rest.len();
-            let node = self.value(at, column, (indent, depth));
-            self.builder.insert(&mut object, Entry { key: Arc::from(key), origin, node });
         }
         object
     }
 
-    /// The next line that says something, with its number of leading spaces.
-    fn peek(&mut self) -> Option<(&'a str, usize)> {
-        while let Some(line) = self.lines.get(self.at) {
-            let text = line.trim();
-            if !text.is_empty() && !text.starts_with('#') {
-                return Some((line, indent_of(line)));
-            }
-            self.at += 1;
-        }
-        None
-    }
-
-    /// What stands after the colon of line `at`, from byte `column`, or below it.
-    fn value(&mut self, at: usize, column: usize, (indent, depth): (usize, usize)) -> Node {
-        let line = self.lines[at];
-        let text = line[column..].trim_start();
-        let origin = self.place(at, line.len() - text.len());
-        if text.is_empty() || text.starts_with('#') {
-            return match self.peek() {
-                Some((_, below)) if below > indent && depth < SETTINGS_DEPTH_MAX => {
-                    self.object(below, depth + 1).node(origin)
-                }
-                _ => Node { origin, value: Content::Null },
-            };
-        }
-        if let Some(fold) = text.chars().next().filter(|c| "|>".contains(*c)) {
-            let chomp = without_comment(&text[1..]);
-            if !["", "-", "+"].contains(&chomp) {
-                let expected = format!("{fold}, {fold}- or {fold}+");
-                self.builder.complain(&origin, expected, shown_text(text));
-            }
-            let block = self.block(indent);
-            let joined = if fold == '|' { block.join("\n") } else { folded(&block) };
-            let end = if chomp == "-" || joined.is_empty() { "" } else { "\n" };
-            return self.builder.text(origin, joined + end);
-        }
-        match scalar(text) {
-            Ok(Content::Text { text, .. }) => self.builder.text(origin, text),
-            Ok(value) => Node { origin, value },
-            Err(expected) => {
-                self.builder.complain(&origin, expected.to_owned(), shown_text(text));
-                Node { origin, value: Content::Null }
-            }
-        }
-    }
-
-    /// The lines of a block below a key at `indent`, without their common indentation and the empty ones at the end.
-    fn block(&mut self, indent: usize) -> Vec<&'a str> {
-        let mut block = vec![];
-        let mut common = None;
-        while let Some(line) = self.lines.get(self.at) {
-            let is_empty = line.trim().is_empty();
-            let least = common.unwrap_or(indent + 1);
-            if !is_empty && indent_of(line) < least {
+    /// The items of a list that has begun.
+    fn sequence(&mut self, depth: usize) -> Vec<Node> {
+        let mut items = vec![];
+        while let Some((event, origin)) = self.next() {
+            if event == Event::SequenceEnd {
                 break;
             }
-            if !is_empty {
-                common = common.or(Some(indent_of(line)));
+            items.push(self.node(event, origin, depth + 1));
+        }
+        items
+    }
+
+    /// The value that `event` begins.
+    fn node(&mut self, event: Event<'text>, origin: Origin, depth: usize) -> Node {
+        if !self.builder.count(&origin) {
+            self.is_over = true;
+        } else if depth > SETTINGS_DEPTH_MAX {
+            self.refuse(&origin, &format!("at most {SETTINGS_DEPTH_MAX} levels"), "more");
+        }
+        let value = match event {
+            Event::Scalar(text, ScalarStyle::Plain, _, None) => match plain(&text) {
+                Content::Text { text, .. } => return self.builder.text(origin, text),
+                value => value,
+            },
+            Event::Scalar(text, _, _, None) => return self.builder.text(origin, text.into_owned()),
+            Event::SequenceStart(_, None) => Content::List(self.sequence(depth)),
+            Event::MappingStart(_, None) => return self.mapping(depth).node(origin),
+            Event::Alias(_) => {
+                self.refuse(&origin, "a value", "an alias");
+                Content::Null
             }
-            block.push(if is_empty { "" } else { &line[common.unwrap_or(0)..] });
-            self.at += 1;
-        }
-        while block.last().is_some_and(|line| line.is_empty()) {
-            block.pop();
-        }
-        block
-    }
-
-    /// The place of byte `column` of line `at`.
-    fn place(&self, at: usize, column: usize) -> Origin {
-        // The fence stands above.
-        place(self.start, at + 1, self.lines[at][..column].chars().count())
+            Event::Scalar(_, _, _, Some(tag))
+            | Event::SequenceStart(_, Some(tag))
+            | Event::MappingStart(_, Some(tag)) => {
+                self.refuse(&origin, "a value without a tag", &format!("{}{}", tag.handle, tag.suffix));
+                Content::Null
+            }
+            Event::Nothing
+            | Event::StreamStart
+            | Event::StreamEnd
+            | Event::DocumentStart(_)
+            | Event::DocumentEnd
+            | Event::SequenceEnd
+            | Event::MappingEnd => Content::Null,
+        };
+        Node { origin, value }
     }
 }
 
-fn indent_of(line: &str) -> usize {
-    line.len() - line.trim_start_matches(' ').len()
-}
-
-/// The key of `key: value`, and what comes after the colon.
-fn split_key(text: &str) -> Option<(String, &str)> {
-    if let Some((key, rest)) = quoted(text) {
-        return Some((key?, rest.trim_start().strip_prefix(':')?));
-    }
-    if text.starts_with("- ") || text == "-" {
-        return None;
-    }
-    let ends = |at: &usize| text[at + 1..].chars().next().is_none_or(|c| c == ' ' || c == '\t');
-    let at = text.match_indices(':').map(|(at, _)| at).find(ends)?;
-    let key = text[..at].trim();
-    (!key.is_empty()).then(|| (key.to_owned(), &text[at + 1..]))
-}
-
-/// What a text in quotes says, `None` inside if it is not understood, and what follows. `None` if it has no quotes.
-fn quoted(text: &str) -> Option<(Option<String>, &str)> {
-    let quote = text.chars().next().filter(|c| "\"'".contains(*c))?;
-    let mut chars = text.char_indices().skip(1);
-    while let Some((at, c)) = chars.next() {
-        let is_doubled = || chars.clone().next().is_some_and(|(_, next)| next == '\'');
-        if c == '\\' && quote == '"' || c == quote && quote == '\'' && is_doubled() {
-            chars.next();
-        } else if c == quote {
-            let (inside, rest) = (&text[..=at], &text[at + 1..]);
-            let value = match quote {
-                // What YAML escapes beyond JSON is rare enough to be refused.
-                '"' => serde_json::from_str(inside).ok(),
-                _ => Some(inside[1..at].replace("''", "'")),
-            };
-            return Some((value, rest));
-        }
-    }
-    Some((None, ""))
-}
-
-/// A value on one line, or what was expected.
-fn scalar(text: &str) -> Result<Content, &'static str> {
-    if let Some((value, rest)) = quoted(text) {
-        let value = value.ok_or("a text in quotes, with the escapes of JSON")?;
-        if !without_comment(rest).is_empty() {
-            return Err("nothing after the closing quote");
-        }
-        return Ok(Content::Text { text: value, written: None });
-    }
-    if text.starts_with(['[', '{', '&', '*', '!', '%', '@', '`']) {
-        return Err("a plain text, or one in quotes");
-    }
-    let text = without_comment(text);
-    Ok(match text {
-        "null" | "~" => Content::Null,
-        "true" => Content::Bool(true),
-        "false" => Content::Bool(false),
+/// A value without quotes, by YAML's core schema. Numbers are those of JSON.
+fn plain(text: &str) -> Content {
+    match text {
+        "true" | "True" | "TRUE" => Content::Bool(true),
+        "false" | "False" | "FALSE" => Content::Bool(false),
+        _ if is_null(text) => Content::Null,
         _ => match text.parse() {
             Ok(number) => Content::Number(number),
             Err(_) => Content::Text { text: text.to_owned(), written: None },
         },
-    })
-}
-
-/// A comment begins with `#` at the start or after white space.
-fn without_comment(text: &str) -> &str {
-    let begins = |at: &usize| text[..*at].chars().next_back().is_none_or(char::is_whitespace);
-    let end = text.match_indices('#').map(|(at, _)| at).find(begins).unwrap_or(text.len());
-    text[..end].trim()
-}
-
-/// The lines of a `>` block: a single line end is a space, an empty line is one.
-fn folded(block: &[&str]) -> String {
-    let mut text = String::new();
-    for (at, line) in block.iter().enumerate() {
-        let is_joined = at > 0 && !line.is_empty() && !block[at - 1].is_empty();
-        text.push_str(if is_joined { " " } else { "" });
-        text.push_str(if line.is_empty() { "\n" } else { line });
     }
-    text
+}
+
+fn is_null(text: &str) -> bool {
+    ["", "~", "null", "Null", "NULL"].contains(&text)
 }

@@ -1,7 +1,7 @@
-//! JSON with comments and trailing commas, into nodes. Nothing looser: no bare keys, single quotes or missing commas.
+//! JSON with comments and trailing commas, as nodes. Nothing looser: no bare keys, single quotes or missing commas.
 
 use crate::{
-    document::{Builder, Object},
+    builder::{Builder, Object},
     node::{Content, Entry, Node, Origin},
     problem::{Problems, shown_text},
 };
@@ -9,10 +9,10 @@ use domain::limits::SETTINGS_DEPTH_MAX;
 use jsonc_parser::{CollectOptions, ParseOptions, ast::Value, common::Ranged, parse_to_ast};
 use std::sync::Arc;
 
-/// Reads `text`, which begins at `start`.
+/// Parses `text`, which begins at `start`.
 ///
 /// # Errors
-/// One mistake of syntax, or everything that exceeds a bound.
+/// One mistake of syntax, or all values that exceed a limit.
 pub(crate) fn parse(start: &Origin, text: &str) -> Result<Node, Problems> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut places = Places { text, start, offset: 0, line: 1, column: 1 };
@@ -87,7 +87,7 @@ fn node(builder: &mut Builder, places: &mut Places<'_>, value: Value<'_>, depth:
     Node { origin, value }
 }
 
-/// Turns offsets into lines and columns. Values come in the order of the text, so each character is looked at once.
+/// Turns offsets into lines and columns. Values come in the order of the text, so this visits each character once.
 struct Places<'a> {
     text: &'a str,
     start: &'a Origin,

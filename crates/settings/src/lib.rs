@@ -1,21 +1,22 @@
-//! Settings in OpenCode's shape (`opencode.json`, `.opencode/agent/*.md`, `.opencode/command/*.md`): what they say once
-//! they are read and merged. Reads no file and no environment: texts and look-ups come in as arguments.
+//! Settings in OpenCode's format (`opencode.json`, `.opencode/agent/*.md`, `.opencode/command/*.md`): parsed, merged by level, and
+//! explained with their origins. Pure: this crate reads no file and no environment; texts and look-ups come in as arguments.
 //!
-//! The way: [`document::Document::json`] or [`markdown`](document::Document::markdown) → `substitute` →
+//! The steps: [`document::Document::json`] or [`markdown`](document::Document::markdown) → `substitute` →
 //! [`merge::merge`] → [`Settings`], and [`explain`] for people.
 
+mod builder;
 pub mod document;
 pub mod explain;
 mod front_matter;
 mod jsonc;
 pub mod markdown;
+pub mod meaning;
 pub mod merge;
 pub mod models;
 pub mod node;
 pub mod problem;
-mod read;
+
 pub mod repository;
-mod rules;
 pub mod standing;
 pub mod substitute;
 #[cfg(test)]
@@ -26,35 +27,35 @@ use models::{Limit, Models};
 use serde_json::{Map, Value};
 use std::{collections::BTreeMap, fmt};
 
-/// What the files of settings say together. What none of them says is `None` or empty: the default is the reader's.
+/// The merged settings of all files. A field that no file sets is `None` or empty; the code that uses it has the default.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Settings {
-    /// Who answers when a prompt names no model.
+    /// The model for prompts that name none.
     pub model: Option<ModelRef>,
-    /// Who writes titles and the like.
+    /// The model for titles and the like.
     pub small_model: Option<ModelRef>,
-    /// Which agent answers when a prompt names none.
+    /// The agent for prompts that name none.
     pub default_agent: Option<String>,
-    /// Agents by name: further ones, and changes to the built-in ones.
+    /// Agents by name: new ones, and changes to the built-in ones.
     pub agents: BTreeMap<String, Agent>,
     /// Commands by name.
     pub commands: BTreeMap<String, Command>,
-    /// What every agent may do. One list for each level that says something: all of them bind.
+    /// The permissions of every agent: one list for each level that has any. All lists bind.
     pub permission: Vec<LevelRules>,
-    /// Which models may be asked, one for each level that says something: all of them bind.
+    /// The models that may be called: one restriction for each level that has any. All of them bind.
     pub models: Vec<Models>,
     /// Files, globs and URLs with instructions for the model, in order.
     pub instructions: Vec<String>,
-    /// When and how history is shortened.
+    /// When and how the worker shortens the history.
     pub compaction: Compaction,
     /// How much of a tool's output the model sees.
     pub tool_output: ToolOutput,
-    /// Whether the state of the files is kept at each step.
+    /// Whether the worker takes a snapshot of the files at each step.
     pub snapshot: Option<bool>,
 }
 
 impl Settings {
-    /// The lists of rules that bind `agent`, one for each level that says something; the strictest verdict counts
+    /// The lists of rules that bind `agent`, one for each level that has any; the strictest verdict counts
     /// ([`domain::permission::strictest`]). Inside a level the agent's own rules come after those for every agent.
     pub fn rules(&self, agent: &str) -> Vec<Rules> {
         let own = self.agents.get(agent).map_or(&[][..], |agent| &agent.permission);
@@ -68,12 +69,12 @@ impl Settings {
 }
 
 impl Settings {
-    /// Whether every level lets `model` be asked.
+    /// Whether every level permits calls of `model`.
     pub fn allows(&self, model: &ModelRef) -> bool {
         self.models.iter().all(|level| level.allows(model))
     }
 
-    /// The narrowest bounds that any level gives `model`.
+    /// The narrowest limits that any level sets for `model`.
     pub fn limit(&self, model: &ModelRef) -> Limit {
         self.models.iter().fold(Limit::default(), |least, level| least.and(level.limit(model)))
     }
@@ -82,9 +83,9 @@ impl Settings {
 /// The rules of one level.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LevelRules {
-    /// Whose rules.
+    /// The level.
     pub level: Level,
-    /// In order: the last one that fits decides.
+    /// In order: the last rule that matches decides.
     pub rules: Rules,
 }
 
@@ -95,33 +96,33 @@ pub struct LevelRules {
 /// ```
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Agent {
-    /// Which model it asks.
+    /// Its model.
     pub model: Option<ModelRef>,
-    /// Which variant of that model.
+    /// The variant of that model.
     pub variant: Option<String>,
     /// Its system prompt.
     pub prompt: Option<String>,
-    /// What a model is told that chooses a subagent.
+    /// Its description for a model that chooses a subagent.
     pub description: Option<String>,
     /// Where it may be used.
     pub mode: Option<Mode>,
-    /// Whether people and models are not shown it.
+    /// Whether it is hidden from people and models.
     pub hidden: Option<bool>,
-    /// Model steps in one turn; the platform's own bound stays.
+    /// Model steps in one turn; the platform's own limit still applies.
     pub steps: Option<u32>,
     /// Sampling temperature.
     pub temperature: Option<f64>,
     /// Nucleus sampling.
     pub top_p: Option<f64>,
-    /// What it may do, like [`Settings::permission`].
+    /// Its permissions, as in [`Settings::permission`].
     pub permission: Vec<LevelRules>,
-    /// Whether it does not exist.
+    /// Whether it is switched off.
     pub disable: Option<bool>,
-    /// What OpenCode would hand to the model's provider.
+    /// The options that OpenCode would send to the model's provider.
     pub options: Options,
 }
 
-/// JSON in OpenCode's shape that is kept as it was written. It may hold secrets, hence a `Debug` that shows nothing.
+/// JSON in OpenCode's format, as it was written. It may hold secrets, so `Debug` shows nothing.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Options(pub Map<String, Value>);
 
@@ -131,18 +132,18 @@ impl fmt::Debug for Options {
     }
 }
 
-/// When and how history is shortened.
+/// When and how the worker shortens the history.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Compaction {
-    /// Whether history is summarized before it exceeds the context.
+    /// Whether the worker summarizes the history before it exceeds the context.
     pub auto: Option<bool>,
-    /// Whether old tool output is cleared.
+    /// Whether the worker clears old tool output.
     pub prune: Option<bool>,
     /// Tokens kept free for the answer.
     pub reserved: Option<u64>,
-    /// Newest tokens that a summary leaves as they are.
+    /// The newest tokens, which a summary leaves unchanged.
     pub preserve_recent_tokens: Option<u64>,
-    /// Newest turns that a summary leaves as they are.
+    /// The newest turns, which a summary leaves unchanged.
     pub tail_turns: Option<u64>,
 }
 

@@ -10,7 +10,7 @@
 //! ```
 
 use crate::{
-    document::{Builder, Object},
+    builder::{Builder, Object},
     front_matter,
     node::{Content, Entry, Node, Origin},
     problem::Problems,
@@ -18,7 +18,7 @@ use crate::{
 use domain::level::Level;
 use std::sync::Arc;
 
-/// What a file in Markdown describes.
+/// The subject of a Markdown file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// An agent; the body is its prompt.
@@ -37,8 +37,17 @@ impl Kind {
     }
 }
 
-/// What the file at `path` describes, and its name: `.opencode/agent/team/review.md` is the agent `team/review`.
-pub fn kind_of(path: &str) -> Option<(Kind, &str)> {
+/// The agent or command that a file describes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Subject<'a> {
+    /// Whether it is an agent or a command.
+    pub kind: Kind,
+    /// Its name.
+    pub name: &'a str,
+}
+
+/// Gives the subject for a path: `.opencode/agent/team/review.md` is the agent `team/review`.
+pub fn subject_of(path: &str) -> Option<Subject<'_>> {
     let dir = ".opencode/";
     let at = path.match_indices(dir).map(|(at, _)| at).find(|at| *at == 0 || path[..*at].ends_with('/'))?;
     let (folder, rest) = path[at + dir.len()..].split_once('/')?;
@@ -48,11 +57,10 @@ pub fn kind_of(path: &str) -> Option<(Kind, &str)> {
         _ => return None,
     };
     let name = rest.strip_suffix(".md")?;
-    (!name.is_empty() && !name.ends_with('/')).then_some((kind, name))
+    (!name.is_empty() && !name.ends_with('/')).then_some(Subject { kind, name })
 }
 
-/// The texts at the top level of a file's front matter, by key; what else stands there is passed over. For files that are
-/// no settings.
+/// Gives the texts at the top level of a file's front matter, by key, and skips other values. For files that are no settings.
 pub fn texts(text: &str) -> Vec<(String, String)> {
     let origin = Origin { level: Level::Repository, file: Arc::from(""), line: 1, column: 1 };
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
@@ -69,11 +77,11 @@ pub fn texts(text: &str) -> Vec<(String, String)> {
     entries.into_iter().filter_map(text).collect()
 }
 
-/// Reads `text`, which begins at `start`, as the settings of one agent or command.
+/// Parses `text`, which begins at `start`, as the settings of one agent or command.
 ///
 /// # Errors
-/// Everything in the front matter that is not understood.
-pub(crate) fn parse(start: &Origin, (kind, name): (Kind, &str), text: &str) -> Result<Node, Problems> {
+/// All mistakes in the front matter.
+pub(crate) fn parse(start: &Origin, subject: Subject<'_>, text: &str) -> Result<Node, Problems> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let lines: Vec<_> = text.split('\n').map(|line| line.strip_suffix('\r').unwrap_or(line)).collect();
     let is_fence = |line: &&str| line.trim_end() == "---";
@@ -90,7 +98,7 @@ pub(crate) fn parse(start: &Origin, (kind, name): (Kind, &str), text: &str) -> R
             }
         }
     }
-    let (agents, prompt) = kind.keys();
+    let (agents, prompt) = subject.kind.keys();
     let body = lines.get(body_at..).unwrap_or_default();
     if let Some(first) = body.iter().position(|line| !line.trim().is_empty()) {
         let origin = front_matter::place(start, body_at + first, 0);
@@ -103,7 +111,7 @@ pub(crate) fn parse(start: &Origin, (kind, name): (Kind, &str), text: &str) -> R
         builder.insert(&mut outer, Entry { key: Arc::from(key), origin: start.clone(), node });
         outer
     };
-    let named = wrap(name, object);
+    let named = wrap(subject.name, object);
     let root = wrap(agents, named).node(start.clone());
     builder.problems.or(root)
 }

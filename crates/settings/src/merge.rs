@@ -1,14 +1,14 @@
-//! Files of settings, put together: platform, tenant, project, repository. A later file wins, except over permissions and
-//! over the models that may be asked: there each level has its say and all bind, so a repository can narrow what its
-//! tenant permits and never widen it.
+//! Merges files of settings: platform, tenant, project, repository. A later file wins, except for permissions and models: there the
+//! restrictions of all levels bind, so a repository can narrow what its tenant permits and never widen it.
 
 use crate::{
     Settings,
     document::Document,
-    models,
+    meaning::providers,
+    meaning::reader::{Ignored, Reader},
+    meaning::settings::KNOWN,
     node::{Content, Entry, KeyPath, Node, Origin},
     problem::{Problem, Problems},
-    read::{Ignored, KNOWN, Reader},
 };
 use domain::{
     level::Level,
@@ -20,29 +20,29 @@ use std::{
     sync::Arc,
 };
 
-/// What files of settings say together. `Debug` shows no secrets.
-pub struct Merged {
+/// MergedSettings settings. `Debug` shows no secrets.
+pub struct MergedSettings {
     /// The settings.
     pub settings: Settings,
-    /// What has no effect, file by file.
+    /// The values without effect, file by file.
     pub ignored: Vec<Ignored>,
-    /// Everything but what binds level by level.
+    /// Everything but the restrictions.
     pub(crate) tree: Node,
-    /// What binds of each level, in their order: permissions, and which models may be asked.
+    /// The restrictions of each level, in their order: permissions and models.
     pub(crate) rules: Vec<Node>,
 }
 
-impl fmt::Debug for Merged {
+impl fmt::Debug for MergedSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Merged").field("settings", &self.settings).finish_non_exhaustive()
+        f.debug_struct("MergedSettings").field("settings", &self.settings).finish_non_exhaustive()
     }
 }
 
-/// Puts files together. Their order matters inside a level only, where the later one wins, permissions included.
+/// Merges files. Their order matters only inside a level, where the later one wins, permissions included.
 ///
 /// # Errors
-/// All mistakes of all files, and what exceeds a bound only together.
-pub fn merge(documents: &[Document]) -> Result<Merged, Problems> {
+/// All mistakes of all files, and limits that the files exceed together.
+pub fn merge(documents: &[Document]) -> Result<MergedSettings, Problems> {
     let mut problems = check_size(documents);
     let mut ignored = vec![];
     for document in documents {
@@ -60,13 +60,13 @@ pub fn merge(documents: &[Document]) -> Result<Merged, Problems> {
         let mut own = empty(level);
         let files = documents.iter().filter(|document| document.level == level);
         files.for_each(|document| overlay_root(&mut own, document.root.clone()));
-        // Also a level that says nothing of permissions is read: its agents exist.
+        // Read a level without permissions too, because its agents exist.
         bound.push(reader.settings(&own));
         let (rest, permissions) = split(own);
         overlay_root(&mut tree, rest);
         rules.push(permissions);
     }
-    // What is wrong with one level would be told a second time for all.
+    // A mistake in one level would otherwise be reported again for all.
     std::mem::take(&mut reader.problems).or(())?;
     let mut settings = reader.settings(&tree);
     for level in bound {
@@ -76,14 +76,14 @@ pub fn merge(documents: &[Document]) -> Result<Merged, Problems> {
             settings.agents.entry(name).or_default().permission.extend(agent.permission);
         }
     }
-    reader.problems.or(Merged { settings, ignored, tree, rules })
+    reader.problems.or(MergedSettings { settings, ignored, tree, rules })
 }
 
 impl Document {
-    /// What the file says of permissions and of the models that may be asked, and nothing else.
-    pub fn rights(&self) -> Self {
-        let (_, rights) = split(self.root.clone());
-        Self { root: rights, ..self.clone() }
+    /// Gives a document with nothing but the permissions and models of this one.
+    pub fn restrictions(&self) -> Self {
+        let (_, restrictions) = split(self.root.clone());
+        Self { root: restrictions, ..self.clone() }
     }
 }
 
@@ -110,7 +110,7 @@ fn check_size(documents: &[Document]) -> Problems {
     problems
 }
 
-/// Lays the root of a file over what came before it: `instructions` are added, the rest is overlaid.
+/// Lays the root of a file over earlier files: adds its `instructions`, and overlays the rest.
 fn overlay_root(base: &mut Node, over: Node) {
     let (Content::Map(entries), Content::Map(more)) = (&mut base.value, over.value) else { return };
     let (added, more): (Vec<_>, Vec<_>) = more.into_iter().partition(|entry| &*entry.key == "instructions");
@@ -120,7 +120,7 @@ fn overlay_root(base: &mut Node, over: Node) {
     overlay_entries(entries, more);
 }
 
-/// Adds those that are not there yet, at the end.
+/// Adds the new ones at the end.
 fn add_instructions(entries: &mut Vec<Entry>, over: Entry) {
     let Content::List(more) = over.node.value else { return };
     let at = entries.iter().position(|entry| entry.key == over.key).unwrap_or_else(|| {
@@ -147,7 +147,7 @@ fn overlay(base: &mut Node, over: Node) {
     }
 }
 
-/// A key that is there keeps its place, as in OpenCode; a key that is new comes last.
+/// An existing key keeps its position, as in OpenCode; a new key comes last.
 fn overlay_entries(entries: &mut Vec<Entry>, more: Vec<Entry>) {
     let index: HashMap<_, _> =
         entries.iter().enumerate().map(|(at, entry)| (Arc::clone(&entry.key), at)).collect();
@@ -159,7 +159,7 @@ fn overlay_entries(entries: &mut Vec<Entry>, more: Vec<Entry>) {
     }
 }
 
-/// Takes out what binds level by level, permissions of agents too, and drops what has no effect. Gives the rest first.
+/// Separates the restrictions, those of agents too, and drops values without effect. Gives the rest first.
 fn split(root: Node) -> (Node, Node) {
     let Node { origin, value } = root;
     let (mut rest, mut rules) = (vec![], vec![]);
@@ -169,7 +169,7 @@ fn split(root: Node) -> (Node, Node) {
             "permission" | "tools" | "enabled_providers" | "disabled_providers" => {
                 rules.push(Entry { key, origin, node });
             }
-            "provider" => rules.push(Entry { key, origin, node: models::effective(node) }),
+            "provider" => rules.push(Entry { key, origin, node: providers::effective(node) }),
             "agent" => {
                 let (agents, permissions) = split_agents(node);
                 rest.push(Entry { key: Arc::clone(&key), origin: origin.clone(), node: agents });
@@ -203,7 +203,7 @@ fn split_agents(agents: Node) -> (Node, Node) {
     (of(rest), of(rules))
 }
 
-/// The members of an object; what is none was refused when its file was checked.
+/// The members of an object. Other values were refused when their file was checked.
 fn entries_of(value: Content) -> Vec<Entry> {
     if let Content::Map(entries) = value { entries } else { vec![] }
 }

@@ -1,4 +1,4 @@
-//! A value of settings that knows where it was written. The order of keys is kept: in permissions the last match wins.
+//! Values of settings that know where they were written. Objects keep the order of keys: in permissions the last match wins.
 
 use domain::level::Level;
 use serde_json::{Map, Number, Value};
@@ -7,13 +7,13 @@ use std::{fmt, sync::Arc};
 /// Where a value was written.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Origin {
-    /// Who wrote it.
+    /// The level of its file.
     pub level: Level,
-    /// In which file.
+    /// The file.
     pub file: Arc<str>,
-    /// In which line, from 1.
+    /// The line, from 1.
     pub line: u32,
-    /// At which character of the line, from 1.
+    /// The character of the line, from 1.
     pub column: u32,
 }
 
@@ -32,7 +32,7 @@ pub enum Step {
     Item(usize),
 }
 
-/// The way from the whole to a value: `permission.bash."git push*"`, `instructions[0]`. The whole is the empty text.
+/// The path from the root to a value: `permission.bash."git push*"`, `instructions[0]`. The path of the root is empty.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct KeyPath(pub Vec<Step>);
 
@@ -56,7 +56,7 @@ impl fmt::Display for KeyPath {
     }
 }
 
-/// A value and where it was written. It may hold secrets, hence no `Debug`.
+/// A value and its place. It may hold secrets, so there is no `Debug`.
 #[derive(Clone, PartialEq)]
 pub(crate) struct Node {
     pub(crate) origin: Origin,
@@ -69,7 +69,7 @@ pub(crate) enum Content {
     Null,
     Bool(bool),
     Number(Number),
-    /// `written` is what stood there before references were replaced, if any were.
+    /// `written` is the text before references were replaced, if there were any.
     Text {
         text: String,
         written: Option<String>,
@@ -92,12 +92,12 @@ impl Node {
         Self { origin, value: Content::Text { text, written: None } }
     }
 
-    /// The node as JSON, with what references were replaced by.
+    /// The node as JSON, with references replaced.
     pub(crate) fn to_json(&self) -> Value {
         self.json_with(&|text, _| text)
     }
 
-    /// The node as JSON, with references as they were written: what people may see.
+    /// The node as JSON, with references as they were written. People may see this.
     pub(crate) fn to_json_as_written(&self) -> Value {
         self.json_with(&|text, written| written.unwrap_or(text))
     }

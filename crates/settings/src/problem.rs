@@ -1,4 +1,4 @@
-//! Mistakes in settings, all of a file at once: where, at which key, what was expected, what was found.
+//! Mistakes in settings: place, key, expected value and found value. A file is read to its end, so people see all its mistakes.
 
 use crate::node::{Content, KeyPath, Node, Origin};
 use domain::{
@@ -12,13 +12,13 @@ use std::fmt;
 /// `opencode.json:3:12: agent.build.steps: expected a whole number from 1 to 4294967295, found "many"`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// Where it stands.
+    /// Its place.
     pub origin: Origin,
-    /// At which value; empty when the whole file is meant.
+    /// The path of the value; empty for the whole file.
     pub path: KeyPath,
-    /// What could stand there.
+    /// A description of valid values.
     pub expected: String,
-    /// What stands there, shortened, with references as they were written.
+    /// The found value, shortened, with references as they were written.
     pub found: String,
 }
 
@@ -32,13 +32,13 @@ impl fmt::Display for Problem {
     }
 }
 
-/// What is wrong with settings, in the order in which it was found.
+/// The mistakes in settings, in the order in which they were found.
 #[derive(Debug, Clone, PartialEq, Eq, Default, thiserror::Error)]
 #[error("{}", self.lines())]
 pub struct Problems {
     /// At most [`SETTINGS_PROBLEMS_MAX`].
     pub list: Vec<Problem>,
-    /// How many more there are.
+    /// The number of further ones.
     pub more: usize,
 }
 
@@ -71,7 +71,7 @@ impl Problems {
     }
 }
 
-/// A value for people: short, and without what references were replaced by.
+/// A value for people: short, with references as they were written.
 pub(crate) fn shown(node: &Node) -> String {
     match &node.value {
         Content::List(_) => "a list".to_owned(),
@@ -81,7 +81,7 @@ pub(crate) fn shown(node: &Node) -> String {
     }
 }
 
-/// A text for people: in quotes, short.
+/// A text for people: short, in quotes.
 pub(crate) fn shown_text(value: &str) -> String {
     let head = text::head(value, SETTINGS_SHOWN_BYTES_MAX);
     let end = if head.len() < value.len() { " …" } else { "" };

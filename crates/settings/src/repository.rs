@@ -1,61 +1,63 @@
-//! The files of settings of a repository: read one by one, so that one mistake does not take the rest along, unless it
-//! stands where rights are narrowed.
+//! The settings of a repository. A file with a mistake is left out and the others count, unless the mistake is in a restriction.
 
 use crate::{
     document::Document,
-    markdown::{Kind, kind_of},
-    merge::{Merged, merge},
+    markdown::{Kind, Subject, subject_of},
+    merge::{MergedSettings, merge},
     problem::Problems,
     substitute::{Reference, Refusal},
 };
 use domain::{agent::Agent, level::Level};
 
-/// Settings, and what is wrong with the files that have no say in them, or only over permissions.
+/// Settings with the mistakes of the files that do not count, or count only with their restrictions.
 #[derive(Debug)]
-pub struct Configured {
-    /// What all files say together.
-    pub merged: Merged,
-    /// For people: file, line, key and what was expected there.
+pub struct RepositorySettings {
+    /// The merged settings.
+    pub merged: MergedSettings,
+    /// The mistakes, for people: file, line, key and the expected value.
     pub problems: Option<String>,
 }
 
-/// What is wrong where a wrong reading would permit more than was meant: nothing may run.
+/// A mistake in a restriction. Nothing may run, because ignoring the mistake could permit too much.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Unsafe(pub String);
+pub struct UnclearRestriction(pub String);
 
 /// Whether the file at `path`, relative to the repository, is one of its settings.
 pub fn is_settings(path: &str) -> bool {
-    rank(path) < OTHERS || path.starts_with(".opencode/") && kind_of(path).is_some()
+    rank(path) < OTHERS || path.starts_with(".opencode/") && subject_of(path).is_some()
 }
 
-/// Puts the settings of whoever stands above the repository and the repository's `files`, each with its path, together.
+/// Merges the settings of the levels above the repository with the repository's `files`, each with its path.
 ///
 /// # Errors
-/// A mistake where a wrong reading could permit more than was meant, and files that are too many or too large together.
-pub fn configured(above: &[Document], files: &[(&str, &str)]) -> Result<Configured, Unsafe> {
+/// A mistake in a restriction, and files that are too many or too large together.
+pub fn configure(
+    above: &[Document],
+    files: &[(&str, &str)],
+) -> Result<RepositorySettings, UnclearRestriction> {
     let mut files = files.to_vec();
     files.sort_by_key(|(path, _)| (rank(path), *path));
-    let (mut documents, mut told) = (above.to_vec(), vec![]);
+    let (mut documents, mut mistakes) = (above.to_vec(), vec![]);
     for file in files {
         match read(file.0, file.1) {
             Ok(document) => documents.push(document),
-            Err(Wrong::Rights(problems)) => return Err(Unsafe(problems.to_string())),
-            Err(Wrong::Other(problems, rights)) => {
-                documents.extend(rights.map(|rights| *rights));
-                told.push(problems.to_string());
+            Err(Mistake::InRestrictions(problems)) => return Err(UnclearRestriction(problems.to_string())),
+            Err(Mistake::Elsewhere(problems, restrictions)) => {
+                documents.extend(restrictions.map(|document| *document));
+                mistakes.push(problems.to_string());
             }
         }
     }
-    // Each was fine alone: what is wrong now is that they are too many.
-    let merged = merge(&documents).map_err(|problems| Unsafe(problems.to_string()))?;
-    Ok(Configured { merged, problems: (!told.is_empty()).then(|| told.join("\n")) })
+    // Each file was valid alone, so only the limits for all can be exceeded.
+    let merged = merge(&documents).map_err(|problems| UnclearRestriction(problems.to_string()))?;
+    Ok(RepositorySettings { merged, problems: (!mistakes.is_empty()).then(|| mistakes.join("\n")) })
 }
 
 /// The rank of agents and commands.
 const OTHERS: u8 = 4;
 
-/// Files of `.opencode` have the last word, as in OpenCode.
+/// The files of `.opencode` win, as in OpenCode.
 fn rank(path: &str) -> u8 {
     match path {
         "opencode.json" => 0,
@@ -66,36 +68,38 @@ fn rank(path: &str) -> u8 {
     }
 }
 
-/// What is wrong with a file.
-enum Wrong {
-    /// Nobody can tell what it forbids.
-    Rights(Problems),
-    /// What it forbids can be told, and has its say.
-    Other(Problems, Option<Box<Document>>),
+/// A mistake in a file.
+enum Mistake {
+    /// Its restrictions are unclear.
+    InRestrictions(Problems),
+    /// Its restrictions are clear, and count.
+    Elsewhere(Problems, Option<Box<Document>>),
 }
 
-fn read(path: &str, text: &str) -> Result<Document, Wrong> {
-    let named = kind_of(path);
-    let parsed = match named {
-        Some(named) => Document::markdown(Level::Repository, path, named, text),
+fn read(path: &str, text: &str) -> Result<Document, Mistake> {
+    let subject = subject_of(path);
+    let parsed = match subject {
+        Some(subject) => Document::markdown(Level::Repository, path, subject, text),
         None => Document::json(Level::Repository, path, text),
     };
-    let mut document = parsed.map_err(|problems| match named {
-        Some((Kind::Command, _)) => Wrong::Other(problems, None),
-        // An agent that does not exist may do nothing; a built-in one exists without its file.
-        Some((Kind::Agent, name)) if Agent::parse(name).is_none() => Wrong::Other(problems, None),
-        Some((Kind::Agent, _)) | None => Wrong::Rights(problems),
+    let mut document = parsed.map_err(|problems| match subject {
+        Some(Subject { kind: Kind::Command, .. }) => Mistake::Elsewhere(problems, None),
+        // Without its file a new agent does not exist, and may do nothing. A built-in agent exists without its file.
+        Some(Subject { kind: Kind::Agent, name }) if Agent::parse(name).is_none() => {
+            Mistake::Elsewhere(problems, None)
+        }
+        Some(Subject { kind: Kind::Agent, .. }) | None => Mistake::InRestrictions(problems),
     })?;
-    let rights = document.rights();
-    // What the worker knows is not for whoever may push to a repository.
+    let restrictions = document.restrictions();
+    // People who may push to the repository must not read the worker's environment and files.
     let replaced = document.substitute(&mut |reference| match reference {
-        Reference::Env(_) => Err(Refusal("a repository has no environment here".to_owned())),
+        Reference::Env(_) => Err(Refusal("a repository's settings cannot read the environment".to_owned())),
         Reference::File(_) => Err(Refusal("a repository's settings cannot name files".to_owned())),
     });
     let checked = replaced.and_then(|()| merge(std::slice::from_ref(&document)).map(drop));
-    checked.map(|()| document).map_err(|problems| match merge(std::slice::from_ref(&rights)) {
-        Ok(_) => Wrong::Other(problems, Some(Box::new(rights))),
-        Err(_) => Wrong::Rights(problems),
+    checked.map(|()| document).map_err(|problems| match merge(std::slice::from_ref(&restrictions)) {
+        Ok(_) => Mistake::Elsewhere(problems, Some(Box::new(restrictions))),
+        Err(_) => Mistake::InRestrictions(problems),
     })
 }
 
@@ -119,10 +123,10 @@ mod tests {
                 "{\n  \"permission\": {\"bash\": \"deny\"},\n  \"agent\": {\"a\": {\"steps\": \"many\"}}\n}",
             ),
             (".opencode/agent/review.md", "---\nmode: subagent\n---\nYou review."),
-            (".opencode/agent/odd.md", "---\ntools: [a]\n---\n"),
+            (".opencode/agent/odd.md", "---\ntools: [a\n---\n"),
             (".opencode/command/x.md", "---\nno\n---\n"),
         ];
-        let configured = configured(&[], &files).unwrap();
+        let configured = configure(&[], &files).unwrap();
         let problems = configured.problems.unwrap();
         assert!(
             problems.contains("opencode.json:3:")
@@ -130,7 +134,7 @@ mod tests {
             "{problems}"
         );
         assert!(
-            problems.contains(".opencode/agent/odd.md:2:") && problems.contains(".opencode/command/x.md:2:"),
+            problems.contains(".opencode/agent/odd.md:3:") && problems.contains(".opencode/command/x.md:2:"),
             "{problems}"
         );
         assert_eq!(configured.merged.settings.agents.keys().collect::<Vec<_>>(), ["review"]);
@@ -138,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_told_of_rights_permits_nothing() {
+    fn an_unclear_restriction_permits_nothing() {
         for (path, text) in [
             ("opencode.json", "{"),
             ("opencode.json", "{\"permission\": {\"bash\": \"never\"}}"),
@@ -146,7 +150,7 @@ mod tests {
             (".opencode/agent/build.md", "---\npermission: [x]\n---\n"),
             ("opencode.json", "{\"permission\": {\"bash\": {\"{env:X}\": \"deny\"}, \"edit\": \"{env:X}\"}}"),
         ] {
-            let refused = configured(&[], &[(path, text)]).unwrap_err();
+            let refused = configure(&[], &[(path, text)]).unwrap_err();
             assert!(refused.0.starts_with(path), "{text}: {refused:?}");
         }
     }
@@ -160,7 +164,7 @@ mod tests {
             ("opencode.json", "{\"permission\": {\"*\": \"allow\", \"webfetch\": \"allow\"}}"),
             (".opencode/agent/build.md", "---\npermission:\n  webfetch: allow\n---\n"),
         ];
-        let settings = configured(&[platform], &files).unwrap().merged.settings;
+        let settings = configure(&[platform], &files).unwrap().merged.settings;
         assert_eq!(verdict(&settings, "build", "webfetch"), Verdict::Deny);
     }
 
@@ -168,7 +172,7 @@ mod tests {
     fn a_provider_as_people_write_it_for_themselves_does_no_harm() {
         let text = "{\"model\": \"a/b\", \"provider\": {\"a\": {\"npm\": \"x\", \"options\": {\"apiKey\": \"{env:KEY}\",
             \"baseURL\": \"http://evil\"}, \"models\": {\"b\": {\"cost\": {\"input\": 0}, \"limit\": {\"context\": 9}}}}}}";
-        let configured = configured(&[], &[("opencode.json", text)]).unwrap();
+        let configured = configure(&[], &[("opencode.json", text)]).unwrap();
         assert_eq!(configured.problems, None);
         let told: Vec<_> = configured.merged.ignored.iter().map(|ignored| ignored.path.to_string()).collect();
         assert_eq!(told, ["provider.a.npm", "provider.a.options", "provider.a.models.b.cost"]);
@@ -180,7 +184,7 @@ mod tests {
     fn secrets_of_the_worker_are_no_settings() {
         for secret in ["{env:HOME}", "{file:/etc/passwd}"] {
             let text = format!("{{\"agent\": {{\"a\": {{\"prompt\": \"{secret}\"}}}}}}");
-            let configured = configured(&[], &[("opencode.json", &text)]).unwrap();
+            let configured = configure(&[], &[("opencode.json", &text)]).unwrap();
             assert!(configured.problems.unwrap().contains("agent.a.prompt"), "{secret}");
             assert!(configured.merged.settings.agents.is_empty(), "{secret}");
         }
@@ -193,7 +197,7 @@ mod tests {
             ("opencode.json", "{\"model\": \"p/far\"}"),
         );
         for files in [[near, far], [far, near]] {
-            let model = configured(&[], &files).unwrap().merged.settings.model.unwrap();
+            let model = configure(&[], &files).unwrap().merged.settings.model.unwrap();
             assert_eq!(model.model_id, "near");
         }
     }

@@ -1,4 +1,5 @@
-//! Settings above repositories: the platform's, which stand in a file, and those that tenants and projects keep with us.
+//! Settings above repositories: those of the platform, which are in a file, and those of tenants and projects, which the store
+//! holds.
 
 use crate::{
     document::Document,
@@ -8,10 +9,10 @@ use crate::{
 };
 use domain::level::Level;
 
-/// Reads the platform's settings. `env` gives variables, which only whoever runs Flotilla may name.
+/// Parses the settings of the platform. `env` gives variables; only the operator may refer to them.
 ///
 /// # Errors
-/// Everything that is wrong in it.
+/// All mistakes.
 pub fn platform(file: &str, text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Document, Problems> {
     checked(Level::Platform, file, text, &mut |reference| match reference {
         Reference::Env(name) => env(name).ok_or_else(|| Refusal("it is not set".to_owned())),
@@ -19,14 +20,14 @@ pub fn platform(file: &str, text: &str, env: &dyn Fn(&str) -> Option<String>) ->
     })
 }
 
-/// Reads settings that a tenant or a project keeps with us. They name no variables and no files: there are none of theirs.
+/// Parses stored settings of a tenant or a project. They cannot refer to variables or files.
 ///
 /// # Errors
-/// Everything that is wrong in them.
+/// All mistakes.
 pub fn stored(level: Level, text: &str) -> Result<Document, Problems> {
     checked(level, &format!("{}.json", level.as_str()), text, &mut |reference| match reference {
-        Reference::Env(_) => Err(Refusal("stored settings have no environment".to_owned())),
-        Reference::File(_) => Err(Refusal("stored settings cannot name files".to_owned())),
+        Reference::Env(_) => Err(Refusal("stored settings cannot read the environment".to_owned())),
+        Reference::File(_) => Err(Refusal("stored settings cannot read files".to_owned())),
     })
 }
 

@@ -1,38 +1,38 @@
-//! `{env:NAME}` and `{file:path}` in the texts of a file. What replaces them cannot become structure: it stays inside its
-//! text, and is not looked through again. Keys, comments and settings without effect are left alone.
+//! Replaces `{env:NAME}` and `{file:path}` in the texts of a file. A replacement stays inside its text, so it cannot become
+//! structure, and references in it are not replaced again. Keys, comments and settings without effect stay as they are.
 
 use crate::{
     document::Document,
-    models,
+    meaning::providers,
+    meaning::settings::KNOWN,
     node::{Content, KeyPath, Node, Step},
     problem::{Problem, Problems, shown_text},
-    read::KNOWN,
 };
 use domain::limits::SETTINGS_BYTES_MAX;
 
-/// What a text refers to.
+/// A reference in a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reference<'a> {
-    /// A variable of the environment, or what the tenant keeps under that name.
+    /// A variable of the environment.
     Env(&'a str),
     /// A file, as it was written: relative to the file of settings, absolute, or under `~/`.
     File(&'a str),
 }
 
-/// Why a reference gives no text: goes on "… is refused: " for people, so it names no secret.
+/// Why a reference is refused. People see it, so it names no secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Refusal(pub String);
 
-/// Gives the text of a reference, or refuses it. What is allowed is for the caller to say: nothing is by itself.
+/// Gives the text of a reference, or refuses it. The caller decides which references are allowed.
 pub type Lookup<'a> = dyn FnMut(Reference<'_>) -> Result<String, Refusal> + 'a;
 
 impl Document {
-    /// Replaces every reference. Texts of files lose white space at both ends, as they do in OpenCode.
+    /// Replaces every reference. Removes white space at both ends of a file's text, as OpenCode does.
     ///
     /// # Errors
-    /// What `lookup` refused, and texts that became too long, each at the place of its text. The document then is only
-    /// partly replaced: drop it.
+    /// The references that `lookup` refused, and texts that became too long, each with the place of its text. The document is then
+    /// only partly changed: drop it.
     pub fn substitute(&mut self, lookup: &mut Lookup<'_>) -> Result<(), Problems> {
         let mut pass =
             Pass { lookup, bytes: self.bytes, path: KeyPath::default(), problems: Problems::default() };
@@ -54,7 +54,7 @@ struct Pass<'a, 'b> {
 fn has_effect(path: &KeyPath, key: &str) -> bool {
     match path.0.as_slice() {
         [] => KNOWN.contains(&key),
-        [Step::Key(first), _] if &**first == "provider" => models::PROVIDER.contains(&key),
+        [Step::Key(first), _] if &**first == "provider" => providers::PROVIDER.contains(&key),
         _ => true,
     }
 }
@@ -72,7 +72,7 @@ impl Pass<'_, '_> {
             }
             Content::Map(entries) => {
                 for entry in entries {
-                    // What has no effect needs no permission to refer to anything.
+                    // A setting without effect may refer to anything.
                     if !has_effect(&self.path, &entry.key) {
                         continue;
                     }
@@ -85,7 +85,7 @@ impl Pass<'_, '_> {
                 if written.is_some() {
                     return;
                 }
-                match self.replaced(text) {
+                match self.replace(text) {
                     Ok(None) => {}
                     Ok(Some(new)) => *written = Some(std::mem::replace(text, new)),
                     Err((expected, found)) => {
@@ -97,8 +97,8 @@ impl Pass<'_, '_> {
         }
     }
 
-    /// The text with its references replaced, `None` if it has none, or what was expected and found.
-    fn replaced(&mut self, text: &str) -> Result<Option<String>, (String, String)> {
+    /// Gives the text with its references replaced; `None` if it has none.
+    fn replace(&mut self, text: &str) -> Result<Option<String>, (String, String)> {
         let (mut out, mut rest, mut is_changed) = (String::new(), text, false);
         while let Some((before, reference, after)) = next(rest) {
             let value = (self.lookup)(reference).map_err(|refusal| {
@@ -126,7 +126,7 @@ impl Pass<'_, '_> {
     }
 }
 
-/// The first reference of a text, with what comes before and after it. Braces that are none are passed over.
+/// Gives the first reference of a text, with the text before and after it. Skips braces that are no reference.
 fn next(text: &str) -> Option<(&str, Reference<'_>, &str)> {
     for (at, _) in text.match_indices('{') {
         let (before, rest) = text.split_at(at);
@@ -135,7 +135,7 @@ fn next(text: &str) -> Option<(&str, Reference<'_>, &str)> {
             (None, Some(rest)) => (false, rest),
             (None, None) => continue,
         };
-        // No closing brace after this one: none after a later one either.
+        // No closing brace after this one means that there is none after a later one.
         let (name, after) = rest.split_once('}')?;
         if !name.is_empty() {
             let reference = if is_env { Reference::Env(name) } else { Reference::File(name) };

@@ -6,8 +6,8 @@ mod levels;
 use crate::{
     Settings,
     document::Document,
-    markdown::Kind,
-    merge::{Merged, merge},
+    markdown::{Kind, Subject},
+    merge::{MergedSettings, merge},
 };
 use domain::level::Level;
 
@@ -20,7 +20,7 @@ fn at(level: Level, text: &str) -> Document {
     Document::json(level, "opencode.json", text).unwrap()
 }
 
-fn merged(documents: &[Document]) -> Merged {
+fn merged(documents: &[Document]) -> MergedSettings {
     merge(documents).unwrap_or_else(|problems| panic!("{problems}"))
 }
 
@@ -35,7 +35,8 @@ fn problems(text: &str) -> String {
 }
 
 fn agent(text: &str) -> Result<Settings, String> {
-    let document = Document::markdown(Level::Repository, "a.md", (Kind::Agent, "a"), text);
+    let document =
+        Document::markdown(Level::Repository, "a.md", Subject { kind: Kind::Agent, name: "a" }, text);
     let merged = document.and_then(|document| merge(&[document]));
     merged.map(|merged| merged.settings).map_err(|problems| problems.to_string())
 }

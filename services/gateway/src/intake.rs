@@ -8,7 +8,7 @@ mod settings;
 
 use crate::{auth::Principal, grpc::from_store, history, state::State, state::now};
 use agents::Place;
-use bus::queue::Entry;
+use bus::queue::QueueEntry;
 use domain::{
     agent::Mode,
     ids::{EventId, MessageId, SessionId},
@@ -129,7 +129,7 @@ pub(crate) async fn abort(
     let below = state.store.abort_below(tenant, session, &dedupe).await;
     let reached = accepted.iter().chain(below.iter().flatten());
     let entries: Vec<_> =
-        reached.map(|at| Entry { tenant, session: &at.session, class: at.class, share }).collect();
+        reached.map(|at| QueueEntry { tenant, session: &at.session, class: at.class, share }).collect();
     state.bus.interrupt(&entries).await;
     below.map_err(from_store)?;
     Ok(found)

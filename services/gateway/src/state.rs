@@ -7,7 +7,7 @@ use crate::{
     hub::Hub,
 };
 use anyhow::Context as _;
-use bus::queue::{Entry, Mode};
+use bus::queue::{Mode, QueueEntry};
 use domain::{
     ids::{Ids, SessionId, Timestamp},
     message::ModelRef,
@@ -88,7 +88,7 @@ impl State {
     /// Tells workers of a session that has an input. Hints only: the sweeper finds the session without them.
     pub(crate) async fn wake(&self, principal: &Principal, session: &SessionId, class: Class) {
         let (tenant, share) = (principal.tenant, Some(principal.share));
-        self.announce(Entry { tenant, session, class, share }).await;
+        self.announce(QueueEntry { tenant, session, class, share }).await;
     }
 
     /// As [`State::wake`], for an input that a running loop must see at once: an abort, an answer.
@@ -98,7 +98,7 @@ impl State {
     }
 
     /// As [`State::wake`], for somebody whose tenant's share is not at hand.
-    pub(crate) async fn announce(&self, entry: Entry<'_>) {
+    pub(crate) async fn announce(&self, entry: QueueEntry<'_>) {
         if let Err(error) = self.bus.enqueue(entry, Mode::Normal).await {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,

@@ -16,7 +16,7 @@ use crate::{
     record::answered,
     turn::{self, Control, End},
 };
-use bus::queue::{Claims, Then};
+use bus::queue::{Claims, ReleaseTo};
 use domain::{
     ids::{EventId, SessionId, TenantId},
     limits,
@@ -113,7 +113,7 @@ pub(crate) async fn run(config: &Config, deps: Arc<Deps>, lease: Lease, service:
         tokio::select! {
             () = service.shutdown.cancelled() => {}
             Ok(()) = drain_asked.changed() => claimer.drain_if(*drain_asked.borrow_and_update()),
-            () = doorbell.heard() => {
+            () = doorbell.wait() => {
                 claimer.contention.ring();
                 claimer.claim().await;
             }
@@ -169,14 +169,14 @@ impl Claimer {
                 let lane = lane.filter(|_| taken.is_suspect());
                 return self.start(key, taken, (slot, lane), receiver).await;
             }
-            Ok(TakeResult::Unavailable | TakeResult::Suspect) => self.forget(&key, Then::Rest).await,
+            Ok(TakeResult::Unavailable | TakeResult::Suspect) => self.forget(&key, ReleaseTo::Rest).await,
             Ok(TakeResult::Exhausted { attempts }) => {
                 self.quarantine(*tenant, session, attempts).await;
-                self.forget(&key, Then::Rest).await;
+                self.forget(&key, ReleaseTo::Rest).await;
             }
             Err(error) => {
                 tracing::warn!(error = &error as &dyn std::error::Error, session.id = %session, "take a session");
-                self.forget(&key, Then::Front).await;
+                self.forget(&key, ReleaseTo::Front).await;
             }
         }
     }
@@ -191,7 +191,7 @@ impl Claimer {
         true
     }
 
-    async fn forget(&self, key: &Key, then: Then) {
+    async fn forget(&self, key: &Key, then: ReleaseTo) {
         self.running.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
         self.release(&key.1, then).await;
     }
@@ -271,7 +271,7 @@ impl Claimer {
         span
     }
 
-    async fn release(&self, session: &SessionId, then: Then) {
+    async fn release(&self, session: &SessionId, then: ReleaseTo) {
         released(&self.deps, session, then).await;
     }
 }
@@ -279,12 +279,12 @@ impl Claimer {
 /// Lets go of a session whose loop ended; `None`: by a panic.
 async fn ended(deps: &Deps, (tenant, session): &Key, epoch: u64, end: Option<End>) {
     let then = match end {
-        Some(End::Parked | End::Refused | End::Dropped) => Then::Rest,
-        Some(End::HandedOver) => Then::Front,
+        Some(End::Parked | End::Refused | End::Dropped) => ReleaseTo::Rest,
+        Some(End::HandedOver) => ReleaseTo::Front,
         None => {
             tracing::error!("the loop panicked; the session is tried again");
             give_back(deps, *tenant, session, epoch).await;
-            Then::Front
+            ReleaseTo::Front
         }
     };
     released(deps, session, then).await;
@@ -303,10 +303,10 @@ async fn children_ended(deps: &Deps, tenant: TenantId, session: &SessionId) {
     }
 }
 
-async fn released(deps: &Deps, session: &SessionId, then: Then) {
+async fn released(deps: &Deps, session: &SessionId, then: ReleaseTo) {
     match deps.bus.release(session, &deps.incarnation.to_string(), then).await {
         Ok(queued_again) => {
-            if queued_again || then == Then::Front {
+            if queued_again || then == ReleaseTo::Front {
                 deps.bus.ring();
             }
         }

@@ -2,7 +2,7 @@
 
 use crate::{clock::now, config::Config, sandbox::Sandbox};
 use anyhow::Context as _;
-use bus::queue::{Entry, Mode};
+use bus::queue::{Mode, QueueEntry};
 use chassis::backends::Backends;
 use domain::{
     ids::{Ids, SessionId, TenantId, Timestamp},
@@ -61,7 +61,7 @@ impl Deps {
 
     /// Tells workers of a session that has work. Hints only: the sweeper finds the session without them.
     pub(crate) async fn wake(&self, tenant: TenantId, session: &SessionId, class: Class) {
-        let entry = Entry { tenant, session, class, share: None };
+        let entry = QueueEntry { tenant, session, class, share: None };
         if let Err(error) = self.bus.enqueue(entry, Mode::Normal).await {
             tracing::debug!(error = &error as &dyn std::error::Error, "Redis was not told of a session");
         }

@@ -9,7 +9,7 @@ use settings::{
     document::Document,
     merge::merge,
     problem::Problems,
-    repository::{self, Configured, Unsafe},
+    repository::{self, RepositorySettings, UnclearRestriction},
     standing,
 };
 use std::sync::Arc;
@@ -55,7 +55,7 @@ pub(crate) enum Failure {
     /// The files cannot be had.
     Files(Status),
     /// The configuration is wrong where it narrows rights.
-    Unsafe(String),
+    UnclearRestriction(String),
 }
 
 impl From<Status> for Failure {
@@ -107,8 +107,9 @@ impl Guidance {
         } else {
             let files: Vec<(&str, &str)> =
                 found.configuration.iter().map(|file| (file.path.as_str(), file.text.as_str())).collect();
-            let configured = repository::configured(&above.documents, &files);
-            let Configured { merged, problems } = configured.map_err(|Unsafe(text)| Failure::Unsafe(text))?;
+            let configured = settings::repository::configure(&above.documents, &files);
+            let RepositorySettings { merged, problems } =
+                configured.map_err(|UnclearRestriction(text)| Failure::Unsafe(text))?;
             (Arc::new(merged.settings), problems)
         };
         let (base_commit, instructions, skills) = (found.base_commit, found.instructions, found.skills);

@@ -2,7 +2,7 @@
 //! announced, takes the sessions of dead workers, and fills an emptied Redis again.
 
 use crate::{deps::Deps, lease::Lease, record::answered};
-use bus::queue::{Entry, Mode, Share};
+use bus::queue::{Mode, QueueEntry, Share};
 use domain::{ids::SessionId, limits};
 use std::collections::HashSet;
 use store::{
@@ -68,10 +68,10 @@ pub(crate) async fn enqueue(deps: &Deps, claimable: &[Candidate], mode: Mode) ->
     true
 }
 
-fn entry(session: &Candidate) -> Entry<'_> {
+fn entry(session: &Candidate) -> QueueEntry<'_> {
     let share = Share { running_max: session.running_max, weight: session.weight };
     let place = &session.target;
-    Entry { tenant: place.tenant, session: &place.session, class: session.class, share: Some(share) }
+    QueueEntry { tenant: place.tenant, session: &place.session, class: session.class, share: Some(share) }
 }
 
 /// Fills an emptied Redis: with what runs, with `claimable`, which knows also the sessions of dead workers, and with

@@ -9,7 +9,7 @@ use super::{
     workload::Workload,
 };
 use anyhow::{Context as _, Result};
-use bus::queue::{Entry, Mode};
+use bus::queue::{Mode, QueueEntry};
 use domain::session::Class;
 use nix::{
     sys::signal::{Signal, kill},
@@ -375,7 +375,7 @@ async fn wake_storm(cluster: &Cluster, sessions: &[(usize, String)], count: usiz
         let Some((_, session)) = sessions.get(at % sessions.len().max(1)) else { break };
         if let (Some(tenant), Ok(id)) = (tenants.get(session), session.parse()) {
             let tenant = tenant.parse().context("a tenant's id")?;
-            let entry = Entry { tenant, session: &id, class: Class::default(), share: None };
+            let entry = QueueEntry { tenant, session: &id, class: Class::default(), share: None };
             // Redis may be away: then there is no storm.
             drop(bus.enqueue(entry, Mode::Normal).await);
         }

@@ -3,7 +3,7 @@
 
 use bus::{
     Bus,
-    queue::{Claims, Enqueued, Entry, Mode, Share, Then},
+    queue::{Claims, EnqueueResult, Mode, QueueEntry, ReleaseTo, Share},
 };
 use domain::{
     ids::{SessionId, TenantId},
@@ -47,18 +47,18 @@ impl Pair {
         Self { bus, model, tenant: sample.tenant(), sessions }
     }
 
-    fn entry(&self, session: usize) -> Entry<'_> {
+    fn entry(&self, session: usize) -> QueueEntry<'_> {
         let share = Some(Share { running_max: u32::try_from(CAP).unwrap(), weight: 1 });
-        Entry { tenant: self.tenant, session: &self.sessions[session], class: Class::Interactive, share }
+        QueueEntry { tenant: self.tenant, session: &self.sessions[session], class: Class::Interactive, share }
     }
 
     async fn enqueue(&mut self, session: usize, rebuild: bool) {
         let mode = if rebuild { Mode::Rebuild } else { Mode::Normal };
         let real = self.bus.enqueue(self.entry(session), mode).await.unwrap();
         let real = match real {
-            Enqueued::Queued => queue::Enqueued::Queued,
-            Enqueued::Held => queue::Enqueued::Held,
-            Enqueued::Empty => queue::Enqueued::Empty,
+            EnqueueResult::Queued => queue::Enqueued::Queued,
+            EnqueueResult::Held => queue::Enqueued::Held,
+            EnqueueResult::Empty => queue::Enqueued::Empty,
         };
         assert_eq!(real, self.model.enqueue(&Rules::SOUND, session, rebuild));
     }
@@ -80,7 +80,7 @@ impl Pair {
 
     async fn release(&mut self, session: usize, worker: usize, front: bool) {
         let (then, model_then) =
-            if front { (Then::Front, queue::Then::Front) } else { (Then::Rest, queue::Then::Rest) };
+            if front { (ReleaseTo::Front, queue::Then::Front) } else { (ReleaseTo::Rest, queue::Then::Rest) };
         let real = self.bus.release(&self.sessions[session], &name(worker), then).await.unwrap();
         assert_eq!(real, self.model.release(&Rules::SOUND, session, worker, model_then));
     }

@@ -1,6 +1,6 @@
 //! What happens when a part of the stack is gone: nothing is lost, only time.
 
-use bus::queue::Then;
+use bus::queue::ReleaseTo;
 use domain::ids::SessionId;
 use e2e::{Options, Stack, turn::Watch, turn::run};
 use rpc::v1;
@@ -105,7 +105,7 @@ async fn redis_learns_again_of_what_runs() {
     let held = async || bus.list_held(&worker).await.unwrap();
     assert_eq!(held().await, std::slice::from_ref(&id));
     // As if the worker had looked dead for a while.
-    bus.release(&id, &worker, Then::Rest).await.unwrap();
+    bus.release(&id, &worker, ReleaseTo::Rest).await.unwrap();
     testkit::eventually("it is known again", async || held().await.contains(&id)).await;
     assert!(stack.api.abort(&session).await.unwrap());
     assert_eq!(watch.until_idle().await, "aborted");

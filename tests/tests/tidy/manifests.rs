@@ -31,9 +31,11 @@ const ALL: &[&str] = &[
 /// What tests may use on top.
 const FOR_TESTS: [&str; 2] = ["testkit", "local"];
 /// External crates with an owner.
-const OWNERS: [(&str, &[&str]); 9] = [
+const OWNERS: [(&str, &[&str]); 11] = [
     ("sqlx", &["crates/store", "crates/testkit", "tests"]),
     ("jsonc-parser", &["crates/settings"]),
+    ("saphyr-parser", &["crates/settings"]),
+    ("percent-encoding", &["crates/domain"]),
     ("async-nats", &["crates/bus"]),
     ("redis", &["crates/bus"]),
     ("reqwest", &["crates/llm", "crates/chassis", "crates/cli", "tests"]),

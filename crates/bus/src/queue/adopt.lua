@@ -1,10 +1,10 @@
--- ARGV: session, tenant, class, cap and weight ('': as before), worker. Used for what runs and is not known here: while an
--- emptied Redis is filled again from Postgres, and after a worker looked dead for a while.
+-- ARGV: session, tenant, class, cap and weight ('': as before), worker. For a running session that Redis does not know: during
+-- a refill from Postgres, and after a worker looked dead for a while.
 local session, tenant, class = ARGV[1], ARGV[2], ARGV[3]
 set_share(tenant, ARGV[4], ARGV[5])
 if redis.call('EXISTS', p .. 'l:' .. session) == 0 then
   hold(session, tenant, class, ARGV[6], now)
-  -- Whoever queued it may know of an input that its holder has not seen.
+  -- It may have been queued for an input that its holder has not seen.
   if take_out(tenant, session) then redis.call('HSET', p .. 'l:' .. session, 'dirty', 1) end
 end
 settle(tenant)

@@ -1,28 +1,28 @@
--- Shared by every script; the numbers in capitals come before it, from domain::limits.
--- KEYS[1] is the prefix with the hash tag: all keys live in one slot. Tenants and classes have virtual times: the slot
--- time that they used, divided by their weight, in ms; whoever has the least comes first.
+-- Shared by every script. The numbers in capitals come before it, from domain::limits.
+-- KEYS[1] is the prefix with the hash tag: all keys are in one slot. Tenants and classes have a virtual time: the slot time that
+-- they used, divided by their weight, in ms. The one with the least comes first.
 --   gen                 present = this structure is complete
---   w:<worker>, ws      when a living worker renewed; every worker seen
---   l:<session>         who holds it: own, tenant, class, dirty, paid (its slot time is charged until then, ms)
+--   w:<worker>, ws      when a living worker last renewed; all workers
+--   l:<session>         its holder: own, tenant, class, dirty, paid (its slot time is charged up to this time, ms)
 --   own:<worker>        the sessions that it holds
---   run:<tenant>        the sessions of it that are held, by the time of the claim
---   r:<tenant>:<class>  ready sessions: what was interrupted first, then the oldest
---   act, gvt            tenants with ready work below their cap, by virtual time; that of the last claim
+--   run:<tenant>        its held sessions, by the time of the claim
+--   r:<tenant>:<class>  ready sessions: interrupted ones first, then the oldest
+--   act, gvt            tenants with ready work below their cap, by virtual time; the virtual time of the last claim
 --   busy                tenants with ready or held work, by when that began
---   t:<tenant>          cap, weight; vt; c<class> and cg: as vt and gvt, of its classes; since when it waits for its next
---                       claim, and the smoothed interval between two. Forgotten a while after the tenant went idle.
+--   t:<tenant>          cap, weight; vt; c<class> and cg: as vt and gvt, for its classes; since when it waits for its next claim,
+--                       and the smoothed interval between two. Expires a while after the tenant went idle.
 local p = KEYS[1]
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local CLASS_LAST = #CLASS_WEIGHTS - 1
--- Puts what was interrupted before everything that is new.
+-- Puts interrupted sessions before all new ones.
 local FRONT = 1e13
 
 local function ready_key(tenant, class)
   return p .. 'r:' .. tenant .. ':' .. class
 end
 
--- A renewal in the future was before this clock was set back, and would keep a dead worker alive for as long.
+-- A renewal in the future means that this clock was set back since. It would keep a dead worker alive for that long.
 local function alive(worker)
   local renewed = tonumber(redis.call('GET', p .. 'w:' .. worker))
   return renewed ~= nil and renewed <= now + LEASE_TTL_MS

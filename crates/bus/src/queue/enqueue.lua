@@ -12,7 +12,7 @@ end
 if owner then free(session) end
 make_ready(tenant, class, session, now)
 local score = take_out(tenant, session, tonumber(class))
--- In another class it keeps its place in time.
+-- In another class the session keeps its time of arrival.
 if score then redis.call('ZADD', ready_key(tenant, class), score, session) end
 settle(tenant)
 return 'QUEUED'

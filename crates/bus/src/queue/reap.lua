@@ -1,7 +1,7 @@
--- Queues what dead workers held, before everything new. Gives how many sessions.
+-- Queues the sessions of dead workers before all new ones. Gives how many.
 local count = 0
 
--- A set has no order of its own, and the order in which tenants enter decides who is before whom.
+-- Sorted, because a set has no order and the order of entering decides between tenants.
 local function sorted_members(key)
   local members = redis.call('SMEMBERS', key)
   table.sort(members)

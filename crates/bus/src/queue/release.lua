@@ -1,4 +1,4 @@
--- ARGV: session, worker, "front" or "". Only the holder's word counts.
+-- ARGV: session, worker, "front" or "". Only the holder can release a session.
 local session = ARGV[1]
 if redis.call('HGET', p .. 'l:' .. session, 'own') ~= ARGV[2] then return 'STRANGER' end
 local tenant, class, dirty = free(session)

@@ -1,4 +1,4 @@
--- ARGV: worker, ttl in ms. Charges tenants and classes for the slot time that is not paid yet.
+-- ARGV: worker, ttl in ms. Charges tenants and classes for the slot time since the last charge.
 local worker, ttl = ARGV[1], tonumber(ARGV[2])
 redis.call('SET', p .. 'w:' .. worker, now, 'PX', ttl)
 redis.call('SADD', p .. 'ws', worker)
@@ -6,7 +6,7 @@ local used = {}
 for _, session in ipairs(redis.call('SMEMBERS', p .. 'own:' .. worker)) do
   local lease = redis.call('HMGET', p .. 'l:' .. session, 'tenant', 'class', 'paid')
   local unpaid = now - tonumber(lease[3] or now)
-  -- A jump of the server's clock costs nobody more than one lease, and is a gift to nobody.
+  -- A jump of the server's clock costs a tenant at most one lease, and credits none.
   if unpaid > 0 or unpaid < -QUANTUM_MS then
     local tenant, class = lease[1], tonumber(lease[2])
     used[tenant] = used[tenant] or {}

@@ -1,11 +1,11 @@
-//! What operators and "why does my session wait" need to know of the ready queue. Reads only; bounded.
+//! Reports about the ready queue, for operators and for the reason why a session waits. They only read, and are bounded.
 
 use super::script;
 use crate::{Bus, error::Error};
 use domain::{ids::TenantId, session::Class};
 use serde::{Deserialize, de::DeserializeOwned};
 
-/// What a tenant has, may have, and how fast its sessions are admitted.
+/// The share of a tenant, its sessions, and how fast they are admitted.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Outlook {
     /// Running loops.
@@ -14,7 +14,7 @@ pub struct Outlook {
     pub running_max: u32,
     /// Share of the slots.
     pub weight: u32,
-    /// Sessions that wait, by the place of the class in [`Class::ALL`].
+    /// Waiting sessions, by the index of their class in [`Class::ALL`].
     pub ready: [u64; Class::ALL.len()],
     /// Smoothed time between two of its claims while it had work waiting, in milliseconds; `None` before its first one.
     #[serde(default)]
@@ -22,10 +22,10 @@ pub struct Outlook {
 }
 
 impl Bus {
-    /// Says what a tenant has waiting and running. An estimate of a session's wait is its position times `interval_ms`.
+    /// Gives the outlook of a tenant. A session waits about its position times `interval_ms`.
     ///
     /// # Errors
-    /// `Redis`; `Answer` for what is not ours.
+    /// `Redis`; `Answer`.
     pub async fn outlook(&self, tenant: TenantId) -> Result<Outlook, Error> {
         let answer: String = script::OUTLOOK
             .key(self.prefix())

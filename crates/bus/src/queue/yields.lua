@@ -1,11 +1,12 @@
--- ARGV: session, worker, "full" or "". Says whether the session should give up its slot, and to whom. Changes nothing.
+-- ARGV: session, worker, "full" or "". Says whether the session should give up its slot, and to another tenant or class. Changes
+-- nothing.
 local lease = redis.call('HMGET', p .. 'l:' .. ARGV[1], 'own', 'tenant', 'class')
 if lease[1] ~= ARGV[2] then return 'KEEP' end
 local tenant, class = lease[2], tonumber(lease[3])
 local vt = tonumber(redis.call('HGET', p .. 't:' .. tenant, 'vt') or 0)
 local full = ARGV[3] == 'full'
 
--- In every comparison the other one has paid its claim already: two equals do not take the slot from each other.
+-- Every comparison charges the other side for its claim first, so two equals do not take the slot from each other.
 if full then
   local first = redis.call('ZRANGE', p .. 'act', 0, 1, 'WITHSCORES')
   for at = 1, #first, 2 do
@@ -16,7 +17,7 @@ if full then
     end
   end
 end
--- At its cap a tenant has no slot for another class but this one.
+-- A tenant at its cap has no other slot for another class.
 if full or redis.call('ZCARD', p .. 'run:' .. tenant) >= (share(tenant)) then
   local clocks = class_clocks(tenant)
   for other = 0, CLASS_LAST do

@@ -5,7 +5,7 @@ use bus::{
     Bus,
     error::Error,
     feed::News,
-    queue::{Enqueued, Mode},
+    queue::{EnqueueResult, Mode},
 };
 use testkit::{eventually, namespace, sample::Sample, within};
 use tokio::net::{TcpListener, TcpStream};
@@ -65,7 +65,7 @@ async fn without_its_servers_it_says_so_and_works_once_they_are_there() {
     eventually("NATS is connected", async || bus.ping_nats().is_ok()).await;
     eventually("Redis answers", async || bus.ping_redis().await.is_ok()).await;
     bus.complete_rebuild().await.unwrap();
-    assert_eq!(bus.enqueue(entry(tenant, &session), Mode::Normal).await.unwrap(), Enqueued::Queued);
+    assert_eq!(bus.enqueue(entry(tenant, &session), Mode::Normal).await.unwrap(), EnqueueResult::Queued);
     within("the subscription made before works", async {
         loop {
             publisher.publish(tenant, &session, &News::Beat { epoch: 9, seq: 9 });

@@ -1,7 +1,7 @@
 //! Orders: an abort names its session, and reaches a whole tree at once.
 
 use crate::world::{World, entry};
-use bus::{Bus, queue::Entry};
+use bus::{Bus, queue::QueueEntry};
 use domain::ids::{SessionId, TenantId};
 use std::collections::BTreeSet;
 use testkit::{
@@ -41,7 +41,7 @@ async fn what_names_no_session_and_other_stacks_nudges_are_not_heard() {
     assert_eq!(within("the nudge is heard", nudges.next_nudge()).await, (tenant, last));
 }
 
-fn entries(tenant: TenantId, sessions: &[SessionId]) -> Vec<Entry<'_>> {
+fn entries(tenant: TenantId, sessions: &[SessionId]) -> Vec<QueueEntry<'_>> {
     sessions.iter().map(|session| entry(tenant, session)).collect()
 }
 
@@ -51,7 +51,7 @@ async fn a_tree_that_is_interrupted_is_queued_as_a_whole_and_rung_for() {
     let (tenant, mut doorbell) = (world.sample.tenant(), world.bus.listen().await.unwrap());
     let sessions: Vec<_> = (0..50).map(|_| world.sample.session()).collect();
     world.bus.interrupt(&entries(tenant, &sessions)).await;
-    within("the bell rings", doorbell.heard()).await;
+    within("the bell rings", doorbell.wait()).await;
     let mut queued = BTreeSet::new();
     for session in &sessions {
         queued.insert(world.position(tenant, session, domain::session::Class::Interactive).await.unwrap());

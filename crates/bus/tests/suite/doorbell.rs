@@ -9,8 +9,8 @@ async fn a_ring_is_heard_by_all_who_listen() {
     let (mut first, mut second) = (world.bus.listen().await.unwrap(), world.bus.listen().await.unwrap());
     for _ in 0..2 {
         world.bus.ring();
-        within("the first hears it", first.heard()).await;
-        within("the second hears it", second.heard()).await;
+        within("the first hears it", first.wait()).await;
+        within("the second hears it", second.wait()).await;
     }
 }
 
@@ -24,8 +24,8 @@ async fn no_ring_is_no_sound() {
         "the server knows who listens"
     );
     other.bus.ring();
-    within("the other stack's bell rings", loud.heard()).await;
+    within("the other stack's bell rings", loud.wait()).await;
     // Whatever the server had for this client came before the answer to a later question.
     assert!(world.bus.read(world.sample.tenant(), &session).await.unwrap().is_joined());
-    assert!(futures::FutureExt::now_or_never(doorbell.heard()).is_none());
+    assert!(futures::FutureExt::now_or_never(doorbell.wait()).is_none());
 }

@@ -59,7 +59,7 @@ async fn rings_and_nudges_do_not_pile_up_and_are_heard_again() {
 
     proxy.set(Rules::default());
     eventually("NATS is connected", async || bus.ping_nats().is_ok()).await;
-    within("to hear again counts as a ring", late.heard()).await;
+    within("to hear again counts as a ring", late.wait()).await;
     let (tenant, last) = (sample.tenant(), sample.session());
     for nudges in [&mut nudges, &mut late_nudges] {
         within("a nudge is heard among the old ones", async {
@@ -75,12 +75,12 @@ async fn rings_and_nudges_do_not_pile_up_and_are_heard_again() {
         })
         .await;
     }
-    while doorbell.heard().now_or_never().is_some() {}
+    while doorbell.wait().now_or_never().is_some() {}
     bus.ring();
-    within("a ring is heard", doorbell.heard()).await;
-    while late.heard().now_or_never().is_some() {}
+    within("a ring is heard", doorbell.wait()).await;
+    while late.wait().now_or_never().is_some() {}
     bus.ring();
-    within("a ring is heard by who came late", late.heard()).await;
+    within("a ring is heard by who came late", late.wait()).await;
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! The ready queue: one holder at a time, nothing lost, every session in its class.
 
 use crate::world::{World, entry};
-use bus::queue::{Claimed, Enqueued, Entry, Mode, Then};
+use bus::queue::{Claim, EnqueueResult, Mode, QueueEntry, ReleaseTo};
 use domain::session::Class;
 
 #[tokio::test]
@@ -10,14 +10,14 @@ async fn a_queued_session_is_claimed_once() {
     let (tenant, session) = (world.sample.tenant(), world.sample.session());
     world.live("w1").await;
     for _ in 0..3 {
-        assert_eq!(world.enqueue(tenant, &session).await, Enqueued::Queued);
+        assert_eq!(world.enqueue(tenant, &session).await, EnqueueResult::Queued);
     }
     assert_eq!(world.claim("w1", 0).await, []);
-    assert_eq!(world.claim("w1", 5).await, [Claimed { tenant, session: session.clone() }]);
+    assert_eq!(world.claim("w1", 5).await, [Claim { tenant, session: session.clone() }]);
     assert_eq!(world.claim("w1", 5).await, []);
-    assert!(!world.bus.release(&session, "w1", Then::Rest).await.unwrap());
+    assert!(!world.bus.release(&session, "w1", ReleaseTo::Rest).await.unwrap());
     assert_eq!(world.claim("w1", 5).await, []);
-    assert_eq!(world.enqueue(tenant, &session).await, Enqueued::Queued);
+    assert_eq!(world.enqueue(tenant, &session).await, EnqueueResult::Queued);
     assert_eq!(world.claim("w1", 5).await.len(), 1);
 }
 
@@ -28,11 +28,11 @@ async fn an_input_while_a_session_is_held_queues_it_at_its_release() {
     world.live("w1").await;
     world.enqueue(tenant, &session).await;
     world.claim("w1", 1).await;
-    assert_eq!(world.enqueue(tenant, &session).await, Enqueued::Held);
+    assert_eq!(world.enqueue(tenant, &session).await, EnqueueResult::Held);
     assert_eq!(world.claim("w1", 1).await, [], "it is held");
-    assert!(world.bus.release(&session, "w1", Then::Rest).await.unwrap());
+    assert!(world.bus.release(&session, "w1", ReleaseTo::Rest).await.unwrap());
     assert_eq!(world.claim_sessions("w1", 1).await, std::slice::from_ref(&session));
-    assert!(!world.bus.release(&session, "w1", Then::Rest).await.unwrap(), "the input was seen");
+    assert!(!world.bus.release(&session, "w1", ReleaseTo::Rest).await.unwrap(), "the input was seen");
 }
 
 #[tokio::test]
@@ -44,7 +44,7 @@ async fn a_worker_learns_what_it_holds() {
     world.claim("w1", 1).await;
     assert_eq!(world.bus.list_held("w1").await.unwrap(), std::slice::from_ref(&session));
     assert_eq!(world.bus.list_held("w2").await.unwrap(), []);
-    world.bus.release(&session, "w1", Then::Rest).await.unwrap();
+    world.bus.release(&session, "w1", ReleaseTo::Rest).await.unwrap();
     assert_eq!(world.bus.list_held("w1").await.unwrap(), []);
 }
 
@@ -55,11 +55,11 @@ async fn only_the_holder_lets_a_session_go() {
     world.live("w1").await;
     world.live("w2").await;
     world.enqueue(tenant, &session).await;
-    assert!(!world.bus.release(&session, "w1", Then::Front).await.unwrap(), "nobody holds it");
+    assert!(!world.bus.release(&session, "w1", ReleaseTo::Front).await.unwrap(), "nobody holds it");
     world.claim("w1", 1).await;
-    assert!(!world.bus.release(&session, "w2", Then::Front).await.unwrap());
+    assert!(!world.bus.release(&session, "w2", ReleaseTo::Front).await.unwrap());
     assert_eq!(world.claim("w2", 1).await, []);
-    assert_eq!(world.enqueue(tenant, &session).await, Enqueued::Held);
+    assert_eq!(world.enqueue(tenant, &session).await, EnqueueResult::Held);
 }
 
 #[tokio::test]
@@ -78,7 +78,7 @@ async fn what_a_dead_worker_held_comes_before_everything_new() {
     let claimed = world.claim_sessions("w2", 3).await;
     assert!(claimed[..2].iter().all(|session| old.contains(session)), "{claimed:?}");
     assert_eq!(claimed[2..], new);
-    assert!(!world.bus.release(&old[0], "w1", Then::Front).await.unwrap(), "its word counts no more");
+    assert!(!world.bus.release(&old[0], "w1", ReleaseTo::Front).await.unwrap(), "its word counts no more");
 }
 
 #[tokio::test]
@@ -89,7 +89,7 @@ async fn an_input_frees_a_session_from_a_dead_worker() {
     world.enqueue(tenant, &session).await;
     world.claim("w1", 1).await;
     world.kill("w1").await;
-    assert_eq!(world.enqueue(tenant, &session).await, Enqueued::Queued);
+    assert_eq!(world.enqueue(tenant, &session).await, EnqueueResult::Queued);
     world.live("w2").await;
     assert_eq!(world.claim_sessions("w2", 1).await, [session]);
     assert_eq!(world.bus.reap().await.unwrap(), 0);
@@ -102,7 +102,7 @@ async fn a_session_that_is_handed_over_comes_first() {
     world.live("w1").await;
     let sessions = world.fill(tenant, 3).await;
     let first = world.claim_sessions("w1", 1).await.remove(0);
-    world.bus.release(&first, "w1", Then::Front).await.unwrap();
+    world.bus.release(&first, "w1", ReleaseTo::Front).await.unwrap();
     let claimed = world.claim_sessions("w1", 3).await;
     assert_eq!((&claimed[0], claimed.len()), (&first, sessions.len()));
 }
@@ -119,7 +119,7 @@ async fn a_session_keeps_its_class_wherever_it_goes() {
 
     world.claim("w1", 1).await;
     assert_eq!(position(Class::Pr).await, None, "it is held");
-    bus.release(&session, "w1", Then::Front).await.unwrap();
+    bus.release(&session, "w1", ReleaseTo::Front).await.unwrap();
     assert_eq!(position(Class::Pr).await, Some(0), "handed over");
 
     world.claim("w1", 1).await;
@@ -129,8 +129,8 @@ async fn a_session_keeps_its_class_wherever_it_goes() {
 
     world.live("w1").await;
     world.claim("w1", 1).await;
-    bus.enqueue(Entry { class: Class::Pr, ..entry(tenant, &session) }, Mode::Normal).await.unwrap();
-    bus.release(&session, "w1", Then::Rest).await.unwrap();
+    bus.enqueue(QueueEntry { class: Class::Pr, ..entry(tenant, &session) }, Mode::Normal).await.unwrap();
+    bus.release(&session, "w1", ReleaseTo::Rest).await.unwrap();
     assert_eq!(position(Class::Pr).await, Some(0), "an input came");
 }
 
@@ -146,8 +146,8 @@ async fn a_session_is_in_one_class_the_one_named_last() {
     assert_eq!(world.claim("w1", 5).await.len(), 2);
 
     // Somebody writes to what ran in a batch.
-    assert_eq!(world.enqueue(tenant, &sessions[1]).await, Enqueued::Held);
-    world.bus.release(&sessions[1], "w1", Then::Rest).await.unwrap();
+    assert_eq!(world.enqueue(tenant, &sessions[1]).await, EnqueueResult::Held);
+    world.bus.release(&sessions[1], "w1", ReleaseTo::Rest).await.unwrap();
     let position = world.position(tenant, &sessions[1], Class::Interactive).await;
     assert_eq!(position, Some(0));
 }
@@ -163,9 +163,9 @@ async fn inside_a_class_the_interrupted_come_first_then_the_oldest() {
         tick().await;
     }
     assert_eq!(world.claim_sessions("w1", 2).await, sessions[..2]);
-    world.bus.release(&sessions[1], "w1", Then::Front).await.unwrap();
+    world.bus.release(&sessions[1], "w1", ReleaseTo::Front).await.unwrap();
     tick().await;
-    world.bus.release(&sessions[0], "w1", Then::Front).await.unwrap();
+    world.bus.release(&sessions[0], "w1", ReleaseTo::Front).await.unwrap();
     let expected = [&sessions[1], &sessions[0], &sessions[2]].map(Clone::clone);
     assert_eq!(world.claim_sessions("w1", 3).await, expected);
 }

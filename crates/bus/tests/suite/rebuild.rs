@@ -1,7 +1,7 @@
 //! An emptied Redis: nothing is queued or claimed as if nothing had happened, until it is filled from Postgres.
 
 use crate::world::{World, entry};
-use bus::queue::{Claims, Enqueued, Entry, Mode, Share, Then};
+use bus::queue::{Claims, EnqueueResult, Mode, QueueEntry, ReleaseTo, Share};
 use domain::session::Class;
 
 #[tokio::test]
@@ -12,15 +12,15 @@ async fn an_emptied_queue_says_so_until_it_is_filled() {
     let bus = world.bus.clone();
     assert!(!bus.renew("w1").await.unwrap());
     world.live("w1").await;
-    assert_eq!(bus.enqueue(entry(tenant, &waiting), Mode::Normal).await.unwrap(), Enqueued::Empty);
+    assert_eq!(bus.enqueue(entry(tenant, &waiting), Mode::Normal).await.unwrap(), EnqueueResult::Empty);
     assert_eq!(bus.claim("w1", 1).await.unwrap(), Claims::Empty);
 
     for _ in 0..2 {
         bus.adopt(entry(tenant, &held), "w1").await.unwrap();
         let share = Some(Share { running_max: 2, weight: 1 });
-        let waits = Entry { share, ..entry(tenant, &waiting) };
-        assert_eq!(bus.enqueue(waits, Mode::Rebuild).await.unwrap(), Enqueued::Queued);
-        assert_eq!(bus.enqueue(entry(tenant, &held), Mode::Rebuild).await.unwrap(), Enqueued::Held);
+        let waits = QueueEntry { share, ..entry(tenant, &waiting) };
+        assert_eq!(bus.enqueue(waits, Mode::Rebuild).await.unwrap(), EnqueueResult::Queued);
+        assert_eq!(bus.enqueue(entry(tenant, &held), Mode::Rebuild).await.unwrap(), EnqueueResult::Held);
     }
     assert_eq!(bus.claim("w1", 1).await.unwrap(), Claims::Empty, "not complete yet");
     bus.complete_rebuild().await.unwrap();
@@ -28,7 +28,10 @@ async fn an_emptied_queue_says_so_until_it_is_filled() {
     assert_eq!(world.claim_sessions("w1", 5).await, [waiting]);
     world.fill(tenant, 1).await;
     assert_eq!(world.claim("w1", 5).await, [], "an adopted session counts for the cap");
-    assert!(bus.release(&held, "w1", Then::Rest).await.unwrap(), "only its holder knows whether it was done");
+    assert!(
+        bus.release(&held, "w1", ReleaseTo::Rest).await.unwrap(),
+        "only its holder knows whether it was done"
+    );
     assert_eq!(world.claim("w1", 5).await.len(), 1);
 }
 
@@ -41,16 +44,16 @@ async fn adopting_takes_nothing_from_another_worker() {
     world.enqueue(tenant, &session).await;
     world.claim("w1", 1).await;
     world.bus.adopt(entry(tenant, &session), "w2").await.unwrap();
-    assert!(!world.bus.release(&session, "w2", Then::Front).await.unwrap());
+    assert!(!world.bus.release(&session, "w2", ReleaseTo::Front).await.unwrap());
     assert_eq!(world.claim("w2", 1).await, [], "w1 still holds it");
-    assert_eq!(world.enqueue(tenant, &session).await, Enqueued::Held);
+    assert_eq!(world.enqueue(tenant, &session).await, EnqueueResult::Held);
 }
 
 #[tokio::test]
 async fn what_is_adopted_for_a_dead_worker_is_queued_in_its_class_by_the_next_reaping() {
     let mut world = World::emptied().await;
     let (tenant, session) = (world.sample.tenant(), world.sample.session());
-    world.bus.adopt(Entry { class: Class::Batch, ..entry(tenant, &session) }, "gone").await.unwrap();
+    world.bus.adopt(QueueEntry { class: Class::Batch, ..entry(tenant, &session) }, "gone").await.unwrap();
     world.bus.complete_rebuild().await.unwrap();
     assert_eq!(world.bus.reap().await.unwrap(), 1);
     assert_eq!(world.position(tenant, &session, Class::Batch).await, Some(0));
@@ -67,7 +70,7 @@ async fn what_is_adopted_waits_for_nobody_else() {
     world.bus.adopt(entry(tenant, &session), "w1").await.unwrap();
     assert_eq!(world.claim("w1", 1).await, [], "one holder");
     assert!(
-        world.bus.release(&session, "w1", Then::Rest).await.unwrap(),
+        world.bus.release(&session, "w1", ReleaseTo::Rest).await.unwrap(),
         "whoever queued it is not forgotten"
     );
     assert_eq!(world.claim_sessions("w1", 1).await, [session]);

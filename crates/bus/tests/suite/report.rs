@@ -1,7 +1,7 @@
 //! What the queue says of itself, and that it forgets who went away.
 
 use crate::world::World;
-use bus::queue::{Then, report::Outlook};
+use bus::queue::{ReleaseTo, report::Outlook};
 use domain::{limits, session::Class};
 use std::{collections::BTreeSet, time::Instant};
 
@@ -67,7 +67,7 @@ async fn tenants_that_went_idle_leave_nothing_for_ever() {
         assert_eq!(claimed.len(), tenants.len());
         world.pass("w1", &claimed, 9_000).await;
         for session in claimed {
-            world.bus.release(&session, "w1", Then::Rest).await.unwrap();
+            world.bus.release(&session, "w1", ReleaseTo::Rest).await.unwrap();
         }
     }
     let keys: Vec<String> = redis::from_redis_value(world.redis("KEYS", &[&world.key("*")]).await).unwrap();

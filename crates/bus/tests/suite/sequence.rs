@@ -1,7 +1,7 @@
 //! Any order of calls: the scripts answer as the plain model does, in every answer and in the order of all claims.
 
 use crate::world::World;
-use bus::queue::{Enqueued, Entry, Mode, Share, Slots, Then, Yield};
+use bus::queue::{EnqueueResult, Mode, QueueEntry, ReleaseTo, Share, Slots, Yield};
 use domain::{
     ids::{SessionId, TenantId},
     limits,
@@ -36,7 +36,7 @@ enum Operation {
     Release {
         session: u32,
         stranger: Option<u32>,
-        then: Then,
+        then: ReleaseTo,
     },
     Reap,
     Adopt {
@@ -66,7 +66,7 @@ fn operation() -> impl Strategy<Value = Operation> {
     let class = || select(&Class::ALL);
     let share = option::weighted(0.2, (0..5_u32, 0..4_u32));
     let mode = prop_oneof![9 => Just(Mode::Normal), 1 => Just(Mode::Rebuild)];
-    let then = prop_oneof![2 => Just(Then::Rest), 1 => Just(Then::Front)];
+    let then = prop_oneof![2 => Just(ReleaseTo::Rest), 1 => Just(ReleaseTo::Front)];
     prop_oneof![
         16 => (session(), class(), share, mode)
             .prop_map(|(session, class, share, mode)| Operation::Enqueue { session, class, share, mode }),
@@ -127,12 +127,12 @@ impl Pair {
         &self.sessions[session as usize]
     }
 
-    fn entry(&self, session: u32, class: Class, share: Option<(u32, u32)>) -> (Entry<'_>, model::Entry) {
+    fn entry(&self, session: u32, class: Class, share: Option<(u32, u32)>) -> (QueueEntry<'_>, model::Entry) {
         let (tenant, id) = (self.tenant_id(session), self.id(session));
         let real = share.map(|(running_max, weight)| Share { running_max, weight });
         let plain = share.map(|(running_max, weight)| model::Share { running_max, weight });
         (
-            Entry { tenant, session: id, class, share: real },
+            QueueEntry { tenant, session: id, class, share: real },
             model::Entry { tenant: Self::tenant(session), session, class, share: plain },
         )
     }
@@ -167,9 +167,9 @@ impl Pair {
                 self.note_ready(session).await;
                 let mode = if mode == Mode::Normal { model::Mode::Normal } else { model::Mode::Rebuild };
                 let expected = match self.model.enqueue(plain, mode, self.now_ms) {
-                    model::Enqueued::Queued => Enqueued::Queued,
-                    model::Enqueued::Held => Enqueued::Held,
-                    model::Enqueued::Empty => Enqueued::Empty,
+                    model::Enqueued::Queued => EnqueueResult::Queued,
+                    model::Enqueued::Held => EnqueueResult::Held,
+                    model::Enqueued::Empty => EnqueueResult::Empty,
                 };
                 assert_eq!(answer, expected);
             }
@@ -239,11 +239,11 @@ impl Pair {
         self.model.renew(worker, u64::MAX, self.now_ms);
     }
 
-    async fn release(&mut self, session: u32, stranger: Option<u32>, then: Then) {
+    async fn release(&mut self, session: u32, stranger: Option<u32>, then: ReleaseTo) {
         let worker = stranger.or(self.model.holder(session)).unwrap_or(0);
         let again = self.world.bus.release(self.id(session), &name(worker), then).await.unwrap();
         self.note_ready(session).await;
-        let then = if then == Then::Front { model::Then::Front } else { model::Then::Rest };
+        let then = if then == ReleaseTo::Front { model::Then::Front } else { model::Then::Rest };
         assert_eq!(again, self.model.release(session, worker, then, self.now_ms));
     }
 
@@ -310,7 +310,7 @@ impl Pair {
         }
         self.perform(&Operation::Renew { worker: WORKERS, passed_ms: 0 }).await;
         while let Some(session) = self.claim(WORKERS, 1).await.first().copied() {
-            self.release(session, None, Then::Rest).await;
+            self.release(session, None, ReleaseTo::Rest).await;
         }
         for tenant in 0..TENANTS {
             self.look(tenant).await;

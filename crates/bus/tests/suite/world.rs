@@ -2,7 +2,7 @@
 
 use bus::{
     Bus,
-    queue::{Claimed, Claims, Enqueued, Entry, Mode, Share},
+    queue::{Claim, Claims, EnqueueResult, Mode, QueueEntry, Share},
 };
 use domain::{
     ids::{SessionId, TenantId},
@@ -12,8 +12,8 @@ use redis::aio::MultiplexedConnection;
 use testkit::sample::Sample;
 
 /// A session that a person waits for, of a tenant whose share is known.
-pub(crate) fn entry(tenant: TenantId, session: &SessionId) -> Entry<'_> {
-    Entry { tenant, session, class: Class::Interactive, share: None }
+pub(crate) fn entry(tenant: TenantId, session: &SessionId) -> QueueEntry<'_> {
+    QueueEntry { tenant, session, class: Class::Interactive, share: None }
 }
 
 pub(crate) struct World {
@@ -94,7 +94,7 @@ impl World {
         }
     }
 
-    pub(crate) async fn enqueue(&self, tenant: TenantId, session: &SessionId) -> Enqueued {
+    pub(crate) async fn enqueue(&self, tenant: TenantId, session: &SessionId) -> EnqueueResult {
         self.bus.enqueue(entry(tenant, session), Mode::Normal).await.unwrap()
     }
 
@@ -107,10 +107,10 @@ impl World {
     ) -> Vec<SessionId> {
         let sessions: Vec<_> = (0..count).map(|_| self.sample.session()).collect();
         for some in sessions.chunks(500) {
-            let entries = some.iter().map(|session| Entry { class, ..entry(tenant, session) });
+            let entries = some.iter().map(|session| QueueEntry { class, ..entry(tenant, session) });
             let queued =
                 futures::future::join_all(entries.map(|entry| self.bus.enqueue(entry, Mode::Normal))).await;
-            queued.into_iter().for_each(|queued| assert_eq!(queued.unwrap(), Enqueued::Queued));
+            queued.into_iter().for_each(|queued| assert_eq!(queued.unwrap(), EnqueueResult::Queued));
         }
         sessions
     }
@@ -119,7 +119,7 @@ impl World {
     pub(crate) async fn share(&mut self, tenant: TenantId, running_max: u32, weight: u32) -> SessionId {
         let session = self.sample.session();
         let share = Some(Share { running_max, weight });
-        self.bus.enqueue(Entry { share, ..entry(tenant, &session) }, Mode::Normal).await.unwrap();
+        self.bus.enqueue(QueueEntry { share, ..entry(tenant, &session) }, Mode::Normal).await.unwrap();
         session
     }
 
@@ -128,13 +128,13 @@ impl World {
         let mut sessions = vec![];
         for _ in 0..count {
             let session = self.sample.session();
-            assert_eq!(self.enqueue(tenant, &session).await, Enqueued::Queued);
+            assert_eq!(self.enqueue(tenant, &session).await, EnqueueResult::Queued);
             sessions.push(session);
         }
         sessions
     }
 
-    pub(crate) async fn claim(&self, worker: &str, count: usize) -> Vec<Claimed> {
+    pub(crate) async fn claim(&self, worker: &str, count: usize) -> Vec<Claim> {
         match self.bus.claim(worker, count).await.unwrap() {
             Claims::Some(claimed) => claimed,
             Claims::Empty => panic!("the queue is not complete"),

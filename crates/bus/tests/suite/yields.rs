@@ -1,7 +1,7 @@
 //! Who gives a slot up at a step boundary, and for whom.
 
 use crate::world::{World, entry};
-use bus::queue::{Entry, Mode, Share, Slots, Then, Yield};
+use bus::queue::{Mode, QueueEntry, ReleaseTo, Share, Slots, Yield};
 use domain::{
     ids::{SessionId, TenantId},
     session::Class,
@@ -20,7 +20,7 @@ impl Running {
         world.live("w1").await;
         let (tenant, session) = (world.sample.tenant(), world.sample.session());
         let share = Some(Share { running_max, weight: 1 });
-        let entry = Entry { class: Class::Pr, share, ..entry(tenant, &session) };
+        let entry = QueueEntry { class: Class::Pr, share, ..entry(tenant, &session) };
         world.bus.enqueue(entry, Mode::Normal).await.unwrap();
         assert_eq!(world.claim("w1", 1).await.len(), 1);
         Self { world, tenant, session }
@@ -51,7 +51,7 @@ async fn a_full_worker_makes_room_for_a_tenant_that_used_less() {
     let stranger = running.world.bus.should_yield(&running.session, "w2", Slots::Full).await.unwrap();
     assert_eq!(stranger, Yield::Keep, "not its holder");
 
-    running.world.bus.release(&running.session, "w1", Then::Front).await.unwrap();
+    running.world.bus.release(&running.session, "w1", ReleaseTo::Front).await.unwrap();
     let claimed = running.world.claim("w1", 1).await.remove(0);
     assert_eq!(claimed.tenant, other);
     let asks = async || running.world.bus.should_yield(&claimed.session, "w1", Slots::Full).await.unwrap();
@@ -104,10 +104,10 @@ async fn a_tenant_at_its_cap_makes_room_for_its_own_more_urgent_work() {
     assert_eq!(running.world.claim("w1", 1).await, [], "it is at its cap");
     assert_eq!(running.asks_both().await, [Yield::ToClass, Yield::ToClass]);
 
-    running.world.bus.release(&running.session, "w1", Then::Front).await.unwrap();
+    running.world.bus.release(&running.session, "w1", ReleaseTo::Front).await.unwrap();
     assert_eq!(running.world.claim_sessions("w1", 1).await, std::slice::from_ref(&urgent));
     let back = running.world.bus.should_yield(&urgent, "w1", Slots::Full).await.unwrap();
     assert_eq!(back, Yield::Keep, "not at once");
-    running.world.bus.release(&urgent, "w1", Then::Rest).await.unwrap();
+    running.world.bus.release(&urgent, "w1", ReleaseTo::Rest).await.unwrap();
     assert_eq!(running.world.claim_sessions("w1", 1).await, [running.session]);
 }

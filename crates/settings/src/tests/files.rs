@@ -4,8 +4,8 @@ use super::{agent, json, merged, problems, settings};
 use crate::{
     Agent, Compaction, Settings, ToolOutput,
     document::Document,
-    markdown::{Kind, kind_of},
-    models::{Limit, Models, Narrowed},
+    markdown::{Kind, Subject, subject_of},
+    models::{Limit, Models, ProviderModels},
     substitute::{Reference, Refusal},
 };
 use domain::{
@@ -81,7 +81,7 @@ fn everything_that_has_an_effect_is_read() {
         subtask: Some(true),
     };
     let limit = Limit { context: Some(5), ..Limit::default() };
-    let mock = Narrowed { limits: [("m".to_owned(), limit)].into(), ..Narrowed::default() };
+    let mock = ProviderModels { limits: [("m".to_owned(), limit)].into(), ..ProviderModels::default() };
     let want = Settings {
         model: Some(model("anthropic", "claude")),
         small_model: Some(model("router", "vendor/tiny")),
@@ -250,8 +250,8 @@ fn paths_say_what_a_markdown_file_describes() {
     for (path, want) in [
         (".opencode/agent/review.md", Some((Kind::Agent, "review"))),
         (".opencode/agents/team/review.md", Some((Kind::Agent, "team/review"))),
-        ("web/.opencode/command/go.md", Some((Kind::Command, "go"))),
-        (".opencode/commands/go.md", Some((Kind::Command, "go"))),
+        ("web/.opencode/command/go.md", Some(Subject { kind: Kind::Command, name: "go" })),
+        (".opencode/commands/go.md", Some(Subject { kind: Kind::Command, name: "go" })),
         ("x.opencode/agent/a.md", None),
         (".opencode/agent/a.txt", None),
         (".opencode/agent/.md", None),
@@ -281,7 +281,9 @@ fn an_agent_in_markdown_says_the_same_as_in_json() {
 #[test]
 fn a_command_in_markdown_says_the_same_as_in_json() {
     let text = "---\nsubtask: true\nagent: plan\n---\nGo $ARGUMENTS";
-    let document = Document::markdown(Level::Tenant, "go.md", (Kind::Command, "go"), text).unwrap();
+    let document =
+        Document::markdown(Level::Tenant, "go.md", Subject { kind: Kind::Command, name: "go" }, text)
+            .unwrap();
     let want =
         settings(r#"{"command": {"go": {"template": "Go $ARGUMENTS", "subtask": true, "agent": "plan"}}}"#);
     assert_eq!(merged(&[document]).settings, want);
@@ -291,31 +293,41 @@ fn a_command_in_markdown_says_the_same_as_in_json() {
 fn mistakes_in_front_matter_are_told_with_their_place() {
     for (text, want) in [
         ("---\nmodel: a/b\n", "a.md:1:1: expected front matter between two lines \"---\", found one line"),
+        ("---\n- a\nwords\n---", "a.md:2:1: expected \"key: value\", found another value"),
         (
-            "---\n- a\nwords\n---",
-            "a.md:2:1: expected \"key: value\", found \"- a\"\na.md:3:1: expected \"key: value\", found \"words\"",
+            "---\nmodel: a/b\n  x: 1\n---",
+            "a.md:3:4: expected YAML, found a mistake: mapping values are not allowed in this context",
         ),
-        ("---\nmodel: a/b\n  x: 1\n---", "a.md:3:3: expected 0 spaces before a key, found \"  x: 1\""),
         (
             "---\npermission:\n\tedit: deny\n---",
-            "a.md:3:1: expected 0 spaces before a key, found \"\\tedit: deny\"",
+            "a.md:3:2: expected YAML, found a mistake: tabs disallowed within this context (block indentation)",
         ),
-        ("---\nmodel: [a]\n---", "a.md:2:8: expected a plain text, or one in quotes, found \"[a]\""),
+        ("---\nmodel: [a]\n---", "a.md:2:8: agent.a.model: expected a text, found a list"),
         (
             "---\nmodel: \"a/b\n---",
-            "a.md:2:8: expected a text in quotes, with the escapes of JSON, found \"\\\"a/b\"",
+            "a.md:2:8: expected YAML, found a mistake: while scanning a quoted scalar, found unexpected end of stream",
         ),
-        ("---\nmodel: 'a/b' c\n---", "a.md:2:8: expected nothing after the closing quote, found \"'a/b' c\""),
-        ("---\nmodel: |2\n  a/b\n---", "a.md:2:8: expected |, |- or |+, found \"|2\""),
+        ("---\nmodel: &x a\nvariant: *x\n---", "a.md:3:10: expected a value, found an alias"),
+        ("---\nmodel: !m a/b\n---", "a.md:2:8: expected a value without a tag, found !m"),
+        ("---\n? [a]\n: b\n---", "a.md:2:3: expected a text as key, found another value"),
+        ("---\nmodel: a/b\n...\nsteps: 1\n---", "a.md:4:1: expected one document, found another one"),
         ("---\nmodel: a/b\nmodel: c/d\n---", "a.md:3:1: expected each key once, found \"model\""),
         ("---\nprompt: a\n---\nb", "a.md:4:1: expected each key once, found \"prompt\""),
         (
             "---\nsteps: many\nmodel:\n---",
-            "a.md:2:8: agent.a.steps: expected a whole number from 1 to 4294967295, found \"many\"\na.md:3:7: agent.a.model: expected a text, found null",
+            "a.md:2:8: agent.a.steps: expected a whole number from 1 to 4294967295, found \"many\"\na.md:3:6: agent.a.model: expected a text, found null",
         ),
     ] {
         assert_eq!(agent(text), Err(want.to_owned()), "{text}");
     }
+}
+
+#[test]
+fn front_matter_is_yaml_with_colons_in_descriptions() {
+    let text = "---\ntools: {bash: true, \"x_*\": false}\ndescription: Use it when: it's odd\n---\nGo";
+    let json = r#"{"agent": {"a": {"tools": {"bash": true, "x_*": false}, "description": "Use it when: it's odd", "prompt": "Go"}}}"#;
+    assert_eq!(agent(text), Ok(settings(json)));
+    assert_eq!(agent("---\n# nothing\n---\nGo"), Ok(settings(r#"{"agent": {"a": {"prompt": "Go"}}}"#)));
 }
 
 #[test]
@@ -387,8 +399,8 @@ fn any_json() -> impl Strategy<Value = Value> {
 
 /// Reads a text in every way; what comes out is settings or problems.
 fn read_somehow(text: &str) {
-    let kinds =
-        [Kind::Agent, Kind::Command].map(|kind| Document::markdown(Level::Tenant, "f", (kind, "n"), text));
+    let kinds = [Kind::Agent, Kind::Command]
+        .map(|kind| Document::markdown(Level::Tenant, "f", Subject { kind, name: "n" }, text));
     for document in kinds.into_iter().chain([Document::json(Level::Tenant, "f", text)]) {
         let Ok(mut document) = document else { continue };
         let _ = document.substitute(&mut |_| Ok("{env:A}".to_owned()));

@@ -4,7 +4,7 @@ use super::{at, merged};
 use crate::{
     Settings,
     document::Document,
-    merge::{Merged, merge},
+    merge::{MergedSettings, merge},
     models::Limit,
 };
 use domain::{
@@ -17,7 +17,7 @@ use domain::{
 };
 use proptest::prelude::*;
 
-fn verdict(merged: &Merged, agent: &str, tool: &str, subject: &str) -> Verdict {
+fn verdict(merged: &MergedSettings, agent: &str, tool: &str, subject: &str) -> Verdict {
     let lists = merged.settings.rules(agent);
     strictest(&lists.iter().collect::<Vec<_>>(), tool, subject)
 }

@@ -2,7 +2,7 @@
 
 use super::{Service, from_store, is_text, next_cursor, page, session_id, to_wire};
 use crate::state::now;
-use bus::queue::Entry;
+use bus::queue::QueueEntry;
 use domain::{
     ids::{EventId, SessionId, TenantId, Timestamp},
     limits,
@@ -141,7 +141,7 @@ impl AdminService for Service {
 
 impl Service {
     async fn announce(&self, tenant: TenantId, session: &SessionId, class: Class) {
-        self.0.announce(Entry { tenant, session, class, share: None }).await;
+        self.0.announce(QueueEntry { tenant, session, class, share: None }).await;
     }
 
     /// Aborts what works below a session that was stopped: nobody would take its answers. Gives how many that are.
@@ -150,7 +150,7 @@ impl Service {
         let below = self.0.store.abort_below(tenant, session, &key).await.map_err(from_store)?;
         let entries: Vec<_> = below
             .iter()
-            .map(|at| Entry { tenant, session: &at.session, class: at.class, share: None })
+            .map(|at| QueueEntry { tenant, session: &at.session, class: at.class, share: None })
             .collect();
         self.0.bus.interrupt(&entries).await;
         Ok(u32::try_from(below.len()).unwrap_or(u32::MAX))

@@ -10,7 +10,7 @@ use rpc::{
     v1::{self, settings_service_server::SettingsService},
 };
 use settings::{
-    repository::{self, Unsafe},
+    repository::{self, UnclearRestriction},
     standing,
 };
 use store::{people::settings::StoredSettings, session::row::Session, tenant::projects::Project};
@@ -70,9 +70,9 @@ impl SettingsService for Service {
         })?;
         let files = self.configuration(tenant, &id, &session).await?;
         let files: Vec<_> = files.iter().map(|file| (file.path.as_str(), file.text.as_str())).collect();
-        Ok(Response::new(match repository::configured(&above, &files) {
+        Ok(Response::new(match settings::repository::configure(&above, &files) {
             Ok(configured) => configured.into(),
-            Err(Unsafe(problems)) => {
+            Err(UnclearRestriction(problems)) => {
                 v1::ExplainSettingsResponse { problems, is_refused: true, ..Default::default() }
             }
         }))

@@ -11,7 +11,7 @@ use axum::{
     http::{HeaderMap, header, request::Parts},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use domain::text::percent_decoded;
+use domain::text::percent_decode;
 use serde::Deserialize;
 
 /// Says for which directory a request is, if the query does not.
@@ -67,7 +67,7 @@ impl Asked {
     fn directory(self, parts: &Parts) -> Option<String> {
         let header = || {
             let value = parts.headers.get(DIRECTORY)?.to_str().ok()?;
-            percent_decoded(value).and_then(|bytes| String::from_utf8(bytes).ok())
+            percent_decode(value).and_then(|bytes| String::from_utf8(bytes).ok())
         };
         let directory = self.directory.or(self.location).or_else(header);
         directory.filter(|directory| !directory.is_empty())

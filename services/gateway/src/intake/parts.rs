@@ -12,7 +12,7 @@ use domain::{
         Body, NO_REPLY, Part, Text,
         attached::{File, Subtask},
     },
-    text::{head, percent_decoded, without_nul},
+    text::{head, percent_decode, without_nul},
 };
 use rpc::status::invalid;
 use std::collections::BTreeSet;
@@ -183,7 +183,7 @@ fn decode(url: &str) -> Result<Vec<u8>, Status> {
         let wrong = |error| invalid("file_data_invalid", format!("a file is no base64: {error}"));
         return STANDARD.decode(data).map_err(wrong);
     }
-    percent_decoded(data).ok_or_else(|| invalid("file_data_invalid", "a file has a wrong % in its address"))
+    percent_decode(data).ok_or_else(|| invalid("file_data_invalid", "a file has a wrong % in its address"))
 }
 
 fn check_subtask(state: &State, task: &Subtask) -> Result<(), Status> {

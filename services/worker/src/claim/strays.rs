@@ -3,7 +3,7 @@
 
 use super::{Claimer, give_back};
 use crate::record::answered;
-use bus::queue::{Entry, Then};
+use bus::queue::{QueueEntry, ReleaseTo};
 use domain::{
     ids::SessionId,
     mutant::{self, Mutant},
@@ -41,7 +41,7 @@ impl Claimer {
             .collect();
         let released: BTreeSet<SessionId> = held.difference(&running).cloned().collect();
         for session in released.intersection(&before.released) {
-            self.release(session, Then::Rest).await;
+            self.release(session, ReleaseTo::Rest).await;
         }
         let forgotten: BTreeSet<SessionId> = owned
             .keys()
@@ -76,7 +76,7 @@ impl Claimer {
             }
             tracing::warn!(session.id = %key.1, known.epoch, "a session was held by no loop and is given back");
             give_back(&self.deps, key.0, &key.1, known.epoch).await;
-            self.release(&key.1, Then::Front).await;
+            self.release(&key.1, ReleaseTo::Front).await;
         }
         owned
     }
@@ -84,7 +84,7 @@ impl Claimer {
     /// Tells Redis of a session that runs here: what it does not know of counts against no limit and is charged to nobody.
     async fn adopt(&self, held: &OwnedSession) {
         let OwnedSession { target: place, class, .. } = held;
-        let entry = Entry { tenant: place.tenant, session: &place.session, class: *class, share: None };
+        let entry = QueueEntry { tenant: place.tenant, session: &place.session, class: *class, share: None };
         match self.deps.bus.adopt(entry, &self.deps.incarnation.to_string()).await {
             Ok(()) => {
                 tracing::info!(session.id = %place.session, "Redis had forgotten a session that runs here")

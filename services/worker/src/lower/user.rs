@@ -4,7 +4,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use domain::{
     command::BY_THE_USER,
     part::{Body, Part, attached::File},
-    text::percent_decoded,
+    text::percent_decode,
 };
 use llm::request::{Media, Source, UserPart};
 
@@ -42,7 +42,7 @@ pub(crate) fn is_media(mime: &str) -> bool {
 pub(crate) fn media(file: &File) -> Option<Media> {
     let (head, data) = file.url.strip_prefix("data:").filter(|_| is_media(&file.mime))?.split_once(',')?;
     let base64 =
-        if head.ends_with(";base64") { data.to_owned() } else { STANDARD.encode(percent_decoded(data)?) };
+        if head.ends_with(";base64") { data.to_owned() } else { STANDARD.encode(percent_decode(data)?) };
     let name = file.filename.clone().unwrap_or_default();
     Some(Media { mime: file.mime.clone(), name, source: Source::Base64(base64) })
 }

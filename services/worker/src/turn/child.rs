@@ -9,7 +9,7 @@ use crate::{
     record::{Stopped, answered},
     tools::task::Task,
 };
-use bus::queue::Entry;
+use bus::queue::QueueEntry;
 use domain::{
     ids::{EventId, MessageId, PartId, SessionId},
     limits,
@@ -207,7 +207,7 @@ impl Loop {
         let below = below.await.map_err(Stopped::Store)?;
         let entries: Vec<_> = below
             .iter()
-            .map(|at| Entry { tenant, session: &at.session, class: at.class, share: None })
+            .map(|at| QueueEntry { tenant, session: &at.session, class: at.class, share: None })
             .collect();
         self.deps.bus.interrupt(&entries).await;
         Ok(())

@@ -20,7 +20,7 @@ use domain::{
     limits, media,
     message::Error,
     part::{Body, Part, Text, attached::File},
-    text::{percent_decoded, without_nul},
+    text::{percent_decode, without_nul},
     turn::Input,
 };
 use rpc::v1::{self, FileKind};
@@ -173,7 +173,7 @@ impl Place {
             let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
             pairs.filter(|(name, _)| *name == key).find_map(|(_, value)| value.parse::<u64>().ok())
         };
-        let decoded = percent_decoded(path).and_then(|bytes| String::from_utf8(bytes).ok());
+        let decoded = percent_decode(path).and_then(|bytes| String::from_utf8(bytes).ok());
         Self {
             path: decoded.unwrap_or_else(|| path.to_owned()),
             first_line: number("start").filter(|line| *line > 0),

@@ -13,7 +13,7 @@ use crate::{
         ground::{Ground, Servers},
     },
 };
-use bus::queue::{Claims, Then};
+use bus::queue::{Claims, ReleaseTo};
 use domain::{
     event::{Event, Status},
     ids::{EventId, Ids, Timestamp},
@@ -112,7 +112,7 @@ impl Claimer {
                 matches!(parked.expect("an answer of Postgres"), ParkOutcome::Parked(_)),
                 "no input came"
             );
-            self.bus.release(&session.session, &worker, Then::Rest).await.expect("an answer of Redis");
+            self.bus.release(&session.session, &worker, ReleaseTo::Rest).await.expect("an answer of Redis");
             samples.push(begun.elapsed());
         }
     }

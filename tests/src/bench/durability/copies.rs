@@ -1,7 +1,7 @@
 //! Many sessions with an accepted prompt, made in Postgres and Redis directly: ten thousand calls would take minutes.
 
 use crate::bench::ground::Ground;
-use bus::queue::{Enqueued, Entry, Mode, Share};
+use bus::queue::{EnqueueResult, Mode, QueueEntry, Share};
 use domain::{
     ids::{SessionId, TenantId},
     session::Class,
@@ -77,11 +77,14 @@ pub(in crate::bench) async fn enqueue(bus: &bus::Bus, sessions: &[(TenantId, Ses
     for some in sessions.chunks(ENQUEUED_AT_ONCE) {
         let queued = some.iter().map(|(tenant, session)| {
             let share = Some(Share { running_max, weight: 1 });
-            bus.enqueue(Entry { tenant: *tenant, session, class: Class::default(), share }, Mode::Rebuild)
+            bus.enqueue(
+                QueueEntry { tenant: *tenant, session, class: Class::default(), share },
+                Mode::Rebuild,
+            )
         });
         for answer in futures::future::join_all(queued).await {
             // A worker's sweep may have queued it, and it may run already.
-            assert_ne!(answer.expect("an answer of Redis"), Enqueued::Empty);
+            assert_ne!(answer.expect("an answer of Redis"), EnqueueResult::Empty);
         }
     }
     bus.complete_rebuild().await.expect("an answer of Redis");

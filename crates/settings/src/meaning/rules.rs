@@ -1,10 +1,10 @@
-//! Permission rules of settings: OpenCode's `permission`, and the older `tools`.
+//! Reads permission rules: OpenCode's `permission`, and the older `tools`.
 
 use crate::{
     LevelRules,
+    meaning::reader::Reader,
     node::{Content, Node},
     problem::shown_text,
-    read::Reader,
 };
 use domain::{
     limits::{PERMISSION_RULE_BYTES_MAX, SETTINGS_RULES_MAX},
@@ -13,10 +13,17 @@ use domain::{
 
 /// OpenCode's permission to change files.
 const EDIT: &str = "edit";
-/// A tool that OpenCode asks `edit` for, and that asks under its own name here.
+/// A tool that needs the permission `edit` in OpenCode and has its own permission here.
 const WRITE: &str = "write";
-/// Names under `tools` that are one permission.
+/// Names under `tools` that mean the permission `edit`.
 const EDITING_TOOLS: [&str; 4] = [EDIT, WRITE, "patch", "multiedit"];
+
+/// The uses that a rule is about.
+#[derive(Clone, Copy)]
+struct Subject<'a> {
+    permission: &'a str,
+    pattern: &'a str,
+}
 
 impl Reader {
     /// Reads `permission`: `"ask"`, or `{"bash": "ask", "edit": {"*.md": "allow"}}`. The order of keys is kept.
@@ -30,12 +37,14 @@ impl Reader {
         self.fields(node, |reader, tool| {
             if matches!(tool.node.value, Content::Text { .. }) {
                 let verdict = reader.verdict(&tool.node);
-                reader.rule(&mut rules, &tool.node, (&tool.key, "*"), verdict);
+                let subject = Subject { permission: &tool.key, pattern: "*" };
+                reader.rule(&mut rules, &tool.node, subject, verdict);
                 return;
             }
             reader.fields(&tool.node, |reader, pattern| {
                 let verdict = reader.verdict(&pattern.node);
-                reader.rule(&mut rules, &pattern.node, (&tool.key, &pattern.key), verdict);
+                let subject = Subject { permission: &tool.key, pattern: &pattern.key };
+                reader.rule(&mut rules, &pattern.node, subject, verdict);
             });
         });
         rules
@@ -48,12 +57,12 @@ impl Reader {
             let verdict =
                 reader.flag(&tool.node).map(|is_on| if is_on { Verdict::Allow } else { Verdict::Deny });
             let name = if EDITING_TOOLS.contains(&&*tool.key) { EDIT } else { &*tool.key };
-            reader.rule(&mut rules, &tool.node, (name, "*"), verdict);
+            reader.rule(&mut rules, &tool.node, Subject { permission: name, pattern: "*" }, verdict);
         });
         rules
     }
 
-    /// The list of the level that wrote `node`, if it says anything: `permission` has the last word over `tools`.
+    /// Gives the list of the level that wrote `node`, if there is one. `permission` comes last, so it wins over `tools`.
     pub(crate) fn level_rules(
         &mut self,
         node: &Node,
@@ -84,14 +93,9 @@ impl Reader {
         verdict
     }
 
-    /// Adds a rule, and the same for `write` where it speaks for `edit`: a file that nobody may edit must not be written.
-    fn rule(
-        &mut self,
-        rules: &mut Vec<Rule>,
-        node: &Node,
-        (permission, pattern): (&str, &str),
-        verdict: Option<Verdict>,
-    ) {
+    /// Adds a rule. A rule that covers `edit` is added for `write` too: a file that an agent may not edit must not be overwritten.
+    fn rule(&mut self, rules: &mut Vec<Rule>, node: &Node, subject: Subject<'_>, verdict: Option<Verdict>) {
+        let Subject { permission, pattern } = subject;
         if permission.len() + pattern.len() > PERMISSION_RULE_BYTES_MAX {
             let expected = format!("a rule of at most {PERMISSION_RULE_BYTES_MAX} bytes");
             self.problem(&node.origin, &expected, &shown_text(pattern));
@@ -105,9 +109,9 @@ impl Reader {
             is_approval: false,
         };
         let probe = Rules(vec![Rule::of(permission, Verdict::Deny)]);
-        let speaks_for = |tool| probe.verdict(tool, "") == Verdict::Deny;
+        let covers = |tool| probe.verdict(tool, "") == Verdict::Deny;
         rules.push(rule(permission));
-        if speaks_for(EDIT) && !speaks_for(WRITE) {
+        if covers(EDIT) && !covers(WRITE) {
             rules.push(rule(WRITE));
         }
     }

@@ -1,22 +1,22 @@
-//! What a tree of settings means. Goes on after a mistake, so that all mistakes of a file are told at once.
+//! Reads a whole tree of settings: agents, commands, instructions and the rest.
 
 use crate::{
     Agent, Compaction, Settings, ToolOutput,
+    meaning::reader::Reader,
     models::Models,
-    node::{Content, Entry, KeyPath, Node, Origin, Step},
-    problem::{Problem, Problems, shown, shown_text},
+    node::{Content, Node, Step},
 };
 use domain::{
     agent::Mode,
     command::Command,
     limits::{
-        NAME_BYTES_MAX, PATH_BYTES_MAX, SETTINGS_AGENTS_MAX, SETTINGS_COMMANDS_MAX,
-        SETTINGS_INSTRUCTIONS_MAX, SETTINGS_TOOL_OUTPUT_BYTES_MAX, SETTINGS_TOOL_OUTPUT_LINES_MAX,
+        PATH_BYTES_MAX, SETTINGS_AGENTS_MAX, SETTINGS_COMMANDS_MAX, SETTINGS_INSTRUCTIONS_MAX,
+        SETTINGS_TOOL_OUTPUT_BYTES_MAX, SETTINGS_TOOL_OUTPUT_LINES_MAX,
     },
     message::ModelRef,
 };
 
-/// Keys that mean something here.
+/// Keys that have an effect here.
 pub(crate) const KNOWN: [&str; 14] = [
     "agent",
     "command",
@@ -33,7 +33,7 @@ pub(crate) const KNOWN: [&str; 14] = [
     "tool_output",
     "tools",
 ];
-/// Keys of OpenCode's that mean nothing here: accepted and told.
+/// Keys of OpenCode that have no effect here: accepted and reported.
 const IGNORED: [&str; 25] = [
     "$schema",
     "attachment",
@@ -62,24 +62,8 @@ const IGNORED: [&str; 25] = [
     "watcher",
 ];
 
-/// A value that has no effect here.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ignored {
-    /// Which one.
-    pub path: KeyPath,
-    /// Where it stands.
-    pub origin: Origin,
-}
-
-/// One walk through a tree.
-#[derive(Default)]
-pub(crate) struct Reader {
-    pub(crate) path: KeyPath,
-    pub(crate) problems: Problems,
-    pub(crate) ignored: Vec<Ignored>,
-}
-
 impl Reader {
+    /// Reads the root.
     pub(crate) fn settings(&mut self, root: &Node) -> Settings {
         let mut settings = Settings::default();
         let (mut tools, mut permission, mut models) = (vec![], vec![], Models::default());
@@ -143,7 +127,7 @@ impl Reader {
                 "options" => reader.fields(node, |_, option| {
                     agent.options.0.insert(option.key.to_string(), option.node.to_json());
                 }),
-                // OpenCode hands further keys to the provider. They are told, because one may be a slip of the pen.
+                // OpenCode sends other keys to the provider. Report them, because one may be a typing error.
                 key => {
                     reader.ignore(entry);
                     agent.options.0.insert(key.to_owned(), node.to_json());
@@ -258,7 +242,7 @@ impl Reader {
     fn model(&mut self, node: &Node) -> Option<ModelRef> {
         let text = self.text(node)?;
         match text.split_once('/') {
-            // Names of models may have further slashes.
+            // The name of a model may contain slashes.
             Some((provider, model)) if !provider.is_empty() && !model.is_empty() => {
                 Some(ModelRef { provider_id: provider.to_owned(), model_id: model.to_owned() })
             }
@@ -271,103 +255,5 @@ impl Reader {
 
     fn steps(&mut self, node: &Node) -> Option<u32> {
         self.whole(node, 1, u64::from(u32::MAX)).and_then(|steps| u32::try_from(steps).ok())
-    }
-
-    /// A whole number; `2.0` is one, as in JavaScript.
-    pub(crate) fn whole(&mut self, node: &Node, least: u64, most: u64) -> Option<u64> {
-        // Beyond 2^53 a fraction says nothing exact.
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range is checked")]
-        let of_fraction = |value: f64| {
-            (value.fract() == 0.0 && (0.0..=9_007_199_254_740_992.0).contains(&value)).then_some(value as u64)
-        };
-        let number = match &node.value {
-            Content::Number(number) => number.as_u64().or_else(|| number.as_f64().and_then(of_fraction)),
-            _ => None,
-        };
-        let fits = number.filter(|number| (least..=most).contains(number));
-        if fits.is_none() {
-            let range =
-                if most == u64::MAX { format!("from {least}") } else { format!("from {least} to {most}") };
-            self.expected(node, &format!("a whole number {range}"));
-        }
-        fits
-    }
-
-    fn number(&mut self, node: &Node) -> Option<f64> {
-        let number = match &node.value {
-            Content::Number(number) => number.as_f64().filter(|number| number.is_finite()),
-            _ => None,
-        };
-        if number.is_none() {
-            self.expected(node, "a number");
-        }
-        number
-    }
-
-    pub(crate) fn flag(&mut self, node: &Node) -> Option<bool> {
-        if let Content::Bool(value) = node.value {
-            return Some(value);
-        }
-        self.expected(node, "true or false");
-        None
-    }
-
-    pub(crate) fn text(&mut self, node: &Node) -> Option<String> {
-        if let Content::Text { text, .. } = &node.value {
-            return Some(text.clone());
-        }
-        self.expected(node, "a text");
-        None
-    }
-
-    /// Whether the key of `entry` can be the name of something; says so if not.
-    pub(crate) fn name(&mut self, entry: &Entry) -> bool {
-        let is_name =
-            (1..=NAME_BYTES_MAX).contains(&entry.key.len()) && !entry.key.contains(char::is_control);
-        if !is_name {
-            let expected = format!("a name of 1 to {NAME_BYTES_MAX} bytes");
-            self.problem(&entry.origin, &expected, &shown_text(&entry.key));
-        }
-        is_name
-    }
-
-    /// Visits the members of an object, each with its path; says so if it is none.
-    pub(crate) fn fields<'n>(&mut self, node: &'n Node, mut each: impl FnMut(&mut Self, &'n Entry)) {
-        let Content::Map(entries) = &node.value else {
-            self.expected(node, "an object");
-            return;
-        };
-        for entry in entries {
-            self.path.0.push(Step::Key(entry.key.clone()));
-            each(self, entry);
-            self.path.0.pop();
-        }
-    }
-
-    pub(crate) fn ignore(&mut self, entry: &Entry) {
-        self.ignored.push(Ignored { path: self.path.clone(), origin: entry.origin.clone() });
-    }
-
-    pub(crate) fn unknown(&mut self, entry: &Entry, known: &[&str]) {
-        self.problem(&entry.origin, &format!("one of {}", known.join(", ")), "an unknown key");
-    }
-
-    pub(crate) fn at_most(&mut self, node: &Node, count: usize, most: usize, what: &str) {
-        if count > most {
-            self.problem(&node.origin, &format!("at most {most} {what}"), &count.to_string());
-        }
-    }
-
-    pub(crate) fn expected(&mut self, node: &Node, expected: &str) {
-        self.problem(&node.origin, expected, &shown(node));
-    }
-
-    pub(crate) fn problem(&mut self, origin: &Origin, expected: &str, found: &str) {
-        self.problems.push(Problem {
-            origin: origin.clone(),
-            path: self.path.clone(),
-            expected: expected.to_owned(),
-            found: found.to_owned(),
-        });
     }
 }

@@ -1,0 +1,41 @@
+//! The NATS subjects of a namespace.
+
+use domain::ids::{SessionId, TenantId};
+
+/// In place of an id: news of the whole tenant.
+pub(crate) const ALL: &str = "all";
+/// In place of an id: news of everything that the tenant has.
+pub(crate) const ANY: &str = "*";
+
+/// The rings of the doorbell.
+pub(crate) fn wake(namespace: &str) -> String {
+    format!("{namespace}.v1.wake")
+}
+
+/// The nudges to the holder of a session.
+pub(crate) fn nudge(namespace: &str, tenant: TenantId, session: &SessionId) -> String {
+    format!("{namespace}.v1.t.{tenant}.s.{session}.ctl")
+}
+
+/// The nudges to the holders of all sessions.
+pub(crate) fn any_nudge(namespace: &str) -> String {
+    format!("{namespace}.v1.t.*.s.*.ctl")
+}
+
+/// The session of a subject that [`nudge`] gave.
+pub(crate) fn parse_nudge(subject: &str) -> Option<(TenantId, SessionId)> {
+    let mut words = subject.split('.').rev().skip(1);
+    let session = words.next()?.parse().ok()?;
+    let tenant = words.nth(1)?.parse().ok()?;
+    Some((tenant, session))
+}
+
+/// The news of `id`: a session, a project, [`ALL`] or [`ANY`].
+pub(crate) fn news(namespace: &str, tenant: TenantId, id: &str) -> String {
+    format!("{namespace}.v1.t.{tenant}.s.{id}.news")
+}
+
+/// The id in a subject that [`news`] gave.
+pub(crate) fn parse_news(subject: &str) -> Option<&str> {
+    subject.strip_suffix(".news")?.rsplit('.').next()
+}
