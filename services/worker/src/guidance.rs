@@ -9,7 +9,7 @@ use settings::{
     document::Document,
     merge::merge,
     problem::Problems,
-    repository::{self, RepositorySettings, UnclearRestriction},
+    repository::{RepositorySettings, UnclearRestriction},
     standing,
 };
 use std::sync::Arc;
@@ -55,7 +55,7 @@ pub(crate) enum Failure {
     /// The files cannot be had.
     Files(Status),
     /// The configuration is wrong where it narrows rights.
-    UnclearRestriction(String),
+    Unsafe(String),
 }
 
 impl From<Status> for Failure {

@@ -250,15 +250,15 @@ fn paths_say_what_a_markdown_file_describes() {
     for (path, want) in [
         (".opencode/agent/review.md", Some((Kind::Agent, "review"))),
         (".opencode/agents/team/review.md", Some((Kind::Agent, "team/review"))),
-        ("web/.opencode/command/go.md", Some(Subject { kind: Kind::Command, name: "go" })),
-        (".opencode/commands/go.md", Some(Subject { kind: Kind::Command, name: "go" })),
+        ("web/.opencode/command/go.md", Some((Kind::Command, "go"))),
+        (".opencode/commands/go.md", Some((Kind::Command, "go"))),
         ("x.opencode/agent/a.md", None),
         (".opencode/agent/a.txt", None),
         (".opencode/agent/.md", None),
         (".opencode/skill/a.md", None),
         ("agent/a.md", None),
     ] {
-        assert_eq!(kind_of(path), want, "{path}");
+        assert_eq!(subject_of(path), want.map(|(kind, name)| Subject { kind, name }), "{path}");
     }
 }
 

@@ -9,10 +9,7 @@ use rpc::{
     status::{error, invalid},
     v1::{self, settings_service_server::SettingsService},
 };
-use settings::{
-    repository::{self, UnclearRestriction},
-    standing,
-};
+use settings::{repository::UnclearRestriction, standing};
 use store::{people::settings::StoredSettings, session::row::Session, tenant::projects::Project};
 use tonic::{Code, Request, Response, Status};
 
