@@ -72,7 +72,7 @@ where
 
 /// Serves a scripted model until the process is asked to stop.
 pub(crate) async fn model_script(arguments: ModelScriptArgs, service: Service) -> Result<()> {
-    use local::model_script::{script::Script, serve};
+    use model_script::{script::Script, serve};
 
     let script = match &arguments.script {
         None => Script::demo().context("use the built-in script")?,

@@ -91,7 +91,7 @@ pub(crate) async fn run(arguments: UpArgs, data: Option<PathBuf>) -> Result<Exit
     fs::create_dir_all(&data).with_context(|| format!("make {}", data.display()))?;
     let data = data.canonicalize().context("find the data directory")?;
     let _lock = match local::lock::Lock::take(&data.join("up.lock")) {
-        Err(local::Error::Busy { pid, .. }) => {
+        Err(local::error::Error::Busy { pid, .. }) => {
             bail!("a stack runs in {} already, as process {pid}; `kill {pid}` stops it", data.display())
         }
         other => other.context("take the data directory")?,
@@ -100,7 +100,7 @@ pub(crate) async fn run(arguments: UpArgs, data: Option<PathBuf>) -> Result<Exit
     let mut children = Vec::new();
     // The servers take the longest, and these two need none of them.
     let (servers, helpers) = tokio::join!(
-        local::start(&place.data, local::Options::default()),
+        local::stack::start(&place.data, local::options::Options::default()),
         unless_asked(&shutdown, start_helpers(&arguments, &place, &mut children)),
     );
     let file = place.data.join(stack::READY_FILE);
@@ -260,7 +260,7 @@ async fn announce_and_watch(running: &mut Running, shutdown: &CancellationToken)
             (index, status) = child::next_exit(&mut running.children) => {
                 let child = &running.children[index];
                 let name = child.name().to_owned();
-                out::note(&format!("{name} ended ({status}); the end of its log:\n{}", local::tail(child.log())));
+                out::note(&format!("{name} ended ({status}); the end of its log:\n{}", local::log::tail(child.log())));
                 if !running.may_restart(&name) {
                     return Ok(Why::GaveUp(format!("{name} keeps failing; its log is {}", running.children[index].log().display())));
                 }

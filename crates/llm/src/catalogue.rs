@@ -1,128 +1,40 @@
 //! Built-in facts about common models: limits, prices and what they accept. Settings override them; a model that is
 //! not here gets the named defaults of `domain::limits` and costs nothing.
 
+mod facts;
 mod models;
-pub(crate) mod sampling;
 
-use crate::config::{Model, Thinking};
-use crate::request::Effort;
-use domain::money::{Price, Rates};
-
-/// Whose model it is, as far as it matters for what a key without further settings offers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Family {
-    /// Served by Anthropic.
-    Anthropic,
-    /// Served by OpenAI.
-    OpenAi,
-    /// Served by Google.
-    Google,
-    /// Served by others, over Chat Completions.
-    Other,
-}
-
-/// What is known about a model. One row of `models`.
-#[derive(Debug, Clone, Copy)]
-struct Facts {
-    family: Family,
-    id: &'static str,
-    name: &'static str,
-    context_tokens: u64,
-    input_tokens: Option<u64>,
-    output_tokens: u64,
-    base: Rates,
-    tiers: &'static [(u64, Rates)],
-    reasoning: bool,
-    thinking: Thinking,
-    efforts: &'static [Effort],
-    temperature: bool,
-    images: bool,
-    pdf: bool,
-    small: bool,
-    reasoning_field: Option<&'static str>,
-}
-
-const fn rates([input, output, cache_read, cache_write]: [u64; 4]) -> Rates {
-    Rates { input, output, cache_read, cache_write }
-}
-
-const fn model(family: Family, id: &'static str, name: &'static str) -> Facts {
-    Facts {
-        family,
-        id,
-        name,
-        context_tokens: 0,
-        input_tokens: None,
-        output_tokens: 0,
-        base: rates([0; 4]),
-        tiers: &[],
-        reasoning: false,
-        thinking: Thinking::Fixed,
-        efforts: &[],
-        temperature: true,
-        images: false,
-        pdf: false,
-        small: false,
-        reasoning_field: None,
-    }
-}
-
-impl Facts {
-    const fn limits(self, [context_tokens, output_tokens]: [u64; 2]) -> Self {
-        Self { context_tokens, output_tokens, ..self }
-    }
-    const fn price(self, base: [u64; 4]) -> Self {
-        Self { base: rates(base), ..self }
-    }
-    const fn tiers(self, tiers: &'static [(u64, Rates)]) -> Self {
-        Self { tiers, ..self }
-    }
-    const fn input(self, tokens: u64) -> Self {
-        Self { input_tokens: Some(tokens), ..self }
-    }
-    const fn reasons(self, thinking: Thinking, efforts: &'static [Effort]) -> Self {
-        Self { reasoning: true, thinking, efforts, ..self }
-    }
-    const fn own_temperature(self) -> Self {
-        Self { temperature: false, ..self }
-    }
-    const fn images(self) -> Self {
-        Self { images: true, ..self }
-    }
-    const fn documents(self) -> Self {
-        Self { images: true, pdf: true, ..self }
-    }
-    const fn small(self) -> Self {
-        Self { small: true, ..self }
-    }
-    const fn sends_back(self, field: &'static str) -> Self {
-        Self { reasoning_field: Some(field), ..self }
-    }
-
-    fn to_model(self) -> Model {
-        Model {
-            id: self.id.to_owned(),
-            name: self.name.to_owned(),
-            context_tokens: self.context_tokens,
-            input_tokens: self.input_tokens,
-            output_tokens: self.output_tokens,
-            price: Price { base: self.base, tiers: self.tiers.to_vec() },
-            reasoning: self.reasoning,
-            thinking: self.thinking,
-            efforts: self.efforts.to_vec(),
-            temperature: self.temperature,
-            images: self.images,
-            pdf: self.pdf,
-            small: self.small,
-            reasoning_field: self.reasoning_field.map(str::to_owned),
-        }
-    }
-}
+use crate::model::{Family, Model, Thinking};
+use domain::{
+    limits::{MODEL_CONTEXT_TOKENS_DEFAULT, MODEL_OUTPUT_TOKENS_DEFAULT},
+    money::Price,
+};
+use facts::Facts;
 
 /// The known model with exactly this id. A dated id (`…-20250929`, `…-2025-08-07`) finds its undated model.
 pub fn find(id: &str) -> Option<Model> {
     let facts = row(id).or_else(|| row(undated(id)))?;
     Some(Model { id: id.to_owned(), ..facts.to_model() })
+}
+
+/// The facts about `id`, or the named defaults for a model that is not in the catalogue.
+pub fn find_or_default(id: &str) -> Model {
+    find(id).unwrap_or_else(|| Model {
+        id: id.to_owned(),
+        name: id.to_owned(),
+        context_tokens: MODEL_CONTEXT_TOKENS_DEFAULT,
+        input_tokens: None,
+        output_tokens: MODEL_OUTPUT_TOKENS_DEFAULT,
+        price: Price::default(),
+        reasoning: false,
+        thinking: Thinking::Fixed,
+        efforts: Vec::new(),
+        temperature: true,
+        images: false,
+        pdf: false,
+        small: false,
+        reasoning_field: None,
+    })
 }
 
 /// All known models of a family, newest first.

@@ -2,16 +2,21 @@
 //! bytes mean is `decode`'s.
 
 pub mod stream;
+mod transport;
 
-use crate::config::{Model, Protocol, Provider};
-use crate::decode::{Decoder, not_a_stream};
-use crate::error::{Error, ErrorKind, classify, retry_after};
+use crate::decode::Decoder;
+use crate::error::{Error, ErrorKind};
+use crate::model::Model;
+use crate::protocols::classify::{self, not_a_stream};
+use crate::protocols::{anthropic, gemini, openai_chat, openai_responses};
+use crate::provider::{Protocol, Provider};
 use crate::request::Request;
-use crate::{anthropic, gemini, openai_chat, openai_responses};
+use crate::retry_after;
 use domain::limits::{MODEL_CONNECT_TIMEOUT_MS, MODEL_ERROR_BODY_BYTES_MAX};
 use reqwest::header::{CONTENT_TYPE, HeaderMap};
 use std::time::Duration;
 use stream::EventStream;
+use transport::transport;
 
 /// Headers in which providers name the call, the usual one first.
 const REQUEST_ID_HEADERS: [&str; 4] = ["request-id", "x-request-id", "x-amzn-requestid", "cf-ray"];
@@ -195,25 +200,6 @@ fn is_other_content(headers: &HeaderMap) -> bool {
 fn request_id(headers: &HeaderMap) -> Option<String> {
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
     REQUEST_ID_HEADERS.into_iter().find_map(header)
-}
-
-/// The error for a broken connection, with its causes but without the address (it is in the settings).
-fn transport(what: &str, error: reqwest::Error) -> Error {
-    let kind = match (error.is_timeout(), error.is_builder()) {
-        (true, _) => ErrorKind::Timeout,
-        // A key or header with characters that no header may have: never sent.
-        (false, true) => ErrorKind::Invalid,
-        (false, false) => ErrorKind::Transport,
-    };
-    let error = error.without_url();
-    let mut text = format!("{what}: {error}");
-    let mut cause = std::error::Error::source(&error);
-    while let Some(inner) = cause {
-        text.push_str(": ");
-        text.push_str(&inner.to_string());
-        cause = inner.source();
-    }
-    Error::new(kind, text)
 }
 
 #[cfg(test)]

@@ -3,15 +3,14 @@
 
 mod bounds;
 
-use crate::config::Protocol;
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, QUOTE_BYTES_MAX};
 use crate::event::Event;
-use crate::{anthropic, gemini, openai_chat, openai_responses, sse};
+use crate::protocols::classify::not_a_stream;
+use crate::protocols::{anthropic, gemini, openai_chat, openai_responses};
+use crate::provider::Protocol;
+use crate::sse;
 use bounds::Bounds;
 use domain::limits::{MODEL_ANSWER_BYTES_MAX, MODEL_LINE_BYTES_MAX};
-
-/// Bytes of an answer that are quoted when it is not an event stream.
-const QUOTE_BYTES_MAX: usize = 200;
 
 /// Decodes one answer.
 #[derive(Debug)]
@@ -25,20 +24,20 @@ pub struct Decoder {
 
 #[derive(Debug)]
 enum Wire {
-    Anthropic(anthropic::Decoder),
-    OpenAiChat(openai_chat::Decoder),
-    OpenAiResponses(openai_responses::Decoder),
-    Gemini(gemini::Decoder),
+    Anthropic(anthropic::decode::Decoder),
+    OpenAiChat(openai_chat::decode::Decoder),
+    OpenAiResponses(openai_responses::decode::Decoder),
+    Gemini(gemini::decode::Decoder),
 }
 
 impl Decoder {
     /// A decoder for one answer.
     pub fn new(protocol: Protocol) -> Self {
         let wire = match protocol {
-            Protocol::Anthropic => Wire::Anthropic(anthropic::Decoder::default()),
-            Protocol::OpenAiChat => Wire::OpenAiChat(openai_chat::Decoder::default()),
-            Protocol::OpenAiResponses => Wire::OpenAiResponses(openai_responses::Decoder::default()),
-            Protocol::Gemini => Wire::Gemini(gemini::Decoder::default()),
+            Protocol::Anthropic => Wire::Anthropic(anthropic::decode::Decoder::default()),
+            Protocol::OpenAiChat => Wire::OpenAiChat(openai_chat::decode::Decoder::default()),
+            Protocol::OpenAiResponses => Wire::OpenAiResponses(openai_responses::decode::Decoder::default()),
+            Protocol::Gemini => Wire::Gemini(gemini::decode::Decoder::default()),
         };
         let lines = sse::Decoder::new(MODEL_LINE_BYTES_MAX);
         Self { lines, wire, bounds: Bounds::default(), bytes: 0, beginning: Vec::new() }
@@ -119,8 +118,7 @@ impl Decoder {
 }
 
 fn is_whole(event: &sse::Event) -> bool {
-    event.data.trim() == openai_chat::DONE
-        || serde_json::from_str::<serde::de::IgnoredAny>(&event.data).is_ok()
+    event.data.trim() == sse::DONE || serde_json::from_str::<serde::de::IgnoredAny>(&event.data).is_ok()
 }
 
 fn refused(refused: sse::Refused) -> Error {
@@ -128,27 +126,6 @@ fn refused(refused: sse::Refused) -> Error {
         sse::Refused::TooLong { .. } => Error::new(ErrorKind::TooLarge, refused.to_string()),
         sse::Refused::NotUtf8 => Error::new(ErrorKind::Protocol, refused.to_string()),
     }
-}
-
-/// The error for an answer that is something else than an event stream; `beginning` is quoted.
-pub(crate) fn not_a_stream(beginning: &[u8]) -> Error {
-    let text = String::from_utf8_lossy(&beginning[..beginning.len().min(QUOTE_BYTES_MAX)]);
-    let what = match crate::error::classify::is_html(&text) {
-        true => "an HTML page (is the base URL right, is a proxy in between?)".to_owned(),
-        false => format!("`{}`", text.trim()),
-    };
-    Error::new(ErrorKind::Protocol, format!("the answer is not an event stream; it begins with {what}"))
-}
-
-/// The error for an answer that breaks the protocol, with a piece of the offending event.
-pub(crate) fn broken(what: &str, data: &str) -> Error {
-    let quote = crate::error::bounded(data, QUOTE_BYTES_MAX);
-    Error::new(ErrorKind::Protocol, format!("{what}: `{quote}`")).with_body(data)
-}
-
-/// The error for an answer that stops in the middle.
-pub(crate) fn truncated() -> Error {
-    Error::new(ErrorKind::Truncated, "the answer ended before its end")
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! Why a model call failed, in terms of what the caller can do about it.
 
-pub mod classify;
-pub mod retry_after;
-
 use domain::limits::{MODEL_ERROR_BODY_BYTES_MAX, MODEL_ERROR_MESSAGE_BYTES_MAX};
+
+/// Bytes of an answer that an error quotes.
+pub(crate) const QUOTE_BYTES_MAX: usize = 200;
 
 /// A failed model call. The text is one sentence with the provider's own message; keys are never part of it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -138,6 +138,17 @@ impl Error {
         self.message = bounded(&format!("{who}: {}", self.message), MODEL_ERROR_MESSAGE_BYTES_MAX);
         self
     }
+}
+
+/// The error for an answer that breaks the protocol; quotes the beginning of the offending event.
+pub(crate) fn broken(what: &str, data: &str) -> Error {
+    let quote = bounded(data, QUOTE_BYTES_MAX);
+    Error::new(ErrorKind::Protocol, format!("{what}: `{quote}`")).with_body(data)
+}
+
+/// The error for an answer that stops in the middle.
+pub(crate) fn truncated() -> Error {
+    Error::new(ErrorKind::Truncated, "the answer stopped before it was complete")
 }
 
 /// The first `bytes_max` bytes of `text`, at a character boundary, with `…` where something is missing.

@@ -5,17 +5,17 @@
 //! and is the only place that says whether a tool call may run.
 
 pub mod accumulate;
-pub mod anthropic;
 pub mod catalogue;
 pub mod client;
 pub mod config;
 pub mod decode;
 pub mod error;
 pub mod event;
-pub mod gemini;
-mod json;
-pub mod openai_chat;
-pub mod openai_responses;
+pub mod model;
+pub mod protocols;
+pub mod provider;
 pub mod request;
-mod schema;
 pub mod sse;
+
+mod json;
+mod retry_after;

@@ -1,11 +1,8 @@
 //! What a model is asked, in no provider's words. Turning it into JSON is each protocol's `request` file.
 
-pub(crate) mod history;
-pub(crate) mod ids;
-
-use crate::config::Model;
+use crate::model::{Effort, Model};
 use domain::tool;
-use std::{borrow::Cow, str::FromStr, sync::Arc};
+use std::{borrow::Cow, sync::Arc};
 
 /// One model call.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -41,15 +38,6 @@ impl Request {
             0 => model.output_tokens,
             wanted => wanted.min(model.output_tokens),
         }
-    }
-
-    /// `(temperature, top_p)` for `model`: what was asked for, else what suits the model.
-    pub(crate) fn sampling(&self, model: &Model) -> (Option<f64>, Option<f64>) {
-        if !model.temperature {
-            return (None, None);
-        }
-        let usual = crate::catalogue::sampling::of(&model.id);
-        (self.temperature.or(usual.temperature), self.top_p.or(usual.top_p))
     }
 
     /// The system prompt in one text; empty if there is none.
@@ -91,57 +79,6 @@ impl ToolChoice {
             Self::Required | Self::Named(_) => true,
             Self::Auto | Self::None => false,
         }
-    }
-}
-
-/// How hard a reasoning model thinks, from the least to the most.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Effort {
-    /// Not at all.
-    Off,
-    /// As little as it can.
-    Minimal,
-    /// Briefly.
-    Low,
-    /// As most callers want.
-    Medium,
-    /// Long.
-    High,
-    /// Longer than most tasks need.
-    XHigh,
-    /// As long as it can.
-    Max,
-}
-
-/// A word that names no effort.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("must be one of none, minimal, low, medium, high, xhigh and max")]
-pub struct UnknownEffort;
-
-impl Effort {
-    /// All efforts.
-    pub const ALL: [Self; 7] =
-        [Self::Off, Self::Minimal, Self::Low, Self::Medium, Self::High, Self::XHigh, Self::Max];
-
-    /// The word that providers and OpenCode's variants use; `none` for [`Effort::Off`].
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Off => "none",
-            Self::Minimal => "minimal",
-            Self::Low => "low",
-            Self::Medium => "medium",
-            Self::High => "high",
-            Self::XHigh => "xhigh",
-            Self::Max => "max",
-        }
-    }
-}
-
-impl FromStr for Effort {
-    type Err = UnknownEffort;
-
-    fn from_str(word: &str) -> Result<Self, UnknownEffort> {
-        Self::ALL.into_iter().find(|effort| effort.as_str() == word).ok_or(UnknownEffort)
     }
 }
 

@@ -1,6 +1,8 @@
 //! Server-sent events from bytes, split anywhere. Bounded, and only what model providers use: `id` and `retry` are
 //! read over. Knows nothing of JSON.
 
+/// What ends some streams in place of an object.
+pub(crate) const DONE: &str = "[DONE]";
 /// One event.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Event {

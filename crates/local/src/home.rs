@@ -1,7 +1,7 @@
 //! Where the servers' files are and as which user they run. Postgres refuses to run as root, so root hands the servers
 //! to an unprivileged user, who must be able to reach the files.
 
-use crate::Error;
+use crate::error::Error;
 use nix::unistd::{Gid, Uid, User, chown, geteuid};
 use serde::{Deserialize, Serialize};
 use std::{

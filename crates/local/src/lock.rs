@@ -1,55 +1,61 @@
-//! File locks (`flock`): they end with their process, however it ends.
+//! File locks (`flock`). The system releases them when their process ends, however it ends.
 
-use crate::Error;
-use nix::{errno::Errno, fcntl::Flock, fcntl::FlockArg};
+use crate::error::Error;
 use std::{
-    fs::{File, OpenOptions},
+    fs::{File, OpenOptions, TryLockError},
     io::{Read as _, Write as _},
     path::Path,
 };
 
-/// A held lock; dropping it frees it.
+/// A held lock; dropping it releases it.
 #[derive(Debug)]
 pub struct Lock {
-    _held: Flock<File>,
+    _file: File,
 }
 
 impl Lock {
-    /// Takes `file` for this process alone and writes the pid into it.
+    /// Takes `path` for this process alone and writes the pid into it.
     ///
     /// # Errors
     /// `Busy` with the holder's pid when another process has it.
-    pub fn take(file: &Path) -> Result<Self, Error> {
-        let opened = open(file)?;
-        match Flock::lock(opened, FlockArg::LockExclusiveNonblock) {
-            Ok(mut held) => {
-                let written = held.set_len(0).and_then(|()| write!(held, "{}", std::process::id()));
-                written.map_err(Error::io("write", file))?;
-                Ok(Self { _held: held })
+    pub fn take(path: &Path) -> Result<Self, Error> {
+        let mut file = open(path)?;
+        match file.try_lock() {
+            Ok(()) => {
+                let written = file.set_len(0).and_then(|()| write!(file, "{}", std::process::id()));
+                written.map_err(Error::io("write", path))?;
+                Ok(Self { _file: file })
             }
-            Err((mut other, Errno::EWOULDBLOCK)) => {
+            Err(TryLockError::WouldBlock) => {
                 let mut pid = String::new();
-                other.read_to_string(&mut pid).map_err(Error::io("read", file))?;
-                Err(Error::Busy { file: file.to_owned(), pid: pid.trim().to_owned() })
+                file.read_to_string(&mut pid).map_err(Error::io("read", path))?;
+                Err(Error::Busy { file: path.to_owned(), pid: pid.trim().to_owned() })
             }
-            Err((_, errno)) => Err(Error::io("lock", file)(errno.into())),
+            Err(TryLockError::Error(error)) => Err(Error::io("lock", path)(error)),
         }
     }
 
-    /// Waits for `file`, exclusively or shared with others. Blocks the thread.
-    pub(crate) fn wait(file: &Path, how: FlockArg) -> Result<Self, Error> {
-        let held =
-            Flock::lock(open(file)?, how).map_err(|(_, errno)| Error::io("lock", file)(errno.into()))?;
-        Ok(Self { _held: held })
+    /// Waits until `path` is free and takes it for this process alone. Blocks the thread.
+    pub(crate) fn wait(path: &Path) -> Result<Self, Error> {
+        let file = open(path)?;
+        file.lock().map_err(Error::io("lock", path))?;
+        Ok(Self { _file: file })
+    }
+
+    /// Waits until nobody holds `path` alone and shares it with others. Blocks the thread.
+    pub(crate) fn wait_shared(path: &Path) -> Result<Self, Error> {
+        let file = open(path)?;
+        file.lock_shared().map_err(Error::io("lock", path))?;
+        Ok(Self { _file: file })
     }
 }
 
-fn open(file: &Path) -> Result<File, Error> {
+fn open(path: &Path) -> Result<File, Error> {
     OpenOptions::new()
         .read(true)
         .write(true)
         .create(true)
         .truncate(false)
-        .open(file)
-        .map_err(Error::io("open", file))
+        .open(path)
+        .map_err(Error::io("open", path))
 }

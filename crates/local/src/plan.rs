@@ -1,7 +1,7 @@
-//! The three servers of a stack as commands with their settings: decided here, run by [`crate::start`] or
-//! [`crate::shared()`].
+//! The three servers of a stack as commands with their settings: decided here, run by [`crate::stack`] or
+//! [`crate::shared`].
 
-use crate::{Error, Options, home, home::Home, programs::Programs};
+use crate::{error::Error, home, home::Home, options::Options, programs::Programs};
 use nix::sys::signal::Signal;
 use std::{
     ffi::OsString,

@@ -6,7 +6,8 @@ use nix::{
     unistd::Pid,
 };
 use std::{
-    io,
+    fs, io,
+    path::Path,
     process::ExitStatus,
     sync::{Mutex, OnceLock, PoisonError, mpsc},
     time::Duration,
@@ -75,4 +76,11 @@ pub async fn stop(child: &mut Child, signal: Signal, within: Duration) -> io::Re
 
 fn pid_of(child: &Child) -> Option<Pid> {
     child.id().and_then(|pid| i32::try_from(pid).ok()).map(Pid::from_raw)
+}
+
+/// Whether process `pid` lives and was started with `dir` among its arguments. The system may have given a bare number to
+/// another process since.
+pub(crate) fn exists_with(pid: u32, dir: &Path) -> bool {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    String::from_utf8_lossy(&line).contains(&*dir.to_string_lossy())
 }

@@ -1,6 +1,6 @@
 //! Finds the server programs, in PATH and where Debian keeps them.
 
-use crate::Error;
+use crate::error::Error;
 use std::{
     env, fs,
     os::unix::fs::PermissionsExt as _,

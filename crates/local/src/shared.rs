@@ -6,15 +6,15 @@
 //! gone, so a process that joins just then waits for that and starts a new set.
 
 use crate::{
-    Error, Options,
+    error::Error,
     home::{self, Home},
     lock::Lock,
+    log,
+    options::Options,
     plan::{self, Plan},
-    probe, process_exists,
+    probe, process,
     programs::{self, Programs},
-    tail,
 };
-use nix::fcntl::FlockArg;
 use serde::{Deserialize, Serialize};
 use std::{
     ffi::OsStr,
@@ -52,8 +52,14 @@ struct State {
     nats_url: String,
 }
 
-/// Continues [`crate::shared()`].
-pub(crate) async fn shared(dir: &Path) -> Result<Shared, Error> {
+/// Joins the set of servers in `dir`, or starts one with empty databases. Joining takes about a millisecond.
+///
+/// Postgres runs without fsync. All users share the servers: each takes its own database, key prefix and subjects.
+/// The set ends some seconds after its last user process.
+///
+/// # Errors
+/// As [`crate::stack::start`], without `Busy`.
+pub async fn join(dir: &Path) -> Result<Shared, Error> {
     let dir = dir.to_owned();
     tokio::task::spawn_blocking({
         let dir = dir.clone();
@@ -63,18 +69,20 @@ pub(crate) async fn shared(dir: &Path) -> Result<Shared, Error> {
     .map_err(|_| Error::Interrupted)??;
     let runtime = tokio::runtime::Handle::current();
     // Locks block the thread, and must be held until the end: all of it runs on one blocking thread.
-    tokio::task::spawn_blocking(move || join(&dir, &runtime)).await.map_err(|_| Error::Interrupted)?
+    tokio::task::spawn_blocking(move || join_or_start(&dir, &runtime))
+        .await
+        .map_err(|_| Error::Interrupted)?
 }
 
-fn join(dir: &Path, runtime: &tokio::runtime::Handle) -> Result<Shared, Error> {
+fn join_or_start(dir: &Path, runtime: &tokio::runtime::Handle) -> Result<Shared, Error> {
     let dir = dir.canonicalize().map_err(Error::io("open", dir))?;
-    let _one_at_a_time = Lock::wait(&dir.join("join.lock"), FlockArg::LockExclusive)?;
+    let _one_at_a_time = Lock::wait(&dir.join("join.lock"))?;
     let lease_file = dir.join("lease");
-    let lease = Lock::wait(&lease_file, FlockArg::LockShared)?;
+    let lease = Lock::wait_shared(&lease_file)?;
     touch(&lease_file)?;
     let state_file = dir.join("state.json");
     let running = fs::read(&state_file).ok().and_then(|json| serde_json::from_slice::<State>(&json).ok());
-    let state = match running.filter(|state| process_exists(state.keeper_pid, &dir)) {
+    let state = match running.filter(|state| process::exists_with(state.keeper_pid, &dir)) {
         Some(state) => state,
         None => {
             let state = start(&dir, runtime)?;
@@ -123,7 +131,7 @@ fn start(dir: &Path, runtime: &tokio::runtime::Handle) -> Result<State, Error> {
             let ended = matches!(keeper.try_wait(), Ok(Some(_)));
             if ended || Instant::now() > deadline {
                 let what = if ended { "ended" } else { "took no clients in time" }.to_owned();
-                return Err(Error::Server { role: recipe.role, what, log_tail: tail(&recipe.log) });
+                return Err(Error::Server { role: recipe.role, what, log_tail: log::tail(&recipe.log) });
             }
             std::thread::sleep(LOOK_EVERY);
         }

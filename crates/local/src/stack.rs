@@ -1,13 +1,14 @@
 //! A running private stack: its servers as children of this process.
 
 use crate::{
-    Error, Options,
+    error::Error,
     home::Home,
     lock::Lock,
+    log,
+    options::Options,
     plan::{self, Plan, Recipe},
     probe, process,
     programs::Programs,
-    tail,
 };
 use std::{collections::BTreeMap, fs, path::Path, process::Stdio, time::Duration};
 use tokio::process::{Child, Command};
@@ -51,8 +52,16 @@ struct Server {
     child: Child,
 }
 
-/// Continues [`crate::start`].
-pub(crate) async fn start(dir: &Path, options: Options) -> Result<Stack, Error> {
+/// Starts Postgres, Redis and NATS on free loopback ports with their files below `dir`.
+///
+/// What a killed launcher left behind is cleared first. System instances are never touched.
+///
+/// # Errors
+/// `Missing` names the programs that are not installed, `Busy` the process that holds `dir`, `Server` shows the end of
+/// the log of a server that does not start. Nothing is left running.
+///
+/// Dropped midway: the servers started so far are killed.
+pub async fn start(dir: &Path, options: Options) -> Result<Stack, Error> {
     let programs = Programs::find()?;
     fs::create_dir_all(dir).map_err(Error::io("make", dir))?;
     let lock = Lock::take(&dir.join("servers.lock"))?;
@@ -93,7 +102,7 @@ impl Stack {
         });
         let ((recipe, status), ..) = futures::future::select_all(waits).await;
         let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
-        Exit { role: recipe.role, status, log_tail: tail(&recipe.log) }
+        Exit { role: recipe.role, status, log_tail: log::tail(&recipe.log) }
     }
 
     /// Starts the server in `role` again, at the same address, if it ended.
@@ -162,6 +171,6 @@ async fn wait_ready(server: &mut Server) -> Result<(), Error> {
     let late = || Some(format!("took no clients within {} s", READY_WITHIN.as_secs()));
     match tokio::time::timeout(READY_WITHIN, wait).await.unwrap_or_else(|_| late()) {
         None => Ok(()),
-        Some(what) => Err(Error::Server { role: recipe.role, what, log_tail: tail(&recipe.log) }),
+        Some(what) => Err(Error::Server { role: recipe.role, what, log_tail: log::tail(&recipe.log) }),
     }
 }

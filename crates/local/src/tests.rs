@@ -1,7 +1,7 @@
 //! Real servers in temporary directories.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-use crate::{Error, Options, process, shared, start};
+use crate::{error::Error, options::Options, process, shared, stack::start};
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, time::Duration};
 
 const TEST: Options = Options { fsync: false, postgres_connections: 20 };
@@ -73,7 +73,7 @@ async fn servers_die_with_a_killed_launcher_and_the_next_start_works() {
 #[tokio::test]
 async fn processes_share_one_set_and_it_ends_after_the_last() {
     let dir = tempfile::tempdir().unwrap();
-    let (first, second) = tokio::join!(shared(dir.path()), shared(dir.path()));
+    let (first, second) = tokio::join!(shared::join(dir.path()), shared::join(dir.path()));
     let (first, second) = (first.unwrap(), second.unwrap());
     assert_eq!(
         (&first.postgres_url, &first.redis_url, &first.nats_url),
@@ -89,7 +89,7 @@ async fn processes_share_one_set_and_it_ends_after_the_last() {
     drop((first, second));
     until("the set has ended", || !state.exists()).await;
     // Joins while the old set ends, or after it: either way there is a working set.
-    let third = shared(dir.path()).await.unwrap();
+    let third = shared::join(dir.path()).await.unwrap();
     let port = third.redis_url.rsplit(':').next().unwrap().trim_end_matches('/').to_owned();
     assert!(tokio::net::TcpStream::connect(format!("127.0.0.1:{port}")).await.is_ok());
 }
@@ -118,7 +118,7 @@ async fn launcher_for_tests() {
 async fn joiner_for_tests() {
     let Some(dir) = std::env::var_os("LOCAL_TEST_DIR") else { return };
     let dir = Path::new(&dir);
-    let set = shared(dir).await.unwrap();
+    let set = shared::join(dir).await.unwrap();
     fs::write(dir.join("joined.tmp"), &set.postgres_url).unwrap();
     fs::rename(dir.join("joined.tmp"), dir.join("joined")).unwrap();
     std::future::pending::<()>().await;

@@ -38,9 +38,9 @@ pub fn namespace() -> String {
     format!("t{}", uuid::Uuid::now_v7().simple())
 }
 
-/// Starts a scripted model with a script in TOML; see [`local::model_script`].
+/// Starts a scripted model with a script in TOML; see [`model_script`].
 pub async fn model(script: &str) -> model::ScriptedModel {
-    model::start(local::model_script::script::Script::parse(script).expect("a script")).await
+    model::start(model_script::script::Script::parse(script).expect("a script")).await
 }
 
 /// Looks until `condition` holds, for what nothing announces. Panics after ten seconds, saying `what` did not happen.

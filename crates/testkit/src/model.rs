@@ -1,6 +1,6 @@
 //! The scripted model on a loopback port.
 
-use local::model_script::{self, journal::Journal, script::Script};
+use model_script::{self, journal::Journal, script::Script};
 use tokio::{net::TcpListener, sync::oneshot};
 
 /// A scripted model that runs as long as this value.

@@ -14,7 +14,7 @@ pub(crate) async fn get() -> &'static Shared {
     SERVERS
         .get_or_init(|| async {
             let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join(DIR);
-            match local::shared(&dir).await {
+            match local::shared::join(&dir).await {
                 Ok(shared) => shared,
                 Err(error) => panic!("tests need Postgres, Redis and NATS: {error}"),
             }

@@ -37,7 +37,7 @@ impl Config {
         Ok(vec![standing::platform(&file, &text, &|name| std::env::var(name).ok())?])
     }
 
-    pub(crate) fn providers(&self) -> anyhow::Result<llm::config::Config> {
+    pub(crate) fn providers(&self) -> anyhow::Result<llm::config::providers::Config> {
         let env = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         providers(self.config.as_deref(), &env)
     }
@@ -50,8 +50,8 @@ impl Config {
 pub fn providers(
     file: Option<&std::path::Path>,
     env: &dyn Fn(&str) -> Option<String>,
-) -> anyhow::Result<llm::config::Config> {
-    let Some(file) = file else { return Ok(llm::config::from_env(env)?) };
+) -> anyhow::Result<llm::config::providers::Config> {
+    let Some(file) = file else { return Ok(llm::config::environment::from_env(env)?) };
     let text = std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
-    llm::config::parse(&text, env).with_context(|| format!("use {}", file.display()))
+    llm::config::file::parse(&text, env).with_context(|| format!("use {}", file.display()))
 }

@@ -18,7 +18,7 @@ pub(crate) struct Deps {
     pub(crate) bus: bus::Bus,
     pub(crate) publisher: bus::feed::Publisher,
     pub(crate) models: llm::client::Client,
-    pub(crate) providers: llm::config::Config,
+    pub(crate) providers: llm::config::providers::Config,
     pub(crate) sandbox: Sandbox,
     /// Settings that bind every session.
     pub(crate) platform: Vec<Document>,
@@ -33,7 +33,10 @@ pub(crate) struct Deps {
 }
 
 impl Deps {
-    pub(crate) async fn connect(config: &Config, providers: llm::config::Config) -> anyhow::Result<Self> {
+    pub(crate) async fn connect(
+        config: &Config,
+        providers: llm::config::providers::Config,
+    ) -> anyhow::Result<Self> {
         let backends = &config.backends;
         let (store, bus) = connect(backends, backends.connections).await?;
         let platform = config.platform().context("use the platform's settings")?;

@@ -18,7 +18,10 @@ use domain::{
     message::{Assistant, Message, ModelRef, User},
     part::{Body, Part, Reasoning, ToolState, attached::File},
 };
-use llm::request::{AssistantPart, Effort, Media, Request, ToolChoice, ToolResult, UserPart};
+use llm::{
+    model::Effort,
+    request::{AssistantPart, Media, Request, ToolChoice, ToolResult, UserPart},
+};
 use serde_json::{Map, Value};
 use settings::Agent;
 use std::sync::Arc;
@@ -47,7 +50,7 @@ pub(crate) struct Question<'a> {
 }
 
 /// What `model` takes.
-pub(crate) fn window(model: &llm::config::Model) -> Window {
+pub(crate) fn window(model: &llm::model::Model) -> Window {
     Window {
         context_tokens: model.context_tokens,
         input_tokens: model.input_tokens,
@@ -62,7 +65,7 @@ pub(crate) fn window(model: &llm::config::Model) -> Window {
 pub(crate) fn request(
     entries: &[MessageWithParts],
     question: &Question<'_>,
-    model: &llm::config::Model,
+    model: &llm::model::Model,
 ) -> Request {
     let Question { user, rights, structured, is_last, guidance } = question;
     let mut messages = vec![];

@@ -20,9 +20,9 @@ use draft::Draft;
 use futures::{FutureExt as _, Stream, StreamExt as _, TryStreamExt as _};
 use llm::{
     accumulate::{Accumulator, Block},
-    config::Model,
     error::ErrorKind,
     event::{Event as Said, Finish},
+    model::Model,
 };
 use serde_json::json;
 use std::{collections::BTreeSet, pin::Pin, sync::Arc};
@@ -71,7 +71,7 @@ impl ModelCall {
     /// Sends `request`; the answer comes through [`ModelCall::next`].
     pub(crate) fn start(
         deps: &Arc<Deps>,
-        provider: llm::config::Provider,
+        provider: llm::provider::Provider,
         model: Model,
         request: llm::request::Request,
         (message, asked): (Assistant, Asked),
@@ -308,7 +308,7 @@ impl ModelCall {
 }
 
 /// The span of a model call, under the names of the OpenTelemetry conventions for generative AI beside our own.
-pub(crate) fn chat_span(provider: &llm::config::Provider, model: &Model) -> Span {
+pub(crate) fn chat_span(provider: &llm::provider::Provider, model: &Model) -> Span {
     tracing::info_span!(
         "chat",
         otel.kind = "client",

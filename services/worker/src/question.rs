@@ -3,7 +3,7 @@
 
 use crate::{conversation::Conversation, guidance::Guidance, lower, rights::Rights};
 use domain::ids::{SessionId, TenantId};
-use llm::{config::Model, request::Request};
+use llm::{model::Model, request::Request};
 use store::{Store, error::Error};
 
 /// Reads a session as its loop does and lowers it for `model`. Gives `None` when nobody has asked anything yet.

@@ -32,7 +32,9 @@ impl Ground {
             return Self { postgres_url: stack.database.migrator_url.clone(), stack, own: None };
         };
         let directory = directory.join(testkit::namespace());
-        let own = local::start(&directory, local::Options::default()).await.expect("private servers");
+        let own = local::stack::start(&directory, local::options::Options::default())
+            .await
+            .expect("private servers");
         let key = gateway::admin::Key::New;
         let made = gateway::admin::bootstrap(&own.postgres_url, "bench", key).await.expect("a database");
         let options = Options {

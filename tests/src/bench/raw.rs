@@ -17,7 +17,8 @@ pub struct Raw {
 
 /// Measures private servers in `directory`, `rounds` times each.
 pub async fn measure(directory: &std::path::Path, rounds: usize) -> Raw {
-    let servers = local::start(directory, local::Options::default()).await.expect("private servers");
+    let servers =
+        local::stack::start(directory, local::options::Options::default()).await.expect("private servers");
     let mut raw = Raw::default();
     let mut connection = sqlx::PgConnection::connect(&servers.postgres_url).await.expect("a connection");
     sqlx::query("create table bench (n bigint)").execute(&mut connection).await.expect("a table");

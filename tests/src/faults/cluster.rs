@@ -127,8 +127,9 @@ impl Cluster {
     /// When something does not start; the sentence says what.
     pub async fn start(setup: &Setup) -> Result<Self> {
         let directory = &setup.directory;
-        let options = local::Options { fsync: true, postgres_connections: POSTGRES_CONNECTIONS };
-        let servers = local::start(&directory.join("servers"), options).await.context("start the servers")?;
+        let options = local::options::Options { fsync: true, postgres_connections: POSTGRES_CONNECTIONS };
+        let servers =
+            local::stack::start(&directory.join("servers"), options).await.context("start the servers")?;
         let bootstrap =
             gateway::admin::bootstrap(&servers.postgres_url, "operator", gateway::admin::Key::New).await?;
         let model = testkit::model("").await;

@@ -8,7 +8,7 @@ use super::{
     script,
 };
 use anyhow::{Context as _, Result, bail};
-use local::model_script::journal::{self, Journal};
+use model_script::journal::{self, Journal};
 use serde_json::Value;
 use std::{
     fs,

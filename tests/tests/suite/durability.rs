@@ -300,7 +300,8 @@ async fn deleting_a_busy_session_leaves_nothing() {
 #[tokio::test]
 async fn postgres_may_crash_in_the_middle_of_a_turn_and_callers_are_told() {
     let directory = tempfile::tempdir().unwrap();
-    let mut servers = local::start(directory.path(), local::Options::default()).await.unwrap();
+    let mut servers =
+        local::stack::start(directory.path(), local::options::Options::default()).await.unwrap();
     let key = gateway::admin::Key::New;
     let bootstrap = gateway::admin::bootstrap(&servers.postgres_url, "crash", key).await.unwrap();
     let options =
@@ -338,7 +339,8 @@ async fn postgres_may_crash_in_the_middle_of_a_turn_and_callers_are_told() {
 #[tokio::test]
 async fn a_worker_waits_for_a_postgres_that_is_not_there_yet() {
     let directory = tempfile::tempdir().unwrap();
-    let mut servers = local::start(directory.path(), local::Options::default()).await.unwrap();
+    let mut servers =
+        local::stack::start(directory.path(), local::options::Options::default()).await.unwrap();
     let bootstrap =
         gateway::admin::bootstrap(&servers.postgres_url, "late", gateway::admin::Key::New).await.unwrap();
     let database_urls = Some((bootstrap.app_url, bootstrap.system_url));

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 /// What the model was asked for a session.
 fn of_session(stack: &Stack, session: &str) -> Vec<Value> {
     let requests = stack.model.journal.requests().into_iter();
-    let is_its = |request: &local::model_script::journal::Request| {
+    let is_its = |request: &model_script::journal::Request| {
         request.headers.get("x-session-id").is_some_and(|id| id == session)
     };
     requests.filter(is_its).map(|request| request.body).collect()

@@ -54,7 +54,7 @@ async fn the_demo_repairs_the_sample_repository() {
         ("test.sh", include_str!("../../sample/test.sh")),
     ];
     let repository = testkit::git::repository(&files);
-    let script = include_str!("../../../crates/local/src/model_script/demo.toml").to_owned();
+    let script = include_str!("../../../crates/model-script/src/demo.toml").to_owned();
     let stack = Stack::with(Options { script, ..Options::default() }).await;
     let session = stack.session_on(&repository).await;
     let (outcome, seen) = run(&stack.api, &session, "fix the failing tests").await;

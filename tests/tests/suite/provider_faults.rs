@@ -13,7 +13,7 @@ const PROVIDERS: [&str; 4] = ["chat", "claude", "responses", "gemini"];
 
 /// What the model was asked for a session.
 fn requests(model: &ScriptedModel, session: &str) -> Vec<Value> {
-    let of_session = |request: &local::model_script::journal::Request| {
+    let of_session = |request: &model_script::journal::Request| {
         request.headers.get("x-session-id").is_some_and(|id| id == session)
     };
     model.journal.requests().into_iter().filter(of_session).map(|request| request.body).collect()

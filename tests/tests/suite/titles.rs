@@ -6,7 +6,7 @@ use e2e::{
     api::{Api, assert_refused},
     turn::{Seen, Watch, bash, run, task},
 };
-use local::model_script::journal::Request;
+use model_script::journal::Request;
 use rpc::v1;
 use serde_json::Value;
 use std::time::{Duration, Instant};

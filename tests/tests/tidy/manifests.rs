@@ -7,7 +7,7 @@ use std::{
 };
 
 /// What each crate may use, by directory. `tests` may use everything.
-const MATRIX: [(&str, &[&str]); 14] = [
+const MATRIX: [(&str, &[&str]); 15] = [
     ("crates/domain", &[]),
     ("crates/settings", &["domain"]),
     ("crates/rpc", &["domain", "settings"]),
@@ -16,8 +16,12 @@ const MATRIX: [(&str, &[&str]); 14] = [
     ("crates/llm", &["domain"]),
     ("crates/chassis", &[]),
     ("crates/local", &[]),
-    ("crates/testkit", &["domain", "rpc", "local"]),
-    ("crates/cli", &["domain", "settings", "rpc", "chassis", "local", "gateway", "worker", "sandbox"]),
+    ("crates/model-script", &[]),
+    ("crates/testkit", &["domain", "rpc", "local", "model-script"]),
+    (
+        "crates/cli",
+        &["domain", "settings", "rpc", "chassis", "local", "model-script", "gateway", "worker", "sandbox"],
+    ),
     ("services/gateway", &["domain", "settings", "rpc", "store", "bus", "chassis"]),
     ("services/worker", &["domain", "settings", "rpc", "store", "bus", "llm", "chassis"]),
     ("services/sandbox", &["domain", "settings", "rpc", "chassis"]),
@@ -25,11 +29,24 @@ const MATRIX: [(&str, &[&str]); 14] = [
 ];
 /// All crates of ours; the command line's package is called `flotilla`.
 const ALL: &[&str] = &[
-    "domain", "settings", "rpc", "store", "bus", "llm", "chassis", "local", "testkit", "flotilla", "gateway",
-    "worker", "sandbox", "e2e",
+    "domain",
+    "settings",
+    "rpc",
+    "store",
+    "bus",
+    "llm",
+    "chassis",
+    "local",
+    "model-script",
+    "testkit",
+    "flotilla",
+    "gateway",
+    "worker",
+    "sandbox",
+    "e2e",
 ];
 /// What tests may use on top.
-const FOR_TESTS: [&str; 2] = ["testkit", "local"];
+const FOR_TESTS: [&str; 3] = ["testkit", "local", "model-script"];
 /// External crates with an owner.
 const OWNERS: [(&str, &[&str]); 11] = [
     ("sqlx", &["crates/store", "crates/testkit", "tests"]),
@@ -42,7 +59,7 @@ const OWNERS: [(&str, &[&str]); 11] = [
     ("hyper", &["crates/chassis"]),
     ("hyper-util", &["crates/chassis"]),
     ("tokio-tungstenite", &["tests"]),
-    ("axum", &["services/gateway", "crates/chassis", "crates/local"]),
+    ("axum", &["services/gateway", "crates/chassis", "crates/model-script"]),
 ];
 
 /// The names in one kind of dependency of a manifest, also under `[target.…]`.

@@ -63,7 +63,7 @@ impl Child {
             Ok(Err(error)) => format!("{error:#}"),
             Err(_) => format!("was not ready within {} s", limit.as_secs()),
         };
-        bail!("{name} {what}; the end of {}:\n{}", self.spec.log.display(), local::tail(&self.spec.log))
+        bail!("{name} {what}; the end of {}:\n{}", self.spec.log.display(), local::log::tail(&self.spec.log))
     }
 
     async fn ready_or_ended(&mut self) -> Result<Ready> {

@@ -3,10 +3,12 @@
 //! a million tokens, the input's price where the vendor names none for the cache.
 //! Source: models.dev (MIT) as of July 2026; a row that is wrong for you is overridden in `flotilla.toml`.
 
-use super::Family::{Anthropic, Google, OpenAi, Other};
-use super::{Facts, model, rates};
-use crate::config::Thinking;
-use crate::request::Effort::{self, High, Low, Max, Medium, Minimal, Off, XHigh};
+use super::facts::{Facts, model, rates};
+use crate::model::{
+    Effort::{self, High, Low, Max, Medium, Minimal, Off, XHigh},
+    Family::{Anthropic, Google, OpenAi, Other},
+    Thinking,
+};
 
 /// Anthropic's newest models.
 const TO_MAX: &[Effort] = &[Low, Medium, High, XHigh, Max];

@@ -1,10 +1,10 @@
 //! An answer while it streams: the connection, its decoder and its clocks.
 
-use super::transport;
-use crate::config::Provider;
+use super::transport::transport;
 use crate::decode::Decoder;
 use crate::error::{Error, ErrorKind};
 use crate::event::Event;
+use crate::provider::Provider;
 use bytes::Bytes;
 use domain::limits::MODEL_ANSWER_TIMEOUT_MS;
 use futures::Stream;

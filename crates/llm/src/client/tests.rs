@@ -3,15 +3,15 @@
 
 use super::Client;
 use crate::accumulate::{Accumulator, Answer, Block};
-use crate::config::{ApiKey, Model, Protocol, Provider};
 use crate::error::{Error, ErrorKind};
 use crate::event::Finish;
+use crate::provider::{ApiKey, Protocol, Provider};
 use crate::request::{AssistantPart, Message, Request, ToolResult, UserPart};
 use domain::money::Tokens;
 use futures::StreamExt;
-use local::model_script::journal::Journal;
-use local::model_script::script::Script;
-use local::model_script::serve;
+use model_script::journal::Journal;
+use model_script::script::Script;
+use model_script::serve;
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -57,7 +57,7 @@ fn prompt(text: &str) -> Request {
 
 async fn ask(client: &Client, provider: &Provider, request: &Request) -> (Answer, Result<(), Error>) {
     let mut accumulator = Accumulator::default();
-    let model = Model::known_or_default("scripted");
+    let model = crate::catalogue::find_or_default("scripted");
     let headers = vec![("x-session-id".to_owned(), "ses_1".to_owned())];
     let mut stream = match client.stream(provider, &model, request.clone(), headers).await {
         Ok(stream) => stream,
@@ -249,7 +249,7 @@ async fn nobody_listening_is_a_transport_error_that_may_be_tried_again() {
 async fn dropping_the_stream_closes_the_connection() {
     let client = Client::new().unwrap();
     let server = Server::start(Script::default()).await;
-    let model = Model::known_or_default("scripted");
+    let model = crate::catalogue::find_or_default("scripted");
     for protocol in Protocol::ALL {
         let provider = server.provider(protocol);
         let request = prompt("@chunk 1\n@stall 1\n@text hello");
@@ -316,7 +316,7 @@ async fn a_server_that_stops_breaks_off_even_silent_answers() {
         let _: Result<(), _> = stopped.await;
     }));
     let provider = Provider::new("scripted", Protocol::OpenAiChat, base_url);
-    let model = Model::known_or_default("scripted");
+    let model = crate::catalogue::find_or_default("scripted");
     let request = prompt("@stall 1\n@text hello");
     let mut stream = Client::new().unwrap().stream(&provider, &model, request, Vec::new()).await.unwrap();
     stream.next().await.unwrap().unwrap();

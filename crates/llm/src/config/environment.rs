@@ -1,7 +1,14 @@
 //! Providers from the environment, for a start without any settings file.
 
-use super::{ApiKey, Config, ConfigError, Problem, Protocol, Provider, Providers};
-use crate::catalogue::{self, Family};
+use super::{
+    problem::{ConfigError, Problem},
+    providers::{Config, Providers},
+};
+use crate::{
+    catalogue,
+    model::Family,
+    provider::{ApiKey, Protocol, Provider},
+};
 
 /// What the environment and the defaults say about one vendor.
 pub(super) struct Vendor {
@@ -39,8 +46,13 @@ pub(super) fn vendor(protocol: Protocol) -> Vendor {
     }
 }
 
-/// See [`super::from_env`].
-pub(super) fn from_env(env: &dyn Fn(&str) -> Option<String>) -> Result<Config, ConfigError> {
+/// Providers for the keys that the environment holds: `ANTHROPIC_API_KEY`, `OPENAI_API_KEY` and `GEMINI_API_KEY`, at
+/// `ANTHROPIC_BASE_URL`, `OPENAI_BASE_URL` and `GEMINI_BASE_URL` if they are set, with the catalogue's models. OpenAI
+/// itself is spoken to in Responses, another address in Chat Completions. Without any key the result is empty.
+///
+/// # Errors
+/// `Problems` if an address cannot be used.
+pub fn from_env(env: &dyn Fn(&str) -> Option<String>) -> Result<Config, ConfigError> {
     let set = |name: &str| env(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty());
     let provider = |protocol: Protocol| {
         let vendor = match set("OPENAI_BASE_URL") {

@@ -1,17 +1,58 @@
-//! Providers from the text of a `flotilla.toml`. The shape is shown at [`super::parse`].
+//! Providers from the text of a `flotilla.toml`. The shape is shown at [`parse`].
 
-use super::environment::vendor;
-use super::{ApiKey, Config, ConfigError, Model, Problem, Protocol, Provider, Providers, Thinking};
-use crate::catalogue;
-use crate::request::{Effort, UnknownEffort};
+use super::{
+    environment::vendor,
+    problem::{ConfigError, Problem},
+    providers::{Config, Providers},
+};
+use crate::{
+    catalogue,
+    model::{Effort, Model, Thinking, UnknownEffort},
+    provider::{ApiKey, Protocol, Provider},
+};
 use domain::money::{Price, Rates};
 use toml::{Table, Value};
 
 /// Largest price that is believed, in dollars for a million tokens: beyond it somebody mixed up the units.
 const PRICE_USD_PER_MTOK_MAX: f64 = 100_000.0;
 
-/// See [`super::parse`].
-pub(super) fn parse(text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Config, ConfigError> {
+/// Reads the `[[provider]]` tables, `model` and `small_model` of a `flotilla.toml`; all other top-level keys belong to
+/// others.
+///
+/// ```toml
+/// model = "anthropic/claude-sonnet-4-5"   # optional; otherwise the first model of the first provider
+///
+/// # small_model = "anthropic/claude-haiku-4-5"   # for titles; otherwise the provider's small model, if it has one
+///
+/// [[provider]]
+/// kind = "anthropic"                      # or "openai-chat", "openai-responses", "gemini"
+/// # id = "anthropic"                      # default: "anthropic", "openai" or "google"
+/// # base_url = "https://api.anthropic.com"
+/// # api_key_env = "ANTHROPIC_API_KEY"     # or api_key = "…"; the vendor's own address uses this name by itself
+/// # header_timeout_ms = 60000
+/// # chunk_timeout_ms = 120000
+/// # models: without it, the catalogue's models (only for the vendor's own address)
+///
+/// [[provider]]
+/// id = "local"
+/// kind = "openai-chat"
+/// base_url = "http://localhost:8080/v1"
+/// models = [
+///   { id = "deepseek-chat" },                                        # known: limits and prices are built in
+///   { id = "mine", name = "Mine", context = 32000, output = 4000, reasoning = true,
+///     variants = ["low", "high"], images = true, pdf = true, small = true,
+///     price_usd_per_mtok = { input = 0.5, output = 1.5, cache_read = 0.05, cache_write = 0.5 },
+///     tiers = [{ above = 200000, input = 1.0, output = 3.0 }] },
+/// ]
+/// ```
+///
+/// Prices of the cache that are not given are the input's. `input` bounds the prompt where it is smaller than the
+/// context; `thinking` (`"effort"`, `"adaptive"` or `"budget"`) says how a model is told its variant where the
+/// protocol's usual way is not its own. `env` looks up an environment variable.
+///
+/// # Errors
+/// `Syntax`, or `Problems` with every mistake (unknown keys too).
+pub fn parse(text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Config, ConfigError> {
     let table: Table =
         text.parse().map_err(|error: toml::de::Error| ConfigError::Syntax(error.to_string()))?;
     let mut problems = Vec::new();
@@ -143,7 +184,7 @@ fn model(keys: &mut Keys<'_>, protocol: Protocol) -> Option<Model> {
         keys.forgive_rest();
         return None;
     };
-    let mut model = Model::known_or_default(&id);
+    let mut model = catalogue::find_or_default(&id);
     if let Some(name) = keys.text("name") {
         model.name = name;
     }

@@ -1,7 +1,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-use super::{ApiKey, Config, ConfigError, Protocol, Thinking, from_env, parse};
-use crate::request::Effort;
+use super::{environment::from_env, file::parse, problem::ConfigError, providers::Config};
+use crate::{
+    model::{Effort, Thinking},
+    provider::{ApiKey, Protocol, Provider},
+};
 use domain::money::Rates;
 
 fn env(name: &str) -> Option<String> {
@@ -236,7 +239,7 @@ fn keys_are_never_shown() {
 
 #[test]
 fn addresses_are_told_apart_by_their_host() {
-    let provider = |url: &str| super::Provider::new("p", Protocol::OpenAiChat, url);
+    let provider = |url: &str| Provider::new("p", Protocol::OpenAiChat, url);
     for (url, is_openai, is_loopback) in [
         ("https://api.openai.com", true, false),
         ("https://api.openai.com/v1/", true, false),

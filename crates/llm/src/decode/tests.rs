@@ -6,9 +6,9 @@ mod wire;
 
 use super::Decoder;
 use crate::accumulate::{Accumulator, Answer, Block};
-use crate::config::Protocol;
 use crate::error::{Error, ErrorKind};
 use crate::event::Event;
+use crate::provider::Protocol;
 
 /// Decodes `bytes` in pieces of `piece` bytes and ends the connection.
 pub(crate) fn events(protocol: Protocol, bytes: &[u8], piece: usize) -> (Vec<Event>, Result<(), Error>) {

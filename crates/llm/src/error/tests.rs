@@ -1,8 +1,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-use super::classify::{from_answer, from_event};
-use super::retry_after;
 use super::{Error, ErrorKind};
+use crate::protocols::classify::{from_answer, from_event};
+use crate::retry_after;
 use domain::limits::{MODEL_ERROR_BODY_BYTES_MAX, MODEL_ERROR_MESSAGE_BYTES_MAX};
 use serde_json::json;
 use std::time::{Duration, SystemTime};

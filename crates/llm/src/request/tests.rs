@@ -1,8 +1,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-use super::history::{Entry, entries};
-use super::{AssistantPart, Effort, Media, Message, Source, ToolResult, UserPart};
-use crate::config::Model;
+use super::{AssistantPart, Media, Message, Source, ToolResult, UserPart};
+use crate::model::Effort;
+use crate::model::Model;
+use crate::protocols::history::{Entry, entries};
 use serde_json::{Value, json};
 
 pub(crate) fn call(id: &str, input: Value) -> AssistantPart {
@@ -49,7 +50,7 @@ fn every_call_has_one_result_right_after_it() {
 
 #[test]
 fn an_effort_that_a_model_lacks_is_the_nearest() {
-    let mut model = Model::known_or_default("m");
+    let mut model = crate::catalogue::find_or_default("m");
     assert_eq!(model.effort(Some(Effort::High)), None, "nothing to choose from");
     for (efforts, wanted, got) in [
         (&[Effort::Low, Effort::High][..], Effort::High, Effort::High),
@@ -72,8 +73,8 @@ fn an_effort_that_a_model_lacks_is_the_nearest() {
 
 #[test]
 fn media_that_a_model_does_not_understand_becomes_a_sentence() {
-    let seeing = Model { images: true, pdf: true, ..Model::known_or_default("m") };
-    let blind = Model::known_or_default("m");
+    let seeing = Model { images: true, pdf: true, ..crate::catalogue::find_or_default("m") };
+    let blind = crate::catalogue::find_or_default("m");
     let data = || Source::Base64("AA==".to_owned());
     for (mime, source, sees, says) in [
         (
@@ -110,8 +111,8 @@ fn media_that_a_model_does_not_understand_becomes_a_sentence() {
 /// What a tool gave besides text, in the question of each protocol: in the result, or right after it.
 #[test]
 fn what_tools_show_is_in_every_protocols_question() {
-    use crate::config::{Protocol, Provider};
-    use crate::{anthropic, gemini, openai_chat, openai_responses};
+    use crate::protocols::{anthropic, gemini, openai_chat, openai_responses};
+    use crate::provider::{Protocol, Provider};
 
     let media = |mime: &str, name: &str| media(mime, name, Source::Base64("AA==".to_owned()));
     let read = |name: &str, mime: &str| {
@@ -121,8 +122,8 @@ fn what_tools_show_is_in_every_protocols_question() {
             ..super::Request::default()
         }
     };
-    let seeing = Model { images: true, pdf: true, ..Model::known_or_default("m") };
-    let blind = Model::known_or_default("m");
+    let seeing = Model { images: true, pdf: true, ..crate::catalogue::find_or_default("m") };
+    let blind = crate::catalogue::find_or_default("m");
     let of = |protocol| Provider::new("p", protocol, "https://x.example/v1");
     let bodies = |model: &Model, request: &super::Request| {
         let chat = openai_chat::request::body(&of(Protocol::OpenAiChat), model, request);

@@ -6,8 +6,8 @@ use domain::{
     part::{Body, Part},
 };
 use llm::{
-    config::{Model, Thinking},
-    request::{Effort, Message, Request, UserPart},
+    model::{Effort, Model, Thinking},
+    request::{Message, Request, UserPart},
 };
 use store::log::messages::MessageWithParts;
 
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn the_question_has_a_persons_words_and_a_bound() {
-        let model = Model::known_or_default("claude-haiku-4-5");
+        let model = llm::catalogue::find_or_default("claude-haiku-4-5");
         let asked = |bodies: Vec<Body>| {
             let request = request(&user(1, bodies), &model)?;
             assert_eq!((request.tools.len(), request.temperature), (0, Some(0.5)));
@@ -141,7 +141,7 @@ mod tests {
             ("deepseek-reasoner", None),
             ("gpt-4o", None),
         ] {
-            assert_eq!(least_effort(&Model::known_or_default(model)), want, "{model}");
+            assert_eq!(least_effort(&llm::catalogue::find_or_default(model)), want, "{model}");
         }
     }
 }

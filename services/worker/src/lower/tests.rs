@@ -172,7 +172,7 @@ fn the_first_block_of_the_system_prompt_is_always_the_same() {
     let request = |user: &User, is_last| {
         let question =
             Question { user, rights: &Rights::default(), structured: None, is_last, guidance: &guidance };
-        request(&[], &question, &llm::config::Model::known_or_default("m"))
+        request(&[], &question, &llm::catalogue::find_or_default("m"))
     };
     let (first, later) = (asked(None, 0), asked(Some("high"), 86_400_000));
     let (one, two) = (request(&first, false), request(&later, true));
@@ -226,7 +226,7 @@ fn who_plans_is_reminded_of_it_and_who_builds_then_once_of_the_change() {
     let guidance = Guidance::default();
     let rights = Rights::default();
     let question = Question { user, rights: &rights, structured: None, is_last: false, guidance: &guidance };
-    let request = request(&talk, &question, &llm::config::Model::known_or_default("m"));
+    let request = request(&talk, &question, &llm::catalogue::find_or_default("m"));
     let reminders: Vec<&str> = request
         .messages
         .iter()

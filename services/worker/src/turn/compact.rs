@@ -44,7 +44,7 @@ impl Loop {
     }
 
     /// What a model takes, as settings divide it.
-    fn window(&self, model: &llm::config::Model) -> Window {
+    fn window(&self, model: &llm::model::Model) -> Window {
         let Compaction { reserved, preserve_recent_tokens, tail_turns, .. } = self.settings().compaction;
         Window {
             reserved_tokens: reserved,

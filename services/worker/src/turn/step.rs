@@ -27,7 +27,7 @@ use domain::{
     turn::{End, Failure, Input},
     wait::{Reason, Wait},
 };
-use llm::config::{Model, Provider};
+use llm::{model::Model, provider::Provider};
 use std::time::Duration;
 use store::{log::record::Progress, session::park::Park};
 use tokio::time::Instant;

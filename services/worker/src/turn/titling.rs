@@ -19,9 +19,10 @@ use domain::{
 use futures::TryStreamExt as _;
 use llm::{
     accumulate::{Accumulator, Block},
-    config::{Model, Provider},
     error::{Error, ErrorKind},
     event::Event,
+    model::Model,
+    provider::Provider,
     request::Request,
 };
 use std::time::Duration;

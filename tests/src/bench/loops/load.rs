@@ -61,7 +61,7 @@ pub(super) async fn measure(servers: &Servers, sizes: &Sizes) -> Vec<Figure> {
 
 /// Gives how many messages the model would be sent.
 async fn ask(store: &Store, tenant: TenantId, session: &SessionId) -> usize {
-    let model = llm::config::Model::known_or_default("demo");
+    let model = llm::catalogue::find_or_default("demo");
     let question = worker::question::find_question(store, tenant, session, &model).await;
     question.expect("a readable session").expect("a prompt").messages.len()
 }

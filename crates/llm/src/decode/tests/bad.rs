@@ -3,9 +3,9 @@
 use super::wire::{Wire, stop};
 use super::{answer, events, usable_calls};
 use crate::accumulate::{Block, Invalid};
-use crate::config::Protocol;
 use crate::error::ErrorKind;
 use crate::event::{Event, Finish};
+use crate::provider::Protocol;
 use domain::limits::{MODEL_BLOCKS_MAX, PART_TEXT_BYTES_MAX, TOOL_ARGUMENTS_BYTES_MAX};
 use domain::money::Tokens;
 use serde_json::json;

@@ -3,9 +3,10 @@
 
 use super::{answer, usable_calls};
 use crate::accumulate::{Answer, Block};
-use crate::config::Protocol;
-use crate::error::{Error, classify};
+use crate::error::Error;
 use crate::event::Finish;
+use crate::protocols::classify;
+use crate::provider::Protocol;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,6 +1,6 @@
 //! Answers written by hand, the same one in each protocol.
 
-use crate::config::Protocol;
+use crate::provider::Protocol;
 use serde_json::{Value, json};
 
 /// An answer in `protocol`, event by event.

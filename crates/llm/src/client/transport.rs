@@ -1,0 +1,22 @@
+//! Failures of the connection to a provider.
+
+use crate::error::{Error, ErrorKind};
+
+/// The error for a broken connection, with its causes but without the address (it is in the settings).
+pub(super) fn transport(what: &str, error: reqwest::Error) -> Error {
+    let kind = match (error.is_timeout(), error.is_builder()) {
+        (true, _) => ErrorKind::Timeout,
+        // A key or header with characters that no header may have: never sent.
+        (false, true) => ErrorKind::Invalid,
+        (false, false) => ErrorKind::Transport,
+    };
+    let error = error.without_url();
+    let mut text = format!("{what}: {error}");
+    let mut cause = std::error::Error::source(&error);
+    while let Some(inner) = cause {
+        text.push_str(": ");
+        text.push_str(&inner.to_string());
+        cause = inner.source();
+    }
+    Error::new(kind, text)
+}

@@ -1,0 +1,298 @@
+//! Anthropic Messages, the answer: from its events to ours. <https://docs.anthropic.com/en/api/messages-streaming>
+//! The question is in `request`.
+
+use crate::error::{Error, ErrorKind};
+use crate::error::{broken, truncated};
+use crate::event::{Event, Finish};
+use crate::protocols::classify;
+use crate::{json, sse};
+use domain::limits::{MODEL_BLOCKS_MAX, TOOL_ARGUMENTS_BYTES_MAX};
+use domain::money::Tokens;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// Decodes one answer, event by event.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    state: State,
+    /// Open blocks by the provider's index.
+    open: BTreeMap<u64, Block>,
+    blocks: usize,
+    next_index: u32,
+    tokens: Tokens,
+    stop_reason: Option<String>,
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Waiting,
+    Open,
+    Finished,
+}
+
+#[derive(Debug)]
+enum Block {
+    Text {
+        index: u32,
+    },
+    Reasoning {
+        index: u32,
+        signature: String,
+        redacted: Option<String>,
+    },
+    Tool {
+        index: u32,
+        argument_bytes: usize,
+        whole: String,
+    },
+    /// A kind that this client does not know: read over.
+    Unknown,
+}
+
+impl Decoder {
+    /// Whether `message_stop` was seen.
+    pub fn is_finished(&self) -> bool {
+        self.state == State::Finished
+    }
+
+    /// Appends what `event` tells to `events`.
+    ///
+    /// # Errors
+    /// `Protocol`, `TooLarge`, or what an error event says.
+    pub fn push(&mut self, event: &sse::Event, events: &mut Vec<Event>) -> Result<(), Error> {
+        if self.is_finished() {
+            return Ok(());
+        }
+        let value = json::parse(&event.data).ok_or_else(|| broken("an event is not JSON", &event.data))?;
+        let kind = value.get("type").and_then(Value::as_str).unwrap_or(event.name.as_str());
+        match (kind, &self.state) {
+            ("error", _) => Err(classify::from_event(&value)),
+            ("ping", _) => Ok(()),
+            ("message_start", State::Waiting) => {
+                self.start(&value, events);
+                Ok(())
+            }
+            ("message_start", _) => Err(broken("a second message starts inside the first", &event.data)),
+            ("content_block_start", State::Open) => self.block_start(&value, events),
+            ("content_block_delta", State::Open) => self.block_delta(&value, events),
+            ("content_block_stop", State::Open) => self.block_stop(&value, events),
+            ("message_delta", State::Open) => {
+                self.message_delta(&value, events);
+                Ok(())
+            }
+            ("message_stop", State::Open) => self.stop(events),
+            (
+                "content_block_start"
+                | "content_block_delta"
+                | "content_block_stop"
+                | "message_delta"
+                | "message_stop",
+                _,
+            ) => Err(broken("an event comes before the message starts", &event.data)),
+            _ if value.get("error").is_some_and(|error| !error.is_null()) => {
+                Err(classify::from_event(&value))
+            }
+            // New kinds of events may be added at any time.
+            _ => Ok(()),
+        }
+    }
+
+    /// To be called when the connection has ended.
+    ///
+    /// # Errors
+    /// `Truncated` unless finished.
+    pub fn end(&mut self, _events: &mut Vec<Event>) -> Result<(), Error> {
+        if self.is_finished() { Ok(()) } else { Err(truncated()) }
+    }
+
+    fn start(&mut self, value: &Value, events: &mut Vec<Event>) {
+        self.state = State::Open;
+        let message = &value["message"];
+        events.push(Event::Started { model: text(message, "model").to_owned() });
+        self.usage(&message["usage"], events);
+    }
+
+    /// Numbers that are given replace those before: `message_delta` may correct what `message_start` said.
+    fn usage(&mut self, usage: &Value, events: &mut Vec<Event>) {
+        let count = |key: &str| json::tokens(usage, &format!("/{key}"));
+        let split = || {
+            let split = usage.get("cache_creation")?.as_object()?;
+            Some(split.values().filter_map(|part| json::tokens(part, "")).fold(0_u64, u64::saturating_add))
+        };
+        let before = self.tokens;
+        self.tokens = Tokens {
+            input: count("input_tokens").unwrap_or(before.input),
+            output: count("output_tokens").unwrap_or(before.output),
+            reasoning: 0,
+            cache_read: count("cache_read_input_tokens").unwrap_or(before.cache_read),
+            cache_write: count("cache_creation_input_tokens").or_else(split).unwrap_or(before.cache_write),
+        };
+        if self.tokens != before {
+            events.push(Event::Usage(self.tokens));
+        }
+    }
+
+    fn block_start(&mut self, value: &Value, events: &mut Vec<Event>) -> Result<(), Error> {
+        let at = position(value)?;
+        let content = &value["content_block"];
+        self.blocks += 1;
+        if self.blocks > MODEL_BLOCKS_MAX {
+            let text = format!("the answer has more than {MODEL_BLOCKS_MAX} blocks");
+            return Err(Error::new(ErrorKind::TooLarge, text));
+        }
+        if self.open.contains_key(&at) {
+            return Err(broken("a block starts twice", &value.to_string()));
+        }
+        let index = self.next_index;
+        let block = match text(content, "type") {
+            "text" => {
+                events.push(Event::TextStart { index });
+                events.extend(delta_of(content, "text").map(|delta| Event::Text { index, delta }));
+                Block::Text { index }
+            }
+            "thinking" => {
+                events.push(Event::ReasoningStart { index });
+                events.extend(delta_of(content, "thinking").map(|delta| Event::Reasoning { index, delta }));
+                Block::Reasoning { index, signature: text(content, "signature").to_owned(), redacted: None }
+            }
+            "redacted_thinking" => {
+                events.push(Event::ReasoningStart { index });
+                Block::Reasoning {
+                    index,
+                    signature: String::new(),
+                    redacted: Some(text(content, "data").to_owned()),
+                }
+            }
+            "tool_use" => {
+                let (id, name) = (text(content, "id").to_owned(), text(content, "name").to_owned());
+                events.push(Event::ToolStart { index, id, name });
+                // Some proxies send the whole input here and no deltas.
+                let input =
+                    content.get("input").filter(|input| input.as_object().is_some_and(|map| !map.is_empty()));
+                Block::Tool {
+                    index,
+                    argument_bytes: 0,
+                    whole: input.map(Value::to_string).unwrap_or_default(),
+                }
+            }
+            _ => Block::Unknown,
+        };
+        if !matches!(block, Block::Unknown) {
+            self.next_index += 1;
+        }
+        self.open.insert(at, block);
+        Ok(())
+    }
+
+    fn block_delta(&mut self, value: &Value, events: &mut Vec<Event>) -> Result<(), Error> {
+        let delta = &value["delta"];
+        let Some(block) = self.open.get_mut(&position(value)?) else {
+            return Err(broken("a delta belongs to no open block", &value.to_string()));
+        };
+        match (text(delta, "type"), block) {
+            ("text_delta", Block::Text { index }) => {
+                let index = *index;
+                events.extend(delta_of(delta, "text").map(|delta| Event::Text { index, delta }));
+            }
+            ("thinking_delta", Block::Reasoning { index, .. }) => {
+                let index = *index;
+                events.extend(delta_of(delta, "thinking").map(|delta| Event::Reasoning { index, delta }));
+            }
+            ("signature_delta", Block::Reasoning { signature, .. }) => {
+                signature.push_str(text(delta, "signature"))
+            }
+            ("input_json_delta", Block::Tool { index, argument_bytes, .. }) => {
+                let index = *index;
+                if let Some(delta) = delta_of(delta, "partial_json") {
+                    *argument_bytes += delta.len();
+                    if *argument_bytes > TOOL_ARGUMENTS_BYTES_MAX {
+                        let text = format!(
+                            "a tool call's arguments are longer than {TOOL_ARGUMENTS_BYTES_MAX} bytes"
+                        );
+                        return Err(Error::new(ErrorKind::TooLarge, text));
+                    }
+                    events.push(Event::ToolArguments { index, delta });
+                }
+            }
+            (_, Block::Unknown) => {}
+            ("text_delta" | "thinking_delta" | "signature_delta" | "input_json_delta", _) => {
+                return Err(broken("a delta does not fit its block", &value.to_string()));
+            }
+            // Citations and whatever comes next.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn block_stop(&mut self, value: &Value, events: &mut Vec<Event>) -> Result<(), Error> {
+        match self.open.remove(&position(value)?) {
+            Some(block) => {
+                close(block, events);
+                Ok(())
+            }
+            None => Err(broken("a block stops that is not open", &value.to_string())),
+        }
+    }
+
+    fn message_delta(&mut self, value: &Value, events: &mut Vec<Event>) {
+        if let Some(reason) = value.pointer("/delta/stop_reason").and_then(Value::as_str) {
+            self.stop_reason = Some(reason.to_owned());
+        }
+        self.usage(&value["usage"], events);
+    }
+
+    fn stop(&mut self, events: &mut Vec<Event>) -> Result<(), Error> {
+        // A proxy that lost the upstream may still write its own message_stop: without a reason nothing is whole.
+        let raw = self.stop_reason.take().ok_or_else(truncated)?;
+        for (_, block) in std::mem::take(&mut self.open) {
+            close(block, events);
+        }
+        self.state = State::Finished;
+        events.push(Event::Finished { reason: finish(&raw), raw });
+        Ok(())
+    }
+}
+
+fn close(block: Block, events: &mut Vec<Event>) {
+    match block {
+        Block::Text { index } => events.push(Event::BlockEnd { index }),
+        Block::Reasoning { index, signature, redacted } => {
+            let signature = (!signature.is_empty()).then_some(signature);
+            events.push(Event::ReasoningEnd { index, signature, redacted, details: None });
+        }
+        Block::Tool { index, argument_bytes, whole } => {
+            if argument_bytes == 0 && !whole.is_empty() {
+                events.push(Event::ToolArguments { index, delta: whole });
+            }
+            events.push(Event::BlockEnd { index });
+        }
+        Block::Unknown => {}
+    }
+}
+
+fn finish(raw: &str) -> Finish {
+    match raw {
+        "end_turn" | "stop_sequence" | "pause_turn" => Finish::Stop,
+        "tool_use" => Finish::ToolCalls,
+        "max_tokens" | "model_context_window_exceeded" => Finish::Length,
+        "refusal" => Finish::ContentFilter,
+        _ => Finish::Unknown,
+    }
+}
+
+fn position(value: &Value) -> Result<u64, Error> {
+    let index = value.get("index").and_then(Value::as_u64);
+    index.ok_or_else(|| broken("a block event has no index", &value.to_string()))
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn delta_of(value: &Value, key: &str) -> Option<String> {
+    Some(text(value, key)).filter(|text| !text.is_empty()).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,6 @@
+//! Google Gemini. `decode` turns its answers into our events, `request` writes our requests in its words.
+
+pub mod decode;
+pub mod request;
+
+mod arguments;

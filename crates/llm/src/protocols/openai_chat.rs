@@ -1,0 +1,7 @@
+//! OpenAI Chat Completions and everything compatible. `decode` turns its answers into our events, `request` writes our requests in its words.
+
+pub mod decode;
+pub mod request;
+
+mod calls;
+mod reasoning;
