@@ -8,7 +8,7 @@ use tonic_types::{ErrorDetails, StatusExt as _};
 pub const DOMAIN: &str = "flotilla";
 
 /// Builds a status that carries `code` (for example `prompt_empty`) as `google.rpc.ErrorInfo.reason`.
-pub fn error(grpc: Code, code: &'static str, message: impl Into<String>) -> Status {
+pub fn error(grpc: Code, code: &str, message: impl Into<String>) -> Status {
     let details = ErrorDetails::with_error_info(code, DOMAIN, HashMap::new());
     Status::with_error_details(grpc, message, details)
 }
@@ -39,7 +39,7 @@ pub fn unavailable(code: &'static str, message: impl Into<String>) -> Status {
 }
 
 /// There were too many of these calls; the next may come after `retry_after` (`google.rpc.RetryInfo`).
-pub fn exhausted(code: &'static str, message: impl Into<String>, retry_after: Duration) -> Status {
+pub fn exhausted(code: &str, message: impl Into<String>, retry_after: Duration) -> Status {
     let mut details = ErrorDetails::with_error_info(code, DOMAIN, HashMap::new());
     details.set_retry_info(Some(retry_after));
     Status::with_error_details(Code::ResourceExhausted, message, details)

@@ -1,6 +1,6 @@
-//! What an operator does before anything runs: migrate the database, make a tenant with a key.
+//! What an operator does before the first start: migrate the database, create a tenant with a key.
 
-use crate::auth;
+use crate::auth::key::{self, NewKey};
 use anyhow::Context as _;
 use domain::ids::TenantId;
 use store::Store;
@@ -10,53 +10,53 @@ use store::Store;
 pub struct Bootstrap {
     /// The tenant's id, a UUID.
     pub tenant_id: String,
-    /// A new API key of the tenant; none if the caller has one.
+    /// A new API key of the tenant; `None` if the caller keeps its own.
     pub api_key: Option<String>,
     /// Postgres as the role that sees one tenant at a time.
     pub app_url: String,
-    /// Postgres as the role of the listed queries that cross tenants.
+    /// Postgres as the role of the queries that cross tenants.
     pub system_url: String,
 }
 
-/// Whether to make an API key.
+/// Whether to create an API key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Key<'a> {
     /// A new one.
     New,
-    /// None if the tenant has this id: the caller has a key of it. A new one if the tenant is another.
+    /// Keep the caller's key if the tenant has this id; otherwise create a new one.
     Keep {
         /// [`Bootstrap::tenant_id`] of an earlier start.
         tenant_id: &'a str,
     },
 }
 
-/// Migrates the database at `migrator_url` (a login that may create roles), gives our two roles a password, and makes
-/// `tenant`, with a key if `key` wants one. Safe to repeat.
+/// Migrates the database at `migrator_url` (a login that may create roles), sets a password for Flotilla's two roles, and creates
+/// `tenant` and, as `api_key` says, an API key. Safe to repeat.
 ///
 /// # Errors
 /// When the database cannot be reached or migrated.
-pub async fn bootstrap(migrator_url: &str, tenant: &str, key: Key<'_>) -> anyhow::Result<Bootstrap> {
-    let password = auth::random_text();
+pub async fn bootstrap(migrator_url: &str, tenant: &str, api_key: Key<'_>) -> anyhow::Result<Bootstrap> {
+    let password = key::random_text();
     Box::pin(store::migrate::migrate(migrator_url, &password)).await?;
     let app_url = with_login(migrator_url, "flotilla_app", &password)?;
     let system_url = with_login(migrator_url, "flotilla_system", &password)?;
     let store = Store::connect(&app_url, &system_url, 1)?;
-    let made =
+    let created =
         store.create_tenant(TenantId(uuid::Uuid::now_v7()), tenant).await.context("create the tenant")?;
-    let tenant_id = made.id.0.to_string();
-    let api_key = if key == (Key::Keep { tenant_id: &tenant_id }) {
+    let tenant_id = created.id.0.to_string();
+    let api_key = if api_key == (Key::Keep { tenant_id: &tenant_id }) {
         None
     } else {
-        let made_key = auth::NewKey::make();
-        let stored = store.create_key(made.id, &made_key.prefix, &made_key.sha256, "bootstrap").await;
+        let new = NewKey::make();
+        let stored = store.create_key(created.id, &new.prefix, &new.sha256, "bootstrap").await;
         stored.context("create the key")?;
-        Some(made_key.secret)
+        Some(new.secret)
     };
     store.close().await;
     Ok(Bootstrap { tenant_id, api_key, app_url, system_url })
 }
 
-/// The same database with another login.
+/// The URL of the same database with another login.
 fn with_login(url: &str, user: &str, password: &str) -> anyhow::Result<String> {
     let (scheme, rest) = url.split_once("://").with_context(|| "the database URL has no scheme")?;
     let (authority, tail) = rest.split_once('/').unwrap_or((rest, ""));
@@ -69,7 +69,7 @@ mod tests {
     use super::with_login;
 
     #[test]
-    fn a_login_is_put_into_any_url() {
+    fn a_login_fits_into_any_url() {
         for (url, want) in [
             ("postgres://a:b@h:5/d?x=1", "postgres://u:p@h:5/d?x=1"),
             ("postgres://h/d", "postgres://u:p@h/d"),

@@ -1,13 +1,13 @@
-//! Says whether the gateway can do its work: Postgres is needed; Redis and NATS only make it quick.
+//! Reports whether the gateway can work. It needs Postgres; Redis and NATS only make it fast.
 
-use crate::state::State;
+use crate::ground::state::State;
 use std::time::Duration;
 use tonic_health::{ServingStatus, server::HealthReporter};
 
-/// Time between two looks.
-const LOOK: Duration = Duration::from_secs(2);
+/// Poll interval.
+const POLL: Duration = Duration::from_secs(2);
 
-/// Looks until the gateway is asked to stop, and then says that it does not serve.
+/// Polls until the gateway is asked to stop, and then reports that it does not serve.
 pub(crate) async fn watch(state: State, service: chassis::Service, reporter: HealthReporter) {
     while !service.shutdown.is_cancelled() {
         let postgres = state.store.ping().await;
@@ -19,7 +19,7 @@ pub(crate) async fn watch(state: State, service: chassis::Service, reporter: Hea
         metrics::gauge!("flotilla_nats_up").set(up(state.bus.ping_nats().is_ok()));
         tokio::select! {
             () = service.shutdown.cancelled() => {}
-            () = tokio::time::sleep(LOOK) => {}
+            () = tokio::time::sleep(POLL) => {}
         }
     }
     reporter.set_service_status("", ServingStatus::NotServing).await;

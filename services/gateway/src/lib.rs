@@ -1,50 +1,49 @@
-//! The gateway: every way in and every way out. It authenticates, accepts work, and forwards events; it runs nothing.
+//! The gateway: every way in and every way out. It authenticates, accepts work, and forwards events; it runs nothing itself.
+//!
+//! Floors, from the top: `router`; the protocols `grpc` and `http`, which do not know each other; the use cases `app`; `streams` and
+//! `auth`; `ground`. A module imports only from floors below it.
 
 pub mod admin;
 pub mod config;
 
+mod app;
 mod auth;
-mod bodies;
-mod events;
-mod feed;
-mod fleet;
+mod ground;
 mod grpc;
 mod health;
-mod history;
 mod http;
-mod hub;
-mod intake;
-mod messages;
-mod notices;
-mod pty;
 mod router;
-mod shared;
-mod state;
-mod waits;
-mod workspace;
+mod streams;
 
 use anyhow::Context as _;
-use auth::client;
+use app::ground::gateway::Gateway;
+use auth::{client, keys::Keys};
 use chassis::port::{self, Bounds};
 use config::Config;
+use ground::state::State;
+use streams::{feed::Feeds, fleet};
 
-/// Runs a gateway until `service.shutdown`; open calls end first, streams are told to resume elsewhere.
+/// Runs a gateway until `service.shutdown`. Open calls end first; streams end with a request to resume elsewhere.
 ///
 /// # Errors
-/// When the configuration cannot be used or the address is taken. Postgres, Redis, NATS or the sandbox being away is
-/// no error: calls that need them answer UNAVAILABLE.
+/// When the configuration cannot be used or the address is taken. While Postgres, Redis, NATS or the sandbox are down, the gateway
+/// runs, and calls that need them answer UNAVAILABLE.
 pub async fn run(config: Config, service: chassis::Service) -> anyhow::Result<()> {
-    let state = state::State::connect(&config, service.shutdown.clone()).await?;
+    let state = State::connect(&config, service.shutdown.clone()).await?;
     let listener = tokio::net::TcpListener::bind(config.listen).await;
     let listener = listener.with_context(|| format!("listen at {}", config.listen))?;
     let address = listener.local_addr().context("read the address")?;
     let (reporter, grpc_health) = tonic_health::server::health_reporter();
     service.tasks.spawn("health", health::watch(state.clone(), service.clone(), reporter));
-    let (watched, shutdown) = (fleet::watch(state.clone()), service.shutdown.clone());
+    let feeds = Feeds::default();
+    let (watch, shutdown) = (fleet::watch(state.clone(), feeds.clone()), service.shutdown.clone());
     service.tasks.spawn("fleet", async move {
-        shutdown.run_until_cancelled(watched).await;
+        shutdown.run_until_cancelled(watch).await;
     });
-    let router = router::router(&state, grpc_health)?.layer(client::layer(config.trusted_proxies));
+    let operator_key = config.operator_key.as_ref().map(|key| key.expose().as_str());
+    let keys = Keys::new(state.store.clone(), operator_key);
+    let gateway = Gateway::new(state.clone(), feeds, keys);
+    let router = router::router(&gateway, grpc_health)?.layer(client::layer(config.trusted_proxies));
     service.ready.announce("gateway", address);
     let bounds = Bounds { connections: port::afford(config.connections_max), ..Bounds::default() };
     port::serve(listener, router, bounds, service.shutdown.clone()).await;

@@ -1,7 +1,12 @@
-//! The one port: gRPC with reflection and health, gRPC-Web, and JSON answers for everything else.
-// Continues in `grpc::prompt`, for a prompt.
+//! The one port: gRPC with reflection and health, gRPC-Web, and OpenCode's HTTP API. Another protocol is registered here.
+// Continues in grpc::prompt, for a prompt.
 
-use crate::{bodies, grpc, http, state::State};
+use crate::{
+    app::ground::gateway::Gateway,
+    ground::bodies,
+    grpc::service::Service,
+    http::{contract::unsupported, routes},
+};
 use axum::{Router, extract::Request, middleware::Next, response::Response};
 use rpc::v1::{
     admin_service_server::AdminServiceServer, event_service_server::EventServiceServer,
@@ -20,13 +25,13 @@ use tracing::Instrument as _;
 /// Builds the routes.
 ///
 /// # Errors
-/// When our own descriptors cannot be read.
-pub(crate) fn router<H: Health>(state: &State, health: HealthServer<H>) -> anyhow::Result<Router> {
+/// When the descriptors of the services cannot be read.
+pub(crate) fn router<H: Health>(gateway: &Gateway, health: HealthServer<H>) -> anyhow::Result<Router> {
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(rpc::DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .build_v1()?;
-    let service = || grpc::Service(state.clone());
+    let service = || Service(gateway.clone());
     let grpc = Routes::new(health)
         .add_service(reflection)
         .add_service(SessionServiceServer::new(service()))
@@ -45,13 +50,13 @@ pub(crate) fn router<H: Health>(state: &State, health: HealthServer<H>) -> anyho
         .route_layer(tonic_web::GrpcWebLayer::new())
         .route_layer(axum::middleware::from_fn(traced));
     Ok(Router::new()
-        .fallback(http::absent::unknown)
+        .fallback(unsupported::not_found)
         .merge(grpc)
-        .merge(http::routes(state))
+        .merge(routes::router(gateway))
         .layer(CatchPanicLayer::new()))
 }
 
-/// Joins the caller's trace, and keeps the caller's deadline and ours for the caller.
+/// Joins the caller's trace, and keeps the caller's deadline and the time limit of the body.
 async fn traced(request: Request, next: Next) -> Response {
     let span = tracing::info_span!(
         "rpc",
@@ -62,12 +67,12 @@ async fn traced(request: Request, next: Next) -> Response {
     rpc::trace::adopt(&span, request.headers());
     let deadline = request.headers().get("grpc-timeout").and_then(|value| timeout(value.to_str().ok()?));
     metrics::counter!("flotilla_rpcs_total").increment(1);
-    let answer = next.run(bodies::timed(request)).instrument(span);
+    let answer = next.run(bodies::with_deadline(request)).instrument(span);
     match deadline {
         None => answer.await,
         Some(deadline) => match tokio::time::timeout(deadline, answer).await {
             Ok(response) => response,
-            Err(_) => Status::deadline_exceeded("the call took longer than its deadline").into_http(),
+            Err(_) => Status::deadline_exceeded("the call exceeded its deadline").into_http(),
         },
     }
 }

@@ -1,6 +1,6 @@
 //! The only writer of a session: each write is fenced by the epoch, numbered, retried while its outcome is in doubt,
 //! and published after its commit.
-// Continues in gateway::events, which forwards what is published here.
+// Continues in gateway::streams::subscription, which forwards what is published here.
 
 use crate::{clock::now, conversation::Conversation, deps::Deps};
 use domain::{

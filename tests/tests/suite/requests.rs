@@ -69,7 +69,7 @@ async fn what_a_grandchild_asks_is_seen_from_the_root() {
     })
     .await;
     let sentence = stack.api.get(&root).await.wait.unwrap().sentence;
-    assert_eq!(sentence, "0 of 1 subtasks are over; a person must answer one");
+    assert_eq!(sentence, "0 of 1 subtasks are done; a person must answer one");
     let list = async |with_subtasks| {
         let open = v1::ListPermissionsRequest { session_id: root.clone(), with_subtasks, page: None };
         stack.api.permissions().list_permissions(open).await.unwrap().into_inner().permissions

@@ -1,5 +1,5 @@
 //! Accepting prompts: message, parts, mailbox row and `runnable` in one transaction.
-// Continues in worker::claim, which the hints of gateway::intake reach.
+// Continues in worker::claim, which the hints of gateway::app::prompts::accept reach.
 
 use crate::{
     Store, Tx,

@@ -1,6 +1,6 @@
 //! Taking a session back to an earlier point. A hold keeps the whole tree from working; the intent is stored before any file is
 //! written, and the end after the last. The next prompt removes the messages, in its own transaction.
-// Continues in gateway::history, which writes the files in between.
+// Continues in gateway::app::history::revert, which writes the files in between.
 
 use crate::{
     Store, Tx,

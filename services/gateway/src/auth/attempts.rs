@@ -1,7 +1,8 @@
-//! Wrong keys: how many are looked up before whoever sends them has to wait. Whoever has a key that was right before never waits,
-//! so nobody is shut out by what others try from the same address; anybody else waits for seconds, not for longer.
+//! Limits wrong keys. A sender of wrong keys has to wait for some seconds. A client with a key that was right before never
+//! waits, so no client is shut out by what others try from its address.
 
-use rpc::status::exhausted;
+use super::key::PREFIX_CHARS;
+use crate::ground::error::Error;
 use sha2::{Digest as _, Sha256};
 use std::{
     collections::{HashMap, HashSet},
@@ -9,27 +10,26 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
-use tonic::Status;
 
-/// Wrong keys in a row that one address may send: a network of people behind one address, each with a few slips.
+/// Wrong keys in a row that one address may send: many people may share it, each with a few slips.
 const ADDRESS_BURST: u32 = 50;
 /// Time after which an address may send one more.
 const ADDRESS_PAUSE: Duration = Duration::from_secs(1);
-/// Wrong keys in a row that begin alike, from wherever. So a client that comes again and again with a key that was revoked is
-/// held up by its own bound, before it has used up what those beside it have.
+/// Wrong keys in a row with the same beginning, from any address. A client that repeats a revoked key reaches this limit before
+/// it uses up the limit of its address.
 const PREFIX_BURST: u32 = 10;
 /// Time after which one more such key may be sent.
 const PREFIX_PAUSE: Duration = Duration::from_secs(6);
-/// Addresses and prefixes that are remembered, some 100 bytes each. Those that have nothing to wait for are forgotten first, and
-/// then all: who commands so many addresses is not held up by this.
+/// Addresses and prefixes that are remembered, some 100 bytes each. Beyond that, entries without a wait go first, and then all:
+/// this limit does not stop an attacker with that many addresses.
 const FAILED_MAX: usize = 20_000;
-/// Keys that were right and are remembered twice over, by their SHA-256.
+/// Right keys in one generation, by their SHA-256; two generations are kept.
 const KNOWN_MAX: usize = 10_000;
 
-/// One try to be let in.
+/// One attempt to authenticate.
 #[derive(Debug)]
 pub(crate) struct Attempt {
-    /// Of the whole key. Keys are found and compared by it, so no time tells how much of a guess was right.
+    /// The hash of the whole key. Keys are compared by their hash, so timing does not tell how much of a guess was right.
     pub(crate) sha256: [u8; 32],
     prefix: String,
     network: Option<IpAddr>,
@@ -37,7 +37,7 @@ pub(crate) struct Attempt {
 
 impl Attempt {
     pub(crate) fn new(key: &str, client: Option<IpAddr>) -> Self {
-        let prefix = key.chars().take(super::PREFIX_CHARS).collect();
+        let prefix = key.chars().take(PREFIX_CHARS).collect();
         Self { sha256: Sha256::digest(key).into(), prefix, network: client.map(network) }
     }
 
@@ -47,7 +47,7 @@ impl Attempt {
     }
 }
 
-/// What one party commands: of IPv6, the 64 bits that everybody is given at least.
+/// The addresses that one party controls: for IPv6 the /64 that every subscriber gets at least.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6((u128::from(address) >> 64 << 64).into()),
@@ -61,7 +61,7 @@ enum Source {
     Prefix(String),
 }
 
-/// So many at once, and one more after each pause.
+/// A burst, and then one more after each pause.
 #[derive(Debug, Clone, Copy)]
 struct Bound {
     burst: u32,
@@ -71,26 +71,26 @@ struct Bound {
 const ADDRESS: Bound = Bound { burst: ADDRESS_BURST, pause: ADDRESS_PAUSE };
 const PREFIX: Bound = Bound { burst: PREFIX_BURST, pause: PREFIX_PAUSE };
 
-/// What was tried of late at this gateway.
+/// The recent attempts at this gateway.
 #[derive(Debug, Default)]
 pub(crate) struct Attempts(Mutex<Tables>);
 
 #[derive(Debug, Default)]
 struct Tables {
-    /// When all pauses of a source are over. A source whose time has come is as good as unknown.
+    /// When all pauses of a source end. After that the source counts as unknown.
     failed: HashMap<Source, Instant>,
-    /// Keys that were right of late.
+    /// Right keys, newest generation.
     known: HashSet<[u8; 32]>,
-    /// Those before.
+    /// Right keys, generation before.
     known_before: HashSet<[u8; 32]>,
 }
 
 impl Attempts {
-    /// Says whether a key may be looked up now.
+    /// Checks whether a key may be looked up now.
     ///
     /// # Errors
-    /// `too_many_attempts`, with the time after which to come again.
-    pub(crate) fn check(&self, attempt: &Attempt, now: Instant) -> Result<(), Status> {
+    /// `too_many_attempts`, with the time to wait.
+    pub(crate) fn check(&self, attempt: &Attempt, now: Instant) -> Result<(), Error> {
         let tables = self.lock();
         if tables.knows(attempt) {
             return Ok(());
@@ -101,14 +101,10 @@ impl Attempts {
         });
         let Some(wait) = wait.max() else { return Ok(()) };
         metrics::counter!("flotilla_keys_held_up_total").increment(1);
-        Err(exhausted(
-            "too_many_attempts",
-            "too many wrong keys came from there, or begin like this one",
-            wait,
-        ))
+        Err(Error::TooManyAttempts { retry_after: wait })
     }
 
-    /// Whether the key was right of late.
+    /// Whether the key was right recently.
     pub(crate) fn knows(&self, attempt: &Attempt) -> bool {
         self.lock().knows(attempt)
     }
@@ -117,7 +113,7 @@ impl Attempts {
     pub(crate) fn failed(&self, attempt: &Attempt, now: Instant) {
         metrics::counter!("flotilla_keys_refused_total").increment(1);
         let mut tables = self.lock();
-        // It may have been right before it was revoked.
+        // The key may have been right until it was revoked.
         tables.known.remove(&attempt.sha256);
         tables.known_before.remove(&attempt.sha256);
         for (source, Bound { burst, pause }) in attempt.bounds() {
@@ -128,7 +124,7 @@ impl Attempts {
                 }
             }
             let over = tables.failed.entry(source).or_insert(now);
-            // Never more than all of them: one pause after the last wrong key, the next may come.
+            // At most the whole burst: one pause after the last wrong key, the next one may come.
             *over = ((*over).max(now) + pause).min(now + pause * burst);
         }
     }
@@ -141,7 +137,7 @@ impl Attempts {
         }
     }
 
-    /// A poisoned table is still a right one: no code panics between two changes.
+    /// A poisoned table is still consistent: no code panics between two changes.
     fn lock(&self) -> MutexGuard<'_, Tables> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,4 +1,4 @@
-//! From where a call comes: from the other end of its connection, or from whom a trusted balancer names.
+//! The address that a call comes from: its peer's, or the one that a trusted proxy names.
 
 use axum::{
     extract::Request,
@@ -8,19 +8,19 @@ use chassis::{port::Peer, web::Network};
 use std::net::IpAddr;
 use tower::util::MapRequestLayer;
 
-/// Where balancers write down from whom they have a request; each adds to its end.
+/// Each proxy appends the address that it got the request from.
 const FORWARDED: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// The address of a client: an extension of each request.
 #[derive(Debug, Clone, Copy)]
 struct Client(IpAddr);
 
-/// The address that a request comes from.
+/// The address that a call comes from, if the layer found it.
 pub(crate) fn of(extensions: &Extensions) -> Option<IpAddr> {
     extensions.get::<Client>().map(|client| client.0)
 }
 
-/// Finds out from where each request comes; balancers in the `trusted` networks are believed.
+/// Finds the address that each call comes from. Proxies in the `trusted` networks are believed.
 pub(crate) fn layer(
     trusted: Vec<Network>,
 ) -> MapRequestLayer<impl Fn(Request) -> Request + Clone + Send + Sync + 'static> {
@@ -34,14 +34,14 @@ pub(crate) fn layer(
     })
 }
 
-/// The last one in the chain of senders whom nobody trusted; whatever stands before it, it may have made up.
+/// The right-most address that is not a trusted proxy. Addresses to its left are client-supplied and cannot be trusted.
 fn behind(peer: IpAddr, headers: &HeaderMap, trusted: &[Network]) -> IpAddr {
     let is_trusted =
         |address: IpAddr| trusted.iter().any(|network| network.contains(&address.to_canonical()));
     let mut client = peer;
-    let told = headers.get_all(FORWARDED).iter().filter_map(|value| value.to_str().ok());
-    let told: Vec<&str> = told.flat_map(|value| value.split(',')).collect();
-    for before in told.into_iter().rev() {
+    let forwarded = headers.get_all(FORWARDED).iter().filter_map(|value| value.to_str().ok());
+    let forwarded: Vec<&str> = forwarded.flat_map(|value| value.split(',')).collect();
+    for before in forwarded.into_iter().rev() {
         let Some(before) = before.trim().parse().ok().filter(|_| is_trusted(client)) else { break };
         client = before;
     }
@@ -54,9 +54,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_trusted_balancers_are_believed() {
+    fn only_trusted_proxies_are_believed() {
         let trusted: [Network; 1] = ["10.0.0.0/8".parse().unwrap()];
-        for (peer, told, want) in [
+        for (peer, forwarded, want) in [
             ("203.0.113.7", &[][..], "203.0.113.7"),
             ("203.0.113.7", &["198.51.100.1"], "203.0.113.7"),
             ("10.0.0.1", &[], "10.0.0.1"),
@@ -67,9 +67,9 @@ mod tests {
             ("10.0.0.1", &["nonsense"], "10.0.0.1"),
             ("10.0.0.1", &["2001:db8::1"], "2001:db8::1"),
         ] {
-            let headers = told.iter().map(|value| (FORWARDED, value.parse().unwrap())).collect();
+            let headers = forwarded.iter().map(|value| (FORWARDED, value.parse().unwrap())).collect();
             let client = behind(peer.parse().unwrap(), &headers, &trusted);
-            assert_eq!(client, want.parse::<IpAddr>().unwrap(), "{peer} {told:?}");
+            assert_eq!(client, want.parse::<IpAddr>().unwrap(), "{peer} {forwarded:?}");
         }
     }
 }

@@ -1,58 +1,121 @@
-//! `EventService`: what happens, live and resumable.
-// Continues in `events`, for a session, and in `feed::subscriber`.
+//! `EventService`: live and resumable streams of events.
+// Continues in app::events::subscribe.
 
-use super::{Service, from_store, id, session_id};
-use crate::{
-    events::{self, From, Wish},
-    feed::subscriber,
+use super::{
+    service::Service,
+    status::{id, optional_id, to_status},
 };
-use rpc::{
-    status::invalid,
-    v1::{self, event_service_server::EventService},
+use crate::{
+    app::events::subscribe::{self, SessionStream},
+    ground::{entity::Entity, error::Error, invalid::Invalid},
+    streams::{
+        cursor::{self, Start},
+        event::{Fragment, StreamEvent},
+        subscription::Item,
+        tenant_subscription::{TenantContent, TenantItem},
+    },
+};
+use futures::{StreamExt as _, stream::Map};
+use rpc::v1::{
+    self, event_service_server::EventService, subscribe_all_response::Item as AllItem,
+    subscribe_response::Item as OneItem,
 };
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
+/// A stream of items, converted one by one.
+type Converted<T, R> = Map<ReceiverStream<Result<T, Error>>, fn(Result<T, Error>) -> Result<R, Status>>;
+
 #[tonic::async_trait]
 impl EventService for Service {
-    type SubscribeAllStream = ReceiverStream<Result<v1::SubscribeAllResponse, Status>>;
-    type SubscribeStream = ReceiverStream<Result<v1::SubscribeResponse, Status>>;
+    type SubscribeAllStream = Converted<TenantItem, v1::SubscribeAllResponse>;
+    type SubscribeStream = Converted<Item, v1::SubscribeResponse>;
 
     async fn subscribe(
         &self,
         request: Request<v1::SubscribeRequest>,
     ) -> Result<Response<Self::SubscribeStream>, Status> {
-        let principal = self.0.principal(&request).await?;
+        let principal = self.principal(&request).await?;
         let request = request.into_inner();
         if request.tail_only && !request.cursor.is_empty() {
-            return Err(invalid("cursor_invalid", "a stream begins at a cursor or at its tail, not both"));
+            let message = "a stream begins either at a cursor or at the tail, not both";
+            return Err(to_status(Invalid::Cursor.because(message)));
         }
-        let wish = Wish {
-            tenant: principal.tenant,
-            session: session_id(&request.session_id)?,
-            from: if request.tail_only { From::Now } else { events::parse_cursor(&request.cursor)? },
+        let start = if request.tail_only { Ok(Start::Now) } else { cursor::parse_session(&request.cursor) };
+        let stream = SessionStream {
+            session: id(&request.session_id, Entity::Session)?,
+            start: start.map_err(to_status)?,
             until_idle_after: request.until_idle.then_some(request.idle_after_seq),
         };
-        let answers = events::subscribe(&self.0, wish).await?;
-        Ok(Response::new(ReceiverStream::new(answers)))
+        let items = subscribe::follow_session(&self.0, &principal, stream).await.map_err(to_status)?;
+        let convert: fn(_) -> _ = |item: Result<Item, Error>| item.map(session_item).map_err(to_status);
+        Ok(Response::new(ReceiverStream::new(items).map(convert)))
     }
 
     async fn subscribe_all(
         &self,
         request: Request<v1::SubscribeAllRequest>,
     ) -> Result<Response<Self::SubscribeAllStream>, Status> {
-        let principal = self.0.principal(&request).await?;
-        let (tenant, reader, request) = (principal.tenant, principal.name, request.into_inner());
-        let since = subscriber::parse_cursor(&request.cursor)?;
-        let project = match request.project_id.as_str() {
-            "" => None,
-            text => {
-                let project = id(text, "project_not_found", "project")?;
-                Some(self.0.store.get_project(tenant, &project).await.map_err(from_store)?.id)
-            }
-        };
-        let wish = subscriber::Wish { tenant, reader, project, since };
-        let answers = subscriber::subscribe(&self.0, wish).await?;
-        Ok(Response::new(ReceiverStream::new(answers)))
+        let principal = self.principal(&request).await?;
+        let request = request.into_inner();
+        let since = cursor::parse_tenant(&request.cursor).map_err(to_status)?;
+        let project = optional_id(&request.project_id, Entity::Project)?;
+        let items = subscribe::follow_tenant(&self.0, &principal, project, since).await;
+        let items = items.map_err(to_status)?;
+        let convert: fn(_) -> _ = |item: Result<TenantItem, Error>| item.map(tenant_item).map_err(to_status);
+        Ok(Response::new(ReceiverStream::new(items).map(convert)))
+    }
+}
+
+fn session_item(item: Item) -> v1::SubscribeResponse {
+    let cursor = match &item {
+        Item::Event(event) => cursor::of_session(event.seq),
+        Item::Fragment(_) | Item::Heartbeat(_) => String::new(),
+    };
+    let item = match item {
+        Item::Event(item) => OneItem::Event(event(item)),
+        Item::Fragment(fragment) => OneItem::Delta(delta(fragment)),
+        Item::Heartbeat(event_seq) => OneItem::Heartbeat(v1::Heartbeat { event_seq }),
+    };
+    v1::SubscribeResponse { item: Some(item), cursor }
+}
+
+fn tenant_item(item: TenantItem) -> v1::SubscribeAllResponse {
+    let content = match item.content {
+        TenantContent::Event(item) => AllItem::Event(event(item)),
+        TenantContent::Fragment(fragment) => AllItem::Delta(delta(fragment)),
+        TenantContent::Notice(notice) => AllItem::Notice(v1::Notice {
+            id: notice.id,
+            kind: notice.kind,
+            properties_json: notice.properties.get().as_bytes().to_vec(),
+        }),
+        TenantContent::Heartbeat => AllItem::Heartbeat(v1::Heartbeat { event_seq: 0 }),
+    };
+    v1::SubscribeAllResponse {
+        session_id: item.session.map(String::from).unwrap_or_default(),
+        project_id: item.project.map(|project| project.to_string()).unwrap_or_default(),
+        cursor: cursor::of_tenant(item.horizon),
+        item: Some(content),
+    }
+}
+
+fn event(event: StreamEvent) -> v1::Event {
+    v1::Event {
+        seq: event.seq,
+        epoch: event.epoch,
+        kind: event.kind,
+        properties_json: event.properties,
+        at_ms: event.at.0,
+        id: event.id,
+    }
+}
+
+fn delta(fragment: Fragment) -> v1::Delta {
+    v1::Delta {
+        message_id: fragment.message_id.to_string(),
+        part_id: fragment.part_id.to_string(),
+        field: "text".to_owned(),
+        offset_bytes: fragment.offset_bytes,
+        text: fragment.text,
     }
 }

@@ -1,15 +1,19 @@
 //! `PermissionService`: people allow or refuse tool calls.
 
-use super::{Service, from_store, next_cursor, page, whose};
+use super::{
+    convert,
+    service::Service,
+    status::{id, respond, to_status},
+};
+use crate::{
+    app::requests::{self, RequestKind},
+    ground::{entity::Entity, invalid::Invalid},
+};
 use domain::{
-    ids::PermissionId,
     permission::Scope,
     request::{Answer, Id, RequestBody},
 };
-use rpc::{
-    status::{invalid, not_found},
-    v1::{self, permission_service_server::PermissionService},
-};
+use rpc::v1::{self, permission_service_server::PermissionService};
 use store::people::{approvals::Approval, requests::RequestRecord};
 use tonic::{Request, Response, Status};
 
@@ -19,28 +23,23 @@ impl PermissionService for Service {
         &self,
         request: Request<v1::ListPermissionsRequest>,
     ) -> Result<Response<v1::ListPermissionsResponse>, Status> {
-        let tenant = self.0.principal(&request).await?.tenant;
-        let request = request.into_inner();
-        let session = self.filter(tenant, &request.session_id).await?;
-        let page = page(request.page, |cursor| cursor.parse::<PermissionId>().is_ok())?;
-        let known = self
-            .0
-            .store
-            .list_requests(tenant, whose(session.as_ref(), request.with_subtasks), "per", &page)
-            .await;
-        let known = known.map_err(from_store)?;
-        let next_cursor = next_cursor(&page, &known, |known| known.request.id.as_str().to_owned());
-        let permissions = known.into_iter().filter_map(to_wire).collect();
-        Ok(Response::new(v1::ListPermissionsResponse { permissions, next_cursor }))
+        let principal = self.principal(&request).await?;
+        let v1::ListPermissionsRequest { session_id, with_subtasks, page } = request.into_inner();
+        let (scope, page) = (convert::request_filter(&session_id, with_subtasks)?, convert::page(page));
+        let list = requests::list_open(&self.0, &principal, RequestKind::Permission, &scope, page).await;
+        respond(list, |list| v1::ListPermissionsResponse {
+            permissions: list.entries.into_iter().filter_map(permission).collect(),
+            next_cursor: list.next.unwrap_or_default(),
+        })
     }
 
     async fn reply_permission(
         &self,
         request: Request<v1::ReplyPermissionRequest>,
     ) -> Result<Response<v1::ReplyPermissionResponse>, Status> {
-        let principal = self.0.principal(&request).await?;
+        let principal = self.principal(&request).await?;
         let request = request.into_inner();
-        let id = request.permission_id.parse().map_err(|_| not_found(NOT_FOUND.0, NOT_FOUND.1))?;
+        let id = Id::Permission(id(&request.permission_id, Entity::Permission)?);
         let answer = match request.answer() {
             v1::PermissionAnswer::Once => Answer::Once,
             v1::PermissionAnswer::Always => Answer::Always {
@@ -50,42 +49,37 @@ impl PermissionService for Service {
                     v1::PermissionScope::Tenant => Scope::Tenant,
                 },
             },
-            v1::PermissionAnswer::Reject => {
-                super::check_answer(request.message.len())?;
-                let message = domain::text::without_nul(&request.message).into_owned();
-                Answer::Reject { message: (!message.is_empty()).then_some(message) }
-            }
+            v1::PermissionAnswer::Reject => requests::rejection(&request.message).map_err(to_status)?,
             v1::PermissionAnswer::Unspecified => {
-                return Err(invalid("answer_missing", "answer with ONCE, ALWAYS or REJECT"));
+                let message = "answer with ONCE, ALWAYS or REJECT";
+                return Err(to_status(Invalid::AnswerMissing.because(message)));
             }
         };
-        self.answer(&principal, &Id::Permission(id), answer, NOT_FOUND).await?;
-        Ok(Response::new(v1::ReplyPermissionResponse {}))
+        respond(
+            requests::answer(&self.0, &principal, &id, &answer).await,
+            |()| v1::ReplyPermissionResponse {},
+        )
     }
 
     async fn list_approvals(
         &self,
         request: Request<v1::ListApprovalsRequest>,
     ) -> Result<Response<v1::ListApprovalsResponse>, Status> {
-        let tenant = self.0.principal(&request).await?.tenant;
-        let page = page(request.into_inner().page, |cursor| cursor.parse::<PermissionId>().is_ok())?;
-        let approvals = self.0.store.list_approvals(tenant, &page).await.map_err(from_store)?;
-        let next_cursor = next_cursor(&page, &approvals, |approval| approval.request.to_string());
-        let approvals = approvals.into_iter().map(approval).collect();
-        Ok(Response::new(v1::ListApprovalsResponse { approvals, next_cursor }))
+        let principal = self.principal(&request).await?;
+        let page = convert::page(request.into_inner().page);
+        respond(requests::list_approvals(&self.0, &principal, page).await, |list| v1::ListApprovalsResponse {
+            approvals: list.entries.into_iter().map(approval).collect(),
+            next_cursor: list.next.unwrap_or_default(),
+        })
     }
 
     async fn delete_approval(
         &self,
         request: Request<v1::DeleteApprovalRequest>,
     ) -> Result<Response<v1::DeleteApprovalResponse>, Status> {
-        let tenant = self.0.principal(&request).await?.tenant;
-        let unknown = || not_found("approval_not_found", "no answer \"always\" of this request is in force");
-        let id: PermissionId = request.get_ref().permission_id.parse().map_err(|_| unknown())?;
-        match self.0.store.delete_approval(tenant, &id).await.map_err(from_store)? {
-            true => Ok(Response::new(v1::DeleteApprovalResponse {})),
-            false => Err(unknown()),
-        }
+        let principal = self.principal(&request).await?;
+        let id = id(&request.get_ref().permission_id, Entity::Approval)?;
+        respond(requests::delete_approval(&self.0, &principal, &id).await, |()| v1::DeleteApprovalResponse {})
     }
 }
 
@@ -105,9 +99,7 @@ fn approval(approval: Approval) -> v1::Approval {
     }
 }
 
-const NOT_FOUND: (&str, &str) = ("permission_not_found", "there is no such permission request");
-
-fn to_wire(known: RequestRecord) -> Option<v1::Permission> {
+fn permission(known: RequestRecord) -> Option<v1::Permission> {
     let request = known.request;
     let RequestBody::Permission { permission, patterns, always, .. } = request.body else { return None };
     Some(v1::Permission {

@@ -1,12 +1,18 @@
-//! `ProjectService`: repositories, and the bundles that are uploaded for them.
+//! `ProjectService`: repositories, and the bundles that clients upload for them.
 
-use super::{Service, from_store, id, is_text, name, next_cursor, page, to_wire};
-use domain::{ids::ProjectId, ids::TenantId, limits};
-use rpc::{
-    status::invalid,
-    v1::{self, project_service_server::ProjectService, upload_bundle_request::Part},
+use super::{
+    convert,
+    service::Service,
+    status::{id, respond, to_status},
 };
-use sha2::{Digest as _, Sha256};
+use crate::{
+    app::projects::{
+        bundles::{BundleHeader, BundleUpload},
+        manage,
+    },
+    ground::{entity::Entity, invalid::Invalid},
+};
+use rpc::v1::{self, project_service_server::ProjectService, upload_bundle_request::Part};
 use tonic::{Request, Response, Status, Streaming};
 
 #[tonic::async_trait]
@@ -15,134 +21,61 @@ impl ProjectService for Service {
         &self,
         request: Request<v1::CreateProjectRequest>,
     ) -> Result<Response<v1::CreateProjectResponse>, Status> {
-        let principal = self.0.principal(&request).await?;
+        let principal = self.principal(&request).await?;
         let request = request.into_inner();
-        let source = self.source(principal.tenant, request.source).await?;
-        let (id, name) = (self.0.id(ProjectId::make), name(&request.name)?);
-        let project =
-            self.0.store.create_project(principal.tenant, &id, &name, &source).await.map_err(from_store)?;
-        // Otherwise there was one of this name.
-        if project.id == id {
-            self.0.tell_project(principal.tenant, &project);
-        }
-        Ok(Response::new(v1::CreateProjectResponse { project: Some(to_wire::project(project)) }))
+        let source = convert::from_source(request.source);
+        respond(manage::create(&self.0, &principal, &request.name, &source).await, |project| {
+            v1::CreateProjectResponse { project: Some(convert::project(project)) }
+        })
     }
 
     async fn get_project(
         &self,
         request: Request<v1::GetProjectRequest>,
     ) -> Result<Response<v1::GetProjectResponse>, Status> {
-        let principal = self.0.principal(&request).await?;
-        let id = id(&request.get_ref().project_id, "project_not_found", "project")?;
-        let project = self.0.store.get_project(principal.tenant, &id).await.map_err(from_store)?;
-        Ok(Response::new(v1::GetProjectResponse { project: Some(to_wire::project(project)) }))
+        let principal = self.principal(&request).await?;
+        let id = id(&request.get_ref().project_id, Entity::Project)?;
+        respond(manage::get(&self.0, &principal, &id).await, |project| v1::GetProjectResponse {
+            project: Some(convert::project(project)),
+        })
     }
 
     async fn list_projects(
         &self,
         request: Request<v1::ListProjectsRequest>,
     ) -> Result<Response<v1::ListProjectsResponse>, Status> {
-        let principal = self.0.principal(&request).await?;
-        let page = page(request.into_inner().page, is_text)?;
-        let projects = self.0.store.list_projects(principal.tenant, &page).await.map_err(from_store)?;
-        let next_cursor = next_cursor(&page, &projects, |project| project.name.clone());
-        let projects = projects.into_iter().map(to_wire::project).collect();
-        Ok(Response::new(v1::ListProjectsResponse { projects, next_cursor }))
+        let principal = self.principal(&request).await?;
+        let page = convert::page(request.into_inner().page);
+        respond(manage::list(&self.0, &principal, page).await, |list| v1::ListProjectsResponse {
+            projects: list.entries.into_iter().map(convert::project).collect(),
+            next_cursor: list.next.unwrap_or_default(),
+        })
     }
 
     async fn upload_bundle(
         &self,
         request: Request<Streaming<v1::UploadBundleRequest>>,
     ) -> Result<Response<v1::UploadBundleResponse>, Status> {
-        let tenant = self.0.principal(&request).await?.tenant;
+        let principal = self.principal(&request).await?;
         let mut stream = request.into_inner();
+        let invalid = |message: &str| to_status(Invalid::Bundle.because(message));
         let header = match stream.message().await?.and_then(|message| message.part) {
-            Some(Part::Header(header)) => checked(header)?,
-            Some(Part::Data(_)) | None => {
-                return Err(invalid("bundle_invalid", "the first message is the header"));
+            Some(Part::Header(v1::BundleHeader { sha256, size_bytes })) => {
+                BundleHeader { sha256, size_bytes }
             }
+            Some(Part::Data(_)) | None => return Err(invalid("the first message must be the header")),
         };
-        if !self.0.store.has_bundle(tenant, &header.sha256).await.map_err(from_store)? {
-            self.receive(tenant, &header, stream).await?;
-        }
-        Ok(Response::new(v1::UploadBundleResponse { bundle_id: header.sha256 }))
-    }
-}
-
-impl Service {
-    /// Checks where files are to come from. What can only be found out by cloning is told by the session.
-    ///
-    /// # Errors
-    /// `url_not_allowed`, `bundle_not_found`, `revision_invalid`.
-    pub(super) async fn source(
-        &self,
-        tenant: TenantId,
-        source: Option<v1::Source>,
-    ) -> Result<domain::session::Source, Status> {
-        let source = to_wire::from_source(source)?;
-        if let domain::session::Origin::Bundle(id) = &source.origin {
-            if !is_sha256(id) {
-                return Err(from_store(store::error::Error::NotFound(store::error::Entity::Bundle)));
+        let bundle_id = header.sha256.clone();
+        let upload = BundleUpload::begin(&self.0, &principal, header).await.map_err(to_status)?;
+        if let Some(mut upload) = upload {
+            while let Some(message) = stream.message().await? {
+                let Some(Part::Data(data)) = message.part else {
+                    return Err(invalid("only the first message can be the header"));
+                };
+                upload.add(&data).await.map_err(to_status)?;
             }
-            self.0.store.get_bundle_size(tenant, id).await.map_err(from_store)?;
+            upload.finish().await.map_err(to_status)?;
         }
-        Ok(source)
+        Ok(Response::new(v1::UploadBundleResponse { bundle_id }))
     }
-
-    /// Stores the pieces as they come; only a bundle whose hash is right is ever used.
-    async fn receive(
-        &self,
-        tenant: TenantId,
-        header: &v1::BundleHeader,
-        mut stream: Streaming<v1::UploadBundleRequest>,
-    ) -> Result<(), Status> {
-        let store = &self.0.store;
-        store.begin_bundle(tenant, &header.sha256, header.size_bytes).await.map_err(from_store)?;
-        let (mut hash, mut piece, mut gathered, mut received) = (Sha256::new(), 0, Vec::new(), 0_u64);
-        while let Some(message) = stream.message().await? {
-            let Some(Part::Data(data)) = message.part else {
-                return Err(invalid("bundle_invalid", "only the first message is a header"));
-            };
-            received += data.len() as u64;
-            if received > header.size_bytes {
-                return Err(invalid("bundle_invalid", "more bytes came than the header said"));
-            }
-            hash.update(&data);
-            gathered.extend_from_slice(&data);
-            while gathered.len() >= limits::BUNDLE_PIECE_BYTES {
-                let rest = gathered.split_off(limits::BUNDLE_PIECE_BYTES);
-                store.put_bundle_piece(tenant, &header.sha256, piece, &gathered).await.map_err(from_store)?;
-                (gathered, piece) = (rest, piece + 1);
-            }
-        }
-        if !gathered.is_empty() {
-            store.put_bundle_piece(tenant, &header.sha256, piece, &gathered).await.map_err(from_store)?;
-        }
-        let sha256: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-        if received != header.size_bytes || sha256 != header.sha256 {
-            return Err(invalid(
-                "bundle_invalid",
-                "the bytes that came are not those that the header named; upload again",
-            ));
-        }
-        store.complete_bundle(tenant, &header.sha256).await.map_err(from_store)
-    }
-}
-
-fn checked(header: v1::BundleHeader) -> Result<v1::BundleHeader, Status> {
-    if header.size_bytes == 0 || header.size_bytes > limits::BUNDLE_BYTES_MAX {
-        let message =
-            format!("a bundle has from 1 to {} bytes, not {}", limits::BUNDLE_BYTES_MAX, header.size_bytes);
-        return Err(invalid("bundle_too_large", message));
-    }
-    if is_sha256(&header.sha256) {
-        Ok(header)
-    } else {
-        Err(invalid("bundle_invalid", "sha256 is 64 lower-case hexadecimal digits"))
-    }
-}
-
-/// Bundles are named by their hash.
-fn is_sha256(text: &str) -> bool {
-    text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }

@@ -1,8 +1,12 @@
-//! `PromptService`: the way in for work over gRPC.
-// Continues in `intake`.
+//! `PromptService`: prompts over gRPC.
+// Continues in app::prompts::accept.
 
-use super::{Service, from_prompt, session_id};
-use crate::intake;
+use super::{
+    convert_prompt,
+    service::Service,
+    status::{id, respond},
+};
+use crate::{app::prompts::accept, ground::entity::Entity};
 use rpc::v1::{self, prompt_service_server::PromptService};
 use tonic::{Request, Response, Status};
 
@@ -12,18 +16,17 @@ impl PromptService for Service {
         &self,
         request: Request<v1::AcceptPromptRequest>,
     ) -> Result<Response<v1::AcceptPromptResponse>, Status> {
-        let principal = self.0.principal(&request).await?;
+        let principal = self.principal(&request).await?;
         let request = request.into_inner();
-        let session = session_id(&request.session_id)?;
-        let asked = from_prompt::asked(request)?;
-        let accepted = intake::accept(&self.0, &principal, &session, asked).await?;
-        // A hint for people: the answer does not fail for it.
-        let queue_position = self.0.store.get_queue_position(principal.tenant, &session).await.unwrap_or(0);
-        Ok(Response::new(v1::AcceptPromptResponse {
-            message_id: accepted.message_id.to_string(),
-            inputs_ahead: accepted.inputs_ahead,
-            queue_position,
-            event_seq: accepted.events.first().map_or(0, |event| event.seq),
-        }))
+        let session = id(&request.session_id, Entity::Session)?;
+        let prompt = convert_prompt::prompt(request)?;
+        respond(accept::accept(&self.0, &principal, &session, prompt).await, |receipt| {
+            v1::AcceptPromptResponse {
+                message_id: receipt.message_id.to_string(),
+                inputs_ahead: receipt.inputs_ahead,
+                queue_position: receipt.queue_position,
+                event_seq: receipt.event_seq,
+            }
+        })
     }
 }

@@ -1,20 +1,28 @@
 //! `PtyService`: terminals of sessions.
 
-use super::{Service, session_id};
-use crate::{bodies, pty::Place, state::State};
-use domain::ids::{TenantId, pty::PtyId};
-use rpc::{
-    status::invalid,
-    v1::{self, attach_pty_response, attach_terminal_response::Item, pty_service_server::PtyService},
+use super::{
+    service::Service,
+    status::{id, respond, to_status},
 };
+use crate::{
+    app::terminals::{
+        host::{TerminalHost, TerminalOutput},
+        terminal::{Terminal, TerminalChange, TerminalItem, TerminalRequest, TerminalSize},
+    },
+    auth::principal::Principal,
+    ground::{bodies, entity::Entity, error::Error, invalid::Invalid},
+};
+use domain::ids::pty::PtyId;
+use rpc::v1::{self, attach_pty_response, pty_service_server::PtyService};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
-/// Answers that wait for a slow client; what it does not take in time the sandbox forgets, not we.
+/// Items that wait for a slow client. The sandbox, not the gateway, drops what the client does not take in time.
 const WAITING_MAX: usize = 8;
 
-type Answers = mpsc::Sender<Result<v1::AttachPtyResponse, Status>>;
+type Items = mpsc::Sender<Result<v1::AttachPtyResponse, Status>>;
 
 #[tonic::async_trait]
 impl PtyService for Service {
@@ -24,122 +32,153 @@ impl PtyService for Service {
         &self,
         request: Request<v1::CreatePtyRequest>,
     ) -> Result<Response<v1::CreatePtyResponse>, Status> {
-        let tenant = self.0.principal(&request).await?.tenant;
-        let request = request.into_inner();
-        let place = Place::of(&self.0, tenant, &session_id(&request.session_id)?).await?;
-        let pty = Some(place.create(request).await?);
-        Ok(Response::new(v1::CreatePtyResponse { pty }))
+        let principal = self.principal(&request).await?;
+        let v1::CreatePtyRequest { session_id, command, args, directory, env, title, size } =
+            request.into_inner();
+        let host = self.host_of_session(&principal, &session_id).await?;
+        let request = TerminalRequest { command, args, directory, env, title, size: size.map(from_size) };
+        respond(host.create(request).await, |created| v1::CreatePtyResponse { pty: Some(terminal(created)) })
     }
 
     async fn list_ptys(
         &self,
         request: Request<v1::ListPtysRequest>,
     ) -> Result<Response<v1::ListPtysResponse>, Status> {
-        let tenant = self.0.principal(&request).await?.tenant;
-        let place = Place::of(&self.0, tenant, &session_id(&request.get_ref().session_id)?).await?;
-        Ok(Response::new(v1::ListPtysResponse { ptys: place.list().await? }))
+        let principal = self.principal(&request).await?;
+        let host = self.host_of_session(&principal, &request.get_ref().session_id).await?;
+        respond(host.list().await, |list| v1::ListPtysResponse {
+            ptys: list.into_iter().map(terminal).collect(),
+        })
     }
 
     async fn get_pty(
         &self,
         request: Request<v1::GetPtyRequest>,
     ) -> Result<Response<v1::GetPtyResponse>, Status> {
-        let tenant = self.0.principal(&request).await?.tenant;
-        let (place, id) = Place::of_pty(&self.0, tenant, &request.get_ref().pty_id).await?;
-        Ok(Response::new(v1::GetPtyResponse { pty: Some(place.get(&id).await?) }))
+        let principal = self.principal(&request).await?;
+        let (host, id) = self.host_of_terminal(&principal, &request.get_ref().pty_id).await?;
+        respond(host.get(&id).await, |found| v1::GetPtyResponse { pty: Some(terminal(found)) })
     }
 
     async fn update_pty(
         &self,
         request: Request<v1::UpdatePtyRequest>,
     ) -> Result<Response<v1::UpdatePtyResponse>, Status> {
-        let tenant = self.0.principal(&request).await?.tenant;
-        let request = request.into_inner();
-        let (place, id) = Place::of_pty(&self.0, tenant, &request.pty_id).await?;
-        let pty = Some(place.update(&id, request.title, request.size).await?);
-        Ok(Response::new(v1::UpdatePtyResponse { pty }))
+        let principal = self.principal(&request).await?;
+        let v1::UpdatePtyRequest { pty_id, title, size } = request.into_inner();
+        let (host, id) = self.host_of_terminal(&principal, &pty_id).await?;
+        let change = TerminalChange { title, size: size.map(from_size) };
+        respond(host.update(&id, change).await, |updated| v1::UpdatePtyResponse {
+            pty: Some(terminal(updated)),
+        })
     }
 
     async fn delete_pty(
         &self,
         request: Request<v1::DeletePtyRequest>,
     ) -> Result<Response<v1::DeletePtyResponse>, Status> {
-        let tenant = self.0.principal(&request).await?.tenant;
-        let (place, id) = Place::of_pty(&self.0, tenant, &request.get_ref().pty_id).await?;
-        place.delete(&id).await?;
-        Ok(Response::new(v1::DeletePtyResponse {}))
+        let principal = self.principal(&request).await?;
+        let (host, id) = self.host_of_terminal(&principal, &request.get_ref().pty_id).await?;
+        respond(host.delete(&id).await, |()| v1::DeletePtyResponse {})
     }
 
     async fn attach_pty(
         &self,
         request: Request<Streaming<v1::AttachPtyRequest>>,
     ) -> Result<Response<Self::AttachPtyStream>, Status> {
-        let tenant = self.0.principal(&request).await?.tenant;
-        let mut asked = request.into_inner();
-        let first = tokio::time::timeout(bodies::SILENCE, asked.message()).await;
+        let principal = self.principal(&request).await?;
+        let mut input = request.into_inner();
+        let first = tokio::time::timeout(bodies::SILENCE, input.message()).await;
         let first = first.unwrap_or_else(|_| Err(bodies::too_slow()))?.unwrap_or_default();
-        let typist = Typist::of(&self.0, tenant, &first.pty_id).await?;
-        let items = typist.place.attach(&typist.id, first.from_offset_bytes).await?;
+        let (host, id) = self.host_of_terminal(&principal, &first.pty_id).await?;
+        let output = host.attach(&id, first.from_offset_bytes).await.map_err(to_status)?;
         if !first.data.is_empty() {
-            typist.place.write(&typist.id, first.data).await?;
+            host.write(&id, first.data).await.map_err(to_status)?;
         }
-        let (answers, receiver) = mpsc::channel(WAITING_MAX);
+        let (items, receiver) = mpsc::channel(WAITING_MAX);
+        let relay = Relay { host, id, shutdown: self.0.shutdown().clone(), items };
         tokio::spawn(async move {
-            if let Err(status) = typist.relay(items, asked, &answers).await {
-                drop(answers.send(Err(status)).await);
+            if let Err(status) = relay.run(output, input).await {
+                drop(relay.items.send(Err(status)).await);
             }
         });
         Ok(Response::new(ReceiverStream::new(receiver)))
     }
 }
 
-/// Somebody at a terminal.
-struct Typist {
-    place: Place,
-    id: PtyId,
-    shutdown: tokio_util::sync::CancellationToken,
-}
-
-impl Typist {
-    async fn of(state: &State, tenant: TenantId, pty: &str) -> Result<Self, Status> {
-        let (place, id) = Place::of_pty(state, tenant, pty).await?;
-        Ok(Self { place, id, shutdown: state.shutdown.clone() })
+impl Service {
+    async fn host_of_session(&self, principal: &Principal, session: &str) -> Result<TerminalHost, Status> {
+        let session = id(session, Entity::Session)?;
+        TerminalHost::of_session(&self.0, principal, &session).await.map_err(to_status)
     }
 
-    /// Passes on what is said and typed until the program ends, or either side leaves.
-    async fn relay(
+    async fn host_of_terminal(
         &self,
-        mut items: Streaming<v1::AttachTerminalResponse>,
-        mut asked: Streaming<v1::AttachPtyRequest>,
-        answers: &Answers,
+        principal: &Principal,
+        terminal: &str,
+    ) -> Result<(TerminalHost, PtyId), Status> {
+        TerminalHost::of_terminal(&self.0, principal, terminal).await.map_err(to_status)
+    }
+}
+
+/// The connection of a client to a terminal.
+struct Relay {
+    host: TerminalHost,
+    id: PtyId,
+    shutdown: CancellationToken,
+    items: Items,
+}
+
+impl Relay {
+    /// Passes on input and output until the program ends, or either side leaves.
+    async fn run(
+        &self,
+        mut output: TerminalOutput,
+        mut input: Streaming<v1::AttachPtyRequest>,
     ) -> Result<(), Status> {
         let mut is_typing = true;
         loop {
             tokio::select! {
-                () = self.shutdown.cancelled() => {
-                    return Err(rpc::status::unavailable("gateway_stopped", "the gateway stops; attach again"));
-                }
-                () = answers.closed() => return Ok(()),
-                item = items.message() => {
-                    let Some(item) = item?.and_then(|response| response.item) else { return Ok(()) };
-                    let item = match item {
-                        Item::Replay(replay) => attach_pty_response::Item::Replay(replay),
-                        Item::Output(output) => attach_pty_response::Item::Output(output),
-                        Item::Exit(exit) => attach_pty_response::Item::Exit(exit),
-                    };
-                    if answers.send(Ok(v1::AttachPtyResponse { item: Some(item) })).await.is_err() {
+                () = self.shutdown.cancelled() => return Err(to_status(Error::GatewayStopped)),
+                () = self.items.closed() => return Ok(()),
+                next = output.next() => {
+                    let Some(next) = next.map_err(to_status)? else { return Ok(()) };
+                    if self.items.send(Ok(v1::AttachPtyResponse { item: Some(item(next)) })).await.is_err() {
                         return Ok(());
                     }
                 }
-                typed = asked.message(), if is_typing => match typed? {
-                    // Whoever only listens has said all that it will.
+                typed = input.message(), if is_typing => match typed? {
+                    // The client only listens from now on.
                     None => is_typing = false,
                     Some(typed) if !typed.pty_id.is_empty() => {
-                        return Err(invalid("pty_named_twice", "only the first message names the terminal"));
+                        let message = "only the first message can name the terminal";
+                        return Err(to_status(Invalid::TerminalNamedTwice.because(message)));
                     }
-                    Some(typed) => self.place.write(&self.id, typed.data).await?,
+                    Some(typed) => self.host.write(&self.id, typed.data).await.map_err(to_status)?,
                 },
             }
         }
+    }
+}
+
+fn from_size(size: v1::TerminalSize) -> TerminalSize {
+    TerminalSize { rows: size.rows, columns: size.columns }
+}
+
+fn terminal(terminal: Terminal) -> v1::Terminal {
+    let Terminal { id, title, command, args, directory, pid, exit_code } = terminal;
+    v1::Terminal { id, title, command, args, directory, pid, exit_code }
+}
+
+fn item(item: TerminalItem) -> attach_pty_response::Item {
+    use attach_pty_response::Item;
+    match item {
+        TerminalItem::Replay { from_offset_bytes, to_offset_bytes, lost_bytes } => {
+            Item::Replay(v1::TerminalReplay { from_offset_bytes, to_offset_bytes, lost_bytes })
+        }
+        TerminalItem::Output { offset_bytes, data } => {
+            Item::Output(v1::TerminalOutput { offset_bytes, data })
+        }
+        TerminalItem::Exit { code } => Item::Exit(v1::TerminalExit { code }),
     }
 }

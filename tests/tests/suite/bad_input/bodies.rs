@@ -19,12 +19,12 @@ async fn a_body_that_is_too_large_is_told_so() {
             let (status, told) = post(&path, "x".repeat(bytes)).await;
             assert_eq!((status, &told["_tag"]), (413, &"InvalidRequestError".into()), "{path}: {told}");
             let message = told["message"].as_str().unwrap();
-            assert!(message.contains(&format!("more than {} bytes", rpc::MESSAGE_BYTES_MAX)), "{message}");
+            assert!(message.contains(&format!("larger than {} bytes", rpc::MESSAGE_BYTES_MAX)), "{message}");
         }
     }
     // Below that it is read, and has a bound of its own.
     let (status, told) =
         post(&format!("/session/{session}/message"), "x".repeat(rpc::MESSAGE_BYTES_MAX / 2)).await;
-    assert!(status == 400 && told["message"].as_str().unwrap().contains("at most"), "{status} {told}");
+    assert!(status == 400 && told["message"].as_str().unwrap().contains("the limit is"), "{status} {told}");
     assert_works(&stack.api, &session).await;
 }

@@ -173,7 +173,7 @@ async fn what_is_another_tenants_does_not_exist_at_any_route() {
         let is_ours = ours.contains(&(method.clone(), route.clone()));
         let is_refused = match status {
             200 => route.ends_with("/abort") && told == "true",
-            404 => !is_ours || !told.contains("there is nothing at"),
+            404 => !is_ours || !told.contains("no such path"),
             status => status == 405 && !is_ours,
         };
         if !is_refused || told.contains(CANARY) {

@@ -1,36 +1,34 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 use super::*;
-use rpc::status::{code_of, retry_after_of};
 
 fn attempt(key: &str, client: &str) -> Attempt {
     Attempt::new(key, Some(client.parse().unwrap()))
 }
 
-/// A wrong key that begins like no other.
+/// A wrong key with a beginning of its own.
 fn guess(number: u32, client: &str) -> Attempt {
     attempt(&format!("flk_{number:08}guess"), client)
 }
 
-/// How long somebody has to wait; nothing: not at all.
+/// How long the client has to wait, if at all.
 fn wait(attempts: &Attempts, attempt: &Attempt, now: Instant) -> Option<Duration> {
-    let status = attempts.check(attempt, now).err()?;
-    assert_eq!(
-        (status.code(), code_of(&status).as_deref()),
-        (tonic::Code::ResourceExhausted, Some("too_many_attempts"))
-    );
-    Some(retry_after_of(&status).expect("it says when to come again"))
+    match attempts.check(attempt, now) {
+        Ok(()) => None,
+        Err(Error::TooManyAttempts { retry_after }) => Some(retry_after),
+        Err(other) => panic!("{other:?}"),
+    }
 }
 
 #[test]
-fn an_address_that_guesses_has_to_wait_and_not_for_long() {
+fn an_address_that_guesses_waits_for_one_pause() {
     let (attempts, evil, mut now) = (Attempts::default(), "203.0.113.7", Instant::now());
     for number in 0..ADDRESS_BURST {
         assert_eq!(wait(&attempts, &guess(number, evil), now), None, "{number}");
         attempts.failed(&guess(number, evil), now);
     }
     assert_eq!(wait(&attempts, &guess(9_999, evil), now), Some(ADDRESS_PAUSE));
-    assert_eq!(wait(&attempts, &guess(9_999, "203.0.113.8"), now), None, "somebody else does not");
-    // However many it sends meanwhile.
+    assert_eq!(wait(&attempts, &guess(9_999, "203.0.113.8"), now), None, "another address does not wait");
+    // More guesses do not make the wait longer.
     for number in 0..10_000 {
         attempts.failed(&guess(number, evil), now);
     }
@@ -38,11 +36,11 @@ fn an_address_that_guesses_has_to_wait_and_not_for_long() {
     now += ADDRESS_PAUSE;
     assert_eq!(wait(&attempts, &guess(77_777, evil), now), None);
     attempts.failed(&guess(77_777, evil), now);
-    assert!(wait(&attempts, &guess(77_778, evil), now).is_some(), "one more, and not all of them");
+    assert!(wait(&attempts, &guess(77_778, evil), now).is_some(), "one more key, not a whole burst");
 }
 
 #[test]
-fn a_key_that_was_right_is_let_in_from_an_address_that_guesses() {
+fn a_right_key_never_waits_for_guesses_from_its_address() {
     let (attempts, shared, now) = (Attempts::default(), "203.0.113.7", Instant::now());
     let honest = attempt("flk_honest__key", shared);
     attempts.succeeded(&honest);
@@ -51,13 +49,13 @@ fn a_key_that_was_right_is_let_in_from_an_address_that_guesses() {
     }
     assert!(wait(&attempts, &guess(9_999, shared), now).is_some());
     assert_eq!(wait(&attempts, &honest, now), None);
-    // Until it is revoked.
+    // A revoked key waits.
     attempts.failed(&honest, now);
     assert!(wait(&attempts, &honest, now).is_some());
 }
 
 #[test]
-fn a_key_that_was_revoked_holds_up_itself_and_not_its_neighbours() {
+fn a_revoked_key_holds_up_only_itself() {
     let (attempts, now) = (Attempts::default(), Instant::now());
     let revoked = attempt("flk_revoked_key", "203.0.113.7");
     attempts.succeeded(&revoked);
@@ -69,14 +67,11 @@ fn a_key_that_was_revoked_holds_up_itself_and_not_its_neighbours() {
     assert_eq!((sent, wait(&attempts, &revoked, now)), (PREFIX_BURST, Some(PREFIX_PAUSE)));
     assert_eq!(wait(&attempts, &guess(1, "203.0.113.7"), now), None);
     let from_elsewhere = attempt("flk_revoked_other", "198.51.100.1");
-    assert!(
-        wait(&attempts, &from_elsewhere, now).is_some(),
-        "keys that begin alike are guessed from nowhere"
-    );
+    assert!(wait(&attempts, &from_elsewhere, now).is_some(), "one beginning has one limit for all addresses");
 }
 
 #[test]
-fn an_address_of_ipv6_is_all_that_one_party_commands() {
+fn an_ipv6_network_counts_as_one_address() {
     let (attempts, now) = (Attempts::default(), Instant::now());
     for number in 0..ADDRESS_BURST {
         attempts.failed(&guess(number, &format!("2001:db8:1:2::{number}")), now);
@@ -87,7 +82,7 @@ fn an_address_of_ipv6_is_all_that_one_party_commands() {
 }
 
 #[test]
-fn what_is_remembered_is_bounded() {
+fn the_memory_is_bounded() {
     let (attempts, now) = (Attempts::default(), Instant::now());
     for number in 0..2 * FAILED_MAX as u32 {
         attempts.failed(&guess(number, &IpAddr::from(number.to_be_bytes()).to_string()), now);

@@ -1,23 +1,30 @@
-//! The log of a session as the newer API tells it. Every event of ours says by itself what it is there; only which agent and
-//! model began a step, and what a prompt says, is looked up. Positions are those of our log, so they have gaps.
+//! The log of a session in the newer API. Nearly every stored event says by itself what it is there; only the agent and model of a
+//! step, and the text of a prompt, are looked up. Positions are those of the log, so they have gaps.
 
-use super::{
-    super::{
-        caller::Caller,
-        error::{Refused, Result},
-        input::Query,
-        sessions::id,
-        stream,
-    },
-    shape,
-};
+use super::shape;
 use crate::{
-    events::{self, From, Wish},
-    state::State,
+    app::{
+        events::{
+            log::EventLog,
+            subscribe::{self, SessionStream},
+        },
+        ground::gateway::Gateway,
+        history::messages,
+    },
+    auth::principal::Principal,
+    ground::{error::Error, invalid::Invalid},
+    http::ground::{
+        caller::Caller,
+        ids::session_id,
+        input::Query,
+        refusal::{Refusal, RequestPart, Result},
+        sse::{UNBUFFERED, last_event_id},
+    },
+    streams::{cursor::Start, event::StreamEvent, subscription::Item},
 };
 use axum::{
     Json,
-    extract::{Path, State as Shared},
+    extract::{Path, State},
     http::HeaderMap,
     response::{
         IntoResponse as _, Response,
@@ -25,118 +32,112 @@ use axum::{
     },
 };
 use domain::{
-    event::StoredEvent,
-    ids::{MessageId, SessionId, TenantId, Timestamp},
+    ids::{MessageId, SessionId},
     limits,
     message::{Assistant, Message},
     part::{Body, Part, Tool, ToolState},
 };
 use futures::stream::unfold;
-use rpc::v1::subscribe_response::Item;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::{collections::HashMap, convert::Infallible};
 use store::log::messages::MessageWithParts;
-use tonic::Status;
 
-/// Events of a page when the client does not say how many.
+/// Events of a page when the client names no limit.
 const PAGE_DEFAULT: usize = 100;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(in crate::http) struct Asked {
+pub(in crate::http) struct LogQuery {
     after: u64,
     limit: Option<usize>,
 }
 
-/// One page of what is stored.
+/// One page of the log.
 pub(in crate::http) async fn history(
-    Shared(state): Shared<State>,
+    State(gateway): State<Gateway>,
     caller: Caller,
     Path(session): Path<String>,
-    Query(asked): Query<Asked>,
+    Query(query): Query<LogQuery>,
 ) -> Result<Json<Value>> {
-    let (tenant, session) = (caller.principal.tenant, id(&session)?);
-    state.store.get_head(tenant, &session).await?;
-    let limit = asked.limit.unwrap_or(PAGE_DEFAULT).clamp(1, limits::PAGE_MAX as usize);
-    let mut teller = Teller::new(state, tenant, session);
-    let mut pages = teller.state.store.event_pages(tenant, teller.session.clone(), asked.after);
-    let mut told = vec![];
-    while let Some(events) = pages.next().await? {
+    let session = session_id(&session)?;
+    let mut log = EventLog::open(&gateway, &caller.principal, &session, query.after).await?;
+    let limit = query.limit.unwrap_or(PAGE_DEFAULT).clamp(1, limits::PAGE_MAX as usize);
+    let mut translator = Translator::new(gateway, caller.principal, session);
+    let mut data = vec![];
+    while let Some(events) = log.next().await? {
         for event in events {
-            told.extend(teller.tell(&event).await);
-            if told.len() > limit {
-                told.truncate(limit);
-                return Ok(Json(json!({"data": told, "hasMore": true})));
+            data.extend(translator.translate(&event.into()).await);
+            if data.len() > limit {
+                data.truncate(limit);
+                return Ok(Json(json!({"data": data, "hasMore": true})));
             }
         }
     }
-    Ok(Json(json!({"data": told, "hasMore": false})))
+    Ok(Json(json!({"data": data, "hasMore": false})))
 }
 
-/// Everything after a position, and then what happens, until the client leaves.
+/// The log after a position, and then live events, until the client leaves.
 pub(in crate::http) async fn follow(
-    Shared(state): Shared<State>,
+    State(gateway): State<Gateway>,
     caller: Caller,
     Path(session): Path<String>,
-    Query(asked): Query<Asked>,
+    Query(query): Query<LogQuery>,
     headers: HeaderMap,
 ) -> Result<Response> {
-    let (tenant, session) = (caller.principal.tenant, id(&session)?);
-    let resumed = headers.get(stream::LAST_EVENT_ID).and_then(|value| value.to_str().ok()?.parse().ok());
-    let from = From::After(resumed.unwrap_or(asked.after));
-    let wish = Wish { tenant, session: session.clone(), from, until_idle_after: None };
-    let news = events::subscribe(&state, wish).await.map_err(ahead)?;
-    let teller = Teller::new(state, tenant, session);
-    let frames = unfold((news, teller), async |(mut news, mut teller)| {
-        // The end of the stream is all that is said about its failure: the client comes again.
-        while let Some(Ok(answer)) = news.recv().await {
-            let frame = match answer.item {
-                Some(Item::Event(event)) => {
-                    let properties = String::from_utf8_lossy(&event.properties_json).into_owned();
-                    let (seq, epoch, at) = (event.seq, event.epoch, Timestamp(event.at_ms));
-                    let stored = StoredEvent { seq, epoch, id: event.id, kind: event.kind, properties, at };
-                    let Some(told) = teller.tell(&stored).await else { continue };
-                    let kind = told["type"].as_str().unwrap_or_default();
-                    Event::default().id(seq.to_string()).event(kind).data(told.to_string())
+    let session = session_id(&session)?;
+    let resumed = last_event_id(&headers).and_then(|id| id.parse().ok());
+    let start = Start::After(resumed.unwrap_or(query.after));
+    let stream = SessionStream { session: session.clone(), start, until_idle_after: None };
+    let items = subscribe::follow_session(&gateway, &caller.principal, stream).await.map_err(to_refusal)?;
+    let translator = Translator::new(gateway, caller.principal, session);
+    let frames = unfold((items, translator), async |(mut items, mut translator)| {
+        // A failed stream just ends: the client connects again.
+        while let Some(Ok(item)) = items.recv().await {
+            let frame = match item {
+                Item::Event(event) => {
+                    let Some(translated) = translator.translate(&event).await else { continue };
+                    let kind = translated["type"].as_str().unwrap_or_default();
+                    Event::default().id(event.seq.to_string()).event(kind).data(translated.to_string())
                 }
-                Some(Item::Heartbeat(_)) => Event::default().comment("heartbeat"),
-                _ => continue,
+                Item::Heartbeat(_) => Event::default().comment("heartbeat"),
+                Item::Fragment(_) => continue,
             };
-            return Some((Ok::<_, Infallible>(frame), (news, teller)));
+            return Some((Ok::<_, Infallible>(frame), (items, translator)));
         }
         None
     });
-    Ok((stream::UNBUFFERED, Sse::new(frames)).into_response())
+    Ok((UNBUFFERED, Sse::new(frames)).into_response())
 }
 
-/// To OpenCode, a position that is ahead of the log is a mistake in the query like any other.
-fn ahead(status: Status) -> Refused {
-    match rpc::status::code_of(&status).as_deref() {
-        Some("cursor_invalid") => Refused::Unreadable("Query", status.message().to_owned()),
-        _ => status.into(),
+/// To OpenCode, a position ahead of the log is a mistake in the query like any other.
+fn to_refusal(error: Error) -> Refusal {
+    match error {
+        Error::Invalid { mistake: Invalid::Cursor, message } => RequestPart::Query.unreadable(message),
+        error => error.into(),
     }
 }
 
-/// Tells events in the newer words.
-struct Teller {
-    state: State,
-    tenant: TenantId,
+/// Translates stored events to those of the newer API.
+struct Translator {
+    gateway: Gateway,
+    principal: Principal,
     session: SessionId,
-    /// The steps that were told of.
+    /// The steps that were read.
     steps: HashMap<MessageId, Assistant>,
 }
 
-type Told = (&'static str, Value);
+/// The kind of an event, and its data.
+type Translation = (&'static str, Value);
 
-impl Teller {
-    fn new(state: State, tenant: TenantId, session: SessionId) -> Self {
-        Self { state, tenant, session, steps: HashMap::new() }
+impl Translator {
+    fn new(gateway: Gateway, principal: Principal, session: SessionId) -> Self {
+        Self { gateway, principal, session, steps: HashMap::new() }
     }
 
-    /// The event that says the same; `None` where the newer API has none.
-    async fn tell(&mut self, event: &StoredEvent) -> Option<Value> {
-        let mut properties: Value = serde_json::from_str(&event.properties).ok()?;
+    /// The same event in the newer API; `None` if it has none.
+    async fn translate(&mut self, event: &StreamEvent) -> Option<Value> {
+        let mut properties: Value = serde_json::from_slice(&event.properties).ok()?;
         let (kind, mut data) = match event.kind.as_str() {
             "message.updated" => {
                 self.message(event.seq, serde_json::from_value(properties["info"].take()).ok()?).await?
@@ -154,10 +155,10 @@ impl Teller {
         }))
     }
 
-    async fn message(&mut self, seq: u64, message: Message) -> Option<Told> {
+    async fn message(&mut self, seq: u64, message: Message) -> Option<Translation> {
         match message {
             Message::User(user) => {
-                // Told once: when it came.
+                // Only the first event of a prompt has a counterpart.
                 let entry = self.entry(&user.id).await.filter(|entry| entry.seq == seq)?;
                 let of_message = |mut data: Value| {
                     data["messageID"] = json!(user.id);
@@ -174,18 +175,18 @@ impl Teller {
             }
             Message::Assistant(step) => {
                 let failed = step.error.as_ref().filter(|_| step.time.completed.is_some());
-                let told = failed.map(|error| {
+                let failure = failed.map(|error| {
                     let error = shape::failure(&error.data.message);
                     ("step.failed", json!({"assistantMessageID": step.id, "error": error}))
                 });
                 self.steps.insert(step.id.clone(), *step);
-                told
+                failure
             }
         }
     }
 
     async fn entry(&self, message: &MessageId) -> Option<MessageWithParts> {
-        self.state.store.get_message(self.tenant, &self.session, message).await.ok()
+        messages::get_stored(&self.gateway, &self.principal, &self.session, message).await.ok()
     }
 
     async fn step(&mut self, message: &MessageId) -> Option<&Assistant> {
@@ -197,14 +198,14 @@ impl Teller {
         self.steps.get(message)
     }
 
-    async fn part(&mut self, part: Part) -> Option<Told> {
-        // Parts of prompts are told with their message.
+    async fn part(&mut self, part: Part) -> Option<Translation> {
+        // The parts of a prompt come with its message.
         let step = self.step(&part.message_id).await?;
         if step.is_summary() {
-            let (wish, Body::Text(text)) = (step.parent_id.clone(), &part.body) else { return None };
+            let (request, Body::Text(text)) = (step.parent_id.clone(), &part.body) else { return None };
             text.time?.end?;
-            let reason = self.entry(&wish).await.and_then(|entry| shape::reason(&entry.parts));
-            let data = json!({"messageID": wish, "reason": reason.unwrap_or("auto"), "text": text.text, "recent": ""});
+            let reason = self.entry(&request).await.and_then(|entry| shape::reason(&entry.parts));
+            let data = json!({"messageID": request, "reason": reason.unwrap_or("auto"), "text": text.text, "recent": ""});
             return Some(("compaction.ended", data));
         }
         let (kind, mut data) = match &part.body {
@@ -238,14 +239,19 @@ impl Teller {
                 let error = json!({"message": error.message, "isRetryable": is_retryable});
                 return Some(("retried", json!({"attempt": retry.attempt, "error": error})));
             }
-            _ => return None,
+            Body::File(_)
+            | Body::Snapshot(_)
+            | Body::Patch(_)
+            | Body::Agent(_)
+            | Body::Subtask(_)
+            | Body::Compaction(_) => return None,
         };
         data["assistantMessageID"] = json!(part.message_id);
         Some((kind, data))
     }
 }
 
-fn call(tool: &Tool) -> Told {
+fn call(tool: &Tool) -> Translation {
     let (id, provider) = (&tool.call_id, json!({"executed": false}));
     match &tool.state {
         ToolState::Pending { .. } => ("tool.input.started", json!({"callID": id, "name": tool.tool})),
@@ -254,11 +260,11 @@ fn call(tool: &Tool) -> Told {
             ("tool.called", json!({"callID": id, "tool": tool.tool, "input": input, "provider": provider}))
         }
         ToolState::Running { metadata, .. } => {
-            let content = shape::shown(metadata.as_ref());
+            let content = shape::output_so_far(metadata.as_ref());
             ("tool.progress", json!({"callID": id, "structured": {}, "content": content}))
         }
         ToolState::Completed { output, metadata, .. } => {
-            let content = shape::said(output);
+            let content = shape::text_content(output);
             let data =
                 json!({"callID": id, "structured": metadata, "content": content, "provider": provider});
             ("tool.success", data)

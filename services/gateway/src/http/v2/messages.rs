@@ -1,51 +1,54 @@
-//! Prompts of the newer API, which are admitted and not waited for, and what was said.
+//! Prompts of the newer API, which are answered as soon as they are stored, and messages.
 
-use super::{
-    super::{
-        caller::Caller,
-        error::{Refused, Result},
-        input::{Body, Query},
-        prompt::located,
-        sessions::id,
-    },
-    shape,
-};
+use super::shape;
 use crate::{
-    grpc,
-    messages::{self, Said},
-    state::State,
+    app::{
+        ground::{
+            gateway::Gateway,
+            page::{List, PageRequest},
+        },
+        history::messages::{self, Extent},
+        prompts::request::{PromptPart, PromptRequest},
+    },
+    ground::{entity::Entity, error::Error, invalid::Invalid},
+    http::{
+        ground::{
+            caller::Caller,
+            ids::{message_id, session_id},
+            input::{self, Body, Query},
+            refusal::Result,
+        },
+        v1::messages::accept,
+    },
 };
 use axum::{
     Json,
-    extract::{Path, State as Shared},
+    extract::{Path, State},
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use domain::{ids::MessageId, limits, media};
-use rpc::{
-    status::invalid,
-    v1::{self, prompt_part::Kind, prompt_service_server::PromptService as _},
+use domain::{
+    ids::SessionId,
+    limits, media,
+    part::{self, Text, attached},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use store::{
-    Page,
-    error::{Entity, Error},
-};
+use store::log::messages::MessageWithParts;
 
-/// Messages of a page when the client does not say how many.
+/// Messages of a page when the client names no limit.
 const PAGE_DEFAULT: u32 = 50;
 
 #[derive(Debug, Deserialize)]
-pub(in crate::http) struct Admitted {
+pub(in crate::http) struct AdmitBody {
     id: Option<String>,
     prompt: Prompt,
     #[serde(default)]
     delivery: Delivery,
-    #[serde(default = "wanted")]
+    #[serde(default = "yes")]
     resume: bool,
 }
 
-fn wanted() -> bool {
+fn yes() -> bool {
     true
 }
 
@@ -69,76 +72,72 @@ struct Agent {
     name: String,
 }
 
-/// When a turn that goes on sees a prompt.
+/// When a running turn sees a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Delivery {
     /// With its next step.
     #[default]
     Steer,
-    /// When it is over.
+    /// After the turn.
     Queue,
 }
 
 impl Prompt {
-    fn parts(self) -> Vec<v1::PromptPart> {
-        let text = (!self.text.is_empty()).then_some(Kind::Text(self.text));
+    fn parts(self) -> Vec<PromptPart> {
+        let text = (!self.text.is_empty()).then(|| Text { text: self.text, ..Text::default() });
+        let text = text.map(part::Body::Text);
         let file = |file: File| {
             let (mime, url) = (mime(&file.uri), file.uri);
-            let filename = file.name.unwrap_or_default();
-            Kind::File(v1::FilePart { mime, filename, url, source_json: String::new() })
+            let filename = file.name.filter(|name| !name.is_empty());
+            part::Body::File(attached::File { mime, filename, url, source: None })
         };
-        let agent =
-            |agent: Agent| Kind::Agent(v1::AgentPart { name: agent.name, source_json: String::new() });
-        let kinds = text.into_iter().chain(self.files.into_iter().map(file));
-        let kinds = kinds.chain(self.agents.into_iter().map(agent));
-        kinds.map(Into::into).collect()
+        let agent = |agent: Agent| part::Body::Agent(attached::Mention { name: agent.name, source: None });
+        let bodies = text.into_iter().chain(self.files.into_iter().map(file));
+        bodies.chain(self.agents.into_iter().map(agent)).map(Into::into).collect()
     }
 }
 
-/// What a file is by its address: the newer API does not say.
+/// The media type of a file by its URL: the newer API does not name it.
 fn mime(uri: &str) -> String {
     let of_data = uri.strip_prefix("data:").and_then(|rest| rest.split([';', ',']).next());
     let mime = of_data.filter(|mime| !mime.is_empty()).or_else(|| media::of_name(uri));
     mime.unwrap_or("text/plain").to_owned()
 }
 
-/// Stores a prompt; the same one again gives the same receipt.
+/// Stores a prompt. A repeated prompt gets the same receipt.
 pub(in crate::http) async fn admit(
-    Shared(state): Shared<State>,
+    State(gateway): State<Gateway>,
     caller: Caller,
     Path(session): Path<String>,
-    Body(asked): Body<Admitted>,
+    Body(body): Body<AdmitBody>,
 ) -> Result<Json<Value>> {
-    let session_id = id(&session)?;
-    if asked.delivery == Delivery::Queue {
-        let message = "a prompt is seen with the next step of a turn that goes on: only steer is known here";
-        return Err(invalid("delivery_unknown", message).into());
+    let session = session_id(&session)?;
+    if body.delivery == Delivery::Queue {
+        let message = "a running turn sees a prompt with its next step; the only delivery is steer";
+        return Err(Invalid::DeliveryUnknown.because(message).into());
     }
-    let request = v1::AcceptPromptRequest {
-        session_id: session,
-        message_id: asked.id.unwrap_or_default(),
-        parts: asked.prompt.parts(),
-        no_reply: !asked.resume,
-        ..Default::default()
+    let request = PromptRequest {
+        message_id: input::message_id(body.id.as_deref().unwrap_or_default())?,
+        parts: body.prompt.parts(),
+        no_reply: !body.resume,
+        ..PromptRequest::default()
     };
-    let request = located(&state, &caller, &session_id, request).await?;
-    let accepted = grpc::Service(state.clone()).accept_prompt(caller.request(request)).await?.into_inner();
-    let message: MessageId = accepted.message_id.parse().map_err(|_| Error::NotFound(Entity::Message))?;
-    let entry = state.store.get_message(caller.principal.tenant, &session_id, &message).await?;
+    let message = accept(&gateway, &caller, &session, request).await?.message_id;
+    let entry = messages::get_stored(&gateway, &caller.principal, &session, &message).await?;
     let created = match &entry.message {
         domain::message::Message::User(user) => user.time.created,
         domain::message::Message::Assistant(step) => step.time.created,
     };
     Ok(Json(json!({"data": {
-        "admittedSeq": entry.seq, "id": message, "sessionID": session_id, "prompt": shape::prompt(&entry.parts),
+        "admittedSeq": entry.seq, "id": message, "sessionID": session, "prompt": shape::prompt(&entry.parts),
         "delivery": "steer", "timeCreated": created,
     }})))
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(in crate::http) struct Listed {
+pub(in crate::http) struct ListQuery {
     limit: Option<u32>,
     order: Order,
     cursor: Option<String>,
@@ -168,11 +167,11 @@ enum Side {
 }
 
 impl Side {
-    /// Where the older and the newer messages are, seen from a page that begins here.
-    fn around(self, page: &[Said]) -> (Self, Self) {
+    /// Where the older and the newer messages begin, seen from a page on this side.
+    fn around(self, page: &[MessageWithParts]) -> (Self, Self) {
         match (page, self) {
-            ([oldest, .., newest], _) => (Self::Before(oldest.0.seq), Self::After(newest.0.seq)),
-            ([only], _) => (Self::Before(only.0.seq), Self::After(only.0.seq)),
+            ([oldest, .., newest], _) => (Self::Before(oldest.seq), Self::After(newest.seq)),
+            ([only], _) => (Self::Before(only.seq), Self::After(only.seq)),
             ([], Self::After(seq)) => (Self::Before(seq.saturating_add(1)), self),
             ([], Self::Before(seq)) => (self, Self::After(seq.saturating_sub(1))),
         }
@@ -183,48 +182,36 @@ impl Cursor {
     fn read(text: &str) -> Result<Self> {
         let bytes = URL_SAFE_NO_PAD.decode(text).ok();
         let cursor = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
-        cursor.ok_or_else(|| invalid("cursor_invalid", "the cursor was not given by this list").into())
+        cursor.ok_or_else(|| Invalid::Cursor.because("the cursor is not from this list").into())
     }
 
     fn text(self) -> String {
         URL_SAFE_NO_PAD.encode(serde_json::to_vec(&self).unwrap_or_default())
     }
 
-    /// Whether the page goes on where the list goes on, and not back.
+    /// Whether the page continues in the direction of the list.
     fn is_forward(self) -> bool {
         matches!((self.order, self.from), (Order::Asc, Side::After(_)) | (Order::Desc, Side::Before(_)))
     }
 }
 
-/// One page of what was said.
+/// One page of messages.
 pub(in crate::http) async fn list(
-    Shared(state): Shared<State>,
+    State(gateway): State<Gateway>,
     caller: Caller,
     Path(session): Path<String>,
-    Query(asked): Query<Listed>,
+    Query(query): Query<ListQuery>,
 ) -> Result<Json<Value>> {
-    let (tenant, session) = (caller.principal.tenant, id(&session)?);
-    state.store.get_head(tenant, &session).await?;
-    let limit = asked.limit.unwrap_or(PAGE_DEFAULT).clamp(1, limits::PAGE_MAX);
-    let begin = match asked.order {
+    let session = session_id(&session)?;
+    let limit = query.limit.unwrap_or(PAGE_DEFAULT).clamp(1, limits::PAGE_MAX);
+    let begin = match query.order {
         Order::Asc => Side::After(0),
         Order::Desc => Side::Before(i64::MAX as u64),
     };
-    let given = asked.cursor.as_deref().map(Cursor::read).transpose()?;
-    let cursor = given.unwrap_or(Cursor { order: asked.order, from: begin });
-    let (said, is_full) = match cursor.from {
-        Side::After(seq) => {
-            let said = messages::list_after(&state, tenant, &session, (seq, limit)).await?;
-            let is_full = said.len() >= limit as usize;
-            (said, is_full)
-        }
-        Side::Before(seq) => {
-            let page = Page { limit, cursor: Some(seq.to_string()) };
-            let found = messages::list(&state, tenant, &session, (page, false)).await?;
-            (found.said, found.next.is_some())
-        }
-    };
-    let (older, newer) = cursor.from.around(&said);
+    let given = query.cursor.as_deref().map(Cursor::read).transpose()?;
+    let cursor = given.unwrap_or(Cursor { order: query.order, from: begin });
+    let (entries, is_full) = read_side(&gateway, &caller, &session, cursor.from, limit).await?;
+    let (older, newer) = cursor.from.around(&entries);
     let (next, previous) = match cursor.order {
         Order::Asc => (newer, older),
         Order::Desc => (older, newer),
@@ -237,22 +224,46 @@ pub(in crate::http) async fn list(
     if given.is_some() && (is_full || cursor.is_forward()) {
         links["previous"] = text(previous).into();
     }
-    let mut data: Vec<Value> = said.iter().filter_map(|said| shape::message(&said.0)).collect();
+    let mut data: Vec<Value> = entries.iter().filter_map(shape::message).collect();
     if cursor.order == Order::Desc {
         data.reverse();
     }
     Ok(Json(json!({"data": data, "cursor": links})))
 }
 
+/// The messages on one side of a position, oldest first, and whether there may be more.
+async fn read_side(
+    gateway: &Gateway,
+    caller: &Caller,
+    session: &SessionId,
+    side: Side,
+    limit: u32,
+) -> Result<(Vec<MessageWithParts>, bool)> {
+    let principal = &caller.principal;
+    Ok(match side {
+        Side::After(seq) => {
+            let entries = messages::list_after(gateway, principal, session, seq, limit).await?;
+            let is_full = entries.len() >= limit as usize;
+            (entries, is_full)
+        }
+        Side::Before(seq) => {
+            let page = PageRequest { limit: Some(limit), cursor: Some(seq.to_string()) };
+            let list = messages::list(gateway, principal, session, page, Extent::OnePage).await?;
+            let List { entries, next } = list;
+            (entries, next.is_some())
+        }
+    })
+}
+
+/// One message.
 pub(in crate::http) async fn get(
-    Shared(state): Shared<State>,
+    State(gateway): State<Gateway>,
     caller: Caller,
     Path((session, message)): Path<(String, String)>,
 ) -> Result<Json<Value>> {
-    let (session, missing) = (id(&session)?, || Refused::from(Error::NotFound(Entity::Message)));
-    let message: MessageId = message.parse().map_err(|_| missing())?;
-    let said = messages::get(&state, caller.principal.tenant, (&session, &message)).await?;
-    let data = shape::message(&said.0).ok_or_else(missing)?;
+    let (session, message) = (session_id(&session)?, message_id(&message)?);
+    let entry = messages::get(&gateway, &caller.principal, &session, &message).await?;
+    let data = shape::message(&entry).ok_or(Error::NotFound(Entity::Message))?;
     Ok(Json(json!({"data": data})))
 }
 
@@ -262,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_what_their_address_says() {
+    fn the_media_type_follows_from_the_url() {
         for (uri, want) in [
             ("data:image/png;base64,AA==", "image/png"),
             ("data:,x", "text/plain"),
@@ -274,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn cursors_are_read_back() {
+    fn cursors_survive_a_round_trip() {
         let cursor = Cursor { order: Order::Asc, from: Side::After(7) };
         let read = Cursor::read(&cursor.text()).unwrap();
         assert!(read.is_forward() && matches!(read.from, Side::After(7)));

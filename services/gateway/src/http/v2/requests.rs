@@ -1,126 +1,143 @@
-//! What agents ask people, as the newer API tells it.
+//! Requests to people in the newer API.
 
-use super::{
-    super::{caller::Caller, error::Result, input::Body, requests, sessions::id},
-    at, shape,
+use super::{location, shape};
+use crate::{
+    app::{
+        ground::{gateway::Gateway, page::PageRequest},
+        requests::{self as open_requests, RequestFilter, RequestKind},
+    },
+    ground::{entity::Entity, error::Error},
+    http::{
+        ground::{caller::Caller, ids::session_id, input::Body, refusal::Result},
+        v1::requests,
+    },
 };
-use crate::state::State;
 use axum::{
     Json,
-    extract::{Path, State as Shared},
+    extract::{Path, State},
     http::StatusCode,
 };
-use domain::limits;
 use serde_json::{Value, json};
-use store::{
-    Page,
-    error::{Entity, Error},
-    people::requests::RequestScope,
-};
 
-const PERMISSION: &str = "per";
-const QUESTION: &str = "que";
-
-async fn open(state: &State, caller: &Caller, whose: RequestScope<'_>, prefix: &str) -> Result<Vec<Value>> {
-    let page = Page { limit: limits::PAGE_MAX, cursor: None };
-    let known = state.store.list_requests(caller.principal.tenant, whose, prefix, &page).await?;
-    Ok(known.iter().map(|known| shape::request(&known.request)).collect())
+async fn list(
+    gateway: &Gateway,
+    caller: &Caller,
+    kind: RequestKind,
+    scope: &RequestFilter,
+) -> Result<Vec<Value>> {
+    let page = PageRequest::FIRST;
+    let list = open_requests::list_open(gateway, &caller.principal, kind, scope, page).await?;
+    Ok(list.entries.iter().map(|known| shape::request(&known.request)).collect())
 }
 
-async fn of_directory(state: &State, caller: &Caller, prefix: &str) -> Result<Json<Value>> {
-    let project = caller.project(state).await?;
-    let open = open(state, caller, RequestScope::Project(&project.id), prefix).await?;
-    at(state, caller, open).await
+async fn of_directory(gateway: &Gateway, caller: &Caller, kind: RequestKind) -> Result<Json<Value>> {
+    let project = caller.project(gateway).await?;
+    let open = list(gateway, caller, kind, &RequestFilter::Project(project.id)).await?;
+    location::list(gateway, caller, open).await
 }
 
-async fn of_session(state: &State, caller: &Caller, session: &str, prefix: &str) -> Result<Vec<Value>> {
-    let session = id(session)?;
-    state.store.get_head(caller.principal.tenant, &session).await?;
-    open(state, caller, RequestScope::Session(&session), prefix).await
+async fn of_session(
+    gateway: &Gateway,
+    caller: &Caller,
+    kind: RequestKind,
+    session: &str,
+) -> Result<Vec<Value>> {
+    list(gateway, caller, kind, &RequestFilter::Session(session_id(session)?)).await
 }
 
+/// The open permissions of the directory.
 pub(in crate::http) async fn permissions(
-    Shared(state): Shared<State>,
+    State(gateway): State<Gateway>,
     caller: Caller,
 ) -> Result<Json<Value>> {
-    of_directory(&state, &caller, PERMISSION).await
+    of_directory(&gateway, &caller, RequestKind::Permission).await
 }
 
-pub(in crate::http) async fn questions(Shared(state): Shared<State>, caller: Caller) -> Result<Json<Value>> {
-    of_directory(&state, &caller, QUESTION).await
+/// The open questions of the directory.
+pub(in crate::http) async fn questions(
+    State(gateway): State<Gateway>,
+    caller: Caller,
+) -> Result<Json<Value>> {
+    of_directory(&gateway, &caller, RequestKind::Question).await
 }
 
+/// The open permissions of a session.
 pub(in crate::http) async fn permissions_of(
-    Shared(state): Shared<State>,
+    State(gateway): State<Gateway>,
     caller: Caller,
     Path(session): Path<String>,
 ) -> Result<Json<Value>> {
-    Ok(Json(json!({"data": of_session(&state, &caller, &session, PERMISSION).await?})))
+    Ok(Json(json!({"data": of_session(&gateway, &caller, RequestKind::Permission, &session).await?})))
 }
 
+/// The open questions of a session.
 pub(in crate::http) async fn questions_of(
-    Shared(state): Shared<State>,
+    State(gateway): State<Gateway>,
     caller: Caller,
     Path(session): Path<String>,
 ) -> Result<Json<Value>> {
-    Ok(Json(json!({"data": of_session(&state, &caller, &session, QUESTION).await?})))
+    Ok(Json(json!({"data": of_session(&gateway, &caller, RequestKind::Question, &session).await?})))
 }
 
+/// One open permission of a session.
 pub(in crate::http) async fn permission(
-    Shared(state): Shared<State>,
+    State(gateway): State<Gateway>,
     caller: Caller,
     Path((session, request)): Path<(String, String)>,
 ) -> Result<Json<Value>> {
-    let open = of_session(&state, &caller, &session, PERMISSION).await?;
-    let asked = open.into_iter().find(|asked| asked["id"] == request.as_str());
-    Ok(Json(json!({"data": asked.ok_or(Error::NotFound(Entity::Request))?})))
+    let open = of_session(&gateway, &caller, RequestKind::Permission, &session).await?;
+    let found = open.into_iter().find(|open| open["id"] == request.as_str());
+    Ok(Json(json!({"data": found.ok_or(Error::NotFound(Entity::Other("permission")))?})))
 }
 
+/// Answers a permission.
 pub(in crate::http) async fn reply_permission(
-    state: Shared<State>,
+    gateway: State<Gateway>,
     caller: Caller,
     Path((_, request)): Path<(String, String)>,
-    reply: Body<requests::Reply>,
+    body: Body<requests::PermissionReply>,
 ) -> Result<StatusCode> {
-    requests::reply_permission(state, caller, Path(request), reply).await.map(|_| StatusCode::NO_CONTENT)
+    requests::reply_permission(gateway, caller, Path(request), body).await.map(|_| StatusCode::NO_CONTENT)
 }
 
+/// Answers a question.
 pub(in crate::http) async fn reply_question(
-    state: Shared<State>,
+    gateway: State<Gateway>,
     caller: Caller,
     Path((_, request)): Path<(String, String)>,
-    answers: Body<requests::Answers>,
+    body: Body<requests::QuestionReply>,
 ) -> Result<StatusCode> {
-    requests::reply_question(state, caller, Path(request), answers).await.map(|_| StatusCode::NO_CONTENT)
+    requests::reply_question(gateway, caller, Path(request), body).await.map(|_| StatusCode::NO_CONTENT)
 }
 
+/// Refuses to answer a question.
 pub(in crate::http) async fn reject_question(
-    state: Shared<State>,
+    gateway: State<Gateway>,
     caller: Caller,
     Path((_, request)): Path<(String, String)>,
 ) -> Result<StatusCode> {
-    requests::reject_question(state, caller, Path(request)).await.map(|_| StatusCode::NO_CONTENT)
+    requests::reject_question(gateway, caller, Path(request)).await.map(|_| StatusCode::NO_CONTENT)
 }
 
-/// What was answered "always" for whole projects. What was for the whole tenant is no project's, so it is not shown here.
-pub(in crate::http) async fn saved(Shared(state): Shared<State>, caller: Caller) -> Result<Json<Value>> {
-    let page = Page { limit: limits::PAGE_MAX, cursor: None };
-    let approvals = state.store.list_approvals(caller.principal.tenant, &page).await?;
-    let shown = approvals.into_iter().filter_map(|it| {
+/// The "always" answers for whole projects. Those for the whole tenant belong to no project, so they are left out.
+pub(in crate::http) async fn saved(State(gateway): State<Gateway>, caller: Caller) -> Result<Json<Value>> {
+    let list = open_requests::list_approvals(&gateway, &caller.principal, PageRequest::FIRST).await?;
+    let approvals = list.entries.into_iter().filter_map(|it| {
         let project = it.project?;
         Some(json!({"id": it.request, "projectID": project, "action": it.permission, "resource": it.pattern}))
     });
-    Ok(Json(json!({"data": shown.collect::<Vec<_>>()})))
+    Ok(Json(json!({"data": approvals.collect::<Vec<_>>()})))
 }
 
-/// Takes such an answer back; it need not be there.
+/// Withdraws an "always" answer. An unknown one counts as withdrawn.
 pub(in crate::http) async fn forget(
-    Shared(state): Shared<State>,
+    State(gateway): State<Gateway>,
     caller: Caller,
     Path(request): Path<String>,
 ) -> Result<StatusCode> {
-    if let Ok(request) = request.parse() {
-        state.store.delete_approval(caller.principal.tenant, &request).await?;
+    let Ok(request) = request.parse() else { return Ok(StatusCode::NO_CONTENT) };
+    match open_requests::delete_approval(&gateway, &caller.principal, &request).await {
+        Ok(()) | Err(Error::NotFound(Entity::Approval)) => Ok(StatusCode::NO_CONTENT),
+        Err(error) => Err(error.into()),
     }
-    Ok(StatusCode::NO_CONTENT)
 }

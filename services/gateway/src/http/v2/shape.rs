@@ -9,35 +9,31 @@ use domain::{
 use serde_json::{Map, Value, json};
 use store::log::messages::MessageWithParts;
 
-/// What a session of the newer API has of ours.
-const OF_SESSION: [&str; 10] =
+/// The members that a session of the newer API keeps.
+const SESSION_MEMBERS: [&str; 10] =
     ["id", "parentID", "projectID", "agent", "model", "cost", "tokens", "time", "title", "revert"];
 
 /// A session in the directory of a client.
 pub(super) fn session(info: &Info, directory: &str) -> Value {
     let mut json = serde_json::to_value(info).unwrap_or_default();
     if let Some(members) = json.as_object_mut() {
-        members.retain(|name, _| OF_SESSION.contains(&name.as_str()));
+        members.retain(|name, _| SESSION_MEMBERS.contains(&name.as_str()));
         members.insert("location".to_owned(), json!({"directory": directory}));
     }
     json
 }
 
-/// What a prompt says, without what was added for the model.
+/// The prompt that the client sent, without the texts that were added for the model.
 pub(super) fn prompt(parts: &[(u64, Part)]) -> Value {
     let bodies = || parts.iter().map(|(_, part)| &part.body);
-    let text = |body: &Body| match body {
-        Body::Text(text) if text.synthetic != Some(true) => Some(text.text.clone()),
-        _ => None,
+    let text = |body: &Body| {
+        let Body::Text(text) = body else { return None };
+        (text.synthetic != Some(true)).then(|| text.text.clone())
     };
     let mut prompt = json!({"text": bodies().filter_map(text).collect::<Vec<_>>().join("\n")});
-    let files = bodies().filter_map(|body| match body {
-        Body::File(one) => Some(file(one)),
-        _ => None,
-    });
-    let agents = bodies().filter_map(|body| match body {
-        Body::Agent(agent) => Some(json!({"name": agent.name})),
-        _ => None,
+    let files = bodies().filter_map(|body| if let Body::File(one) = body { Some(file(one)) } else { None });
+    let agents = bodies().filter_map(|body| {
+        if let Body::Agent(agent) = body { Some(json!({"name": agent.name})) } else { None }
     });
     let (files, agents) = (files.collect::<Vec<_>>(), agents.collect::<Vec<_>>());
     for (name, list) in [("files", files), ("agents", agents)] {
@@ -56,27 +52,28 @@ fn file(file: &File) -> Value {
     json
 }
 
-/// The texts of a message that nobody typed, if it has no other.
+/// The texts of a message that has only synthetic ones.
 pub(super) fn synthetic(parts: &[(u64, Part)]) -> Option<String> {
     let mut texts = vec![];
     for (_, part) in parts {
-        match &part.body {
-            Body::Text(text) if text.synthetic == Some(true) => texts.push(text.text.as_str()),
-            _ => return None,
+        let Body::Text(text) = &part.body else { return None };
+        if text.synthetic != Some(true) {
+            return None;
         }
+        texts.push(text.text.as_str());
     }
     Some(texts.join("\n"))
 }
 
-/// Why a summary was wished for; `None`: it was not.
+/// Why a message asks for a compaction; `None`: it does not.
 pub(super) fn reason(parts: &[(u64, Part)]) -> Option<&'static str> {
-    parts.iter().find_map(|(_, part)| match &part.body {
-        Body::Compaction(wish) => Some(if wish.auto { "auto" } else { "manual" }),
-        _ => None,
+    parts.iter().find_map(|(_, part)| {
+        let Body::Compaction(compaction) = &part.body else { return None };
+        Some(if compaction.auto { "auto" } else { "manual" })
     })
 }
 
-/// A message; the wish for a summary is told with the summary only.
+/// A message; `None` for the request for a compaction, which its summary stands for.
 pub(super) fn message(entry: &MessageWithParts) -> Option<Value> {
     let mut json = match &entry.message {
         Message::User(_) if reason(&entry.parts).is_some() => return None,
@@ -89,12 +86,11 @@ pub(super) fn message(entry: &MessageWithParts) -> Option<Value> {
             }
         },
         Message::Assistant(step) if step.is_summary() => {
-            let texts = entry.parts.iter().filter_map(|(_, part)| match &part.body {
-                Body::Text(text) => Some(text.text.as_str()),
-                _ => None,
+            let texts = entry.parts.iter().filter_map(|(_, part)| {
+                if let Body::Text(text) = &part.body { Some(text.text.as_str()) } else { None }
             });
             let summary = texts.collect::<Vec<_>>().join("\n");
-            // Why is said by the wish, which is another message.
+            // The reason is in the request, which is another message.
             json!({"type": "compaction", "reason": "auto", "summary": summary, "recent": ""})
         }
         Message::Assistant(step) => assistant(step, &entry.parts),
@@ -120,7 +116,7 @@ pub(super) fn model(choice: &ModelChoice) -> Value {
     json
 }
 
-/// An error of whichever kind.
+/// An error of any kind.
 pub(super) fn failure(message: &str) -> Value {
     json!({"type": "unknown", "message": message})
 }
@@ -142,7 +138,14 @@ fn assistant(step: &Assistant, parts: &[(u64, Part)]) -> Value {
                 snapshot.extend(end.snapshot.iter().map(|state| ("end".to_owned(), json!(state))))
             }
             Body::Patch(patch) => drop(snapshot.insert("files".to_owned(), json!(patch.files))),
-            _ => {}
+            Body::Text(_)
+            | Body::Reasoning(_)
+            | Body::File(_)
+            | Body::Tool(_)
+            | Body::Agent(_)
+            | Body::Subtask(_)
+            | Body::Retry(_)
+            | Body::Compaction(_) => {}
         }
     }
     if !snapshot.is_empty() {
@@ -180,7 +183,15 @@ fn content(step: &Assistant, part: &Part) -> Option<Value> {
                 "type": "tool", "id": tool.call_id, "name": tool.tool, "state": tool_state(tool), "time": time,
             }))
         }
-        _ => None,
+        Body::File(_)
+        | Body::StepStart(_)
+        | Body::StepFinish(_)
+        | Body::Snapshot(_)
+        | Body::Patch(_)
+        | Body::Agent(_)
+        | Body::Subtask(_)
+        | Body::Retry(_)
+        | Body::Compaction(_) => None,
     }
 }
 
@@ -189,39 +200,38 @@ fn tool_state(tool: &Tool) -> Value {
     match &tool.state {
         ToolState::Pending { raw, .. } => json!({"status": "pending", "input": raw}),
         ToolState::Running { metadata, .. } => {
-            json!({"status": "running", "input": input, "structured": {}, "content": shown(metadata.as_ref())})
+            json!({"status": "running", "input": input, "structured": {}, "content": output_so_far(metadata.as_ref())})
         }
         ToolState::Completed { output, metadata, attachments, .. } => {
-            let files = attachments.iter().filter_map(|part| match &part.body {
-                Body::File(one) => Some(file(one)),
-                _ => None,
-            });
+            let files = attachments
+                .iter()
+                .filter_map(|part| if let Body::File(one) = &part.body { Some(file(one)) } else { None });
             json!({
-                "status": "completed", "input": input, "structured": metadata, "content": said(output),
+                "status": "completed", "input": input, "structured": metadata, "content": text_content(output),
                 "attachments": files.collect::<Vec<_>>(),
             })
         }
         ToolState::Error { error, metadata, .. } => json!({
-            "status": "error", "input": input, "structured": {}, "content": shown(metadata.as_ref()),
+            "status": "error", "input": input, "structured": {}, "content": output_so_far(metadata.as_ref()),
             "error": failure(error),
         }),
     }
 }
 
-/// The arguments of a call; none that are no object.
+/// The arguments of a call; empty unless they are an object.
 pub(super) fn input(state: &ToolState) -> Value {
     Some(state.input()).filter(|input| input.is_object()).cloned().unwrap_or_else(|| json!({}))
 }
 
-/// What a tool says.
-pub(super) fn said(text: &str) -> Value {
+/// A text as the content of a tool call.
+pub(super) fn text_content(text: &str) -> Value {
     json!([{"type": "text", "text": text}])
 }
 
-/// What a tool showed so far.
-pub(super) fn shown(metadata: Option<&Map<String, Value>>) -> Value {
+/// The output of a running tool call so far.
+pub(super) fn output_so_far(metadata: Option<&Map<String, Value>>) -> Value {
     let output = metadata.and_then(|metadata| metadata.get("output")).and_then(Value::as_str);
-    output.map_or_else(|| json!([]), said)
+    output.map_or_else(|| json!([]), text_content)
 }
 
 /// A request to people.

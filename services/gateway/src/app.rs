@@ -1,0 +1,18 @@
+//! The use cases of the gateway. Each takes the handle, who calls, and domain types, and gives domain types or
+//! `ground::error::Error`. All ways in end here: only this module reaches the store, the bus and the sandbox, because the state
+//! inside `ground::gateway::Gateway` is private to it. A protocol (`grpc`, `http`) translates to and from these functions and
+//! decides nothing else.
+
+pub(crate) mod catalogue;
+pub(crate) mod events;
+pub(crate) mod files;
+pub(crate) mod ground;
+pub(crate) mod history;
+pub(crate) mod operator;
+pub(crate) mod projects;
+pub(crate) mod prompts;
+pub(crate) mod requests;
+pub(crate) mod sessions;
+pub(crate) mod settings;
+pub(crate) mod tenants;
+pub(crate) mod terminals;

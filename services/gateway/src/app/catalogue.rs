@@ -1,0 +1,38 @@
+//! What the fleet offers: models and tools.
+
+use crate::{
+    app::ground::gateway::Gateway,
+    auth::principal::Principal,
+    ground::{error::Error, scope::Scope},
+};
+use domain::{message::ModelRef, model::Facts, tool::Spec};
+
+/// A model that prompts may name, and what the workers know about it.
+#[derive(Debug, Clone)]
+pub(crate) struct ServedModel {
+    pub(crate) model: ModelRef,
+    pub(crate) facts: Option<Facts>,
+}
+
+/// Lists the models that prompts may name; the first is the default.
+///
+/// # Errors
+/// `store_unavailable`.
+pub(crate) async fn list_models(gateway: &Gateway, principal: &Principal) -> Result<Vec<ServedModel>, Error> {
+    principal.require(Scope::Read)?;
+    let facts = gateway.state.store.list_models().await?;
+    let served = |model: &ModelRef| {
+        let facts = facts.iter().find(|facts| &facts.model == model).cloned();
+        ServedModel { model: model.clone(), facts }
+    };
+    Ok(gateway.state.models.iter().map(served).collect())
+}
+
+/// Lists the tools as the workers offer them to models. A session may have fewer, by its agent and its rules.
+///
+/// # Errors
+/// `store_unavailable`.
+pub(crate) async fn list_tools(gateway: &Gateway, principal: &Principal) -> Result<Vec<Spec>, Error> {
+    principal.require(Scope::Read)?;
+    Ok(gateway.state.store.list_tools().await?)
+}

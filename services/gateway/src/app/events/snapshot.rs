@@ -1,0 +1,142 @@
+//! The present state, for a client whose stream was cut: the sessions that work or did lately, and the open requests to people.
+
+use crate::{
+    app::{
+        ground::{gateway::Gateway, page::PageRequest},
+        history::messages::{self, Extent},
+    },
+    auth::principal::Principal,
+    ground::{entity::Entity, error::Error, scope::Scope},
+    streams::update::Directory,
+};
+use domain::{
+    ids::{ProjectId, SessionId, Timestamp},
+    message::Message,
+    session::Info,
+};
+use serde_json::Value;
+use store::{
+    Page, Store,
+    log::{
+        feed::{RecentSession, Window},
+        messages::MessageWithParts,
+    },
+    people::requests::{RequestRecord, RequestScope},
+};
+
+/// The state of a session.
+#[derive(Debug)]
+pub(crate) struct SessionSnapshot {
+    /// Position of the newest event that the snapshot covers at least.
+    pub(crate) head: u64,
+    pub(crate) info: Info,
+    pub(crate) directory: Directory,
+    /// The messages of the newest turn.
+    pub(crate) turn: Vec<MessageWithParts>,
+    /// `null`: the agent keeps none.
+    pub(crate) todos: Value,
+}
+
+/// Which sessions.
+#[derive(Debug, Clone)]
+pub(crate) struct RecentRange {
+    /// `None`: those of all projects.
+    pub(crate) project: Option<ProjectId>,
+    /// Idle ones must have changed since then.
+    pub(crate) since: Timestamp,
+    pub(crate) limit: u32,
+}
+
+/// Lists the sessions that work or changed lately, last changed first.
+///
+/// # Errors
+/// `store_unavailable`.
+pub(crate) async fn list_recent(
+    gateway: &Gateway,
+    principal: &Principal,
+    range: &RecentRange,
+) -> Result<Vec<RecentSession>, Error> {
+    let tenant = principal.tenant(Scope::Read)?;
+    let window = Window { since: Some(range.since), limit: range.limit };
+    Ok(gateway.state.store.list_recent(tenant, range.project.as_ref(), window).await?)
+}
+
+/// Gives the state of a session, with at most `messages_max` messages; `None` if it was deleted meanwhile.
+///
+/// # Errors
+/// `store_unavailable`.
+pub(crate) async fn find(
+    gateway: &Gateway,
+    principal: &Principal,
+    session: &SessionId,
+    messages_max: u32,
+) -> Result<Option<SessionSnapshot>, Error> {
+    match get(gateway, principal, session, messages_max).await {
+        Err(Error::NotFound(_)) => Ok(None),
+        snapshot => snapshot.map(Some),
+    }
+}
+
+async fn get(
+    gateway: &Gateway,
+    principal: &Principal,
+    session: &SessionId,
+    messages_max: u32,
+) -> Result<SessionSnapshot, Error> {
+    let (store, tenant) = (&gateway.state.store, principal.tenant(Scope::Read)?);
+    // The head is read first: events after it are sent again, and none is missed.
+    let head = store.get_head(tenant, session).await?.seq;
+    let info = store.get_session(tenant, session).await?.info;
+    let name = store.get_project(tenant, &info.project_id).await?.name;
+    let page = PageRequest { limit: Some(messages_max), cursor: None };
+    let list = messages::list(gateway, principal, session, page, Extent::OnePage).await;
+    let mut turn = list.map(|list| list.entries).unwrap_or_default();
+    let first = turn.iter().rposition(|entry| matches!(entry.message, Message::User(_))).unwrap_or(0);
+    turn.drain(..first);
+    let todos = store.get_todos(tenant, session).await?;
+    let directory = Directory { project: info.project_id.clone(), name };
+    Ok(SessionSnapshot { head, info, directory, turn, todos })
+}
+
+/// A request to people that is open, and where.
+#[derive(Debug)]
+pub(crate) struct OpenRequest {
+    pub(crate) directory: Directory,
+    pub(crate) request: RequestRecord,
+}
+
+/// Lists the open requests of a project, or of all: permissions before questions.
+///
+/// # Errors
+/// `store_unavailable`.
+pub(crate) async fn list_requests(
+    gateway: &Gateway,
+    principal: &Principal,
+    project: Option<&ProjectId>,
+) -> Result<Vec<OpenRequest>, Error> {
+    let (store, tenant) = (&gateway.state.store, principal.tenant(Scope::Read)?);
+    let page = Page { limit: domain::limits::PAGE_MAX, cursor: None };
+    let scope = project.map_or(RequestScope::Tenant, RequestScope::Project);
+    let mut open = vec![];
+    for prefix in ["per", "que"] {
+        for request in store.list_requests(tenant, scope, prefix, &page).await? {
+            match directory(store, tenant, &request.request.session_id).await {
+                Ok(directory) => open.push(OpenRequest { directory, request }),
+                // Deleted meanwhile.
+                Err(Error::NotFound(Entity::Session | Entity::Project)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(open)
+}
+
+async fn directory(
+    store: &Store,
+    tenant: domain::ids::TenantId,
+    session: &SessionId,
+) -> Result<Directory, Error> {
+    let project = store.get_session(tenant, session).await?.info.project_id;
+    let name = store.get_project(tenant, &project).await?.name;
+    Ok(Directory { project, name })
+}

@@ -1,0 +1,92 @@
+//! Begins event streams.
+// Continues in streams::subscription, for a session, and in streams::tenant_subscription.
+
+use crate::{
+    app::ground::gateway::Gateway,
+    auth::principal::Principal,
+    ground::{error::Error, scope::Scope},
+    streams::{
+        backlog::{Backlog, BacklogRange},
+        cursor::Start,
+        feed::Feed,
+        subscription::{self, Item, Subscription},
+        tenant_subscription::{self, TenantItem, TenantSubscription},
+        update::Update,
+    },
+};
+use domain::ids::{ProjectId, SessionId};
+use std::sync::Arc;
+use store::log::feed::Horizon;
+use tokio::sync::{broadcast, mpsc};
+
+/// The events of a session that a client asks for.
+#[derive(Debug, Clone)]
+pub(crate) struct SessionStream {
+    pub(crate) session: SessionId,
+    pub(crate) start: Start,
+    /// End after an idle event at this position or later.
+    pub(crate) until_idle_after: Option<u64>,
+}
+
+/// Follows a session.
+///
+/// # Errors
+/// Those of [`subscription::subscribe`].
+pub(crate) async fn follow_session(
+    gateway: &Gateway,
+    principal: &Principal,
+    stream: SessionStream,
+) -> Result<mpsc::Receiver<Result<Item, Error>>, Error> {
+    let SessionStream { session, start, until_idle_after } = stream;
+    let tenant = principal.tenant(Scope::Read)?;
+    let subscription = Subscription { tenant, session, start, until_idle_after };
+    subscription::subscribe(&gateway.state, &gateway.hub, subscription).await
+}
+
+/// Follows all sessions of the tenant, or of a project; `since` is where the client resumes.
+///
+/// # Errors
+/// `project_not_found`; those of [`tenant_subscription::subscribe`].
+pub(crate) async fn follow_tenant(
+    gateway: &Gateway,
+    principal: &Principal,
+    project: Option<ProjectId>,
+    since: Option<Horizon>,
+) -> Result<mpsc::Receiver<Result<TenantItem, Error>>, Error> {
+    let (state, tenant) = (&gateway.state, principal.tenant(Scope::Read)?);
+    if let Some(project) = &project {
+        state.store.get_project(tenant, project).await?;
+    }
+    let subscription = TenantSubscription { tenant, reader: principal.name().to_owned(), project, since };
+    tenant_subscription::subscribe(state, &gateway.feeds, subscription).await
+}
+
+/// A tenant's feed: it lives as long as this is held.
+pub(crate) struct JoinedFeed {
+    pub(crate) feed: Arc<Feed>,
+    pub(crate) updates: broadcast::Receiver<Arc<Update>>,
+}
+
+/// Joins the tenant's feed, for a protocol that shapes its own stream.
+///
+/// # Errors
+/// `scope_missing`.
+pub(crate) async fn join_feed(gateway: &Gateway, principal: &Principal) -> Result<JoinedFeed, Error> {
+    let tenant = principal.tenant(Scope::Read)?;
+    let (feed, updates) = gateway.feeds.join(&gateway.state, tenant).await;
+    Ok(JoinedFeed { feed, updates })
+}
+
+/// Opens what was written since a moment.
+///
+/// # Errors
+/// `store_unavailable`.
+pub(crate) async fn open_backlog(
+    gateway: &Gateway,
+    principal: &Principal,
+    project: Option<ProjectId>,
+    since: Horizon,
+) -> Result<Backlog, Error> {
+    let range = BacklogRange { tenant: principal.tenant(Scope::Read)?, project, since };
+    Backlog::open(&gateway.state, range).await
+}

@@ -1,0 +1,251 @@
+//! Reads and patches the files of a directory through the sandbox.
+
+use super::workspace;
+use crate::{
+    app::{
+        ground::gateway::Gateway,
+        sessions::output::{WorkspaceDiff, diff_workspace},
+    },
+    auth::principal::Principal,
+    ground::{
+        error::Error,
+        invalid::Invalid,
+        sandbox::{Reason, Refusal, fence},
+        scope::Scope,
+        state::State,
+    },
+};
+use domain::{
+    ids::{ProjectId, TenantId},
+    session::WORKSPACE,
+};
+use futures::{StreamExt as _, stream};
+use rpc::v1::{self, FileKind};
+use store::{
+    Page,
+    session::{row::Session, sessions::Filter},
+};
+use tonic::Status;
+
+/// Entries of a directory, and files among which a name is looked up.
+const NAMES_MAX: u32 = 10_000;
+/// Matching lines of a search.
+const MATCHES_MAX: u32 = 200;
+/// Bytes of a file.
+const FILE_BYTES_MAX: u32 = 10 * 1024 * 1024;
+/// Bytes of a skill.
+const SKILL_BYTES_MAX: u32 = 64 * 1024;
+/// Skills that are read at a time.
+const SKILLS_AT_ONCE: usize = 4;
+
+/// The files of the newest session of a project that is no subtask.
+pub(crate) struct DirectoryFiles {
+    state: State,
+    tenant: TenantId,
+    session: Session,
+}
+
+/// A line that matches a search.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LineMatch {
+    pub(crate) path: String,
+    pub(crate) line: u64,
+    pub(crate) text: String,
+}
+
+/// A skill of the repository, with its text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SkillFile {
+    pub(crate) name: String,
+    pub(crate) description: String,
+    pub(crate) location: String,
+    pub(crate) content: String,
+}
+
+impl DirectoryFiles {
+    /// Finds the files of a project; `None` if it has no session.
+    ///
+    /// # Errors
+    /// `store_unavailable`.
+    pub(crate) async fn find(
+        gateway: &Gateway,
+        principal: &Principal,
+        project: &ProjectId,
+    ) -> Result<Option<Self>, Error> {
+        let (state, tenant) = (&gateway.state, principal.tenant(Scope::Read)?);
+        let filter = Filter { project: Some(project.clone()), only_roots: true, ..Filter::default() };
+        let page = Page { limit: 1, cursor: None };
+        let newest = state.store.list_sessions(tenant, &filter, &page).await?.pop();
+        Ok(newest.map(|session| Self { state: state.clone(), tenant, session }))
+    }
+
+    /// The branch that the session works on.
+    pub(crate) fn branch(&self) -> Option<&str> {
+        self.session.branch.as_deref()
+    }
+
+    fn fence(&self) -> Option<v1::Fence> {
+        Some(fence(self.tenant, &self.session))
+    }
+
+    /// Lists the entries of a directory; those of directories end with a slash. A file has none.
+    ///
+    /// # Errors
+    /// `file_not_found` and what else the sandbox refuses; `sandbox_unavailable`.
+    pub(crate) async fn list(&self, path: &str) -> Result<Vec<String>, Error> {
+        let request = v1::ReadLinesRequest {
+            fence: self.fence(),
+            path: inside(path),
+            lines_max: NAMES_MAX,
+            bytes_max: FILE_BYTES_MAX,
+            ..Default::default()
+        };
+        let listing = or_no_files(self.state.sandbox.files().read_lines(request).await)?;
+        Ok(if listing.kind() == FileKind::Directory { listing.lines } else { vec![] })
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// As [`DirectoryFiles::list`]; `workspace_missing`.
+    pub(crate) async fn read(&self, path: &str) -> Result<Vec<u8>, Error> {
+        let request = v1::ReadFileRequest {
+            fence: self.fence(),
+            path: inside(path),
+            bytes_max: FILE_BYTES_MAX,
+            ..Default::default()
+        };
+        Ok(self.state.sandbox.files().read_file(request).await?.into_inner().data)
+    }
+
+    /// Lists the paths of the files.
+    ///
+    /// # Errors
+    /// As [`DirectoryFiles::list`].
+    pub(crate) async fn paths(&self) -> Result<Vec<String>, Error> {
+        let request = v1::GlobFilesRequest {
+            fence: self.fence(),
+            pattern: "**/*".to_owned(),
+            entries_max: NAMES_MAX,
+            ..Default::default()
+        };
+        let files = or_no_files(self.state.sandbox.files().glob_files(request).await)?;
+        Ok(files.entries.into_iter().map(|entry| entry.path).collect())
+    }
+
+    /// Finds the lines that match a regular expression.
+    ///
+    /// # Errors
+    /// As [`DirectoryFiles::list`].
+    pub(crate) async fn search(&self, pattern: String) -> Result<Vec<LineMatch>, Error> {
+        let request = v1::GrepFilesRequest {
+            fence: self.fence(),
+            pattern,
+            matches_max: MATCHES_MAX,
+            ..Default::default()
+        };
+        let found = or_no_files(self.state.sandbox.files().grep_files(request).await)?;
+        let line = |line: v1::GrepMatch| LineMatch { path: line.path, line: line.line, text: line.text };
+        Ok(found.matches.into_iter().map(line).collect())
+    }
+
+    /// Gives what the session changed since it began; nothing before its files exist.
+    ///
+    /// # Errors
+    /// As [`DirectoryFiles::list`].
+    pub(crate) async fn diff(&self) -> Result<WorkspaceDiff, Error> {
+        match diff_workspace(&self.state, self.tenant, &self.session).await {
+            Err(Error::Sandbox(Refusal { reason: Reason::WorkspaceMissing, .. })) => {
+                Ok(WorkspaceDiff::default())
+            }
+            diff => diff,
+        }
+    }
+
+    /// Applies a patch. One that does not fit changes nothing. The workspace is opened if no prompt has yet.
+    ///
+    /// # Errors
+    /// `patch_refused`, `file_not_permitted`, `workspace_missing`, all as mistakes of the call; what else the sandbox refuses;
+    /// `sandbox_unavailable`, `store_unavailable`.
+    pub(crate) async fn apply(&self, patch: String) -> Result<(), Error> {
+        let request = v1::ApplyPatchRequest { fence: self.fence(), patch };
+        let apply = || {
+            let (mut files, request) = (self.state.sandbox.files(), request.clone());
+            async move { files.apply_patch(request).await }
+        };
+        let root = &self.session.root_id;
+        let applied = workspace::with_files(&self.state, self.tenant, root, apply).await;
+        applied.map(drop).map_err(|error| match error {
+            Error::Sandbox(Refusal { reason: Reason::WorkspaceMissing, message, .. }) => {
+                Invalid::WorkspaceMissing.because(message)
+            }
+            Error::Sandbox(Refusal { reason: Reason::PatchRefused, message, .. }) => {
+                Invalid::PatchRefused.because(message)
+            }
+            Error::Sandbox(Refusal { reason: Reason::FileNotPermitted, message, .. }) => {
+                Invalid::PatchNotPermitted.because(message)
+            }
+            other => other,
+        })
+    }
+
+    /// Reads the skills of the repository. One that cannot be read is left out.
+    ///
+    /// # Errors
+    /// As [`DirectoryFiles::list`].
+    pub(crate) async fn skills(&self) -> Result<Vec<SkillFile>, Error> {
+        let request = v1::ReadGuidanceRequest { fence: self.fence(), ..Default::default() };
+        let guidance = or_no_files(self.state.sandbox.files().read_guidance(request).await)?;
+        let skills = stream::iter(guidance.skills).map(|skill| self.skill(skill));
+        Ok(skills.buffered(SKILLS_AT_ONCE).filter_map(std::future::ready).collect().await)
+    }
+
+    async fn skill(&self, skill: v1::Skill) -> Option<SkillFile> {
+        let location = format!("{WORKSPACE}/{}", skill.path);
+        let request = v1::ReadFileRequest {
+            fence: self.fence(),
+            path: location.clone(),
+            bytes_max: SKILL_BYTES_MAX,
+            ..Default::default()
+        };
+        let file = self.state.sandbox.files().read_file(request).await.ok()?.into_inner();
+        let content = String::from_utf8_lossy(&file.data).into_owned();
+        Some(SkillFile { name: skill.name, description: skill.description, location, content })
+    }
+}
+
+/// The answer, or an empty one where there is no workspace yet.
+fn or_no_files<T: Default>(response: Result<tonic::Response<T>, Status>) -> Result<T, Error> {
+    match response.map_err(Refusal::from) {
+        Ok(response) => Ok(response.into_inner()),
+        Err(refusal) if refusal.reason == Reason::WorkspaceMissing => Ok(T::default()),
+        Err(refusal) => Err(Error::Sandbox(refusal)),
+    }
+}
+
+/// The path in the sandbox of a client's path: always below the workspace.
+pub(crate) fn inside(path: &str) -> String {
+    let below = path.strip_prefix(WORKSPACE).filter(|rest| rest.is_empty() || rest.starts_with('/'));
+    let names = below.unwrap_or(path).split('/').filter(|name| !name.is_empty() && *name != ".");
+    std::iter::once(WORKSPACE).chain(names).collect::<Vec<_>>().join("/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_below_the_workspace() {
+        for (path, want) in [
+            (".", "/workspace"),
+            ("", "/workspace"),
+            ("/workspacer/a/", "/workspace/workspacer/a"),
+            ("./a/../b", "/workspace/a/../b"),
+            ("/workspace/a", "/workspace/a"),
+            ("a/b", "/workspace/a/b"),
+            ("/etc/passwd", "/workspace/etc/passwd"),
+        ] {
+            assert_eq!(inside(path), want);
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Opens the workspace of a session that has had no prompt yet, as its first prompt would.
+
+use crate::ground::{
+    error::Error,
+    sandbox::{Reason, Refusal, own_fence},
+    state::State,
+};
+use domain::{
+    ids::{SessionId, TenantId},
+    session::Origin,
+};
+use futures::{StreamExt as _, stream};
+use rpc::v1::{self, open_workspace_request::Part};
+use tonic::Status;
+
+/// Makes a call that needs the files of a root session. Opens the workspace and repeats the call if no loop ever had the files.
+///
+/// # Errors
+/// Those of `call`; `workspace_missing` when a loop had the files and lost them; what the sandbox refuses; `store_unavailable`,
+/// `sandbox_unavailable`.
+pub(in crate::app) async fn with_files<T, C: Future<Output = Result<T, Status>>>(
+    state: &State,
+    tenant: TenantId,
+    session: &SessionId,
+    call: impl Fn() -> C,
+) -> Result<T, Error> {
+    match call().await.map_err(Refusal::from) {
+        Ok(answer) => Ok(answer),
+        Err(missing) if missing.reason == Reason::WorkspaceMissing => {
+            open(state, tenant, session, missing).await?;
+            Ok(call().await?)
+        }
+        Err(refusal) => Err(Error::Sandbox(refusal)),
+    }
+}
+
+/// Opens the workspace of a root session. With epoch 0 the sandbox opens only one that no loop ever had. A loop knows more about any
+/// other one, so the answer is then `missing`.
+///
+/// # Errors
+/// `missing`; what the sandbox refuses; `store_unavailable`, `sandbox_unavailable`.
+async fn open(state: &State, tenant: TenantId, session: &SessionId, missing: Refusal) -> Result<(), Error> {
+    let source = state.store.get_session(tenant, session).await?.source;
+    let (git_url, bundle) = match source.origin {
+        Origin::Empty => (String::new(), None),
+        Origin::GitUrl(url) => (url, None),
+        Origin::Bundle(id) => (String::new(), Some(id)),
+    };
+    let header = v1::WorkspaceHeader {
+        fence: Some(own_fence(tenant, session, 0)),
+        git_url,
+        bundle: bundle.is_some(),
+        revision: source.revision.unwrap_or_default(),
+        uncommitted: source.uncommitted,
+    };
+    let store = state.store.clone();
+    let pieces = stream::unfold((store, bundle, 0), move |(store, bundle, piece)| async move {
+        match store.find_bundle_piece(tenant, bundle.as_deref()?, piece).await {
+            Ok(data) => Some((Part::Data(data?), (store, bundle, piece + 1))),
+            // The stream ends early, and the sandbox refuses the incomplete bundle.
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "cannot read a bundle");
+                None
+            }
+        }
+    });
+    let parts = stream::once(async { Part::Header(header) }).chain(pieces);
+    let messages = parts.map(|part| v1::OpenWorkspaceRequest { part: Some(part) });
+    let mut sandbox = state.sandbox.files();
+    // Boxed because the future is large and rarely needed.
+    match Box::pin(sandbox.open_workspace(messages)).await.map_err(Refusal::from) {
+        Ok(_) => Ok(()),
+        Err(refusal) if refusal.reason == Reason::EpochStale => Err(Error::Sandbox(missing)),
+        Err(refusal) => Err(Error::Sandbox(refusal)),
+    }
+}

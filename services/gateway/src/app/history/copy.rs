@@ -1,0 +1,150 @@
+//! Copies the history of a session for another one, under new ids. Snapshots are left out: they name nothing in another workspace.
+
+use domain::{
+    event::Event,
+    ids::{MessageId, PartId, SessionId, Timestamp},
+    message::Message,
+    part::{Body, Part, ToolState},
+};
+use serde_json::Value;
+use std::collections::HashMap;
+use store::log::messages::MessageWithParts;
+
+/// Makes the ids of a copy.
+pub(super) trait IdSource {
+    fn message(&mut self) -> MessageId;
+    fn part(&mut self) -> PartId;
+}
+
+/// Where a copy ends. Steps that are still running are left out too.
+pub(super) struct CopyEnd<'a> {
+    /// The first message that is not copied; `None`: all are.
+    pub(super) message: Option<&'a MessageId>,
+    /// If set, the parts of that message before this one are copied too.
+    pub(super) part: Option<&'a PartId>,
+}
+
+/// The entries to copy; `None` if there is no message where the copy ends.
+pub(super) fn before<'a>(
+    entries: &'a [MessageWithParts],
+    end: &CopyEnd<'_>,
+) -> Option<Vec<&'a MessageWithParts>> {
+    let count = match end.message {
+        None => entries.len(),
+        Some(message) => entries.iter().position(|entry| entry.message.id() == message)?,
+    };
+    let count = if end.part.is_some() { count + 1 } else { count };
+    let is_complete = |entry: &&MessageWithParts| match &entry.message {
+        Message::User(_) => true,
+        Message::Assistant(step) => step.time.completed.is_some(),
+    };
+    Some(entries[..count.min(entries.len())].iter().filter(is_complete).collect())
+}
+
+/// The events that give a new session this history.
+pub(super) fn events(
+    entries: &[&MessageWithParts],
+    session: &SessionId,
+    end: &CopyEnd<'_>,
+    ids: &mut impl IdSource,
+    at: Timestamp,
+) -> Vec<Event> {
+    let mut messages = HashMap::new();
+    let mut parts = HashMap::new();
+    for entry in entries {
+        messages.insert(entry.message.id().clone(), ids.message());
+        parts.extend(entry.parts.iter().map(|(_, part)| (part.id.clone(), ids.part())));
+    }
+    let new = NewIds { session, messages, parts };
+    let mut events = vec![];
+    for entry in entries {
+        events.push(Event::MessageUpdated(Box::new(new.message(&entry.message))));
+        let is_cut = Some(entry.message.id()) == end.message;
+        let stays = |part: &&Part| !is_cut || Some(&part.id) != end.part;
+        let kept = entry.parts.iter().map(|(_, part)| part).take_while(stays);
+        let copied = kept.filter_map(|part| new.part(part));
+        events.extend(copied.map(|part| Event::PartUpdated { part: Box::new(part), at }));
+    }
+    events
+}
+
+/// The new ids.
+struct NewIds<'a> {
+    session: &'a SessionId,
+    messages: HashMap<MessageId, MessageId>,
+    parts: HashMap<PartId, PartId>,
+}
+
+impl NewIds<'_> {
+    fn of_message(&self, id: &MessageId) -> MessageId {
+        self.messages.get(id).unwrap_or(id).clone()
+    }
+
+    fn message(&self, message: &Message) -> Message {
+        let mut message = message.clone();
+        match &mut message {
+            Message::User(user) => {
+                user.id = self.of_message(&user.id);
+                user.session_id = self.session.clone();
+            }
+            Message::Assistant(step) => {
+                step.id = self.of_message(&step.id);
+                step.parent_id = self.of_message(&step.parent_id);
+                step.session_id = self.session.clone();
+            }
+        }
+        message
+    }
+
+    /// `None` for a part that is nothing but a state of the files.
+    fn part(&self, part: &Part) -> Option<Part> {
+        let mut body = part.body.clone();
+        match &mut body {
+            Body::Patch(_) | Body::Snapshot(_) => return None,
+            Body::StepStart(start) => start.snapshot = None,
+            Body::StepFinish(finish) => finish.snapshot = None,
+            Body::Compaction(compaction) => {
+                compaction.tail_start_id = compaction.tail_start_id.as_ref().map(|id| self.of_message(id));
+            }
+            // A mark can name a part of the same message.
+            Body::Text(text) => {
+                for mark in text.metadata.iter_mut().flat_map(serde_json::Map::values_mut) {
+                    self.rename(mark);
+                }
+            }
+            Body::Tool(tool) => {
+                if let ToolState::Completed { attachments, .. } = &mut tool.state {
+                    let renamed = attachments.iter().filter_map(|part| self.part(part)).collect();
+                    *attachments = renamed;
+                }
+            }
+            Body::Reasoning(_) | Body::File(_) | Body::Agent(_) | Body::Subtask(_) | Body::Retry(_) => {}
+        }
+        Some(Part {
+            id: self.parts.get(&part.id).unwrap_or(&part.id).clone(),
+            session_id: self.session.clone(),
+            message_id: self.of_message(&part.message_id),
+            body,
+        })
+    }
+
+    fn rename(&self, mark: &mut Value) {
+        let part =
+            mark.as_str().and_then(|text| text.parse().ok()).and_then(|id: PartId| self.parts.get(&id));
+        if let Some(part) = part {
+            *mark = part.as_str().into();
+        }
+    }
+}
+
+/// The title of a fork: the next number after the origin's.
+pub(super) fn title(title: &str) -> String {
+    let numbered = title.strip_suffix(')').and_then(|rest| rest.rsplit_once(" (fork #"));
+    let known = numbered.and_then(|(words, number)| Some((words, number.parse::<u32>().ok()?)));
+    let (words, number) = known.unwrap_or((title, 0));
+    let words = domain::text::head(words, domain::limits::NAME_BYTES_MAX - " (fork #4294967295)".len());
+    format!("{words} (fork #{})", number.saturating_add(1))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,217 @@
+//! Forks a session: a new session with a copy of the history under new ids, and with the files as a bundle that its workspace starts
+//! from.
+
+use super::{
+    copy::{self, CopyEnd, IdSource},
+    point,
+};
+use crate::{
+    app::ground::{checks, gateway::Gateway},
+    auth::principal::Principal,
+    ground::{
+        entity::Entity,
+        error::Error,
+        sandbox::{Reason, Refusal},
+        scope::Scope,
+        state::{State, now},
+    },
+};
+use domain::{
+    event::Event,
+    ids::{EventId, MessageId, PartId, SessionId, TenantId},
+    limits,
+    message::ModelRef,
+    permission::Rules,
+    session::{Origin, Source},
+};
+use rpc::v1::{self, ExportHistory};
+use sha2::{Digest as _, Sha256};
+use store::{
+    log::{
+        change::{Change, ChangeBody},
+        messages::MessageWithParts,
+    },
+    session::{
+        creation::{IdempotencyKey, NewSession},
+        forks::NewFork,
+        row::Session,
+    },
+};
+
+/// A fork that a client asks for.
+#[derive(Debug, Clone)]
+pub(crate) struct ForkRequest {
+    pub(crate) session: SessionId,
+    /// The first message that is not copied; `None`: all are.
+    pub(crate) before: Option<MessageId>,
+    pub(crate) files: ForkFiles,
+    pub(crate) idempotency_key: String,
+}
+
+/// Which files a fork starts with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ForkFiles {
+    /// As `AtMessage`. A key tells the two apart.
+    Default,
+    /// Those at the message where the copy ends.
+    AtMessage,
+    /// Those of now.
+    Now,
+}
+
+impl ForkRequest {
+    /// The key by which a repeated call finds the fork.
+    fn key(&self) -> Option<IdempotencyKey> {
+        let before = self.before.as_ref().map_or("", MessageId::as_str);
+        // The words of the gRPC API: gateways of all versions hash the same text.
+        let files = match self.files {
+            ForkFiles::Default => "FORK_FILES_UNSPECIFIED",
+            ForkFiles::AtMessage => "FORK_FILES_AT_MESSAGE",
+            ForkFiles::Now => "FORK_FILES_NOW",
+        };
+        let body_sha256 = Some(Sha256::digest(format!("{} {before} {files}", self.session)).into());
+        (!self.idempotency_key.is_empty())
+            .then(|| IdempotencyKey { name: self.idempotency_key.clone(), body_sha256 })
+    }
+}
+
+/// Creates a session with the history and the files of another one, once for each key.
+///
+/// # Errors
+/// `idempotency_key_too_long`, `idempotency_key_invalid`, `idempotency_conflict`, `session_not_found`, `message_not_found`,
+/// `snapshot_unknown`, `base_commit_missing`, `bundle_too_large`, `sandbox_unavailable`, `store_unavailable`. Then there is no new
+/// session.
+pub(crate) async fn fork(
+    gateway: &Gateway,
+    principal: &Principal,
+    request: &ForkRequest,
+) -> Result<Session, Error> {
+    let (state, tenant) = (&gateway.state, principal.tenant(Scope::Write)?);
+    checks::idempotency_key(&request.idempotency_key)?;
+    let key = request.key();
+    // Before the origin is read: it may be gone since the first call.
+    if let Some(key) = &key
+        && let Some(fork) = state.store.find_keyed_session(tenant, key).await?
+    {
+        return Ok(fork);
+    }
+    let origin = state.store.get_session(tenant, &request.session).await?;
+    let entries = state.store.load_conversation(tenant, &request.session, 0).await?;
+    let end = copy_end(request, &origin, &entries);
+    let entries_copied = copy::before(&entries, &end).ok_or(Error::NotFound(Entity::Message))?;
+    let snapshot = match (request.files, end.message) {
+        (ForkFiles::Now, _) | (ForkFiles::Default | ForkFiles::AtMessage, None) => Some(String::new()),
+        // No snapshot: the files never changed.
+        (ForkFiles::Default | ForkFiles::AtMessage, Some(message)) => {
+            point::state_before(&entries, message).map(ToOwned::to_owned)
+        }
+    };
+    let id = state.id(SessionId::make);
+    let source = match snapshot {
+        Some(snapshot) => bundle_files(state, tenant, &origin, &id, snapshot).await?,
+        None => None,
+    };
+    let events = copy::events(&entries_copied, &id, &end, &mut StateIds(state), now());
+    let history: Vec<Change> = events.into_iter().map(|event| change(state, event)).collect();
+    let new = NewSession { key, ..like(&origin, id, source.unwrap_or_else(|| origin.source.clone())) };
+    let event = state.id(EventId::make);
+    let fork = NewFork { origin: &request.session, session: &new, event_id: &event, history: &history };
+    let (session, events) = state.store.fork_session(tenant, fork, now()).await?;
+    state.publisher.publish_events(tenant, &session.info.id, &events);
+    Ok(session)
+}
+
+/// Where the copy ends: at the requested message, or earlier if the session is reverted to an earlier point.
+fn copy_end<'a>(request: &'a ForkRequest, origin: &'a Session, entries: &[MessageWithParts]) -> CopyEnd<'a> {
+    let position = |id: &MessageId| entries.iter().position(|entry| entry.message.id() == id);
+    let before = request.before.as_ref();
+    let Some(revert) = &origin.info.revert else { return CopyEnd { message: before, part: None } };
+    let is_earlier = before.is_some_and(|before| position(before) <= position(&revert.message_id));
+    if is_earlier {
+        return CopyEnd { message: before, part: None };
+    }
+    CopyEnd { message: Some(&revert.message_id), part: revert.part_id.as_ref() }
+}
+
+fn change(state: &State, event: Event) -> Change {
+    Change { id: state.id(EventId::make), body: ChangeBody::Event(event) }
+}
+
+fn like(origin: &Session, id: SessionId, source: Source) -> NewSession {
+    let info = &origin.info;
+    NewSession {
+        id,
+        project_id: info.project_id.clone(),
+        title: copy::title(&info.title),
+        agent: info.agent.clone(),
+        model: ModelRef { provider_id: info.model.provider_id.clone(), model_id: info.model.id.clone() },
+        chosen: origin.chosen,
+        source,
+        class: origin.class,
+        // The store copies the rules of the origin.
+        rules: Rules::default(),
+        budget: origin.budget,
+        on_ask: origin.on_ask,
+        key: None,
+    }
+}
+
+struct StateIds<'a>(&'a State);
+
+impl IdSource for StateIds<'_> {
+    fn message(&mut self) -> MessageId {
+        self.0.id(MessageId::make)
+    }
+
+    fn part(&mut self) -> PartId {
+        self.0.id(PartId::make)
+    }
+}
+
+/// Stores the files of a snapshot (empty: those of now) as a bundle for the session `id`. `None`: the origin has no files yet.
+async fn bundle_files(
+    state: &State,
+    tenant: TenantId,
+    origin: &Session,
+    id: &SessionId,
+    snapshot: String,
+) -> Result<Option<Source>, Error> {
+    let request = v1::ExportWorkspaceRequest {
+        tenant_id: tenant.to_string(),
+        session_id: origin.info.id.to_string(),
+        workspace_session_id: origin.root_id.to_string(),
+        history: ExportHistory::Whole.into(),
+        snapshot,
+        ..Default::default()
+    };
+    let mut pieces = state.sandbox.files().export_workspace(request).await?.into_inner();
+    // No upload has this name: uploads are named by their hash.
+    let bundle = format!("fork:{id}");
+    state.store.begin_bundle(tenant, &bundle, 0).await?;
+    let (mut commit, mut gathered, mut piece, mut size) = (String::new(), vec![], 0, 0);
+    loop {
+        let received = match pieces.message().await.map_err(Refusal::from) {
+            Ok(Some(received)) => received,
+            Ok(None) => break,
+            Err(refusal) if refusal.reason == Reason::WorkspaceMissing => return Ok(None),
+            Err(refusal) => return Err(Error::Sandbox(refusal)),
+        };
+        if commit.is_empty() {
+            commit = received.commit;
+        }
+        size += received.data.len() as u64;
+        if size > limits::BUNDLE_BYTES_MAX {
+            return Err(Error::ForkTooLarge(limits::BUNDLE_BYTES_MAX));
+        }
+        gathered.extend(received.data);
+        while gathered.len() >= limits::BUNDLE_PIECE_BYTES {
+            let rest = gathered.split_off(limits::BUNDLE_PIECE_BYTES);
+            state.store.put_bundle_piece(tenant, &bundle, piece, &gathered).await?;
+            (gathered, piece) = (rest, piece + 1);
+        }
+    }
+    state.store.put_bundle_piece(tenant, &bundle, piece, &gathered).await?;
+    state.store.begin_bundle(tenant, &bundle, size).await?;
+    state.store.complete_bundle(tenant, &bundle).await?;
+    Ok(Some(Source { origin: Origin::Bundle(bundle), revision: Some(commit), uncommitted: true }))
+}

@@ -1,0 +1,223 @@
+//! Reads messages. A stored open part has no text; its text so far is in chunks beside it.
+
+use crate::{
+    app::ground::{
+        gateway::Gateway,
+        page::{List, PageRequest, is_full},
+    },
+    auth::principal::Principal,
+    ground::{entity::Entity, error::Error, scope::Scope, state::State},
+    streams::event::open_text,
+};
+use domain::{
+    ids::{MessageId, PartId, SessionId, TenantId},
+    limits,
+    message::Message,
+    part::{Body, Part},
+};
+use std::collections::HashMap;
+use store::{Page, log::messages::MessageWithParts};
+
+/// Lists one page of messages as they are stored: the newest, or those before the cursor, oldest first.
+///
+/// # Errors
+/// `session_not_found`, `page_too_large`, `cursor_invalid`, `store_unavailable`.
+pub(crate) async fn list_stored(
+    gateway: &Gateway,
+    principal: &Principal,
+    session: &SessionId,
+    page: PageRequest,
+) -> Result<List<MessageWithParts>, Error> {
+    let (state, tenant) = (&gateway.state, principal.tenant(Scope::Read)?);
+    let page = page.check(is_cursor)?;
+    state.store.get_head(tenant, session).await?;
+    read_pages(state, tenant, session, page, Extent::OnePage).await
+}
+
+/// As [`list_stored`], with the text of open parts so far.
+///
+/// # Errors
+/// As [`list_stored`].
+pub(crate) async fn list(
+    gateway: &Gateway,
+    principal: &Principal,
+    session: &SessionId,
+    page: PageRequest,
+    extent: Extent,
+) -> Result<List<MessageWithParts>, Error> {
+    let (state, tenant) = (&gateway.state, principal.tenant(Scope::Read)?);
+    let page = page.check(is_cursor)?;
+    state.store.get_head(tenant, session).await?;
+    let mut list = read_pages(state, tenant, session, page, extent).await?;
+    fill_open_texts(state, tenant, session, &mut list.entries).await?;
+    Ok(list)
+}
+
+/// Lists the oldest messages after a position, at most `limit`, oldest first.
+///
+/// # Errors
+/// `session_not_found`, `store_unavailable`.
+pub(crate) async fn list_after(
+    gateway: &Gateway,
+    principal: &Principal,
+    session: &SessionId,
+    after: u64,
+    limit: u32,
+) -> Result<Vec<MessageWithParts>, Error> {
+    let (state, tenant) = (&gateway.state, principal.tenant(Scope::Read)?);
+    state.store.get_head(tenant, session).await?;
+    let mut entries = state.store.list_messages_after(tenant, session, after, limit).await?;
+    fill_open_texts(state, tenant, session, &mut entries).await?;
+    Ok(entries)
+}
+
+/// Gives one message as it is stored.
+///
+/// # Errors
+/// `message_not_found`, `store_unavailable`.
+pub(crate) async fn get_stored(
+    gateway: &Gateway,
+    principal: &Principal,
+    session: &SessionId,
+    message: &MessageId,
+) -> Result<MessageWithParts, Error> {
+    let tenant = principal.tenant(Scope::Read)?;
+    Ok(gateway.state.store.get_message(tenant, session, message).await?)
+}
+
+/// As [`get_stored`], with the text of open parts so far.
+///
+/// # Errors
+/// As [`get_stored`].
+pub(crate) async fn get(
+    gateway: &Gateway,
+    principal: &Principal,
+    session: &SessionId,
+    message: &MessageId,
+) -> Result<MessageWithParts, Error> {
+    let (state, tenant) = (&gateway.state, principal.tenant(Scope::Read)?);
+    let mut entries = [state.store.get_message(tenant, session, message).await?];
+    fill_open_texts(state, tenant, session, &mut entries).await?;
+    let [entry] = entries;
+    Ok(entry)
+}
+
+/// Gives the last answer of the turn that answered a prompt, also if the prompt joined the turn of another one.
+///
+/// # Errors
+/// `message_not_found` if there is no answer; `store_unavailable`.
+pub(crate) async fn get_answer(
+    gateway: &Gateway,
+    principal: &Principal,
+    session: &SessionId,
+    prompt: &MessageId,
+) -> Result<MessageWithParts, Error> {
+    let tenant = principal.tenant(Scope::Read)?;
+    let page = Page { limit: limits::PAGE_MAX, cursor: None };
+    let entries = gateway.state.store.list_messages(tenant, session, &page).await?;
+    let is_answer = |entry: &&MessageWithParts| matches!(entry.message, Message::Assistant(_));
+    let is_own = |entry: &&MessageWithParts| matches!(&entry.message, Message::Assistant(step) if &step.parent_id == prompt);
+    let own = entries.iter().rev().find(is_own);
+    let answer = own.or_else(|| entries.iter().rev().find(is_answer)).cloned();
+    answer.ok_or(Error::NotFound(Entity::Message))
+}
+
+/// How much a list gives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Extent {
+    OnePage,
+    /// As many pages as one answer holds.
+    WholeAnswer,
+}
+
+/// Whether a list of messages may have given it: the position of a message.
+fn is_cursor(text: &str) -> bool {
+    text.parse::<u64>().is_ok_and(|seq| i64::try_from(seq).is_ok())
+}
+
+/// Reads backwards in time until the page or the answer is full, and gives the messages oldest first.
+async fn read_pages(
+    state: &State,
+    tenant: TenantId,
+    session: &SessionId,
+    mut page: Page,
+    extent: Extent,
+) -> Result<List<MessageWithParts>, Error> {
+    let (mut newest_first, mut bytes): (Vec<MessageWithParts>, usize) = (vec![], 0);
+    let next = loop {
+        let entries = state.store.list_messages(tenant, session, &page).await?;
+        let is_last = !is_full(&page, entries.len());
+        let mut cut = None;
+        for entry in entries.into_iter().rev() {
+            bytes += entry.parts.iter().map(|(_, part)| json_bytes(part)).sum::<usize>();
+            if bytes > limits::MESSAGES_BYTES_MAX && !newest_first.is_empty() {
+                cut = Some((entry.seq + 1).to_string());
+                break;
+            }
+            newest_first.push(entry);
+        }
+        if cut.is_some() {
+            break cut;
+        }
+        let next = newest_first.last().filter(|_| !is_last).map(|entry| entry.seq.to_string());
+        if extent == Extent::OnePage || next.is_none() {
+            break next;
+        }
+        page.cursor = next;
+    };
+    newest_first.reverse();
+    Ok(List { entries: newest_first, next })
+}
+
+/// Gives open parts the text that is stored for them.
+pub(in crate::app) async fn fill_open_texts(
+    state: &State,
+    tenant: TenantId,
+    session: &SessionId,
+    entries: &mut [MessageWithParts],
+) -> Result<(), Error> {
+    let is_open = |entry: &MessageWithParts| entry.parts.iter().any(|(_, part)| open_text(part).is_some());
+    if !entries.iter().any(is_open) {
+        return Ok(());
+    }
+    let head = state.store.get_head(tenant, session).await?;
+    let chunks = state.store.list_chunks(tenant, session, head.epoch).await?;
+    let mut texts: HashMap<PartId, String> = HashMap::new();
+    for chunk in chunks {
+        let text = texts.entry(chunk.part_id).or_default();
+        if usize::try_from(chunk.offset_bytes).is_ok_and(|offset| offset == text.len()) {
+            text.push_str(&chunk.text);
+        }
+    }
+    let parts = entries.iter_mut().flat_map(|entry| &mut entry.parts);
+    for (_, part) in parts {
+        let Some(text) = texts.remove(&part.id) else { continue };
+        if let Some(open) = text_mut(&mut part.body).filter(|open| open.is_empty()) {
+            *open = text;
+        }
+    }
+    Ok(())
+}
+
+/// The text of a part that can be open.
+pub(crate) fn text_mut(body: &mut Body) -> Option<&mut String> {
+    match body {
+        Body::Text(text) => Some(&mut text.text),
+        Body::Reasoning(thought) => Some(&mut thought.text),
+        Body::File(_)
+        | Body::Tool(_)
+        | Body::StepStart(_)
+        | Body::StepFinish(_)
+        | Body::Snapshot(_)
+        | Body::Patch(_)
+        | Body::Agent(_)
+        | Body::Subtask(_)
+        | Body::Retry(_)
+        | Body::Compaction(_) => None,
+    }
+}
+
+/// Length of a part as JSON.
+fn json_bytes(part: &Part) -> usize {
+    serde_json::to_vec(part).map_or(0, |json| json.len())
+}

@@ -1,0 +1,300 @@
+//! Takes a session back to an earlier point, and forward again. The files change now, under a hold that keeps the whole tree of the
+//! session idle; the messages go with the next prompt. A gateway that dies in between leaves an intent, and the next call finishes
+//! it.
+// Continues in store::session::reverts, for the hold, and in store::session::inputs, where the next prompt removes the messages.
+
+use super::{
+    files::{Difference, Files},
+    point,
+};
+use crate::{
+    app::ground::gateway::Gateway,
+    auth::principal::Principal,
+    ground::{
+        entity::Entity,
+        error::Error,
+        sandbox::{Reason, Refusal},
+        scope::Scope,
+        state::{State, now},
+    },
+};
+use domain::{
+    ids::{EventId, MessageId, PartId, SessionId, TenantId},
+    limits,
+    session::Revert,
+};
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+use store::{
+    Store,
+    log::messages::MessageWithParts,
+    session::{
+        reverts::{Hold, HoldRelease, RevertResult},
+        row::Session,
+    },
+};
+use tokio::time::Instant;
+
+/// Time between two renewals of a hold; milliseconds. Two may fail before the hold ends.
+const RENEW_MS: u64 = limits::REVERT_HOLD_MS / 4;
+
+/// Where a client wants a session to go back to.
+#[derive(Debug, Clone)]
+pub(crate) struct RevertPoint {
+    /// The first message to remove.
+    pub(crate) message: MessageId,
+    /// The first part of it to remove.
+    pub(crate) part: Option<PartId>,
+}
+
+/// What to do with a held session.
+#[derive(Debug, Clone)]
+enum Operation {
+    Revert(RevertPoint),
+    Unrevert,
+    /// Finish what an earlier call began, if it did.
+    Finish,
+}
+
+/// Why an operation failed, by what it did to the files.
+enum Failure {
+    /// It wrote no file.
+    Unchanged(Error),
+    /// It wrote files, or may have.
+    Midway(Error),
+}
+
+impl Failure {
+    fn unchanged(error: impl Into<Error>) -> Self {
+        Self::Unchanged(error.into())
+    }
+
+    fn midway(error: impl Into<Error>) -> Self {
+        Self::Midway(error.into())
+    }
+}
+
+/// Takes a session back to before a message, or before one of its parts. A repetition changes nothing. Another point is reckoned
+/// from the files as they were before the first revert.
+///
+/// # Errors
+/// `session_not_found`, `message_not_found`, `part_not_found`, `session_busy`, `session_quarantined`, `snapshot_unknown`,
+/// `workspace_missing`, `sandbox_unavailable`, `store_unavailable`. After the last two: try again.
+pub(crate) async fn revert(
+    gateway: &Gateway,
+    principal: &Principal,
+    session: &SessionId,
+    point: RevertPoint,
+) -> Result<Session, Error> {
+    let tenant = principal.tenant(Scope::Write)?;
+    with_hold(&gateway.state, tenant, session, Operation::Revert(point)).await
+}
+
+/// Brings the files back to what they were before [`revert`]. Without a revert nothing happens.
+///
+/// # Errors
+/// As [`revert`].
+pub(crate) async fn unrevert(
+    gateway: &Gateway,
+    principal: &Principal,
+    session: &SessionId,
+) -> Result<Session, Error> {
+    let tenant = principal.tenant(Scope::Write)?;
+    with_hold(&gateway.state, tenant, session, Operation::Unrevert).await
+}
+
+/// Finishes an unfinished revert, so that the session takes prompts again.
+///
+/// # Errors
+/// As [`revert`].
+pub(in crate::app) async fn finish(
+    state: &State,
+    tenant: TenantId,
+    session: &SessionId,
+) -> Result<(), Error> {
+    with_hold(state, tenant, session, Operation::Finish).await.map(drop)
+}
+
+/// Holds the session, performs the operation, and releases the hold. The operation goes on when the caller leaves.
+async fn with_hold(
+    state: &State,
+    tenant: TenantId,
+    session: &SessionId,
+    operation: Operation,
+) -> Result<Session, Error> {
+    let (state, session) = (state.clone(), session.clone());
+    let work = async move {
+        let since = Instant::now();
+        let hold = state.store.hold_session(tenant, &session).await?;
+        let limit = Duration::from_millis(limits::REVERT_WAIT_MS);
+        let files_done = AtomicBool::new(false);
+        let done = tokio::select! {
+            biased;
+            done = tokio::time::timeout(limit, perform(&state, &hold, &files_done, operation)) => done,
+            // The operation is dropped midway, as after its time limit: the intent says so.
+            lost = keep_hold(&state.store, &hold, &files_done, since) => Ok(Err(Failure::midway(lost))),
+        };
+        let (left, error) = match done {
+            Ok(Ok(session)) => return Ok(session),
+            Ok(Err(Failure::Unchanged(error))) => (HoldRelease::Unchanged, error),
+            Ok(Err(Failure::Midway(error))) => (HoldRelease::Unfinished, error),
+            Err(_) => (HoldRelease::Unfinished, Error::RevertTimedOut),
+        };
+        if let Err(error) = state.store.release_hold(&hold, left).await {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(error, "cannot release a hold; it expires");
+        }
+        Err(error)
+    };
+    tokio::spawn(work).await.map_err(|_| Error::GatewayStopped)?
+}
+
+/// Renews a hold that began at `since` until the files are done. Ends when the hold is lost, or may be lost as far as this gateway
+/// knows: from then on others may work with the files.
+async fn keep_hold(
+    store: &Store,
+    hold: &Hold,
+    files_done: &AtomicBool,
+    since: Instant,
+) -> store::error::Error {
+    let ttl = Duration::from_millis(limits::REVERT_HOLD_MS - limits::LEASE_MARGIN_MS);
+    let mut until = since + ttl;
+    loop {
+        tokio::time::sleep(Duration::from_millis(RENEW_MS)).await;
+        let sent_at = Instant::now();
+        let renewed = tokio::time::timeout_at(until, store.renew_hold(hold)).await;
+        if files_done.load(Ordering::Relaxed) {
+            // The operation itself ends the hold now, and reports the result.
+            return std::future::pending().await;
+        }
+        match renewed {
+            Ok(Ok(())) => until = sent_at + ttl,
+            Ok(Err(error)) if error.is_transient() && Instant::now() < until => {}
+            Ok(Err(error)) => return error,
+            Err(_) => return store::error::Error::timed_out(),
+        }
+    }
+}
+
+async fn perform(
+    state: &State,
+    hold: &Hold,
+    files_done: &AtomicBool,
+    operation: Operation,
+) -> Result<Session, Failure> {
+    let entries = state.store.load_conversation(hold.tenant, &hold.session, 0).await;
+    let entries = entries.map_err(Failure::unchanged)?;
+    let files = Files::new(state.sandbox.files(), hold);
+    let work = Work { state, hold, files_done, files, entries };
+    match operation {
+        Operation::Revert(point) => work.revert(&point.message, point.part.as_ref()).await,
+        Operation::Finish => match hold.revert.clone().filter(|_| hold.is_unfinished) {
+            Some(revert) => work.revert(&revert.message_id, revert.part_id.as_ref()).await,
+            None => work.end(hold.revert.clone(), Difference::default()).await,
+        },
+        Operation::Unrevert => work.unrevert().await,
+    }
+}
+
+struct Work<'a> {
+    state: &'a State,
+    hold: &'a Hold,
+    /// Set when the operation writes no more files.
+    files_done: &'a AtomicBool,
+    files: Files,
+    entries: Vec<MessageWithParts>,
+}
+
+impl Work<'_> {
+    async fn revert(self, message: &MessageId, part: Option<&PartId>) -> Result<Session, Failure> {
+        let missing = part.map_or(Entity::Message, |_| Entity::Part);
+        let point = point::find(&self.entries, message, part)
+            .ok_or_else(|| Failure::unchanged(Error::NotFound(missing)))?;
+        let first_snapshot = self.hold.revert.as_ref().and_then(|revert| revert.snapshot.clone());
+        let mut revert = Revert {
+            message_id: point.message,
+            part_id: point.part,
+            snapshot: first_snapshot.clone(),
+            diff: None,
+        };
+        if point.files.is_empty() && first_snapshot.is_none() {
+            return self.end(Some(revert), Difference::default()).await;
+        }
+        let snapshot = match first_snapshot.clone() {
+            Some(snapshot) => snapshot,
+            None => self.files.track().await.map_err(Failure::unchanged)?,
+        };
+        revert.snapshot = Some(snapshot.clone());
+        self.intend(&revert).await?;
+        if first_snapshot.is_some() {
+            // The first revert may have changed files that this point leaves alone.
+            self.restore(&snapshot).await?;
+        }
+        if let Err(status) = self.files.revert(point.files).await {
+            return self.undo(&snapshot, status.into()).await;
+        }
+        let changes = self.files.diff(&snapshot, "").await.map_err(Failure::midway)?;
+        revert.diff = Some(changes.files.iter().filter_map(|file| file.patch.as_deref()).collect());
+        let total = self.total(&changes.state).await;
+        self.end(Some(revert), total).await
+    }
+
+    async fn unrevert(self) -> Result<Session, Failure> {
+        let revert = self.hold.revert.clone();
+        let Some((revert, snapshot)) =
+            revert.and_then(|it| it.snapshot.clone().map(|snapshot| (it, snapshot)))
+        else {
+            return self.end(None, Difference::default()).await;
+        };
+        self.intend(&revert).await?;
+        self.restore(&snapshot).await?;
+        let total = self.total(&snapshot).await;
+        self.end(None, total).await
+    }
+
+    async fn intend(&self, revert: &Revert) -> Result<(), Failure> {
+        self.state.store.intend_revert(self.hold, revert).await.map_err(Failure::unchanged)
+    }
+
+    async fn restore(&self, snapshot: &str) -> Result<(), Failure> {
+        self.files.restore(snapshot).await.map_err(|status| {
+            let refusal = Refusal::from(status);
+            // The sandbox wrote no file if it does not know the snapshot.
+            let is_unchanged = refusal.reason == Reason::SnapshotUnknown;
+            let error = Error::Sandbox(refusal);
+            if is_unchanged { Failure::Unchanged(error) } else { Failure::Midway(error) }
+        })
+    }
+
+    /// Gives up a revert that the sandbox refused: the files become what they were before any revert.
+    async fn undo(self, snapshot: &str, refused: Error) -> Result<Session, Failure> {
+        self.restore(snapshot).await?;
+        self.end(None, Difference::default()).await?;
+        Err(Failure::Midway(refused))
+    }
+
+    /// What the session changed since its first state. A failure is only logged: the sandbox may have forgotten that state.
+    async fn total(&self, to: &str) -> Difference {
+        let Some(from) = point::first_state(&self.entries) else { return Difference::default() };
+        match self.files.diff(from, to).await {
+            Ok(difference) => difference,
+            Err(status) => {
+                tracing::debug!("cannot read the changes of the session: {}", status.message());
+                Difference::default()
+            }
+        }
+    }
+
+    async fn end(&self, revert: Option<Revert>, total: Difference) -> Result<Session, Failure> {
+        self.files_done.store(true, Ordering::Relaxed);
+        let ids = [self.state.id(EventId::make), self.state.id(EventId::make)];
+        let diff = (!total.state.is_empty()).then_some(total.files);
+        let ended =
+            self.state.store.finish_revert(self.hold, RevertResult { revert, diff }, ids, now()).await;
+        let (session, events) = ended.map_err(Failure::midway)?;
+        self.state.publisher.publish_events(self.hold.tenant, &self.hold.session, &events);
+        Ok(session)
+    }
+}

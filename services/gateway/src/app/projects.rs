@@ -1,0 +1,5 @@
+//! Projects: repositories or directories, the sources of their files, and uploaded bundles.
+
+pub(crate) mod bundles;
+pub(crate) mod manage;
+pub(crate) mod source;

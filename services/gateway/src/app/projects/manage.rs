@@ -1,0 +1,171 @@
+//! Creates, reads and changes projects. OpenCode's clients know a project by its name, which is a directory to them.
+
+use super::source;
+use crate::{
+    app::ground::{
+        checks,
+        gateway::Gateway,
+        page::{List, PageRequest, is_text},
+    },
+    auth::principal::Principal,
+    ground::{error::Error, invalid::Invalid, scope::Scope},
+    streams::notices::{
+        ClientCommand, notify_all_disposed, notify_clients, notify_disposed, notify_project_updated,
+    },
+};
+use domain::{ids::ProjectId, limits, project::ProjectDisplay, session::Source};
+use serde_json::json;
+use store::tenant::projects::Project;
+
+/// Bytes of a project's display settings as JSON: mostly an icon. Each list of projects carries them.
+pub(crate) const DISPLAY_BYTES_MAX: usize = 32 * 1024;
+
+/// Creates a project, or gives the one with this name.
+///
+/// # Errors
+/// `name_empty`, `name_too_long`, `store_unavailable`; those of [`source::check`].
+pub(crate) async fn create(
+    gateway: &Gateway,
+    principal: &Principal,
+    name: &str,
+    source: &Source,
+) -> Result<Project, Error> {
+    let (state, tenant) = (&gateway.state, principal.tenant(Scope::Write)?);
+    source::check(state, tenant, source).await?;
+    let (id, name) = (state.id(ProjectId::make), checks::name(name)?);
+    let project = state.store.create_project(tenant, &id, &name, source).await?;
+    // With another id the project existed before.
+    if project.id == id {
+        notify_project_updated(state, tenant, &project);
+    }
+    Ok(project)
+}
+
+/// Gives a project.
+///
+/// # Errors
+/// `project_not_found`, `store_unavailable`.
+pub(crate) async fn get(gateway: &Gateway, principal: &Principal, id: &ProjectId) -> Result<Project, Error> {
+    Ok(gateway.state.store.get_project(principal.tenant(Scope::Read)?, id).await?)
+}
+
+/// Lists projects by name.
+///
+/// # Errors
+/// `page_too_large`, `cursor_invalid`, `store_unavailable`.
+pub(crate) async fn list(
+    gateway: &Gateway,
+    principal: &Principal,
+    page: PageRequest,
+) -> Result<List<Project>, Error> {
+    let (tenant, page) = (principal.tenant(Scope::Read)?, page.check(is_text)?);
+    let projects = gateway.state.store.list_projects(tenant, &page).await?;
+    Ok(List::of(&page, projects, |project| project.name.clone()))
+}
+
+/// Finds the project of a directory.
+///
+/// # Errors
+/// `directory_invalid`, `store_unavailable`.
+pub(crate) async fn find_by_directory(
+    gateway: &Gateway,
+    principal: &Principal,
+    directory: &str,
+) -> Result<Option<Project>, Error> {
+    check_directory(directory)?;
+    Ok(gateway.state.store.find_project(principal.tenant(Scope::Read)?, directory).await?)
+}
+
+/// Gives the project of a directory, and creates it without a repository if there is none.
+///
+/// # Errors
+/// `directory_invalid`, `store_unavailable`.
+pub(crate) async fn ensure_directory(
+    gateway: &Gateway,
+    principal: &Principal,
+    directory: &str,
+) -> Result<Project, Error> {
+    if let Some(project) = find_by_directory(gateway, principal, directory).await? {
+        return Ok(project);
+    }
+    let (state, tenant) = (&gateway.state, principal.tenant(Scope::Write)?);
+    let id = state.id(ProjectId::make);
+    let project = state.store.create_project(tenant, &id, directory, &Source::default()).await?;
+    // Another gateway may have been first.
+    if project.id == id {
+        notify_project_updated(state, tenant, &project);
+    }
+    Ok(project)
+}
+
+/// Checks the name of a directory.
+///
+/// # Errors
+/// `directory_invalid`.
+pub(crate) fn check_directory(directory: &str) -> Result<(), Error> {
+    if directory.len() > limits::NAME_BYTES_MAX || !is_text(directory) {
+        let message =
+            format!("a directory must have at most {} bytes and no zero bytes", limits::NAME_BYTES_MAX);
+        return Err(Invalid::Directory.because(message));
+    }
+    Ok(())
+}
+
+/// Updates the display settings of a project. Omitted fields are unchanged. `None`: they would be larger than
+/// [`DISPLAY_BYTES_MAX`].
+///
+/// # Errors
+/// `project_not_found`, `store_unavailable`.
+pub(crate) async fn update_display(
+    gateway: &Gateway,
+    principal: &Principal,
+    id: &ProjectId,
+    change: &ProjectDisplay,
+) -> Result<Option<Project>, Error> {
+    let (state, tenant) = (&gateway.state, principal.tenant(Scope::Write)?);
+    let apply = |before: &ProjectDisplay| {
+        Some(before.changed(change)).filter(|after| json!(after).to_string().len() <= DISPLAY_BYTES_MAX)
+    };
+    let project = state.store.update_project(tenant, id, apply).await?;
+    if let Some(project) = &project {
+        notify_project_updated(state, tenant, project);
+    }
+    Ok(project)
+}
+
+/// Makes the clients of a project read everything again.
+///
+/// # Errors
+/// `scope_missing`.
+pub(crate) fn refresh_clients(
+    gateway: &Gateway,
+    principal: &Principal,
+    project: &Project,
+) -> Result<(), Error> {
+    notify_disposed(&gateway.state, principal.tenant(Scope::Write)?, project);
+    Ok(())
+}
+
+/// Makes all clients of the tenant read everything again.
+///
+/// # Errors
+/// `scope_missing`.
+pub(crate) fn refresh_all_clients(gateway: &Gateway, principal: &Principal) -> Result<(), Error> {
+    notify_all_disposed(&gateway.state, principal.tenant(Scope::Write)?);
+    Ok(())
+}
+
+/// Sends a command to the terminal clients of a project that use the caller's key.
+///
+/// # Errors
+/// `scope_missing`.
+pub(crate) fn command_clients(
+    gateway: &Gateway,
+    principal: &Principal,
+    project: &Project,
+    command: &ClientCommand,
+) -> Result<(), Error> {
+    let tenant = principal.tenant(Scope::Write)?;
+    notify_clients(&gateway.state, tenant, project, principal.name(), command);
+    Ok(())
+}

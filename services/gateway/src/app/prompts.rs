@@ -1,0 +1,8 @@
+//! Prompts: checked, stored with the input that wakes a loop, and announced; and waiting for the end of a turn.
+
+pub(crate) mod accept;
+pub(crate) mod agents;
+pub(crate) mod options;
+pub(crate) mod parts;
+pub(crate) mod request;
+pub(crate) mod turn;

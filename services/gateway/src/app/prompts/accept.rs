@@ -1,0 +1,193 @@
+//! Accepts prompts: checks, then one transaction (message, parts, input, `runnable`), then hints that may be lost.
+// Continues in store::session::inputs, which stores the prompt, and in worker::claim, which receives the hints.
+
+use super::{
+    agents::{self, AgentUse, ProjectContext},
+    options, parts,
+    request::{PromptPart, PromptRequest},
+};
+use crate::{
+    app::{
+        ground::{checks, gateway::Gateway, wake},
+        history::revert,
+    },
+    auth::principal::Principal,
+    ground::{
+        error::Error,
+        invalid::Invalid,
+        scope::Scope,
+        state::{State, now},
+    },
+};
+use domain::{
+    agent::Mode,
+    ids::{EventId, MessageId, SessionId},
+    limits,
+    message::{MessageTime, ModelChoice, ModelRef, User},
+    part::{Body, Text},
+};
+use sha2::{Digest as _, Sha256};
+use store::session::inputs::{Prompt, Reply};
+
+/// An accepted prompt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Receipt {
+    pub(crate) message_id: MessageId,
+    /// Inputs of the session that come first.
+    pub(crate) inputs_ahead: u32,
+    /// Position in the tenant's queue; 0 if unknown or if the session does not wait.
+    pub(crate) queue_position: u32,
+    /// Position of the prompt's first event; 0 for a repeated prompt.
+    pub(crate) event_seq: u64,
+}
+
+/// Accepts a prompt for a session, and wakes a worker.
+///
+/// # Errors
+/// `prompt_empty`, `prompt_too_long`, `idempotency_key_too_long`, `idempotency_key_invalid`, `model_unknown`, `agent_unknown`,
+/// `session_not_found`, `idempotency_conflict`, `session_full`, `session_quarantined`, `session_busy`, `store_unavailable`; those of
+/// [`parts`], [`options`] and [`revert::finish`].
+pub(crate) async fn accept(
+    gateway: &Gateway,
+    principal: &Principal,
+    session: &SessionId,
+    request: PromptRequest,
+) -> Result<Receipt, Error> {
+    let (state, account) = (&gateway.state, principal.account(Scope::Write)?);
+    let tenant = account.tenant;
+    check(state, &request)?;
+    let target = state.store.get_session(tenant, session).await?;
+    let context = ProjectContext { tenant, project: &target.info.project_id, source: &target.source };
+    let subagents = agents::of_parts(request.parts.iter().map(|part| &part.body));
+    let primary = AgentUse { name: &request.agent, mode: Mode::Primary };
+    agents::check(state, context, subagents.chain([primary])).await?;
+    let (class, no_reply) = (target.class, request.no_reply);
+    let model = request
+        .model
+        .clone()
+        .unwrap_or(ModelRef { provider_id: target.info.model.provider_id, model_id: target.info.model.id });
+    let agent = if request.agent.is_empty() { target.info.agent } else { request.agent.clone() };
+    let prompt = prompt(state, session, request, model, agent);
+    let mut accepted = state.store.accept_prompt(tenant, &prompt, now()).await.map_err(Error::from);
+    if accepted == Err(Error::RevertUnfinished) {
+        // The gateway that started this revert died before it finished. Finish the revert first: the client wrote the prompt for
+        // the reverted files.
+        revert::finish(state, tenant, session).await?;
+        accepted = state.store.accept_prompt(tenant, &prompt, now()).await.map_err(Error::from);
+    }
+    let accepted = accepted?;
+    state.publisher.publish_events(tenant, session, &accepted.events);
+    if accepted.runnable {
+        wake::wake(state, account, session, class).await;
+    }
+    if !no_reply {
+        metrics::counter!("flotilla_prompts_total").increment(1);
+    }
+    Ok(Receipt {
+        message_id: accepted.message_id,
+        inputs_ahead: accepted.inputs_ahead,
+        // For people: the prompt is accepted whether or not the position can be read.
+        queue_position: state.store.get_queue_position(tenant, session).await.unwrap_or(0),
+        event_seq: accepted.events.first().map_or(0, |event| event.seq),
+    })
+}
+
+fn check(state: &State, request: &PromptRequest) -> Result<(), Error> {
+    let has_content = |part: &PromptPart| match &part.body {
+        Body::Text(text) => !text.text.trim().is_empty(),
+        Body::Reasoning(_)
+        | Body::File(_)
+        | Body::Tool(_)
+        | Body::StepStart(_)
+        | Body::StepFinish(_)
+        | Body::Snapshot(_)
+        | Body::Patch(_)
+        | Body::Agent(_)
+        | Body::Subtask(_)
+        | Body::Retry(_)
+        | Body::Compaction(_) => true,
+    };
+    if request.text.trim().is_empty() && !request.parts.iter().any(has_content) {
+        return Err(Invalid::PromptEmpty.because("the prompt is empty; say what to do"));
+    }
+    let text_bytes = request.text.len() + parts::text_bytes(&request.parts);
+    let (bytes, limit) = (text_bytes.max(request.system.len()), limits::PROMPT_BYTES_MAX);
+    if bytes > limit {
+        let message =
+            format!("the prompt is {bytes} bytes, the limit is {limit} bytes; move long content into a file");
+        return Err(Invalid::PromptTooLong.because(message));
+    }
+    checks::idempotency_key(&request.idempotency_key)?;
+    checks::model(state, request.model.as_ref())?;
+    parts::check(state, &request.parts)?;
+    parts::check_together(&request.parts, !request.text.is_empty(), request.no_reply)?;
+    options::check_variant(&request.variant)?;
+    options::check_tools(&request.tools)?;
+    options::check_format(request.format.as_ref())
+}
+
+fn prompt(
+    state: &State,
+    session: &SessionId,
+    request: PromptRequest,
+    model: ModelRef,
+    agent: String,
+) -> Prompt {
+    let body_sha256 = body_sha256(&request, &model, &agent);
+    let id = request.message_id.unwrap_or_else(|| state.id(MessageId::make));
+    let dedupe = match request.idempotency_key.as_str() {
+        "" => format!("msg:{id}"),
+        key => format!("key:{key}"),
+    };
+    let text = (!request.text.is_empty()).then(|| Text { text: request.text, ..Text::default() });
+    let text = text.map(|text| PromptPart::from(Body::Text(text)));
+    let all = text.into_iter().chain(request.parts).collect();
+    let mut parts = parts::to_stored(state, session, &id, all);
+    if request.no_reply {
+        parts::mark_as_note(state, &mut parts);
+    }
+    let is_shell = parts::shell(parts.iter().map(|part| &part.body)).is_some();
+    let system = domain::text::without_nul(&request.system).into_owned();
+    Prompt {
+        event_ids: (0..=parts.len()).map(|_| state.id(EventId::make)).collect(),
+        user: User {
+            id,
+            session_id: session.clone(),
+            time: MessageTime { created: now(), completed: None },
+            agent,
+            model: ModelChoice { model, variant: (!request.variant.is_empty()).then_some(request.variant) },
+            tools: (!request.tools.is_empty()).then_some(request.tools),
+            format: request.format,
+            summary: None,
+            system: (!system.is_empty()).then_some(system),
+        },
+        parts,
+        dedupe,
+        body_sha256,
+        traceparent: rpc::trace::current_traceparent(),
+        only_when_idle: is_shell,
+        reply: if request.no_reply { Reply::None } else { Reply::Expected },
+    }
+}
+
+/// The hash by which a repeated prompt is recognized. A plain text prompt hashes as it did before prompts had parts, so gateways of
+/// both versions agree on it.
+fn body_sha256(request: &PromptRequest, model: &ModelRef, agent: &str) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    let mut add = |field: &str| {
+        hash.update(field.len().to_le_bytes());
+        hash.update(field.as_bytes());
+    };
+    for field in [request.text.as_str(), &model.provider_id, &model.model_id, agent, &request.system] {
+        add(field);
+    }
+    let parts: Vec<_> = request.parts.iter().map(|part| (&part.id, &part.body)).collect();
+    let PromptRequest { variant, tools, format, no_reply, message_id, .. } = request;
+    let is_plain = parts.is_empty() && variant.is_empty() && tools.is_empty();
+    if !is_plain || format.is_some() || *no_reply || message_id.is_some() {
+        // Texts, numbers and maps with text keys: this is always valid JSON.
+        let rest = (&parts, variant, tools, format, no_reply, message_id);
+        add(&serde_json::to_string(&rest).unwrap_or_default());
+    }
+    hash.finalize().into()
+}

@@ -1,0 +1,98 @@
+//! Checks the options of a prompt: variant, tools, and the form of the answer.
+
+use crate::ground::{error::Error, invalid::Invalid};
+use domain::{
+    limits,
+    message::{Format, VARIANTS},
+};
+use std::collections::BTreeMap;
+
+/// Refuses a variant that no model has.
+///
+/// # Errors
+/// `variant_unknown`.
+pub(super) fn check_variant(variant: &str) -> Result<(), Error> {
+    if variant.is_empty() || VARIANTS.contains(&variant) {
+        return Ok(());
+    }
+    let variant = domain::text::head(variant, limits::NAME_BYTES_MAX);
+    let message = format!("no such variant: {variant:?}; available: {}", VARIANTS.join(", "));
+    Err(Invalid::VariantUnknown.because(message))
+}
+
+/// Refuses too many tool switches, and impossible names.
+///
+/// # Errors
+/// `tools_too_many`, `tool_name_invalid`.
+pub(super) fn check_tools(tools: &BTreeMap<String, bool>) -> Result<(), Error> {
+    if tools.len() > limits::TOOL_SWITCHES_MAX {
+        let message =
+            format!("the prompt switches {} tools, the limit is {}", tools.len(), limits::TOOL_SWITCHES_MAX);
+        return Err(Invalid::ToolsTooMany.because(message));
+    }
+    let is_name =
+        |name: &String| !name.is_empty() && name.len() <= limits::NAME_BYTES_MAX && !name.contains('\0');
+    if tools.keys().all(is_name) {
+        return Ok(());
+    }
+    let message = format!("a tool name must have 1 to {} bytes, none of them zero", limits::NAME_BYTES_MAX);
+    Err(Invalid::ToolName.because(message))
+}
+
+/// Refuses a schema that cannot validate an answer.
+///
+/// # Errors
+/// `schema_too_large`, `schema_invalid`, `retries_too_many`.
+pub(super) fn check_format(format: Option<&Format>) -> Result<(), Error> {
+    let Some(Format::JsonSchema { schema, retry_count }) = format else { return Ok(()) };
+    let (bytes, most) = (schema.to_string().len(), limits::OUTPUT_SCHEMA_BYTES_MAX);
+    if bytes > most {
+        let message = format!("the answer schema is {bytes} bytes, the limit is {most} bytes");
+        return Err(Invalid::SchemaTooLarge.because(message));
+    }
+    if schema["type"] != "object" {
+        return Err(Invalid::Schema.because("the answer schema must be of type object"));
+    }
+    if schema.to_string().contains("\\u0000") {
+        return Err(Invalid::Schema.because("the answer schema must not contain zero bytes"));
+    }
+    if let Err(error) = jsonschema::validator_for(schema) {
+        let error = error.to_string();
+        let message = format!("the answer schema cannot be used: {}", domain::text::head(&error, 300));
+        return Err(Invalid::Schema.because(message));
+    }
+    if retry_count.is_some_and(|count| count > limits::STRUCTURED_RETRIES_MAX) {
+        let message =
+            format!("the limit for retries of a structured answer is {}", limits::STRUCTURED_RETRIES_MAX);
+        return Err(Invalid::RetriesTooMany.because(message));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn only_object_schemas_are_accepted() {
+        let check = |schema: Value, retry_count| {
+            let error = check_format(Some(&Format::JsonSchema { schema, retry_count })).err();
+            error.map(|error| error.code().to_owned())
+        };
+        let good = json!({"type": "object", "properties": {"a": {"type": "number"}}});
+        assert_eq!(check(good.clone(), Some(10)), None);
+        for (schema, retries, code) in [
+            (json!({"type": "array"}), None, "schema_invalid"),
+            (json!(true), None, "schema_invalid"),
+            (json!({"type": "object", "properties": 7}), None, "schema_invalid"),
+            (json!({"type": "object", "$ref": "https://example.com/x"}), None, "schema_invalid"),
+            (json!({"type": "object", "title": "\0"}), None, "schema_invalid"),
+            (json!({"type": "object", "title": "x".repeat(70_000)}), None, "schema_too_large"),
+            (good, Some(11), "retries_too_many"),
+        ] {
+            assert_eq!(check(schema, retries).as_deref(), Some(code));
+        }
+    }
+}

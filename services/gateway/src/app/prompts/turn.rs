@@ -1,0 +1,61 @@
+//! Waiting for the end of a turn.
+
+use crate::{
+    app::ground::gateway::Gateway,
+    auth::principal::Principal,
+    ground::{error::Error, scope::Scope},
+    streams::{
+        cursor::Start,
+        subscription::{self, Item, Subscription},
+    },
+};
+use domain::{event::QUARANTINED, ids::SessionId, session::Phase};
+
+/// Waits until the turn ends whose prompt has its first event at this position; 0: the next turn that ends. The turn goes on if the
+/// caller leaves.
+///
+/// # Errors
+/// `session_not_found`, `session_quarantined`, `gateway_stopping`, `bus_unavailable`, `store_unavailable`.
+pub(crate) async fn wait_for_turn(
+    gateway: &Gateway,
+    principal: &Principal,
+    session: &SessionId,
+    event_seq: u64,
+) -> Result<(), Error> {
+    let start = Start::After(event_seq.saturating_sub(1));
+    wait_for_idle(gateway, principal, session, start, event_seq).await
+}
+
+/// Waits until a session is idle.
+///
+/// # Errors
+/// As [`wait_for_turn`].
+pub(crate) async fn wait(gateway: &Gateway, principal: &Principal, session: &SessionId) -> Result<(), Error> {
+    let session = gateway.state.store.get_session(principal.tenant(Scope::Read)?, session).await?;
+    match session.phase {
+        Phase::Idle => return Ok(()),
+        Phase::Quarantined => return Err(Error::Quarantined),
+        Phase::Runnable | Phase::Running | Phase::Waiting => {}
+    }
+    let head = session.event_seq;
+    wait_for_idle(gateway, principal, &session.info.id, Start::After(head), head).await
+}
+
+async fn wait_for_idle(
+    gateway: &Gateway,
+    principal: &Principal,
+    session: &SessionId,
+    start: Start,
+    idle_after: u64,
+) -> Result<(), Error> {
+    let (tenant, session) = (principal.tenant(Scope::Read)?, session.clone());
+    let subscription = Subscription { tenant, session, start, until_idle_after: Some(idle_after) };
+    let mut items = subscription::subscribe(&gateway.state, &gateway.hub, subscription).await?;
+    while let Some(item) = items.recv().await {
+        match item? {
+            Item::Event(event) if event.kind == QUARANTINED => return Err(Error::Quarantined),
+            Item::Event(_) | Item::Fragment(_) | Item::Heartbeat(_) => {}
+        }
+    }
+    Ok(())
+}

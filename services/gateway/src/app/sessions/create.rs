@@ -1,0 +1,161 @@
+//! Creates sessions.
+
+use super::budget;
+use crate::{
+    app::{
+        ground::{checks, gateway::Gateway},
+        projects::source,
+        prompts::agents::{self, AgentUse, ProjectContext},
+    },
+    auth::principal::Principal,
+    ground::{entity::Entity, error::Error, invalid::Invalid, scope::Scope, state::now},
+};
+use domain::{
+    agent::Mode,
+    ids::{EventId, ProjectId, SessionId},
+    limits,
+    message::ModelRef,
+    permission::{OnAsk, Rules},
+    session::{Class, DEFAULT_AGENT, ExplicitChoices, Origin, Source},
+    title,
+};
+use store::session::{
+    creation::{IdempotencyKey, NewSession},
+    row::Session,
+};
+
+/// Bytes of a session's id.
+const SESSION_ID_BYTES: usize = 30;
+
+/// A session that a client asks for. An empty text leaves the choice to the gateway.
+#[derive(Debug, Clone)]
+pub(crate) struct SessionRequest {
+    pub(crate) project: ProjectId,
+    /// The id that the client gives the session.
+    pub(crate) id: String,
+    pub(crate) idempotency_key: String,
+    pub(crate) title: String,
+    pub(crate) agent: String,
+    pub(crate) model: Option<ModelRef>,
+    /// Without an origin the project's source counts.
+    pub(crate) source: Source,
+    pub(crate) class: Class,
+    pub(crate) rules: Rules,
+    /// 0: no limit.
+    pub(crate) budget_usd_picos: i64,
+    pub(crate) on_ask: OnAsk,
+}
+
+impl SessionRequest {
+    /// An interactive session of a project, with default settings.
+    pub(crate) fn of(project: ProjectId) -> Self {
+        Self {
+            project,
+            id: String::new(),
+            idempotency_key: String::new(),
+            title: String::new(),
+            agent: String::new(),
+            model: None,
+            source: Source::default(),
+            class: Class::Interactive,
+            rules: Rules::default(),
+            budget_usd_picos: 0,
+            on_ask: OnAsk::default(),
+        }
+    }
+}
+
+/// Creates a session. A request with the id of an existing session gives that session.
+///
+/// # Errors
+/// `project_not_found`, `model_unknown`, `agent_unknown`, `session_id_invalid`, `name_empty`, `name_too_long`, `rules_too_many`,
+/// `rule_invalid`, `budget_invalid`, `idempotency_key_too_long`, `idempotency_key_invalid`, `store_unavailable`; those of
+/// [`source::check`].
+pub(crate) async fn create(
+    gateway: &Gateway,
+    principal: &Principal,
+    request: SessionRequest,
+) -> Result<Session, Error> {
+    let (state, tenant) = (&gateway.state, principal.tenant(Scope::Write)?);
+    checks::model(state, request.model.as_ref())?;
+    checks::idempotency_key(&request.idempotency_key)?;
+    let id = chosen_id(&request.id, &request.idempotency_key)?;
+    if let Some(id) = &id {
+        match state.store.get_session(tenant, id).await.map_err(Error::from) {
+            Err(Error::NotFound(Entity::Session)) => {}
+            existing => return existing,
+        }
+    }
+    // Of two clients that create the session at the same time, one gets the other's by this key.
+    let key = id.as_ref().map_or(request.idempotency_key, |id| id.to_string());
+    let key = (!key.is_empty()).then_some(IdempotencyKey { name: key, body_sha256: None });
+    source::check(state, tenant, &request.source).await?;
+    let mut source = request.source;
+    if source.origin == Origin::Empty {
+        source = state.store.get_project(tenant, &request.project).await?.source;
+    }
+    let context = ProjectContext { tenant, project: &request.project, source: &source };
+    agents::check(state, context, std::iter::once(AgentUse { name: &request.agent, mode: Mode::Primary }))
+        .await?;
+    check_rules(&request.rules)?;
+    let chosen = ExplicitChoices { agent: !request.agent.is_empty(), model: request.model.is_some() };
+    let model = request.model.or_else(|| state.models.first().cloned());
+    let new = NewSession {
+        id: id.unwrap_or_else(|| state.id(SessionId::make)),
+        project_id: request.project,
+        title: match request.title.as_str() {
+            "" => title::default_at(now()),
+            title => checks::name(title)?,
+        },
+        agent: if request.agent.is_empty() { DEFAULT_AGENT.to_owned() } else { request.agent },
+        model: model.ok_or_else(|| Invalid::ModelUnknown.because("no model is configured"))?,
+        chosen,
+        source,
+        class: request.class,
+        rules: request.rules,
+        budget: budget::amount(request.budget_usd_picos)?,
+        on_ask: request.on_ask,
+        key,
+    };
+    let event = state.id(EventId::make);
+    let (session, events) = state.store.create_session(tenant, &new, &event, now()).await?;
+    state.publisher.publish_events(tenant, &session.info.id, &events);
+    Ok(session)
+}
+
+/// The id that a client gives a new session.
+fn chosen_id(text: &str, idempotency_key: &str) -> Result<Option<SessionId>, Error> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    if !idempotency_key.is_empty() {
+        return Err(Invalid::SessionId.because("a session has either an id or an idempotency key, not both"));
+    }
+    let id = text.parse::<SessionId>().ok().filter(|_| text.len() == SESSION_ID_BYTES);
+    id.map(Some).ok_or_else(|| Invalid::SessionId.because("a session id is ses_ and 26 letters and digits"))
+}
+
+fn check_rules(rules: &Rules) -> Result<(), Error> {
+    if rules.0.len() > limits::PERMISSION_RULES_MAX {
+        let message = format!(
+            "the session has {} permission rules, the limit is {}",
+            rules.0.len(),
+            limits::PERMISSION_RULES_MAX
+        );
+        return Err(Invalid::RulesTooMany.because(message));
+    }
+    for rule in &rules.0 {
+        if rule.permission.is_empty() {
+            return Err(Invalid::Rule.because("a permission rule must name a tool, or * for all tools"));
+        }
+        let (bytes, limit) = (rule.permission.len() + rule.pattern.len(), limits::PERMISSION_RULE_BYTES_MAX);
+        if bytes > limit {
+            let message = format!("a permission rule is {bytes} bytes, the limit is {limit} bytes");
+            return Err(Invalid::Rule.because(message));
+        }
+        if rule.permission.contains('\0') || rule.pattern.contains('\0') {
+            return Err(Invalid::Rule.because("a permission rule must not contain zero bytes"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,156 @@
+//! What a session produced: its changes, the whole output of a tool, and its workspace as a bundle.
+
+use crate::{
+    app::ground::gateway::Gateway,
+    auth::principal::Principal,
+    ground::{error::Error, scope::Scope, state::State},
+};
+use domain::{
+    ids::{MessageId, SessionId, TenantId},
+    limits,
+    message::{FileDiff, Message, User},
+};
+use rpc::v1;
+use store::session::row::Session;
+use tokio::sync::mpsc;
+
+/// Pieces of an export on their way to the client.
+const PIECES_AHEAD: usize = 4;
+
+/// The lines that changed in one file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FileStat {
+    pub(crate) path: String,
+    pub(crate) additions: u32,
+    pub(crate) deletions: u32,
+}
+
+/// Changes of files.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct WorkspaceDiff {
+    /// In git's format.
+    pub(crate) patch: String,
+    pub(crate) files: Vec<FileStat>,
+    /// Whether the patch is incomplete.
+    pub(crate) truncated: bool,
+}
+
+/// One piece of an exported workspace: a git bundle.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ExportPiece {
+    pub(crate) data: Vec<u8>,
+    pub(crate) commit: String,
+    pub(crate) base_commit: String,
+}
+
+/// Gives what the turn of a prompt changed, as its message says.
+///
+/// # Errors
+/// `message_not_found`, `store_unavailable`.
+pub(crate) async fn diff_message(
+    gateway: &Gateway,
+    principal: &Principal,
+    session: &SessionId,
+    message: &MessageId,
+) -> Result<Vec<FileDiff>, Error> {
+    let tenant = principal.tenant(Scope::Read)?;
+    let entry = gateway.state.store.get_message(tenant, session, message).await?;
+    Ok(match entry.message {
+        Message::User(User { summary: Some(summary), .. }) => summary.diffs,
+        Message::User(_) | Message::Assistant(_) => vec![],
+    })
+}
+
+/// Gives what a session changed in its files since it began.
+///
+/// # Errors
+/// `session_not_found`, `sandbox_unavailable`, `store_unavailable`; what the sandbox refuses.
+pub(crate) async fn diff_session(
+    gateway: &Gateway,
+    principal: &Principal,
+    session: &SessionId,
+) -> Result<WorkspaceDiff, Error> {
+    let tenant = principal.tenant(Scope::Read)?;
+    let session = gateway.state.store.get_session(tenant, session).await?;
+    diff_workspace(&gateway.state, tenant, &session).await
+}
+
+/// As [`diff_session`], for a session at hand.
+///
+/// # Errors
+/// `sandbox_unavailable`; what the sandbox refuses.
+pub(in crate::app) async fn diff_workspace(
+    state: &State,
+    tenant: TenantId,
+    session: &Session,
+) -> Result<WorkspaceDiff, Error> {
+    let request = v1::DiffWorkspaceRequest {
+        tenant_id: tenant.to_string(),
+        session_id: session.info.id.to_string(),
+        bytes_max: u32::try_from(limits::DIFF_BYTES_MAX).unwrap_or(u32::MAX),
+        workspace_session_id: session.root_id.to_string(),
+    };
+    let diff = state.sandbox.files().diff_workspace(request).await?.into_inner();
+    let stat = |file: v1::DiffStat| FileStat {
+        path: file.path,
+        additions: file.additions,
+        deletions: file.deletions,
+    };
+    let files = diff.files.into_iter().map(stat).collect();
+    Ok(WorkspaceDiff { patch: diff.patch, files, truncated: diff.truncated })
+}
+
+/// Gives the whole output of a tool call.
+///
+/// # Errors
+/// `session_not_found`, `sandbox_unavailable`, `store_unavailable`; what the sandbox refuses.
+pub(crate) async fn get_tool_output(
+    gateway: &Gateway,
+    principal: &Principal,
+    session: &SessionId,
+    path: String,
+) -> Result<Vec<u8>, Error> {
+    let (state, tenant) = (&gateway.state, principal.tenant(Scope::Read)?);
+    state.store.get_head(tenant, session).await?;
+    let (tenant_id, session_id) = (tenant.to_string(), session.to_string());
+    let request = v1::GetOutputRequest { tenant_id, session_id, path };
+    Ok(state.sandbox.files().get_output(request).await?.into_inner().data)
+}
+
+/// Exports the workspace of a session, with its changes committed under its title.
+///
+/// # Errors
+/// `session_not_found`, `sandbox_unavailable`, `store_unavailable`; what the sandbox refuses, also later in the stream.
+pub(crate) async fn export(
+    gateway: &Gateway,
+    principal: &Principal,
+    session: &SessionId,
+) -> Result<mpsc::Receiver<Result<ExportPiece, Error>>, Error> {
+    let (state, tenant) = (&gateway.state, principal.tenant(Scope::Read)?);
+    let session = state.store.get_session(tenant, session).await?;
+    let request = v1::ExportWorkspaceRequest {
+        tenant_id: tenant.to_string(),
+        session_id: session.info.id.to_string(),
+        commit_message: session.info.title,
+        workspace_session_id: session.root_id.to_string(),
+        ..Default::default()
+    };
+    let mut responses = state.sandbox.files().export_workspace(request).await?.into_inner();
+    let (sender, receiver) = mpsc::channel(PIECES_AHEAD);
+    tokio::spawn(async move {
+        loop {
+            let piece = match responses.message().await {
+                Ok(None) => return,
+                Ok(Some(v1::ExportWorkspaceResponse { data, commit, base_commit })) => {
+                    Ok(ExportPiece { data, commit, base_commit })
+                }
+                Err(status) => Err(status.into()),
+            };
+            let is_error = piece.is_err();
+            if sender.send(piece).await.is_err() || is_error {
+                return;
+            }
+        }
+    });
+    Ok(receiver)
+}

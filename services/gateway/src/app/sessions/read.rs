@@ -1,0 +1,155 @@
+//! Reads sessions.
+
+use super::waits::{Limits, Wait};
+use crate::{
+    app::ground::{
+        gateway::Gateway,
+        page::{List, PageRequest},
+    },
+    auth::principal::Principal,
+    ground::{error::Error, scope::Scope},
+};
+use domain::{
+    ids::{ProjectId, SessionId, Timestamp},
+    wait::Reason,
+};
+use serde_json::Value;
+use store::{
+    log::feed::{RecentSession, Window},
+    session::{row::Session, sessions::Filter},
+    tenant::projects::Project,
+};
+
+/// A session, and why it waits, if it does and that was asked for.
+#[derive(Debug, Clone)]
+pub(crate) struct SessionView {
+    pub(crate) session: Session,
+    pub(crate) wait: Option<Wait>,
+}
+
+/// Gives a session.
+///
+/// # Errors
+/// `session_not_found`, `store_unavailable`.
+pub(crate) async fn get(gateway: &Gateway, principal: &Principal, id: &SessionId) -> Result<Session, Error> {
+    Ok(gateway.state.store.get_session(principal.tenant(Scope::Read)?, id).await?)
+}
+
+/// Gives a session with its project.
+///
+/// # Errors
+/// `session_not_found`, `store_unavailable`.
+pub(crate) async fn get_with_project(
+    gateway: &Gateway,
+    principal: &Principal,
+    id: &SessionId,
+) -> Result<(Session, Project), Error> {
+    let (store, tenant) = (&gateway.state.store, principal.tenant(Scope::Read)?);
+    let session = store.get_session(tenant, id).await?;
+    let project = store.get_project(tenant, &session.info.project_id).await?;
+    Ok((session, project))
+}
+
+/// Gives a session, and why it waits.
+///
+/// # Errors
+/// `session_not_found`, `store_unavailable`.
+pub(crate) async fn explain(
+    gateway: &Gateway,
+    principal: &Principal,
+    id: &SessionId,
+) -> Result<SessionView, Error> {
+    let (state, tenant) = (&gateway.state, principal.tenant(Scope::Read)?);
+    let session = state.store.get_session(tenant, id).await?;
+    let mut wait = Limits::read(state, tenant).await?.explain(&session);
+    if let Some(wait) = wait.as_mut().filter(|wait| wait.reason == Reason::Children.as_str()) {
+        // Counted after the session was read: a subtask that ended in between is in neither number.
+        wait.add_subtasks(state.store.count_below(tenant, id).await?);
+    }
+    Ok(SessionView { session, wait })
+}
+
+/// Checks that a session exists.
+///
+/// # Errors
+/// `session_not_found`, `store_unavailable`.
+pub(crate) async fn check(gateway: &Gateway, principal: &Principal, id: &SessionId) -> Result<(), Error> {
+    gateway.state.store.get_head(principal.tenant(Scope::Read)?, id).await?;
+    Ok(())
+}
+
+/// Lists sessions, last changed first. Those of a list of waiting ones say why they wait.
+///
+/// # Errors
+/// `page_too_large`, `cursor_invalid`, `store_unavailable`.
+pub(crate) async fn list(
+    gateway: &Gateway,
+    principal: &Principal,
+    filter: &Filter,
+    page: PageRequest,
+) -> Result<List<SessionView>, Error> {
+    let (state, tenant) = (&gateway.state, principal.tenant(Scope::Read)?);
+    let page = page.check(is_cursor)?;
+    let sessions = state.store.list_sessions(tenant, filter, &page).await?;
+    let sessions = List::of(&page, sessions, |session| cursor(session.info.time.updated, session));
+    let limits = if filter.waiting { Some(Limits::read(state, tenant).await?) } else { None };
+    let view = |session| {
+        let wait = limits.as_ref().and_then(|limits| limits.explain(&session));
+        SessionView { session, wait }
+    };
+    Ok(List { entries: sessions.entries.into_iter().map(view).collect(), next: sessions.next })
+}
+
+/// Lists the subtasks of a session, oldest first.
+///
+/// # Errors
+/// `session_not_found`, `page_too_large`, `cursor_invalid`, `store_unavailable`.
+pub(crate) async fn list_children(
+    gateway: &Gateway,
+    principal: &Principal,
+    parent: &SessionId,
+    page: PageRequest,
+) -> Result<List<Session>, Error> {
+    let (store, tenant) = (&gateway.state.store, principal.tenant(Scope::Read)?);
+    store.get_head(tenant, parent).await?;
+    let page = page.check(is_cursor)?;
+    let children = store.list_children(tenant, parent, &page).await?;
+    Ok(List::of(&page, children, |child| cursor(child.info.time.created, child)))
+}
+
+/// Lists the sessions that are not idle, of a project or of all.
+///
+/// # Errors
+/// `store_unavailable`.
+pub(crate) async fn list_active(
+    gateway: &Gateway,
+    principal: &Principal,
+    project: Option<&ProjectId>,
+) -> Result<Vec<RecentSession>, Error> {
+    let tenant = principal.tenant(Scope::Read)?;
+    let window = Window { since: None, limit: domain::limits::PAGE_MAX };
+    Ok(gateway.state.store.list_recent(tenant, project, window).await?)
+}
+
+/// Gives the to-do list of a session as JSON; `null` if the agent keeps none.
+///
+/// # Errors
+/// `session_not_found`, `store_unavailable`.
+pub(crate) async fn get_todos(
+    gateway: &Gateway,
+    principal: &Principal,
+    id: &SessionId,
+) -> Result<Value, Error> {
+    Ok(gateway.state.store.get_todos(principal.tenant(Scope::Read)?, id).await?)
+}
+
+/// The cursor after a session in a list that is ordered by `at`.
+fn cursor(at: Timestamp, session: &Session) -> String {
+    format!("{}.{}", at.0, session.info.id)
+}
+
+/// Whether [`cursor`] may have made it.
+fn is_cursor(text: &str) -> bool {
+    let parts = text.split_once('.');
+    parts.is_some_and(|(ms, id)| ms.parse::<i64>().is_ok() && id.parse::<SessionId>().is_ok())
+}

@@ -1,0 +1,131 @@
+//! Settings of tenants and projects, and what is in force in a session.
+
+use crate::{
+    app::{
+        ground::gateway::Gateway,
+        projects::manage::{refresh_all_clients, refresh_clients},
+    },
+    auth::principal::Principal,
+    ground::{
+        error::Error,
+        invalid::Invalid,
+        sandbox::{Reason, Refusal, fence},
+        scope::Scope,
+        state::State,
+    },
+};
+use domain::{
+    ids::{ProjectId, SessionId, TenantId},
+    level::Level,
+};
+use rpc::v1;
+use settings::{
+    Settings,
+    merge::merge,
+    repository::{self, RepositorySettings, UnclearRestriction},
+    standing,
+};
+use store::{people::settings::StoredSettings, session::row::Session};
+
+/// Gives the stored settings of a project, or of the tenant.
+///
+/// # Errors
+/// `project_not_found`, `store_unavailable`.
+pub(crate) async fn get(
+    gateway: &Gateway,
+    principal: &Principal,
+    project: Option<&ProjectId>,
+) -> Result<Option<StoredSettings>, Error> {
+    let (store, tenant) = (&gateway.state.store, principal.tenant(Scope::Read)?);
+    if let Some(project) = project {
+        store.get_project(tenant, project).await?;
+    }
+    let level = level(project);
+    let stored = store.list_settings(tenant, project).await?;
+    Ok(stored.into_iter().find(|stored| stored.level == level))
+}
+
+/// Stores the settings of a project, or of the tenant; an empty document deletes them. Clients read what depends on them again.
+///
+/// # Errors
+/// `project_not_found`, `settings_invalid`, `store_unavailable`.
+pub(crate) async fn set(
+    gateway: &Gateway,
+    principal: &Principal,
+    project: Option<&ProjectId>,
+    document: &str,
+) -> Result<Option<StoredSettings>, Error> {
+    let (store, tenant) = (&gateway.state.store, principal.tenant(Scope::Write)?);
+    let project = match project {
+        Some(project) => Some(store.get_project(tenant, project).await?),
+        None => None,
+    };
+    let id = project.as_ref().map(|project| &project.id);
+    let stored = if document.trim().is_empty() {
+        store.delete_settings(tenant, id).await?;
+        None
+    } else {
+        standing::stored(level(id), document)
+            .map_err(|problems| Invalid::Settings.because(problems.to_string()))?;
+        Some(store.put_settings(tenant, id, document, principal.name()).await?)
+    };
+    match &project {
+        Some(project) => refresh_clients(gateway, principal, project)?,
+        None => refresh_all_clients(gateway, principal)?,
+    }
+    Ok(stored)
+}
+
+/// Explains the settings of a session: each value with its origin, or why the repository's settings are refused.
+///
+/// # Errors
+/// `session_not_found`, `settings_unreadable`, `sandbox_unavailable`, `store_unavailable`.
+pub(crate) async fn explain(
+    gateway: &Gateway,
+    principal: &Principal,
+    session: &SessionId,
+) -> Result<Result<RepositorySettings, UnclearRestriction>, Error> {
+    let (state, tenant) = (&gateway.state, principal.tenant(Scope::Read)?);
+    let session = state.store.get_session(tenant, session).await?;
+    let stored = state.store.list_settings_of(tenant, &session.info.id).await?;
+    // The documents were checked when they were stored, so another version of the gateway stored these.
+    let above =
+        state.settings_above(&stored).map_err(|problems| Error::SettingsUnreadable(problems.to_string()))?;
+    let files = repository_files(state, tenant, &session).await?;
+    let files: Vec<_> = files.iter().map(|file| (file.path.as_str(), file.text.as_str())).collect();
+    Ok(repository::configure(&above, &files))
+}
+
+/// Gives the settings that hold in a project before a repository adds its own. Settings that cannot be read count as empty here: they
+/// end a turn with their own error.
+///
+/// # Errors
+/// `store_unavailable`.
+pub(crate) async fn merged(
+    gateway: &Gateway,
+    principal: &Principal,
+    project: Option<&ProjectId>,
+) -> Result<Settings, Error> {
+    let (state, tenant) = (&gateway.state, principal.tenant(Scope::Read)?);
+    let stored = state.store.list_settings(tenant, project).await?;
+    let merged = state.settings_above(&stored).and_then(|documents| merge(&documents));
+    Ok(merged.map(|merged| merged.settings).unwrap_or_default())
+}
+
+/// The settings files of the commit that a session started from; none before its workspace is open.
+async fn repository_files(
+    state: &State,
+    tenant: TenantId,
+    session: &Session,
+) -> Result<Vec<v1::GuidanceFile>, Error> {
+    let request = v1::ReadGuidanceRequest { fence: Some(fence(tenant, session)), ..Default::default() };
+    match state.sandbox.files().read_guidance(request).await.map_err(Refusal::from) {
+        Ok(guidance) => Ok(guidance.into_inner().configuration),
+        Err(refusal) if refusal.reason == Reason::WorkspaceMissing => Ok(vec![]),
+        Err(refusal) => Err(Error::Sandbox(refusal)),
+    }
+}
+
+fn level(project: Option<&ProjectId>) -> Level {
+    project.map_or(Level::Tenant, |_| Level::Project)
+}

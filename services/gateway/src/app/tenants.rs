@@ -1,0 +1,155 @@
+//! Tenants, and the keys by which they call.
+
+use crate::{
+    app::ground::{
+        checks,
+        gateway::Gateway,
+        page::{List, PageRequest, is_text},
+    },
+    auth::{key::NewKey, principal::Principal},
+    ground::{entity::Entity, error::Error, invalid::Invalid, scope::Scope},
+};
+use bus::queue::Share;
+use domain::{ids::TenantId, limits};
+use store::tenant::{keys::Key, tenants::Tenant};
+
+/// What the operator changes about a tenant. 0 leaves a limit as it is.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct TenantChange {
+    pub(crate) running_max: u32,
+    pub(crate) weight: u32,
+}
+
+/// Creates a tenant, or gives the one with this name.
+///
+/// # Errors
+/// `operator_only`, `name_empty`, `name_too_long`, `name_invalid`, `store_unavailable`.
+pub(crate) async fn create(gateway: &Gateway, principal: &Principal, name: &str) -> Result<Tenant, Error> {
+    principal.require(Scope::Operate)?;
+    let name = checks::name(name)?;
+    if !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
+        return Err(Invalid::Name.because("a tenant name can have only letters, digits and dashes"));
+    }
+    Ok(gateway.state.store.create_tenant(TenantId(uuid::Uuid::now_v7()), &name).await?)
+}
+
+/// Changes the limits of a tenant.
+///
+/// # Errors
+/// `operator_only`, `tenant_missing`, `tenant_not_found`, `limit_too_high`, `store_unavailable`.
+pub(crate) async fn update(
+    gateway: &Gateway,
+    principal: &Principal,
+    id: &str,
+    change: TenantChange,
+) -> Result<Tenant, Error> {
+    principal.require(Scope::Operate)?;
+    let (state, id) = (&gateway.state, parse(id)?);
+    let running_max = check_limit("running_max", change.running_max, limits::TENANT_RUNNING_MOST)?;
+    let weight = check_limit("weight", change.weight, limits::TENANT_WEIGHT_MAX)?;
+    let tenant = state.store.update_tenant(id, running_max, weight).await?;
+    let share = Share { running_max: tenant.running_max, weight: tenant.weight };
+    if let Err(error) = state.bus.set_share(id, share).await {
+        let error = &error as &dyn std::error::Error;
+        tracing::warn!(error, "cannot set the tenant's share in Redis; its next prompt will");
+    }
+    Ok(tenant)
+}
+
+fn check_limit(name: &str, value: u32, max: u32) -> Result<Option<u32>, Error> {
+    if value > max {
+        return Err(Invalid::LimitTooHigh.because(format!("{name} is {value}, the limit is {max}")));
+    }
+    Ok((value > 0).then_some(value))
+}
+
+/// Lists tenants by name.
+///
+/// # Errors
+/// `operator_only`, `page_too_large`, `cursor_invalid`, `store_unavailable`.
+pub(crate) async fn list(
+    gateway: &Gateway,
+    principal: &Principal,
+    page: PageRequest,
+) -> Result<List<Tenant>, Error> {
+    principal.require(Scope::Operate)?;
+    let page = page.check(is_text)?;
+    let tenants = gateway.state.store.list_tenants(&page).await?;
+    Ok(List::of(&page, tenants, |tenant| tenant.name.clone()))
+}
+
+/// A key with the secret that only its creator ever sees.
+pub(crate) struct IssuedKey {
+    pub(crate) key: Key,
+    pub(crate) secret: String,
+}
+
+/// Creates a key of a tenant; see [`managed_tenant`].
+///
+/// # Errors
+/// `tenant_missing`, `tenant_not_found`, `name_empty`, `name_too_long`, `store_unavailable`.
+pub(crate) async fn create_key(
+    gateway: &Gateway,
+    principal: &Principal,
+    tenant: &str,
+    name: &str,
+) -> Result<IssuedKey, Error> {
+    let tenant = managed_tenant(gateway, principal, tenant, Scope::Write).await?;
+    let (new, name) = (NewKey::make(), checks::name(name)?);
+    let key = gateway.state.store.create_key(tenant, &new.prefix, &new.sha256, &name).await?;
+    Ok(IssuedKey { key, secret: new.secret })
+}
+
+/// Lists the keys of a tenant; see [`managed_tenant`].
+///
+/// # Errors
+/// `tenant_missing`, `tenant_not_found`, `page_too_large`, `cursor_invalid`, `store_unavailable`.
+pub(crate) async fn list_keys(
+    gateway: &Gateway,
+    principal: &Principal,
+    tenant: &str,
+    page: PageRequest,
+) -> Result<List<Key>, Error> {
+    let tenant = managed_tenant(gateway, principal, tenant, Scope::Read).await?;
+    let page = page.check(is_text)?;
+    let keys = gateway.state.store.list_keys(tenant, &page).await?;
+    Ok(List::of(&page, keys, |key| key.prefix.clone()))
+}
+
+/// Revokes a key of a tenant by its prefix; see [`managed_tenant`].
+///
+/// # Errors
+/// `tenant_missing`, `tenant_not_found`, `key_not_found`, `store_unavailable`.
+pub(crate) async fn revoke_key(
+    gateway: &Gateway,
+    principal: &Principal,
+    tenant: &str,
+    prefix: &str,
+) -> Result<(), Error> {
+    let tenant = managed_tenant(gateway, principal, tenant, Scope::Write).await?;
+    if !is_text(prefix) {
+        return Err(Error::NotFound(Entity::Key));
+    }
+    match gateway.state.store.revoke_key(tenant, prefix).await.map_err(Error::from) {
+        Err(Error::NotFound(_)) => Err(Error::NotFound(Entity::Key)),
+        revoked => revoked,
+    }
+}
+
+/// Whose keys a call manages: the caller's own tenant's, or for the operator those of the tenant that the call names.
+async fn managed_tenant(
+    gateway: &Gateway,
+    principal: &Principal,
+    name: &str,
+    scope: Scope,
+) -> Result<TenantId, Error> {
+    if principal.has(Scope::Operate) {
+        return Ok(gateway.state.store.get_tenant(parse(name)?).await?.id);
+    }
+    let own = principal.tenant(scope)?;
+    if name.is_empty() || name.parse() == Ok(own) { Ok(own) } else { Err(Error::NotFound(Entity::Tenant)) }
+}
+
+fn parse(id: &str) -> Result<TenantId, Error> {
+    id.parse().map_err(|_| Invalid::TenantMissing.because("name the tenant by its id, a UUID"))
+}

@@ -1,0 +1,99 @@
+//! Finds the principal of a key. A key of a tenant is looked up by its SHA-256; the operator's key names no tenant and may act for
+//! any.
+
+use super::{
+    attempts::{Attempt, Attempts},
+    principal::{Account, Principal},
+};
+use crate::ground::{entity::Entity, error::Error, invalid::Invalid};
+use bus::queue::Share;
+use sha2::{Digest as _, Sha256};
+use std::{net::IpAddr, sync::Arc, time::Instant};
+use store::{Store, tenant::tenants::Tenant};
+use subtle::ConstantTimeEq as _;
+
+/// Names the tenant of a call with the operator's key. With a tenant's key it may repeat that tenant.
+pub(crate) const TENANT_HEADER: &str = "x-flotilla-tenant";
+
+/// What a call says about its caller.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Credentials<'a> {
+    pub(crate) key: &'a str,
+    /// The value of [`TENANT_HEADER`].
+    pub(crate) tenant: Option<&'a str>,
+    /// The address that the call comes from.
+    pub(crate) client: Option<IpAddr>,
+}
+
+/// The keys that the gateway accepts; clones share the count of wrong ones.
+#[derive(Clone)]
+pub(crate) struct Keys {
+    store: Store,
+    operator_sha256: Option<[u8; 32]>,
+    attempts: Arc<Attempts>,
+}
+
+impl Keys {
+    /// The keys in the store, and the operator's, if there is one.
+    pub(crate) fn new(store: Store, operator_key: Option<&str>) -> Self {
+        let operator_sha256 = operator_key.map(|key| Sha256::digest(key).into());
+        Self { store, operator_sha256, attempts: Arc::default() }
+    }
+
+    /// Finds the principal that acts for a tenant.
+    ///
+    /// # Errors
+    /// `key_unknown`, `too_many_attempts`, `tenant_not_found`; with the operator's key `tenant_missing` and `tenant_invalid`;
+    /// `store_unavailable`.
+    pub(crate) async fn authenticate(&self, credentials: Credentials<'_>) -> Result<Principal, Error> {
+        let Credentials { key, tenant: named, client } = credentials;
+        let attempt = Attempt::new(key, client);
+        self.attempts.check(&attempt, Instant::now())?;
+        if self.is_operator(&attempt) {
+            self.attempts.succeeded(&attempt);
+            let named = named.ok_or_else(|| {
+                let message =
+                    format!("the operator's key needs the tenant's id in the header {TENANT_HEADER}");
+                Invalid::TenantMissing.because(message)
+            })?;
+            let id = named.parse().map_err(|_| Invalid::Tenant.because("the tenant's id must be a UUID"))?;
+            return Ok(Principal::operator_for(account(&self.store.get_tenant(id).await?)));
+        }
+        let Some((tenant, name)) = self.store.find_key(&attempt.sha256).await? else {
+            self.attempts.failed(&attempt, Instant::now());
+            return Err(Error::KeyUnknown);
+        };
+        self.attempts.succeeded(&attempt);
+        if named.is_some_and(|named| named.parse() != Ok(tenant.id)) {
+            return Err(Error::NotFound(Entity::Tenant));
+        }
+        Ok(Principal::of_tenant(name, account(&tenant)))
+    }
+
+    /// Finds the operator, who acts for no tenant.
+    ///
+    /// # Errors
+    /// `operator_only`, `too_many_attempts`.
+    pub(crate) fn authenticate_operator(&self, credentials: Credentials<'_>) -> Result<Principal, Error> {
+        let attempt = Attempt::new(credentials.key, credentials.client);
+        self.attempts.check(&attempt, Instant::now())?;
+        if self.is_operator(&attempt) {
+            self.attempts.succeeded(&attempt);
+            return Ok(Principal::operator());
+        }
+        // A tenant's key is no guess at the operator's.
+        if !self.attempts.knows(&attempt) {
+            self.attempts.failed(&attempt, Instant::now());
+        }
+        Err(Error::OperatorOnly("only the operator's key allows this"))
+    }
+
+    fn is_operator(&self, attempt: &Attempt) -> bool {
+        let operator = self.operator_sha256.as_ref();
+        operator.is_some_and(|sha256| sha256.ct_eq(&attempt.sha256).into())
+    }
+}
+
+fn account(tenant: &Tenant) -> Account {
+    Account { tenant: tenant.id, share: Share { running_max: tenant.running_max, weight: tenant.weight } }
+}

@@ -1,0 +1,109 @@
+//! Who calls, and what they may do. A use case gets the tenant only by naming the scope that it needs, so none can forget the
+//! check.
+
+use crate::ground::{
+    error::Error,
+    invalid::Invalid,
+    scope::{Scope, Scopes},
+};
+use bus::queue::Share;
+use domain::ids::TenantId;
+
+/// The name of the operator in logs and answers.
+const OPERATOR: &str = "operator";
+
+/// The owner of a valid key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Principal {
+    /// The name of the key; `operator` for the operator's.
+    name: String,
+    account: Option<Account>,
+    scopes: Scopes,
+}
+
+/// The tenant that a principal acts for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Account {
+    pub(crate) tenant: TenantId,
+    /// The tenant's share of the workers.
+    pub(crate) share: Share,
+}
+
+impl Principal {
+    /// The owner of a tenant's key.
+    pub(super) fn of_tenant(name: String, account: Account) -> Self {
+        Self { name, account: Some(account), scopes: Scopes::TENANT }
+    }
+
+    /// The operator, acting for a tenant.
+    pub(super) fn operator_for(account: Account) -> Self {
+        let scopes = Scopes::TENANT.union(Scopes::OPERATOR);
+        Self { name: OPERATOR.to_owned(), account: Some(account), scopes }
+    }
+
+    /// The operator, acting for no tenant.
+    pub(super) fn operator() -> Self {
+        Self { name: OPERATOR.to_owned(), account: None, scopes: Scopes::OPERATOR }
+    }
+
+    /// The name of its key.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The tenant, if the principal may do this in it.
+    ///
+    /// # Errors
+    /// `scope_missing`, `tenant_missing`.
+    pub(crate) fn account(&self, scope: Scope) -> Result<Account, Error> {
+        self.require(scope)?;
+        self.account.ok_or_else(|| Invalid::TenantMissing.because("the call names no tenant"))
+    }
+
+    /// As [`Principal::account`], the tenant's id alone.
+    ///
+    /// # Errors
+    /// `scope_missing`, `tenant_missing`.
+    pub(crate) fn tenant(&self, scope: Scope) -> Result<TenantId, Error> {
+        Ok(self.account(scope)?.tenant)
+    }
+
+    /// Whether the principal has a scope.
+    pub(crate) fn has(&self, scope: Scope) -> bool {
+        self.scopes.contains(scope)
+    }
+
+    /// Checks a scope.
+    ///
+    /// # Errors
+    /// `scope_missing`; `operator_only` for [`Scope::Operate`].
+    pub(crate) fn require(&self, scope: Scope) -> Result<(), Error> {
+        match scope {
+            _ if self.has(scope) => Ok(()),
+            Scope::Operate => Err(Error::OperatorOnly("only the operator's key allows this")),
+            Scope::Read | Scope::Write => Err(Error::ScopeMissing(scope)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_principal_gets_a_tenant_only_within_its_scopes() {
+        let share = Share { running_max: 1, weight: 1 };
+        let account = Account { tenant: TenantId(uuid::Uuid::nil()), share };
+        let tenant = Principal::of_tenant("ci".to_owned(), account);
+        assert_eq!(tenant.account(Scope::Write), Ok(account));
+        assert_eq!(
+            tenant.require(Scope::Operate).map_err(|error| error.code().to_owned()),
+            Err("operator_only".to_owned())
+        );
+        let operator = Principal::operator();
+        assert_eq!(operator.tenant(Scope::Read), Err(Error::ScopeMissing(Scope::Read)));
+        assert_eq!(operator.require(Scope::Operate), Ok(()));
+        let both = Principal::operator_for(account);
+        assert_eq!((both.tenant(Scope::Write), both.require(Scope::Operate)), (Ok(account.tenant), Ok(())));
+    }
+}

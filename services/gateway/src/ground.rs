@@ -1,0 +1,10 @@
+//! What every call shares: connections, errors, scopes and the time limits of bodies. Nothing here knows who calls or how.
+
+pub(crate) mod bodies;
+pub(crate) mod entity;
+pub(crate) mod error;
+pub(crate) mod invalid;
+pub(crate) mod kind;
+pub(crate) mod sandbox;
+pub(crate) mod scope;
+pub(crate) mod state;

@@ -1,0 +1,115 @@
+//! How long the body of a call may take. The readers of a body bound its size.
+
+use axum::{BoxError, body::Body, extract::Request};
+use futures::{StreamExt as _, stream};
+use rpc::status::error;
+use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
+use tonic::{Code, Status};
+
+/// Longest time for a body that is one message: the largest message at 1 Mbit/s.
+pub(crate) const BODY: Duration = Duration::from_secs(120);
+/// Longest pause between two messages of a client that streams.
+pub(crate) const SILENCE: Duration = Duration::from_secs(30);
+
+/// A person types this stream and may pause as long as they like. Only the first message has a time limit.
+const TYPED: &str = "/flotilla.v1.PtyService/AttachPty";
+/// Streams of programs: long, without pauses.
+const STREAMED: [&str; 3] = [
+    "/flotilla.v1.ProjectService/UploadBundle",
+    "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+];
+
+/// Ends the body of a gRPC call with DEADLINE_EXCEEDED `body_too_slow` when the client stalls.
+pub(crate) fn with_deadline(request: Request) -> Request {
+    let patience = match request.uri().path() {
+        TYPED => return request,
+        path if STREAMED.contains(&path) => Patience::Silence(SILENCE),
+        _ => Patience::Until(Instant::now() + BODY),
+    };
+    request.map(|body| wait(body, patience))
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Patience {
+    /// The whole body must arrive by then.
+    Until(Instant),
+    /// The next piece must arrive within this time.
+    Silence(Duration),
+}
+
+fn wait(body: Body, patience: Patience) -> Body {
+    Body::from_stream(stream::unfold(Some(body.into_data_stream()), move |pieces| async move {
+        let mut pieces = pieces?;
+        let until = match patience {
+            Patience::Until(until) => until,
+            Patience::Silence(silence) => Instant::now() + silence,
+        };
+        match timeout_at(until, pieces.next()).await {
+            Ok(next) => next.map(|piece| (piece.map_err(BoxError::from), Some(pieces))),
+            Err(_) => Some((Err(too_slow().into()), None)),
+        }
+    }))
+}
+
+/// The status for a client that sends too slowly.
+pub(crate) fn too_slow() -> Status {
+    error(Code::DeadlineExceeded, "body_too_slow", "the request body did not arrive in time")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+    use prost::Message as _;
+    use std::collections::BTreeSet;
+
+    const SHORT: Duration = Duration::from_millis(100);
+
+    #[tokio::test]
+    async fn a_stalled_body_ends_with_a_code() {
+        for patience in [Patience::Silence(SHORT), Patience::Until(Instant::now() + SHORT)] {
+            let half = stream::iter([Ok::<_, BoxError>("half")]).chain(stream::pending());
+            let mut pieces = wait(Body::from_stream(half), patience).into_data_stream();
+            assert_eq!(pieces.next().await.unwrap().unwrap(), "half");
+            let status = Status::from_error(pieces.next().await.unwrap().unwrap_err().into());
+            assert_eq!(rpc::status::code_of(&status).as_deref(), Some("body_too_slow"), "{status:?}");
+            assert!(pieces.next().await.is_none());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_steady_stream_is_bounded_only_as_a_single_message() {
+        let drip = || {
+            let slow = stream::iter(0..8).then(|_| async {
+                tokio::time::sleep(SHORT / 2).await;
+                Ok::<_, BoxError>("x")
+            });
+            Body::from_stream(slow)
+        };
+        let whole = axum::body::to_bytes(wait(drip(), Patience::Silence(20 * SHORT)), 100).await;
+        assert_eq!(whole.unwrap().len(), 8);
+        let until = Patience::Until(Instant::now() + SHORT);
+        axum::body::to_bytes(wait(drip(), until), 100).await.unwrap_err();
+    }
+
+    #[test]
+    fn every_client_stream_has_a_time_limit() {
+        let described = prost_types::FileDescriptorSet::decode(rpc::DESCRIPTORS).unwrap();
+        let mut streaming = BTreeSet::new();
+        for file in &described.file {
+            // The gateway does not serve the sandbox's services.
+            let services =
+                file.service.iter().filter(|it| !matches!(it.name(), "SandboxService" | "TerminalService"));
+            for service in services {
+                let methods = service.method.iter().filter(|method| method.client_streaming());
+                streaming.extend(
+                    methods.map(|it| format!("/{}.{}/{}", file.package(), service.name(), it.name())),
+                );
+            }
+        }
+        let known = STREAMED.into_iter().chain([TYPED]).filter(|path| path.starts_with("/flotilla."));
+        assert_eq!(streaming, known.map(ToOwned::to_owned).collect());
+    }
+}

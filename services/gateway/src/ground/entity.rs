@@ -1,0 +1,82 @@
+//! The things that a call can name and that may not exist.
+
+use std::fmt;
+
+/// A kind of thing. Its stable code and its sentence are those of "there is no such thing".
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Entity {
+    Session,
+    Project,
+    Message,
+    /// A part of a message that a revert names.
+    Part,
+    Bundle,
+    Tenant,
+    Key,
+    Approval,
+    Permission,
+    Question,
+    Terminal,
+    Worker,
+    /// A part of a message that a client edits.
+    StoredPart,
+    /// Anything else; the caller's use case knows a better name for most.
+    Other(&'static str),
+}
+
+impl Entity {
+    /// The stable code that says that there is none.
+    pub(crate) const fn code(self) -> &'static str {
+        match self {
+            Self::Session => "session_not_found",
+            Self::Project => "project_not_found",
+            Self::Message => "message_not_found",
+            Self::Part => "part_not_found",
+            Self::Bundle => "bundle_not_found",
+            Self::Tenant => "tenant_not_found",
+            Self::Key => "key_not_found",
+            Self::Approval => "approval_not_found",
+            Self::Permission => "permission_not_found",
+            Self::Question => "question_not_found",
+            Self::Terminal => "pty_not_found",
+            Self::Worker => "worker_not_found",
+            Self::StoredPart | Self::Other(_) => "not_found",
+        }
+    }
+}
+
+impl From<store::error::Entity> for Entity {
+    fn from(entity: store::error::Entity) -> Self {
+        use store::error::Entity as Stored;
+        match entity {
+            Stored::Session => Self::Session,
+            Stored::Project => Self::Project,
+            Stored::Message => Self::Message,
+            Stored::Bundle => Self::Bundle,
+            Stored::Tenant => Self::Tenant,
+            Stored::Part => Self::StoredPart,
+            Stored::Key | Stored::Request => Self::Other(entity.as_str()),
+        }
+    }
+}
+
+impl fmt::Display for Entity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Session => "no such session",
+            Self::Project => "no such project",
+            Self::Message => "no such message",
+            Self::Part => "the message has no such part",
+            Self::Bundle => "no such bundle; upload it first",
+            Self::Tenant => "no such tenant",
+            Self::Key => "no such key",
+            Self::Approval => "no \"always\" answer to this request is in force",
+            Self::Permission => "no such permission request",
+            Self::Question => "no such question",
+            Self::Terminal => "no such terminal, or its program has ended",
+            Self::Worker => "no running worker has this name",
+            Self::StoredPart => "no such part",
+            Self::Other(word) => return write!(f, "no such {word}"),
+        })
+    }
+}

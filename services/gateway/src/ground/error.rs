@@ -1,0 +1,213 @@
+//! Why a call fails: one type for the whole gateway. A protocol shows its code and its sentence; the cause stays in the log.
+
+use super::{entity::Entity, invalid::Invalid, kind::Kind, sandbox, scope::Scope};
+use domain::request;
+use std::time::Duration;
+
+/// An error, by what the caller can do about it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Error {
+    /// The call has a mistake: correct it.
+    #[error("{message}")]
+    Invalid { mistake: Invalid, message: String },
+    /// The tenant has no such thing.
+    #[error("{0}")]
+    NotFound(Entity),
+
+    /// Send a key.
+    #[error("no API key; send it in the header `authorization: Bearer KEY`")]
+    KeyMissing,
+    /// Ask for another key.
+    #[error("the API key is unknown or revoked; ask for a new one")]
+    KeyUnknown,
+    /// Come again later.
+    #[error("too many wrong keys from this address or with this beginning; try again later")]
+    TooManyAttempts { retry_after: Duration },
+    /// Use a key with this scope.
+    #[error("the key does not allow this: {0:?}")]
+    ScopeMissing(Scope),
+    /// Ask the operator.
+    #[error("{0}")]
+    OperatorOnly(&'static str),
+    /// Ask for a ticket, or for another one.
+    #[error("{0}")]
+    TerminalForbidden(&'static str),
+
+    /// Use another idempotency key.
+    #[error("the idempotency key was used before with another body")]
+    IdempotencyConflict,
+    /// Let the session work first.
+    #[error("the session has {0} waiting prompts; let it work first")]
+    SessionFull(i64),
+    /// Ask an operator to release the session.
+    #[error("the session is quarantined; an operator must release it")]
+    Quarantined,
+    /// Wait until the session is idle, or abort it.
+    #[error("the session is busy; wait until it and its subtasks are idle, or abort it")]
+    Busy,
+    /// Finish the revert, or take it back.
+    #[error("the last revert did not finish; revert again, or take it back")]
+    RevertUnfinished,
+    /// Read the session again: another loop took it over.
+    #[error("another worker took over the session")]
+    EpochStale,
+    /// Nothing to release.
+    #[error("the session is not quarantined")]
+    NotQuarantined,
+    /// Nothing to stop.
+    #[error("the session is idle or already quarantined")]
+    NotActive,
+    /// Too late: somebody else answered.
+    #[error("{} was already resolved by {by}, {ago_s} s ago", id.as_str())]
+    AlreadyResolved { id: request::Id, by: String, ago_s: i64 },
+    /// Subscribe without a cursor.
+    #[error(
+        "{sessions} sessions changed since the cursor, the limit is {limit}; read what you need again and subscribe without a \
+         cursor"
+    )]
+    CursorTooOld { sessions: usize, limit: usize },
+    /// Fork a session with fewer files.
+    #[error("the files and their history are larger than {0} bytes")]
+    ForkTooLarge(u64),
+
+    /// The sandbox refused something.
+    #[error("{}", .0.message)]
+    Sandbox(sandbox::Refusal),
+    /// The sandbox did not finish in time: do it again.
+    #[error("the revert timed out; try again")]
+    RevertTimedOut,
+    /// Try again with the same idempotency key.
+    #[error("cannot reach the database; try again with the same idempotency key")]
+    StoreUnavailable,
+    /// Resume at another gateway.
+    #[error("this gateway is stopping; resume with the last cursor")]
+    GatewayStopping,
+    /// Do it again at another gateway.
+    #[error("this gateway stopped; try again")]
+    GatewayStopped,
+    /// Resume.
+    #[error("the event connection is closed; resume with the last cursor")]
+    BusUnavailable,
+    /// Try again.
+    #[error("cannot store or redeem a ticket; try again")]
+    TicketsUnavailable,
+
+    /// Ask the operator: a row of another version.
+    #[error("a stored row was written by a newer version of Flotilla")]
+    RowUnreadable,
+    /// Ask the operator: stored settings of another version.
+    #[error("cannot read the stored settings: {0}")]
+    SettingsUnreadable(String),
+    /// Ask the operator.
+    #[error("the database refused a query; see the gateway's log")]
+    StoreFailed,
+}
+
+impl Error {
+    /// The stable code.
+    pub(crate) fn code(&self) -> &str {
+        match self {
+            Self::Invalid { mistake, .. } => mistake.code(),
+            Self::NotFound(entity) => entity.code(),
+            Self::KeyMissing => "key_missing",
+            Self::KeyUnknown => "key_unknown",
+            Self::TooManyAttempts { .. } => "too_many_attempts",
+            Self::ScopeMissing(_) => "scope_missing",
+            Self::OperatorOnly(_) => "operator_only",
+            Self::TerminalForbidden(_) => "pty_forbidden",
+            Self::IdempotencyConflict => "idempotency_conflict",
+            Self::SessionFull(_) => "session_full",
+            Self::Quarantined => "session_quarantined",
+            Self::Busy => "session_busy",
+            Self::RevertUnfinished => "revert_unfinished",
+            Self::EpochStale => "epoch_stale",
+            Self::NotQuarantined => "not_quarantined",
+            Self::NotActive => "not_active",
+            Self::AlreadyResolved { .. } => "already_resolved",
+            Self::CursorTooOld { .. } => "cursor_too_old",
+            Self::ForkTooLarge(_) => "bundle_too_large",
+            Self::Sandbox(refusal) => refusal.reason.code(),
+            Self::RevertTimedOut => "sandbox_unavailable",
+            Self::StoreUnavailable => "store_unavailable",
+            Self::GatewayStopping => "gateway_stopping",
+            Self::GatewayStopped => "gateway_stopped",
+            Self::BusUnavailable => "bus_unavailable",
+            Self::TicketsUnavailable => "tickets_unavailable",
+            Self::RowUnreadable => "row_unreadable",
+            Self::SettingsUnreadable(_) => "settings_unreadable",
+            Self::StoreFailed => "store_failed",
+        }
+    }
+
+    /// What the error means to a caller.
+    pub(crate) fn kind(&self) -> Kind {
+        match self {
+            Self::Invalid { .. } => Kind::Invalid,
+            Self::NotFound(_) => Kind::NotFound,
+            Self::KeyMissing | Self::KeyUnknown => Kind::Unauthenticated,
+            Self::ScopeMissing(_) | Self::OperatorOnly(_) | Self::TerminalForbidden(_) => Kind::Forbidden,
+            Self::IdempotencyConflict => Kind::AlreadyExists,
+            Self::TooManyAttempts { .. } | Self::SessionFull(_) | Self::ForkTooLarge(_) => Kind::Exhausted,
+            Self::Quarantined
+            | Self::Busy
+            | Self::RevertUnfinished
+            | Self::EpochStale
+            | Self::NotQuarantined
+            | Self::NotActive
+            | Self::AlreadyResolved { .. } => Kind::Precondition,
+            Self::CursorTooOld { .. } => Kind::OutOfRange,
+            Self::Sandbox(refusal) => refusal.kind,
+            Self::RevertTimedOut
+            | Self::StoreUnavailable
+            | Self::GatewayStopping
+            | Self::GatewayStopped
+            | Self::BusUnavailable
+            | Self::TicketsUnavailable => Kind::Unavailable,
+            Self::RowUnreadable | Self::SettingsUnreadable(_) | Self::StoreFailed => Kind::Internal,
+        }
+    }
+}
+
+impl Invalid {
+    /// The error for this mistake. The message says what is wrong and how to correct it.
+    pub(crate) fn because(self, message: impl Into<String>) -> Error {
+        Error::Invalid { mistake: self, message: message.into() }
+    }
+}
+
+impl From<store::error::Error> for Error {
+    /// What the store's error means to a caller. The log has the cause.
+    fn from(failure: store::error::Error) -> Self {
+        use store::error::Error as Store;
+        let is_transient = failure.is_transient();
+        let error = &failure as &dyn std::error::Error;
+        match failure {
+            Store::NotFound(entity) => Self::NotFound(entity.into()),
+            Store::Conflict => Self::IdempotencyConflict,
+            Store::TooManyInputs(count) => Self::SessionFull(count),
+            Store::Quarantined => Self::Quarantined,
+            Store::Busy => Self::Busy,
+            Store::RevertUnfinished => Self::RevertUnfinished,
+            Store::Fenced => Self::EpochStale,
+            Store::Unreadable { .. } => {
+                tracing::error!(error, "cannot read a row that another version wrote");
+                Self::RowUnreadable
+            }
+            Store::Db(_) | Store::Migrate(_) if is_transient => {
+                tracing::warn!(error, "cannot reach Postgres");
+                Self::StoreUnavailable
+            }
+            Store::Db(_) | Store::Migrate(_) => {
+                tracing::error!(error, "a query failed");
+                Self::StoreFailed
+            }
+        }
+    }
+}
+
+impl From<tonic::Status> for Error {
+    /// What the sandbox's answer means to a caller. The sandbox is the only gRPC service that the gateway calls.
+    fn from(status: tonic::Status) -> Self {
+        Self::Sandbox(status.into())
+    }
+}

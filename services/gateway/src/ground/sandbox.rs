@@ -1,0 +1,172 @@
+//! The connection to the sandbox service, and its refusals. The text of a status code is read here and nowhere else.
+
+use super::kind::Kind;
+use anyhow::Context as _;
+use chassis::backends::Backends;
+use domain::ids::{SessionId, TenantId};
+use rpc::{
+    client::Bearer,
+    v1::{
+        self, sandbox_service_client::SandboxServiceClient, terminal_service_client::TerminalServiceClient,
+    },
+};
+use store::session::row::Session;
+use tonic::{Code, Status, service::interceptor::InterceptedService, transport::Channel};
+
+/// A client for files and processes.
+pub(crate) type Files = SandboxServiceClient<InterceptedService<Channel, Bearer>>;
+/// A client for terminals.
+pub(crate) type Terminals = TerminalServiceClient<InterceptedService<Channel, Bearer>>;
+
+/// The connection; clones share it.
+#[derive(Debug, Clone)]
+pub(crate) struct Sandbox {
+    files: Files,
+    terminals: Terminals,
+}
+
+impl Sandbox {
+    /// Prepares the connection, which is made by the first call.
+    ///
+    /// # Errors
+    /// When the URL or the token cannot be used.
+    pub(super) fn connect(backends: &Backends) -> anyhow::Result<Self> {
+        let token = Bearer::new(backends.sandbox_token.expose()).context("use the sandbox token")?;
+        let channel = chassis::grpc::channel(&backends.sandbox_url)?;
+        let terminals = TerminalServiceClient::with_interceptor(channel.clone(), token.clone());
+        let files = SandboxServiceClient::with_interceptor(channel, token);
+        Ok(Self { files: files.max_decoding_message_size(rpc::MESSAGE_BYTES_MAX), terminals })
+    }
+
+    /// The client for files and processes.
+    pub(crate) fn files(&self) -> Files {
+        self.files.clone()
+    }
+
+    /// The client for terminals.
+    pub(crate) fn terminals(&self) -> Terminals {
+        self.terminals.clone()
+    }
+}
+
+/// The files that a session works with, as the sandbox knows them. With epoch 0: a gateway owns no session.
+pub(crate) fn fence(tenant: TenantId, session: &Session) -> v1::Fence {
+    v1::Fence { workspace_session_id: session.root_id.to_string(), ..own_fence(tenant, &session.info.id, 0) }
+}
+
+/// The files that are a session's own.
+pub(crate) fn own_fence(tenant: TenantId, session: &SessionId, epoch: u64) -> v1::Fence {
+    v1::Fence {
+        tenant_id: tenant.to_string(),
+        session_id: session.to_string(),
+        epoch,
+        workspace_session_id: String::new(),
+    }
+}
+
+/// Why the sandbox refused a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) reason: Reason,
+    pub(crate) kind: Kind,
+    pub(crate) message: String,
+}
+
+/// The reasons on which the gateway decides something; it passes on any other one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Reason {
+    EpochStale,
+    FileNotPermitted,
+    PatchRefused,
+    SnapshotUnknown,
+    TerminalUnknown,
+    /// The session has no files yet, or lost them.
+    WorkspaceMissing,
+    /// The sandbox did not answer.
+    Unavailable,
+    /// The sandbox's own code.
+    Other(String),
+}
+
+impl Reason {
+    fn of(code: String) -> Self {
+        match code.as_str() {
+            "epoch_stale" => Self::EpochStale,
+            "file_not_permitted" => Self::FileNotPermitted,
+            "patch_refused" => Self::PatchRefused,
+            "snapshot_unknown" => Self::SnapshotUnknown,
+            "terminal_unknown" => Self::TerminalUnknown,
+            "workspace_missing" => Self::WorkspaceMissing,
+            _ => Self::Other(code),
+        }
+    }
+
+    /// The stable code.
+    pub(crate) fn code(&self) -> &str {
+        match self {
+            Self::EpochStale => "epoch_stale",
+            Self::FileNotPermitted => "file_not_permitted",
+            Self::PatchRefused => "patch_refused",
+            Self::SnapshotUnknown => "snapshot_unknown",
+            Self::TerminalUnknown => "terminal_unknown",
+            Self::WorkspaceMissing => "workspace_missing",
+            Self::Unavailable => "sandbox_unavailable",
+            Self::Other(code) => code,
+        }
+    }
+}
+
+impl From<Status> for Refusal {
+    fn from(status: Status) -> Self {
+        match rpc::status::code_of(&status) {
+            Some(code) => Self {
+                reason: Reason::of(code),
+                kind: kind(status.code()),
+                message: status.message().to_owned(),
+            },
+            None => {
+                tracing::warn!("the sandbox did not answer: {}", status.message());
+                let message = "the sandbox service does not answer; try again later".to_owned();
+                Self { reason: Reason::Unavailable, kind: Kind::Unavailable, message }
+            }
+        }
+    }
+}
+
+fn kind(code: Code) -> Kind {
+    match code {
+        Code::InvalidArgument => Kind::Invalid,
+        Code::OutOfRange => Kind::OutOfRange,
+        Code::Unauthenticated => Kind::Unauthenticated,
+        Code::PermissionDenied => Kind::Forbidden,
+        Code::NotFound => Kind::NotFound,
+        Code::AlreadyExists => Kind::AlreadyExists,
+        Code::FailedPrecondition => Kind::Precondition,
+        Code::Aborted => Kind::Aborted,
+        Code::ResourceExhausted => Kind::Exhausted,
+        Code::DeadlineExceeded => Kind::DeadlineExceeded,
+        Code::Unavailable => Kind::Unavailable,
+        Code::Ok
+        | Code::Cancelled
+        | Code::Unknown
+        | Code::Unimplemented
+        | Code::Internal
+        | Code::DataLoss => Kind::Internal,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_keeps_its_code_and_silence_gets_one() {
+        for code in ["epoch_stale", "file_not_permitted", "terminal_unknown", "disk_full"] {
+            let refusal = Refusal::from(rpc::status::error(Code::FailedPrecondition, code, "why"));
+            assert_eq!((refusal.reason.code(), refusal.kind), (code, Kind::Precondition));
+            assert_eq!(refusal.message, "why");
+        }
+        let silent = Refusal::from(Status::unavailable("connection refused"));
+        assert_eq!((silent.reason.code(), silent.kind), ("sandbox_unavailable", Kind::Unavailable));
+    }
+}

@@ -1,0 +1,92 @@
+//! The connections and settings that every call shares, and the ids that the gateway makes.
+
+use super::sandbox::Sandbox;
+use crate::config::Config;
+use anyhow::Context as _;
+use bus::queue::{Mode, QueueEntry};
+use domain::{
+    ids::{Ids, Timestamp},
+    message::ModelRef,
+};
+use settings::{document::Document, problem::Problems, standing};
+use std::sync::{Arc, Mutex, PoisonError};
+use store::people::settings::StoredSettings;
+use tokio_util::sync::CancellationToken;
+
+/// A handle to everything shared; clones are cheap.
+#[derive(Clone)]
+pub(crate) struct State {
+    pub(crate) store: store::Store,
+    pub(crate) bus: bus::Bus,
+    pub(crate) publisher: bus::feed::Publisher,
+    pub(crate) sandbox: Sandbox,
+    /// Never empty; the first is the default.
+    pub(crate) models: Arc<[ModelRef]>,
+    /// Settings that bind every session.
+    platform: Arc<[Document]>,
+    pub(crate) shutdown: CancellationToken,
+    ids: Arc<Mutex<Ids>>,
+}
+
+impl State {
+    /// Prepares the connections. None of the servers has to be up.
+    ///
+    /// # Errors
+    /// When the configuration cannot be used.
+    pub(crate) async fn connect(config: &Config, shutdown: CancellationToken) -> anyhow::Result<Self> {
+        let backends = &config.backends;
+        let platform = match backends.read_settings()? {
+            Some((file, text)) => vec![standing::platform(&file, &text, &|name| std::env::var(name).ok())?],
+            None => vec![],
+        };
+        let (app_url, system_url) = (backends.database_url.expose(), backends.system_database_url.expose());
+        let store = store::Store::connect(app_url, system_url, backends.connections)?;
+        let (nats_url, redis_url) = (backends.nats_url.expose(), backends.redis_url.expose());
+        let bus = bus::Bus::connect(nats_url, redis_url, &backends.namespace).await?;
+        Ok(Self {
+            store,
+            publisher: bus.publisher(),
+            bus,
+            sandbox: Sandbox::connect(backends)?,
+            models: config.models.iter().map(|name| model(name)).collect::<Result<_, _>>()?,
+            platform: platform.into(),
+            shutdown,
+            ids: Arc::new(Mutex::new(Ids::new(rand::random()))),
+        })
+    }
+
+    /// The settings above a repository's: the platform's, then the stored ones.
+    ///
+    /// # Errors
+    /// When a stored document cannot be read.
+    pub(crate) fn settings_above(&self, stored: &[StoredSettings]) -> Result<Vec<Document>, Problems> {
+        let stored = stored.iter().map(|stored| standing::stored(stored.level, &stored.document));
+        self.platform.iter().cloned().map(Ok).chain(stored).collect()
+    }
+
+    /// Tells workers that a session has an input. This is a hint: the sweeper finds the session without it.
+    pub(crate) async fn announce(&self, entry: QueueEntry<'_>) {
+        if let Err(error) = self.bus.enqueue(entry, Mode::Normal).await {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(error, "cannot announce an input in Redis; the sweeper will find it");
+        }
+        self.bus.ring();
+    }
+
+    /// Makes an id with `make`, for example `SessionId::make`.
+    pub(crate) fn id<T>(&self, make: impl FnOnce(&mut Ids, Timestamp) -> T) -> T {
+        make(&mut self.ids.lock().unwrap_or_else(PoisonError::into_inner), now())
+    }
+}
+
+fn model(name: &str) -> anyhow::Result<ModelRef> {
+    let (provider_id, model_id) =
+        name.split_once('/').with_context(|| format!("{name:?} is not provider/model"))?;
+    Ok(ModelRef { provider_id: provider_id.to_owned(), model_id: model_id.to_owned() })
+}
+
+/// The wall clock, for display.
+pub(crate) fn now() -> Timestamp {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    Timestamp(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+}

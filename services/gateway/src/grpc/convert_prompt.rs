@@ -1,0 +1,110 @@
+//! A prompt from the wire. Only its form is read here; `app::prompts` checks it.
+
+use super::{convert, status::to_status};
+use crate::{
+    app::prompts::request::{PromptPart, PromptRequest},
+    ground::invalid::Invalid,
+};
+use domain::{
+    command,
+    message::Format,
+    part::{
+        Body, Text,
+        attached::{Compaction, File, Mention, Subtask},
+    },
+    text::without_nul,
+};
+use rpc::v1::{self, prompt_part::Kind};
+use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
+use tonic::Status;
+
+/// Reads a prompt.
+///
+/// # Errors
+/// `message_id_invalid`, `part_id_invalid`, `part_empty`, `source_invalid`, `schema_invalid`.
+pub(super) fn prompt(request: v1::AcceptPromptRequest) -> Result<PromptRequest, Status> {
+    let message_id = match request.message_id.as_str() {
+        "" => None,
+        id => Some(id.parse().map_err(|_| invalid(Invalid::MessageId, "a message id begins with msg_"))?),
+    };
+    Ok(PromptRequest {
+        text: request.text,
+        parts: request.parts.into_iter().map(part).collect::<Result<_, _>>()?,
+        model: convert::from_model(request.model),
+        variant: request.variant,
+        agent: request.agent,
+        system: request.system,
+        tools: request.tools.into_iter().collect::<BTreeMap<_, _>>(),
+        format: request.format.map(format).transpose()?.flatten(),
+        no_reply: request.no_reply,
+        message_id,
+        idempotency_key: request.idempotency_key,
+    })
+}
+
+fn part(part: v1::PromptPart) -> Result<PromptPart, Status> {
+    let id = match part.id.as_str() {
+        "" => None,
+        id => Some(id.parse().map_err(|_| invalid(Invalid::PartId, "a part id begins with prt_"))?),
+    };
+    let body = match part.kind {
+        None => {
+            return Err(invalid(
+                Invalid::PartEmpty,
+                "a prompt part must be a text, a file, an agent or a task",
+            ));
+        }
+        Some(Kind::Text(text)) => Body::Text(Text { text, ..Text::default() }),
+        Some(Kind::File(file)) => Body::File(File {
+            mime: file.mime,
+            filename: (!file.filename.is_empty()).then_some(file.filename),
+            url: file.url,
+            source: source(&file.source_json)?,
+        }),
+        Some(Kind::Agent(agent)) => {
+            Body::Agent(Mention { name: agent.name, source: source(&agent.source_json)? })
+        }
+        Some(Kind::Subtask(task)) => Body::Subtask(Subtask {
+            prompt: task.prompt,
+            description: task.description,
+            agent: task.agent,
+            model: convert::from_model(task.model),
+            command: (!task.command.is_empty()).then_some(task.command),
+        }),
+        Some(Kind::Command(command)) => Body::Text(
+            domain::command::CommandRequest {
+                name: without_nul(&command.name).into_owned(),
+                arguments: without_nul(&command.arguments).into_owned(),
+                progress: command::Progress::Asked,
+            }
+            .text(),
+        ),
+        Some(Kind::Shell(shell)) => Body::Text(command::shell(&without_nul(&shell.command))),
+        Some(Kind::Compaction(_)) => {
+            Body::Compaction(Compaction { auto: false, overflow: None, tail_start_id: None })
+        }
+    };
+    Ok(PromptPart { id, body })
+}
+
+fn source<T: DeserializeOwned>(json: &str) -> Result<Option<T>, Status> {
+    if json.is_empty() {
+        return Ok(None);
+    }
+    let wrong = |error| invalid(Invalid::Source, format!("cannot read the source of a part: {error}"));
+    serde_json::from_str(json).map(Some).map_err(wrong)
+}
+
+fn format(format: v1::OutputFormat) -> Result<Option<Format>, Status> {
+    if format.json_schema.is_empty() {
+        return Ok(None);
+    }
+    let wrong = |error| invalid(Invalid::Schema, format!("the answer schema is not valid JSON: {error}"));
+    let schema = serde_json::from_str(&format.json_schema).map_err(wrong)?;
+    Ok(Some(Format::JsonSchema { schema, retry_count: format.retry_count }))
+}
+
+fn invalid(mistake: Invalid, message: impl Into<String>) -> Status {
+    to_status(mistake.because(message))
+}

@@ -1,0 +1,47 @@
+//! The implementation of every gRPC service, and how it finds out who calls.
+
+use super::status::to_status;
+use crate::{
+    app::ground::gateway::Gateway,
+    auth::{
+        client,
+        keys::{Credentials, TENANT_HEADER},
+        principal::Principal,
+    },
+    ground::error::Error,
+};
+use tonic::{Request, Status};
+
+/// The implementation of every service.
+#[derive(Clone)]
+pub(crate) struct Service(pub(crate) Gateway);
+
+impl Service {
+    /// The principal that acts for a tenant.
+    pub(super) async fn principal<T>(&self, request: &Request<T>) -> Result<Principal, Status> {
+        self.0.authenticate(credentials(request)?).await.map_err(to_status)
+    }
+
+    /// The operator.
+    pub(super) fn operator<T>(&self, request: &Request<T>) -> Result<Principal, Status> {
+        self.0.authenticate_operator(credentials(request)?).map_err(to_status)
+    }
+
+    /// The operator, or else the principal that acts for a tenant.
+    pub(super) async fn operator_or_tenant<T>(&self, request: &Request<T>) -> Result<Principal, Status> {
+        match self.operator(request) {
+            Ok(operator) => Ok(operator),
+            Err(_) => self.principal(request).await,
+        }
+    }
+}
+
+fn credentials<T>(request: &Request<T>) -> Result<Credentials<'_>, Status> {
+    let text = |name: &str| request.metadata().get(name).and_then(|value| value.to_str().ok());
+    let key = text("authorization").and_then(|value| value.strip_prefix("Bearer "));
+    Ok(Credentials {
+        key: key.ok_or_else(|| to_status(Error::KeyMissing))?,
+        tenant: text(TENANT_HEADER),
+        client: client::of(request.extensions()),
+    })
+}

@@ -1,0 +1,98 @@
+//! One operation of the API. Its handler and its description are one entry, so neither exists without the other.
+
+use crate::app::ground::gateway::Gateway;
+use axum::{
+    Router,
+    handler::Handler,
+    http::Method,
+    routing::{self, MethodRouter},
+};
+
+/// An operation. Its texts are schemas as [`super::notation`] reads them.
+pub(in crate::http) struct Operation {
+    pub(super) method: Method,
+    /// Parameters are in braces.
+    pub(super) path: &'static str,
+    /// What it does, in one sentence.
+    pub(super) summary: &'static str,
+    /// The query beside the directory: an object.
+    pub(super) query: Option<&'static str>,
+    /// The body; `None`: it has none.
+    pub(super) body: Option<&'static str>,
+    pub(super) answer: Answer,
+    /// Whether 409 is one of its answers: the session is busy, or something else has the same name.
+    pub(super) conflicts: bool,
+    handler: MethodRouter<Gateway>,
+}
+
+/// The answer of an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// JSON of this schema.
+    Json(&'static str),
+    /// No body.
+    Nothing,
+    /// Server-sent events whose data has this schema.
+    Events(&'static str),
+    /// A text of this media type.
+    Text(&'static str),
+    /// A WebSocket.
+    Socket,
+}
+
+impl Operation {
+    fn new(
+        method: Method,
+        path: &'static str,
+        handler: MethodRouter<Gateway>,
+        summary: &'static str,
+    ) -> Self {
+        let (query, body, answer, conflicts) = (None, None, Answer::Json("any"), false);
+        Self { method, path, summary, query, body, answer, conflicts, handler }
+    }
+
+    /// Sets the query.
+    pub(super) fn query(self, members: &'static str) -> Self {
+        Self { query: Some(members), ..self }
+    }
+
+    /// Sets the body.
+    pub(super) fn takes(self, schema: &'static str) -> Self {
+        Self { body: Some(schema), ..self }
+    }
+
+    /// Sets the JSON of the answer.
+    pub(super) fn gives(self, schema: &'static str) -> Self {
+        self.answers(Answer::Json(schema))
+    }
+
+    /// Sets the answer.
+    pub(super) fn answers(self, answer: Answer) -> Self {
+        Self { answer, ..self }
+    }
+
+    /// Declares 409 as one of its answers.
+    pub(super) fn conflicts(self) -> Self {
+        Self { conflicts: true, ..self }
+    }
+
+    /// Adds it to a router.
+    pub(in crate::http) fn serve(self, router: Router<Gateway>) -> Router<Gateway> {
+        router.route(self.path, self.handler)
+    }
+}
+
+macro_rules! methods {
+    ($($name:ident $method:ident),*) => {$(
+        /// An operation of this method.
+        pub(super) fn $name<H, T>(path: &'static str, handler: H, summary: &'static str) -> Operation
+        where
+            H: Handler<T, Gateway>,
+            T: 'static,
+        {
+            Operation::new(Method::$method, path, routing::$name(handler), summary)
+        }
+    )*};
+}
+
+methods!(get GET, post POST, put PUT, patch PATCH, delete DELETE);

@@ -1,0 +1,130 @@
+//! The operations of OpenCode's newer API, below `/api`.
+
+use super::operation::{Answer, Operation, delete, get, post};
+use crate::http::{
+    v1::catalogue,
+    v2::{events, location, messages, requests, sessions},
+};
+
+/// All of them.
+pub(super) fn operations() -> Vec<Operation> {
+    [of_catalogue(), of_sessions(), of_turns(), of_requests()].into_iter().flatten().collect()
+}
+
+/// A list in a directory.
+const LIST: &str = "{location:Location data:any[]}";
+
+fn of_catalogue() -> Vec<Operation> {
+    vec![
+        get("/api/health", catalogue::is_healthy, "Whether the service is up").gives("{healthy:boolean}"),
+        get("/api/location", location::get, "The project of the directory").gives("Location"),
+        get("/api/agent", location::agents, "The agents").gives(LIST),
+        get("/api/command", location::commands, "The commands").gives(LIST),
+        get("/api/model", location::models, "The models").gives(LIST),
+        get("/api/provider", location::providers, "The providers").gives(LIST),
+        get(
+            "/api/integration",
+            location::empty_list,
+            "Always empty: provider keys are managed by the operator",
+        )
+        .gives(LIST),
+        get("/api/reference", location::empty_list, "Always empty").gives(LIST),
+        get("/api/skill", location::skills, "The skills in the repository of the newest session").gives(LIST),
+    ]
+}
+
+fn of_sessions() -> Vec<Operation> {
+    let one = "{data:V2Session}";
+    vec![
+        get("/api/session", sessions::list, "Lists sessions, last changed first")
+            .query("{limit?:integer order?:'desc' search? project? cursor?}")
+            .gives("{data:V2Session[] cursor:{next?}}"),
+        post("/api/session", sessions::create, "Creates a session, or gets the one with this id")
+            .takes("{id? agent? model?:{id providerID} location?:{directory}}")
+            .gives(one),
+        get("/api/session/active", sessions::active, "The sessions that are not idle")
+            .gives("{data:{type:'running'}{}}"),
+        get("/api/session/{id}", sessions::get, "Gets a session").gives(one),
+        post("/api/session/{id}/agent", sessions::agent, "Sets the agent of later prompts")
+            .takes("{agent}")
+            .answers(Answer::Nothing),
+        post("/api/session/{id}/model", sessions::model, "Sets the model of later prompts")
+            .takes("{model:{id providerID}}")
+            .answers(Answer::Nothing),
+        post("/api/session/{id}/revert/stage", sessions::stage, "Reverts files and messages to a message")
+            .takes("{messageID files?:boolean}")
+            .gives("{data:{messageID partID? snapshot? diff?}}")
+            .conflicts(),
+        post("/api/session/{id}/revert/clear", sessions::clear, "Undoes a revert")
+            .answers(Answer::Nothing)
+            .conflicts(),
+        post("/api/session/{id}/revert/commit", sessions::commit, "Removes the reverted messages")
+            .answers(Answer::Nothing)
+            .conflicts(),
+    ]
+}
+
+fn of_turns() -> Vec<Operation> {
+    vec![
+        post(
+            "/api/session/{id}/prompt",
+            messages::admit,
+            "Sends a prompt; a repeated prompt gets the same receipt",
+        )
+        .takes("{id? prompt:{text files?:{uri name?}[] agents?:{name}[]} delivery?:'steer' resume?:boolean}")
+        .gives("{data:{admittedSeq:integer id sessionID prompt:any delivery:'steer' timeCreated:integer}}")
+        .conflicts(),
+        post("/api/session/{id}/interrupt", sessions::interrupt, "Aborts the turn and its subtasks")
+            .answers(Answer::Nothing),
+        post("/api/session/{id}/wait", sessions::wait, "Answers when the session is idle")
+            .answers(Answer::Nothing),
+        post("/api/session/{id}/compact", sessions::compact, "Compacts the session")
+            .answers(Answer::Nothing)
+            .conflicts(),
+        get("/api/session/{id}/message", messages::list, "Its messages, newest first by default")
+            .query("{limit?:integer order?:'asc'|'desc' cursor?}")
+            .gives("{data:V2Message[] cursor:{previous? next?}}"),
+        get("/api/session/{id}/message/{message}", messages::get, "Gets a message").gives("{data:V2Message}"),
+        get("/api/session/{id}/history", events::history, "One page of its log after a position")
+            .query("{after?:integer limit?:integer}")
+            .gives("{data:V2Event[] hasMore:boolean}"),
+        get("/api/session/{id}/event", events::follow, "Its log after a position, and the events after that")
+            .query("{after?:integer}")
+            .answers(Answer::Events("V2Event")),
+    ]
+}
+
+fn of_requests() -> Vec<Operation> {
+    vec![
+        get("/api/permission/request", requests::permissions, "The tool calls that wait for approval")
+            .gives(LIST),
+        get("/api/permission/saved", requests::saved, "The \"always\" answers for whole projects")
+            .gives("{data:{id projectID action resource}[]}"),
+        delete("/api/permission/saved/{id}", requests::forget, "Withdraws such an answer")
+            .answers(Answer::Nothing),
+        get("/api/session/{id}/permission", requests::permissions_of, "The open requests of a session")
+            .gives("{data:V2Permission[]}"),
+        get("/api/session/{id}/permission/{request}", requests::permission, "Gets a permission request")
+            .gives("{data:V2Permission}"),
+        post(
+            "/api/session/{id}/permission/{request}/reply",
+            requests::reply_permission,
+            "Allows or refuses the tool call",
+        )
+        .takes("{reply:'once'|'always'|'reject' message?}")
+        .answers(Answer::Nothing),
+        get("/api/question/request", requests::questions, "The questions that wait for an answer")
+            .gives(LIST),
+        get("/api/session/{id}/question", requests::questions_of, "The open requests of a session")
+            .gives("{data:Question[]}"),
+        post("/api/session/{id}/question/{request}/reply", requests::reply_question, "Answers the question")
+            .takes("{answers:string[][]}")
+            .answers(Answer::Nothing),
+        post(
+            "/api/session/{id}/question/{request}/reject",
+            requests::reject_question,
+            "Rejects the question",
+        )
+        .answers(Answer::Nothing),
+    ]
+}

@@ -1,0 +1,112 @@
+//! Who calls over HTTP, and for which directory. A client sends its key as Basic password, as Bearer, or, if it can send no header, in
+//! the query as `auth_token`: base64 of `user:key`.
+
+use super::refusal::{Refusal, RequestPart};
+use crate::{
+    app::ground::gateway::Gateway,
+    auth::{client, keys::Credentials, principal::Principal},
+};
+use axum::{
+    extract::{FromRequestParts, Query},
+    http::{HeaderMap, header, request::Parts},
+};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use domain::text::percent_decode;
+use serde::Deserialize;
+
+/// Names the directory of a request, if the query does not.
+const DIRECTORY: &str = "x-opencode-directory";
+
+/// A client with a valid key.
+#[derive(Debug, Clone)]
+pub(in crate::http) struct Caller {
+    pub(in crate::http) principal: Principal,
+    /// The name of a project, mostly a directory on the client's machine. `None`: the default project.
+    pub(in crate::http) directory: Option<String>,
+    /// Whether the user agent is a program of OpenCode.
+    pub(in crate::http) is_opencode: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct CallerQuery {
+    directory: Option<String>,
+    #[serde(rename = "location[directory]")]
+    location: Option<String>,
+    auth_token: Option<String>,
+}
+
+impl FromRequestParts<Gateway> for Caller {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, gateway: &Gateway) -> Result<Self, Refusal> {
+        let query = CallerQuery::of(parts)?;
+        let key = key(&parts.headers, query.auth_token.as_deref()).ok_or(Refusal::Unauthenticated)?;
+        let credentials = Credentials { key: &key, tenant: None, client: client::of(&parts.extensions) };
+        let principal = gateway.authenticate(credentials).await?;
+        let agent = parts.headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok());
+        let is_opencode = agent.is_some_and(|agent| agent.starts_with("opencode/"));
+        Ok(Self { principal, directory: query.directory(parts), is_opencode })
+    }
+}
+
+impl CallerQuery {
+    fn of(parts: &Parts) -> Result<Self, Refusal> {
+        let unreadable = |error| RequestPart::Query.unreadable(format!("cannot read the query: {error}"));
+        Ok(Query::try_from_uri(&parts.uri).map_err(unreadable)?.0)
+    }
+
+    fn directory(self, parts: &Parts) -> Option<String> {
+        let header = || {
+            let value = parts.headers.get(DIRECTORY)?.to_str().ok()?;
+            percent_decode(value).and_then(|bytes| String::from_utf8(bytes).ok())
+        };
+        let directory = self.directory.or(self.location).or_else(header);
+        directory.filter(|directory| !directory.is_empty())
+    }
+}
+
+/// The directory that a request names, before its caller is known.
+pub(in crate::http) fn directory(parts: &Parts) -> Result<Option<String>, Refusal> {
+    Ok(CallerQuery::of(parts)?.directory(parts))
+}
+
+/// The key of a request.
+fn key(headers: &HeaderMap, token: Option<&str>) -> Option<String> {
+    let of_basic = |text: &str| {
+        let decoded = String::from_utf8(STANDARD.decode(text.trim()).ok()?).ok()?;
+        decoded.split_once(':').map(|(_, key)| key.to_owned())
+    };
+    let header = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    match header.and_then(|value| value.split_once(' ')) {
+        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("bearer") => Some(rest.trim().to_owned()),
+        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("basic") => of_basic(rest),
+        Some(_) => None,
+        None => of_basic(token?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+
+    #[test]
+    fn a_key_comes_in_three_ways() {
+        let with = |value: &str| HeaderMap::from_iter([(header::AUTHORIZATION, value.parse().unwrap())]);
+        let basic = STANDARD.encode("anybody:flk_1:2");
+        for (headers, token, want) in [
+            (with("Bearer flk_1"), None, Some("flk_1")),
+            (with("bearer  flk_1 "), None, Some("flk_1")),
+            (with(&format!("Basic {basic}")), None, Some("flk_1:2")),
+            (HeaderMap::new(), Some(basic.as_str()), Some("flk_1:2")),
+            (with("Basic !"), Some(basic.as_str()), None),
+            (with("Digest x"), None, None),
+            (with("Bearer"), None, None),
+            (HeaderMap::new(), Some("AA=="), None),
+            (HeaderMap::new(), None, None),
+        ] {
+            assert_eq!(key(&headers, token).as_deref(), want, "{headers:?}");
+        }
+    }
+}

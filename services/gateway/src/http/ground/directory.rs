@@ -1,0 +1,35 @@
+//! Directories: to a client the place of its files, here the name of a project.
+
+use super::{caller::Caller, refusal::Result};
+use crate::app::{ground::gateway::Gateway, projects::manage};
+use store::tenant::projects::Project;
+
+/// The project of clients that name no directory.
+const DEFAULT: &str = "default";
+
+/// The name of the project of a directory.
+///
+/// # Errors
+/// `directory_invalid`.
+pub(in crate::http) fn project_name(directory: Option<&str>) -> Result<&str> {
+    let name = directory.unwrap_or(DEFAULT);
+    manage::check_directory(name)?;
+    Ok(name)
+}
+
+impl Caller {
+    /// The name of the caller's project.
+    pub(in crate::http) fn project_name(&self) -> Result<&str> {
+        project_name(self.directory.as_deref())
+    }
+
+    /// The project of the directory, if there is one.
+    pub(in crate::http) async fn find_project(&self, gateway: &Gateway) -> Result<Option<Project>> {
+        Ok(manage::find_by_directory(gateway, &self.principal, self.project_name()?).await?)
+    }
+
+    /// The project of the directory. An unknown directory becomes a new project without a repository.
+    pub(in crate::http) async fn project(&self, gateway: &Gateway) -> Result<Project> {
+        Ok(manage::ensure_directory(gateway, &self.principal, self.project_name()?).await?)
+    }
+}

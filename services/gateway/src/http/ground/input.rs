@@ -1,0 +1,215 @@
+//! Bodies and queries of requests in OpenCode's shape.
+
+use super::{
+    read,
+    refusal::{Refusal, RequestPart},
+};
+use crate::{
+    app::prompts::request::{PromptPart, PromptRequest},
+    ground::{bodies::BODY, error::Error, invalid::Invalid},
+};
+use axum::{
+    extract::{self, FromRequest, FromRequestParts, Request},
+    http::request::Parts,
+};
+use domain::{
+    message::{self, ModelRef},
+    part::{
+        self, Text,
+        attached::{Mention, Subtask},
+    },
+};
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// A JSON body; no body counts as an empty object.
+pub(in crate::http) struct Body<T>(pub(in crate::http) T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
+    type Rejection = Refusal;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Refusal> {
+        let wrong = |error: String| RequestPart::Body.unreadable(error);
+        let bytes = read::body(request, BODY).await?;
+        let text: &[u8] = if bytes.iter().all(u8::is_ascii_whitespace) { b"{}" } else { &bytes };
+        // Serde would also take a list for an object with only optional members.
+        let value = match text.trim_ascii_start().first() {
+            Some(b'{') => serde_json::from_slice(text),
+            _ => return Err(wrong("the body is not a JSON object".to_owned())),
+        };
+        value.map(Self).map_err(|error| wrong(format!("cannot read the body: {error}")))
+    }
+}
+
+/// The members of the query.
+pub(in crate::http) struct Query<T>(pub(in crate::http) T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Query<T> {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
+        let query = extract::Query::<T>::try_from_uri(&parts.uri);
+        let unreadable = |error| RequestPart::Query.unreadable(format!("cannot read the query: {error}"));
+        query.map(|query| Self(query.0)).map_err(unreadable)
+    }
+}
+
+/// A model as prompts name it.
+#[derive(Debug, Clone, Deserialize)]
+pub(in crate::http) struct Model {
+    #[serde(rename = "providerID")]
+    provider_id: String,
+    #[serde(rename = "modelID", alias = "id")]
+    model_id: String,
+}
+
+impl From<Model> for ModelRef {
+    fn from(model: Model) -> Self {
+        Self { provider_id: model.provider_id, model_id: model.model_id }
+    }
+}
+
+impl Model {
+    /// The model; `None` if both names are empty.
+    pub(in crate::http) fn chosen(self) -> Option<ModelRef> {
+        Some(ModelRef::from(self)).filter(|model| !model.provider_id.is_empty() || !model.model_id.is_empty())
+    }
+}
+
+/// A model as commands name it: `provider/model`.
+pub(in crate::http) fn model(text: &str) -> Option<ModelRef> {
+    let (provider_id, model_id) = text.split_once('/')?;
+    let model = Model { provider_id: provider_id.to_owned(), model_id: model_id.to_owned() };
+    model.chosen()
+}
+
+/// The body of `POST /session/{id}/message`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(in crate::http) struct Prompt {
+    #[serde(rename = "messageID")]
+    message_id: Option<String>,
+    model: Option<Model>,
+    agent: Option<String>,
+    no_reply: bool,
+    tools: BTreeMap<String, bool>,
+    format: Option<Format>,
+    system: Option<String>,
+    variant: Option<String>,
+    parts: Vec<Part>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Format {
+    Text,
+    #[serde(rename_all = "camelCase")]
+    JsonSchema {
+        schema: Value,
+        retry_count: Option<u32>,
+    },
+}
+
+/// A part of a prompt.
+#[derive(Debug, Deserialize)]
+pub(in crate::http) struct Part {
+    id: Option<String>,
+    #[serde(flatten)]
+    kind: PartKind,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+enum PartKind {
+    Text {
+        text: String,
+    },
+    File {
+        mime: String,
+        filename: Option<String>,
+        url: String,
+        source: Option<Value>,
+    },
+    Agent {
+        name: String,
+        source: Option<Value>,
+    },
+    Subtask {
+        prompt: String,
+        description: String,
+        agent: String,
+        model: Option<Model>,
+        command: Option<String>,
+    },
+}
+
+impl TryFrom<Prompt> for PromptRequest {
+    type Error = Error;
+
+    fn try_from(prompt: Prompt) -> Result<Self, Error> {
+        let format = prompt.format.and_then(|format| match format {
+            Format::Text => None,
+            Format::JsonSchema { schema, retry_count } => {
+                Some(message::Format::JsonSchema { schema, retry_count })
+            }
+        });
+        Ok(Self {
+            parts: prompt.parts.into_iter().map(PromptPart::try_from).collect::<Result<_, _>>()?,
+            model: prompt.model.and_then(Model::chosen),
+            variant: prompt.variant.unwrap_or_default(),
+            agent: prompt.agent.unwrap_or_default(),
+            system: prompt.system.unwrap_or_default(),
+            tools: prompt.tools,
+            format,
+            no_reply: prompt.no_reply,
+            message_id: message_id(prompt.message_id.as_deref().unwrap_or_default())?,
+            ..Self::default()
+        })
+    }
+}
+
+/// The id that a client gives a message; an empty one is none.
+pub(in crate::http) fn message_id(text: &str) -> Result<Option<domain::ids::MessageId>, Error> {
+    let wrong = |_| Invalid::MessageId.because("a message id begins with msg_");
+    if text.is_empty() { Ok(None) } else { text.parse().map(Some).map_err(wrong) }
+}
+
+impl TryFrom<Part> for PromptPart {
+    type Error = Error;
+
+    fn try_from(part: Part) -> Result<Self, Error> {
+        let id = match part.id.as_deref().unwrap_or_default() {
+            "" => None,
+            id => Some(id.parse().map_err(|_| Invalid::PartId.because("a part id begins with prt_"))?),
+        };
+        Ok(Self { id, body: body(part.kind)? })
+    }
+}
+
+fn body(kind: PartKind) -> Result<part::Body, Error> {
+    Ok(match kind {
+        PartKind::Text { text } => part::Body::Text(Text { text, ..Text::default() }),
+        PartKind::File { mime, filename, url, source } => part::Body::File(part::attached::File {
+            mime,
+            filename: filename.filter(|name| !name.is_empty()),
+            url,
+            source: self::source(source)?,
+        }),
+        PartKind::Agent { name, source } => {
+            part::Body::Agent(Mention { name, source: self::source(source)? })
+        }
+        PartKind::Subtask { prompt, description, agent, model, command } => part::Body::Subtask(Subtask {
+            prompt,
+            description,
+            agent,
+            model: model.and_then(Model::chosen),
+            command: command.filter(|command| !command.is_empty()),
+        }),
+    })
+}
+
+fn source<T: DeserializeOwned>(source: Option<Value>) -> Result<Option<T>, Error> {
+    let wrong = |error| Invalid::Source.because(format!("cannot read the source of a part: {error}"));
+    source.map(serde_json::from_value).transpose().map_err(wrong)
+}

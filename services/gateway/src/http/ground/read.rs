@@ -1,0 +1,126 @@
+//! Reads the body of a request within its limits of size and time.
+
+use super::refusal::{Refusal, RequestPart};
+use axum::{
+    body::Bytes,
+    extract::Request,
+    http::{StatusCode, header},
+};
+use futures::StreamExt as _;
+use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
+
+/// Bytes of a too large body that are read and dropped. Most clients read the answer only after they have sent everything; if the
+/// connection ends before that, they see a broken connection and not the reason.
+const DROPPED_BYTES_MAX: usize = 4 * rpc::MESSAGE_BYTES_MAX;
+
+/// Reads a body of at most [`rpc::MESSAGE_BYTES_MAX`] `within` a time.
+///
+/// # Errors
+/// 413, 408, or 400 when the connection broke.
+pub(in crate::http) async fn body(request: Request, within: Duration) -> Result<Bytes, Refusal> {
+    let (until, announced) = (Instant::now() + within, announced(&request));
+    // A client that waits for `100 Continue` has sent nothing yet. A body beyond the dropped bytes would be cut off anyway.
+    let waits = request.headers().contains_key(header::EXPECT);
+    if announced > DROPPED_BYTES_MAX || (waits && announced > rpc::MESSAGE_BYTES_MAX) {
+        return Err(too_large());
+    }
+    let (mut whole, mut bytes) = (vec![], 0_usize);
+    let mut pieces = request.into_body().into_data_stream();
+    while bytes <= DROPPED_BYTES_MAX {
+        let piece = match timeout_at(until, pieces.next()).await {
+            Ok(Some(Ok(piece))) => piece,
+            Ok(None) => break,
+            Ok(Some(Err(error))) => {
+                return Err(RequestPart::Body.unreadable(format!("cannot read the body: {error}")));
+            }
+            Err(_) if bytes > rpc::MESSAGE_BYTES_MAX => break,
+            Err(_) => {
+                let message = format!("the body did not arrive within {} s", within.as_secs());
+                return Err(Refusal::Body { status: StatusCode::REQUEST_TIMEOUT, message });
+            }
+        };
+        bytes += piece.len();
+        if bytes <= rpc::MESSAGE_BYTES_MAX {
+            whole.extend_from_slice(&piece);
+        } else {
+            whole = vec![];
+        }
+    }
+    if bytes > rpc::MESSAGE_BYTES_MAX { Err(too_large()) } else { Ok(whole.into()) }
+}
+
+fn too_large() -> Refusal {
+    let message = format!("the body is larger than {} bytes", rpc::MESSAGE_BYTES_MAX);
+    Refusal::Body { status: StatusCode::PAYLOAD_TOO_LARGE, message }
+}
+
+/// The length of the body, if the head says it.
+fn announced(request: &Request) -> usize {
+    let length = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
+    length.and_then(|length| length.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+    use axum::{body::Body, response::IntoResponse as _};
+    use futures::stream;
+    use std::sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    };
+
+    #[tokio::test]
+    async fn a_stalled_body_times_out() {
+        let half = stream::iter([Ok::<_, axum::BoxError>("{\"ti")]).chain(stream::pending());
+        let request = Request::new(Body::from_stream(half));
+        let refused = body(request, Duration::from_millis(50)).await.unwrap_err();
+        assert_eq!(refused.into_response().status(), StatusCode::REQUEST_TIMEOUT);
+        // A body that is already too large is not reported as slow.
+        let large = stream::iter(vec![Ok::<_, axum::BoxError>(vec![b'x'; rpc::MESSAGE_BYTES_MAX + 1])]);
+        let request = Request::new(Body::from_stream(large.chain(stream::pending())));
+        let refused = body(request, Duration::from_millis(50)).await.unwrap_err();
+        assert_eq!(refused.into_response().status(), StatusCode::PAYLOAD_TOO_LARGE);
+        let broken = stream::iter([Err::<&str, axum::BoxError>("reset".into())]);
+        let refused =
+            body(Request::new(Body::from_stream(broken)), Duration::from_secs(5)).await.unwrap_err();
+        assert_eq!(refused.into_response().status(), StatusCode::BAD_REQUEST);
+    }
+
+    #[tokio::test]
+    async fn a_too_large_body_is_read_and_dropped() {
+        let read = Arc::new(AtomicUsize::new(0));
+        let megabytes = |count: usize| {
+            let read = Arc::clone(&read);
+            let pieces = stream::iter(0..count).map(move |_| {
+                read.fetch_add(1, Ordering::Relaxed);
+                Ok::<_, axum::BoxError>(Bytes::from_static(&[b'x'; 1 << 20]))
+            });
+            Request::new(Body::from_stream(pieces))
+        };
+        let within = Duration::from_secs(30);
+        let most = rpc::MESSAGE_BYTES_MAX >> 20;
+        assert_eq!(body(megabytes(most), within).await.unwrap().len(), rpc::MESSAGE_BYTES_MAX);
+        // The whole body, up to a limit.
+        for (sent, received) in [(most + 1, most + 1), (3 * most, 3 * most), (1 << 20, 4 * most + 1)] {
+            read.store(0, Ordering::Relaxed);
+            let refused = body(megabytes(sent), within).await.unwrap_err();
+            assert_eq!(refused.into_response().status(), StatusCode::PAYLOAD_TOO_LARGE);
+            assert_eq!(read.load(Ordering::Relaxed), received, "of {sent}");
+        }
+        // Clients that wait for `100 Continue`, and those that would be cut off anyway, get the answer at once.
+        for (waits, length) in [(true, rpc::MESSAGE_BYTES_MAX + 1), (false, DROPPED_BYTES_MAX + 1)] {
+            read.store(0, Ordering::Relaxed);
+            let mut announcing = megabytes(most + 1);
+            if waits {
+                announcing.headers_mut().insert(header::EXPECT, "100-continue".parse().unwrap());
+            }
+            announcing.headers_mut().insert(header::CONTENT_LENGTH, length.to_string().parse().unwrap());
+            let refused = body(announcing, within).await.unwrap_err();
+            assert_eq!(refused.into_response().status(), StatusCode::PAYLOAD_TOO_LARGE);
+            assert_eq!(read.load(Ordering::Relaxed), 0);
+        }
+    }
+}

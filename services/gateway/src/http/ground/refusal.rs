@@ -1,0 +1,266 @@
+//! Refusals as OpenCode's clients know them. The shape of an error, and the thing that it names, depend on the route. The stable code
+//! is in the header `x-flotilla-code`.
+
+use crate::ground::{entity::Entity, error::Error, invalid::Invalid, kind::Kind};
+use axum::{
+    Json,
+    extract::{MatchedPath, RawPathParams, Request},
+    http::{HeaderName, HeaderValue, Method, StatusCode, header},
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// Names the stable code.
+const CODE: HeaderName = HeaderName::from_static("x-flotilla-code");
+
+/// Begins the paths of OpenCode's newer API.
+const V2: &str = "/api/";
+
+/// Why a request is refused.
+#[derive(Debug)]
+pub(in crate::http) enum Refusal {
+    /// By a use case.
+    App(Error),
+    /// The request cannot be read.
+    Unreadable { part: RequestPart, message: String },
+    /// The body is too large, or stalls.
+    Body { status: StatusCode, message: String },
+    /// The caller has no valid key.
+    Unauthenticated,
+    /// There is no command for a terminal client.
+    NoCommand,
+}
+
+/// The part of a request that cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::http) enum RequestPart {
+    Query,
+    Body,
+    Headers,
+}
+
+impl RequestPart {
+    /// The refusal of this part.
+    pub(in crate::http) fn unreadable(self, message: impl Into<String>) -> Refusal {
+        Refusal::Unreadable { part: self, message: message.into() }
+    }
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Query => "Query",
+            Self::Body => "Body",
+            Self::Headers => "Headers",
+        }
+    }
+}
+
+pub(in crate::http) type Result<T> = std::result::Result<T, Refusal>;
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        if error.kind() == Kind::Unauthenticated { Self::Unauthenticated } else { Self::App(error) }
+    }
+}
+
+impl IntoResponse for Refusal {
+    /// A response without a body; [`with_body`] adds that.
+    fn into_response(self) -> Response {
+        let mut response = self.status().into_response();
+        let headers = response.headers_mut();
+        match &self {
+            Self::Unauthenticated => {
+                let challenge = HeaderValue::from_static("Basic realm=\"Secure Area\"");
+                headers.insert(header::WWW_AUTHENTICATE, challenge);
+            }
+            Self::App(error) => {
+                if let Error::TooManyAttempts { retry_after } = error {
+                    let seconds = retry_after.as_millis().div_ceil(1_000) as u64;
+                    headers.insert(header::RETRY_AFTER, seconds.into());
+                }
+                if let Ok(code) = HeaderValue::from_str(error.code()) {
+                    headers.insert(CODE, code);
+                }
+            }
+            Self::Unreadable { .. } | Self::Body { .. } | Self::NoCommand => {}
+        }
+        response.extensions_mut().insert(Arc::new(self));
+        response
+    }
+}
+
+impl Refusal {
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::Unauthenticated => StatusCode::UNAUTHORIZED,
+            Self::Unreadable { .. } => StatusCode::BAD_REQUEST,
+            Self::Body { status, .. } => *status,
+            Self::NoCommand => StatusCode::SERVICE_UNAVAILABLE,
+            // To OpenCode, an answered request is gone.
+            Self::App(Error::AlreadyResolved { .. }) => StatusCode::NOT_FOUND,
+            Self::App(error) => match error.kind() {
+                Kind::NotFound => StatusCode::NOT_FOUND,
+                Kind::Invalid | Kind::OutOfRange => StatusCode::BAD_REQUEST,
+                Kind::AlreadyExists | Kind::Precondition | Kind::Aborted => StatusCode::CONFLICT,
+                Kind::Forbidden => StatusCode::FORBIDDEN,
+                Kind::Exhausted => StatusCode::TOO_MANY_REQUESTS,
+                Kind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+                Kind::Unauthenticated => StatusCode::UNAUTHORIZED,
+                Kind::DeadlineExceeded | Kind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+            },
+        }
+    }
+
+    /// The body at a route. A caller without a valid key gets none from the older API.
+    fn body(&self, route: &Route) -> Option<Value> {
+        match self {
+            Self::Unauthenticated if route.is_v2() => {
+                Some(json!({"_tag": "UnauthorizedError", "message": "Authentication required"}))
+            }
+            Self::Unauthenticated => None,
+            Self::Unreadable { part, message } => Some(bad_request(route, Some(*part), message)),
+            // OpenCode accepts bodies of any size, so it has no shape for this: the refusal has that of an unreadable body.
+            Self::Body { message, .. } => Some(bad_request(route, Some(RequestPart::Body), message)),
+            Self::NoCommand => {
+                Some(other(route, StatusCode::SERVICE_UNAVAILABLE, "no command is pending; poll again"))
+            }
+            Self::App(error) => Some(app_error(route, error, self.status())),
+        }
+    }
+}
+
+fn app_error(route: &Route, error: &Error, status: StatusCode) -> Value {
+    let message = &error.to_string();
+    match status {
+        StatusCode::BAD_REQUEST => invalid(route, error, message),
+        StatusCode::CONFLICT if *error == Error::Busy => {
+            tagged("SessionBusyError", message, ("sessionID", &route.first))
+        }
+        StatusCode::CONFLICT => json!({"_tag": "ConflictError", "message": message}),
+        StatusCode::FORBIDDEN => match error {
+            // A page never sees the body of a refused connection.
+            Error::TerminalForbidden(_) if route.connects() => json!({"_tag": "Forbidden"}),
+            Error::TerminalForbidden(_) => json!({"_tag": "PtyForbiddenError", "message": message}),
+            _ => json!({"_tag": "ForbiddenError", "message": message}),
+        },
+        StatusCode::NOT_FOUND => not_found(route, error, message),
+        _ => other(route, status, message),
+    }
+}
+
+fn invalid(route: &Route, error: &Error, message: &str) -> Value {
+    let mistake = if let Error::Invalid { mistake, .. } = error { Some(*mistake) } else { None };
+    match mistake {
+        Some(Invalid::Cursor) if route.is_v2() => json!({"_tag": "InvalidCursorError", "message": message}),
+        Some(Invalid::WorkspaceMissing) => {
+            json!({"name": "VcsApplyError", "data": {"message": message, "reason": "non-git"}})
+        }
+        Some(Invalid::PatchRefused | Invalid::PatchNotPermitted) => {
+            json!({"name": "VcsApplyError", "data": {"message": message, "reason": "not-clean"}})
+        }
+        _ => bad_request(route, None, message),
+    }
+}
+
+fn bad_request(route: &Route, part: Option<RequestPart>, message: &str) -> Value {
+    if route.is_plain() {
+        let kind = part.unwrap_or(RequestPart::Query).as_str();
+        return json!({"name": "BadRequest", "data": {"message": message, "kind": kind}});
+    }
+    let mut body = json!({"_tag": "InvalidRequestError", "message": message});
+    if let Some(part) = part {
+        body["kind"] = part.as_str().into();
+    }
+    body
+}
+
+fn not_found(route: &Route, error: &Error, message: &str) -> Value {
+    let entity = if let Error::NotFound(entity) = error { Some(*entity) } else { None };
+    match entity {
+        Some(Entity::Terminal) if !route.connects() => {
+            tagged("PtyNotFoundError", message, ("ptyID", &route.last))
+        }
+        Some(Entity::Project) => tagged("ProjectNotFoundError", message, ("projectID", &route.last)),
+        Some(Entity::Session) if route.is_v2() => {
+            tagged("SessionNotFoundError", message, ("sessionID", &route.first))
+        }
+        Some(Entity::Message) if route.is_v2() => {
+            let mut body = tagged("MessageNotFoundError", message, ("sessionID", &route.first));
+            body["messageID"] = route.last.as_str().into();
+            body
+        }
+        _ if route.path.contains("/permission") => {
+            tagged("PermissionNotFoundError", message, ("requestID", &route.last))
+        }
+        _ if route.path.contains("/question") => {
+            tagged("QuestionNotFoundError", message, ("requestID", &route.last))
+        }
+        _ => json!({"name": "NotFoundError", "data": {"message": message}}),
+    }
+}
+
+fn other(route: &Route, status: StatusCode, message: &str) -> Value {
+    if !route.is_v2() {
+        return json!({"name": "UnknownError", "data": {"message": message}});
+    }
+    let is_unavailable = status == StatusCode::SERVICE_UNAVAILABLE;
+    let tag = if is_unavailable { "ServiceUnavailableError" } else { "UnknownError" };
+    json!({"_tag": tag, "message": message})
+}
+
+/// A tagged error that names a thing.
+fn tagged(tag: &str, message: &str, thing: (&str, &str)) -> Value {
+    json!({"_tag": tag, thing.0: thing.1, "message": message})
+}
+
+/// The route of a refused request. If a path has several ids, the first one is that of a session, and the last one that of the thing
+/// that is missing.
+struct Route {
+    method: Method,
+    path: String,
+    first: String,
+    last: String,
+}
+
+impl Route {
+    fn is_v2(&self) -> bool {
+        self.path.starts_with(V2)
+    }
+
+    /// Whether it is the connection to a terminal.
+    fn connects(&self) -> bool {
+        self.path.ends_with("/connect")
+    }
+
+    /// Whether OpenCode declares the older shape of bad requests: for reading, except below a session, and for most commands for
+    /// terminal clients.
+    fn is_plain(&self) -> bool {
+        if let Some(command) = self.path.strip_prefix("/tui/") {
+            return !["append-prompt", "execute-command", "publish", "select-session"].contains(&command);
+        }
+        if self.path == "/experimental/tool" {
+            return false;
+        }
+        let is_below_session = self.path.starts_with("/session/") && !self.path.ends_with("/diff");
+        self.method == Method::GET && !self.is_v2() && !is_below_session
+    }
+}
+
+/// Gives refusals their bodies.
+pub(in crate::http) async fn with_body(
+    path: MatchedPath,
+    params: RawPathParams,
+    request: Request,
+    next: Next,
+) -> Response {
+    let value = |param: Option<(&str, &str)>| param.map_or("", |(_, value)| value).to_owned();
+    let (first, last) = (value(params.iter().next()), value(params.iter().last()));
+    let route = Route { method: request.method().clone(), path: path.as_str().to_owned(), first, last };
+    let mut response = next.run(request).await;
+    let refusal = response.extensions_mut().remove::<Arc<Refusal>>();
+    match refusal.and_then(|refusal| refusal.body(&route)) {
+        Some(body) => (response.into_parts().0, Json(body)).into_response(),
+        None => response,
+    }
+}

@@ -1,0 +1,17 @@
+//! What all event streams have in common.
+
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
+
+/// A client sends this to resume a stream.
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+/// Headers of a stream: proxies must not buffer or change it.
+pub(in crate::http) const UNBUFFERED: [(HeaderName, HeaderValue); 3] = [
+    (header::CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform")),
+    (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
+    (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+];
+
+/// The id of the last event that a client got.
+pub(in crate::http) fn last_event_id(headers: &HeaderMap) -> Option<&str> {
+    headers.get(LAST_EVENT_ID)?.to_str().ok()
+}

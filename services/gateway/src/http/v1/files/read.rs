@@ -1,0 +1,159 @@
+//! Reads the files of the newest session of a directory. Without a session there are none.
+
+use crate::{
+    app::{
+        files::directory::{DirectoryFiles, LineMatch, inside},
+        ground::gateway::Gateway,
+    },
+    ground::{error::Error, kind::Kind},
+    http::ground::{
+        caller::Caller,
+        input::Query,
+        refusal::{Refusal, RequestPart, Result},
+    },
+};
+use axum::{Json, extract::State};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use domain::session::WORKSPACE;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+/// Names that a search gives when the client names no limit.
+const NAMES_DEFAULT: usize = 100;
+
+/// The files of the caller's directory.
+pub(super) async fn find(gateway: &Gateway, caller: &Caller) -> Result<Option<DirectoryFiles>> {
+    let Some(project) = caller.find_project(gateway).await? else { return Ok(None) };
+    Ok(DirectoryFiles::find(gateway, &caller.principal, &project.id).await?)
+}
+
+/// To OpenCode, a path that names no such file is a mistake in the query.
+pub(super) fn of_file(error: Error) -> Refusal {
+    match error {
+        Error::Sandbox(refusal) if matches!(refusal.kind, Kind::NotFound | Kind::Precondition) => {
+            RequestPart::Query.unreadable(refusal.message)
+        }
+        error => error.into(),
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub(in crate::http) struct PathQuery {
+    path: String,
+}
+
+/// The entries of a directory.
+pub(in crate::http) async fn list(
+    State(gateway): State<Gateway>,
+    caller: Caller,
+    Query(query): Query<PathQuery>,
+) -> Result<Json<Vec<Value>>> {
+    let Some(files) = find(&gateway, &caller).await? else { return Ok(Json(vec![])) };
+    let entries = files.list(&query.path).await.map_err(of_file)?;
+    let path = inside(&query.path);
+    let node = |entry: &String| {
+        let (name, is_directory) = (entry.trim_end_matches('/'), entry.ends_with('/'));
+        let absolute = format!("{path}/{name}");
+        let relative =
+            absolute.strip_prefix(WORKSPACE).unwrap_or(&absolute).trim_start_matches('/').to_owned();
+        json!({
+            "name": name, "path": if is_directory { format!("{relative}/") } else { relative }, "absolute": absolute,
+            "type": if is_directory { "directory" } else { "file" }, "ignored": false,
+        })
+    };
+    Ok(Json(entries.iter().map(node).collect()))
+}
+
+/// A file: its text, or its bytes if it is no text.
+pub(in crate::http) async fn content(
+    State(gateway): State<Gateway>,
+    caller: Caller,
+    Query(query): Query<PathQuery>,
+) -> Result<Json<Value>> {
+    let no_files = || RequestPart::Query.unreadable("no session of this directory has files");
+    let files = find(&gateway, &caller).await?.ok_or_else(no_files)?;
+    let data = files.read(&query.path).await.map_err(of_file)?;
+    Ok(Json(match String::from_utf8(data) {
+        Ok(text) => json!({"type": "text", "content": text}),
+        Err(bytes) => {
+            let content = STANDARD.encode(bytes.as_bytes());
+            let mime = domain::media::of_bytes(bytes.as_bytes()).unwrap_or("application/octet-stream");
+            json!({"type": "binary", "content": content, "encoding": "base64", "mimeType": mime})
+        }
+    }))
+}
+
+#[derive(Debug, Deserialize)]
+pub(in crate::http) struct NameQuery {
+    query: String,
+    dirs: Option<String>,
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    limit: Option<usize>,
+}
+
+/// Files and directories whose path has the letters of the query in this order, shortest first.
+pub(in crate::http) async fn names(
+    State(gateway): State<Gateway>,
+    caller: Caller,
+    Query(query): Query<NameQuery>,
+) -> Result<Json<Vec<String>>> {
+    let Some(files) = find(&gateway, &caller).await? else { return Ok(Json(vec![])) };
+    let paths: BTreeSet<String> = files.paths().await.map_err(of_file)?.into_iter().collect();
+    let directories: BTreeSet<String> = paths.iter().flat_map(|path| parents(path)).collect();
+    let kind = query.kind.as_deref();
+    let (with_files, with_directories) =
+        (kind != Some("directory"), kind != Some("file") && query.dirs.as_deref() != Some("false"));
+    let all =
+        paths.into_iter().filter(|_| with_files).chain(directories.into_iter().filter(|_| with_directories));
+    let mut matching: Vec<String> = all.filter(|path| matches(path, &query.query)).collect();
+    matching.sort_by_key(String::len);
+    matching.truncate(query.limit.unwrap_or(NAMES_DEFAULT));
+    Ok(Json(matching))
+}
+
+/// The directories above a file, with a trailing slash.
+fn parents(path: &str) -> Vec<String> {
+    path.match_indices('/').map(|(at, _)| path[..=at].to_owned()).collect()
+}
+
+/// Whether `path` has the letters of `query` in this order, in any case.
+fn matches(path: &str, query: &str) -> bool {
+    let mut letters = path.chars().flat_map(char::to_lowercase);
+    query.chars().flat_map(char::to_lowercase).all(|wanted| letters.any(|letter| letter == wanted))
+}
+
+#[derive(Debug, Deserialize)]
+pub(in crate::http) struct PatternQuery {
+    pattern: String,
+}
+
+/// Lines that match a regular expression.
+pub(in crate::http) async fn text(
+    State(gateway): State<Gateway>,
+    caller: Caller,
+    Query(query): Query<PatternQuery>,
+) -> Result<Json<Vec<Value>>> {
+    let Some(files) = find(&gateway, &caller).await? else { return Ok(Json(vec![])) };
+    let line = |LineMatch { path, line, text }| {
+        json!({
+            "path": {"text": path}, "lines": {"text": format!("{text}\n")}, "line_number": line,
+            "absolute_offset": 0, "submatches": [],
+        })
+    };
+    Ok(Json(files.search(query.pattern).await.map_err(of_file)?.into_iter().map(line).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_match_by_their_letters() {
+        assert!(matches("src/Main.rs", "smr") && matches("a", ""));
+        assert!(!matches("src/main.rs", "rsm"));
+        assert_eq!(parents("a/b/c.rs"), ["a/", "a/b/"]);
+        assert_eq!(parents("c.rs"), Vec::<String>::new());
+    }
+}

@@ -1,0 +1,26 @@
+//! Skills: what the repository of the newest session teaches agents.
+
+use crate::{
+    app::{files::directory::SkillFile, ground::gateway::Gateway},
+    http::{
+        ground::{caller::Caller, refusal::Result},
+        v1::files::read::{find, of_file},
+    },
+};
+use axum::{Json, extract::State};
+use serde_json::{Value, json};
+
+/// The skills with their texts.
+pub(in crate::http) async fn list(
+    State(gateway): State<Gateway>,
+    caller: Caller,
+) -> Result<Json<Vec<Value>>> {
+    let Some(files) = find(&gateway, &caller).await? else { return Ok(Json(vec![])) };
+    let skills = files.skills().await.map_err(of_file)?;
+    Ok(Json(skills.into_iter().map(skill).collect()))
+}
+
+fn skill(skill: SkillFile) -> Value {
+    let SkillFile { name, description, location, content } = skill;
+    json!({"name": name, "description": description, "location": location, "content": content})
+}

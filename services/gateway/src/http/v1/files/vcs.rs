@@ -1,0 +1,152 @@
+//! What the newest session of a directory changed in its files since the commit that it began with. Commits of the agent count as
+//! changes too.
+
+use super::read::{find, of_file};
+use crate::{
+    app::{
+        ground::gateway::Gateway,
+        sessions::output::{FileStat, WorkspaceDiff},
+    },
+    ground::invalid::Invalid,
+    http::ground::{
+        caller::Caller,
+        input::{Body, Query},
+        refusal::Result,
+    },
+};
+use axum::{
+    Json,
+    extract::State,
+    http::header,
+    response::{IntoResponse as _, Response},
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// The media type of a patch.
+pub(in crate::http) const PATCH: &str = "text/x-diff; charset=utf-8";
+
+/// The branch that the newest session works on.
+pub(in crate::http) async fn branch(State(gateway): State<Gateway>, caller: Caller) -> Result<Json<Value>> {
+    let files = find(&gateway, &caller).await?;
+    let branch = files.as_ref().and_then(|files| files.branch());
+    Ok(Json(branch.map_or_else(|| json!({}), |branch| json!({"branch": branch}))))
+}
+
+/// The changed files.
+pub(in crate::http) async fn status(
+    State(gateway): State<Gateway>,
+    caller: Caller,
+) -> Result<Json<Vec<Value>>> {
+    let diff = diff(&gateway, &caller).await?;
+    let files = changes(&diff).map(|FileChange { stat, status, .. }| {
+        json!({"file": stat.path, "additions": stat.additions, "deletions": stat.deletions, "status": status})
+    });
+    Ok(Json(files.collect()))
+}
+
+/// What OpenCode compares with: the last commit, or the default branch. Here both are the commit that the session began with.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Mode {
+    Git,
+    Branch,
+}
+
+#[derive(Debug, Deserialize)]
+pub(in crate::http) struct ModeQuery {
+    #[serde(rename = "mode")]
+    _mode: Mode,
+}
+
+/// The changed files with their patches.
+pub(in crate::http) async fn patches(
+    State(gateway): State<Gateway>,
+    caller: Caller,
+    Query(_): Query<ModeQuery>,
+) -> Result<Json<Vec<Value>>> {
+    let diff = diff(&gateway, &caller).await?;
+    let files = changes(&diff).map(|FileChange { stat, patch, status }| {
+        let (additions, deletions) = (stat.additions, stat.deletions);
+        json!({"file": stat.path, "patch": patch, "additions": additions, "deletions": deletions, "status": status})
+    });
+    Ok(Json(files.collect()))
+}
+
+/// The whole patch.
+pub(in crate::http) async fn raw(State(gateway): State<Gateway>, caller: Caller) -> Result<Response> {
+    let patch = diff(&gateway, &caller).await?.patch;
+    Ok(([(header::CONTENT_TYPE, PATCH)], patch).into_response())
+}
+
+#[derive(Debug, Deserialize)]
+pub(in crate::http) struct PatchBody {
+    patch: String,
+}
+
+/// Applies a patch to the files of the newest session, as a person would at its terminal.
+pub(in crate::http) async fn apply(
+    State(gateway): State<Gateway>,
+    caller: Caller,
+    Body(body): Body<PatchBody>,
+) -> Result<Json<Value>> {
+    let no_files = || Invalid::WorkspaceMissing.because("this directory has no session, so it has no files");
+    let files = find(&gateway, &caller).await?.ok_or_else(no_files)?;
+    files.apply(body.patch).await?;
+    Ok(Json(json!({"applied": true})))
+}
+
+async fn diff(gateway: &Gateway, caller: &Caller) -> Result<WorkspaceDiff> {
+    match find(gateway, caller).await? {
+        Some(files) => files.diff().await.map_err(of_file),
+        None => Ok(WorkspaceDiff::default()),
+    }
+}
+
+/// A changed file.
+#[derive(Debug, PartialEq, Eq)]
+struct FileChange<'a> {
+    stat: &'a FileStat,
+    /// Empty if the whole patch was cut before it.
+    patch: &'a str,
+    status: &'static str,
+}
+
+/// The changed files. Files and patches are both in git's order; if the whole patch was cut, the last files have none.
+fn changes(diff: &WorkspaceDiff) -> impl Iterator<Item = FileChange<'_>> {
+    let patches = split(&diff.patch).into_iter().chain(std::iter::repeat(""));
+    diff.files.iter().zip(patches).map(|(stat, patch)| FileChange { stat, patch, status: file_status(patch) })
+}
+
+/// The patch of each file. Only its first line begins with `diff --git`: the lines of files have a mark before them.
+fn split(patch: &str) -> Vec<&str> {
+    let begin = "diff --git ";
+    let later = patch.match_indices("\ndiff --git ").map(|(at, _)| at + 1);
+    let begins: Vec<usize> = patch.starts_with(begin).then_some(0).into_iter().chain(later).collect();
+    let ends = begins.iter().skip(1).copied().chain([patch.len()]);
+    begins.iter().zip(ends).map(|(begin, end)| &patch[*begin..end]).collect()
+}
+
+fn file_status(patch: &str) -> &'static str {
+    match patch.lines().nth(1).unwrap_or_default() {
+        line if line.starts_with("new file mode ") => "added",
+        line if line.starts_with("deleted file mode ") => "deleted",
+        _ => "modified",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_patch_is_split_by_files() {
+        let added = "diff --git a/a b/a\nnew file mode 100644\nindex 0..1\n--- /dev/null\n+++ b/a\n@@ -0,0 +1 @@\n+diff --git a\n";
+        let gone = "diff --git a/b b/b\ndeleted file mode 100644\nindex 1..0\n";
+        let stat = |path: &str| FileStat { path: path.to_owned(), additions: 1, deletions: 0 };
+        let files = vec![stat("a"), stat("b"), stat("cut")];
+        let diff = WorkspaceDiff { patch: format!("{added}{gone}"), files, truncated: true };
+        let found: Vec<_> = changes(&diff).map(|it| (&*it.stat.path, it.patch, it.status)).collect();
+        assert_eq!(found, [("a", added, "added"), ("b", gone, "deleted"), ("cut", "", "modified")]);
+    }
+}

@@ -1,0 +1,297 @@
+//! Messages: prompts of every kind, and what was said.
+// Continues in app::prompts::accept.
+
+use super::{sessions, shape};
+use crate::{
+    app::{
+        ground::{gateway::Gateway, page::PageRequest},
+        history::messages::{self, Extent},
+        prompts::{
+            accept::{self, Receipt},
+            request::{PromptPart, PromptRequest},
+            turn,
+        },
+    },
+    ground::invalid::Invalid,
+    http::ground::{
+        caller::Caller,
+        ids::{message_id, session_id},
+        input::{self, Body, Model, Part, Prompt, Query},
+        refusal::Result,
+    },
+};
+use axum::{
+    Json,
+    extract::{Path, State},
+    http::{HeaderMap, HeaderValue, StatusCode, Uri, header},
+    response::{IntoResponse as _, Response},
+};
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use domain::{
+    command,
+    ids::SessionId,
+    limits,
+    message::ModelRef,
+    part::{self, attached::Compaction},
+    session::WORKSPACE,
+    text::without_nul,
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Pause between the end of a turn and the answer to OpenCode's own programs. `run --attach` prints what events report on another
+/// connection, and exits when the answer comes, printed or not.
+const EVENTS_FIRST: Duration = Duration::from_millis(500);
+
+/// Holds the request until the turn ends, and gives its last answer. The turn continues if the client disconnects.
+pub(in crate::http) async fn send(
+    State(gateway): State<Gateway>,
+    caller: Caller,
+    Path(session): Path<String>,
+    Body(prompt): Body<Prompt>,
+) -> Result<Json<Value>> {
+    run(&gateway, &caller, &session_id(&session)?, prompt.try_into()?).await
+}
+
+/// Answers when the prompt is stored.
+pub(in crate::http) async fn send_async(
+    State(gateway): State<Gateway>,
+    caller: Caller,
+    Path(session): Path<String>,
+    Body(prompt): Body<Prompt>,
+) -> Result<StatusCode> {
+    accept(&gateway, &caller, &session_id(&session)?, prompt.try_into()?).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(in crate::http) struct CommandBody {
+    #[serde(default, rename = "messageID")]
+    message_id: String,
+    #[serde(default)]
+    agent: String,
+    #[serde(default)]
+    model: Option<String>,
+    #[serde(default)]
+    variant: String,
+    command: String,
+    arguments: String,
+    #[serde(default)]
+    parts: Vec<Part>,
+}
+
+/// Runs a command.
+pub(in crate::http) async fn command(
+    State(gateway): State<Gateway>,
+    caller: Caller,
+    Path(session): Path<String>,
+    Body(body): Body<CommandBody>,
+) -> Result<Json<Value>> {
+    let mut parts = vec![command_part(&body.command, &body.arguments)];
+    for part in body.parts {
+        parts.push(part.try_into()?);
+    }
+    let request = PromptRequest {
+        agent: body.agent,
+        model: body.model.as_deref().and_then(input::model),
+        variant: body.variant,
+        parts,
+        message_id: input::message_id(&body.message_id)?,
+        ..PromptRequest::default()
+    };
+    run(&gateway, &caller, &session_id(&session)?, request).await
+}
+
+fn command_part(name: &str, arguments: &str) -> PromptPart {
+    let command = domain::command::CommandRequest {
+        name: without_nul(name).into_owned(),
+        arguments: without_nul(arguments).into_owned(),
+        progress: command::Progress::Asked,
+    };
+    part::Body::Text(command.text()).into()
+}
+
+#[derive(Debug, Deserialize)]
+pub(in crate::http) struct ShellBody {
+    #[serde(default, rename = "messageID")]
+    message_id: String,
+    #[serde(default)]
+    agent: String,
+    #[serde(default)]
+    model: Option<Model>,
+    command: String,
+}
+
+/// Runs a shell command, without a model.
+pub(in crate::http) async fn shell(
+    State(gateway): State<Gateway>,
+    caller: Caller,
+    Path(session): Path<String>,
+    Body(body): Body<ShellBody>,
+) -> Result<Json<Value>> {
+    let request = PromptRequest {
+        agent: body.agent,
+        model: body.model.and_then(Model::chosen),
+        parts: vec![part::Body::Text(command::shell(&without_nul(&body.command))).into()],
+        message_id: input::message_id(&body.message_id)?,
+        ..PromptRequest::default()
+    };
+    run(&gateway, &caller, &session_id(&session)?, request).await
+}
+
+#[derive(Debug, Deserialize)]
+pub(in crate::http) struct InitBody {
+    #[serde(default, rename = "messageID")]
+    message_id: String,
+    #[serde(flatten)]
+    model: Model,
+}
+
+/// Runs the command `init`.
+pub(in crate::http) async fn init(
+    State(gateway): State<Gateway>,
+    caller: Caller,
+    Path(session): Path<String>,
+    Body(body): Body<InitBody>,
+) -> Result<Json<bool>> {
+    let request = PromptRequest {
+        model: body.model.chosen(),
+        parts: vec![command_part("init", "")],
+        message_id: input::message_id(&body.message_id)?,
+        ..PromptRequest::default()
+    };
+    run(&gateway, &caller, &session_id(&session)?, request).await.map(|_| Json(true))
+}
+
+#[derive(Debug, Deserialize)]
+pub(in crate::http) struct SummarizeBody {
+    #[serde(flatten)]
+    model: Model,
+}
+
+/// Compacts the session.
+pub(in crate::http) async fn summarize(
+    State(gateway): State<Gateway>,
+    caller: Caller,
+    Path(session): Path<String>,
+    Body(body): Body<SummarizeBody>,
+) -> Result<Json<bool>> {
+    compact(&gateway, &caller, &session, body.model.chosen()).await.map(|()| Json(true))
+}
+
+/// Compacts a session with a model, or with the session's own, and waits for the end.
+pub(in crate::http) async fn compact(
+    gateway: &Gateway,
+    caller: &Caller,
+    session: &str,
+    model: Option<ModelRef>,
+) -> Result<()> {
+    let compaction = Compaction { auto: false, overflow: None, tail_start_id: None };
+    let parts = vec![part::Body::Compaction(compaction).into()];
+    let request = PromptRequest { model, parts, ..PromptRequest::default() };
+    run(gateway, caller, &session_id(session)?, request).await.map(drop)
+}
+
+/// Accepts a prompt. A client names files below the directory by which it knows the project; the sandbox has them below its workspace.
+pub(in crate::http) async fn accept(
+    gateway: &Gateway,
+    caller: &Caller,
+    session: &SessionId,
+    mut request: PromptRequest,
+) -> Result<Receipt> {
+    let is_outside = |url: &str| url.strip_prefix("file://").is_some_and(|path| !path.starts_with(WORKSPACE));
+    if request.parts.iter_mut().filter_map(url_mut).any(|url| is_outside(url)) {
+        let directory = sessions::directory(gateway, caller, session).await?;
+        for url in request.parts.iter_mut().filter_map(url_mut) {
+            let path = url.strip_prefix("file://").and_then(|path| path.strip_prefix(directory.as_str()));
+            if let Some(rest) = path.filter(|rest| rest.is_empty() || rest.starts_with('/')) {
+                *url = format!("file://{WORKSPACE}{rest}");
+            }
+        }
+    }
+    Ok(accept::accept(gateway, &caller.principal, session, request).await?)
+}
+
+fn url_mut(part: &mut PromptPart) -> Option<&mut String> {
+    if let part::Body::File(file) = &mut part.body { Some(&mut file.url) } else { None }
+}
+
+/// Accepts a prompt, waits for the end of its turn, and gives the answer.
+async fn run(
+    gateway: &Gateway,
+    caller: &Caller,
+    session: &SessionId,
+    request: PromptRequest,
+) -> Result<Json<Value>> {
+    let (no_reply, principal) = (request.no_reply, &caller.principal);
+    let Receipt { message_id, event_seq, .. } = accept(gateway, caller, session, request).await?;
+    if no_reply {
+        return Ok(Json(shape::entry(&messages::get(gateway, principal, session, &message_id).await?)));
+    }
+    turn::wait_for_turn(gateway, principal, session, event_seq).await?;
+    if caller.is_opencode {
+        tokio::time::sleep(EVENTS_FIRST).await;
+    }
+    Ok(Json(shape::entry(&messages::get_answer(gateway, principal, session, &message_id).await?)))
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::http) struct ListQuery {
+    limit: Option<u32>,
+    before: Option<String>,
+}
+
+/// The newest messages, or those before a cursor; without a limit as many as one answer holds.
+pub(in crate::http) async fn list(
+    State(gateway): State<Gateway>,
+    caller: Caller,
+    Path(session): Path<String>,
+    Query(query): Query<ListQuery>,
+    uri: Uri,
+) -> Result<Response> {
+    let session = session_id(&session)?;
+    let cursor = query.before.as_deref().map(read_cursor).transpose()?;
+    let limit = query.limit.filter(|limit| *limit > 0);
+    let extent = if limit.is_some() { Extent::OnePage } else { Extent::WholeAnswer };
+    let limit = Some(limit.unwrap_or(limits::PAGE_MAX).min(limits::PAGE_MAX));
+    let page = PageRequest { limit, cursor };
+    let list = messages::list(&gateway, &caller.principal, &session, page, extent).await?;
+    let headers = list.next.map(|next| next_page(&uri, &next)).unwrap_or_default();
+    let entries: Vec<Value> = list.entries.iter().map(shape::entry).collect();
+    Ok((headers, Json(entries)).into_response())
+}
+
+/// One message.
+pub(in crate::http) async fn get(
+    State(gateway): State<Gateway>,
+    caller: Caller,
+    Path((session, message)): Path<(String, String)>,
+) -> Result<Json<Value>> {
+    let (message, session) = (message_id(&message)?, session_id(&session)?);
+    Ok(Json(shape::entry(&messages::get(&gateway, &caller.principal, &session, &message).await?)))
+}
+
+/// Headers that name the page of older messages.
+fn next_page(uri: &Uri, next: &str) -> HeaderMap {
+    let cursor = URL_SAFE_NO_PAD.encode(json!({"seq": next}).to_string());
+    let others = uri.query().unwrap_or_default().split('&');
+    let others = others.filter(|pair| !pair.is_empty() && !pair.starts_with("before="));
+    let query: Vec<String> = others.map(str::to_owned).chain([format!("before={cursor}")]).collect();
+    let link = format!("<{}?{}>; rel=\"next\"", uri.path(), query.join("&"));
+    let header = |text: &str| HeaderValue::from_str(text).ok();
+    let named =
+        [(header::LINK, header(&link)), (header::HeaderName::from_static("x-next-cursor"), header(&cursor))];
+    named.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+}
+
+/// Reads a cursor of [`next_page`].
+fn read_cursor(text: &str) -> Result<String> {
+    let bytes = URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).ok();
+    let json = bytes.and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
+    let seq = json.as_ref().and_then(|json| json["seq"].as_str());
+    let seq = seq.filter(|seq| seq.parse::<i64>().is_ok_and(|seq| seq >= 0)).map(str::to_owned);
+    seq.ok_or_else(|| Invalid::Cursor.because("the cursor is not from this list").into())
+}

@@ -1,0 +1,70 @@
+//! Projects as directories. Their display settings can be changed; their name cannot, because it is their key.
+
+use crate::{
+    app::{
+        ground::{gateway::Gateway, page::PageRequest},
+        projects::manage::{self, DISPLAY_BYTES_MAX},
+    },
+    http::ground::{
+        caller::Caller,
+        ids::project_id,
+        input::Body,
+        refusal::{RequestPart, Result},
+    },
+    streams::notices::project_json,
+};
+use axum::{
+    Json,
+    extract::{Path, State},
+};
+use domain::project::ProjectDisplay;
+use serde_json::{Value, json};
+use store::tenant::projects::Project;
+
+/// The project of the directory.
+pub(in crate::http) async fn current(State(gateway): State<Gateway>, caller: Caller) -> Result<Json<Value>> {
+    Ok(Json(project_json(&caller.project(&gateway).await?)))
+}
+
+/// All projects.
+pub(in crate::http) async fn list(
+    State(gateway): State<Gateway>,
+    caller: Caller,
+) -> Result<Json<Vec<Value>>> {
+    let projects = manage::list(&gateway, &caller.principal, PageRequest::FIRST).await?;
+    Ok(Json(projects.entries.iter().map(project_json).collect()))
+}
+
+/// Updates the display settings of a project.
+pub(in crate::http) async fn update(
+    State(gateway): State<Gateway>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Body(change): Body<ProjectDisplay>,
+) -> Result<Json<Value>> {
+    if json!(change).to_string().contains("\\u0000") {
+        return Err(RequestPart::Body.unreadable("name, icon and commands must not contain zero bytes"));
+    }
+    if change == ProjectDisplay::default() {
+        return Ok(Json(project_json(&get(&gateway, &caller, &id).await?)));
+    }
+    let project = manage::update_display(&gateway, &caller.principal, &project_id(&id)?, &change).await?;
+    let too_large = || {
+        let message = format!("name, icon and commands must have at most {DISPLAY_BYTES_MAX} bytes together");
+        RequestPart::Body.unreadable(message)
+    };
+    Ok(Json(project_json(&project.ok_or_else(too_large)?)))
+}
+
+/// The directory of a project.
+pub(in crate::http) async fn directories(
+    State(gateway): State<Gateway>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<Value>> {
+    Ok(Json(json!([{"directory": get(&gateway, &caller, &id).await?.name}])))
+}
+
+async fn get(gateway: &Gateway, caller: &Caller, id: &str) -> Result<Project> {
+    Ok(manage::get(gateway, &caller.principal, &project_id(id)?).await?)
+}

@@ -1,0 +1,122 @@
+//! Requests to people: permissions and questions, and the answers.
+
+use crate::{
+    app::{
+        ground::{gateway::Gateway, page::PageRequest},
+        requests::{self, RequestFilter, RequestKind},
+    },
+    ground::{entity::Entity, error::Error},
+    http::ground::{
+        caller::Caller,
+        input::Body,
+        refusal::{RequestPart, Result},
+    },
+};
+use axum::{
+    Json,
+    extract::{Path, State},
+};
+use domain::{
+    permission::Scope,
+    request::{Answer, Id},
+};
+use serde::Deserialize;
+use serde_json::Value;
+
+/// The open permissions of the directory.
+pub(in crate::http) async fn permissions(
+    State(gateway): State<Gateway>,
+    caller: Caller,
+) -> Result<Json<Vec<Value>>> {
+    list(&gateway, &caller, RequestKind::Permission).await
+}
+
+/// The open questions of the directory.
+pub(in crate::http) async fn questions(
+    State(gateway): State<Gateway>,
+    caller: Caller,
+) -> Result<Json<Vec<Value>>> {
+    list(&gateway, &caller, RequestKind::Question).await
+}
+
+async fn list(gateway: &Gateway, caller: &Caller, kind: RequestKind) -> Result<Json<Vec<Value>>> {
+    let Some(project) = caller.find_project(gateway).await? else { return Ok(Json(vec![])) };
+    let scope = RequestFilter::Project(project.id);
+    let list = requests::list_open(gateway, &caller.principal, kind, &scope, PageRequest::FIRST).await?;
+    Ok(Json(list.entries.iter().map(|known| known.request.to_json()).collect()))
+}
+
+#[derive(Debug, Deserialize)]
+pub(in crate::http) struct PermissionReply {
+    #[serde(alias = "response")]
+    reply: String,
+    #[serde(default)]
+    message: String,
+}
+
+/// Answers a permission.
+pub(in crate::http) async fn reply_permission(
+    State(gateway): State<Gateway>,
+    caller: Caller,
+    Path(permission): Path<String>,
+    Body(body): Body<PermissionReply>,
+) -> Result<Json<bool>> {
+    let missing = |_| Error::NotFound(Entity::Permission);
+    let answer = match body.reply.as_str() {
+        "once" => Answer::Once,
+        "always" => Answer::Always { scope: Scope::Session },
+        "reject" => requests::rejection(&body.message)?,
+        other => {
+            let message = format!("reply: expected once, always or reject, found {other:?}");
+            return Err(RequestPart::Body.unreadable(message));
+        }
+    };
+    let id = Id::Permission(permission.parse().map_err(missing)?);
+    requests::answer(&gateway, &caller.principal, &id, &answer).await?;
+    Ok(Json(true))
+}
+
+/// Answers a permission at the path of older clients.
+pub(in crate::http) async fn respond_permission(
+    gateway: State<Gateway>,
+    caller: Caller,
+    Path((_, permission)): Path<(String, String)>,
+    body: Body<PermissionReply>,
+) -> Result<Json<bool>> {
+    reply_permission(gateway, caller, Path(permission), body).await
+}
+
+#[derive(Debug, Deserialize)]
+pub(in crate::http) struct QuestionReply {
+    answers: Vec<Vec<String>>,
+}
+
+/// Answers a question.
+pub(in crate::http) async fn reply_question(
+    State(gateway): State<Gateway>,
+    caller: Caller,
+    Path(question): Path<String>,
+    Body(body): Body<QuestionReply>,
+) -> Result<Json<bool>> {
+    answer_question(&gateway, &caller, &question, &body.answers).await
+}
+
+/// Refuses to answer a question.
+pub(in crate::http) async fn reject_question(
+    State(gateway): State<Gateway>,
+    caller: Caller,
+    Path(question): Path<String>,
+) -> Result<Json<bool>> {
+    answer_question(&gateway, &caller, &question, &[]).await
+}
+
+async fn answer_question(
+    gateway: &Gateway,
+    caller: &Caller,
+    question: &str,
+    answers: &[Vec<String>],
+) -> Result<Json<bool>> {
+    let id = Id::Question(question.parse().map_err(|_| Error::NotFound(Entity::Question))?);
+    requests::answer(gateway, &caller.principal, &id, &requests::labels(answers)?).await?;
+    Ok(Json(true))
+}

@@ -1,0 +1,305 @@
+//! Sessions: created, listed, changed, reverted, forked, deleted.
+
+use super::shape;
+use crate::{
+    app::{
+        ground::{gateway::Gateway, page::PageRequest},
+        history::{
+            fork::{self, ForkFiles, ForkRequest},
+            revert::{self, RevertPoint},
+        },
+        sessions::{
+            abort,
+            change::{self, SessionChange},
+            create::{self, SessionRequest},
+            output, read,
+        },
+    },
+    ground::{entity::Entity, error::Error, kind::Kind},
+    http::ground::{
+        caller::Caller,
+        ids::{message_id, session_id},
+        input::{Body, Model, Query},
+        refusal::{RequestPart, Result},
+    },
+};
+use axum::{
+    Json,
+    extract::{Path, State},
+};
+use domain::{
+    ids::{SessionId, Timestamp},
+    limits,
+    permission::{self, Rules, Verdict},
+};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use store::session::sessions::Filter;
+
+/// Sessions of a list without a limit, as in OpenCode.
+const LIST_DEFAULT: u32 = 100;
+
+/// The name by which clients know the project of a session.
+pub(in crate::http) async fn directory(
+    gateway: &Gateway,
+    caller: &Caller,
+    session: &SessionId,
+) -> Result<String> {
+    Ok(read::get_with_project(gateway, &caller.principal, session).await?.1.name)
+}
+
+async fn show(gateway: &Gateway, caller: &Caller, session: &SessionId) -> Result<Json<Value>> {
+    let (session, project) = read::get_with_project(gateway, &caller.principal, session).await?;
+    Ok(Json(shape::session(&session.info, &project.name)))
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::http) struct ListQuery {
+    roots: Option<String>,
+    start: Option<i64>,
+    search: Option<String>,
+    limit: Option<u32>,
+}
+
+/// The sessions of the directory.
+pub(in crate::http) async fn list(
+    State(gateway): State<Gateway>,
+    caller: Caller,
+    Query(query): Query<ListQuery>,
+) -> Result<Json<Vec<Value>>> {
+    let Some(project) = caller.find_project(&gateway).await? else { return Ok(Json(vec![])) };
+    let filter = Filter {
+        project: Some(project.id),
+        only_roots: query.roots.is_some_and(|roots| roots == "true"),
+        search: query.search.filter(|search| !search.contains('\0')),
+        since: query.start.map(Timestamp),
+        ..Filter::default()
+    };
+    let limit = Some(query.limit.unwrap_or(LIST_DEFAULT).min(limits::PAGE_MAX));
+    let page = PageRequest { limit, cursor: None };
+    let list = read::list(&gateway, &caller.principal, &filter, page).await?;
+    let sessions = list.entries.iter().map(|view| shape::session(&view.session.info, &project.name));
+    Ok(Json(sessions.collect()))
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::http) struct CreateBody {
+    title: Option<String>,
+    agent: Option<String>,
+    model: Option<Model>,
+    permission: Vec<Rule>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Rule {
+    permission: String,
+    pattern: String,
+    action: String,
+}
+
+fn rule(rule: Rule) -> Result<permission::Rule> {
+    let action = match rule.action.as_str() {
+        "allow" => Verdict::Allow,
+        "ask" => Verdict::Ask,
+        "deny" => Verdict::Deny,
+        other => {
+            let message = format!("permission: expected allow, ask or deny, found {other:?}");
+            return Err(RequestPart::Body.unreadable(message));
+        }
+    };
+    let pattern = if rule.pattern.is_empty() { "*".to_owned() } else { rule.pattern };
+    Ok(permission::Rule { permission: rule.permission, pattern, action, is_approval: false })
+}
+
+/// Creates a session.
+pub(in crate::http) async fn create(
+    State(gateway): State<Gateway>,
+    caller: Caller,
+    Body(body): Body<CreateBody>,
+) -> Result<Json<Value>> {
+    let project = caller.project(&gateway).await?;
+    let request = SessionRequest {
+        title: body.title.unwrap_or_default(),
+        agent: body.agent.unwrap_or_default(),
+        model: body.model.and_then(Model::chosen),
+        rules: Rules(body.permission.into_iter().map(rule).collect::<Result<_>>()?),
+        ..SessionRequest::of(project.id)
+    };
+    let session = create::create(&gateway, &caller.principal, request).await?;
+    show(&gateway, &caller, &session.info.id).await
+}
+
+/// One session.
+pub(in crate::http) async fn get(
+    State(gateway): State<Gateway>,
+    caller: Caller,
+    Path(session): Path<String>,
+) -> Result<Json<Value>> {
+    show(&gateway, &caller, &session_id(&session)?).await
+}
+
+/// The state of each session that is not idle. To a client, one that waits for a person is busy too.
+pub(in crate::http) async fn status(
+    State(gateway): State<Gateway>,
+    caller: Caller,
+) -> Result<Json<Map<String, Value>>> {
+    let Some(project) = caller.find_project(&gateway).await? else { return Ok(Json(Map::new())) };
+    let active = read::list_active(&gateway, &caller.principal, Some(&project.id)).await?;
+    Ok(Json(active.into_iter().map(|it| (it.session.to_string(), json!({"type": "busy"}))).collect()))
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::http) struct UpdateBody {
+    title: Option<String>,
+    time: UpdateTime,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct UpdateTime {
+    archived: Option<f64>,
+}
+
+/// Renames or archives a session.
+pub(in crate::http) async fn update(
+    State(gateway): State<Gateway>,
+    caller: Caller,
+    Path(session): Path<String>,
+    Body(body): Body<UpdateBody>,
+) -> Result<Json<Value>> {
+    let id = session_id(&session)?;
+    let archived = body.time.archived.map(|at| at > 0.0);
+    if body.title.is_some() || archived.is_some() {
+        let change = SessionChange { title: body.title, archived, ..SessionChange::default() };
+        change::update(&gateway, &caller.principal, &id, change).await?;
+    }
+    show(&gateway, &caller, &id).await
+}
+
+/// Deletes a session.
+pub(in crate::http) async fn delete(
+    State(gateway): State<Gateway>,
+    caller: Caller,
+    Path(session): Path<String>,
+) -> Result<Json<bool>> {
+    change::delete(&gateway, &caller.principal, &session_id(&session)?).await?;
+    Ok(Json(true))
+}
+
+/// The subtasks of a session.
+pub(in crate::http) async fn children(
+    State(gateway): State<Gateway>,
+    caller: Caller,
+    Path(session): Path<String>,
+) -> Result<Json<Vec<Value>>> {
+    let parent = session_id(&session)?;
+    let directory = directory(&gateway, &caller, &parent).await?;
+    let children = read::list_children(&gateway, &caller.principal, &parent, PageRequest::FIRST).await?;
+    Ok(Json(children.entries.iter().map(|child| shape::session(&child.info, &directory)).collect()))
+}
+
+/// The to-do list of a session.
+pub(in crate::http) async fn todo(
+    State(gateway): State<Gateway>,
+    caller: Caller,
+    Path(session): Path<String>,
+) -> Result<Json<Value>> {
+    let todos = read::get_todos(&gateway, &caller.principal, &session_id(&session)?).await?;
+    Ok(Json(if todos.is_null() { json!([]) } else { todos }))
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::http) struct DiffQuery {
+    #[serde(rename = "messageID")]
+    message: Option<String>,
+}
+
+/// What the turn of a prompt changed; nothing without a message, as in OpenCode.
+pub(in crate::http) async fn diff(
+    State(gateway): State<Gateway>,
+    caller: Caller,
+    Path(session): Path<String>,
+    Query(query): Query<DiffQuery>,
+) -> Result<Json<Value>> {
+    let (principal, session) = (&caller.principal, session_id(&session)?);
+    let Some(message) = query.message.filter(|message| !message.is_empty()) else {
+        read::check(&gateway, principal, &session).await?;
+        return Ok(Json(json!([])));
+    };
+    let diffs = output::diff_message(&gateway, principal, &session, &message_id(&message)?).await?;
+    Ok(Json(json!(diffs)))
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::http) struct PointBody {
+    #[serde(rename = "messageID")]
+    message: Option<String>,
+    #[serde(rename = "partID")]
+    part: Option<String>,
+}
+
+/// Forks a session before a message.
+pub(in crate::http) async fn fork(
+    State(gateway): State<Gateway>,
+    caller: Caller,
+    Path(session): Path<String>,
+    Body(point): Body<PointBody>,
+) -> Result<Json<Value>> {
+    let before = point.message.filter(|message| !message.is_empty());
+    let request = ForkRequest {
+        before: before.as_deref().map(message_id).transpose()?,
+        session: session_id(&session)?,
+        files: ForkFiles::Default,
+        idempotency_key: String::new(),
+    };
+    let fork = fork::fork(&gateway, &caller.principal, &request).await?;
+    show(&gateway, &caller, &fork.info.id).await
+}
+
+/// Aborts the turn. Answers true for any id, as OpenCode does: the client only wants nothing to run.
+pub(in crate::http) async fn abort(
+    State(gateway): State<Gateway>,
+    caller: Caller,
+    Path(session): Path<String>,
+) -> Result<Json<bool>> {
+    let Ok(session) = session.parse() else { return Ok(Json(true)) };
+    match abort::abort(&gateway, &caller.principal, &session).await {
+        Err(error) if error.kind() != Kind::NotFound => Err(error.into()),
+        Ok(_) | Err(_) => Ok(Json(true)),
+    }
+}
+
+/// Reverts a session to a point.
+pub(in crate::http) async fn revert(
+    State(gateway): State<Gateway>,
+    caller: Caller,
+    Path(session): Path<String>,
+    Body(point): Body<PointBody>,
+) -> Result<Json<Value>> {
+    let missing = || RequestPart::Body.unreadable("messageID is missing");
+    let message = point.message.ok_or_else(missing)?;
+    let session = session_id(&session)?;
+    let part = point.part.filter(|part| !part.is_empty()).map(|part| part.parse()).transpose();
+    let point = RevertPoint {
+        message: message_id(&message)?,
+        part: part.map_err(|_| Error::NotFound(Entity::Part))?,
+    };
+    revert::revert(&gateway, &caller.principal, &session, point).await?;
+    show(&gateway, &caller, &session).await
+}
+
+/// Takes a revert back.
+pub(in crate::http) async fn unrevert(
+    State(gateway): State<Gateway>,
+    caller: Caller,
+    Path(session): Path<String>,
+) -> Result<Json<Value>> {
+    let session = session_id(&session)?;
+    revert::unrevert(&gateway, &caller.principal, &session).await?;
+    show(&gateway, &caller, &session).await
+}

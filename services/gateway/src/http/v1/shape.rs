@@ -1,0 +1,189 @@
+//! OpenCode's JSON of stored things: adds what its clients require, and leaves out what they do not know.
+
+use crate::{
+    app::ground::gateway::Gateway,
+    streams::{
+        event::Fragment,
+        update::{Content, Update},
+    },
+};
+use bus::feed::Notice;
+use domain::{
+    event::{self, StoredEvent},
+    ids::SessionId,
+    message::Message,
+    part::Part,
+    session::Info,
+};
+use serde_json::{Map, Value, json, value::RawValue};
+use store::log::messages::MessageWithParts;
+
+/// Begins the kinds of events that OpenCode's clients do not know.
+const FLOTILLA: &str = "flotilla.";
+/// Characters of the id in a slug: they distinguish sessions with the same title.
+const SLUG_ID_CHARS: usize = 6;
+/// Characters of a title in a slug.
+const SLUG_CHARS: usize = 40;
+
+/// A session in the directory of a client.
+pub(in crate::http) fn session(info: &Info, directory: &str) -> Value {
+    let mut json = serde_json::to_value(info).unwrap_or_default();
+    if let Some(members) = json.as_object_mut() {
+        complete(members, directory);
+    }
+    json
+}
+
+/// A message with its parts.
+pub(super) fn entry(entry: &MessageWithParts) -> Value {
+    let parts: Vec<Value> = entry.parts.iter().map(|(_, one)| part(one)).collect();
+    json!({"info": message(&entry.message), "parts": parts})
+}
+
+/// A message without its parts.
+pub(super) fn message(message: &Message) -> Value {
+    with_known_error(serde_json::to_value(message).unwrap_or_default())
+}
+
+/// A part of a message.
+pub(super) fn part(part: &Part) -> Value {
+    with_known_error(serde_json::to_value(part).unwrap_or_default())
+}
+
+/// The events that clients get for an update; none for Flotilla's own events.
+pub(super) fn payloads(gateway: &Gateway, update: &Update) -> Vec<String> {
+    match &update.content {
+        Content::Event(event) if event.kind == "file.watcher.updated" => by_file(event),
+        Content::Event(event) => {
+            let directory = update.scope.directory().map_or("", |directory| &directory.name);
+            let properties = properties(&event.kind, &event.properties, directory);
+            let payload = |properties| {
+                format!("{{\"id\":\"{}\",\"type\":\"{}\",\"properties\":{properties}}}", event.id, event.kind)
+            };
+            properties.map(payload).into_iter().collect()
+        }
+        Content::Fragment(fragment) => {
+            let (id, properties) =
+                (gateway.event_id(), delta(update.scope.session(), fragment, &fragment.text));
+            vec![json!({"id": id, "type": "message.part.delta", "properties": properties}).to_string()]
+        }
+        Content::Notice(Notice { id, kind, properties, .. }) => {
+            vec![json!({"id": id, "type": kind, "properties": properties}).to_string()]
+        }
+    }
+}
+
+/// A stored event names many files; OpenCode has one event for each.
+fn by_file(event: &StoredEvent) -> Vec<String> {
+    let properties: Value = serde_json::from_str(&event.properties).unwrap_or_default();
+    let files = properties["files"].as_array().cloned().unwrap_or_default();
+    let payload = |(at, file): (usize, Value)| {
+        json!({"id": format!("{}_{at}", event.id), "type": event.kind, "properties": file}).to_string()
+    };
+    files.into_iter().enumerate().map(payload).collect()
+}
+
+/// The properties of a fragment with this text.
+pub(super) fn delta(session: Option<&SessionId>, fragment: &Fragment, text: &str) -> Value {
+    json!({
+        "sessionID": session, "messageID": fragment.message_id, "partID": fragment.part_id, "field": "text",
+        "delta": text,
+    })
+}
+
+/// The properties of an event; `None` for Flotilla's own events.
+fn properties(kind: &str, properties: &str, directory: &str) -> Option<Box<RawValue>> {
+    if kind.starts_with(FLOTILLA) {
+        return None;
+    }
+    let raw = || RawValue::from_string(properties.to_owned()).ok();
+    let changed = |change: &dyn Fn(&mut Map<String, Value>)| {
+        let mut json: Map<String, Value> = serde_json::from_str(properties).ok()?;
+        change(&mut json);
+        serde_json::value::to_raw_value(&json).ok()
+    };
+    match kind {
+        event::IDLE => changed(&|json| drop(json.remove("outcome"))),
+        "session.created" | "session.updated" | "session.deleted" => changed(&|json| {
+            if let Some(info) = json.get_mut("info").and_then(Value::as_object_mut) {
+                complete(info, directory);
+            }
+        }),
+        "session.error" | "message.updated" | "message.part.updated" if properties.contains("\"error\"") => {
+            let json: Value = serde_json::from_str(properties).ok()?;
+            let Value::Object(members) = with_known_error(json) else { return None };
+            let mended = members.into_iter().map(|(name, value)| match name.as_str() {
+                "info" | "part" => (name, with_known_error(value)),
+                _ => (name, value),
+            });
+            serde_json::value::to_raw_value(&mended.collect::<Map<_, _>>()).ok()
+        }
+        _ => raw(),
+    }
+}
+
+/// Keeps the members of an error that OpenCode knows for its kind. The provider of a failed call becomes one of its `metadata`.
+fn with_known_error(mut holder: Value) -> Value {
+    let Some(error) = holder.get_mut("error") else { return holder };
+    let name = error["name"].as_str().unwrap_or_default().to_owned();
+    let Some(data) = error.get_mut("data").and_then(Value::as_object_mut) else { return holder };
+    let known: &[&str] = match name.as_str() {
+        "APIError" => {
+            if let Some(provider) = data.remove("providerID") {
+                data.insert("metadata".to_owned(), json!({"providerID": provider}));
+            }
+            data.entry("isRetryable").or_insert(Value::Bool(false));
+            &["message", "statusCode", "isRetryable", "metadata"]
+        }
+        "ProviderAuthError" => &["message", "providerID"],
+        "StructuredOutputError" => &["message", "retries"],
+        _ => &["message"],
+    };
+    data.retain(|fact, _| known.contains(&fact.as_str()));
+    holder
+}
+
+/// Adds the directory by which the client knows the project, and a readable name for URLs.
+fn complete(info: &mut Map<String, Value>, directory: &str) {
+    info.insert("directory".to_owned(), directory.into());
+    let text = |key: &str| info.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let (title, id) = (text("title").to_lowercase(), text("id"));
+    let words: Vec<&str> =
+        title.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).collect();
+    let readable: String = words.join("-").chars().take(SLUG_CHARS).collect();
+    let tail = &id[id.len().saturating_sub(SLUG_ID_CHARS)..];
+    info.insert("slug".to_owned(), json!(format!("{readable}-{tail}")));
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+
+    #[test]
+    fn errors_keep_only_the_members_of_their_kind() {
+        let all =
+            json!({"message": "m", "statusCode": 400, "isRetryable": true, "providerID": "p", "retries": 2});
+        for (name, want) in [
+            (
+                "APIError",
+                json!({"message": "m", "statusCode": 400, "isRetryable": true, "metadata": {"providerID": "p"}}),
+            ),
+            ("ProviderAuthError", json!({"message": "m", "providerID": "p"})),
+            ("StructuredOutputError", json!({"message": "m", "retries": 2})),
+            ("ContextOverflowError", json!({"message": "m"})),
+        ] {
+            let error = json!({"name": name, "data": all});
+            let told = properties("session.error", &json!({"error": error}).to_string(), "").unwrap();
+            let told: Value = serde_json::from_str(told.get()).unwrap();
+            assert_eq!(told, json!({"error": {"name": name, "data": want}}));
+            let info = json!({"info": {"error": error}}).to_string();
+            let told = properties("message.updated", &info, "").unwrap();
+            assert_eq!(serde_json::from_str::<Value>(told.get()).unwrap()["info"]["error"]["data"], want);
+        }
+        let bare = with_known_error(json!({"error": {"name": "APIError", "data": {"message": "m"}}}));
+        assert_eq!(bare["error"]["data"]["isRetryable"], false, "OpenCode requires it");
+        let tool = json!({"state": {"error": "a text"}});
+        assert_eq!(with_known_error(tool.clone()), tool);
+    }
+}

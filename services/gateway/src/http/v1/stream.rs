@@ -1,0 +1,5 @@
+//! Event streams of a directory and of a tenant.
+
+mod frame;
+mod legacy;
+pub(in crate::http) mod live;

@@ -1,0 +1,53 @@
+//! The frames of event streams. Those of `/global/event` name the directory of an event.
+
+use crate::streams::update::{Content, Directory, Update, UpdateScope};
+use domain::ids::ProjectId;
+use serde_json::{Map, Value, json};
+
+/// Names the directory of an event that concerns clients in all directories.
+const GLOBAL: &str = "global";
+
+/// The directory that a frame names.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum FrameScope<'a> {
+    /// None: the event is about the stream itself.
+    Stream,
+    /// All; with the project that the event is about, if any.
+    Global(Option<&'a ProjectId>),
+    Directory(&'a Directory),
+}
+
+impl<'a> FrameScope<'a> {
+    /// The scope of an update.
+    pub(super) fn of(update: &'a Update) -> Self {
+        match (&update.scope, &update.content) {
+            (UpdateScope::Tenant, _) => Self::Global(None),
+            (UpdateScope::Project(directory), Content::Notice(notice))
+                if notice.kind == "project.updated" =>
+            {
+                Self::Global(Some(&directory.project))
+            }
+            (UpdateScope::Session(_, directory) | UpdateScope::Project(directory), _) => {
+                Self::Directory(directory)
+            }
+        }
+    }
+
+    /// The data of a frame of `/global/event`.
+    ///
+    /// ```json
+    /// {"directory":"/home/me/app","project":"prj_…","payload":{…}}
+    /// ```
+    pub(super) fn wrap(self, payload: &str) -> String {
+        let scope = match self {
+            Self::Stream => json!({}),
+            Self::Global(None) => json!({"directory": GLOBAL}),
+            Self::Global(Some(project)) => json!({"directory": GLOBAL, "project": project}),
+            Self::Directory(Directory { project, name }) => json!({"directory": name, "project": project}),
+        };
+        let members = scope.as_object().into_iter().flat_map(Map::iter);
+        let members: String =
+            members.map(|(name, value): (&String, &Value)| format!("\"{name}\":{value},")).collect();
+        format!("{{{members}\"payload\":{payload}}}")
+    }
+}

@@ -1,0 +1,386 @@
+//! Event streams of a directory and of a tenant. Each frame carries a cursor, which a client may return as `Last-Event-ID`. A client
+//! of a whole tenant without a cursor, such as the TUI, first gets the present state, which makes good whatever a cut stream lost.
+
+use super::{
+    frame::FrameScope,
+    legacy::{self, Shapes, ShapesQuery},
+};
+use crate::{
+    app::{
+        events::{
+            snapshot::{self, RecentRange, SessionSnapshot},
+            subscribe::{self, JoinedFeed},
+        },
+        ground::gateway::Gateway,
+        history::messages::text_mut,
+    },
+    auth::principal::Principal,
+    ground::{error::Error, state::now},
+    http::{
+        ground::{
+            caller::Caller,
+            input::Query,
+            refusal::Result,
+            sse::{UNBUFFERED, last_event_id},
+        },
+        v1::shape,
+    },
+    streams::{
+        backlog::BacklogPage,
+        cursor,
+        event::{Fragment, open_text},
+        notices::{ALL_DISPOSED, DISPOSED},
+        open_texts::OpenTexts,
+        update::{Content, Directory, Update, UpdateScope},
+    },
+};
+use axum::{
+    extract::State,
+    http::HeaderMap,
+    response::{
+        IntoResponse as _, Response,
+        sse::{Event, Sse},
+    },
+};
+use domain::{
+    ids::{PartId, ProjectId, SessionId, Timestamp},
+    limits,
+    part::Part,
+    request::Id,
+};
+use serde_json::{Value, json};
+use std::{collections::HashMap, convert::Infallible, pin::pin, sync::Arc, time::Duration};
+use store::log::feed::Horizon;
+use tokio::{
+    sync::{broadcast::error::RecvError, mpsc},
+    time::{Instant, sleep},
+};
+use tokio_stream::wrappers::ReceiverStream;
+
+/// Sessions whose state a new stream gets.
+const STATE_SESSIONS_MAX: u32 = 20;
+/// Such a session is active, or changed in this time; milliseconds. A client that was away for longer starts again.
+const STATE_WITHIN_MS: i64 = 10 * 60 * 1_000;
+/// Messages of the newest turn that are part of the state.
+const STATE_MESSAGES_MAX: u32 = 50;
+/// Sessions that a resumed stream catches up on. Beyond that it gets the present state.
+const RESUMED_SESSIONS_MAX: usize = 1_000;
+
+/// The events of the caller's directory.
+pub(in crate::http) async fn of_directory(
+    State(gateway): State<Gateway>,
+    caller: Caller,
+    Query(query): Query<ShapesQuery>,
+    headers: HeaderMap,
+) -> Result<Response> {
+    let directory = Some(caller.project(&gateway).await?.into());
+    let view = View { directory, wrapping: Wrapping::Bare, shapes: query.shapes };
+    Ok(begin(gateway, caller.principal, view, &headers))
+}
+
+/// The events of all directories of the tenant, or of the one that the caller names. Each says where it happened.
+pub(in crate::http) async fn of_tenant(
+    State(gateway): State<Gateway>,
+    caller: Caller,
+    Query(query): Query<ShapesQuery>,
+    headers: HeaderMap,
+) -> Result<Response> {
+    let directory = match &caller.directory {
+        Some(_) => Some(caller.project(&gateway).await?.into()),
+        None => None,
+    };
+    let view = View { directory, wrapping: Wrapping::WithDirectory, shapes: query.shapes };
+    Ok(begin(gateway, caller.principal, view, &headers))
+}
+
+/// What a client sees of the tenant's events.
+struct View {
+    /// `None`: all directories.
+    directory: Option<Directory>,
+    wrapping: Wrapping,
+    shapes: Shapes,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wrapping {
+    /// Frames are events.
+    Bare,
+    /// Frames name the directory of their event.
+    WithDirectory,
+}
+
+fn begin(gateway: Gateway, principal: Principal, view: View, headers: &HeaderMap) -> Response {
+    let (frames, receiver) = mpsc::channel(limits::SUBSCRIBER_QUEUE_MAX);
+    let cursor = last_event_id(headers).and_then(|text| cursor::parse_tenant(text).ok().flatten());
+    let stream = Stream {
+        gateway,
+        principal,
+        view,
+        frames,
+        seen: HashMap::new(),
+        have: HashMap::new(),
+        horizon: 0,
+        texts: None,
+    };
+    tokio::spawn(stream.run(cursor));
+    (UNBUFFERED, Sse::new(ReceiverStream::new(receiver))).into_response()
+}
+
+struct Stream {
+    gateway: Gateway,
+    principal: Principal,
+    view: View,
+    frames: mpsc::Sender<std::result::Result<Event, Infallible>>,
+    /// Positions up to which the client got sessions from Postgres.
+    seen: HashMap<SessionId, u64>,
+    /// Bytes of text that the client has of parts that it got with the state.
+    have: HashMap<PartId, u64>,
+    horizon: Horizon,
+    texts: Option<Arc<OpenTexts>>,
+}
+
+/// Why a stream ends.
+#[derive(Debug)]
+enum StreamEnd {
+    /// The client left.
+    Left,
+    /// Postgres does not answer: the client connects again.
+    Failed(Error),
+}
+
+impl From<Error> for StreamEnd {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+type Sent = std::result::Result<(), StreamEnd>;
+
+impl Stream {
+    async fn run(mut self, cursor: Option<Horizon>) {
+        if let Err(StreamEnd::Failed(error)) = self.follow(cursor).await {
+            tracing::debug!(error = &error as &dyn std::error::Error, "a stream ended early");
+        }
+    }
+
+    async fn follow(&mut self, cursor: Option<Horizon>) -> Sent {
+        let joined = Box::pin(subscribe::join_feed(&self.gateway, &self.principal)).await?;
+        let JoinedFeed { feed, mut updates } = joined;
+        self.horizon = feed.horizon();
+        self.texts = Some(Arc::clone(&feed.texts));
+        // Boxed: work takes far more memory than waiting, and nearly all streams wait.
+        Box::pin(self.catch_up(cursor)).await?;
+        let period = Duration::from_millis(limits::STREAM_HEARTBEAT_MS);
+        let (shutdown, frames) = (self.gateway.shutdown().clone(), self.frames.clone());
+        // Pinned across all rounds, as in `streams::subscription`.
+        let (mut stopping, mut left) = (pin!(shutdown.cancelled()), pin!(frames.closed()));
+        let mut beat = pin!(sleep(period));
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut stopping => return Ok(()),
+                () = &mut left => return Ok(()),
+                () = &mut beat => {
+                    self.send_event("server.heartbeat", json!({}), FrameScope::Stream).await?;
+                    beat.as_mut().reset(Instant::now() + period);
+                }
+                next = updates.recv() => match next {
+                    Ok(update) => Box::pin(self.forward(&update)).await?,
+                    // Too slow for the feed: the present state is all that counts.
+                    Err(RecvError::Lagged(_)) => {
+                        updates = updates.resubscribe();
+                        Box::pin(self.send_states()).await?;
+                    }
+                    Err(RecvError::Closed) => return Ok(()),
+                },
+            }
+        }
+    }
+
+    /// Sends what the client does not know yet.
+    async fn catch_up(&mut self, cursor: Option<Horizon>) -> Sent {
+        self.send_event("server.connected", json!({}), FrameScope::Stream).await?;
+        match cursor.filter(|cursor| *cursor <= self.horizon) {
+            Some(cursor) => {
+                // A client that is cut off in between resumes where it began.
+                let now = std::mem::replace(&mut self.horizon, cursor);
+                self.resume(cursor).await?;
+                self.horizon = now;
+                Ok(())
+            }
+            // `run` subscribes to a directory before it prompts. It would exit at the report that its session is idle, and print
+            // twice what comes twice.
+            None if self.view.wrapping == Wrapping::Bare => self.send_requests().await,
+            None => self.send_states().await,
+        }
+    }
+
+    async fn forward(&mut self, update: &Update) -> Sent {
+        if !update.concerns(self.principal.name(), self.project()) {
+            return Ok(());
+        }
+        self.horizon = update.horizon;
+        match &update.content {
+            Content::Event(event) => {
+                let seen = update.scope.session().and_then(|session| self.seen.get(session));
+                if seen.is_some_and(|seen| event.seq <= *seen) {
+                    return Ok(());
+                }
+                if event.kind == "message.part.updated" {
+                    // The event carries the part's own text.
+                    self.have.retain(|part, _| !event.properties.contains(part.as_str()));
+                }
+            }
+            Content::Fragment(fragment) => {
+                if let Some(have) = self.have.get_mut(&fragment.part_id) {
+                    let Some(fresh) = unseen_text(fragment, *have) else { return Ok(()) };
+                    *have += fresh.len() as u64;
+                    let properties = shape::delta(update.scope.session(), fragment, fresh);
+                    return self.send_event("message.part.delta", properties, FrameScope::of(update)).await;
+                }
+            }
+            Content::Notice(_) => {}
+        }
+        self.send_update(update).await?;
+        match (&update.content, self.view.directory.clone()) {
+            // Clients look for their own directory.
+            (Content::Notice(notice), Some(own)) if notice.kind == ALL_DISPOSED => {
+                let properties = json!({"directory": own.name});
+                self.send_event(DISPOSED, properties, FrameScope::Directory(&own)).await
+            }
+            (Content::Notice(_) | Content::Event(_) | Content::Fragment(_), _) => Ok(()),
+        }
+    }
+
+    fn project(&self) -> Option<&ProjectId> {
+        self.view.directory.as_ref().map(|directory| &directory.project)
+    }
+
+    /// Sends everything that was written since the cursor. The client may have some of it.
+    async fn resume(&mut self, cursor: Horizon) -> Sent {
+        let project = self.project().cloned();
+        let backlog = subscribe::open_backlog(&self.gateway, &self.principal, project, cursor).await;
+        let mut backlog = backlog?;
+        if backlog.len() > RESUMED_SESSIONS_MAX {
+            return self.send_states().await;
+        }
+        while let Some(BacklogPage { session, directory, events }) = backlog.next().await? {
+            for event in events {
+                self.seen.insert(session.clone(), event.seq);
+                let scope = UpdateScope::Session(session.clone(), Arc::clone(&directory));
+                let update = Update { scope, content: Content::Event(event), horizon: cursor };
+                self.send_update(&update).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends the state of the sessions that work or did lately, as the events that would have led to it.
+    async fn send_states(&mut self) -> Sent {
+        let since = Timestamp(now().0 - STATE_WITHIN_MS);
+        let range = RecentRange { project: self.project().cloned(), since, limit: STATE_SESSIONS_MAX };
+        let recent = snapshot::list_recent(&self.gateway, &self.principal, &range).await?;
+        for recent in recent.into_iter().rev() {
+            let (session, messages_max) = (&recent.session, STATE_MESSAGES_MAX);
+            let snapshot = snapshot::find(&self.gateway, &self.principal, session, messages_max).await?;
+            if let Some(snapshot) = snapshot {
+                self.send_state(snapshot, recent.is_active).await?;
+            }
+        }
+        self.send_requests().await
+    }
+
+    /// Sends the open requests to people.
+    async fn send_requests(&mut self) -> Sent {
+        let project = self.project().cloned();
+        let open = snapshot::list_requests(&self.gateway, &self.principal, project.as_ref()).await?;
+        for open in open {
+            let kind = match open.request.request.id {
+                Id::Permission(_) => "permission.asked",
+                Id::Question(_) => "question.asked",
+            };
+            let scope = FrameScope::Directory(&open.directory);
+            self.send_event(kind, open.request.request.to_json(), scope).await?;
+        }
+        Ok(())
+    }
+
+    async fn send_state(&mut self, snapshot: SessionSnapshot, is_active: bool) -> Sent {
+        let SessionSnapshot { head, info, directory, turn, todos } = snapshot;
+        let (session, scope) = (&info.id, FrameScope::Directory(&directory));
+        let updated = json!({"sessionID": session, "info": shape::session(&info, &directory.name)});
+        self.send_event("session.updated", updated, scope).await?;
+        for entry in turn {
+            let message = json!({"sessionID": session, "info": shape::message(&entry.message)});
+            self.send_event("message.updated", message, scope).await?;
+            for (_, part) in entry.parts {
+                let part = self.with_live_text(part);
+                if let Some(text) = open_text(&part) {
+                    self.have.insert(part.id.clone(), text.len() as u64);
+                }
+                let properties = json!({"sessionID": session, "part": shape::part(&part), "time": now()});
+                self.send_event("message.part.updated", properties, scope).await?;
+            }
+        }
+        if !todos.is_null() {
+            self.send_event("todo.updated", json!({"sessionID": session, "todos": todos}), scope).await?;
+        }
+        let status = json!({"type": if is_active { "busy" } else { "idle" }});
+        self.send_event("session.status", json!({"sessionID": session, "status": status}), scope).await?;
+        if !is_active {
+            self.send_event("session.idle", json!({"sessionID": session}), scope).await?;
+        }
+        self.seen.insert(session.clone(), head);
+        Ok(())
+    }
+
+    /// The part with the text that the feed sent, if that is more than the stored text.
+    fn with_live_text(&self, mut part: Part) -> Part {
+        let live = self.texts.as_ref().and_then(|texts| texts.get(&part.id)).unwrap_or_default();
+        if let Some(text) = text_mut(&mut part.body).filter(|text| live.len() > text.len()) {
+            *text = live;
+        }
+        part
+    }
+
+    async fn send_update(&self, update: &Update) -> Sent {
+        for payload in shape::payloads(&self.gateway, update) {
+            self.send(&payload, FrameScope::of(update)).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends an event that is not stored.
+    async fn send_event(&self, kind: &str, properties: Value, scope: FrameScope<'_>) -> Sent {
+        let id = self.gateway.event_id();
+        let payload = json!({"id": id, "type": kind, "properties": properties}).to_string();
+        self.send(&payload, scope).await
+    }
+
+    async fn send(&self, payload: &str, scope: FrameScope<'_>) -> Sent {
+        let replacement = match self.view.shapes {
+            Shapes::Older => legacy::in_place_of(payload),
+            Shapes::Current => None,
+        };
+        let Some(replacement) = replacement else { return self.send_frame(payload, scope).await };
+        for payload in replacement {
+            self.send_frame(&payload, scope).await?;
+        }
+        Ok(())
+    }
+
+    async fn send_frame(&self, payload: &str, scope: FrameScope<'_>) -> Sent {
+        let frame = Event::default().id(cursor::of_tenant(self.horizon));
+        let frame = match self.view.wrapping {
+            Wrapping::Bare => frame.data(payload),
+            Wrapping::WithDirectory => frame.data(scope.wrap(payload)),
+        };
+        self.frames.send(Ok(frame)).await.map_err(|_| StreamEnd::Left)
+    }
+}
+
+/// The text of a fragment beyond the bytes that the client has; `None`: it has all, or a gap is before it.
+fn unseen_text(fragment: &Fragment, have_bytes: u64) -> Option<&str> {
+    let overlap = usize::try_from(have_bytes.checked_sub(fragment.offset_bytes)?).ok()?;
+    fragment.text.get(overlap..).filter(|text| !text.is_empty())
+}

@@ -1,0 +1,4 @@
+//! Terminals.
+
+pub(in crate::http) mod pty;
+mod socket;

@@ -1,0 +1,224 @@
+//! Terminals. A client names a directory: its terminals are those of the sessions of its project, and a new one belongs to the newest
+//! session, which is created if there is none.
+
+use super::socket::{self, Socket};
+use crate::{
+    app::{
+        ground::{gateway::Gateway, page::PageRequest},
+        sessions::{
+            create::{self, SessionRequest},
+            read,
+        },
+        terminals::{
+            host::TerminalHost,
+            terminal::{TerminalChange, TerminalRequest, TerminalSize},
+            tickets,
+        },
+    },
+    ground::{entity::Entity, error::Error},
+    http::ground::{
+        caller::{self, Caller},
+        directory,
+        input::Body,
+        origin,
+        refusal::{RequestPart, Result},
+    },
+};
+use axum::{
+    Json,
+    extract::{
+        FromRequestParts as _, Path, Query, State, WebSocketUpgrade, ws::rejection::WebSocketUpgradeRejection,
+    },
+    http::{HeaderMap, HeaderName, header, request::Parts},
+    response::Response,
+};
+use bus::tickets::TICKET_LIFE_S;
+use domain::ids::{SessionId, pty::PtyId};
+use futures::future::try_join_all;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use store::session::sessions::Filter;
+
+/// Sessions of a directory whose terminals are listed, newest first. Each is one call to the sandbox.
+const SESSIONS_MAX: u32 = 10;
+/// A page of another site cannot send this header, so it cannot get a ticket.
+const TICKET_HEADER: HeaderName = HeaderName::from_static("x-opencode-ticket");
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::http) struct CreateBody {
+    command: String,
+    args: Vec<String>,
+    cwd: String,
+    title: String,
+    env: HashMap<String, String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::http) struct UpdateBody {
+    title: String,
+    size: Option<Size>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Size {
+    rows: u32,
+    cols: u32,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::http) struct ConnectQuery {
+    /// Bytes that the client has; -1: only new output.
+    cursor: Option<i64>,
+    ticket: Option<String>,
+}
+
+/// The shells of every sandbox.
+pub(in crate::http) async fn shells(_: Caller) -> Json<Value> {
+    let shell = |name: &str| json!({"path": format!("/bin/{name}"), "name": name, "acceptable": true});
+    Json(json!([shell("bash"), shell("sh")]))
+}
+
+/// The terminals of the directory.
+pub(in crate::http) async fn list(
+    State(gateway): State<Gateway>,
+    caller: Caller,
+) -> Result<Json<Vec<Value>>> {
+    let roots = roots(&gateway, &caller, SESSIONS_MAX).await?;
+    let lists = roots.into_iter().map(|session| {
+        let (gateway, principal) = (&gateway, &caller.principal);
+        async move {
+            let host = TerminalHost::of_session(gateway, principal, &session).await?;
+            let terminals = host.list().await?;
+            Ok::<_, Error>(terminals.iter().map(|terminal| host.to_json(terminal)).collect::<Vec<_>>())
+        }
+    });
+    Ok(Json(try_join_all(lists).await?.into_iter().flatten().collect()))
+}
+
+/// Starts a program at a new terminal.
+pub(in crate::http) async fn create(
+    State(gateway): State<Gateway>,
+    caller: Caller,
+    Body(body): Body<CreateBody>,
+) -> Result<Json<Value>> {
+    let newest = roots(&gateway, &caller, 1).await?.into_iter().next();
+    let session = match newest {
+        Some(session) => session,
+        None => {
+            let request = SessionRequest::of(caller.project(&gateway).await?.id);
+            create::create(&gateway, &caller.principal, request).await?.info.id
+        }
+    };
+    let host = TerminalHost::of_session(&gateway, &caller.principal, &session).await?;
+    let CreateBody { command, args, cwd, title, env } = body;
+    let request = TerminalRequest { command, args, directory: host.inside(&cwd), env, title, size: None };
+    let terminal = host.create(request).await?;
+    Ok(Json(host.to_json(&terminal)))
+}
+
+/// One terminal.
+pub(in crate::http) async fn get(
+    State(gateway): State<Gateway>,
+    caller: Caller,
+    Path(pty): Path<String>,
+) -> Result<Json<Value>> {
+    let (host, id) = of_caller(&gateway, &caller, &pty).await?;
+    let terminal = host.get(&id).await?;
+    Ok(Json(host.to_json(&terminal)))
+}
+
+/// Renames or resizes a terminal.
+pub(in crate::http) async fn update(
+    State(gateway): State<Gateway>,
+    caller: Caller,
+    Path(pty): Path<String>,
+    Body(body): Body<UpdateBody>,
+) -> Result<Json<Value>> {
+    let (host, id) = of_caller(&gateway, &caller, &pty).await?;
+    let size = body.size.map(|size| TerminalSize { rows: size.rows, columns: size.cols });
+    let terminal = host.update(&id, TerminalChange { title: body.title, size }).await?;
+    Ok(Json(host.to_json(&terminal)))
+}
+
+/// Ends a terminal.
+pub(in crate::http) async fn delete(
+    State(gateway): State<Gateway>,
+    caller: Caller,
+    Path(pty): Path<String>,
+) -> Result<Json<bool>> {
+    let (host, id) = of_caller(&gateway, &caller, &pty).await?;
+    host.delete(&id).await?;
+    Ok(Json(true))
+}
+
+/// Issues a ticket for one connection, for pages that cannot send a key with it.
+pub(in crate::http) async fn connect_token(
+    State(gateway): State<Gateway>,
+    caller: Caller,
+    Path(pty): Path<String>,
+    headers: HeaderMap,
+) -> Result<Json<Value>> {
+    if headers.get(TICKET_HEADER).is_none_or(|value| value != "1") {
+        return Err(Error::TerminalForbidden("Invalid PTY connect token request").into());
+    }
+    let (host, id) = of_caller(&gateway, &caller, &pty).await?;
+    host.get(&id).await?;
+    let ticket = tickets::issue(&gateway, &caller.principal, &id, caller.project_name()?).await?;
+    Ok(Json(json!({"ticket": ticket, "expires_in": TICKET_LIFE_S})))
+}
+
+/// Connects a client with a key or a ticket.
+pub(in crate::http) async fn connect(
+    State(gateway): State<Gateway>,
+    Path(pty): Path<String>,
+    Query(query): Query<ConnectQuery>,
+    mut parts: Parts,
+    upgrade: std::result::Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> Result<Response> {
+    let (host, id) = match &query.ticket {
+        Some(ticket) => {
+            let directory = caller::directory(&parts)?;
+            let directory = directory::project_name(directory.as_deref())?;
+            tickets::redeem(&gateway, ticket, &pty, directory).await?
+        }
+        None => {
+            // A browser sends the user's key for any page that connects, so only known pages may.
+            if parts.headers.get(header::ORIGIN).is_some_and(|origin| !origin::is_known(origin)) {
+                return Err(Error::TerminalForbidden("a page of another site needs a ticket").into());
+            }
+            let caller = Caller::from_request_parts(&mut parts, &gateway).await?;
+            of_caller(&gateway, &caller, &pty).await?
+        }
+    };
+    let from = query.cursor.map_or(Some(0), |cursor| u64::try_from(cursor).ok());
+    let output = host.attach(&id, from).await?;
+    let no_upgrade = |error: WebSocketUpgradeRejection| RequestPart::Headers.unreadable(error.to_string());
+    let upgrade = upgrade.map_err(no_upgrade)?;
+    let shutdown = gateway.shutdown().clone();
+    let upgrade =
+        upgrade.max_frame_size(socket::MESSAGE_BYTES_MAX).max_message_size(socket::MESSAGE_BYTES_MAX);
+    Ok(upgrade.on_upgrade(move |socket| Socket::new(host, id, socket).run(output, shutdown)))
+}
+
+/// A terminal of the caller's directory.
+async fn of_caller(gateway: &Gateway, caller: &Caller, pty: &str) -> Result<(TerminalHost, PtyId)> {
+    let (host, id) = TerminalHost::of_terminal(gateway, &caller.principal, pty).await?;
+    let project = caller.find_project(gateway).await?;
+    if project.is_none_or(|project| project.id != *host.project()) {
+        return Err(Error::NotFound(Entity::Terminal).into());
+    }
+    Ok((host, id))
+}
+
+/// The newest root sessions of the caller's directory.
+async fn roots(gateway: &Gateway, caller: &Caller, limit: u32) -> Result<Vec<SessionId>> {
+    let Some(project) = caller.find_project(gateway).await? else { return Ok(vec![]) };
+    let filter = Filter { project: Some(project.id), only_roots: true, ..Filter::default() };
+    let page = PageRequest { limit: Some(limit), cursor: None };
+    let list = read::list(gateway, &caller.principal, &filter, page).await?;
+    Ok(list.entries.into_iter().map(|view| view.session.info.id).collect())
+}

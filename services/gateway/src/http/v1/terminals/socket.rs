@@ -1,0 +1,180 @@
+//! A terminal over a WebSocket. Text frames carry output and input. A binary frame that begins with a zero byte carries the client's
+//! position: `{"cursor":123}`.
+
+use crate::{
+    app::terminals::{
+        host::{TerminalHost, TerminalOutput},
+        terminal::TerminalItem,
+    },
+    ground::error::Error,
+};
+use axum::extract::ws::{CloseFrame, Message, WebSocket, close_code};
+use domain::ids::pty::PtyId;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+/// Bytes of one message of a client, as a person types or pastes it. A longer one ends the connection.
+pub(super) const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
+/// Bytes of one write; the sandbox takes twice as many.
+const WRITE_BYTES: usize = 32 * 1024;
+
+/// One connection.
+pub(super) struct Socket {
+    host: TerminalHost,
+    id: PtyId,
+    socket: WebSocket,
+    text: Text,
+    /// The client has the output up to here.
+    cursor: u64,
+    /// Where the replay ends, until the client got its position.
+    replay_end: Option<u64>,
+}
+
+/// Why a connection ends.
+enum ConnectionEnd {
+    /// The client left, or the program ended.
+    Complete,
+    Failed(Error),
+}
+
+impl From<Error> for ConnectionEnd {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<axum::Error> for ConnectionEnd {
+    fn from(_: axum::Error) -> Self {
+        Self::Complete
+    }
+}
+
+impl Socket {
+    pub(super) fn new(host: TerminalHost, id: PtyId, socket: WebSocket) -> Self {
+        Self { host, id, socket, text: Text::default(), cursor: 0, replay_end: None }
+    }
+
+    /// Passes on output and input until the program ends, or either side leaves.
+    pub(super) async fn run(mut self, mut output: TerminalOutput, shutdown: CancellationToken) {
+        let end = loop {
+            let done = tokio::select! {
+                () = shutdown.cancelled() => break ConnectionEnd::Complete,
+                item = output.next() => match item {
+                    Ok(Some(item)) => self.send(item).await,
+                    Ok(None) => Err(ConnectionEnd::Complete),
+                    Err(error) => Err(ConnectionEnd::Failed(error)),
+                },
+                message = self.socket.recv() => match message {
+                    Some(Ok(message)) => self.take(message).await,
+                    Some(Err(_)) | None => Err(ConnectionEnd::Complete),
+                },
+            };
+            if let Err(end) = done {
+                break end;
+            }
+        };
+        let frame = match end {
+            ConnectionEnd::Complete => CloseFrame { code: close_code::NORMAL, reason: "".into() },
+            ConnectionEnd::Failed(error) => {
+                CloseFrame { code: close_code::ERROR, reason: error.code().into() }
+            }
+        };
+        // The client may have left.
+        drop(self.socket.send(Message::Close(Some(frame))).await);
+    }
+
+    async fn take(&mut self, message: Message) -> Result<(), ConnectionEnd> {
+        let data = match message {
+            Message::Text(text) => text.as_bytes().to_vec(),
+            Message::Binary(data) => data.to_vec(),
+            Message::Close(_) => return Err(ConnectionEnd::Complete),
+            Message::Ping(_) | Message::Pong(_) => return Ok(()),
+        };
+        for piece in data.chunks(WRITE_BYTES) {
+            self.host.write(&self.id, piece.to_vec()).await?;
+        }
+        Ok(())
+    }
+
+    async fn send(&mut self, item: TerminalItem) -> Result<(), ConnectionEnd> {
+        match item {
+            TerminalItem::Replay { from_offset_bytes, to_offset_bytes, .. } => {
+                self.cursor = from_offset_bytes;
+                self.replay_end = Some(to_offset_bytes);
+            }
+            TerminalItem::Output { offset_bytes, data } => {
+                let text = self.text.take(&data);
+                self.cursor = offset_bytes + data.len() as u64;
+                // The client counts UTF-16 units. Where those are not bytes, it needs its position.
+                let is_counted = text.is_ascii() && text.len() == data.len();
+                if !text.is_empty() {
+                    self.socket.send(Message::Text(text.into())).await?;
+                }
+                if !is_counted {
+                    self.send_cursor().await?;
+                }
+            }
+            TerminalItem::Exit { .. } => return Err(ConnectionEnd::Complete),
+        }
+        if self.replay_end.is_some_and(|end| self.cursor >= end) {
+            self.replay_end = None;
+            self.send_cursor().await?;
+        }
+        Ok(())
+    }
+
+    async fn send_cursor(&mut self) -> Result<(), ConnectionEnd> {
+        let cursor = self.cursor - self.text.rest.len() as u64;
+        let mut frame = vec![0];
+        frame.extend_from_slice(json!({"cursor": cursor}).to_string().as_bytes());
+        Ok(self.socket.send(Message::Binary(frame.into())).await?)
+    }
+}
+
+/// Decodes text from pieces that may end inside a character.
+#[derive(Debug, Default)]
+struct Text {
+    /// The first bytes of a character.
+    rest: Vec<u8>,
+}
+
+impl Text {
+    /// The text up to the last whole character. Bytes that are no text become U+FFFD.
+    fn take(&mut self, data: &[u8]) -> String {
+        self.rest.extend_from_slice(data);
+        let mut text = String::with_capacity(self.rest.len());
+        let mut kept = 0;
+        for chunk in self.rest.utf8_chunks() {
+            text.push_str(chunk.valid());
+            let is_last = chunk.invalid().as_ptr_range().end == self.rest.as_ptr_range().end;
+            match chunk.invalid() {
+                [] => {}
+                begun if is_last && is_begun(begun) => kept = begun.len(),
+                _ => text.push(char::REPLACEMENT_CHARACTER),
+            }
+        }
+        self.rest.drain(..self.rest.len() - kept);
+        text
+    }
+}
+
+/// Whether more bytes could make a character of these.
+fn is_begun(bytes: &[u8]) -> bool {
+    std::str::from_utf8(bytes).is_err_and(|error| error.error_len().is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_character_is_split() {
+        let mut text = Text::default();
+        let bytes = "až ☃".as_bytes();
+        let shown: Vec<String> = bytes.iter().map(|byte| text.take(&[*byte])).collect();
+        assert_eq!(shown, ["a", "", "ž", " ", "", "", "☃"]);
+        assert_eq!(text.take(b"x\xffy\xe2\x98"), "x\u{fffd}y");
+        assert_eq!(text.take(b"z"), "\u{fffd}z");
+        assert_eq!(text.take("ž".as_bytes()), "ž");
+    }
+}

@@ -1,0 +1,356 @@
+//! The feeds: one for each tenant that a client follows, shared by all its subscribers. A feed hears NATS, repairs every gap of a
+//! session from Postgres, and polls Postgres for commits that NATS lost. Its subscribers get everything, each session in order; a
+//! subscriber that resumes may get something twice.
+
+use super::{
+    event::{Fragment, open_text},
+    hub::POLL_WITHOUT_NATS,
+    open_parts::OpenParts,
+    open_texts::OpenTexts,
+    shared::SharedMap,
+    subscription::REPAIR_INTERVAL,
+    update::{Content, Directory, Update, UpdateScope},
+};
+use crate::ground::state::State;
+use bus::feed::{Delta, News, Notice, Subject, TenantReader};
+use domain::{
+    event::{self, StoredEvent},
+    ids::{SessionId, TenantId},
+};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
+use store::{Page, log::feed::Horizon};
+use tokio::{
+    sync::{broadcast, watch},
+    time::Instant,
+};
+use tokio_util::task::AbortOnDropHandle;
+
+/// Poll interval for events whose NATS message was lost. A cursor may lag behind by as much.
+const POLL_WITH_NATS: Duration = Duration::from_secs(2);
+/// Updates that wait for one slow subscriber, which then starts again from Postgres.
+const WAITING_MAX: usize = 4_096;
+/// Sessions whose position is remembered. Beyond that all positions are read again.
+const SESSIONS_MAX: usize = 10_000;
+
+/// The feeds of this gateway; clones are cheap.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Feeds(Arc<SharedMap<TenantId, Feed>>);
+
+/// The feed of one tenant. Ends with its last subscriber.
+#[derive(Debug)]
+pub(crate) struct Feed {
+    updates: broadcast::Sender<Arc<Update>>,
+    horizon: watch::Receiver<Option<Horizon>>,
+    /// The texts of open parts.
+    pub(crate) texts: Arc<OpenTexts>,
+    _task: AbortOnDropHandle<()>,
+}
+
+impl Feeds {
+    /// Joins the feed of a tenant. The receiver gets everything that is committed from now on.
+    pub(crate) async fn join(
+        &self,
+        state: &State,
+        tenant: TenantId,
+    ) -> (Arc<Feed>, broadcast::Receiver<Arc<Update>>) {
+        let feed = self.0.join(tenant, || Feed::start(state, tenant));
+        let receiver = feed.updates.subscribe();
+        // Wait until the feed hears. A subscriber that reads Postgres earlier would miss the commits in between.
+        if feed.horizon.clone().wait_for(Option::is_some).await.is_err() {
+            tracing::debug!("a feed ended before it began");
+        }
+        (feed, receiver)
+    }
+
+    /// Notifies all subscribers of this gateway.
+    pub(crate) fn notify_all(&self, notice: &Notice) {
+        for (_, feed) in self.0.filter(|_| true) {
+            // A feed without a horizon has no subscriber yet.
+            let Some(horizon) = *feed.horizon.borrow() else { continue };
+            let content = Content::Notice(notice.clone());
+            // Fails if the last subscriber is leaving.
+            drop(feed.updates.send(Arc::new(Update { scope: UpdateScope::Tenant, content, horizon })));
+        }
+    }
+}
+
+impl Feed {
+    fn start(state: &State, tenant: TenantId) -> Self {
+        let texts = Arc::<OpenTexts>::default();
+        let (updates, (horizons, horizon)) = (broadcast::Sender::new(WAITING_MAX), watch::channel(None));
+        let source = Source {
+            state: state.clone(),
+            tenant,
+            updates: updates.clone(),
+            horizons,
+            horizon: 0,
+            sessions: HashMap::new(),
+            gone: HashSet::new(),
+            texts: Arc::clone(&texts),
+        };
+        Self { updates, horizon, texts, _task: AbortOnDropHandle::new(tokio::spawn(source.run())) }
+    }
+
+    /// Where a stream stands that has read everything up to now.
+    pub(crate) fn horizon(&self) -> Horizon {
+        self.horizon.borrow().unwrap_or_default()
+    }
+}
+
+/// Hears and reads one tenant, and passes on what it finds.
+struct Source {
+    state: State,
+    tenant: TenantId,
+    updates: broadcast::Sender<Arc<Update>>,
+    horizons: watch::Sender<Option<Horizon>>,
+    horizon: Horizon,
+    sessions: HashMap<SessionId, Position>,
+    /// Deleted sessions that were reported and that the next poll may find again.
+    gone: HashSet<SessionId>,
+    texts: Arc<OpenTexts>,
+}
+
+/// How far a session was passed on.
+struct Position {
+    directory: Arc<Directory>,
+    seen: u64,
+    epoch: u64,
+    open: OpenParts,
+}
+
+impl Source {
+    async fn run(mut self) {
+        loop {
+            match self.state.bus.read_tenant(self.tenant).await {
+                Ok(reader) => self.follow(reader).await,
+                Err(error) => {
+                    tracing::error!(error = &error as &dyn std::error::Error, "cannot subscribe to NATS");
+                }
+            }
+            tokio::time::sleep(POLL_WITH_NATS).await;
+        }
+    }
+
+    /// Runs until the connection is closed for good.
+    async fn follow(&mut self, mut reader: TenantReader) {
+        let (mut poll_at, mut repair_at) = (Instant::now(), Instant::now());
+        loop {
+            let has_holes = self.sessions.values().any(|position| position.open.has_holes());
+            tokio::select! {
+                biased;
+                () = tokio::time::sleep_until(repair_at), if has_holes => {
+                    if let Err(error) = self.repair().await {
+                        tracing::debug!(error = &error as &dyn std::error::Error, "cannot fill a hole yet");
+                    }
+                    repair_at = Instant::now() + REPAIR_INTERVAL;
+                }
+                () = tokio::time::sleep_until(poll_at) => {
+                    if let Err(error) = self.poll().await {
+                        tracing::debug!(error = &error as &dyn std::error::Error, "cannot poll for events");
+                    }
+                    let hears = reader.is_joined() && self.state.bus.ping_nats().is_ok();
+                    poll_at = Instant::now() + if hears { POLL_WITH_NATS } else { POLL_WITHOUT_NATS };
+                }
+                news = reader.next() => match news {
+                    Some((Some(subject), news)) => {
+                        if let Err(error) = self.hear(subject, news).await {
+                            let error = &error as &dyn std::error::Error;
+                            tracing::debug!(error, "cannot read a session; the next poll will");
+                        }
+                    }
+                    Some((None, _)) => poll_at = Instant::now(),
+                    None => return,
+                },
+            }
+        }
+    }
+
+    /// Passes on what was committed and not heard, and moves the horizon.
+    async fn poll(&mut self) -> Result<(), store::error::Error> {
+        let is_first = self.horizon == 0;
+        // A new feed starts at the current head; it does not replay older events.
+        let since = if is_first { i64::MAX as u64 } else { self.horizon };
+        let (horizon, written) = self.state.store.list_written(self.tenant, since).await?;
+        for session in written {
+            let position = self.sessions.get(&session.session);
+            if position.is_none_or(|position| position.seen < session.seq) {
+                self.catch_up(&session.session).await?;
+            }
+        }
+        self.report_deleted(since).await?;
+        self.horizon = horizon;
+        self.horizons.send_replace(Some(horizon));
+        if self.sessions.len() > SESSIONS_MAX {
+            self.sessions.clear();
+        }
+        Ok(())
+    }
+
+    async fn hear(&mut self, subject: Subject, news: News) -> Result<(), store::error::Error> {
+        let (scope, notice) = match (subject, news) {
+            (Subject::Session(session), news) => return self.take(session, news).await,
+            (Subject::Project(project), News::Notice(notice)) => {
+                let directory = Directory { project, name: notice.project_name.clone() };
+                (UpdateScope::Project(Arc::new(directory)), notice)
+            }
+            (Subject::Tenant, News::Notice(notice)) => (UpdateScope::Tenant, notice),
+            (
+                Subject::Project(_) | Subject::Tenant,
+                News::Event(_) | News::Delta(_) | News::Beat { .. } | News::Joined,
+            ) => return Ok(()),
+        };
+        // Before the first poll the feed has no subscribers.
+        if self.horizon > 0 {
+            self.send(scope, Content::Notice(notice));
+        }
+        Ok(())
+    }
+
+    async fn take(&mut self, session: SessionId, news: News) -> Result<(), store::error::Error> {
+        let position = self.sessions.get_mut(&session);
+        match news {
+            // The tombstone was reported, with those of its subtasks; the log is gone.
+            News::Event(event) if event.kind == event::DELETED && self.gone.contains(&session) => {}
+            News::Event(event) if event.kind == event::DELETED => self.report_deleted(self.horizon).await?,
+            News::Event(event) => match position {
+                Some(position) if event.seq <= position.seen => {}
+                Some(position) if event.seq == position.seen + 1 => {
+                    self.send_event(&session, event.into());
+                }
+                Some(_) | None => self.catch_up(&session).await?,
+            },
+            News::Delta(delta) => {
+                if position.is_none() {
+                    self.catch_up(&session).await?;
+                }
+                self.send_delta(&session, &delta);
+            }
+            News::Beat { seq, .. } => {
+                if position.is_none_or(|position| position.seen < seq) {
+                    self.catch_up(&session).await?;
+                }
+            }
+            News::Notice(notice) => {
+                if position.is_none() {
+                    self.catch_up(&session).await?;
+                }
+                if let Some(position) = self.sessions.get(&session) {
+                    let scope = UpdateScope::Session(session, Arc::clone(&position.directory));
+                    self.send(scope, Content::Notice(notice));
+                }
+            }
+            News::Joined => {}
+        }
+        Ok(())
+    }
+
+    /// Reports deleted sessions. The store may list those of one moment more than once.
+    async fn report_deleted(&mut self, since: Horizon) -> Result<(), store::error::Error> {
+        if since == 0 {
+            return Ok(());
+        }
+        let mut gone = HashSet::new();
+        for tombstone in self.state.store.list_deleted(self.tenant, since).await? {
+            self.sessions.remove(&tombstone.session);
+            if !self.gone.contains(&tombstone.session) {
+                let directory =
+                    Directory { project: tombstone.project.clone(), name: tombstone.project_name.clone() };
+                let scope = UpdateScope::Session(tombstone.session.clone(), Arc::new(directory));
+                self.send(scope, Content::Event(tombstone.event()));
+            }
+            gone.insert(tombstone.session);
+        }
+        self.gone = gone;
+        Ok(())
+    }
+
+    /// Passes on the stored events of a session after its position.
+    async fn catch_up(&mut self, session: &SessionId) -> Result<(), store::error::Error> {
+        let (store, tenant) = (self.state.store.clone(), self.tenant);
+        if !self.sessions.contains_key(session) {
+            let info = store.get_session(tenant, session).await?.info;
+            let head = store.get_head(tenant, session).await?;
+            let first = store.find_first_since(tenant, session, self.horizon).await?;
+            let seen = first.map_or(head.seq, |first| first.saturating_sub(1));
+            let name = store.get_project(tenant, &info.project_id).await?.name;
+            let (directory, epoch) = (Arc::new(Directory { project: info.project_id, name }), head.epoch);
+            let position = Position { directory, seen, epoch, open: OpenParts::default() };
+            self.sessions.insert(session.clone(), position);
+            self.adopt_open_parts(session).await?;
+        }
+        let Some(seen) = self.sessions.get(session).map(|position| position.seen) else { return Ok(()) };
+        let mut pages = store.event_pages(tenant, session.clone(), seen);
+        while let Some(events) = pages.next().await? {
+            events.into_iter().for_each(|event| self.send_event(session, event));
+        }
+        Ok(())
+    }
+
+    /// Takes over the parts that opened before the feed followed their session.
+    async fn adopt_open_parts(&mut self, session: &SessionId) -> Result<(), store::error::Error> {
+        let page = Page { limit: 1, cursor: None };
+        let newest = self.state.store.list_messages(self.tenant, session, &page).await?;
+        let Some(position) = self.sessions.get_mut(session) else { return Ok(()) };
+        let parts = newest.into_iter().flat_map(|entry| entry.parts);
+        for (_, part) in parts.filter(|(_, part)| open_text(part).is_some()) {
+            self.texts.begin(&part.id, "");
+            position.open.open(part.id, part.message_id, 0);
+        }
+        self.send_stored_text(session).await
+    }
+
+    fn send_event(&mut self, session: &SessionId, event: StoredEvent) {
+        let Some(position) = self.sessions.get_mut(session) else { return };
+        position.seen = event.seq;
+        position.epoch = position.epoch.max(event.epoch);
+        position.open.observe(&event.kind, event.properties.as_bytes());
+        self.texts.observe(&event);
+        let scope = UpdateScope::Session(session.clone(), Arc::clone(&position.directory));
+        self.send(scope, Content::Event(event));
+    }
+
+    fn send_delta(&mut self, session: &SessionId, delta: &Delta) {
+        let position = self.sessions.get_mut(session);
+        let Some(position) = position.filter(|position| delta.epoch >= position.epoch) else { return };
+        let (fragments, directory) = (position.open.add_delta(delta), Arc::clone(&position.directory));
+        self.send_fragments(session, &directory, fragments);
+    }
+
+    fn send_fragments(&self, session: &SessionId, directory: &Arc<Directory>, fragments: Vec<Fragment>) {
+        for fragment in fragments {
+            self.texts.extend(&fragment);
+            let scope = UpdateScope::Session(session.clone(), Arc::clone(directory));
+            self.send(scope, Content::Fragment(fragment));
+        }
+    }
+
+    /// Fills holes with stored text.
+    async fn repair(&mut self) -> Result<(), store::error::Error> {
+        let with_holes = self.sessions.iter().filter(|(_, position)| position.open.has_holes());
+        let with_holes: Vec<SessionId> = with_holes.map(|(session, _)| session.clone()).collect();
+        for session in with_holes {
+            self.send_stored_text(&session).await?;
+        }
+        Ok(())
+    }
+
+    /// Passes on the stored text of open parts that was not heard.
+    async fn send_stored_text(&mut self, session: &SessionId) -> Result<(), store::error::Error> {
+        let Some(epoch) = self.sessions.get(session).map(|position| position.epoch) else { return Ok(()) };
+        let chunks = self.state.store.list_chunks(self.tenant, session, epoch).await?;
+        let Some(position) = self.sessions.get_mut(session) else { return Ok(()) };
+        let fragments = chunks.iter().flat_map(|chunk| position.open.add_chunk(chunk)).collect();
+        let directory = Arc::clone(&position.directory);
+        self.send_fragments(session, &directory, fragments);
+        Ok(())
+    }
+
+    fn send(&self, scope: UpdateScope, content: Content) {
+        // Fails while nobody subscribes.
+        drop(self.updates.send(Arc::new(Update { scope, content, horizon: self.horizon })));
+    }
+}

@@ -1,0 +1,277 @@
+//! The lines of this gateway: one for each session that a client follows, however many clients follow it. A line hears NATS, and
+//! repairs gaps from Postgres for all its followers. A follower that is too slow, or joins late, catches up alone.
+
+use super::{event::StreamEvent, shared::SharedMap};
+use bus::{
+    Bus,
+    feed::{Delta, News, Reader},
+};
+use domain::{
+    event::StoredEvent,
+    ids::{SessionId, TenantId},
+    limits,
+};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+use store::{Store, log::events::Head};
+use tokio::{
+    sync::{broadcast, watch},
+    time::Instant,
+};
+use tokio_util::task::AbortOnDropHandle;
+
+/// Poll interval for the heads of sessions while NATS is away: text then advances in the steps of stored events.
+pub(crate) const POLL_WITHOUT_NATS: Duration = Duration::from_millis(300);
+/// Poll interval for the heads otherwise: finds a last message that NATS lost.
+const POLL_WITH_NATS: Duration = Duration::from_secs(5);
+/// Sessions whose heads one query reads.
+const HEADS_MAX: usize = 1_000;
+/// Events that wait for one slow follower, which then catches up from Postgres. Each line has room for them from its beginning,
+/// and there are thousands of lines.
+const WAITING_MAX: usize = 64;
+
+/// The lines of this gateway; clones are cheap.
+#[derive(Clone)]
+pub(crate) struct Hub {
+    lines: Arc<Lines>,
+    store: Store,
+    bus: Bus,
+    _poll: Arc<AbortOnDropHandle<()>>,
+}
+
+type Lines = SharedMap<(TenantId, SessionId), Line>;
+
+/// The events of one session. Ends with its last follower.
+pub(crate) struct Line {
+    events: broadcast::Sender<Arc<LineEvent>>,
+    /// What the last poll found.
+    head: watch::Sender<HeadState>,
+    is_joined: Arc<AtomicBool>,
+    /// True when every later commit is either heard, or visible to a read from Postgres that starts now.
+    has_begun: watch::Receiver<bool>,
+    _task: AbortOnDropHandle<()>,
+}
+
+/// What a line brings its followers.
+#[derive(Debug)]
+pub(crate) enum LineEvent {
+    /// A durable event.
+    Event(StreamEvent),
+    /// A fragment of a part.
+    Delta(Delta),
+    /// There are events up to this position that the line could not read.
+    Head(u64),
+    /// The session was deleted.
+    Gone,
+    /// The line ends.
+    Closed,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum HeadState {
+    /// Not polled yet.
+    Unknown,
+    At(u64),
+    Gone,
+}
+
+impl Hub {
+    /// A hub without lines.
+    pub(crate) fn new(store: Store, bus: Bus) -> Self {
+        let lines = Arc::<Lines>::default();
+        let poll = tokio::spawn(poll(Arc::downgrade(&lines), store.clone(), bus.clone()));
+        Self { lines, store, bus, _poll: Arc::new(AbortOnDropHandle::new(poll)) }
+    }
+
+    /// Follows a session. The receiver gets everything that is committed from now on, as long as the line is held.
+    pub(crate) async fn join(
+        &self,
+        tenant: TenantId,
+        session: &SessionId,
+    ) -> (Arc<Line>, broadcast::Receiver<Arc<LineEvent>>) {
+        let line = self.lines.join((tenant, session.clone()), || self.start(tenant, session));
+        let receiver = line.events.subscribe();
+        // An error means that the line ended, and the receiver says that itself.
+        drop(line.has_begun.clone().wait_for(|begun| *begun).await);
+        (line, receiver)
+    }
+
+    fn start(&self, tenant: TenantId, session: &SessionId) -> Line {
+        let (events, (head, heads)) =
+            (broadcast::Sender::new(WAITING_MAX), watch::channel(HeadState::Unknown));
+        let (begun, has_begun) = watch::channel(false);
+        let is_joined = Arc::<AtomicBool>::default();
+        let listener = Listener {
+            store: self.store.clone(),
+            tenant,
+            session: session.clone(),
+            events: events.clone(),
+            sent: 0,
+            is_joined: Arc::clone(&is_joined),
+        };
+        let task = tokio::spawn(listener.run(self.bus.clone(), begun, heads));
+        Line { events, head, is_joined, has_begun, _task: AbortOnDropHandle::new(task) }
+    }
+}
+
+/// Polls the heads of all sessions with a line, with one query for each tenant.
+async fn poll(lines: Weak<Lines>, store: Store, bus: Bus) {
+    let mut polled_at = Instant::now();
+    while let Some(lines) = lines.upgrade() {
+        let is_due = polled_at.elapsed() >= POLL_WITH_NATS || bus.ping_nats().is_err();
+        if is_due {
+            polled_at = Instant::now();
+        }
+        for (tenant, lines) in by_tenant(&lines, is_due) {
+            for lines in lines.chunks(HEADS_MAX) {
+                if let Err(error) = poll_heads(&store, tenant, lines).await {
+                    tracing::debug!(error = &error as &dyn std::error::Error, "cannot poll heads");
+                }
+            }
+        }
+        drop(lines);
+        tokio::time::sleep(POLL_WITHOUT_NATS).await;
+    }
+}
+
+/// The lines of each tenant: all of them, or those that do not hear NATS yet.
+fn by_tenant(lines: &Lines, all: bool) -> HashMap<TenantId, Vec<(SessionId, Arc<Line>)>> {
+    let mut tenants = HashMap::<_, Vec<_>>::new();
+    let passes = |line: &Line| all || !line.is_joined.load(Ordering::Relaxed);
+    for ((tenant, session), line) in lines.filter(passes) {
+        tenants.entry(tenant).or_default().push((session, line));
+    }
+    tenants
+}
+
+async fn poll_heads(
+    store: &Store,
+    tenant: TenantId,
+    lines: &[(SessionId, Arc<Line>)],
+) -> Result<(), store::error::Error> {
+    let sessions: Vec<&SessionId> = lines.iter().map(|(session, _)| session).collect();
+    let heads: HashMap<SessionId, Head> = store.list_heads(tenant, &sessions).await?.into_iter().collect();
+    for (session, line) in lines {
+        let state = heads.get(session).map_or(HeadState::Gone, |head| HeadState::At(head.seq));
+        line.head.send_if_modified(|head| std::mem::replace(head, state) != state);
+    }
+    Ok(())
+}
+
+/// Hears one session, and passes on what it hears.
+struct Listener {
+    store: Store,
+    tenant: TenantId,
+    session: SessionId,
+    events: broadcast::Sender<Arc<LineEvent>>,
+    /// Position of the newest event that was passed on; 0 before the first.
+    sent: u64,
+    is_joined: Arc<AtomicBool>,
+}
+
+impl Listener {
+    async fn run(mut self, bus: Bus, begun: watch::Sender<bool>, mut heads: watch::Receiver<HeadState>) {
+        match Box::pin(bus.read(self.tenant, &self.session)).await {
+            Ok(reader) => {
+                self.is_joined.store(reader.is_joined(), Ordering::Relaxed);
+                begun.send_replace(true);
+                self.follow(reader, &mut heads).await;
+            }
+            Err(error) => {
+                tracing::error!(error = &error as &dyn std::error::Error, "cannot subscribe to NATS")
+            }
+        }
+        self.send(LineEvent::Closed);
+        begun.send_replace(true);
+    }
+
+    /// Runs until the connection is closed for good.
+    async fn follow(&mut self, mut reader: Reader, heads: &mut watch::Receiver<HeadState>) {
+        loop {
+            tokio::select! {
+                news = reader.next() => match news {
+                    Some(news) => self.take(news).await,
+                    None => return,
+                },
+                changed = heads.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                    let head = *heads.borrow_and_update();
+                    match head {
+                        HeadState::Unknown => {}
+                        HeadState::At(seq) => self.reach(seq).await,
+                        HeadState::Gone => self.send(LineEvent::Gone),
+                    }
+                }
+            }
+        }
+    }
+
+    async fn take(&mut self, news: News) {
+        match news {
+            News::Event(event) if event.seq <= self.sent => {}
+            News::Event(event) => {
+                if self.sent > 0 && event.seq > self.sent + 1 {
+                    self.reach(event.seq - 1).await;
+                }
+                self.send_event(event.into());
+            }
+            News::Delta(delta) => self.send(LineEvent::Delta(delta)),
+            News::Beat { seq, .. } => self.reach(seq).await,
+            // A session's followers follow its log only.
+            News::Notice(_) => {}
+            News::Joined => {
+                self.is_joined.store(true, Ordering::Relaxed);
+                match Box::pin(self.store.get_head(self.tenant, &self.session)).await {
+                    Ok(head) => self.reach(head.seq).await,
+                    Err(error) => {
+                        let error = &error as &dyn std::error::Error;
+                        tracing::debug!(error, "cannot read the head; the next poll will");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Passes on the missed events up to a position, or, if they cannot be read, the position.
+    async fn reach(&mut self, seq: u64) {
+        while self.sent < seq {
+            // On the heap, and freed at once: thousands of lines wait here, and few read.
+            let missed = Box::pin(self.missed()).await.unwrap_or_else(|error| {
+                let error = &error as &dyn std::error::Error;
+                tracing::debug!(error, "cannot read missed events; followers catch up alone");
+                vec![]
+            });
+            if missed.is_empty() {
+                self.sent = seq;
+                self.send(LineEvent::Head(seq));
+            }
+            missed.into_iter().for_each(|event| self.send_event(event));
+        }
+    }
+
+    /// One page of missed events. A new line replays nothing: its followers know their own positions.
+    async fn missed(&self) -> Result<Vec<StoredEvent>, store::error::Error> {
+        if self.sent == 0 {
+            return Ok(vec![]);
+        }
+        self.store.list_events(self.tenant, &self.session, self.sent, limits::EVENTS_PAGE).await
+    }
+
+    fn send_event(&mut self, event: StoredEvent) {
+        self.sent = event.seq;
+        self.send(LineEvent::Event(event.into()));
+    }
+
+    fn send(&self, event: LineEvent) {
+        // Fails if the last follower is leaving.
+        drop(self.events.send(Arc::new(event)));
+    }
+}

@@ -1,0 +1,106 @@
+//! Live-only notices. They are not stored; only clients that are subscribed at that moment receive them.
+
+use crate::ground::state::State;
+use bus::feed::{Notice, Subject};
+use domain::ids::{EventId, SessionId, TenantId};
+use serde_json::{Value, json, value::to_raw_value};
+use store::tenant::projects::Project;
+
+/// Clients must read everything of the tenant again.
+pub(crate) const ALL_DISPOSED: &str = "global.disposed";
+/// Clients must read everything of a directory again.
+pub(crate) const DISPOSED: &str = "server.instance.disposed";
+
+/// A notice for all subscribers, under the name that OpenCode's clients know.
+pub(crate) fn notice(state: &State, kind: &str, properties: &Value) -> Option<Notice> {
+    Some(Notice {
+        id: state.id(EventId::make).to_string(),
+        kind: kind.to_owned(),
+        properties: to_raw_value(properties).ok()?,
+        project_name: String::new(),
+        reader: String::new(),
+    })
+}
+
+/// Notifies the subscribers of a session's directory.
+pub(crate) fn notify_session(
+    state: &State,
+    tenant: TenantId,
+    session: &SessionId,
+    kind: &str,
+    properties: &Value,
+) {
+    if let Some(notice) = notice(state, kind, properties) {
+        state.publisher.notify(tenant, &Subject::Session(session.clone()), &notice);
+    }
+}
+
+/// Says that a project was created or that its display settings changed.
+pub(crate) fn notify_project_updated(state: &State, tenant: TenantId, project: &Project) {
+    let notice = notice(state, "project.updated", &project_json(project));
+    notify_project(state, tenant, project, notice);
+}
+
+/// Says that the settings of a project changed, so clients read its agents, commands and models again.
+pub(crate) fn notify_disposed(state: &State, tenant: TenantId, project: &Project) {
+    let notice = notice(state, DISPOSED, &json!({"directory": project.name}));
+    notify_project(state, tenant, project, notice);
+}
+
+/// As [`notify_disposed`], for all projects.
+pub(crate) fn notify_all_disposed(state: &State, tenant: TenantId) {
+    if let Some(notice) = notice(state, ALL_DISPOSED, &json!({})) {
+        state.publisher.notify(tenant, &Subject::Tenant, &notice);
+    }
+}
+
+/// A command for the terminal clients in a directory.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct ClientCommand {
+    /// The value of `type`.
+    pub(crate) kind: &'static str,
+    pub(crate) properties: Value,
+}
+
+/// Sends a command to the clients in a directory that use a key named `reader`. Clients send what is typed under the name of
+/// their key, so a command reaches only clients with the key of its sender.
+pub(crate) fn notify_clients(
+    state: &State,
+    tenant: TenantId,
+    project: &Project,
+    reader: &str,
+    command: &ClientCommand,
+) {
+    let notice = notice(state, command.kind, &command.properties);
+    let notice = notice.map(|notice| Notice { reader: reader.to_owned(), ..notice });
+    notify_project(state, tenant, project, notice);
+}
+
+fn notify_project(state: &State, tenant: TenantId, project: &Project, notice: Option<Notice>) {
+    if let Some(notice) = notice {
+        let notice = Notice { project_name: project.name.clone(), ..notice };
+        state.publisher.notify(tenant, &Subject::Project(project.id.clone()), &notice);
+    }
+}
+
+/// A project as clients of OpenCode see it.
+///
+/// ```json
+/// {"id":"prj_…","name":"/home/me/app","worktree":"/home/me/app","vcs":"git","time":{"created":1795292980519,
+///  "updated":1795292980519},"sandboxes":[]}
+/// ```
+pub(crate) fn project_json(project: &Project) -> Value {
+    let none: [&str; 0] = [];
+    let name = project.display.name.as_ref().filter(|name| !name.is_empty());
+    let mut json = json!({
+        "id": project.id, "name": name.unwrap_or(&project.name), "worktree": project.name, "vcs": "git",
+        "time": {"created": project.created_at, "updated": project.updated_at}, "sandboxes": none,
+    });
+    if let Some(icon) = &project.display.icon {
+        json["icon"] = json!(icon);
+    }
+    if let Some(commands) = &project.display.commands {
+        json["commands"] = json!(commands);
+    }
+    json
+}

@@ -1,0 +1,231 @@
+//! The event stream of one subscriber to a session: join the line first, then read what is stored, then go live. Gaps are repaired
+//! from Postgres, so the subscriber gets each event once and in order.
+
+use super::{
+    cursor::Start,
+    event::{Fragment, StreamEvent},
+    hub::{Hub, Line, LineEvent},
+    open_parts::OpenParts,
+};
+use crate::ground::{entity::Entity, error::Error, invalid::Invalid, state::State};
+use domain::{
+    event::{self, StoredEvent},
+    ids::{SessionId, TenantId},
+    limits,
+};
+use std::{pin::pin, sync::Arc, time::Duration};
+use tokio::{
+    sync::{
+        broadcast::{self, error::RecvError},
+        mpsc,
+    },
+    time::Instant,
+};
+
+/// Poll interval for the stored text that fills a hole.
+pub(crate) const REPAIR_INTERVAL: Duration = Duration::from_millis(500);
+
+/// What a subscriber asks for.
+#[derive(Debug, Clone)]
+pub(crate) struct Subscription {
+    pub(crate) tenant: TenantId,
+    pub(crate) session: SessionId,
+    pub(crate) start: Start,
+    /// End after an idle event at this position or later.
+    pub(crate) until_idle_after: Option<u64>,
+}
+
+/// One thing that a subscriber gets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Item {
+    Event(StreamEvent),
+    Fragment(Fragment),
+    /// The stream is alive. The position is that of the newest known event.
+    Heartbeat(u64),
+}
+
+type Items = mpsc::Sender<Result<Item, Error>>;
+
+/// Begins a stream. It ends when the subscriber leaves, at the requested idle event, or with `gateway_stopping`.
+///
+/// # Errors
+/// `session_not_found`, `cursor_invalid`, `store_unavailable`.
+pub(crate) async fn subscribe(
+    state: &State,
+    hub: &Hub,
+    subscription: Subscription,
+) -> Result<mpsc::Receiver<Result<Item, Error>>, Error> {
+    // Join before reading: every later commit is then heard, or found by the poll while NATS is away.
+    let (line, events) = hub.join(subscription.tenant, &subscription.session).await;
+    let head = state.store.get_head(subscription.tenant, &subscription.session).await?;
+    let seen = match subscription.start {
+        Start::Now => head.seq,
+        Start::After(seq) if seq > head.seq => {
+            let message = format!("the cursor is ahead of the session, which has {} events", head.seq);
+            return Err(Invalid::Cursor.because(message));
+        }
+        Start::After(seq) => seq,
+    };
+    let (items, receiver) = mpsc::channel(limits::SUBSCRIBER_QUEUE_MAX);
+    let stream = Stream {
+        state: state.clone(),
+        subscription,
+        items,
+        seen,
+        head: head.seq,
+        epoch: head.epoch,
+        open: OpenParts::default(),
+        _line: line,
+    };
+    tokio::spawn(stream.run(events));
+    Ok(receiver)
+}
+
+struct Stream {
+    state: State,
+    subscription: Subscription,
+    items: Items,
+    /// Position of the last event that was sent.
+    seen: u64,
+    /// Position of the newest known event.
+    head: u64,
+    /// The newest take-over that an event reported. Deltas of older loops are dropped.
+    epoch: u64,
+    open: OpenParts,
+    /// Held so that the line lives.
+    _line: Arc<Line>,
+}
+
+/// Why a stream ends.
+enum StreamEnd {
+    /// As requested, or because the subscriber left.
+    Complete,
+    /// With an error for the subscriber.
+    Failed(Error),
+}
+
+impl From<store::error::Error> for StreamEnd {
+    fn from(error: store::error::Error) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+impl Stream {
+    async fn run(mut self, events: broadcast::Receiver<Arc<LineEvent>>) {
+        let Err(end) = self.follow(events).await;
+        if let StreamEnd::Failed(error) = end
+            && self.items.send(Err(error)).await.is_err()
+        {
+            tracing::debug!("the subscriber left before it got the error that ends its stream");
+        }
+    }
+
+    async fn follow(
+        &mut self,
+        mut events: broadcast::Receiver<Arc<LineEvent>>,
+    ) -> Result<std::convert::Infallible, StreamEnd> {
+        self.read().await?;
+        let (shutdown, items) = (self.state.shutdown.clone(), self.items.clone());
+        // Pinned across all rounds: to register and cancel a wait costs as much as to deliver an event.
+        let (mut stopping, mut left) = (pin!(shutdown.cancelled()), pin!(items.closed()));
+        let period = Duration::from_millis(limits::STREAM_HEARTBEAT_MS);
+        let (mut beat, mut repair_at) = (pin!(tokio::time::sleep(period)), Instant::now());
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut stopping => return Err(StreamEnd::Failed(Error::GatewayStopping)),
+                () = &mut left => return Err(StreamEnd::Complete),
+                next = events.recv() => match next {
+                    Ok(event) => self.take(&event).await?,
+                    // Too slow for the line: read the rest.
+                    Err(RecvError::Lagged(_)) => self.read().await?,
+                    Err(RecvError::Closed) => return Err(StreamEnd::Failed(Error::BusUnavailable)),
+                },
+                () = &mut beat => {
+                    self.send(Item::Heartbeat(self.head)).await?;
+                    beat.as_mut().reset(Instant::now() + period);
+                }
+                () = tokio::time::sleep_until(repair_at), if self.open.has_holes() => {
+                    Box::pin(self.send_open_parts()).await?;
+                    repair_at = Instant::now() + REPAIR_INTERVAL;
+                }
+            }
+        }
+    }
+
+    async fn take(&mut self, event: &LineEvent) -> Result<(), StreamEnd> {
+        match event {
+            LineEvent::Event(event) if event.seq <= self.seen => Ok(()),
+            LineEvent::Event(event) if event.seq == self.seen + 1 => self.send_event(event.clone()).await,
+            LineEvent::Head(seq) if *seq <= self.seen => Ok(()),
+            LineEvent::Event(_) | LineEvent::Head(_) => Box::pin(self.catch_up()).await,
+            LineEvent::Delta(delta) if delta.epoch < self.epoch => Ok(()),
+            LineEvent::Delta(delta) => {
+                for fragment in self.open.add_delta(delta) {
+                    self.send(Item::Fragment(fragment)).await?;
+                }
+                Ok(())
+            }
+            LineEvent::Gone => Err(StreamEnd::Failed(Error::NotFound(Entity::Session))),
+            LineEvent::Closed => Err(StreamEnd::Failed(Error::BusUnavailable)),
+        }
+    }
+
+    /// Sends everything stored that was not sent. Reading takes far more memory than waiting, and nearly all streams wait: the
+    /// future is on the heap and freed at once.
+    async fn read(&mut self) -> Result<(), StreamEnd> {
+        Box::pin(async {
+            self.catch_up().await?;
+            self.send_open_parts().await
+        })
+        .await
+    }
+
+    /// Sends the stored events after the last one that was sent. The next page is read while this one is sent.
+    async fn catch_up(&mut self) -> Result<(), StreamEnd> {
+        let Subscription { tenant, session, .. } = self.subscription.clone();
+        let mut pages = self.state.store.event_pages(tenant, session, self.seen);
+        let mut page = pages.next().await?;
+        while let Some(events) = page {
+            let next = async { Ok(pages.next().await?) };
+            // A subscriber that leaves waits for no page.
+            ((), page) = tokio::try_join!(self.send_events(events), next)?;
+        }
+        Ok(())
+    }
+
+    async fn send_events(&mut self, events: Vec<StoredEvent>) -> Result<(), StreamEnd> {
+        for event in events {
+            self.send_event(event.into()).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends the stored text of open parts to a late joiner. Text is stored a little after it is heard, so there can be a hole in
+    /// between; it is filled when the rest is stored.
+    async fn send_open_parts(&mut self) -> Result<(), StreamEnd> {
+        let Subscription { tenant, session, .. } = &self.subscription;
+        let chunks = self.state.store.list_chunks(*tenant, session, self.epoch).await?;
+        for chunk in chunks {
+            for fragment in self.open.add_chunk(&chunk) {
+                self.send(Item::Fragment(fragment)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn send_event(&mut self, event: StreamEvent) -> Result<(), StreamEnd> {
+        self.seen = event.seq;
+        self.head = self.head.max(event.seq);
+        self.epoch = self.epoch.max(event.epoch);
+        self.open.observe(&event.kind, &event.properties);
+        let after = self.subscription.until_idle_after;
+        let is_last = event.kind == event::IDLE && after.is_some_and(|after| event.seq >= after);
+        self.send(Item::Event(event)).await?;
+        if is_last { Err(StreamEnd::Complete) } else { Ok(()) }
+    }
+
+    async fn send(&self, item: Item) -> Result<(), StreamEnd> {
+        self.items.send(Ok(item)).await.map_err(|_| StreamEnd::Complete)
+    }
+}

@@ -1,0 +1,201 @@
+//! The stream of one subscriber to all sessions of a tenant or of a project: from the feed, and from Postgres what the subscriber
+//! missed.
+
+use super::{
+    backlog::{Backlog, BacklogRange},
+    event::{Fragment, StreamEvent},
+    feed::Feeds,
+    update::{Content, Update},
+};
+use crate::ground::{error::Error, invalid::Invalid, state::State};
+use bus::feed::Notice;
+use domain::{
+    ids::{ProjectId, SessionId, TenantId},
+    limits,
+};
+use std::{collections::HashMap, pin::pin, sync::Arc, time::Duration};
+use store::log::feed::Horizon;
+use tokio::{
+    sync::{
+        broadcast::{self, error::RecvError},
+        mpsc,
+    },
+    time::{Instant, sleep},
+};
+
+/// Sessions that a resumed stream catches up on. Beyond that, it is cheaper for the client to read them again.
+const RESUMED_SESSIONS_MAX: usize = 10_000;
+
+/// What a subscriber asks for.
+#[derive(Debug, Clone)]
+pub(crate) struct TenantSubscription {
+    pub(crate) tenant: TenantId,
+    /// The name of the subscriber's key.
+    pub(crate) reader: String,
+    /// `None`: all projects.
+    pub(crate) project: Option<ProjectId>,
+    /// `None`: from now on.
+    pub(crate) since: Option<Horizon>,
+}
+
+/// One thing that a subscriber gets.
+#[derive(Debug, Clone)]
+pub(crate) struct TenantItem {
+    pub(crate) session: Option<SessionId>,
+    pub(crate) project: Option<ProjectId>,
+    pub(crate) content: TenantContent,
+    /// Where to resume after this item.
+    pub(crate) horizon: Horizon,
+}
+
+/// What happened.
+#[derive(Debug, Clone)]
+pub(crate) enum TenantContent {
+    Event(StreamEvent),
+    Fragment(Fragment),
+    Notice(Notice),
+    /// The stream is alive.
+    Heartbeat,
+}
+
+type Items = mpsc::Sender<Result<TenantItem, Error>>;
+
+/// Begins a stream. It ends when the subscriber leaves, or with `gateway_stopping`.
+///
+/// # Errors
+/// `cursor_invalid`, `cursor_too_old`, `store_unavailable`.
+pub(crate) async fn subscribe(
+    state: &State,
+    feeds: &Feeds,
+    subscription: TenantSubscription,
+) -> Result<mpsc::Receiver<Result<TenantItem, Error>>, Error> {
+    let (feed, updates) = feeds.join(state, subscription.tenant).await;
+    let now = feed.horizon();
+    let horizon = subscription.since.unwrap_or(now);
+    if horizon > now {
+        return Err(Invalid::Cursor.because("the cursor is ahead of every event"));
+    }
+    let (items, receiver) = mpsc::channel(limits::SUBSCRIBER_QUEUE_MAX);
+    let stream = Stream { state: state.clone(), subscription, items, seen: HashMap::new(), horizon };
+    let backlog = match stream.subscription.since {
+        Some(_) => Some(stream.backlog().await?),
+        None => None,
+    };
+    tokio::spawn(async move {
+        stream.run(backlog, now, updates).await;
+        // Held as long as its subscriber.
+        drop(feed);
+    });
+    Ok(receiver)
+}
+
+struct Stream {
+    state: State,
+    subscription: TenantSubscription,
+    items: Items,
+    /// Positions up to which sessions were read from Postgres.
+    seen: HashMap<SessionId, u64>,
+    horizon: Horizon,
+}
+
+impl Stream {
+    async fn run(
+        mut self,
+        backlog: Option<Backlog>,
+        now: Horizon,
+        updates: broadcast::Receiver<Arc<Update>>,
+    ) {
+        if let Err(error) = self.follow(backlog, now, updates).await
+            && self.items.send(Err(error)).await.is_err()
+        {
+            tracing::debug!("the subscriber left before it got the error that ends its stream");
+        }
+    }
+
+    async fn follow(
+        &mut self,
+        backlog: Option<Backlog>,
+        now: Horizon,
+        mut updates: broadcast::Receiver<Arc<Update>>,
+    ) -> Result<(), Error> {
+        if let Some(backlog) = backlog {
+            Box::pin(self.resume(backlog)).await?;
+            self.horizon = now;
+        }
+        let period = Duration::from_millis(limits::STREAM_HEARTBEAT_MS);
+        let (shutdown, items) = (self.state.shutdown.clone(), self.items.clone());
+        // Pinned across all rounds, as in `subscription`.
+        let (mut stopping, mut left) = (pin!(shutdown.cancelled()), pin!(items.closed()));
+        let mut beat = pin!(sleep(period));
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut stopping => return Err(Error::GatewayStopping),
+                () = &mut left => return Ok(()),
+                () = &mut beat => {
+                    self.send(None, None, TenantContent::Heartbeat).await;
+                    beat.as_mut().reset(Instant::now() + period);
+                }
+                next = updates.recv() => match next {
+                    Ok(update) => self.forward(&update).await,
+                    // Too slow for the feed: read the rest.
+                    Err(RecvError::Lagged(_)) => {
+                        updates = updates.resubscribe();
+                        let backlog = Box::pin(self.backlog()).await?;
+                        Box::pin(self.resume(backlog)).await?;
+                    }
+                    Err(RecvError::Closed) => return Err(Error::BusUnavailable),
+                },
+            }
+        }
+    }
+
+    /// Everything that was written since the last item.
+    async fn backlog(&self) -> Result<Backlog, Error> {
+        let TenantSubscription { tenant, project, .. } = self.subscription.clone();
+        let range = BacklogRange { tenant, project, since: self.horizon };
+        let backlog = Backlog::open(&self.state, range).await?;
+        if backlog.len() > RESUMED_SESSIONS_MAX {
+            return Err(Error::CursorTooOld { sessions: backlog.len(), limit: RESUMED_SESSIONS_MAX });
+        }
+        Ok(backlog)
+    }
+
+    async fn resume(&mut self, mut backlog: Backlog) -> Result<(), Error> {
+        while let Some(page) = backlog.next().await? {
+            for event in page.events {
+                self.seen.insert(page.session.clone(), event.seq);
+                let content = TenantContent::Event(event.into());
+                self.send(Some(&page.session), Some(&page.directory.project), content).await;
+            }
+            if self.items.is_closed() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    async fn forward(&mut self, update: &Update) {
+        if !update.concerns(&self.subscription.reader, self.subscription.project.as_ref()) {
+            return;
+        }
+        self.horizon = update.horizon;
+        let session = update.scope.session();
+        let seen = session.and_then(|session| self.seen.get(session));
+        let content = match &update.content {
+            Content::Event(event) if seen.is_some_and(|seen| event.seq <= *seen) => return,
+            Content::Event(event) => TenantContent::Event(event.clone().into()),
+            Content::Fragment(fragment) => TenantContent::Fragment(fragment.clone()),
+            Content::Notice(notice) => TenantContent::Notice(notice.clone()),
+        };
+        let project = update.scope.directory().map(|directory| &directory.project);
+        self.send(session, project, content).await;
+    }
+
+    /// Sends an item. The loop notices when the subscriber has left.
+    async fn send(&self, session: Option<&SessionId>, project: Option<&ProjectId>, content: TenantContent) {
+        let (session, project) = (session.cloned(), project.cloned());
+        let item = TenantItem { session, project, content, horizon: self.horizon };
+        drop(self.items.send(Ok(item)).await);
+    }
+}

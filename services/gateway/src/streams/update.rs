@@ -1,0 +1,78 @@
+//! What the feed of a tenant brings its subscribers.
+
+use super::event::Fragment;
+use bus::feed::Notice;
+use domain::{
+    event::StoredEvent,
+    ids::{ProjectId, SessionId},
+};
+use std::sync::Arc;
+use store::{log::feed::Horizon, tenant::projects::Project};
+
+/// One thing that happened.
+#[derive(Debug)]
+pub(crate) struct Update {
+    pub(crate) scope: UpdateScope,
+    pub(crate) content: Content,
+    /// Where a stream resumes after this update.
+    pub(crate) horizon: Horizon,
+}
+
+/// What happened.
+#[derive(Debug)]
+pub(crate) enum Content {
+    Event(StoredEvent),
+    Fragment(Fragment),
+    /// Something that is not stored: only clients that are subscribed now receive it.
+    Notice(Notice),
+}
+
+impl Update {
+    /// Whether a subscriber to a project, or to all of them, gets the update. `reader` is the name of its key.
+    pub(crate) fn concerns(&self, reader: &str, project: Option<&ProjectId>) -> bool {
+        let is_addressed = match &self.content {
+            Content::Notice(notice) => notice.reader.is_empty() || notice.reader == reader,
+            Content::Event(_) | Content::Fragment(_) => true,
+        };
+        let both = project.zip(self.scope.directory());
+        is_addressed && both.is_none_or(|(project, directory)| &directory.project == project)
+    }
+}
+
+/// Where an update happened.
+#[derive(Debug)]
+pub(crate) enum UpdateScope {
+    Session(SessionId, Arc<Directory>),
+    Project(Arc<Directory>),
+    /// Everywhere in the tenant.
+    Tenant,
+}
+
+impl UpdateScope {
+    pub(crate) fn session(&self) -> Option<&SessionId> {
+        match self {
+            Self::Session(session, _) => Some(session),
+            Self::Project(_) | Self::Tenant => None,
+        }
+    }
+
+    pub(crate) fn directory(&self) -> Option<&Directory> {
+        match self {
+            Self::Session(_, directory) | Self::Project(directory) => Some(directory),
+            Self::Tenant => None,
+        }
+    }
+}
+
+/// A project with the name by which OpenCode's clients know it: a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Directory {
+    pub(crate) project: ProjectId,
+    pub(crate) name: String,
+}
+
+impl From<Project> for Directory {
+    fn from(project: Project) -> Self {
+        Self { project: project.id, name: project.name }
+    }
+}
