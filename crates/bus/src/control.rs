@@ -7,12 +7,12 @@ use crate::{
     subjects,
     subscription::{Signal, Start, Subscription},
 };
-use domain::{
-    ids::{SessionId, TenantId},
-    limits,
-};
+use domain::ids::{SessionId, TenantId};
 use futures::StreamExt as _;
 use std::time::Duration;
+
+/// Parallel calls of Redis for one abort: the whole tree needs few round trips, and others do not wait behind it.
+const HINTS_PARALLEL_MAX: usize = 16;
 
 /// The nudges for all sessions. A worker picks those of the sessions that it holds.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl Bus {
             self.nudge(entry.tenant, entry.session);
         }
         let calls: Vec<_> = entries.iter().map(|entry| self.enqueue(*entry, Mode::Normal)).collect();
-        let mut results = futures::stream::iter(calls).buffer_unordered(limits::HINTS_PARALLEL_MAX);
+        let mut results = futures::stream::iter(calls).buffer_unordered(HINTS_PARALLEL_MAX);
         while let Some(result) = results.next().await {
             if let Err(error) = result {
                 tracing::warn!(

@@ -11,12 +11,16 @@ use bytes::Bytes;
 use domain::{
     event::StoredEvent,
     ids::{MessageId, PartId, ProjectId, SessionId, TenantId, Timestamp},
-    limits,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::time::Duration;
 use tokio::sync::mpsc;
+
+/// Pending news of one process; further news is dropped, and readers repair the gap from Postgres. A second of busy loops.
+const NEWS_QUEUE_MAX: usize = 4_096;
+/// Time that a new reader waits for NATS before it goes on without; milliseconds. A person waits for the first event meanwhile.
+const NATS_JOIN_MS: u64 = 2_000;
 
 /// One message of the feed.
 ///
@@ -137,7 +141,7 @@ pub struct TenantReader(Subscription);
 impl Bus {
     /// Starts a sending task. It ends with the last clone of the publisher.
     pub fn publisher(&self) -> Publisher {
-        let (queue, mut pending) = mpsc::channel::<(String, Bytes)>(limits::NEWS_QUEUE_MAX);
+        let (queue, mut pending) = mpsc::channel::<(String, Bytes)>(NEWS_QUEUE_MAX);
         let nats = self.nats.clone();
         tokio::spawn(async move {
             while let Some((subject, payload)) = pending.recv().await {
@@ -151,7 +155,7 @@ impl Bus {
 
     /// Subscribes to a session. Once the reader is joined, the server knows the subscription: a later commit either is read from
     /// Postgres afterwards or arrives here. While NATS is down the reader is not joined; it joins by itself and gives
-    /// [`News::Joined`] once NATS is back. Takes [`limits::NATS_JOIN_MS`] at most.
+    /// [`News::Joined`] once NATS is back. Takes [`NATS_JOIN_MS`] at most.
     ///
     /// # Errors
     /// `Subscribe` when the client is closed.
@@ -169,7 +173,7 @@ impl Bus {
 
     async fn subscribe(&self, subject: String) -> Result<Subscription, Error> {
         let is_away = self.nats.connection_state() == async_nats::connection::State::Disconnected;
-        let wait = if is_away { Duration::ZERO } else { Duration::from_millis(limits::NATS_JOIN_MS) };
+        let wait = if is_away { Duration::ZERO } else { Duration::from_millis(NATS_JOIN_MS) };
         Subscription::begin(&self.nats, subject, Start::Sent, wait).await
     }
 }
@@ -229,7 +233,7 @@ impl Publisher {
         };
         let subject = subjects::news(&self.namespace, tenant, id);
         if self.queue.try_send((subject, payload)).is_err() {
-            tracing::debug!("dropped news of {id}: {} messages are pending", limits::NEWS_QUEUE_MAX);
+            tracing::debug!("dropped news of {id}: {} messages are pending", NEWS_QUEUE_MAX);
         }
     }
 }

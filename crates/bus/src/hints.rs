@@ -3,9 +3,12 @@
 
 use async_nats::Client;
 use bytes::Bytes;
-use domain::limits;
 use std::sync::Arc;
 use tokio::sync::{Notify, mpsc};
+
+/// Pending nudges of one process; further ones are dropped, because the control row says the same. More than the largest tree of sessions
+/// needs.
+const NUDGES_UNSENT_MAX: usize = 1_024;
 
 /// The sending end. Clones share the queue.
 #[derive(Debug, Clone)]
@@ -19,7 +22,7 @@ impl Hints {
     /// Starts the task. It ends with the last clone. Rings go to the subject `wake`.
     pub(crate) fn start(nats: Client, wake: String) -> Self {
         let ring = Arc::new(Notify::new());
-        let (nudges, pending) = mpsc::channel(limits::NUDGES_UNSENT_MAX);
+        let (nudges, pending) = mpsc::channel(NUDGES_UNSENT_MAX);
         tokio::spawn(send(nats, wake, Arc::clone(&ring), pending));
         Self { ring, nudges }
     }
@@ -31,7 +34,7 @@ impl Hints {
     /// Sends a nudge to a subject, or drops it when the queue is full.
     pub(crate) fn nudge(&self, subject: String) {
         if self.nudges.try_send(subject).is_err() {
-            tracing::debug!("dropped a nudge: {} nudges are pending", limits::NUDGES_UNSENT_MAX);
+            tracing::debug!("dropped a nudge: {} nudges are pending", NUDGES_UNSENT_MAX);
         }
     }
 }

@@ -12,10 +12,14 @@ mod hints;
 mod subjects;
 mod subscription;
 
-use domain::limits;
 use error::Error;
 use hints::Hints;
 use std::time::Duration;
+
+/// Unread messages of one subscription; the client drops further ones, as for the news queue.
+const NATS_RECEIVE_QUEUE_MAX: usize = 1_024;
+/// Timeout of Redis, for an answer and for a connection; milliseconds.
+const REDIS_ANSWER_MS: u64 = 1_000;
 
 /// Both connections. Clones share them.
 #[derive(Debug, Clone)]
@@ -40,13 +44,13 @@ impl Bus {
         let mut options = async_nats::ConnectOptions::new()
             .retry_on_initial_connect()
             .max_reconnects(None)
-            .subscription_capacity(limits::NATS_RECEIVE_QUEUE_MAX);
+            .subscription_capacity(NATS_RECEIVE_QUEUE_MAX);
         // The client ignores a login in the URL.
         if let (Some(user), Some(password)) = (address.username(), address.password()) {
             options = options.user_and_password(user.to_owned(), password.to_owned());
         }
         let nats = options.connect(address).await?;
-        let timeout = Duration::from_millis(limits::REDIS_ANSWER_MS);
+        let timeout = Duration::from_millis(REDIS_ANSWER_MS);
         let config = redis::aio::ConnectionManagerConfig::new()
             .set_response_timeout(Some(timeout))
             .set_connection_timeout(Some(timeout))

@@ -3,9 +3,11 @@
 
 use crate::error::Error;
 use async_nats::{Client, Message, Subscriber, connection};
-use domain::limits;
 use futures::{StreamExt as _, future::BoxFuture};
 use std::time::Duration;
+
+/// Interval at which a reader checks whether NATS is back; milliseconds. The check reads one flag.
+const NATS_LOOK_MS: u64 = 250;
 
 /// A subscription, from the first attempt on.
 pub(crate) struct Subscription(State);
@@ -86,7 +88,7 @@ impl std::fmt::Debug for Subscription {
 async fn join(nats: Client, subject: String, start: Start) -> Result<Subscriber, Error> {
     // Queue nothing while disconnected: thousands of readers that come and go would fill the client's queue.
     while nats.connection_state() == connection::State::Disconnected {
-        tokio::time::sleep(Duration::from_millis(limits::NATS_LOOK_MS)).await;
+        tokio::time::sleep(Duration::from_millis(NATS_LOOK_MS)).await;
     }
     let subscriber = nats.subscribe(subject).await?;
     if start == Start::Sent {

@@ -3,7 +3,6 @@
 use crate::stack::{self, Stack};
 use anyhow::{Context as _, Result, bail};
 use chassis::secret::Secret;
-use domain::limits;
 use rpc::{
     client::Bearer,
     v1::{
@@ -16,6 +15,13 @@ use rpc::{
 };
 use std::{future::Future, time::Duration};
 use tonic::{Code, Response, Status, service::interceptor::InterceptedService, transport::Channel};
+
+/// Further tries of one call of the command line while the gateway is down: about three seconds, a restart behind a balancer.
+const CLI_CALL_RETRIES_MAX: u32 = 4;
+/// First pause of the command line between two tries, doubled each time; milliseconds.
+const CLI_BACKOFF_BASE_MS: u64 = 200;
+/// Longest pause of the command line between two tries; milliseconds.
+const CLI_BACKOFF_CAP_MS: u64 = 5_000;
 
 /// Where the gateway is and who calls.
 #[derive(Debug, Clone, clap::Args)]
@@ -133,7 +139,7 @@ where
     loop {
         match attempt().await {
             Ok(response) => return Ok(response.into_inner()),
-            Err(status) if status.code() == Code::Unavailable && tries < limits::CLI_CALL_RETRIES_MAX => {
+            Err(status) if status.code() == Code::Unavailable && tries < CLI_CALL_RETRIES_MAX => {
                 tokio::time::sleep(backoff(tries)).await;
                 tries += 1;
             }
@@ -144,6 +150,6 @@ where
 
 /// Gives the pause after the failed try number `tries`, counted from 0.
 pub(crate) fn backoff(tries: u32) -> Duration {
-    let base = limits::CLI_BACKOFF_BASE_MS.saturating_mul(1_u64 << tries.min(16));
-    Duration::from_millis(base.min(limits::CLI_BACKOFF_CAP_MS))
+    let base = CLI_BACKOFF_BASE_MS.saturating_mul(1_u64 << tries.min(16));
+    Duration::from_millis(base.min(CLI_BACKOFF_CAP_MS))
 }

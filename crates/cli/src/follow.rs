@@ -5,9 +5,11 @@ use crate::{
     item::{Event, Item},
 };
 use anyhow::{Context as _, Result, bail};
-use domain::limits;
 use rpc::v1::{SubscribeRequest, SubscribeResponse};
 use tonic::{Code, Response, Status};
+
+/// Reconnects of the command line in a row without any answer in between: about two minutes, a slow roll-out.
+const CLI_RECONNECTS_MAX: u32 = 30;
 
 /// When to stop reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,7 +120,7 @@ impl<'a> Reading<'a> {
                 return Err(status).context("follow the session");
             }
             losses += 1;
-            if losses > limits::CLI_RECONNECTS_MAX {
+            if losses > CLI_RECONNECTS_MAX {
                 bail!(
                     "the connection was lost {losses} times in a row; the session goes on without this command"
                 );

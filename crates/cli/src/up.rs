@@ -13,7 +13,6 @@ use crate::{
 };
 use anyhow::{Context as _, Result, bail};
 use child::Child;
-use domain::limits;
 use gateway::admin::{Bootstrap, Key};
 use provider::Models;
 use serde::{Deserialize, Serialize};
@@ -26,7 +25,12 @@ use std::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// Part of [`limits::UP_STOP_MS`] that is kept for Postgres, Redis and NATS.
+/// Restarts of one child of `flotilla up` within a minute, beyond which the stack stops: it would only fail again.
+const RESTARTS_PER_MINUTE_MAX: usize = 5;
+/// Time that `flotilla up` gives all of its processes together to end; milliseconds.
+const UP_STOP_MS: u64 = 30_000;
+
+/// Part of [`UP_STOP_MS`] that is kept for Postgres, Redis and NATS.
 const SERVERS_STOP: Duration = Duration::from_secs(8);
 /// Longest wait for a service's clean end. Much less than a worker would give its model calls and tools: nobody is there
 /// to whom they could be handed over, and the next start goes on from what is stored.
@@ -299,7 +303,7 @@ impl Running {
         let now = Instant::now();
         times.retain(|time| now.duration_since(*time) < Duration::from_secs(60));
         times.push_back(now);
-        times.len() <= limits::RESTARTS_PER_MINUTE_MAX
+        times.len() <= RESTARTS_PER_MINUTE_MAX
     }
 }
 
@@ -317,7 +321,7 @@ async fn stop(running: Running) -> Result<()> {
 
 /// Stops the services, the last started first.
 async fn stop_children(mut children: Vec<Child>) {
-    let deadline = Instant::now() + Duration::from_millis(limits::UP_STOP_MS).saturating_sub(SERVERS_STOP);
+    let deadline = Instant::now() + Duration::from_millis(UP_STOP_MS).saturating_sub(SERVERS_STOP);
     while let Some(last) = children.pop() {
         let mut together = vec![last];
         // Workers do not need each other: they end side by side.

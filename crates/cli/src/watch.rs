@@ -13,10 +13,13 @@ use crate::{
     subtasks::{self, Subtasks},
 };
 use anyhow::Result;
-use domain::limits;
 use rpc::v1::{GetSessionDiffRequest, GetSessionRequest, Session, SessionState};
 use serde_json::json;
 use std::{cell::RefCell, io::IsTerminal as _, time::Duration};
+
+/// Time between two looks of the command line at what subtasks ask, while some are open; milliseconds. A person does not
+/// notice it, and it is two small queries.
+const CLI_SUBTASKS_POLL_MS: u64 = 2_000;
 
 /// How to show a stream.
 #[derive(Debug, Clone, clap::Args)]
@@ -169,7 +172,7 @@ impl View {
 /// person answers.
 async fn ask_below(client: &Client, session_id: &str, view: &RefCell<View>) -> Result<End> {
     loop {
-        tokio::time::sleep(Duration::from_millis(limits::CLI_SUBTASKS_POLL_MS)).await;
+        tokio::time::sleep(Duration::from_millis(CLI_SUBTASKS_POLL_MS)).await;
         if !view.borrow().subtasks.are_open() {
             continue;
         }

@@ -1,39 +1,39 @@
-//! The built-in agents: who answers, and what it may do.
+//! The built-in agents and their permissions.
 
 use crate::permission::{Rule, Rules, Verdict};
 use serde::{Deserialize, Serialize};
 
-/// Sums up a conversation that becomes too long.
+/// Summarizes a conversation that becomes too long.
 pub const COMPACTION: &str = "compaction";
-/// Reserved, as in OpenCode: says what a prompt changed.
+/// Reserved, as in OpenCode: describes the changes of a prompt.
 pub const SUMMARY: &str = "summary";
 /// Names sessions.
 pub const TITLE: &str = "title";
-/// Agents that work for the service: they have no tools and answer no prompt and no subtask.
+/// Agents that work for the service. They have no tools and answer no prompts and no subtasks.
 const HIDDEN: [&str; 3] = [COMPACTION, SUMMARY, TITLE];
 
-/// Whether an agent works for the service, whatever settings say of it.
+/// Whether an agent works for the service. Settings cannot change this.
 pub fn is_hidden(name: &str) -> bool {
     HIDDEN.contains(&name)
 }
 
-/// Who answers a prompt or a subtask.
+/// A built-in agent that answers prompts or subtasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Agent {
-    /// Does everything; answers when no agent is named.
+    /// Does everything. The default agent.
     Build,
-    /// Works out a plan with a person and changes nothing.
+    /// Makes a plan with a person and changes nothing.
     Plan,
-    /// A subtask of any kind.
+    /// Works on a subtask of any kind.
     General,
-    /// A subtask that only looks.
+    /// Works on a subtask that only reads.
     Explore,
 }
 
 impl Agent {
     /// Every agent.
     pub const ALL: [Self; 4] = [Self::Build, Self::Plan, Self::General, Self::Explore];
-    /// Those that a subtask may name.
+    /// The agents that a subtask may name.
     pub const SUBAGENTS: [Self; 2] = [Self::General, Self::Explore];
 
     /// Its name in prompts, messages and tool calls.
@@ -51,7 +51,7 @@ impl Agent {
         Self::ALL.into_iter().find(|agent| agent.as_str() == name)
     }
 
-    /// What a model is told that chooses a subagent.
+    /// The description for a model that chooses a subagent.
     pub fn description(self) -> &'static str {
         match self {
             Self::Build => "does everything",
@@ -61,17 +61,17 @@ impl Agent {
         }
     }
 
-    /// What it may do.
+    /// Its permissions.
     pub fn rules(self) -> Rules {
         let own = match self {
             Self::Build => vec![],
-            // Whoever would do the work for it may not be asked either.
+            // It must not delegate the work either.
             Self::Plan => {
                 let general = Self::General.as_str().to_owned();
                 let work = Rule { pattern: general, ..Rule::of("task", Verdict::Deny) };
                 vec![Rule::of("edit", Verdict::Deny), work]
             }
-            // The list of things to do belongs to whoever gave the task.
+            // The to-do list belongs to the agent that gave the task.
             Self::General => vec![Rule::of("todowrite", Verdict::Deny)],
             Self::Explore => {
                 let looks =
@@ -109,7 +109,7 @@ impl Mode {
     }
 }
 
-/// Files that often hold secrets are read only when a person allows it.
+/// Files that often hold secrets need a person's permission to be read.
 fn secrets() -> [Rule; 3] {
     [("*.env", Verdict::Ask), ("*.env.*", Verdict::Ask), ("*.env.example", Verdict::Allow)].map(
         |(pattern, action)| Rule {
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_only_looks_changes_nothing() {
+    fn explore_changes_nothing() {
         let rules = Agent::Explore.rules();
         for tool in ["edit", "write", "task", "todowrite", "question"] {
             assert!(rules.hides(tool), "{tool}");
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn who_plans_edits_nothing_and_gives_nobody_the_work() {
+    fn plan_edits_nothing_and_delegates_nothing() {
         let rules = Agent::Plan.rules();
         assert!(rules.hides("edit") && !rules.hides("bash") && !rules.hides("task"));
         for (agent, want) in [("general", Verdict::Deny), ("explore", Verdict::Allow)] {

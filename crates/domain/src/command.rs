@@ -1,16 +1,16 @@
-//! Commands: prompts with a name. A prompt asks for one by a mark on its text; the worker, who knows the repository, puts
-//! what the command says in its place. A command of the shell that a person runs beside the agent is asked for likewise.
+//! Commands: prompts with a name. A prompt asks for a command by a mark on its text; the worker, which knows the repository,
+//! replaces the text with the expanded template. A person's own shell command is marked in the same way.
 
 pub mod template;
 
 use crate::{message::ModelRef, part::Text};
 use serde::{Deserialize, Serialize};
 
-/// Mark on the text of a prompt that asks for a command: a [`CommandRequest`].
+/// The mark on the text of a prompt that asks for a command: a [`CommandRequest`].
 const COMMAND: &str = "command";
-/// Mark on the text of a prompt that asks for a command of the shell: its words.
+/// The mark on the text of a prompt that asks for a shell command: the command line.
 const SHELL: &str = "shell";
-/// What a model is told of a command of the shell, and of a task, that the person began.
+/// The sentence that tells a model about a shell command or a task that the person started.
 pub const BY_THE_USER: &str = "The following tool was executed by the user";
 
 /// A prompt with a name.
@@ -22,78 +22,78 @@ pub const BY_THE_USER: &str = "The following tool was executed by the user";
 pub struct Command {
     /// The prompt, with OpenCode's placeholders.
     pub template: String,
-    /// What it does, for people.
+    /// Its description, for people.
     pub description: Option<String>,
-    /// Who answers.
+    /// The agent that answers.
     pub agent: Option<String>,
-    /// Which model answers.
+    /// The model that answers.
     pub model: Option<ModelRef>,
-    /// Which variant of that model.
+    /// The variant of that model.
     pub variant: Option<String>,
     /// Whether it runs as a subtask.
     pub subtask: Option<bool>,
 }
 
-/// A command as a caller asks for it.
+/// A client's request to run a command.
 ///
 /// ```json
 /// {"name":"review","arguments":"main","progress":"asked"}
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommandRequest {
-    /// Which one.
+    /// The command.
     pub name: String,
-    /// What the caller adds to it.
+    /// The arguments of the caller.
     pub arguments: String,
-    /// How far it is.
+    /// Its progress.
     pub progress: Progress,
 }
 
-/// How far a command is.
+/// The progress of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Progress {
-    /// Nobody looked what it says.
+    /// The worker has not expanded it yet.
     Asked,
-    /// The prompt says what it says.
+    /// The prompt contains the expanded template.
     Expanded,
     /// The turn that answered it is over.
     Executed,
 }
 
 impl CommandRequest {
-    /// The command that a text asks for.
+    /// Reads the mark of a text.
     pub fn of(text: &Text) -> Option<Self> {
         serde_json::from_value(text.mark(COMMAND)?.clone()).ok()
     }
 
-    /// A text that asks for it, as a person would write it.
+    /// Gives a text that asks for it, as a person would write it.
     pub fn text(&self) -> Text {
         let words = format!("/{} {}", self.name, self.arguments);
         self.mark(Text { text: words.trim_end().to_owned(), ..Text::default() })
     }
 
-    /// Says of a text that it came from this command, and how far that is.
+    /// Marks a text as made from this command, with the progress.
     #[must_use]
     pub fn mark(&self, text: Text) -> Text {
         text.marked(COMMAND, serde_json::to_value(self).unwrap_or_default())
     }
 }
 
-/// A text that asks for a command of the shell.
+/// Gives a text that asks for a shell command.
 pub fn shell(command: &str) -> Text {
     Text::synthetic(BY_THE_USER).marked(SHELL, command)
 }
 
-/// The command of the shell that a text asks for.
+/// Gives the shell command that a text asks for.
 pub fn shell_of(text: &Text) -> Option<&str> {
     text.mark(SHELL)?.as_str()
 }
 
-/// The names of the commands that are always there.
+/// The names of the built-in commands.
 pub const BUILT_IN: [&str; 2] = ["init", "review"];
 
-/// A command that is there unless a repository has one of the same name.
+/// Gives a built-in command. A command of the repository with the same name replaces it.
 pub fn built_in(name: &str) -> Option<Command> {
     let (template, description, subtask) = match name {
         "init" => (include_str!("command/init.txt"), "guided AGENTS.md setup", None),

@@ -1,33 +1,42 @@
-//! How much of a conversation fits into a model: when it must be summed up, what is kept beside the summary, and which
-//! old tool outputs are left out. OpenCode's rules and numbers.
+//! How much of a conversation fits into a model: when the worker must summarize it, what stays beside the summary, and which old
+//! tool outputs it leaves out. OpenCode's rules and numbers.
 
-use crate::{
-    limits::{
-        COMPACTION_RESERVED_TOKENS, OUTPUT_TOKENS_MAX, PRUNE_MINIMUM_TOKENS, PRUNE_PROTECT_TOKENS,
-        PRUNE_WRITTEN_TOKENS_MAX, TAIL_TOKENS_MAX, TAIL_TOKENS_MIN,
-    },
-    money::Tokens,
-};
+use crate::money::Tokens;
 
-/// What a model takes; tokens.
+/// Longest answer that the worker asks for; tokens. OpenCode's number.
+const OUTPUT_TOKENS_MAX: u64 = 32_000;
+/// Room left below the longest prompt of a model, at most; tokens. OpenCode's number.
+const COMPACTION_RESERVED_TOKENS: u64 = 20_000;
+/// Least tokens of the newest messages that stay beside a summary. OpenCode's number.
+const TAIL_TOKENS_MIN: u64 = 2_000;
+/// Most tokens of the newest messages that stay beside a summary. OpenCode's number.
+const TAIL_TOKENS_MAX: u64 = 15_000;
+/// Newest tool output that always stays; tokens. OpenCode's number.
+const PRUNE_PROTECT_TOKENS: u64 = 40_000;
+/// Least old output that is worth leaving out, because doing so loses the provider's cache; tokens. OpenCode's number.
+const PRUNE_MINIMUM_TOKENS: u64 = 20_000;
+/// Most old output that the end of one turn leaves out, because each part is written again; tokens. Later turns do the rest.
+const PRUNE_WRITTEN_TOKENS_MAX: u64 = 1_000_000;
+
+/// The token limits of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
-    /// Prompt and answer together; 0 if nobody knows.
+    /// Prompt and answer together; 0 if unknown.
     pub context_tokens: u64,
     /// Longest prompt, where it is smaller.
     pub input_tokens: Option<u64>,
-    /// Longest answer; 0 if nobody knows.
+    /// Longest answer; 0 if unknown.
     pub output_tokens: u64,
-    /// Room that settings leave to an answer, where the prompt has a limit of its own.
+    /// Room that settings reserve for an answer, if the prompt has a limit of its own.
     pub reserved_tokens: Option<u64>,
-    /// How much of the newest messages settings keep beside a summary.
+    /// Tokens of the newest messages that settings keep beside a summary.
     pub tail_tokens: Option<u64>,
-    /// How many of the newest turns settings keep at most.
+    /// The newest turns that settings keep at most.
     pub tail_turns: Option<u64>,
 }
 
 impl Window {
-    /// The longest answer that is asked for.
+    /// The longest answer that the worker asks for.
     pub fn answer_tokens(&self) -> u64 {
         match self.output_tokens.min(OUTPUT_TOKENS_MAX) {
             0 => OUTPUT_TOKENS_MAX,
@@ -35,7 +44,7 @@ impl Window {
         }
     }
 
-    /// What a conversation may use before it is summed up.
+    /// Tokens that a conversation may use before the worker summarizes it.
     pub fn usable_tokens(&self) -> u64 {
         let answer = self.answer_tokens();
         match self.input_tokens.filter(|input| *input > 0) {
@@ -53,7 +62,7 @@ impl Window {
         self.context_tokens > 0 && usable > 0 && used(tokens) >= usable
     }
 
-    /// How much of the newest messages is kept beside a summary.
+    /// Tokens of the newest messages that stay beside a summary.
     pub fn tail_tokens(&self) -> u64 {
         let default = || (self.usable_tokens() / 4).clamp(TAIL_TOKENS_MIN, TAIL_TOKENS_MAX);
         self.tail_tokens.unwrap_or_else(default)
@@ -64,13 +73,13 @@ fn used(tokens: &Tokens) -> u64 {
     tokens.prompt().saturating_add(tokens.output).saturating_add(tokens.reasoning)
 }
 
-/// About how many tokens a text has: four characters are one.
+/// Estimates the tokens of a text: four characters are one.
 pub fn estimate(text: &str) -> u64 {
     u64::try_from(text.chars().count() / 4).unwrap_or(u64::MAX)
 }
 
-/// Which of the newest messages are kept beside a summary: the number of those that are not. `sizes` are the messages,
-/// oldest first: about how many tokens each has, and whether it begins a turn. A kept tail begins with a turn if one fits.
+/// Gives the number of messages that a summary replaces; the others stay beside it. `sizes` are the messages, oldest first: their
+/// tokens, about, and whether they begin a turn. The kept tail begins with a turn if one fits.
 pub fn tail_start(sizes: &[(u64, bool)], window: &Window) -> Option<usize> {
     let (budget_tokens, turns_max) = (window.tail_tokens(), window.tail_turns.unwrap_or(u64::MAX));
     let (mut used, mut turns, mut any, mut turn) = (0_u64, 0, None, None);
@@ -85,12 +94,12 @@ pub fn tail_start(sizes: &[(u64, bool)], window: &Window) -> Option<usize> {
             turn = any;
         }
     }
-    // A tail that is everything leaves nothing to sum up.
+    // A tail of all messages leaves nothing to summarize.
     turn.or(any).filter(|at| *at > 0)
 }
 
-/// Which old outputs a model need not see any more, as places in `outputs`: those of tools, newest first, in tokens, without
-/// those of the last turns. What is newest is protected; a little is not worth losing the provider's cache.
+/// Gives the old outputs that the worker leaves out, as indexes of `outputs`: the tokens of tool outputs, newest first, without
+/// those of the last turns. The newest outputs stay, and a small saving is not worth losing the provider's cache.
 pub fn prunable(outputs: &[u64]) -> Vec<usize> {
     let (mut seen, mut freed, mut places) = (0_u64, 0_u64, vec![]);
     for (place, tokens) in outputs.iter().enumerate() {
@@ -103,7 +112,7 @@ pub fn prunable(outputs: &[u64]) -> Vec<usize> {
     if freed <= PRUNE_MINIMUM_TOKENS {
         return vec![];
     }
-    // The oldest first: whoever looks again goes back until something that was left out.
+    // The oldest first: the next pass stops at the first output that was left out.
     let mut written = 0_u64;
     let fits = places.iter().rev().take_while(|place| {
         written = written.saturating_add(outputs[**place]);

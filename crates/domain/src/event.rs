@@ -11,14 +11,14 @@ use crate::{
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// One fact. Its position and epoch are given by the control row when it is stored.
+/// One fact. The control row gives its position and epoch when it is stored.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
     /// A session was made.
     SessionCreated(Box<Info>),
     /// A session changed.
     SessionUpdated(Box<Info>),
-    /// A session is gone, with its log: what tells of it is kept beside the logs.
+    /// A session was deleted, with its log. A tombstone outside the logs carries this event.
     SessionDeleted(Box<Info>),
     /// Busy, or waiting for the next attempt.
     SessionStatus(Status),
@@ -28,15 +28,15 @@ pub enum Event {
     SessionError(Error),
     /// A message was made or changed.
     MessageUpdated(Box<Message>),
-    /// A message is gone, with its parts: it was taken back.
+    /// A message was removed with its parts, because it was reverted.
     MessageRemoved(MessageId),
-    /// What the session changed in its files so far, file by file.
+    /// All changes of the session in its files so far, file by file.
     SessionDiff(Vec<FileDiff>),
-    /// A tool of the session wrote this file. What tools remove, and what commands do, is in [`Event::FilesChanged`] only.
+    /// A tool of the session wrote this file. Only [`Event::FilesChanged`] shows removals and the changes of commands.
     FileEdited(String),
-    /// What a step did to the files, whoever did it.
+    /// The changes of a step in the files, by tools and commands.
     FilesChanged(Vec<FileChange>),
-    /// The files are on another branch; `None`: on none that is known.
+    /// The files are on another branch; `None`: on no branch, or an unknown one.
     BranchUpdated(Option<String>),
     /// A part was made or changed; carries the whole part.
     PartUpdated {
@@ -45,24 +45,24 @@ pub enum Event {
         /// When.
         at: Timestamp,
     },
-    /// A part is gone: the attempt that made it failed, or it was taken back.
+    /// A part was removed: its attempt failed, or it was reverted.
     PartRemoved {
-        /// Which message.
+        /// The message.
         message_id: MessageId,
-        /// Which part.
+        /// The part.
         part_id: PartId,
     },
-    /// The list of things to do was replaced.
+    /// The to-do list was replaced.
     TodoUpdated(Value),
-    /// A worker took over the loop. `attempt` above 1: after another one that did not finish.
+    /// A worker took over the loop. If `attempt` is above 1, an earlier worker did not finish.
     LoopStarted {
         /// The worker's name.
         worker: String,
-        /// Which take-over since the last progress.
+        /// The number of the take-over since the last progress.
         attempt: i16,
     },
-    /// The loop lets go in the middle of a turn: the worker ends, or others have a better claim to the slot. Another one goes
-    /// on.
+    /// The loop ends in the middle of a turn, because the worker stops or another session has a better claim to the slot. Another
+    /// worker goes on.
     LoopHandedOver {
         /// The worker's name.
         worker: String,
@@ -76,59 +76,59 @@ pub enum Event {
     },
     /// An operator released the session.
     SessionReleased,
-    /// What a command asked for is done, or failed.
+    /// A command has succeeded or failed.
     CommandExecuted {
         /// Its name.
         name: String,
-        /// What the caller added to it.
+        /// The arguments of the caller.
         arguments: String,
         /// The newest message of the turn.
         message_id: MessageId,
     },
-    /// A summary takes the place of what came before it.
+    /// A summary replaces the conversation before it.
     SessionCompacted,
-    /// A person is asked.
+    /// The session asks a person.
     RequestAsked(Box<Request>),
-    /// A request is answered.
+    /// A request has its answer.
     RequestAnswered {
-        /// Which one.
+        /// The request.
         id: Id,
-        /// How.
+        /// The answer.
         answer: Answer,
     },
 }
 
-/// What became of a file.
+/// A change of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FileChange {
     /// Its absolute path, as tools see it.
     pub file: String,
-    /// What happened.
+    /// The kind of change.
     pub event: FileEvent,
 }
 
-/// What happens to files, in the words of OpenCode's watcher.
+/// The kinds of changes, in the words of OpenCode's watcher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FileEvent {
-    /// It is new.
+    /// The file is new.
     Add,
-    /// It is another one.
+    /// The file has another content.
     Change,
-    /// It is gone.
+    /// The file was deleted.
     Unlink,
 }
 
-/// What a session is doing, as OpenCode's clients show it.
+/// The status of a session, as OpenCode's clients show it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Status {
-    /// Nothing.
+    /// No turn is running.
     Idle,
     /// A turn is running.
     Busy,
     /// The model call is tried again.
     Retry {
-        /// Which attempt failed, from 1.
+        /// The number of the failed attempt, from 1.
         attempt: u32,
         /// Why.
         message: String,
@@ -218,7 +218,7 @@ impl Event {
     }
 }
 
-/// An event as it is stored.
+/// A stored event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredEvent {
     /// Its position in the session.
@@ -237,9 +237,9 @@ pub struct StoredEvent {
 
 /// See [`Event::SessionDeleted`].
 pub const DELETED: &str = "session.deleted";
-/// Ends a turn; see [`Event::SessionIdle`].
+/// See [`Event::SessionIdle`].
 pub const IDLE: &str = "session.idle";
-/// Raises the epoch that subscribers accept; see [`Event::LoopStarted`].
+/// See [`Event::LoopStarted`]: it raises the epoch that subscribers accept.
 pub const LOOP_STARTED: &str = "flotilla.loop.started";
 /// See [`Event::SessionWaiting`].
 pub const WAITING: &str = "flotilla.session.waiting";

@@ -10,9 +10,9 @@ use std::{fmt, str::FromStr};
 const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 const ID_CHARS_MAX: usize = 64;
 
-/// A string that is not an id of the wanted kind.
+/// A text that is no id of the expected kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is not an id that begins with \"{prefix}_\"")]
+#[error("invalid id {text:?}; expected one that begins with \"{prefix}_\"")]
 pub struct IdError {
     text: String,
     prefix: &'static str,
@@ -23,7 +23,7 @@ pub struct IdError {
 #[serde(transparent)]
 pub struct Timestamp(pub i64);
 
-/// Makes ids. Seeded once per process from the system's randomness; ascending within one instance.
+/// Makes ids. Seeded once for each process from the system's randomness; ascending within one instance.
 #[derive(Debug)]
 pub struct Ids {
     rng: StdRng,
@@ -31,7 +31,7 @@ pub struct Ids {
 }
 
 impl Ids {
-    /// Starts a maker with 32 random bytes.
+    /// Makes a source of ids from 32 random bytes.
     pub fn new(seed: [u8; 32]) -> Self {
         Self { rng: StdRng::from_seed(seed), last: 0 }
     }
@@ -57,33 +57,33 @@ fn parse(text: &str, prefix: &'static str) -> Result<Box<str>, IdError> {
 }
 
 impl PermissionId {
-    /// The permission that the tool call of `part` needs: always the same one.
+    /// The permission request of the tool call of `part`: always the same id.
     pub fn of(part: &PartId) -> Self {
         Self(renamed(&part.0, "per"))
     }
 
-    /// The permission to go on repeating the tool call of `part`: always the same one, and not that of the call itself.
+    /// The request for permission to repeat the tool call of `part`: always the same id, and not the id for the call itself.
     pub fn of_loop(part: &PartId) -> Self {
         Self(format!("{}again", renamed(&part.0, "per")).into())
     }
 }
 
 impl QuestionId {
-    /// The question that the tool call of `part` asks: always the same one.
+    /// The question of the tool call of `part`: always the same id.
     pub fn of(part: &PartId) -> Self {
         Self(renamed(&part.0, "que"))
     }
 }
 
 impl EventId {
-    /// One more id, for an event of the same write that its caller could not count.
+    /// A further id, for an event of the same write that the caller could not foresee.
     #[must_use]
     pub fn numbered(&self, number: usize) -> Self {
         Self(format!("{}r{number}", self.0).into())
     }
 }
 
-/// The same id with another prefix.
+/// Gives the same id with another prefix.
 fn renamed(id: &str, prefix: &str) -> Box<str> {
     let tail = id.split_once('_').map_or(id, |(_, tail)| tail);
     format!("{prefix}_{tail}").into()
@@ -137,15 +137,15 @@ macro_rules! id {
 }
 
 id!(
-    /// A conversation: `ses_…`.
+    /// A session: `ses_…`.
     SessionId, "ses", descending = true
 );
 id!(
-    /// An entry of a conversation: `msg_…`.
+    /// A message: `msg_…`.
     MessageId, "msg", descending = false
 );
 id!(
-    /// A piece of a message: `prt_…`.
+    /// A part of a message: `prt_…`.
     PartId, "prt", descending = false
 );
 id!(
@@ -153,26 +153,26 @@ id!(
     EventId, "evt", descending = false
 );
 id!(
-    /// A person is asked to allow a tool call: `per_…`.
+    /// A permission request: `per_…`.
     PermissionId, "per", descending = false
 );
 id!(
-    /// A person is asked something: `que_…`.
+    /// A question to a person: `que_…`.
     QuestionId, "que", descending = false
 );
 id!(
-    /// A repository with its settings: `prj_…`.
+    /// A project: `prj_…`.
     ProjectId, "prj", descending = false
 );
 
-/// Who pays: a UUID.
+/// A tenant: a UUID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TenantId(pub uuid::Uuid);
 
 impl fmt::Display for TenantId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without dashes: NATS subjects and file names take it as it is.
+        // Without hyphens, so that it fits into NATS subjects and file names.
         self.0.simple().fmt(f)
     }
 }

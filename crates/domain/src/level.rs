@@ -1,23 +1,23 @@
-//! Who made a file of settings.
+//! The levels of settings.
 
 use serde::{Deserialize, Serialize};
 
-/// Who made a file of settings. A later level wins, and may only narrow what an earlier one permits.
+/// The author of settings. A later level wins, but can only narrow what an earlier one permits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// Whoever runs Flotilla.
+    /// The operator of Flotilla.
     Platform,
-    /// Whoever pays.
+    /// The tenant.
     Tenant,
-    /// Whoever manages the project.
+    /// The people who manage the project.
     Project,
-    /// Whoever may push to the repository: untrusted.
+    /// The people who may push to the repository: untrusted.
     Repository,
 }
 
 impl Level {
-    /// Every level, the one with the last word on permissions first.
+    /// Every level, the one whose permissions bind most first.
     pub const ALL: [Self; 4] = [Self::Platform, Self::Tenant, Self::Project, Self::Repository];
 
     /// Its name for people.

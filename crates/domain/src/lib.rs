@@ -1,5 +1,5 @@
 //! The vocabulary of Flotilla and its decisions: pure data and pure functions.
-//! No IO, no clock, no randomness, no async: time and ids come in as arguments.
+//! No IO, no clock, no randomness, no async: time and ids are arguments.
 
 pub mod agent;
 pub mod command;

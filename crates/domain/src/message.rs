@@ -1,4 +1,4 @@
-//! Messages in OpenCode's JSON shape: what is stored, sent to clients and lowered for models.
+//! Messages in OpenCode's JSON format: stored, sent to clients, and translated for models.
 
 use crate::{
     ids::{MessageId, SessionId, Timestamp},
@@ -18,9 +18,9 @@ use std::collections::BTreeMap;
 #[serde(tag = "role", rename_all = "lowercase")]
 #[expect(clippy::large_enum_variant, reason = "a conversation has few of them in memory")]
 pub enum Message {
-    /// What somebody asked for.
+    /// A prompt.
     User(User),
-    /// One step of the agent: one model call and the tools that it asked for.
+    /// One step of the agent: one model call and its tool calls.
     Assistant(Box<Assistant>),
 }
 
@@ -42,7 +42,7 @@ impl Message {
     }
 }
 
-/// A model, by the name of its provider and its own.
+/// A model, by its provider's name and its own name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelRef {
     /// Name of the provider in the configuration.
@@ -53,17 +53,17 @@ pub struct ModelRef {
     pub model_id: String,
 }
 
-/// A model and how hard it is to think.
+/// A model and its reasoning effort.
 ///
 /// ```json
 /// {"providerID":"anthropic","modelID":"claude-sonnet-5","variant":"high"}
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelChoice {
-    /// Which model.
+    /// The model.
     #[serde(flatten)]
     pub model: ModelRef,
-    /// One of [`VARIANTS`]; absent: as the provider likes.
+    /// One of [`VARIANTS`]; absent: the provider's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variant: Option<String>,
 }
@@ -74,8 +74,7 @@ impl From<ModelRef> for ModelChoice {
     }
 }
 
-/// The words that say how hard a model is to think; `default` leaves it to the provider. What a model does not offer is
-/// replaced by what comes nearest.
+/// The reasoning efforts; `default` leaves the effort to the provider. A model that lacks one gets the nearest that it has.
 pub const VARIANTS: [&str; 8] = ["default", "none", "minimal", "low", "medium", "high", "xhigh", "max"];
 
 /// A prompt.
@@ -83,30 +82,30 @@ pub const VARIANTS: [&str; 8] = ["default", "none", "minimal", "low", "medium", 
 pub struct User {
     /// Its id.
     pub id: MessageId,
-    /// Whose conversation.
+    /// The session.
     #[serde(rename = "sessionID")]
     pub session_id: SessionId,
     /// When it was accepted.
     pub time: MessageTime,
-    /// Which agent is to answer.
+    /// The agent that answers.
     pub agent: String,
-    /// Which model is to answer.
+    /// The model that answers.
     pub model: ModelChoice,
-    /// A further system instruction for this prompt only.
+    /// An additional system instruction for this prompt only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system: Option<String>,
     /// Tools that are switched off (or on again) for this prompt, by name or pattern.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<BTreeMap<String, bool>>,
-    /// What the answer must be.
+    /// The required format of the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<Format>,
-    /// What was changed for it.
+    /// The changes of its turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<Summary>,
 }
 
-/// What an answer must be.
+/// The format of an answer.
 ///
 /// ```json
 /// {"type":"json_schema","schema":{"type":"object"},"retryCount":2}
@@ -120,20 +119,20 @@ pub enum Format {
     JsonSchema {
         /// The schema; of type object.
         schema: Value,
-        /// How often an answer that does not fit is asked for again.
+        /// How often the worker asks again for an answer that does not fit.
         #[serde(default, rename = "retryCount", skip_serializing_if = "Option::is_none")]
         retry_count: Option<u32>,
     },
 }
 
-/// What the turn of a prompt changed.
+/// The changes of a turn.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Summary {
     /// File by file.
     pub diffs: Vec<FileDiff>,
 }
 
-/// What was changed in a file.
+/// The changes of one file.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct FileDiff {
     /// Its path.
@@ -142,21 +141,21 @@ pub struct FileDiff {
     /// The unified diff.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub patch: Option<String>,
-    /// Lines that came.
+    /// Added lines.
     pub additions: u64,
-    /// Lines that went.
+    /// Removed lines.
     pub deletions: u64,
     /// `added`, `deleted` or `modified`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<String>,
 }
 
-/// One step's answer.
+/// The answer of one step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Assistant {
     /// Its id.
     pub id: MessageId,
-    /// Whose conversation.
+    /// The session.
     #[serde(rename = "sessionID")]
     pub session_id: SessionId,
     /// When it began, and when it was over.
@@ -164,14 +163,14 @@ pub struct Assistant {
     /// The prompt that it answers: the newest one when the step began.
     #[serde(rename = "parentID")]
     pub parent_id: MessageId,
-    /// The model that was asked.
+    /// The model that was called.
     #[serde(flatten)]
     pub model: ModelChoice,
     /// The agent, under OpenCode's older name.
     pub mode: String,
     /// The agent.
     pub agent: String,
-    /// Where its tools work.
+    /// The directories of its tools.
     pub path: Path,
     /// Exact cost; dollars in JSON.
     #[serde(with = "dollars")]
@@ -184,16 +183,16 @@ pub struct Assistant {
     /// Why the step failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Error>,
-    /// Whether it sums up what came before it, to take its place.
+    /// Whether it is a summary that replaces the conversation before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<bool>,
-    /// The object that the prompt asked for.
+    /// The structured answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub structured: Option<Value>,
 }
 
 impl Assistant {
-    /// Whether it sums up what came before it.
+    /// Whether it is a summary.
     pub fn is_summary(&self) -> bool {
         self.summary == Some(true)
     }
@@ -228,11 +227,11 @@ pub struct Error {
     /// `ProviderAuthError`, `APIError`, `MessageAbortedError`, `MessageOutputLengthError`, `ContextOverflowError`,
     /// `ContentFilterError`, `StructuredOutputError`, `UnknownError`.
     pub name: String,
-    /// What happened.
+    /// Details.
     pub data: ErrorData,
 }
 
-/// The sentence for people and the facts for programs.
+/// A sentence for people, and details for programs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ErrorData {
@@ -247,7 +246,7 @@ pub struct ErrorData {
     /// The provider.
     #[serde(default, rename = "providerID", skip_serializing_if = "Option::is_none")]
     pub provider_id: Option<String>,
-    /// How often a structured answer was asked for again.
+    /// How often the worker asked again for a structured answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retries: Option<u32>,
 }
@@ -265,7 +264,7 @@ impl Error {
         Self { name: name.into(), data }
     }
 
-    /// The model gave no object that fits the schema, after this many further attempts.
+    /// The model gave no object that fits the schema, after this many retries.
     pub fn structured(message: impl Into<String>, retries: u32) -> Self {
         let Self { name, data } = Self::new("StructuredOutputError", message);
         Self { name, data: ErrorData { retries: Some(retries), ..data } }
@@ -281,7 +280,7 @@ impl Error {
         self.name == OVERFLOW
     }
 
-    /// The turn was stopped by somebody.
+    /// A person or an operator stopped the turn.
     pub fn aborted() -> Self {
         Self::new(ABORTED, "The turn was aborted")
     }
@@ -293,7 +292,7 @@ impl Error {
 }
 
 const ABORTED: &str = "MessageAbortedError";
-/// Name of the error of a conversation that is too long.
+/// The name of the error of a conversation that is too long.
 pub const OVERFLOW: &str = "ContextOverflowError";
 
 /// Money as a JSON number of dollars.

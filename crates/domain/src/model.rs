@@ -1,24 +1,24 @@
-//! Facts about models, as workers tell them and clients show them.
+//! Facts about models, as workers report them and clients show them.
 
 use crate::{message::ModelRef, money::Price};
 use serde::{Deserialize, Serialize};
 
-/// A model that a worker can ask.
+/// A model that a worker can call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
     /// Its provider and its name there.
     #[serde(flatten)]
     pub model: ModelRef,
-    /// For people.
+    /// Its name for people.
     pub name: String,
     /// Prompt and answer together; tokens.
     pub context_tokens: u64,
-    /// Longest prompt where it is smaller than the context; tokens.
+    /// Longest prompt, if it is smaller than the context; tokens.
     #[serde(default)]
     pub input_tokens: Option<u64>,
     /// Longest answer; tokens.
     pub output_tokens: u64,
-    /// What it costs.
+    /// Its prices.
     pub price: Price,
     /// Whether it reasons.
     pub reasoning: bool,
@@ -28,7 +28,7 @@ pub struct Facts {
     pub images: bool,
     /// Whether it understands PDF documents.
     pub pdf: bool,
-    /// How hard it can be asked to think, by OpenCode's names of variants.
+    /// Its reasoning efforts, by OpenCode's names of variants.
     #[serde(default)]
     pub variants: Vec<String>,
 }

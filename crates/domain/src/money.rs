@@ -19,12 +19,12 @@ pub struct Tokens {
 }
 
 impl Tokens {
-    /// The whole prompt, cached or not: what a price tier is chosen by.
+    /// The whole prompt, cached or not. It selects the price tier.
     pub fn prompt(&self) -> u64 {
         self.input.saturating_add(self.cache_read).saturating_add(self.cache_write)
     }
 
-    /// Adds each count; a sum that does not fit stays at the largest number.
+    /// Adds each count; a sum saturates at the largest number.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -93,10 +93,10 @@ pub struct Rates {
     pub cache_write: u64,
 }
 
-/// What a model costs. The tier with the largest threshold that the whole prompt exceeds reprices the whole request.
+/// The prices of a model. The tier with the largest threshold that the whole prompt exceeds reprices the whole request.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Price {
-    /// For prompts below every tier.
+    /// Prices for prompts below every tier.
     pub base: Rates,
     /// `(above_tokens, rates)`, in any order.
     #[serde(default)]
@@ -108,20 +108,20 @@ pub struct Price {
 pub struct UsdPicos(pub i64);
 
 impl UsdPicos {
-    /// As dollars, for display and OpenCode's JSON; not for arithmetic.
+    /// The amount in dollars, for display and OpenCode's JSON; not for arithmetic.
     #[expect(clippy::cast_precision_loss, reason = "display only")]
     pub fn dollars(self) -> f64 {
         self.0 as f64 / 1e12
     }
 
-    /// Nearest amount to a decimal number of dollars; not finite or too large gives `None`.
+    /// The nearest amount to a number of dollars; `None` if the number is not finite or too large.
     #[expect(clippy::cast_possible_truncation, reason = "the range is checked")]
     pub fn from_dollars(dollars: f64) -> Option<Self> {
         let picos = (dollars * 1e12).round();
         (picos.is_finite() && picos.abs() < 9.2e18).then_some(Self(picos as i64))
     }
 
-    /// Adds; a sum that does not fit stays at the largest number.
+    /// Adds; the sum saturates at the largest number.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))

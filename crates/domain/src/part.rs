@@ -1,4 +1,4 @@
-//! Parts in OpenCode's JSON shape: the pieces of a message. What only prompts are made of is in `attached`.
+//! Parts in OpenCode's JSON format: the pieces of a message. `attached` holds the parts that only prompts have.
 
 pub mod attached;
 
@@ -21,44 +21,44 @@ use std::sync::Arc;
 pub struct Part {
     /// Its id; ascending inside a message.
     pub id: PartId,
-    /// Whose conversation.
+    /// The session.
     #[serde(rename = "sessionID")]
     pub session_id: SessionId,
-    /// Which message.
+    /// The message.
     #[serde(rename = "messageID")]
     pub message_id: MessageId,
-    /// What it is.
+    /// Its body.
     #[serde(flatten)]
     pub body: Body,
 }
 
-/// The kinds of pieces.
+/// The body of a part.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub enum Body {
-    /// What was said.
+    /// Text.
     Text(Text),
-    /// What the model thought.
+    /// The model's reasoning.
     Reasoning(Reasoning),
     /// A tool call with its state.
     Tool(Tool),
-    /// A file, given with a prompt or by a tool.
+    /// A file of a prompt, or of a tool.
     File(File),
-    /// An agent is named, which is to be given a part of the work.
+    /// A mention of an agent that should do a part of the work.
     Agent(Mention),
-    /// A task that an agent is to do before anything else.
+    /// A task that an agent must do first.
     Subtask(Subtask),
-    /// What came before is to be summed up.
+    /// A request to summarize the conversation so far.
     Compaction(Compaction),
-    /// Files were changed.
+    /// Changed files.
     Patch(Patch),
-    /// The files as they are now.
+    /// A snapshot of the files.
     Snapshot(Snapshot),
-    /// A model call begins.
+    /// The start of a model call.
     StepStart(StepStart),
-    /// A model call and its tools are over.
+    /// The end of a model call and its tools.
     StepFinish(StepFinish),
-    /// A model call failed and is tried again.
+    /// A failed model call that is tried again.
     Retry(Retry),
 }
 
@@ -92,67 +92,67 @@ pub struct Span {
     pub end: Option<Timestamp>,
 }
 
-/// Said by a person or the model.
+/// Text of a person or the model.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Text {
-    /// The words.
+    /// The text.
     pub text: String,
-    /// Whether we wrote it, not a person.
+    /// Whether Flotilla wrote it, and not a person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub synthetic: Option<bool>,
-    /// Whether it is not shown to the model.
+    /// Whether it is hidden from the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ignored: Option<bool>,
     /// When it was streamed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<Span>,
-    /// Facts for clients, and marks of ours.
+    /// Metadata for clients, and our own marks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Map<String, Value>>,
 }
 
 impl Text {
-    /// Words of ours, not of a person.
+    /// A text that Flotilla wrote.
     pub fn synthetic(text: impl Into<String>) -> Self {
         Self { text: text.into(), synthetic: Some(true), ..Self::default() }
     }
 
-    /// Puts a mark of ours on it.
+    /// Adds a mark of ours.
     #[must_use]
     pub fn marked(mut self, mark: &str, value: impl Into<Value>) -> Self {
         self.metadata.get_or_insert_default().insert(mark.to_owned(), value.into());
         self
     }
 
-    /// What a mark says.
+    /// The value of a mark.
     pub fn mark(&self, mark: &str) -> Option<&Value> {
         self.metadata.as_ref()?.get(mark)
     }
 }
 
-/// Mark on a text of a message to which nobody wants an answer.
+/// The mark on a text of a message that needs no answer.
 pub const NO_REPLY: &str = "no_reply";
 
-/// When a call ran that has an answer; milliseconds since 1970.
+/// When a finished call ran; milliseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ran {
     /// When it began.
     pub start: Timestamp,
     /// When it ended.
     pub end: Timestamp,
-    /// Since when the model does not get its output any more.
+    /// Since when the worker no longer sends its output to the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compacted: Option<Timestamp>,
 }
 
 impl Ran {
-    /// From then until then.
+    /// From `start` to `end`.
     pub fn new(start: Timestamp, end: Timestamp) -> Self {
         Self { start, end, compacted: None }
     }
 }
 
-/// Thought by the model.
+/// Reasoning of the model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reasoning {
     /// The words; empty when redacted.
@@ -172,57 +172,57 @@ pub struct Tool {
     pub call_id: String,
     /// The tool's name.
     pub tool: String,
-    /// How far it is.
+    /// Its state.
     pub state: ToolState,
 }
 
-/// How far a tool call is.
+/// The state of a tool call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "status", rename_all = "lowercase")]
 pub enum ToolState {
-    /// Asked for; not begun.
+    /// The model asked for it; it has not begun.
     Pending {
         /// The arguments; empty until they are complete.
         input: Value,
         /// The arguments as the model wrote them.
         raw: String,
     },
-    /// Begun: its intent is stored, its effect may have happened.
+    /// It has begun: its intent is stored, and its effect may have happened.
     Running {
         /// The arguments.
         input: Value,
         /// What it does, for people.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         title: Option<String>,
-        /// Live facts, such as the newest output.
+        /// Live metadata, such as the newest output.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         metadata: Option<Map<String, Value>>,
         /// When it began.
         time: Span,
     },
-    /// Over, with an answer for the model.
+    /// It succeeded.
     Completed {
         /// The arguments.
         input: Value,
-        /// The answer. Shared with the requests that it goes into: a long conversation has megabytes of them.
+        /// The answer for the model. Shared with the model requests that contain it: a long conversation has megabytes of answers.
         output: Arc<String>,
         /// What it did, for people.
         title: String,
-        /// Facts for clients: exit code, diff, counts.
+        /// Metadata for clients: exit code, diff, counts.
         metadata: Map<String, Value>,
         /// When it ran.
         time: Ran,
-        /// Files that it gave: parts of their own, which stand only here.
+        /// Files of the tool. They are parts that stand only here.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         attachments: Vec<Part>,
     },
-    /// Over, with an error for the model.
+    /// It failed.
     Error {
         /// The arguments.
         input: Value,
-        /// What is told to the model.
+        /// The error for the model.
         error: String,
-        /// Facts for clients.
+        /// Metadata for clients.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         metadata: Option<Map<String, Value>>,
         /// When it ran.
@@ -241,7 +241,7 @@ impl ToolState {
         }
     }
 
-    /// Whether there is an answer for the model.
+    /// Whether the call is over.
     pub fn is_over(&self) -> bool {
         match self {
             Self::Completed { .. } | Self::Error { .. } => true,
@@ -250,7 +250,7 @@ impl ToolState {
     }
 }
 
-/// Files were changed.
+/// Changed files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Patch {
     /// The tree before the change.
@@ -259,27 +259,27 @@ pub struct Patch {
     pub files: Vec<String>,
 }
 
-/// The files as they are now.
+/// A snapshot of the files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
     /// The tree.
     pub snapshot: String,
 }
 
-/// A model call begins.
+/// The start of a model call.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct StepStart {
-    /// The files as they are now.
+    /// The tree of the files at this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<String>,
 }
 
-/// A model call is over.
+/// The end of a model call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepFinish {
     /// `stop`, `tool-calls`, `length`, `content-filter`, `unknown`.
     pub reason: String,
-    /// The files as they are now.
+    /// The tree of the files at this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<String>,
     /// Exact cost; dollars in JSON.
@@ -292,7 +292,7 @@ pub struct StepFinish {
 /// A failed attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Retry {
-    /// Which one, from 1.
+    /// The number of the attempt, from 1.
     pub attempt: u32,
     /// Why it failed.
     pub error: Error,

@@ -1,20 +1,20 @@
-//! Permission rules in OpenCode's shape: what a session may do, must ask for, or must not do.
+//! Permission rules in OpenCode's format: what a session may do, must ask for, or must not do.
 
 use serde::{Deserialize, Serialize};
 
-/// What a rule says.
+/// The verdict of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// Go on.
+    /// The call may run.
     Allow,
     /// A person decides.
     Ask,
-    /// Never.
+    /// The call must not run.
     Deny,
 }
 
-/// How far an answer "always" reaches.
+/// The scope of an answer "always".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
@@ -27,21 +27,21 @@ pub enum Scope {
     Tenant,
 }
 
-/// What a session does when a person would have to be asked.
+/// What a session does when it would have to ask a person.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnAsk {
     /// It waits for an answer, until the deadline.
     #[default]
     Park,
-    /// It goes on without, and the model is told.
+    /// It refuses the call, tells the model, and goes on.
     Deny,
     /// Its turn ends.
     Fail,
 }
 
 impl OnAsk {
-    /// As it is stored.
+    /// The stored value.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Park => "park",
@@ -64,13 +64,13 @@ impl OnAsk {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
-    /// Which tools: a name, with `*` for any text and `?` for any one character.
+    /// The tools: a name, with `*` for any text and `?` for any one character.
     pub permission: String,
-    /// Which uses of them, by the same wildcards: a command, a path, the name of an agent.
+    /// The uses of the tools, with the same wildcards: a command, a path, the name of an agent.
     pub pattern: String,
-    /// What follows.
+    /// The verdict.
     pub action: Verdict,
-    /// Whether a person answered "always": it ends the asking, and allows nothing that a rule forbids.
+    /// Whether it comes from an answer "always". Such a rule replaces a question, but allows nothing that another rule denies.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_approval: bool,
 }
@@ -81,7 +81,7 @@ impl Rule {
         Self { permission: permission.to_owned(), pattern: "*".to_owned(), action, is_approval: false }
     }
 
-    /// An answer "always" to a request.
+    /// The rule for an answer "always".
     pub fn approval(permission: &str, pattern: &str) -> Self {
         let (permission, pattern) = (permission.to_owned(), pattern.to_owned());
         Self { permission, pattern, action: Verdict::Allow, is_approval: true }
@@ -92,18 +92,18 @@ impl Rule {
     }
 }
 
-/// Rules in order: the last one that fits decides.
+/// Rules in order: the last one that matches decides.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Rules(pub Vec<Rule>);
 
 impl Rules {
-    /// What the rules say of using `permission` on `subject`; what no rule names is allowed.
+    /// The verdict for using `permission` on `subject`. Without a matching rule the use is allowed.
     pub fn verdict(&self, permission: &str, subject: &str) -> Verdict {
         self.find_verdict(permission, subject).unwrap_or(Verdict::Allow)
     }
 
-    /// What the rules say of using `permission` on `subject`, if any of them names it.
+    /// The verdict for using `permission` on `subject`, if any rule matches.
     pub fn find_verdict(&self, permission: &str, subject: &str) -> Option<Verdict> {
         let newest = self.rules().rev().find(|rule| rule.fits(permission, subject))?;
         match newest.action {
@@ -117,32 +117,32 @@ impl Rules {
         self.0.iter().any(|rule| rule.is_approval && rule.fits(permission, subject))
     }
 
-    /// The strictest verdict that any rule about `permission` could give: for a use that cannot be told in full.
+    /// The strictest verdict that any rule about `permission` could give, for a use that is not known exactly.
     pub fn strictest_of(&self, permission: &str) -> Verdict {
         let about = self.rules().filter(|rule| matches(&rule.permission, permission));
         about.map(|rule| rule.action).max().unwrap_or(Verdict::Allow)
     }
 
-    /// Whether no use of `permission` is possible, so that the model need not know the tool.
+    /// Whether the rules deny every use of `permission`, so that the model need not see the tool.
     pub fn hides(&self, permission: &str) -> bool {
         let last = self.rules().rev().find(|rule| matches(&rule.permission, permission));
         last.is_some_and(|rule| rule.pattern == "*" && rule.action == Verdict::Deny)
     }
 
-    /// Those that somebody wrote, without what was answered later.
+    /// The written rules, without answers "always".
     fn rules(&self) -> impl DoubleEndedIterator<Item = &Rule> {
         self.0.iter().filter(|rule| !rule.is_approval)
     }
 }
 
-/// The strictest of several lists: a child session may do what its own agent may and its parent may, never more.
+/// The strictest verdict of several lists: a child session may do only what both its agent and its parent may.
 ///
-/// A list that denies or asks cannot be overruled by a later one, which appending the lists would allow.
+/// No later list can overrule a list that denies or asks, as it could if the lists were appended.
 pub fn strictest(lists: &[&Rules], permission: &str, subject: &str) -> Verdict {
     lists.iter().map(|rules| rules.verdict(permission, subject)).max().unwrap_or(Verdict::Allow)
 }
 
-/// Whether `text` fits a pattern of `*` (any text) and `?` (any one character), as a whole. `git *` fits `git` too.
+/// Whether `text` matches a pattern of `*` (any text) and `?` (any one character), as a whole. `git *` matches `git` too.
 fn matches(pattern: &str, text: &str) -> bool {
     pattern.strip_suffix(" *").is_some_and(|bare| fits(bare, text)) || fits(pattern, text)
 }

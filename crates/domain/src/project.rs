@@ -1,24 +1,24 @@
-//! How a project is shown to people.
+//! How clients show a project.
 
 use serde::{Deserialize, Serialize};
 
-/// What somebody chose for a project; nothing of it changes what its sessions do. What is not there was not chosen.
+/// How clients show a project. Nothing here changes what its sessions do. An absent field was not chosen.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProjectDisplay {
-    /// In place of its own name; empty: its own again.
+    /// The shown name; empty: the project's own name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Its picture.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub icon: Option<Icon>,
-    /// What clients run for it.
+    /// The commands that clients run for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub commands: Option<Commands>,
 }
 
 impl ProjectDisplay {
-    /// These choices with others in their places; what `change` does not say stays.
+    /// Gives the display after a change. Fields that `change` does not set stay.
     #[must_use]
     pub fn changed(&self, change: &Self) -> Self {
         let (was, icon) = (self.icon.clone().unwrap_or_default(), change.icon.clone().unwrap_or_default());
@@ -35,14 +35,14 @@ impl ProjectDisplay {
     }
 }
 
-/// A picture; what is not there the client chooses.
+/// A picture. The client chooses absent fields.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Icon {
     /// Where it is, or itself as a `data:` URL.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// Shown in place of what a client found by itself.
+    /// A picture that replaces the one a client found.
     #[serde(rename = "override", skip_serializing_if = "Option::is_none")]
     pub instead: Option<String>,
     /// Behind it; a name of the client's colours.

@@ -1,4 +1,4 @@
-//! What an agent asks of people: to allow a tool call, or to answer a question. The session is parked meanwhile.
+//! Requests of agents to people: permissions for tool calls, and questions. The session is parked meanwhile.
 
 use crate::{
     ids::{MessageId, PartId, PermissionId, QuestionId, SessionId, Timestamp},
@@ -7,17 +7,18 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-/// The id of a request. It is made of the id of the tool call's part, so that asking again is the same request.
+/// The id of a request. It is made from the id of the tool call's part, so a loop that asks again after a crash makes the same
+/// request.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Id {
-    /// Of a permission.
+    /// The id of a permission request.
     Permission(PermissionId),
-    /// Of a question.
+    /// The id of a question.
     Question(QuestionId),
 }
 
 impl Id {
-    /// As text, with its prefix.
+    /// The id as text, with its prefix.
     pub fn as_str(&self) -> &str {
         match self {
             Self::Permission(id) => id.as_str(),
@@ -37,7 +38,7 @@ impl Id {
 pub struct Request {
     /// Its id.
     pub id: Id,
-    /// Whose.
+    /// The session that asks.
     pub session_id: SessionId,
     /// The step that asks.
     pub message_id: MessageId,
@@ -45,46 +46,46 @@ pub struct Request {
     pub part_id: PartId,
     /// The provider's id of the call.
     pub call_id: String,
-    /// What is asked.
+    /// Its body.
     pub body: RequestBody,
-    /// When it counts as refused; `None`: never.
+    /// Its deadline, after which it counts as refused; `None`: none.
     pub expires_at: Option<Timestamp>,
 }
 
-/// What is asked.
+/// The body of a request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum RequestBody {
-    /// May this call run?
+    /// A request for permission to run a tool call.
     Permission {
         /// The tool.
         permission: String,
-        /// What it would be used on.
+        /// The uses of the tool in this call.
         patterns: Vec<String>,
-        /// What an answer "always" would allow.
+        /// The patterns that an answer "always" would allow.
         always: Vec<String>,
         /// The call's arguments.
         metadata: Map<String, Value>,
     },
-    /// What do you think?
+    /// A list of questions.
     Question {
-        /// What is asked, in order.
+        /// The questions, in order.
         questions: Vec<Question>,
     },
 }
 
-/// One thing asked.
+/// One question.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Question {
     /// The whole question.
     pub question: String,
-    /// A few words.
+    /// A short title.
     #[serde(default)]
     pub header: String,
-    /// What may be chosen; other answers are allowed too.
+    /// The choices. A person may give another answer too.
     #[serde(default)]
     pub options: Vec<Choice>,
-    /// Whether several may be chosen.
+    /// Whether a person may take several choices.
     #[serde(default)]
     pub multiple: bool,
 }
@@ -99,7 +100,7 @@ pub struct Choice {
     pub description: String,
 }
 
-/// How a request ended.
+/// The answer to a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "lowercase")]
 pub enum Answer {
@@ -107,22 +108,22 @@ pub enum Answer {
     Once,
     /// This call and those like it may run.
     Always {
-        /// Where.
+        /// The scope.
         #[serde(default)]
         scope: Scope,
     },
-    /// It may not; a question is not answered.
+    /// The call must not run; a question stays unanswered.
     Reject {
-        /// Told to the model.
+        /// A message for the model.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         message: Option<String>,
     },
     /// The chosen labels or free texts, for each question in order.
     Labels {
-        /// See there.
+        /// The labels.
         labels: Vec<Vec<String>>,
     },
-    /// Nobody answered in time.
+    /// The deadline passed without an answer.
     Expired,
 }
 

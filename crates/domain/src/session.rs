@@ -8,25 +8,25 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 
-/// The agent that answers when none is named.
+/// The agent of sessions and prompts that name none.
 pub const DEFAULT_AGENT: &str = "build";
-/// Where a session's files are, as its tools see them.
+/// The directory of a session's files, as its tools see it.
 pub const WORKSPACE: &str = "/workspace";
-/// Where the whole outputs of a session's tools are, as its tools see them. Nobody writes there from inside.
+/// The directory of the whole outputs of a session's tools, as the tools see it. The sandbox cannot write to it.
 pub const OUTPUTS: &str = "/run/sbx/out";
 
-/// What the control row says about a session. Only `Running` holds a worker slot.
+/// The phase of a session, in its control row. Only `Running` holds a worker slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// Nothing to do.
+    /// The session has no work.
     Idle,
-    /// Accepted work waits for a worker.
+    /// The session has work and waits for a worker.
     Runnable,
     /// A worker owns the loop.
     Running,
-    /// Parked for something that `wake_at` or an input ends.
+    /// The session is parked until `wake_at` or an input.
     Waiting,
-    /// Taken over too often without progress; an operator must release it.
+    /// The session failed too often; an operator must release it.
     Quarantined,
 }
 
@@ -53,12 +53,12 @@ impl Phase {
 /// How urgent a session is, most urgent first. Inside a tenant the classes share its slots by [`Class::weight`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Class {
-    /// A person waits for it.
+    /// A person waits for the answer.
     #[default]
     Interactive,
-    /// Work on a pull request: somebody looks at it within minutes.
+    /// Work on a pull request: a person looks at it within minutes.
     Pr,
-    /// One of many: nobody waits for this one.
+    /// One session of a batch: no person waits for it.
     Batch,
 }
 
@@ -66,7 +66,7 @@ impl Class {
     /// Every class, most urgent first.
     pub const ALL: [Self; 3] = [Self::Interactive, Self::Pr, Self::Batch];
 
-    /// The number in `session_run.class`, and its place in [`Class::ALL`].
+    /// The number in `session_run.class`, and the index in [`Class::ALL`].
     pub const fn to_i16(self) -> i16 {
         match self {
             Self::Interactive => 0,
@@ -108,9 +108,9 @@ pub enum Outcome {
     Done,
     /// An error ended it.
     Failed,
-    /// Somebody stopped it.
+    /// A person or an operator stopped it.
     Aborted,
-    /// It cannot go on without a person, for example in a loop of identical calls.
+    /// It needs a person to go on, for example after a loop of identical calls.
     NeedsHuman,
 }
 
@@ -134,18 +134,18 @@ impl Outcome {
 /// Where the files of a session come from.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Source {
-    /// What to clone.
+    /// The origin to clone.
     #[serde(flatten)]
     pub origin: Origin,
-    /// Branch, tag or commit; the default branch when absent.
+    /// Branch, tag or commit; absent: the default branch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
-    /// Whether what its last commit changed was never committed: the files of a fork.
+    /// Whether its last commit holds changes that were never committed, as in a fork.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub uncommitted: bool,
 }
 
-/// What to clone.
+/// The origin of files.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(tag = "from", content = "id", rename_all = "snake_case")]
 pub enum Origin {
@@ -166,7 +166,7 @@ pub struct Info {
     /// Its project.
     #[serde(rename = "projectID")]
     pub project_id: ProjectId,
-    /// Where its files are, as its tools see them.
+    /// The directory of its files, as its tools see it.
     pub directory: String,
     /// Its parent, for a child session.
     #[serde(default, rename = "parentID", skip_serializing_if = "Option::is_none")]
@@ -184,27 +184,27 @@ pub struct Info {
     pub cost: UsdPicos,
     /// Tokens so far.
     pub tokens: Tokens,
-    /// How much its files changed, once they did.
+    /// The sum of its file changes, once there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<Changes>,
-    /// What is taken back until the next prompt.
+    /// The revert that the next prompt completes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revert: Option<Revert>,
-    /// The rules that it was made with. What people allowed "always" since then is none of them.
+    /// The rules that it was made with, without later answers "always".
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub permission: Vec<Rule>,
     /// When it was made, changed and archived.
     pub time: InfoTime,
 }
 
-/// How much the files of a session changed since its first step.
+/// The sum of the changes in a session's files since its first step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Changes {
-    /// Lines that came.
+    /// Added lines.
     pub additions: u64,
-    /// Lines that went.
+    /// Removed lines.
     pub deletions: u64,
-    /// Files that differ.
+    /// Changed files.
     pub files: u64,
 }
 
@@ -220,33 +220,33 @@ impl Changes {
     }
 }
 
-/// A session that was taken back to an earlier point: its files are what they were, its messages go with the next prompt.
+/// A revert to an earlier point: the files are restored, and the next prompt removes the messages.
 ///
 /// ```json
 /// {"messageID":"msg_…","snapshot":"4b825dc6…","diff":"diff --git …"}
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Revert {
-    /// The first message that goes; with `part_id`, the message whose later parts go.
+    /// The first removed message; with `part_id`, the message whose later parts are removed.
     #[serde(rename = "messageID")]
     pub message_id: MessageId,
-    /// The first part that goes.
+    /// The first removed part.
     #[serde(default, rename = "partID", skip_serializing_if = "Option::is_none")]
     pub part_id: Option<PartId>,
-    /// The files before they were taken back.
+    /// The snapshot of the files before the revert.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<String>,
-    /// What taking them back changed, as a unified diff.
+    /// The changes of the revert, as a unified diff.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diff: Option<String>,
 }
 
-/// What of a session's settings somebody chose. The rest is the platform's, unless the repository says otherwise.
+/// Whether a person chose the agent and the model of a session. Otherwise the settings decide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExplicitChoices {
-    /// Its agent.
+    /// Whether a person chose the agent.
     pub agent: bool,
-    /// Its model.
+    /// Whether a person chose the model.
     pub model: bool,
 }
 

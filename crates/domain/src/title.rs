@@ -1,19 +1,18 @@
-//! Titles of sessions: the one of a session that nobody named, and what of a model's answer becomes one.
+//! Titles of sessions: the default title, and how a model's answer becomes a title.
 
-use crate::{
-    ids::Timestamp,
-    limits::{NAME_BYTES_MAX, TITLE_CHARS_MAX},
-    text::head,
-};
+use crate::{ids::Timestamp, limits::NAME_BYTES_MAX, text::head};
 
-/// How the title of a session begins that nobody named: OpenCode's words, by which its clients know it.
+/// Characters of a title: OpenCode's number. A longer one is cut.
+const TITLE_CHARS_MAX: usize = 100;
+
+/// The start of a default title: OpenCode's words, by which its clients recognize it.
 const DEFAULT: &str = "New session - ";
-/// What follows: a time. `d` is a digit.
+/// The rest of a default title: a time. `d` is a digit.
 const TIME: &str = "dddd-dd-ddTdd:dd:dd.dddZ";
-/// Stands where something was cut.
+/// Marks a cut.
 const ELLIPSIS: &str = "…";
 
-/// Gives the title of a session that is made at `at` and that nobody names: `New session - 2026-11-21T20:32:24.395Z`.
+/// Gives the default title of a session that is made at `at`: `New session - 2026-11-21T20:32:24.395Z`.
 pub fn default_at(at: Timestamp) -> String {
     let (seconds, ms) = (at.0.div_euclid(1_000), at.0.rem_euclid(1_000));
     let time = time::OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(time::OffsetDateTime::UNIX_EPOCH);
@@ -21,7 +20,7 @@ pub fn default_at(at: Timestamp) -> String {
     format!("{DEFAULT}{date}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
 }
 
-/// Whether `title` is as [`default_at`] makes it: nobody named the session.
+/// Whether `title` is a default title, so nobody has named the session.
 pub fn is_default(title: &str) -> bool {
     let fits = |(byte, want): (u8, u8)| if want == b'd' { byte.is_ascii_digit() } else { byte == want };
     title
@@ -29,8 +28,8 @@ pub fn is_default(title: &str) -> bool {
         .is_some_and(|time| time.len() == TIME.len() && time.bytes().zip(TIME.bytes()).all(fits))
 }
 
-/// Gives the title in a model's answer: its first line that says something, without thoughts and control characters, and not
-/// longer than [`TITLE_CHARS_MAX`] and [`NAME_BYTES_MAX`]. `None` when it says nothing.
+/// Gives the title in a model's answer: its first line with any text, without reasoning and control characters, cut to
+/// [`TITLE_CHARS_MAX`] and [`NAME_BYTES_MAX`]. `None` if there is no such line.
 pub fn of_answer(answer: &str) -> Option<String> {
     let said = without_thoughts(answer);
     let plain = |line: &str| line.replace(char::is_control, " ").trim().to_owned();
@@ -42,7 +41,7 @@ pub fn of_answer(answer: &str) -> Option<String> {
     Some(format!("{}{ELLIPSIS}", head(&begins, NAME_BYTES_MAX - ELLIPSIS.len()).trim_end()))
 }
 
-/// What models of some servers think stands in their answers, between marks of which the first or the last may be missing.
+/// Removes reasoning. Some servers put it into the answer, between marks of which the first or the last may be missing.
 fn without_thoughts(answer: &str) -> String {
     let (mut said, mut rest) = (String::new(), answer);
     while let Some((before, thought)) = rest.split_once("<think>") {

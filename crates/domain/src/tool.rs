@@ -1,9 +1,9 @@
-//! The tools, for whoever must know of them without having them: the worker has the tools.
+//! The names and specifications of the tools. The worker implements the tools.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The names of all of them, sorted.
+/// The names of all tools, sorted.
 pub const NAMES: [&str; 17] = [
     "apply_patch",
     "bash",
@@ -24,13 +24,13 @@ pub const NAMES: [&str; 17] = [
     "write",
 ];
 
-/// A tool as models see it, and clients.
+/// The specification of a tool, for models and clients.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Spec {
     /// Its name in calls.
     pub name: String,
     /// What it does and when to use it.
     pub description: String,
-    /// JSON schema of its arguments, an object schema. What a provider does not understand of it is left out.
+    /// JSON schema of its arguments, an object schema. A provider gets the parts that it understands.
     pub schema: Value,
 }

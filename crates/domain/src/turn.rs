@@ -6,14 +6,18 @@
 use crate::{
     ids::{MessageId, Timestamp},
     limits::{
-        BACK_OFF_IN_SLOT_MS, DOOM_LOOP_CALLS, MODEL_RETRIES_MAX, RETRY_AFTER_MAX_MS, RETRY_BASE_MS,
-        RETRY_CAP_MS, STEPS_PER_TURN_MAX,
+        BACK_OFF_IN_SLOT_MS, DOOM_LOOP_CALLS, MODEL_RETRIES_MAX, RETRY_AFTER_MAX_MS, STEPS_PER_TURN_MAX,
     },
     message::Error,
     session::Outcome,
     wait::{Reason, Wait},
 };
 use std::collections::{BTreeMap, BTreeSet};
+
+/// First back-off of a model call, doubled each time; milliseconds.
+const RETRY_BASE_MS: u64 = 2_000;
+/// Longest back-off if the provider gives none; milliseconds.
+const RETRY_CAP_MS: u64 = 30_000;
 
 /// The provider's id of a tool call.
 pub type CallId = String;

@@ -4,8 +4,11 @@ use crate::{
     node::{Content, Entry, KeyPath, Node, Origin},
     problem::{Problem, Problems, shown_text},
 };
-use domain::limits::{SETTINGS_KEY_BYTES_MAX, SETTINGS_VALUES_MAX};
+use domain::limits::SETTINGS_VALUES_MAX;
 use std::sync::Arc;
+
+/// Bytes of one key of settings; patterns of permission are keys.
+const SETTINGS_KEY_BYTES_MAX: usize = domain::limits::PERMISSION_RULE_BYTES_MAX;
 
 /// What all values of one file share: their number, and the mistakes in them.
 pub(crate) struct Builder {

@@ -129,10 +129,7 @@ fn add_instructions(entries: &mut Vec<Entry>, over: Entry) {
         entries.len() - 1
     });
     let Content::List(items) = &mut entries[at].node.value else { return };
-    let text = |node: &Node| match &node.value {
-        Content::Text { text, .. } => Some(text.clone()),
-        _ => None,
-    };
+    let text = |node: &Node| node.as_text().map(str::to_owned);
     let mut seen: HashSet<_> = items.iter().filter_map(text).collect();
     items.extend(more.into_iter().filter(|item| text(item).is_some_and(|text| seen.insert(text))));
 }

@@ -92,6 +92,16 @@ impl Node {
         Self { origin, value: Content::Text { text, written: None } }
     }
 
+    /// Its text; `None` for any other value.
+    pub(crate) fn as_text(&self) -> Option<&str> {
+        if let Content::Text { text, .. } = &self.value { Some(text) } else { None }
+    }
+
+    /// Its number; `None` for any other value.
+    pub(crate) fn as_number(&self) -> Option<&Number> {
+        if let Content::Number(number) = &self.value { Some(number) } else { None }
+    }
+
     /// The node as JSON, with references replaced.
     pub(crate) fn to_json(&self) -> Value {
         self.json_with(&|text, _| text)

@@ -1,11 +1,11 @@
 //! Mistakes in settings: place, key, expected value and found value. A file is read to its end, so people see all its mistakes.
 
 use crate::node::{Content, KeyPath, Node, Origin};
-use domain::{
-    limits::{SETTINGS_PROBLEMS_MAX, SETTINGS_SHOWN_BYTES_MAX},
-    text,
-};
+use domain::{limits::SETTINGS_PROBLEMS_MAX, text};
 use std::fmt;
+
+/// Bytes of a wrong value that are shown with the mistake.
+const SETTINGS_SHOWN_BYTES_MAX: usize = 60;
 
 /// One mistake.
 ///

@@ -1,8 +1,10 @@
 //! Migrations, and the logins of the two roles. Needs a login that may create roles.
 
 use crate::error::Error;
-use domain::limits;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
+
+/// Attempts to set the password of a role: that many databases of one cluster may migrate at the same time.
+const ROLE_TRIES_MAX: u32 = 100;
 
 static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("../../migrations");
 
@@ -19,7 +21,7 @@ pub async fn migrate(migrator_url: &str, password: &str) -> Result<(), Error> {
         let mut tries = 0;
         while let Err(error) = sqlx::raw_sql(AssertSqlSafe(alter.clone())).execute(&mut connection).await {
             tries += 1;
-            if tries == limits::ROLE_TRIES_MAX || !is_concurrent_update(&error) {
+            if tries == ROLE_TRIES_MAX || !is_concurrent_update(&error) {
                 return Err(error.into());
             }
         }

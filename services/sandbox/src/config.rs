@@ -4,6 +4,9 @@ use chassis::secret::Secret;
 use domain::limits;
 use std::{net::SocketAddr, path::PathBuf};
 
+/// Sandboxes alive at once in one service unless it is told otherwise: each may use its whole memory limit.
+const SANDBOXES_MAX: usize = 256;
+
 /// A way to reach a git server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum GitScheme {
@@ -66,7 +69,7 @@ pub struct Config {
     #[arg(long, env = "FLOTILLA_SANDBOX_IDLE_MS", default_value_t = limits::SANDBOX_IDLE_MS, value_name = "MS")]
     pub idle_ms: u64,
     /// Sandboxes alive at once; each may use its whole memory. Beyond it idle ones are ended early, and calls wait.
-    #[arg(long, env = "FLOTILLA_SANDBOX_LIVE_MAX", default_value_t = limits::SANDBOXES_MAX, value_name = "COUNT")]
+    #[arg(long, env = "FLOTILLA_SANDBOX_LIVE_MAX", default_value_t = SANDBOXES_MAX, value_name = "COUNT")]
     pub live_max: usize,
     /// First user id of sandboxes when the service runs as root. Each workspace takes one of the 65,536 from it on, lowest
     /// first; they must be nobody else's, and inside a user namespace they must be mapped.

@@ -38,6 +38,9 @@ use std::{
     thread,
 };
 
+/// File operations that wait inside one sandbox; four run at the same time.
+const FILE_OPERATIONS_QUEUE_MAX: usize = 64;
+
 const FILE_THREADS: usize = 4;
 const THREAD_STACK_BYTES: usize = 4 * 1024 * 1024;
 
@@ -129,7 +132,7 @@ fn serve(settings: &Settings) -> io::Result<()> {
     let pump = pump::spawn(service.clone(), &children, settings.memory_bytes)?;
     let is_full = watch::spawn_disk(pump.clone(), settings.disk_bytes)?;
     let (starter, landlock) = starter::spawn(service.clone(), pump.clone())?;
-    let (operations, waiting) = mpsc::sync_channel(domain::limits::FILE_OPERATIONS_QUEUE_MAX);
+    let (operations, waiting) = mpsc::sync_channel(FILE_OPERATIONS_QUEUE_MAX);
     files::spawn(&service, waiting, &is_full)?;
 
     let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;

@@ -12,7 +12,6 @@ use crate::{
 };
 use bytes::Bytes;
 use chassis::tasks::Tasks;
-use domain::limits;
 use prost::Message as _;
 use std::{
     collections::HashMap,
@@ -32,6 +31,9 @@ use tokio::{
     sync::{OwnedSemaphorePermit, mpsc, oneshot},
 };
 use tokio_util::sync::CancellationToken;
+
+/// Longest wait for a starting sandbox to answer; milliseconds. It needs some 10 ms on an idle machine.
+const SANDBOX_START_MS: u64 = 10_000;
 
 /// Requests that wait for the socket; beyond it callers wait.
 const REQUESTS_WAITING_MAX: usize = 16;
@@ -112,9 +114,7 @@ impl Sandbox {
         let started = launcher.launch(start).await.map_err(Error::io("start a sandbox"))?;
         let (mut from, into) = ours.into_split();
         let hello =
-            match tokio::time::timeout(Duration::from_millis(limits::SANDBOX_START_MS), greet(&mut from))
-                .await
-            {
+            match tokio::time::timeout(Duration::from_millis(SANDBOX_START_MS), greet(&mut from)).await {
                 Ok(Ok(hello)) => hello,
                 Ok(Err(_)) | Err(_) => return Err(complain(started).await),
             };

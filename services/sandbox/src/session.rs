@@ -17,13 +17,19 @@ use crate::{
     terminal,
     workspace::Meta,
 };
-use domain::limits;
 use fence::{Fence, Right};
 use std::{sync::Arc, time::Duration};
 use tokio::{
     sync::{Mutex, OwnedSemaphorePermit, watch},
     time::Instant,
 };
+
+/// Longest wait of a successor for an effect of its predecessor that is under way, before the predecessor's sandbox is
+/// ended; milliseconds. Writing a file or starting a process takes far less even on a busy disk.
+const SANDBOX_EFFECT_MS: u64 = 5_000;
+/// Longest wait of a call for a place for its sandbox while all are taken; milliseconds. An idle one is ended for it at once,
+/// so this is a wait for somebody's command.
+const SANDBOX_PLACE_MS: u64 = 10_000;
 
 /// One session.
 #[derive(Debug)]
@@ -126,7 +132,7 @@ impl Session {
         if self.fence.admit(epoch).await? {
             return Ok(());
         }
-        let patience = Duration::from_millis(limits::SANDBOX_EFFECT_MS);
+        let patience = Duration::from_millis(SANDBOX_EFFECT_MS);
         let settled = match tokio::time::timeout(patience, self.fence.settle()).await {
             Ok(settled) => settled,
             Err(_) => {
@@ -269,7 +275,7 @@ impl Session {
         }
         metrics::counter!("flotilla_sandbox_crowded_total").increment(1);
         shared.crowded.add_permits(1);
-        let wait = Duration::from_millis(limits::SANDBOX_PLACE_MS);
+        let wait = Duration::from_millis(SANDBOX_PLACE_MS);
         let place = tokio::time::timeout(wait, Arc::clone(&shared.live).acquire_owned()).await;
         place.ok().and_then(Result::ok).ok_or_else(|| {
             let text = "all sandboxes of this machine are in use; try again later";

@@ -56,14 +56,14 @@ local function count_ready(tenant)
   return sum
 end
 
--- The virtual time of one that has work again; served: that of the last claim, least: of those who wait, or nil. It saved
--- nothing up while it had no work. What anybody used while nobody else wanted it puts neither far before the other.
+-- Gives the virtual time of a tenant or class that has work again. served: the virtual time of the last claim; least: the least of
+-- those that wait, or nil. Time without work earns no credit, and slot time that no other wanted counts up to DEBT_MAX_MS.
 local function enter(own, served, least)
   local floor = math.max(served, least and least - DEBT_MAX_MS or 0)
   return math.min(math.max(own, floor), floor + DEBT_MAX_MS)
 end
 
--- Adds to the virtual times; used: slot time in ms by class.
+-- Adds slot time to the virtual times; used: slot time in ms by class.
 local function charge(tenant, used)
   local key, sum = p .. 't:' .. tenant, 0
   for class = 0, CLASS_LAST do
@@ -79,7 +79,7 @@ local function charge(tenant, used)
   redis.call('ZADD', p .. 'act', 'XX', vt, tenant)
 end
 
--- Brings `busy` and `act` in line with what the tenant has. Ends every script that changed that.
+-- Brings `busy` and `act` in line with the tenant's sessions. Every script that changed these ends with it.
 local function settle(tenant)
   local key, ready, running = p .. 't:' .. tenant, count_ready(tenant), redis.call('ZCARD', p .. 'run:' .. tenant)
   if ready + running == 0 then
@@ -100,7 +100,7 @@ local function settle(tenant)
   end
 end
 
--- Puts a session into its class; the tenant is settled by the caller.
+-- Puts a session into its class. The caller settles the tenant.
 local function make_ready(tenant, class, session, score)
   local key = p .. 't:' .. tenant
   class = tonumber(class)
@@ -118,7 +118,7 @@ local function make_ready(tenant, class, session, score)
   redis.call('ZADD', ready_key(tenant, class), 'NX', score, session)
 end
 
--- Takes a session out of the other classes, or out of all; gives its score there.
+-- Takes a session out of the other classes, or out of all. Gives its score there.
 local function take_out(tenant, session, but)
   local score
   for class = 0, CLASS_LAST do
@@ -130,7 +130,7 @@ local function take_out(tenant, session, but)
   return score
 end
 
--- Ends what a worker holds; gives tenant, class, and whether an input came meanwhile. The caller settles the tenant.
+-- Frees a held session. Gives tenant, class, and whether an input came meanwhile. The caller settles the tenant.
 local function free(session)
   local lease = redis.call('HMGET', p .. 'l:' .. session, 'own', 'tenant', 'class', 'dirty')
   if not lease[1] then return nil end

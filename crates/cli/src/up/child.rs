@@ -4,10 +4,12 @@ use super::service::Spec;
 use crate::out;
 use anyhow::{Context as _, Result, bail};
 use chassis::ready::Ready;
-use domain::limits;
 use nix::sys::signal::Signal;
 use std::{fs, path::Path, process::Stdio, time::Duration};
 use tokio::process::Command;
+
+/// Time that `flotilla up` gives one service to become ready; milliseconds.
+const UP_READY_MS: u64 = 60_000;
 
 /// Time between two looks at a service that starts.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -49,10 +51,10 @@ impl Child {
     /// Waits until the service has announced itself and is healthy; gives its address.
     ///
     /// # Errors
-    /// With the end of its log when it ends before, or takes longer than [`limits::UP_READY_MS`].
+    /// With the end of its log when it ends before, or takes longer than [`UP_READY_MS`].
     pub(super) async fn wait_ready(&mut self) -> Result<String> {
         let name = self.spec.name.clone();
-        let limit = Duration::from_millis(limits::UP_READY_MS);
+        let limit = Duration::from_millis(UP_READY_MS);
         let ready = tokio::time::timeout(limit, self.ready_or_ended()).await;
         let what = match ready {
             Ok(Ok(ready)) => {

@@ -1,18 +1,18 @@
-//! The text of a command: places for what the caller adds, commands of the shell whose output stands in their place, and
-//! names of files and agents.
+//! The template of a command: placeholders for the arguments, shell commands whose output replaces them, and names of files and
+//! agents.
 
-/// A piece of a prompt that a template became.
+/// A piece of an expanded template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Piece {
-    /// Words.
+    /// Text.
     Text(String),
-    /// A command of the shell: its output stands here.
+    /// A shell command, which its output replaces.
     Shell(String),
 }
 
-/// Fills `arguments` into a template: `$1`, `$2`, … are single words or quoted pieces, the one with the highest number takes
-/// all the rest, `$ARGUMENTS` is all of it. Of a template that names no place, what is added comes last. What stands in
-/// ``!`…` `` of the template is a command of the shell; what is added makes none, but stands in those whose places it fills.
+/// Fills `arguments` into a template: `$1`, `$2`, … are single words or quoted pieces, the one with the highest number takes all
+/// the rest, and `$ARGUMENTS` is all of them. Without a placeholder the arguments come last. ``!`…` `` in the template is a shell
+/// command; arguments can fill placeholders in it, but cannot make a new one.
 pub fn expand(template: &str, arguments: &str) -> Vec<Piece> {
     let added = Added::new(template, arguments.trim());
     let comes_last = added.highest.is_none() && !template.contains(ALL) && !added.all.is_empty();
@@ -33,7 +33,7 @@ fn push_text(pieces: &mut Vec<Piece>, text: &str) {
     }
 }
 
-/// The first command of the shell in a text, with what is before and after it.
+/// Gives the first shell command in a text, with the text before and after it.
 fn next_shell(text: &str) -> Option<(&str, &str, &str)> {
     let mut from = 0;
     loop {
@@ -47,14 +47,14 @@ fn next_shell(text: &str) -> Option<(&str, &str, &str)> {
     }
 }
 
-/// The place for everything that the caller adds.
+/// The placeholder for all arguments.
 const ALL: &str = "$ARGUMENTS";
 
-/// What the caller adds.
+/// The arguments of the caller.
 struct Added<'a> {
     all: &'a str,
     words: Vec<&'a str>,
-    /// The highest number of a place in the template.
+    /// The highest number of a placeholder in the template.
     highest: Option<usize>,
 }
 
@@ -64,7 +64,7 @@ impl<'a> Added<'a> {
         Self { all, words: words(all), highest }
     }
 
-    /// Fills it into a piece of the template. It is not looked through for places again.
+    /// Fills the arguments into a piece of the template. Placeholders in the arguments stay.
     fn fill(&self, piece: &str) -> String {
         let (mut filled, mut done) = (String::with_capacity(piece.len() + self.all.len()), 0);
         for (at, number, end) in placeholders(piece) {
@@ -79,7 +79,7 @@ impl<'a> Added<'a> {
     }
 }
 
-/// The numbered places of a template: where each begins, its number from 1 on, and where it ends.
+/// The numbered placeholders of a template: start, number from 1, and end.
 fn placeholders(template: &str) -> impl Iterator<Item = (usize, usize, usize)> {
     template.match_indices('$').filter_map(|(at, _)| {
         let digits = &template[at + 1..];
@@ -89,7 +89,7 @@ fn placeholders(template: &str) -> impl Iterator<Item = (usize, usize, usize)> {
     })
 }
 
-/// The words of what a caller adds; quotes hold several together.
+/// The words of the arguments; quotes hold several together.
 fn words(text: &str) -> Vec<&str> {
     let (mut words, mut rest) = (vec![], text.trim_start());
     while let Some(first) = rest.chars().next() {
@@ -104,8 +104,8 @@ fn words(text: &str) -> Vec<&str> {
     words
 }
 
-/// The names behind `@` in a text: of files or agents, each once, in their order. What stands behind a letter, a digit or a
-/// backtick is an address or code.
+/// The names after `@` in a text: of files or agents, each once, in their order. After a letter, a digit or a backtick, `@` belongs to
+/// an address or to code.
 pub fn mentions(text: &str) -> Vec<&str> {
     let mut names: Vec<&str> = vec![];
     for (at, _) in text.match_indices('@') {

@@ -1,11 +1,11 @@
-//! The id of a terminal. It names its session, so that whoever has it needs to look up nothing: `pty_`, what follows `ses_` in
-//! the id of the session, and 26 characters of its own.
+//! The id of a terminal. It contains the id of its session, so no look-up is needed: `pty_`, the session's id without `ses_`, and 26
+//! characters of its own.
 
 use super::{IdError, Ids, SessionId, Timestamp, parse};
 use std::{fmt, str::FromStr};
 
 const PREFIX: &str = "pty";
-/// Characters of its own.
+/// Characters after the session's.
 const OWN_CHARS: usize = 26;
 
 /// A terminal: `pty_…`.
@@ -16,7 +16,7 @@ pub struct PtyId {
 }
 
 impl PtyId {
-    /// Makes a new one for a terminal of `session`.
+    /// Makes a new id for a terminal of `session`.
     pub fn make(session: &SessionId, ids: &mut Ids, now: Timestamp) -> Self {
         let tail = session.as_str().split_once('_').map_or("", |(_, tail)| tail);
         let own = ids.tail(PREFIX, now, false);
@@ -24,7 +24,7 @@ impl PtyId {
         Self { text: format!("{PREFIX}_{tail}{own}").into(), session: session.clone() }
     }
 
-    /// The session that it is a terminal of.
+    /// The session of the terminal.
     pub fn session(&self) -> &SessionId {
         &self.session
     }

@@ -1,4 +1,4 @@
-//! What prompts are made of besides text: files, mentions of agents, tasks, and the wish to sum up.
+//! The parts of prompts besides text: files, mentions of agents, tasks, and requests to summarize.
 
 use crate::{ids::MessageId, message::ModelRef};
 use serde::{Deserialize, Serialize};
@@ -16,61 +16,61 @@ pub struct File {
     /// Its name, for people and models.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filename: Option<String>,
-    /// A `data:` address with its bytes, or a `file:` address in the workspace.
+    /// A `data:` URL with its bytes, or a `file:` URL in the workspace.
     pub url: String,
     /// Where the prompt names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,
 }
 
-/// Where a prompt names a file, and what it is taken from.
+/// Where a prompt names a file, and the source of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub enum Source {
     /// A file.
     File {
-        /// The words of the prompt.
+        /// The text of the prompt that names it.
         text: Words,
         /// Its path.
         path: String,
     },
-    /// A function, a type: a piece of a file.
+    /// A symbol, such as a function or a type.
     Symbol {
-        /// The words of the prompt.
+        /// The text of the prompt that names it.
         text: Words,
         /// Path of its file.
         path: String,
-        /// Where in the file, as language servers say it.
+        /// Its range in the file, as language servers give it.
         range: Value,
         /// Its name.
         name: String,
-        /// What it is, as language servers number it.
+        /// Its kind, by the numbers of language servers.
         kind: u64,
     },
-    /// Something that a server of tools offers.
+    /// A resource of a tool server.
     Resource {
-        /// The words of the prompt.
+        /// The text of the prompt that names it.
         text: Words,
         /// The server.
         #[serde(rename = "clientName")]
         client_name: String,
-        /// Its address.
+        /// Its URI.
         uri: String,
     },
 }
 
-/// Words of a prompt and their place in it.
+/// A piece of a prompt's text and its position.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Words {
-    /// The words.
+    /// The text.
     pub value: String,
-    /// Where they begin; characters as the client counts them.
+    /// Its start; characters as the client counts them.
     pub start: i64,
-    /// Where they end.
+    /// Its end.
     pub end: i64,
 }
 
-/// An agent is named.
+/// A mention of an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mention {
     /// The agent.
@@ -81,7 +81,7 @@ pub struct Mention {
 }
 
 impl Mention {
-    /// What a model is told of it.
+    /// The sentence that tells a model about it.
     pub fn told(&self) -> String {
         format!(
             " Use the above message and context to generate a prompt and call the task tool with subagent: {}",
@@ -95,27 +95,27 @@ impl Mention {
 pub struct Subtask {
     /// The whole task.
     pub prompt: String,
-    /// In a few words.
+    /// A short description.
     pub description: String,
-    /// Who does it.
+    /// The agent that does it.
     pub agent: String,
-    /// Which model; absent: the prompt's.
+    /// Its model; absent: the model of the prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelRef>,
-    /// The command that it came from.
+    /// The command that made it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
 }
 
-/// What came before is to be summed up.
+/// A request to summarize the conversation so far.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Compaction {
-    /// Whether nobody asked for it: the conversation was about to become too long.
+    /// Whether the worker made it, because the conversation was about to become too long.
     pub auto: bool,
     /// Whether it was too long already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overflow: Option<bool>,
-    /// The first message that is kept as it is beside the summary.
+    /// The first message that stays unchanged beside the summary.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tail_start_id: Option<MessageId>,
 }

@@ -31,11 +31,9 @@ impl Reader {
         let of_fraction = |value: f64| {
             (value.fract() == 0.0 && (0.0..=9_007_199_254_740_992.0).contains(&value)).then_some(value as u64)
         };
-        let number = match &node.value {
-            Content::Number(number) => number.as_u64().or_else(|| number.as_f64().and_then(of_fraction)),
-            _ => None,
-        };
-        let fits = number.filter(|number| (least..=most).contains(number));
+        let number = node.as_number();
+        let whole = number.and_then(|it| it.as_u64().or_else(|| it.as_f64().and_then(of_fraction)));
+        let fits = whole.filter(|number| (least..=most).contains(number));
         if fits.is_none() {
             let range =
                 if most == u64::MAX { format!("from {least}") } else { format!("from {least} to {most}") };
@@ -45,10 +43,8 @@ impl Reader {
     }
 
     pub(crate) fn number(&mut self, node: &Node) -> Option<f64> {
-        let number = match &node.value {
-            Content::Number(number) => number.as_f64().filter(|number| number.is_finite()),
-            _ => None,
-        };
+        let number =
+            node.as_number().and_then(serde_json::Number::as_f64).filter(|number| number.is_finite());
         if number.is_none() {
             self.expected(node, "a number");
         }

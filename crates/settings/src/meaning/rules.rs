@@ -7,9 +7,12 @@ use crate::{
     problem::shown_text,
 };
 use domain::{
-    limits::{PERMISSION_RULE_BYTES_MAX, SETTINGS_RULES_MAX},
+    limits::PERMISSION_RULE_BYTES_MAX,
     permission::{Rule, Rules, Verdict},
 };
+
+/// Permission rules in one list of settings: each tool call checks all of them.
+const SETTINGS_RULES_MAX: usize = 500;
 
 /// OpenCode's permission to change files.
 const EDIT: &str = "edit";
@@ -78,14 +81,11 @@ impl Reader {
     }
 
     fn verdict(&mut self, node: &Node) -> Option<Verdict> {
-        let verdict = match &node.value {
-            Content::Text { text, .. } => match text.as_str() {
-                "allow" => Some(Verdict::Allow),
-                "ask" => Some(Verdict::Ask),
-                "deny" => Some(Verdict::Deny),
-                _ => None,
-            },
-            _ => None,
+        let verdict = match node.as_text() {
+            Some("allow") => Some(Verdict::Allow),
+            Some("ask") => Some(Verdict::Ask),
+            Some("deny") => Some(Verdict::Deny),
+            Some(_) | None => None,
         };
         if verdict.is_none() {
             self.expected(node, "\"allow\", \"ask\" or \"deny\"");

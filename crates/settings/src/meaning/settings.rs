@@ -9,12 +9,16 @@ use crate::{
 use domain::{
     agent::Mode,
     command::Command,
-    limits::{
-        PATH_BYTES_MAX, SETTINGS_AGENTS_MAX, SETTINGS_COMMANDS_MAX, SETTINGS_INSTRUCTIONS_MAX,
-        SETTINGS_TOOL_OUTPUT_BYTES_MAX, SETTINGS_TOOL_OUTPUT_LINES_MAX,
-    },
+    limits::{PATH_BYTES_MAX, SETTINGS_AGENTS_MAX, SETTINGS_INSTRUCTIONS_MAX},
     message::ModelRef,
 };
+
+/// Commands of one project.
+const SETTINGS_COMMANDS_MAX: usize = 200;
+/// Bytes of a tool's output that settings may ask to be shown to the model.
+const SETTINGS_TOOL_OUTPUT_BYTES_MAX: u64 = 1024 * 1024;
+/// Lines of a tool's output that settings may ask to be shown to the model.
+const SETTINGS_TOOL_OUTPUT_LINES_MAX: u64 = 50_000;
 
 /// Keys that have an effect here.
 pub(crate) const KNOWN: [&str; 14] = [

@@ -14,6 +14,11 @@ use std::{
 };
 use tokio::sync::{Mutex, watch};
 
+/// Finished execs and other tool calls of one session whose output is kept on disk; older ones are forgotten.
+const EXECS_KEPT_MAX: usize = 500;
+/// Bytes of all outputs of one session that are kept on disk; the oldest ones are forgotten. A hundred of the longest.
+const OUTPUTS_KEPT_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+
 /// Stands before the ids of outputs that are no exec's: their directories have names of their own.
 const OUTPUT_PREFIX: &str = "output:";
 /// Characters of a digest that name a directory: 128 bits.
@@ -198,7 +203,7 @@ fn forget_old(directory: &Path) -> io::Result<()> {
         })
         .collect();
     ended.sort();
-    let most = limits::OUTPUTS_KEPT_BYTES_MAX - limits::EXEC_OUTPUT_BYTES_MAX;
+    let most = OUTPUTS_KEPT_BYTES_MAX - limits::EXEC_OUTPUT_BYTES_MAX;
     let excess = excess(&ended.iter().map(|(_, _, bytes)| *bytes).collect::<Vec<_>>(), most);
     ended.into_iter().take(excess).try_for_each(|(_, path, _)| std::fs::remove_dir_all(path))
 }
@@ -211,7 +216,7 @@ fn excess(sizes: &[u64], bytes_max: u64) -> usize {
         bytes = bytes.saturating_add(**size);
         bytes <= bytes_max
     };
-    let newest = sizes.iter().rev().take(limits::EXECS_KEPT_MAX - 1).take_while(fits).count();
+    let newest = sizes.iter().rev().take(EXECS_KEPT_MAX - 1).take_while(fits).count();
     sizes.len() - newest
 }
 
@@ -237,7 +242,7 @@ mod tests {
 
     #[test]
     fn the_oldest_outputs_go_when_there_are_too_many_or_too_large_ones() {
-        let many = vec![1; limits::EXECS_KEPT_MAX + 4];
+        let many = vec![1; EXECS_KEPT_MAX + 4];
         for (sizes, bytes_max, want) in [
             (&[][..], 10, 0),
             (&[5, 5], 10, 0),

@@ -5,6 +5,9 @@ use domain::limits;
 use rpc::v1;
 use std::{collections::HashMap, sync::Arc};
 
+/// Bytes of the environment of one exec: with the command below Linux' limit for all arguments.
+const EXEC_ENV_BYTES_MAX: usize = 64 * 1024;
+
 const ENV_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Starts a command of `session` in the workspace of `root`, once for each exec id.
@@ -95,7 +98,7 @@ fn check(message: &v1::StartExecRequest) -> Result<(), Error> {
 pub(super) fn check_environment(env: &HashMap<String, String>) -> Result<(), Error> {
     let invalid = |text: &str| Err(Error::refused(Code::ArgumentInvalid, text));
     let env_bytes: usize = env.iter().map(|(name, value)| name.len() + value.len() + 2).sum();
-    if env_bytes > limits::EXEC_ENV_BYTES_MAX {
+    if env_bytes > EXEC_ENV_BYTES_MAX {
         return invalid("the environment is too large");
     }
     if env.keys().any(|name| name.is_empty() || name.contains('=')) {

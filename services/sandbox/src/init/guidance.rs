@@ -17,6 +17,25 @@ use std::{
     path::{Path, PathBuf},
 };
 
+/// Bytes of one file of instructions: some 16,000 tokens, read by the model at every step.
+const GUIDANCE_FILE_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of all instructions of one call: a quarter of a usual context.
+const GUIDANCE_BYTES_MAX: usize = 128 * 1024;
+/// Files of instructions of one call.
+const GUIDANCE_FILES_MAX: usize = 64;
+/// Things left out that are named.
+const GUIDANCE_LEFT_OUT_MAX: usize = 50;
+/// Bytes of one sentence about what is left out.
+const GUIDANCE_SENTENCE_BYTES_MAX: usize = 512;
+/// Skills of one repository: the model reads all their descriptions at every step.
+const SKILLS_MAX: usize = 100;
+/// Files and directories that are looked at in one directory of skills.
+const SKILLS_WALK_MAX: usize = 10_000;
+/// Bytes at the beginning of a skill in which its front matter must end.
+const SKILL_HEAD_BYTES_MAX: usize = 16 * 1024;
+/// Bytes of a skill's description.
+const SKILL_DESCRIPTION_BYTES_MAX: usize = 1_024;
+
 /// Of each directory the first that is there counts.
 const NAMES: [&str; 3] = ["AGENTS.md", "CLAUDE.md", "CONTEXT.md"];
 /// Where skills lie. Of two of one name the first counts.
@@ -40,9 +59,9 @@ pub(super) fn read(
         reading.skills();
     }
     let left_out = &mut reading.found.left_out;
-    if left_out.len() > limits::GUIDANCE_LEFT_OUT_MAX {
-        let more = left_out.len() - limits::GUIDANCE_LEFT_OUT_MAX;
-        left_out.truncate(limits::GUIDANCE_LEFT_OUT_MAX);
+    if left_out.len() > GUIDANCE_LEFT_OUT_MAX {
+        let more = left_out.len() - GUIDANCE_LEFT_OUT_MAX;
+        left_out.truncate(GUIDANCE_LEFT_OUT_MAX);
         left_out.push(format!("and {more} more"));
     }
     Ok(reading.found)
@@ -116,12 +135,12 @@ impl Reading<'_> {
     }
 
     fn instruction(&mut self, path: &str) {
-        if self.found.instructions.len() >= limits::GUIDANCE_FILES_MAX {
+        if self.found.instructions.len() >= GUIDANCE_FILES_MAX {
             return self.leave_out(path, "there are too many files of instructions");
         }
-        match self.text(path, limits::GUIDANCE_FILE_BYTES_MAX, Whole::Yes) {
+        match self.text(path, GUIDANCE_FILE_BYTES_MAX, Whole::Yes) {
             Ok(None) => {}
-            Ok(Some(text)) if self.bytes + text.len() > limits::GUIDANCE_BYTES_MAX => {
+            Ok(Some(text)) if self.bytes + text.len() > GUIDANCE_BYTES_MAX => {
                 self.leave_out(path, "the instructions are too long together");
             }
             Ok(Some(text)) => {
@@ -156,11 +175,11 @@ impl Reading<'_> {
         let mut skills = BTreeMap::new();
         let paths: Vec<String> = SKILLS.iter().flat_map(|directory| self.skill_files(directory)).collect();
         for path in paths {
-            if skills.len() >= limits::SKILLS_MAX {
+            if skills.len() >= SKILLS_MAX {
                 self.leave_out(&path, "there are too many skills");
                 continue;
             }
-            match self.text(&path, limits::SKILL_HEAD_BYTES_MAX, Whole::No) {
+            match self.text(&path, SKILL_HEAD_BYTES_MAX, Whole::No) {
                 Ok(None) => {}
                 Ok(Some(text)) => match skill(&path, &text) {
                     Ok(skill) if skills.contains_key(&skill.name) => {
@@ -191,7 +210,7 @@ impl Reading<'_> {
             .build();
         let mut paths = vec![];
         for (count, entry) in walk.flatten().enumerate() {
-            if count >= limits::SKILLS_WALK_MAX {
+            if count >= SKILLS_WALK_MAX {
                 self.leave_out(directory, "it has too many files to look at all of them");
                 break;
             }
@@ -207,8 +226,8 @@ impl Reading<'_> {
     }
 
     fn leave_out(&mut self, path: &str, why: &str) {
-        let path = domain::text::head(path, limits::GUIDANCE_SENTENCE_BYTES_MAX / 2);
-        let why = domain::text::head(why, limits::GUIDANCE_SENTENCE_BYTES_MAX / 2);
+        let path = domain::text::head(path, GUIDANCE_SENTENCE_BYTES_MAX / 2);
+        let why = domain::text::head(why, GUIDANCE_SENTENCE_BYTES_MAX / 2);
         self.found.left_out.push(format!("{path}: {why}"));
     }
 }
@@ -230,7 +249,7 @@ fn skill(path: &str, text: &str) -> Result<v1::Skill, &'static str> {
     if name.len() > limits::NAME_BYTES_MAX || name.contains(char::is_control) {
         return Err("its name is too long, or has control characters");
     }
-    if description.len() > limits::SKILL_DESCRIPTION_BYTES_MAX {
+    if description.len() > SKILL_DESCRIPTION_BYTES_MAX {
         return Err("its description is too long");
     }
     Ok(v1::Skill { name, description, path: path.to_owned() })

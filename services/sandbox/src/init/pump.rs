@@ -28,8 +28,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+/// How long output is awaited after the command itself has ended while a background process holds its pipe open;
+/// milliseconds.
+const EXEC_DRAIN_MS: u64 = 100;
+/// Bytes of one read from an exec's pipe: the size of the pipe.
+const EXEC_READ_BYTES: usize = 64 * 1024;
+
 const GRACE: Duration = Duration::from_millis(limits::EXEC_KILL_GRACE_MS);
-const DRAIN: Duration = Duration::from_millis(limits::EXEC_DRAIN_MS);
+const DRAIN: Duration = Duration::from_millis(EXEC_DRAIN_MS);
 /// While a tree is being ended we look this often whether it is gone.
 const ENDING_POLL: Duration = Duration::from_millis(20);
 /// A tree that still lives this long after SIGKILL: then everything in the sandbox is killed.
@@ -320,7 +326,7 @@ fn lock(forking: &Forking) -> MutexGuard<'_, ()> {
 
 impl State {
     fn run(&mut self) {
-        let mut buffer = vec![0; limits::EXEC_READ_BYTES];
+        let mut buffer = vec![0; EXEC_READ_BYTES];
         let mut memory_at = Instant::now();
         loop {
             let now = Instant::now();

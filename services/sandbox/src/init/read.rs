@@ -13,13 +13,22 @@ use std::{
     io::{self, BufRead, BufReader, Read as _, Seek as _, SeekFrom},
 };
 
+/// Bytes that a read of a file gives when the caller names no number.
+const FILE_READ_BYTES: usize = 1024 * 1024;
+/// Lines that a read of lines gives when the caller names no number, and at most.
+const LINES: u32 = 2_000;
+/// Bytes of all lines of one read when the caller names no number.
+const LINES_BYTES: u32 = 50 * 1024;
+/// Bytes that are passed over to reach the first wanted line: about a second of reading.
+const LINES_SKIP_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+
 /// Bytes at the start of a file that decide whether it is text.
 const SNIFFED_BYTES: usize = 8 * 1024;
 const BUFFER_BYTES: usize = 64 * 1024;
 
 /// Reads bytes of a file.
 pub(super) fn file(roots: &Roots, request: &v1::ReadFileRequest) -> Result<v1::ReadFileResponse, Failure> {
-    let wanted = usize_or(request.bytes_max, limits::FILE_READ_BYTES);
+    let wanted = usize_or(request.bytes_max, FILE_READ_BYTES);
     if wanted > limits::FILE_BYTES_MAX {
         let text = format!("at most {} bytes can be read at once", limits::FILE_BYTES_MAX);
         return Err(Failure::new(Code::FileTooLarge, text));
@@ -47,9 +56,9 @@ pub(super) fn lines(roots: &Roots, request: &v1::ReadLinesRequest) -> Result<v1:
     let found = roots.find(path, Access::Read)?;
     let page = Page {
         skip: request.first_line.saturating_sub(1),
-        lines: usize_or(request.lines_max, limits::LINES as usize).min(limits::LINES_MAX as usize),
+        lines: usize_or(request.lines_max, LINES as usize).min(limits::LINES_MAX as usize),
         chars: usize_or(request.line_chars_max, limits::LINE_CHARS as usize),
-        bytes: usize_or(request.bytes_max, limits::LINES_BYTES as usize).min(limits::FILE_BYTES_MAX),
+        bytes: usize_or(request.bytes_max, LINES_BYTES as usize).min(limits::FILE_BYTES_MAX),
     };
     let mut response = v1::ReadLinesResponse { size_bytes: found.size(), ..Default::default() };
     match found.kind() {
@@ -98,7 +107,7 @@ impl Page {
                 return Ok((Vec::new(), false));
             }
             passed += bytes;
-            if passed > limits::LINES_SKIP_BYTES_MAX {
+            if passed > LINES_SKIP_BYTES_MAX {
                 let text =
                     format!("line {} of {path} is too far from its start to be reached", self.skip + 1);
                 return Err(Failure::new(Code::FileTooLarge, text));

@@ -21,6 +21,17 @@ use std::{
     time::{Duration, Instant, UNIX_EPOCH},
 };
 
+/// Entries of a listing when the caller names no number.
+const LIST_ENTRIES: u32 = 1_000;
+/// Matches of a glob or a search when the caller names no number.
+const SEARCH_ENTRIES: u32 = 100;
+/// Entries of a listing, glob or search at most.
+const SEARCH_ENTRIES_MAX: u32 = 10_000;
+/// Longest walk or search; what is not found by then is left out and said so. Milliseconds.
+const WALK_MS: u64 = 15_000;
+/// Larger files are left out of a search; bytes.
+const GREP_FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
 /// A longer line than this ends the search of its file: it is data, not text.
 const LINE_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Compiled size of a pattern; bytes. The engine's time is linear in the text, whatever the pattern.
@@ -29,8 +40,7 @@ const PATTERN_BYTES_MAX: usize = 10 * 1024 * 1024;
 /// Lists a directory tree, by path.
 pub(super) fn list(roots: &Roots, request: &v1::ListFilesRequest) -> Result<v1::ListFilesResponse, Failure> {
     let start = directory(roots, &request.path)?;
-    let limit =
-        usize_or(request.entries_max, limits::LIST_ENTRIES as usize).min(limits::SEARCH_ENTRIES_MAX as usize);
+    let limit = usize_or(request.entries_max, LIST_ENTRIES as usize).min(SEARCH_ENTRIES_MAX as usize);
     let ignored = globs(&request.ignore)?;
     let mut walk = Walk::new(&start);
     let mut entries = Vec::new();
@@ -50,8 +60,7 @@ pub(super) fn list(roots: &Roots, request: &v1::ListFilesRequest) -> Result<v1::
 /// Finds files by a glob, newest first.
 pub(super) fn glob(roots: &Roots, request: &v1::GlobFilesRequest) -> Result<v1::GlobFilesResponse, Failure> {
     let start = directory(roots, &request.path)?;
-    let limit = usize_or(request.entries_max, limits::SEARCH_ENTRIES as usize)
-        .min(limits::SEARCH_ENTRIES_MAX as usize);
+    let limit = usize_or(request.entries_max, SEARCH_ENTRIES as usize).min(SEARCH_ENTRIES_MAX as usize);
     let matcher = pattern(&request.pattern, &start)?;
     let mut walk = Walk::new(&start);
     let (mut entries, mut dropped) = (Vec::new(), false);
@@ -78,8 +87,7 @@ pub(super) fn glob(roots: &Roots, request: &v1::GlobFilesRequest) -> Result<v1::
 /// Finds lines by a regular expression, newest file first.
 pub(super) fn grep(roots: &Roots, request: &v1::GrepFilesRequest) -> Result<v1::GrepFilesResponse, Failure> {
     let start = path_of(roots, &request.path)?;
-    let limit = usize_or(request.matches_max, limits::SEARCH_ENTRIES as usize)
-        .min(limits::SEARCH_ENTRIES_MAX as usize);
+    let limit = usize_or(request.matches_max, SEARCH_ENTRIES as usize).min(SEARCH_ENTRIES_MAX as usize);
     let invalid =
         |error: &dyn std::fmt::Display| Failure::new(Code::PatternInvalid, format!("the pattern: {error}"));
     let matcher = RegexMatcherBuilder::new()
@@ -98,8 +106,8 @@ pub(super) fn grep(roots: &Roots, request: &v1::GrepFilesRequest) -> Result<v1::
             continue;
         }
         let Ok(metadata) = entry.metadata() else { continue };
-        left_out |= metadata.len() > limits::GREP_FILE_BYTES_MAX;
-        if metadata.len() <= limits::GREP_FILE_BYTES_MAX {
+        left_out |= metadata.len() > GREP_FILE_BYTES_MAX;
+        if metadata.len() <= GREP_FILE_BYTES_MAX {
             files.push((modified_at_ms(&metadata), entry.into_path()));
         }
     }
@@ -205,7 +213,7 @@ impl Walk {
             .filter_entry(|entry| entry.depth() == 0 || entry.file_name() != ".git")
             .sort_by_file_name(std::ffi::OsStr::cmp)
             .build();
-        let deadline = Instant::now() + Duration::from_millis(limits::WALK_MS);
+        let deadline = Instant::now() + Duration::from_millis(WALK_MS);
         Self { walk, deadline, seen: 0, is_cut: false }
     }
 

@@ -8,6 +8,9 @@ use rpc::v1::{DiffStat, DiffWorkspaceResponse, ExportWorkspaceResponse};
 use std::{sync::Arc, time::Duration};
 use tokio::sync::mpsc;
 
+/// Bytes of a bundle that a workspace exports.
+const WORKSPACE_EXPORT_BYTES_MAX: u64 = 512 * 1024 * 1024;
+
 const DIFF_SCRIPT: &str = concat!(include_str!("git.sh"), include_str!("shadow.sh"), include_str!("diff.sh"));
 const EXPORT_SCRIPT: &str =
     concat!(include_str!("git.sh"), include_str!("shadow.sh"), include_str!("export.sh"));
@@ -87,7 +90,7 @@ pub(super) async fn stream(
             }
         };
         total += piece.len() as u64;
-        if total > limits::WORKSPACE_EXPORT_BYTES_MAX {
+        if total > WORKSPACE_EXPORT_BYTES_MAX {
             failed = Some(Error::refused(Code::BundleTooLarge, "the changes are too large to be exported"));
             break;
         }

@@ -9,7 +9,6 @@ use crate::{
         launch::{Launcher, Mount, Program, Start},
     },
 };
-use domain::limits;
 use std::{
     io,
     sync::Arc,
@@ -20,6 +19,13 @@ use tokio::{
     process::{Child, ChildStderr, ChildStdout},
     sync::{OwnedSemaphorePermit, Semaphore},
 };
+
+/// One-shot helper sandboxes (clone, diff, export) at once in one service: each is bound by disk and CPU.
+const SANDBOX_HELPERS_MAX: usize = 8;
+/// Helpers of another kind at once: snapshots and the like, which a turn waits for and which take some 50 ms.
+const SANDBOX_QUICK_HELPERS_MAX: usize = 8;
+/// Bytes of a helper's error output that are kept to find out what went wrong.
+const HELPER_ERROR_BYTES_MAX: usize = 64 * 1024;
 
 /// Runs helpers, a few at a time.
 #[derive(Debug)]
@@ -101,8 +107,8 @@ impl Helpers {
         let permits = |count| Arc::new(Semaphore::new(count));
         Self {
             launcher,
-            permits: permits(limits::SANDBOX_HELPERS_MAX),
-            quick_permits: permits(limits::SANDBOX_QUICK_HELPERS_MAX),
+            permits: permits(SANDBOX_HELPERS_MAX),
+            quick_permits: permits(SANDBOX_QUICK_HELPERS_MAX),
         }
     }
 
@@ -199,7 +205,7 @@ fn too_slow() -> Error {
 /// Keeps the start and lets the rest pass, so that the helper never waits for us.
 async fn read_complaints(mut stderr: ChildStderr) -> String {
     let mut kept = Vec::new();
-    drop((&mut stderr).take(limits::HELPER_ERROR_BYTES_MAX as u64).read_to_end(&mut kept).await);
+    drop((&mut stderr).take(HELPER_ERROR_BYTES_MAX as u64).read_to_end(&mut kept).await);
     drain(&mut stderr).await;
     String::from_utf8_lossy(&kept).into_owned()
 }

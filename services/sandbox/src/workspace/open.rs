@@ -15,12 +15,14 @@ use crate::{
     layout,
     session::Session,
 };
-use domain::limits;
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
+
+/// Longest clone or unbundling; milliseconds.
+const WORKSPACE_OPEN_MS: u64 = 600_000;
 
 const SCRIPT: &str = concat!(include_str!("git.sh"), include_str!("bound.sh"), include_str!("open.sh"));
 const BUILD: &str = "build";
@@ -134,7 +136,7 @@ fn task(session: &Session, order: &Order, uid: u32, build: &Path) -> (helper::Ta
     let uncommitted = if order.uncommitted { "yes" } else { "no" };
     let mut arguments = vec![from.to_owned(), url, order.revision.clone(), origin.clone()];
     arguments.extend([limit_kib.to_string(), resolve, uncommitted.to_owned()]);
-    let time_limit = Duration::from_millis(limits::WORKSPACE_OPEN_MS);
+    let time_limit = Duration::from_millis(WORKSPACE_OPEN_MS);
     let task =
         helper::Task { script: SCRIPT, arguments, mounts, network, ..helper::Task::new(uid, time_limit) };
     (task, origin)

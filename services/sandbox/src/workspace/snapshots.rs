@@ -30,6 +30,18 @@ use std::{
     time::Duration,
 };
 
+/// Untracked files above this are not in a snapshot; bytes. OpenCode's number: larger ones are data, not work.
+const SNAPSHOT_FILE_BYTES_MAX: u64 = 2 * 1024 * 1024;
+/// Paths of such files that are named to the caller.
+const SNAPSHOT_LEFT_OUT_NAMED_MAX: usize = 20;
+/// How long a snapshot is kept after it was given last; milliseconds. OpenCode's seven days.
+const SNAPSHOT_KEPT_MS: u64 = 7 * 24 * 60 * 60 * 1_000;
+/// Time between two removals of old snapshots of one workspace; milliseconds. It reads all of them.
+const SNAPSHOT_SWEEP_MS: u64 = 24 * 60 * 60 * 1_000;
+/// What the snapshots of one workspace may take on disk, beside what its repository has anyway; bytes. As much as the files
+/// of a workspace may take.
+const SNAPSHOTS_BYTES_MAX: u64 = 5 * 1024 * 1024 * 1024;
+
 /// Their place beside the tree.
 pub(super) const DIRECTORY: &str = "snapshots";
 const INSIDE: &str = "/run/sbx/snapshots";
@@ -52,8 +64,7 @@ const REVERT: &str = concat!(
     include_str!("snapshots/revert.sh")
 );
 /// A line with a snapshot and a number, and the paths that follow it.
-const TRACK_ANSWER_BYTES_MAX: usize =
-    128 + limits::SNAPSHOT_LEFT_OUT_NAMED_MAX * (limits::PATH_BYTES_MAX + 1);
+const TRACK_ANSWER_BYTES_MAX: usize = 128 + SNAPSHOT_LEFT_OUT_NAMED_MAX * (limits::PATH_BYTES_MAX + 1);
 const MS_PER_MINUTE: u64 = 60_000;
 
 /// A snapshot that was made now.
@@ -197,11 +208,11 @@ impl<'a> Place<'a> {
         let format = if self.meta.base_commit.len() == 64 { "sha256" } else { "sha1" };
         let arguments = vec![
             format.to_owned(),
-            limits::SNAPSHOT_FILE_BYTES_MAX.to_string(),
-            (limits::SNAPSHOTS_BYTES_MAX >> 10).to_string(),
-            (limits::SNAPSHOT_KEPT_MS / MS_PER_MINUTE).to_string(),
-            (limits::SNAPSHOT_SWEEP_MS / MS_PER_MINUTE).to_string(),
-            limits::SNAPSHOT_LEFT_OUT_NAMED_MAX.to_string(),
+            SNAPSHOT_FILE_BYTES_MAX.to_string(),
+            (SNAPSHOTS_BYTES_MAX >> 10).to_string(),
+            (SNAPSHOT_KEPT_MS / MS_PER_MINUTE).to_string(),
+            (SNAPSHOT_SWEEP_MS / MS_PER_MINUTE).to_string(),
+            SNAPSHOT_LEFT_OUT_NAMED_MAX.to_string(),
         ];
         let mounts = vec![Mount::read(self.tree(), "/workspace"), Mount::write(self.snapshots(), INSIDE)];
         let task = self.task(TRACK, arguments, mounts);
@@ -254,8 +265,8 @@ fn checked(output: Output, text: &str) -> Result<Output, Error> {
         19 | 137 => {
             let text = format!(
                 "the snapshots of the workspace take more than {} GiB; old ones are removed after {} days",
-                limits::SNAPSHOTS_BYTES_MAX >> 30,
-                limits::SNAPSHOT_KEPT_MS / (24 * 60 * MS_PER_MINUTE)
+                SNAPSHOTS_BYTES_MAX >> 30,
+                SNAPSHOT_KEPT_MS / (24 * 60 * MS_PER_MINUTE)
             );
             Err(Error::refused(Code::SnapshotsFull, text))
         }

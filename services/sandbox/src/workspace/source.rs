@@ -5,11 +5,13 @@ use crate::{
     config::{Config, GitScheme},
     error::Error,
 };
-use domain::limits;
 use std::{
     net::IpAddr,
     path::{Path, PathBuf},
 };
+
+/// Bytes of a git URL: browsers' and servers' usual limit.
+const GIT_URL_BYTES_MAX: usize = 2_048;
 
 const HTTPS_PORT: u16 = 443;
 const SSH_PORT: u16 = 22;
@@ -42,7 +44,7 @@ pub enum Source {
 pub async fn parse(url: &str, config: &Config) -> Result<Source, Error> {
     let refused =
         |why: &str| Error::refused(Code::UrlNotAllowed, format!("this URL cannot be cloned: {why}"));
-    if url.len() > limits::GIT_URL_BYTES_MAX {
+    if url.len() > GIT_URL_BYTES_MAX {
         return Err(refused("it is too long"));
     }
     if url.starts_with('-') || url.chars().any(|c| c.is_whitespace() || c.is_control()) {

@@ -4,6 +4,9 @@ use domain::limits;
 use rpc::v1::{FileDiff, FileStatus};
 use std::collections::HashMap;
 
+/// Bytes of one file's patch: more is no reading for people or models.
+const SNAPSHOT_PATCH_BYTES_MAX: usize = 512 * 1024;
+
 /// Every part of a patch begins with this, and no line of its content does.
 const HEADER: &[u8] = b"diff --git ";
 
@@ -87,7 +90,7 @@ fn add_patches(files: &mut [(FileDiff, usize)], patches: &[u8], bytes_max: usize
         let Some(end) = starts.get(next + *parts) else { return false };
         let patch = &patches[starts[next]..*end];
         next += *parts;
-        if patch.len() > limits::SNAPSHOT_PATCH_BYTES_MAX {
+        if patch.len() > SNAPSHOT_PATCH_BYTES_MAX {
             are_all = false;
         } else {
             file.patch = String::from_utf8_lossy(patch).into_owned();

@@ -1,6 +1,6 @@
 //! What people change in a conversation: only while nothing works on it, and everybody is told.
 
-use crate::{reverts::back_to, world::World};
+use crate::{session::reverts::back_to, world::World};
 use domain::ids::SessionId;
 use store::{
     error::{Entity, Error},

@@ -1,0 +1,5 @@
+//! Queries that cross tenants.
+
+mod operator;
+mod queue;
+mod workers;

@@ -1,0 +1,6 @@
+//! Requests, approvals and settings of people.
+
+mod approvals;
+mod requests;
+mod settings;
+mod waits;

@@ -1,0 +1,6 @@
+//! What belongs to a tenant.
+
+mod bundles;
+mod keys;
+mod projects;
+mod tenants;
