@@ -81,7 +81,7 @@ impl Keys {
             self.attempts.succeeded(&attempt);
             return Ok(Principal::operator());
         }
-        // A tenant's key is no guess at the operator's.
+        // A known tenant key does not count as a guess at the operator's key.
         if !self.attempts.knows(&attempt) {
             self.attempts.failed(&attempt, Instant::now());
         }

@@ -78,8 +78,10 @@ impl Principal {
     /// # Errors
     /// `scope_missing`; `operator_only` for [`Scope::Operate`].
     pub(crate) fn require(&self, scope: Scope) -> Result<(), Error> {
+        if self.has(scope) {
+            return Ok(());
+        }
         match scope {
-            _ if self.has(scope) => Ok(()),
             Scope::Operate => Err(Error::OperatorOnly("only the operator's key allows this")),
             Scope::Read | Scope::Write => Err(Error::ScopeMissing(scope)),
         }

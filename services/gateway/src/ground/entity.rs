@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A kind of thing. Its stable code and its sentence are those of "there is no such thing".
+/// A kind of thing. It has a stable code and a sentence for the case that it does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Entity {
     Session,

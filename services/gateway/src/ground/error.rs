@@ -57,7 +57,7 @@ pub(crate) enum Error {
     /// Nothing to stop.
     #[error("the session is idle or already quarantined")]
     NotActive,
-    /// Too late: somebody else answered.
+    /// Too late: another person answered first.
     #[error("{} was already resolved by {by}, {ago_s} s ago", id.as_str())]
     AlreadyResolved { id: request::Id, by: String, ago_s: i64 },
     /// Subscribe without a cursor.

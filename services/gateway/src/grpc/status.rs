@@ -21,7 +21,7 @@ pub(super) fn respond<T, R>(
     result.map(|value| Response::new(convert(value))).map_err(to_status)
 }
 
-/// Parses an id. What is no id names nothing.
+/// Parses an id. A malformed id counts as not found.
 pub(super) fn id<T: FromStr>(text: &str, entity: Entity) -> Result<T, Status> {
     text.parse().map_err(|_| to_status(Error::NotFound(entity)))
 }

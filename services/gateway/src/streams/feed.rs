@@ -350,7 +350,7 @@ impl Source {
     }
 
     fn send(&self, scope: UpdateScope, content: Content) {
-        // Fails while nobody subscribes.
+        // Fails while the feed has no subscriber.
         drop(self.updates.send(Arc::new(Update { scope, content, horizon: self.horizon })));
     }
 }

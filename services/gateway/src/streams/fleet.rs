@@ -1,4 +1,4 @@
-//! Notifies clients when an upgrade of the workers is complete. The first worker of a newer version is no reason for a notice:
+//! Notifies clients when an upgrade of the workers is complete. The first worker of a newer version sends no notice:
 //! OpenCode's clients would ask their users to install something. A gateway that starts after an upgrade sends nothing, because
 //! its clients connected after it too.
 

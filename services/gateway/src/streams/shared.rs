@@ -1,4 +1,4 @@
-//! A map of values that all users of a key share. A value lives as long as somebody holds it.
+//! A map of values that all users of a key share. A value lives as long as one of them holds it.
 
 use std::{
     collections::HashMap,

@@ -38,7 +38,7 @@ const SKILL_BYTES_MAX: u32 = 64 * 1024;
 /// Skills that are read at a time.
 const SKILLS_AT_ONCE: usize = 4;
 
-/// The files of the newest session of a project that is no subtask.
+/// The files of the newest root session of a project.
 pub(crate) struct DirectoryFiles {
     state: State,
     tenant: TenantId,
@@ -214,7 +214,7 @@ impl DirectoryFiles {
     }
 }
 
-/// The answer, or an empty one where there is no workspace yet.
+/// The answer, or an empty one before the workspace exists.
 fn or_no_files<T: Default>(response: Result<tonic::Response<T>, Status>) -> Result<T, Error> {
     match response.map_err(Refusal::from) {
         Ok(response) => Ok(response.into_inner()),

@@ -24,7 +24,7 @@ pub(crate) struct Wait {
     pub(crate) reason: String,
     /// The reason for people.
     pub(crate) sentence: String,
-    /// How much of the limit is used; 0 if the reason is no limit.
+    /// How much of the limit is used; 0 if no limit holds the session.
     pub(crate) used: u64,
     /// The limit.
     pub(crate) max: u64,

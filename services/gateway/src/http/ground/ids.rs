@@ -1,4 +1,4 @@
-//! The ids in paths and bodies. What is no id names nothing.
+//! The ids in paths and bodies. A malformed id counts as not found.
 
 use super::refusal::Result;
 use crate::ground::{entity::Entity, error::Error};

@@ -135,32 +135,40 @@ fn app_error(route: &Route, error: &Error, status: StatusCode) -> Value {
     match status {
         StatusCode::BAD_REQUEST => invalid(route, error, message),
         StatusCode::CONFLICT if *error == Error::Busy => {
-            tagged("SessionBusyError", message, ("sessionID", &route.first))
+            tagged("SessionBusyError", message, "sessionID", &route.first)
         }
         StatusCode::CONFLICT => json!({"_tag": "ConflictError", "message": message}),
-        StatusCode::FORBIDDEN => match error {
-            // A page never sees the body of a refused connection.
-            Error::TerminalForbidden(_) if route.connects() => json!({"_tag": "Forbidden"}),
-            Error::TerminalForbidden(_) => json!({"_tag": "PtyForbiddenError", "message": message}),
-            _ => json!({"_tag": "ForbiddenError", "message": message}),
-        },
+        StatusCode::FORBIDDEN => forbidden(route, error, message),
         StatusCode::NOT_FOUND => not_found(route, error, message),
         _ => other(route, status, message),
     }
 }
 
-fn invalid(route: &Route, error: &Error, message: &str) -> Value {
-    let mistake = if let Error::Invalid { mistake, .. } = error { Some(*mistake) } else { None };
-    match mistake {
-        Some(Invalid::Cursor) if route.is_v2() => json!({"_tag": "InvalidCursorError", "message": message}),
-        Some(Invalid::WorkspaceMissing) => {
-            json!({"name": "VcsApplyError", "data": {"message": message, "reason": "non-git"}})
-        }
-        Some(Invalid::PatchRefused | Invalid::PatchNotPermitted) => {
-            json!({"name": "VcsApplyError", "data": {"message": message, "reason": "not-clean"}})
-        }
-        _ => bad_request(route, None, message),
+fn forbidden(route: &Route, error: &Error, message: &str) -> Value {
+    if !matches!(error, Error::TerminalForbidden(_)) {
+        return json!({"_tag": "ForbiddenError", "message": message});
     }
+    // A page never sees the body of a refused connection.
+    if route.connects() {
+        return json!({"_tag": "Forbidden"});
+    }
+    json!({"_tag": "PtyForbiddenError", "message": message})
+}
+
+fn invalid(route: &Route, error: &Error, message: &str) -> Value {
+    let Error::Invalid { mistake, .. } = error else { return bad_request(route, None, message) };
+    let not_applied =
+        |reason: &str| json!({"name": "VcsApplyError", "data": {"message": message, "reason": reason}});
+    if *mistake == Invalid::WorkspaceMissing {
+        return not_applied("non-git");
+    }
+    if matches!(mistake, Invalid::PatchRefused | Invalid::PatchNotPermitted) {
+        return not_applied("not-clean");
+    }
+    if *mistake == Invalid::Cursor && route.is_v2() {
+        return json!({"_tag": "InvalidCursorError", "message": message});
+    }
+    bad_request(route, None, message)
 }
 
 fn bad_request(route: &Route, part: Option<RequestPart>, message: &str) -> Value {
@@ -176,28 +184,29 @@ fn bad_request(route: &Route, part: Option<RequestPart>, message: &str) -> Value
 }
 
 fn not_found(route: &Route, error: &Error, message: &str) -> Value {
+    let tagged = |tag: &str, member: &str, id: &str| tagged(tag, message, member, id);
     let entity = if let Error::NotFound(entity) = error { Some(*entity) } else { None };
-    match entity {
-        Some(Entity::Terminal) if !route.connects() => {
-            tagged("PtyNotFoundError", message, ("ptyID", &route.last))
-        }
-        Some(Entity::Project) => tagged("ProjectNotFoundError", message, ("projectID", &route.last)),
-        Some(Entity::Session) if route.is_v2() => {
-            tagged("SessionNotFoundError", message, ("sessionID", &route.first))
-        }
-        Some(Entity::Message) if route.is_v2() => {
-            let mut body = tagged("MessageNotFoundError", message, ("sessionID", &route.first));
-            body["messageID"] = route.last.as_str().into();
-            body
-        }
-        _ if route.path.contains("/permission") => {
-            tagged("PermissionNotFoundError", message, ("requestID", &route.last))
-        }
-        _ if route.path.contains("/question") => {
-            tagged("QuestionNotFoundError", message, ("requestID", &route.last))
-        }
-        _ => json!({"name": "NotFoundError", "data": {"message": message}}),
+    if entity == Some(Entity::Terminal) && !route.connects() {
+        return tagged("PtyNotFoundError", "ptyID", &route.last);
     }
+    if entity == Some(Entity::Project) {
+        return tagged("ProjectNotFoundError", "projectID", &route.last);
+    }
+    if entity == Some(Entity::Session) && route.is_v2() {
+        return tagged("SessionNotFoundError", "sessionID", &route.first);
+    }
+    if entity == Some(Entity::Message) && route.is_v2() {
+        let mut body = tagged("MessageNotFoundError", "sessionID", &route.first);
+        body["messageID"] = route.last.as_str().into();
+        return body;
+    }
+    if route.path.contains("/permission") {
+        return tagged("PermissionNotFoundError", "requestID", &route.last);
+    }
+    if route.path.contains("/question") {
+        return tagged("QuestionNotFoundError", "requestID", &route.last);
+    }
+    json!({"name": "NotFoundError", "data": {"message": message}})
 }
 
 fn other(route: &Route, status: StatusCode, message: &str) -> Value {
@@ -209,9 +218,9 @@ fn other(route: &Route, status: StatusCode, message: &str) -> Value {
     json!({"_tag": tag, "message": message})
 }
 
-/// A tagged error that names a thing.
-fn tagged(tag: &str, message: &str, thing: (&str, &str)) -> Value {
-    json!({"_tag": tag, thing.0: thing.1, "message": message})
+/// A tagged error that names a thing by its id.
+fn tagged(tag: &str, message: &str, member: &str, id: &str) -> Value {
+    json!({"_tag": tag, member: id, "message": message})
 }
 
 /// The route of a refused request. If a path has several ids, the first one is that of a session, and the last one that of the thing

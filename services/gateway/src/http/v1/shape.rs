@@ -174,12 +174,12 @@ mod tests {
             ("ContextOverflowError", json!({"message": "m"})),
         ] {
             let error = json!({"name": name, "data": all});
-            let told = properties("session.error", &json!({"error": error}).to_string(), "").unwrap();
-            let told: Value = serde_json::from_str(told.get()).unwrap();
-            assert_eq!(told, json!({"error": {"name": name, "data": want}}));
+            let shaped = properties("session.error", &json!({"error": error}).to_string(), "").unwrap();
+            let shaped: Value = serde_json::from_str(shaped.get()).unwrap();
+            assert_eq!(shaped, json!({"error": {"name": name, "data": want}}));
             let info = json!({"info": {"error": error}}).to_string();
-            let told = properties("message.updated", &info, "").unwrap();
-            assert_eq!(serde_json::from_str::<Value>(told.get()).unwrap()["info"]["error"]["data"], want);
+            let shaped = properties("message.updated", &info, "").unwrap();
+            assert_eq!(serde_json::from_str::<Value>(shaped.get()).unwrap()["info"]["error"]["data"], want);
         }
         let bare = with_known_error(json!({"error": {"name": "APIError", "data": {"message": "m"}}}));
         assert_eq!(bare["error"]["data"]["isRetryable"], false, "OpenCode requires it");

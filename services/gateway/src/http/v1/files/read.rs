@@ -65,7 +65,7 @@ pub(in crate::http) async fn list(
     Ok(Json(entries.iter().map(node).collect()))
 }
 
-/// A file: its text, or its bytes if it is no text.
+/// A file: its text, or its bytes if it is not valid UTF-8.
 pub(in crate::http) async fn content(
     State(gateway): State<Gateway>,
     caller: Caller,

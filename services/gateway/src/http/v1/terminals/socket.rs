@@ -139,7 +139,7 @@ struct Text {
 }
 
 impl Text {
-    /// The text up to the last whole character. Bytes that are no text become U+FFFD.
+    /// The text up to the last whole character. Invalid bytes become U+FFFD.
     fn take(&mut self, data: &[u8]) -> String {
         self.rest.extend_from_slice(data);
         let mut text = String::with_capacity(self.rest.len());
