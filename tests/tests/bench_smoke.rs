@@ -83,11 +83,6 @@ async fn check_loops(what: loops::What, figures: usize) {
 }
 
 #[tokio::test]
-async fn loading_a_long_conversation_is_measured() {
-    check_loops(loops::What::Load, 6).await;
-}
-
-#[tokio::test]
 async fn steps_of_a_long_conversation_are_measured() {
     check_loops(loops::What::Steps, 15).await;
 }

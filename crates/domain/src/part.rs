@@ -80,6 +80,31 @@ impl Body {
             Self::Retry(_) => "retry",
         }
     }
+
+    /// The text, if it is one.
+    pub fn as_text(&self) -> Option<&Text> {
+        if let Self::Text(text) = self { Some(text) } else { None }
+    }
+
+    /// The tool call, if it is one.
+    pub fn as_tool(&self) -> Option<&Tool> {
+        if let Self::Tool(tool) = self { Some(tool) } else { None }
+    }
+
+    /// The file, if it is one.
+    pub fn as_file(&self) -> Option<&File> {
+        if let Self::File(file) = self { Some(file) } else { None }
+    }
+
+    /// The request for a summary, if it is one.
+    pub fn as_compaction(&self) -> Option<&Compaction> {
+        if let Self::Compaction(compaction) = self { Some(compaction) } else { None }
+    }
+
+    /// The finished step, if it is one.
+    pub fn as_step_finish(&self) -> Option<&StepFinish> {
+        if let Self::StepFinish(finish) = self { Some(finish) } else { None }
+    }
 }
 
 /// Start and, when over, end; milliseconds since 1970.

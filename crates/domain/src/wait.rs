@@ -2,23 +2,23 @@
 
 use crate::ids::Timestamp;
 
-/// Why a session is parked although its turn is not over. Of several, the first one here is shown: what a person can
-/// end comes first.
+/// Why a session is parked although its turn is not over. Of several reasons, clients see the first in this order: the
+/// waits that a person can end come first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
     /// A person must allow a tool call.
     Permission,
     /// A person must answer a question of the agent.
     Question,
-    /// The session and its subtasks spent all that they may.
+    /// The session and its subtasks have used up their budget.
     Budget,
     /// Child sessions must finish.
     Children,
-    /// The provider asked for a pause, or the model call failed and is tried again.
+    /// The provider asked for a pause, or the model call failed and will be retried.
     BackOff,
     /// The loop failed more than once without progress; the next attempt begins after a pause.
     FailedAttempt,
-    /// What is stored was written by a newer version: a worker of that version must go on.
+    /// A newer version of Flotilla wrote what is stored, and a worker of that version must continue.
     NewerWorker,
 }
 
@@ -47,23 +47,23 @@ impl Reason {
         }
     }
 
-    /// Reads [`Reason::as_str`]; `None` for one that this version does not know.
+    /// Reads [`Reason::as_str`]; `None` for a reason that this version does not know.
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|reason| reason.as_str() == text)
     }
 }
 
-/// A wait: for what, and when it ends at the latest.
+/// A wait: its reason, and when it ends at the latest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wait {
-    /// For what.
+    /// What the session waits for.
     pub reason: Reason,
-    /// When the session is woken if nothing else does it; `None`: only an input ends the wait.
+    /// When the session is woken if nothing wakes it earlier; `None`: only an input ends the wait.
     pub until: Option<Timestamp>,
 }
 
 impl Wait {
-    /// Several waits as one: the reason that a person should know first, and the earliest end. `None` for no wait.
+    /// Combines several waits: the reason that a person should see first, and the earliest end. `None` for no wait.
     pub fn all(waits: impl IntoIterator<Item = Self>) -> Option<Self> {
         waits.into_iter().reduce(|one, other| Self {
             reason: one.reason.min(other.reason),

@@ -1,49 +1,41 @@
-//! The worker: claims sessions, runs their loops, calls models, has tools run in the sandbox, and records what happened.
-//! It does not know what HTTP, a webhook or a batch is: all work comes from the mailbox of a session.
+//! The worker: claims sessions, runs their loops, calls models, runs tools in the sandbox, and records what happened. It does not
+//! know what HTTP, a webhook or a batch is: all work comes from the mailbox of a session.
 
 pub mod config;
-pub mod question;
 
-mod changes;
+mod calls;
 mod claim;
-mod clean;
-mod clock;
-mod commands;
-mod contention;
-mod context;
 mod conversation;
-mod deps;
-mod guidance;
-mod lease;
 mod lower;
 mod model;
-mod rebuild;
+mod process;
 mod record;
-mod rights;
-mod sandbox;
-mod snapshots;
-mod structured;
+mod repository;
 mod tools;
 mod turn;
-mod workspace;
 
 use anyhow::Context as _;
+use claim::{lease, run};
 use config::Config;
+use process::deps::Deps;
 use std::sync::Arc;
+use store::control::workers::Capabilities;
+use tools::registry;
 
 /// Runs a worker until `service.shutdown`, then hands its sessions over and returns.
 ///
 /// # Errors
-/// When the configuration cannot be used. Postgres, Redis, NATS or the sandbox being away is no error: the worker
-/// waits for them, and says so in its health.
+/// When the configuration cannot be used. It is not an error if Postgres, Redis, NATS or the sandbox is down: the worker waits for
+/// them and reports that in its health.
 pub async fn run(config: Config, service: chassis::Service) -> anyhow::Result<()> {
     let providers = config.providers().context("read the configuration of the model providers")?;
-    let deps = Arc::new(deps::Deps::connect(&config, providers).await?);
-    let lease = lease::start(&config, &deps, service.clone())?;
+    let deps = Arc::new(Deps::connect(&config, providers).await?);
+    let offer = Capabilities { models: deps.providers.providers.facts(), tools: registry::all() };
+    let lease = lease::start(&config, &deps, offer, service.clone())?;
     let admin_only = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
-    claim::wait_for_postgres(&deps, &service).await;
+    run::wait_for_postgres(&deps, &service).await;
     service.ready.announce("worker", admin_only);
-    claim::run(&config, Arc::clone(&deps), lease.clone(), &service).await;
+    run::run(&config, Arc::clone(&deps), lease.clone(), &service).await;
     lease.stop().await;
     // A connection that hangs ends with the process.
     let patience = std::time::Duration::from_millis(domain::limits::LEASE_STOP_MS / 2);

@@ -1,81 +1,89 @@
-//! The only writer of a session: each write is fenced by the epoch, numbered, retried while its outcome is in doubt,
-//! and published after its commit.
+//! The only writer of a session, with the conversation as it is written. Each write is fenced by the epoch, numbered, retried
+//! while its outcome is in doubt, and published after its commit.
 // Continues in gateway::streams::subscription, which forwards what is published here.
 
-use crate::{clock::now, conversation::Conversation, deps::Deps};
+use crate::{
+    conversation::memory::Conversation,
+    process::{clock::now, deps::Deps, store_timeout::with_store_timeout},
+};
 use domain::{
     event::Event,
     ids::{EventId, MessageId, PartId, SessionId, TenantId},
     limits,
-    money::{Tokens, UsdPicos},
+    message::Message,
     session::Changes,
 };
 use std::{sync::Arc, time::Duration};
 use store::{
     error::Error,
     log::{
-        change::{Change, ChangeBody, Spend, Title},
+        change::{Change, ChangeBody, Title},
         chunks::Chunk,
         record::{Fence, Progress, WriteReceipt},
     },
     session::{
         park::{Park, ParkOutcome},
-        tree::children::{Dispatch, DispatchOutcome, NewChild},
+        tree::{
+            children::{Dispatch, DispatchOutcome, NewChild},
+            ledger::Entry,
+        },
     },
 };
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
 /// Why a loop must stop writing.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Stopped {
+pub(crate) enum WriteError {
     /// Another worker owns the session.
     #[error("another worker took the session over")]
     Fenced,
-    /// Postgres refused the write, or was away for too long; the session is left to whoever comes next.
+    /// Postgres refused the write, or did not answer for too long. Another worker continues the session.
     #[error("write to Postgres")]
     Store(#[source] Error),
 }
 
-/// How the end of a loop was taken.
+/// Whether a session was parked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ended {
-    Yes,
-    /// An input came first: nothing was written.
+pub(crate) enum ParkResult {
+    Parked,
+    /// An input came first; nothing was written.
     NewInput,
 }
 
-/// The right to write one session, and what was written last.
+/// The right to write one session, the conversation as it is stored, and what the last write found.
 pub(crate) struct Record {
     deps: Arc<Deps>,
     fence: Fence,
-    /// The newest input that the loop has looked at.
-    seen_input: u64,
-    /// The newest input that is stored as taken.
+    conversation: Conversation,
+    /// The newest input that the loop has read.
+    read_input: u64,
+    /// The newest input that is stored as acknowledged.
     input_ack: u64,
-    /// The newest input that a write has seen in the row.
+    /// The newest input that a write found in the control row.
     newest_input: u64,
-    /// The newest abort that a write has seen in the row.
+    /// The newest abort that a write found in the control row.
     newest_cancel: u64,
     newest_event: u64,
-    /// The worker's place for one suspect, until this session is none any more.
-    lane: Option<OwnedSemaphorePermit>,
+    /// The worker's slot for suspects, until this session makes progress.
+    suspect_slot: Option<OwnedSemaphorePermit>,
 }
 
 impl Record {
     pub(crate) fn new(
         deps: Arc<Deps>,
         taken: &store::session::runs::TakeOver,
-        lane: Option<OwnedSemaphorePermit>,
+        suspect_slot: Option<OwnedSemaphorePermit>,
     ) -> Self {
         Self {
             deps,
             fence: taken.fence.clone(),
-            seen_input: taken.input_ack,
+            conversation: Conversation::default(),
+            read_input: taken.input_ack,
             input_ack: taken.input_ack,
             newest_input: 0,
             newest_cancel: 0,
             newest_event: 0,
-            lane,
+            suspect_slot,
         }
     }
 
@@ -91,161 +99,180 @@ impl Record {
         &self.fence.session
     }
 
+    /// The conversation, with everything that this record has written.
+    pub(crate) fn conversation(&self) -> &Conversation {
+        &self.conversation
+    }
+
+    /// Reads what of the conversation is new.
+    ///
+    /// # Errors
+    /// `Unreadable` for what this version does not know; `Db`.
+    pub(crate) async fn read_conversation(&mut self) -> Result<(), Error> {
+        let store = self.deps.store.clone();
+        let read = self.conversation.read(&store, self.fence.tenant, &self.fence.session);
+        with_store_timeout(read).await
+    }
+
     pub(crate) fn input_ack(&self) -> u64 {
         self.input_ack
     }
 
-    /// Says that the loop has looked at the inputs up to `seq`.
-    pub(crate) fn saw_input(&mut self, seq: u64) {
-        self.seen_input = self.seen_input.max(seq);
+    /// Notes that the loop has read the inputs up to `seq`.
+    pub(crate) fn note_read(&mut self, seq: u64) {
+        self.read_input = self.read_input.max(seq);
     }
 
-    /// Whether the newest write found no input that the loop has not looked at.
-    pub(crate) fn has_seen_all(&self) -> bool {
-        self.newest_input > 0 && self.newest_input <= self.seen_input
+    /// Whether the newest write found no input that the loop has not read.
+    pub(crate) fn has_read_all(&self) -> bool {
+        self.newest_input > 0 && self.newest_input <= self.read_input
     }
 
-    /// Whether a write found an abort that the loop has not looked at.
+    /// Whether a write found an abort that the loop has not read.
     pub(crate) fn abort_waits(&self) -> bool {
-        self.newest_cancel > self.seen_input
+        self.newest_cancel > self.read_input
     }
 
-    /// Writes events. `ack` takes the inputs that the loop has looked at.
-    pub(crate) async fn write(
+    /// Writes events, and acknowledges the inputs that the loop has read.
+    pub(crate) async fn write(&mut self, events: Vec<Event>, progress: Progress) -> Result<(), WriteError> {
+        self.commit(events.into_iter().map(ChangeBody::Event), progress).await
+    }
+
+    /// Writes the end of a model's answer: events, the message, and what the call cost.
+    pub(crate) async fn write_answer(
         &mut self,
-        conversation: &mut Conversation,
         events: Vec<Event>,
+        message: Message,
+        entry: Option<Entry>,
+    ) -> Result<(), WriteError> {
+        let answer = ChangeBody::Answer { message: Box::new(message), entry };
+        self.commit(events.into_iter().map(ChangeBody::Event).chain([answer]), Progress::None).await
+    }
+
+    /// Like [`Record::write`], and adds `entries` to the cost of the session.
+    pub(crate) async fn write_with_cost(
+        &mut self,
+        events: Vec<Event>,
+        entries: Vec<Entry>,
         progress: Progress,
-    ) -> Result<(), Stopped> {
-        self.commit(conversation, events.into_iter().map(ChangeBody::Event), progress).await
-    }
-
-    /// As [`Record::write`], and adds to what the session spent.
-    pub(crate) async fn write_spending(
-        &mut self,
-        conversation: &mut Conversation,
-        events: Vec<Event>,
-        spent: (Tokens, UsdPicos),
-    ) -> Result<(), Stopped> {
-        let spent = ChangeBody::Spend(Spend { tokens: spent.0, cost: spent.1 });
-        let all = events.into_iter().map(ChangeBody::Event).chain([spent]);
-        self.commit(conversation, all, Progress::Made).await
+    ) -> Result<(), WriteError> {
+        let all = events.into_iter().map(ChangeBody::Event).chain([ChangeBody::Spend(entries)]);
+        self.commit(all, progress).await
     }
 
     /// Writes how much the session's files changed, and then events.
     pub(crate) async fn write_changes(
         &mut self,
-        conversation: &mut Conversation,
         changes: Changes,
         events: Vec<Event>,
-    ) -> Result<(), Stopped> {
+    ) -> Result<(), WriteError> {
         let all = std::iter::once(ChangeBody::FileSummary(changes))
             .chain(events.into_iter().map(ChangeBody::Event));
-        self.commit(conversation, all, Progress::None).await
+        self.commit(all, Progress::None).await
     }
 
-    /// Names the session unless somebody else did.
-    pub(crate) async fn write_title(
-        &mut self,
-        conversation: &mut Conversation,
-        title: Title,
-    ) -> Result<(), Stopped> {
-        self.commit(conversation, std::iter::once(ChangeBody::Title(title)), Progress::None).await
+    /// Names the session, unless a person has named it in the meantime.
+    pub(crate) async fn write_title(&mut self, title: Title) -> Result<(), WriteError> {
+        self.commit(std::iter::once(ChangeBody::Title(title)), Progress::None).await
     }
 
     async fn commit(
         &mut self,
-        conversation: &mut Conversation,
         all: impl Iterator<Item = ChangeBody>,
         progress: Progress,
-    ) -> Result<(), Stopped> {
+    ) -> Result<(), WriteError> {
         let changes: Vec<Change> = all.map(|what| self.change(what)).collect();
         let fence = self.next_fence();
-        if domain::mutant::on(domain::mutant::Mutant::AckAhead) {
-            self.seen_input = self.seen_input.max(self.newest_input);
-        }
-        let (ack, at) = (self.seen_input, now());
+        let (ack, at) = (self.read_input, now());
         let store = self.deps.store.clone();
-        let written = settled(|| store.append(&fence, &changes, ack, progress, at)).await?;
+        let written = retry_in_doubt(|| store.append(&fence, &changes, ack, progress, at)).await?;
         self.input_ack = self.input_ack.max(ack);
         if progress == Progress::Made {
-            self.lane = None;
+            self.suspect_slot = None;
         }
-        self.committed(conversation, &changes, &written);
+        self.note_written(&changes, &written);
         Ok(())
     }
 
-    /// Ends the loop, unless an input came that it has not looked at.
+    /// Parks the session, unless an input came that the loop has not read. Adds `entries` to the cost of the session, if there are
+    /// any.
     pub(crate) async fn park(
         &mut self,
-        conversation: &mut Conversation,
         events: Vec<Event>,
+        entries: Vec<Entry>,
         park: &Park,
-    ) -> Result<Ended, Stopped> {
-        let changes: Vec<Change> =
-            events.into_iter().map(|event| self.change(ChangeBody::Event(event))).collect();
+    ) -> Result<ParkResult, WriteError> {
+        let spend = (!entries.is_empty()).then_some(ChangeBody::Spend(entries));
+        let all = spend.into_iter().chain(events.into_iter().map(ChangeBody::Event));
+        let changes: Vec<Change> = all.map(|what| self.change(what)).collect();
         let fence = Fence { write_seq: self.fence.write_seq + 1, ..self.fence.clone() };
-        let (seen, at) = (self.seen_input, now());
+        let (seen, at) = (self.read_input, now());
         let store = self.deps.store.clone();
-        let ParkOutcome::Parked(written) = settled(|| store.park(&fence, &changes, seen, park, at)).await?
+        let ParkOutcome::Parked(written) =
+            retry_in_doubt(|| store.park(&fence, &changes, seen, park, at)).await?
         else {
-            // What the row says now is not known: the next look reads it.
+            // The loop does not know the control row any more: its next look reads it.
             self.newest_input = 0;
-            return Ok(Ended::NewInput);
+            return Ok(ParkResult::NewInput);
         };
         self.fence = fence;
-        self.committed(conversation, &changes, &written);
-        Ok(Ended::Yes)
+        self.note_written(&changes, &written);
+        Ok(ParkResult::Parked)
     }
 
-    /// Makes a child together with `events` of this session. Gives whether it was made, or why not.
+    /// Creates a child together with `events` of this session. Tells whether it was created, or why not.
     pub(crate) async fn dispatch(
         &mut self,
-        conversation: &mut Conversation,
         events: Vec<Event>,
         child: &NewChild,
         dispatch: Dispatch,
-    ) -> Result<DispatchOutcome, Stopped> {
+    ) -> Result<DispatchOutcome, WriteError> {
         let changes: Vec<Change> =
             events.into_iter().map(|event| self.change(ChangeBody::Event(event))).collect();
         let fence = Fence { write_seq: self.fence.write_seq + 1, ..self.fence.clone() };
         let (store, at) = (self.deps.store.clone(), now());
-        let dispatched = settled(|| store.dispatch_child(&fence, &changes, child, dispatch, at)).await?;
+        let dispatched =
+            retry_in_doubt(|| store.dispatch_child(&fence, &changes, child, dispatch, at)).await?;
         if let DispatchOutcome::Dispatched { parent, child: events } = &dispatched {
             self.fence = fence;
-            self.committed(conversation, &changes, parent);
+            self.note_written(&changes, parent);
             self.deps.publisher.publish_events(self.fence.tenant, &child.prompt.user.session_id, events);
         }
         Ok(dispatched)
     }
 
     /// Leaves the session to a worker of another version.
-    pub(crate) async fn refuse(&self, why: &str) -> Result<(), Stopped> {
+    pub(crate) async fn refuse(&self, why: &str) -> Result<(), WriteError> {
         let store = self.deps.store.clone();
-        settled(|| store.refuse(&self.fence, why)).await
+        retry_in_doubt(|| store.refuse(&self.fence, why)).await
     }
 
     /// Leaves the session to the next worker.
-    pub(crate) async fn hand_over(&self) -> Result<(), Stopped> {
+    pub(crate) async fn hand_over(&self) -> Result<(), WriteError> {
         let store = self.deps.store.clone();
-        settled(|| store.hand_over(&self.fence)).await
+        retry_in_doubt(|| store.hand_over(&self.fence)).await
     }
 
-    /// Keeps a piece of an open part against a crash. Best effort: the whole part follows.
-    pub(crate) async fn chunk(&self, part_id: &PartId, offset_bytes: u64, text: &str) -> Result<(), Stopped> {
+    /// Stores a chunk of an open part, in case the worker dies. Best effort: the whole part follows.
+    pub(crate) async fn chunk(
+        &self,
+        part_id: &PartId,
+        offset_bytes: u64,
+        text: &str,
+    ) -> Result<(), WriteError> {
         let chunk = Chunk { part_id: part_id.clone(), offset_bytes, text: text.to_owned() };
         let (tenant, session, epoch) = (self.fence.tenant, &self.fence.session, self.fence.epoch);
-        match answered(self.deps.store.append_chunk(tenant, session, epoch, &chunk)).await {
-            Err(Error::Fenced) => Err(Stopped::Fenced),
+        match with_store_timeout(self.deps.store.append_chunk(tenant, session, epoch, &chunk)).await {
+            Err(Error::Fenced) => Err(WriteError::Fenced),
             Err(error) => {
-                tracing::debug!(error = &error as &dyn std::error::Error, "a chunk was not stored");
+                tracing::debug!(error = &error as &dyn std::error::Error, "cannot store a chunk");
                 Ok(())
             }
             Ok(()) => Ok(()),
         }
     }
 
-    /// Sends a fragment to whoever watches.
+    /// Sends a fragment of text to the subscribers.
     pub(crate) fn delta(&self, message: &MessageId, part: &PartId, offset: u64, text: String) {
         let delta = bus::feed::Delta {
             epoch: self.fence.epoch,
@@ -257,7 +284,7 @@ impl Record {
         self.publish(&bus::feed::News::Delta(delta));
     }
 
-    /// Tells whoever watches that the loop is alive.
+    /// Tells the subscribers that the loop is alive.
     pub(crate) fn beat(&self) {
         self.publish(&bus::feed::News::Beat { epoch: self.fence.epoch, seq: self.newest_event });
     }
@@ -275,10 +302,14 @@ impl Record {
         self.fence.clone()
     }
 
-    fn committed(&mut self, conversation: &mut Conversation, changes: &[Change], written: &WriteReceipt) {
+    fn note_written(&mut self, changes: &[Change], written: &WriteReceipt) {
         for (change, stored) in changes.iter().zip(&written.events) {
-            if let ChangeBody::Event(event) = &change.body {
-                conversation.apply(event, stored.seq);
+            match &change.body {
+                ChangeBody::Event(event) => self.conversation.apply(event, stored.seq),
+                ChangeBody::Answer { message, .. } => {
+                    self.conversation.apply(&Event::MessageUpdated(message.clone()), stored.seq);
+                }
+                ChangeBody::Spend(_) | ChangeBody::FileSummary(_) | ChangeBody::Title(_) => {}
             }
             self.newest_event = stored.seq;
         }
@@ -288,33 +319,26 @@ impl Record {
     }
 }
 
-/// Waits for an answer of Postgres for a bounded time: a connection that lost its other end says nothing for ever, while the
-/// lease, on a connection of its own, goes on.
-pub(crate) async fn answered<T>(asked: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    let patience = Duration::from_millis(limits::STORE_ANSWER_MS);
-    tokio::time::timeout(patience, asked).await.unwrap_or_else(|_| Err(Error::timed_out()))
-}
-
-/// Repeats a write whose outcome is in doubt: with the same number it is the same write.
-async fn settled<T, F>(mut write: impl FnMut() -> F) -> Result<T, Stopped>
+/// Repeats a write while its outcome is in doubt. Under the same number it is the same write.
+async fn retry_in_doubt<T, F>(mut write: impl FnMut() -> F) -> Result<T, WriteError>
 where
     F: Future<Output = Result<T, Error>>,
 {
     let until = Instant::now() + Duration::from_millis(limits::RECORD_RETRY_MS);
     let mut wait = Duration::from_millis(50);
     loop {
-        match answered(write()).await {
+        match with_store_timeout(write()).await {
             Ok(value) => return Ok(value),
-            Err(Error::Fenced) => return Err(Stopped::Fenced),
+            Err(Error::Fenced) => return Err(WriteError::Fenced),
             Err(error) if error.is_transient() && Instant::now() < until => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
-                    "a write is in doubt and is repeated"
+                    "the outcome of a write is in doubt; repeating it"
                 );
                 tokio::time::sleep(wait).await;
                 wait = (wait * 2).min(Duration::from_secs(1));
             }
-            Err(error) => return Err(Stopped::Store(error)),
+            Err(error) => return Err(WriteError::Store(error)),
         }
     }
 }

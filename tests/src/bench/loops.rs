@@ -2,7 +2,6 @@
 //! another session. Each measurement has a stack of its own.
 
 mod files;
-mod load;
 mod neighbour;
 pub(super) mod past;
 mod steps;
@@ -12,8 +11,6 @@ use super::{Samples, figure::Figure, ground::Servers};
 /// What is measured, in the order of the report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum What {
-    /// Loading a long conversation and lowering it for a model.
-    Load,
     /// A step of a long conversation against one of a short one.
     Steps,
     /// What a large session costs a small one on the same worker.
@@ -52,7 +49,6 @@ impl Sizes {
 /// Measures one thing. What cannot be measured ends the process with a sentence.
 pub async fn measure(what: What, servers: &Servers, sizes: &Sizes) -> Vec<Figure> {
     match what {
-        What::Load => load::measure(servers, sizes).await,
         What::Steps => steps::measure(servers, sizes).await,
         What::Neighbour => neighbour::measure(servers, sizes).await,
         What::Files => files::measure(servers, sizes).await,

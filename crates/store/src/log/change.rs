@@ -1,9 +1,10 @@
 //! The types of a change to a session. `projection` writes a change into the tables.
 
+use crate::session::tree::ledger::Entry;
 use domain::{
     event::Event,
     ids::{EventId, SessionId, TenantId, Timestamp},
-    money::{Tokens, UsdPicos},
+    message::Message,
     session::Changes,
 };
 
@@ -28,21 +29,20 @@ impl Change {
 pub enum ChangeBody {
     /// A fact, projected into the table of its kind.
     Event(Event),
-    /// The session spent tokens and money.
-    Spend(Spend),
+    /// The whole answer of a model: its message, and what the call cost. The entry is part of the budget from now on; the session
+    /// shows it once the step closes.
+    Answer {
+        /// The message of the step.
+        message: Box<Message>,
+        /// `None`: the provider reported no usage.
+        entry: Option<Entry>,
+    },
+    /// Model calls cost this; clients see it in the session. An entry that is stored already is not counted twice in the budget.
+    Spend(Vec<Entry>),
     /// The sum of all differences between the session's files and their first state.
     FileSummary(Changes),
     /// A model named the session.
     Title(Title),
-}
-
-/// Tokens and money that one model call used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Spend {
-    /// Tokens by kind.
-    pub tokens: Tokens,
-    /// Their price.
-    pub cost: UsdPicos,
 }
 
 /// The title that a model made from the first prompt of a session.
@@ -53,8 +53,8 @@ pub struct Title {
     pub instead_of: String,
     /// The new title; `None` if the model gave none.
     pub title: Option<String>,
-    /// The cost of the model call.
-    pub spend: Spend,
+    /// What the model calls cost.
+    pub entries: Vec<Entry>,
 }
 
 /// The session that a batch of changes belongs to, and the epoch and time that its events carry.

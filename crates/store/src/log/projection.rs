@@ -10,6 +10,7 @@ use crate::{
     column::signed,
     error::Error,
     log::change::{Change, ChangeBody, Scope},
+    session::tree::ledger,
 };
 use domain::event::{Event, StoredEvent};
 
@@ -48,7 +49,12 @@ async fn project_one(tx: &mut Tx, scope: &Scope<'_>, body: &ChangeBody, seq: u64
             project_event(tx, scope, event, seq).await?;
             return Ok(event.clone());
         }
-        ChangeBody::Spend(spend) => sessions::add_spend(tx, scope, spend).await?,
+        ChangeBody::Answer { message, entry } => {
+            messages::upsert_message(tx, scope, message, seq).await?;
+            ledger::insert(tx, scope.tenant, scope.session, entry.as_slice()).await?;
+            return Ok(Event::MessageUpdated(message.clone()));
+        }
+        ChangeBody::Spend(entries) => sessions::charge(tx, scope, entries).await?,
         ChangeBody::Title(title) => sessions::set_title(tx, scope, title).await?,
         ChangeBody::FileSummary(summary) => sessions::set_file_summary(tx, scope, summary).await?,
     };

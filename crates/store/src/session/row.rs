@@ -106,9 +106,8 @@ fn columns() -> String {
       where c.tenant_id = s.tenant_id and c.parent_id = s.id) else 0 end as children_over,
     (select b.budget_usd_picos from session b
       where b.tenant_id = s.tenant_id and b.id = case when s.root_id is null then s.id else s.root_id end) as budget,
-    case when r.waiting_reason = 'budget' then (select sum(t.cost_usd_picos)::bigint from session t
-      where t.tenant_id = s.tenant_id and (t.id = case when s.root_id is null then s.id else s.root_id end
-         or t.root_id = case when s.root_id is null then s.id else s.root_id end))
+    case when r.waiting_reason = 'budget' then (select coalesce(sum(l.cost_usd_picos), 0)::bigint from ledger l
+      where l.tenant_id = s.tenant_id and l.root_id = case when s.root_id is null then s.id else s.root_id end)
       else 0 end as tree_cost"
     )
 }

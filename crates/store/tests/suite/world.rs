@@ -4,6 +4,7 @@ use domain::{
     event::{Event, Status},
     ids::{ProjectId, SessionId, TenantId},
     limits,
+    money::{Tokens, UsdPicos},
     permission::{OnAsk, Rules},
     session::{Class, ExplicitChoices, Outcome, Source},
 };
@@ -20,6 +21,7 @@ use store::{
         inputs::{Prompt, PromptReceipt, Reply},
         park::{Park, ParkOutcome},
         runs::{SuspectPolicy, TakeOver, TakeResult},
+        tree::ledger::{CallOutcome, Entry, Purpose},
     },
 };
 use testkit::{
@@ -146,6 +148,26 @@ impl World {
 
     pub(crate) fn change(&mut self, event: Event) -> Change {
         Change { id: self.sample.event(), body: ChangeBody::Event(event) }
+    }
+
+    /// What one model call cost; `id` names the call.
+    pub(crate) fn entry(id: &str, tokens: Tokens, picos: i64) -> Entry {
+        Entry {
+            id: id.to_owned(),
+            purpose: Purpose::Step,
+            outcome: CallOutcome::Finished,
+            model: sample::model(),
+            tokens,
+            cost: UsdPicos(picos),
+            cost_max: None,
+        }
+    }
+
+    /// A change that charges a model call which no other change has charged.
+    pub(crate) fn spend(&mut self, tokens: Tokens, picos: i64) -> Change {
+        let id = self.sample.event();
+        let entry = Self::entry(id.as_str(), tokens, picos);
+        Change { id, body: ChangeBody::Spend(vec![entry]) }
     }
 
     /// The same change as another event.

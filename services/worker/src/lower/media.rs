@@ -1,11 +1,11 @@
-//! How many pictures and documents one question carries: providers refuse a question that is too large as a whole, and the
-//! newest are what the model works with. Older ones are told in words.
+//! How many pictures and documents one model request carries. Providers refuse a request that is too large as a whole, so only
+//! the newest are sent, and older ones are mentioned by name.
 
 use domain::limits;
 use llm::request::{Media, Message, Source, UserPart};
 use std::sync::Arc;
 
-/// Leaves in `messages` the newest pictures and documents that one question may carry.
+/// Keeps in `messages` the newest pictures and documents that one request may carry, and mentions the others.
 pub(super) fn bound(messages: &mut [Message]) {
     let (mut count, mut bytes) = (0, 0);
     let mut fits = |media: &Media| {
@@ -23,7 +23,7 @@ pub(super) fn bound(messages: &mut [Message]) {
                     if let UserPart::Media(media) = part
                         && !fits(media)
                     {
-                        *part = UserPart::Text(left_out(media));
+                        *part = UserPart::Text(mention(media));
                     }
                 }
             }
@@ -34,7 +34,7 @@ pub(super) fn bound(messages: &mut [Message]) {
                         if fits(&media) {
                             result.media.insert(0, media);
                         } else {
-                            Arc::make_mut(&mut result.text).push_str(&format!("\n{}", left_out(&media)));
+                            Arc::make_mut(&mut result.text).push_str(&format!("\n{}", mention(&media)));
                         }
                     }
                 }
@@ -44,8 +44,8 @@ pub(super) fn bound(messages: &mut [Message]) {
     }
 }
 
-/// What stands in the place of an older one.
-fn left_out(media: &Media) -> String {
+/// The mention of a file that is left out.
+fn mention(media: &Media) -> String {
     format!("[Left out, there are too many newer pictures and documents: {:?} ({})]", media.name, media.mime)
 }
 

@@ -1,5 +1,5 @@
-//! What a model is reminded of while it plans, and once when planning is over. It stands beside the person's words, in the same
-//! place each time the conversation is told, so that providers' caches stay warm.
+//! Reminders for a model that plans, and one when planning is over. A reminder follows the person's words at the same position in
+//! every request, so that the provider's cache stays warm.
 
 use domain::agent::Agent;
 
@@ -11,7 +11,7 @@ const PLANS: &str = "<system-reminder>\nYou are planning. The person does not wa
 const BUILDS: &str = "<system-reminder>\nPlanning is over, and you are another agent now: build. You may change files, run \
      commands and use all tools that you have.\n</system-reminder>";
 
-/// What stands beside a message for `agent`, where the step before it was one of `before`.
+/// The reminder after a message to `agent`, if the agent `before` answered the message before.
 pub(super) fn reminder(agent: &str, before: Option<&str>) -> Option<&'static str> {
     let plan = Agent::Plan.as_str();
     if agent == plan {

@@ -1,31 +1,32 @@
 //! The system prompt in two blocks, so that providers can cache the first: who the agent is, which never changes; and
 //! where it works, what the repository says, and what the prompt adds.
 
-use super::Question;
+use super::step_context::StepContext;
+use crate::conversation::structured;
 use domain::{ids::Timestamp, session::WORKSPACE};
 
 /// Who the agent is and how it works.
 const AGENT: &str = include_str!("../prompt/system.txt");
 
 /// The blocks, the stable one first.
-pub(super) fn blocks(question: &Question<'_>) -> Vec<String> {
-    let user = question.user;
-    let mut rest = vec![environment(question)];
-    rest.extend(question.guidance.system());
+pub(super) fn blocks(context: &StepContext<'_>) -> Vec<String> {
+    let user = context.user;
+    let mut rest = vec![environment(context)];
+    rest.extend(context.guidance.system_blocks());
     rest.extend(user.system.clone());
-    rest.extend(question.structured.map(|_| crate::structured::SYSTEM.to_owned()));
+    rest.extend(context.structured.map(|_| structured::SYSTEM.to_owned()));
     vec![AGENT.to_owned(), rest.join("\n\n")]
 }
 
-fn environment(question: &Question<'_>) -> String {
-    let model = &question.user.model.model;
-    // The day of the prompt, not of the call: every step and every attempt of a turn asks with the same words.
+fn environment(context: &StepContext<'_>) -> String {
+    let model = &context.user.model.model;
+    // The day of the prompt, not of the call: every step and every attempt of a turn sends the same words.
     format!(
         "<env>\nModel: {}/{}\nWorking directory: {WORKSPACE}\nRoot of the repository: {WORKSPACE}\n\
          Is a git repository: yes\nPlatform: linux\nNetwork: off\nDate: {}\n</env>",
         model.provider_id,
         model.model_id,
-        date(question.user.time.created),
+        date(context.user.time.created),
     )
 }
 

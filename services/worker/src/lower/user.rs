@@ -1,5 +1,6 @@
-//! What a person said, as a model gets it: texts and media. What files of the workspace hold is told by texts of ours.
+//! A user message as a model gets it: texts and media. Files of the workspace come as synthetic texts.
 
+use crate::conversation::model_view::is_media;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use domain::{
     command::BY_THE_USER,
@@ -8,17 +9,17 @@ use domain::{
 };
 use llm::request::{Media, Source, UserPart};
 
-/// How the wish for a summary looks to the model that reads it afterwards.
-const SUMMED_UP: &str = "What did we do so far?";
+/// How a request for a summary looks to the model that reads it afterwards.
+const SUMMARY_REQUEST: &str = "What did we do so far?";
 
-/// The parts of a person's message.
-pub(crate) fn parts(parts: &[(u64, Part)]) -> Vec<UserPart> {
+/// The parts of a user message.
+pub(super) fn parts(parts: &[(u64, Part)]) -> Vec<UserPart> {
     let lowered = |(_, part): &(u64, Part)| match &part.body {
         Body::Text(text) if text.ignored != Some(true) && !text.text.is_empty() => {
             Some(UserPart::Text(text.text.clone()))
         }
         Body::File(file) => media(file).map(UserPart::Media),
-        Body::Compaction(_) => Some(UserPart::Text(SUMMED_UP.to_owned())),
+        Body::Compaction(_) => Some(UserPart::Text(SUMMARY_REQUEST.to_owned())),
         Body::Subtask(_) => Some(UserPart::Text(BY_THE_USER.to_owned())),
         Body::Text(_)
         | Body::Agent(_)
@@ -33,13 +34,8 @@ pub(crate) fn parts(parts: &[(u64, Part)]) -> Vec<UserPart> {
     parts.iter().filter_map(lowered).collect()
 }
 
-/// Whether a file of this type is shown to models as it is.
-pub(crate) fn is_media(mime: &str) -> bool {
-    mime.starts_with("image/") || mime == "application/pdf"
-}
-
-/// A file whose bytes are in its address, if models are shown it as it is.
-pub(crate) fn media(file: &File) -> Option<Media> {
+/// A file whose bytes are in its URL, if models are sent files of its type.
+pub(super) fn media(file: &File) -> Option<Media> {
     let (head, data) = file.url.strip_prefix("data:").filter(|_| is_media(&file.mime))?.split_once(',')?;
     let base64 =
         if head.ends_with(";base64") { data.to_owned() } else { STANDARD.encode(percent_decode(data)?) };

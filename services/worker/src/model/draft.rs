@@ -1,6 +1,6 @@
-//! The parts of an answer while it streams: what was said, what of it was sent, and what of it is stored.
+//! The parts of an answer while it streams: what came, what of it was sent, and what of it is stored.
 
-use crate::record::{Record, Stopped};
+use crate::record::{Record, WriteError};
 use domain::{
     ids::{MessageId, PartId, Timestamp},
     limits,
@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What a block is.
+/// The kind of a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Kind {
     Text,
@@ -19,19 +19,28 @@ pub(super) enum Kind {
     Tool { call_id: String, name: String },
 }
 
+/// A block that begins.
+pub(super) struct Opening {
+    pub(super) index: u32,
+    pub(super) id: PartId,
+    pub(super) kind: Kind,
+    pub(super) now: Timestamp,
+}
+
+/// A block as far as it came.
 #[derive(Debug)]
-struct Open {
+struct DraftBlock {
     index: u32,
     id: PartId,
     kind: Kind,
     text: String,
-    /// Bytes of `text` that watchers have.
+    /// Bytes of `text` that were sent to subscribers.
     sent: usize,
-    /// Bytes of `text` that Postgres has.
+    /// Bytes of `text` that Postgres stores.
     stored: usize,
-    /// When watchers last got something of it.
+    /// When text of it was last sent.
     sent_at: Option<Instant>,
-    /// When the oldest unstored byte came.
+    /// When the oldest byte came that is not stored.
     unstored_since: Option<Instant>,
     metadata: Option<Map<String, Value>>,
     start: Timestamp,
@@ -40,18 +49,12 @@ struct Open {
 
 /// All blocks of one answer, in the order in which they began.
 #[derive(Debug, Default)]
-pub(super) struct Draft(Vec<Open>);
+pub(super) struct Draft(Vec<DraftBlock>);
 
 impl Draft {
-    /// Begins a block and gives its part as it is now: empty.
-    pub(super) fn open(
-        &mut self,
-        index: u32,
-        id: PartId,
-        kind: Kind,
-        message: &Assistant,
-        now: Timestamp,
-    ) -> Part {
+    /// Begins a block and gives its part, which is still empty.
+    pub(super) fn open(&mut self, opening: Opening, message: &Assistant) -> Part {
+        let Opening { index, id, kind, now } = opening;
         let body = match &kind {
             Kind::Text => text_body(String::new(), Span { start: now, end: None }),
             Kind::Reasoning => reasoning_body(String::new(), None, Span { start: now, end: None }),
@@ -62,7 +65,7 @@ impl Draft {
             }),
         };
         let begun = part(id.clone(), message, body);
-        self.0.push(Open {
+        self.0.push(DraftBlock {
             index,
             id,
             kind,
@@ -91,7 +94,7 @@ impl Draft {
         }
     }
 
-    /// Ends a block of text or reasoning and gives its whole part; tool calls end with the answer.
+    /// Ends a block of text or reasoning and gives its whole part. Tool calls end with the answer.
     pub(super) fn end(&mut self, index: u32, message: &Assistant, now: Timestamp) -> Option<Part> {
         let open = self.find(index).filter(|open| !open.ended && !matches!(open.kind, Kind::Tool { .. }))?;
         open.ended = true;
@@ -111,22 +114,22 @@ impl Draft {
         indices.into_iter().filter_map(|index| self.end(index, message, now)).collect()
     }
 
-    /// Sends everything that watchers do not have.
+    /// Sends everything that subscribers do not have.
     pub(super) fn send_rest(&mut self, record: &Record, message: &MessageId) {
         for open in &mut self.0 {
             open.send(record, message);
         }
     }
 
-    /// Sends and stores what has waited long enough or is enough.
+    /// Sends and stores text that has waited long enough, or of which there is enough.
     pub(super) async fn flush(
         &mut self,
         record: &Record,
         message: &MessageId,
         now: Instant,
-    ) -> Result<(), Stopped> {
+    ) -> Result<(), WriteError> {
         for open in &mut self.0 {
-            // What comes after a pause goes out at once: it is what somebody waits for.
+            // Text after a pause is sent at once: a person is waiting for it.
             let has_paused = open.send_at().is_none_or(|at| at <= now);
             if has_paused || open.text.len() - open.sent >= limits::DELTA_BYTES {
                 open.send(record, message);
@@ -142,9 +145,9 @@ impl Draft {
     }
 
     pub(super) fn next_flush(&self) -> Option<Instant> {
-        let unsent = |open: &&Open| open.text.len() > open.sent;
-        let sends = self.0.iter().filter(unsent).filter_map(Open::send_at);
-        sends.chain(self.0.iter().filter_map(Open::store_at)).min()
+        let unsent = |open: &&DraftBlock| open.text.len() > open.sent;
+        let sends = self.0.iter().filter(unsent).filter_map(DraftBlock::send_at);
+        sends.chain(self.0.iter().filter_map(DraftBlock::store_at)).min()
     }
 
     pub(super) fn call_ids(&self) -> impl Iterator<Item = &str> {
@@ -154,7 +157,7 @@ impl Draft {
         })
     }
 
-    /// Whether anything was said.
+    /// Whether the answer has any text.
     pub(super) fn has_text(&self) -> bool {
         self.0.iter().any(|open| open.kind == Kind::Text && !open.text.trim().is_empty())
     }
@@ -167,12 +170,12 @@ impl Draft {
         self.0.iter().map(|open| (&open.id, &open.kind))
     }
 
-    fn find(&mut self, index: u32) -> Option<&mut Open> {
+    fn find(&mut self, index: u32) -> Option<&mut DraftBlock> {
         self.0.iter_mut().rev().find(|open| open.index == index)
     }
 }
 
-impl Open {
+impl DraftBlock {
     fn send(&mut self, record: &Record, message: &MessageId) {
         if self.text.len() > self.sent {
             record.delta(message, &self.id, self.sent as u64, self.text[self.sent..].to_owned());
@@ -180,7 +183,7 @@ impl Open {
         }
     }
 
-    /// When the next piece may go out; `None`: at once.
+    /// When the next text may be sent; `None`: at once.
     fn send_at(&self) -> Option<Instant> {
         self.sent_at.map(|at| at + Duration::from_millis(limits::DELTA_WINDOW_MS))
     }

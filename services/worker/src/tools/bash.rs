@@ -1,7 +1,11 @@
 //! `bash`: runs a command in the session's sandbox. The sandbox owns the process: a worker that ends does not end it.
 // Continues in sandbox::grpc and sandbox::exec.
 
-use super::{Output, ToolError, described, output, output::Bounds, run::Ctx, run::refused};
+use super::{
+    context::{Bounds, CallContext},
+    outcome::{OUTPUT_PATH, Output, ToolError, sandbox_error},
+    spec::tool_spec,
+};
 use domain::tool;
 use domain::{
     ids::{PartId, Timestamp},
@@ -33,8 +37,8 @@ pub(crate) fn call(part_id: &PartId, command: &str, now: Timestamp) -> part::Too
     part::Tool { call_id: part_id.to_string(), tool: "bash".to_owned(), state }
 }
 
-pub(super) fn spec() -> tool::Spec {
-    described(
+pub(crate) fn spec() -> tool::Spec {
+    tool_spec(
         "bash",
         "Runs a command with bash in the workspace and gives its output and exit code. Each call is a shell of its own: \
          use `workdir` instead of cd. There is no network. Commands that never end must be given a timeout or be put \
@@ -137,7 +141,7 @@ fn last_lines(text: &str, side: Bounds) -> &str {
     text::tail(&text[start..], side.bytes)
 }
 
-pub(super) async fn run(ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
+pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolError> {
     let title = title(&input);
     if !ctx.call.resumed {
         start(ctx, &input).await?;
@@ -154,7 +158,7 @@ pub(super) async fn run(ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
                     .to_owned(),
             ));
         }
-        Err(status) => return Err(refused(&status)),
+        Err(status) => return Err(sandbox_error(&status)),
         Ok(exit) => exit,
     };
     let mut metadata = live(&seen);
@@ -165,7 +169,7 @@ pub(super) async fn run(ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
     metadata.insert("duration_ms".to_owned(), json!(exit.duration_ms));
     if !seen.is_shown_whole() {
         metadata.insert("truncated".to_owned(), true.into());
-        metadata.insert(output::PATH.to_owned(), exit.spill_path.clone().into());
+        metadata.insert(OUTPUT_PATH.to_owned(), exit.spill_path.clone().into());
     }
     let text = answer(&exit, seen.text(&exit.spill_path));
     if exit.end() == ExecEnd::Lost {
@@ -174,7 +178,7 @@ pub(super) async fn run(ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
     Ok(Output { title, text, metadata, ..Output::default() })
 }
 
-async fn start(ctx: &Ctx, input: &Input) -> Result<(), ToolError> {
+async fn start(ctx: &CallContext, input: &Input) -> Result<(), ToolError> {
     let request = v1::StartExecRequest {
         fence: ctx.identity.fence(),
         exec_id: ctx.call.exec_id.clone(),
@@ -189,7 +193,7 @@ async fn start(ctx: &Ctx, input: &Input) -> Result<(), ToolError> {
         let request = request.clone();
         async move { client.start_exec(request).await }
     });
-    started.await.map(|_| ()).map_err(|status| refused(&status))
+    started.await.map(|_| ()).map_err(|status| sandbox_error(&status))
 }
 
 fn is_unknown(followed: &Result<v1::ExecExit, Status>) -> bool {
@@ -198,7 +202,7 @@ fn is_unknown(followed: &Result<v1::ExecExit, Status>) -> bool {
 }
 
 /// Follows the output to the exit, through lost connections, and shows it on the way.
-async fn follow(ctx: &Ctx, title: &str, seen: &mut Seen) -> Result<v1::ExecExit, Status> {
+async fn follow(ctx: &CallContext, title: &str, seen: &mut Seen) -> Result<v1::ExecExit, Status> {
     let mut show_at = Instant::now() + Duration::from_millis(limits::TOOL_PROGRESS_MS);
     let mut shown = 0;
     let give_up = Instant::now()
@@ -223,7 +227,7 @@ async fn follow(ctx: &Ctx, title: &str, seen: &mut Seen) -> Result<v1::ExecExit,
                 () = sleep_until(show_at) => {
                     if seen.next_offset != shown {
                         shown = seen.next_offset;
-                        ctx.progress(title.to_owned(), live(seen)).await;
+                        ctx.show_progress(title.to_owned(), live(seen)).await;
                     }
                     show_at = Instant::now() + Duration::from_millis(limits::TOOL_PROGRESS_MS);
                     continue;
@@ -236,7 +240,7 @@ async fn follow(ctx: &Ctx, title: &str, seen: &mut Seen) -> Result<v1::ExecExit,
                 Ok(Some(v1::AttachExecResponse { item: Some(Item::Exit(exit)) })) => return Ok(exit),
                 Ok(Some(v1::AttachExecResponse { item: None })) => {}
                 Ok(None) => break,
-                Err(status) if crate::sandbox::is_away(&status) => break,
+                Err(status) if crate::process::sandbox::is_away(&status) => break,
                 Err(status) => return Err(status),
             }
         }

@@ -1,16 +1,16 @@
-//! `invalid`: what a call of a tool becomes that does not exist. It is offered to nobody, and its answer says what was wrong,
-//! so that the model can call again. Names of models' own making do not go back to providers, which refuse some of them.
+//! `invalid`: replaces a call of a tool that does not exist. No model is offered it, and its answer tells what was wrong, so that
+//! the model can call again. The name that the model made up never goes back to a provider: some providers refuse such names.
 
 use domain::part::{Ran, ToolState};
 use serde_json::{Map, json};
 
 /// Its name in calls: OpenCode's.
 pub(crate) const NAME: &str = "invalid";
-/// Bytes of a name that are repeated.
+/// Bytes of the unknown name that the answer quotes.
 const NAME_BYTES_MAX: usize = 80;
 
 /// The answer to a call of `name`, where the model was offered the tools `offered`.
-pub(crate) fn answered(name: &str, offered: &[String], time: Ran) -> ToolState {
+pub(crate) fn answer(name: &str, offered: &[String], time: Ran) -> ToolState {
     let name = domain::text::head(name, NAME_BYTES_MAX);
     let error = format!("There is no tool {name:?}. The tools are: {}.", offered.join(", "));
     ToolState::Completed {
@@ -33,7 +33,7 @@ mod tests {
     fn the_answer_says_what_is_wrong_and_which_tools_there_are() {
         let offered = ["bash".to_owned(), "read".to_owned()];
         let time = Ran::new(Timestamp(1), Timestamp(2));
-        let state = answered(&"x".repeat(200), &offered, time);
+        let state = answer(&"x".repeat(200), &offered, time);
         let ToolState::Completed { input, output, .. } = &state else { panic!("{state:?}") };
         let want = format!("There is no tool \"{}\". The tools are: bash, read.", "x".repeat(NAME_BYTES_MAX));
         assert_eq!((&input["error"], output.ends_with(&want)), (&json!(want), true), "{output}");

@@ -1,14 +1,17 @@
 //! Pictures and documents that tools give: what they are is told by their bytes, and how much of them one call may give is
 //! bounded. How a model is shown them is `lower`'s affair, and each protocol's.
 
-use super::{Output, ToolError, run::Ctx, run::refused};
+use super::{
+    context::CallContext,
+    outcome::{Output, ToolError, sandbox_error},
+};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use domain::{limits, media, part::attached::File};
 use rpc::v1;
 use serde_json::Map;
 
 /// Reads a file that is no text.
-pub(super) async fn read(ctx: &Ctx, path: &str) -> Result<Output, ToolError> {
+pub(crate) async fn read(ctx: &CallContext, path: &str) -> Result<Output, ToolError> {
     let request = v1::ReadFileRequest {
         fence: ctx.identity.fence(),
         path: path.to_owned(),
@@ -19,7 +22,7 @@ pub(super) async fn read(ctx: &Ctx, path: &str) -> Result<Output, ToolError> {
         let request = request.clone();
         async move { client.read_file(request).await }
     });
-    let read = read.await.map_err(|status| refused(&status))?;
+    let read = read.await.map_err(|status| sandbox_error(&status))?;
     shown(path, &read.data, read.size_bytes)
 }
 
@@ -27,7 +30,7 @@ pub(super) async fn read(ctx: &Ctx, path: &str) -> Result<Output, ToolError> {
 ///
 /// # Errors
 /// A sentence for the model: it is neither picture nor document, or too large.
-pub(super) fn shown(name: &str, data: &[u8], size_bytes: u64) -> Result<Output, ToolError> {
+pub(crate) fn shown(name: &str, data: &[u8], size_bytes: u64) -> Result<Output, ToolError> {
     let Some(mime) = media::of_bytes(data) else {
         return Err(ToolError::Model(format!(
             "{name} cannot be shown: it is neither text nor a picture (PNG, JPEG, GIF, WebP) nor a PDF document."

@@ -1,6 +1,10 @@
 //! `skill`: gives the model the text of a skill, and which files lie beside it.
 
-use super::{Output, ToolError, described, run::Ctx, run::refused};
+use super::{
+    context::CallContext,
+    outcome::{Output, ToolError, sandbox_error},
+    spec::tool_spec,
+};
 use domain::tool;
 use domain::{limits, session::WORKSPACE};
 use rpc::v1;
@@ -13,8 +17,8 @@ pub(crate) struct Input {
     name: String,
 }
 
-pub(super) fn spec() -> tool::Spec {
-    described(
+pub(crate) fn spec() -> tool::Spec {
+    tool_spec(
         "skill",
         "Loads a skill: instructions of this repository for one kind of task, with files that belong to them. Load the one \
          that fits before you begin such a task.",
@@ -28,7 +32,7 @@ pub(super) fn spec() -> tool::Spec {
 }
 
 /// The description with the skills of this repository.
-pub(super) fn with_list(mut spec: tool::Spec, skills: &[v1::Skill]) -> tool::Spec {
+pub(crate) fn with_list(mut spec: tool::Spec, skills: &[v1::Skill]) -> tool::Spec {
     spec.description.push_str(" Skills:");
     for skill in skills {
         let words: Vec<&str> = skill.description.split_whitespace().collect();
@@ -37,13 +41,13 @@ pub(super) fn with_list(mut spec: tool::Spec, skills: &[v1::Skill]) -> tool::Spe
     spec
 }
 
-pub(super) async fn run(ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
+pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolError> {
     let sandbox = &ctx.deps.sandbox;
     let found = sandbox.call(|mut client| {
         let request = v1::ReadGuidanceRequest { fence: ctx.identity.fence(), ..Default::default() };
         async move { client.read_guidance(request).await }
     });
-    let skills = found.await.map_err(|status| refused(&status))?.skills;
+    let skills = found.await.map_err(|status| sandbox_error(&status))?.skills;
     let Some(skill) = skills.iter().find(|skill| skill.name == input.name) else {
         let names: Vec<&str> = skills.iter().map(|skill| skill.name.as_str()).collect();
         let name = domain::text::head(&input.name, limits::NAME_BYTES_MAX);
@@ -58,7 +62,7 @@ pub(super) async fn run(ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
         let request = v1::ReadFileRequest { fence, path, ..Default::default() };
         async move { client.read_file(request).await }
     });
-    let text = text.await.map_err(|status| refused(&status))?;
+    let text = text.await.map_err(|status| sandbox_error(&status))?;
     let files = sandbox.call(|mut client| {
         let request = v1::ListFilesRequest {
             fence: ctx.identity.fence(),
@@ -68,7 +72,7 @@ pub(super) async fn run(ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
         };
         async move { client.list_files(request).await }
     });
-    let files = files.await.map_err(|status| refused(&status))?;
+    let files = files.await.map_err(|status| sandbox_error(&status))?;
     let mut lines: Vec<String> = files
         .entries
         .iter()

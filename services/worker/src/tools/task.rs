@@ -1,6 +1,9 @@
 //! `task`: a subtask in a child session. What a call means is here; the loop dispatches it.
 
-use super::{ToolError, described, parse};
+use super::{
+    outcome::ToolError,
+    spec::{parse_arguments, tool_spec},
+};
 use domain::tool;
 use domain::{
     ids::{PartId, SessionId, Timestamp},
@@ -28,8 +31,8 @@ struct Arguments {
     task_id: String,
 }
 
-pub(super) fn spec() -> tool::Spec {
-    described(
+pub(crate) fn spec() -> tool::Spec {
+    tool_spec(
         "task",
         "Gives a task to another agent, which works in the same files and answers once. Several calls in one answer run at \
          the same time: give them work that does not touch the same files. The agent knows nothing of this conversation, \
@@ -57,7 +60,7 @@ pub(crate) fn call(part_id: &PartId, task: &Subtask, now: Timestamp) -> part::To
 }
 
 /// The description with the agents that there are: name and what each is for.
-pub(super) fn with_list(mut spec: tool::Spec, agents: &[(String, String)]) -> tool::Spec {
+pub(crate) fn with_list(mut spec: tool::Spec, agents: &[(String, String)]) -> tool::Spec {
     let agents: Vec<String> = agents
         .iter()
         .map(|(name, description)| match description.as_str() {
@@ -74,7 +77,7 @@ pub(super) fn with_list(mut spec: tool::Spec, agents: &[(String, String)]) -> to
 /// # Errors
 /// What the model did wrong.
 pub(crate) fn read(input: Value, agents: &[(String, String)]) -> Result<Task, ToolError> {
-    let arguments: Arguments = parse(input)?;
+    let arguments: Arguments = parse_arguments(input)?;
     let agent = arguments.subagent_type;
     if !agents.iter().any(|(name, _)| *name == agent) {
         let names: Vec<&str> = agents.iter().map(|(name, _)| name.as_str()).collect();

@@ -1,148 +1,149 @@
-//! The beginning of a turn: the workspace is opened and what the repository says is read, beside the loop. What needs it
-//! waits here, and an abort or a drain does not.
+//! The beginning of a turn: the workspace is opened and the guidance of the repository is read, beside the loop. What needs the
+//! guidance waits here; an abort or a drain does not.
 
-use super::{Loop, waiting::child_of};
-use crate::{
-    guidance::{Above, Failure, Guidance, wrong},
-    record::Stopped,
-    tools::{self, Tool},
-    workspace,
-};
+use super::session::Session;
+use crate::repository::guidance::{Guidance, GuidanceError, SettingsAbove};
 use domain::{
-    event::Event,
     ids::MessageId,
     message::{Assistant, User},
-    part::{self, Body},
-    turn::{CallId, Input},
+    turn::call::CallId,
 };
 use settings::Settings;
 use std::sync::Arc;
-use store::log::record::Progress;
 use tokio::task::JoinHandle;
 use tonic::Status;
 
+/// A step that has begun, whose model call waits for the guidance.
+pub(super) struct BegunStep {
+    pub(super) user: User,
+    pub(super) message: Assistant,
+}
+
 /// What waits for the guidance of a turn.
 pub(super) enum Delayed {
-    /// A model call, whose step has begun.
-    Call(Box<(User, Assistant)>),
-    /// What a prompt asks for besides a model's answer.
+    Call(Box<BegunStep>),
+    /// The commands of the prompt.
     Preparation,
-    /// Tools that an earlier worker may have begun.
+    /// Tool calls that an earlier worker may have begun.
     Run(Vec<CallId>),
 }
 
-/// What was read, and what is being read.
+/// The guidance that was read, and its reading.
 pub(super) struct Opening {
-    above: Above,
+    above: SettingsAbove,
     guidance: Arc<Guidance>,
-    /// The prompt that it was read for.
+    /// The prompt for which the guidance was read.
     read_for: Option<MessageId>,
-    reading: Option<JoinHandle<(MessageId, Result<Guidance, Failure>)>>,
+    reading: Option<JoinHandle<(MessageId, Result<Guidance, GuidanceError>)>>,
     delayed: Option<Delayed>,
 }
 
+/// What must happen before the guidance of a turn can be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Need {
+    Nothing,
+    /// It is being read.
+    Wait,
+    Read,
+}
+
 impl Opening {
-    /// Nothing was read but what binds the session anyway.
-    pub(super) fn of(above: Above) -> Self {
+    pub(super) fn new(above: SettingsAbove) -> Self {
         Self { above, guidance: Arc::default(), read_for: None, reading: None, delayed: None }
     }
 
-    /// What the repository says, as it was read for this turn.
+    /// The guidance as it was read for this turn.
     pub(super) fn guidance(&self) -> &Arc<Guidance> {
         &self.guidance
     }
 
-    /// Forgets what waits: the step is stopped.
-    pub(super) fn stop(&mut self) {
-        self.delayed = None;
+    /// The settings: with those of the repository once they were read, without them before.
+    pub(super) fn settings(&self) -> &Settings {
+        match &self.read_for {
+            Some(_) => &self.guidance.settings,
+            None => &self.above.settings,
+        }
     }
 
-    /// Waits until the guidance was read, if it is being read. Cancel-safe.
-    pub(super) async fn settled(&mut self) -> Result<(), Failure> {
+    /// Whether the guidance of this turn was read, if there can be any.
+    pub(super) fn is_guided(&self, session: &Session) -> bool {
+        self.need(session.newest_user().map(|user| &user.id), session.may_have_files()) == Need::Nothing
+    }
+
+    fn need(&self, prompt: Option<&MessageId>, may_have_files: bool) -> Need {
+        let is_read = prompt.is_none_or(|prompt| self.read_for.as_ref() == Some(prompt));
+        if is_read || !may_have_files {
+            Need::Nothing
+        } else if self.reading.is_some() {
+            Need::Wait
+        } else {
+            Need::Read
+        }
+    }
+
+    /// Gives `delayed` back if this turn's guidance is known. Otherwise keeps it and has the guidance read.
+    pub(super) fn when_guided(&mut self, session: &Session, delayed: Delayed) -> Option<Delayed> {
+        let Some(user) = session.newest_user() else { return Some(delayed) };
+        match self.need(Some(&user.id), session.may_have_files()) {
+            Need::Nothing => return Some(delayed),
+            Need::Wait => {}
+            Need::Read => {
+                let (deps, identity) = (Arc::clone(&session.deps), session.identity.clone());
+                let (workspace, above) = (session.workspace.clone(), self.above.clone());
+                let (prompt, known) = (user.id.clone(), Arc::clone(&self.guidance));
+                self.reading = Some(tokio::spawn(async move {
+                    (prompt, Guidance::read(&deps, &identity, &workspace, &above, &known).await)
+                }));
+            }
+        }
+        self.delayed = Some(delayed);
+        None
+    }
+
+    /// Waits until the guidance is read, if it is being read. Cancel-safe.
+    pub(super) async fn next(&mut self) -> Result<(), GuidanceError> {
         let Some(handle) = &mut self.reading else { return std::future::pending().await };
         let read = handle.await;
         self.reading = None;
-        let (prompt, guidance) = read.map_err(|error| Failure::Files(Status::internal(error.to_string())))?;
+        let (prompt, guidance) =
+            read.map_err(|error| GuidanceError::Files(Status::internal(error.to_string())))?;
         self.guidance = Arc::new(guidance?);
         self.read_for = Some(prompt);
         Ok(())
     }
+
+    /// Takes what waited for the guidance.
+    pub(super) fn take_delayed(&mut self) -> Option<Delayed> {
+        self.delayed.take()
+    }
+
+    /// Forgets what waits: the step is being stopped.
+    pub(super) fn stop(&mut self) {
+        self.delayed = None;
+    }
 }
 
-impl Loop {
-    /// Gives `delayed` back when this turn's guidance is known; keeps it, and has the guidance read, when it is not.
-    pub(super) fn when_guided(&mut self, delayed: Delayed) -> Option<Delayed> {
-        let Some(user) = self.conversation.newest_user(&self.inputs) else { return Some(delayed) };
-        if self.is_guided() {
-            return Some(delayed);
-        }
-        if self.opening.reading.is_none() {
-            let (deps, identity, workspace) =
-                (Arc::clone(&self.deps), self.tools.identity().clone(), self.workspace.clone());
-            let (prompt, known) = (user.id.clone(), Arc::clone(&self.opening.guidance));
-            let above = self.opening.above.clone();
-            self.opening.reading = Some(tokio::spawn(async move {
-                (prompt, Guidance::read((&deps, &above), &identity, &workspace, &known).await)
-            }));
-        }
-        self.opening.delayed = Some(delayed);
-        None
-    }
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
 
-    /// Goes on with what waited.
-    pub(super) async fn opened(&mut self, opened: Result<(), Failure>) -> Result<Option<Input>, Stopped> {
-        let delayed = self.opening.delayed.take();
-        match opened {
-            Ok(()) => {}
-            Err(Failure::Files(status)) => return Ok(Some(Input::Broken(workspace::failure(&status)))),
-            Err(Failure::Unsafe(problems)) => return Ok(Some(Input::Broken(wrong(&problems)))),
+    #[tokio::test]
+    async fn guidance_is_read_once_for_each_prompt() {
+        let (first, second): (MessageId, MessageId) = ("msg_1".parse().unwrap(), "msg_2".parse().unwrap());
+        let reading = || tokio::spawn(std::future::pending());
+        for (what, read_for, is_reading, prompt, may_have_files, want) in [
+            ("a first prompt", None, false, Some(&first), true, Need::Read),
+            ("while it is read", None, true, Some(&first), true, Need::Wait),
+            ("after it was read", Some(&first), false, Some(&first), true, Need::Nothing),
+            ("a second prompt", Some(&first), false, Some(&second), true, Need::Read),
+            ("an empty workspace", None, false, Some(&first), false, Need::Nothing),
+            ("no prompt", None, false, None, true, Need::Nothing),
+        ] {
+            let mut opening = Opening::new(SettingsAbove::of(&[], &[]).unwrap());
+            opening.read_for = read_for.cloned();
+            opening.reading = is_reading.then(reading);
+            assert_eq!(opening.need(prompt, may_have_files), want, "{what}");
         }
-        self.rights.configure(Arc::clone(&self.opening.guidance.settings));
-        self.tools.configure(&self.opening.guidance.settings);
-        if let Some(problems) = &self.opening.guidance.problems {
-            let events = vec![Event::SessionError(wrong(problems))];
-            self.record.write(&mut self.conversation, events, Progress::None).await?;
-        }
-        self.tools.note_shown(&self.opening.guidance.instructions, self.conversation.entries());
-        match delayed {
-            None => Ok(None),
-            Some(Delayed::Call(step)) => {
-                // The files may have been long in coming.
-                self.lease_runs().await;
-                self.call_model(&step.0, step.1)
-            }
-            Some(Delayed::Preparation) => Ok(self.expand_commands()),
-            Some(Delayed::Run(calls)) => self.run_tools(calls).await.map(|()| None),
-        }
-    }
-
-    /// Whether calls need what the repository says: a child is bound by the rules of its parent's agent, and so is what a
-    /// person runs in the shell.
-    pub(super) fn need_guidance(&self, calls: &[CallId]) -> bool {
-        let is_new_task =
-            |tool: &part::Tool| tools::find(&tool.tool) == Ok(Tool::Task) && child_of(&tool.state).is_none();
-        let mut calls = calls.iter().filter_map(|call| self.conversation.tool_call(call));
-        self.is_of_a_person() || calls.any(|(_, tool)| is_new_task(tool))
-    }
-
-    /// What settings say: with those of the repository once they were read, without them before.
-    pub(super) fn settings(&self) -> &Settings {
-        match &self.opening.read_for {
-            Some(_) => &self.opening.guidance.settings,
-            None => &self.opening.above.settings,
-        }
-    }
-
-    /// Whether what the repository says now was read for this turn, as far as there is anything to read.
-    pub(super) fn is_guided(&self) -> bool {
-        let newest = self.conversation.newest_user(&self.inputs);
-        newest.is_none_or(|user| self.opening.read_for.as_ref() == Some(&user.id)) || !self.may_have_files()
-    }
-
-    /// Whether there may be files: an empty workspace has some only after a tool was called.
-    pub(super) fn may_have_files(&self) -> bool {
-        let parts = || self.conversation.entries().iter().flat_map(|entry| &entry.parts);
-        let is_known_to = || parts().any(|(_, part)| matches!(part.body, Body::Tool(_)));
-        self.workspace.has_source() || !self.conversation.is_whole() || is_known_to()
     }
 }

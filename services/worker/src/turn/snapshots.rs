@@ -1,13 +1,14 @@
-//! The states of the files around a step: before its first call that may change them, and after its last one. They are
-//! looked at beside the model where that is possible; a call waits for the state before it, and an abort or a drain does not.
-// Continues in `snapshots`, which asks the sandbox, and `changes`, which reads what is stored.
+//! Snapshots of the files around a step: before its first call that may change them, and after its last call. The first is taken
+//! beside the model call if possible. A tool call waits for it; an abort or a drain does not.
+// Continues in `repository::snapshots`, which asks the sandbox, and `conversation::changes`, which reads what is stored.
 
-use super::Loop;
+use super::{session::Session, tool_calls::ToolCalls};
 use crate::{
-    changes,
-    record::{Stopped, answered},
-    snapshots::{self, Look},
-    tools,
+    conversation::changes,
+    process::{control::Leave, store_timeout::with_store_timeout},
+    record::WriteError,
+    repository::snapshots::{self, FilesState, SnapshotPair},
+    tools::{registry, tool::Tool},
 };
 use domain::{
     event::{Event, FileChange, FileEvent},
@@ -15,252 +16,346 @@ use domain::{
     message::{FileDiff, Message, Summary},
     part::{Body, Part, Patch, Snapshot},
     session::{Changes, WORKSPACE},
-    turn::{CallId, Input},
+    turn::call::CallId,
 };
+use settings::Settings;
 use std::{sync::Arc, time::Duration};
 use store::log::record::Progress;
 use tokio_util::task::AbortOnDropHandle;
 
-const PATIENCE: Duration = Duration::from_millis(limits::SNAPSHOT_WAIT_MS);
-/// For a step that is stopped.
-pub(super) const HURRY: Duration = Duration::from_millis(limits::SNAPSHOT_STOP_WAIT_MS);
+/// How long a step waits for a snapshot.
+pub(super) const PATIENCE: Duration = Duration::from_millis(limits::SNAPSHOT_WAIT_MS);
+/// The same, for a step that is being stopped.
+pub(super) const STOP_PATIENCE: Duration = Duration::from_millis(limits::SNAPSHOT_STOP_WAIT_MS);
 
 /// What a loop knows of the files.
 #[derive(Default)]
 pub(super) struct Snapshots {
-    /// Their state when this loop looked last.
+    /// The newest snapshot that this loop took.
     known: Option<String>,
     /// The branch that the session is stored with.
     branch: Option<String>,
-    /// The look at the beginning of the newest step.
-    tracking: Option<AbortOnDropHandle<Option<Look>>>,
+    /// The snapshot before the newest step's calls.
+    tracking: Option<AbortOnDropHandle<Option<FilesState>>>,
     /// Calls that wait for it.
     delayed: Option<Vec<CallId>>,
 }
 
 /// What a step did to the files, when it ends.
 #[derive(Default)]
-pub(super) struct Seen {
-    /// The state at its beginning, if only now it is stored.
+pub(super) struct StepFiles {
+    /// The snapshot at the step's beginning, if it came only now.
     pub(super) late: Option<Event>,
-    /// The state at its end.
+    /// The snapshot at the step's end.
     pub(super) snapshot: Option<String>,
     pub(super) patch: Option<Patch>,
-    /// What else whoever watches is told, with the state and the patch.
-    pub(super) told: Vec<Event>,
+    /// Further events: the changed files, and another branch.
+    pub(super) notices: Vec<Event>,
+}
+
+/// What calls need before they begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum BeforeCalls {
+    /// Nothing: no call may change files, or the snapshot before them is stored or can no longer be taken.
+    Begin,
+    /// The snapshot that is being taken.
+    Wait,
+    /// A snapshot.
+    Track,
+}
+
+/// What decides whether calls need a snapshot.
+#[derive(Debug, Clone, Copy)]
+struct CallFacts {
+    is_recorded: bool,
+    may_change_files: bool,
+    is_enabled: bool,
+    is_tracking: bool,
+    /// Whether no worker has started any of the calls. Otherwise the state before them is gone.
+    are_fresh: bool,
+}
+
+impl CallFacts {
+    fn decide(self) -> BeforeCalls {
+        if self.is_recorded || !self.may_change_files || !self.is_enabled {
+            BeforeCalls::Begin
+        } else if self.is_tracking {
+            BeforeCalls::Wait
+        } else if self.are_fresh {
+            BeforeCalls::Track
+        } else {
+            BeforeCalls::Begin
+        }
+    }
 }
 
 impl Snapshots {
-    /// What a loop knows that begins: the branch that the session is stored with.
-    pub(super) fn of(branch: Option<String>) -> Self {
+    /// Starts with the branch that the session is stored with.
+    pub(super) fn new(branch: Option<String>) -> Self {
         Self { branch, ..Self::default() }
     }
 
-    /// Waits until the files were looked at, if they are being looked at. Cancel-safe.
-    pub(super) async fn settled(&mut self) -> Option<Look> {
+    /// Waits until the snapshot before the step's calls is taken, if one is being taken. Cancel-safe.
+    pub(super) async fn next(&mut self) -> Option<FilesState> {
         let Some(handle) = &mut self.tracking else { return std::future::pending().await };
-        let tracked = handle.await.ok().flatten();
+        let state = handle.await.ok().flatten();
         self.tracking = None;
-        tracked
+        state
     }
 
-    /// Forgets what waits: the step is stopped.
+    /// Forgets what waits: the step is being stopped.
     pub(super) fn stop(&mut self) {
         (self.tracking, self.delayed) = (None, None);
     }
-}
 
-impl Loop {
-    /// The state of the files before a step that begins now, as far as it is known without looking.
-    pub(super) fn state_before(&self, left: Option<&[(u64, Part)]>) -> Option<String> {
-        let kept = left.and_then(changes::start).map(ToOwned::to_owned);
-        let known = || self.snapshots.known.clone();
-        kept.or_else(known).or_else(|| self.conversation.state_of_turn().map(ToOwned::to_owned))
+    /// The state of the files before a step that begins now, as far as it is known without asking the sandbox.
+    pub(super) fn known_before_step(&self, session: &Session) -> Option<String> {
+        let left = session.open_step().and_then(|(_, parts)| changes::start_snapshot(parts));
+        let newest = || session.conversation().newest_snapshot().map(ToOwned::to_owned);
+        left.map(ToOwned::to_owned).or_else(|| self.known.clone()).or_else(newest)
     }
 
-    /// Looks at the files beside the model's answer, unless their state is known.
-    pub(super) fn look_at_files(&mut self) {
-        let is_known =
-            self.conversation.last_step().is_some_and(|(_, parts)| changes::start(parts).is_some());
-        if is_known || self.snapshots.tracking.is_some() || !self.may_have_files() || !self.keeps_states() {
+    /// Takes a snapshot beside the model's answer, unless the state of the files is known.
+    pub(super) fn track_beside_call(&mut self, session: &Session, settings: &Settings) {
+        let step = session.conversation().last_step();
+        let is_known = step.is_some_and(|(_, parts)| changes::start_snapshot(parts).is_some());
+        if is_known || self.tracking.is_some() || !session.may_have_files() || !is_enabled(settings) {
             return;
         }
-        let (deps, identity) = (Arc::clone(&self.deps), self.tools.identity().clone());
+        let (deps, identity) = (Arc::clone(&session.deps), session.identity.clone());
         let tracking = async move { snapshots::track(&deps, &identity, PATIENCE).await };
-        self.snapshots.tracking = Some(AbortOnDropHandle::new(tokio::spawn(tracking)));
+        self.tracking = Some(AbortOnDropHandle::new(tokio::spawn(tracking)));
     }
 
-    /// Gives `calls` back if none of the step may change files, or the state before them is stored; keeps them until it is
-    /// otherwise. Of calls that another worker may have begun nobody knows that state any more.
-    pub(super) fn when_tracked(&mut self, calls: Vec<CallId>) -> Option<Vec<CallId>> {
-        let Some((_, parts)) = self.conversation.last_step() else { return Some(calls) };
-        if changes::start(parts).is_some() || !changes_files(parts) || !self.keeps_states() {
-            return Some(calls);
-        }
-        if self.snapshots.tracking.is_none() {
-            if !calls.iter().all(|call| self.fresh.contains(call)) {
-                return Some(calls);
+    /// Gives `calls` back if they need no snapshot. Otherwise keeps them until it is taken.
+    pub(super) fn when_tracked(
+        &mut self,
+        session: &Session,
+        settings: &Settings,
+        tool_calls: &ToolCalls,
+        calls: Vec<CallId>,
+    ) -> Option<Vec<CallId>> {
+        let Some((_, parts)) = session.conversation().last_step() else { return Some(calls) };
+        let facts = CallFacts {
+            is_recorded: changes::start_snapshot(parts).is_some(),
+            may_change_files: may_change_files(parts),
+            is_enabled: is_enabled(settings),
+            is_tracking: self.tracking.is_some(),
+            are_fresh: tool_calls.are_fresh(&calls),
+        };
+        match facts.decide() {
+            BeforeCalls::Begin => return Some(calls),
+            BeforeCalls::Wait => {}
+            BeforeCalls::Track => {
+                let (deps, identity) = (Arc::clone(&session.deps), session.identity.clone());
+                let workspace = session.workspace.clone();
+                let tracking = async move {
+                    // The workspace may still be opening. The calls need it too, and report what is wrong with it.
+                    tokio::time::timeout(PATIENCE, workspace.ready()).await.ok()?.ok()?;
+                    snapshots::track(&deps, &identity, PATIENCE).await
+                };
+                self.tracking = Some(AbortOnDropHandle::new(tokio::spawn(tracking)));
             }
-            let (deps, identity) = (Arc::clone(&self.deps), self.tools.identity().clone());
-            let workspace = self.workspace.clone();
-            let tracking = async move {
-                // The files may not be there yet: the calls need them anyway, and say what is wrong with them.
-                tokio::time::timeout(PATIENCE, workspace.ready()).await.ok()?.ok()?;
-                snapshots::track(&deps, &identity, PATIENCE).await
-            };
-            self.snapshots.tracking = Some(AbortOnDropHandle::new(tokio::spawn(tracking)));
         }
-        self.snapshots.delayed = Some(calls);
+        self.delayed = Some(calls);
         None
     }
 
-    /// Stores the state at the beginning of the newest step, and begins what waited for it.
-    pub(super) async fn tracked(&mut self, look: Option<Look>) -> Result<Option<Input>, Stopped> {
+    /// Stores the snapshot at the beginning of the newest step, and gives the calls that waited for it.
+    pub(super) async fn store_start(
+        &mut self,
+        session: &mut Session,
+        state: Option<FilesState>,
+    ) -> Result<Option<Vec<CallId>>, WriteError> {
         let mut events = vec![];
-        if let Some(look) = &look {
-            events.extend(self.begins_with(&look.snapshot));
-            events.extend(self.moved(look));
+        if let Some(state) = &state {
+            events.extend(start_part(session, &state.snapshot));
+            events.extend(self.branch_event(state));
         }
-        self.snapshots.known = look.map(|look| look.snapshot);
+        self.known = state.map(|state| state.snapshot);
         if !events.is_empty() {
-            self.record.write(&mut self.conversation, events, Progress::None).await?;
+            session.write(events, Progress::None).await?;
         }
-        match self.snapshots.delayed.take() {
-            Some(calls) => {
-                // The files may have been long in coming.
-                self.lease_runs().await;
-                self.begin_all(calls).await.map(|()| None)
-            }
-            None => Ok(None),
-        }
+        Ok(self.delayed.take())
     }
 
-    /// The state that the newest step began with, as a part of its own: clients show the beginning of a step each time that
-    /// they are told of it, and were told of it before the files were looked at.
-    fn begins_with(&self, state: &str) -> Option<Event> {
-        let (message, _) = self.conversation.last_step().filter(|(it, _)| it.time.completed.is_none())?;
-        Some(self.new_part(&message.id, Body::Snapshot(Snapshot { snapshot: state.to_owned() })))
-    }
-
-    /// What is to be stored when the files are on another branch than the session.
-    fn moved(&mut self, look: &Look) -> Option<Event> {
-        if self.snapshots.branch == look.branch {
+    /// The event that stores another branch, if the files are on one.
+    fn branch_event(&mut self, state: &FilesState) -> Option<Event> {
+        if self.branch == state.branch {
             return None;
         }
-        self.snapshots.branch.clone_from(&look.branch);
-        Some(Event::BranchUpdated(look.branch.clone()))
+        self.branch.clone_from(&state.branch);
+        Some(Event::BranchUpdated(state.branch.clone()))
     }
 
-    /// What the newest step did to the files. Where nothing could change them, nobody looks again.
-    pub(super) async fn see_files(&mut self, patience: Duration) -> Seen {
-        let mut seen = Seen::default();
-        if self.snapshots.tracking.is_some() {
-            let leave = self.control.leave.now.clone();
-            let look = tokio::select! {
+    /// Finds out what the newest step did to the files. Takes no snapshot if no call may have changed any.
+    pub(super) async fn end_of_step(
+        &mut self,
+        session: &Session,
+        settings: &Settings,
+        leave: &Leave,
+        patience: Duration,
+    ) -> StepFiles {
+        let mut files = StepFiles::default();
+        if self.tracking.is_some() {
+            let state = tokio::select! {
                 biased;
-                () = leave.cancelled() => None,
-                look = tokio::time::timeout(patience, self.snapshots.settled()) => look.ok().flatten(),
+                () = leave.now.cancelled() => None,
+                state = tokio::time::timeout(patience, self.next()) => state.ok().flatten(),
             };
-            self.snapshots.stop();
-            if let Some(look) = &look {
-                seen.late = self.begins_with(&look.snapshot);
-                seen.told.extend(self.moved(look));
+            self.stop();
+            if let Some(state) = &state {
+                files.late = start_part(session, &state.snapshot);
+                files.notices.extend(self.branch_event(state));
             }
-            seen.snapshot = look.map(|look| look.snapshot);
-            self.snapshots.known.clone_from(&seen.snapshot);
+            files.snapshot = state.map(|state| state.snapshot);
+            self.known.clone_from(&files.snapshot);
         }
-        let Some((_, parts)) = self.conversation.last_step() else { return seen };
-        let before = seen.snapshot.take().or_else(|| changes::start(parts).map(ToOwned::to_owned));
-        if !changes_files(parts) || !self.keeps_states() {
-            // What it began with stays, also when that was known before.
-            seen.snapshot.clone_from(&before);
-            return seen;
+        let Some((_, parts)) = session.conversation().last_step() else { return files };
+        let before = files.snapshot.take().or_else(|| changes::start_snapshot(parts).map(ToOwned::to_owned));
+        if !may_change_files(parts) || !is_enabled(settings) {
+            // The snapshot at the beginning still holds at the end.
+            files.snapshot.clone_from(&before);
+            return files;
         }
-        let look = snapshots::track(&self.deps, self.tools.identity(), patience).await;
-        seen.told.extend(look.as_ref().and_then(|look| self.moved(look)));
-        seen.snapshot = look.map(|look| look.snapshot);
-        self.snapshots.known.clone_from(&seen.snapshot);
-        if let (Some(before), Some(after)) = (before, &seen.snapshot)
-            && before != *after
+        let state = snapshots::track(&session.deps, &session.identity, patience).await;
+        files.notices.extend(state.as_ref().and_then(|state| self.branch_event(state)));
+        files.snapshot = state.map(|state| state.snapshot);
+        self.known.clone_from(&files.snapshot);
+        if let (Some(from), Some(to)) = (before, &files.snapshot)
+            && from != *to
         {
-            // Only their names: the patches come with the end of the turn.
-            let differ = snapshots::diff(&self.deps, self.tools.identity(), (&before, after), 1).await;
+            // Only the names of the files: their patches follow at the end of the turn.
+            let pair = SnapshotPair { from: &from, to };
+            let diffs = snapshots::diff(&session.deps, &session.identity, pair, 1).await;
             let changed: Vec<FileChange> =
-                differ.unwrap_or_default().into_iter().filter_map(change).collect();
+                diffs.unwrap_or_default().into_iter().filter_map(file_change).collect();
             if !changed.is_empty() {
-                let files = changed.iter().map(|change| change.file.clone()).collect();
-                seen.patch = Some(Patch { hash: before, files });
-                seen.told.push(Event::FilesChanged(changed));
+                let names = changed.iter().map(|change| change.file.clone()).collect();
+                files.patch = Some(Patch { hash: from, files: names });
+                files.notices.push(Event::FilesChanged(changed));
             }
         }
-        seen
-    }
-
-    /// Whether settings want the states of the files to be kept.
-    fn keeps_states(&self) -> bool {
-        self.settings().snapshot != Some(false)
-    }
-
-    /// Says of each prompt what its turn changed, and of the session what all of them did, if there is news.
-    pub(super) async fn sum_up_changes(&mut self) -> Result<(), Stopped> {
-        let untold = changes::untold(self.conversation.entries());
-        if untold.is_empty() {
-            return Ok(());
-        }
-        let first = if self.conversation.is_whole() {
-            changes::first(self.conversation.entries()).map(ToOwned::to_owned)
-        } else {
-            let (tenant, session) = (self.record.tenant(), self.record.session());
-            answered(self.deps.store.find_first_state(tenant, session)).await.map_err(Stopped::Store)?
-        };
-        let last = changes::last(self.conversation.entries());
-        let Some(whole) = first.as_deref().zip(last) else { return Ok(()) };
-        let diff = async |states: (&str, &str)| {
-            let identity = self.tools.identity();
-            snapshots::diff(&self.deps, identity, states, limits::SUMMARY_DIFF_BYTES_MAX).await
-        };
-        let mut updated = vec![];
-        let mut all = None;
-        for turn in untold {
-            let Some(diffs) = diff((turn.from, turn.to)).await else { continue };
-            if (turn.from, turn.to) == whole {
-                all = Some(diffs.clone());
-            }
-            let mut user = turn.user.clone();
-            user.summary = Some(Summary { diffs });
-            updated.push(Event::MessageUpdated(Box::new(Message::User(user))));
-        }
-        if all.is_none() {
-            // The first state may be forgotten by now; the numbers of before stay.
-            all = if whole.0 == whole.1 { Some(vec![]) } else { diff(whole).await };
-        }
-        let Some(all) = all else {
-            if updated.is_empty() {
-                return Ok(());
-            }
-            return self.record.write(&mut self.conversation, updated, Progress::None).await;
-        };
-        let changes = Changes::of(&all);
-        updated.insert(0, Event::SessionDiff(all));
-        self.record.write_changes(&mut self.conversation, changes, updated).await
+        files
     }
 }
 
-/// What became of a file that differs, for whoever watches the files.
-fn change(differs: FileDiff) -> Option<FileChange> {
-    let event = match differs.status.as_deref() {
+/// Stores for each prompt what its turn changed, and for the session what all turns changed, if that is new.
+pub(super) async fn summarize_changes(session: &mut Session) -> Result<(), WriteError> {
+    let conversation = session.record.conversation();
+    let turns = changes::unsummarized(conversation.entries());
+    if turns.is_empty() {
+        return Ok(());
+    }
+    let first = if conversation.is_whole() {
+        changes::first_snapshot(conversation.entries()).map(ToOwned::to_owned)
+    } else {
+        let found = session.deps.store.find_first_state(session.record.tenant(), session.record.session());
+        with_store_timeout(found).await.map_err(WriteError::Store)?
+    };
+    let last = changes::last_snapshot(conversation.entries());
+    let Some((from, to)) = first.as_deref().zip(last) else { return Ok(()) };
+    let whole = SnapshotPair { from, to };
+    let diff = async |pair: SnapshotPair<'_>| {
+        snapshots::diff(&session.deps, &session.identity, pair, limits::SUMMARY_DIFF_BYTES_MAX).await
+    };
+    let mut updated = vec![];
+    let mut all = None;
+    for turn in turns {
+        let pair = SnapshotPair { from: turn.from, to: turn.to };
+        let Some(diffs) = diff(pair).await else { continue };
+        if pair == whole {
+            all = Some(diffs.clone());
+        }
+        let mut user = turn.user.clone();
+        user.summary = Some(Summary { diffs });
+        updated.push(Event::MessageUpdated(Box::new(Message::User(user))));
+    }
+    if all.is_none() {
+        // The sandbox may have deleted the first snapshot. The session then keeps its earlier numbers.
+        all = if whole.from == whole.to { Some(vec![]) } else { diff(whole).await };
+    }
+    let Some(all) = all else {
+        if updated.is_empty() {
+            return Ok(());
+        }
+        return session.write(updated, Progress::None).await;
+    };
+    let changes = Changes::of(&all);
+    updated.insert(0, Event::SessionDiff(all));
+    session.record.write_changes(changes, updated).await
+}
+
+/// The snapshot at the beginning of the newest step, as a part of its own. Clients show the beginning of a step whenever it is
+/// updated, and they already saw it before the snapshot was taken.
+fn start_part(session: &Session, snapshot: &str) -> Option<Event> {
+    let (message, _) =
+        session.conversation().last_step().filter(|(step, _)| step.time.completed.is_none())?;
+    Some(session.new_part(&message.id, Body::Snapshot(Snapshot { snapshot: snapshot.to_owned() })))
+}
+
+/// Whether settings enable snapshots.
+fn is_enabled(settings: &Settings) -> bool {
+    settings.snapshot != Some(false)
+}
+
+/// What happened to a file, for clients that follow the files.
+fn file_change(diff: FileDiff) -> Option<FileChange> {
+    let event = match diff.status.as_deref() {
         Some("added") => FileEvent::Add,
         Some("deleted") => FileEvent::Unlink,
         Some(_) | None => FileEvent::Change,
     };
-    Some(FileChange { file: format!("{WORKSPACE}/{}", differs.file?), event })
+    Some(FileChange { file: format!("{WORKSPACE}/{}", diff.file?), event })
 }
 
 /// Whether a step has a call that may change files.
-fn changes_files(parts: &[(u64, Part)]) -> bool {
-    let may = |(_, part): &(u64, Part)| match &part.body {
-        Body::Tool(tool) => tools::find(&tool.tool).is_ok_and(tools::Tool::changes_files),
-        _ => false,
-    };
-    parts.iter().any(may)
+fn may_change_files(parts: &[(u64, Part)]) -> bool {
+    let mut tools = parts.iter().filter_map(|(_, part)| part.body.as_tool());
+    tools.any(|tool| registry::find(&tool.tool).is_ok_and(Tool::changes_files))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+
+    #[test]
+    fn calls_that_may_change_files_wait_for_the_snapshot_before_them() {
+        let facts = CallFacts {
+            is_recorded: false,
+            may_change_files: true,
+            is_enabled: true,
+            is_tracking: false,
+            are_fresh: true,
+        };
+        for (what, facts, want) in [
+            ("a fresh call", facts, BeforeCalls::Track),
+            ("while it is taken", CallFacts { is_tracking: true, ..facts }, BeforeCalls::Wait),
+            ("after it is stored", CallFacts { is_recorded: true, ..facts }, BeforeCalls::Begin),
+            ("a call that only reads", CallFacts { may_change_files: false, ..facts }, BeforeCalls::Begin),
+            ("switched off", CallFacts { is_enabled: false, ..facts }, BeforeCalls::Begin),
+            ("a call of a dead worker", CallFacts { are_fresh: false, ..facts }, BeforeCalls::Begin),
+        ] {
+            assert_eq!(facts.decide(), want, "{what}");
+        }
+    }
+
+    #[test]
+    fn clients_are_told_what_happened_to_a_file() {
+        for (status, want) in [
+            (Some("added"), FileEvent::Add),
+            (Some("deleted"), FileEvent::Unlink),
+            (Some("modified"), FileEvent::Change),
+            (None, FileEvent::Change),
+        ] {
+            let diff = FileDiff {
+                file: Some("a".to_owned()),
+                status: status.map(ToOwned::to_owned),
+                ..FileDiff::default()
+            };
+            let want = FileChange { file: format!("{WORKSPACE}/a"), event: want };
+            assert_eq!(file_change(diff), Some(want), "{status:?}");
+        }
+    }
 }

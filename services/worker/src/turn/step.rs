@@ -1,364 +1,288 @@
-//! The boundaries of a step: calling the model, waiting for the next attempt, closing, parking.
+//! The boundaries of a step: its message and its model call, the pause before another attempt, and its end.
 
-use super::{
-    Loop,
-    opening::Delayed,
-    snapshots::{HURRY, Seen},
-};
+use super::{session::Session, snapshots::StepFiles, waits::doubt};
 use crate::{
-    clock::now,
-    context, lower,
-    model::{Asked, ModelCall},
-    record::{Ended, Stopped, answered},
-    rights::Rights,
-    structured::Structured,
-    tools::Tool,
+    conversation::entries,
+    model::call::{ModelCall, PartialAnswer},
+    process::clock::now,
+    record::WriteError,
+    tools::tool::Tool,
 };
 use domain::{
-    agent::{COMPACTION, Mode},
+    agent::COMPACTION,
     event::{Event, Status},
-    ids::{MessageId, PartId, PermissionId, QuestionId, SessionId, Timestamp},
+    ids::{MessageId, PermissionId, QuestionId, Timestamp},
     limits,
-    message::{Assistant, Error, Message, MessageTime, ModelRef, Path, User},
+    message::{Assistant, Error, Message, MessageTime, Path, User},
     money::{Tokens, UsdPicos},
-    part::{Body, Part, Retry, RetryTime, Snapshot, StepFinish, StepStart, ToolState},
+    part::{self, Body, Part, Retry, RetryTime, Snapshot, Span, StepFinish, StepStart, ToolState},
     request::{Answer, Id},
-    session::{Outcome, WORKSPACE},
-    turn::{End, Failure, Input},
-    wait::{Reason, Wait},
+    session::WORKSPACE,
+    turn::signal::Signal,
 };
-use llm::{model::Model, provider::Provider};
+use llm::event::Event as StreamEvent;
+use serde_json::Map;
 use std::time::Duration;
-use store::{log::record::Progress, session::park::Park};
+use store::{
+    log::record::Progress,
+    session::tree::ledger::{CallOutcome, Entry, Purpose},
+};
 use tokio::time::Instant;
 
-impl Loop {
-    /// Begins a step, or another attempt at it, and calls the model.
-    pub(super) async fn call(&mut self, failed: u32) -> Result<Option<Input>, Stopped> {
-        self.lease_runs().await;
-        let Some(user) = self.conversation.newest_user(&self.inputs).cloned() else { return Ok(None) };
-        if let Err(unknown) = self.found(&user.model.model) {
-            return Ok(Some(unknown));
-        }
-        if self.read_files(failed) {
-            return Ok(None);
-        }
-        let step = Box::new((user.clone(), self.begin_step(&user, failed, None).await?));
-        let Some(Delayed::Call(step)) = self.when_guided(Delayed::Call(step)) else { return Ok(None) };
-        self.call_model(&step.0, step.1)
+/// The model call of the newest step, and the pause after a failed one.
+#[derive(Default)]
+pub(super) struct Step {
+    call: Option<ModelCall>,
+    back_off_until: Option<Instant>,
+    /// Steps that this loop has closed.
+    closed: u32,
+}
+
+impl Step {
+    /// Whether a model call is open.
+    pub(super) fn is_calling(&self) -> bool {
+        self.call.is_some()
     }
 
-    /// Calls the model for a step that has begun.
-    pub(super) fn call_model(&mut self, user: &User, message: Assistant) -> Result<Option<Input>, Stopped> {
-        let Some(user) = self.answering(user) else {
-            let error = agent_unknown(&user.agent, &self.rights);
-            return Ok(Some(Input::Failed(Failure { error, retryable: false, retry_after_ms: None })));
-        };
-        let (provider, model) = match self.found(&user.model.model) {
-            Ok(found) => found,
-            Err(unknown) => return Ok(Some(unknown)),
-        };
-        let mut asked = Asked {
-            rights: self.rights.of_prompt(user.tools.as_ref()),
-            structured: Structured::of(&user, self.conversation.misfits()),
-            offered: vec![],
-        };
-        let (agent, steps) = (self.rights.agent(&user.agent), self.conversation.steps());
-        let steps_max =
-            agent.and_then(|agent| agent.steps).unwrap_or(u32::MAX).min(limits::STEPS_PER_TURN_MAX);
-        let question = lower::Question {
-            user: &user,
-            rights: &asked.rights,
-            structured: asked.structured.as_ref(),
-            is_last: steps >= steps_max,
-            guidance: self.opening.guidance(),
-        };
-        let mut request = self.conversation.work(|entries| lower::request(entries, &question, &model));
-        if let Some(agent) = agent {
-            lower::configure(&mut request, agent);
+    /// Whether this loop has closed a step.
+    pub(super) fn has_closed_one(&self) -> bool {
+        self.closed > 0
+    }
+
+    /// Keeps the model call that was just sent.
+    pub(super) fn open(&mut self, call: ModelCall) {
+        self.call = Some(call);
+    }
+
+    /// Waits for the next event of the model's answer, if a call is open. Cancel-safe.
+    pub(super) async fn next(&mut self) -> Result<StreamEvent, llm::error::Error> {
+        match &mut self.call {
+            Some(call) => call.next().await,
+            None => std::future::pending().await,
         }
-        asked.offered = request.tools.iter().map(|tool| tool.name.clone()).collect();
-        self.look_at_files();
-        let (mode, agent) = (user.agent.clone(), user.agent.clone());
-        let message = Assistant { model: user.model.clone(), mode, agent, ..message };
-        self.model = Some(ModelCall::start(&self.deps, provider, model, request, (message, asked)));
-        self.ask_for_title(&user);
+    }
+
+    /// Stores an event of the model's answer. Gives a signal once the answer is over.
+    pub(super) async fn take(
+        &mut self,
+        session: &mut Session,
+        event: Result<StreamEvent, llm::error::Error>,
+    ) -> Result<Option<Signal>, WriteError> {
+        let Some(call) = &mut self.call else { return Ok(None) };
+        let signal = call.take(event, &mut session.record).await?;
+        if let Some(Signal::Answered(_)) = &signal {
+            self.call = None;
+        }
+        Ok(signal)
+    }
+
+    /// When the loop must call [`Step::tick`] at the latest.
+    pub(super) fn wake_at(&self) -> Option<Instant> {
+        let flush_at = self.call.as_ref().and_then(ModelCall::next_flush);
+        self.back_off_until.into_iter().chain(flush_at).min()
+    }
+
+    /// Sends and stores text that has waited long enough, and ends a pause that is over.
+    pub(super) async fn tick(
+        &mut self,
+        session: &Session,
+        now: Instant,
+    ) -> Result<Option<Signal>, WriteError> {
+        if let Some(call) = &mut self.call {
+            call.flush(&session.record).await?;
+        }
+        if self.back_off_until.is_some_and(|until| until <= now) {
+            self.back_off_until = None;
+            return Ok(Some(Signal::PauseEnded));
+        }
         Ok(None)
     }
 
-    /// The prompt, for the agent and the model that the repository wants where nobody chose them. `None` when its agent may not
-    /// answer it.
-    pub(super) fn answering(&self, user: &User) -> Option<User> {
-        let (mut user, chosen) = (user.clone(), self.fixed.chosen);
-        if let Some(agent) = &self.settings().default_agent
-            && !chosen.agent
-            && user.agent == self.fixed.agent
-        {
-            user.agent.clone_from(agent);
-        }
-        let configured = self.rights.agent(&user.agent);
-        let is_subagent = configured.is_some_and(|agent| agent.mode == Some(Mode::Subagent));
-        if !self.rights.knows(&user.agent) || is_subagent && self.fixed.call.is_none() {
-            return None;
-        }
-        let of_repository = || self.settings().model.as_ref().filter(|_| !chosen.model);
-        // What is not to be had here is no reason to do nothing: `flotilla config explain` tells of it.
-        let is_known = |model: &&ModelRef| self.found(model).is_ok();
-        let of_agent = configured.and_then(|agent| agent.model.as_ref());
-        if let Some(model) = of_agent.or_else(|| of_repository().filter(is_known))
-            && user.model.model == self.fixed.model
-        {
-            user.model.model = model.clone();
-        }
-        Some(user)
+    /// Forgets the pause before the next attempt.
+    pub(super) fn end_pause(&mut self) {
+        self.back_off_until = None;
     }
 
-    /// A model with its provider, or the failure of a call without one.
-    pub(super) fn found(&self, asked: &ModelRef) -> Result<(Provider, Model), Input> {
-        let found = self.model_of(asked).map(|(provider, model)| (provider.clone(), model));
-        found.ok_or_else(|| {
-            let known = self.deps.providers.providers.known();
-            let error = model_unknown(asked, &known, self.settings().allows(asked));
-            Input::Failed(Failure { error, retryable: false, retry_after_ms: None })
-        })
+    /// Ends the model call, if one is open: it failed, or the step is being stopped.
+    fn abandon(&mut self, session: &Session) -> PartialAnswer {
+        self.call.take().map(|call| call.abandon(&session.record)).unwrap_or_default()
     }
 
-    /// A model of this deployment, with the room that settings leave it; none that they do not allow.
-    pub(super) fn model_of(&self, asked: &ModelRef) -> Option<(&Provider, Model)> {
-        let settings = self.settings();
-        let (provider, model) = self.deps.providers.providers.find(&asked.provider_id, &asked.model_id)?;
-        let (limit, mut model) = (settings.limit(asked), model.clone());
-        model.context_tokens = model.context_tokens.min(limit.context.unwrap_or(u64::MAX));
-        model.output_tokens = model.output_tokens.min(limit.output.unwrap_or(u64::MAX));
-        model.input_tokens = model.input_tokens.into_iter().chain(limit.input).min();
-        settings.allows(asked).then_some((provider, model))
-    }
-
-    /// Writes the step's message. A step that a failed attempt or a dead worker left is begun anew: its parts are
-    /// removed, not doubled; what says why stays.
-    pub(super) async fn begin_step(
+    /// Ends the model call, if one is open, and stores what came of it. Another worker continues the step.
+    pub(super) async fn leave(
         &mut self,
-        user: &User,
-        failed: u32,
-        more: Option<Event>,
-    ) -> Result<Assistant, Stopped> {
-        let mut events: Vec<Event> = self.take_over.take().into_iter().chain(more).collect();
-        events.extend(self.doubt_over());
-        if failed == 0 {
-            events.push(Event::SessionStatus(Status::Busy));
-        }
-        let left =
-            self.conversation.last_step().filter(|(left, _)| left.finish.is_none() && left.error.is_none());
-        if let Some((_, parts)) = left {
-            let removed = parts.iter().filter(|(_, part)| !matches!(part.body, Body::Retry(_)));
-            events.extend(removed.map(|(_, part)| Event::PartRemoved {
-                message_id: part.message_id.clone(),
-                part_id: part.id.clone(),
-            }));
-        }
-        let message = match left {
-            Some((left, _)) if left.parent_id == user.id => {
-                Assistant { model: user.model.clone(), ..left.clone() }
-            }
-            // It was begun for an earlier prompt, and stands before this one: as an answer to it, it would be read as none.
-            Some((left, _)) => {
-                let mut left = left.clone();
-                left.error = Some(Error::aborted());
-                left.time.completed = Some(now());
-                events.push(Event::MessageUpdated(Box::new(Message::Assistant(Box::new(left)))));
-                self.new_step(user)
-            }
-            None => self.new_step(user),
-        };
-        events.push(Event::MessageUpdated(Box::new(Message::Assistant(Box::new(message.clone())))));
-        let begun = StepStart { snapshot: self.state_before(left.map(|(_, parts)| parts)) };
-        events.push(self.new_part(&message.id, Body::StepStart(begun)));
-        self.record.write(&mut self.conversation, events, Progress::None).await?;
-        Ok(message)
+        session: &mut Session,
+        titles: Vec<Entry>,
+    ) -> Result<(), WriteError> {
+        let PartialAnswer { events, entry } = self.abandon(session);
+        let entries: Vec<Entry> = titles.into_iter().chain(entry).collect();
+        write(session, events, entries).await
     }
 
-    /// The message of a step that answers `user`: one that sums up, if that is what it asks for.
-    fn new_step(&self, user: &User) -> Assistant {
-        let step = assistant(self.deps.id(MessageId::make), user);
-        let entries = self.conversation.entries();
-        let asked = context::place(entries, &user.id).and_then(|at| context::compaction(&entries[at].parts));
-        if asked.is_none() {
-            return step;
-        }
-        let agent = COMPACTION.to_owned();
-        Assistant { mode: agent.clone(), agent, summary: Some(true), ..step }
-    }
-
+    /// Shows why an attempt failed, and begins the pause before the next one.
     pub(super) async fn back_off(
         &mut self,
+        session: &mut Session,
         attempt: u32,
         until: Timestamp,
         error: &Error,
-    ) -> Result<(), Stopped> {
-        // Counted from here: Postgres' clock may be set back during the write.
+    ) -> Result<(), WriteError> {
+        // Measured before the write: the clock of Postgres may be set back during it.
         let wait_ms = u64::try_from(until.0 - now().0).unwrap_or(0).min(limits::BACK_OFF_IN_SLOT_MS);
         let over_at = Instant::now() + Duration::from_millis(wait_ms);
-        let mut events = self.model.take().map(|call| call.abandon(&self.record)).unwrap_or_default();
-        if let Some((message, _)) = self.conversation.last_step() {
+        let PartialAnswer { mut events, entry } = self.abandon(session);
+        if let Some((message, _)) = session.conversation().last_step() {
             let retry = Retry { attempt, error: error.clone(), time: RetryTime { created: now() } };
-            let id = message.id.clone();
-            events.push(self.new_part(&id, Body::Retry(retry)));
+            events.push(session.new_part(&message.id, Body::Retry(retry)));
         }
         let message = error.data.message.clone();
         events.push(Event::SessionStatus(Status::Retry { attempt, message, next: until }));
-        self.record.write(&mut self.conversation, events, Progress::None).await?;
+        write(session, events, entry.into_iter().collect()).await?;
         self.back_off_until = Some(over_at);
         Ok(())
     }
 
-    /// Closes the step: its tokens are spent, and the loop got further.
-    pub(super) async fn finish(&mut self) -> Result<(), Stopped> {
-        let seen = self.see_files(Duration::from_millis(limits::SNAPSHOT_WAIT_MS)).await;
-        let Some((message, parts)) = self.conversation.last_step() else { return Ok(()) };
-        // A step of tasks that a prompt gave to subagents has no model call.
-        let was_called = parts.iter().any(|(_, part)| matches!(part.body, Body::StepStart(_)));
+    /// Closes the step: its cost is added to the session, and the loop made progress.
+    pub(super) async fn finish(&mut self, session: &mut Session, files: StepFiles) -> Result<(), WriteError> {
+        let Some((message, parts)) = session.conversation().last_step() else { return Ok(()) };
+        // A step that only runs the calls of a prompt has no model call.
+        let has_model_call = parts.iter().any(|(_, part)| matches!(part.body, Body::StepStart(_)));
         let mut message = message.clone();
         message.time.completed = Some(now());
-        let spent = (message.tokens, message.cost);
         let finish = StepFinish {
             reason: message.finish.clone().unwrap_or_default(),
-            snapshot: seen.snapshot.clone(),
+            snapshot: files.snapshot.clone(),
             cost: message.cost,
             tokens: message.tokens,
         };
-        let mut events: Vec<Event> = self.take_over.take().into_iter().collect();
-        events.extend(seen.late);
-        events.extend(was_called.then(|| self.new_part(&message.id, Body::StepFinish(finish))));
-        let state =
-            seen.snapshot.filter(|_| !was_called).map(|snapshot| Body::Snapshot(Snapshot { snapshot }));
-        let bodies = state.into_iter().chain(seen.patch.map(Body::Patch));
-        events.extend(bodies.map(|body| self.new_part(&message.id, body)));
-        events.extend(seen.told);
+        let mut events: Vec<Event> = files.late.into_iter().collect();
+        events.extend(has_model_call.then(|| session.new_part(&message.id, Body::StepFinish(finish))));
+        let snapshot = files.snapshot.filter(|_| !has_model_call);
+        let snapshot = snapshot.map(|snapshot| Body::Snapshot(Snapshot { snapshot }));
+        let bodies = snapshot.into_iter().chain(files.patch.map(Body::Patch));
+        events.extend(bodies.map(|body| session.new_part(&message.id, body)));
+        events.extend(files.notices);
         if message.is_summary() && message.error.is_none() {
             events.push(Event::SessionCompacted);
         }
         events.extend(message.error.clone().map(Event::SessionError));
+        let entry = answer_entry(&message);
         events.push(Event::MessageUpdated(Box::new(Message::Assistant(Box::new(message)))));
-        self.record.write_spending(&mut self.conversation, events, spent).await?;
-        self.steps += 1;
-        self.report_to_parent().await;
+        let events = session.announced(events);
+        session.record.write_with_cost(events, entry.into_iter().collect(), Progress::Made).await?;
+        self.closed += 1;
         Ok(())
     }
 
-    /// Closes the step with an error: what was streamed stays, what was running is marked.
-    pub(super) async fn close(&mut self, error: Error) -> Result<(), Stopped> {
-        let is_open = self.conversation.last_step().is_some_and(|(step, _)| step.time.completed.is_none());
-        let seen = if is_open { self.see_files(HURRY).await } else { Seen::default() };
-        let mut events: Vec<Event> = self.take_over.take().into_iter().collect();
-        events.extend(self.doubt_over());
-        events.extend(self.model.take().map(|call| call.abandon(&self.record)).unwrap_or_default());
-        let open = self.conversation.last_step().filter(|(message, _)| message.time.completed.is_none());
+    /// Closes the step with an error. What was streamed stays, and calls that were running are marked as interrupted. `titles` are
+    /// the calls for a title that end with the step.
+    pub(super) async fn close(
+        &mut self,
+        session: &mut Session,
+        error: Error,
+        files: StepFiles,
+        titles: Vec<Entry>,
+    ) -> Result<(), WriteError> {
+        let mut events = doubt::withdrawal(session);
+        let partial = self.abandon(session);
+        events.extend(partial.events);
+        let open = session.conversation().last_step().filter(|(step, _)| step.time.completed.is_none());
         let mut message = match open {
             Some((message, parts)) => {
                 events.extend(parts.iter().filter_map(|(_, part)| interrupted(part)));
-                events.extend(parts.iter().filter_map(|(_, part)| request_closed(part)));
+                events.extend(parts.iter().filter_map(|(_, part)| withdrawn_request(part)));
                 message.clone()
             }
             None => {
-                let Some(user) = self.conversation.newest_user(&self.inputs) else { return Ok(()) };
-                self.new_step(user)
+                let Some(user) = session.newest_user() else { return Ok(()) };
+                new_step(session, user)
             }
         };
-        // A step that was stopped has no end of its own, but what it did to the files is known all the same.
-        let state = seen.snapshot.filter(|_| seen.patch.is_some());
-        let state = state.map(|snapshot| Body::Snapshot(Snapshot { snapshot }));
-        let bodies = state.into_iter().chain(seen.patch.map(Body::Patch));
-        events.extend(bodies.map(|body| self.new_part(&message.id, body)));
-        events.extend(seen.told);
+        // A step that is stopped writes no `step-finish`, but its file changes are still recorded.
+        let snapshot = files.snapshot.filter(|_| files.patch.is_some());
+        let snapshot = snapshot.map(|snapshot| Body::Snapshot(Snapshot { snapshot }));
+        let bodies = snapshot.into_iter().chain(files.patch.map(Body::Patch));
+        events.extend(bodies.map(|body| session.new_part(&message.id, body)));
+        events.extend(files.notices);
+        let entries = titles.into_iter().chain(answer_entry(&message)).chain(partial.entry).collect();
         message.error = Some(error.clone());
         message.time.completed = Some(now());
-        let spent = (message.tokens, message.cost);
         events.push(Event::SessionError(error));
         events.push(Event::MessageUpdated(Box::new(Message::Assistant(Box::new(message)))));
-        self.record.write_spending(&mut self.conversation, events, spent).await?;
-        self.inputs.clear();
+        let events = session.announced(events);
+        session.record.write_with_cost(events, entries, Progress::Made).await?;
+        session.inputs.clear();
         Ok(())
-    }
-
-    /// Ends the loop; an input that came meanwhile is looked at first.
-    pub(super) async fn park(&mut self, end: End) -> Result<Input, Stopped> {
-        let mut events: Vec<Event> = self.take_over.clone().into_iter().collect();
-        let park = match end {
-            End::Idle(outcome) => {
-                if outcome == Outcome::Done {
-                    self.ask_again_for_title().await;
-                }
-                self.sum_up_changes().await?;
-                events.extend(self.commands_over());
-                events.extend(self.prune());
-                events.extend([Event::SessionStatus(Status::Idle), Event::SessionIdle(outcome)]);
-                self.turn_over(outcome)
-            }
-            End::Wait(wait) => {
-                events.push(Event::SessionWaiting(wait));
-                Park::Waiting { wait, notify: self.parent_without_budget(wait) }
-            }
-        };
-        self.await_title().await?;
-        if self.record.park(&mut self.conversation, events, &park).await? == Ended::NewInput {
-            return Ok(Input::NewInput);
-        }
-        match end {
-            End::Idle(outcome) => {
-                self.after_turn(outcome).await;
-                // Nobody speaks to a subtask again soon; a person may, to a session.
-                if self.fixed.call.is_some() {
-                    self.tools.release_sandbox();
-                }
-            }
-            End::Wait(wait) => {
-                metrics::counter!("flotilla_parks_total", "reason" => wait.reason.as_str()).increment(1);
-                tracing::info!(reason = wait.reason.as_str(), "the loop is parked");
-                self.tools.release_sandbox();
-                if let Some(parent) = self.parent_without_budget(wait) {
-                    self.deps.interrupt(self.record.tenant(), &parent, self.fixed.class).await;
-                }
-            }
-        }
-        Ok(Input::Parked)
-    }
-
-    /// The parent of a child that waits for the budget: what it waits for is the same from now on.
-    fn parent_without_budget(&self, wait: Wait) -> Option<SessionId> {
-        let call = self.fixed.call.as_ref().filter(|_| wait.reason == Reason::Budget)?;
-        Some(call.session.clone())
-    }
-
-    fn turn_over(&self, outcome: Outcome) -> Park {
-        let error = self.conversation.last_step().and_then(|(message, _)| message.error.as_ref());
-        let error = error.filter(|_| outcome != Outcome::Done).map(|error| error.data.message.clone());
-        let answer = self.answer_for_parent(outcome, error.as_deref());
-        Park::Idle { outcome, error, answer }
-    }
-
-    async fn after_turn(&mut self, outcome: Outcome) {
-        metrics::counter!("flotilla_turns_total", "outcome" => outcome.as_str()).increment(1);
-        tracing::info!(outcome = outcome.as_str(), "the turn ended");
-        let (tenant, session) = (self.record.tenant(), self.record.session());
-        if let Some(call) = &self.fixed.call {
-            self.deps.interrupt(tenant, &call.session, self.fixed.class).await;
-        }
-        if let Err(error) = answered(self.deps.store.delete_chunks(tenant, session)).await {
-            tracing::debug!(error = &error as &dyn std::error::Error, "chunks were not removed");
-        }
-    }
-
-    pub(super) fn new_part(&self, message_id: &MessageId, body: Body) -> Event {
-        let part = Part {
-            id: self.deps.id(PartId::make),
-            session_id: self.record.session().clone(),
-            message_id: message_id.clone(),
-            body,
-        };
-        Event::PartUpdated { part: Box::new(part), at: now() }
     }
 }
 
+/// Writes events, and what model calls cost if there is anything to charge.
+async fn write(session: &mut Session, events: Vec<Event>, entries: Vec<Entry>) -> Result<(), WriteError> {
+    if entries.is_empty() && events.is_empty() {
+        return Ok(());
+    }
+    if entries.is_empty() {
+        return session.write(events, Progress::None).await;
+    }
+    session.record.write_with_cost(events, entries, Progress::None).await
+}
+
+/// Writes the message of a step, after `more`; `failed` attempts came before. A step that a failed attempt or a dead worker left
+/// open is begun again: its parts are removed, except those that tell why earlier attempts failed. `snapshot` is the known state of
+/// the files.
+pub(super) async fn begin(
+    session: &mut Session,
+    user: &User,
+    failed: u32,
+    more: Option<Event>,
+    snapshot: Option<String>,
+) -> Result<Assistant, WriteError> {
+    let mut events: Vec<Event> = more.into_iter().collect();
+    events.extend(doubt::withdrawal(session));
+    if failed == 0 {
+        events.push(Event::SessionStatus(Status::Busy));
+    }
+    let left = session.open_step();
+    if let Some((_, parts)) = left {
+        let removed = parts.iter().filter(|(_, part)| !matches!(part.body, Body::Retry(_)));
+        events.extend(removed.map(|(_, part)| Event::PartRemoved {
+            message_id: part.message_id.clone(),
+            part_id: part.id.clone(),
+        }));
+    }
+    let message = match left {
+        Some((left, _)) if left.parent_id == user.id => {
+            Assistant { model: user.model.clone(), ..left.clone() }
+        }
+        // The step was begun for an earlier prompt and precedes this one. Readers would not take it for the answer to this prompt.
+        Some((left, _)) => {
+            let mut left = left.clone();
+            left.error = Some(Error::aborted());
+            left.time.completed = Some(now());
+            events.push(Event::MessageUpdated(Box::new(Message::Assistant(Box::new(left)))));
+            new_step(session, user)
+        }
+        None => new_step(session, user),
+    };
+    events.push(Event::MessageUpdated(Box::new(Message::Assistant(Box::new(message.clone())))));
+    events.push(session.new_part(&message.id, Body::StepStart(StepStart { snapshot })));
+    session.write_announced(events, Progress::None).await?;
+    Ok(message)
+}
+
+/// The message of a step that answers `user`: a summary, if the prompt requests one.
+fn new_step(session: &Session, user: &User) -> Assistant {
+    let step = assistant(session.deps.id(MessageId::make), user);
+    let entries = session.conversation().entries();
+    let request = entries::position(entries, &user.id).and_then(|at| entries::compaction(&entries[at].parts));
+    if request.is_none() {
+        return step;
+    }
+    let agent = COMPACTION.to_owned();
+    Assistant { mode: agent.clone(), agent, summary: Some(true), ..step }
+}
+
+/// The message of a step that answers `user`.
 pub(super) fn assistant(id: MessageId, user: &User) -> Assistant {
     Assistant {
         id,
@@ -378,9 +302,23 @@ pub(super) fn assistant(id: MessageId, user: &User) -> Assistant {
     }
 }
 
-/// The request of a call that will not run; an answer that came first stays.
-fn request_closed(part: &Part) -> Option<Event> {
-    let Body::Tool(tool) = &part.body else { return None };
+/// What the whole answer of a step cost. The write of the answer has charged the same entry already, unless a worker without a
+/// ledger stored the answer.
+fn answer_entry(message: &Assistant) -> Option<Entry> {
+    (message.tokens != Tokens::default()).then(|| Entry {
+        id: message.id.to_string(),
+        purpose: if message.is_summary() { Purpose::Summary } else { Purpose::Step },
+        outcome: CallOutcome::Finished,
+        model: message.model.model.clone(),
+        tokens: message.tokens,
+        cost: message.cost,
+        cost_max: None,
+    })
+}
+
+/// Closes the request of a call that will not run. An answer that came first stays.
+fn withdrawn_request(part: &Part) -> Option<Event> {
+    let tool = part.body.as_tool()?;
     let id = match &tool.state {
         ToolState::Pending { .. } => Id::Permission(PermissionId::of(&part.id)),
         ToolState::Running { .. }
@@ -393,47 +331,23 @@ fn request_closed(part: &Part) -> Option<Event> {
     Some(Event::RequestAnswered { id, answer: Answer::Reject { message: None } })
 }
 
-/// A tool call that will have no answer.
+/// Marks a call that will have no answer.
 fn interrupted(part: &Part) -> Option<Event> {
-    let Body::Tool(tool) = &part.body else { return None };
+    let tool = part.body.as_tool()?;
     let (input, start) = match &tool.state {
         ToolState::Pending { input, .. } => (input.clone(), now()),
         ToolState::Running { input, time, .. } => (input.clone(), time.start),
         ToolState::Completed { .. } | ToolState::Error { .. } => return None,
     };
-    let mut metadata = serde_json::Map::new();
-    metadata.insert("interrupted".to_owned(), true.into());
     let state = ToolState::Error {
         input,
         error: "Tool execution aborted".to_owned(),
-        metadata: Some(metadata),
-        time: domain::part::Span { start, end: Some(now()) },
+        metadata: Some(Map::from_iter([("interrupted".to_owned(), true.into())])),
+        time: Span { start, end: Some(now()) },
     };
-    let tool = domain::part::Tool { state, ..tool.clone() };
+    let tool = part::Tool { state, ..tool.clone() };
     Some(Event::PartUpdated { part: Box::new(Part { body: Body::Tool(tool), ..part.clone() }), at: now() })
 }
 
-/// Name of the error of a prompt whose model is not configured.
-const MODEL_UNKNOWN: &str = "ProviderModelNotFoundError";
-
-/// A model that is not here, or that settings do not allow.
-fn model_unknown(asked: &ModelRef, known: &[String], is_allowed: bool) -> Error {
-    let (provider, model) = (&asked.provider_id, &asked.model_id);
-    let message = if is_allowed {
-        format!("There is no model {provider}/{model} here; there are: {}", known.join(", "))
-    } else {
-        format!(
-            "The settings of this session do not allow the model {provider}/{model}; `flotilla config explain` says whose"
-        )
-    };
-    Error::new(MODEL_UNKNOWN, message)
-}
-
-/// An agent that neither this version nor the repository knows, or that is for subtasks only.
-fn agent_unknown(asked: &str, rights: &Rights) -> Error {
-    let known: Vec<String> = rights.agents(Mode::Primary).into_iter().map(|(name, _)| name).collect();
-    Error::new(
-        "AgentNotFoundError",
-        format!("There is no agent {asked:?} that answers prompts here; there are: {}", known.join(", ")),
-    )
-}
+#[cfg(test)]
+mod tests;

@@ -1,22 +1,16 @@
-//! The title of a session that nobody named: asked of a small model beside the first step. Whatever becomes of it, the turn
-//! goes on; a worker that dies leaves the question to the next one, for as long as there is one prompt.
-// Continues in `context::title`, which makes the question, and store::session::titles, which lets a person's title stand.
+//! The title of a session that no person named: a small model writes it beside the first step. Whatever happens to it, the turn
+//! goes on. If the worker dies, the next one asks again, as long as the session has only one prompt.
+// Continues in `conversation::title`, which makes the request, and store::session::titles, which keeps a person's title.
 
-use super::Loop;
+use super::{calling::models::Models, session::Session};
 use crate::{
-    context::title,
-    lower,
-    model::{chat_span, count_tokens},
-    record::Stopped,
+    conversation::title,
+    lower::request,
+    model::gate::{self, Bill, CallPlan},
+    process::{control::Control, deps::Deps},
+    record::WriteError,
 };
-use domain::{
-    agent, limits,
-    message::{ModelRef, User},
-    money::Tokens,
-    session::Info,
-    title::of_answer,
-};
-use futures::TryStreamExt as _;
+use domain::{agent, limits, message::User, session::Info, title::of_answer};
 use llm::{
     accumulate::{Accumulator, Block},
     error::{Error, ErrorKind},
@@ -25,168 +19,165 @@ use llm::{
     provider::Provider,
     request::Request,
 };
-use std::time::Duration;
-use store::log::change::{Spend, Title};
+use std::{sync::Arc, time::Duration};
+use store::{
+    log::change::Title,
+    session::tree::ledger::{Entry, Purpose},
+};
 use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
-use tracing::{Instrument as _, Span};
 
-/// What a loop knows of its session's title.
+/// The titling of a session.
 pub(super) struct Titling {
-    /// The one of a session that nobody named, until this loop asked for a better one.
+    /// The title of a session that no person named, until this loop asks for a better one.
     default: Option<Box<str>>,
-    asking: Option<Asking>,
+    asking: Option<AbortOnDropHandle<Option<Box<Title>>>>,
+    /// What the calls cost.
+    bill: Bill,
 }
 
-type Asking = AbortOnDropHandle<Option<Box<Title>>>;
-
-/// One question for a title.
-struct Asked {
-    models: llm::client::Client,
+/// The task that asks for one title.
+struct Asking {
+    deps: Arc<Deps>,
     provider: Provider,
     model: Model,
     request: Request,
-    session: String,
+    session: domain::ids::SessionId,
     instead_of: Box<str>,
+    bill: Bill,
+}
+
+/// What decides whether a model is asked for a title.
+#[derive(Debug, Clone, Copy)]
+struct TitleFacts {
+    /// Whether the session still has its default title.
+    is_untitled: bool,
+    /// Whether the conversation is loaded from its first message on.
+    is_whole: bool,
+    /// Whether the conversation has exactly one prompt.
+    has_one_prompt: bool,
+    /// Whether settings switch the agent off that writes titles.
+    is_disabled: bool,
+}
+
+impl TitleFacts {
+    fn wants_title(self) -> bool {
+        self.is_untitled && self.is_whole && self.has_one_prompt && !self.is_disabled
+    }
 }
 
 impl Titling {
-    /// Begins with what the session is called. A subtask is called what it does.
-    pub(super) fn of(session: &Info) -> Self {
+    /// Starts with the title that the session has. A subtask is named after its task.
+    pub(super) fn new(session: &Info) -> Self {
         let is_untitled = session.parent_id.is_none() && domain::title::is_default(&session.title);
-        Self { default: is_untitled.then(|| session.title.clone().into()), asking: None }
+        Self {
+            default: is_untitled.then(|| session.title.clone().into()),
+            asking: None,
+            bill: Bill::default(),
+        }
     }
 
-    /// Waits for the answer, if there was a question. Cancel-safe.
-    pub(super) async fn settled(&mut self) -> Option<Box<Title>> {
+    /// Waits for the title, if a model was asked for one. Cancel-safe.
+    pub(super) async fn next(&mut self) -> Option<Box<Title>> {
         let Some(handle) = &mut self.asking else { return std::future::pending().await };
         let title = handle.await.ok().flatten();
         self.asking = None;
         title
     }
 
-    /// Ends the call: the turn is aborted.
-    pub(super) fn stop(&mut self) {
-        self.asking = None;
+    /// Whether the session still has its default title and no model was asked.
+    pub(super) fn is_open(&self) -> bool {
+        self.default.is_some()
     }
-}
 
-impl Loop {
-    /// Asks for a title beside the step that answers `user`, once, unless the session has one or more than one prompt.
-    pub(super) fn ask_for_title(&mut self, user: &User) {
-        let agent = self.rights.agent(agent::TITLE);
-        let Some(default) = &self.titling.default else { return };
-        if !self.conversation.is_whole() {
-            return;
-        }
-        let Some(prompt) = title::only_prompt(self.conversation.entries()) else { return };
-        if agent.is_some_and(|agent| agent.disable == Some(true)) {
-            return;
-        }
-        let Some((provider, model)) = self.small_model(user) else { return };
+    /// What the calls cost of a title that is not stored yet. The loop charges it in the write with which it leaves the session.
+    pub(super) fn open_entries(&self) -> Vec<Entry> {
+        if self.asking.is_some() { self.bill.entries() } else { vec![] }
+    }
+
+    /// Ends the call, because the turn is being stopped, and gives what it cost.
+    pub(super) fn stop(&mut self) -> Vec<Entry> {
+        let entries = self.open_entries();
+        self.asking = None;
+        entries
+    }
+
+    /// Asks for a title beside the step that answers `user`, once, if the session has no title and only one prompt.
+    pub(super) fn ask(&mut self, session: &Session, models: Models<'_>, user: &User) {
+        let Some(instead_of) = self.default.clone() else { return };
+        let agent = models.permissions.agent(agent::TITLE);
+        let prompt = title::only_prompt(session.conversation().entries());
+        let facts = TitleFacts {
+            is_untitled: true,
+            is_whole: session.conversation().is_whole(),
+            has_one_prompt: prompt.is_some(),
+            is_disabled: agent.is_some_and(|agent| agent.disable == Some(true)),
+        };
+        let (true, Some(prompt)) = (facts.wants_title(), prompt) else { return };
+        let Some((provider, model)) = models.find_small(user) else { return };
         let Some(mut request) = title::request(prompt, &model) else { return };
         if let Some(agent) = agent {
-            lower::configure(&mut request, agent);
+            request::configure(&mut request, agent);
         }
-        let asked = Asked {
-            models: self.deps.models.clone(),
+        let asking = Asking {
+            deps: Arc::clone(&session.deps),
             provider: provider.clone(),
             model,
             request,
-            session: self.record.session().to_string(),
-            instead_of: default.clone(),
+            session: session.record.session().clone(),
+            instead_of,
+            bill: self.bill.clone(),
         };
-        let span = chat_span(&asked.provider, &asked.model);
-        self.titling = Titling {
-            default: None,
-            asking: Some(Asking::new(tokio::spawn(asked.title().instrument(span)))),
-        };
+        self.default = None;
+        self.asking = Some(AbortOnDropHandle::new(tokio::spawn(asking.run())));
     }
 
-    /// As [`Loop::ask_for_title`], at the end of a turn whose last step another worker made.
-    pub(super) async fn ask_again_for_title(&mut self) {
-        if self.titling.default.is_none() {
-            return;
-        }
-        let user = self.conversation.newest_user(&self.inputs).and_then(|user| self.answering(user));
-        if let Some(user) = user {
-            self.lease_runs().await;
-            self.ask_for_title(&user);
-        }
-    }
-
-    /// Who is asked: the model that settings name for this, as far as it is known here, else the small one beside the model
-    /// of the prompt.
-    fn small_model(&self, user: &User) -> Option<(&Provider, Model)> {
-        let of_agent = self.rights.agent(agent::TITLE).and_then(|agent| agent.model.as_ref());
-        let named = of_agent.into_iter().chain(&self.settings().small_model);
-        let found = named.filter_map(|asked| self.model_of(asked)).next();
-        let own = &user.model.model;
-        let beside = || self.deps.providers.small_model_for(&own.provider_id, &own.model_id);
-        let small = || {
-            let (provider, model) = beside()?;
-            self.model_of(&ModelRef { provider_id: provider.id.clone(), model_id: model.id.clone() })
-        };
-        found.or_else(small).or_else(|| self.model_of(own))
-    }
-
-    /// Stores what became of the question.
-    pub(super) async fn titled(&mut self, title: Option<Box<Title>>) -> Result<(), Stopped> {
-        match title {
-            Some(title) => self.record.write_title(&mut self.conversation, *title).await,
-            None => Ok(()),
-        }
-    }
-
-    /// Waits a little for a title before the loop ends. Something that happens meanwhile is not kept waiting: whoever parks
-    /// finds it.
-    pub(super) async fn await_title(&mut self) -> Result<(), Stopped> {
-        if self.titling.asking.is_none() {
-            return Ok(());
-        }
-        let title = tokio::select! {
+    /// Waits briefly for a title before the loop ends. An event meanwhile ends the wait; the park that follows notices it.
+    pub(super) async fn wait(&mut self, control: &mut Control) -> Option<Box<Title>> {
+        self.asking.as_ref()?;
+        tokio::select! {
             biased;
-            () = self.control.leave.now.cancelled() => None,
-            title = self.titling.settled() => title,
-            Ok(()) = self.control.nudges.changed() => None,
+            () = control.leave.now.cancelled() => None,
+            title = self.next() => title,
+            Ok(()) = control.nudges.changed() => None,
             () = sleep(Duration::from_millis(limits::TITLE_WAIT_MS)) => None,
-        };
-        self.titled(title).await
+        }
     }
 }
 
-impl Asked {
-    /// Asks, and gives what is to be stored: also what a call cost that failed in its middle. Nobody but an operator is told
-    /// of a failure.
-    async fn title(self) -> Option<Box<Title>> {
-        let (patience, mut tokens) = (Duration::from_millis(limits::TITLE_CALL_MS), Tokens::default());
-        let late = || Error::new(ErrorKind::Timeout, "no title in time");
-        let asked = tokio::time::timeout(patience, self.attempts(&mut tokens)).await;
-        let answered = asked.unwrap_or_else(|_| Err(late()));
-        let outcome = match &answered {
+/// Stores a title and what it cost.
+pub(super) async fn store_title(session: &mut Session, title: Option<Box<Title>>) -> Result<(), WriteError> {
+    match title {
+        Some(title) => session.record.write_title(*title).await,
+        None => Ok(()),
+    }
+}
+
+impl Asking {
+    /// Gives what to store: the title, and what the calls cost even if they failed. Only the operator learns of a failure.
+    async fn run(self) -> Option<Box<Title>> {
+        let patience = Duration::from_millis(limits::TITLE_CALL_MS);
+        let answer = tokio::time::timeout(patience, self.attempts()).await;
+        let answer = answer.unwrap_or_else(|_| Err(Error::new(ErrorKind::Timeout, "no title in time")));
+        let outcome = match &answer {
             Ok(Some(_)) => "written",
             Ok(None) => "empty",
             Err(error) => {
-                Span::current().record("error.code", error.kind.as_str());
-                tracing::debug!(error.code = error.kind.as_str(), "a title was not written: {error}");
+                tracing::debug!(error.code = error.kind.as_str(), "cannot write a title: {error}");
                 "failed"
             }
         };
         metrics::counter!("flotilla_titles_total", "outcome" => outcome).increment(1);
-        count_tokens(&tokens);
-        Span::current().record("gen_ai.usage.input_tokens", tokens.prompt());
-        Span::current().record("gen_ai.usage.output_tokens", tokens.output + tokens.reasoning);
-        let (title, spend) =
-            (answered.ok().flatten(), Spend { tokens, cost: self.model.price.cost(&tokens) });
-        let is_news = title.is_some() || tokens != Tokens::default();
-        is_news.then(|| Box::new(Title { instead_of: self.instead_of.into(), title, spend }))
+        let (title, entries) = (answer.ok().flatten(), self.bill.entries());
+        let is_news = title.is_some() || !entries.is_empty();
+        is_news.then(|| Box::new(Title { instead_of: self.instead_of.into(), title, entries }))
     }
 
-    /// The title, if the model said one. Adds what every attempt cost to `tokens`.
-    async fn attempts(&self, tokens: &mut Tokens) -> Result<Option<String>, Error> {
+    /// The title, if the model gave one.
+    async fn attempts(&self) -> Result<Option<String>, Error> {
         let mut attempt = 1;
         loop {
-            match self.answer(tokens).await {
+            match self.call().await {
                 Err(error) if error.is_retryable() && attempt < limits::TITLE_ATTEMPTS_MAX => {
                     attempt += 1;
                     sleep(Duration::from_millis(error.retry_after_ms.unwrap_or(limits::TITLE_RETRY_MS)))
@@ -197,21 +188,48 @@ impl Asked {
         }
     }
 
-    async fn answer(&self, tokens: &mut Tokens) -> Result<Option<String>, Error> {
-        let headers = vec![("x-session-id".to_owned(), self.session.clone())];
-        let stream = self.models.stream(&self.provider, &self.model, self.request.clone(), headers).await?;
-        let mut stream = std::pin::pin!(stream);
-        let (mut answer, before) = (Accumulator::default(), *tokens);
-        while let Some(said) = stream.try_next().await? {
-            if let Event::Usage(used) = &said {
-                *tokens = before.plus(*used);
+    async fn call(&self) -> Result<Option<String>, Error> {
+        let plan = CallPlan {
+            provider: self.provider.clone(),
+            model: self.model.clone(),
+            request: self.request.clone(),
+            session: self.session.clone(),
+            purpose: Purpose::Title,
+        };
+        let mut call = gate::open(&self.deps, plan, &self.bill);
+        let mut answer = Accumulator::default();
+        loop {
+            let event = call.next().await?;
+            answer.push(&event);
+            if let Event::Finished { .. } = event {
+                break;
             }
-            answer.push(&said);
         }
-        let said = answer.finish().blocks.into_iter().filter_map(|block| match block {
+        let texts = answer.finish().blocks.into_iter().filter_map(|block| match block {
             Block::Text(text) => Some(text),
             Block::Reasoning { .. } | Block::ToolCall { .. } | Block::InvalidToolCall { .. } => None,
         });
-        Ok(of_answer(&said.collect::<String>()))
+        Ok(of_answer(&texts.collect::<String>()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+
+    #[test]
+    fn only_a_first_prompt_of_an_untitled_session_gets_a_title() {
+        let facts =
+            TitleFacts { is_untitled: true, is_whole: true, has_one_prompt: true, is_disabled: false };
+        for (what, facts, want) in [
+            ("a first prompt", facts, true),
+            ("a person's title", TitleFacts { is_untitled: false, ..facts }, false),
+            ("a summarized conversation", TitleFacts { is_whole: false, ..facts }, false),
+            ("a second prompt", TitleFacts { has_one_prompt: false, ..facts }, false),
+            ("switched off by settings", TitleFacts { is_disabled: true, ..facts }, false),
+        ] {
+            assert_eq!(facts.wants_title(), want, "{what}");
+        }
     }
 }

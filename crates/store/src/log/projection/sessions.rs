@@ -4,15 +4,24 @@ use crate::{
     Tx,
     column::signed,
     error::Error,
-    log::change::{Scope, Spend, Title},
-    session::row,
+    log::change::{Scope, Title},
+    session::{
+        row,
+        tree::ledger::{self, Entry},
+    },
 };
-use domain::session::{Changes, Info};
+use domain::{
+    money::{Tokens, UsdPicos},
+    session::{Changes, Info},
+};
 use serde_json::Value;
 use sqlx::types::Json;
 
-/// Adds to what the session spent, and gives the session with the new sums.
-pub(crate) async fn add_spend(tx: &mut Tx, scope: &Scope<'_>, spend: &Spend) -> Result<Info, Error> {
+/// Stores entries in the ledger, adds them to what the session shows as its cost, and gives the session with the new sums.
+pub(crate) async fn charge(tx: &mut Tx, scope: &Scope<'_>, entries: &[Entry]) -> Result<Info, Error> {
+    ledger::insert(tx, scope.tenant, scope.session, entries).await?;
+    let tokens = entries.iter().fold(Tokens::default(), |sum, entry| sum.plus(entry.tokens));
+    let cost = entries.iter().fold(UsdPicos(0), |sum, entry| sum.plus(entry.cost));
     sqlx::query(
         "update session set input_tokens = input_tokens + $3, output_tokens = output_tokens + $4,
                 reasoning_tokens = reasoning_tokens + $5, cache_read_tokens = cache_read_tokens + $6,
@@ -22,18 +31,18 @@ pub(crate) async fn add_spend(tx: &mut Tx, scope: &Scope<'_>, spend: &Spend) -> 
     )
     .bind(scope.tenant.0)
     .bind(scope.session.as_str())
-    .bind(signed(spend.tokens.input))
-    .bind(signed(spend.tokens.output))
-    .bind(signed(spend.tokens.reasoning))
-    .bind(signed(spend.tokens.cache_read))
-    .bind(signed(spend.tokens.cache_write))
-    .bind(spend.cost.0)
+    .bind(signed(tokens.input))
+    .bind(signed(tokens.output))
+    .bind(signed(tokens.reasoning))
+    .bind(signed(tokens.cache_read))
+    .bind(signed(tokens.cache_write))
+    .bind(cost.0)
     .execute(&mut **tx)
     .await?;
     read_info(tx, scope).await
 }
 
-/// Sets the title unless a person renamed the session meanwhile, and adds the cost of the model call.
+/// Sets the title unless a person renamed the session meanwhile, and adds the cost of the model calls.
 pub(crate) async fn set_title(tx: &mut Tx, scope: &Scope<'_>, title: &Title) -> Result<Info, Error> {
     if let Some(text) = &title.title {
         sqlx::query("update session set title = $4 where tenant_id = $1 and id = $2 and title = $3")
@@ -44,7 +53,7 @@ pub(crate) async fn set_title(tx: &mut Tx, scope: &Scope<'_>, title: &Title) -> 
             .execute(&mut **tx)
             .await?;
     }
-    add_spend(tx, scope, &title.spend).await
+    charge(tx, scope, &title.entries).await
 }
 
 /// Sets how much the files of the session changed.

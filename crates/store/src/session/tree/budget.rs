@@ -9,7 +9,10 @@ use crate::{
     session::{
         control_row,
         mailbox::{Kind, Mailbox, NewInput},
-        tree::family::{self, Parent},
+        tree::{
+            family::{self, Parent},
+            ledger,
+        },
     },
 };
 use domain::{
@@ -21,7 +24,7 @@ use sqlx::{AssertSqlSafe, Row as _};
 /// A budget and how much of it is spent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Budget {
-    /// What the root and all subtasks spent, in steps that are closed.
+    /// What the model calls of the root and of all subtasks cost, deleted subtasks included.
     pub spent: UsdPicos,
     /// `None`: no limit.
     pub max: Option<UsdPicos>,
@@ -35,24 +38,21 @@ impl Budget {
 }
 
 impl Store {
-    /// Gives the budget of the tree below `root`, the root included.
+    /// Gives the budget of the tree below `root`, the root included. Money stays spent when a subtask is deleted.
     ///
     /// # Errors
     /// `NotFound` or `Db`.
     pub async fn get_budget(&self, tenant: TenantId, root: &SessionId) -> Result<Budget, Error> {
         let mut tx = self.begin(tenant).await?;
-        let row = sqlx::query(
-            "select s.budget_usd_picos as max, (select sum(t.cost_usd_picos)::bigint from session t
-                     where t.tenant_id = s.tenant_id and (t.id = s.id or t.root_id = s.id)) as spent
-               from session s where s.tenant_id = $1 and s.id = $2",
-        )
-        .bind(tenant.0)
-        .bind(root.as_str())
-        .fetch_optional(&mut *tx)
-        .await?
-        .ok_or(Error::NotFound(Entity::Session))?;
+        let row = sqlx::query("select budget_usd_picos as max from session where tenant_id = $1 and id = $2")
+            .bind(tenant.0)
+            .bind(root.as_str())
+            .fetch_optional(&mut *tx)
+            .await?
+            .ok_or(Error::NotFound(Entity::Session))?;
         let max: Option<i64> = row.try_get("max")?;
-        Ok(Budget { spent: UsdPicos(row.try_get("spent")?), max: max.map(UsdPicos) })
+        let spent = ledger::spent(&mut tx, tenant, root).await?;
+        Ok(Budget { spent, max: max.map(UsdPicos) })
     }
 
     /// Sets the budget of the tree below `root`, and wakes the sessions that wait for it. `dedupe` names the change: a repeated

@@ -12,7 +12,7 @@ use serde_json::json;
 use store::{
     error::Error,
     log::{
-        change::{Change, ChangeBody, Spend, Title},
+        change::{Change, ChangeBody, Title},
         record::{Fence, Progress},
     },
     session::park::ParkOutcome,
@@ -81,10 +81,7 @@ async fn spending_adds_up_exactly_and_a_repeated_write_spends_once() {
     let running = world.running().await;
     let tokens = Tokens { input: 1, output: 2, reasoning: 3, cache_read: 4, cache_write: 5 };
     for write_seq in [1, 2] {
-        let spend = Change {
-            id: world.sample.event(),
-            body: ChangeBody::Spend(Spend { tokens, cost: UsdPicos(1_000_000_000_001) }),
-        };
+        let spend = world.spend(tokens, 1_000_000_000_001);
         for _ in 0..2 {
             let spend = std::slice::from_ref(&spend);
             let written =
@@ -107,7 +104,7 @@ async fn a_model_names_a_session_once_and_never_over_somebody_elses_name() {
         let title = Title {
             instead_of: "A session".to_owned(),
             title: title.map(str::to_owned),
-            spend: Spend { tokens, cost: UsdPicos(5) },
+            entries: vec![World::entry(&format!("title {write_seq}"), tokens, 5)],
         };
         let change = [Change { id: world.sample.event(), body: ChangeBody::Title(title) }];
         for _ in 0..2 {

@@ -3,29 +3,19 @@
 use crate::{family::waiting, world::World};
 use domain::{
     event::Event,
-    money::UsdPicos,
+    money::{Tokens, UsdPicos},
     session::Phase,
     wait::{Reason, Wait},
 };
 use store::{
     error::Error,
-    log::{
-        change::{Change, ChangeBody, Spend},
-        record::Progress,
-    },
+    log::record::Progress,
     session::{
         park::{Park, ParkOutcome},
         tree::budget::Budget,
     },
 };
 use testkit::sample::NOW;
-
-fn spend(world: &mut World, picos: i64) -> Change {
-    Change {
-        id: world.sample.event(),
-        body: ChangeBody::Spend(Spend { cost: UsdPicos(picos), ..Spend::default() }),
-    }
-}
 
 #[tokio::test]
 async fn a_tree_spends_one_budget() {
@@ -35,7 +25,7 @@ async fn a_tree_spends_one_budget() {
     let stranger = world.actor().await;
     let (tenant, root) = (world.tenant, parent.session().clone());
     for (actor, picos) in [(&mut parent, 3), (&mut child, 4)] {
-        let (fence, change) = (actor.next(), spend(&mut world, picos));
+        let (fence, change) = (actor.next(), world.spend(Tokens::default(), picos));
         world.store.append(&fence, &[change], 0, Progress::None, NOW).await.unwrap();
     }
     let unlimited = Budget { spent: UsdPicos(7), max: None };

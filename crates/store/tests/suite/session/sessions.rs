@@ -5,10 +5,7 @@ use domain::{event::Event, ids::Timestamp, session::Phase};
 use store::{
     Page,
     error::{Entity, Error},
-    log::{
-        change::{ChangeBody, Spend},
-        record::Progress,
-    },
+    log::record::Progress,
     session::{
         creation::{IdempotencyKey, NewSession},
         forks::NewFork,
@@ -226,8 +223,7 @@ async fn times_of_update_are_whole_milliseconds() {
     let event = world.sample.event();
     world.store.update_session(world.tenant, &running.session, &Patch::default(), &event, NOW).await.unwrap();
     assert_eq!(world.number(uneven).await, 0, "changed");
-    let mut spend = world.busy();
-    spend.body = ChangeBody::Spend(Spend { cost: domain::money::UsdPicos(1), ..Spend::default() });
+    let spend = world.spend(domain::money::Tokens::default(), 1);
     world.store.append(&running.write(1), &[spend], 0, Progress::Made, NOW).await.unwrap();
     assert_eq!(world.number(uneven).await, 0, "spent");
     world.park(&running.write(2)).await.unwrap();

@@ -1,0 +1,23 @@
+//! How long a loop pauses after a failed model call.
+
+use crate::limits::{RETRY_BASE_MS, RETRY_CAP_MS};
+
+/// Milliseconds to wait after the `failed`-th attempt: what the provider asks for with up to a tenth on top, so that many
+/// sessions do not retry at once; otherwise from 2 s, doubling up to 30 s, with up to a quarter on top. `jitter` is from 0
+/// to 1.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "small numbers"
+)]
+pub(super) fn back_off_ms(failed: u32, retry_after_ms: Option<u64>, jitter: f64) -> u64 {
+    let (wait, share) = match retry_after_ms {
+        Some(asked) => (asked, 0.1),
+        None => {
+            let doublings = failed.saturating_sub(1).min(16);
+            (RETRY_BASE_MS.saturating_mul(1 << doublings).min(RETRY_CAP_MS), 0.25)
+        }
+    };
+    wait.saturating_add((wait as f64 * share * jitter.clamp(0.0, 1.0)) as u64)
+}

@@ -1,0 +1,17 @@
+//! How a turn ends whose last step has an error.
+
+use crate::{message::Error, session::Outcome};
+
+/// Name of the error of a turn that needs a person.
+pub const NEEDS_HUMAN: &str = "NeedsHumanError";
+
+/// The outcome of a turn whose last step has this error.
+pub fn outcome_of(error: &Error) -> Outcome {
+    if error.is_abort() {
+        Outcome::Aborted
+    } else if error.name == NEEDS_HUMAN {
+        Outcome::NeedsHuman
+    } else {
+        Outcome::Failed
+    }
+}

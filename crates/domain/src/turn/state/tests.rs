@@ -1,0 +1,346 @@
+use super::*;
+use crate::{
+    ids::MessageId,
+    limits::MODEL_RETRIES_MAX,
+    turn::{outcome::outcome_of, view::LastStep},
+};
+use proptest::prelude::*;
+
+const NOW: Timestamp = Timestamp(1_000);
+
+fn user(n: u8) -> MessageId {
+    format!("msg_user{n}").parse().expect("an id")
+}
+
+fn step(parent: u8) -> LastStep {
+    LastStep {
+        parent: user(parent),
+        answered: true,
+        closed: true,
+        continues: false,
+        rejected: false,
+        is_summary: false,
+        overflowed: false,
+        failed: None,
+        open: vec![],
+        retries: 0,
+    }
+}
+
+fn view(newest: u8, last: Option<LastStep>) -> View {
+    View { newest_user: Some(user(newest)), last, ..View::default() }
+}
+
+fn decided(view: View) -> Vec<Action> {
+    State::Looking.apply(Signal::Looked(view), NOW, 0.0)
+}
+
+fn failure(retryable: bool, retry_after_ms: Option<u64>) -> Signal {
+    Signal::Failed(ModelFailure { error: Error::new("APIError", "overloaded"), retryable, retry_after_ms })
+}
+
+#[test]
+fn a_look_decides_the_next_action() {
+    let call = vec![Action::Call { failed: 0 }];
+    let cases = [
+        ("nothing was asked", View::default(), vec![Action::Park(ParkReason::Idle(Outcome::Done))]),
+        ("a fresh prompt", view(1, None), call.clone()),
+        ("answered", view(1, Some(step(1))), vec![Action::Park(ParkReason::Idle(Outcome::Done))]),
+        ("a newer prompt than the answer", view(2, Some(step(1))), call.clone()),
+        (
+            "the model wants another step",
+            view(1, Some(LastStep { continues: true, ..step(1) })),
+            call.clone(),
+        ),
+        (
+            "a dead worker's open call",
+            view(1, Some(LastStep { closed: false, open: vec!["c".into()], ..step(1) })),
+            vec![Action::Run(vec!["c".into()])],
+        ),
+        (
+            "a dead worker's unclosed step",
+            view(1, Some(LastStep { closed: false, ..step(1) })),
+            vec![Action::Finish, Action::Look],
+        ),
+        (
+            "a dead worker's half answer",
+            view(1, Some(LastStep { answered: false, closed: false, ..step(1) })),
+            call.clone(),
+        ),
+        (
+            "a failed step",
+            view(1, Some(LastStep { failed: Some(Outcome::Failed), ..step(1) })),
+            vec![Action::Park(ParkReason::Idle(Outcome::Failed))],
+        ),
+        (
+            "a prompt after a failed step",
+            view(2, Some(LastStep { failed: Some(Outcome::Failed), ..step(1) })),
+            call,
+        ),
+        ("an abort", View { aborted: true, ..view(1, None) }, vec![Action::Stop(Stop::Abort)]),
+        ("a drain", View { leaving: true, ..view(1, None) }, vec![Action::HandOver]),
+        (
+            "a drain with a call that is open",
+            View {
+                leaving: true,
+                ..view(1, Some(LastStep { closed: false, open: vec!["c".into()], ..step(1) }))
+            },
+            vec![Action::HandOver],
+        ),
+        (
+            "a drain at the end of the turn",
+            View { leaving: true, ..view(1, Some(step(1))) },
+            vec![Action::Park(ParkReason::Idle(Outcome::Done))],
+        ),
+        (
+            "two attempts failed before the wait",
+            view(1, Some(LastStep { answered: false, closed: false, retries: 2, ..step(1) })),
+            vec![Action::Call { failed: 2 }],
+        ),
+        (
+            "a new prompt begins anew after failed attempts",
+            view(2, Some(LastStep { answered: false, closed: false, retries: 2, ..step(1) })),
+            vec![Action::Call { failed: 0 }],
+        ),
+    ];
+    for (what, view, want) in cases {
+        assert_eq!(decided(view), want, "{what}");
+    }
+}
+
+#[test]
+fn a_full_context_is_summed_up_once() {
+    let full = |last, steps| View { is_full: true, steps_since_summary: steps, ..view(1, Some(last)) };
+    let (over, again) = (step(1), LastStep { continues: true, ..step(1) });
+    let compact = vec![Action::Compact { overflow: false }, Action::Look];
+    let done = vec![Action::Park(ParkReason::Idle(Outcome::Done))];
+    let call = vec![Action::Call { failed: 0 }];
+    let overflowed = LastStep { failed: Some(Outcome::Failed), overflowed: true, ..step(1) };
+    let summary = LastStep { is_summary: true, continues: true, ..step(1) };
+    let due = |view| View { due: Due::Summary, ..view };
+    let failed = vec![Action::Park(ParkReason::Idle(Outcome::Failed))];
+    for (what, view, want) in [
+        ("between two steps", full(again.clone(), None), compact.clone()),
+        ("after the answer", full(over.clone(), Some(2)), compact.clone()),
+        ("a full step right after a summary", full(again.clone(), Some(1)), call.clone()),
+        ("a full answer right after a summary", full(over.clone(), Some(1)), done.clone()),
+        ("an answer without money", View { out_of_budget: true, ..full(over, None) }, done.clone()),
+        (
+            "a refused prompt",
+            view(1, Some(overflowed.clone())),
+            vec![Action::Compact { overflow: true }, Action::Look],
+        ),
+        (
+            "a prompt that is refused again",
+            View { steps_since_summary: Some(0), ..view(1, Some(overflowed.clone())) },
+            failed.clone(),
+        ),
+        ("a refused summary", view(1, Some(LastStep { is_summary: true, ..overflowed.clone() })), failed),
+        (
+            "a prompt after a refused summary",
+            View { is_full: true, ..view(2, Some(LastStep { is_summary: true, ..overflowed })) },
+            compact.clone(),
+        ),
+        (
+            "an asked summary of a new prompt",
+            due(view(2, Some(step(1)))),
+            vec![Action::Summarize { failed: 0 }],
+        ),
+        (
+            "an attempt at it failed",
+            due(view(
+                2,
+                Some(LastStep { answered: false, closed: false, is_summary: true, retries: 1, ..step(2) }),
+            )),
+            vec![Action::Summarize { failed: 1 }],
+        ),
+        ("a summary", view(1, Some(summary.clone())), vec![Action::Resume, Action::Look]),
+        ("a summary and a newer prompt", view(2, Some(summary.clone())), call),
+        ("a summary that a person asked for", view(1, Some(LastStep { continues: false, ..summary })), done),
+        (
+            "tasks",
+            View { due: Due::Calls, is_full: true, ..view(2, Some(step(1))) },
+            vec![Action::BeginCalls, Action::Look],
+        ),
+    ] {
+        assert_eq!(decided(view), want, "{what}");
+    }
+}
+
+#[test]
+fn an_endless_turn_needs_a_person() {
+    let again = Some(LastStep { continues: true, ..step(1) });
+    let actions = decided(View { steps: STEPS_PER_TURN_MAX, ..view(1, again) });
+    assert!(
+        matches!(&actions[..], [Action::Close(error), Action::Look] if outcome_of(error) == Outcome::NeedsHuman),
+        "{actions:?}"
+    );
+}
+
+#[test]
+fn whether_a_model_may_repeat_itself_is_found_out_before_it_is_asked_again() {
+    let again = || Some(LastStep { continues: true, ..step(1) });
+    let loops = |view| View { repeated_calls: DOOM_LOOP_CALLS, ..view };
+    for (what, view, doubts) in [
+        ("three calls", loops(view(1, again())), true),
+        ("two calls", View { repeated_calls: DOOM_LOOP_CALLS - 1, ..view(1, again()) }, false),
+        ("a full context", View { is_full: true, ..loops(view(1, again())) }, true),
+        ("no budget", View { out_of_budget: true, ..loops(view(1, again())) }, true),
+        ("a worker that ends", View { leaving: true, ..loops(view(1, again())) }, true),
+        ("a turn that is over", loops(view(1, Some(step(1)))), false),
+        ("a refusal", loops(view(1, Some(LastStep { rejected: true, continues: true, ..step(1) }))), false),
+        ("an abort", View { aborted: true, ..loops(view(1, again())) }, false),
+    ] {
+        assert_eq!(decided(view) == [Action::Doubt], doubts, "{what}");
+    }
+    let wait = Wait { reason: Reason::Permission, until: Some(NOW) };
+    for (signal, want) in [
+        (Signal::Doubted(None), vec![Action::Look]),
+        (Signal::Doubted(Some(wait)), vec![Action::Park(ParkReason::Wait(wait))]),
+        (Signal::Broken(Error::new("x", "y")), vec![Action::Close(Error::new("x", "y")), Action::Look]),
+        (Signal::PauseEnded, vec![]),
+    ] {
+        assert_eq!(State::Doubting.apply(signal.clone(), NOW, 0.0), want, "{signal:?}");
+    }
+}
+
+#[test]
+fn tools_run_and_then_the_loop_looks_again() {
+    let mut state = State::Calling { failed: 0 };
+    let calls = vec!["a".to_owned(), "b".to_owned()];
+    assert_eq!(state.apply(Signal::Answered(calls.clone()), NOW, 0.0), vec![Action::Run(calls)]);
+    assert_eq!(state.apply(Signal::ToolEnded("b".into()), NOW, 0.0), vec![]);
+    assert_eq!(state.apply(Signal::ToolEnded("b".into()), NOW, 0.0), vec![], "a repeated end is nothing");
+    assert_eq!(state.apply(Signal::ToolEnded("a".into()), NOW, 0.0), vec![Action::Finish, Action::Look]);
+    assert_eq!(state, State::Looking);
+}
+
+#[test]
+fn retries_back_off_and_end() {
+    let back_off = |attempt, wait| Action::BackOff {
+        attempt,
+        until: Timestamp(NOW.0 + wait),
+        error: Error::new("APIError", "overloaded"),
+    };
+    let mut state = State::Calling { failed: 0 };
+    assert_eq!(state.apply(failure(true, None), NOW, 0.0), vec![back_off(1, 2_000)], "keeps its slot");
+    assert_eq!(state.apply(Signal::PauseEnded, NOW, 0.0), vec![Action::Call { failed: 1 }]);
+    for (failed, wait) in [(1, 4_000), (2, 8_000), (3, 16_000), (4, 30_000)] {
+        let mut state = State::Calling { failed };
+        let until = Some(Timestamp(NOW.0 + wait));
+        let parks = Action::Park(ParkReason::Wait(Wait { reason: Reason::BackOff, until }));
+        assert_eq!(state.apply(failure(true, None), NOW, 0.0), vec![back_off(failed + 1, wait), parks]);
+        assert_eq!(state.apply(Signal::Parked, NOW, 0.0), vec![]);
+        assert_eq!(state, State::Ended, "another loop goes on");
+    }
+    let last = State::Calling { failed: MODEL_RETRIES_MAX }.apply(failure(true, None), NOW, 0.0);
+    assert!(matches!(&last[..], [Action::Close(_), Action::Look]), "after {MODEL_RETRIES_MAX}: {last:?}");
+}
+
+#[test]
+fn what_waits_for_others_is_parked_once_nothing_runs() {
+    let wait = |reason| Wait { reason, until: None };
+    let mut state = State::default();
+    let open = ["a", "b", "c"].map(str::to_owned).to_vec();
+    let step = LastStep { closed: false, open: open.clone(), ..step(1) };
+    assert_eq!(state.apply(Signal::Looked(view(1, Some(step))), NOW, 0.0), vec![Action::Run(open)]);
+    let waits = vec![("a".into(), wait(Reason::Children)), ("c".into(), wait(Reason::Permission))];
+    assert_eq!(state.apply(Signal::CallsWait(waits), NOW, 0.0), vec![], "b runs");
+    assert_eq!(state.apply(Signal::ToolEnded("a".into()), NOW, 0.0), vec![], "a child that ends meanwhile");
+    let parks = Action::Park(ParkReason::Wait(wait(Reason::Permission)));
+    assert_eq!(state.apply(Signal::ToolEnded("b".into()), NOW, 0.0), vec![parks]);
+    assert_eq!(state.apply(Signal::NewInput, NOW, 0.0), vec![Action::Look], "an answer came first");
+}
+
+#[test]
+fn the_provider_says_how_long_to_wait_and_whether_at_all() {
+    let wait = |signal| match &(State::Calling { failed: 0 }).apply(signal, NOW, 1.0)[..] {
+        [Action::BackOff { until, .. }, ..] => Some(until.0 - NOW.0),
+        _ => None,
+    };
+    assert_eq!(wait(failure(true, Some(100))), Some(110), "a tenth of jitter");
+    assert_eq!(wait(failure(true, None)), Some(2_500), "a quarter of jitter");
+    assert_eq!(wait(failure(true, Some(RETRY_AFTER_MAX_MS + 1))), None, "too long a wait fails the turn");
+    assert_eq!(wait(failure(false, None)), None);
+}
+
+#[test]
+fn an_abort_stops_first_and_closes_then() {
+    let acting = State::Acting { open: BTreeSet::from(["c".into()]), waiting: BTreeMap::new() };
+    for mut state in [State::Preparing, State::Calling { failed: 0 }, State::BackingOff { failed: 1 }, acting]
+    {
+        assert_eq!(state.apply(Signal::Abort, NOW, 0.0), vec![Action::Stop(Stop::Abort)]);
+        assert_eq!(state.apply(Signal::ToolEnded("c".into()), NOW, 0.0), vec![], "too late");
+        assert_eq!(
+            state.apply(Signal::Stopped, NOW, 0.0),
+            vec![Action::Close(Error::aborted()), Action::Look]
+        );
+        assert_eq!(state, State::Looking, "a newer prompt is answered");
+    }
+}
+
+#[test]
+fn a_prompt_that_arrives_at_the_end_is_answered() {
+    let mut state = State::Looking;
+    state.apply(Signal::Looked(view(1, Some(step(1)))), NOW, 0.0);
+    assert_eq!(state.apply(Signal::NewInput, NOW, 0.0), vec![Action::Look]);
+    assert_eq!(
+        state.apply(Signal::Looked(view(2, Some(step(1)))), NOW, 0.0),
+        vec![Action::Call { failed: 0 }]
+    );
+}
+
+#[test]
+fn an_ended_turn_does_nothing_more() {
+    for signal in [Signal::Looked(view(1, None)), Signal::Abort, Signal::Drain, Signal::NewInput] {
+        assert_eq!(State::Ended.apply(signal.clone(), NOW, 0.0), vec![], "{signal:?}");
+    }
+}
+
+fn any_signal() -> impl Strategy<Value = Signal> {
+    let any_view = (0u8..3, any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), 0usize..4).prop_map(
+        |(newest, answered, closed, continues, aborted, repeated_calls)| View {
+            aborted,
+            repeated_calls,
+            ..view(newest, Some(LastStep { answered, closed, continues, ..step(1) }))
+        },
+    );
+    prop_oneof![
+        any_view.prop_map(Signal::Looked),
+        prop::collection::vec("[a-c]", 0..3).prop_map(Signal::Answered),
+        (any::<bool>(), prop::option::of(0u64..10_000_000)).prop_map(|(r, ms)| failure(r, ms)),
+        "[a-c]".prop_map(Signal::ToolEnded),
+        "[a-c]"
+            .prop_map(|call| Signal::CallsWait(vec![(call, Wait { reason: Reason::Children, until: None })])),
+        prop::sample::select(vec![
+            Signal::Prepared,
+            Signal::PauseEnded,
+            Signal::Doubted(None),
+            Signal::Doubted(Some(Wait { reason: Reason::Permission, until: None })),
+            Signal::Abort,
+            Signal::Drain,
+            Signal::Stopped,
+            Signal::Parked,
+            Signal::NewInput,
+            Signal::Broken(Error::new("UnknownError", "gone"))
+        ]),
+    ]
+}
+
+proptest! {
+    /// In any order of signals, nothing follows the end, and every change of state comes with an action.
+    #[test]
+    fn every_order_of_signals_keeps_the_machine_alive(signals in prop::collection::vec(any_signal(), 0..40)) {
+        let mut state = State::default();
+        let mut ended = false;
+        for signal in signals {
+            let before = state.clone();
+            let actions = state.apply(signal, NOW, 0.5);
+            prop_assert!(!ended || actions.is_empty(), "acted after the end");
+            prop_assert!(state == before || !actions.is_empty() || state == State::Ended
+                || matches!((&before, &state), (State::Acting { .. }, State::Acting { .. })),
+                "{before:?} became {state:?} with nothing to do");
+            ended |= state == State::Ended;
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! What is stored of a session, as far as a turn decides by it.
+
+use super::call::CallId;
+use crate::{ids::MessageId, session::Outcome};
+
+/// What is stored, as far as deciding needs it.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct View {
+    /// The newest prompt.
+    pub newest_user: Option<MessageId>,
+    /// The newest step.
+    pub last: Option<LastStep>,
+    /// Whether an abort was accepted that no loop has taken.
+    pub aborted: bool,
+    /// Steps since the newest prompt.
+    pub steps: u32,
+    /// How many of the newest tool calls are the same call with the same answer, since a person last let the model repeat it.
+    pub repeated_calls: usize,
+    /// What must be done before the prompt is answered.
+    pub due: Due,
+    /// Whether the newest finished step, unless it is a summary, left no room for another one.
+    pub is_full: bool,
+    /// Steps that finished since the newest summary; `None`: there is no summary.
+    pub steps_since_summary: Option<u32>,
+    /// Whether the session and its subtasks have used up their budget.
+    pub out_of_budget: bool,
+    /// Whether the loop must give the session up at the next step boundary: the worker ends, or other sessions have waited
+    /// longer.
+    pub leaving: bool,
+}
+
+/// What must be done before a prompt is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Due {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// What deciding needs of the repository: the words of its commands, its rules for summaries.
+    Preparation,
+    /// Calls that the prompt itself asks for: tasks for subagents, a command of the shell.
+    Calls,
+    /// The summary that was requested.
+    Summary,
+}
+
+/// The newest assistant message.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LastStep {
+    /// The prompt that it answers.
+    pub parent: MessageId,
+    /// Whether the model's answer is stored as complete.
+    pub answered: bool,
+    /// Whether the step is closed: all its tools have answers.
+    pub closed: bool,
+    /// Whether the model wants another step; for a summary, whether the turn goes on after it.
+    pub continues: bool,
+    /// Whether it is a summary.
+    pub is_summary: bool,
+    /// Whether it failed because the conversation is too long.
+    pub overflowed: bool,
+    /// How it failed.
+    pub failed: Option<Outcome>,
+    /// Whether a person rejected one of its calls without telling the model what to do instead.
+    pub rejected: bool,
+    /// Tool calls without an answer.
+    pub open: Vec<CallId>,
+    /// Attempts at the model call that failed, for a step without an answer.
+    pub retries: u32,
+}
+
+impl View {
+    /// Whether the newest summary, if there is one, made room. If the first step after it is full again, another summary
+    /// would not help either.
+    pub(super) fn gained_room(&self) -> bool {
+        self.steps_since_summary.is_none_or(|steps| steps > 1)
+    }
+}

@@ -1,0 +1,136 @@
+//! What model calls cost: one entry for each call whose provider reported usage, also if the call failed or was aborted. No
+//! entry refers to a session row, so money stays spent when a session or a subtask is deleted.
+//!
+//! A call whose provider reported no usage has no entry: its cost is unknown, and an estimate would be wrong. The same is true
+//! of a call whose worker died before the call ended.
+
+use crate::{Tx, column::signed, error::Error};
+use domain::{
+    ids::{SessionId, TenantId},
+    message::ModelRef,
+    money::{Tokens, UsdPicos},
+};
+use sqlx::Row as _;
+
+/// What a model call is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// A step of a turn.
+    Step,
+    /// A summary of the conversation.
+    Summary,
+    /// The title of a session.
+    Title,
+}
+
+impl Purpose {
+    /// The value of `ledger.purpose`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Step => "step",
+            Self::Summary => "summary",
+            Self::Title => "title",
+        }
+    }
+}
+
+/// How a model call ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallOutcome {
+    /// The answer is whole.
+    Finished,
+    /// The provider failed.
+    Failed,
+    /// The worker closed the call before the answer was whole.
+    Aborted,
+}
+
+impl CallOutcome {
+    /// The value of `ledger.outcome`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Finished => "finished",
+            Self::Failed => "failed",
+            Self::Aborted => "aborted",
+        }
+    }
+}
+
+/// What one model call cost.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Names the call inside its session. Storing the same call again changes nothing.
+    pub id: String,
+    /// What the call was for.
+    pub purpose: Purpose,
+    /// How it ended.
+    pub outcome: CallOutcome,
+    /// The model that was called.
+    pub model: ModelRef,
+    /// The usage that the provider reported.
+    pub tokens: Tokens,
+    /// What that usage costs.
+    pub cost: UsdPicos,
+    /// The most that the call could cost when it was sent; `None`: unknown.
+    pub cost_max: Option<UsdPicos>,
+}
+
+/// Stores entries of a session. An entry that is stored already stays as it is.
+pub(crate) async fn insert(
+    tx: &mut Tx,
+    tenant: TenantId,
+    session: &SessionId,
+    entries: &[Entry],
+) -> Result<(), Error> {
+    if entries.is_empty() {
+        return Ok(());
+    }
+    let texts = |get: fn(&Entry) -> &str| -> Vec<&str> { entries.iter().map(get).collect() };
+    let counts = |get: fn(&Entry) -> u64| -> Vec<i64> { entries.iter().map(|it| signed(get(it))).collect() };
+    let costs: Vec<i64> = entries.iter().map(|entry| entry.cost.0).collect();
+    let costs_max: Vec<Option<i64>> = entries.iter().map(|entry| entry.cost_max.map(|max| max.0)).collect();
+    sqlx::query(
+        "insert into ledger (tenant_id, session_id, id, root_id, purpose, outcome, provider_id, model_id, input_tokens,
+                             output_tokens, reasoning_tokens, cache_read_tokens, cache_write_tokens, cost_usd_picos,
+                             cost_max_usd_picos)
+         select $1, s.id, e.id, case when s.root_id is null then s.id else s.root_id end, e.purpose, e.outcome, e.provider_id,
+                e.model_id, e.input_tokens, e.output_tokens, e.reasoning_tokens, e.cache_read_tokens, e.cache_write_tokens,
+                e.cost_usd_picos, e.cost_max_usd_picos
+           from session s,
+                unnest($3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::bigint[], $9::bigint[], $10::bigint[],
+                       $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[])
+                  as e (id, purpose, outcome, provider_id, model_id, input_tokens, output_tokens, reasoning_tokens,
+                        cache_read_tokens, cache_write_tokens, cost_usd_picos, cost_max_usd_picos)
+          where s.tenant_id = $1 and s.id = $2
+         on conflict (tenant_id, session_id, id) do nothing",
+    )
+    .bind(tenant.0)
+    .bind(session.as_str())
+    .bind(texts(|entry| &entry.id))
+    .bind(texts(|entry| entry.purpose.as_str()))
+    .bind(texts(|entry| entry.outcome.as_str()))
+    .bind(texts(|entry| &entry.model.provider_id))
+    .bind(texts(|entry| &entry.model.model_id))
+    .bind(counts(|entry| entry.tokens.input))
+    .bind(counts(|entry| entry.tokens.output))
+    .bind(counts(|entry| entry.tokens.reasoning))
+    .bind(counts(|entry| entry.tokens.cache_read))
+    .bind(counts(|entry| entry.tokens.cache_write))
+    .bind(costs)
+    .bind(costs_max)
+    .execute(&mut **tx)
+    .await?;
+    Ok(())
+}
+
+/// Sums what the tree below `root` spent, the root and deleted subtasks included.
+pub(crate) async fn spent(tx: &mut Tx, tenant: TenantId, root: &SessionId) -> Result<UsdPicos, Error> {
+    let row = sqlx::query(
+        "select coalesce(sum(cost_usd_picos), 0)::bigint as spent from ledger where tenant_id = $1 and root_id = $2",
+    )
+    .bind(tenant.0)
+    .bind(root.as_str())
+    .fetch_one(&mut **tx)
+    .await?;
+    Ok(UsdPicos(row.try_get("spent")?))
+}

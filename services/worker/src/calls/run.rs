@@ -1,0 +1,239 @@
+//! Runs the tool calls of one step side by side, and reports what comes of them.
+
+use super::perform::{perform, perform_inner};
+use crate::{
+    process::{deps::Deps, sandbox::Identity},
+    repository::workspace::{self, Workspace},
+    tools::{
+        context::{Bounds, Call, CallContext, CallEvent, Report},
+        files::read::loaded_instructions,
+        outcome::{Output, ToolError},
+        registry,
+        tool::{Repeat, Tool},
+    },
+};
+use domain::limits;
+use futures::FutureExt as _;
+use rpc::v1;
+use serde_json::Value;
+use settings::Settings;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    panic::AssertUnwindSafe,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+use store::log::messages::MessageWithParts;
+use tokio::{
+    sync::{Semaphore, mpsc},
+    task::JoinSet,
+    time::Instant,
+};
+use tracing::Instrument as _;
+
+/// Reports that can wait for the loop: a few for each running call.
+const REPORTS_MAX: usize = 4 * limits::TOOLS_PARALLEL_MAX;
+/// How long an abort waits for the sandbox to confirm that the commands were ended.
+const KILL_WAIT: Duration = Duration::from_millis(700);
+
+/// A call without an answer.
+struct RunningCall {
+    /// The commands that it may run in the sandbox.
+    exec_ids: Vec<String>,
+    repeat: Repeat,
+}
+
+/// The running calls of one loop. Dropping it ends the tasks, but not the commands in the sandbox.
+pub(crate) struct RunningCalls {
+    deps: Arc<Deps>,
+    identity: Identity,
+    workspace: Workspace,
+    permits: Arc<Semaphore>,
+    sender: mpsc::Sender<Box<Report>>,
+    /// Boxed: the channel allocates room for many reports when it is made.
+    reports: mpsc::Receiver<Box<Report>>,
+    tasks: JoinSet<()>,
+    /// By call id.
+    running: BTreeMap<String, RunningCall>,
+    seen_instructions: Arc<Mutex<BTreeSet<String>>>,
+    bounds: Bounds,
+}
+
+impl RunningCalls {
+    pub(crate) fn new(deps: Arc<Deps>, identity: Identity, workspace: Workspace) -> Self {
+        let (sender, reports) = mpsc::channel(REPORTS_MAX);
+        Self {
+            bounds: Bounds::default(),
+            deps,
+            identity,
+            workspace,
+            permits: Arc::new(Semaphore::new(limits::TOOLS_PARALLEL_MAX)),
+            sender,
+            reports,
+            tasks: JoinSet::new(),
+            running: BTreeMap::new(),
+            seen_instructions: Arc::default(),
+        }
+    }
+
+    /// Gives a way to run calls that no model made.
+    pub(crate) fn silent_calls(&self) -> SilentCalls {
+        SilentCalls {
+            deps: Arc::clone(&self.deps),
+            identity: self.identity.clone(),
+            seen_instructions: Arc::clone(&self.seen_instructions),
+            bounds: self.bounds,
+        }
+    }
+
+    /// Notes which instruction files the model reads anyway: in its system prompt, or with an earlier answer.
+    pub(crate) fn note_instructions(&self, system: &[v1::GuidanceFile], entries: &[MessageWithParts]) {
+        let mut seen = self.seen_instructions.lock().unwrap_or_else(PoisonError::into_inner);
+        *seen = system.iter().map(|file| file.path.clone()).collect();
+        let parts = entries.iter().flat_map(|entry| &entry.parts);
+        seen.extend(parts.flat_map(|(_, part)| loaded_instructions(part)));
+    }
+
+    /// Applies the settings to the calls that begin from now on.
+    pub(crate) fn configure(&mut self, settings: &Settings) {
+        self.bounds = Bounds::of(settings);
+    }
+
+    /// Starts a call, or attaches to it if an earlier worker may have started it.
+    pub(crate) fn start(&mut self, call: Call) {
+        let repeat =
+            registry::find(&call.tool).map_or(Repeat::Safe, |tool| registry::repeat(tool, &call.input));
+        let exec_ids = registry::exec_ids(&call.tool, &call.exec_id, &call.input);
+        self.running.insert(call.call_id.clone(), RunningCall { exec_ids, repeat });
+        let span = tracing::info_span!(
+            "execute_tool",
+            gen_ai.operation.name = "execute_tool",
+            gen_ai.tool.name = %call.tool,
+            tool.name = %call.tool,
+            call.id = %call.call_id,
+            exec.id = %call.exec_id,
+        );
+        let (permits, workspace) = (Arc::clone(&self.permits), self.workspace.clone());
+        let ctx = CallContext {
+            deps: Arc::clone(&self.deps),
+            identity: self.identity.clone(),
+            call,
+            seen_instructions: Arc::clone(&self.seen_instructions),
+            bounds: self.bounds,
+            written: Arc::default(),
+            reports: Some(self.sender.clone()),
+            perform_inner,
+        };
+        self.tasks.spawn(
+            async move {
+                // The semaphore is never closed. Without a permit, the call would only run earlier.
+                let _permit = permits.acquire_owned().await;
+                let result = AssertUnwindSafe(run(&ctx, &workspace)).catch_unwind().await;
+                let result = result.unwrap_or_else(|_| {
+                    tracing::error!("a tool panicked");
+                    Err(ToolError::Model("The tool failed inside Flotilla. Try another way.".to_owned()))
+                });
+                let written =
+                    std::mem::take(&mut *ctx.written.lock().unwrap_or_else(PoisonError::into_inner));
+                ctx.report(CallEvent::Ended { result, written }).await;
+            }
+            .instrument(span),
+        );
+    }
+
+    /// Waits for the next report. Cancel-safe.
+    pub(crate) async fn next_report(&mut self) -> Box<Report> {
+        let Some(report) = self.reports.recv().await else {
+            // Not reached: this struct holds a sender.
+            return std::future::pending().await;
+        };
+        match &report.event {
+            CallEvent::Progress(_) => {}
+            CallEvent::Ended { .. } => {
+                self.running.remove(&report.call_id);
+                // Removes finished tasks from the set.
+                while self.tasks.try_join_next().is_some() {}
+            }
+        }
+        report
+    }
+
+    /// Ends all calls and the commands that they run, and the commands in `begun`. Waits only briefly for the sandbox: it refuses
+    /// calls of this epoch once another worker takes over, and every command has a time limit of its own.
+    pub(crate) async fn kill_all(&mut self, begun: Vec<String>) {
+        self.tasks.shutdown().await;
+        let running = std::mem::take(&mut self.running).into_values().flat_map(|call| call.exec_ids);
+        let exec_ids: BTreeSet<String> = running.chain(begun).collect();
+        let kills = exec_ids.into_iter().map(|exec_id| {
+            let request = v1::KillExecRequest { fence: self.identity.fence(), exec_id };
+            let mut client = self.deps.sandbox.client();
+            async move { client.kill_exec(request).await }
+        });
+        if tokio::time::timeout(KILL_WAIT, futures::future::join_all(kills)).await.is_err() {
+            tracing::warn!("the sandbox did not confirm in time that the commands were ended");
+        }
+        while self.reports.try_recv().is_ok() {}
+    }
+
+    /// Whether another worker can continue every call that runs.
+    pub(crate) fn can_be_left(&self) -> bool {
+        self.running.values().all(|call| call.repeat == Repeat::Safe)
+    }
+
+    /// Ends all calls and leaves their commands running for the next worker.
+    pub(crate) async fn leave_all(&mut self) {
+        self.tasks.shutdown().await;
+        self.running.clear();
+    }
+}
+
+/// Runs calls that no model made. Clients do not see their progress, and the caller gets their answers.
+#[derive(Clone)]
+pub(crate) struct SilentCalls {
+    deps: Arc<Deps>,
+    identity: Identity,
+    seen_instructions: Arc<Mutex<BTreeSet<String>>>,
+    bounds: Bounds,
+}
+
+impl SilentCalls {
+    /// Runs a call in a workspace that is open. The sandbox runs each `exec_id` once: a repeated call attaches to it.
+    pub(crate) async fn perform(&self, tool: Tool, exec_id: &str, input: Value) -> Result<Output, ToolError> {
+        let ctx = CallContext {
+            deps: Arc::clone(&self.deps),
+            identity: self.identity.clone(),
+            call: Call {
+                call_id: exec_id.to_owned(),
+                exec_id: exec_id.to_owned(),
+                tool: tool.name().to_owned(),
+                input,
+                resumed: false,
+            },
+            seen_instructions: Arc::clone(&self.seen_instructions),
+            bounds: self.bounds,
+            written: Arc::default(),
+            reports: None,
+            perform_inner,
+        };
+        perform(&ctx).await
+    }
+}
+
+async fn run(ctx: &CallContext, workspace: &Workspace) -> Result<Output, ToolError> {
+    let begun = Instant::now();
+    let result = run_in_workspace(ctx, workspace).await;
+    let outcome = match &result {
+        Ok(_) => "ok",
+        Err(ToolError::Model(_)) => "refused",
+        Err(ToolError::Broken(_)) => "broken",
+        Err(ToolError::Fenced) => "fenced",
+    };
+    metrics::counter!("flotilla_tool_calls_total", "outcome" => outcome).increment(1);
+    metrics::histogram!("flotilla_tool_call_seconds").record(begun.elapsed().as_secs_f64());
+    result
+}
+
+async fn run_in_workspace(ctx: &CallContext, workspace: &Workspace) -> Result<Output, ToolError> {
+    workspace.ready().await.map_err(|status| ToolError::Broken(workspace::failure(&status)))?;
+    perform(ctx).await
+}

@@ -1,0 +1,178 @@
+//! What a call would be used on: the subjects of the rules of permission, and what a person sees who is asked to allow it.
+
+use super::shell;
+use crate::tools::{
+    batch,
+    files::{
+        apply_patch,
+        path::{absolute, normal},
+    },
+    registry,
+    tool::Tool,
+};
+use domain::session::{OUTPUTS, WORKSPACE};
+use serde_json::Value;
+
+/// One thing that a call does, for rules of permission.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Use {
+    /// The name in rules, mostly the tool's.
+    pub(crate) permission: &'static str,
+    /// Commands, paths or agents. Rules must allow each of them.
+    pub(crate) patterns: Vec<String>,
+    /// The patterns that an answer "always" allows.
+    pub(crate) always: Vec<String>,
+    /// Whether the patterns do not cover everything. Then every rule of this permission counts, whatever its pattern.
+    pub(crate) is_unclear: bool,
+}
+
+impl Use {
+    fn of(permission: &'static str, subject: impl Into<String>) -> Self {
+        let subject: String = subject.into();
+        // The model chose this text. A wildcard in it must not become a wildcard of the person's answer.
+        let always = if subject.contains(['*', '?']) { vec![] } else { vec![subject.clone()] };
+        Self { permission, patterns: vec![subject], always, is_unclear: false }
+    }
+
+    /// Like [`Use::of`], but "always" covers every use.
+    fn any(permission: &'static str, subject: impl Into<String>) -> Self {
+        Self { always: vec!["*".to_owned()], ..Self::of(permission, subject) }
+    }
+}
+
+/// The permission for paths outside the workspace.
+const EXTERNAL: &str = "external_directory";
+
+/// What a call with these arguments would be used on.
+pub(super) fn uses(tool: Tool, input: &Value) -> Vec<Use> {
+    let word = |key: &str| input.get(key).and_then(Value::as_str).unwrap_or("*");
+    let name = tool.permission();
+    match tool {
+        Tool::Bash => of_command(word("command"), input),
+        // A patch that cannot be parsed changes nothing.
+        Tool::ApplyPatch => {
+            let paths = apply_patch::paths(input);
+            paths.iter().flat_map(|path| of_path(Use::any(name, inside(&absolute(path))))).collect()
+        }
+        Tool::Batch => {
+            let calls = batch::inner_calls(input);
+            let known =
+                calls.iter().filter_map(|call| Some((registry::find(&call.tool).ok()?, &call.parameters)));
+            known
+                .filter(|(tool, _)| *tool != Tool::Batch)
+                .flat_map(|(tool, input)| uses(tool, input))
+                .collect()
+        }
+        Tool::WebFetch => vec![Use::any(name, word("url"))],
+        Tool::Edit | Tool::MultiEdit | Tool::Write => of_path(Use::any(name, inside(word("filePath")))),
+        Tool::Read => of_path(Use::any(name, inside(word("filePath")))),
+        Tool::List => of_path(Use::any(name, inside(word("path")))),
+        Tool::Glob | Tool::Grep => vec![Use::any(name, word("pattern"))],
+        Tool::Skill => vec![Use::of(name, word("name"))],
+        Tool::Task => vec![Use::of(name, word("subagent_type"))],
+        Tool::PlanExit | Tool::Question | Tool::TodoRead | Tool::TodoWrite => vec![Use::any(name, "*")],
+    }
+}
+
+fn of_command(command: &str, input: &Value) -> Vec<Use> {
+    let found = shell::commands(command);
+    let directory = input.get("workdir").and_then(Value::as_str).map(ToOwned::to_owned);
+    let mut uses = vec![Use {
+        permission: "bash",
+        // A line that runs no command is still a call.
+        patterns: if found.patterns.is_empty() { vec![command.to_owned()] } else { found.patterns },
+        // An unclear command is never allowed "always".
+        always: if found.is_unclear { vec![] } else { found.always },
+        is_unclear: found.is_unclear,
+    }];
+    uses.extend(found.paths.iter().chain(&directory).filter_map(|path| outside(path)));
+    uses
+}
+
+/// A use of a path and, if it is outside the workspace, of its directory.
+fn of_path(used: Use) -> Vec<Use> {
+    let directory = used.patterns.first().and_then(|path| outside(path));
+    std::iter::once(used).chain(directory).collect()
+}
+
+/// A path as rules name it: relative to the workspace if it is in it.
+fn inside(path: &str) -> String {
+    let plain = normal(path);
+    match plain.strip_prefix(WORKSPACE) {
+        Some("") => ".".to_owned(),
+        Some(rest) if rest.starts_with('/') => rest.trim_start_matches('/').to_owned(),
+        Some(_) | None => plain,
+    }
+}
+
+/// The use of a directory outside the workspace.
+fn outside(path: &str) -> Option<Use> {
+    let plain = normal(path);
+    let is_outside =
+        plain.starts_with('/') && plain != WORKSPACE && !plain.starts_with(&format!("{WORKSPACE}/"));
+    // The kept outputs of the session's own tools count as inside.
+    if plain.starts_with(&format!("{OUTPUTS}/")) {
+        return None;
+    }
+    let climbs = plain == ".." || plain.starts_with("../") || plain.starts_with('~');
+    let directory = plain.rsplit_once('/').map_or(plain.as_str(), |(directory, _)| directory);
+    let pattern = format!("{directory}/*");
+    let always = if directory.contains(['*', '?']) { vec![] } else { vec![pattern.clone()] };
+    (is_outside || climbs).then(|| Use { always, ..Use::of(EXTERNAL, pattern) })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+    use serde_json::json;
+
+    fn check(tool: Tool, input: Value, want: &[(&str, &str)]) {
+        let uses = super::uses(tool, &input);
+        let have: Vec<(&str, &str)> = uses
+            .iter()
+            .flat_map(|used| used.patterns.iter().map(|pattern| (used.permission, pattern.as_str())))
+            .collect();
+        assert_eq!(have, want, "{input}");
+    }
+
+    #[test]
+    fn files_are_named_as_in_the_repository() {
+        check(Tool::Edit, json!({"filePath": "/workspace/src/a.rs"}), &[("edit", "src/a.rs")]);
+        check(Tool::Write, json!({"filePath": "/workspace/./b/../.env"}), &[("edit", ".env")]);
+        check(Tool::Read, json!({"filePath": "/workspace"}), &[("read", ".")]);
+        check(
+            Tool::Read,
+            json!({"filePath": "/workspace/../etc/passwd"}),
+            &[("read", "/etc/passwd"), ("external_directory", "/etc/*")],
+        );
+        check(
+            Tool::Read,
+            json!({"filePath": "/workspace2/a"}),
+            &[("read", "/workspace2/a"), ("external_directory", "/workspace2/*")],
+        );
+        check(Tool::Read, json!({"filePath": "/run/sbx/out/a/output"}), &[("read", "/run/sbx/out/a/output")]);
+        check(
+            Tool::Read,
+            json!({"filePath": "/run/sbx/out/../a"}),
+            &[("read", "/run/sbx/a"), ("external_directory", "/run/sbx/*")],
+        );
+        check(Tool::Read, json!({}), &[("read", "*")]);
+    }
+
+    #[test]
+    fn commands_are_named_one_by_one_with_where_they_reach() {
+        check(
+            Tool::Bash,
+            json!({"command": "rm -r ../x && ls"}),
+            &[("bash", "rm -r ../x"), ("bash", "ls"), ("external_directory", "../*")],
+        );
+        check(
+            Tool::Bash,
+            json!({"command": "make", "workdir": "/tmp/a"}),
+            &[("bash", "make"), ("external_directory", "/tmp/*")],
+        );
+        assert!(super::uses(Tool::Bash, &json!({"command": "$X"}))[0].is_unclear);
+        assert_eq!(super::uses(Tool::Bash, &json!({"command": "A=1"}))[0].patterns, ["A=1"]);
+    }
+}

@@ -1,0 +1,83 @@
+//! Orphans: sessions about which Postgres, Redis and this worker disagree, because an answer was lost or Redis lost its data. Only
+//! this worker can repair them while it lives.
+
+use super::claimer::Claimer;
+use crate::process::store_timeout::with_store_timeout;
+use bus::queue::{QueueEntry, ReleaseTo};
+use domain::ids::SessionId;
+use std::collections::{BTreeMap, BTreeSet};
+use store::control::workers::OwnedSession;
+
+/// What one sweep found in Redis. A session looks like an orphan for a moment on its way from a claim to its loop, and from its
+/// loop to a release. So only what two sweeps in a row find is repaired.
+#[derive(Debug, Default)]
+pub(super) struct Orphans {
+    /// Held by this worker according to Redis, but no loop runs here.
+    released: BTreeSet<SessionId>,
+    /// Run by this worker, but unknown to Redis.
+    forgotten: BTreeSet<SessionId>,
+}
+
+/// Repairs what two sweeps found, and gives what the next sweep compares with.
+pub(super) async fn repair(claimer: &Claimer, before: Orphans) -> Orphans {
+    let owned = give_back_orphans(claimer).await;
+    let Ok(held) = claimer.deps.bus.list_held(&claimer.deps.incarnation.to_string()).await else {
+        return Orphans::default();
+    };
+    let held: BTreeSet<SessionId> = held.into_iter().collect();
+    let running: BTreeSet<SessionId> = claimer.running_sessions().into_iter().collect();
+    let released: BTreeSet<SessionId> = held.difference(&running).cloned().collect();
+    for session in released.intersection(&before.released) {
+        claimer.release(session, ReleaseTo::Rest).await;
+    }
+    let is_forgotten = |session: &&SessionId| running.contains(*session) && !held.contains(*session);
+    let forgotten: BTreeSet<SessionId> = owned.keys().filter(is_forgotten).cloned().collect();
+    for session in forgotten.intersection(&before.forgotten) {
+        if let Some(known) = owned.get(session) {
+            adopt(claimer, known).await;
+        }
+    }
+    Orphans { released, forgotten }
+}
+
+/// Gives back what this worker owns in Postgres but does not run: a take-over or a hand-over whose commit was in doubt, or a loop
+/// that lost Postgres for too long. Gives what the worker owns and runs.
+async fn give_back_orphans(claimer: &Claimer) -> BTreeMap<SessionId, OwnedSession> {
+    let mut owned = BTreeMap::new();
+    let held = match with_store_timeout(claimer.deps.store.list_held(claimer.deps.incarnation)).await {
+        Ok(held) => held,
+        Err(error) => {
+            tracing::debug!(
+                error = &error as &dyn std::error::Error,
+                "cannot list the sessions of this worker"
+            );
+            return owned;
+        }
+    };
+    for known in held {
+        let key = (known.target.tenant, known.target.session.clone());
+        let has_loop = claimer.is_running(&key);
+        if has_loop {
+            owned.insert(key.1, known);
+            continue;
+        }
+        tracing::warn!(session.id = %key.1, known.epoch, "this worker held a session without a loop; giving it back");
+        claimer.give_back(&key, known.epoch).await;
+        claimer.release(&key.1, ReleaseTo::Front).await;
+    }
+    owned
+}
+
+/// Tells Redis of a session that runs here. Otherwise the session counts against no limit, and no tenant is charged for it.
+async fn adopt(claimer: &Claimer, held: &OwnedSession) {
+    let OwnedSession { target: place, class, .. } = held;
+    let entry = QueueEntry { tenant: place.tenant, session: &place.session, class: *class, share: None };
+    match claimer.deps.bus.adopt(entry, &claimer.deps.incarnation.to_string()).await {
+        Ok(()) => {
+            tracing::info!(session.id = %place.session, "Redis had lost a session that runs here; added it again");
+        }
+        Err(error) => {
+            tracing::debug!(error = &error as &dyn std::error::Error, "cannot add a session to Redis");
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! The claiming side of a worker: hears the doorbell and claims, until the process is asked to stop.
+
+use super::{claimer::Claimer, handover, lease::Lease, nudges, sweep};
+use crate::{config::Config, process::deps::Deps};
+use domain::limits;
+use std::{sync::Arc, time::Duration};
+use tokio_util::sync::CancellationToken;
+
+/// Waits until Postgres answers, and reports that in the worker's health. Returns early when the process is asked to stop.
+pub(crate) async fn wait_for_postgres(deps: &Deps, service: &chassis::Service) {
+    while !service.shutdown.is_cancelled() {
+        match deps.store.ping().await {
+            Ok(()) => return service.health.set("postgres", Ok(())),
+            Err(error) => {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "Postgres does not answer; trying again"
+                );
+                service.health.set("postgres", Err(error.to_string()));
+            }
+        }
+        tokio::select! {
+            () = service.shutdown.cancelled() => {}
+            () = tokio::time::sleep(Duration::from_millis(limits::POLL_MS / 4)) => {}
+        }
+    }
+}
+
+/// Claims until the process is asked to stop, then hands every session over.
+pub(crate) async fn run(config: &Config, deps: Arc<Deps>, lease: Lease, service: &chassis::Service) {
+    let claimer = Arc::new(Claimer::new(config, deps, lease, service));
+    let mut doorbell = match claimer.deps.bus.listen().await {
+        Ok(doorbell) => doorbell,
+        Err(error) => {
+            return tracing::error!(
+                error = &error as &dyn std::error::Error,
+                "cannot listen to the doorbell"
+            );
+        }
+    };
+    let nudges = match claimer.deps.bus.nudges().await {
+        Ok(nudges) => nudges,
+        Err(error) => {
+            return tracing::error!(error = &error as &dyn std::error::Error, "cannot listen to nudges");
+        }
+    };
+    // Beside the claims: with a long backlog a sweep takes a while, and prompts must not wait for it.
+    service.tasks.spawn("sweep", sweep::sweep_until(Arc::clone(&claimer), service.shutdown.clone()));
+    let handed_over = CancellationToken::new();
+    nudges::spawn(&claimer, nudges, &handed_over);
+    let mut drain_asked = claimer.lease.drain_asked.clone();
+    while !service.shutdown.is_cancelled() {
+        tokio::select! {
+            () = service.shutdown.cancelled() => {}
+            Ok(()) = drain_asked.changed() => {
+                handover::apply_drain(&claimer, *drain_asked.borrow_and_update());
+            }
+            () = doorbell.wait() => {
+                claimer.contention.ring();
+                claimer.claim().await;
+            }
+        }
+    }
+    handover::hand_over(&claimer).await;
+    handed_over.cancel();
+}

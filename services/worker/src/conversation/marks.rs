@@ -1,0 +1,61 @@
+//! Marks in the metadata of a tool call, by which every worker finds out what was decided about it.
+
+use domain::part::ToolState;
+use serde_json::{Map, Value};
+
+/// The metadata key of a call that a person rejected without telling the model what to do instead.
+const REJECTED: &str = "refused";
+/// The metadata key of a repeated call, and the name of the permission to repeat it: OpenCode's.
+pub(crate) const REPETITION: &str = "doom_loop";
+
+/// What was decided about a model that repeats the same call with the same answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Repetition {
+    /// The model may continue.
+    Allowed,
+    /// A person is being asked.
+    Pending,
+    /// The question is settled or no longer matters.
+    Over,
+}
+
+impl Repetition {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Allowed => "allowed",
+            Self::Pending => "asked",
+            Self::Over => "over",
+        }
+    }
+}
+
+/// The metadata of a call that a person rejected without a word.
+pub(crate) fn rejected() -> Map<String, Value> {
+    Map::from_iter([(REJECTED.to_owned(), true.into())])
+}
+
+/// Whether a person rejected a call without telling the model what to do instead.
+pub(crate) fn is_rejected(state: &ToolState) -> bool {
+    matches!(state, ToolState::Error { metadata: Some(metadata), .. } if metadata.contains_key(REJECTED))
+}
+
+/// Whether a call carries this mark.
+pub(crate) fn is_marked(state: &ToolState, mark: Repetition) -> bool {
+    let metadata = match state {
+        ToolState::Completed { metadata, .. } => Some(metadata),
+        ToolState::Error { metadata, .. } => metadata.as_ref(),
+        ToolState::Pending { .. } | ToolState::Running { .. } => None,
+    };
+    metadata.and_then(|metadata| metadata.get(REPETITION)).and_then(Value::as_str) == Some(mark.as_str())
+}
+
+/// Marks a call that has ended.
+pub(crate) fn with_mark(mut state: ToolState, mark: Repetition) -> ToolState {
+    let metadata = match &mut state {
+        ToolState::Completed { metadata, .. } => metadata,
+        ToolState::Error { metadata, .. } => metadata.get_or_insert_default(),
+        ToolState::Pending { .. } | ToolState::Running { .. } => return state,
+    };
+    metadata.insert(REPETITION.to_owned(), mark.as_str().into());
+    state
+}

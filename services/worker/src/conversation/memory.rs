@@ -1,0 +1,324 @@
+//! The conversation of one session in memory: loaded once, kept current by each write, and condensed into what a turn decides
+//! by.
+
+use super::{
+    changes,
+    entries::{self, Origin},
+    marks::{self, Repetition},
+    structured,
+};
+use domain::{
+    event::Event,
+    ids::{MessageId, PartId, SessionId, TenantId},
+    message::{self, Assistant, Message, User},
+    money::Tokens,
+    part::{Body, Part, Tool, ToolState},
+    turn::{
+        outcome::outcome_of,
+        view::{LastStep, View},
+    },
+};
+use std::collections::BTreeSet;
+use store::{
+    Store,
+    error::Error,
+    log::messages::MessageWithParts,
+    session::mailbox::{Kind, MailboxInput},
+};
+
+/// Messages of a conversation that counts as long. For a shorter one, changing threads costs more than it saves.
+const LONG_ENTRIES: usize = 100;
+
+/// Messages in order, each with its parts in order.
+#[derive(Debug, Default)]
+pub(crate) struct Conversation {
+    entries: Vec<MessageWithParts>,
+    /// The position of the newest prompt that was read from Postgres.
+    read_to: u64,
+    /// Nothing up to this position was read: the newest summary replaces it.
+    left_out: u64,
+}
+
+impl Conversation {
+    pub(crate) fn entries(&self) -> &[MessageWithParts] {
+        &self.entries
+    }
+
+    /// Does work that grows with the conversation. A long conversation would hold up every session on the same thread, so the
+    /// runtime moves those sessions to another thread meanwhile.
+    pub(crate) fn work<'a, T>(&'a self, work: impl FnOnce(&'a [MessageWithParts]) -> T) -> T {
+        if self.entries.len() < LONG_ENTRIES {
+            return work(&self.entries);
+        }
+        tokio::task::block_in_place(|| work(&self.entries))
+    }
+
+    /// Whether the conversation is loaded from its first message on.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.left_out == 0
+    }
+
+    /// Reads what is new; the first time, as much of the past as a loop needs.
+    ///
+    /// Reads again everything after the newest prompt that is loaded: the gateway accepts prompts while the loop writes messages
+    /// of its own, and some of those are user messages.
+    pub(crate) async fn read(
+        &mut self,
+        store: &Store,
+        tenant: TenantId,
+        session: &SessionId,
+    ) -> Result<(), Error> {
+        if self.entries.is_empty() {
+            self.left_out = store.find_horizon(tenant, session).await?;
+        }
+        let after = self.read_to.max(self.left_out);
+        let entries = store.load_conversation(tenant, session, after).await?;
+        self.extend(entries);
+        if !self.is_whole() && self.newest_prompt().is_none() {
+            // In a fork, for example, the beginning of the turn is unknown: load everything.
+            let entries = store.load_conversation(tenant, session, 0).await?;
+            *self = Self::default();
+            self.extend(entries);
+        }
+        Ok(())
+    }
+
+    fn extend(&mut self, entries: Vec<MessageWithParts>) {
+        for entry in entries {
+            if matches!(entry.message, Message::User(_)) {
+                self.read_to = self.read_to.max(entry.seq);
+            }
+            if let Err(at) = self.entries.binary_search_by_key(&entry.seq, |known| known.seq) {
+                self.entries.insert(at, entry);
+            }
+        }
+    }
+
+    /// Applies an event that a write stored.
+    pub(crate) fn apply(&mut self, event: &Event, seq: u64) {
+        match event {
+            Event::MessageUpdated(message) => match self.find_mut(message.id()) {
+                Some(entry) => entry.message = (**message).clone(),
+                None => {
+                    self.entries.push(MessageWithParts { seq, message: (**message).clone(), parts: vec![] })
+                }
+            },
+            Event::PartUpdated { part, .. } => {
+                if let Some(entry) = self.find_mut(&part.message_id) {
+                    match entry.parts.iter_mut().find(|(_, known)| known.id == part.id) {
+                        Some((_, known)) => *known = (**part).clone(),
+                        None => entry.parts.push((seq, (**part).clone())),
+                    }
+                }
+            }
+            Event::PartRemoved { message_id, part_id } => {
+                if let Some(entry) = self.find_mut(message_id) {
+                    entry.parts.retain(|(_, part)| &part.id != part_id);
+                }
+            }
+            Event::MessageRemoved(id) => self.entries.retain(|entry| entry.message.id() != id),
+            Event::SessionCreated(_)
+            | Event::SessionUpdated(_)
+            | Event::SessionDeleted(_)
+            | Event::SessionStatus(_)
+            | Event::SessionIdle(_)
+            | Event::SessionError(_)
+            | Event::TodoUpdated(_)
+            | Event::LoopStarted { .. }
+            | Event::LoopHandedOver { .. }
+            | Event::SessionWaiting(_)
+            | Event::SessionQuarantined { .. }
+            | Event::SessionReleased
+            | Event::SessionCompacted
+            | Event::CommandExecuted { .. }
+            | Event::SessionDiff(_)
+            | Event::FileEdited(_)
+            | Event::FilesChanged(_)
+            | Event::BranchUpdated(_)
+            | Event::RequestAsked(_)
+            | Event::RequestAnswered { .. } => {}
+        }
+    }
+
+    fn find_mut(&mut self, id: &MessageId) -> Option<&mut MessageWithParts> {
+        self.entries.iter_mut().rev().find(|entry| entry.message.id() == id)
+    }
+
+    /// The newest message that wants an answer. If an abort is in the mailbox, the newest one that was accepted before it.
+    pub(crate) fn newest_user(&self, inputs: &[MailboxInput]) -> Option<&User> {
+        let abort = inputs.iter().rev().find(|input| input.kind == Kind::Abort).map(|input| input.seq);
+        let later: BTreeSet<&MessageId> = inputs
+            .iter()
+            .filter(|input| abort.is_some_and(|abort| input.seq > abort))
+            .filter_map(|input| input.message_id.as_ref())
+            .collect();
+        self.entries.iter().rev().find_map(|entry| match &entry.message {
+            Message::User(user) if !later.contains(&user.id) => {
+                (entries::origin(&entry.parts) != Origin::Note).then_some(user)
+            }
+            Message::User(_) | Message::Assistant(_) => None,
+        })
+    }
+
+    /// The newest prompt of a person. Its settings are those of the whole turn.
+    pub(crate) fn newest_prompt(&self) -> Option<&MessageWithParts> {
+        let is_asked = |entry: &&MessageWithParts| {
+            entries::as_user(entry).is_some() && entries::origin(&entry.parts) == Origin::Prompt
+        };
+        self.entries.iter().rev().find(|entry| is_asked(entry) && entries::compaction(&entry.parts).is_none())
+    }
+
+    /// The steps of the turn, newest first: all since the newest prompt of a person, across summaries.
+    fn turn(&self) -> impl Iterator<Item = &MessageWithParts> {
+        let newest = self.newest_prompt().map(|entry| entry.message.id());
+        let since = self.entries.iter().rev().take_while(move |entry| Some(entry.message.id()) != newest);
+        since.filter(|entry| matches!(&entry.message, Message::Assistant(step) if !step.is_summary()))
+    }
+
+    /// How many steps the turn has so far.
+    pub(crate) fn steps(&self) -> u32 {
+        u32::try_from(self.turn().count()).unwrap_or(u32::MAX)
+    }
+
+    /// How many structured answers of the turn did not match the schema.
+    pub(crate) fn misfits(&self) -> u32 {
+        let parts = self.turn().flat_map(|entry| &entry.parts);
+        let is_misfit =
+            |tool: &&Tool| tool.tool == structured::NAME && matches!(tool.state, ToolState::Error { .. });
+        let misfits = parts.filter_map(|(_, part)| part.body.as_tool()).filter(is_misfit);
+        u32::try_from(misfits.count()).unwrap_or(u32::MAX)
+    }
+
+    /// The tokens of the newest whole answer, unless it is a summary.
+    pub(crate) fn used(&self) -> Option<Tokens> {
+        let finished = self.entries.iter().rev().find_map(|entry| match &entry.message {
+            Message::Assistant(step) if entries::is_finished(step) => Some(step),
+            Message::Assistant(_) | Message::User(_) => None,
+        });
+        finished.filter(|step| !step.is_summary()).map(|step| step.tokens)
+    }
+
+    /// The newest step with its parts.
+    pub(crate) fn last_step(&self) -> Option<(&Assistant, &[(u64, Part)])> {
+        self.entries.iter().rev().find_map(|entry| match &entry.message {
+            Message::Assistant(assistant) => Some((&**assistant, &entry.parts[..])),
+            Message::User(_) => None,
+        })
+    }
+
+    /// The snapshot of the files after the newest finished step of the turn, if that step recorded one.
+    pub(crate) fn newest_snapshot(&self) -> Option<&str> {
+        let is_over = |entry: &&MessageWithParts| match &entry.message {
+            Message::Assistant(step) => step.time.completed.is_some(),
+            Message::User(_) => false,
+        };
+        changes::end_snapshot(&self.turn().find(is_over)?.parts)
+    }
+
+    /// A tool call of the newest step.
+    pub(crate) fn tool_call(&self, call_id: &str) -> Option<(&PartId, &Tool)> {
+        let (_, parts) = self.last_step()?;
+        let mut tools = parts.iter().filter_map(|(_, part)| Some((&part.id, part.body.as_tool()?)));
+        tools.find(|(_, tool)| tool.call_id == call_id)
+    }
+
+    /// The newest tool call of the conversation.
+    pub(crate) fn newest_call(&self) -> Option<(&Part, &Tool)> {
+        let parts = self.entries.iter().rev().flat_map(|entry| entry.parts.iter().rev());
+        parts.map(|(_, part)| part).find_map(|part| Some((part, part.body.as_tool()?)))
+    }
+
+    /// What the agent said last: the newest text since the newest prompt.
+    pub(crate) fn last_text(&self) -> Option<&str> {
+        let is_step = |entry: &&MessageWithParts| matches!(entry.message, Message::Assistant(_));
+        // A prompt that came after the answer has not been answered yet: skip it.
+        let steps = self.entries.iter().rev().skip_while(|entry| !is_step(entry)).take_while(is_step);
+        let texts =
+            steps.flat_map(|entry| entry.parts.iter().rev()).filter_map(|(_, part)| part.body.as_text());
+        texts.map(|text| text.text.as_str()).find(|text| !text.is_empty())
+    }
+
+    /// The newest tool calls since the newest prompt, oldest first; at most `count`.
+    pub(crate) fn newest_tools(&self, count: usize) -> Vec<(&PartId, &Tool)> {
+        let steps =
+            self.entries.iter().rev().take_while(|entry| matches!(entry.message, Message::Assistant(_)));
+        let parts = steps.flat_map(|entry| entry.parts.iter().rev());
+        let tools = parts.filter_map(|(_, part)| Some((&part.id, part.body.as_tool()?)));
+        let mut newest: Vec<_> = tools.take(count).collect();
+        newest.reverse();
+        newest
+    }
+
+    /// What a turn decides by, as far as the conversation tells it.
+    pub(crate) fn view(&self, inputs: &[MailboxInput], leaving: bool) -> View {
+        let newest_user = self.newest_user(inputs).map(|user| user.id.clone());
+        let turn: Vec<&MessageWithParts> = self.turn().collect();
+        let last = self
+            .last_step()
+            .map(|(step, parts)| LastStep { continues: self.goes_on(step, parts), ..last_step(step, parts) });
+        View {
+            aborted: inputs.iter().any(|input| input.kind == Kind::Abort),
+            steps: self.steps(),
+            repeated_calls: repeated_calls(&turn),
+            due: entries::due(&self.entries),
+            is_full: false,
+            steps_since_summary: entries::steps_since_summary(&self.entries),
+            last,
+            newest_user,
+            out_of_budget: false,
+            leaving,
+        }
+    }
+
+    /// Whether the turn goes on after a step by itself.
+    fn goes_on(&self, step: &Assistant, parts: &[(u64, Part)]) -> bool {
+        if step.is_summary() {
+            let request = entries::position(&self.entries, &step.parent_id).map(|at| &self.entries[at].parts);
+            return request.and_then(|parts| entries::compaction(parts)).is_some_and(|request| request.auto);
+        }
+        let prompt = entries::position(&self.entries, &step.parent_id);
+        if prompt.is_some_and(|at| entries::shell_command(&self.entries[at].parts).is_some()) {
+            return false;
+        }
+        // A model that says "stop" but calls a tool still wants to see the tool's answer.
+        let called = parts.iter().any(|(_, part)| matches!(part.body, Body::Tool(_)));
+        let finish = step.finish.as_deref();
+        step.structured.is_none() && (called || finish == Some("tool-calls") || finish == Some("unknown"))
+    }
+}
+
+fn last_step(assistant: &Assistant, parts: &[(u64, Part)]) -> LastStep {
+    let tools = || parts.iter().filter_map(|(_, part)| part.body.as_tool());
+    let open = tools().filter(|tool| !tool.state.is_over()).map(|tool| tool.call_id.clone()).collect();
+    let retries = parts.iter().filter(|(_, part)| matches!(part.body, Body::Retry(_))).count();
+    LastStep {
+        parent: assistant.parent_id.clone(),
+        answered: assistant.finish.is_some() || assistant.error.is_some(),
+        closed: assistant.time.completed.is_some(),
+        continues: false,
+        is_summary: assistant.is_summary(),
+        overflowed: assistant.error.as_ref().is_some_and(message::Error::is_overflow),
+        failed: assistant.error.as_ref().map(outcome_of),
+        rejected: tools().any(|tool| marks::is_rejected(&tool.state)),
+        open: if assistant.error.is_some() { vec![] } else { open },
+        retries: u32::try_from(retries).unwrap_or(u32::MAX),
+    }
+}
+
+/// Counts how many of the newest calls of a turn (given newest step first) are the same call with the same answer, since a person
+/// or a rule last allowed the model to continue.
+fn repeated_calls(steps: &[&MessageWithParts]) -> usize {
+    let parts = steps.iter().flat_map(|entry| entry.parts.iter().rev());
+    let tools = parts.filter_map(|(_, part)| part.body.as_tool());
+    let since = tools.take_while(|tool| !marks::is_marked(&tool.state, Repetition::Allowed));
+    let mut calls = since.filter_map(|tool| match &tool.state {
+        ToolState::Completed { input, output, .. } => Some((&tool.tool, input, output.as_str())),
+        ToolState::Error { input, error, .. } => Some((&tool.tool, input, error.as_str())),
+        ToolState::Pending { .. } | ToolState::Running { .. } => None,
+    });
+    let Some(first) = calls.next() else { return 0 };
+    1 + calls.take_while(|call| *call == first).count()
+}
+
+#[cfg(test)]
+mod tests;

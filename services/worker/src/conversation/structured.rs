@@ -1,0 +1,112 @@
+//! Structured answers: a tool whose arguments are the answer. The tool runs nothing: a call that matches the schema is the
+//! answer.
+
+use domain::tool;
+use domain::{
+    limits::STRUCTURED_RETRIES,
+    message::{Error, Format, User},
+};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// The tool's name: OpenCode's.
+pub(crate) const NAME: &str = "StructuredOutput";
+/// What the system prompt says about it, beside the tool's description.
+pub(crate) const SYSTEM: &str = "The person wants a structured answer. Work as usual; when you are done, call the tool \
+     StructuredOutput with the answer as its arguments. A text is not taken as an answer.";
+/// What the model reads after an answer that matches the schema.
+pub(crate) const CAPTURED: &str = "Structured output captured successfully.";
+/// How many problems of one answer the model is told.
+const PROBLEMS_MAX: usize = 5;
+
+/// What the answer of a turn must be.
+#[derive(Debug, Clone)]
+pub(crate) struct Structured {
+    schema: Value,
+    check: Option<Arc<jsonschema::Validator>>,
+    /// How many further answers the model may give after one that does not match.
+    retries: u32,
+    /// How many answers did not match so far.
+    misfits: u32,
+}
+
+impl Structured {
+    /// What the prompt `user` requests, after `misfits` answers that did not match; `None` if it requests text.
+    pub(crate) fn of(user: &User, misfits: u32) -> Option<Self> {
+        let Some(Format::JsonSchema { schema, retry_count }) = &user.format else { return None };
+        let check = jsonschema::validator_for(schema).ok().map(Arc::new);
+        let retries = retry_count.unwrap_or(STRUCTURED_RETRIES);
+        Some(Self { schema: schema.clone(), check, retries, misfits })
+    }
+
+    /// The tool, as the model is offered it.
+    pub(crate) fn spec(&self) -> tool::Spec {
+        let mut schema = self.schema.clone();
+        if let Some(fields) = schema.as_object_mut() {
+            fields.remove("$schema");
+        }
+        tool::Spec {
+            name: NAME.to_owned(),
+            description:
+                "Gives the final answer in the form that was asked for. Call it exactly once, at the end."
+                    .to_owned(),
+            schema,
+        }
+    }
+
+    /// Checks an answer.
+    ///
+    /// # Errors
+    /// A sentence for the model: what does not match, and where.
+    pub(crate) fn check(&self, answer: &Value) -> Result<(), String> {
+        let Some(check) = &self.check else { return Err("The schema cannot be used.".to_owned()) };
+        let problems: Vec<String> = check
+            .iter_errors(answer)
+            .take(PROBLEMS_MAX)
+            .map(|problem| {
+                let text = format!("{problem} (at {:?})", problem.instance_path().as_str());
+                domain::text::head(&text, 300).to_owned()
+            })
+            .collect();
+        if problems.is_empty() {
+            return Ok(());
+        }
+        Err(format!("The answer does not fit the schema: {}. Call {NAME} again.", problems.join("; ")))
+    }
+
+    /// The error that ends the turn after one more answer that does not match, if the retries are used up.
+    pub(crate) fn retries_error(&self, problem: &str) -> Option<Error> {
+        let again = self.misfits < self.retries;
+        (!again).then(|| Error::structured(problem, self.misfits))
+    }
+
+    /// The error that ends a turn whose model gave no structured answer.
+    pub(crate) fn missing_answer_error(&self) -> Error {
+        Error::structured("The model gave no structured answer", self.misfits)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_model_may_answer_again_until_its_retries_are_used_up() {
+        let schema =
+            json!({"type": "object", "properties": {"answer": {"type": "number"}}, "required": ["answer"]});
+        let mut structured = Structured {
+            check: jsonschema::validator_for(&schema).ok().map(Arc::new),
+            schema,
+            retries: 1,
+            misfits: 0,
+        };
+        assert_eq!(structured.check(&json!({"answer": 42})), Ok(()));
+        let problem = structured.check(&json!({"answer": "x"})).unwrap_err();
+        assert!(problem.contains("number") && problem.contains("/answer"), "{problem}");
+        assert_eq!(structured.retries_error(&problem), None);
+        structured.misfits = 1;
+        assert_eq!(structured.retries_error(&problem), Some(Error::structured(problem, 1)));
+    }
+}

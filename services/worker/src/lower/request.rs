@@ -1,0 +1,222 @@
+//! The model request of a step: OpenCode's messages and parts in, a provider-neutral request out.
+
+use super::{media, mode, step_context::StepContext, system, user};
+use crate::{
+    conversation::{
+        entries::{Origin, compaction, origin, visible},
+        model_view::{answer_files, answer_text},
+        structured,
+    },
+    tools::registry,
+};
+use domain::{
+    agent::Mode,
+    context::Window,
+    message::{Assistant, Message, ModelRef, User},
+    part::{Body, Part, Reasoning, ToolState},
+};
+use llm::{
+    model::Effort,
+    request::{AssistantPart, Media, Request, ToolChoice, ToolResult, UserPart},
+};
+use serde_json::{Map, Value};
+use settings::Agent;
+use std::sync::Arc;
+use store::log::messages::MessageWithParts;
+
+/// What the model reads before the last step of a turn.
+const LAST_STEP: &str = "<system-reminder>\nThe maximum number of steps of this turn is reached. Tools are switched off. \
+     Answer with text only: say that the maximum steps were reached, sum up what is done, list what is left, and say \
+     what should be done next.\n</system-reminder>";
+
+/// The context window of `model`.
+pub(crate) fn window(model: &llm::model::Model) -> Window {
+    Window {
+        context_tokens: model.context_tokens,
+        input_tokens: model.input_tokens,
+        output_tokens: model.output_tokens,
+        reserved_tokens: None,
+        tail_tokens: None,
+        tail_turns: None,
+    }
+}
+
+/// Builds the request for the next step.
+pub(crate) fn request(
+    entries: &[MessageWithParts],
+    context: &StepContext<'_>,
+    model: &llm::model::Model,
+) -> Request {
+    let StepContext { user, permissions, structured, is_last, guidance } = context;
+    let mut messages = vec![];
+    let mut before = None;
+    for entry in visible(entries) {
+        match &entry.message {
+            Message::User(asked) => {
+                let mut parts = user::parts(&entry.parts);
+                if !parts.is_empty() && is_answered(&entry.parts) {
+                    let reminder = mode::reminder(&asked.agent, before);
+                    parts.extend(reminder.map(|text| UserPart::Text(text.to_owned())));
+                }
+                messages.push(llm::request::Message::User(parts));
+            }
+            Message::Assistant(assistant) => {
+                before = Some(assistant.agent.as_str());
+                messages.extend(step(assistant, &entry.parts, &user.model.model));
+            }
+        }
+    }
+    messages.retain(|message| match message {
+        llm::request::Message::User(parts) => !parts.is_empty(),
+        llm::request::Message::Assistant(parts) => !parts.is_empty(),
+        llm::request::Message::ToolResults(results) => !results.is_empty(),
+    });
+    media::bound(&mut messages);
+    if *is_last {
+        // As a user message: newer models refuse a conversation that ends with their own words.
+        let text = UserPart::Text(LAST_STEP.to_owned());
+        messages.push(llm::request::Message::User(vec![text]));
+    }
+    let mut offered = registry::offered(
+        &guidance.skills,
+        &permissions.agents(Mode::Subagent),
+        permissions.hides(&user.agent),
+    );
+    if let Some(structured) = structured {
+        offered.push(structured.spec());
+        offered.sort_by(|a, b| a.name.cmp(&b.name));
+    }
+    let tool_choice = match (structured, is_last) {
+        (Some(_), true) => ToolChoice::Named(structured::NAME.to_owned()),
+        (Some(_), false) => ToolChoice::Required,
+        (None, true) => ToolChoice::None,
+        (None, false) => ToolChoice::Auto,
+    };
+    Request {
+        model: user.model.model.model_id.clone(),
+        system: system::blocks(context),
+        messages,
+        tools: offered,
+        tool_choice,
+        output_tokens_max: window(model).answer_tokens(),
+        cache_key: user.session_id.to_string(),
+        variant: effort(user),
+        ..Request::default()
+    }
+}
+
+/// Whether an agent answers a user message in its own role.
+fn is_answered(parts: &[(u64, Part)]) -> bool {
+    origin(parts) != Origin::Note && compaction(parts).is_none()
+}
+
+/// How hard the model should think; an unknown word leaves that to the provider.
+pub(crate) fn effort(user: &User) -> Option<Effort> {
+    user.model.variant.as_deref()?.parse().ok()
+}
+
+/// Applies the settings of a configured agent.
+pub(crate) fn configure(request: &mut Request, agent: &Agent) {
+    if let (Some(prompt), Some(system)) = (&agent.prompt, request.system.first_mut()) {
+        system.clone_from(prompt);
+    }
+    request.temperature = agent.temperature.or(request.temperature);
+    request.top_p = agent.top_p.or(request.top_p);
+}
+
+/// The messages of one step: the model's own words and, if it called tools, their answers.
+fn step(assistant: &Assistant, parts: &[(u64, Part)], model: &ModelRef) -> Vec<llm::request::Message> {
+    let failed = assistant.error.as_ref().is_some_and(|error| !error.is_abort());
+    let unanswered = assistant.finish.is_none() && assistant.error.is_none();
+    if failed || unanswered {
+        return vec![];
+    }
+    let is_own = &assistant.model.model == model;
+    let (mut words, mut results) = (vec![], vec![]);
+    for (_, part) in parts {
+        match &part.body {
+            Body::Text(text) if !text.text.is_empty() => words.push(AssistantPart::Text(text.text.clone())),
+            Body::Reasoning(thought) if is_own => words.push(reasoning(thought)),
+            // The reasoning of another model is plain text to this one: its signature would not be valid.
+            Body::Reasoning(thought) if !thought.text.trim().is_empty() => {
+                words.push(AssistantPart::Text(thought.text.clone()));
+            }
+            Body::Tool(tool) => {
+                words.push(AssistantPart::ToolCall {
+                    id: tool.call_id.clone(),
+                    name: tool.tool.clone(),
+                    input: tool.state.input().clone(),
+                });
+                let (text, media, is_error) = answer(&tool.state);
+                let (call_id, name) = (tool.call_id.clone(), tool.tool.clone());
+                results.push(ToolResult { call_id, name, text, media, is_error });
+            }
+            Body::Text(_)
+            | Body::Reasoning(_)
+            | Body::File(_)
+            | Body::Agent(_)
+            | Body::Subtask(_)
+            | Body::Compaction(_)
+            | Body::Patch(_)
+            | Body::Snapshot(_)
+            | Body::StepStart(_)
+            | Body::StepFinish(_)
+            | Body::Retry(_) => {}
+        }
+    }
+    vec![llm::request::Message::Assistant(words), llm::request::Message::ToolResults(results)]
+}
+
+fn answer(state: &ToolState) -> (Arc<String>, Vec<Media>, bool) {
+    let is_error = match state {
+        ToolState::Completed { .. } => false,
+        ToolState::Error { .. } | ToolState::Pending { .. } | ToolState::Running { .. } => true,
+    };
+    let media = answer_files(state).into_iter().filter_map(user::media);
+    let text = match state {
+        ToolState::Completed { output, time, .. } if time.compacted.is_none() => Arc::clone(output),
+        ToolState::Completed { .. }
+        | ToolState::Error { .. }
+        | ToolState::Pending { .. }
+        | ToolState::Running { .. } => answer_text(state).to_owned().into(),
+    };
+    (text, media.collect(), is_error)
+}
+
+fn reasoning(thought: &Reasoning) -> AssistantPart {
+    let word = |key: &str| {
+        thought
+            .metadata
+            .as_ref()
+            .and_then(|data| data.get(key))
+            .and_then(Value::as_str)
+            .map(ToOwned::to_owned)
+    };
+    AssistantPart::Reasoning {
+        text: thought.text.clone(),
+        signature: word("signature"),
+        redacted: word("redacted"),
+        details: thought.metadata.as_ref().and_then(|data| data.get("details")).cloned(),
+    }
+}
+
+/// What must be sent back with a reasoning block, in the form in which it is stored.
+pub(crate) fn reasoning_metadata(
+    signature: Option<&str>,
+    redacted: Option<&str>,
+    details: Option<&Value>,
+) -> Option<Map<String, Value>> {
+    let mut data = Map::new();
+    for (key, value) in [("signature", signature), ("redacted", redacted)] {
+        if let Some(value) = value {
+            data.insert(key.to_owned(), Value::from(value));
+        }
+    }
+    if let Some(details) = details {
+        data.insert("details".to_owned(), details.clone());
+    }
+    (!data.is_empty()).then_some(data)
+}
+
+#[cfg(test)]
+mod tests;

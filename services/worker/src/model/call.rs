@@ -1,0 +1,366 @@
+//! The model call of a step: the provider's stream in, parts out. Text goes to subscribers at once, to Postgres in small chunks,
+//! and as a whole part when its block ends.
+// Continues in `record`, which stores the parts.
+
+use super::{
+    draft::{self, Draft},
+    gate::{self, Bill, CallPlan, OpenCall},
+};
+use crate::{
+    calls::permissions::Permissions,
+    conversation::structured::{self, Structured},
+    lower::request::reasoning_metadata,
+    process::{clean, clock::now, deps::Deps},
+    record::{Record, WriteError},
+    tools::{invalid, registry},
+};
+use domain::{
+    event::Event,
+    ids::{PartId, Timestamp},
+    limits,
+    message::{Assistant, Error, ErrorData, Message},
+    part::{Body, Part, Ran, Span, Tool, ToolState},
+    permission::Verdict,
+    turn::signal::{ModelFailure, Signal},
+};
+use llm::{
+    accumulate::{Accumulator, Block},
+    error::ErrorKind,
+    event::{Event as StreamEvent, Finish},
+};
+use serde_json::json;
+use std::{collections::BTreeSet, sync::Arc};
+use store::{log::record::Progress, session::tree::ledger::Entry};
+use tokio::time::Instant;
+
+/// The open model call of a step or a summary. Dropping it closes the connection.
+pub(crate) struct ModelCall {
+    deps: Arc<Deps>,
+    call: OpenCall,
+    terms: AnswerTerms,
+    message: Assistant,
+    draft: Draft,
+    answer: Accumulator,
+}
+
+/// What the answer of a call may do, and what it must be.
+#[derive(Debug, Clone)]
+pub(crate) struct AnswerTerms {
+    pub(crate) permissions: Permissions,
+    pub(crate) structured: Option<Structured>,
+    /// The names of the tools that the model was offered.
+    pub(crate) offered: Vec<String>,
+}
+
+/// What a call that ended early leaves behind.
+#[derive(Debug, Default)]
+pub(crate) struct PartialAnswer {
+    /// The open parts, as far as they came.
+    pub(crate) events: Vec<Event>,
+    /// What the call cost, if the provider reported usage.
+    pub(crate) entry: Option<Entry>,
+}
+
+/// The times of a tool call that was just made: as begun, and as ended at once.
+#[derive(Debug, Clone, Copy)]
+struct CallTimes {
+    begun: Span,
+    ended: Span,
+}
+
+impl ModelCall {
+    /// Sends a call through the gate. The answer, which fills `message`, comes through [`ModelCall::next`].
+    pub(crate) fn start(deps: &Arc<Deps>, plan: CallPlan, message: Assistant, terms: AnswerTerms) -> Self {
+        Self {
+            deps: Arc::clone(deps),
+            call: gate::open(deps, plan, &Bill::default()),
+            terms,
+            message,
+            draft: Draft::default(),
+            answer: Accumulator::default(),
+        }
+    }
+
+    /// Waits for the next event of the answer. Cancel-safe: an event that was not given stays in the stream.
+    pub(crate) async fn next(&mut self) -> Result<StreamEvent, llm::error::Error> {
+        self.call.next().await
+    }
+
+    /// When gathered text must be sent or stored.
+    pub(crate) fn next_flush(&self) -> Option<Instant> {
+        self.draft.next_flush()
+    }
+
+    /// Sends and stores gathered text that has waited long enough.
+    pub(crate) async fn flush(&mut self, record: &Record) -> Result<(), WriteError> {
+        self.draft.flush(record, &self.message.id, Instant::now()).await
+    }
+
+    /// Handles an event of the answer. Gives a signal for the turn once the answer is over.
+    pub(crate) async fn take(
+        &mut self,
+        event: Result<StreamEvent, llm::error::Error>,
+        record: &mut Record,
+    ) -> Result<Option<Signal>, WriteError> {
+        let event = match event {
+            Ok(event) => event,
+            Err(error) => return Ok(Some(self.failure(&error))),
+        };
+        self.answer.push(&event);
+        match event {
+            StreamEvent::Started { .. } => {}
+            StreamEvent::TextStart { index } => self.open(index, draft::Kind::Text, record).await?,
+            StreamEvent::ReasoningStart { index } => self.open(index, draft::Kind::Reasoning, record).await?,
+            StreamEvent::ToolStart { index, id, name } => {
+                let call_id = self.unique(&domain::text::without_nul(&id));
+                let name = domain::text::without_nul(&name).into_owned();
+                self.open(index, draft::Kind::Tool { call_id, name }, record).await?;
+            }
+            StreamEvent::Text { index, delta } | StreamEvent::Reasoning { index, delta } => {
+                self.draft.push(index, &domain::text::without_nul(&delta));
+                self.draft.flush(record, &self.message.id, Instant::now()).await?;
+            }
+            StreamEvent::ReasoningEnd { index, signature, redacted, details } => {
+                let data = reasoning_metadata(signature.as_deref(), redacted.as_deref(), details.as_ref());
+                self.draft.set_metadata(index, data.map(clean::map));
+                self.end(index, record).await?;
+            }
+            StreamEvent::ToolArguments { .. } => {}
+            StreamEvent::BlockEnd { index } => self.end(index, record).await?,
+            // The gate keeps the usage.
+            StreamEvent::Usage(_) => {}
+            StreamEvent::Finished { reason, .. } => return self.finish(reason, record).await.map(Some),
+        }
+        Ok(None)
+    }
+
+    /// Ends a call early: because it failed, or because the step is being stopped.
+    pub(crate) fn abandon(mut self, record: &Record) -> PartialAnswer {
+        self.draft.send_rest(record, &self.message.id);
+        let events = self.draft.end_all(&self.message, now()).into_iter().map(part_updated).collect();
+        PartialAnswer { events, entry: self.call.entry() }
+    }
+
+    async fn open(&mut self, index: u32, kind: draft::Kind, record: &mut Record) -> Result<(), WriteError> {
+        // Send the text of earlier parts first: clients show parts in the order in which they begin.
+        self.draft.send_rest(record, &self.message.id);
+        let opening = draft::Opening { index, id: self.deps.id(PartId::make), kind, now: now() };
+        let part = self.draft.open(opening, &self.message);
+        record.write(vec![part_updated(part)], Progress::None).await
+    }
+
+    /// Stores a text or a reasoning block that is whole.
+    async fn end(&mut self, index: u32, record: &mut Record) -> Result<(), WriteError> {
+        self.draft.send_rest(record, &self.message.id);
+        match self.draft.end(index, &self.message, now()) {
+            Some(part) => record.write(vec![part_updated(part)], Progress::None).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Makes the provider's id of a call unique in the answer.
+    fn unique(&self, id: &str) -> String {
+        let known: BTreeSet<&str> = self.draft.call_ids().collect();
+        let mut unique = if id.is_empty() { "call".to_owned() } else { id.to_owned() };
+        while known.contains(unique.as_str()) {
+            unique.push('x');
+        }
+        unique
+    }
+
+    async fn finish(&mut self, reason: Finish, record: &mut Record) -> Result<Signal, WriteError> {
+        self.draft.send_rest(record, &self.message.id);
+        let now = now();
+        let mut events: Vec<Event> =
+            self.draft.end_all(&self.message, now).into_iter().map(part_updated).collect();
+        let (tools, open) = self.tool_parts();
+        events.extend(tools.into_iter().map(part_updated));
+        self.message.finish = Some(reason.as_str().to_owned());
+        // The message names the call: whichever worker closes the step later charges the same entry.
+        let entry = self.call.entry().map(|entry| Entry { id: self.message.id.to_string(), ..entry });
+        if let Some(entry) = &entry {
+            (self.message.tokens, self.message.cost) = (entry.tokens, entry.cost);
+        }
+        if self.message.error.is_none() {
+            self.message.error = self.missing_answer_error(reason);
+        }
+        let message = Message::Assistant(Box::new(self.message.clone()));
+        record.write_answer(events, message, entry).await?;
+        self.measure("ok");
+        Ok(Signal::Answered(open))
+    }
+
+    /// The parts of the tool calls with their arguments, and the ids of the calls to run.
+    fn tool_parts(&mut self) -> (Vec<Part>, Vec<String>) {
+        let blocks = std::mem::take(&mut self.answer).finish().blocks;
+        let (mut parts, mut open) = (vec![], vec![]);
+        let drafts: Vec<_> = self.draft.blocks().map(|(id, kind)| (id.clone(), kind.clone())).collect();
+        for ((part_id, kind), block) in drafts.into_iter().zip(blocks) {
+            let draft::Kind::Tool { call_id, name } = &kind else { continue };
+            let times = CallTimes { begun: span(None), ended: span(Some(now())) };
+            let refused = |error: String| ToolState::Error {
+                input: json!({}),
+                error,
+                metadata: None,
+                time: times.ended,
+            };
+            let state = match block {
+                _ if open.len() >= limits::TOOL_CALLS_PER_STEP_MAX => refused(format!(
+                    "Not executed: more than {} tool calls in one answer",
+                    limits::TOOL_CALLS_PER_STEP_MAX
+                )),
+                Block::ToolCall { input, .. } => {
+                    let state = self.tool_state(name, clean::value(input), times);
+                    if !state.is_over() {
+                        open.push(call_id.clone());
+                    }
+                    state
+                }
+                Block::InvalidToolCall { reason, .. } => refused(reason.as_str().to_owned()),
+                Block::Text(_) | Block::Reasoning { .. } => continue,
+            };
+            let is_answer = self.terms.structured.is_some() && name == structured::NAME;
+            let tool = if is_answer { name } else { registry::stored_name(name) }.to_owned();
+            let tool = Tool { call_id: call_id.clone(), tool, state };
+            parts.push(draft::part(part_id, &self.message, Body::Tool(tool)));
+        }
+        (parts, open)
+    }
+
+    /// The state in which a whole call is stored.
+    fn tool_state(&mut self, name: &str, input: serde_json::Value, times: CallTimes) -> ToolState {
+        let refused = |input, error: &str| ToolState::Error {
+            input,
+            error: error.to_owned(),
+            metadata: None,
+            time: times.ended,
+        };
+        if self.message.is_summary() {
+            return refused(input, "Not executed: a summary cannot call tools.");
+        }
+        if self.message.error.is_some() {
+            return refused(input, "Not executed: the turn is over.");
+        }
+        if let Some(structured) = self.terms.structured.as_ref().filter(|_| name == structured::NAME) {
+            return match structured.check(&input) {
+                Ok(()) => {
+                    self.message.structured = Some(input.clone());
+                    captured(input, Ran::new(times.ended.start, now()))
+                }
+                Err(problem) => {
+                    self.message.error = structured.retries_error(&problem);
+                    refused(input, &problem)
+                }
+            };
+        }
+        match registry::find(name) {
+            Ok(tool) => {
+                let verdict = self.terms.permissions.verdict(&self.message.agent, tool, &input);
+                intent(verdict, input, times.begun)
+            }
+            Err(_) => invalid::answer(name, &self.terms.offered, Ran::new(times.ended.start, now())),
+        }
+    }
+
+    /// The error of an answer that is none. An answer that was cut off inside its tool calls is none either, but the answers of the
+    /// calls tell the model so.
+    fn missing_answer_error(&self, reason: Finish) -> Option<Error> {
+        if self.message.is_summary() && !self.draft.has_text() {
+            return Some(Error::new("UnknownError", "The model gave no summary"));
+        }
+        if self.draft.has_tools() && !self.message.is_summary() {
+            return None;
+        }
+        cut_off(reason).or_else(|| self.terms.structured.as_ref().map(Structured::missing_answer_error))
+    }
+
+    fn failure(&self, error: &llm::error::Error) -> Signal {
+        self.measure(error.kind.as_str());
+        tracing::warn!(parent: self.call.span(), error.code = error.kind.as_str(), "a model call failed: {error}");
+        Signal::Failed(ModelFailure {
+            error: session_error(error, &self.message.model.model.provider_id),
+            retryable: error.is_retryable(),
+            retry_after_ms: error.retry_after_ms,
+        })
+    }
+
+    fn measure(&self, outcome: &'static str) {
+        metrics::counter!("flotilla_model_calls_total", "outcome" => outcome).increment(1);
+        metrics::histogram!("flotilla_model_call_seconds").record(self.call.begun().elapsed().as_secs_f64());
+    }
+}
+
+/// The state in which a call is stored with its answer, before anything starts: begun, waiting for a person's permission, or
+/// denied.
+fn intent(verdict: Verdict, input: serde_json::Value, time: Span) -> ToolState {
+    match verdict {
+        Verdict::Allow => ToolState::Running { input, title: None, metadata: None, time },
+        Verdict::Ask => ToolState::Pending { input, raw: String::new() },
+        Verdict::Deny => {
+            let time = Span { end: Some(now()), ..time };
+            ToolState::Error { input, error: DENIED.to_owned(), metadata: None, time }
+        }
+    }
+}
+
+/// The state of a structured answer that matches the schema.
+fn captured(input: serde_json::Value, time: Ran) -> ToolState {
+    let metadata = serde_json::Map::from_iter([("valid".to_owned(), true.into())]);
+    let (output, title) = (structured::CAPTURED.to_owned().into(), "Structured Output".to_owned());
+    ToolState::Completed { input, output, title, metadata, time, attachments: vec![] }
+}
+
+/// What the model reads about a call that a rule forbids.
+const DENIED: &str = "A rule of this session forbids this call. Do the work without it.";
+
+fn span(end: Option<Timestamp>) -> Span {
+    Span { start: now(), end }
+}
+
+fn part_updated(part: Part) -> Event {
+    Event::PartUpdated { part: Box::new(part), at: now() }
+}
+
+/// The error of an answer that was cut off.
+fn cut_off(reason: Finish) -> Option<Error> {
+    match reason {
+        Finish::Length => Some(Error::new(
+            "MessageOutputLengthError",
+            "The model's answer reached its longest length and was cut off",
+        )),
+        Finish::ContentFilter => {
+            Some(Error::new("ContentFilterError", "The provider's content filter stopped the answer"))
+        }
+        Finish::Stop | Finish::ToolCalls | Finish::Unknown => None,
+    }
+}
+
+/// A provider's error under OpenCode's name for it.
+fn session_error(error: &llm::error::Error, provider_id: &str) -> Error {
+    let name = match error.kind {
+        ErrorKind::Auth => "ProviderAuthError",
+        ErrorKind::Overflow => "ContextOverflowError",
+        ErrorKind::ContentFilter => "ContentFilterError",
+        ErrorKind::NotFound
+        | ErrorKind::RateLimited
+        | ErrorKind::Quota
+        | ErrorKind::Overloaded
+        | ErrorKind::Server
+        | ErrorKind::Invalid
+        | ErrorKind::TooLarge
+        | ErrorKind::Transport
+        | ErrorKind::Truncated
+        | ErrorKind::Timeout
+        | ErrorKind::Protocol => "APIError",
+    };
+    Error {
+        name: name.to_owned(),
+        data: ErrorData {
+            message: domain::text::without_nul(&error.message).into_owned(),
+            status_code: error.status,
+            is_retryable: Some(error.is_retryable()),
+            provider_id: Some(provider_id.to_owned()),
+            retries: None,
+        },
+    }
+}

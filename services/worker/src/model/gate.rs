@@ -1,0 +1,273 @@
+//! The gate: steps, summaries and titles all start their model calls here. The gate knows the most that a call can cost before
+//! it is sent, and notes what the provider says that it cost, also if the call fails or is aborted.
+//!
+//! Providers report usage while they stream: some at the beginning and the end of an answer, some only at the end. The gate
+//! counts what was reported until the call ended. It never estimates: a call without any reported usage gives no entry.
+// Continues in store::session::tree::ledger, which stores the entries.
+
+use crate::process::deps::Deps;
+use domain::{
+    ids::{EventId, SessionId},
+    message::ModelRef,
+    money::{Rates, Tokens, UsdPicos},
+};
+use futures::{FutureExt as _, Stream, StreamExt as _, TryStreamExt as _};
+use llm::{
+    error::{Error, ErrorKind},
+    event::Event,
+    model::Model,
+    provider::Provider,
+    request::{AssistantPart, Message, Request, UserPart},
+};
+use std::{
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+};
+use store::session::tree::ledger::{CallOutcome, Entry, Purpose};
+use tokio::time::Instant;
+use tracing::{Instrument as _, Span};
+
+/// Tokens that providers add to a prompt for each message and tool: roles, separators, their own instructions for tools.
+const TOKENS_PER_ITEM_MAX: u64 = 512;
+
+type Events = Pin<Box<dyn Stream<Item = Result<Event, Error>> + Send>>;
+
+/// A model call that is about to be sent.
+pub(crate) struct CallPlan {
+    pub(crate) provider: Provider,
+    pub(crate) model: Model,
+    pub(crate) request: Request,
+    pub(crate) session: SessionId,
+    pub(crate) purpose: Purpose,
+}
+
+impl CallPlan {
+    /// The most that the call can cost.
+    pub(crate) fn cost_max(&self) -> UsdPicos {
+        let prompt = prompt_tokens_max(&self.request, &self.model);
+        let output = match self.request.output_tokens_max {
+            0 => self.model.output_tokens,
+            requested => requested.min(self.model.output_tokens),
+        };
+        // A shorter prompt may fall into a cheaper or a dearer tier: take the highest rate that any prompt could meet.
+        let price = &self.model.price;
+        let tiers = price.tiers.iter().filter(|(above, _)| prompt > *above).map(|(_, rates)| rates);
+        let rates: Vec<&Rates> = std::iter::once(&price.base).chain(tiers).collect();
+        let highest = |rate: fn(&Rates) -> u64| rates.iter().map(|rates| rate(rates)).max().unwrap_or(0);
+        let input = highest(|rates| rates.input.max(rates.cache_read).max(rates.cache_write));
+        let cost = |tokens: u64, rate: u64| u128::from(tokens) * u128::from(rate);
+        let picos = cost(prompt, input) + cost(output, highest(|rates| rates.output));
+        UsdPicos(i64::try_from(picos).unwrap_or(i64::MAX))
+    }
+}
+
+/// The most tokens that a prompt can have. A token has at least one byte, so texts have at most as many tokens as bytes. For
+/// pictures and documents only the model's own limit is known.
+fn prompt_tokens_max(request: &Request, model: &Model) -> u64 {
+    let limit = model.input_tokens.unwrap_or(model.context_tokens).min(model.context_tokens);
+    let count = |length: usize| u64::try_from(length).unwrap_or(u64::MAX);
+    let mut tokens = request.system.iter().map(|text| count(text.len())).sum::<u64>();
+    for tool in &request.tools {
+        let length = tool.name.len() + tool.description.len() + tool.schema.to_string().len();
+        tokens = tokens.saturating_add(count(length));
+    }
+    for message in &request.messages {
+        let Some(length) = text_bytes(message) else { return limit };
+        tokens = tokens.saturating_add(count(length));
+    }
+    let items = count(1 + request.messages.len() + request.tools.len());
+    tokens.saturating_add(items.saturating_mul(TOKENS_PER_ITEM_MAX)).min(limit)
+}
+
+/// The bytes of a message's texts; `None` if it has pictures or documents.
+fn text_bytes(message: &Message) -> Option<usize> {
+    match message {
+        Message::User(parts) => parts
+            .iter()
+            .map(|part| match part {
+                UserPart::Text(text) => Some(text.len()),
+                UserPart::Media(_) => None,
+            })
+            .sum(),
+        Message::Assistant(parts) => {
+            let bytes = |part: &AssistantPart| match part {
+                AssistantPart::Text(text) => text.len(),
+                AssistantPart::Reasoning { text, signature, redacted, details } => {
+                    let opaque = [signature, redacted].into_iter().flatten().map(String::len).sum::<usize>();
+                    text.len() + opaque + details.as_ref().map_or(0, |details| details.to_string().len())
+                }
+                AssistantPart::ToolCall { id, name, input } => {
+                    id.len() + name.len() + input.to_string().len()
+                }
+            };
+            Some(parts.iter().map(bytes).sum())
+        }
+        Message::ToolResults(results) => results
+            .iter()
+            .map(|result| {
+                let is_text = result.media.is_empty();
+                is_text.then(|| result.call_id.len() + result.name.len() + result.text.len())
+            })
+            .sum(),
+    }
+}
+
+/// What the calls of one purpose cost so far. Clones share it, so that the loop can account for a call whose task it ends.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Bill(Arc<Mutex<Vec<Entry>>>);
+
+impl Bill {
+    /// The calls whose provider reported usage.
+    pub(crate) fn entries(&self) -> Vec<Entry> {
+        let is_known = |entry: &&Entry| entry.tokens != Tokens::default();
+        self.with(|entries| entries.iter().filter(is_known).cloned().collect())
+    }
+
+    fn begin(&self, entry: Entry) {
+        self.with(|entries| entries.push(entry));
+    }
+
+    fn update(&self, id: &str, change: impl FnOnce(&mut Entry)) {
+        self.with(|entries| entries.iter_mut().find(|entry| entry.id == id).map(change));
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut Vec<Entry>) -> T) -> T {
+        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// An open call. Dropping it closes the connection and counts it as aborted, unless it has ended.
+pub(crate) struct OpenCall {
+    events: Events,
+    model: Model,
+    bill: Bill,
+    /// Names the call in the bill.
+    id: String,
+    span: Span,
+    begun: Instant,
+}
+
+/// Sends a call and notes its cost on `bill`. Its events come through [`OpenCall::next`].
+///
+/// Every model call of the worker passes here. Whoever reserves money before a call does it here, with
+/// [`CallPlan::cost_max`].
+pub(crate) fn open(deps: &Deps, plan: CallPlan, bill: &Bill) -> OpenCall {
+    let cost_max = plan.cost_max();
+    let CallPlan { provider, model, request, session, purpose } = plan;
+    let id = deps.id(EventId::make).to_string();
+    bill.begin(Entry {
+        id: id.clone(),
+        purpose,
+        outcome: CallOutcome::Aborted,
+        model: ModelRef { provider_id: provider.id.clone(), model_id: model.id.clone() },
+        tokens: Tokens::default(),
+        cost: UsdPicos(0),
+        cost_max: Some(cost_max),
+    });
+    let span = chat_span(&provider, &model);
+    let (client, called) = (deps.models.clone(), model.clone());
+    let headers = vec![("x-session-id".to_owned(), session.to_string())];
+    let opened = async move { client.stream(&provider, &called, request, headers).await };
+    // Boxed by itself: the request, and the memory for sending it, are freed when the answer begins.
+    let opened = Box::pin(opened.instrument(span.clone()));
+    let events = Box::pin(opened.into_stream().try_flatten());
+    OpenCall { events, model, bill: bill.clone(), id, span, begun: Instant::now() }
+}
+
+impl OpenCall {
+    /// Waits for the next event of the answer. The last one is [`Event::Finished`] or an error. Cancel-safe: an event that was not
+    /// given stays in the stream.
+    ///
+    /// # Errors
+    /// What the provider says, or why its answer ended early.
+    pub(crate) async fn next(&mut self) -> Result<Event, Error> {
+        let event = self.events.next().await.unwrap_or_else(|| {
+            Err(Error::new(ErrorKind::Truncated, "the stream ended before the answer was whole"))
+        });
+        match &event {
+            Ok(Event::Usage(tokens)) => {
+                let cost = self.model.price.cost(tokens);
+                self.bill.update(&self.id, |entry| (entry.tokens, entry.cost) = (*tokens, cost));
+            }
+            Ok(Event::Finished { reason, .. }) => {
+                self.end(CallOutcome::Finished);
+                self.span.record("gen_ai.response.finish_reasons", reason.as_str());
+            }
+            Err(error) => {
+                self.end(CallOutcome::Failed);
+                self.span.record("error.code", error.kind.as_str());
+            }
+            Ok(
+                Event::Started { .. }
+                | Event::TextStart { .. }
+                | Event::Text { .. }
+                | Event::ReasoningStart { .. }
+                | Event::Reasoning { .. }
+                | Event::ReasoningEnd { .. }
+                | Event::ToolStart { .. }
+                | Event::ToolArguments { .. }
+                | Event::BlockEnd { .. },
+            ) => {}
+        }
+        event
+    }
+
+    /// The entry of the call as it is now; `None` while the provider has reported no usage.
+    pub(crate) fn entry(&self) -> Option<Entry> {
+        self.bill.entries().into_iter().find(|entry| entry.id == self.id)
+    }
+
+    /// The span of the call.
+    pub(crate) fn span(&self) -> &Span {
+        &self.span
+    }
+
+    /// When the call was sent.
+    pub(crate) fn begun(&self) -> Instant {
+        self.begun
+    }
+
+    fn end(&mut self, outcome: CallOutcome) {
+        self.bill.update(&self.id, |entry| entry.outcome = outcome);
+    }
+}
+
+impl Drop for OpenCall {
+    fn drop(&mut self) {
+        let tokens = self.entry().map(|entry| entry.tokens).unwrap_or_default();
+        count_tokens(&tokens);
+        self.span.record("gen_ai.usage.input_tokens", tokens.prompt());
+        self.span.record("gen_ai.usage.output_tokens", tokens.output + tokens.reasoning);
+    }
+}
+
+/// The span of a model call, under the names of the OpenTelemetry conventions for generative AI besides our own.
+fn chat_span(provider: &Provider, model: &Model) -> Span {
+    tracing::info_span!(
+        "chat",
+        otel.kind = "client",
+        gen_ai.operation.name = "chat",
+        gen_ai.provider.name = %provider.id,
+        gen_ai.request.model = %model.id,
+        gen_ai.response.finish_reasons = tracing::field::Empty,
+        gen_ai.usage.input_tokens = tracing::field::Empty,
+        gen_ai.usage.output_tokens = tracing::field::Empty,
+        error.code = tracing::field::Empty,
+    )
+}
+
+/// Adds the tokens of a call to the metrics.
+fn count_tokens(tokens: &Tokens) {
+    for (kind, count) in [
+        ("input", tokens.input),
+        ("output", tokens.output),
+        ("reasoning", tokens.reasoning),
+        ("cache_read", tokens.cache_read),
+        ("cache_write", tokens.cache_write),
+    ] {
+        metrics::counter!("flotilla_model_tokens_total", "kind" => kind).increment(count);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,91 @@
+//! What every loop of a worker shares: connections, model providers and a generator of ids.
+
+use super::{clock::now, sandbox::Sandbox};
+use crate::config::Config;
+use anyhow::Context as _;
+use bus::queue::{Mode, QueueEntry};
+use chassis::backends::Backends;
+use domain::{
+    ids::{Ids, SessionId, TenantId, Timestamp},
+    session::Class,
+};
+use settings::document::Document;
+use std::sync::{Mutex, PoisonError};
+use uuid::Uuid;
+
+/// Connections and settings of one worker process.
+pub(crate) struct Deps {
+    pub(crate) store: store::Store,
+    pub(crate) bus: bus::Bus,
+    pub(crate) publisher: bus::feed::Publisher,
+    pub(crate) models: llm::client::Client,
+    pub(crate) providers: llm::config::providers::Config,
+    pub(crate) sandbox: Sandbox,
+    /// The platform's settings, which bind every session.
+    pub(crate) platform: Vec<Document>,
+    /// The HTTP client of the webfetch tool, unless the operator switched the web off.
+    pub(crate) web: Option<chassis::web::Web>,
+    /// Names this run of the process. A restarted worker has another one.
+    pub(crate) incarnation: Uuid,
+    pub(crate) name: String,
+    /// How long people have to answer a request; milliseconds.
+    pub(crate) request_wait_ms: i64,
+    ids: Mutex<Ids>,
+}
+
+impl Deps {
+    pub(crate) async fn connect(
+        config: &Config,
+        providers: llm::config::providers::Config,
+    ) -> anyhow::Result<Self> {
+        let backends = &config.backends;
+        let (store, bus) = connect(backends, backends.connections).await?;
+        let platform = config.platform().context("use the platform's settings")?;
+        Ok(Self {
+            publisher: bus.publisher(),
+            store,
+            bus,
+            models: llm::client::Client::new()?,
+            providers,
+            platform,
+            web: (!config.web_off).then(|| chassis::web::Web::new(config.web_allow.clone())),
+            sandbox: Sandbox::new(&backends.sandbox_url, backends.sandbox_token.expose())?,
+            incarnation: Uuid::now_v7(),
+            name: config.name.clone(),
+            request_wait_ms: i64::try_from(config.request_wait_ms).unwrap_or(i64::MAX),
+            ids: Mutex::new(Ids::new(rand::random())),
+        })
+    }
+
+    /// Like [`Deps::wake`], for an input that a running loop must see at once: an abort, or the answer of a child.
+    pub(crate) async fn interrupt(&self, tenant: TenantId, session: &SessionId, class: Class) {
+        self.bus.nudge(tenant, session);
+        self.wake(tenant, session, class).await;
+    }
+
+    /// Tells the workers of a session that has work. These are hints: the sweep also finds the session without them.
+    pub(crate) async fn wake(&self, tenant: TenantId, session: &SessionId, class: Class) {
+        let entry = QueueEntry { tenant, session, class, share: None };
+        if let Err(error) = self.bus.enqueue(entry, Mode::Normal).await {
+            tracing::debug!(error = &error as &dyn std::error::Error, "cannot queue a session in Redis");
+        }
+        self.bus.ring();
+    }
+
+    /// Makes an id with `make`, for example `MessageId::make`.
+    pub(crate) fn id<T>(&self, make: impl FnOnce(&mut Ids, Timestamp) -> T) -> T {
+        make(&mut self.ids.lock().unwrap_or_else(PoisonError::into_inner), now())
+    }
+}
+
+/// Opens a new set of connections to Postgres, NATS and Redis.
+pub(crate) async fn connect(
+    backends: &Backends,
+    connections: u32,
+) -> anyhow::Result<(store::Store, bus::Bus)> {
+    let (app_url, system_url) = (backends.database_url.expose(), backends.system_database_url.expose());
+    let store = store::Store::connect(app_url, system_url, connections)?;
+    let (nats_url, redis_url) = (backends.nats_url.expose(), backends.redis_url.expose());
+    let bus = bus::Bus::connect(nats_url, redis_url, &backends.namespace).await?;
+    Ok((store, bus))
+}

@@ -1,0 +1,153 @@
+//! What the repository tells the agent of a session: instructions, skills, and the configuration in the commit at which the
+//! workspace was opened. The loop reads it at the start of each turn, because people and agents edit it between turns.
+
+use super::workspace::Workspace;
+use crate::process::{deps::Deps, sandbox::Identity};
+use domain::message::Error;
+use rpc::v1;
+use settings::{
+    Settings,
+    document::Document,
+    merge::merge,
+    problem::Problems,
+    repository::{RepositorySettings, UnclearRestriction},
+    standing,
+};
+use std::sync::Arc;
+use store::people::settings::StoredSettings;
+use tonic::Status;
+
+/// The guidance of a turn.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Guidance {
+    /// The commit of the configuration, which is read only once: it cannot change while the workspace lives.
+    pub(crate) base_commit: String,
+    /// First those of the directories from the workspace's root down, then those that the configuration names.
+    pub(crate) instructions: Vec<v1::GuidanceFile>,
+    /// Sorted by name.
+    pub(crate) skills: Vec<v1::Skill>,
+    /// The settings of the configuration, merged with those above it.
+    pub(crate) settings: Arc<Settings>,
+    /// The problems of the configuration, for people.
+    pub(crate) problems: Option<String>,
+}
+
+/// The settings above a repository: those of the platform, the tenant and the project.
+#[derive(Debug, Clone)]
+pub(crate) struct SettingsAbove {
+    documents: Arc<[Document]>,
+    /// Merged, for as long as no repository is read.
+    pub(crate) settings: Arc<Settings>,
+}
+
+impl SettingsAbove {
+    /// Merges the platform's settings with those that the tenant and the project store.
+    pub(crate) fn of(platform: &[Document], stored: &[StoredSettings]) -> Result<Self, Problems> {
+        let stored = stored.iter().map(|stored| standing::stored(stored.level, &stored.document));
+        let documents: Vec<_> = platform.iter().cloned().map(Ok).chain(stored).collect::<Result<_, _>>()?;
+        let settings = Arc::new(merge(&documents)?.settings);
+        Ok(Self { documents: documents.into(), settings })
+    }
+}
+
+/// Why the guidance of a turn cannot be read.
+#[derive(Debug)]
+pub(crate) enum GuidanceError {
+    /// The workspace cannot be opened or read.
+    Files(Status),
+    /// The configuration is invalid where it restricts permissions.
+    Unsafe(String),
+}
+
+impl From<Status> for GuidanceError {
+    fn from(status: Status) -> Self {
+        Self::Files(status)
+    }
+}
+
+impl Guidance {
+    /// Reads the guidance, and opens the workspace if it starts from a repository. `known` is the guidance of an earlier turn.
+    ///
+    /// A workspace that starts empty has no configuration. Its guidance is not worth a failed turn; the first tool that needs the
+    /// workspace opens it.
+    ///
+    /// # Errors
+    /// The workspace cannot be opened or read, or the configuration is unsafe.
+    pub(crate) async fn read(
+        deps: &Deps,
+        identity: &Identity,
+        workspace: &Workspace,
+        above: &SettingsAbove,
+        known: &Self,
+    ) -> Result<Self, GuidanceError> {
+        if !workspace.has_source() {
+            let found = deps.sandbox.client().read_guidance(request(identity, known)).await;
+            let found = found.map(tonic::Response::into_inner).unwrap_or_default();
+            return Self::of(above, found, known);
+        }
+        workspace.ready().await?;
+        let ask = async |known: &Self| {
+            deps.sandbox
+                .call(|mut client| {
+                    let request = request(identity, known);
+                    async move { client.read_guidance(request).await }
+                })
+                .await
+        };
+        let guidance = Self::of(above, ask(known).await?, known)?;
+        if guidance.settings.instructions == known.settings.instructions {
+            return Ok(guidance);
+        }
+        // Only now the loop knows which files the configuration names.
+        Self::of(above, ask(&guidance).await?, &guidance)
+    }
+
+    fn of(
+        above: &SettingsAbove,
+        found: v1::ReadGuidanceResponse,
+        known: &Self,
+    ) -> Result<Self, GuidanceError> {
+        for sentence in &found.left_out {
+            tracing::debug!("guidance is incomplete: {sentence}");
+        }
+        let is_known = !known.base_commit.is_empty() && found.base_commit == known.base_commit;
+        let (settings, problems) = if is_known {
+            (Arc::clone(&known.settings), known.problems.clone())
+        } else {
+            let files: Vec<(&str, &str)> =
+                found.configuration.iter().map(|file| (file.path.as_str(), file.text.as_str())).collect();
+            let configured = settings::repository::configure(&above.documents, &files);
+            let RepositorySettings { merged, problems } =
+                configured.map_err(|UnclearRestriction(text)| GuidanceError::Unsafe(text))?;
+            (Arc::new(merged.settings), problems)
+        };
+        let (base_commit, instructions, skills) = (found.base_commit, found.instructions, found.skills);
+        Ok(Self { base_commit, instructions, skills, settings, problems })
+    }
+
+    /// The instructions as blocks of the system prompt.
+    pub(crate) fn system_blocks(&self) -> Vec<String> {
+        let texts: Vec<String> = self.instructions.iter().map(instruction).collect();
+        if texts.is_empty() { vec![] } else { vec![texts.join("\n\n")] }
+    }
+}
+
+/// The error that a session shows for an invalid configuration.
+pub(crate) fn configuration_error(problems: &str) -> Error {
+    Error::new("ConfigInvalidError", format!("The configuration of the repository is wrong:\n{problems}"))
+}
+
+/// A file of instructions, as a model reads it.
+pub(crate) fn instruction(file: &v1::GuidanceFile) -> String {
+    let text = domain::text::without_nul(&file.text);
+    format!("Instructions from: {}/{}\n{}", domain::session::WORKSPACE, file.path, text.trim_end())
+}
+
+fn request(identity: &Identity, known: &Guidance) -> v1::ReadGuidanceRequest {
+    v1::ReadGuidanceRequest {
+        fence: identity.fence(),
+        known_base_commit: known.base_commit.clone(),
+        instructions: known.settings.instructions.clone(),
+        ..Default::default()
+    }
+}

@@ -1,0 +1,77 @@
+//! Snapshots of a session's files, taken and compared by the sandbox. A snapshot that cannot be taken is left out: no turn fails
+//! for lack of its history.
+
+use crate::process::{deps::Deps, sandbox::Identity};
+use domain::{limits, message::FileDiff};
+use rpc::v1;
+use std::time::Duration;
+use tonic::{Code, Response, Status};
+
+/// The files at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FilesState {
+    /// The id of the snapshot.
+    pub(crate) snapshot: String,
+    /// The branch that is checked out.
+    pub(crate) branch: Option<String>,
+}
+
+/// Takes a snapshot of the files. Waits at most `patience`.
+pub(crate) async fn track(deps: &Deps, identity: &Identity, patience: Duration) -> Option<FilesState> {
+    let mut client = deps.sandbox.client();
+    let request = v1::TrackSnapshotRequest { fence: identity.fence() };
+    let tracked = response(tokio::time::timeout(patience, client.track_snapshot(request)).await)?;
+    if tracked.left_out > 0 {
+        tracing::debug!("{} files are too large for snapshots", tracked.left_out);
+    }
+    let branch = (!tracked.branch.is_empty()).then_some(tracked.branch);
+    Some(FilesState { snapshot: tracked.snapshot, branch })
+}
+
+/// Two snapshots to compare.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SnapshotPair<'a> {
+    pub(crate) from: &'a str,
+    pub(crate) to: &'a str,
+}
+
+/// Lists what differs between two snapshots. `patch_bytes` bounds the patches of all files together.
+pub(crate) async fn diff(
+    deps: &Deps,
+    identity: &Identity,
+    pair: SnapshotPair<'_>,
+    patch_bytes: u32,
+) -> Option<Vec<FileDiff>> {
+    let request = v1::DiffSnapshotsRequest {
+        fence: identity.fence(),
+        from_snapshot: pair.from.to_owned(),
+        to_snapshot: pair.to.to_owned(),
+        bytes_max: patch_bytes,
+    };
+    let mut client = deps.sandbox.client();
+    let patience = Duration::from_millis(limits::SNAPSHOT_WAIT_MS);
+    let differ = response(tokio::time::timeout(patience, client.diff_snapshots(request)).await)?;
+    Some(differ.files.into_iter().map(Into::into).collect())
+}
+
+/// The response, unless the sandbox refused or was too late.
+fn response<T>(answer: Result<Result<Response<T>, Status>, tokio::time::error::Elapsed>) -> Option<T> {
+    match answer {
+        Ok(Ok(response)) => Some(response.into_inner()),
+        // A session without files has no snapshots, and a loop that was taken over learns of that from its next write.
+        Ok(Err(status)) if matches!(status.code(), Code::NotFound | Code::FailedPrecondition) => {
+            tracing::debug!("no snapshot: {}", status.message());
+            None
+        }
+        Ok(Err(status)) => {
+            metrics::counter!("flotilla_snapshots_missing_total").increment(1);
+            tracing::warn!("cannot take or compare a snapshot: {}", status.message());
+            None
+        }
+        Err(_) => {
+            metrics::counter!("flotilla_snapshots_missing_total").increment(1);
+            tracing::warn!("a snapshot takes too long; the turn goes on without it");
+            None
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! `apply_patch`: changes several files at once, by a patch in the format that some models were trained on. It reads every file
+//! and computes every change before it writes the first file.
+
+use super::{
+    diff::diff,
+    edit::in_unix_lines,
+    patch::{self, Change},
+    path::absolute,
+    write::{load, save},
+};
+use crate::process::sandbox::is_away;
+use crate::tools::{
+    context::CallContext,
+    outcome::{Output, ToolError, UNCERTAIN, sandbox_error},
+    spec::tool_spec,
+};
+use domain::tool;
+use rpc::v1;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+/// The patch.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Input {
+    patch_text: String,
+}
+
+/// Files of one patch.
+const FILES_MAX: usize = 100;
+
+pub(crate) fn spec() -> tool::Spec {
+    tool_spec(
+        "apply_patch",
+        "Adds, changes, moves and removes files by one patch:\n\
+         *** Begin Patch\n*** Add File: path\n+every line of it\n*** Update File: path\n*** Move to: path, if it moves\n\
+         @@ a line before the change, such as a function's head\n unchanged line\n-removed line\n+added line\n\
+         *** Delete File: path\n*** End Patch\n\
+         Quote about three unchanged lines around each change. If a part does not fit, nothing is changed.",
+        json!({
+            "type": "object",
+            "properties": {"patchText": {"type": "string", "minLength": 1, "description": "The whole patch"}},
+            "required": ["patchText"],
+            "additionalProperties": false
+        }),
+    )
+}
+
+/// Every path that a patch names.
+pub(crate) fn paths(input: &Value) -> Vec<String> {
+    let text = input.get("patchText").and_then(Value::as_str).unwrap_or_default();
+    let of = |change: Change| match change {
+        Change::Add { path, .. } | Change::Delete { path } => vec![path],
+        Change::Update { path, to, .. } => std::iter::once(path).chain(to).collect(),
+    };
+    patch::parse(text).map(|changes| changes.into_iter().flat_map(of).collect()).unwrap_or_default()
+}
+
+/// A file as it was read.
+struct TextFile {
+    path: String,
+    text: String,
+    sha256: String,
+}
+
+/// What is done to one file.
+struct Step {
+    path: String,
+    /// The hash of the content that the file must still have; "absent" if it must not exist.
+    expected_sha256: String,
+    before: String,
+    /// `None`: the file is removed.
+    after: Option<String>,
+}
+
+pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolError> {
+    let changes = patch::parse(&input.patch_text).map_err(nothing_done)?;
+    if changes.len() > FILES_MAX {
+        return Err(nothing_done(format!("A patch changes at most {FILES_MAX} files.")));
+    }
+    let mut steps = vec![];
+    for change in changes {
+        steps.extend(plan(ctx, change).await?);
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    if let Some(twice) = steps.iter().find(|step| !seen.insert(step.path.clone())) {
+        return Err(nothing_done(format!("The patch names {} twice.", twice.path)));
+    }
+    let mut done: Vec<String> = vec![];
+    for step in &steps {
+        if let Err(error) = perform(ctx, step).await {
+            return Err(half_done(error, step, &done));
+        }
+        let word = if step.after.is_none() {
+            "D"
+        } else if step.before.is_empty() {
+            "A"
+        } else {
+            "M"
+        };
+        done.push(format!("{word} {}", step.path));
+    }
+    Ok(Output {
+        title: format!("{} files", done.len()),
+        text: format!("Done:\n{}", done.join("\n")),
+        metadata: facts(&steps),
+        ..Output::default()
+    })
+}
+
+fn nothing_done(error: String) -> ToolError {
+    ToolError::Model(format!("{error} Nothing was changed."))
+}
+
+/// A file changed in the meantime, or the sandbox stopped. The changes made so far stay, and the model is told which.
+fn half_done(error: ToolError, step: &Step, done: &[String]) -> ToolError {
+    match error {
+        ToolError::Model(text) if !done.is_empty() => ToolError::Model(format!(
+            "{}: {text}\nBefore that this was done:\n{}",
+            step.path,
+            done.join("\n")
+        )),
+        other => other,
+    }
+}
+
+async fn plan(ctx: &CallContext, change: Change) -> Result<Vec<Step>, ToolError> {
+    let step = |path, expected_sha256, before, after| Step { path, expected_sha256, before, after };
+    match change {
+        Change::Add { path, content } => {
+            let path = absolute(&path);
+            Ok(vec![step(path, "absent".to_owned(), String::new(), Some(content))])
+        }
+        Change::Delete { path } => {
+            let TextFile { path, text: before, sha256 } = load_text(ctx, &path).await?;
+            Ok(vec![step(path, sha256, before, None)])
+        }
+        Change::Update { path, to, hunks } => {
+            let TextFile { path, text: before, sha256 } = load_text(ctx, &path).await?;
+            let after = in_unix_lines(&before, |content| patch::apply(&path, content, &hunks));
+            let after = after.map_err(nothing_done)?;
+            match to.map(|to| absolute(&to)).filter(|to| *to != path) {
+                None => Ok(vec![step(path, sha256, before, Some(after))]),
+                // Write the new path first: if that fails, nothing is lost.
+                Some(to) => Ok(vec![
+                    step(to, "absent".to_owned(), String::new(), Some(after)),
+                    step(path, sha256, before, None),
+                ]),
+            }
+        }
+    }
+}
+
+async fn load_text(ctx: &CallContext, path: &str) -> Result<TextFile, ToolError> {
+    let path = absolute(path);
+    let file = load(ctx, &path).await.map_err(|error| match error {
+        ToolError::Model(text) => nothing_done(format!("{text}.")),
+        other => other,
+    })?;
+    let text = String::from_utf8(file.data);
+    let text = text.map_err(|_| nothing_done(format!("{path} is not UTF-8 text.")))?;
+    Ok(TextFile { path, text, sha256: file.sha256 })
+}
+
+async fn perform(ctx: &CallContext, step: &Step) -> Result<(), ToolError> {
+    let (path, expected_sha256) = (step.path.clone(), step.expected_sha256.clone());
+    if let Some(after) = &step.after {
+        return save(ctx, &path, after.clone().into_bytes(), expected_sha256).await.map(drop);
+    }
+    let request = v1::RemoveFileRequest { fence: ctx.identity.fence(), path, expected_sha256 };
+    // Not repeated, like a write.
+    ctx.deps.sandbox.client().remove_file(request).await.map(drop).map_err(|status| {
+        if is_away(&status) { ToolError::Model(UNCERTAIN.to_owned()) } else { sandbox_error(&status) }
+    })
+}
+
+/// The diffs of all files as one, with their counts.
+fn facts(steps: &[Step]) -> Map<String, Value> {
+    let mut facts = Map::new();
+    for step in steps {
+        for (key, value) in diff(&step.path, &step.before, step.after.as_deref().unwrap_or_default()) {
+            let sum = match (facts.remove(&key), value) {
+                (Some(Value::String(all)), Value::String(one)) => Value::from(all + &one),
+                (Some(Value::Number(all)), Value::Number(one)) => {
+                    Value::from(all.as_u64().unwrap_or(0) + one.as_u64().unwrap_or(0))
+                }
+                (_, value) => value,
+            };
+            facts.insert(key, sum);
+        }
+    }
+    facts
+}

@@ -1,0 +1,127 @@
+//! `edit`: replaces one text in a file by another. Models quote imprecisely, so inexact matches are found as well, by
+//! the strategies of `edit::find`, the exact one first.
+
+mod find;
+
+use super::{
+    diff::diff,
+    write::{load, save},
+};
+use crate::tools::{
+    context::CallContext,
+    outcome::{Output, ToolError},
+    spec::tool_spec,
+};
+use domain::tool;
+use serde::Deserialize;
+use serde_json::json;
+
+/// Which file, and what to replace in it.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Input {
+    file_path: String,
+    #[serde(flatten)]
+    edit: Edit,
+}
+
+/// What to replace, and by what.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Edit {
+    old_string: String,
+    new_string: String,
+    #[serde(default)]
+    replace_all: bool,
+}
+
+pub(crate) fn spec() -> tool::Spec {
+    tool_spec(
+        "edit",
+        "Replaces text in a file. oldString must be found exactly once unless replaceAll is set: quote enough lines \
+         around the change, exactly as read shows them but without the line numbers. An empty oldString makes a new file.",
+        json!({
+            "type": "object",
+            "properties": {
+                "filePath": {"type": "string", "minLength": 1, "description": "Absolute path"},
+                "oldString": {"type": "string", "description": "The text to replace"},
+                "newString": {"type": "string", "description": "The text to put in its place"},
+                "replaceAll": {"type": "boolean", "description": "Replace every occurrence"}
+            },
+            "required": ["filePath", "oldString", "newString"],
+            "additionalProperties": false
+        }),
+    )
+}
+
+pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolError> {
+    let Input { file_path: path, edit } = input;
+    if !edit.old_string.is_empty() {
+        return change(ctx, path, &[edit]).await;
+    }
+    let made = save(ctx, &path, edit.new_string.clone().into_bytes(), "absent".to_owned()).await;
+    made.map_err(|error| match error {
+        ToolError::Model(_) => ToolError::Model(format!(
+            "{path} exists. An empty oldString only makes new files: quote the text to replace."
+        )),
+        other => other,
+    })?;
+    let metadata = diff(&path, "", &edit.new_string);
+    Ok(Output { title: path, text: "The file was made.".to_owned(), metadata, ..Output::default() })
+}
+
+/// Makes edits of one file, all or none.
+pub(super) async fn change(ctx: &CallContext, path: String, edits: &[Edit]) -> Result<Output, ToolError> {
+    let file = load(ctx, &path).await?;
+    let before = String::from_utf8(file.data)
+        .map_err(|_| ToolError::Model(format!("{path} is not UTF-8 text and cannot be edited")))?;
+    let after = edited(&before, edits).map_err(ToolError::Model)?;
+    // Fails when somebody changed the file since: nothing of theirs is lost.
+    save(ctx, &path, after.clone().into_bytes(), file.sha256).await?;
+    let metadata = diff(&path, &before, &after);
+    let text = match edits.len() {
+        1 => "The edit was made.".to_owned(),
+        count => format!("All {count} edits were made."),
+    };
+    Ok(Output { title: path, text, metadata, ..Output::default() })
+}
+
+/// Gives the file's new content. Keeps its line ends and byte order mark.
+fn edited(before: &str, edits: &[Edit]) -> Result<String, String> {
+    in_unix_lines(before, |content| {
+        let mut content = content.to_owned();
+        for (number, edit) in (1..).zip(edits) {
+            content = one(&content, edit).map_err(|error| match edits.len() {
+                1 => error,
+                _ => format!("Edit {number}: {error} No edit was made."),
+            })?;
+        }
+        Ok(content)
+    })
+}
+
+fn one(content: &str, edit: &Edit) -> Result<String, String> {
+    if edit.old_string == edit.new_string {
+        return Err("oldString and newString are the same: nothing to change.".to_owned());
+    }
+    let all = if edit.replace_all { find::Which::All } else { find::Which::One };
+    find::replace(content, &unix(&edit.old_string), &unix(&edit.new_string), all)
+}
+
+/// Changes a text as if its lines ended as on Unix, without a byte order mark; gives it back with what it had.
+pub(super) fn in_unix_lines(
+    before: &str,
+    change: impl FnOnce(&str) -> Result<String, String>,
+) -> Result<String, String> {
+    let (mark, body) = before.strip_prefix('\u{feff}').map_or(("", before), |body| ("\u{feff}", body));
+    let crlf = body.contains("\r\n");
+    let after = if crlf { change(&unix(body))?.replace('\n', "\r\n") } else { change(body)? };
+    Ok(format!("{mark}{after}"))
+}
+
+fn unix(text: &str) -> String {
+    text.replace("\r\n", "\n")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,63 @@
+//! `glob`: finds files by name.
+
+use super::path::absolute;
+use crate::tools::{
+    context::CallContext,
+    outcome::{Output, ToolError, sandbox_error},
+    spec::tool_spec,
+};
+use domain::tool;
+use rpc::v1;
+use serde::Deserialize;
+use serde_json::{Map, json};
+
+/// Which names, below which directory.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Input {
+    pattern: String,
+    path: Option<String>,
+}
+
+/// Files in one answer.
+const FILES_MAX: u32 = 100;
+
+pub(crate) fn spec() -> tool::Spec {
+    tool_spec(
+        "glob",
+        "Finds files by a glob pattern such as **/*.rs, newest first, at most 100. Files that git ignores are left out.",
+        json!({
+            "type": "object",
+            "properties": {
+                "pattern": {"type": "string", "minLength": 1, "description": "The pattern"},
+                "path": {"type": "string", "description": "Directory to look in; /workspace unless given"}
+            },
+            "required": ["pattern"],
+            "additionalProperties": false
+        }),
+    )
+}
+
+pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolError> {
+    let request = v1::GlobFilesRequest {
+        fence: ctx.identity.fence(),
+        pattern: input.pattern.clone(),
+        path: input.path.unwrap_or_default(),
+        entries_max: FILES_MAX,
+    };
+    let found = ctx.deps.sandbox.call(|mut client| {
+        let request = request.clone();
+        async move { client.glob_files(request).await }
+    });
+    let found = found.await.map_err(|status| sandbox_error(&status))?;
+    let mut lines: Vec<String> = found.entries.iter().map(|entry| absolute(&entry.path)).collect();
+    let mut metadata = Map::new();
+    metadata.insert("count".to_owned(), lines.len().into());
+    metadata.insert("truncated".to_owned(), found.truncated.into());
+    if lines.is_empty() {
+        lines.push("No files found".to_owned());
+    }
+    if found.truncated {
+        lines.push(format!("\n(Only the newest {FILES_MAX}: use a narrower pattern or path.)"));
+    }
+    Ok(Output { title: input.pattern, text: lines.join("\n"), metadata, ..Output::default() })
+}

@@ -1,0 +1,57 @@
+//! `multiedit`: several edits of one file, all or none.
+
+use super::edit;
+use crate::tools::{
+    context::CallContext,
+    outcome::{Output, ToolError},
+    spec::tool_spec,
+};
+use domain::tool;
+use serde::Deserialize;
+use serde_json::json;
+
+/// Which file, and what to replace in it.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Input {
+    file_path: String,
+    edits: Vec<edit::Edit>,
+}
+
+/// Edits of one call.
+const EDITS_MAX: usize = 100;
+
+pub(crate) fn spec() -> tool::Spec {
+    tool_spec(
+        "multiedit",
+        "Makes several edits of one file in one call, one after the other, each as the edit tool would: each sees what the \
+         one before made of the file. If one of them fails, none is made.",
+        json!({
+            "type": "object",
+            "properties": {
+                "filePath": {"type": "string", "minLength": 1, "description": "Absolute path"},
+                "edits": {
+                    "type": "array",
+                    "minItems": 1,
+                    "maxItems": EDITS_MAX,
+                    "items": {
+                        "type": "object",
+                        "properties": {
+                            "oldString": {"type": "string", "minLength": 1, "description": "The text to replace"},
+                            "newString": {"type": "string", "description": "The text to put in its place"},
+                            "replaceAll": {"type": "boolean", "description": "Replace every occurrence"}
+                        },
+                        "required": ["oldString", "newString"],
+                        "additionalProperties": false
+                    }
+                }
+            },
+            "required": ["filePath", "edits"],
+            "additionalProperties": false
+        }),
+    )
+}
+
+pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolError> {
+    edit::change(ctx, input.file_path, &input.edits).await
+}

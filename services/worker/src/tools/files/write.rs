@@ -1,0 +1,92 @@
+//! `write`: writes a whole file.
+
+use super::diff::diff;
+use crate::process::sandbox::is_away;
+use crate::tools::{
+    context::CallContext,
+    outcome::{Output, ToolError, UNCERTAIN, sandbox_error},
+    spec::tool_spec,
+};
+use domain::limits;
+use domain::tool;
+use rpc::v1;
+use serde::Deserialize;
+use serde_json::json;
+
+/// What to write where.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Input {
+    file_path: String,
+    content: String,
+}
+
+pub(crate) fn spec() -> tool::Spec {
+    tool_spec(
+        "write",
+        "Writes a whole file, with its directories; an existing file is replaced. For changes inside a file use edit.",
+        json!({
+            "type": "object",
+            "properties": {
+                "filePath": {"type": "string", "minLength": 1, "description": "Absolute path"},
+                "content": {"type": "string", "description": "The whole content"}
+            },
+            "required": ["filePath", "content"],
+            "additionalProperties": false
+        }),
+    )
+}
+
+pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolError> {
+    if input.content.len() > limits::FILE_BYTES_MAX {
+        return Err(ToolError::Model(format!("The content is longer than {} bytes", limits::FILE_BYTES_MAX)));
+    }
+    let before = match load(ctx, &input.file_path).await {
+        Ok(file) => Some(String::from_utf8_lossy(&file.data).into_owned()),
+        Err(_) => None,
+    };
+    let written = save(ctx, &input.file_path, input.content.clone().into_bytes(), String::new()).await?;
+    let metadata = diff(&input.file_path, before.as_deref().unwrap_or_default(), &input.content);
+    let text = if written.created { "The file was made." } else { "The file was replaced." };
+    Ok(Output { title: input.file_path, text: text.to_owned(), metadata, ..Output::default() })
+}
+
+/// Reads a whole file of at most 10 MiB.
+pub(super) async fn load(ctx: &CallContext, path: &str) -> Result<v1::ReadFileResponse, ToolError> {
+    let request = v1::ReadFileRequest {
+        fence: ctx.identity.fence(),
+        path: path.to_owned(),
+        offset_bytes: 0,
+        bytes_max: u32::try_from(limits::FILE_BYTES_MAX).unwrap_or(u32::MAX),
+    };
+    let read = ctx.deps.sandbox.call(|mut client| {
+        let request = request.clone();
+        async move { client.read_file(request).await }
+    });
+    let read = read.await.map_err(|status| sandbox_error(&status))?;
+    if read.size_bytes > limits::FILE_BYTES_MAX as u64 {
+        return Err(ToolError::Model(format!(
+            "{path} has {} bytes: too large to be changed by a tool",
+            read.size_bytes
+        )));
+    }
+    Ok(read)
+}
+
+/// Writes a whole file; `expected_sha256` as in the sandbox's `WriteFile`.
+pub(super) async fn save(
+    ctx: &CallContext,
+    path: &str,
+    data: Vec<u8>,
+    expected_sha256: String,
+) -> Result<v1::WriteFileResponse, ToolError> {
+    let request =
+        v1::WriteFileRequest { fence: ctx.identity.fence(), path: path.to_owned(), data, expected_sha256 };
+    // Not repeated: if the answer is lost, it is unknown whether the file was written.
+    let response = ctx.deps.sandbox.client().write_file(request).await;
+    let written = response.map_err(|status| {
+        if is_away(&status) { ToolError::Model(UNCERTAIN.to_owned()) } else { sandbox_error(&status) }
+    })?;
+    ctx.note_written(path);
+    Ok(written.into_inner())
+}

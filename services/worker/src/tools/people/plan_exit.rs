@@ -1,0 +1,85 @@
+//! `plan_exit`: ends planning. It asks the person whether the agent `build` should carry the plan out. What a call means is here;
+//! the loop asks and parks.
+
+use crate::tools::spec::tool_spec;
+use domain::request::{Choice, Question};
+use domain::tool;
+use serde_json::json;
+
+/// What the agent `build` reads as the person's message.
+pub(crate) const APPROVED: &str = "The plan above is approved. You may change files now: carry the plan out, and say where you had to depart from it.";
+/// What the model reads as the answer of the call.
+pub(crate) const DONE: &str = "The person approved the plan. The agent build goes on from here.";
+
+const YES: &str = "Yes";
+const NO: &str = "No";
+
+/// What a person answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum PlanAnswer {
+    /// The plan is carried out.
+    Build,
+    /// The plan is not carried out; the person said nothing more.
+    Stay,
+    /// The plan is not carried out, for this reason.
+    Words(String),
+}
+
+pub(crate) fn spec() -> tool::Spec {
+    tool_spec(
+        "plan_exit",
+        "Ends planning: asks the person whether the agent build shall carry the plan out. Call it once the plan is complete \
+         and told in your answer, and when nothing is open that the person must decide. The answer may take hours.",
+        json!({"type": "object", "properties": {}, "additionalProperties": false}),
+    )
+}
+
+/// What the person is asked.
+pub(crate) fn questions() -> Vec<Question> {
+    let choice = |label: &str, description: &str| Choice {
+        label: label.to_owned(),
+        description: description.to_owned(),
+    };
+    vec![Question {
+        question: "The plan is complete. Shall the agent build carry it out?".to_owned(),
+        header: "Build".to_owned(),
+        options: vec![
+            choice(YES, "The agent build takes over and may change files"),
+            choice(NO, "Nothing is changed; say what the plan lacks"),
+        ],
+        multiple: false,
+    }]
+}
+
+/// Reads the answer to [`questions`].
+pub(crate) fn answer_of(labels: &[Vec<String>]) -> PlanAnswer {
+    let words: Vec<&str> = labels.iter().flatten().map(|label| label.trim()).collect();
+    match words[..] {
+        [label] if label.eq_ignore_ascii_case(YES) => PlanAnswer::Build,
+        [label] if label.is_empty() || label.eq_ignore_ascii_case(NO) => PlanAnswer::Stay,
+        [] => PlanAnswer::Stay,
+        _ => PlanAnswer::Words(words.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_plain_yes_begins_the_work() {
+        for (labels, want) in [
+            (&["Yes"][..], PlanAnswer::Build),
+            (&[" yes "], PlanAnswer::Build),
+            (&["No"], PlanAnswer::Stay),
+            (&[""], PlanAnswer::Stay),
+            (&[], PlanAnswer::Stay),
+            (&["Yes", "No"], PlanAnswer::Words("Yes, No".to_owned())),
+            (&["yes, but without tests"], PlanAnswer::Words("yes, but without tests".to_owned())),
+        ] {
+            let labels: Vec<String> = labels.iter().map(ToString::to_string).collect();
+            assert_eq!(answer_of(std::slice::from_ref(&labels)), want, "{labels:?}");
+        }
+        assert_eq!(questions()[0].options[0].label, YES);
+    }
+}

@@ -1,0 +1,74 @@
+//! `question`: asks a person. What a call means is here; the loop asks and parks.
+
+use crate::tools::{
+    outcome::ToolError,
+    spec::{parse_arguments, tool_spec},
+};
+use domain::request::Question;
+use domain::tool;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+#[derive(Deserialize)]
+struct Arguments {
+    questions: Vec<Question>,
+}
+
+pub(crate) fn spec() -> tool::Spec {
+    let option = json!({
+        "type": "object",
+        "properties": {"label": {"type": "string", "minLength": 1, "maxLength": 200}, "description": {"type": "string"}},
+        "required": ["label"],
+        "additionalProperties": false
+    });
+    tool_spec(
+        "question",
+        "Asks the person a question that only they can decide. The answer may take hours; nothing else happens meanwhile. \
+         Other answers than the options are possible.",
+        json!({
+            "type": "object",
+            "properties": {
+                "questions": {
+                    "type": "array",
+                    "minItems": 1,
+                    "maxItems": 10,
+                    "items": {
+                        "type": "object",
+                        "properties": {
+                            "question": {"type": "string", "minLength": 1, "maxLength": 4000},
+                            "header": {"type": "string", "maxLength": 100},
+                            "options": {"type": "array", "maxItems": 20, "items": option},
+                            "multiple": {"type": "boolean"}
+                        },
+                        "required": ["question"],
+                        "additionalProperties": false
+                    }
+                }
+            },
+            "required": ["questions"],
+            "additionalProperties": false
+        }),
+    )
+}
+
+/// Reads a call.
+///
+/// # Errors
+/// What the model did wrong.
+pub(crate) fn read(input: Value) -> Result<Vec<Question>, ToolError> {
+    parse_arguments::<Arguments>(input).map(|arguments| arguments.questions)
+}
+
+/// What the model reads of the answers.
+pub(crate) fn answer_text(questions: &[Question], labels: &[Vec<String>]) -> String {
+    let answer = |index: usize| match labels.get(index).map(Vec::as_slice) {
+        None | Some([]) => "no answer".to_owned(),
+        Some(labels) => labels.join(", "),
+    };
+    let pairs: Vec<String> = questions
+        .iter()
+        .enumerate()
+        .map(|(index, question)| format!("{:?} = {:?}", question.question, answer(index)))
+        .collect();
+    format!("The person answered: {}. Go on with these answers.", pairs.join("; "))
+}

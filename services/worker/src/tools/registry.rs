@@ -1,0 +1,193 @@
+//! The list of tools: what the model is offered, how a call finds its tool, and how its arguments are checked.
+// Continues in one file for each tool, for example `tools::bash`.
+
+use super::{
+    bash, batch,
+    context::CallContext,
+    files::{apply_patch, edit, glob, grep, list, multiedit, read, write},
+    invalid,
+    outcome::{Output, ToolError},
+    people::{plan_exit, question},
+    skill,
+    spec::parse_arguments,
+    task,
+    todos::{todoread, todowrite},
+    tool::{Repeat, Tool},
+    webfetch,
+};
+use domain::tool;
+use serde_json::Value;
+use std::sync::LazyLock;
+
+/// How many problems of one call the model is told.
+const PROBLEMS_MAX: usize = 5;
+
+struct Registered {
+    tool: Tool,
+    spec: tool::Spec,
+    schema: Option<jsonschema::Validator>,
+}
+
+static REGISTRY: LazyLock<Vec<Registered>> = LazyLock::new(|| {
+    Tool::ALL
+        .iter()
+        .map(|tool| {
+            let spec = spec(*tool);
+            let schema = jsonschema::validator_for(&spec.schema).ok();
+            Registered { tool: *tool, spec, schema }
+        })
+        .collect()
+});
+
+fn spec(tool: Tool) -> tool::Spec {
+    match tool {
+        Tool::ApplyPatch => apply_patch::spec(),
+        Tool::Bash => bash::spec(),
+        Tool::Batch => batch::spec(),
+        Tool::Edit => edit::spec(),
+        Tool::Glob => glob::spec(),
+        Tool::Grep => grep::spec(),
+        Tool::List => list::spec(),
+        Tool::MultiEdit => multiedit::spec(),
+        Tool::PlanExit => plan_exit::spec(),
+        Tool::Question => question::spec(),
+        Tool::Read => read::spec(),
+        Tool::Skill => skill::spec(),
+        Tool::Task => task::spec(),
+        Tool::TodoRead => todoread::spec(),
+        Tool::TodoWrite => todowrite::spec(),
+        Tool::WebFetch => webfetch::spec(),
+        Tool::Write => write::spec(),
+    }
+}
+
+/// Runs a call whose arguments match the schema.
+///
+/// # Errors
+/// Those of the tool.
+pub(crate) async fn run(tool: Tool, ctx: &CallContext, input: Value) -> Result<Output, ToolError> {
+    match tool {
+        Tool::ApplyPatch => apply_patch::run(ctx, parse_arguments(input)?).await,
+        Tool::Bash => bash::run(ctx, parse_arguments(input)?).await,
+        Tool::Batch => batch::run(ctx, parse_arguments(input)?).await,
+        Tool::Edit => edit::run(ctx, parse_arguments(input)?).await,
+        Tool::Glob => glob::run(ctx, parse_arguments(input)?).await,
+        Tool::Grep => grep::run(ctx, parse_arguments(input)?).await,
+        Tool::List => list::run(ctx, parse_arguments(input)?).await,
+        Tool::MultiEdit => multiedit::run(ctx, parse_arguments(input)?).await,
+        Tool::Read => read::run(ctx, parse_arguments(input)?).await,
+        Tool::Skill => skill::run(ctx, parse_arguments(input)?).await,
+        Tool::PlanExit | Tool::Question | Tool::Task => {
+            Err(ToolError::Model("This call cannot run beside the loop.".to_owned()))
+        }
+        Tool::TodoRead => todoread::run(ctx).await,
+        Tool::TodoWrite => todowrite::run(input),
+        Tool::WebFetch => webfetch::run(ctx, parse_arguments(input)?).await,
+        Tool::Write => write::run(ctx, parse_arguments(input)?).await,
+    }
+}
+
+/// What a second run of a call would mean.
+pub(crate) fn repeat(tool: Tool, input: &Value) -> Repeat {
+    match tool {
+        // Asking again is the same question, and dispatching again gives the same child.
+        Tool::PlanExit | Tool::Question | Tool::Task => Repeat::Safe,
+        Tool::Bash | Tool::Glob | Tool::Grep | Tool::List | Tool::Read | Tool::Skill => Repeat::Safe,
+        Tool::TodoRead | Tool::TodoWrite | Tool::WebFetch => Repeat::Safe,
+        Tool::ApplyPatch | Tool::Edit | Tool::MultiEdit | Tool::Write => Repeat::Unknown,
+        // Each inner call is checked again when it runs. The answers of finished inner calls are lost with the batch.
+        Tool::Batch => {
+            let is_unknown = |call: &batch::InnerCall| {
+                find(&call.tool).is_ok_and(|tool| repeat(tool, &call.parameters) == Repeat::Unknown)
+            };
+            if batch::inner_calls(input).iter().any(is_unknown) { Repeat::Unknown } else { Repeat::Safe }
+        }
+    }
+}
+
+/// What the model is offered: all tools but the hidden ones. Without skills there is no tool for them.
+pub(crate) fn offered(
+    skills: &[rpc::v1::Skill],
+    subagents: &[(String, String)],
+    is_hidden: impl Fn(Tool) -> bool,
+) -> Vec<tool::Spec> {
+    let is_offered = |registered: &&Registered| {
+        !is_hidden(registered.tool) && (registered.tool != Tool::Skill || !skills.is_empty())
+    };
+    let spec = |registered: &Registered| {
+        let spec = registered.spec.clone();
+        if registered.tool == Tool::Skill {
+            skill::with_list(spec, skills)
+        } else if registered.tool == Tool::Task {
+            task::with_list(spec, subagents)
+        } else {
+            spec
+        }
+    };
+    REGISTRY.iter().filter(is_offered).map(spec).collect()
+}
+
+/// Every tool, as clients see them, whichever of them a session is offered.
+pub(crate) fn all() -> Vec<tool::Spec> {
+    REGISTRY.iter().map(|registered| registered.spec.clone()).collect()
+}
+
+/// The name under which a call of `name` is stored: the tool's own, or that of the stand-in for unknown tools.
+pub(crate) fn stored_name(name: &str) -> &'static str {
+    find(name).map_or(invalid::NAME, Tool::name)
+}
+
+/// Finds a tool by the name that the model used, in any case.
+///
+/// # Errors
+/// A sentence for the model, with the names that exist.
+pub(crate) fn find(name: &str) -> Result<Tool, String> {
+    Tool::ALL.into_iter().find(|tool| tool.name().eq_ignore_ascii_case(name)).ok_or_else(|| {
+        let names = Tool::ALL.map(Tool::name);
+        let name = domain::text::head(name, 80);
+        format!("There is no tool {name:?}. The tools are: {}.", names.join(", "))
+    })
+}
+
+/// The tools that a call would use besides its own.
+pub(crate) fn inner_tools(tool: Tool, input: &Value) -> Vec<Tool> {
+    if tool != Tool::Batch {
+        return vec![];
+    }
+    batch::inner_calls(input).iter().filter_map(|call| find(&call.tool).ok()).collect()
+}
+
+/// The names under which the sandbox knows the commands of a call.
+pub(crate) fn exec_ids(name: &str, exec_id: &str, input: &Value) -> Vec<String> {
+    match find(name) {
+        Ok(Tool::Batch) => batch::exec_ids(exec_id, input),
+        Ok(_) | Err(_) => vec![exec_id.to_owned()],
+    }
+}
+
+/// Checks arguments against the tool's schema.
+///
+/// # Errors
+/// A sentence for the model: what is wrong, and where.
+pub(crate) fn check(tool: Tool, input: &Value) -> Result<(), ToolError> {
+    let registered = REGISTRY.iter().find(|registered| registered.tool == tool);
+    let Some(schema) = registered.and_then(|registered| registered.schema.as_ref()) else { return Ok(()) };
+    let problems: Vec<String> = schema
+        .iter_errors(input)
+        .take(PROBLEMS_MAX)
+        .map(|problem| {
+            let text = format!("{problem} (at {:?})", problem.instance_path().as_str());
+            domain::text::head(&text, 300).to_owned()
+        })
+        .collect();
+    if problems.is_empty() {
+        return Ok(());
+    }
+    Err(ToolError::Model(format!(
+        "The arguments do not fit the tool's schema; nothing was done: {}",
+        problems.join("; ")
+    )))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,47 @@
+use super::*;
+use serde_json::json;
+
+#[test]
+fn tools_are_sorted_and_their_schemas_are_valid() {
+    let skill = rpc::v1::Skill { name: "pdf".into(), description: "reads PDF".into(), path: "p".into() };
+    let all = offered(std::slice::from_ref(&skill), &[], |_| false);
+    let told = |spec: &tool::Spec| spec.name == "skill" && spec.description.contains("pdf: reads PDF");
+    assert!(all.iter().any(told) && !offered(&[], &[], |_| false).iter().any(|spec| spec.name == "skill"));
+    let names: Vec<String> = all.into_iter().map(|spec| spec.name).collect();
+    let mut sorted = names.clone();
+    sorted.sort();
+    assert_eq!(names, sorted);
+    assert_eq!(names, domain::tool::NAMES);
+    assert!(REGISTRY.iter().all(|registered| registered.schema.is_some()), "every schema compiles");
+}
+
+#[test]
+fn unknown_tools_are_named_and_other_cases_forgiven() {
+    assert_eq!(find("BASH"), Ok(Tool::Bash));
+    let error = find("teleport").expect_err("no such tool");
+    assert!(error.contains("\"teleport\"") && error.contains("bash, batch, edit, glob"), "{error}");
+}
+
+#[test]
+fn arguments_that_do_not_fit_the_schema_are_told_to_the_model() {
+    for (tool, input, want) in [
+        (Tool::Bash, json!({}), "command"),
+        (Tool::Bash, json!({"command": 7}), "/command"),
+        (Tool::Bash, json!({"command": "true", "sudo": true}), "sudo"),
+        (Tool::Read, json!({"filePath": "/a", "offset": -1}), "/offset"),
+        (
+            Tool::TodoWrite,
+            json!({"todos": [{"content": "a", "status": "maybe", "priority": "low"}]}),
+            "/todos/0/status",
+        ),
+        (Tool::Edit, json!([]), "object"),
+    ] {
+        match check(tool, &input) {
+            Err(ToolError::Model(text)) => {
+                assert!(text.contains(want) && text.contains("nothing was done"), "{text}")
+            }
+            other => panic!("{input}: {other:?}"),
+        }
+    }
+    assert!(check(Tool::Bash, &json!({"command": "true"})).is_ok());
+}

@@ -1,0 +1,30 @@
+//! `todoread`: reads the list of things to do.
+
+use crate::{
+    process::store_timeout::with_store_timeout,
+    tools::{
+        context::CallContext,
+        outcome::{Output, ToolError},
+        spec::tool_spec,
+    },
+};
+use domain::tool;
+use serde_json::{Map, json};
+
+pub(crate) fn spec() -> tool::Spec {
+    tool_spec(
+        "todoread",
+        "Gives your list of things to do as it is now.",
+        json!({"type": "object", "properties": {}, "additionalProperties": false}),
+    )
+}
+
+pub(crate) async fn run(ctx: &CallContext) -> Result<Output, ToolError> {
+    let (tenant, session) = (ctx.identity.tenant, &ctx.identity.session);
+    let todos = with_store_timeout(ctx.deps.store.get_todos(tenant, session)).await.map_err(|error| {
+        tracing::warn!(error = &error as &dyn std::error::Error, "cannot read the list of things to do");
+        ToolError::Model("The list cannot be read just now. Try again.".to_owned())
+    })?;
+    let (text, metadata) = (serde_json::to_string_pretty(&todos).unwrap_or_default(), Map::new());
+    Ok(Output { title: "things to do".to_owned(), text, metadata, ..Output::default() })
+}

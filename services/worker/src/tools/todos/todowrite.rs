@@ -1,0 +1,47 @@
+//! `todowrite`: replaces the list of things to do, which people see.
+
+use crate::tools::{
+    outcome::{Output, ToolError},
+    spec::tool_spec,
+};
+use domain::tool;
+use serde_json::{Map, Value, json};
+
+pub(crate) fn spec() -> tool::Spec {
+    tool_spec(
+        "todowrite",
+        "Replaces your list of things to do. Use it for work of three steps or more, keep one entry in progress, and \
+         mark entries completed as soon as they are.",
+        json!({
+            "type": "object",
+            "properties": {
+                "todos": {
+                    "type": "array",
+                    "maxItems": 200,
+                    "items": {
+                        "type": "object",
+                        "properties": {
+                            "content": {"type": "string", "minLength": 1},
+                            "status": {"type": "string", "enum": ["pending", "in_progress", "completed", "cancelled"]},
+                            "priority": {"type": "string", "enum": ["high", "medium", "low"]}
+                        },
+                        "required": ["content", "status", "priority"]
+                    }
+                }
+            },
+            "required": ["todos"],
+            "additionalProperties": false
+        }),
+    )
+}
+
+pub(crate) fn run(mut input: Value) -> Result<Output, ToolError> {
+    let todos = input.get_mut("todos").map(Value::take).unwrap_or_default();
+    let left = todos.as_array().map_or(0, |list| {
+        list.iter().filter(|todo| todo.get("status").and_then(Value::as_str) != Some("completed")).count()
+    });
+    let mut metadata = Map::new();
+    metadata.insert("todos".to_owned(), todos.clone());
+    let text = serde_json::to_string_pretty(&todos).unwrap_or_default();
+    Ok(Output { title: format!("{left} to do"), text, metadata, todos: Some(todos), ..Output::default() })
+}

@@ -1,0 +1,138 @@
+//! The names of the tools and what sets them apart, without what they do.
+
+/// One of the tools.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tool {
+    ApplyPatch,
+    Bash,
+    Batch,
+    Edit,
+    Glob,
+    Grep,
+    List,
+    MultiEdit,
+    PlanExit,
+    Question,
+    Read,
+    Skill,
+    Task,
+    TodoRead,
+    TodoWrite,
+    WebFetch,
+    Write,
+}
+
+/// What performs a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Performer {
+    /// A task beside the loop, through the sandbox.
+    Task,
+    /// The loop itself: it asks a person or a child session, and parks.
+    Loop,
+}
+
+/// What a second run of a call would mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Repeat {
+    /// No second effect: the call changes nothing, or the sandbox runs it once and later attempts attach to it.
+    Safe,
+    /// Whether the call took effect is unknown; the model is told so.
+    Unknown,
+}
+
+impl Tool {
+    /// Every tool, sorted by name: a stable list keeps the provider's cache warm.
+    pub(crate) const ALL: [Self; 17] = [
+        Self::ApplyPatch,
+        Self::Bash,
+        Self::Batch,
+        Self::Edit,
+        Self::Glob,
+        Self::Grep,
+        Self::List,
+        Self::MultiEdit,
+        Self::PlanExit,
+        Self::Question,
+        Self::Read,
+        Self::Skill,
+        Self::Task,
+        Self::TodoRead,
+        Self::TodoWrite,
+        Self::WebFetch,
+        Self::Write,
+    ];
+
+    /// Its name in calls.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::ApplyPatch => "apply_patch",
+            Self::Bash => "bash",
+            Self::Batch => "batch",
+            Self::Edit => "edit",
+            Self::Glob => "glob",
+            Self::Grep => "grep",
+            Self::List => "list",
+            Self::MultiEdit => "multiedit",
+            Self::PlanExit => "plan_exit",
+            Self::Question => "question",
+            Self::Read => "read",
+            Self::Skill => "skill",
+            Self::Task => "task",
+            Self::TodoRead => "todoread",
+            Self::TodoWrite => "todowrite",
+            Self::WebFetch => "webfetch",
+            Self::Write => "write",
+        }
+    }
+
+    /// Its name in rules of permission: a rule about editing also covers writing.
+    pub(crate) fn permission(self) -> &'static str {
+        match self {
+            Self::ApplyPatch | Self::Edit | Self::MultiEdit | Self::Write => "edit",
+            Self::Bash
+            | Self::Batch
+            | Self::Glob
+            | Self::Grep
+            | Self::List
+            | Self::PlanExit
+            | Self::Question
+            | Self::Read
+            | Self::Skill
+            | Self::Task
+            | Self::TodoRead
+            | Self::TodoWrite
+            | Self::WebFetch => self.name(),
+        }
+    }
+
+    /// What performs its calls.
+    pub(crate) fn performer(self) -> Performer {
+        match self {
+            Self::PlanExit | Self::Question | Self::Task => Performer::Loop,
+            Self::ApplyPatch
+            | Self::Bash
+            | Self::Batch
+            | Self::Edit
+            | Self::Glob
+            | Self::Grep
+            | Self::List
+            | Self::MultiEdit
+            | Self::Read
+            | Self::Skill
+            | Self::TodoRead
+            | Self::TodoWrite
+            | Self::WebFetch
+            | Self::Write => Performer::Task,
+        }
+    }
+
+    /// Whether a call may change files, directly or through a subtask.
+    pub(crate) fn changes_files(self) -> bool {
+        match self {
+            Self::ApplyPatch | Self::Bash | Self::Batch | Self::Edit | Self::MultiEdit => true,
+            Self::Task | Self::Write => true,
+            Self::Glob | Self::Grep | Self::List | Self::Question | Self::Read | Self::Skill => false,
+            Self::PlanExit | Self::TodoRead | Self::TodoWrite | Self::WebFetch => false,
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! The model call of a step, from the prompt to the request that is sent.
+
+use super::models::Models;
+use crate::{
+    conversation::structured::Structured,
+    lower::{request, step_context::StepContext},
+    model::{call::AnswerTerms, gate::CallPlan},
+    repository::guidance::Guidance,
+    turn::{opening::BegunStep, session::Session},
+};
+use domain::{
+    limits,
+    message::{Assistant, User},
+    turn::signal::Signal,
+};
+use store::session::tree::ledger::Purpose;
+
+/// The model call of a step, ready to be sent.
+pub(in crate::turn) struct StepCall {
+    pub(in crate::turn) plan: CallPlan,
+    pub(in crate::turn) message: Assistant,
+    pub(in crate::turn) terms: AnswerTerms,
+    /// The prompt with the agent and the model that answer it.
+    pub(in crate::turn) user: User,
+}
+
+/// Plans the model call of a step that has begun.
+///
+/// # Errors
+/// The signal for a prompt that cannot be answered.
+pub(in crate::turn) fn plan(
+    session: &Session,
+    models: Models<'_>,
+    guidance: &Guidance,
+    begun: BegunStep,
+) -> Result<StepCall, Signal> {
+    let Some(user) = models.choose(&begun.user) else {
+        return Err(models.unknown_agent(&begun.user.agent));
+    };
+    let (provider, model) = models.get(&user.model.model)?;
+    let conversation = session.conversation();
+    let permissions = session.permissions.of_prompt(user.tools.as_ref());
+    let structured = Structured::of(&user, conversation.misfits());
+    let agent = session.permissions.agent(&user.agent);
+    let steps_max = agent.and_then(|agent| agent.steps).unwrap_or(u32::MAX).min(limits::STEPS_PER_TURN_MAX);
+    let context = StepContext {
+        user: &user,
+        permissions: &permissions,
+        structured: structured.as_ref(),
+        is_last: conversation.steps() >= steps_max,
+        guidance,
+    };
+    let mut request = conversation.work(|entries| request::request(entries, &context, &model));
+    if let Some(agent) = agent {
+        request::configure(&mut request, agent);
+    }
+    let offered = request.tools.iter().map(|tool| tool.name.clone()).collect();
+    let message = Assistant {
+        model: user.model.clone(),
+        mode: user.agent.clone(),
+        agent: user.agent.clone(),
+        ..begun.message
+    };
+    let session = session.record.session().clone();
+    let plan = CallPlan { provider, model, request, session, purpose: Purpose::Step };
+    Ok(StepCall { plan, message, terms: AnswerTerms { permissions, structured, offered }, user })
+}

@@ -1,0 +1,413 @@
+//! The concerns of a loop, and the actions that need more than one of them.
+
+use super::{
+    budget::Budget,
+    calling::{
+        models::Models,
+        step_call::{self, StepCall},
+    },
+    compaction,
+    finish::{self, Parking},
+    opening::{BegunStep, Delayed, Opening},
+    prompt::{calls as prompt_calls, commands::Commands, files::PromptFiles},
+    session::Session,
+    snapshots::{self, PATIENCE, STOP_PATIENCE, Snapshots, StepFiles},
+    step::{self, Step},
+    titling::{self, Titling},
+    tool_calls::{self, LoopCall, ToolCalls, child_of},
+    waits::{
+        calls::Waiting,
+        children::{self, ChildReports},
+    },
+};
+use crate::{
+    model::call::ModelCall,
+    process::{control::Control, deps::Deps},
+    record::{ParkResult, WriteError},
+    repository::{
+        guidance::{GuidanceError, SettingsAbove, configuration_error},
+        snapshots::FilesState,
+        workspace,
+    },
+    tools::{
+        registry,
+        tool::{Performer, Tool},
+    },
+};
+use domain::{
+    event::{Event, Status},
+    message::{Error, User},
+    part::ToolState,
+    session::Outcome,
+    turn::{
+        action::{ParkReason, Stop},
+        call::CallId,
+        signal::Signal,
+    },
+};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+use store::{
+    log::record::Progress,
+    session::{row, runs::TakeOver},
+};
+
+/// A session as it is stored, with the settings above its repository.
+pub(super) struct StoredSession {
+    pub(super) session: row::Session,
+    pub(super) above: SettingsAbove,
+}
+
+/// The concerns of a loop.
+pub(super) struct Concerns {
+    pub(super) session: Session,
+    pub(super) control: Control,
+    pub(super) opening: Opening,
+    pub(super) commands: Commands,
+    pub(super) prompt_files: PromptFiles,
+    pub(super) step: Step,
+    pub(super) tool_calls: ToolCalls,
+    pub(super) waiting: Waiting,
+    pub(super) snapshots: Snapshots,
+    pub(super) titling: Titling,
+    pub(super) reports: ChildReports,
+    pub(super) budget: Budget,
+    /// Signals that the turn has not taken.
+    pub(super) signals: VecDeque<Signal>,
+}
+
+impl Concerns {
+    pub(super) fn new(
+        deps: &Arc<Deps>,
+        taken: &TakeOver,
+        stored: StoredSession,
+        mut control: Control,
+    ) -> Self {
+        let StoredSession { session: stored, above } = stored;
+        let titling = Titling::new(&stored.info);
+        let snapshots = Snapshots::new(stored.branch.clone());
+        let budget = Budget::new(stored.budget.is_some());
+        let mut session = Session::new(deps, taken, stored, control.suspect_slot.take());
+        session.permissions.configure(Arc::clone(&above.settings));
+        let mut tool_calls = ToolCalls::new(&session);
+        tool_calls.running.configure(&above.settings);
+        Self {
+            session,
+            control,
+            opening: Opening::new(above),
+            commands: Commands::default(),
+            prompt_files: PromptFiles::default(),
+            step: Step::default(),
+            tool_calls,
+            waiting: Waiting::default(),
+            snapshots,
+            titling,
+            reports: ChildReports::default(),
+            budget,
+            signals: VecDeque::new(),
+        }
+    }
+
+    pub(super) fn models(&self) -> Models<'_> {
+        Models {
+            providers: &self.session.deps.providers,
+            settings: self.opening.settings(),
+            permissions: &self.session.permissions,
+            profile: &self.session.profile,
+        }
+    }
+
+    pub(super) async fn settle_waiting(&mut self) -> Result<(), WriteError> {
+        let is_used_up = self.budget.is_used_up();
+        let signals = self.waiting.settle(&mut self.session, &mut self.tool_calls, is_used_up).await?;
+        self.signals.extend(signals);
+        Ok(())
+    }
+
+    /// Begins a step, or another attempt at it, and calls the model.
+    pub(super) async fn call(&mut self, failed: u32) -> Result<Option<Signal>, WriteError> {
+        self.control.lease_runs().await;
+        let Some(user) = self.session.newest_user().cloned() else { return Ok(None) };
+        if let Err(unknown) = self.models().get(&user.model.model) {
+            return Ok(Some(unknown));
+        }
+        if self.prompt_files.read(&self.session, failed) {
+            return Ok(None);
+        }
+        let snapshot = self.snapshots.known_before_step(&self.session);
+        let message = step::begin(&mut self.session, &user, failed, None, snapshot).await?;
+        let delayed = Delayed::Call(Box::new(BegunStep { user, message }));
+        match self.opening.when_guided(&self.session, delayed) {
+            Some(Delayed::Call(begun)) => Ok(self.call_model(*begun)),
+            Some(Delayed::Preparation | Delayed::Run(_)) | None => Ok(None),
+        }
+    }
+
+    /// Calls the model for a step that has begun. Gives a signal if it cannot be called.
+    fn call_model(&mut self, begun: BegunStep) -> Option<Signal> {
+        let guidance = self.opening.guidance();
+        let planned = match step_call::plan(&self.session, self.models(), guidance, begun) {
+            Ok(planned) => planned,
+            Err(signal) => return Some(signal),
+        };
+        let StepCall { plan, message, terms, user } = planned;
+        self.snapshots.track_beside_call(&self.session, self.opening.settings());
+        self.step.open(ModelCall::start(&self.session.deps, plan, message, terms));
+        self.ask_for_title(&user);
+        None
+    }
+
+    fn ask_for_title(&mut self, user: &User) {
+        let models = Models {
+            providers: &self.session.deps.providers,
+            settings: self.opening.settings(),
+            permissions: &self.session.permissions,
+            profile: &self.session.profile,
+        };
+        self.titling.ask(&self.session, models, user);
+    }
+
+    /// Begins the step of a summary and calls the model for it.
+    pub(super) async fn summarize(&mut self, failed: u32) -> Result<Option<Signal>, WriteError> {
+        self.control.lease_runs().await;
+        let call = match compaction::summary_call(&self.session, self.models()) {
+            Ok(Some(call)) => call,
+            Ok(None) => return Ok(None),
+            Err(signal) => return Ok(Some(signal)),
+        };
+        let snapshot = self.snapshots.known_before_step(&self.session);
+        let message = step::begin(&mut self.session, &call.user, failed, call.tail, snapshot).await?;
+        self.step.open(ModelCall::start(&self.session.deps, call.plan, message, call.terms));
+        Ok(None)
+    }
+
+    /// Reads the guidance of the repository, if this turn has not, and expands the commands of prompts.
+    pub(super) async fn prepare(&mut self) -> Result<Option<Signal>, WriteError> {
+        self.control.lease_runs().await;
+        if Commands::are_due(&self.session) {
+            let events = vec![Event::SessionStatus(Status::Busy)];
+            self.session.write_announced(events, Progress::None).await?;
+        }
+        match self.opening.when_guided(&self.session, Delayed::Preparation) {
+            Some(_) => Ok(self.expand_commands()),
+            None => Ok(None),
+        }
+    }
+
+    /// Expands the commands of prompts, now that the guidance is known.
+    fn expand_commands(&mut self) -> Option<Signal> {
+        let silent_calls = self.tool_calls.running.silent_calls();
+        let is_expanding = self.commands.expand(&self.session, self.opening.guidance(), silent_calls);
+        (!is_expanding).then_some(Signal::Prepared)
+    }
+
+    /// Applies the guidance, and continues with what waited for it.
+    pub(super) async fn handle_opened(
+        &mut self,
+        opened: Result<(), GuidanceError>,
+    ) -> Result<Option<Signal>, WriteError> {
+        let delayed = self.opening.take_delayed();
+        match opened {
+            Ok(()) => {}
+            Err(GuidanceError::Files(status)) => {
+                return Ok(Some(Signal::Broken(workspace::failure(&status))));
+            }
+            Err(GuidanceError::Unsafe(problems)) => {
+                return Ok(Some(Signal::Broken(configuration_error(&problems))));
+            }
+        }
+        let guidance = Arc::clone(self.opening.guidance());
+        self.session.permissions.configure(Arc::clone(&guidance.settings));
+        self.tool_calls.running.configure(&guidance.settings);
+        if let Some(problems) = &guidance.problems {
+            let events = vec![Event::SessionError(configuration_error(problems))];
+            self.session.write(events, Progress::None).await?;
+        }
+        let entries = self.session.conversation().entries();
+        self.tool_calls.running.note_instructions(&guidance.instructions, entries);
+        match delayed {
+            None => Ok(None),
+            Some(Delayed::Call(begun)) => {
+                // Opening the workspace may have taken long.
+                self.control.lease_runs().await;
+                Ok(self.call_model(*begun))
+            }
+            Some(Delayed::Preparation) => Ok(self.expand_commands()),
+            Some(Delayed::Run(calls)) => self.run_tools(calls).await.map(|()| None),
+        }
+    }
+
+    /// Begins the calls whose intent is stored. A call that an earlier worker may have begun is attached to instead.
+    pub(super) async fn run_tools(&mut self, calls: Vec<CallId>) -> Result<(), WriteError> {
+        self.control.lease_runs().await;
+        if self.session.announcement().is_some() {
+            // Clients learn at once that another worker continues.
+            self.session.write_announced(vec![], Progress::None).await?;
+        }
+        let calls = if need_guidance(&self.session, &calls) {
+            match self.opening.when_guided(&self.session, Delayed::Run(calls)) {
+                Some(Delayed::Run(calls)) => calls,
+                Some(Delayed::Call(_) | Delayed::Preparation) | None => return Ok(()),
+            }
+        } else {
+            calls
+        };
+        let settings = self.opening.settings();
+        match self.snapshots.when_tracked(&self.session, settings, &self.tool_calls, calls) {
+            Some(calls) => self.begin_all(calls).await,
+            None => Ok(()),
+        }
+    }
+
+    pub(super) async fn handle_tracked(&mut self, state: Option<FilesState>) -> Result<(), WriteError> {
+        match self.snapshots.store_start(&mut self.session, state).await? {
+            Some(calls) => {
+                // The snapshot may have taken long.
+                self.control.lease_runs().await;
+                self.begin_all(calls).await
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Begins the calls, now that they have everything that they need.
+    async fn begin_all(&mut self, calls: Vec<CallId>) -> Result<(), WriteError> {
+        self.waiting.clear();
+        for call_id in calls {
+            self.begin(&call_id).await?;
+        }
+        self.settle_waiting().await
+    }
+
+    /// Starts a call, or notes what it waits for.
+    async fn begin(&mut self, call_id: &CallId) -> Result<(), WriteError> {
+        let Some(call) = LoopCall::find(&self.session, call_id) else { return Ok(()) };
+        if matches!(call.tool.state, ToolState::Pending { .. }) {
+            self.waiting.await_permission(call.call_id);
+            return Ok(());
+        }
+        let found = registry::find(&call.tool.tool);
+        if found.is_ok_and(|tool| tool.performer() == Performer::Loop) {
+            let task_model = prompt_calls::task_model(&self.session, call_id);
+            let signal = self.waiting.begin(&mut self.session, call, task_model).await?;
+            self.signals.extend(signal);
+            return Ok(());
+        }
+        let is_shell = prompt_calls::is_shell_step(&self.session);
+        if is_shell && prompt_calls::is_shell_denied(&self.session, call.tool.state.input()) {
+            let text = "This command is denied here by the rules of the session or the repository.";
+            let signal = call.end(&mut self.session, Err(text.to_owned())).await?;
+            self.signals.push_back(signal);
+            return Ok(());
+        }
+        self.tool_calls.start(&call);
+        Ok(())
+    }
+
+    pub(super) async fn finish(&mut self) -> Result<(), WriteError> {
+        let files = self.files_at_end(PATIENCE).await;
+        self.step.finish(&mut self.session, files).await?;
+        self.reports.report(&self.session).await;
+        Ok(())
+    }
+
+    pub(super) async fn close(&mut self, error: Error) -> Result<(), WriteError> {
+        let step = self.session.conversation().last_step();
+        let is_open = step.is_some_and(|(step, _)| step.time.completed.is_none());
+        let files = if is_open { self.files_at_end(STOP_PATIENCE).await } else { StepFiles::default() };
+        let titles = if error.is_abort() { self.titling.stop() } else { vec![] };
+        self.step.close(&mut self.session, error, files, titles).await
+    }
+
+    async fn files_at_end(&mut self, patience: Duration) -> StepFiles {
+        let settings = self.opening.settings();
+        self.snapshots.end_of_step(&self.session, settings, &self.control.leave, patience).await
+    }
+
+    /// Stops the model call and the tools. The write that closes the step stores what was streamed, because that write also
+    /// acknowledges the abort.
+    pub(super) async fn stop(&mut self, stop: &Stop) -> Result<Signal, WriteError> {
+        self.step.end_pause();
+        self.opening.stop();
+        self.snapshots.stop();
+        self.prompt_files.stop();
+        self.commands.stop();
+        self.waiting.clear();
+        self.signals.clear();
+        match stop {
+            Stop::Abort | Stop::Broken(_) => {
+                let begun = tool_calls::begun_execs(&self.session);
+                self.tool_calls.running.kill_all(begun).await;
+                // The abort and everything before it is read now. A later prompt begins a new turn.
+                if *stop == Stop::Abort {
+                    self.session.read_inputs().await?;
+                }
+                children::abort_below(&self.session).await?;
+            }
+            // Commands keep running: the next worker attaches to them.
+            Stop::HandOver => {
+                self.tool_calls.running.leave_all().await;
+                let titles = self.titling.stop();
+                self.step.leave(&mut self.session, titles).await?;
+            }
+        }
+        Ok(Signal::Stopped)
+    }
+
+    pub(super) async fn hand_over(&mut self) -> Result<(), WriteError> {
+        let worker = self.session.deps.name.clone();
+        let titles = self.titling.stop();
+        if !titles.is_empty() {
+            self.session.record.write_with_cost(vec![], titles, Progress::None).await?;
+        }
+        self.session.write(vec![Event::LoopHandedOver { worker }], Progress::None).await?;
+        self.session.record.hand_over().await
+    }
+
+    /// Parks the session, unless an input came first.
+    pub(super) async fn park(&mut self, reason: ParkReason) -> Result<Signal, WriteError> {
+        let pruned = match reason {
+            ParkReason::Idle(outcome) => {
+                if outcome == Outcome::Done {
+                    self.ask_again_for_title().await;
+                }
+                snapshots::summarize_changes(&mut self.session).await?;
+                compaction::prune(&self.session, self.opening.settings())
+            }
+            ParkReason::Wait(_) => vec![],
+        };
+        let title = self.titling.wait(&mut self.control).await;
+        titling::store_title(&mut self.session, title).await?;
+        let Parking { park, events } = Parking::new(&self.session, reason, pruned);
+        // If the session is parked, the loop ends and with it a call for a title that is still open.
+        let entries = self.titling.open_entries();
+        match self.session.record.park(events, entries, &park).await? {
+            ParkResult::NewInput => Ok(Signal::NewInput),
+            ParkResult::Parked => {
+                finish::after_park(&self.session, reason).await;
+                Ok(Signal::Parked)
+            }
+        }
+    }
+
+    /// Asks for a title at the end of a turn whose last step another worker made.
+    async fn ask_again_for_title(&mut self) {
+        if !self.titling.is_open() {
+            return;
+        }
+        let user = self.session.newest_user().and_then(|user| self.models().choose(user));
+        if let Some(user) = user {
+            self.control.lease_runs().await;
+            self.ask_for_title(&user);
+        }
+    }
+}
+
+/// Whether calls need the guidance of the repository: the rules of the parent's agent bind a child, and also what a person runs
+/// in the shell.
+fn need_guidance(session: &Session, calls: &[CallId]) -> bool {
+    let is_new_task = |call: LoopCall| {
+        registry::find(&call.tool.tool) == Ok(Tool::Task) && child_of(&call.tool.state).is_none()
+    };
+    let mut calls = calls.iter().filter_map(|call| LoopCall::find(session, call));
+    prompt_calls::is_shell_step(session) || calls.any(is_new_task)
+}

@@ -1,0 +1,116 @@
+//! The end of a turn or of a loop's part in it: what parking a session stores, and what follows it.
+
+use super::{session::Session, waits::children};
+use crate::{
+    conversation::entries,
+    process::{clock::now, store_timeout::with_store_timeout},
+};
+use domain::{
+    command::{CommandRequest as Invocation, Progress as CommandProgress},
+    event::{Event, Status},
+    ids::SessionId,
+    part::{Body, Part},
+    session::Outcome,
+    turn::action::ParkReason,
+    wait::{Reason, Wait},
+};
+use store::session::park::Park;
+
+/// What to store when a session is parked.
+pub(super) struct Parking {
+    pub(super) park: Park,
+    pub(super) events: Vec<Event>,
+}
+
+impl Parking {
+    /// Decides what to store. `pruned` are the events that prune old outputs at the end of a turn.
+    pub(super) fn new(session: &Session, reason: ParkReason, pruned: Vec<Event>) -> Self {
+        let mut events: Vec<Event> = session.announcement().into_iter().collect();
+        let park = match reason {
+            ParkReason::Idle(outcome) => {
+                events.extend(executed_commands(session));
+                events.extend(pruned);
+                events.extend([Event::SessionStatus(Status::Idle), Event::SessionIdle(outcome)]);
+                let error = session.conversation().last_step().and_then(|(step, _)| step.error.as_ref());
+                let error = error.filter(|_| outcome != Outcome::Done);
+                let error = error.map(|error| error.data.message.clone());
+                let answer = children::answer_to_parent(session, outcome, error.as_deref());
+                Park::Idle { outcome, error, answer }
+            }
+            ParkReason::Wait(wait) => {
+                events.push(Event::SessionWaiting(wait));
+                Park::Waiting { wait, notify: parent_without_budget(session, wait) }
+            }
+        };
+        Self { park, events }
+    }
+}
+
+/// Does what follows once the session is parked.
+pub(super) async fn after_park(session: &Session, reason: ParkReason) {
+    match reason {
+        ParkReason::Idle(outcome) => {
+            after_turn(session, outcome).await;
+            // A subtask rarely gets another prompt soon. A person may continue any other session at once.
+            if session.profile.call.is_some() {
+                session.release_sandbox();
+            }
+        }
+        ParkReason::Wait(wait) => {
+            metrics::counter!("flotilla_parks_total", "reason" => wait.reason.as_str()).increment(1);
+            tracing::info!(reason = wait.reason.as_str(), "the loop is parked");
+            session.release_sandbox();
+            if let Some(parent) = parent_without_budget(session, wait) {
+                session.deps.interrupt(session.record.tenant(), &parent, session.profile.class).await;
+            }
+        }
+    }
+}
+
+async fn after_turn(session: &Session, outcome: Outcome) {
+    metrics::counter!("flotilla_turns_total", "outcome" => outcome.as_str()).increment(1);
+    tracing::info!(outcome = outcome.as_str(), "the turn ended");
+    let (tenant, id) = (session.record.tenant(), session.record.session());
+    if let Some(call) = &session.profile.call {
+        session.deps.interrupt(tenant, &call.session, session.profile.class).await;
+    }
+    if let Err(error) = with_store_timeout(session.deps.store.delete_chunks(tenant, id)).await {
+        tracing::debug!(error = &error as &dyn std::error::Error, "cannot delete the chunks of a turn");
+    }
+}
+
+/// The parent of a child that waits for the budget. From now on, the parent waits for the same.
+fn parent_without_budget(session: &Session, wait: Wait) -> Option<SessionId> {
+    let call = session.profile.call.as_ref().filter(|_| waits_for_budget(wait))?;
+    Some(call.session.clone())
+}
+
+fn waits_for_budget(wait: Wait) -> bool {
+    match wait.reason {
+        Reason::Budget => true,
+        Reason::Permission
+        | Reason::Question
+        | Reason::Children
+        | Reason::BackOff
+        | Reason::FailedAttempt
+        | Reason::NewerWorker => false,
+    }
+}
+
+/// Announces that the commands of the turn were executed, once.
+fn executed_commands(session: &Session) -> Vec<Event> {
+    let Some((step, _)) = session.conversation().last_step() else { return vec![] };
+    let commands = entries::expanded_commands(session.conversation().entries());
+    commands
+        .flat_map(|(part, text, invocation)| {
+            let done = Invocation { progress: CommandProgress::Executed, ..invocation };
+            let part = Part { body: Body::Text(done.mark(text.clone())), ..part.clone() };
+            let executed = Event::CommandExecuted {
+                name: done.name,
+                arguments: done.arguments,
+                message_id: step.id.clone(),
+            };
+            [Event::PartUpdated { part: Box::new(part), at: now() }, executed]
+        })
+        .collect()
+}

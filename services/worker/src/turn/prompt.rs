@@ -1,0 +1,7 @@
+//! What a prompt needs before a model answers it: its commands are expanded, its files are read, and the calls that it asks for
+//! itself become a step.
+
+pub(super) mod calls;
+pub(super) mod commands;
+pub(super) mod expansion;
+pub(super) mod files;

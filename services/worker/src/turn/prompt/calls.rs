@@ -1,0 +1,92 @@
+//! The calls that a prompt asks for itself, without a model: tasks for subagents, and a command of the shell.
+
+use crate::{
+    conversation::entries::{self, Origin},
+    process::clock::now,
+    record::WriteError,
+    tools::{bash, task, tool::Tool},
+    turn::{session::Session, step},
+};
+use domain::{
+    event::{Event, Status},
+    ids::{MessageId, Timestamp},
+    message::{Message, ModelRef},
+    part::{self, Body, Part},
+    permission::Verdict,
+    turn::call::CallId,
+};
+use serde_json::Value;
+use store::log::{messages::MessageWithParts, record::Progress};
+
+/// Stores the calls that the prompt asks for as a step, begun. Gives their ids.
+pub(in crate::turn) async fn begin(session: &mut Session) -> Result<Vec<CallId>, WriteError> {
+    let Some(user) = session.newest_user().cloned() else { return Ok(vec![]) };
+    let mut message = step::assistant(session.deps.id(MessageId::make), &user);
+    message.finish = Some("stop".to_owned());
+    let mut calls = vec![];
+    for part in entries::prompt_calls(session.conversation().entries()) {
+        let Some(call) = call_of(part, now()) else { continue };
+        if let Body::Subtask(task) = &part.body {
+            if calls.is_empty() {
+                (message.mode, message.agent) = (task.agent.clone(), task.agent.clone());
+            }
+            // The model of the turn must read the answer of a task.
+            message.finish = Some("tool-calls".to_owned());
+        }
+        calls.push(call);
+    }
+    if calls.is_empty() {
+        return Ok(vec![]);
+    }
+    let id = message.id.clone();
+    let ids = calls.iter().map(|call| call.call_id.clone()).collect();
+    let mut events = vec![
+        Event::SessionStatus(Status::Busy),
+        Event::MessageUpdated(Box::new(Message::Assistant(Box::new(message)))),
+    ];
+    events.extend(calls.into_iter().map(|call| session.new_part(&id, Body::Tool(call))));
+    session.write_announced(events, Progress::None).await?;
+    Ok(ids)
+}
+
+/// The call that a part of a prompt asks for.
+fn call_of(part: &Part, now: Timestamp) -> Option<part::Tool> {
+    match &part.body {
+        Body::Subtask(subtask) => Some(task::call(&part.id, subtask, now)),
+        Body::Text(text) => domain::command::shell_of(text).map(|command| bash::call(&part.id, command, now)),
+        Body::Reasoning(_)
+        | Body::Tool(_)
+        | Body::File(_)
+        | Body::Agent(_)
+        | Body::Compaction(_)
+        | Body::Patch(_)
+        | Body::Snapshot(_)
+        | Body::StepStart(_)
+        | Body::StepFinish(_)
+        | Body::Retry(_) => None,
+    }
+}
+
+/// The model that a task of a prompt names.
+pub(in crate::turn) fn task_model(session: &Session, call_id: &str) -> Option<ModelRef> {
+    let is_prompt = |entry: &&MessageWithParts| {
+        entries::as_user(entry).is_some() && entries::origin(&entry.parts) == Origin::Prompt
+    };
+    let prompts = session.conversation().entries().iter().rev().filter(is_prompt);
+    let mut parts = prompts.flat_map(|entry| &entry.parts).map(|(_, part)| part);
+    let part = parts.find(|part| part.id.as_str() == call_id)?;
+    if let Body::Subtask(task) = &part.body { task.model.clone() } else { None }
+}
+
+/// Whether the newest step runs a shell command of a person.
+pub(in crate::turn) fn is_shell_step(session: &Session) -> bool {
+    let entries = session.conversation().entries();
+    let step = session.conversation().last_step();
+    let prompt = step.and_then(|(step, _)| entries::position(entries, &step.parent_id));
+    prompt.is_some_and(|at| entries::shell_command(&entries[at].parts).is_some())
+}
+
+/// Whether a person must not run a shell command. A rule that asks is satisfied by the person who runs it.
+pub(in crate::turn) fn is_shell_denied(session: &Session, input: &Value) -> bool {
+    session.permissions.verdict(session.step_agent(), Tool::Bash, input) == Verdict::Deny
+}

@@ -1,0 +1,204 @@
+//! A session as its loop knows it: the record with the conversation, the inputs that wait, and what is fixed for its life. Every
+//! concern of the loop reads and writes through it.
+
+use crate::{
+    calls::permissions::Permissions,
+    conversation::memory::Conversation,
+    process::{clock::now, deps::Deps, sandbox::Identity, store_timeout::with_store_timeout},
+    record::{Record, WriteError},
+    repository::workspace::Workspace,
+};
+use domain::{
+    event::Event,
+    ids::{MessageId, PartId, SessionId},
+    message::{Assistant, MessageTime, ModelRef, User},
+    part::{self, Body, Part, ToolState},
+    permission::OnAsk,
+    session::{Class, ExplicitChoices},
+};
+use std::sync::Arc;
+use store::{
+    log::record::Progress,
+    session::{
+        mailbox::{Kind, MailboxInput},
+        row::{self, ParentCall},
+        runs::TakeOver,
+    },
+};
+use tokio::sync::OwnedSemaphorePermit;
+
+/// What does not change while a session lives.
+pub(super) struct Profile {
+    /// The tool call that a child answers.
+    pub(super) call: Option<ParentCall>,
+    pub(super) root: SessionId,
+    pub(super) depth: i16,
+    pub(super) class: Class,
+    pub(super) on_ask: OnAsk,
+    /// The agent that answers prompts which name none.
+    pub(super) agent: String,
+    /// The model that answers prompts which name none.
+    pub(super) model: ModelRef,
+    /// Whether a client chose the agent and the model.
+    pub(super) chosen: ExplicitChoices,
+}
+
+/// A session as its loop knows it.
+pub(super) struct Session {
+    pub(super) deps: Arc<Deps>,
+    pub(super) record: Record,
+    /// The inputs in the mailbox at the last look.
+    pub(super) inputs: Vec<MailboxInput>,
+    pub(super) identity: Identity,
+    pub(super) workspace: Workspace,
+    pub(super) profile: Profile,
+    pub(super) permissions: Permissions,
+    /// Announces this worker, in the first write.
+    take_over: Option<Event>,
+}
+
+impl Session {
+    pub(super) fn new(
+        deps: &Arc<Deps>,
+        taken: &TakeOver,
+        stored: row::Session,
+        suspect_slot: Option<OwnedSemaphorePermit>,
+    ) -> Self {
+        let identity = Identity {
+            tenant: taken.fence.tenant,
+            session: taken.fence.session.clone(),
+            epoch: taken.fence.epoch,
+            workspace: stored.root_id.clone(),
+        };
+        let model = ModelRef { provider_id: stored.info.model.provider_id, model_id: stored.info.model.id };
+        Self {
+            record: Record::new(Arc::clone(deps), taken, suspect_slot),
+            inputs: vec![],
+            workspace: Workspace::new(Arc::clone(deps), identity.clone(), stored.source),
+            identity,
+            profile: Profile {
+                call: stored.call,
+                root: stored.root_id,
+                depth: stored.depth,
+                class: stored.class,
+                on_ask: stored.on_ask,
+                agent: stored.info.agent,
+                model,
+                chosen: stored.chosen,
+            },
+            permissions: Permissions::new(stored.permissions),
+            take_over: Some(Event::LoopStarted { worker: deps.name.clone(), attempt: taken.attempts }),
+            deps: Arc::clone(deps),
+        }
+    }
+
+    /// The conversation, with everything that this loop has written.
+    pub(super) fn conversation(&self) -> &Conversation {
+        self.record.conversation()
+    }
+
+    /// The prompt that the turn answers.
+    pub(super) fn newest_user(&self) -> Option<&User> {
+        self.conversation().newest_user(&self.inputs)
+    }
+
+    /// The agent of the newest step.
+    pub(super) fn step_agent(&self) -> &str {
+        self.conversation().last_step().map_or("", |(step, _)| step.agent.as_str())
+    }
+
+    /// The newest step with its parts, if it has no answer: an attempt failed, or a worker died.
+    pub(super) fn open_step(&self) -> Option<(&Assistant, &[(u64, Part)])> {
+        self.conversation().last_step().filter(|(step, _)| step.finish.is_none() && step.error.is_none())
+    }
+
+    /// Whether an abort is in the mailbox.
+    pub(super) fn is_aborted(&self) -> bool {
+        self.inputs.iter().any(|input| input.kind == Kind::Abort)
+    }
+
+    /// Whether the workspace may have files. One that starts empty has some only after a tool was called.
+    pub(super) fn may_have_files(&self) -> bool {
+        let conversation = self.conversation();
+        let parts = || conversation.entries().iter().flat_map(|entry| &entry.parts);
+        let has_call = || parts().any(|(_, part)| part.body.as_tool().is_some());
+        self.workspace.has_source() || !conversation.is_whole() || has_call()
+    }
+
+    /// Reads the mailbox and what of the conversation is new.
+    pub(super) async fn read_inputs(&mut self) -> Result<(), WriteError> {
+        let (tenant, session) = (self.record.tenant(), self.record.session().clone());
+        // The mailbox first: every prompt in it is then among the messages.
+        let inputs = self.deps.store.list_inputs(tenant, &session, self.record.input_ack());
+        self.inputs = with_store_timeout(inputs).await.map_err(WriteError::Store)?;
+        Box::pin(self.record.read_conversation()).await.map_err(WriteError::Store)?;
+        if let Some(newest) = self.inputs.last() {
+            self.record.note_read(newest.seq);
+        }
+        Ok(())
+    }
+
+    /// Writes events.
+    pub(super) async fn write(&mut self, events: Vec<Event>, progress: Progress) -> Result<(), WriteError> {
+        self.record.write(events, progress).await
+    }
+
+    /// Writes the announcement of this worker before `events`, if it has not been written yet.
+    pub(super) async fn write_announced(
+        &mut self,
+        events: Vec<Event>,
+        progress: Progress,
+    ) -> Result<(), WriteError> {
+        let events = self.announced(events);
+        self.record.write(events, progress).await
+    }
+
+    /// Puts the announcement of this worker before `events`, if it has not been written yet. The events must be written.
+    pub(super) fn announced(&mut self, events: Vec<Event>) -> Vec<Event> {
+        self.take_over.take().into_iter().chain(events).collect()
+    }
+
+    /// The announcement of this worker, if it has not been written yet, for a write that may not happen.
+    pub(super) fn announcement(&self) -> Option<Event> {
+        self.take_over.clone()
+    }
+
+    /// A part that begins to exist.
+    pub(super) fn new_part(&self, message_id: &MessageId, body: Body) -> Event {
+        let part = Part {
+            id: self.deps.id(PartId::make),
+            session_id: self.record.session().clone(),
+            message_id: message_id.clone(),
+            body,
+        };
+        Event::PartUpdated { part: Box::new(part), at: now() }
+    }
+
+    /// A call of the newest step in a new state.
+    pub(super) fn tool_event(&self, call_id: &str, state: ToolState) -> Option<Event> {
+        let (part_id, tool) = self.conversation().tool_call(call_id)?;
+        let (message, _) = self.conversation().last_step()?;
+        let part = Part {
+            id: part_id.clone(),
+            session_id: self.record.session().clone(),
+            message_id: message.id.clone(),
+            body: Body::Tool(part::Tool { state, ..tool.clone() }),
+        };
+        Some(Event::PartUpdated { part: Box::new(part), at: now() })
+    }
+
+    /// A user message with the same settings under a new id.
+    pub(super) fn copy_of(&self, user: &User) -> User {
+        User {
+            id: self.deps.id(MessageId::make),
+            time: MessageTime { created: now(), completed: None },
+            summary: None,
+            ..user.clone()
+        }
+    }
+
+    /// Ends the session's process in the sandbox.
+    pub(super) fn release_sandbox(&self) {
+        self.deps.sandbox.release(&self.identity);
+    }
+}

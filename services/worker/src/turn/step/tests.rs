@@ -1,0 +1,76 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+use super::*;
+use domain::{ids::Timestamp, message::ModelRef, part::Ran};
+use serde_json::json;
+
+fn part(tool: &str, state: ToolState) -> Part {
+    Part {
+        id: "prt_1".parse().unwrap(),
+        session_id: "ses_1".parse().unwrap(),
+        message_id: "msg_1".parse().unwrap(),
+        body: Body::Tool(part::Tool { call_id: "c".to_owned(), tool: tool.to_owned(), state }),
+    }
+}
+
+fn pending() -> ToolState {
+    ToolState::Pending { input: json!({}), raw: String::new() }
+}
+
+fn running() -> ToolState {
+    let time = Span { start: Timestamp(1), end: None };
+    ToolState::Running { input: json!({}), title: None, metadata: None, time }
+}
+
+fn completed() -> ToolState {
+    ToolState::Completed {
+        input: json!({}),
+        output: String::new().into(),
+        title: String::new(),
+        metadata: Map::new(),
+        time: Ran::new(Timestamp(1), Timestamp(2)),
+        attachments: vec![],
+    }
+}
+
+#[test]
+fn a_step_that_is_stopped_interrupts_its_calls_and_withdraws_their_requests() {
+    for (tool, state, is_interrupted, request) in [
+        ("bash", pending(), true, Some("per_1")),
+        ("bash", running(), true, None),
+        ("question", running(), true, Some("que_1")),
+        ("plan_exit", running(), true, Some("que_1")),
+        ("bash", completed(), false, None),
+        ("question", completed(), false, None),
+    ] {
+        let part = part(tool, state);
+        assert_eq!(interrupted(&part).is_some(), is_interrupted, "{part:?}");
+        let id = withdrawn_request(&part).map(|event| match event {
+            Event::RequestAnswered { id, .. } => id.as_str().to_owned(),
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(id.as_deref(), request, "{part:?}");
+    }
+}
+
+#[test]
+fn the_entry_of_an_answer_is_named_by_its_message() {
+    let user = User {
+        id: "msg_1".parse().unwrap(),
+        session_id: "ses_1".parse().unwrap(),
+        time: MessageTime { created: Timestamp(1), completed: None },
+        agent: "build".to_owned(),
+        model: ModelRef { provider_id: "p".to_owned(), model_id: "m".to_owned() }.into(),
+        system: None,
+        tools: None,
+        format: None,
+        summary: None,
+    };
+    let message = assistant("msg_2".parse().unwrap(), &user);
+    assert_eq!(answer_entry(&message), None, "the provider reported no usage");
+    let tokens = Tokens { input: 7, ..Tokens::default() };
+    let answered = Assistant { tokens, cost: UsdPicos(21), ..message };
+    let entry = answer_entry(&answered).unwrap();
+    assert_eq!((entry.id.as_str(), entry.purpose, entry.cost), ("msg_2", Purpose::Step, UsdPicos(21)));
+    let summary = Assistant { summary: Some(true), ..answered };
+    assert_eq!(answer_entry(&summary).unwrap().purpose, Purpose::Summary);
+}

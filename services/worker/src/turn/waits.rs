@@ -1,0 +1,7 @@
+//! Calls that the loop performs itself, because they wait for others: for a person's permission or answer, or for a child session.
+
+pub(super) mod calls;
+pub(super) mod children;
+pub(super) mod doubt;
+pub(super) mod requests;
+pub(super) mod settling;

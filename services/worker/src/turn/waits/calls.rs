@@ -1,0 +1,314 @@
+//! Calls that wait for a person's permission or answer, or for a child session. What they wait for is read from Postgres each time,
+//! so that neither a lost message nor another worker matters.
+
+use super::{
+    children,
+    requests::{close_request, is_plan, request, request_id, wait_for},
+    settling::{AnswerEffect, Awaited, Settlement, Settling, apply_always, effect_of, is_allowed, refusal},
+};
+use crate::{
+    process::{clock::now, store_timeout::with_store_timeout},
+    record::WriteError,
+    tools::{
+        outcome::ToolError,
+        people::{
+            plan_exit::{self, PlanAnswer},
+            question,
+        },
+        registry, task,
+        tool::{Performer, Tool},
+    },
+    turn::{
+        session::Session,
+        tool_calls::{LoopCall, ToolCalls, child_of},
+    },
+};
+use domain::{
+    agent::{Agent, Mode},
+    event::Event,
+    ids::PartId,
+    message::{Error, Message, ModelRef, User},
+    part::{Body, Ran, Span, Text, ToolState},
+    permission::{OnAsk, Rule},
+    request::{Id, RequestBody},
+    turn::{call::CallId, outcome::NEEDS_HUMAN, signal::Signal},
+    wait::Wait,
+};
+use serde_json::Map;
+use std::collections::BTreeMap;
+use store::log::record::Progress;
+
+/// The calls of the newest step that wait for a person or a child session.
+#[derive(Default)]
+pub(in crate::turn) struct Waiting {
+    calls: BTreeMap<CallId, Awaited>,
+    /// Whether a settled call waits for something else now.
+    has_new: bool,
+}
+
+/// What became of a waiting call.
+enum Settled {
+    Waits(Wait),
+    Ended(Signal),
+    Started,
+    /// It was started by the loop, and waits for something else now.
+    Awaits(Awaited),
+}
+
+/// How a call begins that the loop performs.
+enum Beginning {
+    Awaits(Awaited),
+    Ended(Signal),
+}
+
+impl Waiting {
+    /// Forgets every call: a step is being stopped, or its calls are begun.
+    pub(in crate::turn) fn clear(&mut self) {
+        self.calls.clear();
+    }
+
+    /// Notes a call that waits for a person's permission.
+    pub(in crate::turn) fn await_permission(&mut self, call: CallId) {
+        self.calls.insert(call, Awaited::Permission);
+    }
+
+    /// Begins a call that the loop itself performs. Beginning it again changes nothing. Gives a signal if the call ended at once.
+    pub(in crate::turn) async fn begin(
+        &mut self,
+        session: &mut Session,
+        call: LoopCall,
+        task_model: Option<ModelRef>,
+    ) -> Result<Option<Signal>, WriteError> {
+        match begin(session, &call, task_model).await? {
+            Beginning::Awaits(awaited) => {
+                self.calls.insert(call.call_id, awaited);
+                Ok(None)
+            }
+            Beginning::Ended(signal) => Ok(Some(signal)),
+        }
+    }
+
+    /// Finds out whether what the calls wait for has come. Gives signals for the turn.
+    pub(in crate::turn) async fn settle(
+        &mut self,
+        session: &mut Session,
+        tool_calls: &mut ToolCalls,
+        is_budget_used_up: bool,
+    ) -> Result<Vec<Signal>, WriteError> {
+        let mut signals = self.settle_once(session, tool_calls, is_budget_used_up).await?;
+        // A task that a person just allowed waits for its child now, which the turn must know.
+        if std::mem::take(&mut self.has_new) {
+            signals.extend(self.settle_once(session, tool_calls, is_budget_used_up).await?);
+            self.has_new = false;
+        }
+        Ok(signals)
+    }
+
+    async fn settle_once(
+        &mut self,
+        session: &mut Session,
+        tool_calls: &mut ToolCalls,
+        is_budget_used_up: bool,
+    ) -> Result<Vec<Signal>, WriteError> {
+        let calls: Vec<(LoopCall, Awaited)> = self
+            .calls
+            .iter()
+            .filter_map(|(call_id, awaited)| Some((LoopCall::find(session, call_id)?, *awaited)))
+            .collect();
+        if calls.is_empty() {
+            return Ok(vec![]);
+        }
+        let (tenant, id) = (session.record.tenant(), session.record.session().clone());
+        let parts: Vec<&PartId> = calls.iter().map(|(call, _)| &call.part_id).collect();
+        let store = session.deps.store.clone();
+        let requests = with_store_timeout(store.list_requests_of(tenant, &id, &parts));
+        let requests = requests.await.map_err(WriteError::Store)?;
+        let answers = with_store_timeout(store.list_answers(tenant, &id, &parts));
+        let answers = answers.await.map_err(WriteError::Store)?;
+        apply_always(&mut session.permissions, &requests);
+        let refusal = refusal(&requests);
+        let (mut signals, mut waits) = (vec![], vec![]);
+        for (call, awaited) in calls {
+            // A call before this one may have changed the permissions.
+            let settling = Settling {
+                requests: &requests,
+                answers: &answers,
+                permissions: &session.permissions,
+                agent: session.step_agent(),
+                is_budget_used_up,
+                refusal: refusal.clone(),
+            };
+            let settlement = settling.next(&call, awaited);
+            let asked = requests.iter().find(|known| known.request.id == request_id(&call));
+            let asked = asked.map(|known| known.request.body.clone());
+            match settle_one(session, tool_calls, &call, asked, settlement).await? {
+                Settled::Waits(wait) => waits.push((call.call_id, wait)),
+                Settled::Ended(signal) => {
+                    signals.push(signal);
+                    self.calls.remove(&call.call_id);
+                }
+                Settled::Started => {
+                    self.calls.remove(&call.call_id);
+                }
+                Settled::Awaits(awaited) => {
+                    self.calls.insert(call.call_id, awaited);
+                    self.has_new = true;
+                }
+            }
+        }
+        if !waits.is_empty() {
+            signals.push(Signal::CallsWait(waits));
+        }
+        Ok(signals)
+    }
+}
+
+async fn settle_one(
+    session: &mut Session,
+    tool_calls: &mut ToolCalls,
+    call: &LoopCall,
+    asked: Option<RequestBody>,
+    settlement: Settlement,
+) -> Result<Settled, WriteError> {
+    let answer = match settlement {
+        Settlement::Wait(wait) => return Ok(Settled::Waits(wait)),
+        Settlement::EndChild(answer) => {
+            return children::end(session, call, &answer).await.map(Settled::Ended);
+        }
+        Settlement::Ask => return ask(session, tool_calls, call).await,
+        Settlement::Apply(answer) => answer,
+        Settlement::Close { answer, by } => close_request(session, &request_id(call), answer, by).await?,
+    };
+    let asked = asked.unwrap_or_else(|| request(session, call).body);
+    match effect_of(&asked, is_plan(&call.tool), answer) {
+        AnswerEffect::Start => start_allowed(session, tool_calls, call).await,
+        AnswerEffect::End(answer) => call.end(session, answer).await.map(Settled::Ended),
+        AnswerEffect::Reject => call.reject(session).await.map(Settled::Ended),
+        AnswerEffect::Plan(answer) => apply_plan_answer(session, call, answer).await.map(Settled::Ended),
+    }
+}
+
+async fn begin(
+    session: &mut Session,
+    call: &LoopCall,
+    task_model: Option<ModelRef>,
+) -> Result<Beginning, WriteError> {
+    let input = call.tool.state.input().clone();
+    let found = registry::find(&call.tool.tool).map_err(ToolError::Model);
+    let checked = found.and_then(|tool| registry::check(tool, &input).map(|()| tool));
+    let begun = match checked {
+        Ok(Tool::Question) => question::read(input).map(|_| Awaited::Question),
+        Ok(Tool::PlanExit) => Ok(Awaited::Question),
+        Ok(_) if child_of(&call.tool.state).is_some() => Ok(Awaited::Child),
+        Ok(_) => match task::read(input, &session.permissions.agents(Mode::Subagent)) {
+            Ok(task) => {
+                let ended = children::dispatch(session, call, &task, task_model).await?;
+                return Ok(ended.map_or(Beginning::Awaits(Awaited::Child), Beginning::Ended));
+            }
+            Err(error) => Err(error),
+        },
+        Err(error) => Err(error),
+    };
+    match begun {
+        Ok(awaited) => Ok(Beginning::Awaits(awaited)),
+        Err(ToolError::Model(text)) => call.end(session, Err(text)).await.map(Beginning::Ended),
+        Err(ToolError::Broken(error)) => Ok(Beginning::Ended(Signal::Broken(error))),
+        Err(ToolError::Fenced) => Err(WriteError::Fenced),
+    }
+}
+
+/// Asks a person, unless an answer "always" for the project or the tenant covers the call, or the session asks no person.
+async fn ask(
+    session: &mut Session,
+    tool_calls: &mut ToolCalls,
+    call: &LoopCall,
+) -> Result<Settled, WriteError> {
+    if matches!(request_id(call), Id::Permission(_)) {
+        let approvals =
+            session.deps.store.list_approvals_of(session.record.tenant(), session.record.session());
+        let approvals: Vec<Rule> = with_store_timeout(approvals).await.map_err(WriteError::Store)?;
+        if is_allowed(&session.permissions.with(&approvals), session.step_agent(), &call.tool) {
+            return start_allowed(session, tool_calls, call).await;
+        }
+    }
+    match session.profile.on_ask {
+        OnAsk::Park => {
+            let request = request(session, call);
+            let wait = wait_for(&request);
+            session.write(vec![Event::RequestAsked(Box::new(request))], Progress::None).await?;
+            Ok(Settled::Waits(wait))
+        }
+        OnAsk::Deny => {
+            let text = "Nobody can be asked in this session. Do the work without this call.";
+            call.end(session, Err(text.to_owned())).await.map(Settled::Ended)
+        }
+        OnAsk::Fail => {
+            let text = format!("{} needs a person's answer, and this session asks no person", call.tool.tool);
+            Ok(Settled::Ended(Signal::Broken(Error::new(NEEDS_HUMAN, text))))
+        }
+    }
+}
+
+/// Starts a call that a person or a rule allowed. Its intent is stored first.
+async fn start_allowed(
+    session: &mut Session,
+    tool_calls: &mut ToolCalls,
+    call: &LoopCall,
+) -> Result<Settled, WriteError> {
+    let input = call.tool.state.input().clone();
+    let time = Span { start: now(), end: None };
+    let state = ToolState::Running { input, title: None, metadata: None, time };
+    let events = session.tool_event(&call.call_id, state).into_iter().collect();
+    session.write(events, Progress::None).await?;
+    let Some(call) = LoopCall::find(session, &call.call_id) else { return Ok(Settled::Started) };
+    let is_of_loop = registry::find(&call.tool.tool).is_ok_and(|tool| tool.performer() == Performer::Loop);
+    if !is_of_loop {
+        tool_calls.mark_fresh(&call.call_id);
+        tool_calls.start(&call);
+        return Ok(Settled::Started);
+    }
+    Ok(match begin(session, &call, None).await? {
+        Beginning::Awaits(awaited) => Settled::Awaits(awaited),
+        Beginning::Ended(signal) => Settled::Ended(signal),
+    })
+}
+
+/// Applies a person's answer to a plan.
+async fn apply_plan_answer(
+    session: &mut Session,
+    call: &LoopCall,
+    answer: PlanAnswer,
+) -> Result<Signal, WriteError> {
+    match answer {
+        PlanAnswer::Build => approve_plan(session, call).await,
+        PlanAnswer::Stay => call.reject(session).await,
+        PlanAnswer::Words(words) => {
+            let text = format!("The person does not want the plan carried out yet and says: {words}");
+            call.end(session, Err(text)).await
+        }
+    }
+}
+
+/// Ends planning: a synthetic message lets the agent that builds continue. It is stored in the write that ends the call, so that it
+/// exists once, whichever worker takes the answer.
+async fn approve_plan(session: &mut Session, call: &LoopCall) -> Result<Signal, WriteError> {
+    let ended = Signal::ToolEnded(call.call_id.clone());
+    let Some(user) = session.newest_user() else { return Ok(ended) };
+    let user = User { agent: Agent::Build.as_str().to_owned(), ..session.copy_of(user) };
+    let id = user.id.clone();
+    let state = ToolState::Completed {
+        input: call.tool.state.input().clone(),
+        output: plan_exit::DONE.to_owned().into(),
+        title: "Switching to build agent".to_owned(),
+        metadata: Map::new(),
+        time: Ran::new(call.begun_at(), now()),
+        attachments: vec![],
+    };
+    let mut events: Vec<Event> = session.tool_event(&call.call_id, state).into_iter().collect();
+    events.push(Event::MessageUpdated(Box::new(Message::User(user))));
+    let time = Some(Span { start: now(), end: Some(now()) });
+    let text = Text { time, ..Text::synthetic(plan_exit::APPROVED) };
+    events.push(session.new_part(&id, Body::Text(text)));
+    session.write(events, Progress::Made).await?;
+    Ok(ended)
+}

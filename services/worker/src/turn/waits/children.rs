@@ -1,0 +1,297 @@
+//! Child sessions, from both sides: a parent dispatches children and takes their answers; a child reports and answers.
+
+use crate::{
+    process::{clock::now, store_timeout::with_store_timeout},
+    record::WriteError,
+    tools::task::Task,
+    turn::{
+        session::Session,
+        tool_calls::{LoopCall, TitledText, child_of, running_metadata},
+    },
+};
+use bus::queue::QueueEntry;
+use domain::{
+    ids::{EventId, MessageId, PartId, SessionId},
+    limits,
+    message::{MessageTime, ModelRef, User},
+    part::{self, Body, Part, Text, ToolState},
+    session::Outcome,
+    turn::signal::Signal,
+};
+use serde_json::{Value, json};
+use std::time::Duration;
+use store::session::{
+    inputs::{Prompt, Reply},
+    mailbox::Kind,
+    row::ParentCall,
+    tree::{
+        answers::ChildAnswer,
+        children::{Dispatch, DispatchOutcome, NewChild},
+    },
+};
+use tokio::time::Instant;
+
+/// The reports of a child to its parent.
+#[derive(Default)]
+pub(in crate::turn) struct ChildReports {
+    reported_at: Option<Instant>,
+}
+
+impl ChildReports {
+    /// Shows the parent how far this child is, unless that was done just before. Best effort: the next report, or the answer, says
+    /// more.
+    pub(in crate::turn) async fn report(&mut self, session: &Session) {
+        let Some(call) = &session.profile.call else { return };
+        if !self.is_due(Instant::now()) {
+            return;
+        }
+        self.reported_at = Some(Instant::now());
+        let event = session.deps.id(EventId::make);
+        let (fence, summary) = (session.record.fence(), summary(session));
+        let report = session.deps.store.report_child(fence, call, &summary, &event, now());
+        match with_store_timeout(report).await {
+            Ok(events) => {
+                session.deps.publisher.publish_events(fence.tenant, &call.session, events.as_slice());
+            }
+            Err(error) => {
+                tracing::debug!(error = &error as &dyn std::error::Error, "cannot report to a parent");
+            }
+        }
+    }
+
+    fn is_due(&self, now: Instant) -> bool {
+        let pause = Duration::from_millis(limits::SUBTASK_REPORT_MS);
+        self.reported_at.is_none_or(|at| now.duration_since(at) >= pause)
+    }
+}
+
+/// Creates the child of a call, or tells the model why not. Gives a signal if the call ended at once.
+pub(in crate::turn) async fn dispatch(
+    session: &mut Session,
+    call: &LoopCall,
+    task: &Task,
+    task_model: Option<ModelRef>,
+) -> Result<Option<Signal>, WriteError> {
+    if session.profile.depth >= limits::SUBTASK_DEPTH_MAX {
+        let text = format!("A subtask may be {} levels deep. Do this yourself.", limits::SUBTASK_DEPTH_MAX);
+        return call.end(session, Err(text)).await.map(Some);
+    }
+    let step = session.conversation().last_step().map(|(message, _)| message.id.clone());
+    let Some((message_id, user)) = step.zip(session.newest_user().cloned()) else { return Ok(None) };
+    let child = new_child(session, &Origin { call, message_id, user: &user }, task, task_model);
+    let ToolState::Running { input, time, .. } = call.tool.state.clone() else { return Ok(None) };
+    let mut metadata = serde_json::Map::new();
+    metadata.insert("sessionId".to_owned(), json!(child.prompt.user.session_id));
+    metadata.insert("parentSessionId".to_owned(), json!(session.record.session()));
+    metadata.insert("model".to_owned(), json!(user.model.model));
+    let title = Some(task.description.clone());
+    let state = ToolState::Running { input, title, metadata: Some(metadata), time };
+    let events = session.tool_event(&call.call_id, state).into_iter().collect();
+    let dispatch = if task.resumes.is_some() { Dispatch::Resumed } else { Dispatch::New };
+    match session.record.dispatch(events, &child, dispatch).await? {
+        DispatchOutcome::Dispatched { .. } => {
+            let (tenant, class) = (session.record.tenant(), session.profile.class);
+            session.deps.wake(tenant, &child.prompt.user.session_id, class).await;
+            Ok(None)
+        }
+        DispatchOutcome::TooMany => {
+            let text = format!(
+                "There were {} subtasks already, which is as many as one session may have. Do this yourself.",
+                limits::SUBTASKS_PER_TREE_MAX
+            );
+            call.end(session, Err(text)).await.map(Some)
+        }
+        DispatchOutcome::NotFree => {
+            let text = "There is no finished task of this id among yours. Leave task_id out for a new task.";
+            call.end(session, Err(text.to_owned())).await.map(Some)
+        }
+    }
+}
+
+/// The call that dispatches a child, in its step.
+struct Origin<'a> {
+    call: &'a LoopCall,
+    message_id: MessageId,
+    /// The prompt that the step answers.
+    user: &'a User,
+}
+
+fn new_child(session: &Session, origin: &Origin<'_>, task: &Task, task_model: Option<ModelRef>) -> NewChild {
+    let deps = &session.deps;
+    let session_id = task.resumes.clone().unwrap_or_else(|| deps.id(SessionId::make));
+    let id = deps.id(MessageId::make);
+    let part = Part {
+        id: deps.id(PartId::make),
+        session_id: session_id.clone(),
+        message_id: id.clone(),
+        body: Body::Text(Text { text: task.prompt.clone(), ..Text::default() }),
+    };
+    let agent = task.agent.clone();
+    let own_model = || session.permissions.agent(&agent).and_then(|agent| agent.model.clone());
+    let model = task_model.or_else(own_model);
+    let is_model_chosen = model.is_some() || session.profile.chosen.model;
+    let model = model.map_or_else(|| origin.user.model.clone(), Into::into);
+    let permissions = session.permissions.of_prompt(origin.user.tools.as_ref());
+    let description = domain::text::head(&task.description, limits::NAME_BYTES_MAX / 2);
+    NewChild {
+        call: ParentCall {
+            session: session.record.session().clone(),
+            message_id: origin.message_id.clone(),
+            part_id: origin.call.part_id.clone(),
+        },
+        title: format!("{description} (@{agent} subagent)"),
+        agent: agent.clone(),
+        model: model.model.clone(),
+        is_model_chosen,
+        permissions: permissions.of_child(&origin.user.agent),
+        prompt: Prompt {
+            user: User {
+                id,
+                session_id,
+                time: MessageTime { created: now(), completed: None },
+                agent,
+                model,
+                system: None,
+                tools: None,
+                format: None,
+                summary: None,
+            },
+            parts: vec![part],
+            dedupe: format!("task:{}", origin.call.part_id),
+            body_sha256: [0; 32],
+            traceparent: rpc::trace::current_traceparent(),
+            event_ids: vec![deps.id(EventId::make), deps.id(EventId::make)],
+            reply: Reply::Expected,
+            only_when_idle: false,
+        },
+        event_id: deps.id(EventId::make),
+    }
+}
+
+/// Ends a call with the answer of its child. The failure of a child fails the call, not the parent.
+pub(in crate::turn) async fn end(
+    session: &mut Session,
+    call: &LoopCall,
+    answer: &ChildAnswer,
+) -> Result<Signal, WriteError> {
+    let mut call = call.clone();
+    let mut known_title = String::new();
+    let mut metadata = running_metadata(&call.tool.state);
+    if let ToolState::Running { title, metadata: stored, .. } = &mut call.tool.state {
+        known_title = title.clone().unwrap_or_default();
+        // The reports of the child did not pass through this loop, so its copy of the metadata is older.
+        if !answer.summary.is_null() {
+            metadata.insert("summary".to_owned(), answer.summary.clone());
+            *stored = Some(metadata);
+        }
+    }
+    let text = answer_text(answer);
+    let answer =
+        if answer.outcome == Outcome::Done { Ok(TitledText { title: known_title, text }) } else { Err(text) };
+    call.end(session, answer).await
+}
+
+/// What the model reads of a child's answer.
+fn answer_text(answer: &ChildAnswer) -> String {
+    let text = domain::text::head(&answer.text, limits::SUBTASK_ANSWER_BYTES_MAX);
+    let (id, state) = (&answer.child, answer.outcome.as_str());
+    let cut =
+        if text.len() < answer.text.len() { "\n[cut: the rest is in the subtask's session]" } else { "" };
+    format!("<task id=\"{id}\" state=\"{state}\">\n<task_result>\n{text}{cut}\n</task_result>\n</task>")
+}
+
+/// The answer of this session to its parent at the end of its turn, if it is a child.
+pub(in crate::turn) fn answer_to_parent(
+    session: &Session,
+    outcome: Outcome,
+    error: Option<&str>,
+) -> Option<(SessionId, ChildAnswer)> {
+    let call = session.profile.call.as_ref()?;
+    let last_text = session.conversation().last_text().unwrap_or_default();
+    let answer = ChildAnswer {
+        child: session.record.session().clone(),
+        part_id: call.part_id.clone(),
+        outcome,
+        text: error.unwrap_or(last_text).to_owned(),
+        summary: summary(session),
+    };
+    Some((call.session.clone(), answer))
+}
+
+/// Aborts every session below this one, each by an input of its own: for the abort of this session, or because its turn broke. May
+/// be repeated.
+pub(in crate::turn) async fn abort_below(session: &Session) -> Result<(), WriteError> {
+    let Some((step, parts)) = session.conversation().last_step() else { return Ok(()) };
+    if !parts.iter().any(|(_, part)| is_dispatched(part)) {
+        return Ok(());
+    }
+    let abort = session.inputs.iter().rev().find(|input| input.kind == Kind::Abort);
+    let dedupe = abort.map_or_else(|| format!("broken:{}", step.id), |abort| abort.dedupe.clone());
+    let tenant = session.record.tenant();
+    let below = session.deps.store.abort_below(tenant, session.record.session(), &dedupe);
+    let below = with_store_timeout(below).await.map_err(WriteError::Store)?;
+    let entries: Vec<_> = below
+        .iter()
+        .map(|at| QueueEntry { tenant, session: &at.session, class: at.class, share: None })
+        .collect();
+    session.deps.bus.interrupt(&entries).await;
+    Ok(())
+}
+
+/// Whether a part is a call that a child may still work on.
+fn is_dispatched(part: &Part) -> bool {
+    part.body.as_tool().is_some_and(|tool| child_of(&tool.state).is_some())
+}
+
+/// The newest tool calls, as the parent's tool call shows them.
+fn summary(session: &Session) -> Value {
+    let tools = session.conversation().newest_tools(limits::SUBTASK_SUMMARY_MAX);
+    tools.into_iter().map(|(id, tool)| summary_line(id, tool)).collect()
+}
+
+/// One line of a child's progress, as OpenCode's clients show it.
+fn summary_line(id: &PartId, tool: &part::Tool) -> Value {
+    let (status, title) = match &tool.state {
+        ToolState::Pending { .. } => ("pending", None),
+        ToolState::Running { title, .. } => ("running", title.clone()),
+        ToolState::Completed { title, .. } => ("completed", Some(title.clone())),
+        ToolState::Error { .. } => ("error", None),
+    };
+    json!({"id": id, "tool": tool.tool, "state": {"status": status, "title": title}})
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+
+    #[tokio::test]
+    async fn a_child_reports_at_most_once_in_a_while() {
+        let now = Instant::now();
+        let pause = Duration::from_millis(limits::SUBTASK_REPORT_MS);
+        for (reported_at, at, want) in [
+            (None, now, true),
+            (Some(now), now, false),
+            (Some(now), now + pause / 2, false),
+            (Some(now), now + pause, true),
+        ] {
+            assert_eq!(ChildReports { reported_at }.is_due(at), want, "{reported_at:?} {at:?}");
+        }
+    }
+
+    #[test]
+    fn the_model_reads_a_bounded_answer_of_a_child() {
+        let answer = |text: String, outcome| ChildAnswer {
+            child: "ses_2".parse().unwrap(),
+            part_id: "prt_1".parse().unwrap(),
+            outcome,
+            text,
+            summary: Value::Null,
+        };
+        let text = answer_text(&answer("it works".to_owned(), Outcome::Done));
+        let want = "<task id=\"ses_2\" state=\"done\">\n<task_result>\nit works\n</task_result>\n</task>";
+        assert_eq!(text, want);
+        let long = answer_text(&answer("x".repeat(limits::SUBTASK_ANSWER_BYTES_MAX + 1), Outcome::Failed));
+        assert!(long.contains("state=\"failed\"") && long.contains("[cut: the rest is"), "{}", long.len());
+    }
+}

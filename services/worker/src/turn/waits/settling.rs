@@ -1,0 +1,167 @@
+//! What becomes of a waiting call, by what is stored about it. Pure.
+
+use super::requests::{request_id, wait_for};
+use crate::{
+    calls::permissions::Permissions,
+    tools::{
+        people::{
+            plan_exit::{self, PlanAnswer},
+            question,
+        },
+        registry,
+    },
+    turn::tool_calls::{CallAnswer, LoopCall, TitledText},
+};
+use domain::{
+    part,
+    permission::Verdict,
+    request::{Answer, Id, RequestBody},
+    wait::{Reason, Wait},
+};
+use store::{people::requests::RequestRecord, session::tree::answers::ChildAnswer};
+
+/// What a call waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Awaited {
+    Permission,
+    Question,
+    Child,
+}
+
+/// What the settling of waiting calls decides by.
+pub(super) struct Settling<'a> {
+    pub(super) requests: &'a [RequestRecord],
+    pub(super) answers: &'a [ChildAnswer],
+    pub(super) permissions: &'a Permissions,
+    pub(super) agent: &'a str,
+    pub(super) is_budget_used_up: bool,
+    /// A person's refusal of another call. After it, nothing more is asked in this step.
+    pub(super) refusal: Option<Answer>,
+}
+
+/// What to do about a waiting call.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Settlement {
+    Wait(Wait),
+    /// The child answered.
+    EndChild(ChildAnswer),
+    /// The request has this answer.
+    Apply(Answer),
+    /// The request is to be closed with this answer, in the name of `by`. The answer that counts is applied.
+    Close {
+        answer: Answer,
+        by: &'static str,
+    },
+    /// No request exists yet.
+    Ask,
+}
+
+impl Settling<'_> {
+    /// Decides about one waiting call.
+    pub(super) fn next(&self, call: &LoopCall, awaited: Awaited) -> Settlement {
+        let id = request_id(call);
+        let request = self.requests.iter().find(|known| known.request.id == id);
+        match (awaited, request, &self.refusal) {
+            (Awaited::Child, _, _) => self.next_of_child(call),
+            (
+                Awaited::Permission | Awaited::Question,
+                Some(RequestRecord { answer: Some(answer), .. }),
+                _,
+            ) => Settlement::Apply(answer.clone()),
+            (Awaited::Permission, None, Some(refusal)) => Settlement::Apply(refusal.clone()),
+            (Awaited::Permission, Some(_), Some(refusal)) => {
+                Settlement::Close { answer: refusal.clone(), by: "the refusal of another call" }
+            }
+            (Awaited::Permission | Awaited::Question, None, _) => Settlement::Ask,
+            // By the clock of Postgres: a worker whose clock is behind would be woken and wait again, over and over.
+            (Awaited::Permission | Awaited::Question, Some(known), _) if known.is_over => {
+                Settlement::Close { answer: Answer::Expired, by: "its deadline" }
+            }
+            (Awaited::Permission | Awaited::Question, Some(_), _)
+                if is_allowed(self.permissions, self.agent, &call.tool) =>
+            {
+                Settlement::Close { answer: Answer::Once, by: "an answer \"always\"" }
+            }
+            (Awaited::Permission | Awaited::Question, Some(known), _) => {
+                Settlement::Wait(wait_for(&known.request))
+            }
+        }
+    }
+
+    fn next_of_child(&self, call: &LoopCall) -> Settlement {
+        match self.answers.iter().find(|answer| answer.part_id == call.part_id) {
+            Some(answer) => Settlement::EndChild(answer.clone()),
+            None => {
+                let reason = if self.is_budget_used_up { Reason::Budget } else { Reason::Children };
+                Settlement::Wait(Wait { reason, until: None })
+            }
+        }
+    }
+}
+
+/// What an answer means for its call.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum AnswerEffect {
+    /// The call runs.
+    Start,
+    End(CallAnswer),
+    /// The person rejected the call without a word.
+    Reject,
+    /// The person answered whether the plan is carried out.
+    Plan(PlanAnswer),
+}
+
+/// Decides what an answer means for its call.
+pub(super) fn effect_of(asked: &RequestBody, is_plan: bool, answer: Answer) -> AnswerEffect {
+    match (asked, answer) {
+        (RequestBody::Permission { .. }, Answer::Once | Answer::Always { .. }) => AnswerEffect::Start,
+        (RequestBody::Question { .. }, Answer::Labels { labels }) if is_plan => {
+            AnswerEffect::Plan(plan_exit::answer_of(&labels))
+        }
+        (RequestBody::Question { questions }, Answer::Labels { labels }) => {
+            AnswerEffect::End(Ok(TitledText {
+                title: "Answered".to_owned(),
+                text: question::answer_text(questions, &labels),
+            }))
+        }
+        (RequestBody::Permission { .. } | RequestBody::Question { .. }, Answer::Expired) => {
+            AnswerEffect::End(Err(
+                "Nobody answered in time. Do the work without it, or say what is missing.".to_owned()
+            ))
+        }
+        (
+            RequestBody::Permission { .. } | RequestBody::Question { .. },
+            Answer::Reject { message: Some(message) },
+        ) => AnswerEffect::End(Err(format!("The person refused this call and says: {message}"))),
+        (RequestBody::Permission { .. } | RequestBody::Question { .. }, Answer::Reject { message: None })
+        | (RequestBody::Permission { .. }, Answer::Labels { .. })
+        | (RequestBody::Question { .. }, Answer::Once | Answer::Always { .. }) => AnswerEffect::Reject,
+    }
+}
+
+/// Applies answers "always" to other calls of the session.
+pub(super) fn apply_always(permissions: &mut Permissions, requests: &[RequestRecord]) {
+    for known in requests {
+        if let (Some(Answer::Always { .. }), RequestBody::Permission { permission, always, .. }) =
+            (&known.answer, &known.request.body)
+        {
+            permissions.allow(permission, always);
+        }
+    }
+}
+
+/// The first refusal of a permission.
+pub(super) fn refusal(requests: &[RequestRecord]) -> Option<Answer> {
+    let permissions = requests.iter().filter(|known| matches!(known.request.id, Id::Permission(_)));
+    let mut answers = permissions.filter_map(|known| known.answer.as_ref());
+    answers.find(|answer| matches!(answer, Answer::Reject { .. })).cloned()
+}
+
+/// Whether rules allow a call without asking a person.
+pub(super) fn is_allowed(permissions: &Permissions, agent: &str, call: &part::Tool) -> bool {
+    let Ok(tool) = registry::find(&call.tool) else { return false };
+    permissions.verdict(agent, tool, call.state.input()) == Verdict::Allow
+}
+
+#[cfg(test)]
+mod tests;
