@@ -3,7 +3,7 @@
 use e2e::{
     Stack,
     api::Api,
-    turn::{Watch, bash, task},
+    turn::{Watch, bash, run, run_on, task},
 };
 use rpc::v1;
 
@@ -86,4 +86,51 @@ async fn a_budget_is_more_than_nothing_and_of_the_own_tenant() {
     let unknown = v1::GetSessionBudgetRequest { session_id: "ses_00000000000000000000000000".to_owned() };
     let refused = stack.api.sessions().get_session_budget(unknown).await.unwrap_err();
     assert_eq!(rpc::status::code_of(&refused).as_deref(), Some("session_not_found"));
+}
+
+/// What the tree of a session spent.
+async fn spent(api: &Api, session: &str) -> i64 {
+    let request = v1::GetSessionBudgetRequest { session_id: session.to_owned() };
+    let budget = api.sessions().get_session_budget(request).await.unwrap().into_inner().budget;
+    budget.unwrap().spent_usd_picos
+}
+
+#[tokio::test]
+async fn deleting_a_subtask_gives_no_money_back() {
+    let stack = Stack::start().await;
+    let session = session(&stack.api, 0).await;
+    let prompt = format!("{}\n@text the subtask is done", task("@text done"));
+    assert_eq!(run(&stack.api, &session, &prompt).await.0, "done");
+    let child = stack.api.children(&session).await.remove(0);
+    let before = spent(&stack.api, &session).await;
+    assert!(child.cost_usd_picos > 0 && before > child.cost_usd_picos, "{before}");
+    let request = v1::DeleteSessionRequest { session_id: child.id };
+    stack.api.sessions().delete_session(request).await.unwrap();
+    assert_eq!(spent(&stack.api, &session).await, before);
+}
+
+#[tokio::test]
+async fn an_aborted_call_costs_what_its_provider_reported() {
+    let stack = Stack::start().await;
+    let session = session(&stack.api, 0).await;
+    let mut watch = Watch::start(&stack.api, &session).await;
+    stack.api.prompt_on(&session, "claude", "@chunk 4\n@stall 1\n@text never whole").await;
+    watch.until(|seen| seen.kind == "message.part.updated" && seen.properties["part"]["type"] == "text").await;
+    assert!(stack.api.abort(&session).await.unwrap());
+    assert_eq!(watch.until_idle().await, "aborted");
+    let cost = spent(&stack.api, &session).await;
+    assert!(cost > 0, "the provider reported the tokens of the prompt when the answer began");
+    assert_eq!(stack.api.get(&session).await.cost_usd_picos, cost);
+}
+
+#[tokio::test]
+async fn a_failed_attempt_costs_what_its_provider_reported() {
+    let stack = Stack::start().await;
+    let (whole, cut) = (session(&stack.api, 0).await, session(&stack.api, 0).await);
+    let said = "@chunk 4\n@text Here it is.";
+    assert_eq!(run_on(&stack.api, &whole, "claude", said).await.0, "done");
+    assert_eq!(run_on(&stack.api, &cut, "claude", &format!("@cut 2 times=1\n{said}")).await.0, "done");
+    let (one, both) = (spent(&stack.api, &whole).await, spent(&stack.api, &cut).await);
+    assert!(one > 0 && both > one, "{one} and {both}");
+    assert_eq!(stack.api.get(&cut).await.cost_usd_picos, both);
 }

@@ -128,7 +128,7 @@ async fn a_command_runs_each_of_its_shells_and_none_that_is_denied() {
 
     let (outcome, seen) = run("long", &"x".repeat(600_000)).await;
     let error = seen.error().unwrap()["data"]["message"].as_str().unwrap().to_owned();
-    let words = "The command /long has 1200001 bytes; at most 1048576 are taken";
+    let words = "the command /long expands to 1200001 bytes; the limit is 1048576 bytes";
     assert_eq!((outcome.as_str(), error.as_str()), ("failed", words));
 }
 
@@ -139,8 +139,8 @@ async fn commands_that_are_wrong_are_told() {
     let repository = testkit::git::repository(&[("opencode.json", &many)]);
     let session = stack.session_on(&repository).await;
     for (name, words) in [
-        ("nothing", "The command /nothing does not exist; there are: init, many, review"),
-        ("many", "The command /many runs 17 commands of the shell; at most 16 are run"),
+        ("nothing", "the command /nothing does not exist; available commands: init, many, review"),
+        ("many", "the command /many runs 17 shell commands; the limit is 16"),
     ] {
         let (outcome, seen) = run_part(&stack, &session, command(name, "")).await;
         let error = seen.error().unwrap()["data"]["message"].as_str().unwrap().to_owned();

@@ -98,7 +98,7 @@ async fn rules_and_sessions_without_people_decide_without_asking() {
     let fails = session_that_asks(api, v1::OnAsk::Fail).await;
     let (outcome, seen) = run(api, &fails, &again(3)).await;
     assert_eq!(outcome, "needs_human");
-    assert!(seen.error().unwrap().to_string().contains("this session asks nobody"), "{:?}", seen.error());
+    assert!(seen.error().unwrap().to_string().contains("this session asks no person"), "{:?}", seen.error());
     assert_eq!(open(api).await, 0);
     assert_works(api, &fails).await;
 }
