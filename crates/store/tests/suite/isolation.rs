@@ -33,6 +33,8 @@ async fn two_tenants() -> (World, crate::world::Running, TenantId) {
     let mut world = World::new().await;
     let running = world.running().await;
     let (_, changes) = world.request(&running.session, permission());
+    let spend = world.spend(domain::money::Tokens::default(), 1);
+    let changes: Vec<_> = changes.into_iter().chain([spend]).collect();
     world.store.append(&running.write(1), &changes, 0, Progress::None, NOW).await.unwrap();
     let (store, tenant) = (&world.store, world.tenant);
     store.create_key(tenant, "fl_abc", &[7; 32], "laptop").await.unwrap();
@@ -134,11 +136,15 @@ async fn a_stranger_changes_and_deletes_nothing() {
     let (world, _, stranger) = two_tenants().await;
     let mut connection = connect(&world.database.app_url).await;
     see_as(&mut connection, &stranger.to_string()).await;
-    for table in tables(&world).await.into_iter().filter(|table| table != "tenant") {
+    for table in tables(&world).await.into_iter().filter(|table| table != "tenant" && table != "ledger") {
         for sql in [format!("update {table} set tenant_id = '{stranger}'"), format!("delete from {table}")] {
             let done = sqlx::raw_sql(AssertSqlSafe(sql.clone())).execute(&mut connection).await.unwrap();
             assert_eq!(done.rows_affected(), 0, "{sql}");
         }
+    }
+    // Not even its own tenant takes back what is in the ledger.
+    for sql in ["update ledger set cost_usd_picos = 0", "delete from ledger"] {
+        assert_eq!(refusal(&mut connection, sql.to_owned()).await, "42501", "{sql}");
     }
 }
 
