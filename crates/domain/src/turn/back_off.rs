@@ -1,6 +1,9 @@
 //! How long a loop pauses after a failed model call.
 
-use crate::limits::{RETRY_BASE_MS, RETRY_CAP_MS};
+/// First back-off of a model call, doubled each time; milliseconds.
+const RETRY_BASE_MS: u64 = 2_000;
+/// Longest back-off if the provider gives none; milliseconds.
+const RETRY_CAP_MS: u64 = 30_000;
 
 /// Milliseconds to wait after the `failed`-th attempt: what the provider asks for with up to a tenth on top, so that many
 /// sessions do not retry at once; otherwise from 2 s, doubling up to 30 s, with up to a quarter on top. `jitter` is from 0
