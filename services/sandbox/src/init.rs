@@ -1,172 +1,21 @@
-//! The inside of a sandbox: PID 1 (`flotilla-init`), which starts commands, kills them with everything they started,
-//! and does file operations where a path can lead nowhere else. No async runtime and no network code runs here.
+//! The inside of a sandbox: PID 1 (`flotilla-init`). It starts commands, kills them with everything they started, and
+//! does file operations on paths that cannot lead out of the workspace. It uses no async runtime and no network code.
 //!
-//! Threads: the first reads requests; `starter` forks and is the only one under Landlock, so that all commands share its
-//! domain; `pump` moves output, reaps and keeps time; four do file operations; `disk` measures the workspace. All are
-//! made before the first command, so that a fork bomb cannot take them away. When the socket ends, so does the sandbox.
+//! Threads: the main thread (`pid1`) reads requests. `starter` forks commands; only this thread is under Landlock, so all
+//! commands share its domain. `pump` moves output, reaps processes and keeps time. Four `files` threads do file
+//! operations. `disk` measures the workspace. All threads start before the first command, so a fork bomb cannot
+//! prevent them. When the service closes the socket, the sandbox ends.
 
+mod disk;
 mod files;
 mod fork;
-mod guidance;
+mod memory;
 mod paths;
+pub mod pid1;
 mod pump;
-mod read;
-mod search;
+mod service;
 mod starter;
 mod terminal;
+mod thread;
 mod tree;
 mod walls;
-mod watch;
-mod write;
-
-use crate::{
-    code::Code,
-    wire::{self, reply, request},
-};
-use nix::sys::{
-    resource::{Resource, setrlimit},
-    signal::{SigSet, SigmaskHow, Signal},
-};
-use std::{
-    io::{self, Write as _},
-    os::{
-        fd::{FromRawFd as _, OwnedFd, RawFd},
-        unix::net::UnixStream,
-    },
-    process::ExitCode,
-    sync::{Arc, Mutex, PoisonError, mpsc},
-    thread,
-};
-
-/// File operations that wait inside one sandbox; four run at the same time.
-const FILE_OPERATIONS_QUEUE_MAX: usize = 64;
-
-const FILE_THREADS: usize = 4;
-const THREAD_STACK_BYTES: usize = 4 * 1024 * 1024;
-
-/// What the service said at the start.
-#[derive(Debug, Clone, Copy)]
-struct Settings {
-    socket: RawFd,
-    processes: u64,
-    /// 0: a control group sees to it.
-    memory_bytes: u64,
-    disk_bytes: u64,
-}
-
-/// A request that cannot be done: what the caller is told.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Failure {
-    code: Code,
-    message: String,
-}
-
-impl Failure {
-    fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into() }
-    }
-}
-
-/// The service's ear. Clones share the socket; a frame is never torn.
-#[derive(Debug, Clone)]
-struct Service(Arc<Mutex<UnixStream>>);
-
-impl Service {
-    /// Sends one frame and waits while the service does not read. A service that is gone ends this process.
-    fn say(&self, id: u64, body: reply::Body) {
-        let mut socket = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if wire::write(&mut *socket, &wire::Reply { id, body: Some(body) }).is_err() {
-            std::process::exit(0);
-        }
-    }
-
-    fn fail(&self, id: u64, failure: Failure) {
-        let Failure { code, message } = failure;
-        self.say(id, reply::Body::Failure(wire::Failure { code: code.into(), message }));
-    }
-}
-
-/// Runs the program and gives its exit code. It ends when the service's socket does.
-pub fn run() -> ExitCode {
-    let done = settings().and_then(|settings| serve(&settings));
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            // The service reads this pipe until it has heard from us.
-            drop(writeln!(io::stderr(), "flotilla-init: {error}"));
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn settings() -> io::Result<Settings> {
-    let wrong = || io::Error::other("it is started by the sandbox service only");
-    if std::process::id() != 1 {
-        return Err(wrong());
-    }
-    let numbers: Vec<u64> = std::env::args().skip(1).map_while(|argument| argument.parse().ok()).collect();
-    let [socket, processes, memory_bytes, disk_bytes] = numbers[..] else { return Err(wrong()) };
-    Ok(Settings {
-        socket: RawFd::try_from(socket).map_err(|_| wrong())?,
-        processes,
-        memory_bytes,
-        disk_bytes,
-    })
-}
-
-fn serve(settings: &Settings) -> io::Result<()> {
-    // Nobody inside may read our memory or our descriptors, although we have the same user.
-    nix::sys::prctl::set_dumpable(false)?;
-    // Counts the processes of this user in this user namespace only, so it also fits where sandboxes share a user.
-    setrlimit(Resource::RLIMIT_NPROC, settings.processes, settings.processes)?;
-    nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o022));
-    let mut children = SigSet::empty();
-    children.add(Signal::SIGCHLD);
-    // Before the first thread, so that all inherit it: only the pump's signalfd takes it.
-    nix::sys::signal::sigprocmask(SigmaskHow::SIG_BLOCK, Some(&children), None)?;
-
-    let mut requests = UnixStream::from(take(settings.socket));
-    nix::fcntl::fcntl(&requests, nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::FD_CLOEXEC))?;
-    let service = Service(Arc::new(Mutex::new(requests.try_clone()?)));
-
-    let pump = pump::spawn(service.clone(), &children, settings.memory_bytes)?;
-    let is_full = watch::spawn_disk(pump.clone(), settings.disk_bytes)?;
-    let (starter, landlock) = starter::spawn(service.clone(), pump.clone())?;
-    let (operations, waiting) = mpsc::sync_channel(FILE_OPERATIONS_QUEUE_MAX);
-    files::spawn(&service, waiting, &is_full)?;
-
-    let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
-    // The service waits for the end of this pipe; commands must not hold it.
-    nix::unistd::dup2_stderr(&null)?;
-    service.say(0, reply::Body::Hello(wire::Hello { landlock }));
-
-    while let Some(request) = wire::read::<wire::Request>(&mut requests)? {
-        let id = request.id;
-        match request.body {
-            Some(request::Body::Exec(exec)) => starter.start(id, exec),
-            Some(request::Body::Kill(_)) => pump.kill(id),
-            Some(request::Body::Type(keys)) => pump.terminal(id, keys.exec, request::Body::Type(keys)),
-            Some(request::Body::Resize(size)) => pump.terminal(id, size.exec, request::Body::Resize(size)),
-            Some(operation) => {
-                if operations.try_send((id, operation)).is_err() {
-                    service.fail(
-                        id,
-                        Failure::new(Code::SandboxBusy, "too many file operations wait; try again"),
-                    );
-                }
-            }
-            None => service.fail(id, Failure::new(Code::Internal, "an empty request")),
-        }
-    }
-    Ok(())
-}
-
-#[allow(unsafe_code)] // The number is our only way to learn of the socket.
-fn take(fd: RawFd) -> OwnedFd {
-    // SAFETY: the service opened it for us, and nothing else in this process knows the number.
-    unsafe { OwnedFd::from_raw_fd(fd) }
-}
-
-fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    thread::Builder::new().name(name.to_owned()).stack_size(THREAD_STACK_BYTES).spawn(body).map(drop)
-}

@@ -1,154 +1,17 @@
-//! How a sandbox is made: which walls there are, and the launcher that builds them. The self-test that shows them to be
-//! in force is in `isolation::selftest`; what runs inside is `init`.
+//! How the service builds a sandbox: `policy` says what a sandbox may use, `facts` what the machine offers, `launch`
+//! starts it, and `selftest` proves that every wall holds. The code that runs inside a sandbox is in `init`.
 //!
-//! One sandbox is one bubblewrap with all namespaces of its own, a user of its own when the service runs as root, three
-//! seccomp filters, a read-only /usr, an empty environment and (as PID 1) `flotilla-init`. Nothing is ever mounted
-//! below a directory that a tenant writes: bubblewrap before 0.12 follows links there (CVE-2026-87766).
+//! One sandbox is one bubblewrap process with its own namespaces, its own user if the service runs as root, three
+//! seccomp filters, a read-only /usr, an empty environment, and `flotilla-init` as PID 1. The service never mounts
+//! anything below a directory that a tenant writes: bubblewrap before 0.12 follows links there (CVE-2026-87766).
 
 pub mod cgroup;
 mod child;
+pub mod facts;
 pub mod launch;
+pub mod policy;
 mod root;
 pub mod seccomp;
 pub mod selftest;
 mod syscalls;
 pub(crate) mod terminals;
-
-use crate::config::Config;
-use anyhow::{Context as _, bail};
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
-
-const INIT: &str = "flotilla-init";
-const CAP_SYS_ADMIN: u32 = 21;
-
-/// The limits of one sandbox.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// Memory, bytes.
-    pub memory_bytes: u64,
-    /// Processes and threads.
-    pub processes: u32,
-    /// CPU, hundredths of a core.
-    pub cpu_percent: u32,
-    /// Workspace, and one file, bytes.
-    pub disk_bytes: u64,
-    /// Each tmpfs, bytes.
-    pub tmp_bytes: u64,
-}
-
-/// What a sandbox can reach on the network.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Network {
-    /// Its own empty loopback.
-    None,
-    /// What the service can reach. Only for the helper that clones from a remote server.
-    Host,
-}
-
-/// Which user a sandbox runs as.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum User {
-    /// The service is root: each session has a user of its own.
-    PerSession,
-    /// The service is not root: its own. An escape from a sandbox would then be the service.
-    Service,
-}
-
-/// What this machine and the settings give.
-#[derive(Debug, Clone)]
-pub struct Facts {
-    /// The bubblewrap program.
-    pub bwrap: PathBuf,
-    /// As it says it: "0.8.0".
-    pub bwrap_version: String,
-    /// The `flotilla-init` program.
-    pub init: PathBuf,
-    /// See [`User`].
-    pub user: User,
-    /// Whether the service may mount, so that paths that only root can pass are no obstacle.
-    pub can_stage: bool,
-    /// Where control groups are made.
-    pub cgroup: cgroup::Base,
-    /// The limits of a sandbox.
-    pub limits: Limits,
-}
-
-impl Facts {
-    /// Looks at the machine.
-    ///
-    /// # Errors
-    /// When bubblewrap or `flotilla-init` is missing; the text says how to mend it.
-    pub fn find(config: &Config) -> anyhow::Result<Self> {
-        let bwrap = find_program(&config.bwrap).with_context(|| {
-            format!(
-                "find the bubblewrap program {}: install it (`apt-get install bubblewrap`) or name it in \
-                 FLOTILLA_SANDBOX_BWRAP",
-                config.bwrap.display()
-            )
-        })?;
-        let output =
-            std::process::Command::new(&bwrap).arg("--version").output().context("run bubblewrap")?;
-        let version =
-            String::from_utf8_lossy(&output.stdout).trim().trim_start_matches("bubblewrap ").to_owned();
-        let user = if nix::unistd::geteuid().is_root() { User::PerSession } else { User::Service };
-        let cgroup = cgroup::Base::find();
-        cgroup.sweep();
-        Ok(Self {
-            bwrap,
-            bwrap_version: version,
-            init: find_init(config.init.as_deref())?,
-            user,
-            can_stage: user == User::PerSession && has_capability(CAP_SYS_ADMIN),
-            cgroup,
-            limits: Limits {
-                memory_bytes: config.memory_bytes,
-                processes: config.processes,
-                cpu_percent: config.cpu_percent,
-                disk_bytes: config.disk_bytes,
-                tmp_bytes: config.tmp_bytes,
-            },
-        })
-    }
-}
-
-fn find_program(name: &Path) -> anyhow::Result<PathBuf> {
-    if name.components().count() > 1 {
-        return name.canonicalize().context("look at it");
-    }
-    let path = nix_path();
-    let found = path.iter().map(|directory| directory.join(name)).find(|file| file.is_file());
-    found.context("look in PATH")
-}
-
-/// The directories of PATH. A path, not a setting: where programs are is the system's to say.
-fn nix_path() -> Vec<PathBuf> {
-    std::env::var_os("PATH").map(|path| std::env::split_paths(&path).collect()).unwrap_or_default()
-}
-
-fn find_init(named: Option<&Path>) -> anyhow::Result<PathBuf> {
-    if let Some(path) = named {
-        return path.canonicalize().with_context(|| format!("find FLOTILLA_SANDBOX_INIT {}", path.display()));
-    }
-    let program = std::env::current_exe().context("find this program")?;
-    // Tests run from target/debug/deps, the program itself from target/debug.
-    let found =
-        program.ancestors().skip(1).take(3).map(|directory| directory.join(INIT)).find(|file| file.is_file());
-    match found {
-        Some(path) => Ok(path),
-        None => bail!(
-            "{INIT} is neither beside {} nor above it: build it (`cargo build --workspace`) or name it in \
-             FLOTILLA_SANDBOX_INIT",
-            program.display()
-        ),
-    }
-}
-
-fn has_capability(number: u32) -> bool {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let effective =
-        status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("CapEff:")?.trim(), 16).ok());
-    effective.is_some_and(|set| set >> number & 1 == 1)
-}

@@ -18,7 +18,6 @@ pub mod isolation;
 pub mod layout;
 pub mod sandbox;
 pub mod session;
-pub mod sessions;
 pub mod terminal;
 pub mod wire;
 pub mod workspace;
@@ -26,13 +25,14 @@ pub mod workspace;
 use anyhow::{Context as _, bail};
 use chassis::Service;
 use config::Config;
-use isolation::{Facts, launch::Launcher, selftest};
+use grpc::server::Server as GrpcServer;
+use isolation::{facts::Facts, launch::Launcher, selftest};
 use layout::Layout;
 use nix::fcntl::{Flock, FlockArg};
 use rpc::v1::{
     self, sandbox_service_server::SandboxServiceServer, terminal_service_server::TerminalServiceServer,
 };
-use sessions::Sessions;
+use session::registry::Sessions;
 use std::{fs::File, sync::Arc, time::Duration};
 use tokio::net::TcpListener;
 use tonic::{
@@ -63,19 +63,19 @@ pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
     }
     let facts = Facts::find(&config)?;
     let launcher = Launcher::start(facts, layout.etc()).context("prepare the launcher")?;
-    let isolation = prove(&launcher, &layout, &config, &service).await?;
+    let isolation = test_isolation(&launcher, &layout, &config, &service).await?;
 
     let listener =
         TcpListener::bind(config.listen).await.with_context(|| format!("listen on {}", config.listen))?;
     let address = listener.local_addr().context("read the port")?;
     let token = config.token.clone();
-    let ends = (service.tasks.clone(), service.shutdown.clone());
-    let sessions = Sessions::load(config, launcher, layout, ends).context("load the workspaces")?;
+    let sessions = Sessions::load(config, launcher, layout, service.tasks.clone(), service.shutdown.clone())
+        .context("load the workspaces")?;
     let sessions = Arc::new(sessions);
 
     let (reporter, health) = tonic_health::server::health_reporter();
-    reporter.set_serving::<SandboxServiceServer<grpc::Server>>().await;
-    let implementation = Arc::new(grpc::Server::new(Arc::clone(&sessions), isolation));
+    reporter.set_serving::<SandboxServiceServer<GrpcServer>>().await;
+    let implementation = Arc::new(GrpcServer::new(Arc::clone(&sessions), isolation));
     let terminals = TerminalServiceServer::from_arc(Arc::clone(&implementation));
     let api = SandboxServiceServer::from_arc(implementation)
         .max_decoding_message_size(rpc::MESSAGE_BYTES_MAX)
@@ -118,7 +118,7 @@ fn lock(layout: &Layout) -> anyhow::Result<Flock<File>> {
         .with_context(|| format!("lock {}: does another sandbox service use this directory?", path.display()))
 }
 
-async fn prove(
+async fn test_isolation(
     launcher: &Launcher,
     layout: &Layout,
     config: &Config,

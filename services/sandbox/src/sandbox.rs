@@ -5,7 +5,7 @@ use crate::{
     error::Error,
     isolation::{
         cgroup::{Events, Group},
-        launch::{Launcher, Mount, Program, Start, Started},
+        launch::{LaunchSpec, Launcher, Mount, Program, SandboxProcess},
         terminals,
     },
     wire::{self, reply, request},
@@ -66,7 +66,7 @@ pub struct Command {
 
 /// What a sandbox is started with.
 #[derive(Debug)]
-pub struct Plan {
+pub struct SandboxSpec {
     /// The session's user.
     pub uid: u32,
     /// What it sees; /workspace among it.
@@ -101,22 +101,22 @@ impl Sandbox {
     /// `sandbox_unavailable` with what bubblewrap said; nothing is left running.
     ///
     /// Dropped midway: the sandbox ends.
-    pub async fn start(launcher: &Launcher, tasks: &Tasks, plan: Plan) -> Result<Self, Error> {
+    pub async fn start(launcher: &Launcher, tasks: &Tasks, plan: SandboxSpec) -> Result<Self, Error> {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().map_err(Error::io("make a socket"))?;
         ours.set_nonblocking(true).map_err(Error::io("make a socket"))?;
         let ours = UnixStream::from_std(ours).map_err(Error::io("make a socket"))?;
-        let start = Start {
+        let start = LaunchSpec {
             program: Program::Init(theirs.into()),
             uid: plan.uid,
             mounts: plan.mounts,
-            network: crate::isolation::Network::None,
+            network: crate::isolation::policy::Network::None,
         };
         let started = launcher.launch(start).await.map_err(Error::io("start a sandbox"))?;
         let (mut from, into) = ours.into_split();
         let hello =
             match tokio::time::timeout(Duration::from_millis(SANDBOX_START_MS), greet(&mut from)).await {
                 Ok(Ok(hello)) => hello,
-                Ok(Err(_)) | Err(_) => return Err(complain(started).await),
+                Ok(Err(_)) | Err(_) => return Err(start_error(started).await),
             };
         if let Some(Err(error)) =
             started.child.id().filter(|_| launcher.facts().can_stage).map(terminals::bound)
@@ -133,8 +133,8 @@ impl Sandbox {
             stop: CancellationToken::new(),
             ended: CancellationToken::new(),
         });
-        let life = Life { inner: Arc::clone(&inner), child: started.child, permit: plan.permit };
-        tasks.spawn("sandbox", life.run(from, into, waiting));
+        let task = SandboxTask { inner: Arc::clone(&inner), child: started.child, permit: plan.permit };
+        tasks.spawn("sandbox", task.run(from, into, waiting));
         Ok(Self { inner, hello })
     }
 
@@ -156,7 +156,7 @@ impl Sandbox {
         let (sender, events) = mpsc::channel(EVENTS_WAITING_MAX);
         lock(&self.inner.execs).insert(number, sender);
         match self.ask(number, request::Body::Exec(exec)).await {
-            Ok(reply::Body::Started(wire::Started { pid })) => Ok(Command { number, pid, events }),
+            Ok(reply::Body::Process(wire::Process { pid })) => Ok(Command { number, pid, events }),
             other => {
                 lock(&self.inner.execs).remove(&number);
                 let wrong = || Error::refused(Code::Internal, "the sandbox answered something else");
@@ -220,13 +220,13 @@ impl Sandbox {
 }
 
 /// The task that a sandbox lives in.
-struct Life {
+struct SandboxTask {
     inner: Arc<Inner>,
     child: tokio::process::Child,
     permit: Option<OwnedSemaphorePermit>,
 }
 
-impl Life {
+impl SandboxTask {
     async fn run(mut self, from: OwnedReadHalf, into: OwnedWriteHalf, waiting: mpsc::Receiver<Vec<u8>>) {
         metrics::gauge!("flotilla_sandboxes_live").increment(1.0);
         let inner = Arc::clone(&self.inner);
@@ -317,7 +317,7 @@ async fn read(from: &mut OwnedReadHalf) -> io::Result<Option<wire::Reply>> {
 }
 
 /// Ends a sandbox that did not come up and gives what it said about it.
-async fn complain(mut started: Started) -> Error {
+async fn start_error(mut started: SandboxProcess) -> Error {
     drop(started.child.start_kill());
     let mut said = String::new();
     if let Some(stderr) = started.child.stderr.take() {

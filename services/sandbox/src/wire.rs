@@ -22,17 +22,17 @@ pub struct Request {
 
 /// Parts of [`Request`].
 pub mod request {
-    use super::v1;
+    use rpc::v1;
 
     /// What to do.
     #[derive(Clone, PartialEq, prost::Oneof)]
     pub enum Body {
-        /// Start a command. Answered by `Started` or `Failure`, then `Output`s and one `Exit`.
+        /// Start a command. Answered by `Process` or `Failure`, then `Output`s and one `Exit`.
         #[prost(message, tag = "2")]
-        Exec(super::Exec),
+        Exec(crate::wire::Exec),
         /// End the exec whose number is the request's id, with its tree. Not answered: the exec's `Exit` follows.
         #[prost(message, tag = "3")]
-        Kill(super::Kill),
+        Kill(crate::wire::Kill),
         /// Answered by `ReadFile`.
         #[prost(message, tag = "4")]
         ReadFile(v1::ReadFileRequest),
@@ -57,12 +57,12 @@ pub mod request {
         /// Answered by `ReadGuidance`, without the configuration.
         #[prost(message, tag = "11")]
         ReadGuidance(v1::ReadGuidanceRequest),
-        /// Type into a terminal. Answered by `Done`.
+        /// Type into a terminal. Answered by `Ack`.
         #[prost(message, tag = "12")]
-        Type(super::Type),
-        /// Answered by `Done`.
+        Keystrokes(crate::wire::Keystrokes),
+        /// Answered by `Ack`.
         #[prost(message, tag = "13")]
-        Resize(super::Resize),
+        Resize(crate::wire::Resize),
     }
 }
 
@@ -94,7 +94,7 @@ pub struct Exec {
 
 /// What somebody types.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Type {
+pub struct Keystrokes {
     /// The number of the exec at the terminal.
     #[prost(uint64, tag = "1")]
     pub exec: u64,
@@ -131,26 +131,26 @@ pub struct Reply {
 
 /// Parts of [`Reply`].
 pub mod reply {
-    use super::v1;
+    use rpc::v1;
 
     /// What is answered.
     #[derive(Clone, PartialEq, prost::Oneof)]
     pub enum Body {
         /// The first frame: requests are taken.
         #[prost(message, tag = "2")]
-        Hello(super::Hello),
+        Hello(crate::wire::Hello),
         /// The command runs.
         #[prost(message, tag = "3")]
-        Started(super::Started),
+        Process(crate::wire::Process),
         /// The next bytes of an exec.
         #[prost(bytes = "bytes", tag = "4")]
         Output(bytes::Bytes),
         /// The end of an exec; nothing follows for it.
         #[prost(message, tag = "5")]
-        Exit(super::Exit),
+        Exit(crate::wire::Exit),
         /// The request failed.
         #[prost(message, tag = "6")]
-        Failure(super::Failure),
+        Failure(crate::wire::Failure),
         /// See the public API.
         #[prost(message, tag = "7")]
         ReadFile(v1::ReadFileResponse),
@@ -177,7 +177,7 @@ pub mod reply {
         ReadGuidance(v1::ReadGuidanceResponse),
         /// It is done.
         #[prost(message, tag = "15")]
-        Done(super::Done),
+        Ack(crate::wire::Ack),
     }
 }
 
@@ -191,7 +191,7 @@ pub struct Hello {
 
 /// The command runs.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
-pub struct Started {
+pub struct Process {
     /// The process that all of its processes descend from.
     #[prost(uint32, tag = "1")]
     pub pid: u32,
@@ -199,7 +199,7 @@ pub struct Started {
 
 /// What was asked for is done.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
-pub struct Done {}
+pub struct Ack {}
 
 /// The end of an exec.
 #[derive(Clone, Copy, PartialEq, prost::Message)]

@@ -1,6 +1,6 @@
 //! Reading along with an exec: its output from any offset, from the disk, and its end.
 
-use super::{End, Exec, OUTPUT, Progress, read_end, write_end};
+use super::record::{Exec, ExecOutcome, OUTPUT, Progress, read_end, write_end};
 use crate::{code::Code, error::Error};
 use bytes::Bytes;
 use rpc::v1::{AttachExecResponse, ExecOutput, attach_exec_response::Item};
@@ -34,32 +34,32 @@ pub async fn run(source: Source, offset: u64, to: Sender) {
         Source::Ended(directory) => replay(&directory, offset, &to).await,
     };
     match done {
-        Ok(()) | Err(Stop::ReaderLeft) => {}
-        Err(Stop::Cancelled) => {
+        Ok(()) | Err(AttachError::ReaderLeft) => {}
+        Err(AttachError::Cancelled) => {
             let error = Error::refused(Code::ExecUnknown, "the exec was entered, but never started");
             drop(to.send(Err(error.to_status())).await);
         }
-        Err(Stop::Failed(error)) => {
+        Err(AttachError::Failed(error)) => {
             tracing::error!("the output of an exec could not be read: {error:?}");
             drop(to.send(Err(error.to_status())).await);
         }
     }
 }
 
-enum Stop {
+enum AttachError {
     ReaderLeft,
     /// The exec that was waited for did not start.
     Cancelled,
     Failed(Error),
 }
 
-async fn follow(exec: &Exec, offset: u64, to: &Sender) -> Result<(), Stop> {
+async fn follow(exec: &Exec, offset: u64, to: &Sender) -> Result<(), AttachError> {
     let mut progress = exec.progress.subscribe();
     let mut reader = Reader { directory: &exec.directory, file: None, offset };
     loop {
         let Progress { output_bytes, end, is_cancelled, .. } = progress.borrow_and_update().clone();
         if is_cancelled {
-            return Err(Stop::Cancelled);
+            return Err(AttachError::Cancelled);
         }
         reader.send_until(output_bytes, to).await?;
         if let Some(end) = end {
@@ -69,20 +69,20 @@ async fn follow(exec: &Exec, offset: u64, to: &Sender) -> Result<(), Stop> {
     }
 }
 
-async fn wait(progress: &mut watch::Receiver<Progress>, to: &Sender) -> Result<(), Stop> {
+async fn wait(progress: &mut watch::Receiver<Progress>, to: &Sender) -> Result<(), AttachError> {
     tokio::select! {
-        () = to.closed() => Err(Stop::ReaderLeft),
+        () = to.closed() => Err(AttachError::ReaderLeft),
         // The exec outlives its sender: `exec` holds it.
-        changed = progress.changed() => changed.map_err(|_| Stop::ReaderLeft),
+        changed = progress.changed() => changed.map_err(|_| AttachError::ReaderLeft),
     }
 }
 
-async fn replay(directory: &Path, offset: u64, to: &Sender) -> Result<(), Stop> {
+async fn replay(directory: &Path, offset: u64, to: &Sender) -> Result<(), AttachError> {
     let output_bytes = tokio::fs::metadata(directory.join(OUTPUT)).await.map_or(0, |metadata| metadata.len());
     let end = match read_end(directory).await {
         Some(end) => end,
         None => {
-            let end = End::lost(output_bytes);
+            let end = ExecOutcome::lost(output_bytes);
             write_end(directory, &end).await;
             end
         }
@@ -92,7 +92,7 @@ async fn replay(directory: &Path, offset: u64, to: &Sender) -> Result<(), Stop> 
     finish(directory, &end, to).await
 }
 
-async fn finish(directory: &Path, end: &End, to: &Sender) -> Result<(), Stop> {
+async fn finish(directory: &Path, end: &ExecOutcome, to: &Sender) -> Result<(), AttachError> {
     send(to, Item::Exit(end.to_exit(directory))).await
 }
 
@@ -103,8 +103,8 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    async fn send_until(&mut self, end: u64, to: &Sender) -> Result<(), Stop> {
-        let failed = |error| Stop::Failed(Error::io("read output")(error));
+    async fn send_until(&mut self, end: u64, to: &Sender) -> Result<(), AttachError> {
+        let failed = |error| AttachError::Failed(Error::io("read output")(error));
         while self.offset < end {
             if self.file.is_none() {
                 let mut file = File::open(self.directory.join(OUTPUT)).await.map_err(failed)?;
@@ -125,6 +125,6 @@ impl Reader<'_> {
     }
 }
 
-async fn send(to: &Sender, item: Item) -> Result<(), Stop> {
-    to.send(Ok(AttachExecResponse { item: Some(item) })).await.map_err(|_| Stop::ReaderLeft)
+async fn send(to: &Sender, item: Item) -> Result<(), AttachError> {
+    to.send(Ok(AttachExecResponse { item: Some(item) })).await.map_err(|_| AttachError::ReaderLeft)
 }

@@ -1,7 +1,11 @@
 //! The execs of one session: those that run in memory, the others on disk, each exec id once.
 
-use super::{Exec, Progress, Recorder, Spec, attach::Source, write_spec};
-use crate::{code::Code, error::Error, layout, sandbox::Command, session::Use, wire};
+use super::{
+    attach::Source,
+    record::{Exec, OUT_INSIDE, OUTPUT, Progress, STATE, Spec, write_spec},
+    recorder::Recorder,
+};
+use crate::{code::Code, error::Error, layout, sandbox::Command, session::guard::SandboxGuard, wire};
 use chassis::tasks::Tasks;
 use domain::limits;
 use sha2::{Digest as _, Sha256};
@@ -79,15 +83,15 @@ impl Registry {
         let written = tokio::task::spawn_blocking(move || {
             forget_old(&kept)?;
             layout::make_passage(&place)?;
-            std::fs::write(place.join(super::OUTPUT), data)?;
+            std::fs::write(place.join(OUTPUT), data)?;
             // Written last: what has none is not complete, and what has one may be forgotten.
-            layout::replace_quickly(&place.join(super::STATE), b"{}")
+            layout::replace_quickly(&place.join(STATE), b"{}")
         });
         written
             .await
             .unwrap_or_else(|error| Err(io::Error::other(error)))
             .map_err(Error::io("keep an output"))?;
-        Ok(format!("{}/{name}/{}", super::OUT_INSIDE, super::OUTPUT))
+        Ok(format!("{}/{name}/{}", OUT_INSIDE, OUTPUT))
     }
 
     /// Reads an output that was kept, by its path inside.
@@ -97,7 +101,7 @@ impl Registry {
     pub async fn read_output(&self, path: &str) -> Result<Vec<u8>, Error> {
         let missing = || Error::refused(Code::FileNotFound, format!("the session has no output {path}"));
         let name = name_inside(path).ok_or_else(missing)?;
-        match tokio::fs::read(self.directory.join(name).join(super::OUTPUT)).await {
+        match tokio::fs::read(self.directory.join(name).join(OUTPUT)).await {
             Ok(data) => Ok(data),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Err(missing()),
             Err(error) => Err(Error::io("read an output")(error)),
@@ -122,9 +126,10 @@ impl Registry {
     pub async fn start(
         self: &Arc<Self>,
         tasks: &Tasks,
-        sandbox: Use,
+        sandbox: SandboxGuard,
         exec: Arc<Exec>,
-        (spec, command): (Spec, wire::Exec),
+        spec: Spec,
+        command: wire::Exec,
     ) -> Result<(), Error> {
         let before = sandbox.sandbox().events();
         let limits = sandbox.limits();
@@ -184,8 +189,8 @@ fn name(exec_id: &str) -> String {
 
 /// The name of the directory that a path inside leads through; nothing else may pass.
 fn name_inside(path: &str) -> Option<&str> {
-    let name = path.strip_prefix(super::OUT_INSIDE)?.strip_prefix('/')?;
-    let name = name.strip_suffix(super::OUTPUT)?.strip_suffix('/')?;
+    let name = path.strip_prefix(OUT_INSIDE)?.strip_prefix('/')?;
+    let name = name.strip_suffix(OUTPUT)?.strip_suffix('/')?;
     let is_digest = name.len() == NAME_CHARS && name.bytes().all(|byte| byte.is_ascii_hexdigit());
     is_digest.then_some(name)
 }
@@ -197,8 +202,8 @@ fn forget_old(directory: &Path) -> io::Result<()> {
         .flatten()
         .filter_map(|entry| {
             let path = entry.path();
-            let ended_at = path.join(super::STATE).metadata().ok()?.modified().ok()?;
-            let bytes = path.join(super::OUTPUT).metadata().map_or(0, |output| output.len());
+            let ended_at = path.join(STATE).metadata().ok()?.modified().ok()?;
+            let bytes = path.join(OUTPUT).metadata().map_or(0, |output| output.len());
             Some((ended_at, path, bytes))
         })
         .collect();

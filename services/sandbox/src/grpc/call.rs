@@ -1,15 +1,10 @@
 //! One call: whose it is, by which right, and how it is done whatever becomes of its caller.
 
 use super::{
-    Server,
     scope::{Scope, Scoped},
+    server::Server,
 };
-use crate::{
-    code::Code,
-    error::Error,
-    session::Session,
-    wire::{reply, request},
-};
+use crate::{code::Code, error::Error, session::caller::Caller};
 use std::{future::Future, sync::Arc};
 use tokio::sync::oneshot;
 use tonic::{Request, Response, Status};
@@ -18,10 +13,7 @@ use tracing::Span;
 /// A call whose ids are known.
 pub(super) struct Call {
     method: &'static str,
-    pub(super) session: Arc<Session>,
-    /// The session whose workspace is used; often the same.
-    pub(super) root: Arc<Session>,
-    epoch: Option<u64>,
+    pub(super) caller: Caller,
     pub(super) span: Span,
 }
 
@@ -32,7 +24,7 @@ impl Server {
         method: &'static str,
         request: Request<M>,
     ) -> Result<(Call, M), Status> {
-        self.scoped(method, request).map_err(|error| tell(method, &error))
+        self.scoped(method, request).map_err(|error| to_status(method, &error))
     }
 
     fn scoped<M: Scoped>(&self, method: &'static str, request: Request<M>) -> Result<(Call, M), Error> {
@@ -54,50 +46,17 @@ impl Server {
         } else {
             self.sessions.get(&tenant, &workspace)?
         };
-        Ok((Call { method, session, root, epoch, span }, message))
-    }
-
-    /// Does one file operation inside the session's sandbox.
-    pub(super) async fn file<M, R>(
-        &self,
-        method: &'static str,
-        request: Request<M>,
-        to_body: fn(M) -> request::Body,
-        from_body: fn(reply::Body) -> Option<R>,
-    ) -> Result<Response<R>, Status>
-    where
-        M: Scoped + Send + 'static,
-        R: Send + 'static,
-    {
-        let (call, message) = self.begin(method, request)?;
-        let (session, root, epoch) = call.parts();
-        call.run(async move {
-            let sandbox = session.enter(&root).await?;
-            // Held by a writer until it has written; what a reader sees is of the moment in which it was let in.
-            let right = match epoch {
-                Some(epoch) => Some(session.hold(epoch).await?).filter(|_| M::IS_EFFECT),
-                None => None,
-            };
-            let reply = sandbox.sandbox().call(to_body(message)).await?;
-            drop(right);
-            from_body(reply)
-                .ok_or_else(|| Error::refused(Code::Internal, "the sandbox answered something else"))
-        })
-        .await
+        Ok((Call { method, caller: Caller { session, root, epoch }, span }, message))
     }
 }
 
 impl Call {
-    pub(super) fn parts(&self) -> (Arc<Session>, Arc<Session>, Option<u64>) {
-        (Arc::clone(&self.session), Arc::clone(&self.root), self.epoch)
-    }
-
     /// Checks the fence and does the work in a task of its own.
     pub(super) async fn run<T: Send + 'static>(
         self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<Response<T>, Status> {
-        let Self { method, session, root: _, epoch, span } = self;
+        let Self { method, caller: Caller { session, root: _, epoch }, span } = self;
         let tasks = session.shared.tasks.clone();
         let (answer, answered) = oneshot::channel();
         let fenced = async move {
@@ -108,7 +67,7 @@ impl Call {
                 },
                 None => work.await,
             };
-            let result = result.map_err(|error| tell(method, &error));
+            let result = result.map_err(|error| to_status(method, &error));
             if result.is_ok() {
                 metrics::counter!("flotilla_sandbox_calls_total", "method" => method, "code" => "ok")
                     .increment(1);
@@ -123,7 +82,7 @@ impl Call {
 }
 
 /// Counts and logs a failed call, once, and gives what the caller is told.
-pub(super) fn tell(method: &'static str, error: &Error) -> Status {
+pub(super) fn to_status(method: &'static str, error: &Error) -> Status {
     let code = error.code();
     metrics::counter!("flotilla_sandbox_calls_total", "method" => method, "code" => code.name()).increment(1);
     if code == Code::Internal {

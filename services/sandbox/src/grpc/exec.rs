@@ -1,6 +1,12 @@
 //! Starting a command: what is asked for is checked, the exec id is entered once, and the sandbox is asked.
 
-use crate::{code::Code, error::Error, exec, session::Session, wire};
+use crate::{
+    code::Code,
+    error::Error,
+    exec::record::Spec,
+    session::{caller::Caller, state::Session},
+    wire,
+};
 use domain::limits;
 use rpc::v1;
 use std::{collections::HashMap, sync::Arc};
@@ -12,12 +18,12 @@ const ENV_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:
 
 /// Starts a command of `session` in the workspace of `root`, once for each exec id.
 pub(super) async fn start(
-    (session, root): (&Arc<Session>, &Arc<Session>),
-    epoch: u64,
+    caller: &Caller,
     message: v1::StartExecRequest,
 ) -> Result<v1::StartExecResponse, Error> {
+    let session = &caller.session;
     check(&message)?;
-    let spec = exec::Spec {
+    let spec = Spec {
         exec_id: message.exec_id,
         timeout_ms: match message.timeout_ms {
             0 => limits::EXEC_TIMEOUT_MS,
@@ -28,11 +34,11 @@ pub(super) async fn start(
             0 => limits::EXEC_OUTPUT_BYTES_MAX,
             asked => asked.min(limits::EXEC_OUTPUT_BYTES_MAX),
         },
-        epoch,
+        epoch: caller.epoch.unwrap_or_default(),
     };
-    root.workspace().await?;
+    caller.root.workspace().await?;
     // Admission and entry are one step: a successor that was let in either finds the entry or there will be none.
-    let right = session.hold(epoch).await?;
+    let right = caller.hold().await?;
     let entered = session.execs.enter(&spec).await?;
     drop(right);
     let Some(entered) = entered else {
@@ -47,11 +53,11 @@ pub(super) async fn start(
         ..wire::Exec::default()
     };
     let start = async {
-        let sandbox = session.enter(root).await?;
+        let sandbox = caller.enter().await?;
         // The sandbox may have taken seconds to start; a takeover in them must not see this command begin.
-        let _right = session.hold(epoch).await?;
+        let _right = caller.hold().await?;
         let tasks = session.shared.tasks.clone();
-        session.execs.start(&tasks, sandbox, Arc::clone(&entered), (spec.clone(), command)).await
+        session.execs.start(&tasks, sandbox, Arc::clone(&entered), spec.clone(), command).await
     };
     if let Err(error) = start.await {
         session.execs.cancel(&spec, &entered).await;
@@ -62,8 +68,7 @@ pub(super) async fn start(
 
 /// Keeps the whole output of a tool of `session`.
 pub(super) async fn keep(
-    session: &Session,
-    epoch: u64,
+    caller: &Caller,
     message: v1::KeepOutputRequest,
 ) -> Result<v1::KeepOutputResponse, Error> {
     if message.output_id.is_empty() || message.output_id.len() > limits::EXEC_ID_BYTES_MAX {
@@ -73,13 +78,13 @@ pub(super) async fn keep(
         let text = format!("an output of more than {} bytes cannot be kept", limits::EXEC_OUTPUT_BYTES_MAX);
         return Err(Error::refused(Code::FileTooLarge, text));
     }
-    let _right = session.hold(epoch).await?;
-    let path = session.execs.keep(&message.output_id, message.data).await?;
+    let _right = caller.hold().await?;
+    let path = caller.session.execs.keep(&message.output_id, message.data).await?;
     Ok(v1::KeepOutputResponse { path })
 }
 
 /// Gives an output that `session` kept.
-pub(super) async fn kept(session: &Session, path: &str) -> Result<v1::GetOutputResponse, Error> {
+pub(super) async fn get_output(session: &Session, path: &str) -> Result<v1::GetOutputResponse, Error> {
     Ok(v1::GetOutputResponse { data: session.execs.read_output(path).await? })
 }
 

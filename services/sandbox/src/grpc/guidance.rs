@@ -4,28 +4,28 @@
 use crate::{
     code::Code,
     error::Error,
-    session::Session,
+    session::caller::Caller,
     wire::{reply, request},
     workspace::configuration,
 };
 use rpc::v1;
-use std::{mem::take, sync::Arc};
+use std::mem::take;
 
 /// Reads it for `session`, which works in the workspace of `root`.
 pub(super) async fn read(
-    (session, root): (&Arc<Session>, &Arc<Session>),
+    caller: &Caller,
     mut message: v1::ReadGuidanceRequest,
 ) -> Result<v1::ReadGuidanceResponse, Error> {
-    let meta = root.workspace().await?;
+    let meta = caller.root.workspace().await?;
     let wants_configuration =
         !message.only_levels && take(&mut message.known_base_commit) != meta.base_commit;
-    let sandbox = session.enter(root).await?;
+    let sandbox = caller.enter().await?;
     let reply = sandbox.sandbox().call(request::Body::ReadGuidance(message)).await?;
     let reply::Body::ReadGuidance(mut response) = reply else {
         return Err(Error::refused(Code::Internal, "the sandbox answered something else"));
     };
     if wants_configuration {
-        let kept = configuration::read(root).await?;
+        let kept = configuration::read(&caller.root).await?;
         response.configuration = kept.files;
         response.left_out.extend(kept.left_out);
     }

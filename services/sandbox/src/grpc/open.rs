@@ -3,7 +3,7 @@
 use crate::{
     code::Code,
     error::Error,
-    session::Session,
+    session::state::Session,
     workspace::{open, source},
 };
 use domain::limits;
@@ -12,11 +12,11 @@ use tokio::io::AsyncWriteExt as _;
 use tonic::Streaming;
 
 /// Reads what a workspace shall start from; `None` when there is one already. A bundle's bytes go to a file.
-pub(super) async fn order(
+pub(super) async fn read(
     session: &Session,
     header: v1::WorkspaceHeader,
     parts: &mut Streaming<v1::OpenWorkspaceRequest>,
-) -> Result<Option<open::Order>, Error> {
+) -> Result<Option<open::OpenSpec>, Error> {
     if session.find_workspace().await?.is_some() {
         return Ok(None);
     }
@@ -26,7 +26,7 @@ pub(super) async fn order(
             "" => source::Source::Empty,
             url => source::parse(url, &session.shared.config).await?,
         };
-        return Ok(Some(open::Order { source, revision, uncommitted }));
+        return Ok(Some(open::OpenSpec { source, revision, uncommitted }));
     }
     if !header.git_url.is_empty() {
         return Err(Error::refused(
@@ -34,12 +34,12 @@ pub(super) async fn order(
             "a workspace starts from a URL or a bundle, not both",
         ));
     }
-    let file = open::upload_place(session).await?;
+    let file = open::upload_path(session).await?;
     if let Err(error) = receive(&file, parts).await {
         drop(tokio::fs::remove_file(&file).await);
         return Err(error);
     }
-    Ok(Some(open::Order { source: source::Source::Bundle(file), revision, uncommitted }))
+    Ok(Some(open::OpenSpec { source: source::Source::Bundle(file), revision, uncommitted }))
 }
 
 async fn receive(

@@ -25,80 +25,52 @@ pub(super) trait Scoped {
     fn take_scope(&mut self) -> Result<Scope, Error>;
 }
 
-macro_rules! fenced_execs {
-    ($($request:ident)*) => {$(
+/// `take` takes the scope out of each of these requests.
+macro_rules! scoped {
+    (effect: $is_effect:literal, take: $take:expr, $($request:ident)*) => {$(
         impl Scoped for v1::$request {
+            const IS_EFFECT: bool = $is_effect;
+
             fn take_scope(&mut self) -> Result<Scope, Error> {
-                fenced(self.fence.take(), self.exec_id.clone())
+                let take: fn(&mut Self) -> Result<Scope, Error> = $take;
+                take(self)
             }
         }
     )*};
 }
 
-macro_rules! reads {
-    ($($request:ident)*) => {$(
-        impl Scoped for v1::$request {
-            fn take_scope(&mut self) -> Result<Scope, Error> {
-                let (tenant, session) = (take(&mut self.tenant_id), take(&mut self.session_id));
-                let workspace = take(&mut self.workspace_session_id);
-                Ok(Scope { tenant, session, workspace, epoch: None, exec_id: String::new() })
-            }
-        }
-    )*};
+// Reads of people and gateways.
+scoped!(effect: false, take: |call| {
+    let workspace = take(&mut call.workspace_session_id);
+    Ok(unfenced(take(&mut call.tenant_id), take(&mut call.session_id), workspace))
+}, DiffWorkspaceRequest ExportWorkspaceRequest);
+// Kept outputs are outside any workspace.
+scoped!(effect: false, take: |call| {
+    Ok(unfenced(take(&mut call.tenant_id), take(&mut call.session_id), String::new()))
+}, GetOutputRequest);
+// Calls of loops.
+scoped!(effect: false, take: |call| fenced(call.fence.take(), String::new()),
+    GetWorkspaceRequest WorkspaceHeader CloseWorkspaceRequest
+    TrackSnapshotRequest DiffSnapshotsRequest RestoreSnapshotRequest RevertFilesRequest
+    KillExecsRequest ReleaseSandboxRequest);
+scoped!(effect: false, take: |call| fenced(call.fence.take(), call.exec_id.clone()),
+    StartExecRequest AttachExecRequest KillExecRequest);
+scoped!(effect: true, take: |call| fenced(call.fence.take(), String::new()),
+    WriteFileRequest RemoveFileRequest KeepOutputRequest);
+// Calls of loops, and of gateways with epoch 0.
+scoped!(effect: false, take: |call| fenced_unless_zero(call.fence.take()),
+    ReadFileRequest ReadLinesRequest ListFilesRequest GlobFilesRequest GrepFilesRequest ReadGuidanceRequest
+    ApplyPatchRequest CreateTerminalRequest ListTerminalsRequest GetTerminalRequest
+    UpdateTerminalRequest WriteTerminalRequest AttachTerminalRequest DeleteTerminalRequest);
+
+fn unfenced(tenant: String, session: String, workspace: String) -> Scope {
+    Scope { tenant, session, workspace, epoch: None, exec_id: String::new() }
 }
 
-macro_rules! fenced {
-    ($($request:ident)*) => {$(
-        impl Scoped for v1::$request {
-            fn take_scope(&mut self) -> Result<Scope, Error> {
-                fenced(self.fence.take(), String::new())
-            }
-        }
-    )*};
-}
-
-/// Of loops, and of gateways, which say epoch 0: that of no loop, which is not checked.
-macro_rules! looks {
-    ($($request:ident)*) => {$(
-        impl Scoped for v1::$request {
-            fn take_scope(&mut self) -> Result<Scope, Error> {
-                let scope = fenced(self.fence.take(), String::new())?;
-                Ok(Scope { epoch: scope.epoch.filter(|epoch| *epoch > 0), ..scope })
-            }
-        }
-    )*};
-}
-
-macro_rules! effects {
-    ($($request:ident)*) => {$(
-        impl Scoped for v1::$request {
-            const IS_EFFECT: bool = true;
-
-            fn take_scope(&mut self) -> Result<Scope, Error> {
-                fenced(self.fence.take(), String::new())
-            }
-        }
-    )*};
-}
-
-reads!(DiffWorkspaceRequest ExportWorkspaceRequest);
-fenced!(GetWorkspaceRequest);
-fenced!(TrackSnapshotRequest DiffSnapshotsRequest RestoreSnapshotRequest RevertFilesRequest);
-fenced!(WorkspaceHeader CloseWorkspaceRequest KillExecsRequest ReleaseSandboxRequest);
-fenced_execs!(StartExecRequest AttachExecRequest KillExecRequest);
-
-effects!(WriteFileRequest RemoveFileRequest KeepOutputRequest);
-
-looks!(ReadFileRequest ReadLinesRequest ListFilesRequest GlobFilesRequest GrepFilesRequest ReadGuidanceRequest);
-looks!(ApplyPatchRequest CreateTerminalRequest ListTerminalsRequest GetTerminalRequest);
-looks!(UpdateTerminalRequest WriteTerminalRequest AttachTerminalRequest DeleteTerminalRequest);
-
-/// It is outside any workspace.
-impl Scoped for v1::GetOutputRequest {
-    fn take_scope(&mut self) -> Result<Scope, Error> {
-        let (tenant, session) = (take(&mut self.tenant_id), take(&mut self.session_id));
-        Ok(Scope { tenant, session, workspace: String::new(), epoch: None, exec_id: String::new() })
-    }
+/// Epoch 0 belongs to no loop, so it is not checked.
+fn fenced_unless_zero(fence: Option<v1::Fence>) -> Result<Scope, Error> {
+    let scope = fenced(fence, String::new())?;
+    Ok(Scope { epoch: scope.epoch.filter(|epoch| *epoch > 0), ..scope })
 }
 
 fn fenced(fence: Option<v1::Fence>, exec_id: String) -> Result<Scope, Error> {

@@ -1,11 +1,17 @@
 //! The calls about terminals: what is asked for is checked, and the session's registry does it.
 
-use super::{Answers, STREAM_WAITING_MAX, Server, exec};
+use super::{
+    exec,
+    server::{ResponseStream, STREAM_WAITING_MAX, Server},
+};
 use crate::{
     code::Code,
     error::Error,
-    terminal::{self, registry::Program},
-    workspace,
+    terminal::{
+        attach, pty,
+        start::{self, Program},
+    },
+    workspace::meta::DIRECTORY,
 };
 use domain::limits;
 use rpc::v1::{self, terminal_service_server::TerminalService};
@@ -25,18 +31,18 @@ const ID_TAIL_CHARS: usize = 4;
 
 #[tonic::async_trait]
 impl TerminalService for Server {
-    type AttachTerminalStream = Answers<v1::AttachTerminalResponse>;
+    type AttachTerminalStream = ResponseStream<v1::AttachTerminalResponse>;
 
     async fn create_terminal(
         &self,
         request: Request<v1::CreateTerminalRequest>,
     ) -> Result<Response<v1::CreateTerminalResponse>, Status> {
         let (call, message) = self.begin("create_terminal", request)?;
-        let (session, root, _) = call.parts();
+        let caller = call.caller.clone();
         call.run(async move {
             let program = program(message)?;
-            root.workspace().await?;
-            let (terminal, created) = session.terminals.create((&session, &root), program).await?;
+            caller.root.workspace().await?;
+            let (terminal, created) = start::run(&caller, program).await?;
             Ok(v1::CreateTerminalResponse { terminal: Some(terminal.info()), created })
         })
         .await
@@ -47,7 +53,7 @@ impl TerminalService for Server {
         request: Request<v1::ListTerminalsRequest>,
     ) -> Result<Response<v1::ListTerminalsResponse>, Status> {
         let (call, _) = self.begin("list_terminals", request)?;
-        let session = Arc::clone(&call.session);
+        let session = Arc::clone(&call.caller.session);
         call.run(async move { Ok(v1::ListTerminalsResponse { terminals: session.terminals.list().await }) })
             .await
     }
@@ -57,7 +63,7 @@ impl TerminalService for Server {
         request: Request<v1::GetTerminalRequest>,
     ) -> Result<Response<v1::GetTerminalResponse>, Status> {
         let (call, message) = self.begin("get_terminal", request)?;
-        let session = Arc::clone(&call.session);
+        let session = Arc::clone(&call.caller.session);
         call.run(async move {
             let terminal = session.terminals.get(&message.terminal_id).await?;
             Ok(v1::GetTerminalResponse { terminal: Some(terminal.info()) })
@@ -70,7 +76,7 @@ impl TerminalService for Server {
         request: Request<v1::UpdateTerminalRequest>,
     ) -> Result<Response<v1::UpdateTerminalResponse>, Status> {
         let (call, message) = self.begin("update_terminal", request)?;
-        let session = Arc::clone(&call.session);
+        let session = Arc::clone(&call.caller.session);
         call.run(async move {
             check_title(&message.title)?;
             let terminal = session.terminals.get(&message.terminal_id).await?;
@@ -85,7 +91,7 @@ impl TerminalService for Server {
         request: Request<v1::WriteTerminalRequest>,
     ) -> Result<Response<v1::WriteTerminalResponse>, Status> {
         let (call, message) = self.begin("write_terminal", request)?;
-        let session = Arc::clone(&call.session);
+        let session = Arc::clone(&call.caller.session);
         call.run(async move {
             let terminal = session.terminals.get(&message.terminal_id).await?;
             terminal.type_in(message.data).await.map(|()| v1::WriteTerminalResponse {})
@@ -98,11 +104,11 @@ impl TerminalService for Server {
         request: Request<v1::AttachTerminalRequest>,
     ) -> Result<Response<Self::AttachTerminalStream>, Status> {
         let (call, message) = self.begin("attach_terminal", request)?;
-        let session = Arc::clone(&call.session);
+        let session = Arc::clone(&call.caller.session);
         call.run(async move {
             let terminal = session.terminals.get_for_reader(&message.terminal_id).await?;
             let (to, answers) = mpsc::channel(STREAM_WAITING_MAX);
-            session.shared.tasks.spawn("terminal reader", terminal::attach::run(terminal, message, to));
+            session.shared.tasks.spawn("terminal reader", attach::run(terminal, message, to));
             Ok(Box::pin(ReceiverStream::new(answers)) as Self::AttachTerminalStream)
         })
         .await
@@ -113,7 +119,7 @@ impl TerminalService for Server {
         request: Request<v1::DeleteTerminalRequest>,
     ) -> Result<Response<v1::DeleteTerminalResponse>, Status> {
         let (call, message) = self.begin("delete_terminal", request)?;
-        let session = Arc::clone(&call.session);
+        let session = Arc::clone(&call.caller.session);
         call.run(async move {
             session.terminals.remove(&message.terminal_id).await?.end().await;
             Ok(v1::DeleteTerminalResponse {})
@@ -136,11 +142,11 @@ fn program(message: v1::CreateTerminalRequest) -> Result<Program, Error> {
     exec::check_environment(&env)?;
     check_title(&title)?;
     let size = size.unwrap_or(SIZE);
-    terminal::check_size(&size)?;
+    pty::check_size(&size)?;
     let command = if command.is_empty() { SHELL.to_owned() } else { command };
     let is_shell = command.ends_with("sh");
     let args = if args.is_empty() && is_shell { vec!["-l".to_owned()] } else { args };
-    let directory = if directory.is_empty() { workspace::DIRECTORY.to_owned() } else { directory };
+    let directory = if directory.is_empty() { DIRECTORY.to_owned() } else { directory };
     let title = if title.is_empty() { format!("Terminal {}", tail(&id)) } else { title };
     let info = v1::Terminal { id, title, command, args, directory, pid: 0, exit_code: None };
     Ok(Program { info, env: exec::environment(env, TERM), size })

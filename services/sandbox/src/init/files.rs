@@ -1,6 +1,15 @@
 //! The threads that do file operations.
 
-use super::{FILE_THREADS, Failure, Service, guidance, paths::Roots, read, search, write};
+mod guidance;
+mod read;
+mod search;
+mod write;
+
+use super::{
+    paths::Roots,
+    service::{Failure, Service},
+    thread,
+};
 use crate::{
     code::Code,
     wire::{reply, request},
@@ -14,8 +23,16 @@ use std::{
     },
 };
 
-/// A request and its number.
-pub(super) type Operation = (u64, request::Body);
+const FILE_THREADS: usize = 4;
+
+/// One file operation.
+#[derive(Debug)]
+pub(super) struct Operation {
+    /// The id of the request.
+    pub(super) id: u64,
+    /// What to do.
+    pub(super) body: request::Body,
+}
 
 /// Starts the threads.
 pub(super) fn spawn(
@@ -27,10 +44,10 @@ pub(super) fn spawn(
     for _ in 0..FILE_THREADS {
         let (service, waiting) = (service.clone(), Arc::clone(&waiting));
         let (roots, is_full) = (Arc::clone(&roots), Arc::clone(is_full));
-        super::spawn("files", move || {
+        thread::spawn("files", move || {
             loop {
                 let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
-                let Ok((id, operation)) = next else { return };
+                let Ok(Operation { id, body: operation }) = next else { return };
                 let refused =
                     matches!(operation, request::Body::WriteFile(_)) && is_full.load(Ordering::Relaxed);
                 let full =
@@ -59,7 +76,7 @@ fn answer(roots: &Roots, operation: request::Body) -> Result<reply::Body, Failur
         }
         request::Body::Exec(_)
         | request::Body::Kill(_)
-        | request::Body::Type(_)
+        | request::Body::Keystrokes(_)
         | request::Body::Resize(_) => Err(Failure::new(Code::Internal, "not a file operation")),
     }
 }

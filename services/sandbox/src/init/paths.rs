@@ -4,7 +4,7 @@
 //! Absolute links that lead back inside are refused by that call; for them the path is resolved freely and the opened
 //! object must lie on a root's own mount. Nothing can be moved from one mount to another, so this cannot be raced either.
 
-use super::Failure;
+use super::service::Failure;
 use crate::code::Code;
 use domain::limits;
 use rustix::{
@@ -47,12 +47,12 @@ pub(super) struct Roots(Vec<Root>);
 
 /// An object below a root, opened without access (O_PATH).
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct PathHandle {
     handle: OwnedFd,
     pub(super) stat: rustix::fs::Stat,
 }
 
-/// What a [`Found`] is.
+/// What a [`PathHandle`] is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     File,
@@ -69,11 +69,11 @@ impl Roots {
     }
 
     /// Finds what `path` names; links are followed as long as they stay inside. Relative paths start at the workspace.
-    pub(super) fn find(&self, path: &str, access: Access) -> Result<Found, Failure> {
+    pub(super) fn find(&self, path: &str, access: Access) -> Result<PathHandle, Failure> {
         let (root, rest) = self.split(path, access)?;
         let handle = root.resolve(rest).map_err(|errno| self.failure(errno, path))?;
         let stat = rustix::fs::fstat(&handle).map_err(|errno| self.failure(errno, path))?;
-        Ok(Found { handle, stat })
+        Ok(PathHandle { handle, stat })
     }
 
     /// Gives the root of `path` and the rest of it, which may be empty.
@@ -179,7 +179,7 @@ impl Root {
     }
 }
 
-impl Found {
+impl PathHandle {
     pub(super) fn kind(&self) -> Kind {
         match rustix::fs::FileType::from_raw_mode(self.stat.st_mode) {
             rustix::fs::FileType::RegularFile => Kind::File,

@@ -1,7 +1,12 @@
 //! The thread that moves output to the service, reaps, and ends commands: when their time is over, when they are told to,
 //! or when a limit is reached.
 
-use super::{Failure, Service, terminal::Keys, tree, watch};
+use super::{
+    memory,
+    service::{Failure, Service},
+    terminal::Keys,
+    thread, tree,
+};
 use crate::{
     code::Code,
     wire::{self, reply, request},
@@ -306,7 +311,7 @@ pub(super) fn spawn(service: Service, children: &SigSet, memory_bytes: u64) -> i
         forking: Arc::clone(&forking),
         jobs: Vec::new(),
     };
-    super::spawn("pump", move || state.run())?;
+    thread::spawn("pump", move || state.run())?;
     Ok(Pump { messages, wake: Arc::new(wake), forking })
 }
 
@@ -379,7 +384,7 @@ impl State {
             lost |= matches!(status, WaitStatus::Signaled(..));
         }
         if lost {
-            self.end_strays();
+            self.end_orphans();
         }
     }
 
@@ -389,7 +394,7 @@ impl State {
             match message {
                 Message::Watch(job) => {
                     let pid = job.supervisor.unsigned_abs();
-                    self.service.say(job.id, reply::Body::Started(wire::Started { pid }));
+                    self.service.say(job.id, reply::Body::Process(wire::Process { pid }));
                     self.jobs.push(*job);
                 }
                 Message::Kill(id) => {
@@ -397,7 +402,7 @@ impl State {
                     job.into_iter().for_each(|job| job.terminate(ExecEnd::Killed, now));
                 }
                 Message::Terminal(id, exec, body) => match self.at_terminal(exec, body) {
-                    Ok(()) => self.service.say(id, reply::Body::Done(wire::Done {})),
+                    Ok(()) => self.service.say(id, reply::Body::Ack(wire::Ack {})),
                     Err(failure) => self.service.fail(id, failure),
                 },
                 Message::EndAll(end) => {
@@ -430,21 +435,21 @@ impl State {
     }
 
     /// Processes whose supervisor was killed belong to no command any more.
-    fn end_strays(&self) {
+    fn end_orphans(&self) {
         let living = self.jobs.iter().filter(|job| job.supervisor_end.is_none());
         let supervisors: BTreeSet<i32> = living.map(|job| job.supervisor).collect();
-        for stray in tree::Processes::read().strays(&supervisors) {
-            tree::end(stray);
-            tree::signal(stray, Signal::SIGKILL);
+        for orphan in tree::Processes::read().orphans(&supervisors) {
+            tree::end(orphan);
+            tree::signal(orphan, Signal::SIGKILL);
         }
     }
 
     fn watch_memory(&mut self, now: Instant) {
         let processes = tree::Processes::read();
-        if watch::memory_bytes(processes.all()) <= self.memory_bytes {
+        if memory::used_bytes(processes.all()) <= self.memory_bytes {
             return;
         }
-        let used = |job: &Job| watch::memory_bytes(processes.below(job.supervisor).into_iter());
+        let used = |job: &Job| memory::used_bytes(processes.below(job.supervisor).into_iter());
         let largest = self.jobs.iter().enumerate().max_by_key(|(_, job)| used(job)).map(|(index, _)| index);
         if let Some(index) = largest {
             let job = &mut self.jobs[index];

@@ -1,11 +1,11 @@
 //! The thread that starts commands.
 
 use super::{
-    Failure, Service,
     fork::{self, Files, Plan},
     paths::{Access, Roots},
     pump::{Job, Pump},
-    terminal, walls,
+    service::{Failure, Service},
+    terminal, thread, walls,
 };
 use crate::{code::Code, wire};
 use nix::fcntl::OFlag;
@@ -35,7 +35,7 @@ pub(super) fn spawn(service: Service, pump: Pump) -> io::Result<(Starter, String
     let null = File::options().read(true).write(true).open("/dev/null")?;
     let (sender, waiting) = channel();
     let (landlock, raised) = channel();
-    super::spawn("starter", move || {
+    thread::spawn("starter", move || {
         drop(landlock.send(walls::raise()));
         run(&service, &pump, &roots, &null, &waiting);
     })?;
@@ -45,13 +45,13 @@ pub(super) fn spawn(service: Service, pump: Pump) -> io::Result<(Starter, String
 
 fn run(service: &Service, pump: &Pump, roots: &Roots, null: &File, waiting: &Receiver<(u64, wire::Exec)>) {
     while let Ok((id, exec)) = waiting.recv() {
-        if let Err(failure) = start(id, &exec, (roots, null), pump) {
+        if let Err(failure) = start(id, &exec, roots, null, pump) {
             service.fail(id, failure);
         }
     }
 }
 
-fn start(id: u64, exec: &wire::Exec, (roots, null): (&Roots, &File), pump: &Pump) -> Result<(), Failure> {
+fn start(id: u64, exec: &wire::Exec, roots: &Roots, null: &File, pump: &Pump) -> Result<(), Failure> {
     let broken = |error: io::Error| Failure::new(Code::Internal, format!("start a command: {error}"));
     let path = if exec.directory.is_empty() { "/workspace" } else { exec.directory.as_str() };
     let directory =

@@ -1,8 +1,8 @@
 //! The terminal of a command: made in the sandbox's own devpts, so that there is none but the session's, sized, and typed into.
 //! What the command writes to it is read like any output.
 
-use super::Failure;
-use crate::{code::Code, terminal::INPUT_BYTES_MAX, wire::request};
+use super::service::Failure;
+use crate::{code::Code, terminal::limits::INPUT_BYTES_MAX, wire::request};
 use nix::{
     fcntl::{FcntlArg, OFlag, fcntl},
     pty::{Winsize, openpty},
@@ -50,7 +50,7 @@ impl Keys {
     /// Types, or gives the terminal another size.
     pub(super) fn take(&mut self, terminal: &File, body: request::Body) -> Result<(), Failure> {
         match body {
-            request::Body::Type(typed) => {
+            request::Body::Keystrokes(typed) => {
                 if self.0.len() + typed.data.len() > INPUT_BYTES_MAX {
                     let text = "the program at the terminal does not read what is typed";
                     return Err(Failure::new(Code::TerminalInputFull, text));

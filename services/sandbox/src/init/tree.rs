@@ -39,7 +39,7 @@ impl Processes {
     }
 
     /// Direct children of PID 1 that are not in `supervisors`: a supervisor that was killed has lost them.
-    pub(super) fn strays(&self, supervisors: &BTreeSet<i32>) -> BTreeSet<i32> {
+    pub(super) fn orphans(&self, supervisors: &BTreeSet<i32>) -> BTreeSet<i32> {
         let lost = self.0.iter().filter(|(pid, parent)| **parent == 1 && !supervisors.contains(*pid));
         lost.map(|(pid, _)| *pid).collect()
     }

@@ -2,7 +2,7 @@
 //! below the service's own group, so that the limits of whoever started the service hold as well. Without them the
 //! limits are RLIMIT_NPROC and a watchdog inside the sandbox, and CPU is not limited.
 
-use super::Limits;
+use super::policy::Limits;
 use std::{
     collections::BTreeMap,
     fs::{self, File, OpenOptions},
@@ -125,7 +125,7 @@ impl Group {
     ///
     /// # Errors
     /// Those of the file system.
-    pub fn doors(&self) -> io::Result<Vec<File>> {
+    pub fn entry_files(&self) -> io::Result<Vec<File>> {
         self.directories.iter().map(|d| OpenOptions::new().write(true).open(d.join("cgroup.procs"))).collect()
     }
 

@@ -22,12 +22,14 @@ use std::{
 /// Where what the sandbox is given is put together. Bubblewrap needs /tmp to exist and none of its content.
 pub(super) const STAGE: &str = "/tmp";
 const STAGE_C: &CStr = c"/tmp";
+/// Descriptors that pass into bubblewrap get numbers from here on, clear of what the start itself opens and closes.
+const DESCRIPTOR_FIRST: i32 = 50;
 const OPEN_FILES_MAX: u64 = 4_096;
 const LOCKED_MEMORY_BYTES_MAX: u64 = 64 * 1024;
 
 /// A copy of a mount, to be put into the stage: its own path may lead through directories that only root may pass.
 #[derive(Debug)]
-pub(super) struct Staged {
+pub(super) struct StagedMount {
     source: OwnedFd,
     /// Below [`STAGE`].
     to: CString,
@@ -36,11 +38,11 @@ pub(super) struct Staged {
 
 /// Everything that the child needs, made before the fork.
 #[derive(Debug)]
-pub(super) struct Child {
+pub(super) struct ChildSetup {
     /// The `cgroup.procs` files to enter.
-    pub(super) doors: Vec<File>,
+    pub(super) entry_files: Vec<File>,
     /// `None`: the mount namespace stays the service's.
-    pub(super) stage: Option<Vec<Staged>>,
+    pub(super) stage: Option<Vec<StagedMount>>,
     /// Open in bubblewrap; everything else from 3 on is closed.
     pub(super) kept: Vec<OwnedFd>,
     /// `None`: the service's own.
@@ -49,7 +51,7 @@ pub(super) struct Child {
     pub(super) file_bytes_max: u64,
 }
 
-impl Child {
+impl ChildSetup {
     /// Makes `command` do all this before its program starts.
     #[allow(unsafe_code)] // `pre_exec` is unsafe because of what its closure may not do; `apply` keeps to it.
     pub(super) fn prepare(self, command: &mut Command) {
@@ -58,8 +60,8 @@ impl Child {
     }
 
     fn apply(&self) -> io::Result<()> {
-        for door in &self.doors {
-            nix::unistd::write(door, b"0")?;
+        for file in &self.entry_files {
+            nix::unistd::write(file, b"0")?;
         }
         limit(Resource::RLIMIT_NOFILE, OPEN_FILES_MAX)?;
         limit(Resource::RLIMIT_CORE, 0)?;
@@ -99,7 +101,12 @@ fn close_on_exec_from_3() -> io::Result<()> {
     Ok(Errno::result(result).map(drop)?)
 }
 
-fn build(stage: &[Staged]) -> io::Result<()> {
+/// Moves a descriptor to a high number, closed on exec until the child says otherwise.
+pub(super) fn keep(fd: OwnedFd) -> io::Result<OwnedFd> {
+    Ok(rustix::io::fcntl_dupfd_cloexec(&fd, DESCRIPTOR_FIRST)?)
+}
+
+fn build(stage: &[StagedMount]) -> io::Result<()> {
     const NONE: Option<&CStr> = None;
     unshare(CloneFlags::CLONE_NEWNS)?;
     mount(NONE, c"/", NONE, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NONE)?;
@@ -123,17 +130,13 @@ fn build(stage: &[Staged]) -> io::Result<()> {
     Ok(())
 }
 
-impl Staged {
+impl StagedMount {
     /// Prepares `source` to appear as [`STAGE`]`/name`.
     pub(super) fn new(source: &Path, name: &str) -> io::Result<Self> {
         let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
         // Not an ordinary descriptor: those of another mount namespace cannot be bound.
         let tree = rustix::mount::open_tree(rustix::fs::CWD, source, flags)?;
         let is_directory = source.metadata()?.is_dir();
-        Ok(Self {
-            source: super::launch::keep(tree)?,
-            to: CString::new(format!("{STAGE}/{name}"))?,
-            is_directory,
-        })
+        Ok(Self { source: keep(tree)?, to: CString::new(format!("{STAGE}/{name}"))?, is_directory })
     }
 }

@@ -2,9 +2,10 @@
 //! the *thread* that started it ends (PR_SET_PDEATHSIG), and the threads of an async runtime come and go.
 
 use super::{
-    Facts, Network, User,
     cgroup::Group,
-    child::{self, Child, Staged},
+    child::{self, ChildSetup, StagedMount, keep},
+    facts::Facts,
+    policy::{Network, User},
     root, seccomp,
 };
 use std::{
@@ -26,8 +27,6 @@ use tokio::{
 
 /// Starts that wait for the thread; each takes a few milliseconds.
 const STARTS_WAITING_MAX: usize = 64;
-/// Descriptors that pass into bubblewrap get numbers from here on, clear of what the start itself opens and closes.
-const DESCRIPTOR_FIRST: i32 = 50;
 /// Where the init is inside.
 const INIT_INSIDE: &str = "/opt/flotilla/init";
 
@@ -65,7 +64,7 @@ impl Mount {
 
 /// One sandbox to be started.
 #[derive(Debug)]
-pub struct Start {
+pub struct LaunchSpec {
     /// What runs in it.
     pub program: Program,
     /// The session's user; not used when sandboxes run as the service's user.
@@ -78,14 +77,18 @@ pub struct Start {
 
 /// A started sandbox.
 #[derive(Debug)]
-pub struct Started {
+pub struct SandboxProcess {
     /// Bubblewrap; killed when dropped, and everything inside with it.
     pub child: tokio::process::Child,
     /// Its control group; to be removed when the child has ended.
     pub group: Option<Group>,
 }
 
-type Waiting = (Command, oneshot::Sender<io::Result<tokio::process::Child>>);
+/// A command that the launcher thread spawns.
+struct SpawnJob {
+    command: Command,
+    reply: oneshot::Sender<io::Result<tokio::process::Child>>,
+}
 
 /// The launcher. Clones share its thread, which ends with the last of them; all its sandboxes end then.
 #[derive(Debug, Clone)]
@@ -93,7 +96,7 @@ pub struct Launcher {
     facts: Arc<Facts>,
     etc: Arc<PathBuf>,
     filters: Arc<[Vec<u8>; 3]>,
-    starts: mpsc::Sender<Waiting>,
+    starts: mpsc::Sender<SpawnJob>,
 }
 
 impl Launcher {
@@ -104,12 +107,12 @@ impl Launcher {
     pub fn start(facts: Facts, etc: PathBuf) -> anyhow::Result<Self> {
         root::write_etc(&etc)?;
         let filters = seccomp::programs()?;
-        let (starts, mut waiting) = mpsc::channel::<Waiting>(STARTS_WAITING_MAX);
+        let (starts, mut waiting) = mpsc::channel::<SpawnJob>(STARTS_WAITING_MAX);
         let runtime = tokio::runtime::Handle::current();
         std::thread::Builder::new().name("launcher".to_owned()).spawn(move || {
             // The child's end is watched by the runtime, hence the guard.
             let _guard = runtime.enter();
-            while let Some((mut command, reply)) = waiting.blocking_recv() {
+            while let Some(SpawnJob { mut command, reply }) = waiting.blocking_recv() {
                 // A caller that left dropped its end; the child is then killed by being dropped here.
                 drop(reply.send(command.spawn()));
             }
@@ -128,7 +131,7 @@ impl Launcher {
     /// Those of the file system and of fork. Failures inside bubblewrap show as its end.
     ///
     /// Dropped midway: the sandbox is killed if it was started.
-    pub async fn launch(&self, start: Start) -> io::Result<Started> {
+    pub async fn launch(&self, start: LaunchSpec) -> io::Result<SandboxProcess> {
         let group = self.facts.cgroup.make(&self.facts.limits)?;
         let command = self.command(start, group.as_ref());
         let started = match command {
@@ -136,7 +139,7 @@ impl Launcher {
             Err(error) => Err(error),
         };
         match started {
-            Ok(child) => Ok(Started { child, group }),
+            Ok(child) => Ok(SandboxProcess { child, group }),
             Err(error) => {
                 if let Some(group) = group {
                     group.remove().await;
@@ -149,11 +152,11 @@ impl Launcher {
     async fn spawn(&self, command: Command) -> io::Result<tokio::process::Child> {
         let gone = || io::Error::other("the launcher has ended");
         let (reply, started) = oneshot::channel();
-        self.starts.send((command, reply)).await.map_err(|_| gone())?;
+        self.starts.send(SpawnJob { command, reply }).await.map_err(|_| gone())?;
         started.await.map_err(|_| gone())?
     }
 
-    fn command(&self, start: Start, group: Option<&Group>) -> io::Result<Command> {
+    fn command(&self, start: LaunchSpec, group: Option<&Group>) -> io::Result<Command> {
         let mut mounts = start.mounts;
         mounts.push(Mount::read(self.etc.as_path(), "/etc"));
         let is_init = matches!(start.program, Program::Init(_));
@@ -193,8 +196,8 @@ impl Launcher {
                 args.extend(arguments.into_iter().map(Into::into));
             }
         }
-        let child = Child {
-            doors: group.map(Group::doors).transpose()?.unwrap_or_default(),
+        let child = ChildSetup {
+            entry_files: group.map(Group::entry_files).transpose()?.unwrap_or_default(),
             stage,
             kept,
             uid: (self.facts.user == User::PerSession).then_some(start.uid),
@@ -252,19 +255,14 @@ fn sources(mounts: &[Mount]) -> Vec<PathBuf> {
     mounts.iter().map(|mount| mount.source.clone()).collect()
 }
 
-fn stage(mounts: &[Mount]) -> io::Result<(Vec<PathBuf>, Option<Vec<Staged>>)> {
+fn stage(mounts: &[Mount]) -> io::Result<(Vec<PathBuf>, Option<Vec<StagedMount>>)> {
     let (mut sources, mut stage) = (Vec::new(), Vec::new());
     for (number, mount) in mounts.iter().enumerate() {
         let name = format!("mount-{number}");
-        stage.push(Staged::new(&mount.source, &name)?);
+        stage.push(StagedMount::new(&mount.source, &name)?);
         sources.push(PathBuf::from(child::STAGE).join(name));
     }
     Ok((sources, Some(stage)))
-}
-
-/// Moves a descriptor to a high number, closed on exec until the child says otherwise.
-pub(super) fn keep(fd: OwnedFd) -> io::Result<OwnedFd> {
-    Ok(rustix::io::fcntl_dupfd_cloexec(&fd, DESCRIPTOR_FIRST)?)
 }
 
 fn memory_file(content: &[u8]) -> io::Result<OwnedFd> {

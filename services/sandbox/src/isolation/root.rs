@@ -55,7 +55,7 @@ pub(super) fn write_etc(directory: &Path) -> io::Result<()> {
 }
 
 /// Gives bubblewrap's arguments for /usr, the top directories, the shown parts of /etc and /proc.
-pub(super) fn arguments(network: super::Network) -> Vec<OsString> {
+pub(super) fn arguments(network: super::policy::Network) -> Vec<OsString> {
     let mut args: Vec<OsString> = ["--ro-bind", "/usr", "/usr"].map(Into::into).into();
     for name in TOP {
         let path = Path::new("/").join(name);
@@ -68,7 +68,7 @@ pub(super) fn arguments(network: super::Network) -> Vec<OsString> {
     for (name, host) in host_etc() {
         args.extend(["--ro-bind".into(), host.into(), Path::new("/etc").join(name).into()]);
     }
-    if network == super::Network::Host {
+    if network == super::policy::Network::Host {
         for path in ["/etc/resolv.conf", "/etc/hosts"] {
             args.extend(["--ro-bind-try", path, path].map(Into::into));
         }

@@ -2,11 +2,12 @@
 //! required wall was seen to stand.
 
 use super::{
-    Facts, User,
+    facts::Facts,
     launch::{self, Launcher, Mount},
+    policy::User,
 };
 use crate::{
-    sandbox::{Event, Plan, Sandbox},
+    sandbox::{Event, Sandbox, SandboxSpec},
     wire,
 };
 use anyhow::Context as _;
@@ -89,7 +90,7 @@ async fn probe(
     let listener = std::net::TcpListener::bind("127.0.0.1:0").context("listen for the self-test")?;
     let port = listener.local_addr().context("listen for the self-test")?.port();
 
-    let plan = Plan { uid, mounts: vec![Mount::write(&tree, "/workspace")], permit: None };
+    let plan = SandboxSpec { uid, mounts: vec![Mount::write(&tree, "/workspace")], permit: None };
     let sandbox = match Sandbox::start(launcher, tasks, plan).await {
         Ok(sandbox) => sandbox,
         Err(error) => return Err(anyhow::Error::new(error).context(advice(launcher.facts()))),

@@ -9,7 +9,7 @@ use std::{fs, io};
 
 /// Terminals of one sandbox: those of people, and what its commands open besides (`script`, `tmux`, tests of programs with a
 /// screen). The kernel's number for all sandboxes is 3,072.
-const MAX: usize = 4 * crate::terminal::TERMINALS_MAX;
+const MAX: usize = 4 * crate::terminal::limits::TERMINALS_MAX;
 
 /// Bounds the terminals of a sandbox, which must not run commands yet. `bwrap` is the process that was started for it.
 ///

@@ -1,10 +1,9 @@
 //! The fence of one session: the highest epoch seen, also before a restart, and the order of effects and take-overs.
 //!
-//! An effect happens while its [`Right`] is held, and a higher epoch is admitted only when no right is held. So whoever was
+//! An effect happens while its [`EffectPermit`] is held, and a higher epoch is admitted only when no right is held. So whoever was
 //! admitted knows: each effect of a lower epoch is over, or will never be.
 
 use crate::{code::Code, error::Error, layout};
-use domain::mutant::{self, Mutant};
 use std::path::PathBuf;
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -18,11 +17,11 @@ pub struct Fence {
 
 /// The right to have an effect. Held until the effect is over, and never while waiting for the start of a sandbox.
 #[derive(Debug)]
-pub struct Right<'a>(#[expect(dead_code, reason = "held, not read")] RwLockReadGuard<'a, Option<u64>>);
+pub struct EffectPermit<'a>(#[expect(dead_code, reason = "held, not read")] RwLockReadGuard<'a, Option<u64>>);
 
 /// The right to admit a higher epoch: no effect is under way.
 #[derive(Debug)]
-pub struct Raise<'a>(RwLockWriteGuard<'a, Option<u64>>);
+pub struct RaisePermit<'a>(RwLockWriteGuard<'a, Option<u64>>);
 
 impl Fence {
     /// The fence that is kept at `path`.
@@ -44,25 +43,24 @@ impl Fence {
     ///
     /// # Errors
     /// `epoch_stale` when a higher epoch was admitted meanwhile.
-    pub async fn hold(&self, epoch: u64) -> Result<Right<'_>, Error> {
+    pub async fn hold(&self, epoch: u64) -> Result<EffectPermit<'_>, Error> {
         let highest = self.highest.read().await;
         refuse_below(highest.unwrap_or_default(), epoch)?;
-        Ok(Right(highest))
+        Ok(EffectPermit(highest))
     }
 
     /// Waits until no effect is under way. Cancel-safe.
-    pub async fn settle(&self) -> Raise<'_> {
-        Raise(self.highest.write().await)
+    pub async fn settle(&self) -> RaisePermit<'_> {
+        RaisePermit(self.highest.write().await)
     }
 
     /// Shuts out all epochs below `epoch`, also after a restart.
     ///
     /// # Errors
     /// `epoch_stale` when a higher one was here before; those of the file system.
-    pub async fn raise(&self, mut settled: Raise<'_>, epoch: u64) -> Result<(), Error> {
+    pub async fn raise(&self, mut settled: RaisePermit<'_>, epoch: u64) -> Result<(), Error> {
         let highest = match *settled.0 {
             Some(highest) => highest,
-            None if mutant::on(Mutant::SandboxEpochForgotten) => 0,
             None => match tokio::fs::read_to_string(&self.path).await {
                 Ok(text) => text.trim().parse().unwrap_or(u64::MAX),
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,
@@ -86,7 +84,7 @@ impl Fence {
 }
 
 fn refuse_below(highest: u64, epoch: u64) -> Result<(), Error> {
-    if epoch < highest && !mutant::on(Mutant::SandboxEpochUnchecked) {
+    if epoch < highest {
         let text = format!("epoch {epoch} of the session was taken over by epoch {highest}");
         return Err(Error::refused(Code::EpochStale, text));
     }

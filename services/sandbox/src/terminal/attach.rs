@@ -1,7 +1,7 @@
 //! Reading along with a terminal: what is kept from an offset on, then what comes, and the exit. A reader that is too slow loses
 //! what is in the middle, which the offsets show; the program never waits for it.
 
-use super::Terminal;
+use super::pty::Terminal;
 use rpc::v1::{
     AttachTerminalRequest, AttachTerminalResponse, TerminalExit, TerminalOutput, TerminalReplay,
     attach_terminal_response::Item,
@@ -16,7 +16,7 @@ pub type Sender = mpsc::Sender<Result<AttachTerminalResponse, tonic::Status>>;
 pub async fn run(terminal: Arc<Terminal>, asked: AttachTerminalRequest, to: Sender) {
     let mut state = terminal.state.subscribe();
     let replay = {
-        let kept = &state.borrow().kept;
+        let kept = &state.borrow().scrollback;
         let wanted = asked.from_offset_bytes.filter(|_| !asked.exit_only).unwrap_or(kept.end);
         let from = wanted.clamp(kept.start(), kept.end);
         let lost_bytes = kept.start().saturating_sub(wanted);
@@ -29,8 +29,8 @@ pub async fn run(terminal: Arc<Terminal>, asked: AttachTerminalRequest, to: Send
     loop {
         let (exit_code, (offset_bytes, data)) = {
             let state = state.borrow_and_update();
-            let from = if asked.exit_only { state.kept.end } else { offset };
-            (state.info.exit_code, state.kept.read(from))
+            let from = if asked.exit_only { state.scrollback.end } else { offset };
+            (state.info.exit_code, state.scrollback.read(from))
         };
         offset = offset_bytes + data.len() as u64;
         let item = match (data.is_empty(), exit_code) {

@@ -1,6 +1,6 @@
 //! How many terminals run for each tenant. The kernel has some thousands for the whole machine, whoever made them.
 
-use super::TERMINALS_TENANT_MAX;
+use super::limits::TERMINALS_TENANT_MAX;
 use crate::{code::Code, error::Error};
 use domain::ids::TenantId;
 use std::{

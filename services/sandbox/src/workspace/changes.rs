@@ -1,8 +1,12 @@
 //! What a session changed: as a patch, and as a git bundle. Read in a helper sandbox with a git directory of our own, so
 //! that the tenant's index, hooks, filters and configuration have no say and are not touched.
 
-use super::{Meta, TREE, helper, refused, scratch::Scratch};
-use crate::{code::Code, error::Error, isolation::launch::Mount, session::Session};
+use super::{
+    helper::{self, refused},
+    meta::{Meta, TREE},
+    scratch::Scratch,
+};
+use crate::{code::Code, error::Error, isolation::launch::Mount, session::state::Session};
 use domain::limits;
 use rpc::v1::{DiffStat, DiffWorkspaceResponse, ExportWorkspaceResponse};
 use std::{sync::Arc, time::Duration};
@@ -32,7 +36,7 @@ pub async fn diff(session: &Arc<Session>, bytes_max: usize) -> Result<DiffWorksp
     let arguments = vec![meta.base_commit.clone(), (bytes_max + 1).to_string()];
     let limit = bytes_max + 1 + limits::DIFF_STATS_BYTES_MAX + LINE_BYTES_MAX;
     let output =
-        session.shared.helpers.run(task(session, &meta, &scratch, (DIFF_SCRIPT, arguments)), limit).await;
+        session.shared.helpers.run(task(session, &meta, &scratch, DIFF_SCRIPT, arguments), limit).await;
     scratch.remove().await;
     let output = output?;
     if output.code != 0 {
@@ -65,7 +69,7 @@ pub async fn export(session: &Arc<Session>, message: &str, to: &Sender) -> Resul
     let ours = if meta.base_is_ours { "yes" } else { "no" };
     let arguments = vec![meta.base_commit.clone(), ours.to_owned(), message.to_owned()];
     let scratch = Scratch::make(session, session.shared.uid(meta.slot))?;
-    let done = stream(session, task(session, &meta, &scratch, (EXPORT_SCRIPT, arguments)), &meta, to).await;
+    let done = stream(session, task(session, &meta, &scratch, EXPORT_SCRIPT, arguments), &meta, to).await;
     scratch.remove().await;
     done
 }
@@ -126,7 +130,8 @@ fn task(
     session: &Session,
     meta: &Meta,
     scratch: &Scratch,
-    (script, arguments): (&'static str, Vec<String>),
+    script: &'static str,
+    arguments: Vec<String>,
 ) -> helper::Task {
     let tree = session.shared.layout.workspace(&session.key).join(TREE);
     let time_limit = Duration::from_millis(limits::WORKSPACE_HELPER_MS);

@@ -3,11 +3,10 @@
 //! or in .git, does not loosen what binds it.
 
 use super::{
-    Meta,
-    helper::{Lane, Task},
-    refused,
+    helper::{Queue, Task, refused},
+    meta::Meta,
 };
-use crate::{code::Code, error::Error, isolation::launch::Mount, layout, session::Session};
+use crate::{code::Code, error::Error, isolation::launch::Mount, layout, session::state::Session};
 use domain::limits;
 use prost::Message as _;
 use rpc::v1;
@@ -20,7 +19,7 @@ const HEADS_BYTES_MAX: usize = limits::SETTINGS_FILES_MAX * (limits::PATH_BYTES_
 
 /// What is kept.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Kept {
+pub struct ConfigurationFiles {
     /// In the order of git: by path.
     #[prost(message, repeated, tag = "1")]
     pub files: Vec<v1::GuidanceFile>,
@@ -45,7 +44,7 @@ pub(super) async fn keep(session: &Session, build: &Path, meta: &Meta) -> Result
             limits::SETTINGS_FILES_MAX.to_string(),
         ],
         mounts: vec![Mount::read(build, "/workspace")],
-        lane: Lane::Quick,
+        queue: Queue::Quick,
         ..Task::new(uid, time_limit)
     };
     let output = session.shared.helpers.run(task, limits::SETTINGS_BYTES_MAX + HEADS_BYTES_MAX).await?;
@@ -61,16 +60,16 @@ pub(super) async fn keep(session: &Session, build: &Path, meta: &Meta) -> Result
 ///
 /// # Errors
 /// Those of the file system, and when nothing was kept.
-pub(crate) async fn read(session: &Session) -> Result<Kept, Error> {
+pub(crate) async fn read(session: &Session) -> Result<ConfigurationFiles, Error> {
     let path = session.shared.layout.workspace(&session.key).join(FILE);
     let bytes = tokio::fs::read(path).await;
-    let kept = bytes.and_then(|bytes| Kept::decode(bytes.as_slice()).map_err(io::Error::other));
+    let kept = bytes.and_then(|bytes| ConfigurationFiles::decode(bytes.as_slice()).map_err(io::Error::other));
     kept.map_err(Error::io("read the repository's configuration"))
 }
 
 /// `path NUL length NUL bytes`, again and again.
-fn parse(mut output: &[u8]) -> Option<Kept> {
-    let mut kept = Kept::default();
+fn parse(mut output: &[u8]) -> Option<ConfigurationFiles> {
+    let mut kept = ConfigurationFiles::default();
     while !output.is_empty() {
         let (path, rest) = split(output)?;
         let (length, rest) = split(rest)?;

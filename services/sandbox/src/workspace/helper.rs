@@ -4,9 +4,9 @@ use crate::{
     code::Code,
     error::Error,
     isolation::{
-        Network,
         cgroup::Group,
-        launch::{Launcher, Mount, Program, Start},
+        launch::{LaunchSpec, Launcher, Mount, Program},
+        policy::Network,
     },
 };
 use std::{
@@ -37,7 +37,7 @@ pub struct Helpers {
 
 /// What a helper waits for when many run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lane {
+pub enum Queue {
     /// Clones and exports: they may take minutes.
     Slow,
     /// What a turn does at each step: it must not wait for clones.
@@ -60,7 +60,7 @@ pub struct Task {
     /// It is killed after this.
     pub time_limit: Duration,
     /// Which others it waits for.
-    pub lane: Lane,
+    pub queue: Queue,
 }
 
 /// What a helper left.
@@ -76,7 +76,7 @@ pub struct Output {
 
 /// A helper whose output is read while it runs.
 #[derive(Debug)]
-pub struct Running {
+pub struct HelperRun {
     /// What it prints.
     pub stdout: ChildStdout,
     child: Child,
@@ -96,7 +96,7 @@ impl Task {
             mounts: Vec::new(),
             network: Network::None,
             time_limit,
-            lane: Lane::Slow,
+            queue: Queue::Slow,
         }
     }
 }
@@ -127,19 +127,19 @@ impl Helpers {
         Ok(Output { code, stdout, stderr })
     }
 
-    /// Starts a task whose output the caller reads; the caller then calls [`Running::finish`].
+    /// Starts a task whose output the caller reads; the caller then calls [`HelperRun::finish`].
     ///
     /// # Errors
     /// `sandbox_unavailable` when it could not be started.
-    pub async fn start(&self, task: Task) -> Result<Running, Error> {
+    pub async fn start(&self, task: Task) -> Result<HelperRun, Error> {
         let stopping = |_| Error::refused(Code::SandboxUnavailable, "the sandbox service is stopping");
-        let permits = match task.lane {
-            Lane::Slow => &self.permits,
-            Lane::Quick => &self.quick_permits,
+        let permits = match task.queue {
+            Queue::Slow => &self.permits,
+            Queue::Quick => &self.quick_permits,
         };
         let permit = Arc::clone(permits).acquire_owned().await.map_err(stopping)?;
         let deadline = Instant::now() + task.time_limit;
-        let start = Start {
+        let start = LaunchSpec {
             program: Program::Script(task.script, task.arguments),
             uid: task.uid,
             mounts: task.mounts,
@@ -150,11 +150,18 @@ impl Helpers {
         let (stdout, stderr) =
             pipes.ok_or_else(|| io::Error::other("no pipes")).map_err(Error::io("start a helper"))?;
         let stderr = tokio::spawn(read_complaints(stderr));
-        Ok(Running { stdout, child: started.child, stderr, group: started.group, deadline, _permit: permit })
+        Ok(HelperRun {
+            stdout,
+            child: started.child,
+            stderr,
+            group: started.group,
+            deadline,
+            _permit: permit,
+        })
     }
 }
 
-impl Running {
+impl HelperRun {
     /// Reads what is printed until its end, `limit` bytes, or the time limit, whichever is first.
     ///
     /// # Errors
@@ -212,6 +219,17 @@ async fn read_complaints(mut stderr: ChildStderr) -> String {
 
 async fn drain(from: &mut (impl AsyncRead + Unpin)) {
     drop(tokio::io::copy(from, &mut tokio::io::sink()).await);
+}
+
+/// The last line of what git said, for a person; paths and URLs in it are the caller's own.
+fn last_line(stderr: &str) -> String {
+    let line = stderr.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("git said nothing");
+    line.chars().take(300).collect()
+}
+
+/// The error of a helper that ended with a code of its own.
+pub(super) fn refused(code: Code, text: &str, stderr: &str) -> Error {
+    Error::refused(code, format!("{text}: {}", last_line(stderr)))
 }
 
 #[cfg(test)]

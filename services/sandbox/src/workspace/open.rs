@@ -1,7 +1,10 @@
 //! Making a workspace. It is built beside and renamed: there is a whole one or none.
 
 use super::{
-    Meta, TREE, configuration, helper, refused, snapshots,
+    configuration,
+    helper::{self, refused},
+    meta::{Meta, TREE},
+    snapshots::seed,
     source::{self, Source},
 };
 use crate::{
@@ -9,11 +12,11 @@ use crate::{
     config::GitScheme,
     error::Error,
     isolation::{
-        Network,
         launch::{Mount, give_to},
+        policy::Network,
     },
     layout,
-    session::Session,
+    session::state::Session,
 };
 use std::{
     path::{Path, PathBuf},
@@ -32,7 +35,7 @@ const DIRECTORY_INSIDE: &str = "/run/sbx/source";
 
 /// What a caller asks for.
 #[derive(Debug)]
-pub struct Order {
+pub struct OpenSpec {
     /// Where from.
     pub source: Source,
     /// Branch, tag or commit; empty: the default one.
@@ -48,8 +51,8 @@ pub struct Order {
 /// `revision_not_found`, `bundle_invalid`, `disk_full`. There is then no workspace.
 ///
 /// Dropped midway: no workspace; the next call cleans up.
-pub async fn run(session: &Arc<Session>, order: &Order) -> Result<(bool, Meta), Error> {
-    source::check_revision(&order.revision)?;
+pub async fn run(session: &Arc<Session>, spec: &OpenSpec) -> Result<(bool, Meta), Error> {
+    source::check_revision(&spec.revision)?;
     // Nobody starts a sandbox in it and nobody else builds meanwhile.
     let _files = session.files.lock().await;
     if let Some(meta) = session.find_workspace().await? {
@@ -63,11 +66,11 @@ pub async fn run(session: &Arc<Session>, order: &Order) -> Result<(bool, Meta), 
     prepare(&directory, &build).map_err(Error::io("make the workspace's directory"))?;
     give_to(shared.launcher.facts(), uid, &build).map_err(Error::io("give the workspace to its user"))?;
 
-    let (task, origin) = task(session, order, uid, &build);
+    let (task, origin) = task(session, spec, uid, &build);
     let output = shared.helpers.run(task, ANSWER_BYTES_MAX).await?;
     let answer = String::from_utf8_lossy(&output.stdout).into_owned();
     if output.code != 0 {
-        return Err(explain(output.code, order, &output.stderr));
+        return Err(explain(output.code, spec, &output.stderr));
     }
     let Some((ours, base_commit)) = answer.trim().split_once(' ').filter(|(_, commit)| is_commit(commit))
     else {
@@ -80,7 +83,7 @@ pub async fn run(session: &Arc<Session>, order: &Order) -> Result<(bool, Meta), 
         slot: slot.number(),
     };
     configuration::keep(session, &build, &meta).await?;
-    snapshots::seed::prepare(session, uid, &build).await;
+    seed::prepare(session, uid, &build).await;
     tokio::fs::rename(&build, directory.join(TREE))
         .await
         .map_err(Error::io("move the workspace into its place"))?;
@@ -93,7 +96,7 @@ pub async fn run(session: &Arc<Session>, order: &Order) -> Result<(bool, Meta), 
 ///
 /// # Errors
 /// Those of the file system.
-pub async fn upload_place(session: &Session) -> Result<PathBuf, Error> {
+pub async fn upload_path(session: &Session) -> Result<PathBuf, Error> {
     let directory = session.shared.layout.root().join("uploads");
     layout::make_passage(&directory).map_err(Error::io("make the directory of uploads"))?;
     Ok(directory.join(format!("{}.bundle", uuid::Uuid::now_v7().simple())))
@@ -103,7 +106,7 @@ fn prepare(directory: &Path, build: &Path) -> std::io::Result<()> {
     directory.parent().map_or(Ok(()), layout::make_passage)?;
     layout::make_passage(directory)?;
     // Left over by a build that was interrupted; no tenant's program ran in it.
-    for left in [build.to_owned(), directory.join(TREE), directory.join(snapshots::DIRECTORY)] {
+    for left in [build.to_owned(), directory.join(TREE), directory.join(seed::DIRECTORY)] {
         match std::fs::remove_dir_all(left) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
             Ok(()) | Err(_) => {}
@@ -112,11 +115,11 @@ fn prepare(directory: &Path, build: &Path) -> std::io::Result<()> {
     std::fs::create_dir(build)
 }
 
-fn task(session: &Session, order: &Order, uid: u32, build: &Path) -> (helper::Task, String) {
+fn task(session: &Session, spec: &OpenSpec, uid: u32, build: &Path) -> (helper::Task, String) {
     let mut mounts = vec![Mount::write(build, "/workspace")];
     let (mut network, mut resolve) = (Network::None, String::new());
     let inside = format!("file://{DIRECTORY_INSIDE}");
-    let (from, url, origin) = match &order.source {
+    let (from, url, origin) = match &spec.source {
         Source::Empty => ("empty", String::new(), String::new()),
         Source::Bundle(file) => {
             mounts.push(Mount::read(file, BUNDLE_INSIDE));
@@ -133,8 +136,8 @@ fn task(session: &Session, order: &Order, uid: u32, build: &Path) -> (helper::Ta
         }
     };
     let limit_kib = session.shared.config.disk_bytes >> 10;
-    let uncommitted = if order.uncommitted { "yes" } else { "no" };
-    let mut arguments = vec![from.to_owned(), url, order.revision.clone(), origin.clone()];
+    let uncommitted = if spec.uncommitted { "yes" } else { "no" };
+    let mut arguments = vec![from.to_owned(), url, spec.revision.clone(), origin.clone()];
     arguments.extend([limit_kib.to_string(), resolve, uncommitted.to_owned()]);
     let time_limit = Duration::from_millis(WORKSPACE_OPEN_MS);
     let task =
@@ -143,7 +146,7 @@ fn task(session: &Session, order: &Order, uid: u32, build: &Path) -> (helper::Ta
 }
 
 /// The exit codes of open.sh.
-fn explain(code: i32, order: &Order, stderr: &str) -> Error {
+fn explain(code: i32, spec: &OpenSpec, stderr: &str) -> Error {
     match code {
         10 => refused(Code::RepositoryNotFound, "there is no such repository", stderr),
         11 => {
@@ -151,7 +154,7 @@ fn explain(code: i32, order: &Order, stderr: &str) -> Error {
             refused(Code::RepositoryNeedsCredentials, text, stderr)
         }
         12 => {
-            let text = format!("the repository has no branch, tag or commit {:?}", order.revision);
+            let text = format!("the repository has no branch, tag or commit {:?}", spec.revision);
             Error::refused(Code::RevisionNotFound, text)
         }
         13 => refused(Code::BundleInvalid, "the upload is no git bundle that stands alone", stderr),

@@ -1,6 +1,6 @@
 //! A directory for one helper, outside the tree.
 
-use crate::{error::Error, isolation::launch::give_to, layout, session::Session};
+use crate::{error::Error, isolation::launch::give_to, layout, session::state::Session};
 use std::path::{Path, PathBuf};
 
 /// Removed with [`Scratch::remove`]; what a crash leaves, the next start of the service removes.

@@ -2,7 +2,7 @@
 
 use crate::harness::{Machine, Session, TOKEN, code, directory, fresh};
 use rpc::v1::{self, attach_terminal_response::Item, terminal_service_client::TerminalServiceClient};
-use sandbox::terminal::{INPUT_BYTES_MAX, KEPT_BYTES_MAX, TERMINALS_MAX, TERMINALS_TENANT_MAX};
+use sandbox::terminal::limits::{INPUT_BYTES_MAX, KEPT_BYTES_MAX, TERMINALS_MAX, TERMINALS_TENANT_MAX};
 use tonic::{Request, Status, Streaming, transport::Channel};
 
 /// The terminals of a session, as a gateway asks for them.

@@ -1,14 +1,13 @@
 //! A patch that somebody else made. As a person at a terminal, it needs no right of a loop's: the agent sees what is there.
 
-use super::{Place, RESTORE};
+use super::store::{RESTORE, SnapshotStore};
 use crate::{
     code::Code,
     error::Error,
     isolation::launch::{Mount, give_to},
-    session::Session,
+    session::state::Session,
     workspace::{
-        helper::{Output, Task},
-        refused,
+        helper::{Output, Task, refused},
         scratch::Scratch,
     },
 };
@@ -32,9 +31,9 @@ pub async fn run(root: &Arc<Session>, patch: &[u8]) -> Result<(), Error> {
         return Err(Error::refused(Code::ArgumentInvalid, text));
     }
     let _snapshots = root.snapshots.lock().await;
-    let place = Place::of(root).await?;
-    let before = place.track().await?.snapshot;
-    let ended = place.apply(patch).await;
+    let store = SnapshotStore::of(root).await?;
+    let before = store.track().await?.snapshot;
+    let ended = store.apply(patch).await;
     let error = match ended {
         Ok(Output { code: 0, .. }) => return Ok(()),
         Ok(Output { code: 20, stderr, .. }) => {
@@ -50,13 +49,13 @@ pub async fn run(root: &Arc<Session>, patch: &[u8]) -> Result<(), Error> {
         Err(error) => error,
     };
     // Git takes all files away before it writes the first. What it could not write it cannot bring back either.
-    if let Err(left) = place.back_to(before).await {
+    if let Err(left) = store.back_to(before).await {
         tracing::debug!(error.code = left.code().name(), "a file is not brought back after a patch: {left}");
     }
     Err(error)
 }
 
-impl Place<'_> {
+impl SnapshotStore<'_> {
     /// Makes the files what they were in a snapshot, those that were not there gone.
     async fn back_to(&self, snapshot: String) -> Result<(), Error> {
         // A file is removed only where it is known.

@@ -1,10 +1,10 @@
 //! The files of a snapshot as a git bundle that stands alone, for another workspace to start from.
 
-use super::{INSIDE, Place, parse};
+use super::store::{INSIDE, SnapshotStore, parse};
 use crate::{
     error::Error,
     isolation::launch::Mount,
-    session::Session,
+    session::state::Session,
     workspace::{
         changes::{self, Sender},
         helper::Task,
@@ -20,28 +20,28 @@ const SCRIPT: &str = concat!(include_str!("../git.sh"), include_str!("export.sh"
 /// with its whole history.
 ///
 /// # Errors
-/// `workspace_missing`, `snapshot_unknown`, `base_commit_missing`, `bundle_too_large`, those of [`super::track`]; what was sent
+/// `workspace_missing`, `snapshot_unknown`, `base_commit_missing`, `bundle_too_large`, those of [`super::operations::track`]; what was sent
 /// before is to be thrown away.
 pub async fn run(root: &Arc<Session>, snapshot: &str, to: &Sender) -> Result<(), Error> {
-    let place = Place::of(root).await?;
+    let store = SnapshotStore::of(root).await?;
     let snapshot = if snapshot.is_empty() {
         let _snapshots = root.snapshots.lock().await;
-        place.track().await?.snapshot
+        store.track().await?.snapshot
     } else {
         parse(snapshot)?.to_owned()
     };
-    let scratch = Scratch::make(root, place.uid())?;
+    let scratch = Scratch::make(root, store.uid())?;
     let task = Task {
         script: SCRIPT,
-        arguments: vec![place.meta.base_commit.clone(), snapshot],
+        arguments: vec![store.meta.base_commit.clone(), snapshot],
         mounts: vec![
-            Mount::read(place.tree(), "/workspace"),
-            Mount::read(place.snapshots(), INSIDE),
+            Mount::read(store.tree(), "/workspace"),
+            Mount::read(store.snapshots(), INSIDE),
             Mount::write(scratch.path(), "/run/sbx/scratch"),
         ],
-        ..Task::new(place.uid(), Duration::from_millis(limits::WORKSPACE_HELPER_MS))
+        ..Task::new(store.uid(), Duration::from_millis(limits::WORKSPACE_HELPER_MS))
     };
-    let done = changes::stream(root, task, &place.meta, to).await;
+    let done = changes::stream(root, task, &store.meta, to).await;
     scratch.remove().await;
     done
 }

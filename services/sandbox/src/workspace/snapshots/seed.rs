@@ -2,13 +2,15 @@
 //! the first program of the tenant runs. So the first snapshot need not read every file, the files that the repository
 //! tracks are tracked, and nothing that happens to .git later touches a snapshot.
 
-use super::DIRECTORY;
 use crate::{
     error::Error,
     isolation::launch::{Launcher, give_to},
-    session::Session,
+    session::state::Session,
 };
 use std::{fs, io, path::Path};
+
+/// The snapshots, beside the tree.
+pub(in crate::workspace) const DIRECTORY: &str = "snapshots";
 
 /// Makes the place of the snapshots, if there is none.
 pub(super) fn make_directory(session: &Session, uid: u32) -> Result<(), Error> {

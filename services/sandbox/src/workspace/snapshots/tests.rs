@@ -1,5 +1,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-use super::*;
+use super::{
+    operations::{lists_of_paths, relative},
+    store::{Snapshot, parse, read_tracked},
+};
+use crate::code::Code;
+use domain::limits;
+use rpc::v1;
+use std::collections::BTreeMap;
 
 #[test]
 fn names_and_paths_cannot_be_anything_else() {
@@ -45,7 +52,7 @@ fn what_a_helper_says_of_a_new_snapshot() {
     let tracked = read_tracked(format!("{hash} 2\nbig one\0b\nc\0").as_bytes()).unwrap();
     assert_eq!(
         tracked,
-        Tracked { snapshot: hash, left_out: 2, left_out_paths: vec!["big one".into(), "b\nc".into()] }
+        Snapshot { snapshot: hash, left_out: 2, left_out_paths: vec!["big one".into(), "b\nc".into()] }
     );
     assert_eq!(read_tracked(b"nothing 0\n"), None);
 }

@@ -1,10 +1,12 @@
 //! Reads of files.
 
-use super::{
-    Failure,
-    paths::{Access, Found, Kind, Roots},
+use crate::{
+    code::Code,
+    init::{
+        paths::{Access, Kind, PathHandle, Roots},
+        service::Failure,
+    },
 };
-use crate::code::Code;
 use domain::limits;
 use rpc::v1;
 use sha2::{Digest as _, Sha256};
@@ -79,7 +81,7 @@ pub(super) fn lines(roots: &Roots, request: &v1::ReadLinesRequest) -> Result<v1:
     Ok(response)
 }
 
-fn entries(found: &Found, page: &Page, response: &mut v1::ReadLinesResponse) -> io::Result<()> {
+fn entries(found: &PathHandle, page: &Page, response: &mut v1::ReadLinesResponse) -> io::Result<()> {
     let all = found.entries()?;
     let skip = usize::try_from(page.skip).unwrap_or(usize::MAX);
     response.more = all.len().saturating_sub(skip) > page.lines;

@@ -1,7 +1,7 @@
 //! Limits that the kernel does not enforce for us: memory where there is no control group, and the size of the
 //! workspace.
 
-use super::{paths::WORKSPACE, pump::Pump};
+use super::{paths::WORKSPACE, pump::Pump, thread};
 use domain::limits;
 use rpc::v1::ExecEnd;
 use std::{
@@ -13,32 +13,20 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    thread,
     time::{Duration, Instant},
 };
 
-const PAGE_BYTES: u64 = 4_096;
 /// Time between two measures of the workspace; longer when one takes long, so that it costs a twentieth at most.
 const DISK_PAUSE: Duration = Duration::from_secs(2);
 const DISK_PAUSE_FACTOR: u32 = 20;
 const BLOCK_BYTES: u64 = 512;
 
-/// Memory that these processes use, without what they may share: files and other processes' pages.
-pub(super) fn memory_bytes(pids: impl Iterator<Item = i32>) -> u64 {
-    let pages = |pid| {
-        let statm = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
-        let mut fields = statm.split(' ').skip(1).map_while(|field| field.parse::<u64>().ok());
-        Some(fields.next()?.saturating_sub(fields.next()?))
-    };
-    pids.filter_map(pages).sum::<u64>() * PAGE_BYTES
-}
-
 /// Starts the thread that ends all commands when the workspace grows beyond `bytes_max`, and tells whether it is that
 /// large, so that no file is written either.
-pub(super) fn spawn_disk(pump: Pump, bytes_max: u64) -> io::Result<Arc<AtomicBool>> {
+pub(super) fn spawn(pump: Pump, bytes_max: u64) -> io::Result<Arc<AtomicBool>> {
     let is_full = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&is_full);
-    super::spawn("disk", move || {
+    thread::spawn("disk", move || {
         let mut before = 0;
         loop {
             let started = Instant::now();
@@ -49,7 +37,7 @@ pub(super) fn spawn_disk(pump: Pump, bytes_max: u64) -> io::Result<Arc<AtomicBoo
                 pump.end_all(ExecEnd::DiskLimit);
             }
             before = bytes;
-            thread::sleep(DISK_PAUSE.max(started.elapsed() * DISK_PAUSE_FACTOR));
+            std::thread::sleep(DISK_PAUSE.max(started.elapsed() * DISK_PAUSE_FACTOR));
         }
     })?;
     Ok(is_full)

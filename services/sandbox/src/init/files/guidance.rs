@@ -1,12 +1,14 @@
 //! What a repository tells agents: files of instructions and skills, as they are in the files now. Its texts are untrusted,
 //! and so are its links: each path is opened below the workspace or not at all.
 
-use super::{
-    Failure,
-    paths::{Access, Kind, Roots, WORKSPACE},
-    search,
+use super::search;
+use crate::{
+    code::Code,
+    init::{
+        paths::{Access, Kind, Roots, WORKSPACE},
+        service::Failure,
+    },
 };
-use crate::code::Code;
 use domain::limits;
 use ignore::WalkBuilder;
 use rpc::v1;
@@ -49,22 +51,22 @@ pub(super) fn read(
     roots: &Roots,
     request: &v1::ReadGuidanceRequest,
 ) -> Result<v1::ReadGuidanceResponse, Failure> {
-    let mut reading =
-        Reading { roots, seen: BTreeSet::new(), bytes: 0, found: v1::ReadGuidanceResponse::default() };
+    let mut reader =
+        GuidanceReader { roots, seen: BTreeSet::new(), bytes: 0, found: v1::ReadGuidanceResponse::default() };
     for directory in levels(roots, &request.directory)? {
-        reading.level(&directory);
+        reader.level(&directory);
     }
     if !request.only_levels {
-        reading.named(&request.instructions);
-        reading.skills();
+        reader.named(&request.instructions);
+        reader.skills();
     }
-    let left_out = &mut reading.found.left_out;
+    let left_out = &mut reader.found.left_out;
     if left_out.len() > GUIDANCE_LEFT_OUT_MAX {
         let more = left_out.len() - GUIDANCE_LEFT_OUT_MAX;
         left_out.truncate(GUIDANCE_LEFT_OUT_MAX);
         left_out.push(format!("and {more} more"));
     }
-    Ok(reading.found)
+    Ok(reader.found)
 }
 
 /// The directories from the workspace down to `directory`.
@@ -85,7 +87,7 @@ fn levels(roots: &Roots, directory: &str) -> Result<Vec<PathBuf>, Failure> {
     Ok(levels)
 }
 
-struct Reading<'a> {
+struct GuidanceReader<'a> {
     roots: &'a Roots,
     /// Where what was read really lies: a link to it is not read again.
     seen: BTreeSet<PathBuf>,
@@ -94,7 +96,7 @@ struct Reading<'a> {
     found: v1::ReadGuidanceResponse,
 }
 
-impl Reading<'_> {
+impl GuidanceReader<'_> {
     fn level(&mut self, directory: &Path) {
         let paths = NAMES.iter().filter_map(|name| directory.join(name).to_str().map(str::to_owned));
         for path in paths {
@@ -138,7 +140,7 @@ impl Reading<'_> {
         if self.found.instructions.len() >= GUIDANCE_FILES_MAX {
             return self.leave_out(path, "there are too many files of instructions");
         }
-        match self.text(path, GUIDANCE_FILE_BYTES_MAX, Whole::Yes) {
+        match self.text(path, GUIDANCE_FILE_BYTES_MAX, Excess::Refuse) {
             Ok(None) => {}
             Ok(Some(text)) if self.bytes + text.len() > GUIDANCE_BYTES_MAX => {
                 self.leave_out(path, "the instructions are too long together");
@@ -152,7 +154,7 @@ impl Reading<'_> {
     }
 
     /// The text of a file, or `None` if it was read before.
-    fn text(&mut self, path: &str, bytes_max: usize, whole: Whole) -> Result<Option<String>, String> {
+    fn text(&mut self, path: &str, bytes_max: usize, excess: Excess) -> Result<Option<String>, String> {
         let told = |failure: Failure| failure.message;
         let found = self.roots.find(path, Access::Read).map_err(told)?;
         let real = found.path().map_err(|error| error.to_string())?;
@@ -163,7 +165,7 @@ impl Reading<'_> {
         let mut bytes = vec![];
         file.take(bytes_max as u64 + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
         if bytes.len() > bytes_max {
-            if whole == Whole::Yes {
+            if excess == Excess::Refuse {
                 return Err(format!("it is larger than {bytes_max} bytes"));
             }
             bytes.truncate(bytes_max);
@@ -179,7 +181,7 @@ impl Reading<'_> {
                 self.leave_out(&path, "there are too many skills");
                 continue;
             }
-            match self.text(&path, SKILL_HEAD_BYTES_MAX, Whole::No) {
+            match self.text(&path, SKILL_HEAD_BYTES_MAX, Excess::Cut) {
                 Ok(None) => {}
                 Ok(Some(text)) => match skill(&path, &text) {
                     Ok(skill) if skills.contains_key(&skill.name) => {
@@ -234,9 +236,9 @@ impl Reading<'_> {
 
 /// Whether a file that is too long is none, or its beginning is enough.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Whole {
-    Yes,
-    No,
+enum Excess {
+    Refuse,
+    Cut,
 }
 
 /// A skill says what it is called and when to use it.

@@ -1,12 +1,14 @@
 //! Walks of the workspace: listing, glob and search. They leave out .git and what .gitignore says, do not follow links,
 //! and are bounded in files and time; what is left out is said.
 
-use super::{
-    Failure,
-    paths::{Access, Kind, Roots, WORKSPACE},
-    read::usize_or,
+use super::read::usize_or;
+use crate::{
+    code::Code,
+    init::{
+        paths::{Access, Kind, Roots, WORKSPACE},
+        service::Failure,
+    },
 };
-use crate::code::Code;
 use domain::limits;
 use globset::{Glob, GlobBuilder, GlobMatcher, GlobSet, GlobSetBuilder};
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};

@@ -1,11 +1,13 @@
 //! Writes of whole files: beside the old one, then renamed over it, so that no reader sees half of it.
 
-use super::{
-    Failure,
-    paths::{Access, Found, Kind, Root, Roots},
-    read,
+use super::read;
+use crate::{
+    code::Code,
+    init::{
+        paths::{Access, Kind, PathHandle, Root, Roots},
+        service::Failure,
+    },
 };
-use crate::code::Code;
 use domain::limits;
 use rpc::v1;
 use rustix::{
@@ -50,7 +52,7 @@ pub(super) fn file(roots: &Roots, request: &v1::WriteFileRequest) -> Result<v1::
             let real = found
                 .path()
                 .ok()
-                .and_then(|real| Some(real.strip_prefix(super::paths::WORKSPACE).ok()?.to_owned()));
+                .and_then(|real| Some(real.strip_prefix(crate::init::paths::WORKSPACE).ok()?.to_owned()));
             (real.ok_or_else(|| failed(Errno::XDEV))?, Some(Mode::from_raw_mode(found.stat.st_mode & 0o7777)))
         }
         Err(failure) if failure.code == Code::FileNotFound => {
@@ -84,7 +86,7 @@ pub(super) fn remove(
 }
 
 /// Refuses a file that has not the expected content; an empty expectation is none.
-fn unchanged(found: &Found, path: &str, expected_sha256: &str) -> Result<(), Failure> {
+fn unchanged(found: &PathHandle, path: &str, expected_sha256: &str) -> Result<(), Failure> {
     if expected_sha256.is_empty() {
         return Ok(());
     }

@@ -1,14 +1,12 @@
-//! The sessions of this machine, and what they share.
+//! The sessions of this machine.
 
+use super::{shared::Shared, state::Session};
 use crate::{
-    code::Code,
     config::Config,
     error::Error,
     isolation::launch::Launcher,
     layout::{Key, Layout},
-    session::Session,
-    terminal::shares::Shares,
-    workspace::{Meta, helper::Helpers},
+    workspace::{helper::Helpers, meta::Meta},
 };
 use chassis::tasks::Tasks;
 use domain::limits;
@@ -22,35 +20,8 @@ use std::{
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-/// User ids for sessions.
-const SLOTS: u32 = 65_536;
 /// Sessions in memory beyond which those are forgotten that nobody uses; all they know is on disk.
 const REMEMBERED_MAX: usize = 4_096;
-
-/// What all sessions share.
-#[derive(Debug)]
-pub struct Shared {
-    /// The terminals that run, by tenant.
-    pub terminals: Arc<Shares>,
-    /// Starts sandboxes.
-    pub launcher: Launcher,
-    /// Runs git.
-    pub helpers: Helpers,
-    /// Where things lie.
-    pub layout: Layout,
-    /// Where tasks are spawned.
-    pub tasks: Tasks,
-    /// Cancelled when the service stops.
-    pub shutdown: CancellationToken,
-    /// The settings.
-    pub config: Config,
-    /// After which a sandbox ends.
-    pub idle: Duration,
-    pub(crate) live: Arc<Semaphore>,
-    /// One permit for each call that waits for a place: whichever sandbox has been idle for longest takes it and ends.
-    pub(crate) crowded: Semaphore,
-    slots: Mutex<BTreeSet<u32>>,
-}
 
 /// The sessions of this machine.
 #[derive(Debug)]
@@ -58,60 +29,6 @@ pub struct Sessions {
     /// What they share.
     pub shared: Arc<Shared>,
     sessions: Mutex<HashMap<Key, Arc<Session>>>,
-}
-
-/// The right to a user id that no other session has. Given back when dropped, unless it was kept.
-#[derive(Debug)]
-pub struct Slot {
-    shared: Arc<Shared>,
-    number: u32,
-    is_kept: bool,
-}
-
-impl Slot {
-    /// Its number, to be remembered in the workspace.
-    pub fn number(&self) -> u32 {
-        self.number
-    }
-
-    /// Leaves the slot to the workspace that now remembers it.
-    pub fn keep(mut self) {
-        self.is_kept = true;
-    }
-}
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        if !self.is_kept {
-            self.shared.free(self.number);
-        }
-    }
-}
-
-impl Shared {
-    /// Gives the user id of a slot.
-    pub fn uid(&self, slot: u32) -> u32 {
-        self.config.uid_base + slot
-    }
-
-    /// Takes a slot that no session has.
-    ///
-    /// # Errors
-    /// `sandbox_unavailable` when there is none.
-    pub fn take_slot(self: &Arc<Self>) -> Result<Slot, Error> {
-        let mut used = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        let free = (0..SLOTS).find(|slot| !used.contains(slot));
-        let full =
-            || Error::refused(Code::SandboxUnavailable, "this machine has no room for another workspace");
-        let number = free.ok_or_else(full)?;
-        used.insert(number);
-        Ok(Slot { shared: Arc::clone(self), number, is_kept: false })
-    }
-
-    /// Gives a slot back when its workspace is gone.
-    pub fn free(&self, slot: u32) {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner).remove(&slot);
-    }
 }
 
 impl Sessions {
@@ -123,7 +40,8 @@ impl Sessions {
         config: Config,
         launcher: Launcher,
         layout: Layout,
-        (tasks, shutdown): (Tasks, CancellationToken),
+        tasks: Tasks,
+        shutdown: CancellationToken,
     ) -> io::Result<Self> {
         forget_old_fences(&layout.fences())?;
         let slots = used_slots(&layout.workspaces())?;

@@ -1,0 +1,146 @@
+//! The record of one exec: its files on disk, and its progress in memory.
+
+use crate::{error::Error, layout};
+use rpc::v1::{ExecEnd, ExecExit};
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// Where the output of all execs of a session, and what else was kept of its tools, is seen from inside.
+pub const OUT_INSIDE: &str = domain::session::OUTPUTS;
+/// The init ends an exec in time; when it does not answer this much later, the sandbox is ended.
+pub(super) const BACKSTOP: Duration = Duration::from_secs(15);
+
+const SPEC: &str = "spec.json";
+pub(super) const STATE: &str = "state.json";
+pub(super) const OUTPUT: &str = "output";
+
+/// `spec.json`: what was asked for. `{"exec_id":"call_1","timeout_ms":120000,"output_bytes_max":10485760,"epoch":3}`.
+/// Not the command and its environment, which may hold secrets: nobody reads them again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spec {
+    /// As the caller names it.
+    pub exec_id: String,
+    /// From the start; milliseconds.
+    pub timeout_ms: u64,
+    /// Kept at most.
+    pub output_bytes_max: u64,
+    /// Of the caller.
+    pub epoch: u64,
+}
+
+/// `state.json`: how it ended. `{"end":1,"code":0,"signal":0,"output_bytes":12,"dropped_bytes":0,"duration_ms":40,"message":""}`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ExecOutcome {
+    /// An [`ExecEnd`] as its number.
+    pub end: i32,
+    /// When it exited by itself.
+    pub code: i32,
+    /// 0: none.
+    pub signal: i32,
+    /// In the file.
+    pub output_bytes: u64,
+    /// Beyond the limit.
+    pub dropped_bytes: u64,
+    /// From the start.
+    pub duration_ms: u64,
+    /// For the model, when a limit ended it.
+    pub message: String,
+}
+
+impl ExecOutcome {
+    /// The end of an exec that nobody watched to its end.
+    pub fn lost(output_bytes: u64) -> Self {
+        let message = "the sandbox stopped while the command ran; it is not known what it did".to_owned();
+        Self { end: ExecEnd::Lost.into(), output_bytes, message, ..Self::default() }
+    }
+
+    /// As the caller sees it.
+    pub fn to_exit(&self, directory: &Path) -> ExecExit {
+        let name = directory.file_name().unwrap_or_default().to_string_lossy();
+        ExecExit {
+            end: self.end,
+            code: self.code,
+            signal: self.signal,
+            output_bytes: self.output_bytes,
+            dropped_bytes: self.dropped_bytes,
+            duration_ms: self.duration_ms,
+            message: self.message.clone(),
+            spill_path: format!("{OUT_INSIDE}/{name}/{OUTPUT}"),
+        }
+    }
+}
+
+/// How far an exec is.
+#[derive(Debug, Clone, Default)]
+pub struct Progress {
+    /// Output on disk.
+    pub output_bytes: u64,
+    /// Its number in its sandbox, once it runs.
+    pub number: Option<u64>,
+    /// Somebody asked for its end, perhaps before it ran.
+    pub is_killed: bool,
+    /// It never ran, and never will under this entry.
+    pub is_cancelled: bool,
+    /// Set once, last.
+    pub end: Option<ExecOutcome>,
+}
+
+/// An exec that runs, or is about to.
+#[derive(Debug)]
+pub struct Exec {
+    /// Of its files.
+    pub directory: PathBuf,
+    /// How far it is.
+    pub progress: watch::Sender<Progress>,
+}
+
+/// Makes the files of an exec in its directory, which exists.
+///
+/// # Errors
+/// Those of the file system.
+pub async fn write_spec(directory: &Path, spec: &Spec) -> Result<(), Error> {
+    let (directory, spec) = (directory.to_owned(), spec.clone());
+    blocking("write an exec's files", move || {
+        layout::replace(&directory.join(SPEC), &serde_json::to_vec(&spec)?)?;
+        std::fs::File::create_new(directory.join(OUTPUT)).map(drop)
+    })
+    .await
+}
+
+/// Reads how an exec ended; `None` if that was not written.
+pub async fn read_end(directory: &Path) -> Option<ExecOutcome> {
+    let bytes = tokio::fs::read(directory.join(STATE)).await.ok()?;
+    serde_json::from_slice(&bytes).ok()
+}
+
+/// Writes how an exec ended. A failure is logged: the exec then counts as lost after a restart.
+pub async fn write_end(directory: &Path, end: &ExecOutcome) {
+    let (path, end) = (directory.join(STATE), end.clone());
+    // Lost with the machine, it makes the exec count as lost, which is then as good as true.
+    let write = move || layout::replace_quickly(&path, &serde_json::to_vec(&end)?);
+    let written = blocking("write an exec's end", write).await;
+    if let Err(error) = written {
+        tracing::error!("{}", chain(&error));
+    }
+}
+
+async fn blocking(
+    doing: &'static str,
+    work: impl FnOnce() -> std::io::Result<()> + Send + 'static,
+) -> Result<(), Error> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|error| Err(std::io::Error::other(error))).map_err(Error::io(doing))
+}
+
+/// The text of an error and of its causes.
+pub(super) fn chain(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}

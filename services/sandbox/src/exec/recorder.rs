@@ -1,0 +1,152 @@
+//! The task that records what an exec does.
+
+use super::record::{BACKSTOP, Exec, ExecOutcome, OUTPUT, Spec, chain, write_end};
+use crate::{
+    error::Error,
+    isolation::{cgroup, policy::Limits},
+    sandbox::Event,
+    session::guard::SandboxGuard,
+    wire,
+};
+use rpc::v1::ExecEnd;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tokio::{io::AsyncWriteExt as _, sync::mpsc};
+
+/// 128 + SIGKILL: how a shell reports a killed child.
+const CODE_KILLED: i32 = 137;
+/// 128 + SIGXFSZ.
+const CODE_FILE_SIZE: i32 = 153;
+
+/// The task that writes down what an exec does.
+#[derive(Debug)]
+pub struct Recorder {
+    /// Which.
+    pub exec: Arc<Exec>,
+    /// Keeps the sandbox alive.
+    pub sandbox: SandboxGuard,
+    /// From the sandbox.
+    pub events: mpsc::Receiver<Event>,
+    /// As asked for.
+    pub spec: Spec,
+    /// What the control group had counted before.
+    pub before: cgroup::Events,
+    /// The limits, for the text to the model.
+    pub limits: Limits,
+}
+
+impl Recorder {
+    /// Records to the end and gives it. The state is on disk before anybody is told.
+    pub async fn run(mut self) -> ExecOutcome {
+        let started = Instant::now();
+        let mut end = match self.record(started).await {
+            Ok(end) => end,
+            Err(error) => {
+                tracing::error!("the output of an exec could not be written: {}", chain(&error));
+                let mut end = ExecOutcome::lost(self.exec.progress.borrow().output_bytes);
+                end.message =
+                    "the output of the command could not be kept: the disk of the sandbox service failed"
+                        .to_owned();
+                end
+            }
+        };
+        end.duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        write_end(&self.exec.directory, &end).await;
+        // Before anybody is told: whoever knows that the exec is over may ask for the end of the sandbox.
+        drop(self.sandbox);
+        self.exec.progress.send_modify(|progress| progress.end = Some(end.clone()));
+        let name = ExecEnd::try_from(end.end).unwrap_or_default().as_str_name();
+        metrics::counter!("flotilla_execs_ended_total", "end" => name).increment(1);
+        metrics::histogram!("flotilla_exec_duration_ms").record(end.duration_ms as f64);
+        tracing::debug!(duration_ms = end.duration_ms, end = name, "an exec ended");
+        end
+    }
+
+    async fn record(&mut self, started: Instant) -> Result<ExecOutcome, Error> {
+        let path = self.exec.directory.join(OUTPUT);
+        let mut file =
+            tokio::fs::File::options().append(true).open(path).await.map_err(Error::io("open the output"))?;
+        let backstop = started + Duration::from_millis(self.spec.timeout_ms) + BACKSTOP;
+        let backstop = tokio::time::sleep_until(backstop.into());
+        tokio::pin!(backstop);
+        let mut late = false;
+        loop {
+            let event = tokio::select! {
+                event = self.events.recv() => event,
+                () = &mut backstop, if !late => {
+                    late = true;
+                    tracing::warn!("an exec did not end in time; its sandbox is ended");
+                    self.sandbox.sandbox().stop().await;
+                    continue;
+                }
+            };
+            match event {
+                Some(Event::Output(data)) => {
+                    file.write_all(&data).await.map_err(Error::io("write output"))?;
+                    file.flush().await.map_err(Error::io("write output"))?;
+                    self.exec.progress.send_modify(|progress| progress.output_bytes += data.len() as u64);
+                }
+                Some(Event::Exit(exit)) => return Ok(self.explain(&exit)),
+                None if late => {
+                    let mut end = ExecOutcome::lost(self.exec.progress.borrow().output_bytes);
+                    end.end = ExecEnd::Timeout.into();
+                    end.message = self.timeout_text();
+                    return Ok(end);
+                }
+                None => return Ok(ExecOutcome::lost(self.exec.progress.borrow().output_bytes)),
+            }
+        }
+    }
+
+    /// Finds out which limit ended it and says so in words that help a model.
+    fn explain(&self, exit: &wire::Exit) -> ExecOutcome {
+        let after = self.sandbox.sandbox().events();
+        let out_of_memory = after.memory_kills > self.before.memory_kills;
+        let out_of_processes = after.fork_refusals > self.before.fork_refusals;
+        let killed = exit.signal == libc::SIGKILL || exit.code == CODE_KILLED;
+        let too_large = exit.signal == libc::SIGXFSZ || exit.code == CODE_FILE_SIZE;
+        let failed = exit.code != 0 || exit.signal != 0;
+        let end = match exit.end() {
+            ExecEnd::Exited if out_of_memory && killed => ExecEnd::MemoryLimit,
+            ExecEnd::Exited if too_large => ExecEnd::DiskLimit,
+            ExecEnd::Exited if out_of_processes && failed => ExecEnd::ProcessLimit,
+            end => end,
+        };
+        let memory = self.limits.memory_bytes >> 20;
+        let message = match end {
+            ExecEnd::Timeout => self.timeout_text(),
+            ExecEnd::MemoryLimit => {
+                format!("killed: used more than {memory} MiB of memory; lower parallelism or work in parts")
+            }
+            ExecEnd::ProcessLimit => {
+                format!("failed: needed more than {} processes; lower parallelism", self.limits.processes)
+            }
+            ExecEnd::DiskLimit => format!(
+                "killed: the workspace, or one file in it, grew beyond {} MiB; remove what is not needed",
+                self.limits.disk_bytes >> 20
+            ),
+            ExecEnd::Exited if out_of_memory => {
+                format!("a process of it was killed: all together used more than {memory} MiB of memory")
+            }
+            ExecEnd::Exited | ExecEnd::Killed | ExecEnd::Lost | ExecEnd::Unspecified => String::new(),
+        };
+        ExecOutcome {
+            end: end.into(),
+            code: exit.code,
+            signal: exit.signal,
+            output_bytes: exit.kept_bytes,
+            dropped_bytes: exit.dropped_bytes,
+            duration_ms: 0,
+            message,
+        }
+    }
+
+    fn timeout_text(&self) -> String {
+        let seconds = self.spec.timeout_ms.div_ceil(1_000);
+        format!(
+            "stopped after {seconds} s with everything it had started; start servers in the background with `&`"
+        )
+    }
+}

@@ -1,0 +1,340 @@
+//! `SandboxService`: workspaces, execs, files and snapshots.
+
+use super::{
+    call::to_status,
+    exec, guidance, open,
+    server::{ResponseStream, STREAM_WAITING_MAX, Server},
+};
+use crate::{
+    code::Code,
+    error::Error,
+    exec::{attach, kill},
+    workspace::{
+        changes, close,
+        meta::DIRECTORY,
+        open as opening,
+        snapshots::{apply, export, operations},
+        source::Source,
+    },
+};
+use domain::limits;
+use rpc::v1::{self, ExportHistory, open_workspace_request::Part, sandbox_service_server::SandboxService};
+use std::sync::Arc;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+use tracing::Instrument as _;
+
+#[tonic::async_trait]
+impl SandboxService for Server {
+    type AttachExecStream = ResponseStream<v1::AttachExecResponse>;
+    type ExportWorkspaceStream = ResponseStream<v1::ExportWorkspaceResponse>;
+
+    async fn get_workspace(
+        &self,
+        request: Request<v1::GetWorkspaceRequest>,
+    ) -> Result<Response<v1::GetWorkspaceResponse>, Status> {
+        let (call, _) = self.begin("get_workspace", request)?;
+        let root = Arc::clone(&call.caller.root);
+        call.run(async move {
+            let meta = root.find_workspace().await?;
+            let exists = meta.is_some();
+            let base_commit = meta.map(|meta| meta.base_commit).unwrap_or_default();
+            let directory = if exists { DIRECTORY.to_owned() } else { String::new() };
+            Ok(v1::GetWorkspaceResponse { exists, base_commit, directory })
+        })
+        .await
+    }
+
+    async fn open_workspace(
+        &self,
+        request: Request<Streaming<v1::OpenWorkspaceRequest>>,
+    ) -> Result<Response<v1::OpenWorkspaceResponse>, Status> {
+        const METHOD: &str = "open_workspace";
+        let (metadata, extensions, mut parts) = request.into_parts();
+        let first = parts.message().await?.and_then(|message| message.part);
+        let Some(Part::Header(header)) = first else {
+            let error = Error::refused(Code::ArgumentInvalid, "the first message must be the header");
+            return Err(to_status(METHOD, &error));
+        };
+        let request = Request::from_parts(metadata, extensions, header);
+        let (call, header) = self.begin(METHOD, request)?;
+        let root = Arc::clone(&call.caller.root);
+        let span = call.span.clone();
+        let spec = open::read(&root, header, &mut parts)
+            .instrument(span)
+            .await
+            .map_err(|error| to_status(METHOD, &error))?;
+        call.run(async move {
+            let opened = match &spec {
+                Some(spec) => opening::run(&root, spec).await,
+                None => root.workspace().await.map(|meta| (false, meta)),
+            };
+            if let Some(opening::OpenSpec { source: Source::Bundle(file), .. }) = &spec {
+                drop(tokio::fs::remove_file(file).await);
+            }
+            let (created, meta) = opened?;
+            let directory = DIRECTORY.to_owned();
+            Ok(v1::OpenWorkspaceResponse { created, base_commit: meta.base_commit, directory })
+        })
+        .await
+    }
+
+    async fn close_workspace(
+        &self,
+        request: Request<v1::CloseWorkspaceRequest>,
+    ) -> Result<Response<v1::CloseWorkspaceResponse>, Status> {
+        let (call, _) = self.begin("close_workspace", request)?;
+        let session = Arc::clone(&call.caller.session);
+        call.run(async move { close::run(&session).await.map(|()| v1::CloseWorkspaceResponse {}) }).await
+    }
+
+    async fn start_exec(
+        &self,
+        request: Request<v1::StartExecRequest>,
+    ) -> Result<Response<v1::StartExecResponse>, Status> {
+        let (call, message) = self.begin("start_exec", request)?;
+        let caller = call.caller.clone();
+        call.run(async move { exec::start(&caller, message).await }).await
+    }
+
+    async fn attach_exec(
+        &self,
+        request: Request<v1::AttachExecRequest>,
+    ) -> Result<Response<Self::AttachExecStream>, Status> {
+        let (call, message) = self.begin("attach_exec", request)?;
+        let session = Arc::clone(&call.caller.session);
+        call.run(async move {
+            let source = session.execs.get(&message.exec_id).await?;
+            let (to, answers) = mpsc::channel(STREAM_WAITING_MAX);
+            session.shared.tasks.spawn("attach", attach::run(source, message.from_offset_bytes, to));
+            Ok(Box::pin(ReceiverStream::new(answers)) as Self::AttachExecStream)
+        })
+        .await
+    }
+
+    async fn kill_exec(
+        &self,
+        request: Request<v1::KillExecRequest>,
+    ) -> Result<Response<v1::KillExecResponse>, Status> {
+        let (call, message) = self.begin("kill_exec", request)?;
+        let caller = call.caller.clone();
+        call.run(async move {
+            let right = caller.hold().await?;
+            let session = &caller.session;
+            let exec = session.execs.find_running(&message.exec_id).await;
+            let Some(exec) = exec else { return Ok(v1::KillExecResponse { was_running: false }) };
+            kill::ask_to_end(&exec, session.find_sandbox().await.as_deref()).await;
+            drop(right);
+            Ok(v1::KillExecResponse { was_running: kill::wait_for_end(&exec).await })
+        })
+        .await
+    }
+
+    async fn kill_execs(
+        &self,
+        request: Request<v1::KillExecsRequest>,
+    ) -> Result<Response<v1::KillExecsResponse>, Status> {
+        let (call, _) = self.begin("kill_execs", request)?;
+        let caller = call.caller.clone();
+        call.run(async move {
+            // A late one must not end what a successor attached to.
+            let _right = caller.hold().await?;
+            Ok(v1::KillExecsResponse { was_running: caller.session.kill_all().await })
+        })
+        .await
+    }
+
+    async fn release_sandbox(
+        &self,
+        request: Request<v1::ReleaseSandboxRequest>,
+    ) -> Result<Response<v1::ReleaseSandboxResponse>, Status> {
+        let (call, _) = self.begin("release_sandbox", request)?;
+        let caller = call.caller.clone();
+        call.run(async move {
+            // A late release must not end what a successor left in the background.
+            let _right = caller.hold().await?;
+            Ok(v1::ReleaseSandboxResponse { ended: caller.session.release().await })
+        })
+        .await
+    }
+
+    async fn keep_output(
+        &self,
+        request: Request<v1::KeepOutputRequest>,
+    ) -> Result<Response<v1::KeepOutputResponse>, Status> {
+        let (call, message) = self.begin("keep_output", request)?;
+        let caller = call.caller.clone();
+        call.run(async move { exec::keep(&caller, message).await }).await
+    }
+
+    async fn get_output(
+        &self,
+        request: Request<v1::GetOutputRequest>,
+    ) -> Result<Response<v1::GetOutputResponse>, Status> {
+        let (call, message) = self.begin("get_output", request)?;
+        let session = Arc::clone(&call.caller.session);
+        call.run(async move { exec::get_output(&session, &message.path).await }).await
+    }
+
+    async fn read_file(
+        &self,
+        request: Request<v1::ReadFileRequest>,
+    ) -> Result<Response<v1::ReadFileResponse>, Status> {
+        self.file(request).await
+    }
+
+    async fn read_lines(
+        &self,
+        request: Request<v1::ReadLinesRequest>,
+    ) -> Result<Response<v1::ReadLinesResponse>, Status> {
+        self.file(request).await
+    }
+
+    async fn write_file(
+        &self,
+        request: Request<v1::WriteFileRequest>,
+    ) -> Result<Response<v1::WriteFileResponse>, Status> {
+        self.file(request).await
+    }
+
+    async fn remove_file(
+        &self,
+        request: Request<v1::RemoveFileRequest>,
+    ) -> Result<Response<v1::RemoveFileResponse>, Status> {
+        self.file(request).await
+    }
+
+    async fn list_files(
+        &self,
+        request: Request<v1::ListFilesRequest>,
+    ) -> Result<Response<v1::ListFilesResponse>, Status> {
+        self.file(request).await
+    }
+
+    async fn glob_files(
+        &self,
+        request: Request<v1::GlobFilesRequest>,
+    ) -> Result<Response<v1::GlobFilesResponse>, Status> {
+        self.file(request).await
+    }
+
+    async fn grep_files(
+        &self,
+        request: Request<v1::GrepFilesRequest>,
+    ) -> Result<Response<v1::GrepFilesResponse>, Status> {
+        self.file(request).await
+    }
+
+    async fn read_guidance(
+        &self,
+        request: Request<v1::ReadGuidanceRequest>,
+    ) -> Result<Response<v1::ReadGuidanceResponse>, Status> {
+        let (call, message) = self.begin("read_guidance", request)?;
+        let caller = call.caller.clone();
+        call.run(async move { guidance::read(&caller, message).await }).await
+    }
+
+    async fn diff_workspace(
+        &self,
+        request: Request<v1::DiffWorkspaceRequest>,
+    ) -> Result<Response<v1::DiffWorkspaceResponse>, Status> {
+        let (call, message) = self.begin("diff_workspace", request)?;
+        let root = Arc::clone(&call.caller.root);
+        let bytes_max = match message.bytes_max as usize {
+            0 => limits::DIFF_BYTES_MAX,
+            asked => asked.min(limits::DIFF_BYTES_MAX),
+        };
+        call.run(async move { changes::diff(&root, bytes_max).await }).await
+    }
+
+    async fn apply_patch(
+        &self,
+        request: Request<v1::ApplyPatchRequest>,
+    ) -> Result<Response<v1::ApplyPatchResponse>, Status> {
+        let (call, message) = self.begin("apply_patch", request)?;
+        let caller = call.caller.clone();
+        call.run(async move {
+            // A successor must not be let in before an effect of a loop is over, and nobody waits here for that.
+            if caller.epoch.is_some() {
+                return Err(Error::refused(Code::ArgumentInvalid, "loops apply no patches: the epoch is 0"));
+            }
+            apply::run(&caller.root, message.patch.as_bytes()).await.map(|()| v1::ApplyPatchResponse {})
+        })
+        .await
+    }
+
+    async fn track_snapshot(
+        &self,
+        request: Request<v1::TrackSnapshotRequest>,
+    ) -> Result<Response<v1::TrackSnapshotResponse>, Status> {
+        let (call, _) = self.begin("track_snapshot", request)?;
+        let root = Arc::clone(&call.caller.root);
+        call.run(async move { operations::track(&root).await }).await
+    }
+
+    async fn diff_snapshots(
+        &self,
+        request: Request<v1::DiffSnapshotsRequest>,
+    ) -> Result<Response<v1::DiffSnapshotsResponse>, Status> {
+        let (call, message) = self.begin("diff_snapshots", request)?;
+        let root = Arc::clone(&call.caller.root);
+        call.run(async move { operations::diff(&root, &message).await }).await
+    }
+
+    async fn restore_snapshot(
+        &self,
+        request: Request<v1::RestoreSnapshotRequest>,
+    ) -> Result<Response<v1::RestoreSnapshotResponse>, Status> {
+        let (call, message) = self.begin("restore_snapshot", request)?;
+        let caller = call.caller.clone();
+        call.run(async move {
+            let restored = operations::restore(&caller, &message.snapshot);
+            Ok(v1::RestoreSnapshotResponse { previous_snapshot: restored.await? })
+        })
+        .await
+    }
+
+    async fn revert_files(
+        &self,
+        request: Request<v1::RevertFilesRequest>,
+    ) -> Result<Response<v1::RevertFilesResponse>, Status> {
+        let (call, message) = self.begin("revert_files", request)?;
+        let caller = call.caller.clone();
+        call.run(async move {
+            let reverted = operations::revert(&caller, message.files);
+            Ok(v1::RevertFilesResponse { previous_snapshot: reverted.await? })
+        })
+        .await
+    }
+
+    async fn export_workspace(
+        &self,
+        request: Request<v1::ExportWorkspaceRequest>,
+    ) -> Result<Response<Self::ExportWorkspaceStream>, Status> {
+        let (call, message) = self.begin("export_workspace", request)?;
+        let root = Arc::clone(&call.caller.root);
+        call.run(async move {
+            let (to, answers) = mpsc::channel(STREAM_WAITING_MAX);
+            let tasks = root.shared.tasks.clone();
+            tasks.spawn("export", async move {
+                let exported = match message.history() {
+                    ExportHistory::Whole => export::run(&root, &message.snapshot, &to).await,
+                    ExportHistory::Unspecified => changes::export(&root, &message.commit_message, &to).await,
+                };
+                if let Err(error) = exported {
+                    drop(to.send(Err(to_status("export_workspace", &error))).await);
+                }
+            });
+            Ok(Box::pin(ReceiverStream::new(answers)) as Self::ExportWorkspaceStream)
+        })
+        .await
+    }
+
+    async fn get_isolation(
+        &self,
+        _: Request<v1::GetIsolationRequest>,
+    ) -> Result<Response<v1::GetIsolationResponse>, Status> {
+        Ok(Response::new(self.isolation.clone()))
+    }
+}

@@ -1,0 +1,26 @@
+//! The implementation of both gRPC services.
+
+use crate::session::registry::Sessions;
+use rpc::v1;
+use std::{pin::Pin, sync::Arc};
+use tonic::Status;
+
+/// Messages of a stream that wait for a slow reader.
+pub(super) const STREAM_WAITING_MAX: usize = 8;
+
+/// The service.
+#[derive(Debug)]
+pub struct Server {
+    pub(super) sessions: Arc<Sessions>,
+    pub(super) isolation: v1::GetIsolationResponse,
+}
+
+/// The responses of a streaming call.
+pub(super) type ResponseStream<T> = Pin<Box<dyn futures::Stream<Item = Result<T, Status>> + Send>>;
+
+impl Server {
+    /// A server for `sessions`; `isolation` is the result of the self-test.
+    pub fn new(sessions: Arc<Sessions>, isolation: v1::GetIsolationResponse) -> Self {
+        Self { sessions, isolation }
+    }
+}

@@ -1,0 +1,49 @@
+//! The connection to the service, and what a request fails with.
+
+use crate::{
+    code::Code,
+    wire::{self, reply},
+};
+use std::{
+    os::unix::net::UnixStream,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+/// A request that cannot be done: what the caller is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Failure {
+    /// For programs.
+    pub(super) code: Code,
+    /// For people and models.
+    pub(super) message: String,
+}
+
+impl Failure {
+    pub(super) fn new(code: Code, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+}
+
+/// The service's ear. Clones share the socket; a frame is never torn.
+#[derive(Debug, Clone)]
+pub(super) struct Service(Arc<Mutex<UnixStream>>);
+
+impl Service {
+    /// The connection over `socket`.
+    pub(super) fn new(socket: UnixStream) -> Self {
+        Self(Arc::new(Mutex::new(socket)))
+    }
+
+    /// Sends one frame and waits while the service does not read. A service that is gone ends this process.
+    pub(super) fn say(&self, id: u64, body: reply::Body) {
+        let mut socket = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if wire::write(&mut *socket, &wire::Reply { id, body: Some(body) }).is_err() {
+            std::process::exit(0);
+        }
+    }
+
+    pub(super) fn fail(&self, id: u64, failure: Failure) {
+        let Failure { code, message } = failure;
+        self.say(id, reply::Body::Failure(wire::Failure { code: code.into(), message }));
+    }
+}

@@ -1,0 +1,111 @@
+//! What the machine and the settings offer: programs, control groups, privileges and limits.
+
+use super::{
+    cgroup,
+    policy::{Limits, User},
+};
+use crate::config::Config;
+use anyhow::{Context as _, bail};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+const INIT: &str = "flotilla-init";
+const CAP_SYS_ADMIN: u32 = 21;
+
+/// What this machine and the settings give.
+#[derive(Debug, Clone)]
+pub struct Facts {
+    /// The bubblewrap program.
+    pub bwrap: PathBuf,
+    /// As it says it: "0.8.0".
+    pub bwrap_version: String,
+    /// The `flotilla-init` program.
+    pub init: PathBuf,
+    /// See [`User`].
+    pub user: User,
+    /// Whether the service may mount, so that paths that only root can pass are no obstacle.
+    pub can_stage: bool,
+    /// Where control groups are made.
+    pub cgroup: cgroup::Base,
+    /// The limits of a sandbox.
+    pub limits: Limits,
+}
+
+impl Facts {
+    /// Looks at the machine.
+    ///
+    /// # Errors
+    /// When bubblewrap or `flotilla-init` is missing; the text says how to mend it.
+    pub fn find(config: &Config) -> anyhow::Result<Self> {
+        let bwrap = find_program(&config.bwrap).with_context(|| {
+            format!(
+                "find the bubblewrap program {}: install it (`apt-get install bubblewrap`) or name it in \
+                 FLOTILLA_SANDBOX_BWRAP",
+                config.bwrap.display()
+            )
+        })?;
+        let output =
+            std::process::Command::new(&bwrap).arg("--version").output().context("run bubblewrap")?;
+        let version =
+            String::from_utf8_lossy(&output.stdout).trim().trim_start_matches("bubblewrap ").to_owned();
+        let user = if nix::unistd::geteuid().is_root() { User::PerSession } else { User::Service };
+        let cgroup = cgroup::Base::find();
+        cgroup.sweep();
+        Ok(Self {
+            bwrap,
+            bwrap_version: version,
+            init: find_init(config.init.as_deref())?,
+            user,
+            can_stage: user == User::PerSession && has_capability(CAP_SYS_ADMIN),
+            cgroup,
+            limits: Limits {
+                memory_bytes: config.memory_bytes,
+                processes: config.processes,
+                cpu_percent: config.cpu_percent,
+                disk_bytes: config.disk_bytes,
+                tmp_bytes: config.tmp_bytes,
+            },
+        })
+    }
+}
+
+fn find_program(name: &Path) -> anyhow::Result<PathBuf> {
+    if name.components().count() > 1 {
+        return name.canonicalize().context("look at it");
+    }
+    let path = nix_path();
+    let found = path.iter().map(|directory| directory.join(name)).find(|file| file.is_file());
+    found.context("look in PATH")
+}
+
+/// The directories of PATH. A path, not a setting: where programs are is the system's to say.
+fn nix_path() -> Vec<PathBuf> {
+    std::env::var_os("PATH").map(|path| std::env::split_paths(&path).collect()).unwrap_or_default()
+}
+
+fn find_init(named: Option<&Path>) -> anyhow::Result<PathBuf> {
+    if let Some(path) = named {
+        return path.canonicalize().with_context(|| format!("find FLOTILLA_SANDBOX_INIT {}", path.display()));
+    }
+    let program = std::env::current_exe().context("find this program")?;
+    // Tests run from target/debug/deps, the program itself from target/debug.
+    let found =
+        program.ancestors().skip(1).take(3).map(|directory| directory.join(INIT)).find(|file| file.is_file());
+    match found {
+        Some(path) => Ok(path),
+        None => bail!(
+            "{INIT} is neither beside {} nor above it: build it (`cargo build --workspace`) or name it in \
+             FLOTILLA_SANDBOX_INIT",
+            program.display()
+        ),
+    }
+}
+
+fn has_capability(number: u32) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective =
+        status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("CapEff:")?.trim(), 16).ok());
+    effective.is_some_and(|set| set >> number & 1 == 1)
+}

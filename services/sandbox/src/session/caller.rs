@@ -1,0 +1,34 @@
+//! The session that a call is about.
+
+use super::{fence::EffectPermit, guard::SandboxGuard, state::Session};
+use crate::error::Error;
+use std::sync::Arc;
+
+/// The session that a call is about.
+#[derive(Debug, Clone)]
+pub struct Caller {
+    /// The session.
+    pub session: Arc<Session>,
+    /// The session whose workspace it works in; often the same.
+    pub root: Arc<Session>,
+    /// The epoch of the loop that calls. Gateways have none.
+    pub epoch: Option<u64>,
+}
+
+impl Caller {
+    /// Gives the session's sandbox, which is started if it does not run; see [`Session::enter`].
+    ///
+    /// # Errors
+    /// Those of [`Session::enter`].
+    pub async fn enter(&self) -> Result<SandboxGuard, Error> {
+        self.session.enter(&self.root).await
+    }
+
+    /// Gives the right to have an effect now; see [`Session::hold`].
+    ///
+    /// # Errors
+    /// `epoch_stale`.
+    pub async fn hold(&self) -> Result<EffectPermit<'_>, Error> {
+        self.session.hold(self.epoch.unwrap_or_default()).await
+    }
+}

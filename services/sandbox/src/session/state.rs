@@ -1,0 +1,307 @@
+//! One session on this machine: its fence, its workspace, its sandbox and its execs. Its sandbox may see the workspace of
+//! another session; everything else is always its own.
+//!
+//! Locks are taken in the order fence, place, files, snapshots, and the files of one session at a time. Whoever writes files
+//! from a snapshot takes the fence of its session while it has the snapshots, and nobody does so the other way round.
+
+use super::{
+    fence::{EffectPermit, Fence},
+    guard::{GuardCount, SandboxGuard},
+    shared::Shared,
+};
+use crate::{
+    code::Code,
+    error::Error,
+    exec::{kill, record::OUT_INSIDE, registry::Registry},
+    isolation::launch::Mount,
+    layout::{self, Key},
+    sandbox::{Sandbox, SandboxSpec},
+    terminal,
+    workspace::meta::{Meta, TREE},
+};
+use std::{sync::Arc, time::Duration};
+use tokio::{
+    sync::{Mutex, OwnedSemaphorePermit, watch},
+    time::Instant,
+};
+
+/// Longest wait of a successor for an effect of its predecessor that is under way, before the predecessor's sandbox is
+/// ended; milliseconds. Writing a file or starting a process takes far less even on a busy disk.
+const SANDBOX_EFFECT_MS: u64 = 5_000;
+/// Longest wait of a call for a place for its sandbox while all are taken; milliseconds. An idle one is ended for it at once,
+/// so this is a wait for somebody's command.
+const SANDBOX_PLACE_MS: u64 = 10_000;
+
+/// One session.
+#[derive(Debug)]
+pub struct Session {
+    /// Which.
+    pub key: Key,
+    /// Its execs.
+    pub execs: Arc<Registry>,
+    /// Its terminals.
+    pub terminals: terminal::registry::Registry,
+    pub(crate) shared: Arc<Shared>,
+    fence: Fence,
+    pub(crate) current: Mutex<CurrentSandbox>,
+    pub(crate) files: Mutex<Files>,
+    /// Held by the one helper that works with the snapshots of the session's own workspace.
+    pub(crate) snapshots: Mutex<()>,
+    activity: watch::Sender<Activity>,
+}
+
+/// Where a session works. Who starts or ends its sandbox holds the lock.
+#[derive(Debug, Default)]
+pub(crate) struct CurrentSandbox {
+    running: Option<SessionSandbox>,
+}
+
+#[derive(Debug)]
+struct SessionSandbox {
+    sandbox: Arc<Sandbox>,
+    /// Whose workspace it sees.
+    root: Key,
+}
+
+/// The sandboxes that see a session's own workspace, whichever session's they are. Who makes, mounts or removes the
+/// workspace holds the lock.
+#[derive(Debug, Default)]
+pub(crate) struct Files {
+    sandboxes: Vec<Arc<Sandbox>>,
+}
+
+impl Files {
+    /// Ends all of them and returns when they are gone.
+    pub(crate) async fn end_all(&mut self) {
+        futures::future::join_all(
+            self.sandboxes.drain(..).map(|sandbox| async move { sandbox.stop().await }),
+        )
+        .await;
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Activity {
+    users: usize,
+    idle_since: Instant,
+}
+
+impl GuardCount for Session {
+    fn release(&self) {
+        self.activity.send_modify(|activity| {
+            activity.users -= 1;
+            activity.idle_since = Instant::now();
+        });
+    }
+}
+
+impl Session {
+    pub(crate) fn new(key: Key, shared: Arc<Shared>) -> Self {
+        let execs = Arc::new(Registry::new(shared.layout.execs(&key)));
+        let activity = watch::Sender::new(Activity { users: 0, idle_since: Instant::now() });
+        let fence = Fence::new(shared.layout.fence(&key));
+        let (current, files, snapshots) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let terminals = terminal::registry::Registry::default();
+        Self { key, execs, terminals, shared, fence, current, files, snapshots, activity }
+    }
+
+    /// Lets a caller with `epoch` in, and shuts out all lower ones from now on, also after a restart. Each of their effects
+    /// is over then.
+    ///
+    /// # Errors
+    /// `epoch_stale` when a higher one was here before.
+    pub async fn admit(&self, epoch: u64) -> Result<(), Error> {
+        if self.fence.admit(epoch).await? {
+            return Ok(());
+        }
+        let patience = Duration::from_millis(SANDBOX_EFFECT_MS);
+        let settled = match tokio::time::timeout(patience, self.fence.settle()).await {
+            Ok(settled) => settled,
+            Err(_) => {
+                tracing::warn!("an effect of a lower epoch does not end; its sandbox is ended");
+                if let Some(sandbox) = self.find_sandbox().await {
+                    sandbox.stop().await;
+                }
+                self.fence.settle().await
+            }
+        };
+        self.fence.raise(settled, epoch).await
+    }
+
+    /// Gives the right to have an effect now to a caller that was admitted, perhaps long ago.
+    ///
+    /// # Errors
+    /// `epoch_stale`.
+    pub async fn hold(&self, epoch: u64) -> Result<EffectPermit<'_>, Error> {
+        self.fence.hold(epoch).await
+    }
+
+    /// Gives what the workspace started from.
+    ///
+    /// # Errors
+    /// `workspace_missing`.
+    pub async fn workspace(&self) -> Result<Meta, Error> {
+        let missing =
+            || Error::refused(Code::WorkspaceMissing, "the session has no workspace on this machine");
+        self.find_workspace().await?.ok_or_else(missing)
+    }
+
+    /// Gives what the workspace started from, if there is one.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub async fn find_workspace(&self) -> Result<Option<Meta>, Error> {
+        Meta::find(&self.shared.layout.workspace(&self.key)).await
+    }
+
+    /// Gives the sandbox, which is started in the workspace of `root` if it does not run.
+    ///
+    /// # Errors
+    /// `workspace_missing`, `sandbox_unavailable`; `argument_invalid` when it runs in another workspace.
+    pub async fn enter(self: &Arc<Self>, root: &Arc<Self>) -> Result<SandboxGuard, Error> {
+        let mut current = self.current.lock().await;
+        let sandbox = match &current.running {
+            Some(running) if !running.sandbox.is_ended() => {
+                if running.root != root.key {
+                    let text = "the session works in another workspace already";
+                    return Err(Error::refused(Code::ArgumentInvalid, text));
+                }
+                Arc::clone(&running.sandbox)
+            }
+            Some(_) | None => {
+                let sandbox = self.start_sandbox(root).await?;
+                current.running =
+                    Some(SessionSandbox { sandbox: Arc::clone(&sandbox), root: root.key.clone() });
+                sandbox
+            }
+        };
+        self.activity.send_modify(|activity| activity.users += 1);
+        let limits = self.shared.launcher.facts().limits;
+        Ok(SandboxGuard::new(Arc::<Self>::clone(self), sandbox, limits))
+    }
+
+    /// Gives the running sandbox without starting one.
+    pub async fn find_sandbox(&self) -> Option<Arc<Sandbox>> {
+        let current = self.current.lock().await;
+        let running = current.running.as_ref().map(|running| Arc::clone(&running.sandbox));
+        running.filter(|sandbox| !sandbox.is_ended())
+    }
+
+    /// Ends every process of the session: its execs as [`kill::run`] does, then the sandbox with what they left behind.
+    /// Gives whether there was a sandbox.
+    pub async fn kill_all(&self) -> bool {
+        // Under the lock nobody starts another sandbox.
+        let mut current = self.current.lock().await;
+        if let Some(SessionSandbox { sandbox, .. }) = &current.running {
+            let execs = self.execs.list_running().await;
+            futures::future::join_all(execs.iter().map(|exec| kill::run(exec, sandbox))).await;
+        }
+        Self::end_sandbox(&mut current).await
+    }
+
+    /// Ends the sandbox unless somebody uses it. Gives whether none is left.
+    pub async fn release(&self) -> bool {
+        // Under the lock nobody can enter.
+        let mut current = self.current.lock().await;
+        let is_unused = self.activity.borrow().users == 0;
+        if is_unused {
+            Self::end_sandbox(&mut current).await;
+        }
+        is_unused
+    }
+
+    /// Ends the sandbox, if one runs, and returns when it is gone. Gives whether there was one.
+    pub(crate) async fn end_sandbox(current: &mut CurrentSandbox) -> bool {
+        let Some(SessionSandbox { sandbox, .. }) = current.running.take() else { return false };
+        let was_running = !sandbox.is_ended();
+        sandbox.stop().await;
+        was_running
+    }
+
+    /// Starts a sandbox in the workspace of `root`, and the task that ends it.
+    async fn start_sandbox(self: &Arc<Self>, root: &Arc<Self>) -> Result<Arc<Sandbox>, Error> {
+        let shared = &self.shared;
+        if shared.shutdown.is_cancelled() {
+            return Err(Error::refused(Code::SandboxUnavailable, "the sandbox service is stopping"));
+        }
+        let permit = self.permit_for_sandbox().await?;
+        let mut files = root.files.lock().await;
+        let meta = root.workspace().await?;
+        let out = shared.layout.execs(&self.key);
+        layout::make_passage(&out).map_err(Error::io("make the directory of execs"))?;
+        let tree = shared.layout.workspace(&root.key).join(TREE);
+        let plan = SandboxSpec {
+            uid: shared.uid(meta.slot),
+            mounts: vec![Mount::read(out, OUT_INSIDE), Mount::write(tree, "/workspace")],
+            permit: Some(permit),
+        };
+        let started = Instant::now();
+        let sandbox = Arc::new(Sandbox::start(&shared.launcher, &shared.tasks, plan).await?);
+        metrics::histogram!("flotilla_sandbox_start_duration_ms")
+            .record(started.elapsed().as_secs_f64() * 1_000.0);
+        files.sandboxes.retain(|other| !other.is_gone());
+        files.sandboxes.push(Arc::clone(&sandbox));
+        drop(files);
+        let (session, root, ended) = (Arc::clone(self), Arc::clone(root), Arc::clone(&sandbox));
+        shared.tasks.spawn("sandbox idle", async move {
+            session.end_when_idle(&ended).await;
+            // Until here the root was not forgotten, and so not what its workspace is used by.
+            drop(root);
+        });
+        Ok(sandbox)
+    }
+
+    /// Waits for a place for a sandbox. While all are taken, the one that has been idle for longest is ended.
+    async fn permit_for_sandbox(&self) -> Result<OwnedSemaphorePermit, Error> {
+        let shared = &self.shared;
+        if let Ok(place) = Arc::clone(&shared.live).try_acquire_owned() {
+            return Ok(place);
+        }
+        metrics::counter!("flotilla_sandbox_crowded_total").increment(1);
+        shared.crowded.add_permits(1);
+        let wait = Duration::from_millis(SANDBOX_PLACE_MS);
+        let place = tokio::time::timeout(wait, Arc::clone(&shared.live).acquire_owned()).await;
+        place.ok().and_then(Result::ok).ok_or_else(|| {
+            let text = "all sandboxes of this machine are in use; try again later";
+            Error::refused(Code::SandboxUnavailable, text)
+        })
+    }
+
+    /// Ends `sandbox` when it has been idle for long enough, or somebody waits for its place, or the service stops.
+    async fn end_when_idle(&self, sandbox: &Sandbox) {
+        let idle = self.shared.idle;
+        let mut activity = self.activity.subscribe();
+        loop {
+            let Activity { users, idle_since } = *activity.borrow_and_update();
+            let wait = async {
+                if users == 0 {
+                    tokio::time::sleep_until(idle_since + idle).await
+                } else {
+                    std::future::pending().await
+                }
+            };
+            let is_for_its_place = tokio::select! {
+                () = sandbox.ended() => return,
+                () = self.shared.shutdown.cancelled() => return sandbox.stop().await,
+                _ = activity.changed() => continue,
+                // Served in the order in which they began to wait: the one that has been idle for longest goes.
+                Ok(permit) = self.shared.crowded.acquire(), if users == 0 => {
+                    permit.forget();
+                    true
+                }
+                () = wait => false,
+            };
+            // Under the lock nobody can enter.
+            let _current = self.current.lock().await;
+            let now = *self.activity.borrow();
+            if now.users == 0 && now.idle_since == idle_since {
+                sandbox.stop().await;
+                return;
+            }
+            // It was used again in this moment: another one must go.
+            if is_for_its_place {
+                self.shared.crowded.add_permits(1);
+            }
+        }
+    }
+}

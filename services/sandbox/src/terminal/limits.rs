@@ -1,0 +1,15 @@
+//! The limits of terminals.
+
+/// Terminals of a session. Each takes processes of its sandbox and memory of ours; a person looks at fewer.
+pub const TERMINALS_MAX: usize = 8;
+/// Terminals of a tenant on one machine: eight sessions full of them. The kernel's number for all (`kernel.pty.max` without
+/// `kernel.pty.reserve`: 3,072) is that of 48 such tenants.
+pub const TERMINALS_TENANT_MAX: usize = 64;
+/// What is kept of a terminal's output for readers to come; bytes. About ten thousand full lines.
+pub const KEPT_BYTES_MAX: usize = 1024 * 1024;
+/// What was typed and not read by the program; bytes. As much as the kernel keeps besides.
+pub const INPUT_BYTES_MAX: usize = 64 * 1024;
+/// Readers of one terminal, each with a task and a stream.
+pub const READERS_MAX: usize = 16;
+/// How long the program at a terminal may run; milliseconds. A day: a forgotten one must not hold its sandbox for ever.
+pub const LIFE_MAX_MS: u64 = 24 * 60 * 60 * 1_000;

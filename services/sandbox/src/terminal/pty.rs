@@ -1,0 +1,129 @@
+//! One terminal: what was written to it last, who reads along, and the end of its program. All of it is in memory: a terminal
+//! ends with its sandbox, and so with this service.
+
+use super::{limits::INPUT_BYTES_MAX, scrollback::Scrollback, shares::Share};
+use crate::{
+    code::Code,
+    error::Error,
+    sandbox::{Event, Sandbox},
+    session::guard::SandboxGuard,
+    wire::{self, request},
+};
+use rpc::v1::{self, TerminalSize};
+use std::{sync::Arc, time::Duration};
+use tokio::sync::{mpsc, watch};
+
+/// How long the end of a program is waited for that was hung up, beyond which its sandbox's idleness ends it.
+const END: Duration = Duration::from_millis(2 * domain::limits::EXEC_KILL_GRACE_MS);
+/// How a shell reports the end by a signal: this and its number.
+const CODE_SIGNAL: i32 = 128;
+
+/// One terminal.
+#[derive(Debug)]
+pub struct Terminal {
+    sandbox: Arc<Sandbox>,
+    /// Of the program, in its sandbox.
+    number: u64,
+    pub(super) state: watch::Sender<State>,
+}
+
+/// How far a terminal is.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) info: v1::Terminal,
+    pub(super) scrollback: Scrollback,
+}
+
+impl Terminal {
+    /// A terminal whose program has just been started.
+    pub(super) fn new(sandbox: Arc<Sandbox>, number: u64, info: v1::Terminal) -> Self {
+        let state = watch::Sender::new(State { info, scrollback: Scrollback::default() });
+        Self { sandbox, number, state }
+    }
+
+    /// As callers see it.
+    pub fn info(&self) -> v1::Terminal {
+        self.state.borrow().info.clone()
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.state.borrow().info.exit_code.is_some()
+    }
+
+    /// Keeps what the program says until it ends; `sandbox` does not end of idleness meanwhile, and the tenant has its `share`.
+    pub(super) async fn record(
+        self: Arc<Self>,
+        sandbox: SandboxGuard,
+        share: Share,
+        mut events: mpsc::Receiver<Event>,
+    ) {
+        let mut code = CODE_SIGNAL + libc::SIGKILL;
+        while let Some(event) = events.recv().await {
+            match event {
+                Event::Output(data) => self.state.send_modify(|state| state.scrollback.append(&data)),
+                Event::Exit(exit) if exit.signal > 0 => code = CODE_SIGNAL + exit.signal,
+                Event::Exit(exit) => code = exit.code,
+            }
+        }
+        // Before anybody is told: whoever knows that it is over may ask for the end of the sandbox.
+        drop((sandbox, share));
+        self.state.send_modify(|state| state.info.exit_code = Some(code.unsigned_abs()));
+    }
+
+    /// Types.
+    ///
+    /// # Errors
+    /// `terminal_input_full`, and nothing was typed; `terminal_unknown` when the program has ended.
+    pub async fn type_in(&self, data: Vec<u8>) -> Result<(), Error> {
+        if data.len() > INPUT_BYTES_MAX {
+            let text = format!("at most {INPUT_BYTES_MAX} bytes can be typed at once");
+            return Err(Error::refused(Code::ArgumentInvalid, text));
+        }
+        self.ask(request::Body::Keystrokes(wire::Keystrokes { exec: self.number, data })).await
+    }
+
+    /// Changes what is not empty.
+    ///
+    /// # Errors
+    /// `argument_invalid`; `terminal_unknown` for a size when the program has ended.
+    pub async fn update(&self, title: String, size: Option<TerminalSize>) -> Result<(), Error> {
+        if let Some(size) = size {
+            check_size(&size)?;
+            self.ask(request::Body::Resize(wire::Resize { exec: self.number, size: Some(size) })).await?;
+        }
+        if !title.is_empty() {
+            self.state.send_modify(|state| state.info.title = title);
+        }
+        Ok(())
+    }
+
+    async fn ask(&self, body: request::Body) -> Result<(), Error> {
+        if self.is_over() || self.sandbox.is_ended() {
+            let text = "the program at the terminal has ended";
+            return Err(Error::refused(Code::TerminalUnknown, text));
+        }
+        self.sandbox.call(body).await.map(drop)
+    }
+
+    /// Hangs up, and waits until the program is over, but not for long.
+    pub async fn end(&self) {
+        let mut state = self.state.subscribe();
+        if !self.is_over() {
+            self.sandbox.kill(self.number).await;
+            let over = state.wait_for(|state| state.info.exit_code.is_some());
+            drop(tokio::time::timeout(END, over).await);
+        }
+    }
+}
+
+/// Checks a size.
+///
+/// # Errors
+/// `argument_invalid`.
+pub fn check_size(size: &TerminalSize) -> Result<(), Error> {
+    let sides = 1..=u32::from(u16::MAX);
+    if sides.contains(&size.rows) && sides.contains(&size.columns) {
+        return Ok(());
+    }
+    Err(Error::refused(Code::ArgumentInvalid, "rows and columns must be between 1 and 65,535"))
+}

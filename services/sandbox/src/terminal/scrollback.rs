@@ -1,0 +1,54 @@
+//! The last bytes that a terminal wrote.
+
+use super::limits::KEPT_BYTES_MAX;
+use bytes::Bytes;
+use std::collections::VecDeque;
+
+/// The last bytes of an output, and where they stand in it.
+#[derive(Debug, Default)]
+pub(super) struct Scrollback {
+    bytes: VecDeque<u8>,
+    /// The offset behind the last byte.
+    pub(super) end: u64,
+}
+
+impl Scrollback {
+    pub(super) fn start(&self) -> u64 {
+        self.end - self.bytes.len() as u64
+    }
+
+    pub(super) fn append(&mut self, data: &[u8]) {
+        self.end += data.len() as u64;
+        let data = &data[data.len().saturating_sub(KEPT_BYTES_MAX)..];
+        let excess = (self.bytes.len() + data.len()).saturating_sub(KEPT_BYTES_MAX);
+        self.bytes.drain(..excess);
+        self.bytes.extend(data);
+    }
+
+    /// What is kept from `offset` on, at most a piece of a stream, and where it begins. Empty at the end.
+    pub(super) fn read(&self, offset: u64) -> (u64, Bytes) {
+        let from = offset.clamp(self.start(), self.end);
+        let skipped = usize::try_from(from - self.start()).unwrap_or(usize::MAX);
+        (from, self.bytes.iter().skip(skipped).take(rpc::CHUNK_BYTES).copied().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_bytes_are_kept_at_their_offsets() {
+        let mut kept = Scrollback::default();
+        kept.append(b"first");
+        assert_eq!(kept.read(2), (2, Bytes::from_static(b"rst")));
+        kept.append(&vec![b'x'; KEPT_BYTES_MAX - 2]);
+        assert_eq!((kept.start(), kept.end), (3, 5 + KEPT_BYTES_MAX as u64 - 2));
+        assert_eq!(kept.read(0).0, 3);
+        assert_eq!(&kept.read(0).1[..3], b"stx");
+        kept.append(&vec![b'y'; 2 * KEPT_BYTES_MAX]);
+        assert_eq!((kept.bytes.len(), kept.bytes[0]), (KEPT_BYTES_MAX, b'y'));
+        assert_eq!(kept.read(kept.end), (kept.end, Bytes::new()));
+        assert_eq!(kept.read(u64::MAX), (kept.end, Bytes::new()));
+    }
+}

@@ -1,0 +1,63 @@
+//! The start of a program at a terminal.
+
+use super::{
+    limits::{LIFE_MAX_MS, TERMINALS_MAX},
+    pty::Terminal,
+    registry,
+};
+use crate::{code::Code, error::Error, session::caller::Caller, wire};
+use rpc::v1;
+use std::sync::Arc;
+
+/// Runs a program by its name or path in place of the shell.
+const RUN: &str = "exec -- \"$0\" \"$@\"";
+
+/// A program to be started at a terminal.
+#[derive(Debug)]
+pub struct Program {
+    /// With its id, title, command, arguments and directory.
+    pub info: v1::Terminal,
+    /// The whole environment, as `NAME=value`.
+    pub env: Vec<String>,
+    /// Of the terminal.
+    pub size: v1::TerminalSize,
+}
+
+/// Starts a program in the sandbox of the caller. Gives the terminal, and whether
+/// it was made: one of this id may have been there before.
+///
+/// # Errors
+/// `terminals_too_many`; what [`Caller::enter`] refuses, and what the start of a command does.
+pub async fn run(caller: &Caller, program: Program) -> Result<(Arc<Terminal>, bool), Error> {
+    let Caller { session, .. } = caller;
+    let mut terminals = session.terminals.lock().await;
+    if let Some(known) = registry::find(&terminals, &program.info.id) {
+        return Ok((known, false));
+    }
+    if terminals.len() >= TERMINALS_MAX {
+        let Some(ended) = terminals.iter().position(|terminal| terminal.is_over()) else {
+            let text = format!("the session has {TERMINALS_MAX} terminals already; remove one");
+            return Err(Error::refused(Code::TerminalsTooMany, text));
+        };
+        terminals.remove(ended);
+    }
+    let share = session.shared.terminals.take(session.key.tenant)?;
+    let entered = caller.enter().await?;
+    let mut info = program.info;
+    let exec = wire::Exec {
+        command: RUN.to_owned(),
+        arguments: [&info.command].into_iter().chain(&info.args).cloned().collect(),
+        directory: info.directory.clone(),
+        env: program.env,
+        timeout_ms: LIFE_MAX_MS,
+        output_bytes_max: u64::MAX,
+        terminal: Some(program.size),
+    };
+    let started = entered.sandbox().exec(exec).await?;
+    info.pid = started.pid;
+    let terminal = Arc::new(Terminal::new(Arc::clone(entered.sandbox()), started.number, info));
+    terminals.push(Arc::clone(&terminal));
+    session.shared.tasks.spawn("terminal", Arc::clone(&terminal).record(entered, share, started.events));
+    metrics::counter!("flotilla_terminals_started_total").increment(1);
+    Ok((terminal, true))
+}

@@ -1,0 +1,60 @@
+//! The end of a workspace.
+
+use super::{helper::Task, meta::TREE};
+use crate::{error::Error, isolation::launch::Mount, session::state::Session};
+use domain::limits;
+use std::{io, path::Path, time::Duration};
+
+const REMOVE_SCRIPT: &str = "cd /workspace && chmod -R u+rwX . 2>/dev/null; find . -mindepth 1 -delete";
+
+/// Ends every process of a session and deletes its own workspace and the output of its execs. Every sandbox that sees the
+/// workspace ends with it, whichever session's it is. Deleting nothing is fine. The fence stays: it keeps a late worker
+/// of the session out of a workspace that it shared.
+///
+/// # Errors
+/// Those of the file system; what is left is deleted by the next call.
+///
+/// Dropped midway: partly deleted, and no longer a workspace; the next call goes on.
+pub async fn run(session: &Session) -> Result<(), Error> {
+    let shared = &session.shared;
+    let directory = shared.layout.workspace(&session.key);
+    let mut current = session.current.lock().await;
+    Session::end_sandbox(&mut current).await;
+    // Held to the end, so that nobody enters or makes it meanwhile.
+    let mut files = session.files.lock().await;
+    files.end_all().await;
+    let _snapshots = session.snapshots.lock().await;
+    let meta = session.find_workspace().await?;
+    let tree = directory.join(TREE);
+    if let Some(meta) = &meta
+        && tree.is_dir()
+    {
+        // As the session's user: directories may be closed to us, or nested deeper than we could follow.
+        let task = Task {
+            script: REMOVE_SCRIPT,
+            mounts: vec![Mount::write(&tree, "/workspace")],
+            ..Task::new(shared.uid(meta.slot), Duration::from_millis(limits::WORKSPACE_HELPER_MS))
+        };
+        let output = shared.helpers.run(task, 0).await?;
+        if output.code != 0 {
+            tracing::warn!("a workspace was not emptied from inside: {}", output.stderr);
+        }
+    }
+    remove(&directory).await?;
+    remove(&shared.layout.execs(&session.key)).await?;
+    if let Some(meta) = meta {
+        shared.free(meta.slot);
+    }
+    drop((files, current));
+    session.terminals.clear().await;
+    Ok(())
+}
+
+async fn remove(directory: &Path) -> Result<(), Error> {
+    match tokio::fs::remove_dir_all(directory).await {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(Error::Io { doing: "remove the workspace", source: error })
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
+}

@@ -1,0 +1,58 @@
+//! What a workspace started from, and where it is.
+
+use crate::{error::Error, layout};
+use serde::{Deserialize, Serialize};
+use std::{io, path::Path};
+
+/// The directory that becomes /workspace.
+pub const TREE: &str = "tree";
+/// What every caller is told about where the workspace is.
+pub const DIRECTORY: &str = "/workspace";
+const META: &str = "meta.json";
+
+/// `meta.json`: what a workspace started from.
+/// `{"base_commit":"9d3f…","origin":"https://example.com/r.git","base_is_ours":false,"slot":0}`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Meta {
+    /// What changes are counted from.
+    pub base_commit: String,
+    /// The URL, or "bundle", or nothing.
+    pub origin: String,
+    /// Whether the base commit is the empty one that we made: nobody else has it.
+    pub base_is_ours: bool,
+    /// Which user id of the pool owns the files.
+    pub slot: u32,
+}
+
+impl Meta {
+    /// Reads it; `None` if there is no workspace. Blocks.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn read(directory: &Path) -> io::Result<Option<Self>> {
+        match std::fs::read(directory.join(META)) {
+            Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes)?)),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads it; `None` if there is no workspace.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub async fn find(directory: &Path) -> Result<Option<Self>, Error> {
+        let directory = directory.to_owned();
+        let read = tokio::task::spawn_blocking(move || Self::read(&directory)).await;
+        read.unwrap_or_else(|error| Err(io::Error::other(error)))
+            .map_err(Error::io("read the workspace's record"))
+    }
+
+    pub(super) fn write(&self, directory: &Path) -> Result<(), Error> {
+        let written = serde_json::to_vec(self).map_err(io::Error::other);
+        let written = written.and_then(|bytes| layout::replace(&directory.join(META), &bytes));
+        written.map_err(Error::io("write the workspace's record"))
+    }
+}

@@ -1,0 +1,151 @@
+//! What callers do with snapshots: keep one, compare two, bring the files of one back.
+
+use super::{
+    differences,
+    store::{INSIDE, RESTORE, Snapshot, SnapshotStore, check_exit, parse},
+};
+use crate::{
+    code::Code,
+    error::Error,
+    isolation::launch::Mount,
+    session::{caller::Caller, state::Session},
+    workspace::{branch, helper::refused, scratch::Scratch},
+};
+use domain::limits;
+use rpc::v1;
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+};
+
+const DIFF: &str = concat!(include_str!("../git.sh"), include_str!("snapshot.sh"), include_str!("diff.sh"));
+const REVERT: &str =
+    concat!(include_str!("../git.sh"), include_str!("snapshot.sh"), include_str!("revert.sh"));
+
+/// Keeps the files as they are, and says on which branch they are.
+///
+/// # Errors
+/// `workspace_missing`, `snapshots_full`, `disk_full`.
+///
+/// Dropped midway: not kept; call it from a task.
+pub async fn track(root: &Arc<Session>) -> Result<v1::TrackSnapshotResponse, Error> {
+    let _snapshots = root.snapshots.lock().await;
+    let store = SnapshotStore::of(root).await?;
+    let Snapshot { snapshot, left_out, left_out_paths } = store.track().await?;
+    let branch = branch::find(store.tree()).await.unwrap_or_default();
+    Ok(v1::TrackSnapshotResponse { snapshot, left_out, left_out_paths, branch })
+}
+
+/// Gives what changed between two snapshots, or since one.
+///
+/// # Errors
+/// `snapshot_unknown`, and those of [`track`] when it compares with now.
+pub async fn diff(
+    root: &Arc<Session>,
+    request: &v1::DiffSnapshotsRequest,
+) -> Result<v1::DiffSnapshotsResponse, Error> {
+    let from = parse(&request.from_snapshot)?;
+    let bytes_max = match request.bytes_max as usize {
+        0 => limits::DIFF_BYTES_MAX,
+        asked => asked.min(limits::DIFF_BYTES_MAX),
+    };
+    let _snapshots = root.snapshots.lock().await;
+    let store = SnapshotStore::of(root).await?;
+    let to_snapshot = match request.to_snapshot.as_str() {
+        "" => store.track().await?.snapshot,
+        named => parse(named)?.to_owned(),
+    };
+    let lists = limits::DIFF_STATS_BYTES_MAX;
+    let arguments =
+        vec![from.to_owned(), to_snapshot.clone(), lists.to_string(), (bytes_max + 1).to_string()];
+    let mounts = vec![Mount::read(store.tree(), "/workspace"), Mount::read(store.snapshots(), INSIDE)];
+    let task = store.task(DIFF, arguments, mounts);
+    let output = root.shared.helpers.run(task, lists * 2 + bytes_max + 1 + 128).await?;
+    let output = check_exit(output, "the snapshots could not be compared")?;
+    let broken = || refused(Code::Internal, "the snapshots could not be compared", &output.stderr);
+    let (files, truncated) = differences::read(&output.stdout, lists, bytes_max).ok_or_else(broken)?;
+    Ok(v1::DiffSnapshotsResponse { files, truncated, to_snapshot })
+}
+
+/// Makes the files what they were, and gives a snapshot of what they were until now. The caller must not be stale.
+///
+/// # Errors
+/// `epoch_stale`, `snapshot_unknown`, `disk_full`, `file_not_permitted`, and those of [`track`].
+///
+/// Dropped midway: some files are restored; call it from a task.
+pub async fn restore(caller: &Caller, snapshot: &str) -> Result<String, Error> {
+    let root = &caller.root;
+    let snapshot = parse(snapshot)?;
+    let _snapshots = root.snapshots.lock().await;
+    let store = SnapshotStore::of(root).await?;
+    let previous = store.track().await?.snapshot;
+    // Held until the last file is written: whoever takes the session over finds all files or none restored.
+    let _right = caller.hold().await?;
+    store.write_files(RESTORE, vec![snapshot.to_owned()], None).await?;
+    Ok(previous)
+}
+
+/// Makes single files what they were, and gives a snapshot of what they were until now; see [`restore`].
+///
+/// # Errors
+/// As [`restore`]; `argument_invalid` for too many paths, `path_outside_workspace`, `path_invalid`.
+pub async fn revert(caller: &Caller, files: Vec<v1::FilesOfSnapshot>) -> Result<String, Error> {
+    let root = &caller.root;
+    let lists = lists_of_paths(files)?;
+    let _snapshots = root.snapshots.lock().await;
+    let store = SnapshotStore::of(root).await?;
+    let previous = store.track().await?.snapshot;
+    if lists.is_empty() {
+        return Ok(previous);
+    }
+    let scratch = Scratch::make(root, store.uid())?;
+    let written = store.write_lists(&scratch, &lists);
+    let done = match written {
+        Ok(()) => {
+            let _right = caller.hold().await?;
+            store.write_files(REVERT, vec![previous.clone()], Some(&scratch)).await
+        }
+        Err(error) => Err(error),
+    };
+    scratch.remove().await;
+    done.map(|()| previous)
+}
+
+/// Paths by snapshot, each ended by NUL; a path that is named again is left out.
+pub(super) fn lists_of_paths(files: Vec<v1::FilesOfSnapshot>) -> Result<BTreeMap<String, Vec<u8>>, Error> {
+    let (mut seen, mut lists) = (HashSet::new(), BTreeMap::<String, Vec<u8>>::new());
+    for v1::FilesOfSnapshot { snapshot, paths } in files {
+        let snapshot = parse(&snapshot)?;
+        for path in paths {
+            let path = relative(&path)?;
+            if seen.insert(path.to_owned()) {
+                let list = lists.entry(snapshot.to_owned()).or_default();
+                list.extend_from_slice(path.as_bytes());
+                list.push(0);
+            }
+        }
+    }
+    if seen.len() > limits::SNAPSHOT_FILES_MAX {
+        let text = format!("at most {} files can be reverted at once", limits::SNAPSHOT_FILES_MAX);
+        return Err(Error::refused(Code::ArgumentInvalid, text));
+    }
+    Ok(lists)
+}
+
+/// A path below /workspace as git names it.
+pub(super) fn relative(path: &str) -> Result<&str, Error> {
+    let shown = || domain::text::head(path, 200);
+    let rest = match path.strip_prefix("/workspace/") {
+        Some(rest) => rest,
+        None if path.starts_with('/') => {
+            let text = format!("{} is outside the workspace", shown());
+            return Err(Error::refused(Code::PathOutsideWorkspace, text));
+        }
+        None => path,
+    };
+    let is_plain = |part: &str| !matches!(part, "" | "." | ".." | ".git");
+    if rest.len() <= limits::PATH_BYTES_MAX && !rest.contains('\0') && rest.split('/').all(is_plain) {
+        return Ok(rest);
+    }
+    Err(Error::refused(Code::PathInvalid, format!("{:?} is no path of a file", shown())))
+}
