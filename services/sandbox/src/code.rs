@@ -7,9 +7,9 @@ use tonic::Code as Grpc;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum Code {
-    /// A fault of ours; the log has the cause.
+    /// A bug or a failure of the service; the log has the cause.
     Internal = 0,
-    /// A higher epoch was seen for the session: stop writing.
+    /// The session has a higher epoch: the caller must stop writing.
     EpochStale = 1,
     /// A field of the call is wrong.
     ArgumentInvalid = 2,
@@ -19,7 +19,7 @@ pub enum Code {
     BaseCommitMissing = 4,
     /// There is no repository at the URL.
     RepositoryNotFound = 5,
-    /// The server asks who we are, and we have no credentials.
+    /// The server asks for credentials, and a sandbox has none.
     RepositoryNeedsCredentials = 6,
     /// The repository could not be reached or read.
     RepositoryUnreachable = 7,
@@ -33,23 +33,23 @@ pub enum Code {
     BundleTooLarge = 11,
     /// The path is not below /workspace (for reading: nor below /tmp).
     PathOutsideWorkspace = 12,
-    /// The path cannot be one: empty, too long, a loop of links.
+    /// The path is invalid: empty, too long, or a loop of links.
     PathInvalid = 13,
     /// No such file.
     FileNotFound = 14,
-    /// Larger than a call can take or give.
+    /// Larger than a call can transfer.
     FileTooLarge = 15,
     /// Not text.
     FileIsBinary = 16,
-    /// A directory where a file is wanted.
+    /// A directory where a file is expected.
     FileIsDirectory = 17,
     /// A FIFO, socket or device.
     FileNotRegular = 18,
     /// The file's mode forbids it.
     FileNotPermitted = 19,
-    /// The file has another content than the caller expects.
+    /// The file's content is not what the caller expects.
     FileChanged = 20,
-    /// A glob or regular expression that cannot be read.
+    /// An invalid glob or regular expression.
     PatternInvalid = 21,
     /// No space left in the workspace.
     DiskFull = 22,
@@ -57,9 +57,9 @@ pub enum Code {
     ExecUnknown = 23,
     /// Too many execs of the session run.
     ExecsTooMany = 24,
-    /// The sandbox has no process left to give.
+    /// The sandbox reached its process limit.
     ProcessLimit = 25,
-    /// No sandbox could be had, or it ended during the call.
+    /// No sandbox could be started, or it ended during the call.
     SandboxUnavailable = 26,
     /// Too many file operations wait.
     SandboxBusy = 27,
@@ -67,15 +67,15 @@ pub enum Code {
     TokenInvalid = 28,
     /// The workspace has no snapshot of that name, or has it no longer.
     SnapshotUnknown = 29,
-    /// The snapshots of the workspace take all the disk that they may.
+    /// The snapshots of the workspace have reached their disk limit.
     SnapshotsFull = 30,
     /// No terminal of that id in the session, or its program has ended.
     TerminalUnknown = 31,
     /// Too many terminals of the session, or too many readers of one.
     TerminalsTooMany = 32,
-    /// The program at the terminal does not read what is typed.
+    /// The program at the terminal does not read its input.
     TerminalInputFull = 33,
-    /// A patch that is none, or does not fit the files.
+    /// The patch is malformed, or it does not apply to the files.
     PatchRefused = 34,
 }
 
@@ -121,7 +121,7 @@ impl Code {
         }
     }
 
-    /// The gRPC code that fits: what a caller without our list does with it.
+    /// The gRPC code, for callers that do not know these codes.
     pub fn grpc(self) -> Grpc {
         match self {
             Self::Internal => Grpc::Internal,

@@ -4,7 +4,7 @@ use chassis::secret::Secret;
 use domain::limits;
 use std::{net::SocketAddr, path::PathBuf};
 
-/// Sandboxes alive at once in one service unless it is told otherwise: each may use its whole memory limit.
+/// The default number of sandboxes alive at once in one service; each may use its whole memory limit.
 const SANDBOXES_MAX: usize = 256;
 
 /// A way to reach a git server.
@@ -12,7 +12,7 @@ const SANDBOXES_MAX: usize = 256;
 pub enum GitScheme {
     /// `https://host/path`.
     Https,
-    /// `ssh://user@host/path`. There is no key in a sandbox, so only servers that ask for none answer.
+    /// `ssh://user@host/path`. A sandbox has no key, so this works only with servers that ask for none.
     Ssh,
 }
 
@@ -55,7 +55,7 @@ pub struct Config {
     /// Processes and threads of one sandbox; at least 32.
     #[arg(long, env = "FLOTILLA_SANDBOX_PROCESSES", default_value_t = 512, value_name = "COUNT")]
     pub processes: u32,
-    /// CPU of one sandbox in hundredths of a core, where cgroups are to be had; at least 10.
+    /// CPU of one sandbox in hundredths of a core, where cgroups are available; at least 10.
     #[arg(long, env = "FLOTILLA_SANDBOX_CPU_PERCENT", default_value_t = 200, value_name = "PERCENT")]
     pub cpu_percent: u32,
     /// Files of one workspace, bytes; also the limit of a single file. At least 16 MiB.
@@ -71,14 +71,14 @@ pub struct Config {
     /// Sandboxes alive at once; each may use its whole memory. Beyond it idle ones are ended early, and calls wait.
     #[arg(long, env = "FLOTILLA_SANDBOX_LIVE_MAX", default_value_t = SANDBOXES_MAX, value_name = "COUNT")]
     pub live_max: usize,
-    /// First user id of sandboxes when the service runs as root. Each workspace takes one of the 65,536 from it on, lowest
-    /// first; they must be nobody else's, and inside a user namespace they must be mapped.
+    /// First user id of sandboxes when the service runs as root. Each workspace takes one of the 65,536 from it on,
+    /// lowest first. No other user of the machine may have these ids, and inside a user namespace they must be mapped.
     #[arg(long, env = "FLOTILLA_SANDBOX_UID_BASE", default_value_t = 200_000, value_name = "UID")]
     pub uid_base: u32,
 }
 
 impl Config {
-    /// Gives everything that is wrong with the settings, one sentence each.
+    /// Returns every problem of the settings, one sentence each.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         let mut need = |fine: bool, problem: &str| {

@@ -3,10 +3,10 @@
 use crate::code::Code;
 use std::io;
 
-/// Why a call failed.
+/// The reason why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The caller is told `code` and `message`.
+    /// The caller gets `code` and `message`.
     #[error("{message}")]
     Refused {
         /// For programs.
@@ -14,10 +14,10 @@ pub enum Error {
         /// One or two sentences for a person or a model.
         message: String,
     },
-    /// The machine failed us; the caller is told `internal` only.
+    /// The machine failed; the caller gets only `internal`.
     #[error("{doing}")]
     Io {
-        /// What was being done: verb and object.
+        /// The operation that failed: verb and object.
         doing: &'static str,
         /// The cause.
         #[source]
@@ -26,12 +26,12 @@ pub enum Error {
 }
 
 impl Error {
-    /// Makes an error that the caller is told.
+    /// An error that the caller sees.
     pub fn refused(code: Code, message: impl Into<String>) -> Self {
         Self::Refused { code, message: message.into() }
     }
 
-    /// Gives a function that wraps an IO error; `doing` is verb and object.
+    /// Returns a function that wraps an IO error; `doing` is verb and object.
     pub fn io(doing: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io { doing, source }
     }
@@ -48,7 +48,7 @@ impl Error {
     pub fn to_status(&self) -> tonic::Status {
         let message = match self {
             Self::Refused { message, .. } => message.clone(),
-            Self::Io { doing, .. } => format!("the sandbox service could not {doing}"),
+            Self::Io { doing, .. } => format!("the sandbox service failed to {doing}"),
         };
         rpc::status::error(self.code().grpc(), self.code().name(), message)
     }

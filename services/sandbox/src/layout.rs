@@ -1,4 +1,4 @@
-//! Where things lie in the data directory:
+//! The layout of the data directory:
 //!
 //! ```text
 //! etc/                               /etc of every sandbox
@@ -26,14 +26,14 @@ use std::{
 /// A session of a tenant.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Key {
-    /// Whose.
+    /// The tenant that owns the session.
     pub tenant: TenantId,
-    /// Which.
+    /// The session.
     pub session: SessionId,
 }
 
 impl Key {
-    /// Parses both ids. They become names of directories, so nothing else may pass.
+    /// Parses both ids. They become names of directories, so every other text is refused.
     ///
     /// # Errors
     /// `argument_invalid`.
@@ -53,8 +53,8 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Makes the directories. Everyone may pass through them, nobody but the service may list them: sandboxes run as
-    /// other users.
+    /// Makes the directories. Every user may pass through them, because sandboxes run as other users; only the service
+    /// may list them.
     ///
     /// # Errors
     /// Those of the file system.
@@ -104,7 +104,7 @@ impl Layout {
     }
 }
 
-/// Makes a directory, and those above it, that others may pass through and not list.
+/// Makes a directory and its parents; other users may pass through it but not list it.
 ///
 /// # Errors
 /// Those of the file system.
@@ -123,8 +123,8 @@ pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     fs::rename(&beside, path)
 }
 
-/// As [`replace`], but after a crash of the machine, not only of this process, the content may be gone. For what nobody
-/// must wait for the disk, and whose absence is understood.
+/// As [`replace`], but after a crash of the machine, not only of this process, the content may be gone. For files that
+/// are not worth a wait for the disk, and that readers can do without.
 ///
 /// # Errors
 /// Those of the file system.

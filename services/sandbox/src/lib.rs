@@ -1,9 +1,9 @@
 //! The sandbox service: workspaces, and the commands and file operations in them, each session behind its own walls.
-//! It holds no credential but its own token, and calls nobody of ours.
+//! Its only credential is its own token, and it calls no other service of Flotilla.
 //!
-//! A session has one sandbox while it needs one. It ends when for a minute no exec ran and no call came, and with it end
-//! the background processes that its commands left; the workspace stays, and the next call starts another. Sessions of
-//! one tenant may work in the same workspace, each in its own sandbox behind its own fence.
+//! A session has one sandbox while it needs one. The sandbox ends after a minute without a running exec or a call, and
+//! the background processes that its commands left end with it. The workspace stays, and the next call starts another
+//! sandbox. Sessions of one tenant may work in the same workspace, each in its own sandbox behind its own fence.
 //!
 //! Read on in `grpc` (what a call does), `session` (what a session has), `isolation` (how the walls are built) and
 //! `init` (what runs inside).
@@ -53,7 +53,7 @@ const TRANSIENT: [&str; 2] = ["uploads", "scratch"];
 pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
     let problems = config.problems();
     if !problems.is_empty() {
-        bail!("the settings are wrong:\n{}", problems.join("\n"));
+        bail!("invalid settings:\n{}", problems.join("\n"));
     }
     let layout = Layout::create(&config.data_directory)
         .with_context(|| format!("make the data directory {}", config.data_directory.display()))?;
@@ -98,7 +98,7 @@ pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
         () = shutdown.cancelled() => {}
         result = &mut serving => return result.context("serve"),
     }
-    // Readers of execs end with their sandboxes, which end now; whoever still holds on is left behind.
+    // Readers of execs end with their sandboxes. A call that does not end in time is abandoned.
     let drained = async { tokio::join!(serving, all_ended(&sessions)).0 };
     match tokio::time::timeout(STOP, drained).await {
         Ok(result) => result.context("serve"),
@@ -109,7 +109,7 @@ pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
     }
 }
 
-/// One service per directory: two would give the same user to different sessions.
+/// One service per directory: two services would give the same user id to different sessions.
 fn lock(layout: &Layout) -> anyhow::Result<Flock<File>> {
     let path = layout.root().join("lock");
     let file = File::create(&path).with_context(|| format!("open {}", path.display()))?;
@@ -129,7 +129,7 @@ async fn test_isolation(
     let report = match report {
         Ok(report) if report.missing.is_empty() => report,
         Ok(report) => {
-            let text = format!("the isolation is not complete:\n{}", report.missing.join("\n"));
+            let text = format!("the isolation is incomplete:\n{}", report.missing.join("\n"));
             service.health.set("isolation", Err(text.clone()));
             bail!("{text}");
         }

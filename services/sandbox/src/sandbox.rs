@@ -1,4 +1,4 @@
-//! One running sandbox, seen from the service: requests go in, replies, output and ends come out.
+//! One running sandbox, seen from the service: requests go in; replies, output and exits come out.
 
 use crate::{
     code::Code,
@@ -35,13 +35,13 @@ use tokio_util::sync::CancellationToken;
 /// Longest wait for a starting sandbox to answer; milliseconds. It needs some 10 ms on an idle machine.
 const SANDBOX_START_MS: u64 = 10_000;
 
-/// Requests that wait for the socket; beyond it callers wait.
+/// Requests that wait for the socket; beyond this number callers wait.
 const REQUESTS_WAITING_MAX: usize = 16;
-/// Pieces of output that wait for the disk; beyond it the sandbox waits.
+/// Pieces of output that wait for the disk; beyond this number the sandbox waits.
 const EVENTS_WAITING_MAX: usize = 16;
-/// How long an init may take to leave by itself.
+/// How long an init may take to exit by itself.
 const LEAVE: Duration = Duration::from_secs(2);
-/// What bubblewrap says when it cannot start; bytes.
+/// The error text of a bubblewrap that cannot start; bytes.
 const COMPLAINT_BYTES_MAX: u64 = 4 * 1024;
 
 /// What an exec does.
@@ -49,7 +49,7 @@ const COMPLAINT_BYTES_MAX: u64 = 4 * 1024;
 pub enum Event {
     /// The next bytes of its output.
     Output(Bytes),
-    /// Its end; the last event. An exec without it was lost with its sandbox.
+    /// Its end; the last event. An exec without an exit was lost with its sandbox.
     Exit(wire::Exit),
 }
 
@@ -138,10 +138,10 @@ impl Sandbox {
         Ok(Self { inner, hello })
     }
 
-    /// Does one file operation.
+    /// Does one file operation or terminal operation.
     ///
     /// # Errors
-    /// What the operation found, or `sandbox_unavailable` if the sandbox ended meanwhile.
+    /// The error of the operation, or `sandbox_unavailable` if the sandbox ended during the call.
     pub async fn call(&self, body: request::Body) -> Result<reply::Body, Error> {
         let id = self.inner.next.fetch_add(1, Ordering::Relaxed);
         self.ask(id, body).await
@@ -150,7 +150,7 @@ impl Sandbox {
     /// Starts a command.
     ///
     /// # Errors
-    /// When it was not started.
+    /// Those of the start.
     pub async fn exec(&self, exec: wire::Exec) -> Result<Command, Error> {
         let number = self.inner.next.fetch_add(1, Ordering::Relaxed);
         let (sender, events) = mpsc::channel(EVENTS_WAITING_MAX);
@@ -159,7 +159,7 @@ impl Sandbox {
             Ok(reply::Body::Process(wire::Process { pid })) => Ok(Command { number, pid, events }),
             other => {
                 lock(&self.inner.execs).remove(&number);
-                let wrong = || Error::refused(Code::Internal, "the sandbox answered something else");
+                let wrong = || Error::refused(Code::Internal, "the sandbox sent a reply of another kind");
                 Err(other.err().unwrap_or_else(wrong))
             }
         }
@@ -168,7 +168,7 @@ impl Sandbox {
     /// Asks for the end of a command and its tree: SIGTERM, then SIGKILL. Its exit follows as an event.
     pub async fn kill(&self, id: u64) {
         let request = wire::Request { id, body: Some(request::Body::Kill(wire::Kill {})) };
-        // A sandbox that is gone has killed it already.
+        // If the sandbox is gone, the command is too.
         drop(self.inner.frames.send(wire::frame(&request)).await);
     }
 
@@ -183,7 +183,7 @@ impl Sandbox {
         self.inner.ended.cancelled().await;
     }
 
-    /// Whether it is gone and none of its processes is left.
+    /// Whether it is gone with all of its processes.
     pub fn is_gone(&self) -> bool {
         self.inner.ended.is_cancelled()
     }
@@ -219,7 +219,7 @@ impl Sandbox {
     }
 }
 
-/// The task that a sandbox lives in.
+/// The task that owns a sandbox.
 struct SandboxTask {
     inner: Arc<Inner>,
     child: tokio::process::Child,
@@ -241,8 +241,8 @@ impl SandboxTask {
             _ = self.child.wait() => {}
         }
         self.inner.stop.cancel();
-        // The socket is closed now: the init leaves, and the kernel kills everything that it was the parent of. Only when
-        // bubblewrap has seen that, the workspace is nobody's any more.
+        // The socket is closed now, so the init exits and the kernel kills all of its descendants. The workspace is
+        // free only after bubblewrap has exited.
         if tokio::time::timeout(LEAVE, self.child.wait()).await.is_err() {
             tracing::warn!("a sandbox did not end by itself and is killed");
             drop(self.child.kill().await);
@@ -251,7 +251,7 @@ impl SandboxTask {
         if let Some(group) = group {
             group.remove().await;
         }
-        // Whoever waits for a reply or an event learns by the drop that none will come.
+        // Dropping the senders tells every waiting caller that no reply and no event will come.
         lock(&self.inner.replies).clear();
         lock(&self.inner.execs).clear();
         drop(self.permit.take());
@@ -266,7 +266,7 @@ async fn listen(inner: &Inner, mut from: OwnedReadHalf) -> io::Result<()> {
             Some(reply::Body::Output(data)) => {
                 let exec = lock(&inner.execs).get(&id).cloned();
                 if let Some(exec) = exec {
-                    // Its recorder may have left; the output is then nobody's.
+                    // The recorder task may already have exited. Drop the output in that case.
                     drop(exec.send(Event::Output(data)).await);
                 }
             }
@@ -316,24 +316,24 @@ async fn read(from: &mut OwnedReadHalf) -> io::Result<Option<wire::Reply>> {
     Ok(Some(reply))
 }
 
-/// Ends a sandbox that did not come up and gives what it said about it.
+/// Ends a sandbox that did not start, and returns its error text.
 async fn start_error(mut started: SandboxProcess) -> Error {
     drop(started.child.start_kill());
-    let mut said = String::new();
+    let mut error = String::new();
     if let Some(stderr) = started.child.stderr.take() {
         let mut limited = stderr.take(COMPLAINT_BYTES_MAX);
-        drop(tokio::time::timeout(LEAVE, limited.read_to_string(&mut said)).await);
+        drop(tokio::time::timeout(LEAVE, limited.read_to_string(&mut error)).await);
     }
     drop(started.child.wait().await);
     if let Some(group) = started.group {
         group.remove().await;
     }
-    let said = said.trim();
-    let said = if said.is_empty() { "it said nothing" } else { said };
-    Error::refused(Code::SandboxUnavailable, format!("the sandbox did not start: {said}"))
+    let error = error.trim();
+    let error = if error.is_empty() { "bubblewrap printed no error" } else { error };
+    Error::refused(Code::SandboxUnavailable, format!("the sandbox did not start: {error}"))
 }
 
-/// A poisoned map is still a right map: nothing panics between two changes of it.
+/// A poisoned map is still consistent: no code panics between two changes of it.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

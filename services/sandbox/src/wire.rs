@@ -1,6 +1,6 @@
-//! What the service and `flotilla-init` say to each other: four bytes of length (little endian), then one protobuf
-//! message. Both ends are built from the same tree, so there is no version. File operations carry the messages of
-//! the public API, without their tenant, session and fence.
+//! The protocol between the service and `flotilla-init`: four bytes of length (little endian), then one protobuf
+//! message. Both ends are built from the same tree, so the protocol has no version. File operations carry the messages
+//! of the public API, without their tenant, session and fence.
 
 use prost::Message;
 use rpc::v1;
@@ -15,7 +15,7 @@ pub struct Request {
     /// Repeated in every reply to it; for an exec its number as long as the sandbox lives.
     #[prost(uint64, tag = "1")]
     pub id: u64,
-    /// What to do.
+    /// The operation.
     #[prost(oneof = "request::Body", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13")]
     pub body: Option<request::Body>,
 }
@@ -24,7 +24,7 @@ pub struct Request {
 pub mod request {
     use rpc::v1;
 
-    /// What to do.
+    /// The operation.
     #[derive(Clone, PartialEq, prost::Oneof)]
     pub enum Body {
         /// Start a command. Answered by `Process` or `Failure`, then `Output`s and one `Exit`.
@@ -92,7 +92,7 @@ pub struct Exec {
     pub output_bytes_max: u64,
 }
 
-/// What somebody types.
+/// Keys that a person types.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Keystrokes {
     /// The number of the exec at the terminal.
@@ -114,7 +114,7 @@ pub struct Resize {
     pub size: Option<v1::TerminalSize>,
 }
 
-/// The end of a command's tree.
+/// Ends a command with its process tree.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub struct Kill {}
 
@@ -124,7 +124,7 @@ pub struct Reply {
     /// The request's.
     #[prost(uint64, tag = "1")]
     pub id: u64,
-    /// What is answered.
+    /// The result.
     #[prost(oneof = "reply::Body", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15")]
     pub body: Option<reply::Body>,
 }
@@ -133,7 +133,7 @@ pub struct Reply {
 pub mod reply {
     use rpc::v1;
 
-    /// What is answered.
+    /// The result.
     #[derive(Clone, PartialEq, prost::Oneof)]
     pub enum Body {
         /// The first frame: requests are taken.
@@ -175,13 +175,13 @@ pub mod reply {
         /// See the public API.
         #[prost(message, tag = "14")]
         ReadGuidance(v1::ReadGuidanceResponse),
-        /// It is done.
+        /// The request was done.
         #[prost(message, tag = "15")]
         Ack(crate::wire::Ack),
     }
 }
 
-/// How the init found its place.
+/// What the init found when it started.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Hello {
     /// What Landlock does for execs: "fully enforced", "partially enforced", "not enforced" or why not.
@@ -197,7 +197,7 @@ pub struct Process {
     pub pid: u32,
 }
 
-/// What was asked for is done.
+/// The request was done.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub struct Ack {}
 
@@ -244,7 +244,7 @@ pub fn frame(message: &impl Message) -> Vec<u8> {
 /// Gives the length that four bytes announce.
 ///
 /// # Errors
-/// `InvalidData` above [`FRAME_BYTES_MAX`]: the other end is not ours, or lost its place.
+/// `InvalidData` above [`FRAME_BYTES_MAX`]: the other end does not speak this protocol, or the stream is out of step.
 pub fn frame_length(head: [u8; 4]) -> io::Result<usize> {
     let length = u32::from_le_bytes(head) as usize;
     if length > FRAME_BYTES_MAX {
@@ -264,7 +264,7 @@ pub fn write(out: &mut impl Write, message: &impl Message) -> io::Result<()> {
 /// Reads one frame; `None` at a clean end. Blocks.
 ///
 /// # Errors
-/// Those of `from`; `UnexpectedEof` inside a frame; `InvalidData` for bytes that are not ours.
+/// Those of `from`; `UnexpectedEof` inside a frame; `InvalidData` for bytes that are not a message.
 pub fn read<M: Message + Default>(from: &mut impl Read) -> io::Result<Option<M>> {
     let mut head = [0; 4];
     match from.read_exact(&mut head) {

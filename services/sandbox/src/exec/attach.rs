@@ -1,4 +1,4 @@
-//! Reading along with an exec: its output from any offset, from the disk, and its end.
+//! Follows an exec: sends its output from any offset, and its outcome.
 
 use super::record::{Exec, ExecOutcome, OUTPUT, Progress, read_end, write_end};
 use crate::{code::Code, error::Error};
@@ -15,19 +15,19 @@ use tokio::{
     sync::{mpsc, watch},
 };
 
-/// What a reader gets.
+/// The stream of a reader.
 pub type Sender = mpsc::Sender<Result<AttachExecResponse, tonic::Status>>;
 
-/// Where an exec is looked up.
+/// The source of an exec's output.
 #[derive(Debug)]
 pub enum Source {
     /// It runs.
     Running(Arc<Exec>),
-    /// It ended, now or in an earlier life of the service.
+    /// It ended, in this run of the service or an earlier one.
     Ended(PathBuf),
 }
 
-/// Sends output from `offset` on and then the end. Returns early when the reader leaves.
+/// Sends the output from `offset` on, and then the outcome. Returns early if the reader disconnects.
 pub async fn run(source: Source, offset: u64, to: Sender) {
     let done = match source {
         Source::Running(exec) => follow(&exec, offset, &to).await,
@@ -36,7 +36,7 @@ pub async fn run(source: Source, offset: u64, to: Sender) {
     match done {
         Ok(()) | Err(AttachError::ReaderLeft) => {}
         Err(AttachError::Cancelled) => {
-            let error = Error::refused(Code::ExecUnknown, "the exec was entered, but never started");
+            let error = Error::refused(Code::ExecUnknown, "the exec was never started");
             drop(to.send(Err(error.to_status())).await);
         }
         Err(AttachError::Failed(error)) => {
@@ -48,7 +48,7 @@ pub async fn run(source: Source, offset: u64, to: Sender) {
 
 enum AttachError {
     ReaderLeft,
-    /// The exec that was waited for did not start.
+    /// The exec did not start.
     Cancelled,
     Failed(Error),
 }

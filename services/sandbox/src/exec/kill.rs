@@ -5,7 +5,7 @@ use crate::sandbox::Sandbox;
 use domain::limits;
 use std::time::Duration;
 
-/// Asks for the end of an exec. One that is about to start ends as soon as it has.
+/// Asks for the end of an exec. An exec that is about to start is ended right after its start.
 pub async fn ask_to_end(exec: &Exec, sandbox: Option<&Sandbox>) {
     exec.progress.send_modify(|progress| progress.is_killed = true);
     let number = exec.progress.borrow().number;
@@ -14,7 +14,7 @@ pub async fn ask_to_end(exec: &Exec, sandbox: Option<&Sandbox>) {
     }
 }
 
-/// Waits until an exec that was asked to end is over. Gives whether it ever ran.
+/// Waits until an exec that is being ended is over. Returns whether it ever ran.
 pub async fn wait_for_end(exec: &Exec) -> bool {
     let mut progress = exec.progress.subscribe();
     let grace = Duration::from_millis(limits::EXEC_KILL_GRACE_MS) + BACKSTOP;

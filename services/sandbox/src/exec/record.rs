@@ -7,26 +7,27 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Where the output of all execs of a session, and what else was kept of its tools, is seen from inside.
+/// The directory inside the sandbox with the outputs of the session's execs and tools.
 pub const OUT_INSIDE: &str = domain::session::OUTPUTS;
-/// The init ends an exec in time; when it does not answer this much later, the sandbox is ended.
+/// The init ends an exec at its timeout. If it has not done so this much later, the sandbox is ended.
 pub(super) const BACKSTOP: Duration = Duration::from_secs(15);
 
 const SPEC: &str = "spec.json";
 pub(super) const STATE: &str = "state.json";
 pub(super) const OUTPUT: &str = "output";
 
-/// `spec.json`: what was asked for. `{"exec_id":"call_1","timeout_ms":120000,"output_bytes_max":10485760,"epoch":3}`.
-/// Not the command and its environment, which may hold secrets: nobody reads them again.
+/// `spec.json`: the parameters of an exec.
+/// `{"exec_id":"call_1","timeout_ms":120000,"output_bytes_max":10485760,"epoch":3}`. Without the command and its
+/// environment, which may hold secrets and are never read again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spec {
-    /// As the caller names it.
+    /// The id that the caller chose.
     pub exec_id: String,
     /// From the start; milliseconds.
     pub timeout_ms: u64,
-    /// Kept at most.
+    /// Bytes of output that are kept at most.
     pub output_bytes_max: u64,
-    /// Of the caller.
+    /// The caller's epoch.
     pub epoch: u64,
 }
 
@@ -35,24 +36,24 @@ pub struct Spec {
 pub struct ExecOutcome {
     /// An [`ExecEnd`] as its number.
     pub end: i32,
-    /// When it exited by itself.
+    /// The exit code, if the command exited by itself.
     pub code: i32,
     /// 0: none.
     pub signal: i32,
-    /// In the file.
+    /// Bytes of output in the file.
     pub output_bytes: u64,
-    /// Beyond the limit.
+    /// Bytes of output beyond the limit.
     pub dropped_bytes: u64,
     /// From the start.
     pub duration_ms: u64,
-    /// For the model, when a limit ended it.
+    /// For the model, if a limit ended the command.
     pub message: String,
 }
 
 impl ExecOutcome {
-    /// The end of an exec that nobody watched to its end.
+    /// The outcome of an exec whose end was not seen.
     pub fn lost(output_bytes: u64) -> Self {
-        let message = "the sandbox stopped while the command ran; it is not known what it did".to_owned();
+        let message = "the sandbox stopped while the command ran; its outcome is unknown".to_owned();
         Self { end: ExecEnd::Lost.into(), output_bytes, message, ..Self::default() }
     }
 
@@ -77,22 +78,22 @@ impl ExecOutcome {
 pub struct Progress {
     /// Output on disk.
     pub output_bytes: u64,
-    /// Its number in its sandbox, once it runs.
+    /// Its number in the sandbox, once it runs.
     pub number: Option<u64>,
-    /// Somebody asked for its end, perhaps before it ran.
+    /// A caller asked for its end, perhaps before it ran.
     pub is_killed: bool,
-    /// It never ran, and never will under this entry.
+    /// It never ran, and this entry will never run.
     pub is_cancelled: bool,
     /// Set once, last.
     pub end: Option<ExecOutcome>,
 }
 
-/// An exec that runs, or is about to.
+/// An exec that runs or is about to run.
 #[derive(Debug)]
 pub struct Exec {
-    /// Of its files.
+    /// The directory of its files.
     pub directory: PathBuf,
-    /// How far it is.
+    /// Its progress.
     pub progress: watch::Sender<Progress>,
 }
 
@@ -109,16 +110,16 @@ pub async fn write_spec(directory: &Path, spec: &Spec) -> Result<(), Error> {
     .await
 }
 
-/// Reads how an exec ended; `None` if that was not written.
+/// Reads the outcome of an exec; `None` if it was not written.
 pub async fn read_end(directory: &Path) -> Option<ExecOutcome> {
     let bytes = tokio::fs::read(directory.join(STATE)).await.ok()?;
     serde_json::from_slice(&bytes).ok()
 }
 
-/// Writes how an exec ended. A failure is logged: the exec then counts as lost after a restart.
+/// Writes the outcome of an exec. A failure is logged; the exec then counts as lost after a restart.
 pub async fn write_end(directory: &Path, end: &ExecOutcome) {
     let (path, end) = (directory.join(STATE), end.clone());
-    // Lost with the machine, it makes the exec count as lost, which is then as good as true.
+    // If the machine crashes and the file is gone, the exec counts as lost, which is close enough to the truth.
     let write = move || layout::replace_quickly(&path, &serde_json::to_vec(&end)?);
     let written = blocking("write an exec's end", write).await;
     if let Err(error) = written {

@@ -20,25 +20,25 @@ const CODE_KILLED: i32 = 137;
 /// 128 + SIGXFSZ.
 const CODE_FILE_SIZE: i32 = 153;
 
-/// The task that writes down what an exec does.
+/// The task that records what an exec does.
 #[derive(Debug)]
 pub struct Recorder {
-    /// Which.
+    /// The session.
     pub exec: Arc<Exec>,
-    /// Keeps the sandbox alive.
+    /// Keeps the sandbox from ending.
     pub sandbox: SandboxGuard,
-    /// From the sandbox.
+    /// The events from the sandbox.
     pub events: mpsc::Receiver<Event>,
-    /// As asked for.
+    /// The parameters.
     pub spec: Spec,
-    /// What the control group had counted before.
+    /// The counters of the control group before the start.
     pub before: cgroup::Events,
     /// The limits, for the text to the model.
     pub limits: Limits,
 }
 
 impl Recorder {
-    /// Records to the end and gives it. The state is on disk before anybody is told.
+    /// Records the exec to its end and returns the outcome. The outcome is on disk before any caller sees it.
     pub async fn run(mut self) -> ExecOutcome {
         let started = Instant::now();
         let mut end = match self.record(started).await {
@@ -54,7 +54,7 @@ impl Recorder {
         };
         end.duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         write_end(&self.exec.directory, &end).await;
-        // Before anybody is told: whoever knows that the exec is over may ask for the end of the sandbox.
+        // Drop it before the outcome is published: a caller that sees the outcome may release the sandbox at once.
         drop(self.sandbox);
         self.exec.progress.send_modify(|progress| progress.end = Some(end.clone()));
         let name = ExecEnd::try_from(end.end).unwrap_or_default().as_str_name();
@@ -100,7 +100,7 @@ impl Recorder {
         }
     }
 
-    /// Finds out which limit ended it and says so in words that help a model.
+    /// Determines which limit ended the command, and describes it for a model.
     fn explain(&self, exit: &wire::Exit) -> ExecOutcome {
         let after = self.sandbox.sandbox().events();
         let out_of_memory = after.memory_kills > self.before.memory_kills;
@@ -124,11 +124,13 @@ impl Recorder {
                 format!("failed: needed more than {} processes; lower parallelism", self.limits.processes)
             }
             ExecEnd::DiskLimit => format!(
-                "killed: the workspace, or one file in it, grew beyond {} MiB; remove what is not needed",
+                "killed: the workspace, or one file in it, grew beyond {} MiB; remove files that are not needed",
                 self.limits.disk_bytes >> 20
             ),
             ExecEnd::Exited if out_of_memory => {
-                format!("a process of it was killed: all together used more than {memory} MiB of memory")
+                format!(
+                    "one of its processes was killed: together they used more than {memory} MiB of memory"
+                )
             }
             ExecEnd::Exited | ExecEnd::Killed | ExecEnd::Lost | ExecEnd::Unspecified => String::new(),
         };

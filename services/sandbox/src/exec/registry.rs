@@ -23,7 +23,7 @@ const EXECS_KEPT_MAX: usize = 500;
 /// Bytes of all outputs of one session that are kept on disk; the oldest ones are forgotten. A hundred of the longest.
 const OUTPUTS_KEPT_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 
-/// Stands before the ids of outputs that are no exec's: their directories have names of their own.
+/// Prefix of the ids of outputs that do not belong to an exec, so that their directories have other names.
 const OUTPUT_PREFIX: &str = "output:";
 /// Characters of a digest that name a directory: 128 bits.
 const NAME_CHARS: usize = 32;
@@ -41,7 +41,7 @@ impl Registry {
         Self { directory, running: Mutex::default() }
     }
 
-    /// Enters an exec; `None` when this id was entered before, in whatever life of the service.
+    /// Enters an exec; `None` if this id was entered before, in this run of the service or an earlier one.
     ///
     /// # Errors
     /// `execs_too_many`.
@@ -55,7 +55,7 @@ impl Registry {
             return Ok(None);
         }
         if running.len() >= limits::EXECS_RUNNING_MAX {
-            let text = format!("{} commands of this session run already", limits::EXECS_RUNNING_MAX);
+            let text = format!("the session already runs {} commands", limits::EXECS_RUNNING_MAX);
             return Err(Error::refused(Code::ExecsTooMany, text));
         }
         let (place, kept) = (directory.clone(), self.directory.clone());
@@ -72,7 +72,7 @@ impl Registry {
         Ok(Some(exec))
     }
 
-    /// Keeps the whole output of a tool beside that of execs, and gives its path inside.
+    /// Keeps the whole output of a tool beside those of execs, and returns its path inside.
     ///
     /// # Errors
     /// Those of the file system; nothing is kept then.
@@ -84,7 +84,7 @@ impl Registry {
             forget_old(&kept)?;
             layout::make_passage(&place)?;
             std::fs::write(place.join(OUTPUT), data)?;
-            // Written last: what has none is not complete, and what has one may be forgotten.
+            // Written last: an output without this file is incomplete, and one with it may be removed.
             layout::replace_quickly(&place.join(STATE), b"{}")
         });
         written
@@ -108,21 +108,22 @@ impl Registry {
         }
     }
 
-    /// Takes an exec back that could not be started, so that the next try starts it.
+    /// Removes an exec that could not be started, so that the next attempt starts it.
     pub async fn cancel(&self, spec: &Spec, exec: &Exec) {
         let mut running = self.running.lock().await;
         if let Err(error) = tokio::fs::remove_dir_all(&exec.directory).await {
             tracing::warn!("the directory of an exec that was not started stays: {error}");
         }
         running.remove(&spec.exec_id);
-        // After it is gone: who is told so may ask again at once.
+        // Published after the removal: a caller that sees it may try again at once.
         exec.progress.send_modify(|progress| progress.is_cancelled = true);
     }
 
     /// Starts an entered exec in `sandbox` and has it recorded.
     ///
     /// # Errors
-    /// When it was not started, also because somebody asked for its end before; the caller then cancels it.
+    /// If it was not started, also because a caller asked for its end first. The caller of this function then cancels
+    /// it.
     pub async fn start(
         self: &Arc<Self>,
         tasks: &Tasks,
@@ -134,11 +135,11 @@ impl Registry {
         let before = sandbox.sandbox().events();
         let limits = sandbox.limits();
         if exec.progress.borrow().is_killed {
-            return Err(Error::refused(Code::ExecUnknown, "the command was ended before it started"));
+            return Err(Error::refused(Code::ExecUnknown, "the command was killed before it started"));
         }
         let Command { number, events, .. } = sandbox.sandbox().exec(command).await?;
         exec.progress.send_modify(|progress| progress.number = Some(number));
-        // Whoever asked in between found no number.
+        // A caller that asked for its end in between found no number.
         if exec.progress.borrow().is_killed {
             sandbox.sandbox().kill(number).await;
         }
@@ -181,13 +182,13 @@ impl Registry {
     }
 }
 
-/// Exec ids are the caller's; a digest is a safe name of equal length for each.
+/// The caller chooses exec ids; a digest is a safe name of fixed length.
 fn name(exec_id: &str) -> String {
     let digest: String = Sha256::digest(exec_id).iter().map(|byte| format!("{byte:02x}")).collect();
     digest.chars().take(NAME_CHARS).collect()
 }
 
-/// The name of the directory that a path inside leads through; nothing else may pass.
+/// The name of the directory in a path inside. Every other path is refused.
 fn name_inside(path: &str) -> Option<&str> {
     let name = path.strip_prefix(OUT_INSIDE)?.strip_prefix('/')?;
     let name = name.strip_suffix(OUTPUT)?.strip_suffix('/')?;
@@ -195,7 +196,7 @@ fn name_inside(path: &str) -> Option<&str> {
     is_digest.then_some(name)
 }
 
-/// Removes the oldest ended execs and other outputs beyond the number and the size that is kept, with room for one more.
+/// Removes the oldest ended execs and outputs beyond the limits of number and size, and makes room for one more.
 fn forget_old(directory: &Path) -> io::Result<()> {
     let Ok(entries) = std::fs::read_dir(directory) else { return Ok(()) };
     let mut ended: Vec<(SystemTime, PathBuf, u64)> = entries
@@ -213,8 +214,8 @@ fn forget_old(directory: &Path) -> io::Result<()> {
     ended.into_iter().take(excess).try_for_each(|(_, path, _)| std::fs::remove_dir_all(path))
 }
 
-/// How many of the oldest outputs, of these sizes, must go for one more: so that their number fits, and their bytes are at
-/// most `bytes_max`.
+/// How many of the oldest outputs, of these sizes, must be removed for one more: their number must fit, and their bytes
+/// must be at most `bytes_max`.
 fn excess(sizes: &[u64], bytes_max: u64) -> usize {
     let mut bytes = 0_u64;
     let fits = |size: &&u64| {

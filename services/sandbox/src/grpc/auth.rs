@@ -1,4 +1,4 @@
-//! Who may call: workers and gateways, which have the token.
+//! Authentication: only workers and gateways have the token.
 
 use crate::code::Code;
 use chassis::secret::{Secret, constant_time_eq};
@@ -14,6 +14,6 @@ pub fn interceptor(token: Secret<String>) -> impl Fn(Request<()>) -> Result<Requ
             return Ok(request);
         }
         let code = Code::TokenInvalid;
-        Err(rpc::status::error(code.grpc(), code.name(), "the sandbox service needs its token"))
+        Err(rpc::status::error(code.grpc(), code.name(), "the token is missing or wrong"))
     }
 }

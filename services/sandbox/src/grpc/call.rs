@@ -1,4 +1,4 @@
-//! One call: whose it is, by which right, and how it is done whatever becomes of its caller.
+//! One call: its session and epoch, and the task that finishes it even if the caller disconnects.
 
 use super::{
     scope::{Scope, Scoped},
@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use tonic::{Request, Response, Status};
 use tracing::Span;
 
-/// A call whose ids are known.
+/// A call whose ids have been read.
 pub(super) struct Call {
     method: &'static str,
     pub(super) caller: Caller,
@@ -18,7 +18,7 @@ pub(super) struct Call {
 }
 
 impl Server {
-    /// Reads whose call it is. A call that names nobody is counted and refused.
+    /// Reads the ids of a call. A call without valid ids is counted and refused.
     pub(super) fn begin<M: Scoped>(
         &self,
         method: &'static str,
@@ -40,7 +40,7 @@ impl Server {
         );
         rpc::trace::adopt(&span, &metadata.into_headers());
         let session = self.sessions.get(&tenant, &session)?;
-        // The tenant is the caller's own: another tenant's workspace cannot even be named.
+        // The tenant is that of the session: a call cannot name another tenant's workspace.
         let root = if workspace.is_empty() {
             Arc::clone(&session)
         } else {
@@ -51,7 +51,7 @@ impl Server {
 }
 
 impl Call {
-    /// Checks the fence and does the work in a task of its own.
+    /// Checks the fence, and does the work in a separate task.
     pub(super) async fn run<T: Send + 'static>(
         self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
@@ -72,16 +72,16 @@ impl Call {
                 metrics::counter!("flotilla_sandbox_calls_total", "method" => method, "code" => "ok")
                     .increment(1);
             }
-            // The caller may have left.
+            // The caller may have disconnected.
             drop(answer.send(result));
         };
         span.in_scope(|| tasks.spawn("call", fenced));
-        let lost = |_| Status::internal("the call ended by a fault of the sandbox service");
+        let lost = |_| Status::internal("the call failed inside the sandbox service");
         answered.await.map_err(lost)?.map(Response::new)
     }
 }
 
-/// Counts and logs a failed call, once, and gives what the caller is told.
+/// Counts and logs a failed call once, and returns its status.
 pub(super) fn to_status(method: &'static str, error: &Error) -> Status {
     let code = error.code();
     metrics::counter!("flotilla_sandbox_calls_total", "method" => method, "code" => code.name()).increment(1);

@@ -1,4 +1,4 @@
-//! Starting a command: what is asked for is checked, the exec id is entered once, and the sandbox is asked.
+//! Starts a command: checks the request, enters the exec id once, and asks the sandbox.
 
 use crate::{
     code::Code,
@@ -37,7 +37,7 @@ pub(super) async fn start(
         epoch: caller.epoch.unwrap_or_default(),
     };
     caller.root.workspace().await?;
-    // Admission and entry are one step: a successor that was let in either finds the entry or there will be none.
+    // Admission and entry are one step: an admitted successor either finds the entry, or no entry will follow.
     let right = caller.hold().await?;
     let entered = session.execs.enter(&spec).await?;
     drop(right);
@@ -54,7 +54,7 @@ pub(super) async fn start(
     };
     let start = async {
         let sandbox = caller.enter().await?;
-        // The sandbox may have taken seconds to start; a takeover in them must not see this command begin.
+        // The sandbox may have taken seconds to start. If a successor took over meanwhile, the command must not start.
         let _right = caller.hold().await?;
         let tasks = session.shared.tasks.clone();
         session.execs.start(&tasks, sandbox, Arc::clone(&entered), spec.clone(), command).await
@@ -75,7 +75,7 @@ pub(super) async fn keep(
         return Err(Error::refused(Code::ArgumentInvalid, "output_id must have between 1 and 128 bytes"));
     }
     if message.data.len() as u64 > limits::EXEC_OUTPUT_BYTES_MAX {
-        let text = format!("an output of more than {} bytes cannot be kept", limits::EXEC_OUTPUT_BYTES_MAX);
+        let text = format!("the output is too large; the limit is {} bytes", limits::EXEC_OUTPUT_BYTES_MAX);
         return Err(Error::refused(Code::FileTooLarge, text));
     }
     let _right = caller.hold().await?;
@@ -99,7 +99,7 @@ fn check(message: &v1::StartExecRequest) -> Result<(), Error> {
     check_environment(&message.env)
 }
 
-/// Checks the variables that a command is to have.
+/// Checks the environment of a command.
 pub(super) fn check_environment(env: &HashMap<String, String>) -> Result<(), Error> {
     let invalid = |text: &str| Err(Error::refused(Code::ArgumentInvalid, text));
     let env_bytes: usize = env.iter().map(|(name, value)| name.len() + value.len() + 2).sum();
@@ -107,12 +107,12 @@ pub(super) fn check_environment(env: &HashMap<String, String>) -> Result<(), Err
         return invalid("the environment is too large");
     }
     if env.keys().any(|name| name.is_empty() || name.contains('=')) {
-        return invalid("the name of a variable is empty or has an equals sign in it");
+        return invalid("the name of an environment variable is empty or contains an equals sign");
     }
     Ok(())
 }
 
-/// The environment of a command: what it asks for, and what every command needs.
+/// The environment of a command: the variables of the caller, and those that every command needs.
 pub(super) fn environment(asked: HashMap<String, String>, term: &str) -> Vec<String> {
     let fixed = [("PATH", ENV_PATH), ("HOME", "/home/agent"), ("LANG", "C.UTF-8"), ("TERM", term)];
     let missing = fixed.into_iter().filter(|(name, _)| !asked.contains_key(*name));

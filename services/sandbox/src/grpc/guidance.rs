@@ -1,4 +1,4 @@
-//! What a repository tells agents: the instructions and skills that the sandbox finds in the files, and the configuration
+//! The guidance of a repository: the instructions and skills that the sandbox finds in the files, and the configuration
 //! that was kept when the workspace was opened.
 
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
 use rpc::v1;
 use std::mem::take;
 
-/// Reads it for `session`, which works in the workspace of `root`.
+/// Reads the guidance for the caller.
 pub(super) async fn read(
     caller: &Caller,
     mut message: v1::ReadGuidanceRequest,
@@ -22,7 +22,7 @@ pub(super) async fn read(
     let sandbox = caller.enter().await?;
     let reply = sandbox.sandbox().call(request::Body::ReadGuidance(message)).await?;
     let reply::Body::ReadGuidance(mut response) = reply else {
-        return Err(Error::refused(Code::Internal, "the sandbox answered something else"));
+        return Err(Error::refused(Code::Internal, "the sandbox sent a reply of another kind"));
     };
     if wants_configuration {
         let kept = configuration::read(&caller.root).await?;

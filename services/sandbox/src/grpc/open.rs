@@ -11,7 +11,7 @@ use rpc::v1::{self, open_workspace_request::Part};
 use tokio::io::AsyncWriteExt as _;
 use tonic::Streaming;
 
-/// Reads what a workspace shall start from; `None` when there is one already. A bundle's bytes go to a file.
+/// Reads what a workspace starts from; `None` if the session already has one. The bytes of a bundle go to a file.
 pub(super) async fn read(
     session: &Session,
     header: v1::WorkspaceHeader,
@@ -52,14 +52,15 @@ async fn receive(
     let mut total = 0;
     loop {
         let message = parts.message().await.map_err(|status| {
-            Error::refused(Code::BundleInvalid, format!("the upload broke off: {}", status.message()))
+            Error::refused(Code::BundleInvalid, format!("the upload was interrupted: {}", status.message()))
         })?;
         match message.map(|message| message.part) {
             None => break,
             Some(Some(Part::Data(data))) => {
                 total += data.len() as u64;
                 if total > limits::BUNDLE_BYTES_MAX {
-                    let text = format!("a bundle may have {} bytes at most", limits::BUNDLE_BYTES_MAX);
+                    let text =
+                        format!("the bundle is too large; the limit is {} bytes", limits::BUNDLE_BYTES_MAX);
                     return Err(Error::refused(Code::BundleTooLarge, text));
                 }
                 out.write_all(&data).await.map_err(failed())?;

@@ -138,7 +138,7 @@ impl SandboxService for Server {
         let (call, _) = self.begin("kill_execs", request)?;
         let caller = call.caller.clone();
         call.run(async move {
-            // A late one must not end what a successor attached to.
+            // A late call must not end an exec that a successor attached to.
             let _right = caller.hold().await?;
             Ok(v1::KillExecsResponse { was_running: caller.session.kill_all().await })
         })
@@ -152,7 +152,7 @@ impl SandboxService for Server {
         let (call, _) = self.begin("release_sandbox", request)?;
         let caller = call.caller.clone();
         call.run(async move {
-            // A late release must not end what a successor left in the background.
+            // A late call must not end the background processes of a successor.
             let _right = caller.hold().await?;
             Ok(v1::ReleaseSandboxResponse { ended: caller.session.release().await })
         })
@@ -255,9 +255,13 @@ impl SandboxService for Server {
         let (call, message) = self.begin("apply_patch", request)?;
         let caller = call.caller.clone();
         call.run(async move {
-            // A successor must not be let in before an effect of a loop is over, and nobody waits here for that.
+            // A successor must not be admitted before an effect of a loop is over, and this call does not hold a permit
+            // for that.
             if caller.epoch.is_some() {
-                return Err(Error::refused(Code::ArgumentInvalid, "loops apply no patches: the epoch is 0"));
+                return Err(Error::refused(
+                    Code::ArgumentInvalid,
+                    "a loop cannot apply a patch; send epoch 0",
+                ));
             }
             apply::run(&caller.root, message.patch.as_bytes()).await.map(|()| v1::ApplyPatchResponse {})
         })

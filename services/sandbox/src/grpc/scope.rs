@@ -1,16 +1,16 @@
-//! Whose call it is: takes tenant, session and fence out of a request, so that they do not travel into the sandbox.
+//! The scope of a call: takes tenant, session and fence out of a request, so that they are not sent into the sandbox.
 
 use crate::{code::Code, error::Error};
 use rpc::v1;
 use std::mem::take;
 
-/// Whose call it is.
+/// The scope of a call.
 pub(super) struct Scope {
     pub(super) tenant: String,
     pub(super) session: String,
-    /// Whose workspace it uses; empty: its own.
+    /// The session whose workspace it uses; empty: its own.
     pub(super) workspace: String,
-    /// Of every call of a loop. Gateways, which own no session, read, and do what a person would; they have none.
+    /// The epoch of a loop. Calls of gateways have none: a gateway owns no session.
     pub(super) epoch: Option<u64>,
     /// For the trace; empty for other calls.
     pub(super) exec_id: String,
@@ -18,7 +18,7 @@ pub(super) struct Scope {
 
 /// A request of the public API.
 pub(super) trait Scoped {
-    /// Whether it changes files, so that no successor may be let in before it is over.
+    /// Whether it changes files, so that a successor must not be admitted before it is over.
     const IS_EFFECT: bool = false;
 
     /// Takes the ids out.

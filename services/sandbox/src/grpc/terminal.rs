@@ -1,4 +1,4 @@
-//! The calls about terminals: what is asked for is checked, and the session's registry does it.
+//! `TerminalService`: terminals. Requests are checked here.
 
 use super::{
     exec,
@@ -20,11 +20,11 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
-/// What is started when nothing is named.
+/// The default command.
 const SHELL: &str = "/bin/bash";
-/// What every terminal emulator of our time understands.
+/// The terminal type that every current emulator supports.
 const TERM: &str = "xterm-256color";
-/// The size of old.
+/// The default size.
 const SIZE: v1::TerminalSize = v1::TerminalSize { rows: 24, columns: 80 };
 /// Characters of an id that tell the terminals of one session apart, for people.
 const ID_TAIL_CHARS: usize = 4;
@@ -128,7 +128,7 @@ impl TerminalService for Server {
     }
 }
 
-/// What a caller asks for, with what it left open filled in.
+/// The program that a caller asks for, with defaults filled in.
 fn program(message: v1::CreateTerminalRequest) -> Result<Program, Error> {
     let invalid = |text: &str| Err(Error::refused(Code::ArgumentInvalid, text));
     let v1::CreateTerminalRequest { terminal_id: id, command, args, directory, env, title, size, .. } =
@@ -154,7 +154,7 @@ fn program(message: v1::CreateTerminalRequest) -> Result<Program, Error> {
 
 fn check_title(title: &str) -> Result<(), Error> {
     if title.len() > limits::NAME_BYTES_MAX {
-        let text = format!("a title has at most {} bytes", limits::NAME_BYTES_MAX);
+        let text = format!("the title is too long; the limit is {} bytes", limits::NAME_BYTES_MAX);
         return Err(Error::refused(Code::ArgumentInvalid, text));
     }
     Ok(())

@@ -1,5 +1,4 @@
-//! Limits that the kernel does not enforce for us: memory where there is no control group, and the size of the
-//! workspace.
+//! The size of the workspace, which the kernel does not limit.
 
 use super::{paths::WORKSPACE, pump::Pump, thread};
 use domain::limits;
@@ -16,13 +15,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Time between two measures of the workspace; longer when one takes long, so that it costs a twentieth at most.
+/// The pause between two measurements of the workspace. A slow measurement makes it longer, so measuring takes at most
+/// a twentieth of the time.
 const DISK_PAUSE: Duration = Duration::from_secs(2);
 const DISK_PAUSE_FACTOR: u32 = 20;
 const BLOCK_BYTES: u64 = 512;
 
-/// Starts the thread that ends all commands when the workspace grows beyond `bytes_max`, and tells whether it is that
-/// large, so that no file is written either.
+/// Starts the thread that ends all commands when the workspace grows beyond `bytes_max`. The returned flag says whether
+/// it is full, so that file writes are refused as well.
 pub(super) fn spawn(pump: Pump, bytes_max: u64) -> io::Result<Arc<AtomicBool>> {
     let is_full = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&is_full);
@@ -32,7 +32,7 @@ pub(super) fn spawn(pump: Pump, bytes_max: u64) -> io::Result<Arc<AtomicBool>> {
             let started = Instant::now();
             let bytes = workspace_bytes();
             told.store(bytes > bytes_max, Ordering::Relaxed);
-            // One that shrinks is being cleaned up.
+            // A workspace that shrinks is being cleaned up.
             if bytes > bytes_max && bytes > before {
                 pump.end_all(ExecEnd::DiskLimit);
             }
@@ -43,7 +43,7 @@ pub(super) fn spawn(pump: Pump, bytes_max: u64) -> io::Result<Arc<AtomicBool>> {
     Ok(is_full)
 }
 
-/// What the workspace takes on disk. Files with several names count once; what cannot be read counts nothing.
+/// The disk space of the workspace. A file with several names counts once; an unreadable file counts as nothing.
 fn workspace_bytes() -> u64 {
     let (mut total, mut seen, mut directories) = (0, BTreeSet::new(), vec![PathBuf::from(WORKSPACE)]);
     let mut files = 0;

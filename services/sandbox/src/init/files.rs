@@ -50,8 +50,9 @@ pub(super) fn spawn(
                 let Ok(Operation { id, body: operation }) = next else { return };
                 let refused =
                     matches!(operation, request::Body::WriteFile(_)) && is_full.load(Ordering::Relaxed);
-                let full =
-                    || Failure::new(Code::DiskFull, "the workspace is full; remove what is not needed");
+                let full = || {
+                    Failure::new(Code::DiskFull, "the workspace is full; remove files that are not needed")
+                };
                 match if refused { Err(full()) } else { answer(&roots, operation) } {
                     Ok(body) => service.say(id, body),
                     Err(failure) => service.fail(id, failure),

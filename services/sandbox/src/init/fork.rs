@@ -1,7 +1,7 @@
 //! The fork of a command. Between fork and exec there are only system calls on values that were made before: other
 //! threads may have held any lock when the process was copied.
 //!
-//! Each command gets a supervisor, a copy of this process that is its "subreaper": whatever the command starts, also
+//! Each command gets a supervisor, a copy of this process that is its "subreaper": every process that the command starts, also
 //! with `setsid` and double forks, stays below it, so that the whole tree can be found and ended. It reports how the
 //! command itself ended and leaves when its last descendant is gone.
 #![allow(unsafe_code)] // fork, execve and what a forked copy may do are system calls without a safe wrapper.
@@ -15,14 +15,14 @@ use std::{
 
 const SHELL: &CStr = c"/bin/bash";
 const OOM_FILE: &CStr = c"/proc/self/oom_score_adj";
-/// When memory runs out the kernel takes commands first, and this process last.
+/// When memory runs out, the kernel kills commands first and this process last.
 const OOM_SCORE: &[u8] = b"1000";
 /// The supervisor's only open file besides the standard ones.
 const STATUS_FD: RawFd = 3;
-/// Of a command that could not be started; the shell's own number for it.
+/// The exit code of a command that could not be started, as a shell reports it.
 const NOT_STARTED: i32 = 127;
 
-/// What the copy needs, in the form that system calls take.
+/// What the forked copy needs, in the form that system calls take.
 pub(super) struct Plan {
     _owned: Vec<CString>,
     arguments: Vec<*const libc::c_char>,
@@ -32,7 +32,7 @@ pub(super) struct Plan {
 /// Open files of a command.
 #[derive(Clone, Copy)]
 pub(super) struct Files<'a> {
-    /// Where it starts.
+    /// The directory in which it starts.
     pub(super) directory: BorrowedFd<'a>,
     /// Its input.
     pub(super) input: BorrowedFd<'a>,
@@ -55,7 +55,7 @@ impl Plan {
         for text in arguments.iter().chain(environment) {
             owned.push(CString::new(text.as_str())?);
         }
-        // A CString's characters stay where they are when the vector moves.
+        // The bytes of a CString stay in place when the vector moves.
         let pointers = |part: &[CString]| part.iter().map(|s| s.as_ptr()).chain([ptr::null()]).collect();
         let (arguments, environment) =
             (pointers(&owned[..first_variable]), pointers(&owned[first_variable..]));
@@ -83,7 +83,8 @@ unsafe fn supervise(plan: &Plan, files: Files<'_>) -> ! {
         if main == 0 {
             become_command(plan, files);
         }
-        // A command that signals its process group or everything it may must not end us: we hold its tree together.
+        // A command that signals its process group, or every process it may, must not end the supervisor, which holds
+        // the tree together.
         for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2]
         {
             libc::signal(signal, libc::SIG_IGN);
@@ -122,9 +123,10 @@ unsafe fn become_command(plan: &Plan, files: Files<'_>) -> ! {
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut none);
         libc::sigprocmask(libc::SIG_SETMASK, &raw const none, ptr::null_mut());
-        // Rust's start ignores it, and what is ignored stays so across exec.
+        // The Rust runtime ignores this signal, and an ignored signal stays ignored across exec.
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
-        // The file belongs to root as long as we are not dumpable. Nothing of ours is open or unprotected any more.
+        // The file belongs to root while this process is not dumpable. By now no descriptor and no secret of the init
+        // is left in it.
         libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0);
         let oom = libc::open(OOM_FILE.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
         if oom >= 0 {

@@ -1,8 +1,9 @@
-//! From a path that a caller names to an open file below one of the roots, and nowhere else. The kernel resolves it in one
-//! step (`openat2` with RESOLVE_BENEATH), so that a rename in between changes nothing.
+//! Opens the path that a caller names, below one of the roots and nowhere else. The kernel resolves the path in one
+//! step (`openat2` with RESOLVE_BENEATH), so a concurrent rename cannot lead it outside.
 //!
-//! Absolute links that lead back inside are refused by that call; for them the path is resolved freely and the opened
-//! object must lie on a root's own mount. Nothing can be moved from one mount to another, so this cannot be raced either.
+//! That call also refuses absolute links that lead back inside. For them the path is resolved without this restriction,
+//! and the opened object must lie on the root's own mount. No object can move from one mount to another, so this cannot
+//! be raced either.
 
 use super::service::Failure;
 use crate::code::Code;
@@ -20,9 +21,9 @@ use std::{
 
 /// The workspace, seen from inside.
 pub(super) const WORKSPACE: &str = "/workspace";
-/// Below these files can be read, besides the workspace: /tmp, and the kept output of tools.
+/// Files can also be read below these directories: /tmp, and the kept output of tools.
 const READABLE: [&str; 2] = ["/tmp", domain::session::OUTPUTS];
-/// A path that is renamed all the time makes the kernel give up; then we try again.
+/// The kernel gives up on a path that is renamed concurrently; the init then tries again.
 const RESOLVE_TRIES: u32 = 32;
 const SIMILAR_MAX: usize = 3;
 const SIMILAR_LOOKED_AT_MAX: usize = 2_000;
@@ -61,7 +62,7 @@ pub(super) enum Kind {
 }
 
 impl Roots {
-    /// Opens those that exist.
+    /// Opens the roots that exist.
     pub(super) fn open() -> io::Result<Self> {
         let mut roots = vec![Root::open(WORKSPACE)?];
         roots.extend(READABLE.iter().filter_map(|path| Root::open(path).ok()));
@@ -76,7 +77,7 @@ impl Roots {
         Ok(PathHandle { handle, stat })
     }
 
-    /// Gives the root of `path` and the rest of it, which may be empty.
+    /// Returns the root of `path` and the rest of the path, which may be empty.
     pub(super) fn split<'a>(&self, path: &'a str, access: Access) -> Result<(&Root, &'a Path), Failure> {
         if path.len() > limits::PATH_BYTES_MAX || path.contains('\0') {
             return Err(Failure::new(Code::PathInvalid, "the path is too long or has a zero byte"));
@@ -93,26 +94,26 @@ impl Roots {
         roots.find_map(|root| Some((root, path.strip_prefix(root.path).ok()?))).ok_or_else(outside)
     }
 
-    /// What the caller is told when `path` cannot be opened.
+    /// The error that the caller gets when `path` cannot be opened.
     pub(super) fn failure(&self, errno: Errno, path: &str) -> Failure {
         match errno {
             Errno::NOENT | Errno::NOTDIR => {
                 let similar = self.similar(path);
                 let hint = match similar.as_slice() {
                     [] => String::new(),
-                    names => format!(" Did you mean {}?", names.join(", ")),
+                    names => format!("; did you mean {}?", names.join(", ")),
                 };
-                Failure::new(Code::FileNotFound, format!("there is no file {path}.{hint}"))
+                Failure::new(Code::FileNotFound, format!("there is no file {path}{hint}"))
             }
             Errno::XDEV => {
-                Failure::new(Code::PathOutsideWorkspace, format!("{path} leads outside the workspace"))
+                Failure::new(Code::PathOutsideWorkspace, format!("{path} points outside the workspace"))
             }
             Errno::LOOP => Failure::new(Code::PathInvalid, format!("{path} is a loop of symbolic links")),
             Errno::NAMETOOLONG | Errno::INVAL => {
-                Failure::new(Code::PathInvalid, format!("{path} is no path"))
+                Failure::new(Code::PathInvalid, format!("{path} is not a valid path"))
             }
             Errno::ACCESS | Errno::PERM | Errno::ROFS => {
-                Failure::new(Code::FileNotPermitted, format!("the mode of {path} forbids it"))
+                Failure::new(Code::FileNotPermitted, format!("permission denied for {path}"))
             }
             Errno::ISDIR => Failure::new(Code::FileIsDirectory, format!("{path} is a directory")),
             Errno::NOSPC | Errno::DQUOT | Errno::FBIG => {

@@ -28,23 +28,23 @@ use std::{
 /// File operations that wait inside one sandbox; four run at the same time.
 const FILE_OPERATIONS_QUEUE_MAX: usize = 64;
 
-/// What the service said at the start.
+/// The arguments from the service.
 #[derive(Debug, Clone, Copy)]
 struct Settings {
     socket: RawFd,
     processes: u64,
-    /// 0: a control group sees to it.
+    /// 0: a control group limits it.
     memory_bytes: u64,
     disk_bytes: u64,
 }
 
-/// Runs the program and gives its exit code. It ends when the service's socket does.
+/// Runs the program until the service closes the socket, and returns its exit code.
 pub fn run() -> ExitCode {
     let done = settings().and_then(|settings| serve(&settings));
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // The service reads this pipe until it has heard from us.
+            // The service reads this pipe until it gets the first frame.
             drop(writeln!(io::stderr(), "flotilla-init: {error}"));
             ExitCode::FAILURE
         }
@@ -52,7 +52,7 @@ pub fn run() -> ExitCode {
 }
 
 fn settings() -> io::Result<Settings> {
-    let wrong = || io::Error::other("it is started by the sandbox service only");
+    let wrong = || io::Error::other("this program is started only by the sandbox service");
     if std::process::id() != 1 {
         return Err(wrong());
     }
@@ -67,14 +67,15 @@ fn settings() -> io::Result<Settings> {
 }
 
 fn serve(settings: &Settings) -> io::Result<()> {
-    // Nobody inside may read our memory or our descriptors, although we have the same user.
+    // Commands run as the same user, but must not read the memory or the descriptors of this process.
     nix::sys::prctl::set_dumpable(false)?;
-    // Counts the processes of this user in this user namespace only, so it also fits where sandboxes share a user.
+    // The kernel counts the processes of this user in this user namespace only, so the limit also holds where sandboxes
+    // share a user.
     setrlimit(Resource::RLIMIT_NPROC, settings.processes, settings.processes)?;
     nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o022));
     let mut children = SigSet::empty();
     children.add(Signal::SIGCHLD);
-    // Before the first thread, so that all inherit it: only the pump's signalfd takes it.
+    // Block it before the first thread, so that all threads inherit it: only the pump's signalfd receives it.
     nix::sys::signal::sigprocmask(SigmaskHow::SIG_BLOCK, Some(&children), None)?;
 
     let mut requests = UnixStream::from(take(settings.socket));
@@ -88,7 +89,7 @@ fn serve(settings: &Settings) -> io::Result<()> {
     files::spawn(&service, waiting, &is_full)?;
 
     let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
-    // The service waits for the end of this pipe; commands must not hold it.
+    // The service waits until this pipe closes, so commands must not inherit it.
     nix::unistd::dup2_stderr(&null)?;
     service.say(0, reply::Body::Hello(wire::Hello { landlock }));
 
@@ -105,7 +106,7 @@ fn serve(settings: &Settings) -> io::Result<()> {
                 if operations.try_send(Operation { id, body: operation }).is_err() {
                     service.fail(
                         id,
-                        Failure::new(Code::SandboxBusy, "too many file operations wait; try again"),
+                        Failure::new(Code::SandboxBusy, "too many file operations are waiting; try again"),
                     );
                 }
             }
@@ -115,7 +116,7 @@ fn serve(settings: &Settings) -> io::Result<()> {
     Ok(())
 }
 
-#[allow(unsafe_code)] // The number is our only way to learn of the socket.
+#[allow(unsafe_code)] // The service passes the socket by its number.
 fn take(fd: RawFd) -> OwnedFd {
     // SAFETY: the service opened it for us, and nothing else in this process knows the number.
     unsafe { OwnedFd::from_raw_fd(fd) }

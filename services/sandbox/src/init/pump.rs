@@ -1,5 +1,5 @@
-//! The thread that moves output to the service, reaps, and ends commands: when their time is over, when they are told to,
-//! or when a limit is reached.
+//! The thread that moves output to the service, reaps processes, and ends commands: at their timeout, on request, or at
+//! a limit.
 
 use super::{
     memory,
@@ -41,9 +41,9 @@ const EXEC_READ_BYTES: usize = 64 * 1024;
 
 const GRACE: Duration = Duration::from_millis(limits::EXEC_KILL_GRACE_MS);
 const DRAIN: Duration = Duration::from_millis(EXEC_DRAIN_MS);
-/// While a tree is being ended we look this often whether it is gone.
+/// The interval at which the pump checks whether a tree that is being ended is gone.
 const ENDING_POLL: Duration = Duration::from_millis(20);
-/// A tree that still lives this long after SIGKILL: then everything in the sandbox is killed.
+/// If a tree is still alive this long after SIGKILL, everything in the sandbox is killed.
 const LAST_RESORT: Duration = Duration::from_secs(3);
 const MEMORY_POLL: Duration = Duration::from_millis(200);
 /// Longest wait without anything to do.
@@ -51,12 +51,12 @@ const IDLE_POLL: Duration = Duration::from_secs(60);
 /// Pipes of ended commands that background processes still write to. Beyond it the oldest is closed.
 const BACKGROUND_PIPES_MAX: usize = 64;
 
-/// What the other threads tell the pump.
+/// A message from another thread to the pump.
 #[derive(Debug)]
 pub(super) enum Message {
-    /// Look after this command.
+    /// Watch this command.
     Watch(Box<Job>),
-    /// End this command: KillExec.
+    /// End this command, for `KillExec`.
     Kill(u64),
     /// Do this with the terminal of this command, and answer this request.
     Terminal(u64, u64, request::Body),
@@ -72,11 +72,11 @@ pub(super) struct Pump {
     forking: Forking,
 }
 
-/// Held from the fork of a supervisor until it is in the inbox, and while the dead are reaped: otherwise one that dies at
-/// once would be reaped before anybody knows whose it was.
+/// Held from the fork of a supervisor until its message is in the inbox, and while the pump reaps. Otherwise the pump
+/// could reap a supervisor that dies at once before it knows the command.
 type Forking = Arc<Mutex<()>>;
 
-/// Where a command is.
+/// The phase of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Running,
@@ -84,7 +84,7 @@ enum Phase {
     Terminating(Instant),
     /// Killed at this time.
     Killed(Instant),
-    /// Its exit was told; some process of it still lives or holds its pipe.
+    /// Its exit was reported; one of its processes still lives or holds its pipe.
     Background,
 }
 
@@ -93,10 +93,10 @@ enum Phase {
 pub(super) struct Job {
     id: u64,
     supervisor: i32,
-    /// How the supervisor ended, when it did: then the whole tree is gone.
+    /// How the supervisor ended, once it has: the whole tree is gone then.
     supervisor_end: Option<WaitStatus>,
     output: Option<File>,
-    /// What was typed and not read yet, when the output is a terminal.
+    /// Keys that the command has not read yet, if the output is a terminal.
     keys: Option<Keys>,
     status: Option<File>,
     main_status: Option<i32>,
@@ -146,7 +146,7 @@ impl Job {
         if self.phase == Phase::Running {
             self.end = end;
             self.phase = Phase::Terminating(now + GRACE);
-            // A shell at a terminal does not heed SIGTERM.
+            // A shell at a terminal ignores SIGTERM.
             let signal = if self.keys.is_some() { Signal::SIGHUP } else { Signal::SIGTERM };
             tree::signal_all(self.supervisor, signal);
         }
@@ -162,7 +162,7 @@ impl Job {
         tree::end(self.supervisor);
     }
 
-    /// Does what is due and gives when to look again.
+    /// Does what is due, and returns when to check again.
     fn keep_time(&mut self, now: Instant) -> Instant {
         match self.phase {
             Phase::Running if self.main_status.is_some() => self.drain_until.unwrap_or(now),
@@ -180,7 +180,7 @@ impl Job {
             }
             Phase::Killed(at) => {
                 if self.supervisor_end.is_none() {
-                    // What was forked between two looks at /proc.
+                    // Kill processes that were forked between two reads of /proc.
                     tree::end(self.supervisor);
                 }
                 if now >= at + LAST_RESORT {
@@ -199,7 +199,7 @@ impl Job {
                 let ended = self.main_status.is_some() || self.supervisor_end.is_some();
                 ended && (self.output.is_none() || self.drain_until.is_some_and(|until| now >= until))
             }
-            // Only when the last process is gone; its output then is complete.
+            // Only after the last process is gone is the output complete.
             Phase::Terminating(_) | Phase::Killed(_) => {
                 self.supervisor_end.is_some() && self.output.is_none()
             }
@@ -226,8 +226,8 @@ impl Job {
         }
     }
 
-    /// Reads what there is, once. Output beyond the limit, and of background processes, is read and dropped: a process
-    /// whose pipe is full would stop.
+    /// Reads the available output once. Output beyond the limit, and of background processes, is read and dropped: a
+    /// process whose pipe is full would stop.
     fn read_output(&mut self, buffer: &mut [u8], service: &Service) {
         let Some(output) = &mut self.output else { return };
         match output.read(buffer) {
@@ -265,7 +265,7 @@ impl Job {
 }
 
 impl Pump {
-    /// Looks after the command that `start` starts; the service is told that it runs.
+    /// Watches the command that `start` starts, and reports to the service that it runs.
     pub(super) fn watch<E>(&self, start: impl FnOnce() -> Result<Job, E>) -> Result<(), E> {
         let _forking = lock(&self.forking);
         self.tell(Message::Watch(Box::new(start()?)));
@@ -288,13 +288,13 @@ impl Pump {
     }
 
     fn tell(&self, message: Message) {
-        // The pump ends with the process only; a full wake pipe means that it is being woken.
+        // The pump lives as long as the process. A full wake pipe means that the pump is about to wake.
         drop(self.messages.send(message));
         drop((&*self.wake).write(&[0]));
     }
 }
 
-/// Starts the thread. `memory_bytes` is what all processes may use; 0: a control group sees to it.
+/// Starts the thread. `memory_bytes` is what all processes may use; 0: a control group limits it.
 pub(super) fn spawn(service: Service, children: &SigSet, memory_bytes: u64) -> io::Result<Pump> {
     let (messages, inbox) = mpsc::channel();
     let (wake, woken) = UnixStream::pair()?;
@@ -366,10 +366,10 @@ impl State {
             fds.extend(job.output.as_ref().map(|file| PollFd::new(file.as_fd(), wanted)));
             fds.extend(job.status.as_ref().map(|file| PollFd::new(file.as_fd(), read)));
         }
-        // Rounded up: a wait that ends just before its time would be repeated at once.
+        // Rounded up: a wait that ends just before its time would repeat at once.
         let wait = until.saturating_duration_since(Instant::now()).as_millis() + 1;
         let timeout = u16::try_from(wait).map_or(PollTimeout::MAX, PollTimeout::from);
-        // Interrupted: then we look early.
+        // If the wait is interrupted, the pump only checks early.
         poll(&mut fds, timeout).ok();
         drop((&self.woken).read(&mut [0; 64]));
         while let Ok(Some(_)) = self.signals.read_signal() {}
@@ -421,20 +421,20 @@ impl State {
         keys.take(terminal, body)
     }
 
-    /// Buries one dead child and gives how it ended. A supervisor's end is noted; others are orphans.
+    /// Reaps one dead child and returns how it ended. A supervisor's end is recorded; all others are orphans.
     fn reap(&mut self) -> Option<WaitStatus> {
         let status = waitpid(None, Some(WaitPidFlag::WNOHANG)).ok()?;
         let pid = status.pid()?;
         let gone = |job: &&mut Job| job.supervisor == pid.as_raw() && job.supervisor_end.is_none();
         if let Some(job) = self.jobs.iter_mut().find(gone) {
             job.supervisor_end = Some(status);
-            // It may have written between our last read and its end.
+            // It may have written its status after the last read.
             job.read_status(Instant::now());
         }
         Some(status)
     }
 
-    /// Processes whose supervisor was killed belong to no command any more.
+    /// Ends the processes whose supervisor was killed; they belong to no command any more.
     fn end_orphans(&self) {
         let living = self.jobs.iter().filter(|job| job.supervisor_end.is_none());
         let supervisors: BTreeSet<i32> = living.map(|job| job.supervisor).collect();
@@ -454,7 +454,7 @@ impl State {
         if let Some(index) = largest {
             let job = &mut self.jobs[index];
             job.kill(ExecEnd::MemoryLimit, now);
-            // A background process has no command left that could be told.
+            // A background process has no command left that could end, so end its tree here.
             tree::end(job.supervisor);
         }
     }

@@ -9,7 +9,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// A request that cannot be done: what the caller is told.
+/// The error of a request, as the caller gets it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Failure {
     /// For programs.
@@ -24,7 +24,7 @@ impl Failure {
     }
 }
 
-/// The service's ear. Clones share the socket; a frame is never torn.
+/// The connection to the service. Clones share the socket; the lock keeps frames whole.
 #[derive(Debug, Clone)]
 pub(super) struct Service(Arc<Mutex<UnixStream>>);
 
@@ -34,7 +34,7 @@ impl Service {
         Self(Arc::new(Mutex::new(socket)))
     }
 
-    /// Sends one frame and waits while the service does not read. A service that is gone ends this process.
+    /// Sends one frame, and waits while the service does not read. If the service is gone, this process exits.
     pub(super) fn say(&self, id: u64, body: reply::Body) {
         let mut socket = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if wire::write(&mut *socket, &wire::Reply { id, body: Some(body) }).is_err() {

@@ -17,19 +17,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Hands commands to the thread. The service bounds how many there are.
+/// Hands commands to the thread. The service limits their number.
 #[derive(Debug, Clone)]
 pub(super) struct Starter(Sender<(u64, wire::Exec)>);
 
 impl Starter {
-    /// Starts a command; the service is told how that went.
+    /// Starts a command and reports the result to the service.
     pub(super) fn start(&self, id: u64, exec: wire::Exec) {
-        // The thread ends with the process only.
+        // The thread lives as long as the process.
         drop(self.0.send((id, exec)));
     }
 }
 
-/// Starts the thread, and gives what Landlock does in it.
+/// Starts the thread, and returns what Landlock enforces in it.
 pub(super) fn spawn(service: Service, pump: Pump) -> io::Result<(Starter, String)> {
     let roots = Roots::open()?;
     let null = File::options().read(true).write(true).open("/dev/null")?;
@@ -77,7 +77,7 @@ fn start(id: u64, exec: &wire::Exec, roots: &Roots, null: &File, pump: &Pump) ->
     };
     let failed = |error: io::Error| match error.raw_os_error() {
         Some(libc::EAGAIN | libc::ENOMEM) => {
-            let text = "no process is left in the sandbox; end some of those that run";
+            let text = "the sandbox has reached its process limit; end some processes";
             Failure::new(Code::ProcessLimit, text)
         }
         _ => broken(error),
@@ -90,7 +90,7 @@ fn start(id: u64, exec: &wire::Exec, roots: &Roots, null: &File, pump: &Pump) ->
     })
 }
 
-/// A pipe whose read end does not wait. Only that end: the flag belongs to the open file, and commands write.
+/// A pipe whose read end does not block. Commands write to the other end, which must block.
 fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let (read, write) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
     nix::fcntl::fcntl(&read, nix::fcntl::FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;

@@ -1,5 +1,5 @@
-//! The terminal of a command: made in the sandbox's own devpts, so that there is none but the session's, sized, and typed into.
-//! What the command writes to it is read like any output.
+//! The terminal of a command. It is made in the sandbox's own devpts, which holds no terminals of other sessions. The
+//! pump reads its output like any other.
 
 use super::service::Failure;
 use crate::{code::Code, terminal::limits::INPUT_BYTES_MAX, wire::request};
@@ -19,7 +19,8 @@ use std::{
 #[derive(Debug, Default)]
 pub(super) struct Keys(VecDeque<u8>);
 
-/// Makes a terminal: our end, which does not wait, and the command's. Neither becomes ours: it is opened without that.
+/// Makes a terminal. Returns the init's end, which does not block, and the command's end. Neither becomes the
+/// controlling terminal of the init.
 pub(super) fn open(size: &TerminalSize) -> io::Result<(OwnedFd, OwnedFd)> {
     let ends = openpty(Some(&window(size)), None)?;
     for fd in [&ends.master, &ends.slave] {
@@ -35,19 +36,20 @@ impl Keys {
         !self.0.is_empty()
     }
 
-    /// Sends what the terminal takes now.
+    /// Sends the keys that the terminal takes now.
     pub(super) fn send(&mut self, mut terminal: &File) {
         while self.is_waiting() {
             match terminal.write(self.0.as_slices().0) {
                 Ok(sent) if sent > 0 => drop(self.0.drain(..sent)),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // Full: poll says when to go on. Gone: the command's end is about to be seen.
+                // If the terminal is full, poll says when to continue. If it is gone, the pump is about to see the
+                // command's end.
                 Ok(_) | Err(_) => return,
             }
         }
     }
 
-    /// Types, or gives the terminal another size.
+    /// Types keys, or resizes the terminal.
     pub(super) fn take(&mut self, terminal: &File, body: request::Body) -> Result<(), Failure> {
         match body {
             request::Body::Keystrokes(typed) => {
@@ -63,7 +65,7 @@ impl Keys {
                 .map_err(|error| {
                     Failure::new(Code::Internal, format!("change the size of a terminal: {error}"))
                 }),
-            _ => Err(Failure::new(Code::Internal, "this is nothing for a terminal")),
+            _ => Err(Failure::new(Code::Internal, "this request is not for a terminal")),
         }
     }
 }

@@ -17,7 +17,7 @@ const PASSES_MAX: usize = 50;
 pub(super) struct Processes(BTreeMap<i32, i32>);
 
 impl Processes {
-    /// Those that there are now.
+    /// Reads the current processes.
     pub(super) fn read() -> Self {
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
         let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
@@ -38,7 +38,7 @@ impl Processes {
         found
     }
 
-    /// Direct children of PID 1 that are not in `supervisors`: a supervisor that was killed has lost them.
+    /// Direct children of PID 1 that are not in `supervisors`: the children of a killed supervisor.
     pub(super) fn orphans(&self, supervisors: &BTreeSet<i32>) -> BTreeSet<i32> {
         let lost = self.0.iter().filter(|(pid, parent)| **parent == 1 && !supervisors.contains(*pid));
         lost.map(|(pid, _)| *pid).collect()
@@ -57,7 +57,7 @@ pub(super) fn signal_all(root: i32, signal_sent: Signal) {
     }
 }
 
-/// Kills everything below `root`. It is stopped first, so that it cannot fork away from us.
+/// Kills everything below `root`. The processes are stopped first, so that they cannot fork and escape.
 pub(super) fn end(root: i32) {
     let mut stopped = BTreeSet::new();
     for _ in 0..PASSES_MAX {
@@ -89,7 +89,7 @@ pub(super) fn signal(pid: i32, signal: Signal) {
 
 /// The fourth field; the second is a name in parentheses that may hold anything.
 fn parent(pid: i32) -> Option<i32> {
-    // Not read as text: a name that is no UTF-8 must not hide a process.
+    // Read as bytes: a name that is not UTF-8 must not hide a process.
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
     String::from_utf8_lossy(&stat).rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }

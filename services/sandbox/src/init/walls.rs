@@ -1,5 +1,5 @@
-//! Landlock, a second wall behind the mounts: commands may write below the workspace and the tmpfs places only, even if a
-//! mount were wrong. Best effort: kernels without it, and gVisor, lack it.
+//! Landlock, a second wall behind the mounts: commands may write only below the workspace and the tmpfs mounts, even if
+//! a mount were wrong. Best effort: older kernels and gVisor do not have it.
 
 use super::paths::WORKSPACE;
 use landlock::{
@@ -7,7 +7,7 @@ use landlock::{
     RulesetCreatedAttr as _, RulesetError, RulesetStatus, Scope, path_beneath_rules,
 };
 
-/// Restricts the calling thread and all that it starts. Gives what is in force, in words.
+/// Restricts the calling thread and everything that it starts. Returns what is in force, in words.
 ///
 /// One domain for all commands of a sandbox: in domains of their own, a later command could not see the open files
 /// of a server that an earlier one had started (`lsof`, `fuser`). Signals are not scoped for the same reason.
@@ -24,7 +24,7 @@ fn restrict() -> Result<RulesetStatus, RulesetError> {
     let abi = ABI::V6;
     let writable = [WORKSPACE, "/tmp", "/home/agent", "/dev", "/proc"];
     let status = Ruleset::default()
-        // Without this right a kernel refuses every move between directories; then better no Landlock at all.
+        // Without this right the kernel refuses every move between directories. No Landlock is better than that.
         .set_compatibility(CompatLevel::HardRequirement)
         .handle_access(AccessFs::Refer)?
         .set_compatibility(CompatLevel::BestEffort)

@@ -1,6 +1,6 @@
-//! One cgroup for each sandbox where the service may make them: memory, processes and CPU, version 1 or 2. They are made
-//! below the service's own group, so that the limits of whoever started the service hold as well. Without them the
-//! limits are RLIMIT_NPROC and a watchdog inside the sandbox, and CPU is not limited.
+//! One cgroup for each sandbox where the service may make them: memory, processes and CPU, version 1 or 2. They are
+//! made below the service's own group, so that the limits of the service's own group also apply. Without control groups
+//! the limits are RLIMIT_NPROC and a watchdog inside the sandbox, and CPU is not limited.
 
 use super::policy::Limits;
 use std::{
@@ -15,7 +15,7 @@ use std::{
 /// Of the names of groups; the service's process id follows.
 const PREFIX: &str = "flotilla-";
 const CPU_PERIOD_US: u64 = 100_000;
-/// Tries to remove a group whose last process is still being buried by the kernel.
+/// Attempts to remove a group while the kernel still cleans up its last process.
 const REMOVE_TRIES: u32 = 100;
 const REMOVE_PAUSE: Duration = Duration::from_millis(10);
 
@@ -41,7 +41,7 @@ pub struct Group {
 /// What the kernel counted in a group so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Events {
-    /// Processes that were killed for want of memory.
+    /// Processes that the kernel killed because memory ran out.
     pub memory_kills: u64,
     /// Forks that were refused.
     pub fork_refusals: u64,
@@ -62,7 +62,7 @@ impl Base {
         find_v2(&own, &mounts).map_or(Self::None, Self::V2)
     }
 
-    /// Removes the groups that services left which were killed. Those in use cannot be removed.
+    /// Removes the groups that killed services left behind. The kernel refuses to remove a group in use.
     pub fn sweep(&self) {
         let bases: Vec<&PathBuf> = match self {
             Self::V1(directories) => directories.values().collect(),
@@ -185,7 +185,7 @@ fn make_v1(
         match *controller {
             "memory" => {
                 fs::write(directory.join("memory.limit_in_bytes"), limits.memory_bytes.to_string())?;
-                // Only with swap accounting; without it there is nothing to limit here.
+                // The file exists only with swap accounting; without it there is nothing to limit.
                 drop(fs::write(
                     directory.join("memory.memsw.limit_in_bytes"),
                     limits.memory_bytes.to_string(),
@@ -235,8 +235,9 @@ fn find_v1(controller: &str, own: &str, mounts: &str) -> Option<PathBuf> {
         .then_some(base)
 }
 
-/// The own group is no place for children while the service itself is in it ("no internal processes"), unless it is the
-/// root. systemd's `DelegateSubgroup=` puts the service one level below its delegated group: hence also the parent.
+/// The service's own group cannot have children while the service is in it ("no internal processes"), unless it is the
+/// root. systemd's `DelegateSubgroup=` puts the service one level below its delegated group, so the parent is tried as
+/// well.
 fn find_v2(own: &str, mounts: &str) -> Option<PathBuf> {
     let path = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
     let mount = mounts.lines().find_map(|line| {
@@ -288,7 +289,7 @@ mod tests {
         fs::create_dir_all(directory.path().join("mine")).unwrap();
         let own = "4:memory:/mine\n0::/\n";
         let mounts = format!("cgroup {} cgroup rw,relatime,memory 0 0\n", directory.path().display());
-        // A plain directory has no cgroup.procs, so it must not be taken for a group.
+        // A plain directory has no cgroup.procs, so it does not count as a group.
         assert_eq!(find_v1("memory", own, &mounts), None);
         assert_eq!(find_v1("pids", own, &mounts), None);
     }

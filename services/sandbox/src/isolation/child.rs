@@ -1,6 +1,6 @@
-//! What happens between fork and exec of bubblewrap, in the child: control groups, limits, a mount namespace in which
-//! the user of the sandbox can reach what it is given, and the change to that user. Only system calls, no allocation:
-//! other threads of the service may hold any lock at that moment.
+//! What the child does between fork and exec of bubblewrap: it enters the control groups, sets limits, makes a mount
+//! namespace in which the sandbox's user can reach its mounts, and changes to that user. It makes only system calls and
+//! allocates nothing: other threads of the service may hold any lock at that moment.
 
 use nix::{
     errno::Errno,
@@ -19,15 +19,16 @@ use std::{
     process::Command,
 };
 
-/// Where what the sandbox is given is put together. Bubblewrap needs /tmp to exist and none of its content.
+/// The directory in which the mounts of the sandbox are assembled. Bubblewrap needs /tmp to exist but none of its
+/// content.
 pub(super) const STAGE: &str = "/tmp";
 const STAGE_C: &CStr = c"/tmp";
-/// Descriptors that pass into bubblewrap get numbers from here on, clear of what the start itself opens and closes.
+/// The first number for descriptors that pass into bubblewrap, above those that the start itself opens and closes.
 const DESCRIPTOR_FIRST: i32 = 50;
 const OPEN_FILES_MAX: u64 = 4_096;
 const LOCKED_MEMORY_BYTES_MAX: u64 = 64 * 1024;
 
-/// A copy of a mount, to be put into the stage: its own path may lead through directories that only root may pass.
+/// A copy of a mount for the stage. The mount's own path may lead through directories that only root may enter.
 #[derive(Debug)]
 pub(super) struct StagedMount {
     source: OwnedFd,
@@ -41,7 +42,7 @@ pub(super) struct StagedMount {
 pub(super) struct ChildSetup {
     /// The `cgroup.procs` files to enter.
     pub(super) entry_files: Vec<File>,
-    /// `None`: the mount namespace stays the service's.
+    /// `None`: the child keeps the service's mount namespace.
     pub(super) stage: Option<Vec<StagedMount>>,
     /// Open in bubblewrap; everything else from 3 on is closed.
     pub(super) kept: Vec<OwnedFd>,
@@ -86,7 +87,7 @@ impl ChildSetup {
     }
 }
 
-/// Lowers a limit; one that is lower already stays.
+/// Lowers a limit; a limit that is already lower stays.
 fn limit(resource: Resource, value: u64) -> io::Result<()> {
     let (_, hard) = nix::sys::resource::getrlimit(resource)?;
     let value = value.min(hard);
@@ -101,7 +102,7 @@ fn close_on_exec_from_3() -> io::Result<()> {
     Ok(Errno::result(result).map(drop)?)
 }
 
-/// Moves a descriptor to a high number, closed on exec until the child says otherwise.
+/// Moves a descriptor to a high number. It closes on exec until the child clears the flag.
 pub(super) fn keep(fd: OwnedFd) -> io::Result<OwnedFd> {
     Ok(rustix::io::fcntl_dupfd_cloexec(&fd, DESCRIPTOR_FIRST)?)
 }
@@ -134,7 +135,7 @@ impl StagedMount {
     /// Prepares `source` to appear as [`STAGE`]`/name`.
     pub(super) fn new(source: &Path, name: &str) -> io::Result<Self> {
         let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-        // Not an ordinary descriptor: those of another mount namespace cannot be bound.
+        // An ordinary descriptor does not work: one from another mount namespace cannot be bound.
         let tree = rustix::mount::open_tree(rustix::fs::CWD, source, flags)?;
         let is_directory = source.metadata()?.is_dir();
         Ok(Self { source: keep(tree)?, to: CString::new(format!("{STAGE}/{name}"))?, is_directory })

@@ -25,7 +25,7 @@ pub struct Facts {
     pub init: PathBuf,
     /// See [`User`].
     pub user: User,
-    /// Whether the service may mount, so that paths that only root can pass are no obstacle.
+    /// Whether the service may mount, so that it can reach paths that only root may enter.
     pub can_stage: bool,
     /// Where control groups are made.
     pub cgroup: cgroup::Base,

@@ -25,9 +25,9 @@ use tokio::{
     sync::{mpsc, oneshot},
 };
 
-/// Starts that wait for the thread; each takes a few milliseconds.
+/// Sandboxes that wait for the thread to start them; each start takes a few milliseconds.
 const STARTS_WAITING_MAX: usize = 64;
-/// Where the init is inside.
+/// The path of the init inside the sandbox.
 const INIT_INSIDE: &str = "/opt/flotilla/init";
 
 /// What runs in a sandbox.
@@ -39,14 +39,14 @@ pub enum Program {
     Script(&'static str, Vec<String>),
 }
 
-/// Something of the machine that the sandbox sees.
+/// A file or directory of the machine that the sandbox sees.
 #[derive(Debug, Clone)]
 pub struct Mount {
-    /// Here.
+    /// The path on this machine.
     pub source: PathBuf,
-    /// There. Never below another mount that the tenant writes.
+    /// The path inside. Never below another mount that the tenant writes.
     pub inside: &'static str,
-    /// Whether it may be written.
+    /// Whether the sandbox may write to it.
     pub writable: bool,
 }
 
@@ -113,7 +113,7 @@ impl Launcher {
             // The child's end is watched by the runtime, hence the guard.
             let _guard = runtime.enter();
             while let Some(SpawnJob { mut command, reply }) = waiting.blocking_recv() {
-                // A caller that left dropped its end; the child is then killed by being dropped here.
+                // If the caller disconnected, dropping the child here kills it.
                 drop(reply.send(command.spawn()));
             }
         })?;
@@ -125,10 +125,10 @@ impl Launcher {
         &self.facts
     }
 
-    /// Starts a sandbox. Its standard error is a pipe: bubblewrap says there what it could not do.
+    /// Starts a sandbox. Its standard error is a pipe, to which bubblewrap writes its errors.
     ///
     /// # Errors
-    /// Those of the file system and of fork. Failures inside bubblewrap show as its end.
+    /// Those of the file system and of fork. If bubblewrap itself fails, it exits.
     ///
     /// Dropped midway: the sandbox is killed if it was started.
     pub async fn launch(&self, start: LaunchSpec) -> io::Result<SandboxProcess> {
@@ -204,7 +204,7 @@ impl Launcher {
             file_bytes_max: self.facts.limits.disk_bytes,
         };
         let mut command = std::process::Command::new(&self.facts.bwrap);
-        // Empty: bubblewrap's own environment can be read from inside, whatever --clearenv says of the program's.
+        // Empty: the sandbox can read bubblewrap's own environment; --clearenv clears only that of the program.
         command.args(args).env_clear().current_dir("/");
         command.stdin(Stdio::null()).stderr(Stdio::piped());
         command.stdout(if is_init { Stdio::null() } else { Stdio::piped() });
@@ -228,7 +228,7 @@ impl Launcher {
             let into = if mount.inside == "/etc" { &mut etc } else { &mut late };
             into.extend([how.into(), source.into(), OsString::from(mount.inside)]);
         }
-        // /etc comes first: parts of the host's are bound over places in it.
+        // /etc comes first: parts of the host's /etc are bound over files in it.
         args.extend(etc);
         args.extend(root::arguments(network));
         args.extend(
@@ -242,7 +242,7 @@ impl Launcher {
 }
 
 fn namespaces(args: &mut Vec<OsString>, network: Network) {
-    // --unshare-all alone would go on without a user namespace; --disable-userns needs the explicit one.
+    // --unshare-all alone continues without a user namespace; --disable-userns needs an explicit one.
     args.extend(["--unshare-user", "--unshare-all", "--disable-userns"].map(Into::into));
     if network == Network::Host {
         args.push("--share-net".into());

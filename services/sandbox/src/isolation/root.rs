@@ -1,4 +1,4 @@
-//! What a sandbox sees of the machine: /usr read-only, and an /etc of our own. Never the host's /etc.
+//! What a sandbox sees of the machine: /usr read-only, and its own /etc, never the host's.
 
 use std::{
     ffi::OsString,
@@ -12,7 +12,7 @@ use std::{
 const HOST_ETC: [&str; 4] = ["alternatives", "ssl/certs", "ssl/openssl.cnf", "ld.so.cache"];
 /// Top directories that belong to /usr on a merged-/usr host and are directories of their own on others.
 const TOP: [&str; 6] = ["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
-/// Files of /proc that tell about the machine or command it. Those that exist are hidden.
+/// Files of /proc that reveal or control the machine. Those that exist are hidden.
 const PROC_HIDDEN: [&str; 8] =
     ["kcore", "keys", "sysrq-trigger", "kallsyms", "timer_list", "latency_stats", "sched_debug", "kmsg"];
 
@@ -24,7 +24,7 @@ const NSSWITCH: &str = "passwd: files\ngroup: files\nhosts: files dns\nservices:
 /// For the helper that clones from a directory of another owner. Only that helper names this file.
 const GIT_READER: &str = "[safe]\n\tdirectory = *\n";
 
-/// Writes the files of our /etc into `directory`, and empty places for what is bound over.
+/// Writes the files of the sandbox's /etc into `directory`, and empty files where parts of the host's are bound over.
 ///
 /// # Errors
 /// Those of the file system.
@@ -75,7 +75,7 @@ pub(super) fn arguments(network: super::policy::Network) -> Vec<OsString> {
     }
     args.extend(["--proc", "/proc"].map(Into::into));
     for path in PROC_HIDDEN.map(|name| format!("/proc/{name}")) {
-        // Bubblewrap aborts when a place to bind over does not exist.
+        // Bubblewrap aborts when the target of a bind does not exist.
         if Path::new(&path).exists() {
             args.extend(["--ro-bind".into(), "/dev/null".into(), path.into()]);
         }

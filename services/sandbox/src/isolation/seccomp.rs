@@ -1,5 +1,5 @@
-//! The three seccomp filters of a sandbox, as programs that bubblewrap loads. A filter of seccompiler has one answer for
-//! what matches and one for the rest, hence three: the kernel takes the strictest answer of all.
+//! The three seccomp filters of a sandbox, as programs that bubblewrap loads. A seccompiler filter has one action for
+//! calls that match and one for the rest, so three are needed; the kernel takes the strictest action.
 //!
 //! A: the allowlist, everything else is EPERM; another architecture's calls are killed.
 //! B: `clone3` is ENOSYS: its flags are behind a pointer that a filter cannot read; C libraries fall back to `clone`.
@@ -17,7 +17,7 @@ const NAMESPACE_FLAGS: u64 = 0x7e02_0000;
 /// Personalities of ordinary programs: Linux, 32-bit uname, no address randomization, both, and "what is it now?".
 const PERSONALITIES: [u64; 5] = [0, 0x0008, 0x2_0000, 0x2_0008, 0xffff_ffff];
 
-/// The filters could not be compiled: a fault of this program or an architecture that it does not know.
+/// The filters could not be compiled: a bug of this program, or an architecture that it does not support.
 #[derive(Debug, thiserror::Error)]
 #[error("compile the seccomp filters")]
 pub struct FilterError(#[from] BackendError);
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_out_is_not_on_the_list() {
+    fn calls_that_break_out_are_not_allowed() {
         let rules = allowed().unwrap();
         for number in [
             libc::SYS_ptrace,

@@ -1,5 +1,5 @@
-//! The self-test: starts one sandbox and lets a script inside try what must not work. The service serves only when every
-//! required wall was seen to stand.
+//! The self-test: starts one sandbox in which a script tries what must not work. The service serves only if every
+//! required wall held.
 
 use super::{
     facts::Facts,
@@ -14,12 +14,12 @@ use anyhow::Context as _;
 use chassis::tasks::Tasks;
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
-/// The script: prints `name=value` lines, and `canary` so that a sandbox that never ran cannot pass.
+/// The script prints `name=value` lines, and `canary`, so a sandbox that never ran cannot pass.
 const SCRIPT: &str = include_str!("selftest.sh");
 const TIME_LIMIT: Duration = Duration::from_secs(30);
 const OUTPUT_BYTES_MAX: u64 = 64 * 1024;
 
-/// What must be so: name, value, and what to do where it is not.
+/// The required properties: name, value, and the problem if the value differs.
 const REQUIRED: [(&str, &str, &str); 16] = [
     ("canary", "yes", "the probe did not run inside"),
     ("uid", "1000", "bubblewrap did not map the user"),
@@ -43,17 +43,17 @@ const REQUIRED: [(&str, &str, &str); 16] = [
     ("tmp_write", "works", "/tmp cannot be written"),
 ];
 
-/// What the self-test found.
+/// The result of the self-test.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
-    /// What is in force, by name.
+    /// The properties of the sandbox, by name.
     pub properties: BTreeMap<String, String>,
-    /// What is required and not in force, with what to do about it.
+    /// The required properties that do not hold, each with its likely cause.
     pub missing: Vec<String>,
 }
 
-/// Runs the self-test as user `uid`, in a directory of its own below `data`. No session runs yet, so it may be the first
-/// id of the pool.
+/// Runs the self-test as user `uid`, in a directory of its own below `data`. No session runs yet, so it can use the
+/// first id of the pool.
 ///
 /// # Errors
 /// When no sandbox can be started at all; the text says why and how to mend it.
@@ -84,7 +84,7 @@ async fn probe(
     let tree = directory.join("tree");
     std::fs::create_dir(&tree).context("make the self-test's workspace")?;
     launch::give_to(launcher.facts(), uid, &tree).context("give the self-test its workspace")?;
-    // Readable by everyone: only the mounts keep it from the sandbox.
+    // Every user can read it: only the mounts hide it from the sandbox.
     let secret = directory.join("secret");
     std::fs::write(&secret, "canary").context("write the self-test's secret")?;
     let listener = std::net::TcpListener::bind("127.0.0.1:0").context("listen for the self-test")?;
@@ -142,7 +142,7 @@ fn describe(properties: &mut BTreeMap<String, String>, facts: &Facts) {
     }
 }
 
-/// What usually stands in the way, as this machine's settings show it.
+/// The usual obstacles, judged by this machine's settings.
 fn advice(facts: &Facts) -> String {
     let setting = |name: &str| {
         std::fs::read_to_string(format!("/proc/sys/{name}")).unwrap_or_default().trim().to_owned()
@@ -166,5 +166,5 @@ fn advice(facts: &Facts) -> String {
              and an unmasked /proc",
         );
     }
-    format!("no sandbox could be started; what helps: {}", advice.join("; "))
+    format!("cannot start a sandbox; possible remedies: {}", advice.join("; "))
 }

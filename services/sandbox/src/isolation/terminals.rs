@@ -1,5 +1,5 @@
-//! How many pseudo-terminals the commands of one sandbox may open. Each sandbox has a devpts of its own, but the kernel counts all
-//! of a machine together, and bubblewrap has no word for the share of one.
+//! How many pseudo-terminals the commands of one sandbox may open. Each sandbox has a devpts of its own, but the kernel
+//! counts all of a machine together, and bubblewrap has no option that limits one sandbox.
 
 use rustix::{
     fs::CWD,
@@ -7,8 +7,8 @@ use rustix::{
 };
 use std::{fs, io};
 
-/// Terminals of one sandbox: those of people, and what its commands open besides (`script`, `tmux`, tests of programs with a
-/// screen). The kernel's number for all sandboxes is 3,072.
+/// Terminals of one sandbox: those of people, and those that its commands open (`script`, `tmux`, tests of interactive
+/// programs). The kernel's limit for all sandboxes is 3,072.
 const MAX: usize = 4 * crate::terminal::limits::TERMINALS_MAX;
 
 /// Bounds the terminals of a sandbox, which must not run commands yet. `bwrap` is the process that was started for it.
@@ -19,7 +19,7 @@ pub(crate) fn bound(bwrap: u32) -> io::Result<()> {
     let children = fs::read_to_string(format!("/proc/{bwrap}/task/{bwrap}/children"))?;
     let inside = children.split_whitespace().next().ok_or(io::ErrorKind::NotFound)?;
     let devpts = fspick(CWD, format!("/proc/{inside}/root/dev/pts"), FsPickFlags::FSPICK_CLOEXEC)?;
-    // Whatever is not said again goes back to what the kernel begins with; the first two are bubblewrap's.
+    // An option that is not repeated falls back to the kernel's default; the first two are bubblewrap's.
     for (key, value) in [("mode", "620"), ("ptmxmode", "666"), ("max", &MAX.to_string())] {
         fsconfig_set_string(&devpts, key, value)?;
     }

@@ -1,7 +1,7 @@
 //! The fence of one session: the highest epoch seen, also before a restart, and the order of effects and take-overs.
 //!
-//! An effect happens while its [`EffectPermit`] is held, and a higher epoch is admitted only when no right is held. So whoever was
-//! admitted knows: each effect of a lower epoch is over, or will never be.
+//! An effect happens while its [`EffectPermit`] is held, and a higher epoch is admitted only while no permit is held.
+//! So an admitted caller knows that each effect of a lower epoch is over or will never happen.
 
 use crate::{code::Code, error::Error, layout};
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ impl Fence {
         Self { path, highest: RwLock::default() }
     }
 
-    /// Lets a caller in whose epoch is the highest; `false` when it would have to be raised first.
+    /// Admits a caller whose epoch is the highest; `false` if its epoch must be raised first.
     ///
     /// # Errors
     /// `epoch_stale`.
@@ -54,7 +54,7 @@ impl Fence {
         RaisePermit(self.highest.write().await)
     }
 
-    /// Shuts out all epochs below `epoch`, also after a restart.
+    /// Refuses all epochs below `epoch` from now on, also after a restart.
     ///
     /// # Errors
     /// `epoch_stale` when a higher one was here before; those of the file system.
@@ -108,7 +108,7 @@ mod tests {
         admit(&fence, 3).await.unwrap();
         let right = fence.hold(3).await.unwrap();
         assert!(fence.admit(3).await.unwrap(), "others of the same epoch do not wait");
-        assert!(fence.settle().now_or_never().is_none(), "nobody is admitted over an effect");
+        assert!(fence.settle().now_or_never().is_none(), "an effect under way delays the admission");
         drop(right);
         admit(&fence, 4).await.unwrap();
         assert_eq!(fence.hold(3).await.unwrap_err().code(), Code::EpochStale);
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_on_the_disk_counts() {
+    async fn a_fence_survives_a_restart() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("fences/t/s");
         admit(&Fence::new(path.clone()), 7).await.unwrap();

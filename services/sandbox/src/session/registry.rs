@@ -20,7 +20,7 @@ use std::{
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-/// Sessions in memory beyond which those are forgotten that nobody uses; all they know is on disk.
+/// Sessions in memory; beyond this number unused ones are dropped, because their state is on disk.
 const REMEMBERED_MAX: usize = 4_096;
 
 /// The sessions of this machine.
@@ -32,7 +32,7 @@ pub struct Sessions {
 }
 
 impl Sessions {
-    /// Takes up what is on disk.
+    /// Loads the state from the disk.
     ///
     /// # Errors
     /// Those of the file system.
@@ -61,7 +61,7 @@ impl Sessions {
         Ok(Self { shared: Arc::new(shared), sessions: Mutex::default() })
     }
 
-    /// Gives a session; there is always one, if only with nothing in it.
+    /// Returns a session. Every valid id names one, which may be empty.
     ///
     /// # Errors
     /// `argument_invalid` when an id is none.
@@ -81,13 +81,13 @@ impl Sessions {
     }
 }
 
-/// Removes the fences that nobody raised for so long that no caller of a lower epoch can be left.
+/// Removes fences that were last raised so long ago that no caller of a lower epoch can be left.
 fn forget_old_fences(fences: &Path) -> io::Result<()> {
     let kept = Duration::from_millis(limits::SANDBOX_FENCE_KEPT_MS);
     for tenant in std::fs::read_dir(fences)? {
         for fence in std::fs::read_dir(tenant?.path())? {
             let fence = fence?;
-            // A time in the future has not elapsed.
+            // A time in the future gives an error, and the fence stays.
             if fence.metadata()?.modified()?.elapsed().is_ok_and(|age| age > kept) {
                 std::fs::remove_file(fence.path())?;
             }

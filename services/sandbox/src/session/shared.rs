@@ -25,23 +25,23 @@ pub struct Shared {
     pub launcher: Launcher,
     /// Runs git.
     pub helpers: Helpers,
-    /// Where things lie.
+    /// The data directory.
     pub layout: Layout,
     /// Where tasks are spawned.
     pub tasks: Tasks,
     /// Cancelled when the service stops.
     pub shutdown: CancellationToken,
-    /// The settings.
+    /// The settings of the service.
     pub config: Config,
-    /// After which a sandbox ends.
+    /// How long a sandbox may be idle before it ends.
     pub idle: Duration,
     pub(crate) live: Arc<Semaphore>,
-    /// One permit for each call that waits for a place: whichever sandbox has been idle for longest takes it and ends.
+    /// One permit for each call that waits for a sandbox: the sandbox that has been idle for longest takes it and ends.
     pub(crate) crowded: Semaphore,
     pub(super) slots: Mutex<BTreeSet<u32>>,
 }
 
-/// The right to a user id that no other session has. Given back when dropped, unless it was kept.
+/// The right to a user id that no other session has. Dropping it frees the id, unless it was kept.
 #[derive(Debug)]
 pub struct Slot {
     shared: Arc<Shared>,
@@ -82,8 +82,7 @@ impl Shared {
     pub fn take_slot(self: &Arc<Self>) -> Result<Slot, Error> {
         let mut used = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         let free = (0..SLOTS).find(|slot| !used.contains(slot));
-        let full =
-            || Error::refused(Code::SandboxUnavailable, "this machine has no room for another workspace");
+        let full = || Error::refused(Code::SandboxUnavailable, "no workspace is free on this machine");
         let number = free.ok_or_else(full)?;
         used.insert(number);
         Ok(Slot { shared: Arc::clone(self), number, is_kept: false })

@@ -1,8 +1,8 @@
-//! One session on this machine: its fence, its workspace, its sandbox and its execs. Its sandbox may see the workspace of
-//! another session; everything else is always its own.
+//! One session on this machine: its fence, its workspace, its sandbox and its execs. Its sandbox may see the workspace
+//! of another session; everything else belongs to the session alone.
 //!
-//! Locks are taken in the order fence, place, files, snapshots, and the files of one session at a time. Whoever writes files
-//! from a snapshot takes the fence of its session while it has the snapshots, and nobody does so the other way round.
+//! Lock order: fence, current, files, snapshots; and the files of one session at a time. A restore takes the fence of
+//! its session while it holds the snapshots; no code takes the snapshots while it holds the fence.
 
 use super::{
     fence::{EffectPermit, Fence},
@@ -28,14 +28,14 @@ use tokio::{
 /// Longest wait of a successor for an effect of its predecessor that is under way, before the predecessor's sandbox is
 /// ended; milliseconds. Writing a file or starting a process takes far less even on a busy disk.
 const SANDBOX_EFFECT_MS: u64 = 5_000;
-/// Longest wait of a call for a place for its sandbox while all are taken; milliseconds. An idle one is ended for it at once,
-/// so this is a wait for somebody's command.
+/// Longest wait of a call for a sandbox while the service runs as many as it may; milliseconds. An idle sandbox is
+/// ended at once, so the call waits only while every sandbox runs a command.
 const SANDBOX_PLACE_MS: u64 = 10_000;
 
 /// One session.
 #[derive(Debug)]
 pub struct Session {
-    /// Which.
+    /// The session.
     pub key: Key,
     /// Its execs.
     pub execs: Arc<Registry>,
@@ -50,7 +50,7 @@ pub struct Session {
     activity: watch::Sender<Activity>,
 }
 
-/// Where a session works. Who starts or ends its sandbox holds the lock.
+/// The sandbox of a session, if it runs. A task holds the lock to start or end it.
 #[derive(Debug, Default)]
 pub(crate) struct CurrentSandbox {
     running: Option<SessionSandbox>,
@@ -59,12 +59,12 @@ pub(crate) struct CurrentSandbox {
 #[derive(Debug)]
 struct SessionSandbox {
     sandbox: Arc<Sandbox>,
-    /// Whose workspace it sees.
+    /// The session whose workspace it sees.
     root: Key,
 }
 
-/// The sandboxes that see a session's own workspace, whichever session's they are. Who makes, mounts or removes the
-/// workspace holds the lock.
+/// The sandboxes, of any session, that see this session's own workspace. A task holds the lock to make, mount or remove
+/// the workspace.
 #[derive(Debug, Default)]
 pub(crate) struct Files {
     sandboxes: Vec<Arc<Sandbox>>,
@@ -105,8 +105,8 @@ impl Session {
         Self { key, execs, terminals, shared, fence, current, files, snapshots, activity }
     }
 
-    /// Lets a caller with `epoch` in, and shuts out all lower ones from now on, also after a restart. Each of their effects
-    /// is over then.
+    /// Admits a caller with `epoch`, and refuses all lower epochs from now on, also after a restart. All of their
+    /// effects are over when this returns.
     ///
     /// # Errors
     /// `epoch_stale` when a higher one was here before.
@@ -128,7 +128,7 @@ impl Session {
         self.fence.raise(settled, epoch).await
     }
 
-    /// Gives the right to have an effect now to a caller that was admitted, perhaps long ago.
+    /// Returns the right to have an effect now, for a caller that was admitted earlier.
     ///
     /// # Errors
     /// `epoch_stale`.
@@ -163,7 +163,7 @@ impl Session {
         let sandbox = match &current.running {
             Some(running) if !running.sandbox.is_ended() => {
                 if running.root != root.key {
-                    let text = "the session works in another workspace already";
+                    let text = "the session already works in another workspace";
                     return Err(Error::refused(Code::ArgumentInvalid, text));
                 }
                 Arc::clone(&running.sandbox)
@@ -187,10 +187,10 @@ impl Session {
         running.filter(|sandbox| !sandbox.is_ended())
     }
 
-    /// Ends every process of the session: its execs as [`kill::run`] does, then the sandbox with what they left behind.
-    /// Gives whether there was a sandbox.
+    /// Ends every process of the session: its execs as [`kill::run`] does, then the sandbox with the processes they
+    /// left. Returns whether there was a sandbox.
     pub async fn kill_all(&self) -> bool {
-        // Under the lock nobody starts another sandbox.
+        // The lock keeps other calls from starting another sandbox.
         let mut current = self.current.lock().await;
         if let Some(SessionSandbox { sandbox, .. }) = &current.running {
             let execs = self.execs.list_running().await;
@@ -199,9 +199,9 @@ impl Session {
         Self::end_sandbox(&mut current).await
     }
 
-    /// Ends the sandbox unless somebody uses it. Gives whether none is left.
+    /// Ends the sandbox unless it is in use. Returns whether no sandbox is left.
     pub async fn release(&self) -> bool {
-        // Under the lock nobody can enter.
+        // The lock keeps other calls from entering.
         let mut current = self.current.lock().await;
         let is_unused = self.activity.borrow().users == 0;
         if is_unused {
@@ -245,13 +245,13 @@ impl Session {
         let (session, root, ended) = (Arc::clone(self), Arc::clone(root), Arc::clone(&sandbox));
         shared.tasks.spawn("sandbox idle", async move {
             session.end_when_idle(&ended).await;
-            // Until here the root was not forgotten, and so not what its workspace is used by.
+            // This reference keeps the root in memory, and with it the list of sandboxes that use its workspace.
             drop(root);
         });
         Ok(sandbox)
     }
 
-    /// Waits for a place for a sandbox. While all are taken, the one that has been idle for longest is ended.
+    /// Waits for permission to start a sandbox. At the limit, the sandbox that has been idle for longest is ended.
     async fn permit_for_sandbox(&self) -> Result<OwnedSemaphorePermit, Error> {
         let shared = &self.shared;
         if let Ok(place) = Arc::clone(&shared.live).try_acquire_owned() {
@@ -267,7 +267,8 @@ impl Session {
         })
     }
 
-    /// Ends `sandbox` when it has been idle for long enough, or somebody waits for its place, or the service stops.
+    /// Ends `sandbox` when it has been idle for long enough, when another session waits for a sandbox, or when the
+    /// service stops.
     async fn end_when_idle(&self, sandbox: &Sandbox) {
         let idle = self.shared.idle;
         let mut activity = self.activity.subscribe();
@@ -284,21 +285,21 @@ impl Session {
                 () = sandbox.ended() => return,
                 () = self.shared.shutdown.cancelled() => return sandbox.stop().await,
                 _ = activity.changed() => continue,
-                // Served in the order in which they began to wait: the one that has been idle for longest goes.
+                // The semaphore is fair, so the sandbox that has been idle for longest ends.
                 Ok(permit) = self.shared.crowded.acquire(), if users == 0 => {
                     permit.forget();
                     true
                 }
                 () = wait => false,
             };
-            // Under the lock nobody can enter.
+            // The lock keeps other calls from entering.
             let _current = self.current.lock().await;
             let now = *self.activity.borrow();
             if now.users == 0 && now.idle_since == idle_since {
                 sandbox.stop().await;
                 return;
             }
-            // It was used again in this moment: another one must go.
+            // A call entered in this moment: another sandbox must end instead.
             if is_for_its_place {
                 self.shared.crowded.add_permits(1);
             }

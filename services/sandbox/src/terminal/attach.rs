@@ -1,5 +1,5 @@
-//! Reading along with a terminal: what is kept from an offset on, then what comes, and the exit. A reader that is too slow loses
-//! what is in the middle, which the offsets show; the program never waits for it.
+//! Follows a terminal: sends the kept output from an offset on, then new output, then the exit. A reader that is too
+//! slow misses output, which the offsets show; the program never waits for a reader.
 
 use super::pty::Terminal;
 use rpc::v1::{
@@ -9,10 +9,10 @@ use rpc::v1::{
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
-/// What a reader gets.
+/// The stream of a reader.
 pub type Sender = mpsc::Sender<Result<AttachTerminalResponse, tonic::Status>>;
 
-/// Sends what `asked` wants until the program has ended or the reader has left.
+/// Sends what the request asks for, until the program ends or the reader disconnects.
 pub async fn run(terminal: Arc<Terminal>, asked: AttachTerminalRequest, to: Sender) {
     let mut state = terminal.state.subscribe();
     let replay = {

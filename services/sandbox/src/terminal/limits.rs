@@ -1,13 +1,13 @@
 //! The limits of terminals.
 
-/// Terminals of a session. Each takes processes of its sandbox and memory of ours; a person looks at fewer.
+/// Terminals of a session. Each takes processes of the sandbox and memory of the service; a person uses fewer.
 pub const TERMINALS_MAX: usize = 8;
 /// Terminals of a tenant on one machine: eight sessions full of them. The kernel's number for all (`kernel.pty.max` without
 /// `kernel.pty.reserve`: 3,072) is that of 48 such tenants.
 pub const TERMINALS_TENANT_MAX: usize = 64;
-/// What is kept of a terminal's output for readers to come; bytes. About ten thousand full lines.
+/// Bytes of a terminal's output that are kept for later readers: about ten thousand full lines.
 pub const KEPT_BYTES_MAX: usize = 1024 * 1024;
-/// What was typed and not read by the program; bytes. As much as the kernel keeps besides.
+/// Bytes of input that the program has not read yet; as many as the kernel buffers in addition.
 pub const INPUT_BYTES_MAX: usize = 64 * 1024;
 /// Readers of one terminal, each with a task and a stream.
 pub const READERS_MAX: usize = 16;

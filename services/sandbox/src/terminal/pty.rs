@@ -1,4 +1,4 @@
-//! One terminal: what was written to it last, who reads along, and the end of its program. All of it is in memory: a terminal
+//! One terminal: its latest output, its readers, and the end of its program. All of it is in memory: a terminal
 //! ends with its sandbox, and so with this service.
 
 use super::{limits::INPUT_BYTES_MAX, scrollback::Scrollback, shares::Share};
@@ -13,9 +13,10 @@ use rpc::v1::{self, TerminalSize};
 use std::{sync::Arc, time::Duration};
 use tokio::sync::{mpsc, watch};
 
-/// How long the end of a program is waited for that was hung up, beyond which its sandbox's idleness ends it.
+/// How long a removal waits for the program to end after the hang-up. After that, the idle timeout of the sandbox ends
+/// it.
 const END: Duration = Duration::from_millis(2 * domain::limits::EXEC_KILL_GRACE_MS);
-/// How a shell reports the end by a signal: this and its number.
+/// A shell reports a signal as this number plus that of the signal.
 const CODE_SIGNAL: i32 = 128;
 
 /// One terminal.
@@ -27,7 +28,7 @@ pub struct Terminal {
     pub(super) state: watch::Sender<State>,
 }
 
-/// How far a terminal is.
+/// The state of a terminal.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) info: v1::Terminal,
@@ -41,7 +42,7 @@ impl Terminal {
         Self { sandbox, number, state }
     }
 
-    /// As callers see it.
+    /// The terminal as callers see it.
     pub fn info(&self) -> v1::Terminal {
         self.state.borrow().info.clone()
     }
@@ -50,7 +51,8 @@ impl Terminal {
         self.state.borrow().info.exit_code.is_some()
     }
 
-    /// Keeps what the program says until it ends; `sandbox` does not end of idleness meanwhile, and the tenant has its `share`.
+    /// Keeps the output of the program until it ends. The guard keeps the sandbox from ending, and the share counts the
+    /// terminal for its tenant.
     pub(super) async fn record(
         self: Arc<Self>,
         sandbox: SandboxGuard,
@@ -65,7 +67,7 @@ impl Terminal {
                 Event::Exit(exit) => code = exit.code,
             }
         }
-        // Before anybody is told: whoever knows that it is over may ask for the end of the sandbox.
+        // Drop them before the exit is published: a caller that sees it may release the sandbox at once.
         drop((sandbox, share));
         self.state.send_modify(|state| state.info.exit_code = Some(code.unsigned_abs()));
     }
@@ -76,13 +78,13 @@ impl Terminal {
     /// `terminal_input_full`, and nothing was typed; `terminal_unknown` when the program has ended.
     pub async fn type_in(&self, data: Vec<u8>) -> Result<(), Error> {
         if data.len() > INPUT_BYTES_MAX {
-            let text = format!("at most {INPUT_BYTES_MAX} bytes can be typed at once");
+            let text = format!("the input is too long; the limit is {INPUT_BYTES_MAX} bytes");
             return Err(Error::refused(Code::ArgumentInvalid, text));
         }
         self.ask(request::Body::Keystrokes(wire::Keystrokes { exec: self.number, data })).await
     }
 
-    /// Changes what is not empty.
+    /// Updates the title and the size. Empty fields are unchanged.
     ///
     /// # Errors
     /// `argument_invalid`; `terminal_unknown` for a size when the program has ended.
@@ -105,7 +107,7 @@ impl Terminal {
         self.sandbox.call(body).await.map(drop)
     }
 
-    /// Hangs up, and waits until the program is over, but not for long.
+    /// Hangs up, and waits a short time for the program to end.
     pub async fn end(&self) {
         let mut state = self.state.subscribe();
         if !self.is_over() {

@@ -6,7 +6,8 @@ use rpc::v1;
 use std::sync::Arc;
 use tokio::sync::{Mutex, MutexGuard};
 
-/// The terminals of one session, oldest first. Its lock is taken before those of the session, and held while a sandbox starts.
+/// The terminals of one session, oldest first. The lock is taken before those of the session, and held while a sandbox
+/// starts.
 #[derive(Debug, Default)]
 pub struct Registry(Mutex<Vec<Arc<Terminal>>>);
 
@@ -31,7 +32,7 @@ impl Registry {
     pub async fn get_for_reader(&self, id: &str) -> Result<Arc<Terminal>, Error> {
         let terminal = self.get(id).await?;
         if terminal.state.receiver_count() >= READERS_MAX {
-            let text = format!("{READERS_MAX} readers follow the terminal already");
+            let text = format!("the terminal already has {READERS_MAX} readers");
             return Err(Error::refused(Code::TerminalsTooMany, text));
         }
         Ok(terminal)
@@ -42,7 +43,7 @@ impl Registry {
         self.0.lock().await.iter().map(|terminal| terminal.info()).collect()
     }
 
-    /// Forgets a terminal and gives it, to be ended.
+    /// Removes a terminal and returns it, so that the caller can end it.
     ///
     /// # Errors
     /// `terminal_unknown`.
@@ -53,7 +54,7 @@ impl Registry {
         Ok(found)
     }
 
-    /// Forgets all of them; their sandbox has ended.
+    /// Removes all of them; their sandbox has ended.
     pub async fn clear(&self) {
         self.0.lock().await.clear();
     }

@@ -4,7 +4,7 @@ use super::limits::KEPT_BYTES_MAX;
 use bytes::Bytes;
 use std::collections::VecDeque;
 
-/// The last bytes of an output, and where they stand in it.
+/// The last bytes of an output, and their offset in it.
 #[derive(Debug, Default)]
 pub(super) struct Scrollback {
     bytes: VecDeque<u8>,

@@ -1,4 +1,4 @@
-//! How many terminals run for each tenant. The kernel has some thousands for the whole machine, whoever made them.
+//! How many terminals run for each tenant. The kernel has a few thousand for the whole machine.
 
 use super::limits::TERMINALS_TENANT_MAX;
 use crate::{code::Code, error::Error};
@@ -12,7 +12,7 @@ use std::{
 #[derive(Debug, Default)]
 pub struct Shares(Mutex<HashMap<TenantId, usize>>);
 
-/// The right to one running terminal. Given back when dropped.
+/// The right to one running terminal. Dropping it gives it back.
 #[derive(Debug)]
 pub struct Share {
     shares: Arc<Shares>,
@@ -28,7 +28,8 @@ impl Shares {
         let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let count = running.entry(tenant).or_default();
         if *count >= TERMINALS_TENANT_MAX {
-            let text = format!("{TERMINALS_TENANT_MAX} terminals of the tenant run here already; end one");
+            let text =
+                format!("the tenant already runs {TERMINALS_TENANT_MAX} terminals on this machine; end one");
             return Err(Error::refused(Code::TerminalsTooMany, text));
         }
         *count += 1;

@@ -15,16 +15,16 @@ const RUN: &str = "exec -- \"$0\" \"$@\"";
 /// A program to be started at a terminal.
 #[derive(Debug)]
 pub struct Program {
-    /// With its id, title, command, arguments and directory.
+    /// Its id, title, command, arguments and directory.
     pub info: v1::Terminal,
     /// The whole environment, as `NAME=value`.
     pub env: Vec<String>,
-    /// Of the terminal.
+    /// The size of the terminal.
     pub size: v1::TerminalSize,
 }
 
-/// Starts a program in the sandbox of the caller. Gives the terminal, and whether
-/// it was made: one of this id may have been there before.
+/// Starts a program in the sandbox of the caller. Returns the terminal, and whether it is new: a terminal with this id
+/// may already exist.
 ///
 /// # Errors
 /// `terminals_too_many`; what [`Caller::enter`] refuses, and what the start of a command does.
@@ -36,7 +36,7 @@ pub async fn run(caller: &Caller, program: Program) -> Result<(Arc<Terminal>, bo
     }
     if terminals.len() >= TERMINALS_MAX {
         let Some(ended) = terminals.iter().position(|terminal| terminal.is_over()) else {
-            let text = format!("the session has {TERMINALS_MAX} terminals already; remove one");
+            let text = format!("the session already has {TERMINALS_MAX} terminals; remove one");
             return Err(Error::refused(Code::TerminalsTooMany, text));
         };
         terminals.remove(ended);

@@ -1,5 +1,5 @@
-//! The branch that a workspace is on, as `.git/HEAD` names it. Read without git, by the service itself: the file is the
-//! tenant's, so it may be anything, and nothing that it can be has an effect.
+//! The branch of a workspace, as `.git/HEAD` names it. The service reads the file itself, without git. The tenant
+//! controls the file, so its content is untrusted and has no effect.
 
 use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
 use std::{
@@ -8,18 +8,18 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// More than the name of any branch that people work with; whatever is longer is no branch.
+/// More than the longest branch name in practice; a longer text is not a branch.
 const HEAD_BYTES_MAX: u64 = 1_024;
 
-/// Gives the branch of the files in `tree`; `None` when no branch is checked out, and when HEAD is no plain file that git
-/// may have written. A link on the way, also one that stays inside, is such a case.
+/// Returns the branch of the files in `tree`; `None` if no branch is checked out, or if HEAD is not a plain file that
+/// git may have written. A path with a symbolic link is refused, even if the link stays inside.
 pub(super) async fn find(tree: PathBuf) -> Option<String> {
     tokio::task::spawn_blocking(move || read(&tree)).await.ok().flatten()
 }
 
 fn read(tree: &Path) -> Option<String> {
     let directory = open(tree, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-    // Waits for nobody: neither for the other end of a pipe nor for the holder of a lease.
+    // Never blocks: neither on a pipe nor on a lease.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
     let head = File::from(openat2(&directory, ".git/HEAD", flags, Mode::empty(), how).ok()?);
@@ -48,7 +48,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let tree = directory.path().join("tree");
         fs::create_dir_all(tree.join(".git")).unwrap();
-        // What nobody inside may learn of.
+        // Paths that must stay hidden from the sandbox.
         fs::create_dir(directory.path().join("other")).unwrap();
         fs::write(directory.path().join("other/HEAD"), "ref: refs/heads/secret\n").unwrap();
         make(&tree);

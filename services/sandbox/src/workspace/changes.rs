@@ -1,5 +1,5 @@
-//! What a session changed: as a patch, and as a git bundle. Read in a helper sandbox with a git directory of our own, so
-//! that the tenant's index, hooks, filters and configuration have no say and are not touched.
+//! The changes of a session, as a patch and as a git bundle. A helper sandbox reads them with a separate git directory,
+//! so that the tenant's index, hooks, filters and configuration are neither used nor changed.
 
 use super::{
     helper::{self, refused},
@@ -19,10 +19,10 @@ const DIFF_SCRIPT: &str = concat!(include_str!("git.sh"), include_str!("shadow.s
 const EXPORT_SCRIPT: &str =
     concat!(include_str!("git.sh"), include_str!("shadow.sh"), include_str!("export.sh"));
 const MESSAGE_DEFAULT: &str = "Changes by Flotilla";
-/// Longest first line of an answer: a commit or a length.
+/// Longest first line of an output: a commit or a length.
 const LINE_BYTES_MAX: usize = 128;
 
-/// What receives an export.
+/// The stream of an export.
 pub type Sender = mpsc::Sender<Result<ExportWorkspaceResponse, tonic::Status>>;
 
 /// Gives the difference between the workspace and its base commit; at most `bytes_max` bytes of patch.
@@ -32,7 +32,7 @@ pub type Sender = mpsc::Sender<Result<ExportWorkspaceResponse, tonic::Status>>;
 pub async fn diff(session: &Arc<Session>, bytes_max: usize) -> Result<DiffWorkspaceResponse, Error> {
     let meta = session.workspace().await?;
     let scratch = Scratch::make(session, session.shared.uid(meta.slot))?;
-    // One byte more than asked for shows that something is missing.
+    // One byte more than the limit shows that the patch is truncated.
     let arguments = vec![meta.base_commit.clone(), (bytes_max + 1).to_string()];
     let limit = bytes_max + 1 + limits::DIFF_STATS_BYTES_MAX + LINE_BYTES_MAX;
     let output =
@@ -62,7 +62,8 @@ pub async fn diff(session: &Arc<Session>, bytes_max: usize) -> Result<DiffWorksp
 /// no bytes.
 ///
 /// # Errors
-/// `workspace_missing`, `base_commit_missing`, and a bundle that is too large; what was sent before is to be thrown away.
+/// `workspace_missing`, `base_commit_missing`, and a bundle that is too large; the caller must discard what was sent
+/// before.
 pub async fn export(session: &Arc<Session>, message: &str, to: &Sender) -> Result<(), Error> {
     let meta = session.workspace().await?;
     let message = if message.trim().is_empty() { MESSAGE_DEFAULT } else { message };
@@ -95,10 +96,10 @@ pub(super) async fn stream(
         };
         total += piece.len() as u64;
         if total > WORKSPACE_EXPORT_BYTES_MAX {
-            failed = Some(Error::refused(Code::BundleTooLarge, "the changes are too large to be exported"));
+            failed = Some(Error::refused(Code::BundleTooLarge, "the changes are too large to export"));
             break;
         }
-        // A piece ends only where the output does or where it is full, so the first holds the whole first line.
+        // A piece is full except at the end of the output, so the first piece holds the whole first line.
         let response = if is_first {
             first(&piece, meta)
         } else {
@@ -151,9 +152,9 @@ fn explain(code: i32, stderr: &str) -> Error {
             stderr,
         ),
         17 => {
-            Error::refused(Code::SnapshotUnknown, "the workspace has no such snapshot, or has it no longer")
+            Error::refused(Code::SnapshotUnknown, "the workspace has no such snapshot; it may have expired")
         }
-        137 => Error::refused(Code::DiskFull, "the changes need more disk or memory than a workspace has"),
+        137 => Error::refused(Code::DiskFull, "the changes exceed the disk or memory limit of a workspace"),
         _ => refused(Code::Internal, "the changes could not be read", stderr),
     }
 }

@@ -7,9 +7,9 @@ use std::{io, path::Path, time::Duration};
 
 const REMOVE_SCRIPT: &str = "cd /workspace && chmod -R u+rwX . 2>/dev/null; find . -mindepth 1 -delete";
 
-/// Ends every process of a session and deletes its own workspace and the output of its execs. Every sandbox that sees the
-/// workspace ends with it, whichever session's it is. Deleting nothing is fine. The fence stays: it keeps a late worker
-/// of the session out of a workspace that it shared.
+/// Ends every process of a session and deletes its own workspace and the output of its execs. Every sandbox that sees
+/// the workspace ends with it, including those of other sessions. A session without a workspace is not an error. The fence
+/// stays: it keeps a late worker of the session out of a workspace that it shared.
 ///
 /// # Errors
 /// Those of the file system; what is left is deleted by the next call.
@@ -20,7 +20,7 @@ pub async fn run(session: &Session) -> Result<(), Error> {
     let directory = shared.layout.workspace(&session.key);
     let mut current = session.current.lock().await;
     Session::end_sandbox(&mut current).await;
-    // Held to the end, so that nobody enters or makes it meanwhile.
+    // Held to the end, so that no call can enter or make the workspace meanwhile.
     let mut files = session.files.lock().await;
     files.end_all().await;
     let _snapshots = session.snapshots.lock().await;
@@ -29,7 +29,8 @@ pub async fn run(session: &Session) -> Result<(), Error> {
     if let Some(meta) = &meta
         && tree.is_dir()
     {
-        // As the session's user: directories may be closed to us, or nested deeper than we could follow.
+        // As the session's user: the service may lack permission for some directories, and paths may be deeper than it
+        // can follow.
         let task = Task {
             script: REMOVE_SCRIPT,
             mounts: vec![Mount::write(&tree, "/workspace")],

@@ -1,6 +1,6 @@
 //! The files of configuration that a repository had in the commit that its workspace was opened at. They are read once,
-//! before the first program of the tenant runs, and kept where none sees them: what an agent changes later, in the files
-//! or in .git, does not loosen what binds it.
+//! before the first program of the tenant runs, and kept where no sandbox sees them. So an agent cannot loosen its own
+//! restrictions by changing the files or .git later.
 
 use super::{
     helper::{Queue, Task, refused},
@@ -14,10 +14,10 @@ use std::{io, path::Path, time::Duration};
 
 const FILE: &str = "configuration";
 const SCRIPT: &str = concat!(include_str!("git.sh"), include_str!("configuration.sh"));
-/// What the script prints beside the files: paths and lengths.
+/// Bytes of the paths and lengths that the script prints beside the files.
 const HEADS_BYTES_MAX: usize = limits::SETTINGS_FILES_MAX * (limits::PATH_BYTES_MAX + 16) + 64 * 1024;
 
-/// What is kept.
+/// The configuration files of a repository.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ConfigurationFiles {
     /// In the order of git: by path.
@@ -31,7 +31,8 @@ pub struct ConfigurationFiles {
 /// Reads the files of a new workspace, whose files are in `build`, and keeps them.
 ///
 /// # Errors
-/// Those of the helper and of the file system: a workspace must not be opened without what narrows its rights.
+/// Those of the helper and of the file system: a workspace must not be opened without the configuration that restricts
+/// it.
 pub(super) async fn keep(session: &Session, build: &Path, meta: &Meta) -> Result<(), Error> {
     let uid = session.shared.uid(meta.slot);
     let time_limit = Duration::from_millis(limits::WORKSPACE_HELPER_MS);
@@ -56,7 +57,7 @@ pub(super) async fn keep(session: &Session, build: &Path, meta: &Meta) -> Result
     layout::replace(&path, &kept.encode_to_vec()).map_err(Error::io("keep the repository's configuration"))
 }
 
-/// Gives what was kept.
+/// Returns the kept files.
 ///
 /// # Errors
 /// Those of the file system, and when nothing was kept.
@@ -67,7 +68,7 @@ pub(crate) async fn read(session: &Session) -> Result<ConfigurationFiles, Error>
     kept.map_err(Error::io("read the repository's configuration"))
 }
 
-/// `path NUL length NUL bytes`, again and again.
+/// Parses a sequence of `path NUL length NUL bytes`.
 fn parse(mut output: &[u8]) -> Option<ConfigurationFiles> {
     let mut kept = ConfigurationFiles::default();
     while !output.is_empty() {
@@ -77,7 +78,7 @@ fn parse(mut output: &[u8]) -> Option<ConfigurationFiles> {
         let why = match std::str::from_utf8(length).ok()? {
             "-1" => "it is too large",
             "-2" => "it is a link",
-            "-3" => "there are too many files of configuration; this one and those after it are not read",
+            "-3" => "there are too many configuration files; this one and the following are not read",
             length => {
                 let (text, rest) = rest.split_at_checked(length.parse().ok()?)?;
                 let text = String::from_utf8_lossy(text).into_owned();

@@ -1,4 +1,5 @@
-//! One-shot sandboxes that run a script and end: clone, diff, export, snapshot, removal. Same walls as a session's sandbox.
+//! One-shot sandboxes that run a script and end: clone, diff, export, snapshot, removal. They have the same walls as a
+//! session's sandbox.
 
 use crate::{
     code::Code,
@@ -35,16 +36,16 @@ pub struct Helpers {
     quick_permits: Arc<Semaphore>,
 }
 
-/// What a helper waits for when many run.
+/// The queue of a helper while many run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Queue {
     /// Clones and exports: they may take minutes.
     Slow,
-    /// What a turn does at each step: it must not wait for clones.
+    /// The helpers of each step of a turn, which must not wait for clones.
     Quick,
 }
 
-/// What a helper does.
+/// The task of a helper.
 #[derive(Debug)]
 pub struct Task {
     /// For bash.
@@ -55,22 +56,22 @@ pub struct Task {
     pub uid: u32,
     /// What it sees; /workspace among it.
     pub mounts: Vec<Mount>,
-    /// What it reaches.
+    /// The network that it can reach.
     pub network: Network,
     /// It is killed after this.
     pub time_limit: Duration,
-    /// Which others it waits for.
+    /// The queue in which it waits.
     pub queue: Queue,
 }
 
-/// What a helper left.
+/// The result of a helper.
 #[derive(Debug)]
 pub struct Output {
     /// Its exit code; 137 when it was killed.
     pub code: i32,
     /// What it printed, up to the limit.
     pub stdout: Vec<u8>,
-    /// The start of what it complained of.
+    /// The beginning of its error output.
     pub stderr: String,
 }
 
@@ -209,7 +210,7 @@ fn too_slow() -> Error {
     Error::refused(Code::SandboxUnavailable, "the operation on the repository took too long and was stopped")
 }
 
-/// Keeps the start and lets the rest pass, so that the helper never waits for us.
+/// Keeps the beginning and discards the rest, so that the helper never blocks.
 async fn read_complaints(mut stderr: ChildStderr) -> String {
     let mut kept = Vec::new();
     drop((&mut stderr).take(HELPER_ERROR_BYTES_MAX as u64).read_to_end(&mut kept).await);
@@ -221,13 +222,13 @@ async fn drain(from: &mut (impl AsyncRead + Unpin)) {
     drop(tokio::io::copy(from, &mut tokio::io::sink()).await);
 }
 
-/// The last line of what git said, for a person; paths and URLs in it are the caller's own.
+/// The last line of git's output, for a person. Paths and URLs in it are the caller's own.
 fn last_line(stderr: &str) -> String {
-    let line = stderr.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("git said nothing");
+    let line = stderr.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("git printed no error");
     line.chars().take(300).collect()
 }
 
-/// The error of a helper that ended with a code of its own.
+/// The error of a helper that exited with a known code.
 pub(super) fn refused(code: Code, text: &str, stderr: &str) -> Error {
     Error::refused(code, format!("{text}: {}", last_line(stderr)))
 }

@@ -1,4 +1,4 @@
-//! What a workspace started from, and where it is.
+//! What a workspace started from, and its path.
 
 use crate::{error::Error, layout};
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use std::{io, path::Path};
 
 /// The directory that becomes /workspace.
 pub const TREE: &str = "tree";
-/// What every caller is told about where the workspace is.
+/// The path of the workspace, as callers see it.
 pub const DIRECTORY: &str = "/workspace";
 const META: &str = "meta.json";
 
@@ -14,13 +14,13 @@ const META: &str = "meta.json";
 /// `{"base_commit":"9d3f…","origin":"https://example.com/r.git","base_is_ours":false,"slot":0}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meta {
-    /// What changes are counted from.
+    /// The commit that changes are compared with.
     pub base_commit: String,
-    /// The URL, or "bundle", or nothing.
+    /// The URL, "bundle", or empty.
     pub origin: String,
-    /// Whether the base commit is the empty one that we made: nobody else has it.
+    /// Whether the service made the base commit, an empty one: no other repository has it.
     pub base_is_ours: bool,
-    /// Which user id of the pool owns the files.
+    /// The user id of the pool that owns the files.
     pub slot: u32,
 }
 

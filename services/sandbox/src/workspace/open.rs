@@ -1,4 +1,4 @@
-//! Making a workspace. It is built beside and renamed: there is a whole one or none.
+//! Makes a workspace. It is built beside its final place and then renamed, so there is a whole workspace or none.
 
 use super::{
     configuration,
@@ -33,18 +33,19 @@ const ANSWER_BYTES_MAX: usize = 1024;
 const BUNDLE_INSIDE: &str = "/run/sbx/source.bundle";
 const DIRECTORY_INSIDE: &str = "/run/sbx/source";
 
-/// What a caller asks for.
+/// The workspace that a caller asks for.
 #[derive(Debug)]
 pub struct OpenSpec {
-    /// Where from.
+    /// What the workspace starts from.
     pub source: Source,
     /// Branch, tag or commit; empty: the default one.
     pub revision: String,
-    /// Whether the last commit holds what was never committed.
+    /// Whether the last commit holds uncommitted changes.
     pub uncommitted: bool,
 }
 
-/// Makes the workspace of a session, if there is none, and gives whether it did, and what it started from.
+/// Makes the workspace of a session, unless it exists. Returns whether it made one, and what the workspace started
+/// from.
 ///
 /// # Errors
 /// What git found: `repository_not_found`, `repository_needs_credentials`, `repository_unreachable`,
@@ -53,7 +54,7 @@ pub struct OpenSpec {
 /// Dropped midway: no workspace; the next call cleans up.
 pub async fn run(session: &Arc<Session>, spec: &OpenSpec) -> Result<(bool, Meta), Error> {
     source::check_revision(&spec.revision)?;
-    // Nobody starts a sandbox in it and nobody else builds meanwhile.
+    // The lock keeps other calls from starting a sandbox in the workspace or building it.
     let _files = session.files.lock().await;
     if let Some(meta) = session.find_workspace().await? {
         return Ok((false, meta));
@@ -105,7 +106,7 @@ pub async fn upload_path(session: &Session) -> Result<PathBuf, Error> {
 fn prepare(directory: &Path, build: &Path) -> std::io::Result<()> {
     directory.parent().map_or(Ok(()), layout::make_passage)?;
     layout::make_passage(directory)?;
-    // Left over by a build that was interrupted; no tenant's program ran in it.
+    // An interrupted build may have left these; no tenant's program ran in them.
     for left in [build.to_owned(), directory.join(TREE), directory.join(seed::DIRECTORY)] {
         match std::fs::remove_dir_all(left) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
@@ -148,21 +149,21 @@ fn task(session: &Session, spec: &OpenSpec, uid: u32, build: &Path) -> (helper::
 /// The exit codes of open.sh.
 fn explain(code: i32, spec: &OpenSpec, stderr: &str) -> Error {
     match code {
-        10 => refused(Code::RepositoryNotFound, "there is no such repository", stderr),
+        10 => refused(Code::RepositoryNotFound, "repository not found", stderr),
         11 => {
-            let text = "the repository does not exist or asks for credentials, which a sandbox never has";
+            let text = "the repository does not exist or requires credentials, which a sandbox never has";
             refused(Code::RepositoryNeedsCredentials, text, stderr)
         }
         12 => {
             let text = format!("the repository has no branch, tag or commit {:?}", spec.revision);
             Error::refused(Code::RevisionNotFound, text)
         }
-        13 => refused(Code::BundleInvalid, "the upload is no git bundle that stands alone", stderr),
-        15 => refused(Code::RepositoryUnreachable, "the repository could not be cloned", stderr),
+        13 => refused(Code::BundleInvalid, "the upload is not a self-contained git bundle", stderr),
+        15 => refused(Code::RepositoryUnreachable, "cannot clone the repository", stderr),
         137 => {
-            Error::refused(Code::DiskFull, "the repository needs more disk or memory than a workspace has")
+            Error::refused(Code::DiskFull, "the repository exceeds the disk or memory limit of a workspace")
         }
-        _ => refused(Code::Internal, "the workspace could not be made", stderr),
+        _ => refused(Code::Internal, "cannot make the workspace", stderr),
     }
 }
 

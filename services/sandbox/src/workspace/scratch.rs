@@ -3,7 +3,7 @@
 use crate::{error::Error, isolation::launch::give_to, layout, session::state::Session};
 use std::path::{Path, PathBuf};
 
-/// Removed with [`Scratch::remove`]; what a crash leaves, the next start of the service removes.
+/// Removed by [`Scratch::remove`]; after a crash, the next start of the service removes it.
 #[derive(Debug)]
 pub(super) struct Scratch(PathBuf);
 

@@ -1,4 +1,4 @@
-//! What a workspace may start from, and above all what it may not.
+//! What a workspace may start from, and which sources are refused.
 
 use crate::{
     code::Code,
@@ -48,7 +48,7 @@ pub async fn parse(url: &str, config: &Config) -> Result<Source, Error> {
         return Err(refused("it is too long"));
     }
     if url.starts_with('-') || url.chars().any(|c| c.is_whitespace() || c.is_control()) {
-        return Err(refused("it has white space in it or begins with a dash"));
+        return Err(refused("it contains white space or begins with a dash"));
     }
     let Some((scheme, rest)) = url.split_once("://") else {
         return Err(refused("write it as https://host/path"));
@@ -67,7 +67,7 @@ pub async fn parse(url: &str, config: &Config) -> Result<Source, Error> {
 
 fn directory(path: &str, config: &Config) -> Result<Source, Error> {
     let refused = || {
-        let text = "this directory is not below one that may be cloned; see FLOTILLA_SANDBOX_FILE_ROOTS";
+        let text = "cloning from this directory is not allowed; see FLOTILLA_SANDBOX_FILE_ROOTS";
         Error::refused(Code::UrlNotAllowed, text)
     };
     let path = Path::new(path);
@@ -78,10 +78,10 @@ fn directory(path: &str, config: &Config) -> Result<Source, Error> {
     match path.canonicalize() {
         Ok(real) if roots.iter().any(|root| real.starts_with(root)) => Ok(Source::Directory(real)),
         Ok(_) => Err(refused()),
-        // Whether a path outside exists is nobody's business.
-        Err(_) if config.file_roots.iter().chain(&roots).any(|root| is_plainly_below(path, root)) => Err(
-            Error::refused(Code::RepositoryNotFound, format!("there is no repository at {}", path.display())),
-        ),
+        // The error must not reveal whether a path outside the roots exists.
+        Err(_) if config.file_roots.iter().chain(&roots).any(|root| is_plainly_below(path, root)) => {
+            Err(Error::refused(Code::RepositoryNotFound, format!("no repository at {}", path.display())))
+        }
         Err(_) => Err(refused()),
     }
 }
@@ -96,19 +96,19 @@ async fn remote(url: &str, rest: &str, scheme: GitScheme, config: &Config) -> Re
     let authority = rest.split('/').next().unwrap_or_default();
     let host = match authority.rsplit_once('@') {
         Some((user, host)) if scheme == GitScheme::Ssh && is_name(user) => host,
-        Some(_) => return Err(refused("it has credentials in it; a sandbox never gets any")),
+        Some(_) => return Err(refused("it contains credentials, which a sandbox never gets")),
         None => authority,
     };
     let (host, port) = match host.split_once(':') {
-        Some((host, port)) => (host, port.parse().map_err(|_| refused("its port is no number"))?),
+        Some((host, port)) => (host, port.parse().map_err(|_| refused("its port is not a number"))?),
         None if scheme == GitScheme::Https => (host, HTTPS_PORT),
         None => (host, SSH_PORT),
     };
     if !is_name(host) {
-        return Err(refused("its host is no name"));
+        return Err(refused("its host is not a valid name"));
     }
     let unreachable = |error: std::io::Error| {
-        Error::refused(Code::RepositoryUnreachable, format!("the host {host} could not be found: {error}"))
+        Error::refused(Code::RepositoryUnreachable, format!("cannot resolve the host {host}: {error}"))
     };
     let addresses: Vec<IpAddr> = tokio::net::lookup_host((host, port))
         .await
@@ -116,16 +116,14 @@ async fn remote(url: &str, rest: &str, scheme: GitScheme, config: &Config) -> Re
         .map(|address| address.ip())
         .collect();
     if !config.git_private_networks && !addresses.iter().all(|address| is_public(*address)) {
-        return Err(refused(
-            "its host is inside a private network; see FLOTILLA_SANDBOX_GIT_PRIVATE_NETWORKS",
-        ));
+        return Err(refused("its host is in a private network; see FLOTILLA_SANDBOX_GIT_PRIVATE_NETWORKS"));
     }
     let addresses: Vec<String> = addresses.iter().map(show).collect();
     let resolve = format!("{host}:{port}:{}", addresses.join(","));
     Ok(Source::Remote { url: url.to_owned(), scheme, resolve })
 }
 
-/// A host or user name that no program takes for an option or a pattern.
+/// Whether a host or user name is plain, so that no program takes it for an option or a pattern.
 fn is_name(text: &str) -> bool {
     let first = text.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
     first
@@ -140,7 +138,7 @@ fn show(address: &IpAddr) -> String {
     }
 }
 
-/// Whether an address is on the public internet: not ours, not the machine's, not a cloud's metadata server.
+/// Whether an address is on the public internet: not a private network, this machine, or a metadata server.
 fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => {
@@ -189,7 +187,10 @@ pub fn check_revision(revision: &str) -> Result<(), Error> {
     if fine {
         return Ok(());
     }
-    Err(Error::refused(Code::RevisionNotFound, format!("{revision:?} is no name of a branch, tag or commit")))
+    Err(Error::refused(
+        Code::RevisionNotFound,
+        format!("{revision:?} is not a valid branch, tag or commit name"),
+    ))
 }
 
 #[cfg(test)]

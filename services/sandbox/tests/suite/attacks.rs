@@ -1,5 +1,5 @@
-//! Attacks from inside, each with the refusal that is expected. A probe that the sandbox never ran cannot pass: its text
-//! is part of what is compared.
+//! Attacks from inside, each with the expected refusal. A probe that never ran cannot pass: the comparison includes its
+//! output.
 
 use crate::harness::{Session, fresh};
 use std::net::TcpListener;

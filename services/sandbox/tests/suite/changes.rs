@@ -1,4 +1,4 @@
-//! What a session changed, and what a hostile repository can make of it.
+//! The changes of a session, also with a hostile repository.
 
 use crate::harness::{Machine, Session, code, directory, fresh, git, repository};
 use rpc::v1;
@@ -105,7 +105,7 @@ async fn an_export_of_an_empty_workspace_stands_alone() {
 async fn configuration_in_the_workspace_runs_nothing_outside() {
     let directory = directory();
     let (_machine, session, _) = opened(directory.path()).await;
-    // Whatever these programs could touch on the machine, they leave a mark where git was asked to run them.
+    // These programs leave a mark wherever git runs them.
     let mark = directory.path().join("mark");
     let program = format!("touch {0}; touch /workspace/ran; touch /run/sbx/scratch/ran; cat", mark.display());
     session.write("evil.sh", format!("#!/bin/sh\n{program}\n").as_bytes()).await.unwrap();
@@ -132,7 +132,7 @@ async fn configuration_in_the_workspace_runs_nothing_outside() {
 }
 
 #[tokio::test]
-async fn line_ends_of_the_repository_are_no_changes() {
+async fn line_ends_of_the_repository_are_not_changes() {
     let directory = directory();
     let path = repository(directory.path());
     std::fs::write(path.join(".gitattributes"), "*.bat text eol=crlf\n").unwrap();
@@ -175,7 +175,7 @@ async fn a_patch_that_does_not_fit_changes_nothing() {
         session.sh("cat 'new/ä b.txt' && test -x tool && readlink link && tail -1 README.md").await,
         "neu\nREADME.md\nthree"
     );
-    // What is there already does not fit, and the file before it is not written either.
+    // The existing file does not match, so the file before it is not written either.
     let twice = format!(
         "diff --git a/0 b/0\nnew file mode 100644\n--- /dev/null\n+++ b/0\n@@ -0,0 +1 @@\n+x\n{patch}"
     );
@@ -186,7 +186,7 @@ async fn a_patch_that_does_not_fit_changes_nothing() {
 }
 
 #[tokio::test]
-async fn what_a_patch_cannot_end_is_undone() {
+async fn an_incomplete_patch_is_undone() {
     let directory = directory();
     let (_machine, session, _) = opened(directory.path()).await;
     session.sh("mkdir a b ro; echo one | tee a/x b/y; chmod -R a-w a ro").await;

@@ -1,4 +1,4 @@
-//! Commands: output, ends, limits, and what outlives a caller.
+//! Commands: output, exits, limits, and what outlives a caller.
 
 use crate::harness::{Machine, Session, code, directory, fresh};
 use rpc::v1::{ExecEnd, GetWorkspaceRequest, KillExecRequest, StartExecRequest};
@@ -72,7 +72,7 @@ async fn output_is_read_from_any_offset_while_it_runs_and_after() {
     assert_eq!(session.sh(&format!("cat {}", after.exit.spill_path)).await, "first\nsecond");
 }
 
-/// Starts a process that outlives any shell, holds a lock on a file, and says when it has it.
+/// Starts a process that outlives any shell, locks a file, and reports that it has the lock.
 const ESCAPEE: &str = "(setsid bash -c '(setsid flock held bash -c \"touch ready; trap : TERM HUP; \
                        while :; do sleep 0.05; done\") & disown' &) ; until [ -e ready ]; do sleep 0.02; done";
 
@@ -87,7 +87,7 @@ async fn a_timeout_ends_the_whole_tree() {
     let outcome = session.attach("e", 0).await.unwrap();
     assert_eq!(outcome.exit.end(), ExecEnd::Timeout, "{outcome:?}");
     assert!(outcome.exit.message.contains("stopped after 1 s"), "{}", outcome.exit.message);
-    // Whoever held the lock is gone, and so is everything else.
+    // The holder of the lock is gone, and so is everything else.
     assert_eq!(session.sh("flock --nonblock held echo free; pgrep -c sleep || true").await, "free\n0");
 }
 
@@ -135,7 +135,7 @@ async fn a_fork_bomb_ends_and_the_session_goes_on() {
     let outcome = session.attach("bomb", 0).await.unwrap();
     assert!(outcome.exit.output_bytes < 64 << 20);
     assert_ne!((outcome.exit.end(), outcome.exit.code), (ExecEnd::Exited, 0), "{:?}", outcome.exit);
-    // The file operations never needed a process of their own; commands may need one that is just being buried.
+    // File operations need no process; a command may have to wait until the kernel has cleaned one up.
     session.write("after", b"fine").await.unwrap();
     let mut tries = 0;
     while session.run("[ -e after ]").await.exit.code != 0 {
@@ -214,7 +214,7 @@ async fn what_a_restart_interrupted_is_lost_and_the_rest_is_kept() {
     session.start(session.command("cut", "echo begun; touch begun; sleep 1000")).await.unwrap();
     session.sh("until [ -e begun ]; do sleep 0.02; done").await;
     machine.stop().await;
-    // As after a power cut, when nobody could write how it ended.
+    // As after a power cut, when the outcome could not be written.
     let execs = directory.path().join("data/execs").join(session.tenant.replace('-', "")).join(&session.id);
     for exec in std::fs::read_dir(execs).unwrap() {
         let exec = exec.unwrap().path();
@@ -251,7 +251,7 @@ async fn asking_for_an_exec_that_is_not_there_shuts_out_its_late_start() {
 }
 
 #[tokio::test]
-async fn whoever_was_taken_over_may_not_even_look() {
+async fn a_caller_that_was_taken_over_may_not_even_read() {
     let (_directory, _machine, old) = fresh(&[]).await;
     old.start(old.command("e", "echo secret > file; cat file")).await.unwrap();
     assert_eq!(old.attach("e", 0).await.unwrap().output, "secret\n");
@@ -264,7 +264,7 @@ async fn whoever_was_taken_over_may_not_even_look() {
     assert_eq!(code(old.client.clone().get_workspace(request).await), "epoch_stale");
 }
 
-/// Tries of a start against a take-over: their steps meet in other orders each time.
+/// Attempts of a start against a takeover; their steps interleave differently each time.
 const RACES: u64 = 120;
 
 #[tokio::test]
@@ -316,7 +316,7 @@ async fn a_kill_meets_a_start_before_or_after_and_never_in_between() {
         if was_running {
             assert_eq!(session.attach(&id, 0).await.unwrap().exit.end(), ExecEnd::Killed, "race {race}");
         } else if started.is_ok() {
-            // The kill came first: the command is another one's to end.
+            // The kill came first, so it did not end the command.
             let request = KillExecRequest { fence: session.fence(), exec_id: id };
             assert!(session.client.clone().kill_exec(request).await.unwrap().into_inner().was_running);
         }

@@ -1,4 +1,4 @@
-//! File operations, and the paths that must not lead anywhere.
+//! File operations, and paths that must not lead outside.
 
 use crate::harness::{Session, code, fresh};
 use rpc::v1::{self, FileKind};

@@ -1,4 +1,4 @@
-//! What a repository tells agents: read within bounds, never from outside, and its configuration from where it began.
+//! Guidance: read within limits, never from outside, and the configuration of the base commit.
 
 use crate::harness::{Machine, Session, code, directory, fresh, git, repository};
 use rpc::v1;
@@ -158,7 +158,7 @@ async fn configuration_is_that_of_the_commit_at_the_start() {
         Machine::start_with(directory.path(), &["--file-roots", directory.path().to_str().unwrap()]).await;
     let session = machine.session();
     let opened = session.open_url(&format!("file://{}", path.display())).await.unwrap();
-    // Neither the files nor the repository's own history can change what was said at the start.
+    // Neither the files nor the repository's history can change the configuration of the start.
     session
         .sh("echo '{}' > opencode.json; rm -r .opencode; git commit -qam loosened; rm -rf .git; git init -q")
         .await;

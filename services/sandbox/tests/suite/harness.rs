@@ -41,12 +41,12 @@ pub struct Session {
     pub client: Client,
     pub tenant: String,
     pub id: String,
-    /// Whose workspace it uses; empty: its own.
+    /// The session whose workspace it uses; empty: its own.
     pub workspace: String,
     pub epoch: u64,
 }
 
-/// What an exec left.
+/// The result of an exec.
 #[derive(Debug, Clone)]
 pub struct Outcome {
     pub output: String,
@@ -115,7 +115,7 @@ impl Machine {
         self.empty_session_of(&self.session().tenant).await
     }
 
-    /// The same of a tenant that may have others.
+    /// The same, for a tenant that may have other sessions.
     pub async fn empty_session_of(&self, tenant: &str) -> Session {
         let session = Session { tenant: tenant.to_owned(), ..self.session() };
         session.open(WorkspaceHeader::default(), Vec::new()).await.unwrap();
@@ -138,7 +138,7 @@ impl Session {
         Self { id, workspace: self.id.clone(), epoch: 1, ..self.clone() }
     }
 
-    /// Where its own workspace, execs or fence (`kind`) lie.
+    /// The path of its own workspace, execs or fence (`kind`).
     pub fn place(&self, directory: &TempDir, kind: &str) -> PathBuf {
         directory.path().join("data").join(kind).join(self.tenant.replace('-', "")).join(&self.id)
     }

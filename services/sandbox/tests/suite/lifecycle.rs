@@ -5,7 +5,8 @@ use rpc::v1::{GetIsolationRequest, sandbox_service_client::SandboxServiceClient}
 use std::fs::File;
 use tonic::{Code, Request};
 
-/// Waits until nobody inside holds a lock on `name` in the workspace. No polling: the lock is free when its holder is gone.
+/// Waits until no process inside holds a lock on `name` in the workspace. No polling: the lock is free when its holder
+/// is gone.
 async fn released(file: File) {
     tokio::task::spawn_blocking(move || file.lock().unwrap()).await.unwrap();
 }
@@ -70,7 +71,7 @@ async fn callers_without_the_token_are_refused() {
 }
 
 #[tokio::test]
-async fn the_isolation_is_told() {
+async fn the_isolation_is_reported() {
     let (_directory, machine, _session) = fresh(&[]).await;
     let isolation = machine.client.clone().get_isolation(GetIsolationRequest {}).await.unwrap().into_inner();
     assert_eq!((isolation.backend.as_str(), isolation.missing.len()), ("bwrap", 0));
@@ -92,9 +93,9 @@ async fn a_service_without_its_walls_does_not_serve() {
     assert!(text.contains("cannot run sandboxes") && text.contains("did not start"), "{text}");
 }
 
-/// Sessions that are over hold their sandbox for a while; nobody waits for that, and nothing fails.
+/// Finished sessions keep their sandbox for a while; other sessions neither wait for it nor fail.
 #[tokio::test]
-async fn an_idle_sandbox_gives_its_place_to_who_needs_one() {
+async fn an_idle_sandbox_ends_for_a_session_that_needs_one() {
     let directory = crate::harness::directory();
     let machine = Machine::start_with(directory.path(), &["--live-max", "2"]).await;
     let mut sessions = vec![];
@@ -103,7 +104,7 @@ async fn an_idle_sandbox_gives_its_place_to_who_needs_one() {
         assert_eq!(session.sh(&format!("echo {number}")).await, number.to_string());
         sessions.push(session);
     }
-    // A running command keeps its place; the second place serves all others.
+    // A running command keeps its sandbox; the second permit serves all others.
     let busy = &sessions[0];
     assert!(busy.start(busy.command("busy", "sleep 600")).await.unwrap());
     for session in &sessions[1..] {

@@ -1,4 +1,4 @@
-//! Whole outputs of tools: kept where the session's own tools read them, and nobody else, and nobody writes.
+//! Whole outputs of tools: only the session's own tools can read them, and none can write them.
 
 use crate::harness::{Session, code, fresh};
 use rpc::v1;
@@ -11,7 +11,7 @@ async fn keep(session: &Session, output_id: &str, data: &[u8]) -> Result<String,
     session.client.clone().keep_output(request).await.map(|kept| kept.into_inner().path)
 }
 
-/// As a gateway asks, for a person.
+/// The request of a gateway, for a person.
 async fn get(session: &Session, path: &str) -> Result<Vec<u8>, Status> {
     let (tenant_id, session_id) = (session.tenant.clone(), session.id.clone());
     let request = v1::GetOutputRequest { tenant_id, session_id, path: path.to_owned() };

@@ -7,7 +7,7 @@ use crate::{
 use rpc::v1::{self, ExecEnd, WorkspaceHeader};
 use std::fs::File;
 
-/// Waits until nobody inside holds a lock on `name` in the session's own workspace; its holder is then gone.
+/// Waits until no process inside holds a lock on `name` in the session's own workspace; its holder is then gone.
 async fn released(directory: &tempfile::TempDir, root: &Session, name: &str) {
     let file = File::open(root.place(directory, "ws").join("tree").join(name)).unwrap();
     tokio::task::spawn_blocking(move || file.lock().unwrap()).await.unwrap();
@@ -43,7 +43,7 @@ async fn files_are_seen_from_both_and_processes_are_not() {
 }
 
 #[tokio::test]
-async fn a_workspace_is_opened_once_whoever_asks_first() {
+async fn a_workspace_is_opened_once_by_any_session() {
     let directory = directory();
     let path = repository(directory.path());
     let root = directory.path().to_str().unwrap().to_owned();
@@ -70,7 +70,7 @@ async fn fences_are_independent() {
     let sibling = root.child();
     old.write("file", b"5").await.unwrap();
     new.write("file", b"6").await.unwrap();
-    // Lower epochs of other sessions are none of its business.
+    // The lower epochs of other sessions do not matter to it.
     root.write("file", b"1").await.unwrap();
     sibling.write("file", b"1").await.unwrap();
     assert_eq!(code(old.write("file", b"5").await), "epoch_stale");
@@ -97,7 +97,7 @@ async fn a_workspace_that_is_not_there_is_refused() {
     }
     let invalid = Session { workspace: "../x".to_owned(), ..root.child() };
     assert_eq!(code(invalid.read("secret").await), "argument_invalid");
-    // Nor may a running sandbox be used for another workspace than the one it sees.
+    // A running sandbox also cannot be used for a workspace that it does not see.
     let other = Session { tenant: root.tenant.clone(), ..machine.session() };
     other.open(WorkspaceHeader::default(), Vec::new()).await.unwrap();
     let child = root.child();
@@ -131,7 +131,7 @@ async fn closing_a_child_leaves_the_files_and_the_others() {
 }
 
 #[tokio::test]
-async fn closing_the_root_ends_everybody_in_the_workspace() {
+async fn closing_the_root_ends_every_session_in_the_workspace() {
     let (directory, _machine, root) = fresh(&[]).await;
     let (child, other) = (root.child(), root.child());
     other.sh("true").await;
@@ -192,12 +192,12 @@ async fn a_sandbox_with_a_running_exec_is_not_released() {
     session.write("go", b"").await.unwrap();
     let outcome = session.attach("e", 0).await.unwrap();
     assert_eq!((outcome.exit.end(), outcome.output.as_str()), (ExecEnd::Exited, "done\n"));
-    // Whoever has seen the end may release at once.
+    // A caller that has seen the outcome may release at once.
     assert!(session.release().await.unwrap());
 }
 
 #[tokio::test]
-async fn a_fence_that_nobody_raised_for_long_is_forgotten() {
+async fn a_fence_that_was_not_raised_for_long_is_removed() {
     let directory = directory();
     let machine = Machine::start(directory.path()).await;
     let (old, recent) = (machine.empty_session().await, machine.empty_session().await);

@@ -102,7 +102,7 @@ async fn the_whole_tree_comes_back_and_goes_again() {
 }
 
 #[tokio::test]
-async fn differences_are_told_file_by_file_and_bounded() {
+async fn differences_are_listed_file_by_file_and_bounded() {
     let (_directory, _machine, session) = fresh(&[]).await;
     session.sh("seq 100 > lines; head -c 3000 /dev/urandom > binary; echo a > gone; echo a > becomes").await;
     let first = session.snapshot().await;
@@ -169,7 +169,7 @@ async fn single_files_are_reverted_each_from_its_own_snapshot() {
 }
 
 #[tokio::test]
-async fn an_unknown_snapshot_is_told_from_others() {
+async fn an_unknown_snapshot_is_refused() {
     let (_directory, machine, session) = fresh(&[]).await;
     let known = session.snapshot().await;
     let other = machine.empty_session().await;
@@ -246,7 +246,7 @@ async fn old_snapshots_are_forgotten_and_newer_ones_stay_whole() {
             format!("find {} -exec touch -h -d '{days} days ago' {{}} +", git_directory.join(what).display());
         assert!(std::process::Command::new("sh").args(["-c", &command]).status().unwrap().success());
     };
-    // Everything was made eight days ago, and one snapshot was given again six days ago.
+    // All snapshots are eight days old, and one of them was returned again six days ago.
     age("objects", 8);
     age("refs/snapshots", 8);
     age(&format!("refs/snapshots/{young}"), 6);

@@ -1,4 +1,4 @@
-//! What a hostile or merely odd workspace can make of its snapshots: nothing.
+//! A hostile or unusual workspace cannot misuse its snapshots.
 
 use crate::{
     harness::{Machine, Session, directory, fresh, git, repository},
@@ -76,7 +76,7 @@ async fn links_lead_nowhere() {
     let first = session.snapshot().await;
     let files = session.changed(&first).await;
     assert!(files.is_empty());
-    // What was a directory is now a link to another one, which has files of the same names.
+    // The directory is now a link to another one, which has files of the same names.
     session
         .sh("rm -r dir; ln -s other dir; echo mine > other/f; echo mine > other/h; rm out; echo x > out")
         .await;
@@ -203,7 +203,7 @@ async fn files_that_change_or_close_meanwhile_break_no_snapshot() {
 }
 
 #[tokio::test]
-async fn a_look_tells_the_branch_and_no_head_can_stop_it() {
+async fn a_snapshot_names_the_branch_and_no_head_can_stop_it() {
     let (_directory, _machine, session) = fresh(&[]).await;
     assert_eq!(session.track().await.unwrap().branch, "main");
     session.sh("git checkout -q -b feature/x").await;

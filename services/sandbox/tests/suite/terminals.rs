@@ -11,7 +11,7 @@ struct Terminals {
     session: Session,
 }
 
-/// What a reader of a terminal has seen.
+/// The output that a reader of a terminal has seen.
 struct Reader {
     items: Streaming<v1::AttachTerminalResponse>,
     replay: v1::TerminalReplay,
@@ -99,7 +99,7 @@ impl Terminals {
         Ok(Reader { items, replay, seen: String::new(), offset, exit: None })
     }
 
-    /// All that a terminal says until its program ends.
+    /// The output of a terminal until its program ends.
     async fn to_end(&self, id: &str, from: u64) -> Reader {
         let mut reader = self.attach(id, Some(from)).await.unwrap();
         while reader.next().await {}
@@ -121,7 +121,7 @@ impl Reader {
         self.exit.is_none()
     }
 
-    /// Returns when the program has ended, whatever was missed.
+    /// Returns when the program has ended, even if output was missed.
     async fn ended(mut self) {
         while !matches!(self.items.message().await.unwrap().unwrap().item, Some(Item::Exit(_))) {}
     }
@@ -160,7 +160,7 @@ async fn a_person_types_and_sees() {
     assert_eq!(reader.exit, Some(3));
     assert_eq!(terminals.get("pty_1").await.unwrap(), v1::Terminal { exit_code: Some(3), ..made.clone() });
     assert_eq!(code(terminals.write("pty_1", "x").await), "terminal_unknown");
-    // The same call again gives what is there.
+    // The same call again returns the existing terminal.
     assert_eq!(terminals.create(request).await.unwrap().exit_code, Some(3));
     terminals.delete("pty_1").await.unwrap();
     assert_eq!(code(terminals.get("pty_1").await), "terminal_unknown");
@@ -202,7 +202,7 @@ async fn a_later_reader_gets_what_is_kept() {
 }
 
 #[tokio::test]
-async fn what_nobody_reads_is_refused_and_not_cut() {
+async fn unread_input_is_refused_and_not_truncated() {
     let (_directory, machine, session) = fresh(&[]).await;
     let terminals = Terminals::of(&machine, &session).await;
     terminals.run("t", "stty raw -echo; echo ready; exec sleep 1000").await;
@@ -262,7 +262,7 @@ async fn one_tenant_cannot_take_the_terminals_of_all() {
     stranger.run("mine", "exec sleep 1000").await;
     last.delete(&format!("t{}", TERMINALS_TENANT_MAX - 1)).await.unwrap();
     next.run("more", "true").await;
-    // Nor can a command that opens them itself; the terminals of people are among them.
+    // A command that opens terminals itself meets the same limit, which includes those of people.
     let script = "import os\nheld = []\ntry:\n while True: held.append(os.openpty())\nexcept OSError: print(len(held))";
     assert_eq!(first.sh(&format!("python3 -c '{script}'")).await, (3 * TERMINALS_MAX).to_string());
 }
@@ -271,7 +271,7 @@ async fn one_tenant_cannot_take_the_terminals_of_all() {
 async fn removal_hangs_up_and_leaves_nothing() {
     let (_directory, machine, session) = fresh(&[]).await;
     let terminals = Terminals::of(&machine, &session).await;
-    // One that heeds no signal, and children that left its session.
+    // A program that ignores signals, and children that left its session.
     let script = "trap '' HUP TERM INT; (setsid sleep 1001 &); (setsid nohup sleep 1002 &); echo up; sleep 1003; \
                   sleep 1004";
     terminals.run("t", script).await;
@@ -298,7 +298,7 @@ async fn a_running_terminal_outlives_a_takeover_and_holds_its_sandbox() {
     while reader.next().await {}
     assert!(reader.seen.contains("got on\r\n"), "{:?}", reader.seen);
     assert!(successor.release().await.unwrap(), "an ended one does not");
-    // Its end is known also when somebody else ends the sandbox.
+    // The exit is also reported if another call ends the sandbox.
     terminals.run("u", "exec sleep 1000").await;
     let mut reader = terminals.attach("u", Some(0)).await.unwrap();
     successor.close().await;
@@ -338,7 +338,7 @@ async fn a_terminal_has_the_walls_of_any_command() {
         assert!(seen.contains(refusal), "wanted {refusal:?} in {seen}");
     }
     assert!(seen.ends_with("1000\n"), "{seen}");
-    // Without the service's token nobody is let in.
+    // A call without the service's token is refused.
     let request = v1::ListTerminalsRequest { fence: terminals.session.fence() };
     assert_eq!(code(terminals.client.clone().list_terminals(request).await), "token_invalid");
 }

@@ -39,7 +39,7 @@ async fn a_directory_is_cloned_at_a_branch_tag_or_commit() {
     assert_eq!(code(session.open_url(&format!("file://{missing}")).await), "repository_not_found");
     std::fs::create_dir(&missing).unwrap();
     assert_eq!(code(session.open_url(&format!("file://{missing}")).await), "repository_not_found");
-    // After all those failures it still can be opened.
+    // After all those failures the workspace can still be opened.
     assert!(session.open_url(&url).await.unwrap().created);
 }
 
@@ -131,7 +131,7 @@ async fn an_empty_workspace_has_a_first_commit() {
 }
 
 #[tokio::test]
-async fn a_closed_workspace_is_gone_whatever_was_in_it() {
+async fn a_closed_workspace_is_gone_with_any_content() {
     let (directory, _machine, session) = fresh(&[]).await;
     session
         .sh("mkdir -p closed/inside; echo x > closed/inside/f; chmod 000 closed/inside closed; \
@@ -153,7 +153,7 @@ async fn a_closed_workspace_is_gone_whatever_was_in_it() {
 }
 
 #[tokio::test]
-async fn ids_that_are_none_are_refused() {
+async fn invalid_ids_are_refused() {
     let (_directory, machine, session) = fresh(&[]).await;
     for (tenant, id) in [("../x", session.id.as_str()), (session.tenant.as_str(), "ses_../../x"), ("", "")] {
         let fence =
@@ -168,7 +168,7 @@ async fn a_server_that_does_not_answer_is_named() {
     let directory = directory();
     let machine = Machine::start_with(directory.path(), &["--git-private-networks"]).await;
     let status = machine.session().open_url("https://localhost:1/x.git").await.unwrap_err();
-    // The helper reached the machine's network, and there nobody listens.
+    // The helper reached the machine's network, where no server listens.
     assert!(status.message().contains("localhost"), "{status:?}");
     assert_eq!(code::<()>(Err(status)), "repository_unreachable");
 }

@@ -1,5 +1,5 @@
-//! What a repository tells agents: files of instructions and skills, as they are in the files now. Its texts are untrusted,
-//! and so are its links: each path is opened below the workspace or not at all.
+//! The guidance that a repository has for agents: instruction files and skills, as they are in the files now. The texts
+//! and the links are untrusted: each path is opened below the workspace or not at all.
 
 use super::search;
 use crate::{
@@ -25,11 +25,11 @@ const GUIDANCE_FILE_BYTES_MAX: usize = 64 * 1024;
 const GUIDANCE_BYTES_MAX: usize = 128 * 1024;
 /// Files of instructions of one call.
 const GUIDANCE_FILES_MAX: usize = 64;
-/// Things left out that are named.
+/// Omitted files that are named.
 const GUIDANCE_LEFT_OUT_MAX: usize = 50;
-/// Bytes of one sentence about what is left out.
+/// Bytes of one sentence about an omitted file.
 const GUIDANCE_SENTENCE_BYTES_MAX: usize = 512;
-/// Skills of one repository: the model reads all their descriptions at every step.
+/// Skills of one repository; the model reads all their descriptions at every step.
 const SKILLS_MAX: usize = 100;
 /// Files and directories that are looked at in one directory of skills.
 const SKILLS_WALK_MAX: usize = 10_000;
@@ -38,15 +38,15 @@ const SKILL_HEAD_BYTES_MAX: usize = 16 * 1024;
 /// Bytes of a skill's description.
 const SKILL_DESCRIPTION_BYTES_MAX: usize = 1_024;
 
-/// Of each directory the first that is there counts.
+/// The first of these that exists in a directory counts.
 const NAMES: [&str; 3] = ["AGENTS.md", "CLAUDE.md", "CONTEXT.md"];
-/// Where skills lie. Of two of one name the first counts.
+/// The directories of skills. Of two skills with one name, the first counts.
 const SKILLS: [&str; 4] = [".opencode/skills", ".opencode/skill", ".agents/skills", ".claude/skills"];
 const SKILL: &str = "SKILL.md";
 /// Levels below a directory of skills.
 const SKILL_DEPTH_MAX: usize = 8;
 
-/// Reads them. What is left out has a sentence.
+/// Reads the guidance. Each omitted file gets a sentence.
 pub(super) fn read(
     roots: &Roots,
     request: &v1::ReadGuidanceRequest,
@@ -89,7 +89,7 @@ fn levels(roots: &Roots, directory: &str) -> Result<Vec<PathBuf>, Failure> {
 
 struct GuidanceReader<'a> {
     roots: &'a Roots,
-    /// Where what was read really lies: a link to it is not read again.
+    /// The real paths of the files that were read: a link to one of them is not read again.
     seen: BTreeSet<PathBuf>,
     /// Of all instructions so far.
     bytes: usize,
@@ -106,7 +106,7 @@ impl GuidanceReader<'_> {
         }
     }
 
-    /// What settings name: paths and globs, relative to the workspace.
+    /// Reads the files that settings name: paths and globs, relative to the workspace.
     fn named(&mut self, names: &[String]) {
         let mut globs = vec![];
         for name in names.iter().take(limits::SETTINGS_INSTRUCTIONS_MAX) {
@@ -129,7 +129,7 @@ impl GuidanceReader<'_> {
             Ok((paths, is_cut)) => {
                 paths.iter().for_each(|path| self.instruction(path));
                 if is_cut {
-                    self.leave_out("globs", "the workspace has too many files to look at all of them");
+                    self.leave_out("globs", "the workspace has too many files to search");
                 }
             }
             Err(failure) => self.leave_out("globs", &failure.message),
@@ -138,7 +138,7 @@ impl GuidanceReader<'_> {
 
     fn instruction(&mut self, path: &str) {
         if self.found.instructions.len() >= GUIDANCE_FILES_MAX {
-            return self.leave_out(path, "there are too many files of instructions");
+            return self.leave_out(path, "there are too many instruction files");
         }
         match self.text(path, GUIDANCE_FILE_BYTES_MAX, Excess::Refuse) {
             Ok(None) => {}
@@ -159,7 +159,7 @@ impl GuidanceReader<'_> {
         let found = self.roots.find(path, Access::Read).map_err(told)?;
         let real = found.path().map_err(|error| error.to_string())?;
         if !real.starts_with(WORKSPACE) {
-            return Err("it leads outside the workspace".to_owned());
+            return Err("it points outside the workspace".to_owned());
         }
         let file = found.open_file(path).map_err(told)?;
         let mut bytes = vec![];
@@ -196,7 +196,7 @@ impl GuidanceReader<'_> {
         self.found.skills = skills.into_values().collect();
     }
 
-    /// Paths of what may be skills. Links are followed at the first level only, where people put them.
+    /// The paths of possible skills. Links are followed at the first level only, where people put them.
     fn skill_files(&mut self, directory: &str) -> Vec<String> {
         let Ok(found) = self.roots.find(directory, Access::Read) else { return vec![] };
         let Ok(start) = found.path() else { return vec![] };
@@ -213,7 +213,7 @@ impl GuidanceReader<'_> {
         let mut paths = vec![];
         for (count, entry) in walk.flatten().enumerate() {
             if count >= SKILLS_WALK_MAX {
-                self.leave_out(directory, "it has too many files to look at all of them");
+                self.leave_out(directory, "it has too many files to search");
                 break;
             }
             let is_link = entry.path_is_symlink() && entry.depth() == 1;
@@ -234,14 +234,14 @@ impl GuidanceReader<'_> {
     }
 }
 
-/// Whether a file that is too long is none, or its beginning is enough.
+/// What to do with a file that is too long: refuse it, or read only its beginning.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Excess {
     Refuse,
     Cut,
 }
 
-/// A skill says what it is called and when to use it.
+/// Reads the name and the description from the front matter of a skill.
 fn skill(path: &str, text: &str) -> Result<v1::Skill, &'static str> {
     let texts = markdown::texts(text);
     let find = |key: &str| texts.iter().find(|(name, _)| name == key).map(|(_, text)| text.trim().to_owned());

@@ -1,4 +1,4 @@
-//! Reads of files.
+//! Reads files.
 
 use crate::{
     code::Code,
@@ -15,13 +15,13 @@ use std::{
     io::{self, BufRead, BufReader, Read as _, Seek as _, SeekFrom},
 };
 
-/// Bytes that a read of a file gives when the caller names no number.
+/// The default number of bytes that a read of a file returns.
 const FILE_READ_BYTES: usize = 1024 * 1024;
-/// Lines that a read of lines gives when the caller names no number, and at most.
+/// The default number of lines that a read of lines returns.
 const LINES: u32 = 2_000;
-/// Bytes of all lines of one read when the caller names no number.
+/// The default number of bytes of all lines of one read.
 const LINES_BYTES: u32 = 50 * 1024;
-/// Bytes that are passed over to reach the first wanted line: about a second of reading.
+/// Bytes that a read may skip to reach its first line: about a second of reading.
 const LINES_SKIP_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 
 /// Bytes at the start of a file that decide whether it is text.
@@ -32,7 +32,7 @@ const BUFFER_BYTES: usize = 64 * 1024;
 pub(super) fn file(roots: &Roots, request: &v1::ReadFileRequest) -> Result<v1::ReadFileResponse, Failure> {
     let wanted = usize_or(request.bytes_max, FILE_READ_BYTES);
     if wanted > limits::FILE_BYTES_MAX {
-        let text = format!("at most {} bytes can be read at once", limits::FILE_BYTES_MAX);
+        let text = format!("the read is too large; the limit is {} bytes", limits::FILE_BYTES_MAX);
         return Err(Failure::new(Code::FileTooLarge, text));
     }
     let path = &request.path;
@@ -90,7 +90,7 @@ fn entries(found: &PathHandle, page: &Page, response: &mut v1::ReadLinesResponse
     Ok(())
 }
 
-/// Which lines of a file.
+/// The lines of a file that a caller wants.
 struct Page {
     skip: u64,
     lines: usize,
@@ -99,7 +99,8 @@ struct Page {
 }
 
 impl Page {
-    /// Gives the lines and whether more follow. Memory: one line's characters at most, however long it is.
+    /// Returns the lines and whether more follow. However long a line is, only the wanted characters of it are in
+    /// memory.
     fn read(&self, input: &mut impl BufRead, path: &str) -> Result<(Vec<String>, bool), Failure> {
         let failed = |error: io::Error| unreadable(path, &error);
         let mut passed = 0;
@@ -110,8 +111,7 @@ impl Page {
             }
             passed += bytes;
             if passed > LINES_SKIP_BYTES_MAX {
-                let text =
-                    format!("line {} of {path} is too far from its start to be reached", self.skip + 1);
+                let text = format!("line {} of {path} is too far from the start of the file", self.skip + 1);
                 return Err(Failure::new(Code::FileTooLarge, text));
             }
         }
@@ -134,7 +134,8 @@ impl Page {
     }
 }
 
-/// Takes one line; gives the bytes taken (0 at the end) and the first `keep` bytes of it without its end.
+/// Consumes one line. Returns the number of bytes consumed (0 at the end) and the first `keep` bytes of the line,
+/// without its line end.
 fn next_line(input: &mut impl BufRead, keep: usize) -> io::Result<(u64, Vec<u8>)> {
     let (mut taken, mut line) = (0, Vec::new());
     loop {
@@ -172,7 +173,7 @@ fn unreadable(path: &str, error: &io::Error) -> Failure {
     Failure::new(Code::FileNotPermitted, format!("{path} cannot be read: {error}"))
 }
 
-/// `value`, or `default` where the caller named none.
+/// `value`, or `default` if the caller sent 0.
 pub(super) fn usize_or(value: u32, default: usize) -> usize {
     if value == 0 { default } else { value as usize }
 }

@@ -1,5 +1,5 @@
-//! Walks of the workspace: listing, glob and search. They leave out .git and what .gitignore says, do not follow links,
-//! and are bounded in files and time; what is left out is said.
+//! Walks of the workspace: listing, glob and search. They skip .git and what .gitignore excludes, do not follow links,
+//! and are bounded in files and time; the response says if it is incomplete.
 
 use super::read::usize_or;
 use crate::{
@@ -23,18 +23,18 @@ use std::{
     time::{Duration, Instant, UNIX_EPOCH},
 };
 
-/// Entries of a listing when the caller names no number.
+/// The default number of entries of a listing.
 const LIST_ENTRIES: u32 = 1_000;
-/// Matches of a glob or a search when the caller names no number.
+/// The default number of matches of a glob or a search.
 const SEARCH_ENTRIES: u32 = 100;
 /// Entries of a listing, glob or search at most.
 const SEARCH_ENTRIES_MAX: u32 = 10_000;
-/// Longest walk or search; what is not found by then is left out and said so. Milliseconds.
+/// Longest walk or search, in milliseconds; the response then says that it is truncated.
 const WALK_MS: u64 = 15_000;
 /// Larger files are left out of a search; bytes.
 const GREP_FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// A longer line than this ends the search of its file: it is data, not text.
+/// A longer line ends the search of its file: such a file is data, not text.
 const LINE_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Compiled size of a pattern; bytes. The engine's time is linear in the text, whatever the pattern.
 const PATTERN_BYTES_MAX: usize = 10 * 1024 * 1024;
@@ -73,7 +73,7 @@ pub(super) fn glob(roots: &Roots, request: &v1::GlobFilesRequest) -> Result<v1::
         }
         let Ok(metadata) = entry.metadata() else { continue };
         entries.push(file_entry(entry.path(), &metadata));
-        // Twice the limit, then the older half goes: memory stays flat and the newest are kept.
+        // At twice the limit the older half is dropped, so memory stays bounded and the newest are kept.
         if entries.len() >= limit * 2 {
             newest_first(&mut entries);
             entries.truncate(limit);
@@ -120,7 +120,7 @@ pub(super) fn grep(roots: &Roots, request: &v1::GrepFilesRequest) -> Result<v1::
             left_out = true;
             break;
         }
-        // A file that cannot be read, or vanished since, has no matches.
+        // A file that cannot be read or that has vanished has no matches.
         drop(search.file(path, *modified_at_ms));
     }
     let truncated = left_out || walk.is_cut || search.matches.len() > limit;
@@ -134,7 +134,7 @@ pub(super) fn relative_glob(text: &str) -> Result<Glob, Failure> {
     GlobBuilder::new(text).literal_separator(true).build().map_err(invalid)
 }
 
-/// Finds files by such globs; gives their paths, sorted, and whether a bound ended the walk.
+/// Finds files by such globs. Returns their sorted paths, and whether a limit ended the walk.
 pub(super) fn matching(globs: Vec<Glob>) -> Result<(Vec<String>, bool), Failure> {
     if globs.is_empty() {
         return Ok((vec![], false));
@@ -193,12 +193,12 @@ impl Search {
     }
 }
 
-/// A bounded walk. Directories that cannot be read are passed over.
+/// A bounded walk. It skips directories that it cannot read.
 struct Walk {
     walk: ignore::Walk,
     deadline: Instant,
     seen: usize,
-    /// Whether a bound ended it.
+    /// Whether a limit ended it.
     is_cut: bool,
 }
 
@@ -246,7 +246,7 @@ fn directory(roots: &Roots, path: &str) -> Result<PathBuf, Failure> {
 fn path_of(roots: &Roots, path: &str) -> Result<PathBuf, Failure> {
     let found = roots.find(path, Access::Read)?;
     if found.kind() == Kind::Other {
-        // For its message.
+        // This call returns the error.
         found.open_file(path)?;
     }
     found.path().map_err(|error| Failure::new(Code::Internal, format!("name {path}: {error}")))
@@ -274,7 +274,7 @@ fn globs(patterns: &[String]) -> Result<GlobSet, Failure> {
     set.build().map_err(invalid)
 }
 
-/// Whether the path or a directory above it is meant.
+/// Whether the path or one of its parents matches.
 fn matches_any(set: &GlobSet, start: &Path, path: &Path) -> bool {
     let relative = path.strip_prefix(start).unwrap_or(path);
     !set.is_empty() && relative.ancestors().any(|part| set.is_match(part))

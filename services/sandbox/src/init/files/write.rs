@@ -1,4 +1,4 @@
-//! Writes of whole files: beside the old one, then renamed over it, so that no reader sees half of it.
+//! Writes whole files: to a new file beside the old one, which is then renamed, so that no reader sees half of it.
 
 use super::read;
 use crate::{
@@ -32,7 +32,7 @@ const ABSENT: &str = "absent";
 pub(super) fn file(roots: &Roots, request: &v1::WriteFileRequest) -> Result<v1::WriteFileResponse, Failure> {
     let path = request.path.as_str();
     if request.data.len() > limits::FILE_BYTES_MAX {
-        let text = format!("a file of more than {} bytes cannot be written at once", limits::FILE_BYTES_MAX);
+        let text = format!("the file is too large; the limit is {} bytes", limits::FILE_BYTES_MAX);
         return Err(Failure::new(Code::FileTooLarge, text));
     }
     let (root, rest) = roots.split(path, Access::Write)?;
@@ -44,11 +44,11 @@ pub(super) fn file(roots: &Roots, request: &v1::WriteFileRequest) -> Result<v1::
     let (target, mode) = match roots.find(path, Access::Write) {
         Ok(found) => {
             if found.kind() != Kind::File {
-                // For its message.
+                // This call returns the error.
                 found.open_file(path)?;
             }
             unchanged(&found, path, &request.expected_sha256)?;
-            // The link stays and the file it leads to is replaced.
+            // A link stays; the file that it points to is replaced.
             let real = found
                 .path()
                 .ok()
@@ -85,7 +85,7 @@ pub(super) fn remove(
     Ok(v1::RemoveFileResponse {})
 }
 
-/// Refuses a file that has not the expected content; an empty expectation is none.
+/// Refuses a file whose content is not the expected one. An empty hash expects nothing.
 fn unchanged(found: &PathHandle, path: &str, expected_sha256: &str) -> Result<(), Failure> {
     if expected_sha256.is_empty() {
         return Ok(());
@@ -97,7 +97,7 @@ fn unchanged(found: &PathHandle, path: &str, expected_sha256: &str) -> Result<()
 }
 
 fn changed(path: &str) -> Failure {
-    Failure::new(Code::FileChanged, format!("{path} is not what you read before; read it again"))
+    Failure::new(Code::FileChanged, format!("{path} has changed since you read it; read it again"))
 }
 
 fn make_parents(root: &Root, rest: &Path) -> Result<(), Errno> {
@@ -127,7 +127,7 @@ fn replace(root: &Root, target: &Path, data: &[u8], mode: Option<Mode>) -> Resul
     let parent = root.resolve(target.parent().unwrap_or(Path::new("")))?;
     let beside = OsString::from(format!(".flotilla-{}.new", NEXT.fetch_add(1, Ordering::Relaxed)));
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    // Left over by an init that was killed.
+    // A killed init may have left this file.
     rustix::fs::unlinkat(&parent, &beside, AtFlags::empty()).ok();
     let file = rustix::fs::openat(&parent, &beside, flags, MODE_NEW)?;
     let written = fill(file, data, mode).and_then(|()| rustix::fs::renameat(&parent, &beside, &parent, name));

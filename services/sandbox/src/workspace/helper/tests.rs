@@ -13,7 +13,7 @@ async fn the_watch_over_sizes_ends_with_its_script() {
         Command::new("flock").arg(&held).args(["bash", "-c", &script]).process_group(0).spawn().unwrap();
     let group = rustix::process::Pid::from_raw(helper.id().unwrap().cast_signed()).unwrap();
     assert!(helper.wait().await.unwrap().success());
-    // Free when nobody has the file open any more.
+    // The lock is free once no process has the file open.
     let free = tokio::task::spawn_blocking(move || File::open(held).unwrap().lock());
     let is_free = tokio::time::timeout(Duration::from_secs(20), free).await;
     rustix::process::kill_process_group(group, rustix::process::Signal::KILL).ok();

@@ -1,4 +1,5 @@
-//! A patch that somebody else made. As a person at a terminal, it needs no right of a loop's: the agent sees what is there.
+//! Applies a patch from outside. Like a person at a terminal, the caller needs no epoch: the agent sees the changed
+//! files.
 
 use super::store::{RESTORE, SnapshotStore};
 use crate::{
@@ -16,18 +17,18 @@ use std::{sync::Arc, time::Duration};
 
 const SCRIPT: &str =
     concat!(include_str!("../git.sh"), include_str!("../bound.sh"), include_str!("apply.sh"));
-/// A patch takes milliseconds; one that is made to take minutes must not hold up the clones of others.
+/// A patch takes milliseconds. A patch that is crafted to take minutes must not delay the clones of other sessions.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// Applies a patch to the files. What does not fit as a whole changes nothing; where git cannot write every file, those that it
-/// took away are brought back, unless the service ends just then.
+/// Applies a patch to the files. A patch that does not apply as a whole changes nothing. If git cannot write every
+/// file, the files that it removed are restored, unless the service stops in that moment.
 ///
 /// # Errors
 /// `workspace_missing`; `patch_refused` when it is none or does not fit the files; `file_not_permitted`, `disk_full`;
 /// `snapshots_full`; `argument_invalid` when it is too long; `sandbox_unavailable` when it takes too long.
 pub async fn run(root: &Arc<Session>, patch: &[u8]) -> Result<(), Error> {
     if patch.len() > limits::DIFF_BYTES_MAX {
-        let text = format!("a patch has at most {} bytes", limits::DIFF_BYTES_MAX);
+        let text = format!("the patch is too large; the limit is {} bytes", limits::DIFF_BYTES_MAX);
         return Err(Error::refused(Code::ArgumentInvalid, text));
     }
     let _snapshots = root.snapshots.lock().await;
@@ -43,12 +44,13 @@ pub async fn run(root: &Arc<Session>, patch: &[u8]) -> Result<(), Error> {
             refused(Code::FileNotPermitted, "not every file of the patch can be written", &stderr)
         }
         Ok(Output { code: 18 | 137, .. }) => {
-            Error::refused(Code::DiskFull, "the patch needs more disk or memory than a workspace has")
+            Error::refused(Code::DiskFull, "the patch exceeds the disk or memory limit of a workspace")
         }
         Ok(output) => refused(Code::Internal, "the patch could not be applied", &output.stderr),
         Err(error) => error,
     };
-    // Git takes all files away before it writes the first. What it could not write it cannot bring back either.
+    // Git removes all files before it writes the first one. The restore cannot write a file that git could not write
+    // either.
     if let Err(left) = store.back_to(before).await {
         tracing::debug!(error.code = left.code().name(), "a file is not brought back after a patch: {left}");
     }
@@ -56,9 +58,9 @@ pub async fn run(root: &Arc<Session>, patch: &[u8]) -> Result<(), Error> {
 }
 
 impl SnapshotStore<'_> {
-    /// Makes the files what they were in a snapshot, those that were not there gone.
+    /// Makes the files what they were in a snapshot, and removes those that were not in it.
     async fn back_to(&self, snapshot: String) -> Result<(), Error> {
-        // A file is removed only where it is known.
+        // Git removes only files that it tracks.
         self.track().await?;
         self.write_files(RESTORE, vec![snapshot], None).await
     }
@@ -80,7 +82,7 @@ impl SnapshotStore<'_> {
                     ],
                     ..Task::new(self.uid(), LONGEST)
                 };
-                // It prints nothing; whoever reads that waits no longer than it may take.
+                // It prints nothing; the read only bounds the wait.
                 shared.helpers.run(task, 1).await
             }
             Err(error) => Err(error),

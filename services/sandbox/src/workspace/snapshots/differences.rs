@@ -1,16 +1,17 @@
-//! Reads what git says of two trees: what happened to each file, its lines, and its patch.
+//! Parses git's comparison of two trees: the status of each file, its line counts, and its patch.
 
 use domain::limits;
 use rpc::v1::{FileDiff, FileStatus};
 use std::collections::HashMap;
 
-/// Bytes of one file's patch: more is no reading for people or models.
+/// Bytes of one file's patch: neither people nor models read more.
 const SNAPSHOT_PATCH_BYTES_MAX: usize = 512 * 1024;
 
 /// Every part of a patch begins with this, and no line of its content does.
 const HEADER: &[u8] = b"diff --git ";
 
-/// Reads the output of diff.sh; gives the files and whether something is missing. `None` if it is no such output.
+/// Parses the output of diff.sh. Returns the files and whether the list is incomplete; `None` if the output is
+/// malformed.
 pub(super) fn read(
     stdout: &[u8],
     list_bytes_max: usize,
@@ -28,7 +29,7 @@ pub(super) fn read(
     Some((files, is_cut || !are_all || count > limits::SNAPSHOT_FILES_MAX))
 }
 
-/// The files, each with how many parts of the patch are about it, and how many files there are in all.
+/// The files, each with its number of parts in the patch, and the total number of files.
 fn changed(statuses: &[u8], lines: &[u8]) -> (Vec<(FileDiff, usize)>, usize) {
     let lines: HashMap<_, _> = lines.split(|byte| *byte == 0).filter_map(counts).collect();
     let mut records = statuses.split(|byte| *byte == 0);
@@ -41,7 +42,7 @@ fn changed(statuses: &[u8], lines: &[u8]) -> (Vec<(FileDiff, usize)>, usize) {
         let (status, parts) = match letter {
             b"A" => (FileStatus::Added, 1),
             b"D" => (FileStatus::Deleted, 1),
-            // A file that became a link, or the other way round: git removes and adds it.
+            // A file that became a link, or a link that became a file: git removes one and adds the other.
             b"T" => (FileStatus::Modified, 2),
             _ => (FileStatus::Modified, 1),
         };
@@ -71,7 +72,7 @@ fn counts(record: &[u8]) -> Option<(&[u8], Counts<'_>)> {
     Some((fields.next()?, (added, removed)))
 }
 
-/// Gives each file its parts of the patch; tells whether all files got theirs.
+/// Gives each file its parts of the patch. Returns whether the patch was complete.
 fn add_patches(files: &mut [(FileDiff, usize)], patches: &[u8], bytes_max: usize) -> bool {
     let mut starts: Vec<usize> = vec![];
     let mut at = 0;
@@ -81,7 +82,7 @@ fn add_patches(files: &mut [(FileDiff, usize)], patches: &[u8], bytes_max: usize
         }
         at = patches[at..].iter().position(|byte| *byte == b'\n').map_or(patches.len(), |end| at + end + 1);
     }
-    // The last part may be cut.
+    // The last part may be truncated.
     let is_cut = patches.len() > bytes_max;
     let end = if is_cut { starts.pop().unwrap_or(0) } else { patches.len() };
     starts.push(end);

@@ -20,8 +20,8 @@ const SCRIPT: &str = concat!(include_str!("../git.sh"), include_str!("export.sh"
 /// with its whole history.
 ///
 /// # Errors
-/// `workspace_missing`, `snapshot_unknown`, `base_commit_missing`, `bundle_too_large`, those of [`super::operations::track`]; what was sent
-/// before is to be thrown away.
+/// `workspace_missing`, `snapshot_unknown`, `base_commit_missing`, `bundle_too_large`, those of
+/// [`super::operations::track`]; the caller must discard what was sent before.
 pub async fn run(root: &Arc<Session>, snapshot: &str, to: &Sender) -> Result<(), Error> {
     let store = SnapshotStore::of(root).await?;
     let snapshot = if snapshot.is_empty() {

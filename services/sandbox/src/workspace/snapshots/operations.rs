@@ -1,4 +1,4 @@
-//! What callers do with snapshots: keep one, compare two, bring the files of one back.
+//! The operations on snapshots: keep one, compare two, restore the files of one.
 
 use super::{
     differences,
@@ -22,7 +22,7 @@ const DIFF: &str = concat!(include_str!("../git.sh"), include_str!("snapshot.sh"
 const REVERT: &str =
     concat!(include_str!("../git.sh"), include_str!("snapshot.sh"), include_str!("revert.sh"));
 
-/// Keeps the files as they are, and says on which branch they are.
+/// Keeps the files as they are, and returns their branch.
 ///
 /// # Errors
 /// `workspace_missing`, `snapshots_full`, `disk_full`.
@@ -67,7 +67,7 @@ pub async fn diff(
     Ok(v1::DiffSnapshotsResponse { files, truncated, to_snapshot })
 }
 
-/// Makes the files what they were, and gives a snapshot of what they were until now. The caller must not be stale.
+/// Restores the files of a snapshot, and returns a snapshot of the files before. The caller must not be stale.
 ///
 /// # Errors
 /// `epoch_stale`, `snapshot_unknown`, `disk_full`, `file_not_permitted`, and those of [`track`].
@@ -79,13 +79,13 @@ pub async fn restore(caller: &Caller, snapshot: &str) -> Result<String, Error> {
     let _snapshots = root.snapshots.lock().await;
     let store = SnapshotStore::of(root).await?;
     let previous = store.track().await?.snapshot;
-    // Held until the last file is written: whoever takes the session over finds all files or none restored.
+    // Held until the last file is written: a successor finds either all files restored or none.
     let _right = caller.hold().await?;
     store.write_files(RESTORE, vec![snapshot.to_owned()], None).await?;
     Ok(previous)
 }
 
-/// Makes single files what they were, and gives a snapshot of what they were until now; see [`restore`].
+/// Restores single files, and returns a snapshot of the files before; see [`restore`].
 ///
 /// # Errors
 /// As [`restore`]; `argument_invalid` for too many paths, `path_outside_workspace`, `path_invalid`.
@@ -111,7 +111,7 @@ pub async fn revert(caller: &Caller, files: Vec<v1::FilesOfSnapshot>) -> Result<
     done.map(|()| previous)
 }
 
-/// Paths by snapshot, each ended by NUL; a path that is named again is left out.
+/// Paths by snapshot, each terminated by NUL; a repeated path is ignored.
 pub(super) fn lists_of_paths(files: Vec<v1::FilesOfSnapshot>) -> Result<BTreeMap<String, Vec<u8>>, Error> {
     let (mut seen, mut lists) = (HashSet::new(), BTreeMap::<String, Vec<u8>>::new());
     for v1::FilesOfSnapshot { snapshot, paths } in files {
@@ -126,7 +126,7 @@ pub(super) fn lists_of_paths(files: Vec<v1::FilesOfSnapshot>) -> Result<BTreeMap
         }
     }
     if seen.len() > limits::SNAPSHOT_FILES_MAX {
-        let text = format!("at most {} files can be reverted at once", limits::SNAPSHOT_FILES_MAX);
+        let text = format!("too many files to revert at once; the limit is {}", limits::SNAPSHOT_FILES_MAX);
         return Err(Error::refused(Code::ArgumentInvalid, text));
     }
     Ok(lists)
@@ -147,5 +147,5 @@ pub(super) fn relative(path: &str) -> Result<&str, Error> {
     if rest.len() <= limits::PATH_BYTES_MAX && !rest.contains('\0') && rest.split('/').all(is_plain) {
         return Ok(rest);
     }
-    Err(Error::refused(Code::PathInvalid, format!("{:?} is no path of a file", shown())))
+    Err(Error::refused(Code::PathInvalid, format!("{:?} is not a valid file path", shown())))
 }

@@ -1,6 +1,6 @@
-//! What a workspace's snapshots begin with: the objects and the index of its repository, taken after the clone and before
+//! The seed of a workspace's snapshots: the objects and the index of its repository, copied after the clone and before
 //! the first program of the tenant runs. So the first snapshot need not read every file, the files that the repository
-//! tracks are tracked, and nothing that happens to .git later touches a snapshot.
+//! tracks are tracked, and later changes of .git do not affect a snapshot.
 
 use crate::{
     error::Error,
@@ -12,7 +12,7 @@ use std::{fs, io, path::Path};
 /// The snapshots, beside the tree.
 pub(in crate::workspace) const DIRECTORY: &str = "snapshots";
 
-/// Makes the place of the snapshots, if there is none.
+/// Makes the directory of the snapshots, unless it exists.
 pub(super) fn make_directory(session: &Session, uid: u32) -> Result<(), Error> {
     let directory = session.shared.layout.workspace(&session.key).join(DIRECTORY);
     if directory.is_dir() {
@@ -23,8 +23,8 @@ pub(super) fn make_directory(session: &Session, uid: u32) -> Result<(), Error> {
         .map_err(Error::io("make the directory of snapshots"))
 }
 
-/// Makes the place of the snapshots of a new workspace, whose files are in `build`. Without what this does the first
-/// snapshot takes longer, so a failure is only logged.
+/// Prepares the snapshots of a new workspace, whose files are in `build`. Without the seed the first snapshot takes
+/// longer, so a failure is only logged.
 pub(in crate::workspace) async fn prepare(session: &Session, uid: u32, build: &Path) {
     if let Err(error) = make_directory(session, uid) {
         tracing::warn!("a workspace has no place for snapshots yet: {error}");
@@ -35,7 +35,7 @@ pub(in crate::workspace) async fn prepare(session: &Session, uid: u32, build: &P
     let filled = tokio::task::spawn_blocking(move || {
         let filled = fill(&launcher, uid, &git, &place);
         if filled.is_err() {
-            // Without the seed nobody looks for the objects.
+            // Without the index the objects are never read.
             drop(fs::remove_dir_all(place.join("base")));
         }
         filled
@@ -45,7 +45,8 @@ pub(in crate::workspace) async fn prepare(session: &Session, uid: u32, build: &P
     }
 }
 
-/// The objects are linked, not copied: git never writes into one, and a tenant's program that does spoils its own history.
+/// The objects are linked, not copied: git never changes an object, and a tenant's program that does so damages only
+/// its own history.
 fn fill(launcher: &Launcher, uid: u32, git: &Path, place: &Path) -> io::Result<()> {
     let index = git.join("index");
     if !index.is_file() {
@@ -70,7 +71,7 @@ fn fill(launcher: &Launcher, uid: u32, git: &Path, place: &Path) -> io::Result<(
         give_to(launcher.facts(), uid, &into)?;
     }
     give_to(launcher.facts(), uid, &base)?;
-    // Last: with it the objects count.
+    // Last: the objects count only with the index.
     let seed = place.join("seed");
     fs::copy(index, &seed)?;
     give_to(launcher.facts(), uid, &seed)

@@ -15,16 +15,16 @@ use crate::{
 use domain::limits;
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
-/// Untracked files above this are not in a snapshot; bytes. OpenCode's number: larger ones are data, not work.
+/// Larger untracked files are not in a snapshot; bytes. OpenCode's limit: such files are data.
 const SNAPSHOT_FILE_BYTES_MAX: u64 = 2 * 1024 * 1024;
-/// Paths of such files that are named to the caller.
+/// Paths of such files that the response names.
 const SNAPSHOT_LEFT_OUT_NAMED_MAX: usize = 20;
-/// How long a snapshot is kept after it was given last; milliseconds. OpenCode's seven days.
+/// How long a snapshot is kept after it was last returned; milliseconds. OpenCode's seven days.
 const SNAPSHOT_KEPT_MS: u64 = 7 * 24 * 60 * 60 * 1_000;
 /// Time between two removals of old snapshots of one workspace; milliseconds. It reads all of them.
 const SNAPSHOT_SWEEP_MS: u64 = 24 * 60 * 60 * 1_000;
-/// What the snapshots of one workspace may take on disk, beside what its repository has anyway; bytes. As much as the files
-/// of a workspace may take.
+/// Disk space for the snapshots of one workspace, without the objects of its repository; bytes. As much as the files of
+/// a workspace may take.
 const SNAPSHOTS_BYTES_MAX: u64 = 5 * 1024 * 1024 * 1024;
 
 /// The snapshots, seen from a helper.
@@ -42,7 +42,7 @@ pub(super) const RESTORE: &str =
 const TRACK_ANSWER_BYTES_MAX: usize = 128 + SNAPSHOT_LEFT_OUT_NAMED_MAX * (limits::PATH_BYTES_MAX + 1);
 const MS_PER_MINUTE: u64 = 60_000;
 
-/// A snapshot that was made now.
+/// A new snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Snapshot {
     /// Its name.
@@ -53,7 +53,7 @@ pub(super) struct Snapshot {
     pub(super) left_out_paths: Vec<String>,
 }
 
-/// The workspace whose snapshots are meant.
+/// The snapshots of one workspace.
 pub(super) struct SnapshotStore<'a> {
     pub(super) root: &'a Session,
     pub(super) meta: Meta,
@@ -81,7 +81,7 @@ impl<'a> SnapshotStore<'a> {
         Task { script, arguments, mounts, queue: Queue::Quick, ..Task::new(self.uid(), time_limit) }
     }
 
-    /// Needs the lock.
+    /// The caller holds the lock.
     pub(super) async fn track(&self) -> Result<Snapshot, Error> {
         seed::make_directory(self.root, self.uid())?;
         let format = if self.meta.base_commit.len() == 64 { "sha256" } else { "sha1" };
@@ -114,13 +114,13 @@ impl<'a> SnapshotStore<'a> {
             return Err(Error::refused(Code::DiskFull, "no space left in the workspace"));
         }
         if output.code == 128 {
-            // Git could not remove or write some of them; the others are as they were asked to be.
+            // Git could not remove or write some files; the others are restored.
             return Err(refused(Code::FileNotPermitted, "not every file could be written", &output.stderr));
         }
         check_exit(output, "the files could not be written").map(drop)
     }
 
-    /// One file for each snapshot, with the paths that are to be taken from it.
+    /// Writes one file for each snapshot, with the paths to restore from it.
     pub(super) fn write_lists(
         &self,
         scratch: &Scratch,
@@ -141,7 +141,7 @@ pub(super) fn check_exit(output: Output, text: &str) -> Result<Output, Error> {
     match output.code {
         0 => Ok(output),
         17 => {
-            let text = "the workspace has no such snapshot, or has it no longer";
+            let text = "the workspace has no such snapshot; it may have expired";
             Err(Error::refused(Code::SnapshotUnknown, text))
         }
         18 => Err(Error::refused(Code::DiskFull, "no space left for a snapshot of the workspace")),
@@ -165,7 +165,7 @@ pub(super) fn parse(snapshot: &str) -> Result<&str, Error> {
         return Ok(snapshot);
     }
     let shown = domain::text::head(snapshot, 80);
-    Err(Error::refused(Code::SnapshotUnknown, format!("{shown:?} is no name of a snapshot")))
+    Err(Error::refused(Code::SnapshotUnknown, format!("{shown:?} is not a snapshot")))
 }
 
 pub(super) fn read_tracked(stdout: &[u8]) -> Option<Snapshot> {
