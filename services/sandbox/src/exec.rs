@@ -1,7 +1,7 @@
 //! Execs: the commands that a session runs.
 //!
-//! An exec belongs to its session, not to the call that started it. It continues when the caller disconnects, and a later
-//! call reads its output from the disk by its id. An exec that a restart of the service interrupted is `LOST`.
+//! An exec belongs to its session, not to the call that started it. It continues when the caller disconnects, and a
+//! later call reads its output from the disk by its id. An exec that a restart of the service interrupted is `LOST`.
 
 pub mod attach;
 pub mod kill;

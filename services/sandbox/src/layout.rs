@@ -28,7 +28,7 @@ use std::{
 pub struct Key {
     /// The tenant that owns the session.
     pub tenant: TenantId,
-    /// The session.
+    /// The id of the session.
     pub session: SessionId,
 }
 

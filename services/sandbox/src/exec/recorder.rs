@@ -23,13 +23,13 @@ const CODE_FILE_SIZE: i32 = 153;
 /// The task that records what an exec does.
 #[derive(Debug)]
 pub struct Recorder {
-    /// The session.
+    /// The exec that it records.
     pub exec: Arc<Exec>,
     /// Keeps the sandbox from ending.
     pub sandbox: SandboxGuard,
     /// The events from the sandbox.
     pub events: mpsc::Receiver<Event>,
-    /// The parameters.
+    /// Its parameters.
     pub spec: Spec,
     /// The counters of the control group before the start.
     pub before: cgroup::Events,

@@ -5,7 +5,7 @@ use std::{fmt::Debug, sync::Arc};
 
 /// Counts the guards of one session.
 pub(super) trait GuardCount: Debug + Send + Sync {
-    /// One guard less.
+    /// A guard was dropped.
     fn release(&self);
 }
 

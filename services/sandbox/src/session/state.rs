@@ -35,7 +35,7 @@ const SANDBOX_PLACE_MS: u64 = 10_000;
 /// One session.
 #[derive(Debug)]
 pub struct Session {
-    /// The session.
+    /// Its tenant and its id.
     pub key: Key,
     /// Its execs.
     pub execs: Arc<Registry>,

@@ -59,7 +59,7 @@ mod tests {
         let (shares, greedy) = (Arc::new(Shares::default()), TenantId(uuid::Uuid::now_v7()));
         let mut held: Vec<_> = (0..TERMINALS_TENANT_MAX).map(|_| shares.take(greedy).unwrap()).collect();
         let refused = shares.take(greedy).unwrap_err();
-        assert!(refused.to_string().contains("64 terminals of the tenant"), "{refused}");
+        assert!(refused.to_string().contains("already runs 64 terminals"), "{refused}");
         drop(shares.take(TenantId(uuid::Uuid::now_v7())).unwrap());
         held.pop();
         held.push(shares.take(greedy).unwrap());
