@@ -1,5 +1,5 @@
-# Kills everything in the helper but bubblewrap itself when what `used` prints, in KiB, is beyond $limit. It ends with the script:
-# bubblewrap waits for whatever still runs, and does not always hear that its parent died.
+# Kills everything in the helper except bubblewrap when the KiB that `used` prints exceed $limit. The loop ends with the
+# script: bubblewrap waits for every process, and does not always notice that its parent died.
 bound() {
   (
     while sleep 1 && kill -0 $$; do

@@ -1,6 +1,6 @@
 # $1: base commit  $2: bytes of one file at most  $3: of all  $4: files at most
 # Prints for each file of configuration in that commit its path, its length and its bytes; a length of -1: too large, -2:
-# a link, -3: one file too many. No program of the tenant ran yet in this repository.
+# a link, -3: one file too many. No program of the tenant has run in this repository yet.
 cd /workspace || exit 1
 [ -d .git ] || exit 1
 left=$3 count=0

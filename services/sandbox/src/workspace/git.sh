@@ -1,4 +1,4 @@
-# Before every script that runs git. No configuration but what is said here: neither the machine's nor the tenant's.
+# Runs before every script that uses git. Git reads no configuration of the machine or the tenant.
 set -u
 umask 022
 export HOME=/home/agent LC_ALL=C.UTF-8 PATH=/usr/local/bin:/usr/bin:/bin

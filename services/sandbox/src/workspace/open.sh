@@ -1,9 +1,9 @@
-# Fills /workspace. $1: where from (empty, bundle, directory, https, ssh)  $2: URL  $3: revision or nothing
-# $4: URL to remember  $5: KiB that it may take  $6: host:port:addresses  $7: "yes" when the last commit never was one
+# Fills /workspace. $1: source (empty, bundle, directory, https, ssh)  $2: URL  $3: revision or nothing
+# $4: URL to remember  $5: KiB that it may use  $6: host:port:addresses  $7: "yes" if the last commit holds uncommitted changes
 from=$1 url=$2 revision=$3 origin=$4 limit=$5 resolve=$6 uncommitted=$7
 cd /workspace || exit 1
 
-# A small pack may unfold to anything.
+# A small pack may unpack to any size.
 used() { du -sk /workspace 2>/dev/null | cut -f1; }
 bound
 
@@ -54,7 +54,7 @@ choose() {
     commit=$(commit_of "refs/tags/${revision#refs/tags/}") || {
       [[ $revision =~ ^[0-9a-f]{7,64}$ ]] || exit 12
       commit=$(commit_of "$revision") || {
-        # Servers give a commit that no branch has only by its full name.
+        # Servers send a commit outside all branches only by its full name.
         git -c "http.curloptResolve=$resolve" fetch --quiet origin "$revision" 2>/dev/null || exit 12
         commit=$(commit_of FETCH_HEAD) || exit 12
       }
@@ -68,7 +68,7 @@ first() {
   ours=yes
 }
 
-# The files of a snapshot have the bytes that they had, whatever the repository says of line ends.
+# The files of a snapshot keep their bytes; the line-end settings of the repository do not apply.
 as_they_are() {
   mkdir -p .git/info
   echo '* -text -ident !eol !crlf !filter !working-tree-encoding' >.git/info/attributes
@@ -77,7 +77,7 @@ as_they_are() {
 uncommit() {
   rm -f .git/info/attributes
   git checkout --quiet -B main && git reset --quiet --mixed 'HEAD^' || exit 16
-  # An empty first commit that we made.
+  # An empty first commit that this script made.
   [ -n "$(git ls-tree HEAD)" ] || [ "$(git show --no-patch --format='%ae %P' HEAD)" != "$GIT_AUTHOR_EMAIL " ] || ours=yes
 }
 
@@ -88,7 +88,7 @@ if [ "$from" = empty ]; then
   first
 else
   fetch
-  # The checkout may still need the source: it is remembered last.
+  # The checkout may still need the source, so the URL to remember is set last.
   git config user.name "$GIT_AUTHOR_NAME" && git config user.email "$GIT_AUTHOR_EMAIL"
   [ "$uncommitted" != yes ] || as_they_are
   choose

@@ -1,4 +1,4 @@
-# A git directory of our own beside the workspace, so that neither its index nor its configuration is used.
+# A separate git directory beside the workspace, so that neither its index nor its configuration is used.
 # $1: base commit. The workspace's objects are read where they are; new ones go to the scratch directory.
 base=$1
 shadow=/run/sbx/scratch/git
@@ -7,16 +7,16 @@ format=sha1
 git init --quiet --bare --template= --object-format=$format $shadow || exit 1
 mkdir -p $shadow/info
 echo /workspace/.git/objects >$shadow/objects/info/alternates
-# Drivers are programs. Line ends stay as the repository wants them: otherwise a checkout with CRLF would be all changes.
+# Drivers are programs. Line ends stay as the repository sets them; otherwise a checkout with CRLF would be all changes.
 echo '* !filter !diff !merge' >$shadow/info/attributes
 git -C $shadow config core.bare false
 export GIT_DIR=$shadow GIT_WORK_TREE=/workspace GIT_INDEX_FILE=$shadow/index
 cd /workspace || exit 1
 git cat-file -e "$base^{commit}" || exit 14
 git read-tree "$base" || exit 14
-# What cannot be read (mode, or a repository without a commit) is left out; git says so on standard error.
+# Unreadable files and repositories without a commit are skipped; git reports them on standard error.
 git -c core.compression=1 add --all --ignore-errors . >/dev/null
-# A repository inside the workspace would become a link to a commit that nobody else has.
+# A nested repository would become a link to a commit that no other repository has.
 git diff-index --cached --raw -z --no-renames --ignore-submodules=none "$base" | while IFS= read -r -d '' what && IFS= read -r -d '' path; do
   case $what in
   ':000000 160000 '*) git update-index --force-remove -- "$path" ;;

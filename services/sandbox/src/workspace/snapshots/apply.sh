@@ -1,5 +1,5 @@
-# $1: KiB that the workspace may take. Git knows no repository here, so neither the tenant's configuration nor their index has a
-# say, and it refuses paths outside, below `.git` and behind links.
+# $1: KiB that the workspace may use. Git runs without a repository, so it reads neither the tenant's configuration nor the
+# index, and it refuses paths outside, below `.git` and behind links.
 limit=$1
 cd /workspace || exit 1
 used() { du -sk /workspace 2>/dev/null | cut -f1; }
@@ -8,7 +8,7 @@ apply() { GIT_DIR=/tmp/none git apply --whitespace=nowarn "$@" /run/sbx/scratch/
 apply --check 2>/tmp/said || {
   code=$?
   cat /tmp/said >&2
-  # Git was killed; otherwise it says what is wrong with the patch.
+  # Above 128, git was killed; otherwise its output explains the error in the patch.
   [ $code -le 128 ] || exit $code
   exit 20
 }
@@ -19,7 +19,7 @@ apply 2>/tmp/said || {
   [ $code -le 128 ] || exit $code
   exit 21
 }
-# Git says nothing of a file whose directory it could not make.
+# Git does not report a file whose directory it could not make.
 missing=0
 while IFS= read -r -d '' record; do
   name=${record#*$'\t'*$'\t'}

@@ -1,5 +1,5 @@
-# $1: snapshot of now. Each file of /run/sbx/scratch has the name of a snapshot and the paths to be taken from it.
-# Two trees of those files alone, as they are and as they shall be: git goes from one to the other and follows no link.
+# $1: snapshot of the current files. Each file of /run/sbx/scratch is named after a snapshot and lists the paths to restore
+# from it. Git moves between two trees of only those files, current and restored, and follows no link.
 export GIT_LITERAL_PATHSPECS=1 GIT_OBJECT_DIRECTORY=/tmp/objects GIT_ALTERNATE_OBJECT_DIRECTORIES=$shadow/objects
 mkdir $GIT_OBJECT_DIRECTORY
 files() { xargs -0 -a "$2" git ls-tree -z "$1" -- | LC_ALL=C grep -zav '^[0-9]* tree '; }

@@ -1,4 +1,4 @@
-# Snapshots are trees in a git directory of our own, /run/sbx/snapshots/git, that no tenant's program sees. A snapshot exists
+# Snapshots are trees in a separate git directory, /run/sbx/snapshots/git, that no tenant's program sees. A snapshot exists
 # while refs/snapshots has it; the age of that file is its age. The repository's own objects are read from `base`, a
 # copy from before the first program of the tenant ran.
 shadow=/run/sbx/snapshots/git

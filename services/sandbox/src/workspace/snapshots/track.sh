@@ -9,10 +9,10 @@ begin() {
   if [ -e /run/sbx/snapshots/seed ]; then
     echo /run/sbx/snapshots/base >$shadow/objects/info/alternates
     cp /run/sbx/snapshots/seed $GIT_INDEX_FILE
-    # Of what a checkout converts, the index has other bytes than the file: it is read again.
+    # The index has other bytes than a file that the checkout converts, so such files are read again.
     git ls-files -s -z -- . ':(exclude,attr:!text !eol !crlf !ident !filter !working-tree-encoding)' |
       git update-index -z --index-info
-    # The commit of another repository is no content.
+    # The commit of a nested repository is not content.
     git ls-files -s -z | LC_ALL=C grep -za '^160000 ' | LC_ALL=C sed -z 's/^[^\t]*\t//' | git update-index -z --force-remove --stdin
   fi
   # Bytes are kept as they are; drivers are programs.
@@ -28,7 +28,7 @@ sweep() {
 
 others() { git ls-files -z --others --exclude-standard >/tmp/others; }
 
-# Git looks into a repository inside the workspace only when it knows a file there: the first one that can be read.
+# Git enters a nested repository only if it tracks a file there: the first readable one.
 enter() {
   local name
   cd "./$1" || return 0
@@ -41,7 +41,7 @@ enter() {
   cd /workspace || exit 1
 }
 
-# What is not tracked: repositories are entered, level by level, and large files remembered.
+# Collects untracked files: enters nested repositories level by level, and records large files.
 look() {
   local round directory
   for round in 1 2 3 4 5 6 7 8; do
@@ -75,7 +75,7 @@ used() { du -sk $shadow/objects | cut -f1; }
 format=$1 large=$2 limit=$3 kept=$4 pause=$5 named=$6
 [ -e $shadow/ready ] || begin
 rm -f $shadow/*.lock
-# Mostly nothing changed since the last one: one process finds that out.
+# Usually nothing has changed since the last snapshot; one process checks that.
 last() {
   local tree
   [ -e $shadow/last ] && read -r tree <$shadow/last && [ -e "$shadow/refs/snapshots/$tree" ] || return 1
@@ -83,10 +83,10 @@ last() {
   touch "$shadow/refs/snapshots/$tree" && echo "$tree 0"
 }
 last && exit 0
-# One snapshot of a large tree must not go far beyond the limit.
+# One snapshot of a large tree must not exceed the limit by much.
 bound
 [ -z "$(find $shadow/swept -mmin "+$pause")" ] || sweep
-# After a crash of the machine the index may be broken: without it every file is read again.
+# After a machine crash the index may be broken; without it git reads every file again.
 others 2>/dev/null || rm -f $GIT_INDEX_FILE
 look
 add 2>/tmp/said >&2
