@@ -34,7 +34,7 @@ pub fn code(status: &Status) -> String {
     rpc::status::code_of(status).unwrap_or_else(|| format!("no code, but {status:?}"))
 }
 
-/// Fails unless a call was refused with this gRPC code and this stable code; gives the sentence for people.
+/// Asserts that a call was refused with this gRPC code and stable code, and returns the message.
 #[track_caller]
 pub fn assert_refused<T>(result: Result<T, Status>, grpc: Code, stable: &str) -> String {
     match result {
@@ -46,25 +46,25 @@ pub fn assert_refused<T>(result: Result<T, Status>, grpc: Code, stable: &str) ->
     }
 }
 
-/// A tool call as the conversation tells it.
+/// A tool call as the conversation shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolCall {
     /// The tool as the model named it.
     pub tool: String,
     /// `pending`, `running`, `completed` or `error`.
     pub status: String,
-    /// What the model was told.
+    /// The result that the model received.
     pub said: String,
 }
 
 impl Api {
-    /// Presents any key.
+    /// Creates a view with any key.
     pub fn with_key(gateway_url: &str, key: &str) -> Self {
         let channel = chassis::grpc::channel(gateway_url).expect("an address");
         Self { channel, key: key.to_owned(), tenant_id: String::new(), project_id: String::new() }
     }
 
-    /// The same tenant over a connection of its own, at any gateway.
+    /// The same tenant over a separate connection, at any gateway.
     pub fn at(&self, gateway_url: &str) -> Self {
         let channel = chassis::grpc::channel(gateway_url).expect("an address");
         Self { channel, ..self.clone() }
@@ -207,7 +207,7 @@ impl Api {
         self.try_session(source).await.expect("a session").id
     }
 
-    /// Makes a session, or says why not.
+    /// Creates a session, or returns the refusal.
     pub async fn try_session(&self, source: Option<v1::Source>) -> Result<v1::Session, Status> {
         let request = v1::CreateSessionRequest {
             project_id: self.project_id.clone(),
@@ -230,7 +230,7 @@ impl Api {
             .expect("a session")
     }
 
-    /// Sends a prompt, or says why it was refused.
+    /// Sends a prompt, or returns the refusal.
     pub async fn prompt(&self, session_id: &str, text: &str) -> Result<v1::AcceptPromptResponse, Status> {
         let request = v1::AcceptPromptRequest {
             session_id: session_id.to_owned(),
@@ -240,7 +240,7 @@ impl Api {
         Ok(self.prompts().accept_prompt(request).await?.into_inner())
     }
 
-    /// Sends a prompt that is more than a text, or says why it was refused.
+    /// Sends a prompt with further parts, or returns the refusal.
     pub async fn ask(
         &self,
         session_id: &str,

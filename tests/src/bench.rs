@@ -1,5 +1,5 @@
-//! Latency of the main job, measured from outside: one process is the model and the client, so that both ends of every
-//! span are read from one clock.
+//! Latency of the main job, measured from outside. One process is both the model and the client, so one clock measures
+//! both ends of every span.
 
 pub mod durability;
 pub mod events;
@@ -57,14 +57,14 @@ impl Samples {
     }
 }
 
-/// What the main job costs, beyond what the model takes.
+/// The overhead of the main job, without the model's own time.
 #[derive(Debug, Default)]
 pub struct Latencies {
     /// From the prompt's call to the arrival of its model request, in a fresh session.
     pub prompt_to_model: Samples,
     /// From the last byte of the model to the idle event at the client.
     pub model_to_idle: Samples,
-    /// From a chunk of the model to its text at the client; chunks come further apart than the window for gathering.
+    /// From a chunk of the model to its text at the client. Chunks are further apart than the batching window.
     pub chunk_to_client: Samples,
     /// From the end of a model answer with one `bash true` to the next model request.
     pub tool_step: Samples,

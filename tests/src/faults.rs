@@ -1,9 +1,9 @@
-//! The proof by faults: the real processes do real work while everything that can break is broken, observers that are
-//! not part of the system write down what happens, and a checker compares that with what was promised.
+//! The proof by faults. Real processes do real work while every part is broken in turn. Independent observers record
+//! what happens, and a checker compares the record with the promises.
 //!
-//! One run: [`cluster`] starts the processes, [`workload`] gives them work, [`inject`] does harm, [`observe`] looks,
-//! [`check`] judges, [`report`] tells. The seed decides what is done and in which order; when exactly it meets the
-//! system is the machine's choice, so a replay is likely to find the same, and not certain to.
+//! One run: [`cluster`] starts the processes, [`workload`] gives them work, [`inject`] injects faults, [`observe`]
+//! watches, [`check`] judges, [`report`] reports. The seed decides the actions and their order, but the machine decides
+//! their exact timing. A replay therefore probably finds the same violation, but not certainly.
 
 pub mod canary;
 pub mod check;
@@ -47,14 +47,14 @@ const LANES: [usize; 4] = [12, 2, 2, 2];
 /// How long the system works undisturbed at first.
 const WARM_UP: Duration = Duration::from_secs(2);
 
-/// How long clients may take to see that the system is at rest: longer than a subscriber takes to find that its stream
-/// is dead, and to come back.
+/// How long clients may take to see that the system is settled: longer than a subscriber takes to detect a dead stream
+/// and to reconnect.
 const CLIENTS_END: Duration = Duration::from_secs(40);
 
-/// What a run does.
+/// The parameters of a run.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Decides what is said, and what is broken in which order.
+    /// Decides the prompts, the faults and their order.
     pub seed: u64,
     /// When to stop.
     pub limit: Limit,
@@ -62,18 +62,16 @@ pub struct Plan {
     pub mix: Vec<(Kind, u32)>,
     /// The `flotilla` program.
     pub program: PathBuf,
-    /// The guard that this build goes without.
-    pub mutant: Option<String>,
     /// Loops of one worker.
     pub slots: u32,
 }
 
-/// What a run found.
+/// The findings of a run.
 #[derive(Debug)]
 pub struct Outcome {
-    /// What the observers saw.
+    /// The record of the observers.
     pub history: History,
-    /// What must not be.
+    /// The violations.
     pub violations: Vec<Violation>,
     /// Sessions begun and turns ended.
     pub counts: (usize, usize),
@@ -81,18 +79,14 @@ pub struct Outcome {
     pub directory: Option<PathBuf>,
 }
 
-/// Does a run.
+/// Performs a run.
 ///
 /// # Errors
-/// When the harness itself fails: a program is missing, a server does not come up, an observer is blind.
+/// If the harness itself fails: a program is missing, a server does not start, an observer cannot observe.
 pub async fn run(plan: &Plan) -> Result<Outcome> {
     let directory = directory()?;
-    let setup = Setup {
-        directory: directory.path().to_owned(),
-        program: plan.program.clone(),
-        mutant: plan.mutant.clone(),
-        slots: plan.slots,
-    };
+    let setup =
+        Setup { directory: directory.path().to_owned(), program: plan.program.clone(), slots: plan.slots };
     let ran = observed(plan, &setup).await;
     let (history, counts) = match ran {
         Ok(ran) => ran,
@@ -146,10 +140,10 @@ async fn observed(plan: &Plan, setup: &Setup) -> Result<(History, (usize, usize)
     };
     match tokio::time::timeout(CLIENTS_END, clients_end).await {
         Ok(ended) => ended?,
-        // What they did not see is in their transcripts.
+        // Events that they missed are absent from their transcripts.
         Err(_) => drivers.abort_all(),
     }
-    // What does not come to rest keeps what it has: one complaint is enough.
+    // If a session does not settle, it keeps its resources. One violation is enough.
     if end.unsettled.is_empty() {
         end.leftovers = observe::tidy(&cluster).await?;
     }
@@ -183,7 +177,7 @@ async fn harm(plan: &Plan, cluster: &Arc<Cluster>, workload: &Workload) -> Resul
     let injector = Injector::new(Arc::clone(cluster), workload.clone(), &plan.mix, busy, rng);
     let mut injected = injector.run(plan.limit).await.context("inject faults")?;
     enough.cancel();
-    // A poison that is not convicted by then is none that ever will be: what became of it is in the history.
+    // A poison that is not quarantined by now never will be. The history shows what happened to it.
     match tokio::time::timeout(workload::POISON_LIVES, &mut poisons).await {
         Ok(ended) => injected.injections.extend(ended.context("poisons")??),
         Err(_) => poisons.abort(),

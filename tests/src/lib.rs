@@ -11,6 +11,7 @@
 pub mod api;
 pub mod bench;
 pub mod faults;
+pub mod left_out;
 pub mod parts;
 pub mod sim;
 pub mod turn;
@@ -134,7 +135,7 @@ impl Stack {
     pub async fn with(options: Options) -> Self {
         chassis::install_crypto();
         log_if_asked();
-        let (database, servers) = (testkit::database().await, testkit::servers().await);
+        let servers = testkit::servers().await;
         let model = testkit::model(&options.script).await;
         // Workspaces belong to other users: the way to them must be open.
         let directory =
@@ -145,11 +146,9 @@ impl Stack {
         std::fs::write(&config, parts::provider_config(options.model_url.as_deref().unwrap_or(&model.url)))
             .unwrap();
         let port = parts::free_port().await;
-        let own = (database.app_url.clone(), database.system_url.clone());
-        let (app_url, system_url) = options.database_urls.unwrap_or(own);
-        let settings = Settings {
-            app_url,
-            system_url,
+        let mut settings = Settings {
+            app_url: String::new(),
+            system_url: String::new(),
             redis_url: options
                 .redis_url
                 .or_else(|| nowhere("redis"))
@@ -168,12 +167,14 @@ impl Stack {
             // Sandboxes of tests that run side by side share no user.
             uid_base: 1_000_000 + std::process::id() % 10_000 * 1_000,
         };
-        let sandbox = if options.sandbox { Some(Running::sandbox(&settings).await) } else { None };
-        let gateway = Running::gateway(&settings).await;
-        let mut workers = vec![];
-        for number in 1..=options.workers {
-            workers.push(Running::worker(&settings, number).await);
-        }
+        let sandbox = async { if options.sandbox { Some(Running::sandbox(&settings).await) } else { None } };
+        // The sandbox tests its isolation while Postgres copies the database.
+        let (database, sandbox) = tokio::join!(testkit::database(), sandbox);
+        let own = (database.app_url.clone(), database.system_url.clone());
+        (settings.app_url, settings.system_url) = options.database_urls.unwrap_or(own);
+        let workers = (1..=options.workers).map(|number| Running::worker(&settings, number));
+        let (gateway, workers) =
+            tokio::join!(Running::gateway(&settings), futures::future::join_all(workers));
         let api = Api::new_tenant(&gateway.url, "acme").await;
         Self {
             api,
@@ -294,19 +295,13 @@ pub fn is_without(server: &str) -> bool {
     std::env::var("FLOTILLA_TEST_WITHOUT").is_ok_and(|away| away.split(',').any(|name| name == server))
 }
 
-/// Whether a test must be left out because one of the servers that it needs is away. Says so, and adds the test to the
-/// list that `./dev test --without` prints at its end.
+/// Whether the current test must be skipped because one of the servers that it needs is away. Notes the reason.
 pub fn is_left_out(needs: &[&str], why: &str) -> bool {
-    let left_out = needs.iter().any(|server| is_without(server));
-    if left_out {
-        let line = format!("{}: {why}\n", std::thread::current().name().unwrap_or("a test"));
-        eprint!("left out: {line}");
-        if let Some(list) = std::env::var_os("FLOTILLA_TEST_LEFT_OUT") {
-            let mut file = std::fs::OpenOptions::new().create(true).append(true).open(list).unwrap();
-            std::io::Write::write_all(&mut file, line.as_bytes()).unwrap();
-        }
+    let is_skipped = needs.iter().any(|server| is_without(server));
+    if is_skipped {
+        left_out::skip(why);
     }
-    left_out
+    is_skipped
 }
 
 /// An address at which nobody answers, for a server that the suite runs without.

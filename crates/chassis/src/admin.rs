@@ -1,4 +1,4 @@
-//! The admin port: is the process alive, is it ready, and its metrics. It is never exposed to users.
+//! The admin port: liveness, readiness and metrics of the process. Users must never reach it.
 
 use axum::{
     Json, Router,
@@ -18,7 +18,7 @@ use std::{
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-/// Time between two passes that fold the samples of histograms; without them memory grows until the next scrape.
+/// Time between two passes that fold histogram samples. Without these passes memory grows until the next scrape.
 const UPKEEP: Duration = Duration::from_secs(5);
 /// Upper bounds of histograms whose name ends in `_ms`: from a cached read to a long model call. Milliseconds.
 const BUCKETS_MS: [f64; 16] = [
@@ -26,22 +26,22 @@ const BUCKETS_MS: [f64; 16] = [
     300_000.0,
 ];
 
-/// Where the admin port listens.
+/// The address of the admin port.
 #[derive(Debug, Clone, clap::Args)]
 pub struct AdminConfig {
-    /// Address of the health and metrics port; port 0 takes a free one. Keep it away from users.
+    /// Address of the health and metrics port; port 0 picks a free one. Keep it unreachable for users.
     #[arg(long, env = "FLOTILLA_ADMIN_LISTEN", default_value = "127.0.0.1:0", value_name = "ADDRESS")]
     pub admin_listen: SocketAddr,
 }
 
-/// Which parts of a service work. Clones share the state.
+/// The state of a service's components. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct Health(Arc<Mutex<BTreeMap<&'static str, Result<(), String>>>>);
 
-/// What `/readyz` shows: `{"ready":false,"components":{"postgres":{"ok":false,"message":"connection refused"}}}`.
+/// The body of `/readyz`: `{"ready":false,"components":{"postgres":{"ok":false,"message":"connection refused"}}}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Snapshot {
-    /// Whether every component works, and there is one.
+    /// Whether at least one component exists and every component works.
     pub ready: bool,
     /// The components by name.
     pub components: BTreeMap<&'static str, Component>,
@@ -52,22 +52,22 @@ pub struct Snapshot {
 pub struct Component {
     /// Whether it works.
     pub ok: bool,
-    /// What is wrong with it; empty when nothing is.
+    /// What is wrong with it; empty if it works.
     pub message: String,
 }
 
 impl Health {
-    /// Says how `component` is. The last word counts.
+    /// Sets the state of `component`, replacing the earlier one.
     pub fn set(&self, component: &'static str, state: Result<(), String>) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(component, state);
     }
 
-    /// Whether every component works. False as long as none has been set.
+    /// Whether every component works. False until the first component is set.
     pub fn is_ready(&self) -> bool {
         self.snapshot().ready
     }
 
-    /// Gives the present state of all components.
+    /// Returns the current state of all components.
     pub fn snapshot(&self) -> Snapshot {
         let states = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let component = |state: &Result<(), String>| Component {
@@ -80,20 +80,20 @@ impl Health {
     }
 }
 
-/// Gives the process's metrics. The first call makes its recorder the receiver of all `metrics` macros.
+/// Returns the process's metrics. The first call installs the recorder behind all `metrics` macros.
 pub fn recorder() -> PrometheusHandle {
     static HANDLE: OnceLock<PrometheusHandle> = OnceLock::new();
     HANDLE
         .get_or_init(|| {
             let suffix = metrics_exporter_prometheus::Matcher::Suffix("_ms".to_owned());
-            // Fails for an empty list of bounds only; summaries would then be used, which is no reason to stop.
+            // This fails only for an empty list of bounds. Metrics then use summaries, which is acceptable.
             let builder = PrometheusBuilder::new()
                 .set_buckets_for_metric(suffix, &BUCKETS_MS)
                 .unwrap_or_else(|_| PrometheusBuilder::new());
             let recorder = builder.build_recorder();
             let handle = recorder.handle();
             if metrics::set_global_recorder(recorder).is_err() {
-                tracing::warn!("another metrics recorder was installed before; /metrics stays empty");
+                tracing::warn!("another metrics recorder is already installed; /metrics stays empty");
             }
             handle
         })
@@ -132,7 +132,7 @@ pub async fn serve(
         () = shutdown.cancelled() => {}
         result = axum::serve(listener, routes) => {
             if let Err(error) = result {
-                tracing::error!("the admin port ended: {error}");
+                tracing::error!("the admin port failed: {error}");
             }
         }
     }

@@ -1,10 +1,10 @@
-//! What gateways and workers share: the same settings under the same names.
+//! Settings that gateways and workers share, under the same names.
 
 use crate::secret::Secret;
 use anyhow::Context as _;
 use std::{fs, path::PathBuf};
 
-/// Addresses of the shared servers, and what the platform settles for all sessions.
+/// Addresses of the shared servers, and the platform's settings for all sessions.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Backends {
     /// Postgres, as the role `flotilla_app`.
@@ -13,7 +13,7 @@ pub struct Backends {
     /// Postgres, as the role `flotilla_system`.
     #[arg(long, env = "FLOTILLA_SYSTEM_DATABASE_URL", hide_env_values = true)]
     pub system_database_url: Secret<String>,
-    /// Connections to Postgres of this process.
+    /// Postgres connections of this process.
     #[arg(long, env = "FLOTILLA_CONNECTIONS", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=200))]
     pub connections: u32,
     /// NATS.
@@ -22,16 +22,16 @@ pub struct Backends {
     /// Redis.
     #[arg(long, env = "FLOTILLA_REDIS_URL", hide_env_values = true)]
     pub redis_url: Secret<String>,
-    /// Keeps stacks apart that share NATS and Redis; letters and digits.
+    /// Separates stacks that share NATS and Redis; letters and digits.
     #[arg(long, env = "FLOTILLA_NAMESPACE", default_value = "flotilla")]
     pub namespace: String,
-    /// Where the sandbox service answers.
+    /// Address of the sandbox service.
     #[arg(long, env = "FLOTILLA_SANDBOX_URL")]
     pub sandbox_url: String,
-    /// The token that the sandbox service asks for.
+    /// The token for the sandbox service.
     #[arg(long, env = "FLOTILLA_SANDBOX_TOKEN", hide_env_values = true)]
     pub sandbox_token: Secret<String>,
-    /// An opencode.json of the platform: it binds every session, and nobody below can loosen it.
+    /// The platform's opencode.json. It binds every session; lower levels cannot loosen it.
     #[arg(long, env = "FLOTILLA_SETTINGS")]
     pub settings: Option<PathBuf>,
 }
@@ -40,7 +40,7 @@ impl Backends {
     /// Reads the platform's settings: the name of the file, and its text.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// If the file cannot be read.
     pub fn read_settings(&self) -> anyhow::Result<Option<(String, String)>> {
         let Some(file) = &self.settings else { return Ok(None) };
         let name = file.display().to_string();

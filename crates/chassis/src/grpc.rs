@@ -1,25 +1,25 @@
-//! The one way to reach a gRPC server of ours: a lazy channel that notices a dead peer.
+//! Builds channels to our gRPC servers: lazy channels that detect a dead peer.
 
-use crate::Error;
+use crate::error::Error;
 use std::time::Duration;
 use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
 
 /// Longest wait for a connection: peers are in the same network.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time between HTTP/2 pings, also without a call: a peer that vanished is noticed even by an idle stream.
+/// Time between HTTP/2 pings, also without a call: an idle stream detects a vanished peer as well.
 pub const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
-/// A ping without an answer for this long ends the connection.
+/// A ping that stays unanswered for this long ends the connection.
 pub const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Flow control of one stream, bytes: the default of 64 KiB stops fast streams at every round trip.
+/// Flow-control window of one stream, bytes. The default of 64 KiB stalls fast streams at every round trip.
 pub const STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
-/// Flow control of the connection, bytes: one stalled stream must not stop its siblings.
+/// Flow-control window of the connection, bytes. One stalled stream must not stall the others.
 pub const CONNECTION_WINDOW_BYTES: u32 = 16 * 1024 * 1024;
 
-/// Gives a channel to `url` (`http://` or `https://`). It connects at the first call and again after a loss; calls
-/// made meanwhile wait for the connection or fail as UNAVAILABLE. Must be called inside a runtime.
+/// Returns a channel to `url` (`http://` or `https://`). It connects at the first call and reconnects after a loss.
+/// Calls made meanwhile wait for the connection or fail as UNAVAILABLE. Call it inside a runtime.
 ///
 /// # Errors
-/// `Address` when `url` is not one.
+/// `Address` if `url` is invalid.
 pub fn channel(url: &str) -> Result<Channel, Error> {
     crate::install_crypto();
     let bad = |source| Error::Address { url: url.to_owned(), source };

@@ -1,8 +1,9 @@
-//! What every service's `main` needs: telemetry, health and metrics, signals, tasks, readiness, clients.
-//! It knows nothing of sessions and reads no environment variable outside the clap structs it offers.
+//! Common parts of every service's `main`: telemetry, health and metrics, signals, tasks, readiness, clients.
+//! The crate knows nothing about sessions and reads environment variables only through its clap structs.
 
 pub mod admin;
 pub mod backends;
+pub mod error;
 pub mod grpc;
 pub mod http;
 pub mod port;
@@ -16,60 +17,25 @@ pub mod web;
 use std::{future::Future, io::Write as _, path::PathBuf, process::ExitCode, time::Duration};
 use tokio_util::sync::CancellationToken;
 
-/// How long tasks may take to end after the body of a service has ended; the body drained its streams before.
+/// Time that tasks get to end after the service's body has ended. The body has drained its streams before.
 const TASKS_JOIN: Duration = Duration::from_secs(1);
 
-/// Why a process could not be set up.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The log filter is not one; the sentence names the bad directive.
-    #[error("read the log filter {filter:?}")]
-    Filter {
-        /// What was given.
-        filter: String,
-        /// What is wrong with it.
-        #[source]
-        source: tracing_subscriber::filter::ParseError,
-    },
-    /// The exporter for traces could not be built, usually because of its address.
-    #[error("set up the export of traces to {endpoint}")]
-    Export {
-        /// Where traces should go.
-        endpoint: String,
-        /// What the exporter says.
-        #[source]
-        source: opentelemetry_otlp::ExporterBuildError,
-    },
-    /// The address of a gRPC server cannot be used.
-    #[error("use {url:?} as the address of a gRPC server")]
-    Address {
-        /// What was given.
-        url: String,
-        /// What is wrong with it.
-        #[source]
-        source: tonic::transport::Error,
-    },
-    /// An HTTP client could not be built.
-    #[error("build an HTTP client")]
-    HttpClient(#[source] reqwest::Error),
-}
-
-/// What a service gets from its `main`: the handles by which it tells the process around it how it is.
+/// The handles through which a service reports its state to the process around it.
 #[derive(Debug, Clone)]
 pub struct Service {
-    /// Where the service says which of its parts work; shown at `/readyz`.
+    /// The service reports the state of its components here; `/readyz` shows it.
     pub health: admin::Health,
-    /// Cancelled when the process is asked to stop. The service then drains and returns.
+    /// Cancelled when the process must stop. The service then drains and returns.
     pub shutdown: CancellationToken,
-    /// Where the service says that it answers, and at which address.
+    /// The service announces here that it answers, and its address.
     pub ready: ready::Sender,
-    /// Where the service spawns its tasks.
+    /// The service spawns its tasks here.
     pub tasks: tasks::Tasks,
 }
 
 impl Service {
-    /// Gives the handles for a service inside another process (tests, `flotilla` without child processes),
-    /// and the receiver that tells when it is ready.
+    /// Returns the handles for a service inside another process (tests, `flotilla` without child processes), and the
+    /// receiver that reports when it is ready.
     pub fn in_process() -> (Self, ready::Receiver) {
         let (ready, receiver) = ready::channel();
         let service = Self {
@@ -82,10 +48,10 @@ impl Service {
     }
 }
 
-/// Runs `body` as the whole work of this process and gives its exit code: 0 when the body gave `Ok`, else 1.
+/// Runs `body` as the whole work of this process and returns the exit code: 0 if the body returned `Ok`, else 1.
 ///
-/// Sets up telemetry, the admin port and the signals first. SIGTERM and SIGINT cancel [`Service::shutdown`]; the body
-/// is then polled to its end. Its error is printed once, with its causes.
+/// Sets up telemetry, the admin port and the signals first. SIGTERM and SIGINT cancel [`Service::shutdown`]; the
+/// body then runs to its end. Its error is printed once, with its causes.
 pub async fn run_main<Fut>(
     role: &'static str,
     telemetry: &telemetry::TelemetryConfig,
@@ -118,7 +84,7 @@ where
 
 /// Makes aws-lc the process-wide TLS provider. Calling it again changes nothing.
 pub fn install_crypto() {
-    // An error says that a provider is installed already, which is what is wanted.
+    // An error means that a provider is already installed, which is fine.
     drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
 }
 
@@ -149,7 +115,7 @@ where
         env!("CARGO_PKG_VERSION")
     );
 
-    // Not ready until the service announces its address, and no longer once it was asked to stop.
+    // Not ready until the service announces its address, and not ready again once it must stop.
     let (health, asked_to_stop) = (service.health.clone(), service.shutdown.clone());
     health.set("service", Err("starting".to_owned()));
     let watch = tokio::spawn({
@@ -162,7 +128,7 @@ where
             health.set("service", Err("stopping".to_owned()));
         }
     });
-    // The admin port outlives the body: a draining process still answers, with "not ready".
+    // The admin port outlives the body: a draining process still answers "not ready".
     let admin_stop = CancellationToken::new();
     let admin_task = tokio::spawn(admin::serve(listener, health, admin::recorder(), admin_stop.clone()));
 
@@ -179,9 +145,9 @@ where
     result
 }
 
-/// Prints an error where no log exists yet.
+/// Prints an error before logging is set up.
 fn say(role: &str, error: &anyhow::Error) -> ExitCode {
-    // A closed stderr leaves nobody to tell.
+    // If stderr is closed, the error cannot be shown.
     drop(writeln!(std::io::stderr(), "flotilla {role}: {error:#}"));
     ExitCode::FAILURE
 }

@@ -1,5 +1,5 @@
-//! A port that strangers reach, HTTP/1 and HTTP/2 alike. Before any route is asked it is bounded here how many connections there
-//! are, how long one may hesitate, and how large the head of a request is. What a request's body may be is the routes' business.
+//! A public port for HTTP/1 and HTTP/2. Before it routes a request, it limits the number of connections, the time a
+//! client may take, and the size of a request's head. The routes limit the bodies.
 
 mod opening;
 
@@ -17,43 +17,46 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use opening::{Opened, Protocol};
+use opening::{Connection, Protocol};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::{net::IpAddr, pin::Pin, sync::Arc, time::Duration};
 use tokio::{net::TcpListener, sync::Semaphore};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::Service as _;
 
-/// Connections at once unless an operator says otherwise: ten thousand that idle are usual, and each costs some 24 KiB.
+/// Default limit of simultaneous connections. Ten thousand idle ones are usual, and each costs some 24 KiB.
 pub const CONNECTIONS_MAX: usize = 16_384;
-/// How long a connection may take to say what it speaks: a client that connects has something to say.
+/// Time in which a new connection must show its protocol. A real client sends something at once.
 pub const OPENING: Duration = Duration::from_secs(10);
-/// How long a connection of HTTP/1 may take for the head of its next request, its rest between two included. Above the 60 s after
-/// which balancers close a connection that rests: whoever closes first must not be us, or a request crosses the close.
+/// Time in which an HTTP/1 connection must send the head of its next request, including the idle time between requests.
+/// It is above the 60 s after which load balancers close an idle connection: if the server closed first, a request
+/// could cross the close.
 pub const HEAD: Duration = Duration::from_secs(75);
-/// Bytes of the head of a request: keys, directories and cursors are a few hundred.
+/// Maximum bytes of a request's head. Keys, directories and cursors take a few hundred.
 pub const HEAD_BYTES_MAX: u32 = 32 * 1024;
-/// Headers of a request of HTTP/1. Of HTTP/2, where each counts 32 bytes more than it has, [`HEAD_BYTES_MAX`] is the bound.
+/// Maximum headers of an HTTP/1 request. For HTTP/2, which adds 32 bytes to each header, [`HEAD_BYTES_MAX`] is the
+/// bound.
 pub const HEADERS_MAX: usize = 100;
-/// Requests of one HTTP/2 connection at once; a client with more waits or connects once more.
+/// Simultaneous requests of one HTTP/2 connection. A client with more waits or opens another connection.
 pub const STREAMS_MAX: u32 = 200;
-/// Time between two pings of an HTTP/2 connection: a peer that vanished, or that stopped in the middle of a frame, is noticed.
+/// Time between two pings of an HTTP/2 connection. They detect a peer that vanished or stopped in the middle of a
+/// frame.
 pub const PING: Duration = Duration::from_secs(20);
-/// A ping without an answer for this long ends the connection.
+/// A ping that stays unanswered for this long ends the connection.
 pub const PONG: Duration = Duration::from_secs(20);
-/// Connections beyond all places that are still told so; what is beyond these is closed without a word.
+/// Connections beyond the limit that still get an answer. Further ones are closed without one.
 const REFUSALS_MAX: usize = 64;
-/// How long such a one has for its request.
+/// Time that a refused connection has for its request.
 const REFUSAL: Duration = Duration::from_secs(5);
-/// When a client that was refused may come again; seconds.
+/// The retry delay for a refused client; seconds.
 const AGAIN_S: u32 = 5;
-/// Descriptors that a process needs besides its connections: its servers, files and libraries.
+/// File descriptors that a process needs besides its connections: for its servers, files and libraries.
 const DESCRIPTORS_BESIDES: u64 = 1_024;
 
-/// What differs between ports.
+/// Limits that differ between ports.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
-    /// Connections at once.
+    /// Maximum simultaneous connections.
     pub connections: usize,
     /// See [`OPENING`].
     pub opening: Duration,
@@ -67,12 +70,12 @@ impl Default for Bounds {
     }
 }
 
-/// Who sent a request: an extension of each.
+/// The sender of a request, as an extension of the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer(pub IpAddr);
 
-/// Raises this process's limit of open files so far that `wanted` connections have a descriptor each, and gives how many have.
-/// Where the system allows fewer, the log says what to do.
+/// Raises this process's limit of open files so that `wanted` connections can each have a descriptor. Returns the
+/// number of connections that can. If the system allows fewer, the log names the remedy.
 pub fn afford(wanted: usize) -> usize {
     let needed = wanted as u64 + DESCRIPTORS_BESIDES;
     let limit = getrlimit(Resource::Nofile);
@@ -86,7 +89,7 @@ pub fn afford(wanted: usize) -> usize {
     if have >= needed {
         return wanted;
     }
-    // Half of what little there is, where the rest of the process would need all of it.
+    // If the limit is very low, use half of it, because the rest of the process could need all of it.
     let left = have.saturating_sub(DESCRIPTORS_BESIDES).max(have / 2);
     let left = usize::try_from(left).unwrap_or(wanted);
     tracing::warn!(
@@ -96,10 +99,11 @@ pub fn afford(wanted: usize) -> usize {
     left
 }
 
-/// Serves `routes` until `shutdown`; then takes no further connection, and returns when the requests that run are answered.
+/// Serves `routes` until `shutdown`. It then accepts no further connections, and returns when the running requests are
+/// answered.
 ///
-/// Each request has a [`Peer`] among its extensions. A connection beyond the bound has its first request answered with 503, over
-/// gRPC with UNAVAILABLE.
+/// Each request has a [`Peer`] among its extensions. The first request of a connection beyond the limit is answered
+/// with 503, over gRPC with UNAVAILABLE.
 pub async fn serve(mut listener: TcpListener, routes: Router, bounds: Bounds, shutdown: CancellationToken) {
     let (places, refusals) = (Semaphore::new(bounds.connections), Semaphore::new(REFUSALS_MAX));
     let (places, refusals) = (Arc::new(places), Arc::new(refusals));
@@ -111,7 +115,7 @@ pub async fn serve(mut listener: TcpListener, routes: Router, bounds: Bounds, sh
             accepted = Listener::accept(&mut listener) => accepted,
         };
         if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "small messages of a connection may be late");
+            tracing::debug!(%error, "cannot disable Nagle's algorithm; small messages may be delayed");
         }
         let (place, routes, life) = match Arc::clone(&places).try_acquire_owned() {
             Ok(place) => (place, routes.clone(), Duration::MAX),
@@ -126,11 +130,11 @@ pub async fn serve(mut listener: TcpListener, routes: Router, bounds: Bounds, sh
         let (speaker, shutdown) = (speaker.clone(), shutdown.clone());
         let connection = async move {
             let opened = opening::open(stream, bounds.opening, place);
-            // Whoever has said nothing yet loses nothing.
+            // A client that has not sent anything yet loses nothing.
             let Some(Ok(opened)) = shutdown.run_until_cancelled(opened).await else { return };
-            speaker.serve(opened, (routes, Peer(peer.ip())), &shutdown).await;
+            speaker.serve(opened, PeerRoutes { routes, peer: Peer(peer.ip()) }, &shutdown).await;
         };
-        // A connection that was only let in to be refused ends whatever it does.
+        // A connection that was accepted only to be refused ends after this time, whatever the client does.
         open.spawn(tokio::time::timeout(life, connection));
     }
     drop(listener);
@@ -138,7 +142,13 @@ pub async fn serve(mut listener: TcpListener, routes: Router, bounds: Bounds, sh
     open.wait().await;
 }
 
-/// Speaks with clients, within bounds.
+/// What answers the requests of one client.
+struct PeerRoutes {
+    routes: Router,
+    peer: Peer,
+}
+
+/// Serves connections within the limits.
 #[derive(Debug, Clone)]
 struct Speaker {
     http1: http1::Builder,
@@ -165,12 +175,8 @@ impl Speaker {
         Self { http1, http2 }
     }
 
-    async fn serve(
-        &self,
-        (protocol, stream): (Protocol, Opened),
-        (routes, peer): (Router, Peer),
-        shutdown: &CancellationToken,
-    ) {
+    async fn serve(&self, connection: Connection, routes: PeerRoutes, shutdown: &CancellationToken) {
+        let (protocol, PeerRoutes { routes, peer }) = (connection.protocol, routes);
         let service = service_fn(move |mut request: Request<Incoming>| {
             if protocol == Protocol::Http1 {
                 own_head(&mut request);
@@ -178,8 +184,8 @@ impl Speaker {
             request.extensions_mut().insert(peer);
             routes.clone().call(request.map(Body::new))
         });
-        let stream = TokioIo::new(stream);
-        // Each in a room of its own: one of HTTP/1 is smaller.
+        let stream = TokioIo::new(connection);
+        // Each branch boxes its own future, because the HTTP/1 one is smaller.
         let ended = match protocol {
             Protocol::Http1 => {
                 let connection = Box::pin(self.http1.serve_connection(stream, service).with_upgrades());
@@ -196,8 +202,9 @@ impl Speaker {
     }
 }
 
-/// Gives a request a head of its own. As long as it has hyper's, hyper listens for the end of the connection with a second buffer:
-/// where thousands of streams begin at once, those that are given back then leave holes.
+/// Replaces the head of a request by one of its own allocation. While hyper's own head lives, hyper watches for the end
+/// of the connection with a second buffer. When thousands of streams start at once, freeing those buffers fragments the
+/// heap.
 fn own_head<B>(request: &mut Request<B>) {
     let own = |(name, value): (&HeaderName, &HeaderValue)| {
         let name = HeaderName::from_bytes(name.as_str().as_bytes()).ok()?;
@@ -210,7 +217,7 @@ fn own_head<B>(request: &mut Request<B>) {
     }
 }
 
-/// Until a connection is over, which it is asked to be with `stop` at `shutdown`.
+/// Waits until a connection is over. At `shutdown` it asks the connection to end through `stop`.
 async fn until_over<C: Future>(
     mut connection: Pin<Box<C>>,
     stop: impl Fn(Pin<&mut C>),
@@ -223,9 +230,9 @@ async fn until_over<C: Future>(
     connection.await
 }
 
-/// What whoever finds no place is told.
+/// The answer to a client beyond the connection limit.
 async fn refuse(headers: HeaderMap) -> Response {
-    let message = "this gateway has all the connections that it takes; try again soon, it may be another one";
+    let message = "this gateway has reached its connection limit; try again soon to reach another gateway";
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     if kind.starts_with("application/grpc") {
         return tonic::Status::unavailable(message).into_http();

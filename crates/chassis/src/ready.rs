@@ -1,4 +1,4 @@
-//! How a service says "I answer, at this address": to its launcher by a file, to callers in the process by a channel.
+//! How a service announces its address: to its launcher by a file, to callers in the process by a channel.
 
 use serde::{Deserialize, Serialize};
 use std::{
@@ -8,25 +8,26 @@ use std::{
 };
 use tokio::sync::watch;
 
-/// What a ready file holds: `{"role":"gateway","pid":7,"url":"http://127.0.0.1:4096","admin_url":"http://127.0.0.1:4097"}`.
+/// The content of a ready file:
+/// `{"role":"gateway","pid":7,"url":"http://127.0.0.1:4096","admin_url":"http://127.0.0.1:4097"}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ready {
     /// "gateway", "worker", "sandbox", …
     pub role: String,
-    /// The process that answers.
+    /// The process id.
     pub pid: u32,
-    /// Where the service answers, `http://ADDRESS:PORT`.
+    /// The service's address, `http://ADDRESS:PORT`.
     pub url: String,
-    /// Where its health and metrics are; empty inside another process.
+    /// The address of health and metrics; empty inside another process.
     pub admin_url: String,
 }
 
-/// The service ended without having been ready.
+/// The service ended before it was ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the service ended before it was ready")]
 pub struct NeverReady;
 
-/// The service's end. Clones announce the same service.
+/// The service's half. Clones announce the same service.
 #[derive(Debug, Clone)]
 pub struct Sender {
     file: Option<PathBuf>,
@@ -34,21 +35,21 @@ pub struct Sender {
     ready: watch::Sender<Option<Ready>>,
 }
 
-/// The waiting end.
+/// The waiting half.
 #[derive(Debug, Clone)]
 pub struct Receiver(watch::Receiver<Option<Ready>>);
 
-/// Gives both ends, without a file.
+/// Creates both halves, without a file.
 pub fn channel() -> (Sender, Receiver) {
     let (sender, receiver) = watch::channel(None);
     (Sender { file: None, admin_url: String::new(), ready: sender }, Receiver(receiver))
 }
 
 impl Sender {
-    /// Writes `file` as well when the service is ready. An old file of that name is removed now.
+    /// Also writes `file` when the service is ready. Removes an old file of that name now.
     ///
     /// # Errors
-    /// When the directory cannot be made or the old file cannot be removed.
+    /// If the directory cannot be created or the old file cannot be removed.
     pub fn with_file(mut self, file: PathBuf) -> io::Result<Self> {
         if let Some(parent) = file.parent() {
             std::fs::create_dir_all(parent)?;
@@ -60,16 +61,16 @@ impl Sender {
         Ok(self)
     }
 
-    /// Names the admin port in what is announced.
+    /// Adds the admin port to the announcement.
     #[must_use]
     pub fn with_admin_url(mut self, admin_url: String) -> Self {
         self.admin_url = admin_url;
         self
     }
 
-    /// Says that the service `role` answers at `listen`. Call it when that is true.
+    /// Announces that the service `role` answers at `listen`. Call it when that is true.
     ///
-    /// A ready file that cannot be written is logged as an error; the launcher then runs into its own time limit.
+    /// A failure to write the ready file is logged as an error; the launcher then reaches its own time limit.
     pub fn announce(&self, role: &str, listen: SocketAddr) {
         let ready = Ready {
             role: role.to_owned(),
@@ -91,14 +92,14 @@ impl Receiver {
     /// Waits until the service is ready. Cancel-safe; may be called again.
     ///
     /// # Errors
-    /// [`NeverReady`] when the service is gone and had not been ready.
+    /// [`NeverReady`] if the service ended before it was ready.
     pub async fn recv(&mut self) -> Result<Ready, NeverReady> {
         let ready = self.0.wait_for(Option::is_some).await.map_err(|_| NeverReady)?;
         ready.clone().ok_or(NeverReady)
     }
 }
 
-/// A reader sees the whole file or none: it is written beside and renamed.
+/// Writes a temporary file and renames it, so that a reader sees the whole file or none.
 fn write(file: &Path, ready: &Ready) -> io::Result<()> {
     let beside = file.with_extension(format!("{}.tmp", std::process::id()));
     std::fs::write(&beside, serde_json::to_vec(ready)?)?;

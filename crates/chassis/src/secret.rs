@@ -15,7 +15,7 @@ impl<T> Secret<T> {
         Self(value)
     }
 
-    /// Gives the value to the one place that needs it: a header, a connection. Never to a log.
+    /// Returns the value to the one place that needs it, such as a header or a connection. Never log it.
     pub fn expose(&self) -> &T {
         &self.0
     }
@@ -40,7 +40,7 @@ impl FromStr for Secret<String> {
     }
 }
 
-/// Whether two byte strings are equal, in a time that depends on their lengths only.
+/// Whether two byte strings are equal, in a time that depends only on their lengths.
 pub fn constant_time_eq(left: &[u8], right: &[u8]) -> bool {
     left.ct_eq(right).into()
 }

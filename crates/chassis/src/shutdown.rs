@@ -1,15 +1,15 @@
-//! Signals as a cancellation token. Draining is the service's own business.
+//! Turns signals into a cancellation token. Each service drains itself.
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// Exit code after a second signal: what a shell shows for a process that Ctrl-C ended.
+/// Exit code after a second signal: the code that a shell shows for a process that Ctrl-C ended.
 const EXIT_SECOND_SIGNAL: i32 = 130;
 
-/// Gives a token that SIGTERM or SIGINT cancels. A second signal ends the process at once, without draining.
+/// Returns a token that SIGTERM or SIGINT cancels. A second signal ends the process at once, without draining.
 ///
 /// # Errors
-/// When the handlers cannot be installed.
+/// If the handlers cannot be installed.
 pub fn signals() -> std::io::Result<CancellationToken> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let token = CancellationToken::new();
@@ -22,11 +22,11 @@ pub fn signals() -> std::io::Result<CancellationToken> {
                 _ = interrupt.recv() => {}
             }
             if again {
-                tracing::warn!("second signal: ends at once");
+                tracing::warn!("second signal; exiting at once");
                 std::process::exit(EXIT_SECOND_SIGNAL);
             }
             again = true;
-            tracing::info!("asked to stop; a second signal ends at once");
+            tracing::info!("stopping; a second signal exits at once");
             cancelled.cancel();
         }
     });

@@ -1,4 +1,4 @@
-//! Tasks that have a name, keep the caller's trace, are joined at shutdown, and whose panic ends nothing but themselves.
+//! Tasks that have a name, keep the caller's trace and are joined at shutdown. A panic in a task ends only that task.
 
 use futures::FutureExt as _;
 use std::{
@@ -25,7 +25,7 @@ struct Running {
     names: BTreeMap<u64, &'static str>,
 }
 
-/// Takes the name off the list however the task ends.
+/// Removes the name from the list, however the task ends.
 struct Entry {
     running: Arc<Mutex<Running>>,
     id: u64,
@@ -40,27 +40,28 @@ impl Drop for Entry {
 impl Tasks {
     /// Spawns `future` under `name`, inside the caller's span. A panic in it is logged and ends only this task.
     ///
-    /// The handle may be dropped (the task goes on), awaited or aborted.
+    /// The caller may drop the handle (the task continues), await it or abort it.
     pub fn spawn(
         &self,
         name: &'static str,
         future: impl Future<Output = ()> + Send + 'static,
     ) -> JoinHandle<()> {
         let entry = self.enter(name);
-        // No async block around it: that would keep room for the future twice, before and while it runs.
+        // An async block around it would reserve the future's memory twice, before and while it runs.
         let watched = AssertUnwindSafe(future).catch_unwind().map(move |ended| {
             if ended.is_err() {
                 metrics::counter!("flotilla_task_panics_total", "task" => name).increment(1);
-                tracing::error!("task {name} ended by a panic");
+                tracing::error!("task {name} panicked");
             }
             drop(entry);
         });
         self.tracker.spawn(watched.in_current_span())
     }
 
-    /// Waits at most `within` for all tasks and gives the names of those that still run, sorted.
+    /// Waits at most `within` for all tasks and returns the sorted names of those that still run.
     ///
-    /// Does not cancel them: the caller did, by its shutdown token. Tasks spawned meanwhile are waited for as well.
+    /// Does not cancel them; the caller does that with its shutdown token. It also waits for tasks that are spawned
+    /// meanwhile.
     pub async fn join_all(&self, within: Duration) -> Vec<&'static str> {
         self.tracker.close();
         if tokio::time::timeout(within, self.tracker.wait()).await.is_ok() {
@@ -80,7 +81,7 @@ impl Tasks {
     }
 }
 
-/// A poisoned list is still a right list: no code panics between its two changes.
+/// A poisoned list is still consistent: no code panics between its two changes.
 fn lock(running: &Mutex<Running>) -> std::sync::MutexGuard<'_, Running> {
     running.lock().unwrap_or_else(PoisonError::into_inner)
 }

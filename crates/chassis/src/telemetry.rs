@@ -1,6 +1,6 @@
-//! Logs to stderr, traces to an OpenTelemetry collector when one is named. Metrics are the admin port's.
+//! Logs to stderr, and traces to an OpenTelemetry collector if one is configured. The admin port serves metrics.
 
-use crate::Error;
+use crate::error::Error;
 use clap::ValueEnum;
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_otlp::{SpanExporter, WithExportConfig as _};
@@ -10,12 +10,12 @@ use tracing_subscriber::{
     EnvFilter, Layer, Registry, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _,
 };
 
-/// Longest wait for the last spans at the end of the process: a dead collector must not hold it.
+/// Longest wait for the last spans at the end of the process: a dead collector must not block it.
 const FLUSH: Duration = Duration::from_secs(1);
-/// The exporter's own transport, kept out of what it exports, or export would feed itself.
+/// Excludes the exporter's own transport from the export, which would otherwise feed itself.
 const EXPORT_OFF: &str = "h2=off,hyper=off,tonic=off,tower=off,opentelemetry=off";
 
-/// How log lines look.
+/// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     /// For people: one line per event, coloured on a terminal.
@@ -24,19 +24,19 @@ pub enum LogFormat {
     Json,
 }
 
-/// What says nothing that somebody could act on: Postgres notes each time that a migration's table is there already.
+/// Silences a notice that requires no action: Postgres reports for each migration run that its table already exists.
 const QUIET: &str = "sqlx::postgres::notice=warn";
 
 /// Logs and traces of one process.
 #[derive(Debug, Clone, clap::Args)]
 pub struct TelemetryConfig {
-    /// How log lines look.
+    /// Format of log lines.
     #[arg(long, env = "FLOTILLA_LOG_FORMAT", value_enum, default_value = "pretty", value_name = "FORMAT")]
     pub log_format: LogFormat,
-    /// What is logged: a level, or directives such as `info,worker=debug`.
+    /// Log filter: a level, or directives such as `info,worker=debug`.
     #[arg(long, env = "FLOTILLA_LOG", default_value = "info", value_name = "FILTER")]
     pub log_filter: String,
-    /// Where traces go: an OTLP gRPC endpoint such as `http://127.0.0.1:4317`. Without it nothing is exported.
+    /// OTLP gRPC endpoint for traces, such as `http://127.0.0.1:4317`. Without it, traces are not exported.
     #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT", value_name = "URL")]
     pub otlp_endpoint: Option<String>,
 }
@@ -48,7 +48,7 @@ pub struct Telemetry {
 }
 
 impl Telemetry {
-    /// Sends what is left, for at most 5 s.
+    /// Sends the remaining spans, for at most 1 s.
     pub async fn shutdown(self) {
         let Some(provider) = self.provider else { return };
         let flushed = tokio::task::spawn_blocking(move || provider.shutdown_with_timeout(FLUSH));
@@ -60,10 +60,10 @@ impl Telemetry {
     }
 }
 
-/// Starts logs and, with an endpoint, the export of traces, under the name `service_name`. Inside a runtime.
+/// Starts logs and, with an endpoint, the export of traces, under the name `service_name`. Call it inside a runtime.
 ///
-/// The W3C propagator is set in any case: a process without export still hands the trace on.
-/// When the process has a subscriber already (tests), that one stays.
+/// The W3C propagator is always set: a process without export still passes the trace on.
+/// If the process already has a subscriber (tests), that one stays.
 ///
 /// # Errors
 /// `Filter` and `Export`.
@@ -86,7 +86,7 @@ pub fn start(service_name: &'static str, config: &TelemetryConfig) -> Result<Tel
 }
 
 fn parse_filter(filter: &str) -> Result<EnvFilter, Error> {
-    // First: what is asked for counts more.
+    // The default comes first: the operator's directives override it.
     EnvFilter::try_new(format!("{QUIET},{filter}"))
         .map_err(|source| Error::Filter { filter: filter.to_owned(), source })
 }
@@ -111,7 +111,7 @@ fn tracer_provider(service_name: &'static str, endpoint: &str) -> Result<SdkTrac
     Ok(SdkTracerProvider::builder().with_resource(resource).with_batch_exporter(exporter).build())
 }
 
-/// Panics become log lines: JSON logs stay JSON, and the place is found by a query.
+/// Logs panics: JSON logs stay JSON, and a query can find the location.
 fn log_panic(info: &std::panic::PanicHookInfo<'_>) {
     let payload = info.payload();
     let text = payload

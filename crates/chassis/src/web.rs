@@ -1,5 +1,6 @@
-//! Gets a page of the public web for text that nobody trusts: a model chose the address, and what it read may have told
-//! it to. So nothing but public addresses is reached, looked up once and then used as looked up, at every redirect anew.
+//! Loads a page of the public web for untrusted text: a model chose the address, perhaps because of something it read.
+//! Only public addresses are reached. Each host, also after a redirect, is resolved once, and the connection uses the
+//! checked addresses.
 
 use futures::StreamExt as _;
 use reqwest::{StatusCode, Url, header};
@@ -8,71 +9,73 @@ use std::{
     time::Duration,
 };
 
-/// Redirects that are followed.
+/// Maximum redirects.
 const REDIRECTS_MAX: usize = 5;
-/// Ports of the public web; other services than web servers listen elsewhere.
+/// Ports of the public web. Other services than web servers listen on other ports.
 const PORTS: [u16; 2] = [80, 443];
 
 /// A range of addresses: `10.1.2.0/24`.
 pub type Network = ipnet::IpNet;
 
-/// The way to the web.
+/// A client for the public web.
 #[derive(Debug, Clone, Default)]
 pub struct Web {
-    /// Networks that an operator opened besides: an intranet with documentation.
+    /// Additional networks that the operator allows, such as an intranet with documentation.
     opened: Vec<Network>,
 }
 
-/// What a server gave.
+/// A loaded page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
-    /// Where it was in the end.
+    /// Its URL after all redirects.
     pub url: String,
-    /// Its media type, in lower case and without parameters; empty if the server did not say.
+    /// Its media type, in lower case and without parameters; empty if the server did not send one.
     pub media_type: String,
-    /// All of it, decoded.
+    /// The whole body, decoded.
     pub body: Vec<u8>,
 }
 
-/// Why there is no page. Each is a sentence that says what to do.
+/// Why the page could not be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No address of the web.
-    #[error("{0:?} is no address of the web: it must begin with http:// or https:// and have no user name")]
+    /// Not a web address.
+    #[error(
+        "{0:?} is not a web address; it must begin with http:// or https:// and must not contain a user name"
+    )]
     Address(String),
-    /// A port that no web server uses.
-    #[error("port {0} is not reached from here; only 80 and 443 are")]
+    /// A port that web servers do not use.
+    #[error("port {0} is not allowed; only 80 and 443 are")]
     Port(u16),
-    /// Not of the public web.
+    /// Not on the public web.
     #[error("{0} is not on the public web")]
     Private(String),
-    /// No such host.
-    #[error("the host {0} is not known")]
+    /// The host name does not resolve.
+    #[error("cannot resolve the host {0}")]
     Unknown(String),
-    /// Redirects without end.
+    /// Too many redirects.
     #[error("there are more than {REDIRECTS_MAX} redirects")]
     Redirects,
-    /// The server refused.
+    /// The server answered with an error.
     #[error("the server answered {0}")]
     Status(StatusCode),
-    /// Too long.
+    /// The page is too long.
     #[error("the page is longer than {0} bytes")]
     TooLarge(usize),
-    /// Too slow.
-    #[error("the page did not come within {} s", .0.as_secs())]
+    /// The page took too long.
+    #[error("the page did not arrive within {} s", .0.as_secs())]
     Timeout(Duration),
     /// The connection failed.
-    #[error("the page could not be had: {0}")]
+    #[error("cannot load the page: {0}")]
     Transport(String),
 }
 
 impl Web {
-    /// The public web and the given networks.
+    /// Creates a client for the public web and the given networks.
     pub fn new(opened: Vec<Network>) -> Self {
         Self { opened }
     }
 
-    /// Gets the page at `url`, of at most `bytes_max` bytes. Dropping it closes the connection.
+    /// Loads the page at `url`, of at most `bytes_max` bytes. Dropping the future closes the connection.
     ///
     /// # Errors
     /// See [`Error`].
@@ -101,7 +104,7 @@ impl Web {
 
     async fn ask(&self, url: &Url) -> Result<reqwest::Response, Error> {
         let (host, addresses) = self.find(url).await?;
-        // A client of its own: no connection, cookie or proxy of anybody else, and no second look-up.
+        // A separate client: it shares no connection, cookie or proxy and does not resolve the host again.
         let client = crate::http::builder().no_proxy().resolve_to_addrs(&host, &addresses).build();
         let client = client.map_err(|error| Error::Transport(error.to_string()))?;
         let accept = "text/markdown, text/html;q=0.9, text/plain;q=0.8, */*;q=0.5";
@@ -109,7 +112,7 @@ impl Web {
         asked.map_err(|error| Error::Transport(error.without_url().to_string()))
     }
 
-    /// The host of an address and where it is; every one of its addresses must be allowed.
+    /// Resolves the host of a URL. Every one of its addresses must be allowed.
     async fn find(&self, url: &Url) -> Result<(String, Vec<SocketAddr>), Error> {
         let is_web =
             matches!(url.scheme(), "http" | "https") && url.username().is_empty() && url.password().is_none();
@@ -156,13 +159,14 @@ async fn read(response: reqwest::Response, url: &Url, bytes_max: usize) -> Resul
     Ok(Page { url: url.to_string(), media_type, body })
 }
 
-/// Whether an address belongs to the public internet: not to a host, a network, a cloud's own services, or nobody.
+/// Whether an address belongs to the public internet, and not to a host, a private network, a cloud's own services or
+/// an unassigned range.
 fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_public_v4(address),
         IpAddr::V6(address) => match embedded(address) {
             Some(address) => is_public_v4(address),
-            // Global unicast is 2000::/3; documentation, 6to4 with private addresses and the like are not.
+            // Global unicast is 2000::/3, without documentation ranges, 6to4 with private addresses and the like.
             None => {
                 let segments = address.segments();
                 segments[0] & 0xe000 == 0x2000

@@ -1,16 +1,17 @@
 //! The connection to a gateway: which one, with which key, and calls that survive a short outage.
 
-use crate::stack::{self, Stack};
+use crate::stack::running::{self, Stack};
 use anyhow::{Context as _, Result, bail};
 use chassis::secret::Secret;
 use rpc::{
     client::Bearer,
     v1::{
-        admin_service_client::AdminServiceClient, event_service_client::EventServiceClient,
-        message_service_client::MessageServiceClient, permission_service_client::PermissionServiceClient,
-        project_service_client::ProjectServiceClient, prompt_service_client::PromptServiceClient,
-        question_service_client::QuestionServiceClient, session_service_client::SessionServiceClient,
-        settings_service_client::SettingsServiceClient, tenant_service_client::TenantServiceClient,
+        GetSessionRequest, Session, admin_service_client::AdminServiceClient,
+        event_service_client::EventServiceClient, message_service_client::MessageServiceClient,
+        permission_service_client::PermissionServiceClient, project_service_client::ProjectServiceClient,
+        prompt_service_client::PromptServiceClient, question_service_client::QuestionServiceClient,
+        session_service_client::SessionServiceClient, settings_service_client::SettingsServiceClient,
+        tenant_service_client::TenantServiceClient,
     },
 };
 use std::{future::Future, time::Duration};
@@ -68,7 +69,7 @@ impl Client {
         let (url, key) = match (&connection.url, key) {
             (Some(url), Some(key)) => (url.clone(), key.expose().clone()),
             (url, key) => {
-                let Some(stack) = stack::find(connection.data.as_deref())? else {
+                let Some(stack) = running::find(connection.data.as_deref())? else {
                     bail!(
                         "no gateway is known: start one with `flotilla up`, or set FLOTILLA_URL and {variable}"
                     );
@@ -152,4 +153,12 @@ where
 pub(crate) fn backoff(tries: u32) -> Duration {
     let base = CLI_BACKOFF_BASE_MS.saturating_mul(1_u64 << tries.min(16));
     Duration::from_millis(base.min(CLI_BACKOFF_CAP_MS))
+}
+
+/// Loads a session.
+pub(crate) async fn get_session(client: &Client, session_id: &str) -> Result<Session> {
+    let request = || GetSessionRequest { session_id: session_id.to_owned() };
+    let answer =
+        call("load the session", || async { client.sessions().get_session(request()).await }).await?;
+    Ok(answer.session.unwrap_or_default())
 }

@@ -1,40 +1,24 @@
 //! `flotilla`: the command line for people (gRPC to a gateway), every service, and `flotilla up` for all of it at once.
 
-mod admin;
-mod answer;
-mod approvals;
-mod attach;
-mod budget;
-mod bundle;
-mod checkout;
 mod client;
-mod config;
-mod doctor;
+mod commands;
 mod exit;
-mod follow;
-mod git;
-mod history;
-mod item;
-mod out;
-mod paint;
-mod prompt;
-mod render;
-mod service;
-mod sessions;
-mod show;
+mod repository;
 mod stack;
-mod subtasks;
-mod table;
-mod up;
-mod watch;
-mod why;
+mod stream;
+mod terminal;
 
 use anyhow::{Context as _, Result};
 use clap::{CommandFactory as _, Parser, Subcommand};
 use client::{Client, Connection};
+use commands::{admin, answer, approvals, budget, checkout, config, history, prompt, sessions, watch, why};
 use exit::Exit;
-use service::{ModelScriptArgs, ServiceArgs};
+use stack::{
+    service::{self, ModelScriptArgs, ServiceArgs},
+    up,
+};
 use std::process::ExitCode;
+use terminal::out;
 
 /// Coding agents as a service. `flotilla up` starts everything on this machine.
 #[derive(Debug, Parser)]
@@ -188,7 +172,7 @@ async fn run(cli: Cli) -> Result<ExitCode> {
             config::run(&Client::open(&connection)?, arguments).await?
         }
         Command::Config(arguments) => config::run_here(&arguments)?,
-        Command::Doctor => doctor::run(&connection).await?,
+        Command::Doctor => commands::doctor::run(&connection).await?,
         Command::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "flotilla", &mut script);

@@ -2,11 +2,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use crate::{
-    Cli, Command, answer, checkout,
+    Cli, Command,
+    commands::{answer, checkout, history, prompt, sessions, watch, why},
     exit::Exit,
     fake::{Fake, SESSION},
-    git::Git,
-    history, prompt, sessions, watch, why,
+    repository::git::Git,
 };
 use clap::{CommandFactory as _, Parser as _};
 use rpc::v1::{Permission, SessionState, Wait};

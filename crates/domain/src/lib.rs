@@ -12,7 +12,6 @@ pub mod media;
 pub mod message;
 pub mod model;
 pub mod money;
-pub mod mutant;
 pub mod part;
 pub mod permission;
 pub mod project;

@@ -1,12 +1,12 @@
-//! Folds the events of an answer into the answer, and decides which tool calls may run: only those of an answer
-//! that came to its end, and was not cut there.
+//! Folds the events of an answer into the answer, and decides which tool calls may run: only those of an answer that
+//! ended normally and was not cut off.
 
 use crate::event::{Event, Finish};
 use crate::json;
 use domain::money::Tokens;
 use serde_json::Value;
 
-/// Collects events. Feed it every event, then ask for the answer, whether the stream ended well or not.
+/// Collects events. Push every event, then call `finish`, whether the stream ended well or not.
 #[derive(Debug, Default)]
 pub struct Accumulator {
     model: String,
@@ -22,16 +22,16 @@ enum Open {
     Tool { id: String, name: String, arguments: String },
 }
 
-/// A whole answer, or what there was of it.
+/// An answer, complete or as far as it was received.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Answer {
-    /// In the provider's words; may be empty.
+    /// The model's name as the provider reports it; may be empty.
     pub model: String,
-    /// In the order in which they began.
+    /// In the order in which the blocks started.
     pub blocks: Vec<Block>,
-    /// Last known usage.
+    /// The latest reported usage.
     pub tokens: Option<Tokens>,
-    /// Why the model stopped, and the same in the provider's word; `None` if the answer is not whole.
+    /// Why the model stopped, as our reason and as the provider's word. `None` if the answer is incomplete.
     pub finish: Option<(Finish, String)>,
 }
 
@@ -40,7 +40,7 @@ pub struct Answer {
 pub enum Block {
     /// Text.
     Text(String),
-    /// Reasoning, with what is needed to send it back.
+    /// Reasoning, with what the provider needs to get it back.
     Reasoning {
         /// May be empty.
         text: String,
@@ -66,9 +66,9 @@ pub enum Block {
         id: String,
         /// The tool.
         name: String,
-        /// What there is of the arguments.
+        /// The arguments as far as they were received.
         raw: String,
-        /// Why not.
+        /// Why the call must not run.
         reason: Invalid,
     },
 }
@@ -76,16 +76,16 @@ pub enum Block {
 /// Why a tool call must not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Invalid {
-    /// The answer is not whole, or was cut at its longest or by a filter.
+    /// The answer is incomplete, or was cut off by the length limit or a content filter.
     Incomplete,
     /// The arguments are not a JSON object.
     NotAnObject,
-    /// The model named no tool.
+    /// The model did not name a tool.
     Nameless,
 }
 
 impl Invalid {
-    /// For the model, as the result of its call.
+    /// The text that the model receives as the result of the call.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Incomplete => "The tool call was cut off before it was complete. It was not executed.",
@@ -139,7 +139,7 @@ impl Accumulator {
         }
     }
 
-    /// The answer so far; whole if `Finished` was among the events.
+    /// Returns the answer so far. It is complete if `Finished` was among the events.
     pub fn finish(self) -> Answer {
         let is_whole = self.finish.as_ref().is_some_and(|(reason, _)| !reason.is_cut());
         let block = |(_, open): (u32, Open)| match open {
@@ -154,7 +154,7 @@ impl Accumulator {
     }
 
     fn find(&mut self, index: u32) -> Option<&mut Open> {
-        // The block that grows is nearly always among the last.
+        // The growing block is nearly always one of the last.
         self.blocks.iter_mut().rev().find(|(at, _)| *at == index).map(|(_, block)| block)
     }
 }
@@ -172,7 +172,8 @@ fn tool_call(id: String, name: String, raw: String, is_whole: bool) -> Block {
     }
 }
 
-/// The arguments in `raw` if they are a JSON object. A tool without parameters may be called with nothing at all.
+/// The arguments in `raw` if they are a JSON object. An empty text counts as an empty object: a tool without parameters
+/// may be called that way.
 pub fn arguments(raw: &str) -> Option<Value> {
     if raw.trim().is_empty() {
         return Some(Value::Object(serde_json::Map::new()));

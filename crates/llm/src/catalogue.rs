@@ -1,5 +1,5 @@
-//! Built-in facts about common models: limits, prices and what they accept. Settings override them; a model that is
-//! not here gets the named defaults of `domain::limits` and costs nothing.
+//! Built-in facts about common models: limits, prices and accepted input. Settings override them. A model that the
+//! catalogue does not list gets the defaults of `domain::limits` and costs nothing.
 
 mod facts;
 mod models;
@@ -11,13 +11,13 @@ use domain::{
 };
 use facts::Facts;
 
-/// The known model with exactly this id. A dated id (`…-20250929`, `…-2025-08-07`) finds its undated model.
+/// The known model with exactly this id. A dated id (`…-20250929`, `…-2025-08-07`) matches its undated model.
 pub fn find(id: &str) -> Option<Model> {
     let facts = row(id).or_else(|| row(undated(id)))?;
     Some(Model { id: id.to_owned(), ..facts.to_model() })
 }
 
-/// The facts about `id`, or the named defaults for a model that is not in the catalogue.
+/// The facts about `id`, or the defaults for a model that is not in the catalogue.
 pub fn find_or_default(id: &str) -> Model {
     find(id).unwrap_or_else(|| Model {
         id: id.to_owned(),

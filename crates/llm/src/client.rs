@@ -1,5 +1,5 @@
-//! Sends questions and hands out answers as they stream. Connections, timeouts and HTTP errors are here; what the
-//! bytes mean is `decode`'s.
+//! Sends model requests and returns the answers as they stream. Connections, timeouts and HTTP errors are handled here;
+//! `decode` interprets the bytes.
 
 pub mod stream;
 mod transport;
@@ -18,22 +18,22 @@ use std::time::Duration;
 use stream::EventStream;
 use transport::transport;
 
-/// Headers in which providers name the call, the usual one first.
+/// Response headers that carry the provider's id of the call, the most common first.
 const REQUEST_ID_HEADERS: [&str; 4] = ["request-id", "x-request-id", "x-amzn-requestid", "cf-ray"];
 
 /// A pool of connections to all providers. Cheap to clone; clones share the pool.
 #[derive(Debug, Clone)]
 pub struct Client {
     http: reqwest::Client,
-    /// For servers on this machine: without the proxy that the environment names.
+    /// For servers on this machine: it bypasses the proxy that the environment names.
     direct: reqwest::Client,
 }
 
 impl Client {
-    /// A client that follows no redirects (they would carry the key elsewhere).
+    /// Creates a client that follows no redirects, because a redirect would send the key to another host.
     ///
     /// # Errors
-    /// `Transport` if the TLS set-up of this machine cannot be used.
+    /// `Transport` if TLS cannot be set up on this machine.
     pub fn new() -> Result<Self, Error> {
         let builder = || {
             reqwest::Client::builder()
@@ -50,14 +50,14 @@ impl Client {
         Ok(Self { http, direct })
     }
 
-    /// Asks `model` at `provider` and gives the answer's events as they come. `headers` are sent as well.
+    /// Sends `request` to `model` at `provider`, with `headers` added, and returns the answer's events as they arrive.
     ///
-    /// Returns once the head of the answer is there. Dropping this future or the stream closes the connection; the
-    /// provider may bill what it made until then.
+    /// Returns once the head of the answer has arrived. Dropping this future or the stream closes the connection;
+    /// the provider may bill what it has generated until then.
     ///
     /// # Errors
-    /// Everything that is known before the answer starts: a refusal of the provider (by status), `Transport`,
-    /// `Timeout` (after `header_timeout_ms`), `Protocol` (something else than an event stream came back).
+    /// Every failure before the answer starts: a refusal by the provider (by status), `Transport`, `Timeout` (after
+    /// `header_timeout_ms`), `Protocol` (the provider sent something other than an event stream).
     pub async fn stream(
         &self,
         provider: &Provider,
@@ -66,10 +66,11 @@ impl Client {
         headers: Vec<(String, String)>,
     ) -> Result<EventStream, Error> {
         let (client, to, of) = (self.clone(), provider.clone(), model.clone());
-        // A long conversation is written for milliseconds, in which the thread's other calls would stand still.
+        // Serializing a long conversation takes milliseconds and would block the other calls on this thread.
         let asked = tokio::task::spawn_blocking(move || client.question(&to, &of, &request, headers));
-        let asked =
-            asked.await.map_err(|_| Error::new(ErrorKind::Transport, "the question was not written"))?;
+        let asked = asked
+            .await
+            .map_err(|_| Error::new(ErrorKind::Transport, "the request could not be serialized"))?;
         let wait = Duration::from_millis(provider.header_timeout_ms);
         let answer = tokio::time::timeout(wait, asked.send()).await;
         let named = |error: Error| error.of(&provider.id);
@@ -131,7 +132,7 @@ impl Client {
             }
             Protocol::Gemini => {
                 let mut asked = http.post(gemini::request::url(provider, &request.model));
-                // Never in the address: addresses end up in logs.
+                // The key never goes into the URL, because URLs end up in logs.
                 if let Some(key) = key {
                     asked = asked.header("x-goog-api-key", key.expose());
                 }
@@ -139,7 +140,7 @@ impl Client {
             }
         };
         asked = asked.header("accept", "text/event-stream");
-        // Gateways in front of several servers use it to find the one with the warm cache.
+        // Load-balancing gateways use this header to pick the server with the warm cache.
         if !request.cache_key.is_empty() {
             asked = asked.header("x-session-affinity", &request.cache_key);
         }
@@ -150,7 +151,7 @@ impl Client {
     }
 }
 
-/// The error that an answer with a failing status means.
+/// Converts an answer with an error status to an error.
 async fn refusal(response: reqwest::Response, wait: Duration) -> Error {
     let status = response.status().as_u16();
     let headers = response.headers().clone();
@@ -160,13 +161,13 @@ async fn refusal(response: reqwest::Response, wait: Duration) -> Error {
     let body = beginning(response, wait).await;
     let mut error =
         classify::from_answer(status, &String::from_utf8_lossy(&body)).with_retryable(should_retry);
-    // Gemini says it in the body.
+    // Gemini sends the delay in the body.
     error.retry_after_ms = retry_after_ms.or(error.retry_after_ms);
     error.request_id = request_id(&headers);
     error
 }
 
-/// The error for a successful answer that is no event stream: some proxies answer errors with status 200.
+/// The error for a successful answer that is not an event stream: some proxies send errors with status 200.
 fn mistaken(body: &[u8]) -> Error {
     let value = serde_json::from_slice::<serde_json::Value>(body).ok();
     match value.filter(|value| value.get("error").is_some_and(|error| !error.is_null())) {
@@ -175,7 +176,7 @@ fn mistaken(body: &[u8]) -> Error {
     }
 }
 
-/// The first bytes of an answer, as far as they come within `wait` and without error.
+/// The first bytes of an answer, as far as they arrive within `wait` and without an error.
 async fn beginning(mut response: reqwest::Response, wait: Duration) -> Vec<u8> {
     let mut body = Vec::new();
     let read = async {
@@ -187,7 +188,7 @@ async fn beginning(mut response: reqwest::Response, wait: Duration) -> Vec<u8> {
             }
         }
     };
-    // What is missing is missing: the status alone is enough for an error.
+    // A partial body is fine: the status alone is enough for an error.
     let _ = tokio::time::timeout(wait, read).await;
     body
 }

@@ -1,4 +1,4 @@
-//! The configuration of the providers: read from `flotilla.toml` or from the environment, and checked.
+//! The provider configuration, read from `flotilla.toml` or from the environment, and validated.
 
 pub mod environment;
 pub mod file;

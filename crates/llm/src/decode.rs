@@ -1,5 +1,5 @@
-//! From the bytes of an answer to its events, whatever the protocol. Pure: the connection and its timeouts are
-//! `client`'s.
+//! Decodes the bytes of an answer to events, for every protocol. Pure: `client` handles the connection and its
+//! timeouts.
 
 mod bounds;
 
@@ -43,11 +43,11 @@ impl Decoder {
         Self { lines, wire, bounds: Bounds::default(), bytes: 0, beginning: Vec::new() }
     }
 
-    /// Appends what `bytes` tell to `events`. Bytes after the end of the answer are read over.
+    /// Appends the events in `bytes` to `events`. Bytes after the end of the answer are ignored.
     ///
     /// # Errors
-    /// `Protocol`, `TooLarge`, or what an error event says. The events before it have been appended; nothing may be
-    /// pushed afterwards.
+    /// `Protocol`, `TooLarge`, or the error of an error event. The events before it have been appended. Do not push
+    /// again afterwards.
     pub fn push(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), Error> {
         if self.is_finished() {
             return Ok(());
@@ -67,13 +67,13 @@ impl Decoder {
                 return Ok(());
             }
         }
-        read.map_err(refused)
+        read.map_err(error_of)
     }
 
-    /// To be called when the connection has ended; appends the last events.
+    /// Appends the last events. Call it when the connection has ended.
     ///
     /// # Errors
-    /// `Truncated` unless the answer had reached its end, `Protocol` if it never was an event stream.
+    /// `Truncated` unless the answer is complete, `Protocol` if the bytes were not an event stream.
     pub fn end(&mut self, events: &mut Vec<Event>) -> Result<(), Error> {
         if self.is_finished() {
             return Ok(());
@@ -81,7 +81,7 @@ impl Decoder {
         if !self.lines.is_plausible() {
             return Err(not_a_stream(&self.beginning));
         }
-        // A last event without its blank line counts if it is whole: a cut JSON object never parses.
+        // A last event without its blank line counts if it is complete: a cut JSON object never parses.
         if let Some(last) = self.lines.end().filter(is_whole) {
             self.event(&last, events)?;
         }
@@ -95,7 +95,7 @@ impl Decoder {
         self.bounds.check(events, from).and(outcome)
     }
 
-    /// Whether the answer has reached its end: the connection is of no further use.
+    /// Whether the answer is complete and the connection is no longer needed.
     pub fn is_finished(&self) -> bool {
         match &self.wire {
             Wire::Anthropic(decoder) => decoder.is_finished(),
@@ -121,10 +121,10 @@ fn is_whole(event: &sse::Event) -> bool {
     event.data.trim() == sse::DONE || serde_json::from_str::<serde::de::IgnoredAny>(&event.data).is_ok()
 }
 
-fn refused(refused: sse::Refused) -> Error {
-    match refused {
-        sse::Refused::TooLong { .. } => Error::new(ErrorKind::TooLarge, refused.to_string()),
-        sse::Refused::NotUtf8 => Error::new(ErrorKind::Protocol, refused.to_string()),
+fn error_of(error: sse::StreamError) -> Error {
+    match error {
+        sse::StreamError::TooLong { .. } => Error::new(ErrorKind::TooLarge, error.to_string()),
+        sse::StreamError::NotUtf8 => Error::new(ErrorKind::Protocol, error.to_string()),
     }
 }
 

@@ -1,44 +1,45 @@
-//! Why a model call failed, in terms of what the caller can do about it.
+//! Model call failures, by what the caller can do about them.
 
 use domain::limits::{MODEL_ERROR_BODY_BYTES_MAX, MODEL_ERROR_MESSAGE_BYTES_MAX};
 
 /// Bytes of an answer that an error quotes.
 pub(crate) const QUOTE_BYTES_MAX: usize = 200;
 
-/// A failed model call. The text is one sentence with the provider's own message; keys are never part of it.
+/// A failed model call. The text is one sentence with the provider's own message. It never contains a key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Error {
     /// What went wrong.
     pub kind: ErrorKind,
-    /// HTTP status, also when the provider sent it inside a stream.
+    /// HTTP status, including one that the provider sent inside a stream.
     pub status: Option<u16>,
-    /// For people; at most [`MODEL_ERROR_MESSAGE_BYTES_MAX`] bytes.
+    /// Text for people; at most [`MODEL_ERROR_MESSAGE_BYTES_MAX`] bytes.
     pub message: String,
-    /// How long the provider asks to wait; milliseconds.
+    /// The delay that the provider requests; milliseconds.
     pub retry_after_ms: Option<u64>,
     /// The provider's id of the call.
     pub request_id: Option<String>,
-    /// The provider's answer, at most [`MODEL_ERROR_BODY_BYTES_MAX`] bytes. May quote the prompt: not for logs.
+    /// The provider's answer, at most [`MODEL_ERROR_BODY_BYTES_MAX`] bytes. It may quote the prompt, so it must not be
+    /// logged.
     pub body: Option<String>,
-    /// Set where the provider or the place of the failure decides otherwise than the kind.
+    /// Overrides the verdict of `kind`, for failures where the provider or the context decides.
     retryable: Option<bool>,
 }
 
-/// What went wrong.
+/// The cause of the failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
-    /// The key is missing, wrong or not allowed to do this.
+    /// The key is missing, wrong or lacks the permission.
     Auth,
-    /// No such model or address.
+    /// The model or the address does not exist.
     NotFound,
     /// Too many requests: wait.
     RateLimited,
-    /// The account has no money or quota left: waiting does not help.
+    /// The account has no credit or quota left: waiting does not help.
     Quota,
-    /// The provider has too much to do: wait.
+    /// The provider is overloaded: wait.
     Overloaded,
-    /// The provider failed.
+    /// The provider failed internally.
     Server,
     /// The conversation does not fit into the model's context: compact it.
     Overflow,
@@ -46,15 +47,15 @@ pub enum ErrorKind {
     ContentFilter,
     /// The provider refused the request as malformed.
     Invalid,
-    /// The answer is larger than our bounds.
+    /// The answer exceeds our bounds.
     TooLarge,
     /// The connection failed.
     Transport,
-    /// The answer ended before its end.
+    /// The answer stopped before it was complete.
     Truncated,
     /// The provider was silent for too long.
     Timeout,
-    /// What came back is not the protocol.
+    /// The answer violates the protocol.
     Protocol,
 }
 
@@ -100,7 +101,7 @@ impl ErrorKind {
 }
 
 impl Error {
-    /// An error of `kind` that says `message` (cut to its bound).
+    /// Creates an error of `kind` with `message`, cut to its bound.
     pub fn new(kind: ErrorKind, message: impl AsRef<str>) -> Self {
         Self {
             kind,
@@ -118,21 +119,21 @@ impl Error {
         self.retryable.unwrap_or_else(|| self.kind.is_retryable())
     }
 
-    /// The same error with the provider's own verdict on trying again.
+    /// Returns the error with the provider's own verdict on retrying.
     #[must_use]
     pub fn with_retryable(mut self, retryable: Option<bool>) -> Self {
         self.retryable = retryable.or(self.retryable);
         self
     }
 
-    /// The same error with the provider's answer, cut to its bound.
+    /// Returns the error with the provider's answer, cut to its bound.
     #[must_use]
     pub fn with_body(mut self, body: &str) -> Self {
         self.body = (!body.is_empty()).then(|| bounded(body, MODEL_ERROR_BODY_BYTES_MAX));
         self
     }
 
-    /// The same error, saying whose it is: `"{who}: {message}"`.
+    /// Returns the error with the name of its source: `"{who}: {message}"`.
     #[must_use]
     pub fn of(mut self, who: &str) -> Self {
         self.message = bounded(&format!("{who}: {}", self.message), MODEL_ERROR_MESSAGE_BYTES_MAX);
@@ -140,18 +141,18 @@ impl Error {
     }
 }
 
-/// The error for an answer that breaks the protocol; quotes the beginning of the offending event.
+/// The error for an answer that violates the protocol. It quotes the beginning of the offending event.
 pub(crate) fn broken(what: &str, data: &str) -> Error {
     let quote = bounded(data, QUOTE_BYTES_MAX);
     Error::new(ErrorKind::Protocol, format!("{what}: `{quote}`")).with_body(data)
 }
 
-/// The error for an answer that stops in the middle.
+/// The error for an answer that stops before it is complete.
 pub(crate) fn truncated() -> Error {
-    Error::new(ErrorKind::Truncated, "the answer stopped before it was complete")
+    Error::new(ErrorKind::Truncated, "the answer ended before it was complete")
 }
 
-/// The first `bytes_max` bytes of `text`, at a character boundary, with `…` where something is missing.
+/// The first `bytes_max` bytes of `text`, cut at a character boundary; `…` marks the cut.
 pub(crate) fn bounded(text: &str, bytes_max: usize) -> String {
     if text.len() <= bytes_max {
         return text.to_owned();

@@ -1,21 +1,21 @@
-//! What a model's answer consists of while it streams, in no provider's words.
+//! The events of a model's answer while it streams, independent of the provider.
 
 use domain::money::Tokens;
 
 /// One event of an answer.
 ///
-/// Order: `Started`, then blocks and `Usage` in any mixture, then `Finished` exactly once, or an error in its place.
-/// A block is opened by its `…Start`, and closed by `BlockEnd` (text, tool call) or `ReasoningEnd` (reasoning); an
-/// error may leave blocks open. `index` is unique in the answer and grows in the order in which blocks start; blocks
-/// may overlap (tool calls of some providers are interleaved).
+/// Order: `Started`, then blocks and `Usage` in any order, then exactly one `Finished` or an error in its place. A
+/// `…Start` event opens a block. `BlockEnd` closes a text or a tool call, `ReasoningEnd` closes reasoning. An error may
+/// leave blocks open. `index` is unique in the answer and grows in the order in which blocks start. Blocks may overlap:
+/// some providers interleave tool calls.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
     /// The provider accepted the call.
     Started {
-        /// The model that answers, in the provider's words; may be more exact than the one asked for, or empty.
+        /// The answering model as the provider names it. It may be more specific than the requested one, or empty.
         model: String,
     },
-    /// A text begins.
+    /// A text block starts.
     TextStart {
         /// Block.
         index: u32,
@@ -27,7 +27,7 @@ pub enum Event {
         /// What to append.
         delta: String,
     },
-    /// Reasoning begins.
+    /// A reasoning block starts.
     ReasoningStart {
         /// Block.
         index: u32,
@@ -39,7 +39,7 @@ pub enum Event {
         /// What to append.
         delta: String,
     },
-    /// Reasoning ends, with what must be kept to send it back.
+    /// A reasoning block ends, with the data that the provider needs to get it back.
     ReasoningEnd {
         /// Block.
         index: u32,
@@ -47,17 +47,17 @@ pub enum Event {
         signature: Option<String>,
         /// Anthropic's encrypted reasoning.
         redacted: Option<String>,
-        /// An array of what other providers want back: OpenRouter's `reasoning_details`, the reasoning item of OpenAI
-        /// Responses, Gemini's thought signatures. Each element has a `type` that only its own protocol knows.
+        /// An array of what other providers need back: OpenRouter's `reasoning_details`, the reasoning item of OpenAI
+        /// Responses, Gemini's thought signatures. Each element has a `type` that only its own protocol understands.
         details: Option<serde_json::Value>,
     },
-    /// A tool call begins.
+    /// A tool call starts.
     ToolStart {
         /// Block.
         index: u32,
         /// The provider's id of the call; unique in the answer.
         id: String,
-        /// The tool; empty if the provider never named it.
+        /// The tool; empty if the provider did not name it.
         name: String,
     },
     /// More of a tool call's arguments (JSON text); never empty.
@@ -72,13 +72,13 @@ pub enum Event {
         /// Block.
         index: u32,
     },
-    /// All tokens of this answer so far: each one replaces the one before.
+    /// The total tokens of this answer so far. Each event replaces the one before.
     Usage(Tokens),
-    /// The answer is whole. Nothing follows.
+    /// The answer is complete. No event follows.
     Finished {
         /// Why the model stopped.
         reason: Finish,
-        /// The same in the provider's word.
+        /// The reason in the provider's word.
         raw: String,
     },
 }
@@ -86,15 +86,15 @@ pub enum Event {
 /// Why a model stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Finish {
-    /// It said all it wanted.
+    /// The model finished its answer.
     Stop,
-    /// It waits for tools.
+    /// The model waits for tool results.
     ToolCalls,
-    /// It reached the longest answer; the last block is cut.
+    /// The answer reached the length limit; the last block is cut off.
     Length,
-    /// The provider's filter stopped it.
+    /// The provider's content filter stopped the answer.
     ContentFilter,
-    /// A reason that this client does not know.
+    /// A reason that Flotilla does not know.
     Unknown,
 }
 
@@ -110,7 +110,7 @@ impl Finish {
         }
     }
 
-    /// Whether an answer that ended so may have been cut inside a tool call.
+    /// Whether an answer with this reason may end in the middle of a tool call.
     pub fn is_cut(self) -> bool {
         match self {
             Self::Length | Self::ContentFilter => true,

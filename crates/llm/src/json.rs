@@ -1,13 +1,13 @@
-//! JSON from outside, read a little more leniently than the standard: half of a surrogate pair is a damaged character,
-//! not a damaged answer, and a count that cannot be one counts as not given.
+//! Reads JSON from providers slightly more leniently than the standard. An unpaired surrogate becomes a replacement
+//! character instead of an error, and an impossible count is treated as missing.
 
 use domain::limits::MODEL_USAGE_TOKENS_MAX;
 use serde_json::Value;
 
-/// What stands for half of a surrogate pair.
+/// Replaces an unpaired surrogate.
 const REPLACEMENT: &str = "\\ufffd";
 
-/// The value that `text` is, with U+FFFD for every half of a surrogate pair; `None` if it is not JSON.
+/// Parses `text`, with U+FFFD for every unpaired surrogate; `None` if it is not JSON.
 pub(crate) fn parse(text: &str) -> Option<Value> {
     match serde_json::from_str(text) {
         Ok(value) => Some(value),
@@ -15,18 +15,18 @@ pub(crate) fn parse(text: &str) -> Option<Value> {
     }
 }
 
-/// The number of tokens at `pointer`. Negative, broken and absurd ones give `None`.
+/// The number of tokens at `pointer`; `None` for a negative, malformed or absurdly large number.
 pub(crate) fn tokens(value: &Value, pointer: &str) -> Option<u64> {
     let number = value.pointer(pointer)?;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range is checked")]
     let whole =
         |number: f64| (number.fract() == 0.0 && (0.0..1e15).contains(&number)).then_some(number as u64);
-    // Some servers count in floating point.
+    // Some servers send counts as floating point numbers.
     let count = number.as_u64().or_else(|| number.as_f64().and_then(whole))?;
     (count <= MODEL_USAGE_TOKENS_MAX).then_some(count)
 }
 
-/// `text` without halves of surrogate pairs; `None` if there are none.
+/// `text` without unpaired surrogates; `None` if it has none.
 fn with_whole_characters(text: &str) -> Option<String> {
     let mut whole = String::with_capacity(text.len());
     let mut rest = text;
@@ -53,7 +53,7 @@ fn with_whole_characters(text: &str) -> Option<String> {
     is_changed.then_some(whole)
 }
 
-/// The UTF-16 unit that `text` begins with as `\uXXXX`.
+/// The UTF-16 unit that starts `text` as `\uXXXX`.
 fn unit(text: &str) -> Option<u32> {
     let digits = text.strip_prefix("\\u")?.get(..4)?;
     digits.bytes().all(|byte| byte.is_ascii_hexdigit()).then(|| u32::from_str_radix(digits, 16).ok())?

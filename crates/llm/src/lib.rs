@@ -1,8 +1,9 @@
-//! Model providers: one request in, one stream of events out. One file per wire protocol; knows nothing of sessions.
+//! Model providers: one request in, one stream of events out. Each wire protocol has a folder. The crate knows nothing
+//! about sessions.
 //!
-//! `client` sends a `request` to a provider of the `config` and gives `event`s; `decode` is the pure half of it
-//! (bytes in, events out), built from `sse` and one decoder per protocol. `accumulate` folds events into the answer
-//! and is the only place that says whether a tool call may run.
+//! `client` sends a `request` to a provider of the `config` and returns `event`s. `decode` is its pure half (bytes in,
+//! events out), built from `sse` and one decoder per protocol. `accumulate` folds events into the answer; it alone
+//! decides whether a tool call may run.
 
 pub mod accumulate;
 pub mod catalogue;

@@ -1,4 +1,4 @@
-//! A model of a provider: its limits, its price, what it accepts, and how hard it can be asked to think.
+//! A model of a provider: its limits, its price, the input it accepts and its reasoning efforts.
 
 use domain::money::Price;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ pub enum Effort {
     Minimal,
     /// Briefly.
     Low,
-    /// As most callers want.
+    /// The usual effort.
     Medium,
     /// Long.
     High,
@@ -22,7 +22,7 @@ pub enum Effort {
     Max,
 }
 
-/// A word that names no effort.
+/// The error for a word that does not name an effort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("must be one of none, minimal, low, medium, high, xhigh and max")]
 pub struct UnknownEffort;
@@ -54,26 +54,26 @@ impl FromStr for Effort {
     }
 }
 
-/// How a model is told how hard to think.
+/// How the effort is sent to a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Thinking {
-    /// Not at all: it thinks as it likes, or does not think.
+    /// It is not sent: the model decides by itself, or does not think.
     #[default]
     Fixed,
-    /// By a word. OpenAI: `reasoning_effort` or `reasoning.effort`; Gemini 3: `thinkingLevel`.
+    /// As a word. OpenAI: `reasoning_effort` or `reasoning.effort`; Gemini 3: `thinkingLevel`.
     Effort,
-    /// Anthropic, newer models: `thinking: adaptive` with `output_config.effort`.
+    /// Anthropic's newer models: `thinking: adaptive` with `output_config.effort`.
     Adaptive,
-    /// By a number of tokens. Anthropic's older models: `thinking.budget_tokens`; Gemini 2.5: `thinkingBudget`.
+    /// As a number of tokens. Anthropic's older models: `thinking.budget_tokens`; Gemini 2.5: `thinkingBudget`.
     Budget,
 }
 
-/// What a provider serves.
+/// A model that a provider serves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Model {
-    /// The provider's name of it.
+    /// The provider's id of the model.
     pub id: String,
-    /// For people.
+    /// The display name.
     pub name: String,
     /// Prompt and answer together; tokens.
     pub context_tokens: u64,
@@ -81,29 +81,29 @@ pub struct Model {
     pub input_tokens: Option<u64>,
     /// Longest answer; tokens.
     pub output_tokens: u64,
-    /// What it costs.
+    /// The price.
     pub price: Price,
     /// Whether it reasons.
     pub reasoning: bool,
-    /// How it is told how hard to think.
+    /// How the effort is sent to it.
     pub thinking: Thinking,
-    /// Which efforts it offers; none if it cannot be told.
+    /// The efforts it offers; empty if the effort cannot be set.
     pub efforts: Vec<Effort>,
     /// Whether it accepts a temperature.
     pub temperature: bool,
-    /// Whether it understands pictures.
+    /// Whether it accepts images.
     pub images: bool,
-    /// Whether it understands PDF documents.
+    /// Whether it accepts PDF documents.
     pub pdf: bool,
     /// Whether it is its provider's model for titles and summaries.
     pub small: bool,
-    /// Message field in which a compatible server wants the reasoning back, for example `reasoning_content`.
+    /// The message field in which a compatible server expects the reasoning back, for example `reasoning_content`.
     pub reasoning_field: Option<String>,
 }
 
 impl Model {
-    /// The effort that it is told when `wanted` is: the nearest one that it offers, the lower one first. Thinking and
-    /// not thinking never stand for each other where there is a choice.
+    /// The effort that is sent for `wanted`: the nearest one that the model offers, preferring the lower one. If the
+    /// model can think or not think, neither choice ever replaces the other.
     pub fn effort(&self, wanted: Option<Effort>) -> Option<Effort> {
         let wanted = wanted?;
         if self.efforts.contains(&wanted) {
@@ -114,7 +114,7 @@ impl Model {
     }
 }
 
-/// Whose model it is, as far as it matters for what a key without further settings offers.
+/// The vendor of a model. It decides which models a key without further settings offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
     /// Served by Anthropic.

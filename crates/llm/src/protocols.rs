@@ -1,4 +1,5 @@
-//! The wire protocols of the providers, a folder each, and what their requests share. No protocol imports another.
+//! The wire protocols of the providers, a folder each, and the code that their requests share. No protocol imports
+//! another.
 
 pub mod anthropic;
 pub mod classify;

@@ -1,17 +1,17 @@
-//! A provider: where its models are served, in which protocol, and with which key.
+//! A provider: its address, its protocol, its key and its models.
 
 use crate::model::{Model, Thinking};
 use domain::limits::{MODEL_CHUNK_TIMEOUT_MS, MODEL_HEADER_TIMEOUT_MS};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The language that a provider speaks.
+/// The wire protocol of a provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Protocol {
     /// Anthropic Messages: `"anthropic"`.
     Anthropic,
-    /// OpenAI Chat Completions and everything compatible: `"openai-chat"`.
+    /// OpenAI Chat Completions and compatible servers: `"openai-chat"`.
     #[serde(rename = "openai-chat")]
     OpenAiChat,
     /// OpenAI Responses: `"openai-responses"`.
@@ -25,7 +25,7 @@ impl Protocol {
     /// All protocols.
     pub const ALL: [Self; 4] = [Self::Anthropic, Self::OpenAiChat, Self::OpenAiResponses, Self::Gemini];
 
-    /// The word in settings.
+    /// The name in settings.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Anthropic => "anthropic",
@@ -44,13 +44,13 @@ impl Protocol {
         }
     }
 
-    /// Whether `base_url` leads to the vendor itself, with whatever path.
+    /// Whether `base_url` is the vendor's own address, with any path.
     pub(crate) fn is_vendor(self, base_url: &str) -> bool {
         let host = |url: &str| reqwest::Url::parse(url).ok()?.host_str().map(str::to_owned);
         host(base_url).is_some_and(|is| host(self.default_base_url()) == Some(is))
     }
 
-    /// How a model without facts of its own is told how hard to think.
+    /// How a model that the catalogue does not list receives its effort.
     pub(crate) fn usual_thinking(self) -> Thinking {
         match self {
             Self::Anthropic => Thinking::Adaptive,
@@ -69,7 +69,7 @@ impl ApiKey {
         Self(key.into())
     }
 
-    /// The key itself: only for the header it goes into.
+    /// Returns the key, only for the header that carries it.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -81,27 +81,27 @@ impl fmt::Debug for ApiKey {
     }
 }
 
-/// Where models are served.
+/// A server of models.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Provider {
-    /// Name in settings and in `provider/model`.
+    /// The id in settings and in `provider/model`.
     pub id: String,
-    /// Its language.
+    /// Its wire protocol.
     pub protocol: Protocol,
     /// With or without the trailing `/v1`; `http` or `https`.
     pub base_url: String,
-    /// Sent as the protocol wants; servers on one's own machine need none.
+    /// Sent as the protocol requires. A local server usually needs none.
     pub api_key: Option<ApiKey>,
-    /// What it serves, the preferred one first.
+    /// Its models, the preferred one first.
     pub models: Vec<Model>,
     /// Longest wait for the head of an answer; milliseconds.
     pub header_timeout_ms: u64,
-    /// Longest silence inside an answer; milliseconds.
+    /// Longest silence in the middle of an answer; milliseconds.
     pub chunk_timeout_ms: u64,
 }
 
 impl Provider {
-    /// A provider with the default timeouts and without models.
+    /// Creates a provider with the default timeouts and without models.
     pub fn new(id: impl Into<String>, protocol: Protocol, base_url: impl Into<String>) -> Self {
         Self {
             id: id.into(),
@@ -114,20 +114,20 @@ impl Provider {
         }
     }
 
-    /// Whether this is OpenAI itself: compatible servers refuse some of its newer fields.
+    /// Whether this is OpenAI itself. Compatible servers refuse some of its newer fields.
     pub(crate) fn is_openai(&self) -> bool {
         let speaks = matches!(self.protocol, Protocol::OpenAiChat | Protocol::OpenAiResponses);
         speaks && self.protocol.is_vendor(&self.base_url)
     }
 
-    /// Whether its host is `domain` or below it.
+    /// Whether its host is `domain` or a subdomain of it.
     pub(crate) fn is_at(&self, domain: &str) -> bool {
         let url = reqwest::Url::parse(&self.base_url).ok();
         let host = url.as_ref().and_then(reqwest::Url::host_str).unwrap_or_default();
         host.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
     }
 
-    /// Whether it runs on this machine: no proxy of the environment may come in between.
+    /// Whether it runs on this machine. Calls to it must bypass the proxy that the environment names.
     pub(crate) fn is_loopback(&self) -> bool {
         let url = reqwest::Url::parse(&self.base_url).ok();
         let host = url.as_ref().and_then(reqwest::Url::host_str).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What a model is asked, in no provider's words. Turning it into JSON is each protocol's `request` file.
+//! A model request, independent of the provider. Each protocol's `request` file converts it to JSON.
 
 use crate::model::{Effort, Model};
 use domain::tool;
@@ -7,32 +7,32 @@ use std::{borrow::Cow, sync::Arc};
 /// One model call.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Request {
-    /// The provider's name of the model.
+    /// The provider's id of the model.
     pub model: String,
-    /// System prompt in pieces, the stable ones first (the first two are marked for the provider's cache).
+    /// System prompt in pieces, the stable ones first. The first two are marked for the provider's cache.
     pub system: Vec<String>,
-    /// The conversation, oldest first. Calls without a result are answered for the model, results without a call are
-    /// left out: providers accept neither.
+    /// The conversation, oldest first. A call without a result gets a placeholder result, and a result without a call
+    /// is left out: providers refuse both.
     pub messages: Vec<Message>,
     /// Tools that the model may call.
     pub tools: Vec<tool::Spec>,
-    /// Whether it must call one.
+    /// Whether the model must call a tool.
     pub tool_choice: ToolChoice,
-    /// Longest answer, in tokens; 0, or more than the model's own limit, means that limit.
+    /// The answer's length limit in tokens. 0 or a value above the model's own limit means that limit.
     pub output_tokens_max: u64,
-    /// Sampling temperature; `None` means what suits the model. Left out for models that refuse one.
+    /// Sampling temperature; `None` uses the recommended one. It is left out for models that refuse a temperature.
     pub temperature: Option<f64>,
-    /// Nucleus sampling; treated as the temperature is.
+    /// Nucleus sampling; handled like the temperature.
     pub top_p: Option<f64>,
-    /// Routes calls of one conversation to the same prompt cache: the session id. Empty = none.
+    /// The session id. It routes the calls of one session to the same prompt cache. Empty: no routing.
     pub cache_key: String,
-    /// How hard the model should think; `None` leaves the provider's default. What the model does not offer is
-    /// replaced by what comes nearest.
+    /// How hard the model should think; `None` keeps the provider's default. The nearest supported effort replaces an
+    /// unsupported one.
     pub variant: Option<Effort>,
 }
 
 impl Request {
-    /// The longest answer that `model` may be asked for; tokens.
+    /// The length limit to request from `model`; tokens.
     pub(crate) fn output_tokens(&self, model: &Model) -> u64 {
         match self.output_tokens_max {
             0 => model.output_tokens,
@@ -40,14 +40,14 @@ impl Request {
         }
     }
 
-    /// The system prompt in one text; empty if there is none.
+    /// The system prompt as one text; empty if there is none.
     pub(crate) fn system_text(&self) -> String {
         let texts: Vec<&str> =
             self.system.iter().map(String::as_str).filter(|text| !text.trim().is_empty()).collect();
         texts.join("\n\n")
     }
 
-    /// Whether the conversation has tool calls although no tools are offered: some servers refuse that.
+    /// Whether the conversation contains tool calls but the request offers no tools. Some servers refuse that.
     pub(crate) fn lacks_tools(&self) -> bool {
         let is_call = |part: &AssistantPart| matches!(part, AssistantPart::ToolCall { .. });
         let has_call = |message: &Message| match message {
@@ -61,19 +61,19 @@ impl Request {
 /// Whether the model must call a tool.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum ToolChoice {
-    /// As it likes.
+    /// The model decides.
     #[default]
     Auto,
-    /// Some tool.
+    /// The model must call a tool.
     Required,
-    /// None at all.
+    /// The model must not call a tool.
     None,
-    /// The tool of this name.
+    /// The model must call the tool of this name.
     Named(String),
 }
 
 impl ToolChoice {
-    /// Whether the model has no choice.
+    /// Whether the model must call a tool.
     pub(crate) fn is_forced(&self) -> bool {
         match self {
             Self::Required | Self::Named(_) => true,
@@ -85,11 +85,11 @@ impl ToolChoice {
 /// One entry of the conversation.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Message {
-    /// What the user said.
+    /// A message of the user.
     User(Vec<UserPart>),
-    /// What the model answered.
+    /// An answer of the model.
     Assistant(Vec<AssistantPart>),
-    /// What the tools gave that the previous answer called.
+    /// The results of the tool calls in the previous answer.
     ToolResults(Vec<ToolResult>),
 }
 
@@ -98,31 +98,31 @@ pub enum Message {
 pub enum UserPart {
     /// Plain text.
     Text(String),
-    /// A picture or a document. A model that does not understand it is told so in its place.
+    /// An image or a document. A model that does not accept it gets a sentence in its place.
     Media(Media),
 }
 
-/// A picture or a document.
+/// An image or a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Media {
     /// For example `image/png` or `application/pdf`.
     pub mime: String,
     /// File name, for people and models; may be empty.
     pub name: String,
-    /// What it holds.
+    /// Its content.
     pub source: Source,
 }
 
-/// Where the bytes of a [`Media`] are.
+/// The location of a [`Media`]'s bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// Here, in standard base64.
+    /// Inline, in standard base64.
     Base64(String),
-    /// At an address that the provider fetches.
+    /// At a URL that the provider fetches.
     Url(String),
 }
 
-/// What a [`Media`] is to a provider.
+/// How a provider treats a [`Media`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MediaKind {
     Image,
@@ -130,7 +130,7 @@ pub(crate) enum MediaKind {
 }
 
 impl Media {
-    /// What it is, if `model` understands it; otherwise what is said to the model in its place.
+    /// The kind, if `model` accepts it; otherwise the text that the model gets in its place.
     pub(crate) fn kind(&self, model: &Model) -> Result<MediaKind, String> {
         let kind = self.mime.split('/').next().filter(|kind| *kind != "application").unwrap_or(&self.mime);
         let name = if self.name.is_empty() { kind.to_owned() } else { format!("{:?}", self.name) };
@@ -146,7 +146,7 @@ impl Media {
         }
     }
 
-    /// The address, or a `data:` address with the bytes.
+    /// The URL, or a `data:` URL with the bytes.
     pub(crate) fn url(&self) -> String {
         match &self.source {
             Source::Base64(data) => format!("data:{};base64,{data}", self.mime),
@@ -154,7 +154,7 @@ impl Media {
         }
     }
 
-    /// The file name; some providers insist on one.
+    /// The file name; some providers require one.
     pub(crate) fn file_name(&self) -> &str {
         if self.name.is_empty() { "document.pdf" } else { &self.name }
     }
@@ -165,8 +165,8 @@ impl Media {
 pub enum AssistantPart {
     /// Plain text.
     Text(String),
-    /// Reasoning, to be sent back to the provider and model that made it, and to no other: what it needs to be
-    /// accepted is as [`crate::event::Event::ReasoningEnd`] gave it.
+    /// Reasoning. It is sent back only to the provider and model that made it. The fields are those of
+    /// [`crate::event::Event::ReasoningEnd`].
     Reasoning {
         /// The text; may be empty.
         text: String,
@@ -174,7 +174,7 @@ pub enum AssistantPart {
         signature: Option<String>,
         /// Anthropic's encrypted reasoning, without text.
         redacted: Option<String>,
-        /// An array of what other providers want back.
+        /// An array of what other providers need back.
         details: Option<serde_json::Value>,
     },
     /// A tool call.
@@ -188,23 +188,24 @@ pub enum AssistantPart {
     },
 }
 
-/// What one tool call gave.
+/// The result of one tool call.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ToolResult {
     /// Id of the call.
     pub call_id: String,
     /// The tool.
     pub name: String,
-    /// Its output; shared with the conversation that it is of.
+    /// The output, shared with the conversation that it belongs to.
     pub text: Arc<String>,
-    /// Pictures and documents that it gave.
+    /// Images and documents in the output.
     pub media: Vec<Media>,
-    /// Whether it failed.
+    /// Whether the call failed.
     pub is_error: bool,
 }
 
 impl ToolResult {
-    /// Its text with a sentence for each picture or document that `model` does not understand, and those that it does.
+    /// The text, with a sentence for each image or document that `model` does not accept, and the media that it does
+    /// accept.
     pub(crate) fn told(&self, model: &Model) -> (Cow<'_, str>, Vec<&Media>) {
         let mut text = Cow::Borrowed(self.text.as_str());
         let mut shown = Vec::new();

@@ -1,10 +1,10 @@
-//! How long a provider asks to wait, from its headers.
+//! The delay that a provider requests in its headers.
 
 use std::time::SystemTime;
 
-/// Milliseconds from `retry-after-ms`, else from `retry-after`: seconds, or an HTTP date, which is compared with that in
-/// `date`, because the provider's clock and ours may differ. Nonsense and negative numbers give `None`; a date in the past
-/// gives 0.
+/// Milliseconds from `retry-after-ms`, else from `retry-after`. That is a number of seconds or an HTTP date; a date is
+/// compared with the header `date`, because the provider's clock may differ from ours. Invalid and negative values give
+/// `None`; a date in the past gives 0.
 pub(crate) fn parse(
     retry_after_ms: Option<&str>,
     retry_after: Option<&str>,

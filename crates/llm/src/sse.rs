@@ -1,7 +1,7 @@
-//! Server-sent events from bytes, split anywhere. Bounded, and only what model providers use: `id` and `retry` are
-//! read over. Knows nothing of JSON.
+//! Server-sent events from bytes that may be split anywhere. Bounded, and limited to what model providers use: `id` and
+//! `retry` are ignored. Knows nothing about JSON.
 
-/// What ends some streams in place of an object.
+/// Ends some streams in place of an object.
 pub(crate) const DONE: &str = "[DONE]";
 /// One event.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -12,9 +12,9 @@ pub struct Event {
     pub data: String,
 }
 
-/// Why bytes cannot be an event stream.
+/// Why bytes are not an event stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum StreamError {
     /// A line, or the lines of one event together, are longer than the bound.
     #[error("a line of the event stream is longer than {bytes_max} bytes")]
     TooLong {
@@ -22,7 +22,7 @@ pub enum Refused {
         bytes_max: usize,
     },
     /// A line is not UTF-8.
-    #[error("the event stream is not text")]
+    #[error("the event stream is not UTF-8")]
     NotUtf8,
 }
 
@@ -60,7 +60,7 @@ impl Decoder {
     ///
     /// # Errors
     /// `TooLong` and `NotUtf8`.
-    pub fn push(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), Refused> {
+    pub fn push(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), StreamError> {
         let mut rest = bytes;
         if self.is_after_cr && !rest.is_empty() {
             self.is_after_cr = false;
@@ -79,8 +79,8 @@ impl Decoder {
         self.extend(rest)
     }
 
-    /// The event that the end of the stream leaves without its blank line, if it has any data. Whether it is whole is
-    /// for the caller to judge.
+    /// The pending event if the stream ended without a blank line and the event has data. The caller decides whether it
+    /// is complete.
     pub fn end(&mut self) -> Option<Event> {
         if !self.line.is_empty() {
             let _ = self.end_line().ok()?;
@@ -88,8 +88,8 @@ impl Decoder {
         self.take_event()
     }
 
-    /// Whether what was read so far can be an event stream: a line with a known field or a comment was seen, or the
-    /// line that is not whole yet may become one.
+    /// Whether the bytes so far can be an event stream: they contain a known field or a comment, or the unfinished line
+    /// may become one.
     pub fn is_plausible(&self) -> bool {
         let starts = |field: &str| {
             let (line, field) = (self.line.as_slice(), field.as_bytes());
@@ -99,17 +99,17 @@ impl Decoder {
         self.has_known_line || (!self.has_unknown_line && may_become_one())
     }
 
-    fn extend(&mut self, bytes: &[u8]) -> Result<(), Refused> {
+    fn extend(&mut self, bytes: &[u8]) -> Result<(), StreamError> {
         if self.line.len() + self.event.data.len() + bytes.len() > self.line_bytes_max {
-            return Err(Refused::TooLong { bytes_max: self.line_bytes_max });
+            return Err(StreamError::TooLong { bytes_max: self.line_bytes_max });
         }
         self.line.extend_from_slice(bytes);
         Ok(())
     }
 
-    fn end_line(&mut self) -> Result<Option<Event>, Refused> {
+    fn end_line(&mut self) -> Result<Option<Event>, StreamError> {
         let bytes = std::mem::take(&mut self.line);
-        let mut line = std::str::from_utf8(&bytes).map_err(|_| Refused::NotUtf8)?;
+        let mut line = std::str::from_utf8(&bytes).map_err(|_| StreamError::NotUtf8)?;
         if std::mem::take(&mut self.is_first_line) {
             line = line.strip_prefix('\u{feff}').unwrap_or(line);
         }
@@ -127,7 +127,7 @@ impl Decoder {
             }
             "event" => value.clone_into(&mut self.event.name),
             "" | "id" | "retry" => {}
-            // The standard says to read over unknown fields; they also prove nothing.
+            // The standard requires unknown fields to be ignored. They prove nothing about the stream.
             _ => {
                 self.has_unknown_line = true;
                 return self.keep_buffer(bytes);
@@ -137,9 +137,9 @@ impl Decoder {
         self.keep_buffer(bytes)
     }
 
-    /// The line's memory is used again for the next one.
+    /// Keeps the line's memory for the next line.
     #[expect(clippy::unnecessary_wraps, reason = "ends `end_line`")]
-    fn keep_buffer(&mut self, mut bytes: Vec<u8>) -> Result<Option<Event>, Refused> {
+    fn keep_buffer(&mut self, mut bytes: Vec<u8>) -> Result<Option<Event>, StreamError> {
         bytes.clear();
         self.line = bytes;
         Ok(None)

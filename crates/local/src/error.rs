@@ -8,57 +8,59 @@ use std::{
 /// Why there is no stack.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Programs are not installed.
+    /// Server programs are not installed.
     #[error("not installed: {}; `./dev up` installs them", programs.join(", "))]
     Missing {
-        /// All that are missing.
+        /// All missing programs.
         programs: Vec<&'static str>,
     },
     /// Another process uses the data directory.
-    #[error("process {pid} runs in this directory already (it holds {})", file.display())]
+    #[error("process {pid} already uses this data directory (it holds {})", file.display())]
     Busy {
-        /// The lock.
+        /// The lock file.
         file: PathBuf,
-        /// Who holds it.
+        /// The holder's process id.
         pid: String,
     },
-    /// Root started this, and there is no user to run Postgres as.
-    #[error("Postgres does not run as root, and there is neither a user \"postgres\" nor \"nobody\"")]
+    /// Root started the process, and the system has no user to run Postgres as.
+    #[error(
+        "Postgres refuses to run as root, and this system has neither a user \"postgres\" nor \"nobody\"; start Flotilla as another user"
+    )]
     NoUser,
-    /// The Postgres instance could not be made.
-    #[error("make a Postgres instance with initdb: {output}")]
+    /// initdb could not create the Postgres instance.
+    #[error("cannot create a Postgres instance with initdb: {output}")]
     Initdb {
-        /// What initdb said.
+        /// The output of initdb.
         output: String,
     },
     /// A server did not start.
     #[error("{role} {what}; the end of its log:\n{log_tail}")]
     Server {
-        /// Which one.
+        /// The server's role.
         role: &'static str,
         /// What happened.
         what: String,
-        /// Its last words.
+        /// The last lines of its log.
         log_tail: String,
     },
-    /// The system refused something.
+    /// A system call failed.
     #[error("{action} {}", path.display())]
     Io {
-        /// A verb.
+        /// The attempted action, a verb.
         action: &'static str,
-        /// What it was done to.
+        /// The path that it was applied to.
         path: PathBuf,
-        /// Why not.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// The runtime is ending.
-    #[error("the process is ending")]
+    /// The runtime is shutting down.
+    #[error("the process is shutting down")]
     Interrupted,
 }
 
 impl Error {
-    /// Makes an `Io` error: what was done (a verb) and to which path.
+    /// Creates an `Io` error from the attempted action (a verb) and its path.
     pub(crate) fn io(action: &'static str, path: impl AsRef<Path>) -> impl FnOnce(io::Error) -> Self {
         let path = path.as_ref().to_owned();
         move |source| Self::Io { action, path, source }

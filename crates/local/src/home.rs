@@ -1,5 +1,5 @@
-//! Where the servers' files are and as which user they run. Postgres refuses to run as root, so root hands the servers
-//! to an unprivileged user, who must be able to reach the files.
+//! The location of the servers' files and the user they run as. Postgres refuses to run as root, so root runs the
+//! servers as an unprivileged user, who must be able to reach the files.
 
 use crate::error::Error;
 use nix::unistd::{Gid, Uid, User, chown, geteuid};
@@ -12,14 +12,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Users who may own the servers when root starts them; Postgres needs one with an entry in the user database.
+/// Users that root may run the servers as. Postgres needs one with an entry in the user database.
 const USERS: [&str; 2] = ["postgres", "nobody"];
-/// Where root puts the servers' files when the data directory is out of that user's reach (below /root, for example).
+/// Where root puts the servers' files if that user cannot reach the data directory (below /root, for example).
 const ELSEWHERE: &str = "/var/lib/flotilla";
 /// Random bytes of a password.
 const PASSWORD_BYTES: usize = 24;
 
-/// The unprivileged user that root hands the servers to.
+/// The unprivileged user that root runs the servers as.
 #[derive(Debug, Clone)]
 pub(crate) struct Owner {
     pub name: String,
@@ -27,12 +27,12 @@ pub(crate) struct Owner {
     pub gid: Gid,
 }
 
-/// What is kept between two starts, in `local.json`, mode 0600.
+/// The state between two starts, in `local.json`, mode 0600.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Kept {
-    /// Where the servers' files are; kept, so that a data directory that was moved finds them again.
+    /// The directory of the servers' files. It is stored so that a moved data directory finds them again.
     pub servers_dir: PathBuf,
-    /// Of Postgres' superuser, of Redis and of NATS.
+    /// The password of Postgres' superuser, of Redis and of NATS.
     pub password: String,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Home {
 }
 
 impl Home {
-    /// Opens the home below `dir`, making what is not there.
+    /// Opens the home below `dir` and creates missing directories.
     pub(crate) fn open(dir: &Path) -> Result<Self, Error> {
         let dir = make_dir(dir, 0o755).and_then(|()| dir.canonicalize()).map_err(Error::io("make", dir))?;
         let owner = if geteuid().is_root() { Some(find_owner()?) } else { None };
@@ -60,7 +60,8 @@ impl Home {
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let servers_dir = place(&dir, owner.as_ref());
-                // Without its password an old instance is of no use: whoever removed the data directory wants a new one.
+                // An old instance is useless without its password: the operator has removed the data directory to get a
+                // new one.
                 remove_dir(&servers_dir)?;
                 Kept { servers_dir, password: random_hex().map_err(Error::io("read", "/dev/urandom"))? }
             }
@@ -82,12 +83,12 @@ impl Home {
         self.logs().join(format!("{role}.log"))
     }
 
-    /// Gives the directory of one server.
+    /// Returns the directory of one server.
     pub(crate) fn server_dir(&self, role: &str) -> PathBuf {
         self.kept.servers_dir.join(role)
     }
 
-    /// Makes a directory that belongs to the servers' user.
+    /// Creates a directory that belongs to the servers' user.
     pub(crate) fn own_dir(&self, dir: &Path) -> Result<(), Error> {
         make_dir(dir, 0o700).and_then(|()| self.give(dir)).map_err(Error::io("make", dir))
     }
@@ -114,7 +115,8 @@ fn find_owner() -> Result<Owner, Error> {
     Err(Error::NoUser)
 }
 
-/// Whether `owner` can pass through every directory down to `dir`. The data directory itself is ours and made passable.
+/// Whether `owner` can pass through every directory down to `dir`. The data directory itself belongs to us and is made
+/// passable.
 fn reachable(dir: &Path, owner: &Owner) -> bool {
     let passable = |dir: &Path| {
         fs::metadata(dir).is_ok_and(|meta| {
@@ -135,7 +137,7 @@ fn reachable(dir: &Path, owner: &Owner) -> bool {
             .is_ok()
 }
 
-/// Gives the place for the servers' files of a new stack.
+/// Returns the directory for the servers' files of a new stack.
 fn place(dir: &Path, owner: Option<&Owner>) -> PathBuf {
     if owner.is_none_or(|owner| reachable(dir, owner)) {
         return dir.join("servers");
@@ -144,14 +146,14 @@ fn place(dir: &Path, owner: Option<&Owner>) -> PathBuf {
     dir.hash(&mut hasher);
     let place = Path::new(ELSEWHERE).join(format!("{:016x}", hasher.finish()));
     tracing::info!(
-        "{} is out of reach of an unprivileged user; server files go to {}",
+        "an unprivileged user cannot reach {}; server files go to {}",
         dir.display(),
         place.display()
     );
     place
 }
 
-/// A data directory that was moved names a place that is gone.
+/// Corrects the stored directory after the data directory was moved.
 fn find_again(kept: Kept, place: PathBuf) -> Kept {
     if kept.servers_dir.exists() { kept } else { Kept { servers_dir: place, ..kept } }
 }
@@ -173,7 +175,7 @@ pub(crate) fn remove_dir(dir: &Path) -> Result<(), Error> {
     }
 }
 
-/// Replaces `file` by one that only its owner can read; a reader sees the old or the new content.
+/// Replaces `file` by one that only its owner can read. A reader sees the old or the new content.
 pub(crate) fn write_private(file: &Path, content: &[u8]) -> io::Result<()> {
     let beside = file.with_extension(format!("{}.tmp", std::process::id()));
     let mut writer =

@@ -1,5 +1,5 @@
 //! The embedded default: private Postgres, Redis and NATS as child processes in one data directory.
-//! It never touches a system instance, and what it starts dies with its launcher.
+//! It never touches a system instance, and its servers end with their launcher.
 
 pub mod error;
 pub mod lock;

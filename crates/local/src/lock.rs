@@ -1,4 +1,4 @@
-//! File locks (`flock`). The system releases them when their process ends, however it ends.
+//! File locks (`flock`). The system releases them when their process ends for any reason.
 
 use crate::error::Error;
 use std::{
@@ -14,10 +14,10 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Takes `path` for this process alone and writes the pid into it.
+    /// Locks `path` exclusively and writes the pid into it.
     ///
     /// # Errors
-    /// `Busy` with the holder's pid when another process has it.
+    /// `Busy` with the holder's pid if another process holds the lock.
     pub fn take(path: &Path) -> Result<Self, Error> {
         let mut file = open(path)?;
         match file.try_lock() {
@@ -35,14 +35,14 @@ impl Lock {
         }
     }
 
-    /// Waits until `path` is free and takes it for this process alone. Blocks the thread.
+    /// Waits until `path` is free and locks it exclusively. Blocks the thread.
     pub(crate) fn wait(path: &Path) -> Result<Self, Error> {
         let file = open(path)?;
         file.lock().map_err(Error::io("lock", path))?;
         Ok(Self { _file: file })
     }
 
-    /// Waits until nobody holds `path` alone and shares it with others. Blocks the thread.
+    /// Waits until no process holds `path` exclusively and locks it shared. Blocks the thread.
     pub(crate) fn wait_shared(path: &Path) -> Result<Self, Error> {
         let file = open(path)?;
         file.lock_shared().map_err(Error::io("lock", path))?;

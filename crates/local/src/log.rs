@@ -2,10 +2,10 @@
 
 use std::{fs, path::Path};
 
-/// Lines of a log that are shown when a server fails.
+/// Lines of the log that an error shows when a server fails.
 const TAIL_LINES: usize = 20;
 
-/// Gives the last lines of a log; empty when there is none.
+/// Returns the last lines of a log; empty if the file does not exist.
 pub fn tail(log: &Path) -> String {
     let bytes = fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);

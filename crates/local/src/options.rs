@@ -1,11 +1,11 @@
-//! How the embedded servers run.
+//! Options of the embedded servers.
 
-/// How the servers run.
+/// Options of the embedded servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// Whether Postgres waits for the disk. Off only for tests: a power cut then loses the instance.
+    /// Whether Postgres waits for the disk. Turn it off only for tests: a power failure then loses the instance.
     pub fsync: bool,
-    /// Connections that Postgres takes at once.
+    /// Maximum simultaneous Postgres connections.
     pub postgres_connections: u32,
 }
 

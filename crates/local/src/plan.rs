@@ -1,5 +1,4 @@
-//! The three servers of a stack as commands with their settings: decided here, run by [`crate::stack`] or
-//! [`crate::shared`].
+//! The three servers of a stack as commands with their settings. [`crate::stack`] or [`crate::shared`] runs them.
 
 use crate::{error::Error, home, home::Home, options::Options, programs::Programs};
 use nix::sys::signal::Signal;
@@ -19,11 +18,11 @@ pub(crate) struct Recipe {
     pub argv: Vec<OsString>,
     pub log: PathBuf,
     pub address: SocketAddr,
-    /// Asks for a quick and clean end.
+    /// The signal for a quick and clean shutdown.
     pub stop: Signal,
 }
 
-/// All servers of a stack, in starting order, and how to reach them.
+/// All servers of a stack, in starting order, and their addresses.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub recipes: Vec<Recipe>,
@@ -32,9 +31,9 @@ pub(crate) struct Plan {
     pub nats_url: String,
 }
 
-/// Writes the servers' settings for free ports, and makes the Postgres instance if there is none.
+/// Writes the servers' settings with free ports, and creates the Postgres instance if it does not exist.
 ///
-/// Blocks for about half a second when the instance is made.
+/// Blocks for about half a second when it creates the instance.
 pub(crate) fn make(home: &Home, programs: &Programs, options: Options) -> Result<Plan, Error> {
     let [postgres, redis, nats] = free_ports()?;
     let password = &home.kept.password;
@@ -42,7 +41,7 @@ pub(crate) fn make(home: &Home, programs: &Programs, options: Options) -> Result
         home.own_dir(&home.server_dir(role))?;
     }
     let data = home.server_dir("postgres").join("data");
-    // Written last by initdb: its absence says that an earlier one did not end.
+    // initdb writes this file last: if it is missing, an earlier initdb did not finish.
     if !data.join("global/pg_control").exists() {
         home::remove_dir(&data)?;
         initdb(home, programs, &data)?;
@@ -67,7 +66,7 @@ pub(crate) fn make(home: &Home, programs: &Programs, options: Options) -> Result
             &programs.postgres,
             &["-D".into(), data.into(), "-c".into(), config.into()],
             postgres,
-            // "Fast" shutdown: ends sessions, writes a checkpoint. SIGTERM would wait for every client.
+            // "Fast" shutdown: ends sessions and writes a checkpoint. SIGTERM would wait for every client.
             Signal::SIGINT,
         ),
         recipe("redis", &programs.redis, &[redis_file.into()], redis, Signal::SIGTERM),
@@ -81,7 +80,8 @@ pub(crate) fn make(home: &Home, programs: &Programs, options: Options) -> Result
     })
 }
 
-/// Gives the words that start a program as the servers' user; with a signal, it gets that when its launcher dies.
+/// Returns the words that start a program as the servers' user. With a signal, the program receives it when its
+/// launcher dies.
 fn drop_to(home: &Home, programs: &Programs, death: Option<Signal>) -> Vec<OsString> {
     let mut argv: Vec<OsString> = vec![programs.setpriv.clone().into()];
     if let Some(owner) = &home.owner {
@@ -102,7 +102,8 @@ fn initdb(home: &Home, programs: &Programs, data: &Path) -> Result<(), Error> {
     argv.push(programs.initdb.clone().into());
     let result = Command::new(&argv[0])
         .args(&argv[1..])
-        // Passwords travel in clear text over loopback only; SCRAM would cost each client thousands of hash rounds.
+        // Passwords travel in clear text, but only over loopback. SCRAM would cost each client thousands of hash
+        // rounds.
         .args([
             "--username=postgres",
             "--auth=password",
@@ -125,7 +126,7 @@ fn initdb(home: &Home, programs: &Programs, data: &Path) -> Result<(), Error> {
     Err(Error::Initdb { output: String::from_utf8_lossy(&output.stderr).trim().to_owned() })
 }
 
-/// Takes three ports at once, so that they differ, and frees them for the servers.
+/// Binds three ports at once, so that they differ, and frees them for the servers.
 fn free_ports() -> Result<[SocketAddr; 3], Error> {
     let take = || -> std::io::Result<_> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
@@ -135,14 +136,15 @@ fn free_ports() -> Result<[SocketAddr; 3], Error> {
     Ok(taken().map_err(Error::io("take ports on", "127.0.0.1"))?.map(|(address, _listener)| address))
 }
 
-/// Ends what a killed launcher left behind. The caller holds the lock of the data directory, so nobody else uses it.
+/// Ends a Postgres that a killed launcher left behind. The caller holds the lock of the data directory, so no other
+/// process uses it.
 fn end_leftover(data: &Path) {
     let file = data.join("postmaster.pid");
     let Some(pid) = fs::read_to_string(&file).ok().and_then(|text| text.lines().next()?.trim().parse().ok())
     else {
         return;
     };
-    // The number may be another process's by now: only one that was started for this directory is ours.
+    // The system may have reused the pid. Only a process that was started for this directory is ours.
     let is_ours = || {
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         String::from_utf8_lossy(&line).split('\0').any(|word| Path::new(word) == data)
@@ -151,7 +153,7 @@ fn end_leftover(data: &Path) {
         tracing::warn!("ending the Postgres (pid {pid}) that an earlier launcher left behind");
         let process = nix::unistd::Pid::from_raw(pid);
         for (signal, polls) in [(Signal::SIGINT, 500), (Signal::SIGQUIT, 300), (Signal::SIGKILL, 200)] {
-            // An error says that it is gone, which the loop sees.
+            // An error means that the process is gone, which the loop notices.
             let _ = nix::sys::signal::kill(process, signal);
             for _ in 0..polls {
                 if !is_ours() {
@@ -161,7 +163,7 @@ fn end_leftover(data: &Path) {
             }
         }
     }
-    // An error would come back from Postgres itself, with the reason.
+    // Postgres itself reports an error with the reason.
     drop(fs::remove_file(&file));
 }
 

@@ -1,4 +1,5 @@
-//! Whether a server answers, by the first bytes of its protocol. An open port is not enough: Postgres opens it early.
+//! Detects by the first bytes of its protocol whether a server answers. An open port is not enough: Postgres opens it
+//! early.
 
 use std::{io, net::SocketAddr, time::Duration};
 use tokio::{
@@ -11,12 +12,12 @@ const ANSWER: Duration = Duration::from_secs(2);
 /// A startup message of protocol 3.0 for user and database `postgres`: length, version, names.
 const POSTGRES_HELLO: &[u8] = b"\0\0\0\x29\0\x03\0\0user\0postgres\0database\0postgres\0\0";
 
-/// Whether the server in the role `role` at `address` takes clients.
+/// Whether the server in `role` at `address` accepts clients.
 pub(crate) async fn answers(role: &str, address: SocketAddr) -> bool {
     let (hello, expected): (&[u8], &[&[u8]]) = match role {
-        // 'R' asks for a password; 'E' says that it is starting.
+        // 'R' requests a password; 'E' means that the server is still starting.
         "postgres" => (POSTGRES_HELLO, &[b"R"]),
-        // It wants a password first, which it only says when it works.
+        // Redis requests a password only once it is running.
         "redis" => (b"PING\r\n", &[b"-NOAUTH", b"+PONG"]),
         _ => (b"", &[b"INFO"]),
     };

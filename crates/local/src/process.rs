@@ -1,5 +1,5 @@
-//! Child processes that die with this one. The parent-death signal comes when the *thread* that spawned a child ends, so
-//! all children are spawned by one thread that lives as long as the process.
+//! Child processes that die with this one. The system sends the parent-death signal when the *thread* that spawned a
+//! child ends. Therefore one thread that lives as long as the process spawns all children.
 
 use nix::{
     sys::signal::{Signal, kill},
@@ -27,16 +27,16 @@ struct Request {
     reply: oneshot::Sender<io::Result<Child>>,
 }
 
-/// Spawns `command` from the thread that outlives all others. The child is killed when its handle is dropped.
+/// Spawns `command` from the thread that outlives all others. Dropping the handle kills the child.
 ///
 /// # Errors
-/// Those of spawning.
+/// The error of spawning.
 pub async fn spawn(mut command: Command) -> io::Result<Child> {
     command.kill_on_drop(true);
     let (reply, answer) = oneshot::channel();
     let request = Request { command, runtime: Handle::current(), reply };
-    spawner()?.send(request).map_err(|_| io::Error::other("the spawning thread is gone"))?;
-    answer.await.map_err(|_| io::Error::other("the spawning thread is gone"))?
+    spawner()?.send(request).map_err(|_| io::Error::other("the spawning thread has ended"))?;
+    answer.await.map_err(|_| io::Error::other("the spawning thread has ended"))?
 }
 
 fn spawner() -> io::Result<mpsc::SyncSender<Request>> {
@@ -49,7 +49,7 @@ fn spawner() -> io::Result<mpsc::SyncSender<Request>> {
     std::thread::Builder::new().name("spawner".to_owned()).spawn(move || {
         for mut request in requests {
             let _runtime = request.runtime.enter();
-            // The asker may have given up; its child then ends with the dropped handle.
+            // The caller may have given up. Dropping the handle then ends its child.
             drop(request.reply.send(request.command.spawn()));
         }
     })?;
@@ -57,16 +57,16 @@ fn spawner() -> io::Result<mpsc::SyncSender<Request>> {
     Ok(sender)
 }
 
-/// Sends `signal` and waits at most `within` for the child's end; then kills it.
+/// Sends `signal`, waits at most `within` for the child to end, and then kills it.
 ///
 /// # Errors
-/// Those of waiting.
+/// The error of waiting.
 pub async fn stop(child: &mut Child, signal: Signal, within: Duration) -> io::Result<ExitStatus> {
     if let Some(pid) = pid_of(child) {
-        // An error says that the child is gone, which the wait sees.
+        // An error means that the child is gone, which the wait notices.
         let _ = kill(pid, signal);
     }
-    // Waiting is cancel-safe: the status stays for the next wait.
+    // Waiting is cancel-safe: the status stays available for the next wait.
     if let Ok(status) = tokio::time::timeout(within, child.wait()).await {
         return status;
     }
@@ -78,8 +78,8 @@ fn pid_of(child: &Child) -> Option<Pid> {
     child.id().and_then(|pid| i32::try_from(pid).ok()).map(Pid::from_raw)
 }
 
-/// Whether process `pid` lives and was started with `dir` among its arguments. The system may have given a bare number to
-/// another process since.
+/// Whether process `pid` lives and has `dir` among its arguments. The pid alone proves nothing, because the system may
+/// have reused it.
 pub(crate) fn exists_with(pid: u32, dir: &Path) -> bool {
     let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     String::from_utf8_lossy(&line).contains(&*dir.to_string_lossy())

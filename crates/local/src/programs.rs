@@ -1,4 +1,4 @@
-//! Finds the server programs, in PATH and where Debian keeps them.
+//! Finds the server programs, in PATH and in Debian's directories.
 
 use crate::error::Error;
 use std::{
@@ -7,12 +7,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Directories that are looked at after PATH: Debian keeps servers out of a user's PATH.
+/// Directories to search after PATH: Debian keeps servers out of a user's PATH.
 const EXTRA_DIRS: [&str; 4] = ["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/local/bin"];
 /// Debian and PGDG keep each Postgres version in a directory below this one.
 const POSTGRES_ROOT: &str = "/usr/lib/postgresql";
 
-/// Where each needed program is.
+/// The paths of the needed programs.
 #[derive(Debug, Clone)]
 pub(crate) struct Programs {
     pub postgres: PathBuf,
@@ -24,7 +24,7 @@ pub(crate) struct Programs {
 
 impl Programs {
     /// # Errors
-    /// `Missing` with all that is missing, not only the first.
+    /// `Missing` with all missing programs.
     pub(crate) fn find() -> Result<Self, Error> {
         let mut missing = Vec::new();
         let mut need = |name: &'static str| {
@@ -55,7 +55,7 @@ fn is_executable(file: &Path) -> bool {
     fs::metadata(file).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }
 
-/// Gives the program directories of all installed Postgres versions, newest first.
+/// Returns the program directories of all installed Postgres versions, newest first.
 fn postgres_dirs() -> Vec<PathBuf> {
     let entries = fs::read_dir(POSTGRES_ROOT).into_iter().flatten().flatten();
     let mut versions: Vec<(u32, PathBuf)> = entries

@@ -1,9 +1,9 @@
-//! One set of servers for many short-lived processes (tests): the first starts it, the others join, and it ends by
-//! itself some seconds after the last is gone, however it went.
+//! One set of servers for many short-lived processes (tests). The first process starts the set and the others join it.
+//! The set ends by itself some seconds after its last user has ended for any reason.
 //!
-//! A small shell process, the keeper, is the servers' parent. Each user holds the file `lease` with a shared lock; the
-//! keeper ends the set once it gets that lock alone and nobody has joined lately. It keeps the lock until the servers are
-//! gone, so a process that joins just then waits for that and starts a new set.
+//! A small shell process, the keeper, is the servers' parent. Each user holds the file `lease` with a shared lock.
+//! The keeper ends the set once it gets that lock exclusively and no process has joined lately. It keeps the lock until
+//! the servers are gone, so a process that joins meanwhile waits and starts a new set.
 
 use crate::{
     error::Error,
@@ -24,14 +24,14 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-/// How long the servers stay after the last user, so that tests that run one after the other share them. Seconds.
+/// How long the servers outlive the last user, so that consecutive tests share them. Seconds.
 const LINGER_S: u32 = 10;
 /// Longest wait for the servers of a new set.
 const READY_WITHIN: Duration = Duration::from_secs(60);
-/// Time between two looks at servers that start.
+/// Poll interval while servers start.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// A joined set of servers; it stays at least as long as this value.
+/// A joined set of servers. The set lives at least as long as this value.
 #[derive(Debug)]
 pub struct Shared {
     /// See [`crate::stack::Stack::postgres_url`].
@@ -54,7 +54,7 @@ struct State {
 
 /// Joins the set of servers in `dir`, or starts one with empty databases. Joining takes about a millisecond.
 ///
-/// Postgres runs without fsync. All users share the servers: each takes its own database, key prefix and subjects.
+/// Postgres runs without fsync. All users share the servers, each with its own database, key prefix and subjects.
 /// The set ends some seconds after its last user process.
 ///
 /// # Errors
@@ -68,7 +68,7 @@ pub async fn join(dir: &Path) -> Result<Shared, Error> {
     .await
     .map_err(|_| Error::Interrupted)??;
     let runtime = tokio::runtime::Handle::current();
-    // Locks block the thread, and must be held until the end: all of it runs on one blocking thread.
+    // Locks block the thread and must be held until the end, so all of it runs on one blocking thread.
     tokio::task::spawn_blocking(move || join_or_start(&dir, &runtime))
         .await
         .map_err(|_| Error::Interrupted)?
@@ -96,7 +96,7 @@ fn join_or_start(dir: &Path, runtime: &tokio::runtime::Handle) -> Result<Shared,
     Ok(Shared { postgres_url, redis_url, nats_url, _lease: lease })
 }
 
-/// Says when the set was joined last, for the keeper.
+/// Records for the keeper that a process has just joined.
 fn touch(file: &Path) -> Result<(), Error> {
     let set = || fs::File::options().write(true).open(file)?.set_modified(SystemTime::now());
     set().map_err(Error::io("touch", file))
@@ -107,7 +107,7 @@ fn start(dir: &Path, runtime: &tokio::runtime::Handle) -> Result<State, Error> {
     let sh = programs::find("sh").ok_or(Error::Missing { programs: vec!["sh"] })?;
     let setsid = programs::find("setsid").ok_or(Error::Missing { programs: vec!["setsid"] })?;
     let home = Home::open(dir)?;
-    // A new set has new databases: what killed tests left behind would fill the disk.
+    // A new set has new databases: those of killed tests would fill the disk.
     home::remove_dir(&home.server_dir("postgres"))?;
     let options = Options { fsync: false, postgres_connections: 300 };
     let plan = plan::make(&home, &programs, options)?;
@@ -130,7 +130,7 @@ fn start(dir: &Path, runtime: &tokio::runtime::Handle) -> Result<State, Error> {
         while !runtime.block_on(probe::answers(recipe.role, recipe.address)) {
             let ended = matches!(keeper.try_wait(), Ok(Some(_)));
             if ended || Instant::now() > deadline {
-                let what = if ended { "ended" } else { "took no clients in time" }.to_owned();
+                let what = if ended { "ended" } else { "accepted no clients in time" }.to_owned();
                 return Err(Error::Server { role: recipe.role, what, log_tail: log::tail(&recipe.log) });
             }
             std::thread::sleep(LOOK_EVERY);
@@ -140,11 +140,13 @@ fn start(dir: &Path, runtime: &tokio::runtime::Handle) -> Result<State, Error> {
     Ok(State { keeper_pid, postgres_url, redis_url, nats_url })
 }
 
-/// Gives the keeper as a script. It ends the set when it is alone, and also when a server has died.
+/// Returns the keeper's script. The keeper ends the set when the last user is gone or a server has died.
 fn keeper_script(dir: &Path, plan: &Plan) -> String {
     let (lease, state) = (quote(dir.join("lease")), quote(dir.join("state.json")));
-    let mut script =
-        format!("# Keeps the servers of {} while somebody uses them.\nexec 9<>{lease}\n", dir.display());
+    let mut script = format!(
+        "# Keeps the servers of {} running while a process uses them.\nexec 9<>{lease}\n",
+        dir.display()
+    );
     let (mut stops, mut alive) = (String::new(), String::new());
     for recipe in &plan.recipes {
         let argv: Vec<_> = recipe.argv.iter().map(quote).collect();
@@ -170,7 +172,7 @@ stop
     script
 }
 
-/// Gives one word for the shell.
+/// Quotes one word for the shell.
 fn quote(word: impl AsRef<OsStr>) -> String {
     format!("'{}'", PathBuf::from(word.as_ref()).display().to_string().replace('\'', r"'\''"))
 }

@@ -13,13 +13,13 @@ use crate::{
 use std::{collections::BTreeMap, fs, path::Path, process::Stdio, time::Duration};
 use tokio::process::{Child, Command};
 
-/// Longest wait for one server to take clients; a large Postgres log to replay is the slow case.
+/// Longest wait until one server accepts clients. Replaying a large Postgres log is the slow case.
 const READY_WITHIN: Duration = Duration::from_secs(60);
-/// Time between two looks at a server that starts.
+/// Poll interval while a server starts.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// Longest wait for one server's clean end.
+/// Longest wait for one server to shut down cleanly.
 const STOP_WITHIN: Duration = Duration::from_secs(10);
-/// Tries with new ports: another process may take a port between choosing and using it.
+/// Attempts with new ports: another process may take a port between its choice and its use.
 const TRIES_MAX: u32 = 3;
 
 /// Private servers in one data directory. They end with [`Stack::stop`], and also when this process dies.
@@ -35,12 +35,12 @@ pub struct Stack {
     _lock: Lock,
 }
 
-/// A server that ended without having been asked to.
+/// A server that ended unexpectedly.
 #[derive(Debug)]
 pub struct Exit {
     /// "postgres", "redis" or "nats".
     pub role: &'static str,
-    /// How it ended, in words.
+    /// How it ended, as text.
     pub status: String,
     /// The last lines of its log.
     pub log_tail: String,
@@ -54,11 +54,11 @@ struct Server {
 
 /// Starts Postgres, Redis and NATS on free loopback ports with their files below `dir`.
 ///
-/// What a killed launcher left behind is cleared first. System instances are never touched.
+/// First ends servers that a killed launcher left behind. System instances are never touched.
 ///
 /// # Errors
 /// `Missing` names the programs that are not installed, `Busy` the process that holds `dir`, `Server` shows the end of
-/// the log of a server that does not start. Nothing is left running.
+/// the log of a server that does not start. On error no server keeps running.
 ///
 /// Dropped midway: the servers started so far are killed.
 pub async fn start(dir: &Path, options: Options) -> Result<Stack, Error> {
@@ -78,7 +78,7 @@ pub async fn start(dir: &Path, options: Options) -> Result<Stack, Error> {
                 return Ok(Stack { postgres_url, redis_url, nats_url, servers, _lock: lock });
             }
             Err(error @ Error::Server { .. }) if tries < TRIES_MAX => {
-                tracing::warn!("{error}; trying again with other ports");
+                tracing::warn!("{error}; retrying with other ports");
                 tries += 1;
             }
             Err(error) => return Err(error),
@@ -87,12 +87,12 @@ pub async fn start(dir: &Path, options: Options) -> Result<Stack, Error> {
 }
 
 impl Stack {
-    /// Gives the process ids by role.
+    /// Returns the process ids by role.
     pub fn pids(&self) -> BTreeMap<&'static str, u32> {
         self.servers.iter().filter_map(|server| Some((server.recipe.role, server.child.id()?))).collect()
     }
 
-    /// Waits until a server ends by itself. Cancel-safe.
+    /// Waits until a server ends unexpectedly. Cancel-safe.
     pub async fn next_exit(&mut self) -> Exit {
         let waits = self.servers.iter_mut().map(|server| {
             Box::pin(async {
@@ -105,10 +105,10 @@ impl Stack {
         Exit { role: recipe.role, status, log_tail: log::tail(&recipe.log) }
     }
 
-    /// Starts the server in `role` again, at the same address, if it ended.
+    /// Restarts the server in `role` at the same address if it has ended.
     ///
     /// # Errors
-    /// `Server` when it does not take clients.
+    /// `Server` if it does not accept clients.
     pub async fn restart(&mut self, role: &str) -> Result<(), Error> {
         for server in &mut self.servers {
             if server.recipe.role == role && server.child.id().is_none() {
@@ -119,10 +119,10 @@ impl Stack {
         Ok(())
     }
 
-    /// Stops the servers, the last started first; one that does not end within 10 s is killed.
+    /// Stops the servers in reverse starting order. A server that does not end within 10 s is killed.
     ///
     /// # Errors
-    /// `Io` when waiting fails; the others are stopped all the same.
+    /// `Io` if waiting fails; the other servers are stopped nevertheless.
     pub async fn stop(mut self) -> Result<(), Error> {
         let mut result = Ok(());
         while let Some(mut server) = self.servers.pop() {
@@ -136,7 +136,7 @@ impl Stack {
 
 async fn launch(recipes: &[Recipe]) -> Result<Vec<Server>, Error> {
     let mut servers = Vec::new();
-    // All at once, then wait: they do not need each other.
+    // The servers are independent: start all at once, then wait.
     for recipe in recipes {
         servers.push(Server { recipe: recipe.clone(), child: spawn(recipe).await? });
     }
@@ -152,7 +152,7 @@ async fn spawn(recipe: &Recipe) -> Result<Child, Error> {
     let again = log.try_clone().map_err(Error::io("open", &recipe.log))?;
     let mut command = Command::new(&recipe.argv[0]);
     command.args(&recipe.argv[1..]).current_dir("/").stdin(Stdio::null()).stdout(log).stderr(again);
-    // A group of its own: Ctrl-C in the terminal is for the launcher, which stops the servers in order.
+    // A separate process group: Ctrl-C in the terminal reaches only the launcher, which stops the servers in order.
     command.process_group(0);
     process::spawn(command).await.map_err(Error::io("start", recipe.role))
 }
@@ -168,7 +168,7 @@ async fn wait_ready(server: &mut Server) -> Result<(), Error> {
         }
         None
     };
-    let late = || Some(format!("took no clients within {} s", READY_WITHIN.as_secs()));
+    let late = || Some(format!("accepted no clients within {} s", READY_WITHIN.as_secs()));
     match tokio::time::timeout(READY_WITHIN, wait).await.unwrap_or_else(|_| late()) {
         None => Ok(()),
         Some(what) => Err(Error::Server { role: recipe.role, what, log_tail: log::tail(&recipe.log) }),

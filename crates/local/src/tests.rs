@@ -38,7 +38,11 @@ async fn a_stack_starts_stops_and_starts_again() {
     stack.stop().await.unwrap();
     assert!(pids.values().all(|pid| !lives(*pid)));
     let stack = start(dir.path(), TEST).await.unwrap();
-    assert_eq!(stack.postgres_url.split('@').next(), password.split('@').next(), "the instance is the same");
+    assert_eq!(
+        stack.postgres_url.split('@').next(),
+        password.split('@').next(),
+        "the instance did not change"
+    );
     stack.stop().await.unwrap();
 }
 
@@ -55,7 +59,7 @@ async fn a_server_that_dies_is_reported_and_restarted() {
     stack.stop().await.unwrap();
 }
 
-/// Runs the test binary again as a process that starts a stack and is killed.
+/// Starts the test binary again as a process that starts a stack and is killed.
 #[tokio::test]
 async fn servers_die_with_a_killed_launcher_and_the_next_start_works() {
     let dir = tempfile::tempdir().unwrap();
@@ -88,7 +92,7 @@ async fn processes_share_one_set_and_it_ends_after_the_last() {
     assert!(state.exists(), "two users are left");
     drop((first, second));
     until("the set has ended", || !state.exists()).await;
-    // Joins while the old set ends, or after it: either way there is a working set.
+    // The third user joins while the old set ends, or after it. Either way it gets a working set.
     let third = shared::join(dir.path()).await.unwrap();
     let port = third.redis_url.rsplit(':').next().unwrap().trim_end_matches('/').to_owned();
     assert!(tokio::net::TcpStream::connect(format!("127.0.0.1:{port}")).await.is_ok());
@@ -101,7 +105,7 @@ async fn launcher(test: &str, dir: &Path) -> tokio::process::Child {
     process::spawn(command).await.unwrap()
 }
 
-/// Not a test by itself: the body of a process that another test starts.
+/// Not a test of its own: the body of a process that another test starts.
 #[tokio::test]
 async fn launcher_for_tests() {
     let Some(dir) = std::env::var_os("LOCAL_TEST_DIR") else { return };
@@ -113,7 +117,7 @@ async fn launcher_for_tests() {
     std::future::pending::<()>().await;
 }
 
-/// Not a test by itself: the body of a process that another test starts.
+/// Not a test of its own: the body of a process that another test starts.
 #[tokio::test]
 async fn joiner_for_tests() {
     let Some(dir) = std::env::var_os("LOCAL_TEST_DIR") else { return };

@@ -1,4 +1,4 @@
-//! An answer as Anthropic Messages: events, or one JSON.
+//! Anthropic Messages answers: an event stream or one JSON object.
 
 use super::body::Frame;
 use super::play::{Answer, Piece};
@@ -42,7 +42,7 @@ pub(super) fn frames(answer: &Answer) -> Vec<Frame> {
     frames
 }
 
-/// The answer to a request that wants no stream.
+/// The answer to a request without streaming.
 pub(super) fn message(answer: &Answer) -> Value {
     let block = |piece: &Piece| match piece {
         Piece::Text(text) => json!({"type": "text", "text": text}),
@@ -64,7 +64,7 @@ pub(super) fn message(answer: &Answer) -> Value {
     })
 }
 
-/// The body of a refusal.
+/// The body of an error answer.
 pub(super) fn error(status: u16, message: &str) -> Value {
     let kind = match status {
         401 => "authentication_error",

@@ -16,7 +16,7 @@ const GARBAGE: &[u8] = b"data: \xff\xfe\x00garbage\x80\n\n";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Frame {
     text: String,
-    /// Whether it carries a piece of the answer: those are delayed, and counted by faults.
+    /// Whether it carries a piece of the answer. Only such frames are delayed, and only they count for faults.
     is_piece: bool,
 }
 
@@ -30,7 +30,7 @@ impl Frame {
     }
 }
 
-/// `text` in pieces of `chars` characters; nothing for no text.
+/// `text` in pieces of `chars` characters; no pieces for an empty text.
 pub(super) fn split(text: &str, chars: usize) -> Vec<String> {
     let all: Vec<char> = text.chars().collect();
     all.chunks(chars.max(1)).map(|piece| piece.iter().collect()).collect()
@@ -38,7 +38,7 @@ pub(super) fn split(text: &str, chars: usize) -> Vec<String> {
 
 /// How a body ends.
 #[derive(Debug, Clone, Copy)]
-enum End {
+enum BodyEnd {
     Whole,
     Broken,
     Silent,
@@ -47,13 +47,13 @@ enum End {
 
 struct State {
     frames: VecDeque<Frame>,
-    end: End,
+    end: BodyEnd,
     delay: Duration,
     stop: watch::Receiver<bool>,
     _open: Open,
 }
 
-/// The body that sends `frames`, hit by `fault`. It breaks off when `stop` becomes true.
+/// The body that sends `frames`, with `fault`. It breaks off when `stop` becomes true.
 pub(super) fn stream(
     frames: Vec<Frame>,
     fault: Option<&FaultKind>,
@@ -62,19 +62,20 @@ pub(super) fn stream(
     open: Open,
 ) -> Body {
     let (pieces_max, end) = match fault {
-        Some(FaultKind::Cut { pieces, is_clean: true }) => (*pieces, End::Whole),
-        Some(FaultKind::Cut { pieces, is_clean: false }) => (*pieces, End::Broken),
-        Some(FaultKind::Stall { pieces }) => (pieces.unwrap_or_default(), End::Silent),
-        Some(FaultKind::Garbage { pieces }) => (*pieces, End::Garbage),
-        // These never come to a body.
-        Some(FaultKind::Status { .. } | FaultKind::Html) | None => (usize::MAX, End::Whole),
+        Some(FaultKind::Cut { pieces, is_clean: true }) => (*pieces, BodyEnd::Whole),
+        Some(FaultKind::Cut { pieces, is_clean: false }) => (*pieces, BodyEnd::Broken),
+        Some(FaultKind::Stall { pieces }) => (pieces.unwrap_or_default(), BodyEnd::Silent),
+        Some(FaultKind::Garbage { pieces }) => (*pieces, BodyEnd::Garbage),
+        // These faults replace the whole answer, so they do not reach a body.
+        Some(FaultKind::Status { .. } | FaultKind::Html) | None => (usize::MAX, BodyEnd::Whole),
     };
     let delay = Duration::from_millis(delay_ms);
     let state = State { frames: cut(frames, pieces_max), end, delay, stop, _open: open };
     Body::from_stream(futures::stream::unfold(Some(state), next))
 }
 
-/// The frames up to and with piece number `pieces_max`. An answer with fewer pieces is cut before its last frames, so
+/// The frames up to and including piece number `pieces_max`. An answer with fewer pieces is cut before its last frames,
+/// so that a fault always has an effect.
 /// that a fault always does harm.
 fn cut(frames: Vec<Frame>, pieces_max: usize) -> VecDeque<Frame> {
     if pieces_max == usize::MAX {
@@ -93,22 +94,22 @@ fn cut(frames: Vec<Frame>, pieces_max: usize) -> VecDeque<Frame> {
     kept
 }
 
-/// The next bytes, and the state after them; `None` as state once there is nothing to come.
+/// The next bytes and the next state; the state is `None` at the end.
 async fn next(state: Option<State>) -> Option<(io::Result<Bytes>, Option<State>)> {
     let mut state = state?;
     let Some(frame) = state.frames.pop_front() else {
         return match state.end {
-            End::Whole => None,
-            End::Broken => {
-                // Lets the server send what it holds: an error throws that away.
+            BodyEnd::Whole => None,
+            BodyEnd::Broken => {
+                // Gives the server time to flush: an error discards its buffer.
                 tokio::task::yield_now().await;
                 Some((Err(io::Error::other("cut by the script")), None))
             }
-            End::Garbage => {
-                state.end = End::Whole;
+            BodyEnd::Garbage => {
+                state.end = BodyEnd::Whole;
                 Some((Ok(Bytes::from_static(GARBAGE)), Some(state)))
             }
-            End::Silent => {
+            BodyEnd::Silent => {
                 stopped(&mut state.stop).await;
                 Some((Err(io::Error::other("the server stops")), None))
             }
@@ -125,6 +126,6 @@ async fn next(state: Option<State>) -> Option<(io::Result<Bytes>, Option<State>)
 
 /// Waits until the server stops.
 pub(super) async fn stopped(stop: &mut watch::Receiver<bool>) {
-    // A sender that is gone has stopped, too.
+    // A dropped sender also means that the server has stopped.
     let _ = stop.wait_for(|is_stopped| *is_stopped).await;
 }

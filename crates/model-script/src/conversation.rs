@@ -1,31 +1,30 @@
-//! What a request says, whichever protocol it came in: the newest prompt, how many answers came after it, and the last
-//! tool output.
+//! Reads a request, in any protocol: the newest prompt, the number of answers after it, and the last tool output.
 
 use super::{directives, limits::TOOL_RESULT_BYTES_MAX};
 use serde_json::Value;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Texts that hosts put into user messages by themselves; they are no prompts.
+/// Texts that hosts put into user messages by themselves. They are not prompts.
 const REMINDER: &str = "<system-reminder>";
 
-/// A request as far as the script cares.
+/// The parts of a request that the script uses.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Conversation {
-    /// What the user said last.
+    /// The last user prompt.
     pub(super) prompt: String,
-    /// Answers since.
+    /// The number of answers after it.
     pub(super) step: usize,
     /// The newest tool output; bounded.
     pub(super) last_tool_result: String,
-    /// Whether a title is wanted.
+    /// Whether the request asks for a title.
     pub(super) is_title: bool,
-    /// Whether a summary is wanted; the prompt is then what `@summary` lines say of it.
+    /// Whether the request asks for a summary. The prompt then consists of the conversation's `@summary` lines.
     pub(super) is_summary: bool,
-    /// The same for all attempts at one prompt, and different for different prompts.
+    /// Identical for all attempts of one prompt, and different for different prompts.
     pub(super) key: u64,
 }
 
-/// Reads the body of a request of either protocol. `session` is what the headers say about whose conversation it is.
+/// Reads the body of a request. `session` identifies the conversation, as the headers name it.
 pub(super) fn read(body: &Value, session: &str) -> Conversation {
     let mut conversation = Conversation::default();
     let mut prompts = 0_usize;
@@ -62,7 +61,7 @@ pub(super) fn read(body: &Value, session: &str) -> Conversation {
     conversation
 }
 
-/// The prompt in a user message, if there is one. Several may have been merged: the last one with directives counts.
+/// The prompt in a user message, if it has one. If a message merges several, the last one with directives counts.
 fn prompt(content: &Value) -> Option<String> {
     let is_prompt = |text: &&str| !text.trim().is_empty() && !text.trim_start().starts_with(REMINDER);
     let texts: Vec<&str> = match content {
@@ -101,7 +100,7 @@ fn is_summary(body: &Value) -> bool {
     says(&text(&body["system"])) || body["messages"].as_array().into_iter().flatten().any(of_system)
 }
 
-/// The text of a content: a string, or blocks.
+/// The text of a content, which is a string or blocks.
 fn text(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),

@@ -1,24 +1,24 @@
-//! Directives in a prompt. The grammar is in the parent's doc.
+//! Directives in a prompt. The parent's doc shows the grammar.
 
 use super::limits::{DELAY_MAX_MS, STEPS_MAX};
 use super::script::{Fault, FaultKind, Item, Step, Usage};
 use serde_json::Value;
 
-/// Words that make a line a directive.
+/// The names of directives.
 const WORDS: [&str; 14] = [
     "text", "reason", "tool", "tools", "step", "delay", "chunk", "finish", "usage", "status", "cut", "stall",
     "html", "garbage",
 ];
 
-/// Whether `text` has a directive.
+/// Whether `text` contains a directive.
 pub(super) fn has_any(text: &str) -> bool {
     text.lines().any(|line| split(line).is_some())
 }
 
-/// The steps that the directives of `text` say; empty if there are none.
+/// The steps that the directives of `text` define; empty if it has none.
 ///
 /// # Errors
-/// The line and what is wrong with it.
+/// The line and its problem.
 pub(super) fn parse(text: &str) -> Result<Vec<Step>, String> {
     let mut reader = Reader::default();
     for line in text.lines() {
@@ -44,13 +44,13 @@ struct Reader {
     state: State,
 }
 
-/// What the last directive means for the next one.
+/// How the next directive continues.
 #[derive(Default, PartialEq, Eq, Clone, Copy)]
 enum State {
-    /// The step takes more.
+    /// The step is still open.
     #[default]
     Open,
-    /// `@tools`: the step takes more calls, and nothing else.
+    /// `@tools`: the step accepts only further calls.
     Group,
     /// A call ended the step.
     Ended,
@@ -73,7 +73,7 @@ impl Reader {
             "tool" => return self.tool(rest),
             _ => {}
         }
-        // A group ends with its last call; before its first one it still takes settings.
+        // A group ends with its last call. Before its first call it still accepts settings.
         let has_calls = self.step().items.iter().any(|item| matches!(item, Item::Tool { .. }));
         if self.state == State::Ended || (self.state == State::Group && has_calls) {
             self.begin();
@@ -142,13 +142,13 @@ impl Reader {
         if self.steps.is_empty() {
             self.begin();
         }
-        // `begin` has just made sure that there is one.
+        // `begin` has ensured that a step exists.
         let last = self.steps.len() - 1;
         &mut self.steps[last]
     }
 
     fn end(mut self) -> Vec<Step> {
-        // Faults and settings after the last call belong to it: there is nothing else that they could be about.
+        // Faults and settings after the last call apply to its step.
         if self.steps.len() > 1
             && let Some(last) = self.steps.pop_if(|last| last.items.is_empty())
             && let Some(before) = self.steps.last_mut()

@@ -5,10 +5,10 @@ use super::body::Frame;
 use super::play::{Answer, Piece};
 use serde_json::{Value, json};
 
-/// Comes with the first call of an answer, and is wanted back with it.
+/// The signature of the first call of an answer. The next request must return it.
 const SIGNATURE: &str = "c2NyaXB0ZWQgY2FsbA==";
 
-/// The request with messages. The model and whether to stream are in the `path`.
+/// Converts the request to messages. The `path` contains the model and whether to stream.
 pub(super) fn plain(request: &Value, path: &str) -> Value {
     let call = path.rsplit('/').next().unwrap_or_default();
     let (model, method) = call.split_once(':').unwrap_or((call, ""));
@@ -40,7 +40,7 @@ fn texts(parts: &[Value]) -> Option<Value> {
     (!texts.is_empty()).then_some(Value::Array(texts))
 }
 
-/// The real server refuses calls that are not answered at once, and calls of this turn without their signature.
+/// The real server refuses calls without an immediate result, and calls of this turn without their signature.
 pub(super) fn complaint(request: &Value) -> Option<String> {
     let contents = request["contents"].as_array()?;
     let count = |content: Option<&Value>, key: &str| {
@@ -83,12 +83,12 @@ pub(super) fn frames(answer: &Answer) -> Vec<Frame> {
     frames
 }
 
-/// The answer to a request that wants no stream.
+/// The answer to a request without streaming.
 pub(super) fn response(answer: &Answer) -> Value {
     with_parts(answer, parts(answer), true)
 }
 
-/// The body of a refusal.
+/// The body of an error answer.
 pub(super) fn error(status: u16, message: &str) -> Value {
     let word = match status {
         400 => "INVALID_ARGUMENT",
@@ -136,7 +136,7 @@ fn with_parts(answer: &Answer, parts: Vec<Value>, is_last: bool) -> Value {
     chunk
 }
 
-/// Gemini counts cached tokens as prompt, and reasoning apart.
+/// Gemini counts cached tokens as prompt tokens, and reasoning separately.
 fn usage(answer: &Answer) -> Value {
     let usage = answer.usage;
     let prompt = usage.input + usage.cache_read + usage.cache_write;

@@ -1,4 +1,4 @@
-//! What the scripted model was asked, for tests.
+//! Records the requests to the scripted model, for tests.
 
 use super::limits::{JOURNAL_BYTES_MAX, JOURNAL_REQUESTS_MAX};
 use serde_json::Value;
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tokio::sync::watch;
 
-/// Headers that are kept.
+/// Headers to record.
 pub(super) const HEADERS: [&str; 10] = [
     "authorization",
     "x-api-key",
@@ -22,7 +22,7 @@ pub(super) const HEADERS: [&str; 10] = [
     "traceparent",
 ];
 
-/// A handle on the requests that one script received. Clones share them.
+/// A handle to the requests that one script received. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Journal(Arc<Shared>);
 
@@ -41,46 +41,46 @@ struct Kept {
     forgotten: usize,
 }
 
-/// One request.
+/// A recorded request.
 #[derive(Debug, Clone)]
 pub struct Request {
     /// For example `/v1/messages`.
     pub path: String,
-    /// Those that tests care about, by lower-case name.
+    /// The headers that tests check, by lower-case name.
     pub headers: BTreeMap<String, String>,
     /// The JSON body.
     pub body: Value,
-    /// When it was there.
+    /// When it arrived.
     pub received_at: Instant,
 }
 
 impl Journal {
-    /// The newest requests, oldest first; at most [`JOURNAL_REQUESTS_MAX`] and [`JOURNAL_BYTES_MAX`] of bodies.
+    /// The newest requests, oldest first; at most [`JOURNAL_REQUESTS_MAX`], and [`JOURNAL_BYTES_MAX`] bytes of bodies.
     pub fn requests(&self) -> Vec<Request> {
         let kept = self.0.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.requests.iter().map(|(request, _)| request.clone()).collect()
     }
 
-    /// Gives the requests since the last call, oldest first, and forgets them: who calls this often enough sees all of
-    /// them, however many there are.
+    /// Removes and returns the requests since the last call, oldest first. A test that calls this often enough sees all
+    /// of them.
     pub fn take(&self) -> Vec<Request> {
         let mut kept = self.0.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.bytes = 0;
         kept.requests.drain(..).map(|(request, _)| request).collect()
     }
 
-    /// How many requests were forgotten because there were too many at once: nobody can have seen them.
+    /// The number of requests that were dropped before a test could see them.
     pub fn forgotten(&self) -> usize {
         self.0.kept.lock().unwrap_or_else(PoisonError::into_inner).forgotten
     }
 
-    /// Waits until `count` requests were received in all.
+    /// Waits until `count` requests have arrived in total.
     pub async fn wait_for(&self, count: usize) {
         // The sender lives as long as `self`.
         let _ = self.0.received.subscribe().wait_for(|received| *received >= count).await;
     }
 
-    /// Waits until no answer is being sent: all ended, or their clients left.
+    /// Waits until no answer is being sent: all have ended, or their clients have left.
     pub async fn wait_until_idle(&self) {
         let _ = self.0.open.subscribe().wait_for(|open| *open == 0).await;
     }
@@ -110,7 +110,7 @@ impl Journal {
     }
 }
 
-/// An answer that is being sent.
+/// An answer in progress.
 #[derive(Debug)]
 pub(super) struct Open(Journal);
 

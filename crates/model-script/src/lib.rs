@@ -1,20 +1,21 @@
 //! The scripted model: a real HTTP server that speaks Anthropic Messages (`POST /v1/messages`), OpenAI Chat Completions
-//! (`POST /v1/chat/completions`), OpenAI Responses (`POST /v1/responses`) and Gemini (`POST /v1beta/models/…`), streaming
-//! or not, and answers by a script. It is what Flotilla uses when no model key is set, and the far end in tests. It is
-//! not a model.
+//! (`POST /v1/chat/completions`), OpenAI Responses (`POST /v1/responses`) and Gemini (`POST /v1beta/models/…`), with or
+//! without streaming, and answers from a script. Flotilla uses it if no model key is set, and tests use it as the
+//! remote end. It contains no language model.
 //!
-//! # What it answers
+//! # Answers
 //!
-//! 1. A request for a title (its prompt says `title generator` or begins with `generate a title`): what the lines `@title …` of
-//!    the prompt say, for example `@title @status 500`, or its first words.
-//! 2. A request for a summary (its system prompt begins with `You sum up a conversation`): what the lines `@summary …` of the
-//!    conversation say, for example `@summary @status 413`, or a short summary.
-//! 3. A prompt with directives: what they say.
-//! 4. A prompt that a rule of the [`script::Script`] matches: that rule's steps.
-//! 5. Everything else: one sentence that says what this is.
+//! 1. A request for a title (its prompt contains `title generator` or begins with `generate a title`) gets the lines
+//!    `@title …` of the prompt, for example `@title @status 500`, or the prompt's first words.
+//! 2. A request for a summary (its system prompt begins with `You sum up a conversation`) gets the lines `@summary …`
+//!    of the conversation, for example `@summary @status 413`, or a short summary.
+//! 3. A prompt with directives gets the steps that they define.
+//! 4. A prompt that matches a rule of the [`script::Script`] gets that rule's steps.
+//! 5. Any other prompt gets one sentence that explains the scripted model.
 //!
-//! It keeps no conversation: the step to play is the number of assistant messages after the newest prompt of the user
-//! in the request. After the last step it says a closing text. Only the attempts at steps with faults are counted.
+//! The server keeps no conversation. The number of assistant messages after the newest user prompt in the request
+//! selects the step. After the last step the answer is a closing text. Only the attempts of steps with faults are
+//! counted.
 //!
 //! # Directives: lines of a prompt that begin with `@`
 //!
@@ -32,8 +33,8 @@
 //! @usage input=10 output=5 reasoning=0 cache_read=0 cache_write=0
 //! ```
 //!
-//! Faults belong to the step that they stand in, and hit every attempt, or the first `times`; several faults take
-//! turns. What does not fit is answered with status 400 and the reason; other lines are prose.
+//! Faults apply to their step. They hit every attempt, or the first `times`; several faults take turns. An invalid line
+//! is answered with status 400 and the reason; lines without a directive are prose.
 //!
 //! ```text
 //! @status 429 retry-after-ms=50 times=2     also: retry-after=1
@@ -82,12 +83,12 @@ use std::future::Future;
 use std::io;
 use tokio::net::TcpListener;
 
-/// Answers requests on `listener` by `script` until `stop` is ready; then running answers break off.
+/// Answers requests on `listener` from `script` until `stop` is ready; running answers then break off.
 ///
 /// # Errors
 /// The listener's.
 ///
-/// Dropped midway: no new connections are taken, and running answers break off.
+/// Dropped midway: the server accepts no further connections, and running answers break off.
 pub async fn serve(
     listener: TcpListener,
     script: Script,

@@ -1,18 +1,18 @@
 //! The bounds of the scripted model server.
 
-/// Bytes of one request: a long conversation with pictures.
+/// Bytes of one request: enough for a long conversation with images.
 pub const REQUEST_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Requests that a journal keeps, the newest ones.
 pub const JOURNAL_REQUESTS_MAX: usize = 1_024;
 /// Bytes of request bodies that a journal keeps, the newest ones.
 pub const JOURNAL_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// Steps whose attempts are counted, the newest ones: more are not under way at once in any test.
+/// Steps whose attempts are counted, the newest ones. Every test uses fewer at once.
 pub const COUNTERS_MAX: usize = 16_384;
 /// Bytes of a tool's output that `{{last_tool_result}}` shows.
 pub const TOOL_RESULT_BYTES_MAX: usize = 2_000;
 /// Steps of one rule or prompt.
 pub const STEPS_MAX: usize = 1_000;
-/// Characters of a piece unless the script says otherwise: about what real providers send.
+/// Default characters of a piece: about what real providers send.
 pub const CHUNK_CHARS: usize = 12;
-/// Longest delay before a piece; milliseconds. Beyond it somebody wants `@stall`.
+/// Longest delay before a piece; milliseconds. `@stall` covers longer ones.
 pub const DELAY_MAX_MS: u64 = 60_000;

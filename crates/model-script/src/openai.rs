@@ -1,4 +1,4 @@
-//! An answer as OpenAI Chat Completions: chunks, or one JSON.
+//! OpenAI Chat Completions answers: chunks or one JSON object.
 
 use super::body::Frame;
 use super::play::{Answer, Piece};
@@ -38,7 +38,7 @@ pub(super) fn frames(answer: &Answer) -> Vec<Frame> {
     frames
 }
 
-/// The answer to a request that wants no stream.
+/// The answer to a request without streaming.
 pub(super) fn completion(answer: &Answer) -> Value {
     let (mut text, mut reasoning, mut calls) = (String::new(), String::new(), Vec::new());
     for piece in &answer.pieces {
@@ -66,7 +66,7 @@ pub(super) fn completion(answer: &Answer) -> Value {
     whole
 }
 
-/// The body of a refusal.
+/// The body of an error answer.
 pub(super) fn error(status: u16, message: &str) -> Value {
     let code = match status {
         401 => json!("invalid_api_key"),
@@ -89,7 +89,7 @@ fn head(answer: &Answer, object: &str) -> Value {
     json!({"id": format!("chatcmpl-{}", answer.id), "object": object, "created": 0, "model": answer.model})
 }
 
-/// OpenAI counts cached tokens as prompt and reasoning as completion.
+/// OpenAI counts cached tokens as prompt tokens and reasoning as completion tokens.
 fn usage(answer: &Answer) -> Value {
     let usage = answer.usage;
     let (prompt, completion) =

@@ -1,4 +1,4 @@
-//! From a conversation to an answer: which step is played, and what it says.
+//! Selects the step for a conversation and builds its answer.
 
 use super::conversation::Conversation;
 use super::directives;
@@ -6,27 +6,27 @@ use super::script::{FaultKind, Item, Script, Step, Usage};
 use serde_json::Value;
 use std::collections::{HashMap, VecDeque};
 
-/// Said without a script and without directives.
+/// The answer without a script and without directives.
 const INTRODUCTION: &str = "I am Flotilla's scripted model, not a real one: no model key is configured. To use a real \
     model, set ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY, or add a [[provider]] to flotilla.toml, and start \
     again.";
 
-/// Said when a summary is wanted.
+/// The answer to a request for a summary.
 const SUMMARY: &str = "## Objective\nA scripted summary.";
 
-/// Replaced in texts.
+/// Placeholder for the newest tool output.
 const LAST_TOOL_RESULT: &str = "{{last_tool_result}}";
 
-/// Begins a line that says what is answered when a title is wanted.
+/// Starts a line with the answer to a request for a title.
 const TITLE: &str = "@title ";
 
-/// Words of a title.
+/// Number of words in a title.
 const TITLE_WORDS_MAX: usize = 6;
 
-/// One answer, ready to be put into a protocol.
+/// One answer, independent of the protocol.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Answer {
-    /// Unique to the conversation and the step, and the same for every attempt.
+    /// Unique to the conversation and the step, and identical for every attempt.
     pub(super) id: String,
     pub(super) model: String,
     pub(super) pieces: Vec<Piece>,
@@ -45,7 +45,7 @@ pub(super) enum Piece {
     Tool { id: String, name: String, arguments: String },
 }
 
-/// The attempts at steps with faults; bounded, the oldest are forgotten.
+/// The attempts of steps with faults. Bounded: the oldest are dropped.
 #[derive(Debug, Default)]
 pub(super) struct Attempts {
     counts: HashMap<(u64, usize), u64>,
@@ -53,7 +53,7 @@ pub(super) struct Attempts {
 }
 
 impl Attempts {
-    /// The number of earlier attempts, and one more from now on.
+    /// Returns the number of earlier attempts and counts this one.
     pub(super) fn count(&mut self, key: u64, step: usize) -> u64 {
         let entry = (key, step);
         let count = self.counts.entry(entry).or_insert_with(|| {
@@ -71,10 +71,10 @@ impl Attempts {
     }
 }
 
-/// The step that `conversation` has come to.
+/// The current step of `conversation`.
 ///
 /// # Errors
-/// A directive that cannot be understood, as a sentence.
+/// A sentence about an invalid directive.
 pub(super) fn step(script: &Script, conversation: &Conversation) -> Result<Step, String> {
     if conversation.is_title {
         let lines = conversation.prompt.lines().filter_map(|line| line.trim_start().strip_prefix(TITLE));
@@ -101,7 +101,7 @@ pub(super) fn step(script: &Script, conversation: &Conversation) -> Result<Step,
     Ok(steps.get(conversation.step).cloned().unwrap_or_else(|| Step::text(&script.closing)))
 }
 
-/// The fault that this attempt at `step` meets.
+/// The fault for this attempt of `step`.
 pub(super) fn fault<'a>(
     step: &'a Step,
     conversation: &Conversation,
@@ -113,7 +113,7 @@ pub(super) fn fault<'a>(
     step.fault(attempts.count(conversation.key, conversation.step))
 }
 
-/// What `step` says in `conversation`. `body` is the request, for the model's name and an honest size.
+/// The answer of `step` in `conversation`. `body` is the request, for the model's name and a realistic token count.
 pub(super) fn answer(step: &Step, conversation: &Conversation, body: &Value) -> Answer {
     let id = format!("{:016x}{}", conversation.key, conversation.step);
     let piece = |(at, item): (usize, &Item)| match item {
@@ -139,7 +139,7 @@ pub(super) fn answer(step: &Step, conversation: &Conversation, body: &Value) -> 
     }
 }
 
-/// About four characters are a token.
+/// A token is about four characters.
 fn usage(pieces: &[Piece], body: &Value) -> Usage {
     let count = |is_reasoning: bool| {
         let chars = pieces.iter().map(|piece| match piece {

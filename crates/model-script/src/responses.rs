@@ -5,10 +5,10 @@ use super::play::{Answer, Piece};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// What the model thought, as far as anybody may see it.
+/// The visible summary of the reasoning.
 const ENCRYPTED: &str = "c2NyaXB0ZWQgdGhvdWdodHM=";
 
-/// The request with messages: the items of one answer together are one message.
+/// Converts the request to messages. The items of one answer become one message.
 pub(super) fn plain(request: &Value) -> Value {
     let mut messages: Vec<Value> = Vec::new();
     let input = match &request["input"] {
@@ -43,7 +43,7 @@ pub(super) fn plain(request: &Value) -> Value {
     })
 }
 
-/// Parts of the user's content under the names that the other protocols use.
+/// Renames the parts of the user's content as in the other protocols.
 fn as_text(content: &Value) -> Value {
     let Some(parts) = content.as_array() else { return content.clone() };
     let part = |part: &Value| match part["type"].as_str() {
@@ -115,7 +115,7 @@ pub(super) fn frames(answer: &Answer) -> Vec<Frame> {
     frames
 }
 
-/// The answer to a request that wants no stream.
+/// The answer to a request without streaming.
 pub(super) fn response(answer: &Answer) -> Value {
     let reason = match answer.finish.as_str() {
         "stop" | "tool-calls" => None,
@@ -165,7 +165,7 @@ fn frame(kind: &str, mut value: Value) -> Frame {
     Frame::new(format!("event: {kind}\ndata: {value}\n\n"))
 }
 
-/// OpenAI counts cached tokens as input and reasoning as output.
+/// OpenAI counts cached tokens as input tokens and reasoning as output tokens.
 fn usage(answer: &Answer) -> Value {
     let usage = answer.usage;
     let (input, output) =

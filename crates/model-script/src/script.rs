@@ -1,14 +1,14 @@
-//! What the scripted model says: rules, steps and faults, read from TOML. The shape is shown in the parent's doc.
+//! The script: rules, steps and faults, read from TOML. The parent's doc shows the shape.
 
 use super::journal::Journal;
 use super::limits::{CHUNK_CHARS, DELAY_MAX_MS, STEPS_MAX};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Said when a conversation goes on after the last step.
+/// The answer when a conversation continues after the last step.
 const CLOSING: &str = "That was the last step of the script.";
 
-/// A script and the journal of what was asked of it. Clones share the journal.
+/// A script and the journal of its requests. Clones share the journal.
 #[derive(Debug, Clone)]
 pub struct Script {
     pub(super) rules: Vec<Rule>,
@@ -16,26 +16,26 @@ pub struct Script {
     pub(super) journal: Journal,
 }
 
-/// Why a text is no script.
+/// Why a text is not a valid script.
 #[derive(Debug, thiserror::Error)]
 pub enum ScriptError {
-    /// Not TOML, or not of this shape; with the line.
+    /// The text is not TOML, or does not have this shape; with the line.
     #[error("read the model script")]
     Toml(#[from] toml::de::Error),
-    /// A number beyond its bound.
+    /// A number exceeds its bound.
     #[error("rule {rule}, step {step} of the model script: {text}")]
     Bound {
         /// Counted from 0.
         rule: usize,
         /// Counted from 0.
         step: usize,
-        /// What is too much.
+        /// The exceeded bound.
         text: String,
     },
 }
 
 impl Default for Script {
-    /// A script without rules: only directives do anything.
+    /// A script without rules: only directives have an effect.
     fn default() -> Self {
         Self { rules: Vec::new(), closing: CLOSING.to_owned(), journal: Journal::default() }
     }
@@ -67,15 +67,15 @@ impl Script {
         })
     }
 
-    /// The demonstration: fixes the sample repository's failing test.
+    /// The demonstration script. It fixes the failing test of the sample repository.
     ///
     /// # Errors
-    /// None that a test would not have found.
+    /// None in practice: a test parses the script.
     pub fn demo() -> Result<Self, ScriptError> {
         Self::parse(include_str!("demo.toml"))
     }
 
-    /// What the server is asked. Requests are kept from the first call of this function on.
+    /// The journal of requests. The first call of this function starts the recording.
     pub fn journal(&self) -> Journal {
         self.journal.record();
         self.journal.clone()
@@ -89,7 +89,7 @@ impl Script {
     }
 }
 
-/// Steps for the prompts that contain all words.
+/// Steps for the prompts that contain all of the words.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Rule {
     /// In lower case.
@@ -127,7 +127,7 @@ impl Step {
         Self { items: vec![Item::Text(text.into())], ..Self::default() }
     }
 
-    /// The fault of the `attempt`-th attempt, counted from 0: faults with `times` come one after the other.
+    /// The fault of the `attempt`-th attempt, counted from 0. Faults with `times` take effect one after the other.
     pub(super) fn fault(&self, attempt: u64) -> Option<&FaultKind> {
         let mut from = 0;
         self.faults.iter().find_map(|fault| {
@@ -146,15 +146,15 @@ pub(super) enum Item {
     Tool { name: String, input: Value },
 }
 
-/// Something that goes wrong.
+/// A fault of a step.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Fault {
     pub(super) kind: FaultKind,
-    /// Attempts that it hits; `None` = all.
+    /// Number of attempts that it hits; `None` means all.
     pub(super) times: Option<u64>,
 }
 
-/// What goes wrong. Numbers are pieces that are sent before.
+/// The kind of fault. Numbers are the pieces that are sent before it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum FaultKind {
     Status {
@@ -166,7 +166,7 @@ pub(super) enum FaultKind {
         pieces: usize,
         is_clean: bool,
     },
-    /// `None`: not even the head of an answer comes.
+    /// `None`: the server does not even send the head of an answer.
     Stall {
         pieces: Option<usize>,
     },
@@ -176,7 +176,7 @@ pub(super) enum FaultKind {
     },
 }
 
-/// Tokens as the script wants them reported; they do not overlap.
+/// Token counts to report. They do not overlap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Usage {
@@ -277,7 +277,7 @@ enum Pieces {
     Head(True),
 }
 
-/// Only `true` means anything.
+/// Only `true` is meaningful.
 #[derive(Deserialize)]
 #[serde(try_from = "bool")]
 struct True;

@@ -1,4 +1,4 @@
-//! The HTTP side: routes, refusals, and the protocols' answers.
+//! The HTTP side: routes, errors, and the answers of each protocol.
 
 use super::conversation;
 use super::journal::{self, Open};
@@ -21,7 +21,7 @@ use std::time::Instant;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-/// A page such as proxies and wrong addresses give.
+/// An HTML page as proxies and wrong addresses return it.
 const PAGE: &str =
     "<!DOCTYPE html><html><head><title>Sign in</title></head><body>Sign in to continue</body></html>";
 
@@ -40,7 +40,7 @@ enum Protocol {
 }
 
 impl Protocol {
-    /// The request in the older protocols' form, which the script understands: `messages`, `system`, `model`, `stream`.
+    /// The request in the form of the older protocols, which the script reads: `messages`, `system`, `model`, `stream`.
     fn plain(self, request: &Value, path: &str) -> Value {
         match self {
             Self::Anthropic | Self::OpenAi => request.clone(),
@@ -67,7 +67,7 @@ impl Protocol {
         }
     }
 
-    /// The answer to a request that wants no stream.
+    /// The answer to a request without streaming.
     fn whole(self, answer: &Answer) -> Value {
         match self {
             Self::Anthropic => anthropic::message(answer),
@@ -188,7 +188,7 @@ async fn answer(
     }
 }
 
-/// Faults in place of an answer.
+/// Faults that replace an answer.
 async fn headless(server: &Server, protocol: Protocol, fault: Option<&FaultKind>) -> Response {
     match fault {
         Some(FaultKind::Status { status, retry_after_ms, retry_after }) => {

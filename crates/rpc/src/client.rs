@@ -1,4 +1,4 @@
-//! What a client of ours puts into each call: its credential and the caller's trace.
+//! Adds the client's credential and the caller's trace to each call.
 
 use tonic::{
     Request, Status,
@@ -6,7 +6,7 @@ use tonic::{
     service::Interceptor,
 };
 
-/// Presents a bearer token, and the current span as the parent of the server's.
+/// Sends a bearer token, and the current span as the parent of the server's.
 #[derive(Debug, Clone)]
 pub struct Bearer(MetadataValue<Ascii>);
 
@@ -14,7 +14,7 @@ impl Bearer {
     /// Wraps a token.
     ///
     /// # Errors
-    /// When the token has characters that no header can carry.
+    /// If the token contains characters that a header cannot carry.
     pub fn new(token: &str) -> Result<Self, InvalidMetadataValue> {
         let mut value = MetadataValue::try_from(format!("Bearer {token}"))?;
         value.set_sensitive(true);

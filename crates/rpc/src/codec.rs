@@ -1,14 +1,13 @@
-//! How messages become bytes: as everywhere in prost, but with little room held ready for each stream. A gateway has thousands
-//! of streams that only wait, and each keeps its buffer.
+//! prost's codec with small buffers. A gateway has thousands of streams that only wait, and each keeps its buffer.
 
 use prost::Message;
 use std::marker::PhantomData;
 use tonic::codec::{BufferSettings, Codec as TonicCodec};
 use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
 
-/// Bytes of a stream's buffer before its first message: more than most messages have. It grows where one has more.
+/// Bytes of a stream's initial buffer: more than most messages need. It grows for a larger message.
 const BUFFER_BYTES: usize = 1024;
-/// Bytes of messages that are sent together while more are waiting.
+/// Bytes of waiting messages that are sent together.
 const TOGETHER_BYTES: usize = 32 * 1024;
 
 /// The codec of all our services.

@@ -1,4 +1,4 @@
-//! What changed in a file, from the sandbox's words to OpenCode's.
+//! Converts a file diff of the sandbox to OpenCode's form.
 
 use crate::v1::{self, FileStatus};
 use domain::{message::FileDiff, text::without_nul};

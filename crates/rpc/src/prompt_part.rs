@@ -1,4 +1,4 @@
-//! Parts of prompts that have no id yet: they are given one when they are stored.
+//! Prompt parts without an id. Each gets its id when it is stored.
 
 use crate::v1::{PromptPart, prompt_part::Kind};
 

@@ -1,4 +1,4 @@
-//! Settings with their origins, for people.
+//! Settings with their origins, as text for people.
 
 use crate::v1;
 use settings::{

@@ -13,39 +13,39 @@ pub fn error(grpc: Code, code: &str, message: impl Into<String>) -> Status {
     Status::with_error_details(grpc, message, details)
 }
 
-/// Gives the stable code of a status that [`error`] made, on either side of the wire.
+/// Returns the stable code of a status that [`error`] made, on either side of the wire.
 pub fn code_of(status: &Status) -> Option<String> {
     status.get_details_error_info().filter(|info| info.domain == DOMAIN).map(|info| info.reason)
 }
 
-/// The caller sent something wrong; the sentence says what and how to mend it.
+/// The caller sent something invalid; the message names it and the remedy.
 pub fn invalid(code: &'static str, message: impl Into<String>) -> Status {
     error(Code::InvalidArgument, code, message)
 }
 
-/// There is no such thing in the caller's tenant.
+/// The caller's tenant has no such object.
 pub fn not_found(code: &'static str, message: impl Into<String>) -> Status {
     error(Code::NotFound, code, message)
 }
 
-/// The call does not fit the present state.
+/// The current state does not allow the call.
 pub fn precondition(code: &'static str, message: impl Into<String>) -> Status {
     error(Code::FailedPrecondition, code, message)
 }
 
-/// Something of ours is down; the same call may succeed soon.
+/// A backend is down; the same call may succeed soon.
 pub fn unavailable(code: &'static str, message: impl Into<String>) -> Status {
     error(Code::Unavailable, code, message)
 }
 
-/// There were too many of these calls; the next may come after `retry_after` (`google.rpc.RetryInfo`).
+/// The caller made too many of these calls; the next may come after `retry_after` (`google.rpc.RetryInfo`).
 pub fn exhausted(code: &str, message: impl Into<String>, retry_after: Duration) -> Status {
     let mut details = ErrorDetails::with_error_info(code, DOMAIN, HashMap::new());
     details.set_retry_info(Some(retry_after));
     Status::with_error_details(Code::ResourceExhausted, message, details)
 }
 
-/// Gives when the next call may come, of a status that [`exhausted`] made, on either side of the wire.
+/// Returns the delay of a status that [`exhausted`] made, on either side of the wire.
 pub fn retry_after_of(status: &Status) -> Option<Duration> {
     status.get_details_retry_info()?.retry_delay
 }

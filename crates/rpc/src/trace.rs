@@ -1,4 +1,4 @@
-//! Trace context (`traceparent`, `tracestate`) into and out of gRPC metadata.
+//! Moves trace context (`traceparent`, `tracestate`) into and out of gRPC metadata.
 
 use opentelemetry::propagation::{Extractor, Injector};
 use tonic::metadata::{MetadataKey, MetadataMap, MetadataValue};
@@ -34,14 +34,14 @@ pub fn inject(metadata: &mut MetadataMap) {
     opentelemetry::global::get_text_map_propagator(|p| p.inject_context(&context, &mut Writer(metadata)));
 }
 
-/// Makes the caller's span, if the headers name one, the parent of `span`. Call before the span is entered.
+/// Makes the caller's span, if the headers name one, the parent of `span`. Call it before the span is entered.
 pub fn adopt(span: &tracing::Span, headers: &http::HeaderMap) {
     let parent = opentelemetry::global::get_text_map_propagator(|p| p.extract(&Reader(headers)));
-    // Fails only when the span has no OpenTelemetry layer, that is, when export is off.
+    // This fails only if the span has no OpenTelemetry layer, that is, if export is off.
     drop(span.set_parent(parent));
 }
 
-/// Gives the current span's `traceparent`, to be stored with durable work; `None` when tracing is off.
+/// Returns the current span's `traceparent`, to be stored with durable work; `None` if tracing is off.
 pub fn current_traceparent() -> Option<String> {
     let mut carrier = std::collections::HashMap::new();
     let context = tracing::Span::current().context();
@@ -49,7 +49,7 @@ pub fn current_traceparent() -> Option<String> {
     carrier.remove("traceparent")
 }
 
-/// Makes the span that stored `traceparent` the parent of `span`. Call before the span is entered.
+/// Makes the span that stored `traceparent` the parent of `span`. Call it before the span is entered.
 pub fn adopt_traceparent(span: &tracing::Span, traceparent: Option<&str>) {
     let mut headers = http::HeaderMap::new();
     if let Some(value) = traceparent.and_then(|t| http::HeaderValue::from_str(t).ok()) {

@@ -1,4 +1,4 @@
-//! A database for each test, copied from a template that is migrated once for each set of migrations.
+//! A database for each test, copied from a template. The template is migrated once for each set of migrations.
 
 use crate::servers;
 use sha2::{Digest as _, Sha256};
@@ -6,33 +6,33 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _, migrate::Migr
 use std::path::Path;
 use tokio::sync::OnceCell;
 
-/// The migrations, from this crate's directory. Read when tests run: a new file needs no rebuild.
+/// The migrations, relative to this crate's directory. They are read when tests run, so a new file needs no rebuild.
 const MIGRATIONS: &str = "../../migrations";
 /// Password of both roles.
 pub const PASSWORD: &str = "test";
-/// Names of templates and of tests' databases begin with these.
+/// Prefix of the names of templates and test databases.
 const TEMPLATE_PREFIX: &str = "template_of_";
 const TEST_PREFIX: &str = "test_of_";
-/// Advisory locks of the maintenance database: making the template, and dropping what earlier runs left.
+/// Advisory locks in the maintenance database: for creating the template, and for dropping databases of earlier runs.
 const TEMPLATE_LOCK: i64 = 7_239_100;
 const SWEEP_LOCK: i64 = 7_239_101;
-/// Databases that one test drops: more than it makes, so that they do not pile up.
+/// Databases that one test drops. It drops more than it creates, so that they do not accumulate.
 const SWEEP_MAX: usize = 4;
 
-/// A database of one test.
+/// The database of one test.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Database {
     /// Its name.
     pub name: String,
     /// Logs in as `flotilla_app`, which sees one tenant at a time.
     pub app_url: String,
-    /// Logs in as `flotilla_system`, which passes row-level security.
+    /// Logs in as `flotilla_system`, which bypasses row-level security.
     pub system_url: String,
     /// Logs in as a superuser, who owns the tables.
     pub migrator_url: String,
 }
 
-/// What a new database has in it.
+/// The content of a new database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Content {
     Migrated,
@@ -67,7 +67,7 @@ pub(crate) async fn create(content: Content) -> Database {
         Content::Migrated => template,
         Content::Empty => "template0",
     };
-    // The process is named: its databases may go when it is gone.
+    // The name contains the process id: the database may be dropped when the process is gone.
     let name = format!("{TEST_PREFIX}{}_{}", std::process::id(), uuid::Uuid::now_v7().simple());
     let mut connection = connect(postgres_url).await;
     run(&mut connection, format!("create database {name} template {source}")).await;
@@ -75,7 +75,7 @@ pub(crate) async fn create(content: Content) -> Database {
     Database::named(postgres_url, name)
 }
 
-/// Gives the name of the template, making it if nobody has.
+/// Returns the name of the template and creates it if it does not exist.
 async fn template(postgres_url: &str) -> String {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join(MIGRATIONS);
     let migrator = Migrator::new(dir).await.expect("the migrations");
@@ -101,7 +101,7 @@ async fn template(postgres_url: &str) -> String {
     name
 }
 
-/// Makes the template under another name first: what has the right name is complete.
+/// Creates the template under another name and renames it at the end: a template with the right name is complete.
 async fn make_template(connection: &mut PgConnection, template: &Database, migrator: &Migrator) {
     let rows = sqlx::query("select datname from pg_database where datname like $1")
         .bind(format!("{TEMPLATE_PREFIX}%"))
@@ -123,7 +123,7 @@ async fn make_template(connection: &mut PgConnection, template: &Database, migra
         run(connection, format!("alter role {role} login password '{PASSWORD}'")).await;
     }
     run(connection, format!("alter database {unfinished} rename to {}", template.name)).await;
-    // Autovacuum may look into it, nobody else.
+    // Only autovacuum may connect to it.
     run(connection, format!("alter database {} is_template true allow_connections false", template.name))
         .await;
 }
@@ -136,7 +136,7 @@ async fn exists(connection: &mut PgConnection, name: &str) -> bool {
     row.expect("the databases").is_some()
 }
 
-/// Drops some databases whose test process is gone. In the background: that it fails is no test's fault.
+/// Drops some databases whose test process is gone. It runs in the background and its failure fails no test.
 async fn sweep(mut connection: PgConnection) -> Option<()> {
     let row = sqlx::query("select pg_try_advisory_lock($1) as mine")
         .bind(SWEEP_LOCK)

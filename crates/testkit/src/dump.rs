@@ -1,21 +1,21 @@
-//! What Postgres holds, read with SQL of the tests' own: an observer must not ask the code that it judges.
-//! Everything logs in as the superuser, past row-level security.
+//! Reads the content of Postgres with SQL of the tests' own, because an observer must not use the code that it checks.
+//! Everything logs in as the superuser, who bypasses row-level security.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sqlx::{PgConnection, Row as _, postgres::PgRow, types::Json};
 use std::collections::BTreeMap;
 
-/// A session with everything that is stored of it.
+/// A session with all its stored rows.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Session {
-    /// Whose; 32 hexadecimal digits.
+    /// Its tenant; 32 hexadecimal digits.
     pub tenant_id: String,
-    /// Which.
+    /// Its id.
     pub id: String,
-    /// The session that waits for it, if one does.
+    /// The parent session, if it is a subtask.
     pub parent_id: Option<String>,
-    /// How its last turn ended.
+    /// The outcome of its last turn.
     pub last_outcome: Option<String>,
     /// Its control row.
     pub run: Run,
@@ -27,20 +27,20 @@ pub struct Session {
     pub messages: Vec<Message>,
     /// Their parts, oldest first.
     pub parts: Vec<Part>,
-    /// Its tool calls whose effect may have begun.
+    /// Its tool calls whose effect may have started.
     pub execs: Vec<Exec>,
 }
 
 /// A control row.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
-    /// The newest take-over.
+    /// The epoch of the newest takeover.
     pub epoch: i64,
-    /// The newest event.
+    /// Position of the newest event.
     pub event_seq: i64,
-    /// The newest input.
+    /// Position of the newest input.
     pub input_seq: i64,
-    /// The newest input that a loop took.
+    /// Position of the newest input that a loop took.
     pub input_ack: i64,
     /// 0 idle, 1 runnable, 2 running, 3 waiting, 4 quarantined.
     pub phase: i16,
@@ -49,11 +49,11 @@ pub struct Run {
 /// An accepted input.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Input {
-    /// Its place.
+    /// Its position.
     pub seq: i64,
     /// `prompt`, `abort`, …
     pub kind: String,
-    /// What makes it the only one.
+    /// Its deduplication key.
     pub dedupe: String,
     /// The message of a prompt.
     pub message_id: Option<String>,
@@ -62,17 +62,17 @@ pub struct Input {
 /// A stored event.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Event {
-    /// Its place.
+    /// Its position.
     pub seq: i64,
-    /// Which loop wrote it.
+    /// The epoch of the loop that wrote it.
     pub epoch: i64,
     /// `evt_…`.
     pub id: String,
     /// The value of `type`.
     pub kind: String,
-    /// What clients get.
+    /// The properties as clients get them.
     pub properties: Value,
-    /// When it was written, by its writer's clock; milliseconds since 1970.
+    /// When it was written, by the writer's clock; milliseconds since 1970.
     pub at_ms: i64,
 }
 
@@ -94,7 +94,7 @@ pub struct Message {
 pub struct Part {
     /// `prt_…`.
     pub id: String,
-    /// Of which message.
+    /// Its message.
     pub message_id: String,
     /// `text`, `tool`, …
     pub kind: String,
@@ -102,63 +102,63 @@ pub struct Part {
     pub data: Value,
 }
 
-/// A tool call whose effect may have begun.
+/// A tool call whose effect may have started.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exec {
-    /// The part of the call.
+    /// The id of the call's part.
     pub exec_id: String,
-    /// Which tool.
+    /// The tool's name.
     pub tool: String,
-    /// The loop that stored the intent.
+    /// The epoch of the loop that stored the intent.
     pub epoch: i64,
     /// `executing` or `done`.
     pub state: String,
 }
 
-/// A session that is not at rest.
+/// A session that is not settled.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unsettled {
-    /// Which.
+    /// Its id.
     pub session_id: String,
     /// See [`Run::phase`].
     pub phase: i16,
-    /// How many take-overs it had.
+    /// Its number of takeovers.
     pub epoch: i64,
-    /// Inputs that no loop took.
+    /// Number of inputs that no loop has taken.
     pub waiting: i64,
 }
 
-/// Who runs a session just now.
+/// The current holder of a session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
-    /// Which session.
+    /// The session's id.
     pub session_id: String,
     /// See [`Run::phase`].
     pub phase: i16,
-    /// How many take-overs it had.
+    /// Its number of takeovers.
     pub epoch: i64,
     /// The name of the worker that owns it and is alive by the database's clock.
     pub worker: Option<String>,
-    /// Whether the effect of a tool call may be under way.
+    /// Whether a tool call may be running.
     pub acts: bool,
 }
 
-/// The connections of a server, without that of who asks.
+/// The connections of a server, without the caller's own.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Connections {
-    /// All of clients.
+    /// All client connections.
     pub all: i64,
-    /// Those that hold a transaction open and do nothing, for more than two seconds.
+    /// Connections that have been idle in an open transaction for more than two seconds.
     pub idle_in_transaction: i64,
 }
 
-/// Puts a row into its session.
-type Take = fn(&mut Session, &PgRow) -> Result<(), sqlx::Error>;
+/// Adds a row to its session.
+type RowReader = fn(&mut Session, &PgRow) -> Result<(), sqlx::Error>;
 
 /// Reads every session.
 ///
 /// # Errors
-/// When Postgres does not answer or its tables are not as known here.
+/// If Postgres does not answer, or its tables differ from the ones expected here.
 pub async fn sessions(url: &str) -> Result<Vec<Session>, sqlx::Error> {
     let mut connection = connect(url).await?;
     let mut sessions = BTreeMap::new();
@@ -170,7 +170,7 @@ pub async fn sessions(url: &str) -> Result<Vec<Session>, sqlx::Error> {
         let session = session(&row)?;
         sessions.insert(session.id.clone(), session);
     }
-    let queries: [(&'static str, Take); 5] = [
+    let queries: [(&'static str, RowReader); 5] = [
         ("select session_id, seq, kind, dedupe, message_id from session_input order by session_id, seq", input),
         (
             "select session_id, seq, epoch, id, kind, properties, (extract(epoch from at) * 1000)::bigint as at_ms
@@ -195,7 +195,7 @@ pub async fn sessions(url: &str) -> Result<Vec<Session>, sqlx::Error> {
 /// Lists the sessions that are neither idle nor quarantined.
 ///
 /// # Errors
-/// When Postgres does not answer.
+/// If Postgres does not answer.
 pub async fn unsettled(url: &str) -> Result<Vec<Unsettled>, sqlx::Error> {
     let rows = sqlx::query(
         "select session_id, phase, epoch, input_seq - input_ack as waiting from session_run where phase not in (0, 4)",
@@ -212,10 +212,10 @@ pub async fn unsettled(url: &str) -> Result<Vec<Unsettled>, sqlx::Error> {
     rows.iter().map(one).collect()
 }
 
-/// Says who runs these sessions.
+/// Returns the holders of these sessions.
 ///
 /// # Errors
-/// When Postgres does not answer.
+/// If Postgres does not answer.
 pub async fn holders(url: &str, sessions: &[String]) -> Result<Vec<Holder>, sqlx::Error> {
     let rows = sqlx::query(
         "select r.session_id, r.phase, r.epoch, w.name,
@@ -237,10 +237,10 @@ pub async fn holders(url: &str, sessions: &[String]) -> Result<Vec<Holder>, sqlx
     rows.iter().map(one).collect()
 }
 
-/// Lists whose each session is: `(session, tenant)`.
+/// Lists the tenant of each session: `(session, tenant)`.
 ///
 /// # Errors
-/// When Postgres does not answer.
+/// If Postgres does not answer.
 pub async fn owners(url: &str) -> Result<Vec<(String, String)>, sqlx::Error> {
     let rows = sqlx::query("select id, tenant_id from session").fetch_all(&mut connect(url).await?).await?;
     let one = |row: &PgRow| {
@@ -252,7 +252,7 @@ pub async fn owners(url: &str) -> Result<Vec<(String, String)>, sqlx::Error> {
 /// Counts the connections.
 ///
 /// # Errors
-/// When Postgres does not answer.
+/// If Postgres does not answer.
 pub async fn connections(url: &str) -> Result<Connections, sqlx::Error> {
     let row = sqlx::query(
         "select count(*) as all, count(*) filter
@@ -263,10 +263,11 @@ pub async fn connections(url: &str) -> Result<Connections, sqlx::Error> {
     Ok(Connections { all: row.try_get("all")?, idle_in_transaction: row.try_get("idle")? })
 }
 
-/// Ends the connections of clients at these places of their list, counted round; gives how many.
+/// Terminates the client connections at these positions of the list of connections, modulo its length. Returns their
+/// number.
 ///
 /// # Errors
-/// When Postgres does not answer.
+/// If Postgres does not answer.
 pub async fn terminate(url: &str, places: &[usize]) -> Result<usize, sqlx::Error> {
     let mut connection = connect(url).await?;
     let rows = sqlx::query(

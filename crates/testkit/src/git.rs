@@ -1,4 +1,4 @@
-//! Small repositories and their bundles, made with the `git` program; no configuration of the machine has a say.
+//! Small repositories and their bundles, made with the `git` program, independent of the machine's git configuration.
 
 use sha2::{Digest as _, Sha256};
 use std::os::unix::fs::PermissionsExt as _;
@@ -9,7 +9,7 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// A repository in a temporary directory that goes with this value.
+/// A repository in a temporary directory that is removed with this value.
 #[derive(Debug)]
 pub struct Repository {
     dir: TempDir,
@@ -17,17 +17,17 @@ pub struct Repository {
     pub commit: String,
 }
 
-/// A bundle as it is uploaded.
+/// A bundle, ready to be uploaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bundle {
     /// Its bytes.
     pub bytes: Vec<u8>,
-    /// Their hash; lower-case hexadecimal.
+    /// Their SHA-256; lower-case hexadecimal.
     pub sha256: String,
 }
 
-/// Makes a repository with `(path, content)` files in one commit on branch `main`. A file that begins with `#!` may be
-/// executed.
+/// Creates a repository with `(path, content)` files in one commit on branch `main`. A file that begins with `#!`
+/// becomes executable.
 pub fn repository(files: &[(&str, &str)]) -> Repository {
     let dir = tempfile::tempdir().expect("a temporary directory");
     for (path, content) in files {
@@ -51,16 +51,16 @@ impl Repository {
         self.dir.path().to_owned()
     }
 
-    /// Runs git in it and gives what it printed, without the end of the last line.
+    /// Runs git in the repository and returns its output, without the last line ending.
     pub fn git(&self, arguments: &[&str]) -> String {
         run(self.dir.path(), arguments)
     }
 
-    /// Gives all branches with their history.
+    /// Returns a bundle of all branches with their history.
     pub fn bundle(&self) -> Bundle {
         let file = tempfile::NamedTempFile::new().expect("a temporary file");
         let name = file.path().to_str().expect("a path in UTF-8");
-        // One thread: the same content gives the same bytes.
+        // One thread makes the bytes deterministic.
         self.git(&["-c", "pack.threads=1", "bundle", "create", "--quiet", name, "--branches", "HEAD"]);
         let bytes = fs::read(file.path()).expect("a bundle");
         let sha256 = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
@@ -75,7 +75,7 @@ fn run(dir: &Path, arguments: &[&str]) -> String {
         .envs([("GIT_CONFIG_GLOBAL", "/dev/null"), ("GIT_CONFIG_NOSYSTEM", "1")])
         .envs([("GIT_AUTHOR_NAME", "Test"), ("GIT_AUTHOR_EMAIL", "test@example.org")])
         .envs([("GIT_COMMITTER_NAME", "Test"), ("GIT_COMMITTER_EMAIL", "test@example.org")])
-        // Fixed: the same files give the same commit.
+        // Fixed dates: identical files give the same commit.
         .envs([("GIT_AUTHOR_DATE", "2026-01-01T00:00:00Z"), ("GIT_COMMITTER_DATE", "2026-01-01T00:00:00Z")])
         .output()
         .expect("git");

@@ -3,12 +3,12 @@
 use model_script::{self, journal::Journal, script::Script};
 use tokio::{net::TcpListener, sync::oneshot};
 
-/// A scripted model that runs as long as this value.
+/// A scripted model that runs as long as this value lives.
 #[derive(Debug)]
 pub struct ScriptedModel {
     /// For example `http://127.0.0.1:41234`; its routes begin with `/v1`.
     pub url: String,
-    /// What it was asked.
+    /// The requests that it received.
     pub journal: Journal,
     _stop: oneshot::Sender<()>,
 }
@@ -20,7 +20,7 @@ pub async fn start(script: Script) -> ScriptedModel {
     let url = format!("http://{}", listener.local_addr().expect("an address"));
     let (stop, stopped) = oneshot::channel::<()>();
     let stopped = async move {
-        // Dropped together with the model, never sent.
+        // The sender is dropped with the model; nothing is ever sent.
         let _ = stopped.await;
     };
     tokio::spawn(async move { model_script::serve(listener, script, stopped).await });

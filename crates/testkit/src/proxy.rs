@@ -1,5 +1,5 @@
-//! A TCP proxy that misbehaves when it is told to: the network between two processes, as a test wants it. One proxy is
-//! one link; what it does wrong is changed while connections run. It knows no protocol.
+//! A TCP proxy that misbehaves on command: it simulates the network between two processes. One proxy is one link. A
+//! test changes the link's faults while connections run. The proxy knows no protocol.
 // Continues in `proxy::connection`, which moves the bytes.
 
 mod connection;
@@ -23,54 +23,54 @@ use tokio::{
 /// A direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// From who connected to who listens.
+    /// From the client to the server.
     Up,
-    /// Back.
+    /// From the server to the client.
     Down,
 }
 
-/// What becomes of the bytes of one direction.
+/// How the bytes of one direction are treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Passing {
     /// They arrive.
     #[default]
     All,
-    /// They wait, and so does the end of the connection: a peer that is there and silent. They arrive later.
+    /// They wait, and so does the end of the connection, as if the peer were silent. They arrive later.
     Frozen,
-    /// They vanish. A connection that lost bytes is reset when the link is well again.
+    /// They vanish. A connection that lost bytes is reset when the link recovers.
     Lost,
 }
 
 /// One direction of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Flow {
-    /// Whether bytes arrive.
+    /// How bytes are treated.
     pub passing: Passing,
-    /// How late each piece arrives.
+    /// The delay of each piece.
     pub delay: Duration,
-    /// Up to how much later still; another amount for each piece, the same in every run.
+    /// The maximum additional delay. It differs for each piece and is identical in every run.
     pub jitter: Duration,
 }
 
-/// How a link behaves. The default is a good one.
+/// The behaviour of a link. The default is a good link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Rules {
-    /// From who connected to who listens.
+    /// From the client to the server.
     pub up: Flow,
-    /// Back.
+    /// From the server to the client.
     pub down: Flow,
     /// New connections are reset at once.
     pub refuses: bool,
 }
 
 impl Rules {
-    /// Both directions are silent: connections can be made, and nothing comes of them.
+    /// Both directions are silent: connections open, but no bytes arrive.
     pub fn half_open() -> Self {
         let frozen = Flow { passing: Passing::Frozen, ..Flow::default() };
         Self { up: frozen, down: frozen, refuses: false }
     }
 
-    /// One direction loses everything.
+    /// One direction loses all bytes.
     pub fn one_way(lost: Way) -> Self {
         let lossy = Flow { passing: Passing::Lost, ..Flow::default() };
         match lost {
@@ -79,7 +79,7 @@ impl Rules {
         }
     }
 
-    /// Every piece is late, in both directions.
+    /// Every piece is delayed, in both directions.
     pub fn slow(delay: Duration, jitter: Duration) -> Self {
         let slow = Flow { delay, jitter, ..Flow::default() };
         Self { up: slow, down: slow, refuses: false }
@@ -95,25 +95,25 @@ pub enum End {
     Finish,
 }
 
-/// Resets one connection, once, at a moment that no timer hits.
+/// Resets one connection, once, at a moment that a timer could not hit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Trap {
-    /// When so many more bytes of all connections have passed this way; the last of them arrives.
+    /// After this many more bytes of all connections have passed in this direction. The last of them still arrives.
     AfterBytes(Way, u64),
-    /// When the answer to a piece with these bytes comes back: the piece arrived, and its sender never learns so.
+    /// When the answer to a piece with these bytes comes back: the piece arrives, but its sender never gets the answer.
     AnswerTo(Vec<u8>),
 }
 
-/// What a proxy has done.
+/// Counters of a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counts {
-    /// Connections that it took.
+    /// Accepted connections.
     pub connections: u64,
-    /// Traps that caught one.
+    /// Traps that reset a connection.
     pub sprung: u64,
 }
 
-/// A link that runs as long as this value.
+/// A link that runs as long as this value lives.
 #[derive(Debug)]
 pub struct Proxy {
     /// Where to connect to.
@@ -126,7 +126,7 @@ pub struct Proxy {
 struct State {
     rules: Rules,
     target: SocketAddr,
-    /// Connections that are older than the newest of these end by `end`.
+    /// Each cut increments it. Connections from before the newest cut end by `end`.
     cuts: u64,
     end: End,
 }
@@ -140,10 +140,10 @@ struct Shared {
 }
 
 impl Proxy {
-    /// Listens on a free loopback port and connects each caller to `target`.
+    /// Listens on a free loopback port and connects each client to `target`.
     ///
     /// # Errors
-    /// When there is no port.
+    /// If no port is free.
     pub async fn start(target: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
@@ -158,12 +158,12 @@ impl Proxy {
         Ok(Self { address, shared, task })
     }
 
-    /// Changes how the link behaves, for the connections that run as well.
+    /// Changes the link's behaviour, for running connections as well.
     pub fn set(&self, rules: Rules) {
         self.shared.state.send_modify(|state| state.rules = rules);
     }
 
-    /// Ends all connections. New ones are taken.
+    /// Ends all connections. New ones are accepted.
     pub fn cut(&self, end: End) {
         self.shared.state.send_modify(|state| {
             state.cuts += 1;
@@ -171,22 +171,22 @@ impl Proxy {
         });
     }
 
-    /// Sets a trap, in place of the one before.
+    /// Sets a trap and replaces the earlier one.
     pub fn trap(&self, trap: Trap) {
         *self.shared.trap() = Some(trap);
     }
 
-    /// Takes an unused trap away.
+    /// Removes an unused trap.
     pub fn disarm(&self) {
         *self.shared.trap() = None;
     }
 
-    /// Connects new callers to another address.
+    /// Connects new clients to another address.
     pub fn retarget(&self, target: SocketAddr) {
         self.shared.state.send_modify(|state| state.target = target);
     }
 
-    /// Gives what it has done so far.
+    /// Returns the counters so far.
     pub fn counts(&self) -> Counts {
         Counts {
             connections: self.shared.connections.load(Ordering::Relaxed),
@@ -197,7 +197,7 @@ impl Proxy {
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        // Connections hold the other end of `state` and would go on for ever.
+        // Connections hold the other end of `state` and would otherwise run for ever.
         self.cut(End::Reset);
         self.task.abort();
     }
@@ -211,7 +211,7 @@ impl Shared {
 
 async fn listen(listener: TcpListener, shared: Arc<Shared>) {
     loop {
-        // A caller that left before it was taken is no reason to stop.
+        // A client that left before it was accepted must not stop the proxy.
         let Ok((client, _)) = listener.accept().await else { continue };
         let number = shared.connections.fetch_add(1, Ordering::Relaxed);
         if shared.state.borrow().rules.refuses {
@@ -223,9 +223,9 @@ async fn listen(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-/// Makes the drop of a stream an RST.
+/// Makes the stream send an RST when it is dropped.
 fn reset(stream: &TcpStream) {
-    // A stream that is closed already needs none.
+    // A closed stream does not need one.
     drop(stream.set_zero_linger());
 }
 

@@ -1,8 +1,9 @@
-//! The ready queue of `bus` as a plain value: what its scripts must do, without Redis, clock and network. The bus' tests
-//! run both side by side; a simulation may use it in place of Redis. Every step is one call, and time is an argument.
+//! The ready queue of `bus` as a plain value. It models the Redis scripts without Redis, clock and network. The tests
+//! of `bus` run both side by side, and a simulation may use it in place of Redis. Every step is one call, and time is
+//! an argument.
 //!
-//! It answers as the scripts do to the last bit: virtual times are computed in the same order, and equals are told apart
-//! by their numbers, so tests must give tenants, sessions and workers names that sort as their numbers do.
+//! Its answers equal those of the scripts exactly. It computes virtual times in the same order and breaks ties by
+//! number, so tests must give tenants, sessions and workers names that sort like their numbers.
 
 use domain::{limits, session::Class};
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,116 +18,116 @@ pub type Worker = u32;
 const CLASSES: usize = Class::ALL.len();
 const QUANTUM_MS: f64 = limits::QUEUE_QUANTUM_MS as f64;
 const DEBT_MAX_MS: f64 = limits::QUEUE_DEBT_MAX_MS as f64;
-/// Puts what was interrupted before everything that is new.
+/// Sorts interrupted sessions before all new ones.
 const FRONT: i64 = 10_000_000_000_000;
 
-/// A session, and what the queue must know to be fair.
+/// A session, with the data that the queue needs to be fair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
-    /// Whose.
+    /// Its tenant.
     pub tenant: Tenant,
-    /// Which; it belongs to one tenant for ever.
+    /// Its number; a session never changes its tenant.
     pub session: Session,
-    /// How urgent; the newest word counts.
+    /// Its class; the newest value counts.
     pub class: Class,
-    /// What the tenant may have; `None` for what was said before.
+    /// The tenant's share; `None` keeps the earlier one.
     pub share: Option<Share>,
 }
 
-/// What a tenant may have of the slots.
+/// A tenant's share of the slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Share {
-    /// Loops that may run.
+    /// Limit of running loops.
     pub running_max: u32,
-    /// Its part of the slots.
+    /// Weight of the tenant.
     pub weight: u32,
 }
 
-/// What became of a session that was to be queued.
+/// The result of queueing a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Enqueued {
-    /// It waits for a claim.
+    /// The session waits for a claim.
     Queued,
-    /// A living worker holds it; its release queues it again.
+    /// A living worker holds the session; its release queues it again.
     Held,
     /// The queue was emptied and is not complete.
     Empty,
 }
 
-/// Whether an entry is made while the queue is filled again.
+/// Whether an entry is part of a rebuild.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// An ordinary one.
+    /// An ordinary entry.
     Normal,
-    /// One of the filling.
+    /// An entry of the rebuild.
     Rebuild,
 }
 
 /// Where a released session goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Then {
-    /// Nowhere, unless an input came meanwhile.
+    /// Out of the queue, unless an input arrived meanwhile.
     Rest,
-    /// Before everything new of its tenant and class.
+    /// Before all new sessions of its tenant and class.
     Front,
 }
 
-/// Whether the worker that asks has a slot left.
+/// Whether the calling worker has a free slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Slots {
     /// At least one.
     Free,
-    /// None.
+    /// No slot is free.
     Full,
 }
 
-/// Whether a session goes on at a step boundary.
+/// Whether a session continues at a step boundary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Yield {
-    /// It goes on.
+    /// It continues.
     Keep,
-    /// Another tenant has used less.
+    /// It yields to another tenant that has used less.
     ToTenant,
-    /// Another class of the tenant has used less of its due.
+    /// It yields to another class of the tenant that has used less of its share.
     ToClass,
 }
 
-/// What a tenant has and may have.
+/// The state of a tenant, and its share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outlook {
     /// Running loops.
     pub running: u64,
-    /// Loops that may run, and the weight.
+    /// Limit of running loops, and weight.
     pub share: Share,
-    /// Sessions that wait, by class.
+    /// Waiting sessions, by class.
     pub ready: [u64; CLASSES],
-    /// Smoothed time between two claims while it had work waiting; milliseconds.
+    /// Smoothed time between two claims while the tenant had waiting work; milliseconds.
     pub interval_ms: Option<u64>,
 }
 
-/// Who holds a session.
+/// The holder of a session.
 #[derive(Debug, Clone, PartialEq)]
 struct Lease {
     worker: Worker,
     tenant: Tenant,
     class: usize,
     dirty: bool,
-    /// Its slot time is charged until then.
+    /// The slot time is charged up to this time.
     paid_ms: u64,
 }
 
-/// What is remembered of a tenant.
+/// The queue's data about a tenant.
 #[derive(Debug, Clone, PartialEq, Default)]
 struct Account {
     share: Option<Share>,
     /// Ready sessions by class: interrupted ones first, then by time, then by number.
     ready: [BTreeSet<(i64, Session)>; CLASSES],
     running: BTreeSet<Session>,
-    /// Whether it may claim: ready work, below its cap.
+    /// Whether the tenant may claim: it has ready work and is below its limit.
     active: bool,
     idle_since_ms: Option<u64>,
     virtual_ms: f64,
-    /// Virtual times of the classes, and that of the last claim.
+    /// Virtual times of the classes, and of the last claim.
     clocks: [f64; CLASSES],
     served_ms: f64,
     waits_since_ms: Option<u64>,
@@ -141,17 +142,17 @@ pub struct ReadyQueue {
     served_ms: f64,
     accounts: BTreeMap<Tenant, Account>,
     leases: BTreeMap<Session, Lease>,
-    /// Workers seen, and the end of their leases.
+    /// Known workers, and the end of their leases.
     workers: BTreeMap<Worker, u64>,
 }
 
 impl ReadyQueue {
-    /// Loses everything, as Redis may at any moment.
+    /// Loses all data, as Redis may at any moment.
     pub fn flush(&mut self) {
         *self = Self::default();
     }
 
-    /// Says that the queue is filled.
+    /// Marks the queue as complete after a rebuild.
     pub fn complete_rebuild(&mut self) {
         self.complete = true;
     }
@@ -182,7 +183,7 @@ impl ReadyQueue {
         Enqueued::Queued
     }
 
-    /// Claims up to `count` sessions; `None` while the queue is not complete.
+    /// Claims up to `count` sessions; `None` while the queue is incomplete.
     pub fn claim(&mut self, worker: Worker, count: usize, now_ms: u64) -> Option<Vec<(Tenant, Session)>> {
         if !self.complete {
             return None;
@@ -207,7 +208,7 @@ impl ReadyQueue {
         Some(claimed)
     }
 
-    /// Renews a worker's lease for `ttl_ms`, and charges for what it holds. Gives whether the queue is complete.
+    /// Renews a worker's lease for `ttl_ms` and charges its slot time. Returns whether the queue is complete.
     pub fn renew(&mut self, worker: Worker, ttl_ms: u64, now_ms: u64) -> bool {
         self.workers.insert(worker, now_ms.saturating_add(ttl_ms));
         let mut used: BTreeMap<Tenant, [Option<u64>; CLASSES]> = BTreeMap::new();
@@ -224,7 +225,7 @@ impl ReadyQueue {
         self.complete
     }
 
-    /// Lets a session go; only its holder's word counts. Gives whether an input came meanwhile.
+    /// Releases a session, if the worker holds it. Returns whether an input arrived meanwhile.
     pub fn release(&mut self, session: Session, worker: Worker, then: Then, now_ms: u64) -> bool {
         if self.leases.get(&session).is_none_or(|lease| lease.worker != worker) {
             return false;
@@ -239,7 +240,7 @@ impl ReadyQueue {
         lease.dirty
     }
 
-    /// Queues what dead workers held, before everything new. Gives how many sessions.
+    /// Queues the sessions of dead workers before all new ones. Returns their number.
     pub fn reap(&mut self, now_ms: u64) -> u64 {
         let dead: Vec<_> =
             self.workers.iter().filter(|(_, until)| now_ms > **until).map(|(worker, _)| *worker).collect();
@@ -257,7 +258,7 @@ impl ReadyQueue {
         count
     }
 
-    /// Notes that a worker holds a session, while the queue is filled again.
+    /// Records during a rebuild that a worker holds a session.
     pub fn adopt(&mut self, entry: Entry, worker: Worker, now_ms: u64) {
         self.set_share(entry, now_ms);
         if !self.leases.contains_key(&entry.session) {
@@ -269,7 +270,7 @@ impl ReadyQueue {
         self.settle(entry.tenant, now_ms);
     }
 
-    /// Says whether a held session should give up its slot at a step boundary.
+    /// Returns whether a held session should give up its slot at a step boundary.
     pub fn should_yield(&self, session: Session, worker: Worker, slots: Slots) -> Yield {
         let Some(lease) = self.leases.get(&session).filter(|lease| lease.worker == worker) else {
             return Yield::Keep;
@@ -290,7 +291,7 @@ impl ReadyQueue {
         Yield::Keep
     }
 
-    /// Says what a tenant has and may have.
+    /// Returns a tenant's state and share.
     pub fn outlook(&self, tenant: Tenant) -> Outlook {
         let account = self.accounts.get(&tenant).cloned().unwrap_or_default();
         Outlook {
@@ -301,32 +302,32 @@ impl ReadyQueue {
         }
     }
 
-    /// Ends a worker's lease before its time.
+    /// Ends a worker's lease early.
     pub fn kill(&mut self, worker: Worker) {
         if let Some(until_ms) = self.workers.get_mut(&worker) {
             *until_ms = 0;
         }
     }
 
-    /// Forgets the tenants that were idle for long enough; every other step does so for its tenant.
+    /// Forgets the tenants that were idle for long enough. Every other step does so for its own tenant.
     pub fn forget_idle(&mut self, now_ms: u64) {
         self.accounts.retain(|_, account| {
             account.idle_since_ms.is_none_or(|since_ms| now_ms <= since_ms + limits::QUEUE_TENANT_IDLE_MS)
         });
     }
 
-    /// The sessions that a worker holds.
+    /// Returns the sessions that a worker holds.
     pub fn held(&self, worker: Worker) -> Vec<Session> {
         let of_worker = self.leases.iter().filter(|(_, lease)| lease.worker == worker);
         of_worker.map(|(session, _)| *session).collect()
     }
 
-    /// The worker that holds a session, dead or alive.
+    /// Returns the worker that holds a session, dead or alive.
     pub fn holder(&self, session: Session) -> Option<Worker> {
         self.leases.get(&session).map(|lease| lease.worker)
     }
 
-    /// Until when the slot time of a held session is charged; what a test moves to let time pass.
+    /// The time up to which a held session is charged. A test changes it to let time pass.
     pub fn paid_ms(&mut self, session: Session) -> Option<&mut u64> {
         self.leases.get_mut(&session).map(|lease| &mut lease.paid_ms)
     }
@@ -339,7 +340,7 @@ impl ReadyQueue {
         }
     }
 
-    /// The active tenant with the least virtual time among those that `is_asked`.
+    /// The active tenant with the least virtual time among those for which `is_asked` holds.
     fn first(&self, is_asked: impl Fn(Tenant) -> bool) -> Option<Tenant> {
         let active = self.accounts.iter().filter(|(tenant, account)| account.active && is_asked(**tenant));
         active.min_by(|a, b| a.1.virtual_ms.total_cmp(&b.1.virtual_ms)).map(|(tenant, _)| *tenant)
@@ -357,7 +358,7 @@ impl ReadyQueue {
         Some(lease)
     }
 
-    /// Lets a tenant in or out, as what it has asks for.
+    /// Activates or deactivates a tenant, depending on its work and limit.
     fn settle(&mut self, tenant: Tenant, now_ms: u64) {
         let least = self.first(|_| true).and_then(|first| self.accounts.get(&first)).map(|a| a.virtual_ms);
         let served_ms = self.served_ms;
@@ -417,7 +418,7 @@ impl Account {
         }
     }
 
-    /// Takes a session out of `classes`, and gives its score there.
+    /// Removes a session from `classes`, and returns its score there.
     fn take_out(&mut self, session: Session, classes: &[usize]) -> Option<i64> {
         let mut found = None;
         for class in classes {
@@ -438,7 +439,7 @@ impl Account {
     }
 }
 
-/// The virtual time of one that has work again: not before the last claim, and not far from those who wait.
+/// The virtual time of a tenant or class that has work again: not before the last claim, and close to the waiting ones.
 fn enter(own: f64, served: f64, least: Option<f64>) -> f64 {
     let floor = served.max(least.map_or(0.0, |least| least - DEBT_MAX_MS));
     own.max(floor).min(floor + DEBT_MAX_MS)

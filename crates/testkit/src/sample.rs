@@ -1,4 +1,4 @@
-//! Sample values of the domain. Ids come from a seed: a test that fails fails again.
+//! Sample values of the domain. Ids come from a seed, so that a failing test fails again.
 
 use domain::{
     ids::{EventId, Ids, MessageId, PartId, ProjectId, SessionId, TenantId, Timestamp},
@@ -8,7 +8,7 @@ use domain::{
     session::{DEFAULT_AGENT, WORKSPACE},
 };
 
-/// When everything happens; milliseconds since 1970.
+/// The time of every sample; milliseconds since 1970.
 pub const NOW: Timestamp = Timestamp(1_795_292_980_519);
 
 /// Makes values.
@@ -21,12 +21,12 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Starts with a seed; two samples of a test with the same seed make the same ids.
+    /// Creates a sample from a seed; equal seeds give equal ids.
     pub fn new(seed: u8) -> Self {
         Self { ids: Ids::new([seed; 32]), seed, tenants: 0 }
     }
 
-    /// A tenant, another one each time.
+    /// A new tenant each time.
     pub fn tenant(&mut self) -> TenantId {
         self.tenants += 1;
         let mut bytes = [self.seed; 16];
@@ -64,7 +64,7 @@ impl Sample {
         }
     }
 
-    /// An answer to `parent` that has just begun.
+    /// An answer to `parent` that has just started.
     pub fn assistant(&mut self, session: &SessionId, parent: &MessageId) -> Assistant {
         Assistant {
             id: MessageId::make(&mut self.ids, NOW),

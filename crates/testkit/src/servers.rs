@@ -4,7 +4,7 @@ use local::shared::Shared;
 use std::path::Path;
 use tokio::sync::OnceCell;
 
-/// Where the set keeps its files, from this crate's directory.
+/// The directory of the set's files, relative to this crate's directory.
 const DIR: &str = "../../target/testkit";
 
 /// Held until the process ends: the set lives at least as long.

@@ -1,10 +1,10 @@
-//! Waiting with a deadline: a test that waits for ever says nothing.
+//! Waiting with a deadline: a test that hangs reports nothing.
 
 use std::{future::Future, time::Duration};
 
-/// Far above what anything here takes on a busy machine.
+/// Far longer than anything here takes on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// Time between two looks.
+/// Poll interval.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {

@@ -10,22 +10,24 @@ pub struct Config {
     /// The servers that all gateways and workers share.
     #[command(flatten)]
     pub backends: chassis::backends::Backends,
-    /// A flotilla.toml with `[[provider]]` entries; without one, ANTHROPIC_API_KEY, OPENAI_API_KEY and GEMINI_API_KEY are used.
+    /// A flotilla.toml with `[[provider]]` entries; without one, the worker uses ANTHROPIC_API_KEY, OPENAI_API_KEY and
+    /// GEMINI_API_KEY.
     #[arg(long, env = "FLOTILLA_CONFIG")]
     pub config: Option<PathBuf>,
-    /// Loops that run at once.
+    /// Loops that run at the same time.
     #[arg(long, env = "FLOTILLA_WORKER_SLOTS", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub slots: u32,
     /// The worker's name in events and logs.
     #[arg(long, env = "FLOTILLA_WORKER_NAME", default_value = "worker-1")]
     pub name: String,
-    /// How long people have to answer a request of an agent before it counts as refused; milliseconds.
+    /// Time limit for a person to answer an agent's request; after it the request counts as refused; milliseconds.
     #[arg(long, env = "FLOTILLA_REQUEST_WAIT_MS", default_value_t = domain::limits::REQUEST_WAIT_MS, value_parser = clap::value_parser!(u64).range(1..=31_536_000_000))]
     pub request_wait_ms: u64,
-    /// Let no agent read the web. Without this, the webfetch tool reads public addresses, and only those.
+    /// Disable web access for agents. By default the webfetch tool reads public addresses only.
     #[arg(long, env = "FLOTILLA_WEB_OFF")]
     pub web_off: bool,
-    /// Networks that webfetch may read besides, for example 10.1.2.0/24 with an intranet's documentation. May be repeated.
+    /// Additional networks that webfetch may read, for example 10.1.2.0/24 with an intranet's documentation. May be
+    /// repeated.
     #[arg(long, env = "FLOTILLA_WEB_ALLOW", value_delimiter = ',', value_name = "NETWORK")]
     pub web_allow: Vec<chassis::web::Network>,
 }
@@ -43,10 +45,10 @@ impl Config {
     }
 }
 
-/// Reads the model providers from the file, or from the environment when there is no file.
+/// Reads the model providers from the file, or from the environment if there is no file.
 ///
 /// # Errors
-/// When the file cannot be read, or with everything that is wrong in it.
+/// If the file cannot be read, or with every problem in it.
 pub fn providers(
     file: Option<&std::path::Path>,
     env: &dyn Fn(&str) -> Option<String>,

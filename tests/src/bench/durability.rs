@@ -1,5 +1,5 @@
-//! What survives and what it costs, measured: take-overs, hand-overs, fairness under a crowd and under a backlog, the rate
-//! of the ready queue, the memory of a stream, and how the control row is updated. Each measurement has a stack of its own.
+//! Durability and its cost: takeovers, handovers, fairness with many tenants and with a backlog, the throughput of the
+//! ready queue, the memory of a stream, and updates of the control row. Each measurement has its own stack.
 
 mod backlog;
 mod claims;
@@ -11,26 +11,26 @@ mod takeover;
 
 use super::{figure::Figure, ground::Servers};
 
-/// What is measured, in the order of the report.
+/// The measurements, in the order of the report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum What {
-    /// The time until another worker goes on after a kill.
+    /// Time until another worker continues after a kill.
     Crash,
-    /// The time until another worker goes on after a SIGTERM.
+    /// Time until another worker continues after a SIGTERM.
     Drain,
-    /// What other tenants' queued sessions cost a fresh prompt.
+    /// The effect of other tenants' queued sessions on a fresh prompt.
     Crowd,
     /// How long a light tenant waits for a slot behind another's backlog.
     Backlog,
     /// Sessions that are claimed and finished in a second.
     Claims,
-    /// What a streaming session takes of a worker's memory.
+    /// The worker memory of a streaming session.
     Memory,
     /// Writes of a loop that stay on their page.
     Hot,
 }
 
-/// How much is measured.
+/// The size of each measurement.
 #[derive(Debug, Clone)]
 pub struct Sizes {
     /// Workers that are killed, and as many that are drained.
@@ -54,7 +54,7 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// Those of the report.
+    /// The sizes for the report.
     pub fn full() -> Self {
         Self {
             rounds: 4,
@@ -69,7 +69,7 @@ impl Sizes {
         }
     }
 
-    /// Just enough to see that everything is measured.
+    /// Small sizes, to check that every measurement runs.
     pub fn smoke() -> Self {
         Self {
             rounds: 1,
@@ -85,7 +85,7 @@ impl Sizes {
     }
 }
 
-/// Measures one thing. What cannot be measured ends the process with a sentence.
+/// Runs one measurement. A failure ends the process with a sentence.
 pub async fn measure(what: What, servers: &Servers, sizes: &Sizes) -> Vec<Figure> {
     match what {
         What::Crash => takeover::crash(servers, sizes).await,

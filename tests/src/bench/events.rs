@@ -1,5 +1,5 @@
-//! What it costs to bring events to clients. Gateway and worker are processes of their own; the model and all clients are this
-//! one, so that both ends of every span are read from one clock.
+//! The cost of event delivery. Gateway and worker are separate processes. The model and all clients run in this
+//! process, so one clock measures both ends of every span.
 
 mod fanout;
 mod idle;
@@ -9,42 +9,42 @@ mod writes;
 
 use super::{figure::Figure, ground::Servers};
 
-/// What is measured, in the order of the report.
+/// The measurements, in the order of the report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum What {
     /// From chunks of models to clients, many sessions at once.
     Latency,
-    /// One session that many follow.
+    /// One session with many subscribers.
     Fanout,
-    /// Catching up on what was missed.
+    /// Catching up on missed events.
     Resume,
-    /// Many who follow, and nothing happens.
+    /// Many idle subscribers.
     Idle,
-    /// What text costs in the log of Postgres.
+    /// The cost of text in Postgres' write-ahead log.
     Writes,
 }
 
-/// How much is measured.
+/// The size of each measurement.
 #[derive(Debug, Clone)]
 pub struct Sizes {
     /// Sessions whose models stream at once.
     pub sessions: usize,
     /// Chunks of each of their answers.
     pub chunks: usize,
-    /// Who follows one session.
+    /// Subscribers of one session.
     pub subscribers: usize,
     /// Chunks of its answer.
     pub spoken: usize,
     /// Events that were missed.
     pub missed: u64,
-    /// Times that they are caught up on.
+    /// Number of catch-ups.
     pub rounds: usize,
-    /// Who follows sessions in which nothing happens.
+    /// Subscribers of idle sessions.
     pub idle: usize,
 }
 
 impl Sizes {
-    /// Those of the report.
+    /// The sizes for the report.
     pub fn full() -> Self {
         Self {
             sessions: 50,
@@ -57,13 +57,13 @@ impl Sizes {
         }
     }
 
-    /// Just enough to see that everything is measured.
+    /// Small sizes, to check that every measurement runs.
     pub fn smoke() -> Self {
         Self { sessions: 2, chunks: 20, subscribers: 3, spoken: 20, missed: 100, rounds: 2, idle: 10 }
     }
 }
 
-/// Measures one thing. What cannot be measured ends the process with a sentence.
+/// Runs one measurement. A failure ends the process with a sentence.
 pub async fn measure(what: What, servers: &Servers, sizes: &Sizes) -> Vec<Figure> {
     match what {
         What::Latency => latency::measure(servers, sizes).await,

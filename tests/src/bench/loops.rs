@@ -1,5 +1,5 @@
-//! What long conversations and many files cost the loop: the past of a session must not be paid for again at each step, nor by
-//! another session. Each measurement has a stack of its own.
+//! The cost of long conversations and many files in the loop. A step must not pay for the session's past again, and
+//! neither must another session. Each measurement has its own stack.
 
 mod files;
 mod neighbour;
@@ -8,18 +8,18 @@ mod steps;
 
 use super::{Samples, figure::Figure, ground::Servers};
 
-/// What is measured, in the order of the report.
+/// The measurements, in the order of the report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum What {
     /// A step of a long conversation against one of a short one.
     Steps,
-    /// What a large session costs a small one on the same worker.
+    /// The effect of a large session on a small one on the same worker.
     Neighbour,
-    /// What the states of many files cost a step.
+    /// The cost of snapshots of many files for a step.
     Files,
 }
 
-/// How much is measured.
+/// The size of each measurement.
 #[derive(Debug, Clone)]
 pub struct Sizes {
     /// Turns of a long session; three messages each.
@@ -46,7 +46,7 @@ impl Sizes {
     }
 }
 
-/// Measures one thing. What cannot be measured ends the process with a sentence.
+/// Runs one measurement. A failure ends the process with a sentence.
 pub async fn measure(what: What, servers: &Servers, sizes: &Sizes) -> Vec<Figure> {
     match what {
         What::Steps => steps::measure(servers, sizes).await,

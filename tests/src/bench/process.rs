@@ -1,4 +1,4 @@
-//! A service as a process of its own: it can be killed, and its memory and time are nobody else's.
+//! A service as a separate process: a benchmark can kill it and measure its own memory and CPU time.
 
 use super::ground::until;
 use crate::Stack;

@@ -1,4 +1,4 @@
-//! What one round trip to each part costs on this machine, at this moment: what our latencies are held against.
+//! The cost of one round trip to each server on this machine at this moment, as the baseline for our latencies.
 
 use super::Samples;
 use sqlx::Connection as _;

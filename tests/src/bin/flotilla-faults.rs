@@ -1,20 +1,26 @@
-//! `flotilla-faults`: breaks everything that can break while the real processes work, and says whether a promise was
-//! broken. Exit code 1 if one was, or if a guard could be taken out without being missed.
+//! `flotilla-faults`: breaks everything that can break while the real processes work, and reports broken promises. The
+//! exit code is 1 if a promise was broken, or if the removal of a guard went unnoticed.
 #![allow(clippy::print_stdout, reason = "its output is the report")]
 
 use anyhow::Context as _;
 use clap::Parser as _;
-use domain::mutant::Mutant;
-use e2e::faults::{self, Plan, cluster, fault::EVERYTHING, inject::Limit, mutants, report};
+use e2e::faults::{
+    self, Plan, cluster,
+    fault::EVERYTHING,
+    inject::Limit,
+    mutants,
+    mutants::{guard::Mutant, tree::Tree},
+    report,
+};
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
-/// Proves by faults that nothing is lost, doubled or mixed up.
+/// Proves by faults that the system loses, duplicates and mixes up nothing.
 #[derive(Debug, clap::Parser)]
 struct Arguments {
     /// Minutes of faults; the start and the end take about another one.
     #[arg(long, default_value_t = 5.0)]
     minutes: f64,
-    /// Decides what is done. A run prints its own, to be repeated with.
+    /// The seed of the run. A run prints its seed, so that it can be repeated.
     #[arg(long)]
     seed: Option<u64>,
     /// End after so many faults.
@@ -23,10 +29,10 @@ struct Arguments {
     /// The `flotilla` program; default: beside this one.
     #[arg(long)]
     program: Option<PathBuf>,
-    /// Loops of one worker: with one, every parent that would keep it while it waits is in the way of its children.
+    /// Loops of one worker. With one slot, a parent that kept it while waiting would block its children.
     #[arg(long, default_value_t = cluster::SLOTS)]
     slots: u32,
-    /// Take out each guard once, and see whether it is missed. Needs a build that can: `./dev faults --mutants`.
+    /// Take each guard out of a copy of the sources once, build that, and check that the harness notices.
     #[arg(long)]
     mutants: bool,
     /// Take out only these, by name.
@@ -44,12 +50,12 @@ async fn main() -> anyhow::Result<ExitCode> {
         None => cluster::sibling("flotilla")?,
     };
     if arguments.mutants {
-        return hunt(&arguments, program, seed).await;
+        return hunt(&arguments, seed).await;
     }
     let time = Duration::try_from_secs_f64(arguments.minutes * 60.0).context("--minutes")?;
     let limit = Limit { time, count: arguments.injections };
     let slots = arguments.slots;
-    let plan = Plan { seed, limit, mix: EVERYTHING.to_vec(), program, mutant: None, slots };
+    let plan = Plan { seed, limit, mix: EVERYTHING.to_vec(), program, slots };
     println!("seed {seed}, {} minutes of faults", arguments.minutes);
     let outcome = faults::run(&plan).await.with_context(|| format!("the harness failed with seed {seed}"))?;
     let replay = format!("./dev faults --minutes {} --seed {seed} --slots {slots}", arguments.minutes);
@@ -57,13 +63,14 @@ async fn main() -> anyhow::Result<ExitCode> {
     Ok(code(outcome.violations.is_empty()))
 }
 
-async fn hunt(arguments: &Arguments, program: PathBuf, seed: u64) -> anyhow::Result<ExitCode> {
+async fn hunt(arguments: &Arguments, seed: u64) -> anyhow::Result<ExitCode> {
     let is_wanted = |mutant: &Mutant| {
         arguments.only.is_empty() || arguments.only.iter().any(|name| name == mutant.as_str())
     };
+    let tree = Tree::copy()?;
     let mut all_caught = true;
     for mutant in Mutant::ALL.into_iter().filter(is_wanted) {
-        let verdict = mutants::hunt(mutant, program.clone(), seed).await?;
+        let verdict = mutants::hunt(mutant, &tree, seed).await?;
         println!("{}", mutants::row(&verdict));
         all_caught &= verdict.is_caught;
     }

@@ -1,5 +1,5 @@
-//! Words that occur once in the world: each names its tenant, its session and the one call or prompt that may say it.
-//! Wherever one turns up, it is known whether it may.
+//! Unique words. Each names its tenant, its session and the one call or prompt that may contain it. A checker that
+//! finds one anywhere knows whether it belongs there.
 
 /// How a canary begins.
 const HEAD: &str = "cn.t";

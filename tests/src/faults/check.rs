@@ -1,5 +1,5 @@
-//! The judge: what was promised, one function for each promise, over what the observers saw. It knows nothing of how
-//! the system keeps its promises.
+//! The checker: one function for each promise, applied to the observers' record. It knows nothing about how the system
+//! keeps its promises.
 
 mod clients;
 mod effects;
@@ -17,34 +17,34 @@ use std::collections::BTreeMap;
 pub enum Invariant {
     /// Every confirmed prompt is stored once and taken once, and its turn does what its script says.
     I1,
-    /// The events of a session are 1, 2, 3, … without a hole, its epochs do not fall, and no event is there twice.
+    /// The events of a session are 1, 2, 3, … without gaps, its epochs never decrease, and no event occurs twice.
     I2,
-    /// No effect twice, none that was reported as not begun, none without leave, and none of an older loop after one of a
-    /// newer.
+    /// No effect occurs twice, after a report that it did not start, without permission, or from an older loop after
+    /// one of a newer loop.
     I3,
-    /// One take-over for each epoch, and only from a loop that ended, or whose worker could not be heard.
+    /// One takeover per epoch, and only from a loop that has ended or whose worker is unreachable.
     I4,
     /// Every subscriber got exactly what is stored, to the end.
     I5,
     /// Live fragments agree with the final text.
     I6,
-    /// Half a minute after the last fault nothing is left to do.
+    /// Half a minute after the last fault no work is left.
     I7,
-    /// A subtask has one child, and its call is over when the child is.
+    /// A subtask has one child, and its call ends when the child ends.
     I8,
-    /// Five seconds after a confirmed abort nothing of the aborted turn begins.
+    /// Five seconds after a confirmed abort no part of the aborted turn starts.
     I9,
-    /// A session that ends its workers is quarantined in time; no other one is, and none fails.
+    /// A session that kills its workers is quarantined in time. No other session is quarantined, and none fails.
     I10,
     /// Light tenants do not wait longer than the heavy one makes itself wait.
     I11,
-    /// Nobody sees what is another tenant's.
+    /// No client sees another tenant's data.
     I12,
-    /// What was held is given back.
+    /// All resources are released.
     I13,
-    /// A worker that is asked to end does so in time, and its sessions hardly notice.
+    /// A worker that is asked to stop does so in time, with little delay for its sessions.
     I14,
-    /// Clients and processes are told nothing that is wrong: no refusal without a reason, no process that just ends.
+    /// Clients and processes get only correct answers: no refusal without a reason, no process that exits by itself.
     Surprise,
 }
 
@@ -68,7 +68,7 @@ impl Violation {
 /// Something that looks at a history for one kind of breach.
 type Check = fn(&History) -> Vec<Violation>;
 
-/// Every check. Whatever stands here has been seen failing: `tests` breaks each promise once by hand.
+/// Every check. `tests` breaks each promise once by hand, so each check has been seen to fail.
 pub const CHECKS: [(Invariant, Check); 26] = [
     (Invariant::I1, inputs::stored_once),
     (Invariant::I1, inputs::taken),

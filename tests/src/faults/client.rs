@@ -1,5 +1,5 @@
-//! A client as good ones are: it repeats a call that was not answered, with the same key and at another gateway, until
-//! it is answered. What it must never be told is kept as a surprise.
+//! A well-behaved client: it repeats an unanswered call with the same key at another gateway until it gets an answer.
+//! It records answers that no client should get as surprises.
 
 use super::{history::Surprise, history::now_us};
 use rpc::{
@@ -118,7 +118,7 @@ impl Client {
             ..Default::default()
         };
         let mut client = PromptServiceClient::new(self.at(0));
-        // Whatever came of it: it is sent again.
+        // The result does not matter: the prompt is sent again.
         drop(tokio::time::timeout(within, client.accept_prompt(request)).await);
     }
 
@@ -132,7 +132,7 @@ impl Client {
         Some(answer.await?.was_active)
     }
 
-    /// Lists what agents of this tenant ask people just now: `(session, request)`. Empty when nobody says so.
+    /// Lists the open requests of this tenant's agents: `(session, request)`. Empty if no gateway answers.
     pub async fn requests(&self, gateway: usize) -> Vec<(String, String)> {
         let (all, every) = (v1::ListPermissionsRequest::default(), v1::ListQuestionsRequest::default());
         let mut permissions = PermissionServiceClient::new(self.at(gateway));
@@ -194,7 +194,7 @@ impl Client {
         }
     }
 
-    /// Tries to follow another tenant's session. That it is there must not be told.
+    /// Tries to subscribe to another tenant's session. The answer must not reveal that it exists.
     pub async fn spy(&self, session_id: &str) {
         let request = v1::SubscribeRequest { session_id: session_id.to_owned(), ..Default::default() };
         let mut events = self.events(self.tenant);

@@ -114,8 +114,6 @@ pub struct Setup {
     pub directory: PathBuf,
     /// The `flotilla` program.
     pub program: PathBuf,
-    /// The guard that this build goes without, if it is a build for that.
-    pub mutant: Option<String>,
     /// Loops of one worker.
     pub slots: u32,
 }
@@ -249,8 +247,7 @@ impl Cluster {
 impl Setup {
     fn spec(&self, name: &str, mut arguments: Vec<String>) -> Spec {
         arguments.extend(["--log-format".to_owned(), "json".to_owned()]);
-        let mut env = vec![("FLOTILLA_SANDBOX_IDLE_MS", SANDBOX_IDLE_MS.to_string())];
-        env.extend(self.mutant.clone().map(|mutant| ("FLOTILLA_MUTANT", mutant)));
+        let env = vec![("FLOTILLA_SANDBOX_IDLE_MS", SANDBOX_IDLE_MS.to_string())];
         let (name, program, directory) = (name.to_owned(), self.program.clone(), self.directory.clone());
         Spec { name, program, arguments, env, directory }
     }

@@ -1,4 +1,4 @@
-//! What can be done to the system, chosen by the seed. Nothing is done here: `inject` does it.
+//! The faults that can be injected, chosen by the seed. `inject` performs them.
 
 use super::cluster::{GATEWAYS, SERVERS, Server, Service, WORKERS};
 use domain::limits::LEASE_TTL_MS;
@@ -10,18 +10,18 @@ use testkit::proxy::{End, Rules, Trap, Way};
 pub enum Fault {
     /// A service dies and is started again after the pause.
     Kill(Service, u64),
-    /// A worker hears so late what the sandbox answers that it dies before: what it had done is done, and nothing tells
-    /// of it. It is started again after the pause.
+    /// The sandbox's answers to a worker are delayed until the worker dies. Its effects remain, but the worker stored
+    /// no result. It restarts after the pause.
     KillUnheard(usize, u64, u64),
-    /// Everything that NATS carries for so long is said again, twice.
+    /// All NATS messages of a period are repeated, twice.
     Repeat(u64),
-    /// A worker stands still for so long, and goes on as if nothing had been.
+    /// A worker is frozen for a while, and then continues.
     Freeze(usize, u64),
     /// A worker is asked to end, and is started again after the pause.
     Drain(usize, u64),
     /// The sandbox service dies with everything that runs in it.
     KillSandbox(u64),
-    /// Redis forgets everything.
+    /// Redis loses all data.
     FlushRedis,
     /// Redis dies and comes back empty.
     KillRedis(u64),
@@ -39,13 +39,13 @@ pub enum Fault {
     Link(Service, Server, Rules, u64),
     /// The connections of a link to Postgres wait for a moment that no timer hits.
     Trap(Service, Trap),
-    /// What a worker says to this server is on its way while the worker stands still and is replaced; then it arrives.
+    /// The worker's messages to this server are held back while the worker is frozen and replaced; then they arrive.
     Late(usize, Server, u64),
     /// The connections of clients to a gateway end.
     CutFront(usize),
-    /// Clients and a gateway do not hear each other.
+    /// Clients and a gateway cannot reach each other.
     SilentFront(usize, u64),
-    /// Everyone is told again and again that there is work.
+    /// All workers are repeatedly notified of work.
     WakeStorm(usize),
 }
 
@@ -119,7 +119,7 @@ pub enum Kind {
     WakeStorm,
 }
 
-/// Everything, each so often as its number says.
+/// Every fault, with its weight.
 pub const EVERYTHING: [(Kind, u32); 25] = [
     (Kind::KillWorker, 10),
     (Kind::KillGateway, 5),

@@ -1,5 +1,5 @@
-//! What the observers saw of one run: nothing here is the system's own opinion of itself. Times are microseconds since
-//! 1970, all by the clock of one machine.
+//! The observers' record of one run, independent of the system's own view. Times are microseconds since 1970, all by
+//! the clock of one machine.
 
 use serde::Serialize;
 use serde_json::Value;

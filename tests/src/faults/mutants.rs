@@ -1,4 +1,8 @@
-//! The proof of the proof: each guard is taken out once, and the harness must see what it guarded against.
+//! The proof of the proof: each guard is removed once, and the harness must notice.
+
+pub mod edits;
+pub mod guard;
+pub mod tree;
 
 use super::{
     Plan,
@@ -8,8 +12,9 @@ use super::{
     inject::Limit,
 };
 use anyhow::{Context as _, Result};
-use domain::mutant::Mutant;
+use guard::Mutant;
 use std::{collections::BTreeSet, path::PathBuf, time::Duration};
+use tree::Tree;
 
 /// Faults after which a mutant counts as not caught: 95 % sure that fewer than one fault in a hundred shows it.
 const INJECTIONS_MAX: usize = 300;
@@ -50,7 +55,7 @@ pub fn expected(mutant: Mutant) -> (&'static [Invariant], &'static [Kind]) {
         Mutant::SandboxEpochForgotten => (&[I3], &[Kind::LateCall, Kind::KillSandbox]),
         Mutant::ExecIdPerEpoch => (&[I3], &[Kind::KillWorker, Kind::FreezeWorker]),
         Mutant::RepeatUnchecked => (&[I3], &[Kind::KillUnheard]),
-        Mutant::StraysKept => (&[I7], &[Kind::LostCommit, Kind::TornStream]),
+        Mutant::OrphansKept => (&[I7], &[Kind::LostCommit, Kind::TornStream]),
         Mutant::HeartbeatDies => (&[I4], &[Kind::KillRedis, Kind::FreezeRedis]),
         Mutant::GapUnrepaired => (&[I5], &[Kind::KillNats, Kind::CutLink]),
         Mutant::HeadUnchecked => (&[I5], &[Kind::KillNats, Kind::CutLink]),
@@ -66,8 +71,9 @@ pub fn expected(mutant: Mutant) -> (&'static [Invariant], &'static [Kind]) {
 /// Hunts one mutant.
 ///
 /// # Errors
-/// When the harness itself fails.
-pub async fn hunt(mutant: Mutant, program: PathBuf, seed: u64) -> Result<Verdict> {
+/// When the build without the guard or the harness itself fails.
+pub async fn hunt(mutant: Mutant, tree: &Tree, seed: u64) -> Result<Verdict> {
+    let program = tree.build_without(mutant)?;
     let (promises, faults) = expected(mutant);
     let weight =
         |(kind, weight): (Kind, u32)| (kind, if faults.contains(&kind) { weight + FOCUS } else { weight });
@@ -80,7 +86,6 @@ pub async fn hunt(mutant: Mutant, program: PathBuf, seed: u64) -> Result<Verdict
             limit: Limit { time: RUN, count: INJECTIONS_PER_RUN },
             mix: mix.clone(),
             program: program.clone(),
-            mutant: Some(mutant.as_str().to_owned()),
             slots: if mutant == Mutant::WaitKeepsSlot { 1 } else { SLOTS },
         };
         let outcome = super::run(&plan).await.with_context(|| format!("hunt {}", mutant.as_str()))?;

@@ -1,5 +1,5 @@
-//! A stranger on NATS who says everything again: at once, and once more later, when it is old. The protocol is spoken by
-//! hand: an observer must not need the client that it disturbs.
+//! An outsider on NATS that repeats every message: once immediately, and once more when it is old. It implements the
+//! protocol itself, because an observer must not depend on the client that it disturbs.
 
 use super::cluster::address;
 use anyhow::{Context as _, Result, bail};

@@ -1,5 +1,5 @@
-//! People who answer what agents ask, one for each tenant: after a while, from another client than the one that sent the
-//! prompt, and not always.
+//! Simulated people who answer the agents' requests, one for each tenant: after a while, from another client than the
+//! prompt's, and not always.
 
 use super::{
     client::Client,
@@ -17,9 +17,9 @@ use tokio::task::JoinSet;
 
 /// Time between two looks at what is asked.
 const LOOK_EVERY: Duration = Duration::from_millis(400);
-/// Longest time that somebody thinks; milliseconds.
+/// Longest time before an answer; milliseconds.
 const THINKS_MS: u64 = 1_500;
-/// How many of the requests nobody answers: they count as refused when their time is over.
+/// Share of the requests that get no answer. They count as refused at their deadline.
 const IGNORED: f64 = 0.2;
 /// How many of the answers to a permission are a refusal.
 const REFUSED: f64 = 0.25;

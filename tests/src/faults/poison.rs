@@ -1,5 +1,5 @@
-//! Poison sessions: whatever worker runs one is ended by it. A real one would crash its worker by what it makes it do;
-//! here the harness does it, at once when a call of the session is under way.
+//! Poison sessions: each kills every worker that runs it. A real one would crash its worker through its own work. Here
+//! the harness kills the worker as soon as a call of the session is running.
 
 use super::{
     cluster::{Cluster, Service, WORKERS},
@@ -35,7 +35,7 @@ pub async fn end_workers(
     let (mut ended, mut done) = (BTreeSet::new(), vec![]);
     loop {
         let poisons = workload.poisons();
-        // Postgres may be away just now; it is asked again.
+        // Postgres may be down at the moment; the next poll asks again.
         let holders = dump::holders(&cluster.postgres_url, &poisons).await;
         let is_known = holders.is_ok();
         let mut is_over = true;

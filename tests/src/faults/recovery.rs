@@ -1,5 +1,5 @@
-//! Times that follow from a history: who ran a session, how long prompts waited, how soon somebody went on after a
-//! crash.
+//! Times derived from a history: the owner of a session, the wait of prompts, and the time until another worker
+//! continues after a crash.
 
 use super::{
     fault::Kind,
@@ -47,7 +47,7 @@ pub fn runs(session: &Session) -> Vec<Run> {
                 waits: false,
                 lost_parts: 0,
             });
-        // What comes after its last word is others' talk: an answer, or a child that tells how far it is.
+        // Later events come from others: an answer, or a child's progress.
         } else if let Some(run) = runs.last_mut().filter(|run| run.epoch == event.epoch && !run.let_go) {
             run.last_us = at_us;
             run.ended = event.kind == "session.idle";

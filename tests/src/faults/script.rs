@@ -1,5 +1,5 @@
-//! What prompts say: scripts for the model, chosen by the seed. Each call leaves a line with its canary in a file of
-//! the workspace, so that it is known from outside how often it ran.
+//! Prompts with scripts for the model, chosen by the seed. Each call leaves a line with its canary in a workspace file,
+//! so that an outside observer can count its executions.
 
 use super::{
     canary::Canaries,
@@ -48,7 +48,7 @@ pub enum Kind {
     Question,
 }
 
-/// Each as often as it stands here.
+/// Each kind occurs as often as it is listed.
 const KINDS: [Kind; 16] = [
     Kind::Say,
     Kind::Stream,

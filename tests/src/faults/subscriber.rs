@@ -1,5 +1,5 @@
-//! A subscriber that follows one session to its end, through lost connections and from gateway to gateway, and writes
-//! down all that it gets.
+//! A subscriber that follows one session to its end, through lost connections and from gateway to gateway, and records
+//! everything that it receives.
 
 use super::{
     client::{Client, may_be_repeated, sentence},
@@ -19,7 +19,7 @@ const SILENCE: Duration = Duration::from_secs(15);
 /// Pause before another connection.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What a subscriber got so far, shared with whoever waits for it.
+/// The events that a subscriber has received so far, shared with the tasks that wait for it.
 #[derive(Debug)]
 pub struct Shared {
     kept: Mutex<Kept>,

@@ -1,5 +1,5 @@
-//! The work: tenants whose sessions get one prompt after the other, in every manner that clients have. What is said is
-//! chosen by the seed; when it is said depends on the system.
+//! The workload: tenants whose sessions get one prompt after the other, in every way that clients use. The seed decides
+//! the prompts; their timing depends on the system.
 
 use super::{
     canary::Canaries,

@@ -115,9 +115,7 @@ async fn an_aborted_call_costs_what_its_provider_reported() {
     let session = session(&stack.api, 0).await;
     let mut watch = Watch::start(&stack.api, &session).await;
     stack.api.prompt_on(&session, "claude", "@chunk 4\n@stall 1\n@text never whole").await;
-    watch
-        .until(|seen| seen.kind == "message.part.updated" && seen.properties["part"]["type"] == "text")
-        .await;
+    watch.until_text().await;
     assert!(stack.api.abort(&session).await.unwrap());
     assert_eq!(watch.until_idle().await, "aborted");
     let cost = spent(&stack.api, &session).await;

@@ -223,7 +223,7 @@ async fn the_web_is_read_by_the_worker_and_only_where_it_is_public() {
     for (url, want) in [
         ("http://10.0.0.1/", "not on the public web"),
         ("http://[fd00::1]/", "not on the public web"),
-        ("file:///etc/passwd", "no address of the web"),
+        ("file:///etc/passwd", "is not a web address"),
     ] {
         check(api, &session, ("webfetch", json!({"url": url})), ("error", &[want])).await;
     }

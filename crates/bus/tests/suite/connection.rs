@@ -1,4 +1,4 @@
-//! The bus without its servers: it connects, says what is away, and works once they are there.
+//! The bus without its servers: it starts, names the missing servers, and works once they are back.
 
 use crate::world::entry;
 use bus::{
@@ -10,7 +10,7 @@ use bus::{
 use testkit::{eventually, namespace, sample::Sample, within};
 use tokio::net::{TcpListener, TcpStream};
 
-/// A loopback address where nobody listens.
+/// A loopback address without a listener.
 async fn free_address() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     listener.local_addr().unwrap().to_string()
@@ -28,7 +28,7 @@ async fn forward(from: &str, to: &'static str) {
         while let Ok((mut client, _)) = listener.accept().await {
             tokio::spawn(async move {
                 let mut server = TcpStream::connect(to).await.unwrap();
-                // Either side may just go away.
+                // Either side may disconnect.
                 let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
             });
         }

@@ -25,7 +25,7 @@ async fn what_names_no_session_and_other_stacks_nudges_are_not_heard() {
     let mut world = World::new().await;
     let (tenant, session) = (world.sample.tenant(), world.sample.session());
     let mut nudges = world.bus.nudges().await.unwrap();
-    // The server knows of the subscription once a later one is confirmed.
+    // Once a later subscription is confirmed, the server knows the earlier one.
     assert!(world.bus.read(tenant, &session).await.unwrap().is_joined());
     let nats = world.nats().await;
     for subject in [
@@ -59,7 +59,7 @@ async fn a_tree_that_is_interrupted_is_queued_as_a_whole_and_rung_for() {
     assert_eq!(queued.len(), 50);
 }
 
-/// Attempts at what must come before a time-out.
+/// Attempts, of which at least one must beat the time-out.
 const TRIES: usize = 5;
 
 #[tokio::test]
@@ -73,13 +73,14 @@ async fn a_frozen_redis_holds_up_no_nudge_and_costs_one_answer_for_a_whole_tree(
     let bus = Bus::connect(&servers.nats_url, &url, &world.namespace).await.unwrap();
     bus.ping_redis().await.unwrap();
     let (tenant, mut nudges) = (world.sample.tenant(), world.bus.nudges().await.unwrap());
-    // The server knows of the subscription once a later one is confirmed.
+    // Once a later subscription is confirmed, the server knows the earlier one.
     let other = world.sample.session();
     assert!(world.bus.read(tenant, &other).await.unwrap().is_joined());
     let sessions: Vec<_> = (0..50).map(|_| world.sample.session()).collect();
     proxy.set(Rules::half_open());
     let entries = entries(tenant, &sessions);
-    // Whoever holds one knows before Redis is given up: at some time, since a busy machine may take as long as that.
+    // The holder learns it before Redis times out. A busy machine may take longer, so one success in several attempts
+    // is enough.
     for _ in 0..TRIES {
         let interrupted = within("all are told, as far as that goes", bus.interrupt(&entries));
         let mut heard = std::pin::pin!(within("all nudges are heard", async {
@@ -97,7 +98,7 @@ async fn a_frozen_redis_holds_up_no_nudge_and_costs_one_answer_for_a_whole_tree(
             }
             () = interrupted => {}
         }
-        // None of them is left for the next attempt.
+        // The next attempt must not see any of them.
         heard.await;
     }
     panic!("it waited for Redis before it nudged");

@@ -1,4 +1,4 @@
-//! The doorbell: heard by every worker that listens.
+//! The doorbell: every listening worker hears it.
 
 use crate::world::World;
 use testkit::within;
@@ -25,7 +25,7 @@ async fn no_ring_is_no_sound() {
     );
     other.bus.ring();
     within("the other stack's bell rings", loud.wait()).await;
-    // Whatever the server had for this client came before the answer to a later question.
+    // The server delivers pending messages before it answers a later request.
     assert!(world.bus.read(world.sample.tenant(), &session).await.unwrap().is_joined());
     assert!(futures::FutureExt::now_or_never(doorbell.wait()).is_none());
 }

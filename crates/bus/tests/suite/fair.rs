@@ -12,7 +12,7 @@ async fn claim_tenants(world: &World, count: usize) -> Vec<TenantId> {
     world.claim("w1", count).await.into_iter().map(|claimed| claimed.tenant).collect()
 }
 
-/// How many of `tenants` are each of those.
+/// Counts each of the `tenants`.
 fn count<const N: usize>(tenants: &[TenantId], of: [TenantId; N]) -> [usize; N] {
     of.map(|tenant| tenants.iter().filter(|other| **other == tenant).count())
 }
@@ -20,7 +20,7 @@ fn count<const N: usize>(tenants: &[TenantId], of: [TenantId; N]) -> [usize; N] 
 #[tokio::test]
 async fn ten_thousand_queued_sessions_of_one_tenant_do_not_delay_the_first_of_another() {
     let mut world = World::new().await;
-    // In both orders of their names: equals are told apart by them.
+    // Both name orders are tested, because names break ties.
     let (first, heavy, last) = (world.sample.tenant(), world.sample.tenant(), world.sample.tenant());
     world.live("w1").await;
     world.fill_class(heavy, Class::Interactive, 10_000).await;
@@ -109,7 +109,7 @@ async fn classes_share_the_slots_of_their_tenant_and_each_moves() {
     world.live("w1").await;
     let tenant = world.sample.tenant();
     let mut classes = HashMap::new();
-    // The least urgent was there first.
+    // The least urgent session was queued first.
     for class in Class::ALL.into_iter().rev() {
         classes.extend(world.fill_class(tenant, class, 40).await.into_iter().map(|session| (session, class)));
     }
@@ -129,13 +129,13 @@ async fn a_class_is_charged_for_its_slot_time() {
     world.fill_class(tenant, Class::Pr, 3).await;
     let batch = world.fill_class(tenant, Class::Batch, 3).await;
     world.pass("w1", &held, 65_000).await;
-    // A minute of the one is the due of a quarter of a minute of the other.
+    // A minute of one class equals a quarter of a minute of the other.
     let claimed = world.claim_sessions("w1", 3).await;
     assert!(claimed.iter().all(|session| batch.contains(session)), "{claimed:?}");
 }
 
-/// One tenant has a slot for itself for a while, then both want some, the one or the other a little earlier. Gives how
-/// many claims the other gets before it is the first one's turn.
+/// One tenant uses a slot alone for a while. Then both want slots, one of them slightly earlier. Returns the number of
+/// claims that the other tenant gets before the first tenant's turn.
 async fn lead_of_the_late(alone_ms: u64, late_first: bool) -> usize {
     let mut world = World::new().await;
     world.live("w1").await;

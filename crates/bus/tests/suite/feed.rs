@@ -1,4 +1,4 @@
-//! Live news: in order, only of the session that is read, never in the way of the sender.
+//! Live events: in order, only for the session that is read, and without blocking the sender.
 
 use crate::world::World;
 use bus::feed::{Delta, Event, News, Notice, Subject};

@@ -1,4 +1,4 @@
-//! The bus on a real Redis and a real NATS: what it promises, and what happens without them.
+//! The bus on a real Redis and a real NATS: its guarantees, and its behaviour without them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod connection;

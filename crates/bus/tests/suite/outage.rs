@@ -1,4 +1,5 @@
-//! NATS goes away under a bus that is in use: nothing waits for it, nothing piles up, and all goes on once it is back.
+//! NATS goes away under a bus in use: callers do not wait, queues do not grow, and everything works again once NATS is
+//! back.
 
 use bus::{
     Bus,
@@ -13,7 +14,7 @@ use testkit::{
     within,
 };
 
-/// A bus whose way to NATS the test holds.
+/// A bus whose connection to NATS the test controls.
 async fn behind_a_proxy() -> (Bus, Proxy) {
     let servers = testkit::servers().await;
     let address = servers.nats_url.split('@').next_back().unwrap().trim_end_matches('/');
@@ -30,13 +31,13 @@ async fn stop(bus: &Bus, proxy: &Proxy) {
     eventually("NATS is away", async || bus.ping_nats().is_err()).await;
 }
 
-/// Rings and nudges far more often than the client's own queue has room.
+/// Rings and nudges far more often than the client's own queue can hold.
 async fn shout(bus: &Bus, sample: &mut Sample) {
     let (tenant, session) = (sample.tenant(), sample.session());
     for _ in 0..10_000 {
         bus.ring();
         bus.nudge(tenant, &session);
-        // The sending task takes what it can.
+        // The sending task drains the queue as far as it can.
         tokio::task::yield_now().await;
     }
 }
@@ -53,7 +54,7 @@ async fn rings_and_nudges_do_not_pile_up_and_are_heard_again() {
     let before = tasks();
     shout(&bus, &mut sample).await;
     assert!(tasks() < before + 10, "{} tasks wait for NATS, {before} did before", tasks());
-    // Who begins to listen now waits for nobody, and hears what is said later.
+    // A new listener starts at once and receives later messages.
     let mut late = within("a worker starts without NATS", bus.listen()).await.unwrap();
     let mut late_nudges = within("a worker starts without NATS", bus.nudges()).await.unwrap();
 
@@ -99,7 +100,7 @@ async fn a_reader_begins_without_nats_and_joins_once_it_is_back() {
     }
     assert!(tasks() < before + 10, "{} tasks wait for NATS, {before} did before", tasks());
     let mut reader = within("a reader begins", bus.read(tenant, &session)).await.unwrap();
-    // It is asked in a loop beside other things, and nothing is lost when it is not waited for.
+    // A loop polls it beside other futures, and dropping the poll loses nothing.
     assert!(reader.next().now_or_never().is_none());
 
     proxy.set(Rules::default());
@@ -119,7 +120,8 @@ async fn a_reader_waits_a_bounded_time_for_a_silent_nats() {
     let ((bus, proxy), mut sample) = (behind_a_proxy().await, Sample::new(1));
     let (tenant, session) = (sample.tenant(), sample.session());
     proxy.set(Rules::half_open());
-    // Connected, as far as the client knows. What it is told fills the network's buffers, and then its queue.
+    // The client still considers itself connected. Messages first fill the network's buffers, and then the client's
+    // queue.
     let publisher = bus.publisher();
     let delta = Delta {
         epoch: 1,

@@ -145,7 +145,7 @@ async fn a_session_is_in_one_class_the_one_named_last() {
     assert_eq!((position(Class::Interactive).await, position(Class::Batch).await), (Some(0), None));
     assert_eq!(world.claim("w1", 5).await.len(), 2);
 
-    // Somebody writes to what ran in a batch.
+    // A person prompts a session that ran in a batch.
     assert_eq!(world.enqueue(tenant, &sessions[1]).await, EnqueueResult::Held);
     world.bus.release(&sessions[1], "w1", ReleaseTo::Rest).await.unwrap();
     let position = world.position(tenant, &sessions[1], Class::Interactive).await;
@@ -170,7 +170,7 @@ async fn inside_a_class_the_interrupted_come_first_then_the_oldest() {
     assert_eq!(world.claim_sessions("w1", 3).await, expected);
 }
 
-/// Until the server's clock, which counts milliseconds, shows another number.
+/// Waits until the server's millisecond clock advances.
 async fn tick() {
     let since = std::time::Instant::now();
     while since.elapsed() < std::time::Duration::from_millis(2) {

@@ -1,4 +1,4 @@
-//! An emptied Redis: nothing is queued or claimed as if nothing had happened, until it is filled from Postgres.
+//! An emptied Redis: it accepts no enqueue or claim until it is refilled from Postgres.
 
 use crate::world::{World, entry};
 use bus::queue::{Claims, EnqueueResult, Mode, QueueEntry, ReleaseTo, Share};
@@ -76,7 +76,7 @@ async fn what_is_adopted_waits_for_nobody_else() {
     assert_eq!(world.claim_sessions("w1", 1).await, [session]);
 }
 
-/// Its key would else live for as long as the clock was set back.
+/// Otherwise its key would live as long as the clock was set back.
 #[tokio::test]
 async fn a_worker_that_renewed_in_the_future_is_dead_until_it_renews_again() {
     let mut world = World::new().await;

@@ -1,4 +1,4 @@
-//! What the queue says of itself, and that it forgets who went away.
+//! The queue's report, and how it forgets departed tenants and workers.
 
 use crate::world::World;
 use bus::queue::{ReleaseTo, report::Outlook};

@@ -1,4 +1,4 @@
-//! Any order of calls: the scripts answer as the plain model does, in every answer and in the order of all claims.
+//! Any order of calls: the scripts agree with the plain model in every answer and in the order of all claims.
 
 use crate::world::World;
 use bus::queue::{EnqueueResult, Mode, QueueEntry, ReleaseTo, Share, Slots, Yield};
@@ -27,12 +27,12 @@ enum Operation {
         worker: u32,
         count: usize,
     },
-    /// Slot time passes for what a worker holds, and it renews.
+    /// Slot time passes for the sessions of a worker, and the worker renews.
     Renew {
         worker: u32,
         passed_ms: u64,
     },
-    /// By its holder, or by whoever that is.
+    /// Released by the holder, or by its successor.
     Release {
         session: u32,
         stranger: Option<u32>,
@@ -49,7 +49,7 @@ enum Operation {
     },
     Flush,
     Complete,
-    /// An hour passes for who is idle.
+    /// An hour passes for idle tenants.
     Forget,
     AskYield {
         session: u32,
@@ -93,7 +93,7 @@ struct Pair {
     model: ReadyQueue,
     tenants: Vec<TenantId>,
     sessions: Vec<SessionId>,
-    /// The server's time at the last step that left a trace of it.
+    /// The server's time at the last step that recorded it.
     now_ms: u64,
 }
 
@@ -106,7 +106,7 @@ impl Pair {
         let mut world = World::new().await;
         let mut tenants: Vec<_> = (0..TENANTS).map(|_| world.sample.tenant()).collect();
         let mut sessions: Vec<_> = (0..SESSIONS).map(|_| world.sample.session()).collect();
-        // Equals are told apart by their names.
+        // Names break ties.
         tenants.sort();
         sessions.sort();
         let mut model = ReadyQueue::default();
@@ -140,7 +140,7 @@ impl Pair {
     /// Reads the server's time from what the last step wrote.
     async fn note(&mut self, key: &str, member: &str) {
         if let Some(score) = self.world.number("ZSCORE", &[&self.world.key(key), member]).await {
-            // What comes first has its time moved back.
+            // The first entry has a time in the past.
             let at = if score < 0.0 { score + 1e13 } else { score };
             self.now_ms = self.now_ms.max(at as u64);
         }
@@ -295,7 +295,7 @@ impl Pair {
         assert!(outlook.interval_ms >= interval_ms, "{outlook:?}");
     }
 
-    /// Everybody dies; one worker then gets all that was ready or held, in the model's order.
+    /// All workers die. One worker then claims every session that was ready or held, in the model's order.
     async fn drain(&mut self) {
         self.perform(&Operation::Complete).await;
         for worker in 0..WORKERS {

@@ -1,4 +1,4 @@
-//! Tickets: one is redeemed once, soon, and where it was made.
+//! Tickets: each is valid once, for a short time, and only at its own stack.
 
 use crate::world::World;
 use bus::{Bus, tickets::TICKET_LIFE_S};
@@ -20,7 +20,7 @@ async fn an_old_ticket_is_good_for_nothing() {
     let key = format!("{}:ticket:secret", world.namespace);
     let left = world.number("TTL", &[&key]).await.unwrap();
     assert!(left > 0.0 && left <= TICKET_LIFE_S as f64, "it lives for {left} s");
-    // As if its time had passed.
+    // Simulates an expired ticket.
     world.redis("PEXPIRE", &[&key, "0"]).await;
     assert_eq!(world.bus.take_ticket("secret").await.unwrap(), None);
 }

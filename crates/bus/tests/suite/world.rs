@@ -1,4 +1,4 @@
-//! A bus with keys and subjects of its own, and a second way to Redis for what time would do.
+//! A bus with its own keys and subjects, and a second Redis connection to simulate the passing of time.
 
 use bus::{
     Bus,
@@ -40,7 +40,7 @@ impl World {
         Self { bus, namespace, sample: Sample::new(1), redis }
     }
 
-    /// A way to NATS for what our own code would never send.
+    /// A NATS connection for messages that our own code never sends.
     pub(crate) async fn nats(&self) -> async_nats::Client {
         let address: async_nats::ServerAddr = testkit::servers().await.nats_url.parse().unwrap();
         let (user, password) =
@@ -53,7 +53,7 @@ impl World {
     }
 
     /// A number that a command gives, or the one that it gives as text.
-    /// How many sessions of the same tenant and class come before a waiting one; `None` when it does not wait there.
+    /// The number of sessions of the same tenant and class before a waiting one; `None` if it does not wait there.
     pub(crate) async fn position(&self, tenant: TenantId, session: &SessionId, class: Class) -> Option<u64> {
         let ready = self.key(&format!("r:{tenant}:{}", class.to_i16()));
         redis::from_redis_value(self.redis("ZRANK", &[&ready, session.as_str()]).await).unwrap()
@@ -75,15 +75,15 @@ impl World {
         self.redis("PERSIST", &[&self.key(&format!("w:{worker}"))]).await;
     }
 
-    /// What the end of a worker's lease does.
+    /// Simulates the end of a worker's lease.
     pub(crate) async fn kill(&self, worker: &str) {
         self.redis("DEL", &[&self.key(&format!("w:{worker}"))]).await;
     }
 
-    /// Lets `ms` of slot time pass for sessions that a worker holds, which renews meanwhile.
+    /// Lets `ms` of slot time pass for a worker's sessions, while the worker renews.
     pub(crate) async fn pass(&self, worker: &str, sessions: &[SessionId], mut ms: u64) {
         while ms > 0 {
-            // Well below what a single renewal charges at most.
+            // Well below the maximum that one renewal charges.
             let step = ms.min(4_000);
             for session in sessions {
                 let lease = self.key(&format!("l:{session}"));
@@ -115,7 +115,7 @@ impl World {
         sessions
     }
 
-    /// Queues one session, and says what its tenant may have.
+    /// Queues one session with its tenant's share.
     pub(crate) async fn share(&mut self, tenant: TenantId, running_max: u32, weight: u32) -> SessionId {
         let session = self.sample.session();
         let share = Some(Share { running_max, weight });

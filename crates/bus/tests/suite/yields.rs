@@ -1,4 +1,4 @@
-//! Who gives a slot up at a step boundary, and for whom.
+//! Which session gives up its slot at a step boundary, and to whom.
 
 use crate::world::{World, entry};
 use bus::queue::{Mode, QueueEntry, ReleaseTo, Share, Slots, Yield};

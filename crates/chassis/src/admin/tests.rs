@@ -15,7 +15,7 @@ async fn readiness_follows_the_components() {
     let (health, stop) = (Health::default(), CancellationToken::new());
     let server = tokio::spawn(serve(listener, health.clone(), recorder(), stop.clone()));
     assert_eq!(get_text(format!("{url}/healthz")).await.0, 200);
-    assert_eq!(get_text(format!("{url}/readyz")).await.0, 503, "no component is not ready");
+    assert_eq!(get_text(format!("{url}/readyz")).await.0, 503, "a service without components is not ready");
 
     health.set("postgres", Err("connection refused".to_owned()));
     health.set("nats", Ok(()));

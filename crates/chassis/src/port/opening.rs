@@ -1,5 +1,5 @@
-//! How a connection begins: it must say what it speaks before long. It has its place among all of them as long as it is open,
-//! whatever it becomes: a WebSocket is no request any more, and still a connection.
+//! Accepts a new connection: the client must show its protocol within a time limit. The connection counts against the
+//! limit as long as it is open, even after it becomes a WebSocket.
 
 use std::{
     io,
@@ -13,37 +13,38 @@ use tokio::{
     sync::OwnedSemaphorePermit,
 };
 
-/// How HTTP/2 begins. What differs from it is HTTP/1.
+/// The HTTP/2 connection preface. Any other bytes mean HTTP/1.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// What a connection speaks.
+/// The protocol of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Protocol {
     Http1,
     Http2,
 }
 
-/// A connection that has begun.
+/// An accepted connection with a known protocol.
 #[derive(Debug)]
-pub(super) struct Opened {
+pub(super) struct Connection {
+    pub(super) protocol: Protocol,
     stream: TcpStream,
-    /// What was read to know the protocol, until it is read again. It comes together with what follows it: hyper doubles its
-    /// buffer, for as long as the connection lasts, when a first piece is no whole head.
+    /// The bytes that were read to detect the protocol. They are replayed together with the bytes that follow, because
+    /// hyper doubles its buffer for the life of the connection if the first read is not a whole head.
     said: Vec<u8>,
     _place: OwnedSemaphorePermit,
 }
 
-/// Hears what a connection speaks.
+/// Detects the protocol of a connection.
 ///
 /// # Errors
-/// `TimedOut` when it does not say so `within` the time, `UnexpectedEof` when it ends before that.
+/// `TimedOut` if the client does not show it `within` the time, `UnexpectedEof` if the connection ends before that.
 pub(super) async fn open(
     mut stream: TcpStream,
     within: Duration,
     place: OwnedSemaphorePermit,
-) -> io::Result<(Protocol, Opened)> {
+) -> io::Result<Connection> {
     let (protocol, said) = tokio::time::timeout(within, hear(&mut stream)).await??;
-    Ok((protocol, Opened { stream, said, _place: place }))
+    Ok(Connection { protocol, stream, said, _place: place })
 }
 
 async fn hear(stream: &mut TcpStream) -> io::Result<(Protocol, Vec<u8>)> {
@@ -61,7 +62,7 @@ async fn hear(stream: &mut TcpStream) -> io::Result<(Protocol, Vec<u8>)> {
     Ok((Protocol::Http2, said.to_vec()))
 }
 
-impl AsyncRead for Opened {
+impl AsyncRead for Connection {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -75,14 +76,14 @@ impl AsyncRead for Opened {
         self.said.drain(..fits);
         if self.said.is_empty() {
             self.said = vec![];
-            // Whether there is more is no matter yet: an end or an error comes again at the next reading.
+            // The result can be ignored: an end or an error shows again at the next read.
             let _ = Pin::new(&mut self.stream).poll_read(cx, buffer);
         }
         Poll::Ready(Ok(()))
     }
 }
 
-impl AsyncWrite for Opened {
+impl AsyncWrite for Connection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }

@@ -12,7 +12,7 @@ use tokio::{
 const LATE: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(300);
 
-/// A port that says who calls it.
+/// A port that answers with the caller's address.
 struct Port {
     address: SocketAddr,
     shutdown: CancellationToken,
@@ -35,20 +35,20 @@ impl Port {
         TcpStream::connect(self.address).await.unwrap()
     }
 
-    /// What a connection is told until it is closed.
+    /// Returns the bytes that the server sends until it closes the connection.
     async fn told(&self, said: &str) -> String {
         let mut stream = self.connect().await;
         stream.write_all(said.as_bytes()).await.unwrap();
         to_end(stream).await
     }
 
-    /// Sends a request over a client of its own, which keeps its connection.
+    /// Sends a request over its own client, which keeps its connection.
     async fn get(&self, client: &reqwest::Client) -> reqwest::Response {
         client.get(format!("http://{}/", self.address)).send().await.unwrap()
     }
 }
 
-/// What a request has, as it comes to a route.
+/// Describes a request as a route receives it.
 async fn told(request: Request) -> String {
     let header = |(name, value): (&HeaderName, &HeaderValue)| format!("{name}={value:?}");
     let headers: Vec<String> = request.headers().iter().map(header).collect();
@@ -57,7 +57,7 @@ async fn told(request: Request) -> String {
 
 async fn to_end(mut stream: TcpStream) -> String {
     let mut told = Vec::new();
-    // A reset is an end, too.
+    // A reset also counts as an end.
     let read = tokio::time::timeout(LATE, stream.read_to_end(&mut told)).await;
     drop(read.expect("the connection is closed"));
     String::from_utf8_lossy(&told).into_owned()
@@ -101,7 +101,7 @@ async fn half_a_head_is_not_waited_for() {
     for said in ["G", "GET / HTTP/1.1\r\nhost: x\r\n", "GET / HTTP/1.1\r\nhost: x\r\nx-a: "] {
         assert_eq!(port.told(said).await, "", "{said:?}");
     }
-    // A rest between two requests is a head that does not come.
+    // Idle time between two requests counts as a missing head.
     assert!(port.told("GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.ends_with("127.0.0.1"));
 }
 
@@ -111,7 +111,7 @@ async fn a_connection_that_has_spoken_is_not_bound_by_its_opening() {
     let mut stream = port.connect().await;
     stream.write_all(b"GET /held HTTP/1.0\r\n\r\n").await.unwrap();
     let early = tokio::time::timeout(4 * SHORT, stream.read_u8()).await;
-    assert!(early.is_err(), "it is still served: {early:?}");
+    assert!(early.is_err(), "the request is still served: {early:?}");
 }
 
 #[tokio::test]
@@ -129,7 +129,7 @@ async fn a_large_head_is_refused() {
     let value = "x".repeat(HEAD_BYTES_MAX as usize);
     let refused = http2.get(&url).header("x-long", value).send().await.unwrap();
     assert_eq!(refused.status(), 431);
-    assert_eq!(port.get(&http2).await.status(), 200, "the connection goes on");
+    assert_eq!(port.get(&http2).await.status(), 200, "the connection continues");
 }
 
 #[tokio::test]
@@ -147,7 +147,7 @@ async fn a_connection_too_many_is_told_so_and_the_next_has_its_place() {
         http2.post(format!("http://{}/a.B/C", port.address)).header("content-type", "application/grpc");
     let refused = call.send().await.unwrap();
     assert_eq!((refused.status().as_u16(), &refused.headers()["grpc-status"]), (200, &"14".parse().unwrap()));
-    // Those that have a place keep it, and a place that is left is free.
+    // Accepted connections keep their place, and closing one frees its place.
     assert_eq!(port.get(&first).await.status(), 200);
     drop(second);
     while port.get(&client()).await.status() != 200 {
@@ -162,7 +162,7 @@ async fn what_is_asked_is_answered_before_the_end() {
     assert_eq!(port.get(&resting).await.status(), 200);
     let silent = port.connect().await;
     port.shutdown.cancel();
-    tokio::time::timeout(LATE, port.served).await.expect("resting connections hold nothing up").unwrap();
+    tokio::time::timeout(LATE, port.served).await.expect("idle connections do not delay shutdown").unwrap();
     assert_eq!(to_end(silent).await, "");
     assert!(TcpStream::connect(port.address).await.is_err());
 }
@@ -183,5 +183,5 @@ async fn thousands_may_rest() {
         tokio::time::timeout(LATE, stream.read_exact(&mut first)).await.unwrap().unwrap();
         assert_eq!(&first, b"HTTP/1.1 200");
     }
-    assert_eq!(port.get(&client()).await.status(), 200, "beside {count} that rest");
+    assert_eq!(port.get(&client()).await.status(), 200, "with {count} idle connections");
 }

@@ -8,7 +8,7 @@ fn loopback() -> Web {
     Web::new(vec!["127.0.0.0/8".parse().unwrap()])
 }
 
-/// A web server on this machine; gives its address.
+/// Starts a web server on this machine and returns its address.
 async fn server(router: Router) -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -68,10 +68,10 @@ fn only_public_addresses_are_public() {
 async fn what_is_not_the_public_web_is_refused_before_a_connection() {
     let web = Web::default();
     for (url, want) in [
-        ("file:///etc/passwd", "no address of the web"),
-        ("ftp://example.com/", "no address of the web"),
-        ("https://user:word@example.com/", "no address of the web"),
-        ("nonsense", "no address of the web"),
+        ("file:///etc/passwd", "is not a web address"),
+        ("ftp://example.com/", "is not a web address"),
+        ("https://user:word@example.com/", "is not a web address"),
+        ("nonsense", "is not a web address"),
         ("http://127.0.0.1/", "not on the public web"),
         ("http://[::1]/", "not on the public web"),
         ("http://2130706433/", "not on the public web"),
@@ -91,7 +91,7 @@ async fn redirects_are_followed_and_checked_each_time() {
         .route("/", get(|| async { ([("content-type", "Text/HTML; charset=utf-8")], "<p>hello") }))
         .route("/once", get(|| async { Redirect::temporary("/") }))
         .route("/round", get(|| async { Redirect::temporary("/round") }))
-        // Another loopback address than the opened one: where a rebinding name would lead.
+        // Another loopback address than the allowed one, as a rebinding name would resolve to.
         .route("/out", get(|| async { Redirect::temporary("http://10.0.0.1/") }));
     let url = server(pages).await;
     let page = loopback().get(&format!("{url}/once"), 100, SOON).await.unwrap();

@@ -1,9 +1,9 @@
-//! What a row of the catalogue says.
+//! The type of a catalogue row.
 
 use crate::model::{Effort, Family, Model, Thinking};
 use domain::money::{Price, Rates};
 
-/// What is known about a model. One row of `models`.
+/// The facts about one model: one row of `models`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Facts {
     pub(super) family: Family,

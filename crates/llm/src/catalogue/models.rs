@@ -1,7 +1,7 @@
-//! The facts themselves: one row per model, newest of a family first.
-//! Limits are `[context, answer]` in tokens; prices are `[input, output, cache read, cache write]` in micro-dollars for
-//! a million tokens, the input's price where the vendor names none for the cache.
-//! Source: models.dev (MIT) as of July 2026; a row that is wrong for you is overridden in `flotilla.toml`.
+//! The catalogue: one row per model, the newest of a family first.
+//! Limits are `[context, answer]` in tokens. Prices are `[input, output, cache read, cache write]` in micro-dollars per
+//! million tokens; where a vendor lists no cache price, the input price stands in.
+//! Source: models.dev (MIT) as of July 2026. An operator overrides a wrong row in `flotilla.toml`.
 
 use super::facts::{Facts, model, rates};
 use crate::model::{
@@ -12,7 +12,7 @@ use crate::model::{
 
 /// Anthropic's newest models.
 const TO_MAX: &[Effort] = &[Low, Medium, High, XHigh, Max];
-/// Models that are told a number of tokens, which can be none.
+/// Models whose effort is set as a number of thinking tokens, which may be zero.
 const BUDGET: &[Effort] = &[Off, Low, Medium, High, Max];
 /// OpenAI's newer models.
 const TO_XHIGH: &[Effort] = &[Off, Low, Medium, High, XHigh];
@@ -21,7 +21,7 @@ const FROM_MINIMAL: &[Effort] = &[Minimal, Low, Medium, High];
 const FROM_LOW: &[Effort] = &[Low, Medium, High];
 const LOW_OR_HIGH: &[Effort] = &[Low, High];
 
-/// All models, family by family. The first one of a family is what a key without further settings uses.
+/// All models, family by family. A provider without a configured model uses the first one of its family.
 pub(super) const MODELS: &[Facts] = &[
     model(Anthropic, "claude-sonnet-5", "Claude Sonnet 5")
         .limits([1_000_000, 128_000])

@@ -1,4 +1,4 @@
-//! An answer while it streams: the connection, its decoder and its clocks.
+//! A streaming answer: the connection, its decoder and its timeouts.
 
 use super::transport::transport;
 use crate::decode::Decoder;
@@ -16,17 +16,17 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::Sleep;
 
-/// The events of one answer, then `None`. Ends exactly once with `Finished` or with an error. Dropping it closes the
-/// connection.
+/// The events of one answer, then `None`. The stream ends exactly once, with `Finished` or with an error. Dropping it
+/// closes the connection.
 pub struct EventStream {
     bytes: BoxStream<'static, Result<Bytes, reqwest::Error>>,
     decoder: Decoder,
     ready: VecDeque<Event>,
-    /// Comes after everything in `ready`.
+    /// Delivered after everything in `ready`.
     failure: Option<Error>,
     is_over: bool,
     silence_ms: u64,
-    /// Runs only while the provider owes bytes, so that a slow reader is not mistaken for a silent provider.
+    /// Runs only while the client waits for bytes, so that a slow reader does not look like a silent provider.
     silence: Option<Pin<Box<Sleep>>>,
     whole: Pin<Box<Sleep>>,
     provider_id: String,
@@ -69,12 +69,12 @@ impl EventStream {
         self.request_id.as_deref()
     }
 
-    /// Takes what the connection gave; an error is kept until the events before it are read.
+    /// Handles what the connection returned. An error is kept until the events before it have been read.
     fn take(&mut self, read: Option<Result<Bytes, reqwest::Error>>) {
         let mut events = Vec::new();
         let outcome = match read {
             Some(Ok(bytes)) => self.decoder.push(&bytes, &mut events),
-            Some(Err(error)) => Err(transport("the connection broke inside the answer", error)),
+            Some(Err(error)) => Err(transport("the connection broke in the middle of the answer", error)),
             None => self.decoder.end(&mut events),
         };
         self.ready.extend(events);
@@ -87,11 +87,11 @@ impl EventStream {
         let mut error = error.of(&self.provider_id);
         error.request_id = self.request_id.clone();
         self.failure = Some(error);
-        // Nothing more is read: give the connection back at once.
+        // The rest of the body is not needed: return the connection to the pool at once.
         self.bytes = Box::pin(futures::stream::empty());
     }
 
-    /// The error if one of the clocks ran out; otherwise both clocks wake the task.
+    /// Returns the error if a timeout has expired; otherwise both timers wake the task.
     fn poll_clocks(&mut self, cx: &mut Context<'_>) -> Option<Error> {
         let silence_ms = self.silence_ms;
         let silence = self
@@ -100,11 +100,11 @@ impl EventStream {
         if silence.as_mut().poll(cx).is_ready() {
             return Some(Error::new(
                 ErrorKind::Timeout,
-                format!("silent for {silence_ms} ms inside the answer"),
+                format!("the provider sent nothing for {silence_ms} ms in the middle of the answer"),
             ));
         }
         if self.whole.as_mut().poll(cx).is_ready() {
-            let text = format!("the answer was not whole after {MODEL_ANSWER_TIMEOUT_MS} ms");
+            let text = format!("the answer was not complete after {MODEL_ANSWER_TIMEOUT_MS} ms");
             return Some(Error::new(ErrorKind::Timeout, text));
         }
         None

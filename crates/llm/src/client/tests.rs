@@ -1,5 +1,5 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-//! Against the scripted model over loopback: a real server, real bytes, real faults.
+//! Tests against the scripted model over loopback: a real server, real bytes, real faults.
 
 use super::Client;
 use crate::accumulate::{Accumulator, Answer, Block};
@@ -16,10 +16,10 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-/// Long enough for a loaded machine to send a head, short enough to wait for.
+/// Long enough for a loaded machine to send a head, short enough for a test to wait.
 const SHORT_MS: u64 = 500;
 
-/// A scripted model that ends with the test.
+/// A scripted model that stops at the end of the test.
 struct Server {
     base_url: String,
     journal: Journal,
@@ -83,7 +83,7 @@ async fn a_whole_answer_arrives_in_every_protocol() {
     for protocol in Protocol::ALL {
         let (mut answer, outcome) = ask(&client, &server.provider(protocol), &prompt(text)).await;
         outcome.unwrap();
-        // Gemini's calls are signed, and the signature stands before them.
+        // Gemini's calls are signed, and the signature comes before them.
         let is_mark = |block: &Block| matches!(block, Block::Reasoning { text, .. } if text.is_empty());
         assert_eq!(
             answer.blocks.iter().filter(|block| is_mark(block)).count(),
@@ -104,7 +104,7 @@ async fn a_whole_answer_arrives_in_every_protocol() {
         assert_eq!(said, &Block::Text("Grüße 😀!".to_owned()));
         assert_eq!((name.as_str(), input), ("bash", &json!({"command":"true"})));
         assert!(matches!(list, Block::ToolCall { name, .. } if name == "list"), "{list:?}");
-        // Gemini tells nothing of what it writes to its cache.
+        // Gemini does not report cache writes.
         let (input, cache_write) = if protocol == Protocol::Gemini { (9, 0) } else { (7, 2) };
         let tokens = Tokens { input, output: 5, reasoning: 0, cache_read: 3, cache_write };
         assert_eq!(answer.tokens, Some(tokens));
@@ -156,7 +156,7 @@ async fn keys_and_headers_go_where_the_protocol_wants_them() {
 }
 
 #[tokio::test]
-async fn refusals_are_told_apart_and_pass() {
+async fn each_refusal_gets_its_kind() {
     let client = Client::new().unwrap();
     let server = Server::start(Script::default()).await;
     for (directive, kind, retry_after_ms, retryable) in [
@@ -186,7 +186,7 @@ async fn refusals_are_told_apart_and_pass() {
 }
 
 #[tokio::test]
-async fn broken_answers_fail_with_what_came_before() {
+async fn a_broken_answer_fails_after_its_earlier_events() {
     let client = Client::new().unwrap();
     let server = Server::start(Script::default()).await;
     for (directive, kind, said) in [
@@ -218,7 +218,7 @@ async fn broken_answers_fail_with_what_came_before() {
 }
 
 #[tokio::test]
-async fn wrong_addresses_and_answers_without_a_stream_say_what_they_are() {
+async fn a_wrong_address_or_an_answer_without_a_stream_is_named_in_the_error() {
     let client = Client::new().unwrap();
     let server = Server::start(Script::default()).await;
     let mut provider = server.provider(Protocol::OpenAiChat);
@@ -232,7 +232,7 @@ async fn wrong_addresses_and_answers_without_a_stream_say_what_they_are() {
 }
 
 #[tokio::test]
-async fn nobody_listening_is_a_transport_error_that_may_be_tried_again() {
+async fn a_closed_port_gives_a_retryable_transport_error() {
     let client = Client::new().unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base_url = format!("http://{}", listener.local_addr().unwrap());
@@ -261,7 +261,7 @@ async fn dropping_the_stream_closes_the_connection() {
 }
 
 #[tokio::test]
-async fn the_demonstration_plays_to_its_end() {
+async fn the_demonstration_script_completes() {
     let client = Client::new().unwrap();
     let server = Server::start(Script::demo().unwrap()).await;
     for protocol in Protocol::ALL {
@@ -308,7 +308,7 @@ async fn the_demonstration_plays_to_its_end() {
 }
 
 #[tokio::test]
-async fn a_server_that_stops_breaks_off_even_silent_answers() {
+async fn a_stopping_server_also_closes_silent_answers() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base_url = format!("http://{}", listener.local_addr().unwrap());
     let (stop, stopped) = oneshot::channel::<()>();

@@ -2,11 +2,11 @@
 
 use crate::error::{Error, ErrorKind};
 
-/// The error for a broken connection, with its causes but without the address (it is in the settings).
+/// The error for a failed connection, with its causes but without the URL, which the settings already show.
 pub(super) fn transport(what: &str, error: reqwest::Error) -> Error {
     let kind = match (error.is_timeout(), error.is_builder()) {
         (true, _) => ErrorKind::Timeout,
-        // A key or header with characters that no header may have: never sent.
+        // The key or a header contains characters that HTTP forbids; the request was never sent.
         (false, true) => ErrorKind::Invalid,
         (false, false) => ErrorKind::Transport,
     };

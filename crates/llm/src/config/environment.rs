@@ -1,4 +1,4 @@
-//! Providers from the environment, for a start without any settings file.
+//! Providers from the environment, for a start without a settings file.
 
 use super::{
     problem::{ConfigError, Problem},
@@ -10,7 +10,7 @@ use crate::{
     provider::{ApiKey, Protocol, Provider},
 };
 
-/// What the environment and the defaults say about one vendor.
+/// The environment variables and the defaults of one vendor.
 pub(super) struct Vendor {
     pub(super) id: &'static str,
     pub(super) protocol: Protocol,
@@ -46,17 +46,18 @@ pub(super) fn vendor(protocol: Protocol) -> Vendor {
     }
 }
 
-/// Providers for the keys that the environment holds: `ANTHROPIC_API_KEY`, `OPENAI_API_KEY` and `GEMINI_API_KEY`, at
-/// `ANTHROPIC_BASE_URL`, `OPENAI_BASE_URL` and `GEMINI_BASE_URL` if they are set, with the catalogue's models. OpenAI
-/// itself is spoken to in Responses, another address in Chat Completions. Without any key the result is empty.
+/// Providers for the keys in the environment: `ANTHROPIC_API_KEY`, `OPENAI_API_KEY` and `GEMINI_API_KEY`.
+/// `ANTHROPIC_BASE_URL`, `OPENAI_BASE_URL` and `GEMINI_BASE_URL` override their addresses. Each provider has the
+/// catalogue's models. OpenAI itself is called over Responses, another address over Chat Completions. Without any key
+/// the result is empty.
 ///
 /// # Errors
-/// `Problems` if an address cannot be used.
+/// `Problems` if an address is invalid.
 pub fn from_env(env: &dyn Fn(&str) -> Option<String>) -> Result<Config, ConfigError> {
     let set = |name: &str| env(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty());
     let provider = |protocol: Protocol| {
         let vendor = match set("OPENAI_BASE_URL") {
-            // Most servers that are not OpenAI's know only the older protocol.
+            // Most OpenAI-compatible servers support only the older protocol.
             Some(url) if protocol == Protocol::OpenAiResponses && !protocol.is_vendor(&url) => {
                 vendor(Protocol::OpenAiChat)
             }
@@ -79,7 +80,7 @@ pub fn from_env(env: &dyn Fn(&str) -> Option<String>) -> Result<Config, ConfigEr
     Ok(Config { providers, default_model, small_model: None })
 }
 
-/// The only thing that can be wrong here is an address: name the variable it came from, not a file's key.
+/// Only an address can be wrong here. Name its environment variable instead of a key of the file.
 fn renamed(error: ConfigError, variables: &[&str]) -> ConfigError {
     let ConfigError::Problems(problems) = error else { return error };
     let rename = |problem: Problem| {

@@ -1,4 +1,4 @@
-//! Providers from the text of a `flotilla.toml`. The shape is shown at [`parse`].
+//! Providers from the text of a `flotilla.toml`. [`parse`] shows the shape.
 
 use super::{
     environment::vendor,
@@ -13,11 +13,11 @@ use crate::{
 use domain::money::{Price, Rates};
 use toml::{Table, Value};
 
-/// Largest price that is believed, in dollars for a million tokens: beyond it somebody mixed up the units.
+/// Highest accepted price, in dollars per million tokens. A higher one is almost certainly a mistake in the unit.
 const PRICE_USD_PER_MTOK_MAX: f64 = 100_000.0;
 
-/// Reads the `[[provider]]` tables, `model` and `small_model` of a `flotilla.toml`; all other top-level keys belong to
-/// others.
+/// Reads the `[[provider]]` tables, `model` and `small_model` of a `flotilla.toml`. Other parsers read the other
+/// top-level keys.
 ///
 /// ```toml
 /// model = "anthropic/claude-sonnet-4-5"   # optional; otherwise the first model of the first provider
@@ -46,12 +46,12 @@ const PRICE_USD_PER_MTOK_MAX: f64 = 100_000.0;
 /// ]
 /// ```
 ///
-/// Prices of the cache that are not given are the input's. `input` bounds the prompt where it is smaller than the
-/// context; `thinking` (`"effort"`, `"adaptive"` or `"budget"`) says how a model is told its variant where the
-/// protocol's usual way is not its own. `env` looks up an environment variable.
+/// Missing cache prices equal the input price. `input` limits the prompt where it is smaller than the context.
+/// `thinking` (`"effort"`, `"adaptive"` or `"budget"`) sets how the effort is sent to a model that does not use the
+/// protocol's usual way. `env` looks up an environment variable.
 ///
 /// # Errors
-/// `Syntax`, or `Problems` with every mistake (unknown keys too).
+/// `Syntax`, or `Problems` with every mistake (including unknown keys).
 pub fn parse(text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Config, ConfigError> {
     let table: Table =
         text.parse().map_err(|error: toml::de::Error| ConfigError::Syntax(error.to_string()))?;
@@ -68,7 +68,7 @@ pub fn parse(text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Config,
         Some(_) => problems.push(Problem::new("provider", "must be written as [[provider]] tables")),
         None => {}
     }
-    // Problems of the tables already name every broken one; checks across them need whole providers.
+    // The problems of the tables already name each broken one. Checks across tables need complete providers.
     let providers = match problems.is_empty() {
         true => Providers::new(providers)?,
         false => {
@@ -84,7 +84,7 @@ pub fn parse(text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Config,
     Ok(Config { providers, default_model, small_model })
 }
 
-/// The model that the top-level `key` names, if it is there.
+/// The model that the top-level `key` names, if the key is set.
 fn chosen(key: &str, table: &Table, providers: &Providers) -> Result<Option<(String, String)>, ConfigError> {
     let problem = |text: String| ConfigError::Problems(vec![Problem::new(key, text)]);
     let owned = |(provider, model): (&str, &str)| (provider.to_owned(), model.to_owned());
@@ -95,7 +95,10 @@ fn chosen(key: &str, table: &Table, providers: &Providers) -> Result<Option<(Str
         Some(_) => Ok(Some(owned(pair))),
         None => {
             let known = providers.known().join(", ");
-            Err(problem(format!("`{}/{}` is none of the configured models: {known}", pair.0, pair.1)))
+            Err(problem(format!(
+                "`{}/{}` is not a configured model; the configured models are {known}",
+                pair.0, pair.1
+            )))
         }
     }
 }
@@ -143,7 +146,7 @@ fn provider(keys: &mut Keys<'_>, env: &dyn Fn(&str) -> Option<String>) -> Option
         }
         None if is_vendor => catalogue::list(vendor.family),
         None => {
-            keys.say("models", "is missing: a server of your own must say what it serves");
+            keys.say("models", "is missing; list the models that this server offers");
             Vec::new()
         }
     };
@@ -213,7 +216,7 @@ fn model(keys: &mut Keys<'_>, protocol: Protocol) -> Option<Model> {
 fn limits(keys: &mut Keys<'_>, model: &mut Model) {
     if let Some(tokens) = keys.count("context") {
         model.context_tokens = tokens;
-        // A smaller context than the catalogue's also makes the catalogue's other limits too large.
+        // A context below the catalogue's also lowers the catalogue's other limits.
         model.input_tokens = model.input_tokens.filter(|input| *input < tokens);
         model.output_tokens = model.output_tokens.min(tokens);
     }
@@ -244,7 +247,7 @@ fn thinking(keys: &mut Keys<'_>, model: &mut Model, protocol: Protocol) {
                 model.thinking = protocol.usual_thinking();
             }
         }
-        Some(_) => keys.say("variants", "must be a list of texts"),
+        Some(_) => keys.say("variants", "must be a list of strings"),
         None => {}
     }
     match keys.text("thinking").as_deref() {
@@ -278,7 +281,7 @@ fn prices(keys: &mut Keys<'_>, model: &mut Model) {
 fn tier(keys: &mut Keys<'_>) -> (u64, Rates) {
     let above = keys.count("above");
     if above.is_none() {
-        keys.say("above", "is missing: the prompt tokens beyond which these prices hold");
+        keys.say("above", "is missing; give the number of prompt tokens above which these prices apply");
     }
     let rates = rates(keys);
     keys.refuse_unknown();
@@ -302,7 +305,7 @@ fn rates(keys: &mut Keys<'_>) -> Rates {
     }
 }
 
-/// A table that is read key by key: remembers what was read, and writes down what is wrong and where.
+/// A table that is read key by key. It remembers the keys that were read and collects the problems with their paths.
 struct Keys<'a> {
     table: Option<&'a Table>,
     path: String,
@@ -329,7 +332,7 @@ impl<'a> Keys<'a> {
     }
 
     fn say(&mut self, key: &str, text: impl Into<String>) {
-        // A value that is no table at all has been reported once; its missing keys are no news.
+        // A value that is not a table was already reported; do not report its missing keys as well.
         if self.table.is_some() {
             self.problems.push(Problem::new(format!("{}.{key}", self.path), text));
         }
@@ -348,7 +351,7 @@ impl<'a> Keys<'a> {
         match self.take(key)? {
             Value::String(text) if !text.trim().is_empty() => Some(text.trim().to_owned()),
             _ => {
-                self.say(key, "must be a text that is not empty");
+                self.say(key, "must be a non-empty string");
                 None
             }
         }
@@ -358,7 +361,7 @@ impl<'a> Keys<'a> {
         let number = self.take(key)?.as_integer().and_then(|number| u64::try_from(number).ok());
         let number = number.filter(|number| *number > 0);
         if number.is_none() {
-            self.say(key, "must be a whole number above zero");
+            self.say(key, "must be a positive integer");
         }
         number
     }
@@ -371,7 +374,7 @@ impl<'a> Keys<'a> {
         flag
     }
 
-    /// Dollars for a million tokens, as micro-dollars for a million tokens.
+    /// Reads dollars per million tokens as micro-dollars per million tokens.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -391,7 +394,7 @@ impl<'a> Keys<'a> {
         dollars.map(|dollars| (dollars * 1e6).round() as u64)
     }
 
-    /// After a problem that makes the other keys meaningless.
+    /// Suppresses the unknown-key check, for a problem that makes the other keys meaningless.
     fn forgive_rest(&mut self) {
         self.is_forgiven = true;
     }

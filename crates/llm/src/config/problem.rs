@@ -1,6 +1,6 @@
-//! What is wrong with the configuration of the providers.
+//! Problems in the provider configuration.
 
-/// One thing that is wrong, and where.
+/// One problem and its location.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// Key path, for example `provider[0].models[1].context`.
@@ -15,13 +15,13 @@ impl Problem {
     }
 }
 
-/// Settings that cannot be used: all their problems, or the place where they stop being TOML.
+/// Invalid settings: all their problems, or the position of the TOML syntax error.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// Not TOML.
+    /// The text is not TOML.
     #[error("the settings are not TOML: {0}")]
     Syntax(String),
-    /// TOML with mistakes, one line each.
+    /// Valid TOML with mistakes, one per line.
     #[error("{}", lines(.0))]
     Problems(Vec<Problem>),
 }

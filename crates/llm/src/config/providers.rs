@@ -1,4 +1,4 @@
-//! All providers of a deployment, and which models it uses where nobody names one.
+//! All providers of a deployment, and the models it uses by default.
 
 use super::problem::{ConfigError, Problem};
 use crate::{model::Model, provider::Provider};
@@ -8,7 +8,7 @@ use domain::{
     model::Facts,
 };
 
-/// All providers of a deployment, checked.
+/// All providers of a deployment, validated.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Providers(Vec<Provider>);
 
@@ -50,7 +50,7 @@ impl Providers {
         &self.0
     }
 
-    /// What clients are shown of every model.
+    /// What clients see of every model.
     pub fn facts(&self) -> Vec<Facts> {
         let models =
             self.0.iter().flat_map(|provider| provider.models.iter().map(move |model| (provider, model)));
@@ -90,7 +90,7 @@ fn check_provider(provider: &Provider, path: &str, problems: &mut Vec<Problem>) 
         Ok(url) if !matches!(url.scheme(), "http" | "https") || !url.has_host() => {
             say("base_url", format!("`{}` is not an http or https address", provider.base_url));
         }
-        // A query would end up in the middle of the address that is called.
+        // A query would end up in the middle of the request URL.
         Ok(url) if url.query().is_some() || url.fragment().is_some() => {
             say("base_url", format!("`{}` must not have a query or a fragment", provider.base_url));
         }
@@ -98,7 +98,7 @@ fn check_provider(provider: &Provider, path: &str, problems: &mut Vec<Problem>) 
         Err(error) => say("base_url", format!("`{}` is not an address: {error}", provider.base_url)),
     }
     if provider.header_timeout_ms == 0 || provider.chunk_timeout_ms == 0 {
-        say("header_timeout_ms", "timeouts must be longer than zero".to_owned());
+        say("header_timeout_ms", "must be positive".to_owned());
     }
     if provider.models.len() > PROVIDER_MODELS_MAX {
         say("models", format!("more than {PROVIDER_MODELS_MAX} models"));
@@ -111,25 +111,27 @@ fn check_provider(provider: &Provider, path: &str, problems: &mut Vec<Problem>) 
             say(&format!("models[{at}].id"), format!("`{}` is used twice", model.id));
         }
         if model.output_tokens == 0 || model.context_tokens < model.output_tokens {
-            say(&format!("models[{at}]"), "needs 0 < output <= context".to_owned());
+            say(&format!("models[{at}]"), "output must be positive and at most context".to_owned());
         }
     }
 }
 
-/// What `flotilla.toml` or the environment says about models.
+/// The model configuration of `flotilla.toml` or the environment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Config {
     /// All providers; may be empty.
     pub providers: Providers,
-    /// `(provider, model)` for sessions that name none; always one of `providers`, `None` only if there is none.
+    /// `(provider, model)` for sessions that do not name one. It is always one of `providers`, and `None` only if
+    /// `providers` is empty.
     pub default_model: Option<(String, String)>,
-    /// `(provider, model)` for titles and summaries, if the settings name one; always one of `providers`.
+    /// `(provider, model)` for titles and summaries, if the settings name one. It is always one of `providers`.
     pub small_model: Option<(String, String)>,
 }
 
 impl Config {
     /// The model for titles and summaries of a session that uses `provider_id/model_id`: the one that the settings
-    /// name, else the small one of the same provider, else the session's own. `None` if that is not known.
+    /// name, else the small model of the same provider, else the session's own. `None` if the session's model is not
+    /// configured.
     pub fn small_model_for(&self, provider_id: &str, model_id: &str) -> Option<(&Provider, &Model)> {
         if let Some((provider, model)) = &self.small_model {
             return self.providers.find(provider, model);

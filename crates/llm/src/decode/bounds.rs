@@ -1,12 +1,12 @@
-//! The bounds of an answer's blocks, whatever the protocol: a model that thinks, talks or writes arguments without end
-//! is stopped with a named error.
+//! Bounds of an answer's blocks, for every protocol. An answer with endless reasoning, text or arguments ends with a
+//! named error.
 
 use crate::error::{Error, ErrorKind};
 use crate::event::Event;
 use domain::limits::{MODEL_BLOCKS_MAX, PART_TEXT_BYTES_MAX, TOOL_ARGUMENTS_BYTES_MAX};
 use std::collections::BTreeMap;
 
-/// What was said so far in blocks that are still open.
+/// The bytes counted so far in open blocks.
 #[derive(Debug, Default)]
 pub(super) struct Bounds {
     open: BTreeMap<u32, usize>,
@@ -14,10 +14,10 @@ pub(super) struct Bounds {
 }
 
 impl Bounds {
-    /// Counts the events from position `from` on. The first one beyond a bound is removed, with all after it.
+    /// Counts the events from position `from` on. Removes the first event beyond a bound and all events after it.
     ///
     /// # Errors
-    /// `TooLarge`.
+    /// `TooLarge` if a bound is exceeded.
     pub(super) fn check(&mut self, events: &mut Vec<Event>, from: usize) -> Result<(), Error> {
         for at in from..events.len() {
             if let Err(text) = self.count(&events[at]) {
@@ -37,13 +37,17 @@ impl Bounds {
                     false => Ok(()),
                 }
             }
-            Event::Text { index, delta } => self.grow(*index, delta, ("a text", PART_TEXT_BYTES_MAX)),
+            Event::Text { index, delta } => {
+                self.grow(*index, delta, Bound { of: "a text", bytes: PART_TEXT_BYTES_MAX })
+            }
             Event::Reasoning { index, delta } => {
-                self.grow(*index, delta, ("the model's reasoning", PART_TEXT_BYTES_MAX))
+                self.grow(*index, delta, Bound { of: "the model's reasoning", bytes: PART_TEXT_BYTES_MAX })
             }
-            Event::ToolArguments { index, delta } => {
-                self.grow(*index, delta, ("a tool call's arguments", TOOL_ARGUMENTS_BYTES_MAX))
-            }
+            Event::ToolArguments { index, delta } => self.grow(
+                *index,
+                delta,
+                Bound { of: "a tool call's arguments", bytes: TOOL_ARGUMENTS_BYTES_MAX },
+            ),
             Event::BlockEnd { index } | Event::ReasoningEnd { index, .. } => {
                 self.open.remove(index);
                 Ok(())
@@ -52,12 +56,19 @@ impl Bounds {
         }
     }
 
-    fn grow(&mut self, index: u32, delta: &str, (what, bytes_max): (&str, usize)) -> Result<(), String> {
+    fn grow(&mut self, index: u32, delta: &str, bound: Bound) -> Result<(), String> {
         let bytes = self.open.entry(index).or_default();
         *bytes += delta.len();
-        match *bytes > bytes_max {
-            true => Err(format!("{what} is longer than {bytes_max} bytes")),
+        match *bytes > bound.bytes {
+            true => Err(format!("{} is longer than {} bytes", bound.of, bound.bytes)),
             false => Ok(()),
         }
     }
+}
+
+/// How long a block may become.
+struct Bound {
+    /// The block, for the error.
+    of: &'static str,
+    bytes: usize,
 }

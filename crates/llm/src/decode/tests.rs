@@ -38,15 +38,15 @@ pub(crate) fn usable_calls(answer: &Answer) -> usize {
 }
 
 #[test]
-fn what_is_no_event_stream_is_called_so() {
+fn an_answer_that_is_not_an_event_stream_is_named_so() {
     for (body, kind, says) in [
         ("<!DOCTYPE html><html><body>Sign in</body></html>", ErrorKind::Protocol, "an HTML page"),
         ("{\"choices\":[]}", ErrorKind::Protocol, "begins with `{\"choices\":[]}`"),
         ("hello", ErrorKind::Protocol, "begins with `hello`"),
         ("data: {nonsense\n\n", ErrorKind::Protocol, "not JSON"),
-        ("", ErrorKind::Truncated, "before its end"),
-        (": keep-alive\n\n", ErrorKind::Truncated, "before its end"),
-        ("dat", ErrorKind::Truncated, "before its end"),
+        ("", ErrorKind::Truncated, "before it was complete"),
+        (": keep-alive\n\n", ErrorKind::Truncated, "before it was complete"),
+        ("dat", ErrorKind::Truncated, "before it was complete"),
     ] {
         for protocol in Protocol::ALL {
             let error = events(protocol, body.as_bytes(), 7).1.unwrap_err();

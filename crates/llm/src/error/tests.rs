@@ -8,7 +8,7 @@ use serde_json::json;
 use std::time::{Duration, SystemTime};
 
 #[test]
-fn answers_are_told_apart_by_what_the_caller_can_do() {
+fn each_error_answer_gets_the_kind_that_fits_the_callers_options() {
     use ErrorKind as K;
     for (status, body, kind, retryable) in [
         (401, r#"{"error":{"code":"invalid_api_key","message":"wrong"}}"#, K::Auth, false),
@@ -74,7 +74,7 @@ fn answers_are_told_apart_by_what_the_caller_can_do() {
 }
 
 #[test]
-fn events_carry_their_status_and_a_refused_sample_is_tried_again() {
+fn an_error_event_carries_its_status_and_a_refused_sample_is_retryable() {
     let overloaded =
         from_event(&json!({"type":"error","error":{"type":"overloaded_error","message":"busy"}}));
     assert_eq!((overloaded.kind, overloaded.status), (ErrorKind::Overloaded, None));
@@ -87,7 +87,7 @@ fn events_carry_their_status_and_a_refused_sample_is_tried_again() {
 }
 
 #[test]
-fn a_quota_that_is_soon_back_is_a_rate_limit() {
+fn a_quota_error_with_a_short_delay_is_a_rate_limit() {
     let body = r#"{"error":{"code":429,"message":"You exceeded your current quota","status":"RESOURCE_EXHAUSTED",
         "details":[{"quotaId":"PerMinute"},{"retryDelay":"34.4s"}]}}"#;
     let error = from_answer(429, body);
@@ -98,7 +98,7 @@ fn a_quota_that_is_soon_back_is_a_rate_limit() {
 }
 
 #[test]
-fn texts_are_bounded_at_a_character() {
+fn texts_are_cut_at_a_character_boundary() {
     let long = "ä".repeat(MODEL_ERROR_BODY_BYTES_MAX);
     let error = from_answer(500, &long).of("anthropic");
     assert!(error.message.len() <= MODEL_ERROR_MESSAGE_BYTES_MAX && error.message.ends_with('…'));

@@ -1,5 +1,5 @@
-//! From a provider's error answer to an [`Error`]. Providers agree on little: the text, the code, the type and the
-//! status are all looked at, the most telling one first.
+//! Converts a provider's error answer to an [`Error`]. Providers agree on little, so this looks at the text, the code,
+//! the type and the status, the most specific first.
 
 use crate::{
     error::{Error, ErrorKind, QUOTE_BYTES_MAX},
@@ -7,7 +7,7 @@ use crate::{
 };
 use serde_json::Value;
 
-/// Texts by which providers say that the conversation is too long, in lower case.
+/// Phrases (lower case) in errors about an overlong conversation.
 const OVERFLOW_TEXTS: &[&str] = &[
     "prompt is too long",
     "input is too long",
@@ -28,7 +28,7 @@ const OVERFLOW_TEXTS: &[&str] = &[
     "request_too_large",
 ];
 
-/// Texts by which providers say that no money is left, in lower case.
+/// Phrases (lower case) in errors about an exhausted account.
 const QUOTA_TEXTS: &[&str] = &[
     "credit balance is too low",
     "insufficient_quota",
@@ -36,23 +36,23 @@ const QUOTA_TEXTS: &[&str] = &[
     "exceeded your current quota",
 ];
 
-/// What an error object says, whichever shape it has.
+/// The content of an error object, independent of its shape.
 #[derive(Debug, Default)]
 struct Detail {
     message: String,
-    /// Code, type and status words, in lower case, separated by blanks.
+    /// Code, type and status words, in lower case, separated by spaces.
     words: String,
     status: Option<u16>,
     retry_after_ms: Option<u64>,
 }
 
-/// The error that an answer with `status` and `body` means.
+/// The error for an answer with `status` and `body`.
 pub fn from_answer(status: u16, body: &str) -> Error {
     let detail = serde_json::from_str::<Value>(body).map_or_else(|_| plain(body), |value| detail(&value));
     build(Some(status), &detail).with_body(body)
 }
 
-/// The error that an error event inside a stream means. `value` is the event, or the error object itself.
+/// The error for an error event inside a stream. `value` is the event, or the error object itself.
 pub fn from_event(value: &Value) -> Error {
     let detail = detail(value);
     build(detail.status, &detail).with_body(&value.to_string())
@@ -69,7 +69,7 @@ fn build(status: Option<u16>, detail: &Detail) -> Error {
     let mut error = Error::new(kind, message);
     error.status = status;
     error.retry_after_ms = detail.retry_after_ms;
-    // The model wrote a call that the provider itself refused: another sample usually does better.
+    // The model wrote a call that the provider itself refused. Another sample usually succeeds.
     let is_bad_sample = detail.words.contains("tool_use_failed");
     error.with_retryable(is_bad_sample.then_some(true))
 }
@@ -78,7 +78,7 @@ fn kind(status: Option<u16>, detail: &Detail) -> ErrorKind {
     let message = detail.message.to_lowercase();
     let says =
         |texts: &[&str]| texts.iter().any(|text| message.contains(text) || detail.words.contains(text));
-    // Gemini says "quota" for every rate limit, too; only one that ends soon comes with a wait.
+    // Gemini writes "quota" for every rate limit as well. Only a temporary limit comes with a delay.
     let is_soon_over = status == Some(429) && detail.retry_after_ms.is_some();
     if (says(QUOTA_TEXTS) && !is_soon_over) || status == Some(402) {
         return ErrorKind::Quota;
@@ -88,7 +88,7 @@ fn kind(status: Option<u16>, detail: &Detail) -> ErrorKind {
     {
         return ErrorKind::Overflow;
     }
-    // `invalid_request_error` and `server_error` say less than any status.
+    // `invalid_request_error` and `server_error` are less specific than any status.
     let is_invalid = detail.words.contains("invalid_request_error");
     let vague = if is_invalid { ErrorKind::Invalid } else { ErrorKind::Server };
     by_words(&detail.words).or_else(|| status.map(by_status)).unwrap_or(vague)
@@ -146,15 +146,15 @@ fn sentence(kind: ErrorKind) -> &'static str {
         ErrorKind::Invalid => "the provider refused the request",
         ErrorKind::TooLarge => "the answer is larger than the limit",
         ErrorKind::Transport => "the connection to the provider failed",
-        ErrorKind::Truncated => "the answer ended before its end",
+        ErrorKind::Truncated => "the answer ended before it was complete",
         ErrorKind::Timeout => "the provider did not answer in time",
-        ErrorKind::Protocol => "the answer is not what the protocol allows",
+        ErrorKind::Protocol => "the answer violates the protocol",
     }
 }
 
 /// Understands `{"error":{..}}`, `{"type":"error","error":{..}}`, `{"error":"text"}` and a bare error object.
 fn detail(value: &Value) -> Detail {
-    // Gemini puts the error of a stream into a list.
+    // Gemini wraps an error in a stream in a list.
     let value = value.as_array().and_then(|list| list.first()).unwrap_or(value);
     let object = match value.get("error") {
         Some(error @ Value::Object(_)) => error,
@@ -193,7 +193,7 @@ fn word_detail(object: &Value) -> Detail {
     Detail { message: String::new(), words, status, retry_after_ms }
 }
 
-/// A body that is no JSON: its text, unless it is a page for a browser.
+/// A body that is not JSON: its text, unless it is an HTML page.
 fn plain(body: &str) -> Detail {
     let message = match is_html(body) {
         true => "an HTML page (is the base URL right, is a proxy in between?)".to_owned(),
@@ -202,14 +202,14 @@ fn plain(body: &str) -> Detail {
     Detail { message, ..Detail::default() }
 }
 
-/// Whether `body` looks like a page for a browser.
+/// Whether `body` looks like an HTML page.
 pub(crate) fn is_html(body: &str) -> bool {
     let start = body.trim_start_matches('\u{feff}').trim_start();
     let start = start[..start.floor_char_boundary(32)].to_lowercase();
     ["<!doctype", "<html", "<head", "<body", "<?xml"].iter().any(|tag| start.starts_with(tag))
 }
 
-/// The error for an answer that is not an event stream; quotes its `beginning`.
+/// The error for an answer that is not an event stream; it quotes its `beginning`.
 pub(crate) fn not_a_stream(beginning: &[u8]) -> Error {
     let text = String::from_utf8_lossy(&beginning[..beginning.len().min(QUOTE_BYTES_MAX)]);
     let what = if is_html(&text) {

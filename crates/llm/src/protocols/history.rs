@@ -1,18 +1,18 @@
-//! The conversation as every provider accepts it: nothing empty, and each tool call with exactly one result, directly
-//! after the answer that made it.
+//! The conversation in a form that every provider accepts: no empty entries, and for each tool call exactly one result,
+//! directly after the answer that made the call.
 
 use crate::request::{AssistantPart, Message, ToolResult, UserPart};
 use std::borrow::Cow;
 
-/// What a call without a result says to the model.
+/// The text that the model receives for a call without a result.
 const NO_RESULT: &str = "The tool call has no result: it was interrupted.";
 
-/// One entry of the conversation; none is empty.
+/// One non-empty entry of the conversation.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Entry<'a> {
     User(Vec<&'a UserPart>),
     Assistant(Vec<&'a AssistantPart>),
-    /// In the order of the calls, right after them.
+    /// In the order of the calls, directly after them.
     Results(Vec<Cow<'a, ToolResult>>),
 }
 
@@ -34,7 +34,7 @@ pub(crate) fn entries(messages: &[Message]) -> Vec<Entry<'_>> {
                 let results = results(parts, &messages[at + 1..]);
                 entries.extend((!results.is_empty()).then_some(Entry::Results(results)));
             }
-            // Taken with the answer that made the calls; others have no call.
+            // Already used with the answer that made the calls. Other results have no call.
             Message::ToolResults(_) => {}
         }
     }
@@ -45,7 +45,7 @@ fn is_empty(part: &UserPart) -> bool {
     matches!(part, UserPart::Text(text) if text.trim().is_empty())
 }
 
-/// Signed and encrypted reasoning counts even without text.
+/// Whether the part has content. Signed or encrypted reasoning counts even without text.
 fn says(part: &AssistantPart) -> bool {
     match part {
         AssistantPart::Text(text) => !text.trim().is_empty(),
@@ -56,7 +56,7 @@ fn says(part: &AssistantPart) -> bool {
     }
 }
 
-/// Whether the part at `at` stands between two signed reasonings: without it, their signatures would not fit any more.
+/// Whether the part at `at` separates two signed reasoning blocks. Their signatures are invalid without it.
 fn separates(parts: &[AssistantPart], at: usize) -> bool {
     let is_signed = |part: Option<&AssistantPart>| match part {
         Some(AssistantPart::Reasoning { signature, redacted, .. }) => {
@@ -67,7 +67,7 @@ fn separates(parts: &[AssistantPart], at: usize) -> bool {
     is_signed(at.checked_sub(1).and_then(|before| parts.get(before))) && is_signed(parts.get(at + 1))
 }
 
-/// The results of the calls in `parts`, from what comes before the next answer.
+/// The results of the calls in `parts`, from the messages before the next answer.
 fn results<'a>(parts: &'a [AssistantPart], later: &'a [Message]) -> Vec<Cow<'a, ToolResult>> {
     let until_next = || later.iter().take_while(|message| !matches!(message, Message::Assistant(_)));
     let given = |id: &str| {

@@ -1,20 +1,20 @@
-//! Ids of tool calls, as the provider accepts them that gets them: they may have been made by another one.
+//! Adapts tool call ids to the receiving provider: another provider may have made them.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// Longest id that OpenAI accepts; bytes.
 const BYTES_MAX: usize = 64;
-/// What Mistral's ids consist of.
+/// The characters of Mistral's ids.
 const ALPHANUMERIC: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-/// How long they are.
+/// The length of Mistral's ids.
 const MISTRAL_BYTES: usize = 9;
 
-/// `id` itself if all providers but Mistral accept it, otherwise one like it. The same id always gives the same one.
+/// Returns `id` if all providers but Mistral accept it, otherwise a similar id. The mapping is deterministic.
 pub(crate) fn clean(id: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     let mut clean: String = id.chars().map(|c| if is_plain(c) { c } else { '_' }).collect();
     if clean.len() > BYTES_MAX {
-        // The end may be all in which two of them differ.
+        // Two ids may differ only at the end, which the cut removes.
         let mark = format!("_{:016x}", hash(id));
         clean.truncate(BYTES_MAX - mark.len());
         clean.push_str(&mark);
@@ -22,7 +22,7 @@ pub(crate) fn clean(id: &str) -> String {
     if clean.is_empty() { "_".to_owned() } else { clean }
 }
 
-/// `id` as Mistral accepts it: nine letters and digits.
+/// Maps `id` to a form that Mistral accepts: nine letters and digits.
 pub(crate) fn mistral(id: &str) -> String {
     if id.len() == MISTRAL_BYTES && id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
         return id.to_owned();

@@ -1,4 +1,5 @@
-//! OpenAI Chat Completions and everything compatible. `decode` turns its answers into our events, `request` writes our requests in its words.
+//! OpenAI Chat Completions and compatible servers. `decode` converts answers to our events, `request` converts our
+//! requests to JSON.
 
 pub mod decode;
 pub mod request;

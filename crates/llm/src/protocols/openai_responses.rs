@@ -1,4 +1,4 @@
-//! OpenAI Responses. `decode` turns its answers into our events, `request` writes our requests in its words.
+//! OpenAI Responses. `decode` converts its answers to our events, `request` converts our requests to its JSON.
 
 pub mod decode;
 pub mod request;

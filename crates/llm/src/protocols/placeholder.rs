@@ -1,5 +1,5 @@
-//! The tool that stands in where a provider insists on a list of tools and the request offers none.
+//! A stand-in tool, for providers that require a list of tools when the request offers none.
 
-/// Offered in place of no tools at all.
+/// The name of the stand-in tool.
 pub(crate) const NO_TOOL: &str = "_noop";
 pub(crate) const NO_TOOL_SAYS: &str = "Does nothing. Do not call it.";

@@ -1,19 +1,18 @@
-//! How models are best sampled where nobody says otherwise: their makers' own recommendations. What is not here is left
-//! to the provider.
+//! Default sampling parameters as the models' makers recommend them. For other models the provider's defaults apply.
 
 use crate::{model::Model, request::Request};
 
-/// Recommended values; `None` leaves the provider's default.
+/// Recommended values. `None` keeps the provider's default.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct Sampling {
     pub(crate) temperature: Option<f64>,
     pub(crate) top_p: Option<f64>,
-    /// Only Gemini's protocol has a field for it.
+    /// Only Gemini's protocol has this field.
     pub(crate) top_k: Option<u32>,
 }
 
-/// `(temperature, top_p)` of a request to `model`: what the request says, else what suits the model. Both are `None` for a
-/// model that refuses them.
+/// `(temperature, top_p)` of a request to `model`: the request's values, else the recommended ones. Both are `None` for
+/// a model that refuses them.
 pub(crate) fn of_request(request: &Request, model: &Model) -> (Option<f64>, Option<f64>) {
     if !model.temperature {
         return (None, None);
@@ -22,7 +21,8 @@ pub(crate) fn of_request(request: &Request, model: &Model) -> (Option<f64>, Opti
     (request.temperature.or(usual.temperature), request.top_p.or(usual.top_p))
 }
 
-/// What suits the model `id`, by its family's name anywhere in it: gateways put a vendor before it.
+/// The recommended values for the model `id`. The family name may stand anywhere in the id, because gateways prefix a
+/// vendor.
 pub(crate) fn of(id: &str) -> Sampling {
     let id = id.to_lowercase();
     let has = |name: &str| id.contains(name);
@@ -40,7 +40,7 @@ pub(crate) fn of(id: &str) -> Sampling {
         return sampling(Some(1.0), None, None);
     }
     if has("kimi-k2") {
-        // The thinking ones want more than the plain one.
+        // Thinking models want higher values than the plain model.
         let is_plain = !(has("thinking") || has("kimi-k2.") || has("kimi-k2p"));
         return sampling(Some(if is_plain { 0.6 } else { 1.0 }), None, None);
     }

@@ -1,11 +1,11 @@
-//! Schemas of tool arguments, cut down to what a provider understands. The worker checks arguments against the whole
-//! schema anyway; a model that sees less of it only guesses more.
+//! Reduces the schemas of tool arguments to the dialect of a provider. The worker validates arguments against the full
+//! schema, so a reduced schema only makes the model guess more.
 
 use domain::limits::{TOOL_SCHEMA_DEPTH_MAX, TOOL_SCHEMA_NODES_MAX};
 use serde_json::{Map, Value, json};
 use std::cell::Cell;
 
-/// Keys that Gemini's dialect has in common with JSON Schema and takes as they are.
+/// Keys that Gemini's dialect shares with JSON Schema.
 const GEMINI_KEYS: [&str; 9] = [
     "description",
     "title",
@@ -17,10 +17,10 @@ const GEMINI_KEYS: [&str; 9] = [
     "maxLength",
     "pattern",
 ];
-/// Formats that Gemini's dialect knows.
+/// Formats that Gemini's dialect supports.
 const GEMINI_FORMATS: [&str; 6] = ["enum", "date-time", "int32", "int64", "float", "double"];
 
-/// `schema` as an object schema without alternatives at its top: Anthropic and OpenAI refuse anything else there.
+/// `schema` as an object schema without alternatives at the top level: Anthropic and OpenAI refuse any other form.
 pub(crate) fn object(schema: &Value) -> Value {
     let mut object = schema.as_object().cloned().unwrap_or_default();
     let mut properties = object.remove("properties").and_then(into_object).unwrap_or_default();
@@ -33,7 +33,7 @@ pub(crate) fn object(schema: &Value) -> Value {
             {
                 properties.entry(name.clone()).or_insert_with(|| property.clone());
             }
-            // What one of several alternatives requires, the others may not.
+            // One alternative may require properties that the others forbid.
             if key == "allOf" {
                 required
                     .extend(branch.get("required").and_then(Value::as_array).into_iter().flatten().cloned());
@@ -51,7 +51,7 @@ pub(crate) fn object(schema: &Value) -> Value {
     Value::Object(object)
 }
 
-/// `schema` for Moonshot, which refuses neighbours of a `$ref` and lists of item schemas.
+/// `schema` for Moonshot, which refuses siblings of a `$ref` and lists of item schemas.
 pub(crate) fn moonshot(schema: &Value) -> Value {
     match schema {
         Value::Array(items) => items.iter().map(moonshot).collect(),
@@ -71,8 +71,8 @@ pub(crate) fn moonshot(schema: &Value) -> Value {
     }
 }
 
-/// `schema` in Gemini's dialect, a part of OpenAPI's: one type each, texts as the only choices, items for every list,
-/// no references. `None` for a tool without arguments: an object without properties is refused.
+/// `schema` in Gemini's dialect, a subset of OpenAPI's: one type each, enums of strings only, items for every array, no
+/// references. `None` for a tool without arguments, because Gemini refuses an object without properties.
 pub(crate) fn gemini(schema: &Value) -> Option<Value> {
     let schema = object(schema);
     let lowered = Gemini { root: &schema, nodes: Cell::new(0) }.lower(&schema, 0);
@@ -81,9 +81,9 @@ pub(crate) fn gemini(schema: &Value) -> Option<Value> {
 }
 
 struct Gemini<'a> {
-    /// Where references lead to.
+    /// The schema that references resolve against.
     root: &'a Value,
-    /// Schemas lowered so far: references make a small schema large.
+    /// The number of schemas converted so far. References can make a small schema large.
     nodes: Cell<usize>,
 }
 
@@ -92,7 +92,7 @@ impl Gemini<'_> {
         self.nodes.set(self.nodes.get() + 1);
         let is_small = depth < TOOL_SCHEMA_DEPTH_MAX && self.nodes.get() <= TOOL_SCHEMA_NODES_MAX;
         let Some(object) = schema.as_object().filter(|_| is_small) else {
-            // `true` means anything, and so does what is too deep or too much: a text can hold anything.
+            // `true` allows anything. So does a schema that is too deep or too large here: a string can hold any value.
             return json!({"type": "string"});
         };
         if let Some(target) = object.get("$ref").and_then(Value::as_str) {
@@ -169,7 +169,7 @@ impl Gemini<'_> {
         if !choices.is_empty() {
             lowered.insert("type".to_owned(), json!("string"));
             lowered.insert("enum".to_owned(), json!(choices));
-            // Bounds of a number say nothing about the texts that stand for it.
+            // Numeric bounds do not apply to the strings that replace the numbers.
             ["minimum", "maximum", "format"].iter().for_each(|key| drop(lowered.remove(*key)));
             return;
         }
@@ -210,7 +210,7 @@ impl Gemini<'_> {
     }
 }
 
-/// One schema for all of `branches`: what they say later counts, but for properties, which are gathered.
+/// Merges all `branches` into one schema. Later keys win, except for properties, which are combined.
 fn merged(object: &Map<String, Value>, branches: &[Value]) -> Value {
     let mut whole = object.clone();
     whole.remove("allOf");

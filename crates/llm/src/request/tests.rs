@@ -49,7 +49,7 @@ fn every_call_has_one_result_right_after_it() {
 }
 
 #[test]
-fn an_effort_that_a_model_lacks_is_the_nearest() {
+fn an_unsupported_effort_becomes_the_nearest_supported_one() {
     let mut model = crate::catalogue::find_or_default("m");
     assert_eq!(model.effort(Some(Effort::High)), None, "nothing to choose from");
     for (efforts, wanted, got) in [
@@ -72,7 +72,7 @@ fn an_effort_that_a_model_lacks_is_the_nearest() {
 }
 
 #[test]
-fn media_that_a_model_does_not_understand_becomes_a_sentence() {
+fn media_that_a_model_does_not_accept_becomes_a_sentence() {
     let seeing = Model { images: true, pdf: true, ..crate::catalogue::find_or_default("m") };
     let blind = crate::catalogue::find_or_default("m");
     let data = || Source::Base64("AA==".to_owned());
@@ -108,9 +108,9 @@ fn media_that_a_model_does_not_understand_becomes_a_sentence() {
     }
 }
 
-/// What a tool gave besides text, in the question of each protocol: in the result, or right after it.
+/// Non-text output of a tool, in the request of each protocol: in the result or right after it.
 #[test]
-fn what_tools_show_is_in_every_protocols_question() {
+fn every_protocols_request_contains_media_from_tools() {
     use crate::protocols::{anthropic, gemini, openai_chat, openai_responses};
     use crate::provider::{Protocol, Provider};
 

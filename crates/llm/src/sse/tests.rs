@@ -1,12 +1,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-use super::{Decoder, Event, Refused};
+use super::{Decoder, Event, StreamError};
 use proptest::prelude::*;
 
 const LINE_BYTES_MAX: usize = 64;
 
-/// Decodes `bytes` cut into pieces of `piece` bytes, with the event that the end leaves over.
-fn decode(bytes: &[u8], piece: usize) -> Result<(Vec<Event>, Option<Event>), Refused> {
+/// Decodes `bytes` cut into pieces of `piece` bytes, with the pending event at the end.
+fn decode(bytes: &[u8], piece: usize) -> Result<(Vec<Event>, Option<Event>), StreamError> {
     let mut decoder = Decoder::new(LINE_BYTES_MAX);
     let mut events = Vec::new();
     for piece in bytes.chunks(piece) {
@@ -38,7 +38,7 @@ fn every_line_end_gives_the_same_events() {
 }
 
 #[test]
-fn comments_marks_and_unknown_fields_are_read_over() {
+fn comments_marks_and_unknown_fields_are_ignored() {
     let text = "\u{feff}: hello\ndata: ä€😀\nid: 7\nretry: 5\nother: x\nnofield\n\n";
     check(text.as_bytes(), &[("", "ä€😀")], None);
     check(b"event: alone\n\ndata: 1\n\n", &[("", "1")], None);
@@ -46,7 +46,7 @@ fn comments_marks_and_unknown_fields_are_read_over() {
 }
 
 #[test]
-fn what_the_end_leaves_over_is_given_apart() {
+fn a_pending_event_at_the_end_is_returned_separately() {
     check(b"data: 1\n\ndata: 2\n", &[("", "1")], Some(("", "2")));
     check(b"data: 1\n\ndata: [DO", &[("", "1")], Some(("", "[DO")));
     check(b"data: 1\n\nevent: x\n", &[("", "1")], None);
@@ -54,18 +54,18 @@ fn what_the_end_leaves_over_is_given_apart() {
 
 #[test]
 fn long_lines_and_long_events_are_refused() {
-    let too_long = Err(Refused::TooLong { bytes_max: LINE_BYTES_MAX });
+    let too_long = Err(StreamError::TooLong { bytes_max: LINE_BYTES_MAX });
     let line = format!("data: {}", "x".repeat(LINE_BYTES_MAX));
     let lines = "data: 1234567890123456\n".repeat(5);
     for piece in [1, 7, 1_000] {
         assert_eq!(decode(line.as_bytes(), piece), too_long);
         assert_eq!(decode(lines.as_bytes(), piece), too_long);
     }
-    assert_eq!(decode(b"data: \xff\xfe\n\n", 3), Err(Refused::NotUtf8));
+    assert_eq!(decode(b"data: \xff\xfe\n\n", 3), Err(StreamError::NotUtf8));
 }
 
 #[test]
-fn a_page_is_not_plausible_but_a_cut_line_is() {
+fn an_html_page_is_implausible_but_a_cut_line_is_plausible() {
     for (text, plausible) in [
         ("", true),
         ("<html>", false),
@@ -83,7 +83,7 @@ fn a_page_is_not_plausible_but_a_cut_line_is() {
 
 proptest! {
     #[test]
-    fn any_bytes_in_any_pieces_give_the_same(bytes in prop::collection::vec(any::<u8>(), 0..200), piece in 1_usize..9) {
+    fn the_split_of_the_bytes_does_not_change_the_events(bytes in prop::collection::vec(any::<u8>(), 0..200), piece in 1_usize..9) {
         let whole = decode(&bytes, bytes.len().max(1));
         let pieces = decode(&bytes, piece);
         prop_assert_eq!(whole.is_ok(), pieces.is_ok());

@@ -1,4 +1,4 @@
-//! The connection itself: lazy, and honest about what is not there.
+//! The connection itself: lazy, and clear about a missing server.
 
 use crate::world::World;
 use store::Store;

@@ -1,4 +1,4 @@
-//! Parents, their tool calls, and the children that answer them; requests that such a call makes of people.
+//! Parents, their tool calls and the children that answer them, and the requests of such calls to people.
 
 use crate::world::{Running, World};
 use domain::{
@@ -39,7 +39,7 @@ pub(crate) struct Actor {
 }
 
 impl Actor {
-    /// The right to do the next write.
+    /// The fence for the next write.
     pub(crate) fn next(&mut self) -> Fence {
         self.fence.write_seq += 1;
         self.fence.clone()
@@ -61,7 +61,7 @@ pub(crate) fn waiting(reason: Reason, until: Option<Timestamp>) -> Park {
     Park::Waiting { wait: Wait { reason, until }, notify: None }
 }
 
-/// What a child says to its parent.
+/// A child's result for its parent.
 pub(crate) fn answer(child: &SessionId, call: &ParentCall, text: &str) -> ChildAnswer {
     let (child, part_id) = (child.clone(), call.part_id.clone());
     ChildAnswer {
@@ -101,7 +101,7 @@ impl World {
         Actor { fence: self.take(session, worker).await.unwrap().fence }
     }
 
-    /// A call that begins, and the changes that say so.
+    /// A starting call, and the changes that record it.
     pub(crate) fn call(&mut self, session: &SessionId) -> (ParentCall, Vec<Change>) {
         let prompt = self.sample.user(session).id;
         let message = self.sample.assistant(session, &prompt);
@@ -123,7 +123,7 @@ impl World {
         self.change(Event::PartUpdated { part: Box::new(part_of(call, over)), at: NOW })
     }
 
-    /// A child that shall answer a call.
+    /// A child that will answer a call.
     pub(crate) fn new_child(&mut self, call: &ParentCall) -> NewChild {
         let session = self.sample.session();
         let mut prompt = self.prompt(&session, "find out");
@@ -175,12 +175,12 @@ impl World {
         (call, self.take_as_actor(&child).await)
     }
 
-    /// Parks whatever a loop has seen.
+    /// Parks a loop, whatever it has seen.
     pub(crate) async fn park_as(&self, actor: &mut Actor, seen: u64, park: &Park) -> ParkOutcome {
         self.store.park(&actor.next(), &[], seen, park, NOW).await.unwrap()
     }
 
-    /// A permission or a question that a call of a session asks for, with the call.
+    /// A permission or question of a session's call, with the call.
     pub(crate) fn request(&mut self, session: &SessionId, asked: RequestBody) -> (Request, Vec<Change>) {
         let (call, mut changes) = self.call(session);
         let id = match &asked {
@@ -220,7 +220,7 @@ impl World {
         testkit::eventually("a lock is waited for", async || self.number(sql).await == count).await;
     }
 
-    /// Locks the control row of a session in a transaction of its own, as somebody else who writes it.
+    /// Locks the control row of a session in a separate transaction, as another writer would.
     pub(crate) async fn hold(&self, session: &SessionId) -> sqlx::PgConnection {
         let mut connection = database::connect(&self.database.migrator_url).await;
         let lock = format!("begin; select 1 from session_run where session_id = '{session}' for update");

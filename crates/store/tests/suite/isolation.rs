@@ -1,4 +1,5 @@
-//! Row-level security, the second lock: what a forgotten filter gives, and what the functions give to a stranger.
+//! Row-level security as the second barrier: the result of a query without a filter, and of each function for a
+//! stranger.
 
 use crate::{
     family::permission,
@@ -56,7 +57,7 @@ async fn two_tenants() -> (World, crate::world::Running, TenantId) {
     (world, running, stranger)
 }
 
-/// Every table but the migrations' own and `worker`, which belongs to no tenant; a new one is checked by being there.
+/// Every table except the migrations' own and `worker`, which has no tenant. A new table is included automatically.
 async fn tables(world: &World) -> Vec<String> {
     let rows = sqlx::query(
         "select relname::text as name, relrowsecurity and relforcerowsecurity as walled from pg_class
@@ -142,7 +143,7 @@ async fn a_stranger_changes_and_deletes_nothing() {
             assert_eq!(done.rows_affected(), 0, "{sql}");
         }
     }
-    // Not even its own tenant takes back what is in the ledger.
+    // Even its own tenant cannot remove a ledger entry.
     for sql in ["update ledger set cost_usd_picos = 0", "delete from ledger"] {
         assert_eq!(refusal(&mut connection, sql.to_owned()).await, "42501", "{sql}");
     }
@@ -232,12 +233,12 @@ async fn writing_functions_let_a_stranger_change_nothing() {
     world.sql("update session_run set phase = 4").await;
     assert_eq!(store.release(stranger, &session, event.clone(), NOW).await.unwrap(), None);
     world.sql("update session_run set phase = 2").await;
-    // These say nothing; they must not have done anything either.
+    // These return nothing, and must not have changed anything either.
     store.refuse(&fence, "stranger").await.unwrap();
     store.hand_over(&fence).await.unwrap();
     store.fail_attempt(stranger, &session, 1).await.unwrap();
     store.delete_chunks(stranger, &session).await.unwrap();
-    // The stranger's session cannot stand in another tenant's project.
+    // The stranger's session cannot belong to another tenant's project.
     new.project_id = world.project.clone();
     assert!(matches!(
         store.create_session(stranger, &new, &event, NOW).await,

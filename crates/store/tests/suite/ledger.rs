@@ -1,4 +1,4 @@
-//! The ledger: what model calls cost, and that money stays spent.
+//! The ledger: the cost of model calls, and the permanence of its entries.
 
 use crate::world::World;
 use domain::{
@@ -16,7 +16,7 @@ fn tokens(input: u64) -> Tokens {
     Tokens { input, ..Tokens::default() }
 }
 
-/// What the tree of a session spent.
+/// The cost of a session's tree.
 async fn spent(world: &World, root: &domain::ids::SessionId) -> UsdPicos {
     world.store.get_budget(world.tenant, root).await.unwrap().spent
 }

@@ -1,4 +1,4 @@
-//! One database with a tenant and a project, and short words for what most tests begin with.
+//! One database with a tenant and a project, and helpers for common setups.
 
 use domain::{
     event::{Event, Status},
@@ -45,7 +45,7 @@ pub(crate) struct Running {
     pub fence: Fence,
 }
 
-/// What a worker says of itself.
+/// A worker's description of itself.
 pub(crate) fn beat(incarnation: Uuid) -> Heartbeat {
     Heartbeat { incarnation, name: "worker".to_owned(), slots: 4, draining: false, capabilities: None }
 }
@@ -150,7 +150,7 @@ impl World {
         Change { id: self.sample.event(), body: ChangeBody::Event(event) }
     }
 
-    /// What one model call cost; `id` names the call.
+    /// The cost of one model call; `id` names the call.
     pub(crate) fn entry(id: &str, tokens: Tokens, picos: i64) -> Entry {
         Entry {
             id: id.to_owned(),
@@ -203,7 +203,7 @@ impl World {
         sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(&mut connection).await.unwrap();
     }
 
-    /// Gives the one number that SQL says, as the owner of the tables.
+    /// Returns the single number of a query, run as the owner of the tables.
     pub(crate) async fn number(&self, sql: &str) -> i64 {
         let mut connection = testkit::database::connect(&self.database.migrator_url).await;
         sqlx::query(AssertSqlSafe(sql.to_owned())).fetch_one(&mut connection).await.unwrap().get(0)
@@ -222,7 +222,7 @@ impl World {
 }
 
 impl Running {
-    /// The right to do the write with this number.
+    /// The fence for the write with this number.
     pub(crate) fn write(&self, write_seq: u64) -> Fence {
         Fence { write_seq, ..self.fence.clone() }
     }

@@ -34,7 +34,7 @@ async fn a_database_is_made_fast() {
         crate::database().await;
         fastest = fastest.min(begin.elapsed());
     }
-    // Some 60 ms on an idle machine; a busy one is given the best of five and more time.
+    // It takes some 60 ms on an idle machine. For a busy one the test takes the best of five and allows more time.
     assert!(fastest < Duration::from_millis(500), "{fastest:?}");
 }
 
@@ -42,7 +42,7 @@ async fn a_database_is_made_fast() {
 async fn what_dead_processes_left_is_dropped() {
     let postgres_url = &servers::get().await.postgres_url;
     crate::database().await;
-    // No process has this number, and it is the first to be looked at.
+    // No process has this id, and the name sorts first.
     let left = format!("{TEST_PREFIX}0_{}", uuid::Uuid::now_v7().simple());
     let mut connection = connect(postgres_url).await;
     run(&mut connection, format!("create database {left} template template0")).await;

@@ -1,4 +1,4 @@
-//! One connection through a proxy: two directions, each as slow, silent or lossy as the rules say at that moment.
+//! One connection through a proxy: two directions, each with the current rules.
 
 use super::{End, Flow, Passing, Shared, State, Trap, Way, reset};
 use std::{
@@ -18,23 +18,23 @@ use tokio::{
     sync::watch,
 };
 
-/// Bytes that are moved at once.
+/// Bytes that one step moves.
 const PIECE_BYTES: usize = 16 * 1024;
 
 pub(super) struct Connection {
     shared: Arc<Shared>,
     number: u64,
-    /// Cuts before this connection began.
+    /// The number of cuts before this connection started.
     cuts_before: u64,
-    /// Whether bytes of it vanished.
+    /// Whether it lost bytes.
     lossy: AtomicBool,
     /// Whether the next answer resets it.
     trapped: AtomicBool,
 }
 
-/// Why a direction moves nothing any more.
-enum Over {
-    /// Its sender ended it, and the receiver knows.
+/// Why a direction has ended.
+enum DirectionEnd {
+    /// The sender ended it, and the receiver knows.
     Finished,
     /// The whole connection ends.
     Broken,
@@ -51,7 +51,7 @@ impl Connection {
         let Some(Ok(mut server)) = self.unless_cut(TcpStream::connect(target)).await else {
             return reset(&client);
         };
-        // Small answers must not wait for each other; a stream that refuses is closed already.
+        // Small answers must not wait for each other. On a closed stream the call fails, which is fine.
         drop(client.set_nodelay(true));
         drop(server.set_nodelay(true));
         let (from_client, into_client) = client.split();
@@ -67,7 +67,7 @@ impl Connection {
         }
     }
 
-    /// Does `work` until the link is cut; gives `None` in that case.
+    /// Runs `work` until the link is cut; returns `None` in that case.
     async fn unless_cut<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let mut state = self.shared.state.subscribe();
         tokio::select! {
@@ -78,7 +78,11 @@ impl Connection {
         }
     }
 
-    async fn both(&self, up: impl Future<Output = Over>, down: impl Future<Output = Over>) -> End {
+    async fn both(
+        &self,
+        up: impl Future<Output = DirectionEnd>,
+        down: impl Future<Output = DirectionEnd>,
+    ) -> End {
         tokio::pin!(up, down);
         let (mut up_runs, mut down_runs) = (true, true);
         while up_runs || down_runs {
@@ -86,53 +90,53 @@ impl Connection {
                 over = &mut up, if up_runs => { up_runs = false; over }
                 over = &mut down, if down_runs => { down_runs = false; over }
             };
-            if matches!(over, Over::Broken) {
+            if matches!(over, DirectionEnd::Broken) {
                 return End::Reset;
             }
         }
         End::Finish
     }
 
-    async fn pump(&self, way: Way, mut from: ReadHalf<'_>, mut into: WriteHalf<'_>) -> Over {
+    async fn pump(&self, way: Way, mut from: ReadHalf<'_>, mut into: WriteHalf<'_>) -> DirectionEnd {
         let mut state = self.shared.state.subscribe();
         let mut buffer = vec![0; PIECE_BYTES];
         let mut pieces = 0_u64;
         loop {
             if self.passing(way, &mut state).await == Passing::All && self.lossy.load(Ordering::Relaxed) {
-                return Over::Broken;
+                return DirectionEnd::Broken;
             }
             let read = tokio::select! {
                 biased;
                 _ = state.changed() => continue,
                 read = from.read(&mut buffer) => read,
             };
-            let Ok(length) = read else { return Over::Broken };
+            let Ok(length) = read else { return DirectionEnd::Broken };
             let flow = flow(way, &state.borrow());
             if flow.passing == Passing::Lost {
                 self.lossy.store(true, Ordering::Relaxed);
                 if length == 0 {
-                    // The end is lost as well: nobody learns of it before the link changes.
+                    // The end is lost as well, until the link changes.
                     drop(state.changed().await);
                 }
                 continue;
             }
             pieces += 1;
             tokio::time::sleep(flow.delay + self.jitter(way, pieces, flow.jitter)).await;
-            // It may have gone silent while the piece was on its way.
+            // The link may have gone silent while the piece was delayed.
             self.passing(way, &mut state).await;
             if length == 0 {
                 // A receiver that is gone needs no end.
                 drop(into.shutdown().await);
-                return Over::Finished;
+                return DirectionEnd::Finished;
             }
             let (pass, breaks) = self.sprung(way, &buffer[..length]);
             if into.write_all(&buffer[..pass]).await.is_err() || breaks {
-                return Over::Broken;
+                return DirectionEnd::Broken;
             }
         }
     }
 
-    /// Waits until the direction is not frozen, and gives what it does then.
+    /// Waits until the direction is not frozen, and returns its state then.
     async fn passing(&self, way: Way, state: &mut watch::Receiver<State>) -> Passing {
         loop {
             let passing = flow(way, &state.borrow_and_update()).passing;
@@ -144,7 +148,7 @@ impl Connection {
         }
     }
 
-    /// How many bytes of a piece arrive, and whether the connection breaks then.
+    /// How many bytes of a piece arrive, and whether a trap then resets the connection.
     fn sprung(&self, way: Way, piece: &[u8]) -> (usize, bool) {
         if way == Way::Down && self.trapped.load(Ordering::Relaxed) {
             self.shared.sprung.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Over a real server that sends back what it gets.
+//! Tests with a real server that echoes its input.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use super::{End, Proxy, Rules, Trap, Way};
@@ -14,10 +14,10 @@ use tokio::{
     sync::mpsc,
 };
 
-/// How long nothing must come for it to count as nothing.
+/// How long a connection must stay silent to count as silent.
 const SILENCE: Duration = Duration::from_millis(150);
 
-/// Sends back what it gets; tells what came, and "end" or "error" at the end of each connection.
+/// Starts an echo server. It reports received bytes, and "end" or "error" at the end of each connection.
 async fn echo() -> (SocketAddr, mpsc::UnboundedReceiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -59,7 +59,7 @@ impl Client {
         self.0.write_all(word.as_bytes()).await.unwrap();
     }
 
-    /// What comes: bytes as text, "end", or "reset".
+    /// The next event: bytes as text, "end", or "reset".
     async fn hear(&mut self) -> String {
         let mut buffer = [0; 1024];
         match within("something comes", self.0.read(&mut buffer)).await {

@@ -1,28 +1,31 @@
-//! What a shell command would run, for rules of permission: one pattern for each simple command in it, wherever it
-//! stands. Read by a real parser of bash; what that cannot tell is said to be unclear, never guessed.
+//! The commands that a shell command line would run, for permission rules: one pattern for each simple command in it,
+//! at any depth. A real bash parser reads the line. Whatever the parser cannot determine is reported as unclear, never
+//! guessed.
 //!
-//! This is about consent, not about containment: a program may start whatever it likes, and the sandbox is what holds it.
+//! The result is used to ask for consent, not to contain the program: a program may start others, and the sandbox
+//! contains them all.
 
 mod arity;
 
 use tree_sitter::{Node, Parser};
 
-/// What a command line would run.
+/// The commands that a command line would run.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Commands {
     /// Each simple command: its words with one space between them.
     pub(crate) patterns: Vec<String>,
-    /// What an answer "always" would allow: for each command its name, with sub-commands, and ` *`.
+    /// The patterns that an answer "always" would allow: for each command its name, with sub-commands, and ` *`.
     pub(crate) always: Vec<String>,
-    /// Paths that commands which change or show files are given.
+    /// Path arguments of commands that change or show files.
     pub(crate) paths: Vec<String>,
-    /// Whether something in it runs what only the shell itself will know, or it cannot be parsed.
+    /// Whether a part of it depends on the shell's state, or cannot be parsed.
     pub(crate) is_unclear: bool,
 }
 
-/// Longest command that is parsed; a longer one is unclear. Parsing is linear, and it runs beside all other loops.
+/// Longest command that is parsed; a longer one is unclear. Parsing takes linear time and shares a thread with other
+/// loops.
 const PARSED_BYTES_MAX: usize = 64 * 1024;
-/// Commands in commands: `bash -c "xargs sh -c …"`.
+/// Maximum nesting of commands in commands: `bash -c "xargs sh -c …"`.
 const DEPTH_MAX: usize = 5;
 /// Deepest nesting of the syntax tree.
 const TREE_DEPTH_MAX: usize = 200;
@@ -37,11 +40,12 @@ const WRAPPERS: [&str; 15] = [
 /// Shells, which run the text after `-c`.
 const SHELLS: [&str; 6] = ["ash", "bash", "dash", "ksh", "sh", "zsh"];
 
-/// Reads what `text` would run.
+/// Determines the commands that `text` would run.
 pub(crate) fn commands(text: &str) -> Commands {
     let mut found = Commands::default();
     read(text, 0, &mut found);
-    // The grammar ends a word where a line is continued; bash joins it. Both readings count, so that none hides a command.
+    // The grammar ends a word at a line continuation, but bash joins the lines. Both readings count, so that neither
+    // hides a command.
     if text.contains("\\\n") {
         read(&text.replace("\\\n", ""), 0, &mut found);
     }
@@ -58,8 +62,8 @@ fn read(text: &str, depth: usize, found: &mut Commands) {
     };
     let root = tree.root_node();
     let mut own = Commands::default();
-    walk(root, text, (depth, 0), &mut own);
-    // Of a text with an error, what was understood is only a part.
+    walk(root, text, Nesting { depth, level: 0 }, &mut own);
+    // If the text has a syntax error, the parser understood only a part of it.
     if root.has_error() || own.patterns.is_empty() && !is_harmless(root) {
         unclear(text, &mut own);
     }
@@ -69,14 +73,14 @@ fn read(text: &str, depth: usize, found: &mut Commands) {
     found.is_unclear |= own.is_unclear;
 }
 
-/// The text with a sign of ASCII for each byte of other characters, so that places stay the same. The grammar's scanner, which
-/// is written in C, reads beyond its memory at some of them: a model must not end a worker by a letter. To bash they are parts
-/// of words, and of no name, as this sign is.
+/// Replaces each byte of a non-ASCII character by an ASCII character, so that positions stay the same. The grammar's
+/// scanner, written in C, reads out of bounds at some of these characters, and model output must not be able to crash a
+/// worker. For bash such characters are parts of words but never of names, and so is the replacement.
 fn masked(text: &str) -> String {
     text.bytes().map(|byte| if byte.is_ascii() { char::from(byte) } else { '+' }).collect()
 }
 
-/// `None` when the grammar and the parser are of different versions, which a test would tell.
+/// `None` if the versions of grammar and parser differ, which a test would detect.
 fn parser() -> Option<Parser> {
     let mut parser = Parser::new();
     parser.set_language(&tree_sitter_bash::LANGUAGE.into()).ok().map(|()| parser)
@@ -87,7 +91,7 @@ fn unclear(text: &str, found: &mut Commands) {
     push(&mut found.patterns, domain::text::head(text.trim(), PATTERN_BYTES_MAX).to_owned());
 }
 
-/// Longest pattern that people are shown.
+/// Longest pattern that a person sees.
 const PATTERN_BYTES_MAX: usize = 4 * 1024;
 
 fn push(list: &mut Vec<String>, text: String) {
@@ -104,13 +108,23 @@ fn is_harmless(root: Node<'_>) -> bool {
     })
 }
 
-fn walk(node: Node<'_>, text: &str, (depth, level): (usize, usize), found: &mut Commands) {
+/// How deep the parser is.
+#[derive(Clone, Copy)]
+struct Nesting {
+    /// Commands inside commands.
+    depth: usize,
+    /// Nodes of the syntax tree below the command.
+    level: usize,
+}
+
+fn walk(node: Node<'_>, text: &str, nesting: Nesting, found: &mut Commands) {
+    let Nesting { depth, level } = nesting;
     if level > TREE_DEPTH_MAX {
         found.is_unclear = true;
         return;
     }
     if text.get(node.byte_range()).is_none() {
-        // It begins or ends inside a character, which is part of a word: it was not understood.
+        // The node begins or ends inside a character, so the parser misread a word.
         unclear(text, found);
     }
     match node.kind() {
@@ -124,7 +138,7 @@ fn walk(node: Node<'_>, text: &str, (depth, level): (usize, usize), found: &mut 
     }
     let mut cursor = node.walk();
     for child in node.children(&mut cursor) {
-        walk(child, text, (depth, level + 1), found);
+        walk(child, text, Nesting { depth, level: level + 1 }, found);
     }
 }
 
@@ -132,7 +146,7 @@ fn source<'a>(node: Node<'_>, text: &'a str) -> &'a str {
     text.get(node.byte_range()).unwrap_or_default()
 }
 
-/// One word of a command: as written, and what the shell makes of it if that can be known.
+/// One word of a command: as written, and its value after shell expansion if that is known.
 struct Word {
     written: String,
     literal: Option<String>,
@@ -153,7 +167,7 @@ fn command(node: Node<'_>, text: &str, depth: usize, found: &mut Commands) {
     simple(&words, depth, found);
 }
 
-/// What the shell makes of a word without expansions.
+/// The value of a word without expansions.
 fn literal(node: Node<'_>, text: &str) -> Option<String> {
     let written = source(node, text);
     match node.kind() {
@@ -187,17 +201,17 @@ fn unescaped(text: &str) -> String {
     plain
 }
 
-/// Takes a command of the given words, and what it runs in turn.
+/// Adds a command with the given words, and the commands that it runs in turn.
 fn simple(words: &[Word], depth: usize, found: &mut Commands) {
     let Some(first) = words.first() else { return };
-    // A name with a wildcard is what the shell finds.
+    // The shell expands a name with a wildcard to an unknown one.
     let is_plain = |name: &&str| !name.contains(['*', '?', '[']);
     let Some(name) = first.literal.as_deref().filter(is_plain) else {
-        // The name itself is made by the shell.
+        // The shell computes the name itself.
         let written: Vec<&str> = words.iter().map(|word| word.written.as_str()).collect();
         return unclear(&written.join(" "), found);
     };
-    // A path to a program is that program, for rules.
+    // Rules treat a path to a program as the program's name.
     let name = name.rsplit('/').next().unwrap_or(name);
     let rest = words[1..].iter().map(|word| word.literal.as_deref().unwrap_or(&word.written));
     let line: Vec<&str> = std::iter::once(name).chain(rest).collect();
@@ -213,7 +227,7 @@ fn simple(words: &[Word], depth: usize, found: &mut Commands) {
     inner(name, &words[1..], depth, found);
 }
 
-/// The command inside a command.
+/// Adds the command inside a command.
 fn inner(name: &str, arguments: &[Word], depth: usize, found: &mut Commands) {
     if depth >= DEPTH_MAX {
         found.is_unclear = true;
@@ -222,7 +236,7 @@ fn inner(name: &str, arguments: &[Word], depth: usize, found: &mut Commands) {
     if WRAPPERS.contains(&name) {
         let is_option = |word: &&Word| {
             let text = word.literal.as_deref().unwrap_or(&word.written);
-            // Options, their numbers and durations, and variables for the command.
+            // Skip options, their numbers and durations, and variables for the command.
             text.starts_with('-') || text.contains('=') || text.starts_with(|c: char| c.is_ascii_digit())
         };
         let skipped = arguments.iter().take_while(is_option).count();

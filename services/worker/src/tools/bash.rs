@@ -1,4 +1,4 @@
-//! `bash`: runs a command in the session's sandbox. The sandbox owns the process: a worker that ends does not end it.
+//! `bash`: runs a command in the session's sandbox. The sandbox owns the process, so the process survives its worker.
 // Continues in sandbox::grpc and sandbox::exec.
 
 use super::{
@@ -20,7 +20,7 @@ use std::{collections::HashMap, time::Duration};
 use tokio::time::{Instant, sleep_until};
 use tonic::Status;
 
-/// What the model wants to run.
+/// The arguments of a call.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Input {
     command: String,
@@ -30,7 +30,7 @@ pub(crate) struct Input {
     description: Option<String>,
 }
 
-/// The call that a person asks for: begun. Its id is the part that asks.
+/// The started call for a command that a person requested. Its id is the id of the requesting part.
 pub(crate) fn call(part_id: &PartId, command: &str, now: Timestamp) -> part::Tool {
     let (input, time) = (json!({"command": command}), Span { start: now, end: None });
     let state = ToolState::Running { input, title: None, metadata: None, time };
@@ -58,20 +58,20 @@ pub(crate) fn spec() -> tool::Spec {
     )
 }
 
-/// What was seen of the output: its beginning and its end.
+/// The received output: its beginning and its end.
 #[derive(Debug)]
-struct Seen {
+struct OutputExcerpt {
     head: Vec<u8>,
     tail: Vec<u8>,
     next_offset: u64,
     side: Bounds,
 }
 
-/// Bytes and lines of what a model reads that are left for what is said about it.
+/// Bytes and lines reserved for notes around the output that a model reads.
 const ROOM: Bounds = Bounds { lines: 16, bytes: 1_024 };
 
-impl Seen {
-    /// Keeps as much of the beginning, and of the end, as a model is shown of both together.
+impl OutputExcerpt {
+    /// Keeps as much of the beginning and of the end as the model may read of both together.
     fn new(shown: Bounds) -> Self {
         let half = |all: usize, room: usize| ((all - room.min(all / 4)) / 2).max(1);
         let side = Bounds { lines: half(shown.lines, ROOM.lines), bytes: half(shown.bytes, ROOM.bytes) };
@@ -87,14 +87,14 @@ impl Seen {
         let to_head = (side_bytes - self.head.len()).min(fresh.len());
         self.head.extend_from_slice(&fresh[..to_head]);
         self.tail.extend_from_slice(&fresh[to_head..]);
-        // Whoever watches sees as much as ever, however little the model is shown.
+        // Clients always see the same amount, even if the model reads less.
         let kept = side_bytes.max(limits::TOOL_PROGRESS_BYTES);
         if self.tail.len() > 2 * kept {
             self.tail.drain(..self.tail.len() - kept);
         }
     }
 
-    /// Whether the text has all of the output.
+    /// Whether the text contains the whole output.
     fn is_shown_whole(&self) -> bool {
         self.whole().is_some()
     }
@@ -108,11 +108,12 @@ impl Seen {
         }
         let all = [&self.head[..], &self.tail[..]].concat();
         let all = String::from_utf8_lossy(&all).into_owned();
-        // What is no UTF-8 became longer.
+        // Invalid UTF-8 made the text longer.
         (all.len() <= 2 * bytes && all.lines().count() <= 2 * lines).then_some(all)
     }
 
-    /// The output as text; a middle that is left out is said to be. Always both ends: failures are told at the end.
+    /// The output as text, with a note in place of an omitted middle. It always keeps both ends, because failures show
+    /// at the end.
     fn text(&self, spill_path: &str) -> String {
         if let Some(all) = self.whole() {
             return all;
@@ -128,13 +129,13 @@ impl Seen {
     }
 }
 
-/// The beginning of a text, as far as a model reads it.
+/// The beginning of a text, as far as the model reads it.
 fn first_lines(text: &str, side: Bounds) -> &str {
     let end = text.match_indices('\n').nth(side.lines - 1).map_or(text.len(), |(end, _)| end);
     text::head(&text[..end], side.bytes)
 }
 
-/// The end of a text, as far as a model reads it.
+/// The end of a text, as far as the model reads it.
 fn last_lines(text: &str, side: Bounds) -> &str {
     let start =
         text.trim_end_matches('\n').rmatch_indices('\n').nth(side.lines - 1).map_or(0, |(at, _)| at + 1);
@@ -146,11 +147,11 @@ pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolE
     if !ctx.call.resumed {
         start(ctx, &input).await?;
     }
-    let mut seen = Seen::new(ctx.bounds);
+    let mut seen = OutputExcerpt::new(ctx.bounds);
     let followed = follow(ctx, &title, &mut seen).await;
     let exit = match followed {
-        // The intent was stored, but the command never reached the sandbox. A start that is still on its way from the
-        // worker before is refused, since the sandbox knows this loop's epoch.
+        // The intent was stored, but the command never reached the sandbox. The sandbox knows this loop's epoch, so it
+        // refuses a start that is still on its way from the previous worker.
         Err(_) if ctx.call.resumed && is_unknown(&followed) => {
             return Err(ToolError::Model(
                 "This command was interrupted before it started, when its worker stopped. Run it again if it is still \
@@ -188,7 +189,7 @@ async fn start(ctx: &CallContext, input: &Input) -> Result<(), ToolError> {
         timeout_ms: input.timeout.unwrap_or(limits::EXEC_TIMEOUT_MS),
         output_bytes_max: limits::EXEC_OUTPUT_BYTES_MAX,
     };
-    // Repeating it is safe: the sandbox starts an exec id once.
+    // A repeated start is safe: the sandbox starts an exec id once.
     let started = ctx.deps.sandbox.call(|mut client| {
         let request = request.clone();
         async move { client.start_exec(request).await }
@@ -201,8 +202,8 @@ fn is_unknown(followed: &Result<v1::ExecExit, Status>) -> bool {
     code.as_deref() == Some("exec_unknown")
 }
 
-/// Follows the output to the exit, through lost connections, and shows it on the way.
-async fn follow(ctx: &CallContext, title: &str, seen: &mut Seen) -> Result<v1::ExecExit, Status> {
+/// Follows the output to the exit, through lost connections, and reports progress.
+async fn follow(ctx: &CallContext, title: &str, seen: &mut OutputExcerpt) -> Result<v1::ExecExit, Status> {
     let mut show_at = Instant::now() + Duration::from_millis(limits::TOOL_PROGRESS_MS);
     let mut shown = 0;
     let give_up = Instant::now()
@@ -251,7 +252,7 @@ async fn follow(ctx: &CallContext, title: &str, seen: &mut Seen) -> Result<v1::E
 }
 
 /// The newest output, as clients see it while the command runs.
-fn live(seen: &Seen) -> Map<String, Value> {
+fn live(seen: &OutputExcerpt) -> Map<String, Value> {
     let both = [&seen.head[..], &seen.tail[..]].concat();
     let output = String::from_utf8_lossy(&both).replace('\0', "\u{fffd}");
     let mut metadata = Map::new();
@@ -259,7 +260,7 @@ fn live(seen: &Seen) -> Map<String, Value> {
     metadata
 }
 
-/// What the model reads: the output, and how the command ended unless it simply succeeded.
+/// The text for the model: the output, and how the command ended unless it succeeded.
 fn answer(exit: &v1::ExecExit, output: String) -> String {
     let how = match exit.end() {
         ExecEnd::Exited if exit.signal != 0 => Some(format!("It was ended by signal {}.", exit.signal)),
@@ -276,7 +277,7 @@ fn answer(exit: &v1::ExecExit, output: String) -> String {
     };
     let dropped = (exit.dropped_bytes > 0)
         .then(|| format!("Its last {} bytes of output were not kept.", exit.dropped_bytes));
-    // The sandbox knows more of a limit than its name says.
+    // The sandbox's message about a limit is more specific than the limit's name.
     let told = Some(exit.message.clone()).filter(|message| !message.is_empty());
     let adds = matches!(exit.end(), ExecEnd::Exited | ExecEnd::Lost) || told.is_none();
     let how = how.filter(|_| adds);
@@ -300,7 +301,7 @@ mod tests {
 
     #[test]
     fn output_keeps_its_beginning_and_its_end() {
-        let mut seen = Seen::new(Bounds::default());
+        let mut seen = OutputExcerpt::new(Bounds::default());
         seen.push(0, b"hello ");
         seen.push(3, b"lo world");
         assert_eq!(seen.text("/x"), "hello world", "an overlap is taken once");
@@ -315,18 +316,18 @@ mod tests {
 
     #[test]
     fn settings_say_how_much_is_kept() {
-        let mut seen = Seen::new(Bounds { lines: 4, bytes: 1_000 });
+        let mut seen = OutputExcerpt::new(Bounds { lines: 4, bytes: 1_000 });
         (0..9).for_each(|number| seen.push(seen.next_offset, format!("{number}\n").as_bytes()));
         let text = seen.text("/x");
         assert!(text.starts_with("0\n\n(") && text.ends_with("8\n"), "{text}");
-        let mut least = Seen::new(Bounds { lines: 1, bytes: 1 });
+        let mut least = OutputExcerpt::new(Bounds { lines: 1, bytes: 1 });
         least.push(0, b"abc\ndef\n");
         assert!(least.text("/x").starts_with("a\n\n("), "{}", least.text("/x"));
     }
 
     #[test]
     fn many_short_lines_keep_both_ends_too() {
-        let mut seen = Seen::new(Bounds::default());
+        let mut seen = OutputExcerpt::new(Bounds::default());
         for number in 0..5_000_u64 {
             seen.push(seen.next_offset, format!("{number}\n").as_bytes());
         }
@@ -334,7 +335,7 @@ mod tests {
         assert!(text.starts_with("0\n1\n") && text.ends_with("\n4998\n4999\n"), "{}", text::tail(&text, 20));
         assert!(text.contains("the whole output is in /run/out"));
         assert!(text.lines().count() < limits::TOOL_OUTPUT_LINES_MAX);
-        let mut binary = Seen::new(Bounds::default());
+        let mut binary = OutputExcerpt::new(Bounds::default());
         binary.push(0, &vec![0xff; binary.side.bytes * 2]);
         let text = binary.text("/run/out");
         assert!(text.contains("in /run/out") && text.len() < limits::TOOL_OUTPUT_BYTES_MAX, "{}", text.len());

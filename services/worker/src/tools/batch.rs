@@ -1,4 +1,4 @@
-//! `batch`: several calls in one, which run side by side. Each is checked, permitted and bounded like a call by itself.
+//! `batch`: several calls in one, which run in parallel. Each is validated, permitted and bounded like a separate call.
 
 use super::{
     context::CallContext,
@@ -12,7 +12,7 @@ use futures::StreamExt as _;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-/// The calls.
+/// The arguments of a call.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Input {
     tool_calls: Vec<InnerCall>,
@@ -26,7 +26,7 @@ pub(crate) struct InnerCall {
     pub(crate) parameters: Value,
 }
 
-/// Calls in one batch.
+/// Maximum calls in one batch.
 const CALLS_MAX: usize = 10;
 
 pub(crate) fn spec() -> tool::Spec {
@@ -58,12 +58,12 @@ pub(crate) fn spec() -> tool::Spec {
     )
 }
 
-/// The calls of a batch. None if the arguments do not match the schema: such a batch is refused before it runs.
+/// The calls of a batch. Empty if the arguments do not match the schema: such a batch is refused before it runs.
 pub(crate) fn inner_calls(input: &Value) -> Vec<InnerCall> {
     parse_arguments::<Input>(input.clone()).map(|input| input.tool_calls).unwrap_or_default()
 }
 
-/// The names under which the sandbox knows the commands of a batch.
+/// The exec ids of a batch's commands.
 pub(crate) fn exec_ids(exec_id: &str, input: &Value) -> Vec<String> {
     let count = input.get("tool_calls").and_then(Value::as_array).map_or(0, Vec::len).min(CALLS_MAX);
     (0..count).map(|number| format!("{exec_id}-{number}")).collect()
@@ -75,7 +75,7 @@ pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolE
         let inner = ctx.inner(number, &call.tool, call.parameters);
         (call.tool, (ctx.perform_inner)(&inner).await)
     });
-    // Gives the answers in the order of the calls, whichever is ready first.
+    // Returns the answers in the order of the calls, not in the order of their completion.
     let answers: Vec<_> = futures::stream::iter(calls).buffered(limits::TOOLS_PARALLEL_MAX).collect().await;
     let (mut text, mut done, mut todos, mut files) = (String::new(), 0, None, vec![]);
     for (number, (name, answer)) in answers.into_iter().enumerate() {

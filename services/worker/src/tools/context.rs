@@ -1,4 +1,4 @@
-//! What a running tool can use.
+//! The context of a running tool.
 
 use super::{
     files::path::absolute,
@@ -19,22 +19,22 @@ use tokio::sync::mpsc;
 #[derive(Debug, Clone)]
 pub(crate) struct Call {
     pub(crate) call_id: String,
-    /// Names the call to the sandbox: the same in every attempt, by every worker.
+    /// The call's id in the sandbox: identical in every attempt, by every worker.
     pub(crate) exec_id: String,
     pub(crate) tool: String,
     pub(crate) input: Value,
-    /// Whether an earlier worker stored that the call begins.
+    /// Whether an earlier worker already stored the start of the call.
     pub(crate) resumed: bool,
 }
 
-/// How far a running tool is, for clients.
+/// The progress of a running tool, for clients.
 #[derive(Debug, Clone)]
 pub(crate) struct Progress {
     pub(crate) title: String,
     pub(crate) metadata: Map<String, Value>,
 }
 
-/// How much of an answer a model sees.
+/// How much of an answer the model sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Bounds {
     pub(crate) lines: usize,
@@ -48,7 +48,7 @@ impl Default for Bounds {
 }
 
 impl Bounds {
-    /// The bounds that settings give. The settings were checked when they were read.
+    /// The bounds from the settings, which were validated when they were read.
     pub(crate) fn of(settings: &Settings) -> Self {
         let or = |configured: Option<u64>, usual: usize| {
             configured.and_then(|value| usize::try_from(value).ok()).map_or(usual, |value| value.max(1))
@@ -58,29 +58,29 @@ impl Bounds {
     }
 }
 
-/// Something that a running call tells its loop.
+/// An event of a running call for its loop.
 #[derive(Debug)]
 pub(crate) struct Report {
     pub(crate) call_id: String,
     pub(crate) event: CallEvent,
 }
 
-/// What a running call tells its loop.
+/// The kinds of events of a running call.
 #[derive(Debug)]
 pub(crate) enum CallEvent {
     Progress(Progress),
     Ended {
         result: Result<Output, ToolError>,
-        /// The files that the call wrote, however it ended.
+        /// The files that the call wrote, whatever its result.
         written: BTreeSet<String>,
     },
 }
 
-/// Performs a call inside another call: checked and bounded like a call by itself. Permission for it was given with the outer
-/// call.
+/// Performs a call inside another call. It is validated and bounded like a separate call. The permission for the outer
+/// call covers it.
 pub(crate) type PerformInner = for<'a> fn(&'a CallContext) -> BoxFuture<'a, Result<Output, ToolError>>;
 
-/// What a running tool can use.
+/// The context of a running tool.
 pub(crate) struct CallContext {
     pub(crate) deps: Arc<Deps>,
     pub(crate) identity: Identity,
@@ -96,12 +96,12 @@ pub(crate) struct CallContext {
 }
 
 impl CallContext {
-    /// Shows clients how far the tool is.
+    /// Reports the tool's progress to clients.
     pub(crate) async fn show_progress(&self, title: String, metadata: Map<String, Value>) {
         self.report(CallEvent::Progress(Progress { title, metadata })).await;
     }
 
-    /// Tells the loop of an event.
+    /// Sends an event to the loop.
     pub(crate) async fn report(&self, event: CallEvent) {
         let Some(reports) = &self.reports else { return };
         let report = Report { call_id: self.call.call_id.clone(), event };
@@ -110,12 +110,13 @@ impl CallContext {
         }
     }
 
-    /// Notes that the call wrote a file.
+    /// Records that the call wrote a file.
     pub(crate) fn note_written(&self, path: &str) {
         self.written.lock().unwrap_or_else(PoisonError::into_inner).insert(absolute(path));
     }
 
-    /// Makes the context of a call inside this one. Its progress is not shown: clients see that of the whole call.
+    /// Creates the context of a call inside this one. Its progress is not reported: clients see the progress of the
+    /// outer call.
     pub(crate) fn inner(&self, number: usize, tool: &str, input: Value) -> Self {
         Self {
             deps: Arc::clone(&self.deps),

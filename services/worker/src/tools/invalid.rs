@@ -1,15 +1,16 @@
-//! `invalid`: replaces a call of a tool that does not exist. No model is offered it, and its answer tells what was wrong, so that
-//! the model can call again. The name that the model made up never goes back to a provider: some providers refuse such names.
+//! `invalid`: replaces a call of a tool that does not exist. Models are never offered it. Its answer explains the
+//! mistake, so that the model can correct the call. The invented name never goes back to a provider, because some
+//! providers refuse such names.
 
 use domain::part::{Ran, ToolState};
 use serde_json::{Map, json};
 
-/// Its name in calls: OpenCode's.
+/// Its name in calls, the same as OpenCode's.
 pub(crate) const NAME: &str = "invalid";
 /// Bytes of the unknown name that the answer quotes.
 const NAME_BYTES_MAX: usize = 80;
 
-/// The answer to a call of `name`, where the model was offered the tools `offered`.
+/// The answer to a call of `name`, for a model that was offered the tools `offered`.
 pub(crate) fn answer(name: &str, offered: &[String], time: Ran) -> ToolState {
     let name = domain::text::head(name, NAME_BYTES_MAX);
     let error = format!("There is no tool {name:?}. The tools are: {}.", offered.join(", "));

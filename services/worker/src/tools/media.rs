@@ -1,5 +1,5 @@
-//! Pictures and documents that tools give: what they are is told by their bytes, and how much of them one call may give is
-//! bounded. How a model is shown them is `lower`'s affair, and each protocol's.
+//! Images and documents in tool answers. Their bytes determine their type, and one call may return only a bounded
+//! amount. `lower` and each protocol decide how a model sees them.
 
 use super::{
     context::CallContext,
@@ -10,7 +10,7 @@ use domain::{limits, media, part::attached::File};
 use rpc::v1;
 use serde_json::Map;
 
-/// Reads a file that is no text.
+/// Reads a binary file.
 pub(crate) async fn read(ctx: &CallContext, path: &str) -> Result<Output, ToolError> {
     let request = v1::ReadFileRequest {
         fence: ctx.identity.fence(),
@@ -26,10 +26,10 @@ pub(crate) async fn read(ctx: &CallContext, path: &str) -> Result<Output, ToolEr
     shown(path, &read.data, read.size_bytes)
 }
 
-/// Shows a file of `size_bytes` that begins with `data`.
+/// Returns a file of `size_bytes` that begins with `data` as media.
 ///
 /// # Errors
-/// A sentence for the model: it is neither picture nor document, or too large.
+/// A sentence for the model: the file is neither an image nor a document, or is too large.
 pub(crate) fn shown(name: &str, data: &[u8], size_bytes: u64) -> Result<Output, ToolError> {
     let Some(mime) = media::of_bytes(data) else {
         return Err(ToolError::Model(format!(
@@ -59,7 +59,7 @@ pub(crate) fn shown(name: &str, data: &[u8], size_bytes: u64) -> Result<Output, 
     })
 }
 
-/// Whether the tools of one step may give `files` beside those that are known.
+/// Whether the tools of one step may return `files` in addition to `known`.
 pub(crate) fn fits<'a>(known: impl Iterator<Item = &'a File>, files: &'a [File]) -> bool {
     let (mut count, mut bytes) = (0, 0);
     for file in known.chain(files) {
@@ -69,7 +69,7 @@ pub(crate) fn fits<'a>(known: impl Iterator<Item = &'a File>, files: &'a [File])
     files.is_empty() || count <= limits::STEP_MEDIA_MAX && bytes <= limits::STEP_MEDIA_WRITTEN_BYTES_MAX
 }
 
-/// What is said of a picture for which there is no room.
+/// Replaces an image for which the step has no room.
 pub(crate) const TOO_MANY: &str = "Not shown: together with the other pictures and documents of this step it is more than one \
      step can give. Read it by itself in the next step.";
 

@@ -1,20 +1,20 @@
-//! What comes of a tool call: an answer for the model, or the reason why there is none.
+//! The result of a tool call: an answer for the model, or the reason why there is none.
 
 use crate::{process::sandbox::is_away, repository::workspace};
 use domain::{message, part::attached::File};
 use serde_json::{Map, Value};
 use tonic::Status;
 
-/// The metadata key of an answer that was cut: the path of the whole answer. OpenCode's word.
+/// The metadata key for the path of the whole answer, if the answer was cut. OpenCode's name.
 pub(crate) const OUTPUT_PATH: &str = "outputPath";
-/// What the model reads after a change that may or may not have been made.
+/// The model reads this after a change whose result is unknown.
 pub(crate) const UNCERTAIN: &str = "This call was interrupted when its worker or the sandbox stopped. It may or may not have taken effect: \
                          look at the file before you repeat it.";
 
 /// Why a call has no ordinary answer.
 #[derive(Debug)]
 pub(crate) enum ToolError {
-    /// The model is told this text; the turn goes on.
+    /// The model gets this text, and the turn continues.
     Model(String),
     /// The turn ends.
     Broken(message::Error),
@@ -31,13 +31,13 @@ pub(crate) struct Output {
     pub(crate) text: String,
     /// Exit code, diff, counts.
     pub(crate) metadata: Map<String, Value>,
-    /// The new list of things to do.
+    /// The new todo list.
     pub(crate) todos: Option<Value>,
-    /// Pictures and documents, with their bytes.
+    /// Images and documents, with their bytes.
     pub(crate) media: Vec<File>,
 }
 
-/// Tells what a refusal by the sandbox means: the model is told of a fault of its call; a fault of the system ends the turn.
+/// Converts a refusal by the sandbox. The model learns about a mistake in its call; a system failure ends the turn.
 pub(crate) fn sandbox_error(status: &Status) -> ToolError {
     match rpc::status::code_of(status).as_deref() {
         Some("epoch_stale") => ToolError::Fenced,

@@ -1,4 +1,4 @@
-//! The tools by which the agent asks a person. What a call means is here; the loop asks and parks.
+//! The tools with which the agent asks a person. They define the meaning of a call; the loop asks and parks.
 
 pub(crate) mod plan_exit;
 pub(crate) mod question;

@@ -1,4 +1,4 @@
-//! The list of tools: what the model is offered, how a call finds its tool, and how its arguments are checked.
+//! The registry of tools: the model's selection, the lookup of a call's tool, and the validation of arguments.
 // Continues in one file for each tool, for example `tools::bash`.
 
 use super::{
@@ -19,7 +19,7 @@ use domain::tool;
 use serde_json::Value;
 use std::sync::LazyLock;
 
-/// How many problems of one call the model is told.
+/// Maximum problems of one call that the model sees.
 const PROBLEMS_MAX: usize = 5;
 
 struct Registered {
@@ -87,10 +87,10 @@ pub(crate) async fn run(tool: Tool, ctx: &CallContext, input: Value) -> Result<O
     }
 }
 
-/// What a second run of a call would mean.
+/// The effect of a second run of a call.
 pub(crate) fn repeat(tool: Tool, input: &Value) -> Repeat {
     match tool {
-        // Asking again is the same question, and dispatching again gives the same child.
+        // A repeated question is the same question, and a repeated dispatch returns the same child.
         Tool::PlanExit | Tool::Question | Tool::Task => Repeat::Safe,
         Tool::Bash | Tool::Glob | Tool::Grep | Tool::List | Tool::Read | Tool::Skill => Repeat::Safe,
         Tool::TodoRead | Tool::TodoWrite | Tool::WebFetch => Repeat::Safe,
@@ -105,7 +105,7 @@ pub(crate) fn repeat(tool: Tool, input: &Value) -> Repeat {
     }
 }
 
-/// What the model is offered: all tools but the hidden ones. Without skills there is no tool for them.
+/// The tools for the model: all but the hidden ones. Without skills the skill tool is omitted.
 pub(crate) fn offered(
     skills: &[rpc::v1::Skill],
     subagents: &[(String, String)],
@@ -127,20 +127,20 @@ pub(crate) fn offered(
     REGISTRY.iter().filter(is_offered).map(spec).collect()
 }
 
-/// Every tool, as clients see them, whichever of them a session is offered.
+/// Every tool as clients see it, including those that a session is not offered.
 pub(crate) fn all() -> Vec<tool::Spec> {
     REGISTRY.iter().map(|registered| registered.spec.clone()).collect()
 }
 
-/// The name under which a call of `name` is stored: the tool's own, or that of the stand-in for unknown tools.
+/// The stored name of a call of `name`: the tool's own, or that of the stand-in for unknown tools.
 pub(crate) fn stored_name(name: &str) -> &'static str {
     find(name).map_or(invalid::NAME, Tool::name)
 }
 
-/// Finds a tool by the name that the model used, in any case.
+/// Finds a tool by the model's name for it, ignoring case.
 ///
 /// # Errors
-/// A sentence for the model, with the names that exist.
+/// A sentence for the model with the existing names.
 pub(crate) fn find(name: &str) -> Result<Tool, String> {
     Tool::ALL.into_iter().find(|tool| tool.name().eq_ignore_ascii_case(name)).ok_or_else(|| {
         let names = Tool::ALL.map(Tool::name);
@@ -157,7 +157,7 @@ pub(crate) fn inner_tools(tool: Tool, input: &Value) -> Vec<Tool> {
     batch::inner_calls(input).iter().filter_map(|call| find(&call.tool).ok()).collect()
 }
 
-/// The names under which the sandbox knows the commands of a call.
+/// The exec ids of a call's commands.
 pub(crate) fn exec_ids(name: &str, exec_id: &str, input: &Value) -> Vec<String> {
     match find(name) {
         Ok(Tool::Batch) => batch::exec_ids(exec_id, input),
@@ -165,10 +165,10 @@ pub(crate) fn exec_ids(name: &str, exec_id: &str, input: &Value) -> Vec<String> 
     }
 }
 
-/// Checks arguments against the tool's schema.
+/// Validates arguments against the tool's schema.
 ///
 /// # Errors
-/// A sentence for the model: what is wrong, and where.
+/// A sentence for the model with the problems and their locations.
 pub(crate) fn check(tool: Tool, input: &Value) -> Result<(), ToolError> {
     let registered = REGISTRY.iter().find(|registered| registered.tool == tool);
     let Some(schema) = registered.and_then(|registered| registered.schema.as_ref()) else { return Ok(()) };

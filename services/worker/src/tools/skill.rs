@@ -1,4 +1,4 @@
-//! `skill`: gives the model the text of a skill, and which files lie beside it.
+//! `skill`: returns the text of a skill, and the list of files beside it.
 
 use super::{
     context::CallContext,
@@ -11,7 +11,7 @@ use rpc::v1;
 use serde::Deserialize;
 use serde_json::{Map, json};
 
-/// Which skill.
+/// The arguments of a call.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Input {
     name: String,
@@ -31,7 +31,7 @@ pub(crate) fn spec() -> tool::Spec {
     )
 }
 
-/// The description with the skills of this repository.
+/// Adds the skills of this repository to the description.
 pub(crate) fn with_list(mut spec: tool::Spec, skills: &[v1::Skill]) -> tool::Spec {
     spec.description.push_str(" Skills:");
     for skill in skills {

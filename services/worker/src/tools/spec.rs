@@ -1,11 +1,11 @@
-//! How a tool describes itself, and how it reads its arguments.
+//! Builds tool descriptions and reads tool arguments.
 
 use super::outcome::ToolError;
 use domain::tool;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// Makes a tool's description and schema.
+/// Builds a tool's description and schema.
 pub(super) fn tool_spec(name: &str, description: &str, schema: Value) -> tool::Spec {
     tool::Spec { name: name.to_owned(), description: description.to_owned(), schema }
 }

@@ -1,4 +1,4 @@
-//! `task`: a subtask in a child session. What a call means is here; the loop dispatches it.
+//! `task`: a subtask in a child session. This file defines the meaning of a call; the loop dispatches it.
 
 use super::{
     outcome::ToolError,
@@ -12,13 +12,13 @@ use domain::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// A checked call.
+/// A validated call.
 #[derive(Debug, Clone)]
 pub(crate) struct Task {
     pub(crate) description: String,
     pub(crate) prompt: String,
     pub(crate) agent: String,
-    /// A child that goes on.
+    /// The existing child to continue.
     pub(crate) resumes: Option<SessionId>,
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn spec() -> tool::Spec {
     )
 }
 
-/// The call that a prompt's own task is: begun. Its id is the task's part.
+/// The started call for a prompt's own task. Its id is the id of the task's part.
 pub(crate) fn call(part_id: &PartId, task: &Subtask, now: Timestamp) -> part::Tool {
     let input = json!({"prompt": task.prompt, "description": task.description, "subagent_type": task.agent});
     let time = Span { start: now, end: None };
@@ -59,7 +59,7 @@ pub(crate) fn call(part_id: &PartId, task: &Subtask, now: Timestamp) -> part::To
     part::Tool { call_id: part_id.to_string(), tool: "task".to_owned(), state }
 }
 
-/// The description with the agents that there are: name and what each is for.
+/// Adds the available agents to the description, with name and purpose.
 pub(crate) fn with_list(mut spec: tool::Spec, agents: &[(String, String)]) -> tool::Spec {
     let agents: Vec<String> = agents
         .iter()
@@ -72,10 +72,10 @@ pub(crate) fn with_list(mut spec: tool::Spec, agents: &[(String, String)]) -> to
     spec
 }
 
-/// Reads a call; `agents` are those that a subtask may name.
+/// Reads a call; a subtask may name any of `agents`.
 ///
 /// # Errors
-/// What the model did wrong.
+/// The model's mistake, as a sentence.
 pub(crate) fn read(input: Value, agents: &[(String, String)]) -> Result<Task, ToolError> {
     let arguments: Arguments = parse_arguments(input)?;
     let agent = arguments.subagent_type;

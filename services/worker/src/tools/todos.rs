@@ -1,4 +1,4 @@
-//! The tools for the session's list of things to do.
+//! The tools for the session's todo list.
 
 pub(crate) mod todoread;
 pub(crate) mod todowrite;

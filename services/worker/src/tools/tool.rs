@@ -1,4 +1,4 @@
-//! The names of the tools and what sets them apart, without what they do.
+//! The names and properties of the tools, without their implementation.
 
 /// One of the tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub(crate) enum Tool {
     Write,
 }
 
-/// What performs a call.
+/// Where a call runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Performer {
     /// A task beside the loop, through the sandbox.
@@ -31,12 +31,12 @@ pub(crate) enum Performer {
     Loop,
 }
 
-/// What a second run of a call would mean.
+/// The effect of a second run of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Repeat {
     /// No second effect: the call changes nothing, or the sandbox runs it once and later attempts attach to it.
     Safe,
-    /// Whether the call took effect is unknown; the model is told so.
+    /// The effect of the first run is unknown; the model is informed.
     Unknown,
 }
 
@@ -85,7 +85,7 @@ impl Tool {
         }
     }
 
-    /// Its name in rules of permission: a rule about editing also covers writing.
+    /// Its name in permission rules: a rule about editing also covers writing.
     pub(crate) fn permission(self) -> &'static str {
         match self {
             Self::ApplyPatch | Self::Edit | Self::MultiEdit | Self::Write => "edit",
@@ -105,7 +105,7 @@ impl Tool {
         }
     }
 
-    /// What performs its calls.
+    /// Where its calls run.
     pub(crate) fn performer(self) -> Performer {
         match self {
             Self::PlanExit | Self::Question | Self::Task => Performer::Loop,

@@ -1,4 +1,4 @@
-//! `webfetch`: reads a page of the public web. The worker gets it, never the sandbox, which has no network.
+//! `webfetch`: reads a page of the public web. The worker loads it, because the sandbox has no network.
 
 use super::{
     context::CallContext,
@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::{Map, json};
 use std::time::Duration;
 
-/// What to read.
+/// The arguments of a call.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Input {
     url: String,
@@ -22,7 +22,7 @@ pub(crate) struct Input {
     timeout: Option<u64>,
 }
 
-/// How to give it.
+/// The format of the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Format {
@@ -32,9 +32,9 @@ enum Format {
     Html,
 }
 
-/// Seconds unless given, and at most.
+/// Default and maximum timeout, in seconds.
 const SECONDS: (u64, u64) = (30, 120);
-/// Columns of a page as text.
+/// Line width of a page as text.
 const COLUMNS: usize = 120;
 
 pub(crate) fn spec() -> tool::Spec {
@@ -69,7 +69,7 @@ pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolE
         return media::shown(&page.url, &page.body, page.body.len() as u64);
     }
     let media_type = page.media_type.clone();
-    // Reading megabytes of HTML would hold up the other loops of this thread.
+    // Converting megabytes of HTML would block the other loops of this thread.
     let text = tokio::task::spawn_blocking(move || shown(&page.media_type, &page.body, input.format)).await;
     let text = text.unwrap_or(None).ok_or_else(|| {
         ToolError::Model(format!("{} is of type {media_type:?}, which cannot be shown as text.", input.url))
@@ -77,7 +77,7 @@ pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolE
     Ok(Output { title: format!("{} ({media_type})", input.url), text, metadata, ..Output::default() })
 }
 
-/// A page as text; `None` for what is none.
+/// A page as text; `None` if the type is not text.
 fn shown(media_type: &str, body: &[u8], format: Format) -> Option<String> {
     let is_html = matches!(media_type, "text/html" | "application/xhtml+xml");
     let is_text = is_html
@@ -104,10 +104,10 @@ fn shown(media_type: &str, body: &[u8], format: Format) -> Option<String> {
     }
 }
 
-/// Deepest nesting that is laid out; browsers stop at about as much. Beyond it the work grows with its square.
+/// Deepest nesting that is laid out; browsers stop at about the same depth. Beyond it the cost is quadratic.
 const DEPTH_MAX: i64 = 500;
 
-/// Whether tags are opened far more often than closed. Tags that need no end are not counted.
+/// Whether far more tags are opened than closed. Tags without an end tag do not count.
 fn is_too_deep(body: &[u8]) -> bool {
     const ENDLESS: [&[u8]; 22] = [
         b"area", b"base", b"br", b"col", b"dd", b"dt", b"embed", b"hr", b"img", b"input", b"li", b"link",
@@ -130,7 +130,7 @@ fn is_too_deep(body: &[u8]) -> bool {
     false
 }
 
-/// The text between the tags, for pages that are no documents.
+/// The text between the tags, for pages that cannot be laid out.
 fn untagged(page: &str) -> String {
     let pieces = page.split('<').enumerate();
     let text = pieces.map(|(at, piece)| match piece.split_once('>') {
@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(shown("image/png", b"\x89PNG", Format::Markdown), None);
     }
 
-    /// A page may be nested as deep as it likes.
+    /// A page may be nested to any depth.
     #[test]
     fn deep_html_ends_nothing() {
         for tag in ["<div>", "<b>", "<ul><li>", "<table><tr><td>"] {

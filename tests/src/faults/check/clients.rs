@@ -1,4 +1,4 @@
-//! What clients saw: I5, I6 and I12.
+//! The clients' view: I5, I6 and I12.
 
 use super::{Invariant, Violation};
 use crate::faults::{
@@ -73,7 +73,7 @@ pub(super) fn fragments_agree(history: &History) -> Vec<Violation> {
                 blame(format!("came where {end} was next"));
             }
             *end = delta.offset + delta.text.len();
-            // The parts of a failed attempt are gone.
+            // The parts of a failed attempt have been removed.
             if let Some(text) = texts.get(delta.part_id.as_str())
                 && text.get(delta.offset..*end) != Some(delta.text.as_str())
             {
@@ -84,7 +84,7 @@ pub(super) fn fragments_agree(history: &History) -> Vec<Violation> {
     violations
 }
 
-/// Wherever a canary is seen, the one who sees it is of its tenant.
+/// Wherever a canary appears, its reader belongs to its tenant.
 pub(super) fn tenants_see_their_own(history: &History) -> Vec<Violation> {
     let mut owners: BTreeMap<&str, usize> = BTreeMap::new();
     for prompt in &history.prompts {

@@ -1,4 +1,4 @@
-//! What was done in the world, against what the system says of it: I3, and of I9 what is done after an abort.
+//! Actual effects against the system's record of them: I3, and the part of I9 about effects after an abort.
 
 use super::{
     Invariant, Violation,
@@ -113,7 +113,7 @@ fn epoch_of(session: &Session, canary: &str) -> Option<i64> {
     session.execs.iter().find(|exec| exec.exec_id == part.id).map(|exec| exec.epoch)
 }
 
-/// Where a person must allow each command, none began before somebody did.
+/// If a person must allow each command, no command started before the person's answer.
 pub(super) fn allowed_first(history: &History) -> Vec<Violation> {
     let (effects, mut violations) = (by_canary(history), vec![]);
     for talk in talks::all(history).iter().filter(|talk| talk.prompt.asks) {
@@ -139,7 +139,7 @@ pub(super) fn allowed_first(history: &History) -> Vec<Violation> {
     violations
 }
 
-/// Nothing that was asked for before an abort begins after it: no command, and no call of the model.
+/// No command and no model call that was requested before an abort starts after it.
 pub(super) fn nothing_begins_after_an_abort(history: &History) -> Vec<Violation> {
     let (effects, mut violations) = (by_canary(history), vec![]);
     for abort in history.aborts.iter().filter(|abort| abort.was_active) {

@@ -1,4 +1,4 @@
-//! How it was at the end: I7, I8, I10 and I13.
+//! The state at the end: I7, I8, I10 and I13.
 
 use super::{Invariant, Violation, talks};
 use crate::faults::history::History;
@@ -20,7 +20,7 @@ pub(super) fn came_to_rest(history: &History) -> Vec<Violation> {
         Violation::new(Invariant::I7, &left.session_id, what)
     });
     let sent = history.prompts.iter().filter_map(|prompt| prompt.accepted_us);
-    // Who waits for a person is at rest; each answer is new work.
+    // A session that waits for a person is settled; each answer is new work.
     let answered = history.answers.iter().filter_map(|answer| answer.accepted_us);
     let since = sent.chain(answered).fold(end.mended_us, i64::max);
     let took_us = end.settled_us.map(|at| at - since).filter(|took_us| *took_us > REST_US);
@@ -61,7 +61,7 @@ pub(super) fn parents_outlast_children(history: &History) -> Vec<Violation> {
     violations
 }
 
-/// Every poison is quarantined, and was not tried more often in vain than it may be.
+/// Every poison is quarantined, after at most the allowed number of attempts without progress.
 pub(super) fn poisons_are_convicted(history: &History) -> Vec<Violation> {
     let mut violations = vec![];
     for poison in history.poisons.iter().filter(|poison| !poison.ended.is_empty()) {
@@ -112,7 +112,7 @@ pub(super) fn nobody_is_blamed(history: &History) -> Vec<Violation> {
     violations
 }
 
-/// Connections, keys, processes and memory were given back.
+/// Connections, keys, processes and memory were released.
 pub(super) fn nothing_is_left(history: &History) -> Vec<Violation> {
     let left = history.end.leftovers.iter();
     left.map(|what| Violation::new(Invariant::I13, "all", what.clone())).collect()

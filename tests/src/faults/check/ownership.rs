@@ -1,4 +1,4 @@
-//! Who ran a session and when: I4, I11 and I14.
+//! The owners of each session over time: I4, I11 and I14.
 
 use super::{Invariant, Violation};
 use crate::faults::{
@@ -8,7 +8,7 @@ use crate::faults::{
 };
 use domain::limits::{DRAIN_GRACE_MS, LEASE_TTL_MS};
 
-/// A fault is felt for so long after it was mended: a lease that was not renewed ends, and somebody must notice.
+/// Duration of a fault's effect after its repair: a lease that was not renewed expires, and another worker must notice.
 const FELT_US: i64 = (LEASE_TTL_MS as i64 + 4_000) * 1_000;
 /// How long a drained worker may take; milliseconds. The grace, and the commits that are under way.
 const DRAIN_MS: i64 = DRAIN_GRACE_MS as i64 + 5_000;
@@ -129,8 +129,8 @@ pub(super) fn drains_are_quick(history: &History) -> Vec<Violation> {
     violations
 }
 
-/// A worker that was asked to end left no session without a word: nobody had to wait for the end of its lease. Only one
-/// that could not speak is excused.
+/// A worker that was asked to stop released all its sessions, so no session waited for its lease to expire. The only
+/// exception is a worker that could not reach its servers.
 pub(super) fn drains_take_leave(history: &History) -> Vec<Violation> {
     let mut violations = vec![];
     for drain in history.injections.iter().filter(|injection| injection.exit.is_some()) {

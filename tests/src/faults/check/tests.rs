@@ -1,4 +1,4 @@
-//! The judge is judged: a history in which all is well, and each promise broken in it by hand.
+//! Tests of the checker: a history without violations, and each promise broken in it by hand.
 
 mod made;
 

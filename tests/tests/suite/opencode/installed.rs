@@ -25,7 +25,7 @@ pub(super) fn find(package: &str) -> Option<PathBuf> {
     if found.exists() {
         return Some(found);
     }
-    eprintln!("left out: npm's {package} is not there; `./dev test` installs it");
+    e2e::left_out::skip(&format!("{package} is not installed; `./dev test` installs it with npm"));
     None
 }
 

@@ -1,4 +1,4 @@
-//! What no provider should send, and what becomes of it, in each protocol.
+//! Malformed answers and how each protocol handles them.
 
 use super::wire::{Wire, stop};
 use super::{answer, events, usable_calls};
@@ -116,7 +116,7 @@ fn a_reason_that_nobody_knows_is_kept_in_its_own_word() {
         let bytes = Wire::new(protocol).text(&["\"a\""]).end("moon_phase");
         let (got, outcome) = answer(protocol, &bytes, 7);
         outcome.unwrap();
-        // A response that says itself that it is incomplete is cut, whatever the reason.
+        // A response that reports itself as incomplete is cut, whatever the reason.
         let want = if protocol == Protocol::OpenAiResponses { Finish::Length } else { Finish::Unknown };
         assert_eq!(got.finish, Some((want, "moon_phase".to_owned())), "{protocol:?}");
         let bytes = Wire::new(protocol).call(&["{}"]).end("moon_phase");

@@ -1,5 +1,5 @@
 #![allow(clippy::print_stderr)]
-//! Recorded answers of real providers, where a folder of them lies beside the repository.
+//! Recorded answers of real providers. The tests run only if a folder of recordings lies beside the repository.
 
 use super::{answer, usable_calls};
 use crate::accumulate::{Answer, Block};
@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Cut points tried for one recording: all of a small one, every n-th of a large one.
+/// Cut points tried for one recording: every byte of a small one, every n-th byte of a large one.
 const CUTS_MAX: usize = 400;
 
 struct Recording {
@@ -68,13 +68,13 @@ fn a_cut_recorded_stream_is_never_whole_and_none_of_its_calls_may_run() {
     for recording in recordings("sse").unwrap_or_default() {
         let body = &recording.body;
         let is_whole = |bytes: &[u8]| answer(recording.protocol, bytes, bytes.len().max(1)).1.is_ok();
-        // Where the terminal event is complete; every shorter prefix must fail, every longer one must not.
+        // The position after the terminal event. Every shorter prefix must fail, every longer one must succeed.
         let complete = is_whole_answer(&recording.expected);
         let end = terminal_end(&recording);
         for cut in (0..body.len()).step_by(body.len().div_ceil(CUTS_MAX)) {
             let (answer, outcome) = answer(recording.protocol, &body[..cut], cut.max(1));
             let is_past_end = end.is_some_and(|end| cut >= end);
-            // An error may follow the event that would have been the end: until it is read, the answer looks whole.
+            // An error may follow the terminal event. Until it is read, the answer looks complete.
             if complete || !is_past_end {
                 assert_eq!(outcome.is_ok(), is_past_end, "{} cut at {cut} of {}", recording.name, body.len());
             }
@@ -94,7 +94,7 @@ fn a_cut_recorded_stream_is_never_whole_and_none_of_its_calls_may_run() {
     }
 }
 
-/// The number of bytes after which the event that ends the answer is complete.
+/// The number of bytes up to the end of the terminal event.
 fn terminal_end(recording: &Recording) -> Option<usize> {
     let text = std::str::from_utf8(&recording.body).unwrap();
     let mut at = 0;
@@ -117,7 +117,7 @@ fn terminal_end(recording: &Recording) -> Option<usize> {
     None
 }
 
-/// An answer that was cut at its longest is whole as an answer, though none of its calls may run.
+/// An answer that reached the length limit is complete as an answer, though none of its calls may run.
 fn is_whole_answer(expected: &Value) -> bool {
     expected["complete"] == true || expected["finish_reason"] == "max_output_tokens"
 }
@@ -146,7 +146,7 @@ fn compare(recording: &Recording, answer: &Answer, outcome: Result<&(), &Error>)
         assert_eq!(usable_calls(answer), 0, "{name}");
     }
     if complete {
-        // Responses has no word for an answer that waits for tools.
+        // Responses has no finish reason for an answer that waits for tools.
         let raw = answer.finish.as_ref().map(|(reason, raw)| match (reason, raw.as_str()) {
             (Finish::ToolCalls, "completed") => "tool_calls",
             (_, raw) => raw,
@@ -168,7 +168,7 @@ fn usage(recording: &Recording, answer: &Answer) {
         Protocol::OpenAiChat | Protocol::OpenAiResponses | Protocol::Gemini => tokens.prompt(),
     };
     let reasoning = count("reasoning_tokens");
-    // Gemini counts them apart.
+    // Gemini counts reasoning separately.
     let inside = if recording.protocol == Protocol::Gemini { 0 } else { reasoning };
     let got = [input, tokens.output, tokens.reasoning, tokens.cache_read, tokens.cache_write];
     let want = [
@@ -200,7 +200,7 @@ fn reasoning(protocol: Protocol, answer: &Answer) -> Value {
         Block::Reasoning { text, details, .. } if protocol == Protocol::OpenAiResponses => {
             Some(json!({"text": text, "encrypted": details.is_some()}))
         }
-        // Only there for its signature.
+        // The block exists only for its signature.
         Block::Reasoning { text, .. } if protocol == Protocol::Gemini && text.is_empty() => None,
         Block::Reasoning { text, .. } => Some(json!({"text": text})),
         Block::Text(_) | Block::ToolCall { .. } | Block::InvalidToolCall { .. } => None,
@@ -225,14 +225,14 @@ fn calls(protocol: Protocol, answer: &Answer) -> Vec<Value> {
     };
     let mut calls: Vec<Value> = answer.blocks.iter().filter_map(one).collect();
     if protocol == Protocol::Gemini {
-        // The recordings have none; ours are made up, and differ.
+        // The recordings contain no ids. The decoder makes distinct ones.
         let ids: BTreeSet<String> = calls.iter_mut().map(|call| call["id"].take().to_string()).collect();
         assert_eq!(ids.len(), calls.len());
     }
     calls
 }
 
-/// The expected calls in our shape: streamed arguments are given by path there.
+/// The expected calls in our shape; the recordings give streamed arguments by path.
 fn expected_calls(expected: &Value) -> Vec<Value> {
     let one = |call: &Value| {
         let mut arguments = call["arguments"].clone();
@@ -255,7 +255,7 @@ fn recorded_refusals_keep_the_providers_words() {
         let error = classify::from_answer(status, std::str::from_utf8(&recording.body).unwrap());
         let message = recording.expected["error"]["message"].as_str().unwrap();
         assert!(error.message.contains(message), "{}: {error}", recording.name);
-        // Only the one that says how long to wait may be tried again.
+        // Only the refusal with a delay is retryable.
         let is_passing = recording.expected["error"].to_string().contains("retryDelay");
         assert_eq!((error.status, error.is_retryable()), (Some(status), is_passing), "{}", recording.name);
         assert_eq!(error.retry_after_ms.is_some(), is_passing, "{}", recording.name);

@@ -1,9 +1,9 @@
-//! Answers written by hand, the same one in each protocol.
+//! Handwritten answers, the same one in each protocol.
 
 use crate::provider::Protocol;
 use serde_json::{Value, json};
 
-/// An answer in `protocol`, event by event.
+/// Builds an answer in `protocol`, event by event.
 pub(crate) struct Wire {
     protocol: Protocol,
     text: String,
@@ -90,7 +90,7 @@ impl Wire {
             self.event(&json!({"choices":[{"delta":{"tool_calls":[{"index":0,"id":"c1","function":{"name":"bash"}}]}}]}));
         }
         if self.protocol == Protocol::Gemini {
-            // Whole, never in pieces of text.
+            // Gemini sends arguments whole, never in pieces of text.
             let args = pieces.concat();
             self.raw(&format!(
                 r#"{{"candidates":[{{"content":{{"parts":[{{"functionCall":{{"id":"c1","name":"bash","args":{args}}}}}]}}}}]}}"#
@@ -113,7 +113,7 @@ impl Wire {
         self.stop(at)
     }
 
-    /// What the answer used: `[prompt, answer]`, as the protocol's own numbers.
+    /// The usage of the answer: `[prompt, answer]`, in the protocol's own fields.
     pub(crate) fn usage(mut self, [input, output]: [Value; 2]) -> Self {
         let value = match self.protocol {
             Protocol::Anthropic => json!({"type":"message_delta","delta":{},
@@ -121,7 +121,7 @@ impl Wire {
             Protocol::OpenAiChat => {
                 json!({"choices":[],"usage":{"prompt_tokens":input,"completion_tokens":output}})
             }
-            // Comes with the end.
+            // Sent with the end.
             Protocol::OpenAiResponses => return self,
             Protocol::Gemini => json!({"candidates":[],
                 "usageMetadata":{"promptTokenCount":input,"candidatesTokenCount":output}}),
@@ -130,7 +130,7 @@ impl Wire {
         self
     }
 
-    /// The end for `reason`, in the protocol's own word.
+    /// Ends the answer with `reason`, in the protocol's own word.
     pub(crate) fn end(self, reason: &str) -> Vec<u8> {
         self.end_with(reason, &Value::Null)
     }
@@ -182,7 +182,7 @@ impl Wire {
     }
 }
 
-/// The word for an answer that is whole.
+/// The protocol's word for a complete answer.
 pub(crate) fn stop(protocol: Protocol) -> &'static str {
     match protocol {
         Protocol::Anthropic => "end_turn",

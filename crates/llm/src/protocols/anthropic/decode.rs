@@ -1,5 +1,5 @@
-//! Anthropic Messages, the answer: from its events to ours. <https://docs.anthropic.com/en/api/messages-streaming>
-//! The question is in `request`.
+//! Converts the events of Anthropic Messages answers to ours. <https://docs.anthropic.com/en/api/messages-streaming>
+//! `request` builds the request.
 
 use crate::error::{Error, ErrorKind};
 use crate::error::{broken, truncated};
@@ -46,20 +46,20 @@ enum Block {
         argument_bytes: usize,
         whole: String,
     },
-    /// A kind that this client does not know: read over.
+    /// A block type that Flotilla does not know; it is ignored.
     Unknown,
 }
 
 impl Decoder {
-    /// Whether `message_stop` was seen.
+    /// Whether `message_stop` has arrived.
     pub fn is_finished(&self) -> bool {
         self.state == State::Finished
     }
 
-    /// Appends what `event` tells to `events`.
+    /// Appends the events in `event` to `events`.
     ///
     /// # Errors
-    /// `Protocol`, `TooLarge`, or what an error event says.
+    /// `Protocol`, `TooLarge`, or the error of an error event.
     pub fn push(&mut self, event: &sse::Event, events: &mut Vec<Event>) -> Result<(), Error> {
         if self.is_finished() {
             return Ok(());
@@ -93,15 +93,15 @@ impl Decoder {
             _ if value.get("error").is_some_and(|error| !error.is_null()) => {
                 Err(classify::from_event(&value))
             }
-            // New kinds of events may be added at any time.
+            // The API may add event types at any time.
             _ => Ok(()),
         }
     }
 
-    /// To be called when the connection has ended.
+    /// Call it when the connection has ended.
     ///
     /// # Errors
-    /// `Truncated` unless finished.
+    /// `Truncated` unless the answer is complete.
     pub fn end(&mut self, _events: &mut Vec<Event>) -> Result<(), Error> {
         if self.is_finished() { Ok(()) } else { Err(truncated()) }
     }
@@ -113,7 +113,7 @@ impl Decoder {
         self.usage(&message["usage"], events);
     }
 
-    /// Numbers that are given replace those before: `message_delta` may correct what `message_start` said.
+    /// Merges usage numbers. Later numbers replace earlier ones: `message_delta` may correct `message_start`.
     fn usage(&mut self, usage: &Value, events: &mut Vec<Event>) {
         let count = |key: &str| json::tokens(usage, &format!("/{key}"));
         let split = || {
@@ -219,7 +219,7 @@ impl Decoder {
             ("text_delta" | "thinking_delta" | "signature_delta" | "input_json_delta", _) => {
                 return Err(broken("a delta does not fit its block", &value.to_string()));
             }
-            // Citations and whatever comes next.
+            // Citations and future delta types.
             _ => {}
         }
         Ok(())
@@ -243,7 +243,8 @@ impl Decoder {
     }
 
     fn stop(&mut self, events: &mut Vec<Event>) -> Result<(), Error> {
-        // A proxy that lost the upstream may still write its own message_stop: without a reason nothing is whole.
+        // A proxy that lost its upstream may still write its own message_stop. Without a stop reason the answer is
+        // incomplete.
         let raw = self.stop_reason.take().ok_or_else(truncated)?;
         for (_, block) in std::mem::take(&mut self.open) {
             close(block, events);

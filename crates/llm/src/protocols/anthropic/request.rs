@@ -1,4 +1,4 @@
-//! Anthropic Messages, the question: from ours to its JSON. <https://docs.anthropic.com/en/api/messages>
+//! Converts our requests to the JSON of Anthropic Messages. <https://docs.anthropic.com/en/api/messages>
 
 use crate::model::{Effort, Model, Thinking};
 use crate::protocols::history::{Entry, entries};
@@ -12,9 +12,9 @@ use crate::request::{AssistantPart, Media, MediaKind, Request, Source, ToolChoic
 use domain::tool;
 use serde_json::{Map, Value, json};
 
-/// Version of the API that this client speaks.
+/// The API version in use.
 pub const VERSION: &str = "2023-06-01";
-/// Lets older models think between tool calls.
+/// Allows older models to think between tool calls.
 pub const BETA_INTERLEAVED: &str = "interleaved-thinking-2025-05-14";
 /// The API allows four cache marks: two for the stable head, two for the growing tail.
 const CACHED_SYSTEM_BLOCKS: usize = 2;
@@ -22,7 +22,7 @@ const CACHED_MESSAGES: usize = 2;
 /// Smallest thinking budget that the API accepts; tokens.
 const THINKING_BUDGET_MIN: u64 = 1_024;
 
-/// Where the provider takes questions. The base address may or may not end with `/v1`.
+/// The URL for requests. The base URL may end with `/v1` or not.
 pub fn url(provider: &Provider) -> String {
     let base = provider.base_url.trim_end_matches('/');
     if base.ends_with("/v1") { format!("{base}/messages") } else { format!("{base}/v1/messages") }
@@ -37,11 +37,12 @@ pub fn headers(model: &Model, request: &Request) -> Vec<(&'static str, &'static 
     headers
 }
 
-/// The body of the question.
+/// The body of the request.
 ///
-/// The API refuses much that history contains, so: empty texts are left out (but signed reasoning is not), messages of
-/// one role in a row become one, results of one step come together and first in their message, ids are cleaned,
-/// reasoning without a signature is not sent, and history with calls never comes without a tool.
+/// The API refuses much that a history contains, so the body is cleaned up: empty texts are left out (except around
+/// signed reasoning), consecutive messages of one role are merged, the results of one step come together and first in
+/// their message, ids are cleaned, reasoning without a signature is left out, and a history with calls always comes
+/// with at least one tool.
 pub fn body(model: &Model, request: &Request) -> Value {
     let mut body = Map::new();
     let output_tokens = request.output_tokens(model);
@@ -64,10 +65,10 @@ pub fn body(model: &Model, request: &Request) -> Value {
             body.insert("tool_choice".to_owned(), choice);
         }
     }
-    // The API refuses to think before a call that is not the model's own choice.
+    // The API refuses thinking together with a forced tool choice.
     let effort = model.effort(request.variant).filter(|_| !request.tool_choice.is_forced());
     let is_thinking = thinking(&mut body, model, effort, output_tokens);
-    // It also refuses to be sampled otherwise while it thinks.
+    // The API refuses sampling parameters while the model thinks.
     if !is_thinking {
         let (temperature, top_p) = sampling::of_request(request, model);
         for (key, value) in [("temperature", temperature), ("top_p", top_p)] {
@@ -107,7 +108,7 @@ fn thinking(
                 Effort::High => 16_000,
                 Effort::XHigh | Effort::Max => 32_000,
             };
-            // The budget is part of the answer, and must leave room for the rest of it.
+            // The budget is part of the answer limit and must leave room for the rest.
             let budget = std::cmp::min(wanted, output_tokens / 2);
             if budget < THINKING_BUDGET_MIN {
                 return false;
@@ -156,7 +157,7 @@ fn messages(model: &Model, request: &Request) -> Vec<Value> {
         }
     }
     for (_, blocks) in merged.iter_mut().filter(|(role, _)| *role == "user") {
-        // A result must come before any text that was said meanwhile.
+        // Results must come before any text that the user sent meanwhile.
         blocks.sort_by_key(|block| block["type"] != "tool_result");
     }
     let count = merged.len();
@@ -194,14 +195,14 @@ fn media_block(model: &Model, media: &Media) -> Value {
 /// The blocks of an answer.
 fn assistant_blocks(parts: &[&AssistantPart]) -> Vec<Value> {
     let blocks: Vec<Value> = parts.iter().filter_map(|part| assistant_block(part)).collect();
-    // What ends with reasoning was broken off before it said anything: the API refuses such an end.
+    // An answer that ends with reasoning was cut off before its text. The API refuses such an ending.
     let said = blocks.iter().rposition(is_cacheable).map_or(0, |at| at + 1);
     blocks.into_iter().take(said).collect()
 }
 
 fn assistant_block(part: &AssistantPart) -> Option<Value> {
     match part {
-        // Only one that separates signed reasonings comes here empty, and the API takes no empty text.
+        // An empty text remains only between signed reasoning blocks, and the API refuses empty text.
         AssistantPart::Text(text) => {
             Some(text_block(text).unwrap_or_else(|| json!({"type": "text", "text": " "})))
         }

@@ -1,23 +1,23 @@
-//! Arguments of a call that Gemini streams in pieces: `{"jsonPath":"$.a[0].b","stringValue":"x","willContinue":true}`.
+//! Call arguments that Gemini streams in pieces: `{"jsonPath":"$.a[0].b","stringValue":"x","willContinue":true}`.
 
 use crate::error::{Error, broken};
 use domain::limits::{TOOL_ARGUMENTS_DEPTH_MAX, TOOL_ARGUMENTS_ITEMS_MAX};
 use serde_json::{Map, Value};
 
-/// Arguments that grow.
+/// Arguments under construction.
 #[derive(Debug, Default)]
 pub(super) struct Arguments {
     value: Value,
-    /// The path of the text that goes on.
+    /// The path of the string that the next piece continues.
     growing: Option<String>,
     is_complete: bool,
 }
 
 impl Arguments {
-    /// Takes pieces.
+    /// Adds pieces.
     ///
     /// # Errors
-    /// `Protocol` for a path that leads nowhere.
+    /// `Protocol` for a path that is invalid or does not fit the arguments so far.
     pub(super) fn add(&mut self, pieces: &[Value]) -> Result<(), Error> {
         for piece in pieces {
             let path = piece.get("jsonPath").and_then(Value::as_str).unwrap_or_default();
@@ -41,12 +41,12 @@ impl Arguments {
         Ok(())
     }
 
-    /// Says that nothing is missing.
+    /// Marks the arguments as complete.
     pub(super) fn complete(&mut self) {
         self.is_complete = true;
     }
 
-    /// The arguments as JSON text; cut off if something is missing, so that they never run.
+    /// The arguments as JSON text. Incomplete arguments give cut-off text, so that the call never runs.
     pub(super) fn into_text(self) -> String {
         let value = if self.value.is_null() { Value::Object(Map::new()) } else { self.value };
         let mut text = value.to_string();
@@ -57,7 +57,7 @@ impl Arguments {
     }
 }
 
-/// Gemini's numbers are all floating point; whole ones are meant as such.
+/// Gemini sends all numbers as floating point. Converts integral ones to integers.
 #[expect(clippy::cast_possible_truncation, reason = "the range is checked")]
 fn whole_number(value: Value) -> Value {
     let float = value.as_f64().filter(|float| float.fract() == 0.0 && float.abs() < 9e15 && !value.is_i64());
@@ -102,7 +102,7 @@ fn step(rest: &str) -> Option<(Step<'_>, &str)> {
     Some((Step::Item(item), after))
 }
 
-/// The place that `steps` lead to, made if it is new; `None` if something else is in the way.
+/// The value at `steps`, created if it does not exist; `None` if a value of another type is in the way.
 fn slot<'a>(value: &'a mut Value, steps: &[Step<'_>]) -> Option<&'a mut Value> {
     let mut at = value;
     for step in steps {

@@ -1,9 +1,9 @@
-//! Google Gemini, the answer: from its chunks to our events.
-//! <https://ai.google.dev/api/generate-content#method:-models.streamgeneratecontent>. The question is in `request`.
+//! Converts the chunks of Google Gemini answers to our events.
+//! <https://ai.google.dev/api/generate-content#method:-models.streamgeneratecontent>. `request` builds the request.
 //!
-//! The protocol has no blocks and no end mark: a block begins with the first part of its kind and ends with another
-//! kind, and the answer ends with the connection, provided that a reason was given (older models give one in each
-//! chunk). Thought signatures must come back with the part that they came with; see [`SIGNATURE`].
+//! The protocol has neither blocks nor an end mark. A block starts with the first part of its kind and ends with a
+//! part of another kind. The answer ends with the connection, provided that a finish reason was sent; older models send
+//! one in each chunk. A thought signature must be sent back with its original part; see [`SIGNATURE`].
 
 use super::arguments::Arguments;
 use crate::error::{Error, ErrorKind};
@@ -14,9 +14,10 @@ use crate::{json, sse};
 use domain::money::Tokens;
 use serde_json::{Value, json};
 
-/// Type of the detail of a reasoning that holds a signature: `{"type":"thought_signature","of":"call","signature":"…"}`.
-/// It belongs to the part after the reasoning (`of` is `call`), to the text before it (`text`), or to the reasoning
-/// itself (`thought`). So it is stored where providers' reasoning is, and goes back only to the model that made it.
+/// The type of a reasoning detail that holds a signature: `{"type":"thought_signature","of":"call","signature":"…"}`.
+/// The signature belongs to the part after the reasoning (`of` is `call`), to the text before it (`text`), or to the
+/// reasoning itself (`thought`). It is stored with the provider's reasoning, so it goes back only to the model that
+/// made it.
 pub(super) const SIGNATURE: &str = "thought_signature";
 
 /// Decodes one answer, chunk by chunk.
@@ -24,20 +25,20 @@ pub(super) const SIGNATURE: &str = "thought_signature";
 pub struct Decoder {
     is_started: bool,
     is_finished: bool,
-    /// Some chunk was of this protocol.
+    /// At least one chunk matched this protocol.
     is_known: bool,
-    /// Some chunk was not.
+    /// At least one chunk did not match.
     is_foreign: bool,
     response_id: String,
     finish_reason: Option<String>,
     next_index: u32,
     calls: usize,
     open: Open,
-    /// Signature of the open text.
+    /// The signature of the open text.
     text_signature: Option<String>,
 }
 
-/// The block that grows.
+/// The growing block.
 #[derive(Debug, Default)]
 enum Open {
     #[default]
@@ -49,7 +50,7 @@ enum Open {
         index: u32,
         signature: Option<String>,
     },
-    /// A call whose arguments come in pieces.
+    /// A call whose arguments arrive in pieces.
     Call {
         index: u32,
         arguments: Arguments,
@@ -57,16 +58,16 @@ enum Open {
 }
 
 impl Decoder {
-    /// Whether the answer has reached its end. It is never known before the connection has ended.
+    /// Whether the answer is complete. That is known only after the connection has ended.
     pub fn is_finished(&self) -> bool {
         self.is_finished
     }
 
-    /// Appends what `event` tells to `events`.
+    /// Appends the events in `event` to `events`.
     ///
     /// # Errors
-    /// `Protocol`, `ContentFilter` (the prompt was blocked), `Invalid` that may be tried again (the model wrote a call
-    /// that Gemini could not read), or what an error chunk says.
+    /// `Protocol`, `ContentFilter` (the prompt was blocked), a retryable `Invalid` (the model wrote a call that Gemini
+    /// could not parse), or the error of an error chunk.
     pub fn push(&mut self, event: &sse::Event, events: &mut Vec<Event>) -> Result<(), Error> {
         if self.is_finished {
             return Ok(());
@@ -90,17 +91,17 @@ impl Decoder {
             self.start(&value, events);
             events.extend(usage(&value));
         }
-        // One candidate is asked for; others would be somebody else's answer.
+        // The request asks for one candidate. Ignore any others.
         let candidate = candidates.and_then(|candidates| {
             candidates.iter().find(|one| one.get("index").and_then(Value::as_u64).unwrap_or_default() == 0)
         });
         candidate.map_or(Ok(()), |candidate| self.candidate(candidate, events))
     }
 
-    /// To be called when the connection has ended.
+    /// Call it when the connection has ended.
     ///
     /// # Errors
-    /// `Truncated` unless a reason to end was given; `Protocol` if no chunk was of this protocol.
+    /// `Truncated` unless a finish reason was sent; `Protocol` if no chunk matched this protocol.
     pub fn end(&mut self, events: &mut Vec<Event>) -> Result<(), Error> {
         if self.is_finished {
             return Ok(());
@@ -135,7 +136,7 @@ impl Decoder {
             self.part(part, events)?;
         }
         match candidate.get("finishReason").and_then(Value::as_str) {
-            // Another sample usually does better.
+            // Another sample usually succeeds.
             Some(raw @ ("MALFORMED_FUNCTION_CALL" | "UNEXPECTED_TOOL_CALL" | "TOO_MANY_TOOL_CALLS")) => {
                 let said = candidate.get("finishMessage").and_then(Value::as_str).unwrap_or_default();
                 let text = format!("the model wrote a tool call that cannot be read ({raw}): {said}");
@@ -162,7 +163,7 @@ impl Decoder {
         } else if part.get("text").is_some() {
             self.text(text, signature, events);
         }
-        // Pictures, code that ran at Google and whatever comes next are read over.
+        // Images, code that ran at Google and future part types are ignored.
         Ok(())
     }
 
@@ -197,7 +198,7 @@ impl Decoder {
             };
             events.push(Event::Text { index, delta: text.to_owned() });
         }
-        // Often it comes with an empty text at the very end.
+        // The signature often arrives with an empty text at the very end.
         self.text_signature = signature.or(self.text_signature.take());
     }
 
@@ -227,7 +228,7 @@ impl Decoder {
             self.open = Open::Call { index, arguments };
             return Ok(());
         }
-        // What is no object must not pass for an empty one.
+        // A value that is not an object must not be replaced by an empty one.
         let whole = match call.get("args") {
             Some(args) if !args.is_null() => args.to_string(),
             Some(_) | None => {
@@ -240,12 +241,12 @@ impl Decoder {
         Ok(())
     }
 
-    /// Announces a call, after its signature.
+    /// Starts a call, after its signature.
     fn begin_call(&mut self, call: &Value, signature: Option<String>, events: &mut Vec<Event>) -> u32 {
         if let Some(signature) = signature {
             let details = Some(detail("call", &signature));
             match std::mem::take(&mut self.open) {
-                // The thoughts that led to the call.
+                // The reasoning that led to the call.
                 Open::Reasoning { index, signature: None } => events.push(reasoning_end(index, details)),
                 open => {
                     self.open = open;
@@ -284,7 +285,7 @@ impl Decoder {
         }
     }
 
-    /// A reasoning without text, for its signature.
+    /// Adds reasoning without text, to carry its signature.
     fn signed(&mut self, details: Option<Value>, events: &mut Vec<Event>) {
         let index = self.new_index();
         events.push(Event::ReasoningStart { index });
@@ -316,8 +317,8 @@ fn finish(raw: &str) -> Finish {
     }
 }
 
-/// The prompt includes the cached tokens, the candidates do not include the thoughts. Each chunk tells all so far;
-/// chunks without counts tell nothing.
+/// The prompt count includes the cached tokens; the candidates count excludes the thoughts. Each chunk reports the
+/// totals so far; a chunk without counts reports nothing.
 fn usage(value: &Value) -> Option<Event> {
     let usage = value.get("usageMetadata").filter(|usage| usage.get("promptTokenCount").is_some())?;
     let count = |path: &str| json::tokens(usage, path).unwrap_or_default();

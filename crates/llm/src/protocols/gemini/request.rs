@@ -1,4 +1,4 @@
-//! Google Gemini, the question: from ours to its JSON. <https://ai.google.dev/api/generate-content>
+//! Converts our requests to the JSON of Google Gemini. <https://ai.google.dev/api/generate-content>
 
 use super::decode::SIGNATURE;
 use crate::model::{Effort, Model, Thinking};
@@ -11,10 +11,10 @@ use domain::tool;
 use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
 
-/// In place of a signature that a call does not have, because another model made it: newer models refuse calls without.
+/// Stands in for the missing signature of a call that another model made: newer models refuse calls without one.
 const NO_SIGNATURE: &str = "skip_thought_signature_validator";
 
-/// Where the provider takes questions for `model`. The base address may or may not end with `/v1beta`.
+/// The URL for requests to `model`. The base URL may end with `/v1beta` or not.
 pub fn url(provider: &Provider, model: &str) -> String {
     let base = provider.base_url.trim_end_matches('/');
     let version = if base.ends_with("/v1beta") || base.ends_with("/v1") { "" } else { "/v1beta" };
@@ -23,7 +23,7 @@ pub fn url(provider: &Provider, model: &str) -> String {
     for byte in model.bytes() {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'/' => url.push(char::from(byte)),
-            // Writing to a text does not fail.
+            // Writing to a string cannot fail.
             _ => drop(write!(url, "%{byte:02X}")),
         }
     }
@@ -31,7 +31,7 @@ pub fn url(provider: &Provider, model: &str) -> String {
     url
 }
 
-/// The body of the question.
+/// The body of the request.
 pub fn body(model: &Model, request: &Request) -> Value {
     let mut body = Map::new();
     let mut set = |key: &str, value: Value| drop(body.insert(key.to_owned(), value));
@@ -68,7 +68,7 @@ fn generation(model: &Model, request: &Request) -> Value {
     if let Some(top_k) = sampling::of(&model.id).top_k.filter(|_| model.temperature) {
         config["topK"] = json!(top_k);
     }
-    // Models that do not think refuse the whole setting.
+    // Models that do not reason refuse the whole setting.
     if model.reasoning {
         config["thinkingConfig"] = thinking(model, request.variant);
     }
@@ -88,7 +88,7 @@ fn thinking(model: &Model, wanted: Option<Effort>) -> Value {
     }
 }
 
-/// Tokens of thought; the largest is what all models that take a number accept.
+/// The thinking budget in tokens. The largest value is one that every model with a budget accepts.
 fn budget(effort: Effort) -> u64 {
     match effort {
         Effort::Off => 0,
@@ -107,7 +107,7 @@ fn contents(model: &Model, request: &Request) -> Vec<Value> {
             Entry::User(parts) => ("user", parts.into_iter().map(|part| user_part(model, part)).collect()),
             Entry::Assistant(parts) => ("model", assistant(model, &parts)),
             Entry::Results(results) => {
-                // In a content of its own: as many results are wanted as there were calls, right after them.
+                // Results go into a content of their own: the API wants as many results as calls, directly after them.
                 let mut parts = Vec::new();
                 let mut shown = Vec::new();
                 for result in &results {
@@ -147,7 +147,7 @@ fn media_part(model: &Model, media: &Media) -> Value {
     }
 }
 
-/// Thoughts themselves are not sent back, their signatures are.
+/// Thoughts are not sent back, but their signatures are.
 fn assistant(model: &Model, parts: &[&AssistantPart]) -> Vec<Value> {
     let mut lowered: Vec<Value> = Vec::new();
     let mut of_call: Option<Value> = None;
@@ -174,7 +174,7 @@ fn assistant(model: &Model, parts: &[&AssistantPart]) -> Vec<Value> {
             }
             AssistantPart::ToolCall { id, name, input } => {
                 let mut part = json!({"functionCall": {"id": id, "name": name, "args": input}});
-                // Of calls side by side, only the first one has a signature. Older models have none at all.
+                // Of parallel calls, only the first has a signature. Older models have none at all.
                 let is_missed = !has_call && model.thinking == Thinking::Effort;
                 let missing = is_missed.then(|| json!(NO_SIGNATURE));
                 if let Some(signature) = of_call.take().or(missing) {

@@ -1,4 +1,4 @@
-//! Tool calls in Chat Completions: pieces that name their call by index, by id, by both or by neither.
+//! Tool calls in Chat Completions: pieces that identify their call by index, by id, by both or by neither.
 
 use crate::error::{Error, ErrorKind};
 use crate::event::Event;
@@ -16,22 +16,22 @@ pub(super) struct Calls {
 struct Call {
     /// The provider's index.
     at: Option<u64>,
-    /// The provider's id; empty until it comes.
+    /// The provider's id; empty until it arrives.
     id: String,
-    /// Ours, once the call was announced.
+    /// Our index, set once the call has been announced.
     index: Option<u32>,
-    /// Arguments that came before the name.
+    /// Arguments that arrived before the name.
     held: String,
     argument_bytes: usize,
 }
 
 impl Calls {
-    /// Ids that the provider leaves out are made from `response_id`, so that they differ between answers.
+    /// Derives missing ids from `response_id`, so that they differ between answers.
     pub(super) fn name_after(&mut self, response_id: &str) {
         response_id.clone_into(&mut self.response_id);
     }
 
-    /// Takes one element of `delta.tool_calls`.
+    /// Handles one element of `delta.tool_calls`.
     pub(super) fn push(
         &mut self,
         delta: &Value,
@@ -44,7 +44,8 @@ impl Calls {
         let arguments = match delta.pointer("/function/arguments") {
             Some(Value::String(text)) => text.clone(),
             Some(Value::Null) | None => String::new(),
-            // Some local servers send the object itself. Anything else is no object, and must not pass for an empty one.
+            // Some local servers send the object itself. Any other value is not an object and must not be replaced by
+            // an empty one.
             Some(other) => other.to_string(),
         };
         let position = self.position(at, id, name);
@@ -76,7 +77,7 @@ impl Calls {
         Ok(())
     }
 
-    /// Ends all calls. One that never got a name is announced without one, and so never runs.
+    /// Ends all calls. A call that never got a name is announced without one, so it never runs.
     pub(super) fn close(&mut self, next_index: &mut u32, events: &mut Vec<Event>) {
         for position in 0..self.calls.len() {
             if self.calls[position].index.is_none() {
@@ -88,7 +89,7 @@ impl Calls {
 
     fn position(&mut self, at: Option<u64>, id: &str, name: &str) -> usize {
         let found = match (at, id) {
-            // Gemini's compatible server gives every call the index 0: another id with a name is another call.
+            // Gemini's compatible server gives every call the index 0: a different id with a name starts another call.
             (Some(at), id) => self.calls.iter().rposition(|call| call.at == Some(at)).filter(|position| {
                 let known = &self.calls[*position].id;
                 id.is_empty() || known.is_empty() || known == id || name.is_empty()

@@ -1,8 +1,8 @@
-//! OpenAI Chat Completions and everything compatible, the answer: from its chunks to our events.
-//! <https://platform.openai.com/docs/api-reference/chat-streaming>. The question is in `request`.
+//! Converts the chunks of OpenAI Chat Completions (and compatible) answers to our events.
+//! <https://platform.openai.com/docs/api-reference/chat-streaming>. `request` builds the request.
 //!
-//! The protocol has no blocks: a text, a reasoning or a tool call begins when its first piece comes and ends when
-//! something else begins (texts, reasonings) or at the end (tool calls, which may be interleaved).
+//! The protocol has no blocks. A block starts with its first piece. Text and reasoning end when a block of another
+//! kind starts. Tool calls may be interleaved and end with the answer.
 
 use super::{calls, reasoning};
 use crate::error::{Error, ErrorKind};
@@ -19,7 +19,7 @@ use serde_json::Value;
 pub struct Decoder {
     is_started: bool,
     is_finished: bool,
-    /// Some chunk had `choices`: the server speaks this protocol.
+    /// At least one chunk had `choices`: the server speaks this protocol.
     has_choices: bool,
     finish_reason: Option<String>,
     next_index: u32,
@@ -29,15 +29,15 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Whether the answer has reached its end.
+    /// Whether the answer is complete.
     pub fn is_finished(&self) -> bool {
         self.is_finished
     }
 
-    /// Appends what `event` tells to `events`.
+    /// Appends the events in `event` to `events`.
     ///
     /// # Errors
-    /// `Protocol`, `TooLarge`, `Truncated` (the end mark without a reason to end), or what an error chunk says.
+    /// `Protocol`, `TooLarge`, `Truncated` (the end mark without a finish reason), or the error of an error chunk.
     pub fn push(&mut self, event: &sse::Event, events: &mut Vec<Event>) -> Result<(), Error> {
         if self.is_finished {
             return Ok(());
@@ -58,10 +58,10 @@ impl Decoder {
         self.chunk(&value, events)
     }
 
-    /// To be called when the connection has ended. Some servers leave out the end mark, so a reason to end is enough.
+    /// Call it when the connection has ended. Some servers omit the end mark, so a finish reason is enough.
     ///
     /// # Errors
-    /// `Truncated`.
+    /// `Truncated` without a finish reason.
     pub fn end(&mut self, events: &mut Vec<Event>) -> Result<(), Error> {
         if self.is_finished {
             return Ok(());
@@ -72,7 +72,7 @@ impl Decoder {
     fn chunk(&mut self, value: &Value, events: &mut Vec<Event>) -> Result<(), Error> {
         let choices = value.get("choices").and_then(Value::as_array);
         self.has_choices |= choices.is_some();
-        // With `n = 1` there is one choice; others would be somebody else's answer.
+        // With `n = 1` there is one choice. Ignore any others.
         let choice = choices.and_then(|choices| {
             choices.iter().find(|choice| choice.get("index").and_then(Value::as_u64).unwrap_or_default() == 0)
         });
@@ -104,7 +104,7 @@ impl Decoder {
     }
 
     fn usage(&mut self, value: &Value, events: &mut Vec<Event>) {
-        // Groq and Moonshot have places of their own.
+        // Groq and Moonshot report usage in places of their own.
         let places = ["/usage", "/x_groq/usage", "/choices/0/usage"];
         let found =
             places.into_iter().find_map(|place| value.pointer(place).filter(|usage| usage.is_object()));
@@ -117,7 +117,7 @@ impl Decoder {
             return;
         }
         if self.reasoning.is_none() {
-            // Details alone may come in the middle of a text, which they do not end.
+            // A chunk with details only may arrive in the middle of a text and does not end it.
             if !text.is_empty() {
                 self.close_text(events);
             }
@@ -135,7 +135,7 @@ impl Decoder {
     fn content(&mut self, delta: &Value, events: &mut Vec<Event>) {
         let text = match delta.get("content") {
             Some(Value::String(text)) => text.clone(),
-            // Mistral: a list of parts. Its thinking is read in `reasoning`.
+            // Mistral sends a list of parts. `reasoning` reads its thinking.
             Some(Value::Array(parts)) => {
                 parts.iter().filter_map(|part| part.get("text").and_then(Value::as_str)).collect()
             }
@@ -171,7 +171,7 @@ impl Decoder {
 
     fn done(&mut self, events: &mut Vec<Event>) -> Result<(), Error> {
         let Some(raw) = self.finish_reason.take() else {
-            // A proxy that lost the upstream writes its end mark all the same.
+            // A proxy that lost its upstream still writes its end mark.
             return Err(match self.has_choices {
                 true => truncated(),
                 false => Error::new(ErrorKind::Protocol, "the server does not speak OpenAI Chat Completions"),
@@ -210,7 +210,7 @@ fn finish(raw: &str) -> Finish {
     }
 }
 
-/// `prompt_tokens` includes the cached ones and `completion_tokens` the reasoning; ours do not overlap.
+/// `prompt_tokens` includes the cached tokens and `completion_tokens` the reasoning. Our counts do not overlap.
 fn tokens(usage: &Value) -> Tokens {
     let count = |path: &str| json::tokens(usage, path);
     let cache_read = count("/prompt_tokens_details/cached_tokens")

@@ -3,7 +3,7 @@
 use crate::event::Event;
 use serde_json::{Map, Value};
 
-/// An open reasoning.
+/// An open reasoning block.
 #[derive(Debug)]
 pub(super) struct Block {
     pub(super) index: u32,
@@ -15,8 +15,8 @@ impl Block {
         Self { index, details: Vec::new() }
     }
 
-    /// Adds pieces of `reasoning_details`. Pieces of one detail come one after the other and are put together, because
-    /// the provider wants them back whole.
+    /// Adds pieces of `reasoning_details`. The pieces of one detail arrive in sequence and are joined, because the
+    /// provider wants the whole detail back.
     pub(super) fn merge(&mut self, pieces: Vec<Map<String, Value>>) {
         for piece in pieces {
             let same = |last: &Map<String, Value>| {
@@ -54,8 +54,8 @@ fn merge_detail(last: &mut Map<String, Value>, piece: Map<String, Value>) {
     }
 }
 
-/// The reasoning text of a chunk's `delta`, and the pieces of its `reasoning_details`. Some servers fill several
-/// fields with the same text: the first one counts.
+/// The reasoning text of a chunk's `delta`, and the pieces of its `reasoning_details`. Some servers send the same text
+/// in several fields; only the first field counts.
 pub(super) fn read(delta: &Value) -> (String, Vec<Map<String, Value>>) {
     let pieces: Vec<Map<String, Value>> = delta
         .get("reasoning_details")

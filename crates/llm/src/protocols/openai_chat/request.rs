@@ -1,4 +1,4 @@
-//! OpenAI Chat Completions, the question: from ours to its JSON.
+//! Converts our requests to the JSON of OpenAI Chat Completions.
 //! <https://platform.openai.com/docs/api-reference/chat/create>
 
 use crate::model::{Model, Thinking};
@@ -13,19 +13,19 @@ use domain::tool;
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 
-/// Messages at the end that get a cache mark where a gateway passes it on.
+/// Messages at the end that get a cache mark, for gateways that pass it on.
 const CACHED_MESSAGES: usize = 2;
 
-/// Stands before pictures and documents in a message that nobody wrote.
+/// Introduces images and documents from tools in a message that the user did not write.
 const TOOLS_GAVE: &str = "<system-reminder>\nWhat the tools above gave besides text:\n</system-reminder>";
 
-/// What some compatible servers want otherwise.
+/// Deviations of some compatible servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Dialect {
-    /// Ids of nine letters and digits, and an answer between a tool's result and what the user says.
+    /// Ids have nine letters and digits, and an answer must separate a tool's result from the user's next message.
     is_mistral: bool,
     is_moonshot: bool,
-    /// A gateway to Anthropic's models, which passes cache marks on.
+    /// The server is a gateway to Anthropic's models and passes on cache marks.
     marks_cache: bool,
 }
 
@@ -46,15 +46,15 @@ impl Dialect {
     }
 }
 
-/// Where the provider takes questions. A base address without any path gets `/v1`.
+/// The URL for requests. A base URL without a path gets `/v1`.
 pub fn url(provider: &Provider) -> String {
     let base = provider.base_url.trim_end_matches('/');
     let has_path = base.split_once("://").is_some_and(|(_, rest)| rest.contains('/'));
     if has_path { format!("{base}/chat/completions") } else { format!("{base}/v1/chat/completions") }
 }
 
-/// The body of the question. Fields that only OpenAI itself understands are sent to nobody else: compatible servers
-/// differ in whether they refuse what they do not know.
+/// The body of the request. Only OpenAI itself receives its proprietary fields: some compatible servers refuse unknown
+/// fields.
 pub fn body(provider: &Provider, model: &Model, request: &Request) -> Value {
     let dialect = Dialect::of(provider, model);
     let mut body = Map::new();
@@ -98,7 +98,7 @@ pub fn body(provider: &Provider, model: &Model, request: &Request) -> Value {
 fn messages(dialect: Dialect, model: &Model, request: &Request) -> Vec<Value> {
     let mut messages = Vec::new();
     let system = request.system_text();
-    // One message: the templates of many local models accept no second one.
+    // A single system message: the templates of many local models accept only one.
     if !system.is_empty() {
         messages.push(json!({"role": "system", "content": system}));
     }
@@ -121,7 +121,7 @@ fn messages(dialect: Dialect, model: &Model, request: &Request) -> Vec<Value> {
     messages
 }
 
-/// Results are texts; what else tools gave is shown by a message of the user after them.
+/// Adds tool results as text. Other output of the tools follows in a user message.
 fn results_of(dialect: Dialect, model: &Model, results: &[Cow<'_, ToolResult>], messages: &mut Vec<Value>) {
     let mut shown = Vec::new();
     for result in results {
@@ -199,19 +199,19 @@ fn assistant(dialect: Dialect, model: &Model, parts: &[&AssistantPart]) -> Optio
     if !all_details.is_empty() {
         message["reasoning_details"] = Value::Array(all_details);
     }
-    // Servers that ask for the reasoning back want the field even where it is empty.
+    // Servers that want the reasoning back require the field even if it is empty.
     if let Some(field) = &model.reasoning_field {
         message[field] = Value::String(reasoning);
     }
     Some(message)
 }
 
-/// Whether it is OpenRouter's: other protocols keep theirs in the same place.
+/// Whether `detail` is OpenRouter's. Other protocols store their details in the same field.
 fn is_detail(detail: &Value) -> bool {
     detail["type"].as_str().is_some_and(|kind| kind.starts_with("reasoning."))
 }
 
-/// Marks the system prompt and the newest messages for the cache.
+/// Marks the system prompt and the newest messages for caching.
 fn mark_cached(messages: &mut [Value]) {
     let count = messages.len();
     for (at, message) in messages.iter_mut().enumerate() {

@@ -1,8 +1,8 @@
-//! OpenAI Responses, the answer: from its events to ours.
-//! <https://platform.openai.com/docs/api-reference/responses-streaming>. The question is in `request`.
+//! Converts the events of OpenAI Responses answers to ours.
+//! <https://platform.openai.com/docs/api-reference/responses-streaming>. `request` builds the request.
 //!
-//! An answer is a list of items; each becomes a block when the first piece of it comes. Items are told apart by their
-//! `output_index`: some proxies give every event another `item_id`.
+//! An answer is a list of items. Each becomes a block when its first piece arrives. The `output_index` identifies an
+//! item: some proxies give every event another `item_id`.
 
 use super::items::Items;
 use crate::error::{Error, ErrorKind};
@@ -18,21 +18,21 @@ use serde_json::{Value, json};
 pub struct Decoder {
     is_started: bool,
     is_finished: bool,
-    /// Something came that is not of this protocol.
+    /// At least one event did not match this protocol.
     is_foreign: bool,
     items: Items,
 }
 
 impl Decoder {
-    /// Whether the answer has reached its end.
+    /// Whether the answer is complete.
     pub fn is_finished(&self) -> bool {
         self.is_finished
     }
 
-    /// Appends what `event` tells to `events`.
+    /// Appends the events in `event` to `events`.
     ///
     /// # Errors
-    /// `Protocol`, `TooLarge`, or what an error event or a failed response says.
+    /// `Protocol`, `TooLarge`, or the error of an error event or a failed response.
     pub fn push(&mut self, event: &sse::Event, events: &mut Vec<Event>) -> Result<(), Error> {
         if self.is_finished {
             return Ok(());
@@ -65,15 +65,15 @@ impl Decoder {
             }
             "response.completed" | "response.incomplete" => self.finish(kind, &value["response"], events),
             "response.failed" => Err(self.failed(&value["response"], events)),
-            // The ends of parts repeat what was streamed; other tools' events are not for us; new kinds may come.
+            // The ends of parts repeat streamed content. Events of built-in tools and unknown kinds are ignored.
             _ => Ok(()),
         }
     }
 
-    /// To be called when the connection has ended.
+    /// Call it when the connection has ended.
     ///
     /// # Errors
-    /// `Truncated` unless finished; `Protocol` if no event was of this protocol.
+    /// `Truncated` unless the answer is complete; `Protocol` if no event matched this protocol.
     pub fn end(&mut self, _events: &mut Vec<Event>) -> Result<(), Error> {
         match (self.is_finished, self.is_foreign && !self.is_started) {
             (true, _) => Ok(()),
@@ -99,7 +99,7 @@ impl Decoder {
             _ => match response.pointer("/incomplete_details/reason").and_then(Value::as_str) {
                 Some(raw @ "max_output_tokens") => (Finish::Length, raw),
                 Some(raw @ "content_filter") => (Finish::ContentFilter, raw),
-                // Why is not known, but that something is missing is.
+                // The reason is unknown, but the answer is certainly incomplete.
                 Some(raw) => (Finish::Length, raw),
                 None => (Finish::Length, "incomplete"),
             },
@@ -110,7 +110,7 @@ impl Decoder {
     }
 
     fn failed(&self, response: &Value, events: &mut Vec<Event>) -> Error {
-        // What a failed answer used is billed.
+        // The tokens of a failed answer are billed.
         events.extend(usage(response));
         match response.get("error").filter(|error| !error.is_null()) {
             Some(error) => classify::from_event(&json!({"error": error})),
@@ -123,7 +123,7 @@ fn foreign() -> Error {
     Error::new(ErrorKind::Protocol, "the server does not speak OpenAI Responses")
 }
 
-/// `input_tokens` includes the cached ones and `output_tokens` the reasoning; ours do not overlap.
+/// `input_tokens` includes the cached tokens and `output_tokens` the reasoning. Our counts do not overlap.
 fn usage(response: &Value) -> Option<Event> {
     let usage = response.get("usage").filter(|usage| usage.is_object())?;
     let count = |path: &str| json::tokens(usage, path).unwrap_or_default();

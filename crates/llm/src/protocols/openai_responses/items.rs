@@ -1,5 +1,5 @@
-//! The items of an answer in OpenAI Responses. Each item is told three times: in pieces, whole at its end, and whole at
-//! the end of the response; what comes first counts, and what never came is taken from the next.
+//! The items of an answer in OpenAI Responses. The provider sends each item three times: in pieces, whole at its end,
+//! and whole at the end of the response. The first version counts, and a later one fills in what never arrived.
 
 use crate::error::{Error, ErrorKind};
 use crate::event::Event;
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 /// Type of the item that holds reasoning, in answers and in requests.
 pub(super) const REASONING: &str = "reasoning";
 
-/// Between two paragraphs of reasoning.
+/// Separates two paragraphs of reasoning.
 const PARAGRAPH: &str = "\n\n";
 
 /// The items of one answer, by the provider's position.
@@ -24,11 +24,11 @@ pub(super) struct Items {
 #[derive(Debug)]
 struct Item {
     kind: Kind,
-    /// Ours, once something of it was told.
+    /// Our index, set once an event of the item was emitted.
     index: Option<u32>,
-    /// Whether any of its text or arguments were told.
+    /// Whether any text or arguments of the item were emitted.
     has_text: bool,
-    /// A new paragraph of reasoning begins with the next piece.
+    /// The next piece of reasoning starts a new paragraph.
     is_between_parts: bool,
     is_closed: bool,
 }
@@ -38,17 +38,17 @@ enum Kind {
     Message,
     Reasoning,
     Call,
-    /// Tools of the provider's own and what may come: read over.
+    /// Built-in tools of the provider and unknown types; ignored.
     Other,
 }
 
 impl Items {
-    /// Whether the answer calls tools of ours.
+    /// Whether the answer calls tools of the request.
     pub(super) fn has_calls(&self) -> bool {
         self.has_calls
     }
 
-    /// Takes the beginning of an item. Only a call is told at once: the others may stay empty.
+    /// Handles the start of an item. Only a call is announced at once: other items may stay empty.
     pub(super) fn add(&mut self, value: &Value, events: &mut Vec<Event>) -> Result<(), Error> {
         let (at, item) = (self.position(value), &value["item"]);
         self.insert(at, kind(item))?;
@@ -56,7 +56,7 @@ impl Items {
         Ok(())
     }
 
-    /// Takes a piece of text.
+    /// Handles a piece of text.
     pub(super) fn text(&mut self, value: &Value, events: &mut Vec<Event>) -> Result<(), Error> {
         let at = self.position(value);
         self.insert(at, Kind::Message)?;
@@ -64,7 +64,7 @@ impl Items {
         Ok(())
     }
 
-    /// Takes the beginning of a paragraph of reasoning.
+    /// Handles the start of a paragraph of reasoning.
     pub(super) fn paragraph(&mut self, value: &Value) -> Result<(), Error> {
         let at = self.position(value);
         self.insert(at, Kind::Reasoning)?;
@@ -74,7 +74,7 @@ impl Items {
         Ok(())
     }
 
-    /// Takes a piece of reasoning.
+    /// Handles a piece of reasoning.
     pub(super) fn reasoning(&mut self, value: &Value, events: &mut Vec<Event>) -> Result<(), Error> {
         let at = self.position(value);
         self.insert(at, Kind::Reasoning)?;
@@ -87,7 +87,7 @@ impl Items {
         Ok(())
     }
 
-    /// Takes a piece of a call's arguments. Those of a call that was not announced come again with the whole call.
+    /// Handles a piece of a call's arguments. The arguments of an unannounced call come again with the whole call.
     pub(super) fn arguments(&mut self, value: &Value, events: &mut Vec<Event>) {
         let at = self.position(value);
         if self.items.get(&at).is_some_and(|item| item.index.is_some()) {
@@ -95,13 +95,13 @@ impl Items {
         }
     }
 
-    /// Takes a whole item.
+    /// Handles a whole item.
     pub(super) fn done(&mut self, value: &Value, events: &mut Vec<Event>) -> Result<(), Error> {
         let at = self.position(value);
         self.whole(at, &value["item"], events)
     }
 
-    /// Ends all items, with what the whole `response` says about those that are open.
+    /// Ends all items. The `response` completes the open ones.
     pub(super) fn close(&mut self, response: &Value, events: &mut Vec<Event>) -> Result<(), Error> {
         let output = response.get("output").and_then(Value::as_array).into_iter().flatten();
         for (at, item) in (0_u64..).zip(output) {
@@ -138,7 +138,7 @@ impl Items {
         Ok(())
     }
 
-    /// Tells of a call once it is known whose it is.
+    /// Announces a call once its id and tool are known.
     fn announce(&mut self, at: u64, value: &Value, events: &mut Vec<Event>) {
         let index = self.next_index;
         let Some(item) =
@@ -150,12 +150,12 @@ impl Items {
         self.next_index += 1;
         self.has_calls = true;
         let word = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-        // Servers that know no id for the call have one for the item.
+        // Servers without a call id have one for the item.
         let id = if word("call_id").is_empty() { word("id") } else { word("call_id") };
         events.push(Event::ToolStart { index, id, name: word("name") });
     }
 
-    /// Tells a piece of an open item. A piece that does not fit the item's kind is read over.
+    /// Emits a piece of an open item. A piece that does not fit the item's kind is ignored.
     fn tell(&mut self, at: u64, kind: Kind, text: &str, events: &mut Vec<Event>) {
         let fits = self.items.get(&at).is_some_and(|item| item.kind == kind && !item.is_closed);
         if text.is_empty() || !fits || kind == Kind::Other {
@@ -173,7 +173,7 @@ impl Items {
         });
     }
 
-    /// Our index of the item at `at`, which is begun if it was not.
+    /// Our index of the item at `at`; starts the item if necessary.
     fn open(&mut self, at: u64, events: &mut Vec<Event>) -> u32 {
         let next = self.next_index;
         let Some(item) = self.items.get_mut(&at) else { return next };
@@ -198,7 +198,7 @@ impl Items {
         });
     }
 
-    /// The provider's position; a server that leaves it out means the newest item.
+    /// The provider's position. A server that omits it means the newest item.
     fn position(&self, value: &Value) -> u64 {
         let given = value.get("output_index").and_then(Value::as_u64);
         given.unwrap_or_else(|| self.items.last_key_value().map_or(0, |(at, _)| *at))
@@ -233,15 +233,15 @@ fn whole_text(kind: Kind, item: &Value) -> String {
         Kind::Call => match item.get("arguments") {
             Some(Value::String(text)) => text.clone(),
             Some(Value::Null) | None => String::new(),
-            // What is no object must not pass for an empty one.
+            // A value that is not an object must not be replaced by an empty one.
             Some(other) => other.to_string(),
         },
         Kind::Other => String::new(),
     }
 }
 
-/// What must be sent back so that the model goes on thinking: the item without its id, which means nothing to a server
-/// that was told to store nothing.
+/// What the model needs back to continue its reasoning: the item without its id. The id means nothing to a server that
+/// does not store responses.
 fn encrypted(item: &Value) -> Option<Value> {
     let content = item.get("encrypted_content").and_then(Value::as_str).filter(|text| !text.is_empty())?;
     let summary = item.get("summary").filter(|summary| summary.is_array());

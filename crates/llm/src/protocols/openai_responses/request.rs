@@ -1,7 +1,8 @@
-//! OpenAI Responses, the question: from ours to its JSON. <https://platform.openai.com/docs/api-reference/responses/create>
+//! Converts our requests to the JSON of OpenAI Responses.
+//! <https://platform.openai.com/docs/api-reference/responses/create>
 //!
-//! The conversation is sent whole and nothing is stored at the provider: any worker may ask the next question, and what
-//! the model thought comes back encrypted.
+//! Each request carries the whole conversation and the provider stores nothing, so any worker can send the next one.
+//! Reasoning comes back encrypted.
 
 use super::items::REASONING;
 use crate::model::{Model, Thinking};
@@ -14,14 +15,14 @@ use crate::request::{AssistantPart, Media, MediaKind, Request, Source, ToolChoic
 use domain::tool;
 use serde_json::{Map, Value, json};
 
-/// Where the provider takes questions. A base address without any path gets `/v1`.
+/// The URL for requests. A base URL without a path gets `/v1`.
 pub fn url(provider: &Provider) -> String {
     let base = provider.base_url.trim_end_matches('/');
     let has_path = base.split_once("://").is_some_and(|(_, rest)| rest.contains('/'));
     if has_path { format!("{base}/responses") } else { format!("{base}/v1/responses") }
 }
 
-/// The body of the question.
+/// The body of the request.
 pub fn body(provider: &Provider, model: &Model, request: &Request) -> Value {
     let mut body = Map::new();
     let mut set = |key: &str, value: Value| drop(body.insert(key.to_owned(), value));
@@ -98,7 +99,8 @@ fn media_part(model: &Model, media: &Media) -> Value {
     }
 }
 
-/// One item for each part. Reasoning that nothing follows is refused, so it is left out: the answer was broken off.
+/// Adds one item per part. The API refuses reasoning that nothing follows, so reasoning at the end of a cut-off answer
+/// is left out.
 fn assistant(parts: &[&AssistantPart], input: &mut Vec<Value>) {
     let is_reasoning = |part: &&&AssistantPart| matches!(part, AssistantPart::Reasoning { .. });
     let trailing = parts.iter().rev().take_while(is_reasoning).count();
@@ -133,7 +135,7 @@ fn tool_result(model: &Model, result: &ToolResult) -> Value {
     json!({"type": "function_call_output", "call_id": ids::clean(&result.call_id), "output": output})
 }
 
-/// Not strict: the strict dialect wants every property required.
+/// Converts a tool. It is not strict, because the strict dialect requires every property.
 fn tool(tool: &tool::Spec) -> Value {
     json!({
         "type": "function",

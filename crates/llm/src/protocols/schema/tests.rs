@@ -66,7 +66,7 @@ fn gemini_gets_its_dialect() {
 }
 
 #[test]
-fn references_are_followed_and_circles_end() {
+fn references_are_followed_and_cycles_are_broken() {
     let schema = json!({
         "type":"object",
         "properties":{"node":{"$ref":"#/$defs/node"}},

@@ -1,4 +1,4 @@
-//! What an operator sees of all tenants, and orders.
+//! The operator's view of all tenants, and the operator's commands.
 
 use crate::{
     family::waiting,
@@ -160,7 +160,7 @@ async fn workers_are_listed_with_what_they_own() {
     assert!(workers.iter().all(|worker| !worker.draining && worker.version == env!("CARGO_PKG_VERSION")));
     let page = world.store.list_workers(&Page { limit: 1, cursor: None }).await.unwrap();
     assert_eq!(page.iter().map(|worker| worker.incarnation).collect::<Vec<_>>(), [old.worker]);
-    // The lease of a worker that died before the clock was set back ends in a far future.
+    // The lease of a worker that died before the clock was set back ends far in the future.
     world
         .sql(&format!(
             "update worker set lease_until = now() + interval '1 hour' where incarnation = '{}'",
@@ -246,7 +246,7 @@ async fn capacity_is_that_of_workers_that_take_sessions() {
     assert_eq!(world.store.get_capacity().await.unwrap().running, 1);
 }
 
-/// A metric that is not written any more keeps its last value: every number must fall back to 0.
+/// A metric that is no longer written keeps its last value, so every number must fall back to 0.
 #[tokio::test]
 async fn the_survey_falls_back_to_nothing() {
     let mut world = World::new().await;

@@ -1,4 +1,4 @@
-//! What the sweep is offered: nobody is hidden behind the end of a page, and nobody gets more than its tenant may have.
+//! The sessions that the sweep offers: page ends hide no session, and no tenant exceeds its limit.
 
 use crate::world::World;
 use domain::{
@@ -18,7 +18,7 @@ async fn other_tenant(world: &mut World) -> (TenantId, ProjectId) {
     (tenant, project)
 }
 
-/// From here on `world` makes sessions of the other tenant, and `other` is the one before.
+/// From here on `world` creates sessions of the other tenant, and `other` is the earlier one.
 fn swap(world: &mut World, other: &mut (TenantId, ProjectId)) {
     std::mem::swap(&mut world.tenant, &mut other.0);
     std::mem::swap(&mut world.project, &mut other.1);
@@ -130,7 +130,7 @@ async fn pages_show_all_that_waits_once_in_its_order() {
         want.push(queued(&mut world).await);
     }
     let want = by_name(want);
-    // The pages end between two that came in the same moment; one came in no known moment.
+    // Page ends fall between two sessions of the same moment. One session has no known time.
     world.sql("update session_run set queued_at = to_timestamp(1000.000001)").await;
     let set = |place: &SessionRef, when: &str| {
         format!("update session_run set queued_at = {when} where session_id = '{}'", place.session)
@@ -170,7 +170,7 @@ async fn pages_show_all_that_is_owned_once() {
     assert_eq!(seen, want);
 }
 
-/// Whom nobody takes: the same ones at the head of every page would be offered alone for ever.
+/// If no worker takes the first sessions, every page would otherwise offer only them.
 #[tokio::test]
 async fn every_orphan_and_every_abort_is_offered_at_last() {
     let mut world = World::new().await;
@@ -181,7 +181,7 @@ async fn every_orphan_and_every_abort_is_offered_at_last() {
         world.store.accept_abort(world.tenant, &aborted.session, "a1").await.unwrap();
     }
     let (mut orphans, mut aborted) = (std::collections::BTreeSet::new(), std::collections::BTreeSet::new());
-    // That one of three is not drawn in so many draws is beyond all odds.
+    // The chance that one of three sessions is never drawn in so many draws is negligible.
     for _ in 0..200 {
         orphans
             .extend(places(world.store.list_orphaned(1).await.unwrap()).into_iter().map(|one| one.session));

@@ -1,4 +1,4 @@
-//! The queries that cross tenants: who lives, what waits, what was left.
+//! Queries across tenants: living workers, waiting sessions, and leftovers.
 
 use crate::world::{World, beat};
 use domain::{
@@ -218,7 +218,7 @@ async fn models_are_those_of_living_workers_each_once() {
     for worker in [&first, &second, &gone] {
         world.store.renew_worker(worker).await.unwrap();
     }
-    // Later beats say nothing new.
+    // Later heartbeats change nothing.
     world.store.renew_worker(&Heartbeat { capabilities: None, ..first.clone() }).await.unwrap();
     world.store.forget_worker(gone.incarnation).await.unwrap();
     let mut known: Vec<String> =

@@ -1,4 +1,4 @@
-//! Streamed text: fenced, in order, gone when the parts are whole.
+//! Streamed text: fenced, in order, and removed once the parts are complete.
 
 use crate::world::World;
 use domain::ids::PartId;

@@ -1,4 +1,4 @@
-//! What people change in a conversation: only while nothing works on it, and everybody is told.
+//! People's changes to a conversation: allowed only while it is idle, and reported to all clients.
 
 use crate::{session::reverts::back_to, world::World};
 use domain::ids::SessionId;

@@ -45,7 +45,7 @@ async fn an_effect_is_known_from_its_intent_to_its_answer() {
     world.store.append(&running.write(1), &begin, 0, Progress::None, NOW).await.unwrap();
     assert_eq!(world.number(open).await, 1);
 
-    // A successor that says "running" again does not take the call over.
+    // A successor that writes "running" again does not take over the call.
     world.store.forget_worker(running.worker).await.unwrap();
     let successor = world.worker().await;
     let taken = world.take(&running.session, successor).await.unwrap();

@@ -1,4 +1,4 @@
-//! What all sessions of a tenant wrote, by moments.
+//! The events of all sessions of a tenant, by time.
 
 use crate::{family::permission, world::World};
 use domain::{
@@ -16,7 +16,7 @@ use store::{
 };
 use testkit::{database::connect, sample::NOW};
 
-/// The newest position of a session among what was written.
+/// The newest event position of a session in the feed.
 fn seq_of(written: &[FeedEntry], session: &SessionId) -> Option<u64> {
     written.iter().find(|written| &written.session == session).map(|written| written.seq)
 }
@@ -27,7 +27,7 @@ async fn what_commits_late_is_not_passed_over() {
     let tenant = world.tenant;
     let slow = world.session().await;
     let (start, _) = world.store.list_written(tenant, 0).await.unwrap();
-    // Other tests write meanwhile: something may be given twice.
+    // Other tests write meanwhile, so an event may repeat.
     assert!(world.store.list_written(tenant, start).await.unwrap().0 >= start);
 
     let mut connection = connect(&world.database.migrator_url).await;

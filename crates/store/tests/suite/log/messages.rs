@@ -88,7 +88,7 @@ fn answer(
     (step.id.clone(), world.change(Event::MessageUpdated(Box::new(Message::Assistant(Box::new(step))))))
 }
 
-/// A wish for a summary that keeps what follows `tail`.
+/// A request for a summary that keeps the messages after `tail`.
 fn wish(world: &mut World, session: &SessionId, tail: Option<&MessageId>) -> (User, [Change; 2]) {
     let user = world.sample.user(session);
     let body = Body::Compaction(Compaction { auto: true, overflow: None, tail_start_id: tail.cloned() });
@@ -128,7 +128,7 @@ async fn a_loop_begins_to_read_where_the_newest_summary_begins_to_stand_for_the_
     let (_, later) = answer(&mut world, &session, &asked.id, None);
     write(&world, &[later]).await;
     assert_eq!(first(&world).await, 2, "the wish");
-    // Another summary, with a tail that is older than its wish.
+    // Another summary, with a tail older than its request.
     let (again, wished) = wish(&mut world, &session, Some(&kept));
     write(&world, &wished).await;
     let (_, summed) = answer(&mut world, &session, &again.id, Some(true));

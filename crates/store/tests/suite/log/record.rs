@@ -165,7 +165,7 @@ async fn a_loop_that_has_not_seen_an_input_does_not_park() {
     assert!(matches!(park(2).await.unwrap(), ParkOutcome::Parked(_)));
 }
 
-/// Whichever comes first: no prompt is left in an idle session.
+/// In either order, no prompt remains in an idle session.
 #[tokio::test]
 async fn a_prompt_during_parking_is_never_lost() {
     let mut world = World::new().await;
@@ -181,7 +181,7 @@ async fn a_prompt_during_parking_is_never_lost() {
     }
 }
 
-/// A loop writes on and on while its session is taken over: after the take-over not one write gets through.
+/// A loop keeps writing while its session is taken over. After the takeover every write fails.
 #[tokio::test]
 async fn a_take_over_ends_the_writes_of_the_loop_before() {
     let mut world = World::new().await;
@@ -221,7 +221,7 @@ async fn a_take_over_ends_the_writes_of_the_loop_before() {
     assert_eq!(new_events[0].epoch, 2);
 }
 
-/// Of 200 updates; a page fills while somebody, such as an analyze, still sees its old rows.
+/// Out of 200 updates. A page fills while another transaction, such as an analyze, still sees its old rows.
 const MOVED_MAX: i64 = 20;
 
 #[tokio::test]
@@ -232,7 +232,7 @@ async fn writing_moves_no_index_entry_of_the_control_row() {
     for write_seq in 1..=200 {
         world.append(&running.write(write_seq)).await.unwrap();
     }
-    // Connections that end report what they did.
+    // Connections report their statistics when they end.
     world.store.close().await;
     testkit::eventually("the updates are counted", async || updates(&world).await.0 >= before.0 + 200).await;
     let after = updates(&world).await;
@@ -240,8 +240,8 @@ async fn writing_moves_no_index_entry_of_the_control_row() {
     assert!(all - hot <= MOVED_MAX, "{} of {all} updates left their page", all - hot);
 }
 
-/// Only a change of phase moves an index entry: a session that waits and is woken again and again costs three of them
-/// each time, and no write in between costs one.
+/// Only a phase change moves an index entry. A session that waits and wakes repeatedly costs three of them each time,
+/// and the writes in between cost none.
 #[tokio::test]
 async fn waiting_moves_no_more_index_entries_than_its_phases() {
     const ROUNDS: i64 = 10;

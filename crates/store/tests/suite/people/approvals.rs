@@ -12,7 +12,7 @@ use store::{
 };
 use testkit::sample::NOW;
 
-/// Asks in a new session, and has somebody answer "always".
+/// Asks in a new session, and answers "always" as a person.
 async fn answered(world: &mut World, scope: Scope) -> Request {
     let mut actor = world.actor().await;
     let request = world.ask(&mut actor).await;

@@ -1,4 +1,4 @@
-//! What a waiting session is measured by.
+//! The data that describes a waiting session.
 
 use crate::{
     family::{finished, waiting},

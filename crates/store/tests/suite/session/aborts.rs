@@ -1,11 +1,11 @@
-//! Aborts of sessions, and of what works below them.
+//! Aborts of sessions and of their subtasks.
 
 use crate::{family::waiting, world::World};
 use domain::{ids::SessionId, session::Class, wait::Reason};
 use store::error::Error;
 use store::session::mailbox::Kind;
 
-/// How many aborts stand in a mailbox.
+/// Number of aborts in a mailbox.
 async fn aborts(world: &World, session: &SessionId) -> usize {
     let inputs = world.store.list_inputs(world.tenant, session, 0).await.unwrap();
     inputs.iter().filter(|input| input.kind == Kind::Abort).count()
@@ -58,7 +58,7 @@ async fn aborts_that_nobody_takes_are_one_until_something_comes_after_them() {
         "the prompt after the first one is not to be answered either"
     );
 
-    // A loop takes them all, and works on: it is stopped anew.
+    // A loop takes them all and continues. A new abort stops it again.
     let worker = world.worker().await;
     world.take(&session, worker).await.unwrap();
     world.sql("update session_run set input_ack = input_seq").await;

@@ -48,7 +48,7 @@ async fn a_tree_spends_one_budget() {
     assert!(matches!(world.store.get_budget(other_tenant, &root).await, Err(Error::NotFound(_))));
 }
 
-/// Whichever comes first: the loop sees the raise before it parks, or the raise wakes it.
+/// In either order, the loop sees the raise before it parks, or the raise wakes it.
 #[tokio::test]
 async fn a_raise_during_parking_is_never_lost() {
     let mut world = World::new().await;

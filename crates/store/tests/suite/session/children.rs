@@ -146,7 +146,7 @@ async fn a_stale_loop_makes_no_child() {
 async fn a_tree_has_an_end_of_growth_and_a_refusal_writes_nothing() {
     let mut world = World::new().await;
     let mut parent = world.actor().await;
-    // Grown at another branch: the limit counts the tree.
+    // The tree grows at another branch: the limit counts the whole tree.
     let (_, mut branch) = world.child(&mut parent).await;
     let (root, below) = (parent.session(), branch.session());
     let grow = format!(
@@ -170,7 +170,7 @@ async fn a_tree_has_an_end_of_growth_and_a_refusal_writes_nothing() {
     );
 }
 
-/// Two loops of one tree that see room for one more: only one of them gets it.
+/// Two loops of one tree see room for one more child. Only one of them gets it.
 #[tokio::test]
 async fn siblings_that_make_children_at_once_do_not_pass_the_limit_together() {
     let mut world = World::new().await;
@@ -263,7 +263,8 @@ async fn a_child_that_goes_on_has_the_rights_of_its_new_call() {
     assert_eq!(rights(&world).await, new.permissions);
 }
 
-/// A child that names its parent must not lock upwards: that parent's row may be held by who waits for the child.
+/// A child that writes to its parent must not lock upwards: a transaction that waits for the child may hold the
+/// parent's row.
 #[tokio::test]
 async fn a_child_that_names_its_parent_does_not_wait_for_it() {
     let mut world = World::new().await;
@@ -336,7 +337,7 @@ async fn a_parent_is_told_that_its_child_was_deleted() {
     assert_eq!((deletion.parent, deletion.tombstones.len()), (None, 1));
 }
 
-/// A child that is deleted, or stopped, while its parent gives it another call: that call gets the answer.
+/// A child is deleted or stopped while its parent gives it another call. That call gets the answer.
 #[tokio::test]
 async fn who_ends_a_child_answers_the_call_that_it_has_by_then() {
     let mut world = World::new().await;

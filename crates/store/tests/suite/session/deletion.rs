@@ -1,4 +1,4 @@
-//! What is kept of deleted sessions: that they are gone.
+//! Deleted sessions: only the fact of the deletion is kept.
 
 use crate::world::World;
 use domain::{
@@ -93,8 +93,10 @@ async fn a_session_that_was_made_again_is_not_gone_and_old_deletions_are_forgott
     }
     assert_eq!(world.store.forget_deleted().await.unwrap(), 1);
     assert_eq!(sessions(&world.store.list_deleted(tenant, 0).await.unwrap()), [recent]);
-    // A second deletion of the same session is told as well.
+    // A second deletion of the same session is also reported.
     let (since, _) = world.store.list_written(tenant, 0).await.unwrap();
     world.store.delete_session(tenant, &again).await.unwrap();
-    assert_eq!(sessions(&world.store.list_deleted(tenant, since).await.unwrap()), [again]);
+    // Earlier deletions may be told again: transactions of other tests keep the horizon back.
+    let told = sessions(&world.store.list_deleted(tenant, since).await.unwrap());
+    assert_eq!(told.last(), Some(&again));
 }

@@ -1,4 +1,4 @@
-//! Parking before the turn is over: nothing that happens meanwhile is lost.
+//! Parking before the turn is over: no concurrent event is lost.
 
 use crate::{
     family::{finished, waiting},
@@ -61,7 +61,7 @@ async fn only_a_timer_that_is_over_wakes_a_parked_session() {
     assert_eq!(taken.fence.epoch, 2);
 }
 
-/// A row that somebody holds is left to the next look: the look holds others itself.
+/// A scan skips a locked row and leaves it to the next scan, because the scan itself holds other rows.
 #[tokio::test]
 async fn a_look_at_the_timers_waits_for_nobody() {
     let mut world = World::new().await;
@@ -86,7 +86,7 @@ async fn a_loop_that_has_not_seen_an_input_does_not_wait() {
     assert_eq!((state.phase, state.waiting_reason), (Phase::Running, None));
 }
 
-/// Whichever comes first: the loop sees the answer before it parks, or the answer wakes it.
+/// In either order, the loop sees the answer before it parks, or the answer wakes it.
 #[tokio::test]
 async fn an_answer_during_parking_is_never_lost() {
     let mut world = World::new().await;

@@ -1,4 +1,4 @@
-//! Taking sessions out of service, and letting them go on.
+//! Quarantining sessions, and releasing them.
 
 use crate::{
     family::{answer, finished, waiting},

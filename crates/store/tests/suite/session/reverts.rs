@@ -1,4 +1,5 @@
-//! Taking a session back: nothing of its tree works meanwhile, what was begun is known, and the next prompt removes it.
+//! Reverting a session: its tree stays idle meanwhile, an interrupted revert is detected, and the next prompt completes
+//! it.
 
 use crate::world::{World, idle};
 use domain::{
@@ -71,7 +72,7 @@ impl World {
         talk.iter().map(|entry| entry.message.id().clone()).collect()
     }
 
-    /// As if the gateway that holds it had died long ago.
+    /// Simulates that the gateway holding it died long ago.
     async fn forget_hold(&self) {
         self.sql("update session_run set held_until = held_until - interval '1 hour'").await;
     }
@@ -209,7 +210,7 @@ async fn a_hold_lasts_as_long_as_it_is_renewed_and_whoever_lost_it_changes_nothi
     let ends = "select count(*) from session_run where held_until between now() + interval '5 seconds' and now() + interval '10 seconds'";
     assert_eq!(world.number(ends).await, 2, "the whole tree, from now on, and no longer than without it");
 
-    // One row is free already: something of the tree may have begun.
+    // One row is already free: a session of the tree may have started.
     world.sql(&format!("update session_run set held_until = now() where session_id = '{below}'")).await;
     assert!(matches!(world.store.renew_hold(&hold).await, Err(Error::Busy)));
     world.forget_hold().await;

@@ -1,4 +1,4 @@
-//! Taking a session over and giving it back: one owner at a time, and an end to trying.
+//! Taking over a session and releasing it: one owner at a time, and a limit of attempts.
 
 use crate::world::{World, beat};
 use domain::{

@@ -132,7 +132,7 @@ async fn a_list_says_the_same_places_in_the_queue_as_the_sessions_themselves() {
     }
     let parent = queued[4].clone();
     world.sql(&format!("update session set parent_id = '{parent}' where id <> '{parent}'")).await;
-    // Several of one moment.
+    // Several sessions of the same moment.
     world.sql("update session_run set queued_at = date_trunc('minute', queued_at) where class = 1").await;
     let worker = world.worker().await;
     world.take(&queued[0], worker).await.unwrap();
@@ -267,7 +267,7 @@ async fn children_come_oldest_first_whatever_they_do_between_two_pages() {
     let mut made = vec![];
     for second in 0..6 {
         let child = world.session().await;
-        // Two of them in each moment, and the latest made is updated first.
+        // Two sessions share each moment, and the latest created is updated first.
         world.sql(&format!(
             "update session set parent_id = '{parent}', created_at = timestamptz '2026-01-01' + interval '{} s',
                     updated_at = timestamptz '2026-02-01' - interval '{second} s' where id = '{child}'",

@@ -1,5 +1,5 @@
-//! Many connections at one tree of sessions: whatever they do to it at once, none is a victim of a deadlock, and every
-//! call of the tree is answered once.
+//! Many connections work on one tree of sessions. No concurrent operation ends in a deadlock, and every call of the
+//! tree is answered once.
 
 use crate::{
     family::{Actor, finished, waiting},
@@ -34,7 +34,7 @@ use testkit::sample::{NOW, Sample};
 /// Rounds, each with a new tree.
 const ROUNDS: u8 = 8;
 
-/// Gives whether a write went through; losing to somebody else is fine, every other error is not.
+/// Returns whether a write succeeded. Losing to another writer is fine; every other error fails the test.
 fn settled<T>(what: &str, result: Result<T, Error>) -> Option<T> {
     match result {
         Ok(done) => Some(done),
@@ -73,7 +73,7 @@ async fn run(
     }
     let end = match &call {
         Some(call) => finished(&session, call, "done"),
-        // A timer that is over already: whoever looks at timers wakes it.
+        // The timer has already expired, so the next scan wakes it.
         None => waiting(Reason::Children, Some(Timestamp(0))),
     };
     let fence = actor.next();
@@ -88,7 +88,7 @@ async fn run(
     panic!("it never parked");
 }
 
-/// Asks some questions, more of them each round: who comes later meets others at another place.
+/// Asks several questions, more in each round, so that later operations meet the others at different points.
 async fn pause(store: &Store, tenant: TenantId, session: &SessionId, round: u8) {
     for _ in 0..4 * round {
         settled("head", store.get_head(tenant, session).await);
@@ -200,7 +200,8 @@ async fn nobody_is_the_victim_of_a_deadlock_and_every_call_is_answered_once() {
     );
 }
 
-/// Whoever ends a child waits for its parent before it holds the child: nobody waits for it meanwhile.
+/// An operation that ends a child waits for the parent before it locks the child, so no transaction waits for the child
+/// meanwhile.
 #[tokio::test]
 async fn a_child_is_free_while_its_end_waits_for_its_parent() {
     let mut world = World::new().await;
@@ -232,7 +233,7 @@ async fn a_child_is_free_while_its_end_waits_for_its_parent() {
     }
 }
 
-/// A child may be made below while a deletion waits for its parent: it is locked too before anything is deleted.
+/// A child may be created while a deletion waits for its parent. The deletion locks it too before it deletes anything.
 #[tokio::test]
 async fn a_deletion_locks_children_that_were_made_while_it_waited() {
     let mut world = World::new().await;

@@ -1,4 +1,4 @@
-//! Bundles: nothing is given before all is there, and nothing of a complete one changes.
+//! Bundles: unreadable until complete, and immutable afterwards.
 
 use crate::world::World;
 use domain::limits::BUNDLE_PIECE_BYTES;

@@ -1,5 +1,5 @@
-//! `apply_patch`: changes several files at once, by a patch in the format that some models were trained on. It reads every file
-//! and computes every change before it writes the first file.
+//! `apply_patch`: changes several files at once, with a patch in the format that some models were trained on. It reads
+//! every file and computes every change before it writes the first file.
 
 use super::{
     diff::diff,
@@ -19,14 +19,14 @@ use rpc::v1;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-/// The patch.
+/// The arguments of a call.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Input {
     patch_text: String,
 }
 
-/// Files of one patch.
+/// Maximum files of one patch.
 const FILES_MAX: usize = 100;
 
 pub(crate) fn spec() -> tool::Spec {
@@ -56,17 +56,17 @@ pub(crate) fn paths(input: &Value) -> Vec<String> {
     patch::parse(text).map(|changes| changes.into_iter().flat_map(of).collect()).unwrap_or_default()
 }
 
-/// A file as it was read.
+/// A file with its content and hash.
 struct TextFile {
     path: String,
     text: String,
     sha256: String,
 }
 
-/// What is done to one file.
+/// The change of one file.
 struct Step {
     path: String,
-    /// The hash of the content that the file must still have; "absent" if it must not exist.
+    /// The hash that the file's content must still have; "absent" if the file must not exist.
     expected_sha256: String,
     before: String,
     /// `None`: the file is removed.
@@ -112,7 +112,8 @@ fn nothing_done(error: String) -> ToolError {
     ToolError::Model(format!("{error} Nothing was changed."))
 }
 
-/// A file changed in the meantime, or the sandbox stopped. The changes made so far stay, and the model is told which.
+/// The error if a file changed meanwhile or the sandbox stopped. Earlier changes stay, and the model gets a list of
+/// them.
 fn half_done(error: ToolError, step: &Step, done: &[String]) -> ToolError {
     match error {
         ToolError::Model(text) if !done.is_empty() => ToolError::Model(format!(
@@ -168,7 +169,7 @@ async fn perform(ctx: &CallContext, step: &Step) -> Result<(), ToolError> {
         return save(ctx, &path, after.clone().into_bytes(), expected_sha256).await.map(drop);
     }
     let request = v1::RemoveFileRequest { fence: ctx.identity.fence(), path, expected_sha256 };
-    // Not repeated, like a write.
+    // Not retried, like a write.
     ctx.deps.sandbox.client().remove_file(request).await.map(drop).map_err(|status| {
         if is_away(&status) { ToolError::Model(UNCERTAIN.to_owned()) } else { sandbox_error(&status) }
     })

@@ -1,9 +1,9 @@
-//! What clients see of a change to a file.
+//! A file change as clients see it.
 
 use serde_json::{Map, Value};
 use similar::TextDiff;
 
-/// Bytes of a diff that clients get.
+/// Maximum bytes of a diff for clients.
 const DIFF_BYTES_MAX: usize = 64 * 1024;
 
 /// Describes a change for clients: a unified diff, and how many lines it adds and deletes.

@@ -1,5 +1,5 @@
-//! `edit`: replaces one text in a file by another. Models quote imprecisely, so inexact matches are found as well, by
-//! the strategies of `edit::find`, the exact one first.
+//! `edit`: replaces a text in a file. Models quote imprecisely, so `edit::find` tries inexact matches after the exact
+//! one.
 
 mod find;
 
@@ -16,7 +16,7 @@ use domain::tool;
 use serde::Deserialize;
 use serde_json::json;
 
-/// Which file, and what to replace in it.
+/// The arguments of a call.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Input {
@@ -25,7 +25,7 @@ pub(crate) struct Input {
     edit: Edit,
 }
 
-/// What to replace, and by what.
+/// One replacement.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Edit {
@@ -70,13 +70,13 @@ pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolE
     Ok(Output { title: path, text: "The file was made.".to_owned(), metadata, ..Output::default() })
 }
 
-/// Makes edits of one file, all or none.
+/// Applies edits to one file, all or none.
 pub(super) async fn change(ctx: &CallContext, path: String, edits: &[Edit]) -> Result<Output, ToolError> {
     let file = load(ctx, &path).await?;
     let before = String::from_utf8(file.data)
         .map_err(|_| ToolError::Model(format!("{path} is not UTF-8 text and cannot be edited")))?;
     let after = edited(&before, edits).map_err(ToolError::Model)?;
-    // Fails when somebody changed the file since: nothing of theirs is lost.
+    // The write fails if the file has changed since it was read, so no other change is lost.
     save(ctx, &path, after.clone().into_bytes(), file.sha256).await?;
     let metadata = diff(&path, &before, &after);
     let text = match edits.len() {
@@ -86,7 +86,7 @@ pub(super) async fn change(ctx: &CallContext, path: String, edits: &[Edit]) -> R
     Ok(Output { title: path, text, metadata, ..Output::default() })
 }
 
-/// Gives the file's new content. Keeps its line ends and byte order mark.
+/// Returns the file's new content. Keeps its line endings and byte order mark.
 fn edited(before: &str, edits: &[Edit]) -> Result<String, String> {
     in_unix_lines(before, |content| {
         let mut content = content.to_owned();
@@ -104,11 +104,11 @@ fn one(content: &str, edit: &Edit) -> Result<String, String> {
     if edit.old_string == edit.new_string {
         return Err("oldString and newString are the same: nothing to change.".to_owned());
     }
-    let all = if edit.replace_all { find::Which::All } else { find::Which::One };
+    let all = if edit.replace_all { find::Occurrences::All } else { find::Occurrences::One };
     find::replace(content, &unix(&edit.old_string), &unix(&edit.new_string), all)
 }
 
-/// Changes a text as if its lines ended as on Unix, without a byte order mark; gives it back with what it had.
+/// Edits a text in a form with Unix line endings and without a byte order mark, and then restores both.
 pub(super) fn in_unix_lines(
     before: &str,
     change: impl FnOnce(&str) -> Result<String, String>,

@@ -11,14 +11,14 @@ use rpc::v1;
 use serde::Deserialize;
 use serde_json::{Map, json};
 
-/// Which names, below which directory.
+/// The arguments of a call.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Input {
     pattern: String,
     path: Option<String>,
 }
 
-/// Files in one answer.
+/// Maximum files in one answer.
 const FILES_MAX: u32 = 100;
 
 pub(crate) fn spec() -> tool::Spec {

@@ -11,7 +11,7 @@ use rpc::v1;
 use serde::Deserialize;
 use serde_json::{Map, json};
 
-/// Which lines, in which files.
+/// The arguments of a call.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Input {
     pattern: String,
@@ -19,7 +19,7 @@ pub(crate) struct Input {
     include: Option<String>,
 }
 
-/// Lines in one answer.
+/// Maximum lines in one answer.
 const MATCHES_MAX: u32 = 100;
 
 pub(crate) fn spec() -> tool::Spec {
@@ -59,7 +59,7 @@ pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolE
     Ok(Output { title: input.pattern, text: grouped(&found), metadata, ..Output::default() })
 }
 
-/// The lines below the name of their file.
+/// The matching lines, grouped by file.
 fn grouped(found: &v1::GrepFilesResponse) -> String {
     let (mut text, mut file) = (String::new(), "");
     if found.matches.is_empty() {

@@ -10,7 +10,7 @@ use rpc::v1::{self, FileKind};
 use serde::Deserialize;
 use serde_json::{Map, json};
 
-/// Which directory.
+/// The arguments of a call.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Input {
     path: Option<String>,
@@ -18,7 +18,7 @@ pub(crate) struct Input {
     ignore: Vec<String>,
 }
 
-/// Entries in one answer.
+/// Maximum entries in one answer.
 const ENTRIES_MAX: u32 = 1_000;
 
 pub(crate) fn spec() -> tool::Spec {

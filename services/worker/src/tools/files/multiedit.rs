@@ -10,7 +10,7 @@ use domain::tool;
 use serde::Deserialize;
 use serde_json::json;
 
-/// Which file, and what to replace in it.
+/// The arguments of a call.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Input {
@@ -18,7 +18,7 @@ pub(crate) struct Input {
     edits: Vec<edit::Edit>,
 }
 
-/// Edits of one call.
+/// Maximum edits of one call.
 const EDITS_MAX: usize = 100;
 
 pub(crate) fn spec() -> tool::Spec {

@@ -1,42 +1,43 @@
-//! The patch envelope that some models write in place of single edits: reading it, and finding where each hunk goes.
-//! Lines are found exactly, then without their white space at the end, then around them, then with plain punctuation.
+//! Reads the patch format that some models write in place of single edits, and finds the position of each hunk. A line
+//! matches exactly, else without trailing white space, else without surrounding white space, else with plain
+//! punctuation.
 
-/// What a patch does to one file.
+/// The change of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// Makes a new file.
+    /// Creates a new file.
     Add {
-        /// Where.
+        /// Its path.
         path: String,
-        /// All of it.
+        /// Its content.
         content: String,
     },
     /// Removes a file.
     Delete {
-        /// Which.
+        /// Its path.
         path: String,
     },
-    /// Changes a file, and moves it if `to` is there.
+    /// Changes a file, and moves it if `to` is set.
     Update {
-        /// Which.
+        /// Its path.
         path: String,
-        /// Where to.
+        /// The new path.
         to: Option<String>,
         /// In the order of the file.
         hunks: Vec<Hunk>,
     },
 }
 
-/// A piece of a file and what it becomes.
+/// A part of a file and its replacement.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Hunk {
-    /// Lines that stand somewhere before the piece, in order: a class, a function.
+    /// Lines that occur before the part, in order: a class, a function.
     pub(crate) after: Vec<String>,
-    /// The lines that are there.
+    /// The lines to replace.
     pub(crate) old: Vec<String>,
-    /// The lines that shall be there.
+    /// The replacement.
     pub(crate) new: Vec<String>,
-    /// Whether the piece is at the end of the file.
+    /// Whether the part is at the end of the file.
     pub(crate) is_at_end: bool,
 }
 
@@ -51,10 +52,10 @@ const END_OF_FILE: &str = "*** End of File";
 /// Reads a patch.
 ///
 /// # Errors
-/// A sentence for the model: what is wrong, and in which line.
+/// A sentence for the model with the problem and its line.
 pub(crate) fn parse(text: &str) -> Result<Vec<Change>, String> {
     let lines: Vec<&str> = text.trim().lines().map(|line| line.strip_suffix('\r').unwrap_or(line)).collect();
-    // Some models put the whole patch into a here-document.
+    // Some models wrap the whole patch in a here-document.
     let begin = lines.iter().position(|line| line.trim() == BEGIN);
     let end = lines.iter().rposition(|line| line.trim() == END);
     let (Some(begin), Some(end)) = (begin, end) else {
@@ -113,7 +114,7 @@ impl<'a> Reader<'a> {
         Some(line)
     }
 
-    /// The number of the line that was read last, from 1.
+    /// The number of the last line read, from 1.
     fn number(&self) -> usize {
         self.offset + self.at.saturating_sub(1)
     }
@@ -151,7 +152,7 @@ impl<'a> Reader<'a> {
             }
             self.at += 1;
             if let Some(context) = line.strip_prefix("@@") {
-                // Several in a row lead to the place step by step.
+                // Several context lines in a row narrow the position step by step.
                 let is_fresh = open.as_ref().is_some_and(|hunk| hunk.old.is_empty() && hunk.new.is_empty());
                 let mut hunk = if is_fresh { open.take().unwrap_or_default() } else { Hunk::default() };
                 hunks.extend(open.take());
@@ -166,7 +167,7 @@ impl<'a> Reader<'a> {
                 Some('+') => hunk.new.push(line[1..].to_owned()),
                 Some('-') => hunk.old.push(line[1..].to_owned()),
                 Some(' ') => both(hunk, &line[1..]),
-                // Models forget the blank in front of an empty line.
+                // Models forget the space before an empty line.
                 None => both(hunk, ""),
                 Some(_) => {
                     return Err(format!(
@@ -187,13 +188,13 @@ fn both(hunk: &mut Hunk, line: &str) {
     hunk.new.push(line.to_owned());
 }
 
-/// Gives the content of a file after its hunks.
+/// Applies the hunks and returns the file's new content.
 ///
 /// # Errors
-/// A sentence for the model: which lines are not in the file.
+/// A sentence for the model with the lines that are not in the file.
 pub(crate) fn apply(path: &str, content: &str, hunks: &[Hunk]) -> Result<String, String> {
     let mut lines: Vec<&str> = content.split('\n').collect();
-    // A file ends with a line's end; what is behind it is no line.
+    // A file ends with a line ending, which does not start another line.
     if lines.last() == Some(&"") {
         lines.pop();
     }
@@ -232,18 +233,18 @@ pub(crate) fn apply(path: &str, content: &str, hunks: &[Hunk]) -> Result<String,
     Ok(text)
 }
 
-/// Where a hunk goes, how many lines it replaces, and by which.
+/// The position of a hunk, the number of lines to replace, and the replacement.
 fn place<'a>(lines: &[&str], hunk: &'a Hunk, from: usize) -> Option<(usize, usize, &'a [String])> {
     let (old, new): (Vec<&str>, &[String]) = (hunk.old.iter().map(String::as_str).collect(), &hunk.new);
     if old.is_empty() {
-        // Nothing is quoted: behind the context if there is one, else at the end.
+        // The hunk quotes no lines: insert after its context, or at the end of the file.
         let at = if hunk.after.is_empty() { lines.len() } else { from };
         return Some((at, 0, new));
     }
     if let Some(at) = find(lines, &old, from, hunk.is_at_end) {
         return Some((at, old.len(), new));
     }
-    // The end of the file is often quoted as an empty line.
+    // Models often quote the end of the file as an empty line.
     let (last, shorter) = old.split_last()?;
     if !last.is_empty() || shorter.is_empty() {
         return None;
@@ -252,7 +253,7 @@ fn place<'a>(lines: &[&str], hunk: &'a Hunk, from: usize) -> Option<(usize, usiz
     find(lines, shorter, from, hunk.is_at_end).map(|at| (at, shorter.len(), new))
 }
 
-/// Finds lines at or behind `from`; at the end first if they should be there.
+/// Finds lines at or after `from`; tries the end first if they should be there.
 fn find(lines: &[&str], wanted: &[&str], from: usize, is_at_end: bool) -> Option<usize> {
     let last = lines.len().checked_sub(wanted.len())?;
     let same: [fn(&str, &str) -> bool; 4] = [
@@ -273,7 +274,7 @@ fn find(lines: &[&str], wanted: &[&str], from: usize, is_at_end: bool) -> Option
     same.iter().find_map(|same| (from..=last).find(|at| fits(*at, *same)))
 }
 
-/// Typographic punctuation as a keyboard writes it.
+/// Replaces typographic punctuation by its ASCII form.
 fn plain(text: &str) -> String {
     text.chars()
         .map(|character| match character {

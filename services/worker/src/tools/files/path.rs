@@ -1,13 +1,13 @@
-//! Paths as tools and rules of permission write them.
+//! Paths in the form that tools and permission rules use.
 
 use domain::session::WORKSPACE;
 
-/// Gives a path from the root in its shortest form. A relative path is taken from the workspace.
+/// Returns an absolute path in its shortest form. A relative path starts at the workspace.
 pub(crate) fn absolute(path: &str) -> String {
     if path.starts_with('/') { normal(path) } else { normal(&format!("{WORKSPACE}/{path}")) }
 }
 
-/// Gives a path without `.`, `..` and doubled slashes, as far as its text tells. Links are resolved by the sandbox.
+/// Returns a path without `.`, `..` and double slashes, based on its text only. The sandbox resolves links.
 pub(crate) fn normal(path: &str) -> String {
     let mut kept: Vec<&str> = vec![];
     for piece in path.split('/') {

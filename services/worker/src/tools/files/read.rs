@@ -1,4 +1,4 @@
-//! `read`: shows lines of a file, a picture, a PDF document, or the entries of a directory.
+//! `read`: shows lines of a file, an image, a PDF document, or the entries of a directory.
 
 use super::path;
 use crate::{
@@ -21,7 +21,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::sync::PoisonError;
 
-/// Which lines to show.
+/// The arguments of a call.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Input {
@@ -30,7 +30,7 @@ pub(crate) struct Input {
     limit: Option<u32>,
 }
 
-/// Characters shown of one line.
+/// Maximum characters shown of one line.
 const LINE_CHARS_MAX: u32 = 2_000;
 
 pub(crate) fn spec() -> tool::Spec {
@@ -70,7 +70,7 @@ async fn read(ctx: &CallContext, input: &Input) -> Result<Output, ToolError> {
         first_line,
         lines_max: input.limit.unwrap_or(u32::MAX).min(u32::try_from(ctx.bounds.lines).unwrap_or(u32::MAX)),
         line_chars_max: LINE_CHARS_MAX,
-        // Room for the line numbers below what a model reads. Zero would mean another number.
+        // Leaves room for the line numbers within the model's limit. Zero would mean the default.
         bytes_max: u32::try_from((ctx.bounds.bytes * 8 / 10).max(1)).unwrap_or(u32::MAX),
     };
     let read = ctx.deps.sandbox.call(|mut client| {
@@ -85,7 +85,7 @@ async fn read(ctx: &CallContext, input: &Input) -> Result<Output, ToolError> {
         Err(status) => return Err(sandbox_error(&status)),
     };
     let text = match read.kind() {
-        // Old PDF documents contain only text characters.
+        // Old PDF documents consist of text characters only.
         FileKind::Text if first_line == 1 && is_document(&read.lines) => {
             return media::read(ctx, &input.file_path).await;
         }
@@ -104,15 +104,15 @@ async fn read(ctx: &CallContext, input: &Input) -> Result<Output, ToolError> {
 /// The sandbox's error code for a file that is not text.
 pub(crate) const BINARY: &str = "file_is_binary";
 
-/// Whether lines are those of a PDF document that contains only text characters, as old ones do.
+/// Whether the lines are those of a PDF document that consists of text characters only, as old ones do.
 pub(crate) fn is_document(lines: &[String]) -> bool {
     lines.first().is_some_and(|line| domain::media::of_bytes(line.as_bytes()) == Some("application/pdf"))
 }
 
-/// The metadata key for the instruction files that came with an answer.
+/// The metadata key for the instruction files of an answer.
 const LOADED: &str = "loaded";
 
-/// The instruction files that came with an answer of this tool.
+/// The instruction files of an answer of this tool.
 pub(crate) fn loaded_instructions(part: &Part) -> Vec<String> {
     let metadata = part.body.as_tool().and_then(|tool| match &tool.state {
         ToolState::Completed { metadata, .. } => metadata.get(LOADED),
@@ -122,8 +122,8 @@ pub(crate) fn loaded_instructions(part: &Part) -> Vec<String> {
     paths.filter_map(Value::as_str).map(ToOwned::to_owned).collect()
 }
 
-/// The instructions of the directories above a file that the model has not seen yet: path and text. Empty if they cannot be
-/// read: the model gets the file anyway.
+/// The instructions of the directories above a file that the model has not seen yet: path and text. Empty if they
+/// cannot be read, because the model gets the file in any case.
 async fn reminders(ctx: &CallContext, path: &str) -> Vec<(String, String)> {
     let file = path::absolute(path);
     let Some((directory, _)) =
@@ -140,7 +140,7 @@ async fn reminders(ctx: &CallContext, path: &str) -> Vec<(String, String)> {
     let Ok(found) = ctx.deps.sandbox.client().read_guidance(request).await else { return vec![] };
     let mut seen = ctx.seen_instructions.lock().unwrap_or_else(PoisonError::into_inner);
     let (mut reminders, mut left) = (vec![], limits::GUIDANCE_REMINDER_BYTES_MAX);
-    // The nearest first: it is the most specific for the file.
+    // The nearest first, because it is the most specific for the file.
     for level in found.into_inner().instructions.into_iter().rev() {
         let is_itself =
             file.strip_prefix(WORKSPACE).is_some_and(|path| path.trim_start_matches('/') == level.path);

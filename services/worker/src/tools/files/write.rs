@@ -13,7 +13,7 @@ use rpc::v1;
 use serde::Deserialize;
 use serde_json::json;
 
-/// What to write where.
+/// The arguments of a call.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Input {
@@ -82,7 +82,7 @@ pub(super) async fn save(
 ) -> Result<v1::WriteFileResponse, ToolError> {
     let request =
         v1::WriteFileRequest { fence: ctx.identity.fence(), path: path.to_owned(), data, expected_sha256 };
-    // Not repeated: if the answer is lost, it is unknown whether the file was written.
+    // Not retried: if the answer is lost, the worker does not know whether the file was written.
     let response = ctx.deps.sandbox.client().write_file(request).await;
     let written = response.map_err(|status| {
         if is_away(&status) { ToolError::Model(UNCERTAIN.to_owned()) } else { sandbox_error(&status) }

@@ -1,27 +1,27 @@
-//! `plan_exit`: ends planning. It asks the person whether the agent `build` should carry the plan out. What a call means is here;
-//! the loop asks and parks.
+//! `plan_exit`: ends planning. It asks the person whether the agent `build` should carry out the plan. This file
+//! defines the meaning of a call; the loop asks and parks.
 
 use crate::tools::spec::tool_spec;
 use domain::request::{Choice, Question};
 use domain::tool;
 use serde_json::json;
 
-/// What the agent `build` reads as the person's message.
+/// The agent `build` reads this as the person's message.
 pub(crate) const APPROVED: &str = "The plan above is approved. You may change files now: carry the plan out, and say where you had to depart from it.";
-/// What the model reads as the answer of the call.
+/// The model reads this as the result of the call.
 pub(crate) const DONE: &str = "The person approved the plan. The agent build goes on from here.";
 
 const YES: &str = "Yes";
 const NO: &str = "No";
 
-/// What a person answered.
+/// The person's answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PlanAnswer {
-    /// The plan is carried out.
+    /// Carry out the plan.
     Build,
-    /// The plan is not carried out; the person said nothing more.
+    /// Do not carry out the plan; the person gave no reason.
     Stay,
-    /// The plan is not carried out, for this reason.
+    /// Do not carry out the plan, for this reason.
     Words(String),
 }
 
@@ -34,7 +34,7 @@ pub(crate) fn spec() -> tool::Spec {
     )
 }
 
-/// What the person is asked.
+/// The question to the person.
 pub(crate) fn questions() -> Vec<Question> {
     let choice = |label: &str, description: &str| Choice {
         label: label.to_owned(),

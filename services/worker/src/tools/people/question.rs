@@ -1,4 +1,4 @@
-//! `question`: asks a person. What a call means is here; the loop asks and parks.
+//! `question`: asks a person. This file defines the meaning of a call; the loop asks and parks.
 
 use crate::tools::{
     outcome::ToolError,
@@ -54,12 +54,12 @@ pub(crate) fn spec() -> tool::Spec {
 /// Reads a call.
 ///
 /// # Errors
-/// What the model did wrong.
+/// The model's mistake, as a sentence.
 pub(crate) fn read(input: Value) -> Result<Vec<Question>, ToolError> {
     parse_arguments::<Arguments>(input).map(|arguments| arguments.questions)
 }
 
-/// What the model reads of the answers.
+/// The answers as the model reads them.
 pub(crate) fn answer_text(questions: &[Question], labels: &[Vec<String>]) -> String {
     let answer = |index: usize| match labels.get(index).map(Vec::as_slice) {
         None | Some([]) => "no answer".to_owned(),

@@ -1,4 +1,4 @@
-//! `todoread`: reads the list of things to do.
+//! `todoread`: reads the todo list.
 
 use crate::{
     process::store_timeout::with_store_timeout,

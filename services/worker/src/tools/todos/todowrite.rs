@@ -1,4 +1,4 @@
-//! `todowrite`: replaces the list of things to do, which people see.
+//! `todowrite`: replaces the todo list, which clients show.
 
 use crate::tools::{
     outcome::{Output, ToolError},

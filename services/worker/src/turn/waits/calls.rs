@@ -4,7 +4,7 @@
 use super::{
     children,
     requests::{close_request, is_plan, request, request_id, wait_for},
-    settling::{AnswerEffect, Awaited, Settlement, Settling, apply_always, effect_of, is_allowed, refusal},
+    settling::{AnswerEffect, CallWait, Settlement, Settling, apply_always, effect_of, is_allowed, refusal},
 };
 use crate::{
     process::{clock::now, store_timeout::with_store_timeout},
@@ -41,7 +41,7 @@ use store::log::record::Progress;
 /// The calls of the newest step that wait for a person or a child session.
 #[derive(Default)]
 pub(in crate::turn) struct Waiting {
-    calls: BTreeMap<CallId, Awaited>,
+    calls: BTreeMap<CallId, CallWait>,
     /// Whether a settled call waits for something else now.
     has_new: bool,
 }
@@ -52,12 +52,12 @@ enum Settled {
     Ended(Signal),
     Started,
     /// It was started by the loop, and waits for something else now.
-    Awaits(Awaited),
+    Awaits(CallWait),
 }
 
 /// How a call begins that the loop performs.
 enum Beginning {
-    Awaits(Awaited),
+    Awaits(CallWait),
     Ended(Signal),
 }
 
@@ -69,7 +69,7 @@ impl Waiting {
 
     /// Notes a call that waits for a person's permission.
     pub(in crate::turn) fn await_permission(&mut self, call: CallId) {
-        self.calls.insert(call, Awaited::Permission);
+        self.calls.insert(call, CallWait::Permission);
     }
 
     /// Begins a call that the loop itself performs. Beginning it again changes nothing. Gives a signal if the call ended at once.
@@ -110,7 +110,7 @@ impl Waiting {
         tool_calls: &mut ToolCalls,
         is_budget_used_up: bool,
     ) -> Result<Vec<Signal>, WriteError> {
-        let calls: Vec<(LoopCall, Awaited)> = self
+        let calls: Vec<(LoopCall, CallWait)> = self
             .calls
             .iter()
             .filter_map(|(call_id, awaited)| Some((LoopCall::find(session, call_id)?, *awaited)))
@@ -197,13 +197,13 @@ async fn begin(
     let found = registry::find(&call.tool.tool).map_err(ToolError::Model);
     let checked = found.and_then(|tool| registry::check(tool, &input).map(|()| tool));
     let begun = match checked {
-        Ok(Tool::Question) => question::read(input).map(|_| Awaited::Question),
-        Ok(Tool::PlanExit) => Ok(Awaited::Question),
-        Ok(_) if child_of(&call.tool.state).is_some() => Ok(Awaited::Child),
+        Ok(Tool::Question) => question::read(input).map(|_| CallWait::Question),
+        Ok(Tool::PlanExit) => Ok(CallWait::Question),
+        Ok(_) if child_of(&call.tool.state).is_some() => Ok(CallWait::Child),
         Ok(_) => match task::read(input, &session.permissions.agents(Mode::Subagent)) {
             Ok(task) => {
                 let ended = children::dispatch(session, call, &task, task_model).await?;
-                return Ok(ended.map_or(Beginning::Awaits(Awaited::Child), Beginning::Ended));
+                return Ok(ended.map_or(Beginning::Awaits(CallWait::Child), Beginning::Ended));
             }
             Err(error) => Err(error),
         },

@@ -22,7 +22,7 @@ use store::{people::requests::RequestRecord, session::tree::answers::ChildAnswer
 
 /// What a call waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Awaited {
+pub(super) enum CallWait {
     Permission,
     Question,
     Child,
@@ -58,31 +58,31 @@ pub(super) enum Settlement {
 
 impl Settling<'_> {
     /// Decides about one waiting call.
-    pub(super) fn next(&self, call: &LoopCall, awaited: Awaited) -> Settlement {
+    pub(super) fn next(&self, call: &LoopCall, awaited: CallWait) -> Settlement {
         let id = request_id(call);
         let request = self.requests.iter().find(|known| known.request.id == id);
         match (awaited, request, &self.refusal) {
-            (Awaited::Child, _, _) => self.next_of_child(call),
+            (CallWait::Child, _, _) => self.next_of_child(call),
             (
-                Awaited::Permission | Awaited::Question,
+                CallWait::Permission | CallWait::Question,
                 Some(RequestRecord { answer: Some(answer), .. }),
                 _,
             ) => Settlement::Apply(answer.clone()),
-            (Awaited::Permission, None, Some(refusal)) => Settlement::Apply(refusal.clone()),
-            (Awaited::Permission, Some(_), Some(refusal)) => {
+            (CallWait::Permission, None, Some(refusal)) => Settlement::Apply(refusal.clone()),
+            (CallWait::Permission, Some(_), Some(refusal)) => {
                 Settlement::Close { answer: refusal.clone(), by: "the refusal of another call" }
             }
-            (Awaited::Permission | Awaited::Question, None, _) => Settlement::Ask,
+            (CallWait::Permission | CallWait::Question, None, _) => Settlement::Ask,
             // By the clock of Postgres: a worker whose clock is behind would be woken and wait again, over and over.
-            (Awaited::Permission | Awaited::Question, Some(known), _) if known.is_over => {
+            (CallWait::Permission | CallWait::Question, Some(known), _) if known.is_over => {
                 Settlement::Close { answer: Answer::Expired, by: "its deadline" }
             }
-            (Awaited::Permission | Awaited::Question, Some(_), _)
+            (CallWait::Permission | CallWait::Question, Some(_), _)
                 if is_allowed(self.permissions, self.agent, &call.tool) =>
             {
                 Settlement::Close { answer: Answer::Once, by: "an answer \"always\"" }
             }
-            (Awaited::Permission | Awaited::Question, Some(known), _) => {
+            (CallWait::Permission | CallWait::Question, Some(known), _) => {
                 Settlement::Wait(wait_for(&known.request))
             }
         }

@@ -63,7 +63,7 @@ fn text_comes_with_usage_and_one_end() {
 }
 
 #[test]
-fn reasoning_keeps_what_must_be_sent_back() {
+fn reasoning_keeps_the_data_that_must_be_sent_back() {
     let (answer, outcome) = whole(
         &[
             r#"{"type":"content_block_start","index":0,"content_block":{"type":"thinking","thinking":""}}"#,
@@ -89,7 +89,7 @@ fn reasoning_keeps_what_must_be_sent_back() {
 }
 
 #[test]
-fn tool_arguments_come_in_pieces_at_once_or_not_at_all() {
+fn tool_arguments_may_arrive_in_pieces_whole_or_not_at_all() {
     let (answer, outcome) = whole(
         &[
             r#"{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"a","name":"read","input":{}}}"#,
@@ -126,7 +126,7 @@ fn reasons_to_end_are_understood() {
 }
 
 #[test]
-fn later_usage_overrides_and_the_cache_counts_apart() {
+fn later_usage_replaces_earlier_usage_and_cache_tokens_are_separate() {
     let data = [
         r#"{"type":"message_start","message":{"usage":{"input_tokens":9,"cache_read_input_tokens":3,"cache_creation":{"a":2,"b":4}}}}"#,
         r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"input_tokens":7,"output_tokens":2}}"#,
@@ -140,7 +140,7 @@ fn later_usage_overrides_and_the_cache_counts_apart() {
 }
 
 #[test]
-fn broken_streams_fail_and_say_why() {
+fn a_broken_stream_fails_with_its_cause() {
     let text = r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}"#;
     let overloaded = r#"{"type":"error","error":{"type":"overloaded_error","message":"busy"}}"#;
     let foreign = r#"{"error":{"message":"prompt is too long"}}"#;

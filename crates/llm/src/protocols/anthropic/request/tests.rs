@@ -30,7 +30,7 @@ fn messages(messages: Vec<Message>) -> Value {
 }
 
 #[test]
-fn the_whole_body_of_a_first_step() {
+fn a_first_step_has_this_body() {
     let request = Request {
         model: "claude-sonnet-4-5".to_owned(),
         system: vec!["one".to_owned(), " ".to_owned(), "two".to_owned(), "three".to_owned()],
@@ -63,7 +63,7 @@ fn the_whole_body_of_a_first_step() {
 }
 
 #[test]
-fn history_is_made_acceptable() {
+fn history_is_cleaned_up_for_the_api() {
     let got = messages(vec![
         text("do it"),
         text(" "),
@@ -123,7 +123,7 @@ fn the_cache_mark_never_lands_on_reasoning() {
 }
 
 #[test]
-fn an_empty_text_between_signed_reasonings_stays_as_a_blank() {
+fn an_empty_text_between_signed_reasoning_blocks_becomes_a_space() {
     let said = vec![
         AssistantPart::Text(String::new()),
         reasoning("a", Some("s1"), None),
@@ -139,7 +139,7 @@ fn an_empty_text_between_signed_reasonings_stays_as_a_blank() {
 }
 
 #[test]
-fn a_forced_call_stops_the_thinking_and_history_with_calls_never_lacks_a_tool() {
+fn a_forced_call_disables_thinking_and_a_history_with_calls_always_has_a_tool() {
     let model = catalogue::find_or_default("claude-opus-4-7");
     let tools = vec![tool::Spec { name: "out".to_owned(), description: "d".to_owned(), schema: json!({}) }];
     for (tool_choice, want, thinks) in [
@@ -159,7 +159,7 @@ fn a_forced_call_stops_the_thinking_and_history_with_calls_never_lacks_a_tool() 
 }
 
 #[test]
-fn thinking_is_asked_for_in_the_models_way() {
+fn thinking_is_requested_in_the_form_that_the_model_supports() {
     let ask = |id: &str, output_tokens_max| {
         let model = catalogue::find_or_default(id);
         let request = Request {

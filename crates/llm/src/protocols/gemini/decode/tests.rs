@@ -37,7 +37,7 @@ fn text(text: &str) -> Block {
     Block::Text(text.to_owned())
 }
 
-/// The blocks of a whole answer made of `chunks`, each a list of parts.
+/// The blocks of a complete answer made of `chunks`, each a list of parts.
 fn blocks(chunks: &[Value]) -> Vec<Block> {
     let mut data: Vec<Value> = chunks.iter().cloned().map(parts).collect();
     data.push(end("STOP"));
@@ -80,7 +80,7 @@ fn an_answer_ends_with_its_connection() {
 }
 
 #[test]
-fn signatures_stand_before_their_calls() {
+fn signatures_come_before_their_calls() {
     let call_part = |args: Value| json!({"functionCall":{"name":"bash","args":args}});
     let mut first = call_part(json!({"a":1}));
     first["thoughtSignature"] = json!("s");
@@ -111,7 +111,7 @@ fn signatures_stand_before_their_calls() {
 }
 
 #[test]
-fn calls_may_come_in_pieces() {
+fn calls_may_arrive_in_pieces() {
     let piece = |value: Value| json!([{"functionCall": value}]);
     let begin = piece(json!({"name":"bash","willContinue":true}));
     let more = piece(json!({"partialArgs":[{"jsonPath":"$.a","stringValue":"x"}],"willContinue":true}));
@@ -129,7 +129,7 @@ fn calls_may_come_in_pieces() {
 }
 
 #[test]
-fn reasons_are_told_apart() {
+fn each_finish_reason_is_recognized() {
     for (raw, want) in [
         ("STOP", Finish::Stop),
         ("MAX_TOKENS", Finish::Length),
@@ -148,7 +148,7 @@ fn reasons_are_told_apart() {
 }
 
 #[test]
-fn what_is_no_answer_says_why() {
+fn an_invalid_answer_fails_with_its_cause() {
     for (last, kind, retryable) in [
         (json!({"promptFeedback":{"blockReason":"SAFETY"}}), ErrorKind::ContentFilter, false),
         (

@@ -28,7 +28,7 @@ fn contents(id: &str, messages: Vec<Message>) -> Value {
 }
 
 #[test]
-fn the_whole_body_of_a_first_step() {
+fn a_first_step_has_this_body() {
     let spec =
         |name: &str, schema: Value| tool::Spec { name: name.to_owned(), description: "d".to_owned(), schema };
     let request = Request {
@@ -62,7 +62,7 @@ fn the_whole_body_of_a_first_step() {
 }
 
 #[test]
-fn thinking_is_asked_for_in_the_models_way() {
+fn thinking_is_requested_in_the_form_that_the_model_supports() {
     let ask = |id: &str, variant| {
         let request = Request { variant, ..Request::default() };
         body(&catalogue::find_or_default(id), &request)["generationConfig"]["thinkingConfig"].take()
@@ -131,7 +131,7 @@ fn history_carries_signatures_calls_and_results_back() {
 }
 
 #[test]
-fn addresses_hold_the_model_and_never_the_key() {
+fn urls_contain_the_model_and_never_the_key() {
     let google = |url: &str| Provider::new("google", Protocol::Gemini, url);
     for (base, model, want) in [
         (

@@ -24,7 +24,7 @@ fn decode(data: &[String]) -> (Answer, Result<(), Error>) {
     answer(Protocol::OpenAiChat, &stream(data), 9)
 }
 
-/// The blocks of a whole answer made of `deltas`.
+/// The blocks of a complete answer made of `deltas`.
 fn blocks(deltas: &[Value], reason: &str) -> Vec<Block> {
     let mut data: Vec<String> = deltas.iter().cloned().map(chunk).collect();
     data.extend([end(reason), "[DONE]".to_owned()]);
@@ -75,7 +75,7 @@ fn text_comes_with_usage_and_one_end() {
 }
 
 #[test]
-fn tool_calls_come_in_every_shape() {
+fn tool_calls_are_read_in_every_shape() {
     let piece = |value: Value| json!({"tool_calls": value});
     for (deltas, want) in [
         (
@@ -123,7 +123,7 @@ fn tool_calls_come_in_every_shape() {
 }
 
 #[test]
-fn a_call_that_is_cut_or_nameless_never_runs() {
+fn a_cut_or_nameless_call_never_runs() {
     let delta = json!({"tool_calls":[{"index":0,"id":"a","function":{"name":"read","arguments":"{}"}}]});
     for reason in ["length", "content_filter"] {
         let got = blocks(std::slice::from_ref(&delta), reason);
@@ -135,7 +135,7 @@ fn a_call_that_is_cut_or_nameless_never_runs() {
 }
 
 #[test]
-fn reasoning_has_many_fields_and_signed_details_are_put_together() {
+fn reasoning_is_read_from_many_fields_and_signed_details_are_joined() {
     for field in ["reasoning_content", "reasoning"] {
         let deltas = [json!({field:"hm"}), json!({field:"!"}), json!({"content":"yes"})];
         assert_eq!(blocks(&deltas, "stop"), [reasoning("hm!", None), text("yes")]);
@@ -172,7 +172,7 @@ fn a_refusal_is_text() {
 }
 
 #[test]
-fn vendors_put_usage_in_places_of_their_own() {
+fn usage_is_found_in_each_vendors_place() {
     let numbers = json!({"prompt_tokens":900,"completion_tokens":2,"prompt_cache_hit_tokens":896});
     let want = Some(Tokens { input: 4, output: 2, cache_read: 896, ..Tokens::default() });
     for extra in [
@@ -194,7 +194,7 @@ fn the_end_mark_may_be_missing_but_the_reason_may_not() {
 }
 
 #[test]
-fn errors_inside_the_stream_end_it() {
+fn an_error_inside_the_stream_ends_it() {
     let hi = chunk(json!({"content":"Hi"}));
     for (last, kind) in [
         (json!({"error":{"code":400,"message":"maximum context length is 8"}}), ErrorKind::Overflow),

@@ -33,7 +33,7 @@ fn request() -> Request {
 }
 
 #[test]
-fn the_whole_body_of_a_first_step() {
+fn a_first_step_has_this_body() {
     let want = json!({
         "model": "gpt-5",
         "messages": [{"role":"system","content":"one\n\ntwo"}, {"role":"user","content":"hi"}],
@@ -48,7 +48,7 @@ fn the_whole_body_of_a_first_step() {
 }
 
 #[test]
-fn compatible_servers_get_only_what_all_of_them_know() {
+fn compatible_servers_get_only_widely_supported_fields() {
     let local = Provider::new("local", Protocol::OpenAiChat, "http://localhost:8080");
     let got = body(&local, &catalogue::find_or_default("mine"), &request());
     assert_eq!((&got["max_tokens"], &got["temperature"]), (&json!(1_000), &json!(0.5)));
@@ -93,7 +93,7 @@ fn history_carries_calls_results_and_reasoning_back() {
         {"type":"text","text":"look"},
         {"type":"image_url","image_url":{"url":"data:image/png;base64,AA=="}},
     ]});
-    // One of them is not known to see; here all do.
+    // Some of these servers are not known to accept images; here all of them do.
     let seeing = |id: &str| Model { images: true, ..catalogue::find_or_default(id) };
     let got = |id: &str| body(&openai(), &seeing(id), &request)["messages"].take();
     let want = json!([
@@ -113,7 +113,7 @@ fn history_carries_calls_results_and_reasoning_back() {
 }
 
 #[test]
-fn what_tools_show_comes_in_a_message_of_the_user() {
+fn media_from_tools_arrive_in_a_user_message() {
     let pdf = |source| media("application/pdf", "a.pdf", source);
     let files = vec![pdf(Source::Base64("AA==".to_owned())), pdf(Source::Url("https://x/a.pdf".to_owned()))];
     let messages = vec![
@@ -131,7 +131,7 @@ fn what_tools_show_comes_in_a_message_of_the_user() {
 }
 
 #[test]
-fn servers_with_habits_of_their_own_get_what_they_want() {
+fn servers_with_deviations_get_their_own_form() {
     let at = |url: &str, id: &str, request: &Request| {
         body(&Provider::new("p", Protocol::OpenAiChat, url), &catalogue::find_or_default(id), request)
     };

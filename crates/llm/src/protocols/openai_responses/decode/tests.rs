@@ -43,7 +43,7 @@ fn call(arguments: &str) -> Value {
 }
 
 #[test]
-fn an_answer_comes_item_by_item() {
+fn an_answer_arrives_item_by_item() {
     let usage = json!({"input_tokens":10,"input_tokens_details":{"cached_tokens":4,"cache_write_tokens":1},
         "output_tokens":7,"output_tokens_details":{"reasoning_tokens":2}});
     let data = [
@@ -94,7 +94,7 @@ fn an_answer_comes_item_by_item() {
 }
 
 #[test]
-fn what_was_not_streamed_is_taken_from_the_whole() {
+fn content_that_was_not_streamed_is_taken_from_the_whole_item() {
     let whole_text = json!({"type":"message","content":[{"type":"output_text","text":"Hi"},{"type":"refusal","refusal":"!"}]});
     let thought = json!({"type":"reasoning","summary":[{"text":"a"},{"text":"b"}]});
     let want = [
@@ -142,7 +142,7 @@ fn encrypted_reasoning_without_text_is_kept() {
 }
 
 #[test]
-fn a_response_that_is_cut_runs_nothing() {
+fn no_call_of_a_cut_response_runs() {
     for (reason, finish) in [("max_output_tokens", Finish::Length), ("content_filter", Finish::ContentFilter)]
     {
         let end = json!({"type":"response.incomplete","response":{"incomplete_details":{"reason":reason}}});
@@ -155,7 +155,7 @@ fn a_response_that_is_cut_runs_nothing() {
 }
 
 #[test]
-fn failures_and_ends_that_never_come_are_told_apart() {
+fn a_failed_response_and_a_missing_end_give_different_errors() {
     let failed = |error: Value| json!({"type":"response.failed","response":{"error":error,"usage":{"input_tokens":3}}});
     for (last, kind, retryable) in [
         (failed(json!({"code":"server_error","message":"m"})), ErrorKind::Server, true),

@@ -23,7 +23,7 @@ fn thought(details: Value) -> AssistantPart {
 }
 
 #[test]
-fn the_whole_body_of_a_first_step() {
+fn a_first_step_has_this_body() {
     let request = Request {
         model: "gpt-5".to_owned(),
         system: vec!["one".to_owned(), String::new(), "two".to_owned()],

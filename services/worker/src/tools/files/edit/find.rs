@@ -1,9 +1,9 @@
-//! Finds the text that a model meant to quote. Each strategy gives pieces of the content that may be meant; the first
-//! piece that stands in the content exactly once is it.
+//! Finds the text that a model meant to quote. Each strategy returns candidate pieces of the content. The first
+//! candidate that occurs exactly once in the content wins.
 
-/// Which occurrences are replaced.
+/// The occurrences to replace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Which {
+pub(crate) enum Occurrences {
     /// The only one.
     One,
     /// Every one.
@@ -12,7 +12,7 @@ pub(crate) enum Which {
 
 type Strategy = for<'a> fn(&'a str, &str) -> Vec<&'a str>;
 
-/// From exact to bold.
+/// Ordered from exact to lenient.
 const STRATEGIES: [Strategy; 8] = [
     exact,
     lines_trimmed,
@@ -24,14 +24,15 @@ const STRATEGIES: [Strategy; 8] = [
     context_aware,
 ];
 
-/// How alike the middle of a block must be to the quoted one, when its first and last lines are the same.
+/// Required similarity of the middle of a block whose first and last lines match.
 const SIMILARITY_MIN: f64 = 0.65;
 
-/// Replaces what `old` means in `content` by `new`.
+/// Replaces the text in `content` that `old` quotes with `new`.
 ///
 /// # Errors
-/// A sentence for the model: not found, found more than once, or only found much larger than quoted.
-pub(crate) fn replace(content: &str, old: &str, new: &str, which: Which) -> Result<String, String> {
+/// A sentence for the model: the text was not found, was found more than once, or was found only in a much larger
+/// piece.
+pub(crate) fn replace(content: &str, old: &str, new: &str, which: Occurrences) -> Result<String, String> {
     let mut several = false;
     for strategy in STRATEGIES {
         for piece in strategy(content, old) {
@@ -44,11 +45,11 @@ pub(crate) fn replace(content: &str, old: &str, new: &str, which: Which) -> Resu
                     .to_owned());
             }
             match which {
-                Which::All => return Ok(content.replace(piece, new)),
-                Which::One if content.matches(piece).count() == 1 => {
+                Occurrences::All => return Ok(content.replace(piece, new)),
+                Occurrences::One if content.matches(piece).count() == 1 => {
                     return Ok(content.replacen(piece, new, 1));
                 }
-                Which::One => several = true,
+                Occurrences::One => several = true,
             }
         }
     }
@@ -61,7 +62,7 @@ pub(crate) fn replace(content: &str, old: &str, new: &str, which: Which) -> Resu
     })
 }
 
-/// A bold strategy must not swallow half a file.
+/// A lenient strategy must not replace half a file.
 fn is_oversized(piece: &str, old: &str) -> bool {
     let (found, quoted) = (piece.lines().count(), old.lines().count());
     found > quoted.max(1) * 2 + 3 || piece.len() > old.len() * 4 + 500
@@ -71,7 +72,7 @@ fn exact<'a>(content: &'a str, old: &str) -> Vec<&'a str> {
     content.find(old).map(|at| &content[at..at + old.len()]).into_iter().collect()
 }
 
-/// The lines of a text with where they begin, without an empty last one.
+/// The lines of a text with their offsets, without an empty last one.
 fn lines(text: &str) -> Vec<(usize, &str)> {
     let mut at = 0;
     let mut lines: Vec<(usize, &str)> = vec![];
@@ -104,7 +105,7 @@ fn lines_trimmed<'a>(content: &'a str, old: &str) -> Vec<&'a str> {
     blocks(content, old, |a, b| a.trim() == b.trim())
 }
 
-/// Blocks with the same first and last line; of several, the most alike.
+/// Blocks with the same first and last line; if there are several, the most similar one.
 fn block_by_anchors<'a>(content: &'a str, old: &str) -> Vec<&'a str> {
     let (have, want) = (lines(content), lines(old));
     if want.len() < 3 {
@@ -123,7 +124,7 @@ fn block_by_anchors<'a>(content: &'a str, old: &str) -> Vec<&'a str> {
     best.map(|(_, piece)| piece).into_iter().collect()
 }
 
-/// From 0 to 1: how alike two blocks are, line by line.
+/// The similarity of two blocks from 0 to 1, line by line.
 #[expect(clippy::cast_precision_loss, reason = "a ratio of small counts")]
 fn similarity(have: &[(usize, &str)], want: &[(usize, &str)]) -> f64 {
     let longer = have.len().max(want.len());
@@ -146,7 +147,7 @@ fn whitespace_normalized<'a>(content: &'a str, old: &str) -> Vec<&'a str> {
     if old.trim().contains('\n') || wanted.is_empty() {
         return found;
     }
-    // A piece of one line whose words are the same.
+    // A piece of one line that has the same words.
     for (at, line) in lines(content) {
         let starts = line.match_indices(wanted[0]).map(|(start, _)| start);
         for start in starts {
@@ -158,7 +159,7 @@ fn whitespace_normalized<'a>(content: &'a str, old: &str) -> Vec<&'a str> {
     found
 }
 
-/// Length of the beginning of `text` that consists of `words` with any white space between them.
+/// Length of the prefix of `text` that consists of `words` with any white space between them.
 fn words_match(text: &str, words: &[&str]) -> Option<usize> {
     let mut rest = text;
     for (number, word) in words.iter().enumerate() {
@@ -183,7 +184,7 @@ fn indentation_flexible<'a>(content: &'a str, old: &str) -> Vec<&'a str> {
         .collect()
 }
 
-/// Lines without the indentation that all of them share.
+/// The lines without their common indentation.
 fn dedented<'a>(lines: &[(usize, &'a str)]) -> Vec<&'a str> {
     let indentation = |line: &str| line.len() - line.trim_start().len();
     let filled = lines.iter().filter(|(_, line)| !line.trim().is_empty());
@@ -191,7 +192,7 @@ fn dedented<'a>(lines: &[(usize, &'a str)]) -> Vec<&'a str> {
     lines.iter().map(|(_, line)| line.get(shared.min(indentation(line))..).unwrap_or(line)).collect()
 }
 
-/// The model escaped what it should not have: `\n` for a line's end, `\"` for a quotation mark.
+/// Handles unnecessary escapes by the model: `\n` for a line ending, `\"` for a quotation mark.
 fn escapes_normalized<'a>(content: &'a str, old: &str) -> Vec<&'a str> {
     let mut plain = String::with_capacity(old.len());
     let mut characters = old.chars().peekable();
@@ -217,7 +218,7 @@ fn boundary_trimmed<'a>(content: &'a str, old: &str) -> Vec<&'a str> {
     if trimmed == old || trimmed.is_empty() { vec![] } else { exact(content, trimmed) }
 }
 
-/// Blocks of the same length with the same first and last line, half of whose middle lines are the same.
+/// Blocks of the same length with the same first and last line, and at least half of the middle lines identical.
 fn context_aware<'a>(content: &'a str, old: &str) -> Vec<&'a str> {
     let (have, want) = (lines(content), lines(old));
     if want.len() < 3 {

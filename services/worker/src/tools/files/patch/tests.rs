@@ -5,7 +5,7 @@ fn patch(body: &str) -> String {
     format!("*** Begin Patch\n{body}\n*** End Patch")
 }
 
-/// What the only update of a patch makes of `content`.
+/// Applies the only update of a patch to `content`.
 fn updated(content: &str, hunks: &str) -> Result<String, String> {
     let changes = parse(&patch(&format!("*** Update File: a\n{hunks}"))).unwrap();
     let [Change::Update { hunks, .. }] = &changes[..] else { panic!("{changes:?}") };
@@ -81,7 +81,7 @@ fn lines_are_found_in_spite_of_blanks_and_typography() {
     assert_eq!(updated("a  \nb\n", "-a\n+c").unwrap(), "c\nb\n");
     assert_eq!(updated("  a\nb\n", "-a\n+c").unwrap(), "c\nb\n");
     assert_eq!(updated("say \u{201c}hi\u{201d} \u{2013} you\n", "-say \"hi\" - you\n+x").unwrap(), "x\n");
-    // The exact line wins over one that is only alike.
+    // An exact match wins over a similar line.
     assert_eq!(updated(" a\na\n", "-a\n+c").unwrap(), " a\nc\n");
 }
 

@@ -107,7 +107,7 @@ fn a_request_settles_by_its_answer_its_deadline_or_another_answer() {
             is_budget_used_up: false,
             refusal,
         };
-        assert_eq!(settling.next(&call, Awaited::Permission), want, "{what}");
+        assert_eq!(settling.next(&call, CallWait::Permission), want, "{what}");
     }
 }
 
@@ -135,7 +135,7 @@ fn a_task_waits_for_its_child_or_for_the_budget_of_both() {
             is_budget_used_up,
             refusal: Some(rejection(None)),
         };
-        assert_eq!(settling.next(&call, Awaited::Child), want);
+        assert_eq!(settling.next(&call, CallWait::Child), want);
     }
 }
 

@@ -1,0 +1,307 @@
+//! `flotilla answer`: what sessions ask people, and the answers.
+
+use crate::{
+    client::{Client, call},
+    exit::Exit,
+    terminal::{
+        out,
+        paint::{harmless, one_line},
+    },
+};
+use anyhow::{Result, bail};
+use domain::limits;
+use rpc::v1::{
+    ListPermissionsRequest, ListQuestionsRequest, Page, Permission, PermissionAnswer, PermissionScope,
+    Question, QuestionAnswer, ReplyPermissionRequest, ReplyQuestionRequest,
+};
+use serde_json::{Value, json};
+
+/// Characters of what is asked.
+const ASKED_CHARS: usize = 90;
+
+/// `flotilla answer`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct AnswerArgs {
+    /// A permission, a question, or the session that asks. Without an answer, and without anything: lists what is asked,
+    /// by subtasks of the session too.
+    id: Option<String>,
+    /// For a permission: `once`, `always` or `reject`. For a question: a label or a text for each thing it asks, in order;
+    /// several labels of one are separated by commas.
+    #[arg(requires = "id", conflicts_with = "reject")]
+    answers: Vec<String>,
+    /// Refuse the tool call, or leave the question unanswered; the turn goes on without it.
+    #[arg(long, requires = "id")]
+    reject: bool,
+    /// With `always`: how far the answer reaches. `flotilla approvals` lists those beyond a session.
+    #[arg(long, value_enum, default_value_t = Scope::Session)]
+    scope: Scope,
+    /// With a refused permission: what the model is told; the turn then goes on.
+    #[arg(long, default_value = "")]
+    message: String,
+    /// List one JSON object per line.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Where an answer `always` counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Scope {
+    Session,
+    Project,
+    Tenant,
+}
+
+impl Scope {
+    fn to_wire(self) -> PermissionScope {
+        match self {
+            Self::Session => PermissionScope::Session,
+            Self::Project => PermissionScope::Project,
+            Self::Tenant => PermissionScope::Tenant,
+        }
+    }
+}
+
+/// Something that is asked.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Open {
+    Permission(Permission),
+    Question(Question),
+}
+
+impl Open {
+    pub(crate) fn id(&self) -> &str {
+        match self {
+            Self::Permission(permission) => &permission.id,
+            Self::Question(question) => &question.id,
+        }
+    }
+
+    pub(crate) fn session_id(&self) -> &str {
+        match self {
+            Self::Permission(permission) => &permission.session_id,
+            Self::Question(question) => &question.session_id,
+        }
+    }
+
+    /// What is asked, in words.
+    pub(crate) fn words(&self) -> String {
+        match self {
+            Self::Permission(permission) => may_it(&permission.permission, &permission.patterns.join(" ")),
+            Self::Question(question) => {
+                let items = question.items.iter().map(|item| {
+                    let labels: Vec<_> = item.options.iter().map(|option| option.label.as_str()).collect();
+                    let labels =
+                        if labels.is_empty() { String::new() } else { format!(" [{}]", labels.join(" | ")) };
+                    format!("{}{labels}", item.question)
+                });
+                items.collect::<Vec<_>>().join("; ")
+            }
+        }
+    }
+
+    /// Gives the id and what is asked, in one line.
+    pub(crate) fn line(&self) -> String {
+        format!("{}  {}", self.id(), one_line(&self.words(), ASKED_CHARS))
+    }
+
+    /// Gives the command that answers it. What a model wrote is not in it: people copy it into a shell.
+    pub(crate) fn command(&self) -> String {
+        match self {
+            Self::Permission(permission) => command(&permission.id, "once"),
+            Self::Question(question) => {
+                command(&question.id, &vec!["\"…\""; question.items.len().max(1)].join(" "))
+            }
+        }
+    }
+
+    pub(crate) fn to_json(&self) -> Value {
+        match self {
+            Self::Permission(asked) => json!({
+                "id": asked.id, "session_id": asked.session_id, "permission": asked.permission,
+                "patterns": asked.patterns, "always": asked.always, "asked_at_ms": asked.asked_at_ms,
+                "expires_at_ms": asked.expires_at_ms,
+            }),
+            Self::Question(asked) => json!({
+                "id": asked.id, "session_id": asked.session_id, "asked_at_ms": asked.asked_at_ms,
+                "expires_at_ms": asked.expires_at_ms,
+                "questions": asked.items.iter().map(|item| json!({
+                    "header": item.header, "question": item.question, "multiple": item.multiple,
+                    "options": item.options.iter().map(|option| json!({
+                        "label": option.label, "description": option.description,
+                    })).collect::<Vec<_>>(),
+                })).collect::<Vec<_>>(),
+            }),
+        }
+    }
+}
+
+/// Gives what a permission asks, in one line: what hides behind the first line of a command is shown too.
+pub(crate) fn may_it(permission: &str, patterns: &str) -> String {
+    format!("may it use {permission} {patterns}").replace('\n', "⏎ ")
+}
+
+/// Gives the command that answers the request `id`.
+pub(crate) fn command(id: &str, answer: &str) -> String {
+    format!("flotilla answer {} {answer}", one_line(id, ASKED_CHARS))
+}
+
+/// Lists everything that is asked, of one session with its subtasks or, with an empty id, of all; permissions first.
+pub(crate) async fn list(client: &Client, session_id: &str) -> Result<Vec<Open>> {
+    let mut open = Vec::new();
+    let page = |cursor: &str| Some(Page { limit: limits::PAGE_MAX, cursor: cursor.to_owned() });
+    let mut cursor = String::new();
+    loop {
+        let request = ListPermissionsRequest {
+            session_id: session_id.to_owned(),
+            page: page(&cursor),
+            with_subtasks: true,
+        };
+        let permissions = async || client.permissions().list_permissions(request.clone()).await;
+        let answer = call("list what is asked", permissions).await?;
+        open.extend(answer.permissions.into_iter().map(Open::Permission));
+        cursor = answer.next_cursor;
+        if cursor.is_empty() {
+            break;
+        }
+    }
+    loop {
+        let request = ListQuestionsRequest {
+            session_id: session_id.to_owned(),
+            page: page(&cursor),
+            with_subtasks: true,
+        };
+        let questions = async || client.questions().list_questions(request.clone()).await;
+        let answer = call("list what is asked", questions).await?;
+        open.extend(answer.questions.into_iter().map(Open::Question));
+        cursor = answer.next_cursor;
+        if cursor.is_empty() {
+            return Ok(open);
+        }
+    }
+}
+
+/// Lists, or answers.
+pub(crate) async fn run(client: &Client, arguments: AnswerArgs) -> Result<Exit> {
+    let id = arguments.id.as_deref().unwrap_or_default();
+    let is_session = id.is_empty() || id.starts_with("ses_");
+    let mut open = list(client, if is_session { id } else { "" }).await?;
+    if !is_session {
+        open.retain(|open| open.id() == id);
+    }
+    if arguments.answers.is_empty() && !arguments.reject {
+        return show(&open, arguments.json);
+    }
+    if !is_session && open.is_empty() {
+        // It is over, or unknown: the server says which, and by whom.
+        open.push(unknown(id)?);
+    }
+    if is_session && open.iter().all(|open| open.session_id() != id) {
+        show(&open, arguments.json)?;
+        let below = if open.is_empty() { "" } else { " itself; answer its subtasks by the ids above" };
+        bail!("session {id} asks nothing{below}");
+    }
+    // An answer to a session is none to its subtasks, which ask something else.
+    open.retain(|open| !is_session || open.session_id() == id);
+    let has = |kind: fn(&Open) -> bool| open.iter().any(kind);
+    let questions = open.iter().filter(|open| matches!(open, Open::Question(_))).count();
+    if questions > 1 || (questions == 1 && has(|open| matches!(open, Open::Permission(_)))) {
+        show(&open, arguments.json)?;
+        bail!("session {id} asks several things; answer each by its own id");
+    }
+    let mut exit = Exit::Done;
+    for open in &open {
+        match reply(client, open, &arguments).await {
+            Ok(()) => out::line(&format!("answered: {}", one_line(&open.words(), ASKED_CHARS)))?,
+            Err(error) => {
+                let status = error.downcast_ref::<tonic::Status>();
+                let code = status.and_then(rpc::status::code_of);
+                let Some(status) = status.filter(|_| code.as_deref() == Some("already_resolved")) else {
+                    return Err(error);
+                };
+                out::line(&format!("too late: {}", harmless(status.message())))?;
+                exit = Exit::Usage;
+            }
+        }
+    }
+    Ok(exit)
+}
+
+fn show(open: &[Open], json: bool) -> Result<Exit> {
+    for open in open {
+        if json {
+            out::line(&open.to_json().to_string())?;
+        } else {
+            out::line(&format!("{}\n  {}  session {}", open.line(), open.command(), open.session_id()))?;
+        }
+    }
+    if open.is_empty() && !json {
+        out::note("nothing is asked");
+    }
+    Ok(Exit::Done)
+}
+
+/// A request that is not open, of the kind that its id tells.
+fn unknown(id: &str) -> Result<Open> {
+    let id = id.to_owned();
+    match id.split_once('_') {
+        Some(("per", _)) => Ok(Open::Permission(Permission { id, ..Permission::default() })),
+        Some(("que", _)) => Ok(Open::Question(Question { id, ..Question::default() })),
+        _ => bail!("{id} is no permission (per_…), question (que_…) or session (ses_…)"),
+    }
+}
+
+async fn reply(client: &Client, open: &Open, arguments: &AnswerArgs) -> Result<()> {
+    match open {
+        Open::Permission(permission) => {
+            let mut request = ReplyPermissionRequest {
+                permission_id: permission.id.clone(),
+                answer: 0,
+                message: arguments.message.clone(),
+                scope: arguments.scope.to_wire().into(),
+            };
+            request.set_answer(verdict(arguments)?);
+            call("answer", || async { client.permissions().reply_permission(request.clone()).await }).await?;
+        }
+        Open::Question(question) => {
+            let answers = if arguments.reject { vec![] } else { labels(question, &arguments.answers)? };
+            let request = ReplyQuestionRequest { question_id: question.id.clone(), answers };
+            call("answer", || async { client.questions().reply_question(request.clone()).await }).await?;
+        }
+    }
+    Ok(())
+}
+
+fn verdict(arguments: &AnswerArgs) -> Result<PermissionAnswer> {
+    let words: Vec<_> = arguments.answers.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        [] | ["reject"] => Ok(PermissionAnswer::Reject),
+        ["once"] => Ok(PermissionAnswer::Once),
+        ["always"] => Ok(PermissionAnswer::Always),
+        _ => bail!("answer a permission with once, always or reject"),
+    }
+}
+
+/// Reads one answer for each thing that is asked.
+fn labels(question: &Question, answers: &[String]) -> Result<Vec<QuestionAnswer>> {
+    // What is not open any more says nothing of its items: the server refuses it.
+    if !question.items.is_empty() && question.items.len() != answers.len() {
+        bail!(
+            "it asks {} things; give as many answers: {}",
+            question.items.len(),
+            Open::Question(question.clone()).line()
+        );
+    }
+    let labels = answers.iter().enumerate().map(|(index, answer)| {
+        let several = question.items.get(index).is_some_and(|item| item.multiple);
+        let labels = if several {
+            answer.split(',').map(|label| label.trim().to_owned()).collect()
+        } else {
+            vec![answer.clone()]
+        };
+        QuestionAnswer { labels }
+    });
+    Ok(labels.collect())
+}
+
+#[cfg(test)]
+mod tests;

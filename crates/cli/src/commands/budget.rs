@@ -1,0 +1,109 @@
+//! `flotilla budget`: what a session and its subtasks may spend together.
+
+use crate::{
+    client::{Client, call},
+    exit::Exit,
+    terminal::out,
+};
+use anyhow::Result;
+use domain::money::UsdPicos;
+use rpc::v1::{Budget, GetSessionBudgetRequest, SetSessionBudgetRequest};
+use serde_json::json;
+
+/// `flotilla budget`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct BudgetArgs {
+    /// The session.
+    id: String,
+    /// The new limit in dollars for the session and its subtasks together, or `none`. What waits for it goes on. Without it:
+    /// shows the present one.
+    #[arg(value_parser = parse)]
+    max: Option<Max>,
+    /// One JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// A limit in dollars, or none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Max(Option<UsdPicos>);
+
+impl Max {
+    /// As requests carry it.
+    pub(crate) fn to_wire(self) -> i64 {
+        self.0.map_or(0, |amount| amount.0)
+    }
+}
+
+/// Reads `3`, `3.50`, `$3.50` or `none`.
+pub(crate) fn parse(text: &str) -> Result<Max, String> {
+    if text == "none" {
+        return Ok(Max(None));
+    }
+    let dollars = text.strip_prefix('$').unwrap_or(text).parse().ok().and_then(UsdPicos::from_dollars);
+    match dollars {
+        Some(amount) if amount.0 > 0 => Ok(Max(Some(amount))),
+        Some(_) | None => {
+            Err("a budget is a number of dollars above 0, for example 2.50, or none".to_owned())
+        }
+    }
+}
+
+pub(crate) async fn run(client: &Client, arguments: BudgetArgs) -> Result<Exit> {
+    let BudgetArgs { id: session_id, max, json } = arguments;
+    let budget = match max {
+        Some(max) => {
+            let request =
+                SetSessionBudgetRequest { session_id: session_id.clone(), max_usd_picos: max.to_wire() };
+            call("set the budget", || async { client.sessions().set_session_budget(request.clone()).await })
+                .await?
+                .budget
+        }
+        None => {
+            let request = GetSessionBudgetRequest { session_id: session_id.clone() };
+            call("load the budget", || async { client.sessions().get_session_budget(request.clone()).await })
+                .await?
+                .budget
+        }
+    };
+    let budget = budget.unwrap_or_default();
+    if json {
+        let object = json!({"session_id": session_id, "spent_usd": UsdPicos(budget.spent_usd_picos).dollars(),
+            "max_usd": (budget.max_usd_picos > 0).then(|| UsdPicos(budget.max_usd_picos).dollars())});
+        out::line(&object.to_string())?;
+    } else {
+        out::line(&sentence(budget))?;
+    }
+    Ok(Exit::Done)
+}
+
+fn sentence(budget: Budget) -> String {
+    let spent = UsdPicos(budget.spent_usd_picos).dollars();
+    match budget.max_usd_picos {
+        0 => format!("spent ${spent:.4}, no limit"),
+        max => format!("spent ${spent:.4} of ${:.4}", UsdPicos(max).dollars()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+
+    #[test]
+    fn a_limit_is_dollars_or_none() {
+        for (text, picos) in [("3", 3_000_000_000_000), ("$0.5", 500_000_000_000), ("none", 0)] {
+            assert_eq!(parse(text).unwrap().to_wire(), picos, "{text}");
+        }
+        for text in ["0", "-1", "nan", "inf", "1e30", "", "three"] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_left_can_be_seen() {
+        let budget = |max_usd_picos| Budget { spent_usd_picos: 1_250_000_000_000, max_usd_picos };
+        assert_eq!(sentence(budget(0)), "spent $1.2500, no limit");
+        assert_eq!(sentence(budget(2_000_000_000_000)), "spent $1.2500 of $2.0000");
+    }
+}

@@ -1,0 +1,107 @@
+//! `flotilla checkout`: a session's result as a branch of the user's repository. The files are left alone unless asked.
+
+use crate::{
+    client::Client,
+    exit::Exit,
+    repository::{bundle, git::Git},
+    terminal::{out, show},
+};
+use anyhow::{Context as _, Result, bail};
+use domain::limits;
+use rpc::v1::ExportSessionRequest;
+use std::{
+    fs,
+    io::Write as _,
+    path::{Path, PathBuf},
+};
+
+/// `flotilla checkout`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CheckoutArgs {
+    /// The session.
+    id: String,
+    /// Name of the branch; default: flotilla/ and the end of the session's id.
+    #[arg(long, value_name = "NAME")]
+    branch: Option<String>,
+    /// Your repository.
+    #[arg(long, default_value = ".", value_name = "PATH")]
+    repo: PathBuf,
+    /// Check the branch out as well; git refuses when that would overwrite changes of yours.
+    #[arg(long)]
+    switch: bool,
+}
+
+/// What the server sent.
+struct Export {
+    commit: String,
+    base_commit: String,
+}
+
+pub(crate) async fn run(client: &Client, arguments: CheckoutArgs) -> Result<Exit> {
+    let git = Git::at(&arguments.repo);
+    let root = git.run(&["rev-parse", "--show-toplevel"]).context("find your git repository (see --repo)")?;
+    let git = Git::at(Path::new(&root));
+    let branch = arguments.branch.unwrap_or_else(|| format!("flotilla/{}", show::short_id(&arguments.id)));
+    if !git.is(&["check-ref-format", "--branch", &branch]) {
+        bail!("{branch:?} is not a name for a branch");
+    }
+    let temporary = tempfile::tempdir().context("make a temporary directory")?;
+    let file = temporary.path().join("result.bundle");
+    let export = download(client, &arguments.id, &file).await?;
+    fetch(&git, &export, &file)?;
+    git.run(&["branch", "--force", "--no-track", &branch, &export.commit])
+        .with_context(|| format!("set the branch {branch}"))?;
+    if arguments.switch {
+        git.run(&["switch", "--quiet", &branch])?;
+        out::line(&format!("on branch {branch}"))?;
+    } else {
+        out::line(&format!("branch {branch} holds the result; `git switch {branch}` checks it out"))?;
+    }
+    Ok(Exit::Done)
+}
+
+async fn download(client: &Client, session_id: &str, file: &Path) -> Result<Export> {
+    let request = ExportSessionRequest { session_id: session_id.to_owned() };
+    let mut stream =
+        client.sessions().export_session(request).await.context("export the session")?.into_inner();
+    let mut writer = fs::File::create(file).context("make a temporary file")?;
+    let mut export = Export { commit: String::new(), base_commit: String::new() };
+    let mut size = 0;
+    while let Some(response) = stream.message().await.context("load the result")? {
+        if !response.commit.is_empty() {
+            export = Export { commit: response.commit, base_commit: response.base_commit };
+        }
+        size += response.data.len() as u64;
+        if size > limits::BUNDLE_BYTES_MAX {
+            bail!("the result is larger than {} MiB", limits::BUNDLE_BYTES_MAX >> 20);
+        }
+        writer.write_all(&response.data).context("write a temporary file")?;
+    }
+    if export.commit.is_empty() {
+        bail!("the server sent no commit");
+    }
+    Ok(export)
+}
+
+/// Brings the commit into the repository, without any ref.
+fn fetch(git: &Git, export: &Export, file: &Path) -> Result<()> {
+    let has = |commit: &str| git.is(&["cat-file", "-e", &format!("{commit}^{{commit}}")]);
+    if !has(&export.base_commit) {
+        // The session may have started from uncommitted changes of this machine.
+        let kept = bundle::dirty_file(&export.base_commit)?;
+        if kept.exists() {
+            unbundle(git, &kept)?;
+        }
+    }
+    // A result without changes is the base itself, and its bundle may be empty.
+    if has(&export.commit) {
+        return Ok(());
+    }
+    unbundle(git, file).with_context(|| {
+        format!("use the result on top of commit {}, which must be in this repository", export.base_commit)
+    })
+}
+
+fn unbundle(git: &Git, file: &Path) -> Result<()> {
+    git.run(&["bundle".as_ref(), "unbundle".as_ref(), file.as_os_str()]).map(drop)
+}

@@ -1,0 +1,218 @@
+//! `flotilla config`: settings of the tenant and of projects, and what has an effect in a repository or a session, with its
+//! origin.
+
+use crate::{
+    client::{Client, call},
+    exit::Exit,
+    terminal::{out, paint::harmless},
+};
+use anyhow::{Context as _, Result};
+use domain::{level::Level, limits};
+use rpc::v1::{
+    ExplainSettingsRequest, ExplainSettingsResponse, GetSettingsRequest, SetSettingsRequest, SettingOrigin,
+};
+use settings::{
+    document::Document,
+    repository::{UnclearRestriction, configure, is_settings},
+};
+use std::{
+    fs,
+    io::Read as _,
+    path::{Path, PathBuf},
+};
+
+/// What to do with settings.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ConfigArgs {
+    #[command(subcommand)]
+    command: ConfigCommand,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum ConfigCommand {
+    /// Show every value with its file, line and column: of a directory, or as it counts in a session. Sessions read the
+    /// files of the commit that they start from.
+    Explain {
+        /// The repository.
+        #[arg(default_value = ".")]
+        directory: PathBuf,
+        /// What counts in this session, with the settings of its tenant and its project.
+        #[arg(long, value_name = "ID", conflicts_with_all = ["directory", "settings"])]
+        session: Option<String>,
+        /// The platform's settings, as the workers have them.
+        #[arg(long, env = "FLOTILLA_SETTINGS")]
+        settings: Option<PathBuf>,
+    },
+    /// Print the settings of the tenant, or of a project.
+    Get {
+        /// The project's id; without one, the tenant's settings.
+        #[arg(long)]
+        project: Option<String>,
+    },
+    /// Replace the settings of the tenant, or of a project, by an opencode.json. An empty file removes them.
+    Set {
+        /// The file; "-" reads the standard input.
+        file: PathBuf,
+        /// The project's id; without one, the tenant's settings.
+        #[arg(long)]
+        project: Option<String>,
+    },
+}
+
+impl ConfigArgs {
+    /// Whether a gateway is asked.
+    pub(crate) fn is_remote(&self) -> bool {
+        !matches!(self.command, ConfigCommand::Explain { session: None, .. })
+    }
+}
+
+/// Shows what counts in a directory.
+pub(crate) fn run_here(arguments: &ConfigArgs) -> Result<Exit> {
+    let ConfigCommand::Explain { directory, settings, .. } = &arguments.command else {
+        return Ok(Exit::Done);
+    };
+    show(&explain(directory, settings.as_deref())?)
+}
+
+/// Does what needs a gateway.
+pub(crate) async fn run(client: &Client, arguments: ConfigArgs) -> Result<Exit> {
+    match arguments.command {
+        ConfigCommand::Explain { session, .. } => {
+            let request = || ExplainSettingsRequest { session_id: session.clone().unwrap_or_default() };
+            let ask = || async { client.settings().explain_settings(request()).await };
+            show(&call("explain the settings", ask).await?)
+        }
+        ConfigCommand::Get { project } => {
+            let request = || GetSettingsRequest { project_id: project.clone().unwrap_or_default() };
+            let ask = || async { client.settings().get_settings(request()).await };
+            match call("read the settings", ask).await?.settings {
+                Some(settings) => out::line(harmless(&settings.document).trim_end())?,
+                None => out::note("there are no settings"),
+            }
+            Ok(Exit::Done)
+        }
+        ConfigCommand::Set { file, project } => {
+            let document = read(&file)?;
+            let request = || SetSettingsRequest {
+                project_id: project.clone().unwrap_or_default(),
+                document: document.clone(),
+            };
+            let ask = || async { client.settings().set_settings(request()).await };
+            let is_there = call("replace the settings", ask).await?.settings.is_some();
+            out::note(if is_there { "the settings were replaced" } else { "there are no settings now" });
+            Ok(Exit::Done)
+        }
+    }
+}
+
+fn read(file: &Path) -> Result<String> {
+    if file == Path::new("-") {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text).context("read the standard input")?;
+        return Ok(text);
+    }
+    fs::read_to_string(file).with_context(|| format!("read {}", file.display()))
+}
+
+/// What counts in a directory, without tenant and project.
+fn explain(directory: &Path, platform: Option<&Path>) -> Result<ExplainSettingsResponse> {
+    let mut above = vec![];
+    if let Some(file) = platform {
+        let text = fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
+        above.push(Document::json(Level::Platform, &file.display().to_string(), &text)?);
+    }
+    let files = files(directory)?;
+    let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+    Ok(match configure(&above, &files) {
+        Ok(configure) => configure.into(),
+        Err(UnclearRestriction(problems)) => {
+            ExplainSettingsResponse { problems, is_refused: true, ..Default::default() }
+        }
+    })
+}
+
+fn show(explained: &ExplainSettingsResponse) -> Result<Exit> {
+    for line in lines(explained) {
+        out::line(&harmless(&line))?;
+    }
+    Ok(if explained.problems.is_empty() { Exit::Done } else { Exit::Failed })
+}
+
+/// One line for each value, then what is wrong.
+fn lines(explained: &ExplainSettingsResponse) -> Vec<String> {
+    let ExplainSettingsResponse { settings, ignored, problems, is_refused } = explained;
+    if *is_refused {
+        return vec![format!("No session starts with these settings:\n{problems}")];
+    }
+    let place = |origin: &SettingOrigin| format!("{}:{}:{}", origin.file, origin.line, origin.column);
+    let mut lines: Vec<String> = settings
+        .iter()
+        .map(|setting| {
+            let origin = setting.origin.clone().unwrap_or_default();
+            format!("{} = {}  ({}, {})", origin.path, setting.value, origin.level, place(&origin))
+        })
+        .collect();
+    lines.extend(ignored.iter().map(|origin| format!("{} has no effect  ({})", origin.path, place(origin))));
+    if !problems.is_empty() {
+        lines.push(format!("These files have no say but in permissions:\n{problems}"));
+    }
+    lines
+}
+
+/// The files of settings, with paths as git has them.
+fn files(directory: &Path) -> Result<Vec<(String, String)>> {
+    let mut found = vec![];
+    let mut waiting = vec![directory.to_owned(), directory.join(".opencode")];
+    while let Some(next) = waiting.pop() {
+        let Ok(entries) = fs::read_dir(&next) else { continue };
+        for entry in entries {
+            let entry = entry.with_context(|| format!("read {}", next.display()))?;
+            let (path, kind) = (entry.path(), entry.file_type().context("read a kind of file")?);
+            if kind.is_dir() && next != directory {
+                waiting.push(path);
+                continue;
+            }
+            let Some(name) = path.strip_prefix(directory).ok().and_then(Path::to_str) else { continue };
+            if kind.is_file() && is_settings(name) && found.len() <= limits::SETTINGS_FILES_MAX {
+                let text = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
+                found.push((name.to_owned(), String::from_utf8_lossy(&text).into_owned()));
+            }
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+
+    #[test]
+    fn every_value_says_where_it_comes_from() {
+        let directory = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = directory.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        write("opencode.json", "{\n  \"model\": \"a/b\",\n  \"theme\": \"x\"\n}");
+        write(".opencode/agent/team/review.md", "---\nmode: subagent\n---\nReview.");
+        write("sub/opencode.json", "{");
+        write("platform.json", "{\"permission\": {\"webfetch\": \"deny\"}}");
+        let explained = explain(directory.path(), Some(&directory.path().join("platform.json"))).unwrap();
+        let text = lines(&explained).join("\n");
+        for want in [
+            "model = \"a/b\"  (repository, opencode.json:2:12)",
+            "agent.\"team/review\".mode = \"subagent\"  (repository, .opencode/agent/team/review.md:2:7)",
+            "permission.webfetch = \"deny\"  (platform, ",
+            "theme has no effect  (opencode.json:3:",
+        ] {
+            assert!(text.contains(want), "{want:?} in {text}");
+        }
+        assert_eq!((explained.problems.as_str(), explained.is_refused), ("", false));
+        write("opencode.jsonc", "{\"permission\": 1}");
+        let explained = explain(directory.path(), None).unwrap();
+        assert!(explained.problems.contains("opencode.jsonc:1:16: permission: expected"), "{explained:?}");
+        assert!(explained.is_refused);
+    }
+}

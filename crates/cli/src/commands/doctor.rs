@@ -1,0 +1,72 @@
+//! `flotilla doctor`: what is there and what is missing, one line each.
+
+use crate::{
+    client::{Client, Connection, call},
+    exit::{Exit, sentence},
+    stack::running,
+    terminal::out,
+};
+use anyhow::{Result, bail};
+use rpc::v1::{ListProjectsRequest, Page};
+use std::{process::Command, time::Duration};
+
+/// Longest wait for the gateway: a doctor that hangs helps nobody.
+const GATEWAY_WITHIN: Duration = Duration::from_secs(5);
+
+/// Programs with what they are for; the last word is the Debian package.
+const PROGRAMS: [(&str, &str, &str); 6] = [
+    ("git", "carries repositories", "git"),
+    ("postgres", "`flotilla up`: the private database", "postgresql"),
+    ("redis-server", "`flotilla up`: the private queue", "redis-server"),
+    ("nats-server", "`flotilla up`: the private event bus", "nats-server"),
+    ("bwrap", "the sandbox's isolation", "bubblewrap"),
+    ("setpriv", "`flotilla up`: ends servers with their launcher", "util-linux"),
+];
+
+pub(crate) async fn run(connection: &Connection) -> Result<Exit> {
+    let mut missing = 0;
+    for (name, purpose, package) in PROGRAMS {
+        match local::programs::find(name) {
+            Some(path) => {
+                let version = Command::new(&path).arg("--version").output().ok();
+                let version = version
+                    .map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
+                    .unwrap_or_default();
+                out::line(&format!(
+                    "found    {name:<13} {}  {}",
+                    path.display(),
+                    version.lines().next().unwrap_or_default()
+                ))?;
+            }
+            None => {
+                missing += 1;
+                out::line(&format!("missing  {name:<13} {purpose}; Debian package {package}"))?;
+            }
+        }
+    }
+    match running::find(connection.data.as_deref())? {
+        Some(found) => {
+            let pid = found.pids.get("up").copied().unwrap_or_default();
+            out::line(&format!(
+                "found    {:<13} {} (process {pid}, model: {})",
+                "stack", found.gateway_url, found.model
+            ))?;
+        }
+        None => out::line(&format!("absent   {:<13} no stack of `flotilla up` is near", "stack"))?,
+    }
+    let probe = async {
+        let client = Client::open(connection)?;
+        let page = Some(Page { limit: 1, cursor: String::new() });
+        call("list projects", || async {
+            client.projects().list_projects(ListProjectsRequest { page: page.clone() }).await
+        })
+        .await
+    };
+    match tokio::time::timeout(GATEWAY_WITHIN, probe).await.unwrap_or_else(|_| bail!("it does not answer")) {
+        Ok(_) => out::line(&format!("found    {:<13} it answers, and the API key is good", "gateway"))?,
+        Err(error) => {
+            out::line(&format!("absent   {:<13} {}", "gateway", sentence(&error).unwrap_or_default()))?
+        }
+    }
+    Ok(if missing == 0 { Exit::Done } else { Exit::Usage })
+}

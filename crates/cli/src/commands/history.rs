@@ -1,0 +1,106 @@
+//! `flotilla revert`, `unrevert` and `fork`: a session at an earlier point of itself.
+
+use crate::{
+    client::{Client, call},
+    commands::prompt::random_key,
+    exit::Exit,
+    terminal::{out, paint::Paint, show},
+};
+use anyhow::{Context as _, Result};
+use clap::Args;
+use rpc::v1::{ForkFiles, ForkSessionRequest, RevertSessionRequest, Session, UnrevertSessionRequest};
+
+/// `flotilla revert`.
+#[derive(Debug, Args)]
+pub(crate) struct RevertArgs {
+    /// The session.
+    id: String,
+    /// The first message that goes; an answer goes with its prompt. `flotilla messages --json` gives the ids.
+    message: String,
+    /// Keep the message and what stands in it before this part.
+    #[arg(long, value_name = "PART")]
+    part: Option<String>,
+}
+
+/// Takes files back now, and messages with the next prompt.
+pub(crate) async fn revert(client: &Client, arguments: RevertArgs) -> Result<Exit> {
+    let request = || RevertSessionRequest {
+        session_id: arguments.id.clone(),
+        message_id: arguments.message.clone(),
+        part_id: arguments.part.clone().unwrap_or_default(),
+    };
+    let answer =
+        call("revert the session", || async { client.sessions().revert_session(request()).await }).await?;
+    let session = answer.session.context("read the session")?;
+    out::write(&reverted(&session, Paint::for_stdout()))?;
+    Ok(Exit::Done)
+}
+
+/// What a revert did.
+fn reverted(session: &Session, paint: Paint) -> String {
+    let diff = session.revert.as_ref().map(|revert| revert.diff.as_str()).unwrap_or_default();
+    let what = if diff.is_empty() { "no file changed" } else { "the files are what they were" };
+    let text = format!(
+        "{what}; the messages go with the next prompt, and `flotilla unrevert {}` takes this back\n",
+        session.id
+    );
+    if diff.is_empty() { text } else { format!("{}\n{text}", show::patch(diff, paint)) }
+}
+
+/// `flotilla fork`.
+#[derive(Debug, Args)]
+pub(crate) struct ForkArgs {
+    /// The session.
+    id: String,
+    /// The first message that the fork does not have; without it the fork has all.
+    #[arg(long, value_name = "MESSAGE")]
+    before: Option<String>,
+    /// Begin with the files as they are now, not as they were before that message.
+    #[arg(long)]
+    files_of_now: bool,
+}
+
+/// Makes a session from an earlier point of another one, and prints its id.
+pub(crate) async fn fork(client: &Client, arguments: ForkArgs) -> Result<Exit> {
+    let files = if arguments.files_of_now { ForkFiles::Now } else { ForkFiles::AtMessage };
+    let idempotency_key = random_key()?;
+    let request = || ForkSessionRequest {
+        session_id: arguments.id.clone(),
+        message_id: arguments.before.clone().unwrap_or_default(),
+        files: files.into(),
+        idempotency_key: idempotency_key.clone(),
+    };
+    let answer =
+        call("fork the session", || async { client.sessions().fork_session(request()).await }).await?;
+    out::line(&answer.session.context("read the session")?.id)?;
+    Ok(Exit::Done)
+}
+
+/// Brings the files back.
+pub(crate) async fn unrevert(client: &Client, session_id: &str) -> Result<Exit> {
+    let request = || UnrevertSessionRequest { session_id: session_id.to_owned() };
+    call("take the revert back", || async { client.sessions().unrevert_session(request()).await }).await?;
+    out::line("nothing is taken back any more: the files are what they were before")?;
+    Ok(Exit::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+    use rpc::v1::Revert;
+
+    #[test]
+    fn a_revert_shows_what_it_changed_and_how_to_take_it_back() {
+        let shown = |diff: &str| {
+            let revert =
+                Revert { message_id: "msg_1".to_owned(), diff: diff.to_owned(), ..Default::default() };
+            let session = Session { id: "ses_1".to_owned(), revert: Some(revert), ..Default::default() };
+            reverted(&session, Paint::Plain)
+        };
+        let back = "the messages go with the next prompt, and `flotilla unrevert ses_1` takes this back\n";
+        assert_eq!(shown(""), format!("no file changed; {back}"));
+        let diff = "diff --git a/x b/x\n-a\n";
+        assert_eq!(shown(diff), format!("{diff}\nthe files are what they were; {back}"));
+    }
+}

@@ -1,0 +1,380 @@
+//! `flotilla run` and `flotilla say`: hand in a prompt, with the repository it is about, and watch the turn.
+
+use crate::{
+    client::{Client, call},
+    commands::{attach::AttachArgs, budget, watch},
+    exit::Exit,
+    repository::bundle::{self, Bundle, Start},
+    stream::follow::{Reading, Until},
+    terminal::out,
+};
+use anyhow::{Context as _, Result, bail};
+use futures::{StreamExt as _, stream};
+use rpc::v1::{
+    AcceptPromptRequest, AcceptPromptResponse, BundleHeader, CreateProjectRequest, CreateSessionRequest,
+    ModelRef, PermissionRule, PermissionVerdict, SessionClass, ShellPart, Source, UploadBundleRequest,
+    prompt_part::Kind, source, upload_bundle_request,
+};
+use std::{
+    io::Read as _,
+    path::{Path, PathBuf},
+};
+use tokio::io::AsyncReadExt as _;
+
+/// `flotilla run`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RunArgs {
+    /// What to do.
+    #[arg(required_unless_present = "command")]
+    prompt: Option<String>,
+    /// The repository: a directory of yours, or a URL that the server clones.
+    #[arg(long, default_value = ".", value_name = "PATH|URL")]
+    repo: String,
+    /// Branch, tag or commit to start from; default: what is checked out, or the URL's default branch.
+    #[arg(long, value_name = "REVISION", conflicts_with = "dirty")]
+    base: Option<String>,
+    /// Start from your files as they are, with uncommitted changes. Your repository is not touched.
+    #[arg(long)]
+    dirty: bool,
+    /// Which model answers; default: the tenant's.
+    #[arg(long, value_name = "PROVIDER/MODEL", value_parser = parse_model)]
+    model: Option<ModelRef>,
+    /// Title of the session; default: what a small model makes of the prompt.
+    #[arg(long)]
+    title: Option<String>,
+    /// How urgent it is: what a person waits for goes before pull requests, and those before batches.
+    #[arg(long, value_enum, default_value_t = Class::Interactive)]
+    class: Class,
+    /// Ask before a tool is used: its name, or NAME:PATTERN for a command, a path, an agent. May be repeated.
+    #[arg(long, value_name = "TOOL[:PATTERN]")]
+    ask: Vec<String>,
+    /// Never use a tool; as --ask. May be repeated.
+    #[arg(long, value_name = "TOOL[:PATTERN]")]
+    deny: Vec<String>,
+    /// What the session and its subtasks may spend together, in dollars. At the limit it waits for `flotilla budget`.
+    #[arg(long, value_name = "DOLLARS", value_parser = budget::parse)]
+    budget: Option<budget::Max>,
+    /// What to do when a person would have to be asked: wait for the answer, go on without it, or end the turn.
+    #[arg(long, value_enum, default_value_t = OnAsk::Park)]
+    on_ask: OnAsk,
+    /// Let the agent ask questions, also whether a plan shall be carried out; it waits for the answers.
+    #[arg(long)]
+    questions: bool,
+    /// Hand it in, print the session's id and leave.
+    #[arg(long)]
+    detach: bool,
+    #[command(flatten)]
+    attach: AttachArgs,
+    #[command(flatten)]
+    show: watch::ShowArgs,
+}
+
+/// What a session does that would have to ask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum OnAsk {
+    Park,
+    Deny,
+    Fail,
+}
+
+impl OnAsk {
+    fn to_wire(self) -> rpc::v1::OnAsk {
+        match self {
+            Self::Park => rpc::v1::OnAsk::Park,
+            Self::Deny => rpc::v1::OnAsk::Deny,
+            Self::Fail => rpc::v1::OnAsk::Fail,
+        }
+    }
+}
+
+/// How urgent a session is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Class {
+    Interactive,
+    Pr,
+    Batch,
+}
+
+impl Class {
+    fn to_wire(self) -> SessionClass {
+        match self {
+            Self::Interactive => SessionClass::Interactive,
+            Self::Pr => SessionClass::Pr,
+            Self::Batch => SessionClass::Batch,
+        }
+    }
+}
+
+/// `flotilla say`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct SayArgs {
+    /// The session.
+    id: String,
+    /// What to do next.
+    #[arg(required_unless_present = "command")]
+    text: Option<String>,
+    /// Hand it in and leave.
+    #[arg(long)]
+    detach: bool,
+    /// Only store it: nothing is started, and the next prompt's answer sees it.
+    #[arg(long)]
+    no_reply: bool,
+    #[command(flatten)]
+    attach: AttachArgs,
+    #[command(flatten)]
+    show: watch::ShowArgs,
+}
+
+/// `flotilla shell`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ShellArgs {
+    /// The session.
+    id: String,
+    /// The command, for bash.
+    command: String,
+    #[command(flatten)]
+    show: watch::ShowArgs,
+}
+
+/// Creates a session for a repository and hands in its first prompt.
+pub(crate) async fn run(client: &Client, arguments: RunArgs) -> Result<Exit> {
+    let mut prompt = prompt(arguments.prompt.clone().unwrap_or_default())?;
+    arguments.attach.add_to(&mut prompt)?;
+    let source = resolve(&arguments)?;
+    let (name, source) = match source {
+        RepositorySource::Url { name, url } => {
+            let revision = arguments.base.clone().unwrap_or_default();
+            (name, Source { from: Some(source::From::GitUrl(url)), revision })
+        }
+        RepositorySource::Directory { name, dir } => {
+            let start = match (arguments.dirty, arguments.base.clone()) {
+                (true, _) => Start::Dirty,
+                (false, base) => Start::Revision(base.unwrap_or_else(|| "HEAD".to_owned())),
+            };
+            let bundle = tokio::task::spawn_blocking(move || bundle::make(&dir, &start))
+                .await
+                .context("make the bundle")??;
+            if !arguments.show.json && !arguments.detach {
+                let commit: String = bundle.commit.chars().take(10).collect();
+                out::note(&format!("sending {name} at {commit} ({} KiB)", bundle.size_bytes.div_ceil(1024)));
+            }
+            let bundle_id = upload(client, &bundle).await?;
+            (name, Source { from: Some(source::From::BundleId(bundle_id)), revision: String::new() })
+        }
+    };
+    let project = CreateProjectRequest { name, source: None };
+    let project =
+        call("create the project", || async { client.projects().create_project(project.clone()).await })
+            .await?;
+    let session = CreateSessionRequest {
+        project_id: project.project.unwrap_or_default().id,
+        title: arguments.title.clone().unwrap_or_default(),
+        agent: String::new(),
+        model: arguments.model.clone(),
+        source: Some(source),
+        idempotency_key: random_key()?,
+        class: arguments.class.to_wire().into(),
+        permission_rules: rules(&arguments),
+        budget_usd_picos: arguments.budget.map_or(0, budget::Max::to_wire),
+        on_ask: arguments.on_ask.to_wire().into(),
+        id: String::new(),
+    };
+    let session =
+        call("create the session", || async { client.sessions().create_session(session.clone()).await })
+            .await?;
+    let session_id = session.session.unwrap_or_default().id;
+    let accepted = accept(client, &session_id, prompt).await?;
+    if arguments.detach {
+        out::line(&session_id)?;
+        return Ok(Exit::Done);
+    }
+    let reading = Reading::of_all(client, &session_id);
+    show(client, reading, accepted, &arguments.show).await
+}
+
+/// Hands in a further prompt, and shows what follows from it.
+pub(crate) async fn say(client: &Client, arguments: SayArgs) -> Result<Exit> {
+    let SayArgs { id, text, .. } = arguments;
+    let mut prompt = prompt(text.unwrap_or_default())?;
+    arguments.attach.add_to(&mut prompt)?;
+    prompt.no_reply = arguments.no_reply;
+    if arguments.detach || arguments.no_reply {
+        accept(client, &id, prompt).await?;
+        out::line(&id)?;
+        return Ok(Exit::Done);
+    }
+    hand_in(client, &id, prompt, &arguments.show).await
+}
+
+/// Runs a command in the files of a session, beside its agent, and shows what comes of it.
+pub(crate) async fn shell(client: &Client, arguments: ShellArgs) -> Result<Exit> {
+    let mut prompt = prompt(String::new())?;
+    let shell = ShellPart { command: arguments.command };
+    prompt.parts.push(Kind::Shell(shell).into());
+    let show = watch::ShowArgs { outputs: true, ..arguments.show };
+    hand_in(client, &arguments.id, prompt, &show).await
+}
+
+async fn hand_in(
+    client: &Client,
+    id: &str,
+    prompt: AcceptPromptRequest,
+    shown: &watch::ShowArgs,
+) -> Result<Exit> {
+    // Before the prompt: what it causes is then seen from the first event on.
+    let reading = Reading::of_what_comes(client, id).await?;
+    let accepted = accept(client, id, prompt).await?;
+    show(client, reading.not_before(accepted.event_seq), accepted, shown).await
+}
+
+/// The rules that the session is made with. Nobody may be there to answer questions: they must be asked for.
+fn rules(arguments: &RunArgs) -> Vec<PermissionRule> {
+    let rule = |text: &String, verdict: PermissionVerdict| {
+        let (permission, pattern) = text.split_once(':').unwrap_or((text, ""));
+        PermissionRule {
+            permission: permission.to_owned(),
+            pattern: pattern.to_owned(),
+            verdict: verdict.into(),
+        }
+    };
+    let asks = arguments.ask.iter().map(|text| rule(text, PermissionVerdict::Ask));
+    let denies = arguments.deny.iter().map(|text| rule(text, PermissionVerdict::Deny));
+    let silent = ["question", "plan_exit"].iter().filter(|_| !arguments.questions);
+    let silent = silent.map(|name| rule(&(*name).to_owned(), PermissionVerdict::Deny));
+    asks.chain(denies).chain(silent).collect()
+}
+
+fn prompt(text: String) -> Result<AcceptPromptRequest> {
+    Ok(AcceptPromptRequest { text, idempotency_key: random_key()?, ..AcceptPromptRequest::default() })
+}
+
+async fn accept(
+    client: &Client,
+    session_id: &str,
+    prompt: AcceptPromptRequest,
+) -> Result<AcceptPromptResponse> {
+    let prompt = AcceptPromptRequest { session_id: session_id.to_owned(), ..prompt };
+    call("hand in the prompt", || async { client.prompts().accept_prompt(prompt.clone()).await }).await
+}
+
+async fn show(
+    client: &Client,
+    reading: Reading<'_>,
+    accepted: AcceptPromptResponse,
+    show: &watch::ShowArgs,
+) -> Result<Exit> {
+    if !show.json {
+        out::note(&format!("session {}", reading.session_id()));
+        if accepted.queue_position > 1 {
+            out::note(&format!("place {} in the queue", accepted.queue_position));
+        }
+    }
+    watch::to_end(client, reading, Until::IdleAfter(accepted.event_seq + 1), show).await
+}
+
+/// What `--repo` names.
+#[derive(Debug, PartialEq, Eq)]
+enum RepositorySource {
+    Url { name: String, url: String },
+    Directory { name: String, dir: PathBuf },
+}
+
+fn resolve(arguments: &RunArgs) -> Result<RepositorySource> {
+    let place = place(&arguments.repo)?;
+    match &place {
+        RepositorySource::Url { .. } if arguments.dirty => {
+            bail!("--dirty is for a directory of yours, not for a URL")
+        }
+        RepositorySource::Url { .. } | RepositorySource::Directory { .. } => Ok(place),
+    }
+}
+
+fn place(repo: &str) -> Result<RepositorySource> {
+    let scp = repo.split_once(':').filter(|(host, _)| host.contains('@') && !host.contains('/'));
+    let url = match scp {
+        _ if repo.contains("://") => Some(repo.to_owned()),
+        // git@host:path is ssh in git's short form.
+        Some((host, path)) => Some(format!("ssh://{host}/{}", path.trim_start_matches('/'))),
+        None => None,
+    };
+    if let Some(url) = url {
+        let name = url
+            .trim_end_matches('/')
+            .rsplit('/')
+            .next()
+            .unwrap_or_default()
+            .trim_end_matches(".git")
+            .to_owned();
+        return Ok(RepositorySource::Url { name, url });
+    }
+    let dir = Path::new(repo).canonicalize().with_context(|| format!("open the directory {repo}"))?;
+    let name = dir.file_name().map_or_else(|| "root".to_owned(), |name| name.to_string_lossy().into_owned());
+    Ok(RepositorySource::Directory { name, dir })
+}
+
+fn parse_model(text: &str) -> Result<ModelRef, String> {
+    match text.split_once('/') {
+        Some((provider, model)) if !provider.is_empty() && !model.is_empty() => {
+            Ok(ModelRef { provider_id: provider.to_owned(), model_id: model.to_owned() })
+        }
+        _ => Err("a model is PROVIDER/MODEL, for example anthropic/claude-sonnet-5".to_owned()),
+    }
+}
+
+/// Sends a bundle and gives its id; the server knows one that it has already.
+async fn upload(client: &Client, bundle: &Bundle) -> Result<String> {
+    let (file, header) =
+        (&bundle.file, BundleHeader { size_bytes: bundle.size_bytes, sha256: bundle.sha256.clone() });
+    let answer = call("send the repository", || async {
+        let opened = tokio::fs::File::open(file).await?;
+        let data = stream::unfold(opened, |mut file| async move {
+            let mut bytes = Vec::with_capacity(rpc::CHUNK_BYTES);
+            // An unreadable file ends the stream early, which the server refuses by size and hash.
+            (&mut file)
+                .take(rpc::CHUNK_BYTES as u64)
+                .read_to_end(&mut bytes)
+                .await
+                .ok()
+                .filter(|length| *length > 0)?;
+            Some((upload_bundle_request::Part::Data(bytes), file))
+        });
+        let parts = stream::iter([upload_bundle_request::Part::Header(header.clone())]).chain(data);
+        client.projects().upload_bundle(parts.map(|part| UploadBundleRequest { part: Some(part) })).await
+    });
+    Ok(answer.await?.bundle_id)
+}
+
+/// Gives a key by which the server recognizes a repeated call.
+pub(crate) fn random_key() -> Result<String> {
+    let mut bytes = [0_u8; 16];
+    let mut random = std::fs::File::open("/dev/urandom").context("open /dev/urandom")?;
+    random.read_exact(&mut bytes).context("read /dev/urandom")?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+
+    #[test]
+    fn a_repository_is_a_directory_or_a_url() {
+        let url =
+            |name: &str, url: &str| RepositorySource::Url { name: name.to_owned(), url: url.to_owned() };
+        for (repo, expected) in [
+            ("https://example.com/a/b.git", url("b", "https://example.com/a/b.git")),
+            ("git@example.com:a/b.git", url("b", "ssh://git@example.com/a/b.git")),
+            ("file:///srv/c/", url("c", "file:///srv/c/")),
+            ("/usr", RepositorySource::Directory { name: "usr".to_owned(), dir: PathBuf::from("/usr") }),
+        ] {
+            assert_eq!(place(repo).unwrap(), expected);
+        }
+        assert!(place("no/such/dir").is_err());
+    }
+
+    #[test]
+    fn a_model_has_a_provider() {
+        assert_eq!(parse_model("openrouter/meta/llama").unwrap().model_id, "meta/llama");
+        assert!(parse_model("gpt").is_err() && parse_model("/x").is_err());
+    }
+}

@@ -1,0 +1,365 @@
+//! The short commands about one session or all: list, diff, abort, rename, archive, messages.
+
+use crate::{
+    client::{Client, call},
+    exit::Exit,
+    terminal::{
+        json, out,
+        paint::{Paint, one_line},
+        render::{Renderer, Screen},
+        show,
+        table::{Side, Table},
+    },
+};
+use anyhow::{Context as _, Result, bail};
+use domain::limits;
+use prost_types::FieldMask;
+use rpc::v1::{
+    AbortSessionRequest, GetSessionDiffRequest, GetToolOutputRequest, ListMessagesRequest,
+    ListSessionsRequest, Message, Page, Session, UpdateSessionRequest,
+};
+use serde_json::{Value, json, value::RawValue};
+
+/// Characters of a title in the list.
+const TITLE_CHARS: usize = 60;
+/// Sessions of one list; `--all` shows the rest.
+const LIST_MAX: usize = 50;
+
+/// `flotilla ls`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ListArgs {
+    /// One JSON object per line.
+    #[arg(long)]
+    json: bool,
+    /// All sessions, not only the last 50.
+    #[arg(long)]
+    all: bool,
+    /// Only sessions that wait, with the reason, their place in the queue, and when they probably go on.
+    #[arg(long)]
+    waiting: bool,
+    /// Archived sessions too.
+    #[arg(long)]
+    archived: bool,
+}
+
+/// `flotilla rename`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RenameArgs {
+    /// The session.
+    id: String,
+    /// Its new title.
+    title: String,
+}
+
+/// `flotilla archive`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ArchiveArgs {
+    /// The session.
+    id: String,
+    /// Show it in lists again.
+    #[arg(long)]
+    undo: bool,
+}
+
+/// `flotilla messages`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct MessagesArgs {
+    /// The session.
+    id: String,
+    /// One message per line: `{"info":{…},"parts":[…]}`.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) async fn list(client: &Client, arguments: ListArgs) -> Result<Exit> {
+    let mut sessions: Vec<Session> = Vec::new();
+    let mut cursor = String::new();
+    loop {
+        let page = Page { limit: limits::PAGE_MAX, cursor: cursor.clone() };
+        let request = || ListSessionsRequest {
+            page: Some(page.clone()),
+            include_archived: arguments.archived,
+            waiting_only: arguments.waiting,
+            ..ListSessionsRequest::default()
+        };
+        let answer =
+            call("list sessions", || async { client.sessions().list_sessions(request()).await }).await?;
+        sessions.extend(answer.sessions);
+        cursor = answer.next_cursor;
+        if cursor.is_empty() || (!arguments.all && sessions.len() >= LIST_MAX) {
+            break;
+        }
+    }
+    let shown = if arguments.all { sessions.len() } else { sessions.len().min(LIST_MAX) };
+    if arguments.json {
+        for session in &sessions[..shown] {
+            out::line(&json::session(session).to_string())?;
+        }
+    } else {
+        let table = if arguments.waiting { waiting_table } else { table };
+        out::write(&table(&sessions[..shown], show::now_ms(), Paint::for_stdout()))?;
+    }
+    if sessions.is_empty() && arguments.waiting {
+        out::note("no session waits");
+    } else if sessions.is_empty() {
+        out::note("no sessions yet; `flotilla run \"…\"` starts one");
+    } else if shown < sessions.len() || !cursor.is_empty() {
+        out::note("… there are more; --all shows them");
+    }
+    Ok(Exit::Done)
+}
+
+/// Gives a line per session under a heading; nothing without sessions.
+fn table(sessions: &[Session], now_ms: i64, paint: Paint) -> String {
+    let heading = ["SESSION", "STATE", "UPDATED", "COST", "TITLE"].map(str::to_owned);
+    let cells = sessions.iter().map(|session| {
+        [
+            session.id.clone(),
+            show::state(session),
+            show::age(now_ms.saturating_sub(session.updated_at_ms)),
+            show::dollars(session.cost_usd_picos),
+            one_line(&shown_title(session), TITLE_CHARS),
+        ]
+    });
+    let rows: Vec<_> = cells.collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let widths: [usize; 5] = std::array::from_fn(|column| {
+        let all = rows.iter().chain([&heading]).map(|row| row[column].chars().count());
+        all.max().unwrap_or_default()
+    });
+    let line = |[id, state, age, cost, title]: &[String; 5], colour: &dyn Fn(&str) -> String| {
+        let [id_width, state_width, age_width, cost_width, _] = widths;
+        // Coloured when it has its width: escape sequences would count as characters.
+        let state = colour(&format!("{state:state_width$}"));
+        format!("{id:id_width$}  {state}  {age:>age_width$}  {cost:>cost_width$}  {title}\n")
+    };
+    let mut text = paint.dim(line(&heading, &str::to_owned).trim_end());
+    text.push('\n');
+    for (session, row) in sessions.iter().zip(&rows) {
+        text.push_str(&line(row, &|state| show::paint_state(session, state, paint)));
+    }
+    text
+}
+
+/// The title, with a mark when the session is archived: both are in one list only when that was asked for.
+fn shown_title(session: &Session) -> String {
+    if session.archived_at_ms == 0 { session.title.clone() } else { format!("[archived] {}", session.title) }
+}
+
+/// Gives a line for each session that waits: why, which place it has, and when it probably goes on.
+fn waiting_table(sessions: &[Session], now_ms: i64, paint: Paint) -> String {
+    let mut table = Table::new([
+        ("SESSION", Side::Left),
+        ("REASON", Side::Left),
+        ("PLACE", Side::Right),
+        ("ETA", Side::Right),
+        ("TITLE", Side::Left),
+    ]);
+    for session in sessions {
+        let wait = session.wait.clone().unwrap_or_default();
+        let place = if wait.position > 0 { wait.position.to_string() } else { "-".to_owned() };
+        let eta =
+            if wait.eta_ms > 0 { show::span(wait.eta_ms.saturating_sub(now_ms)) } else { "-".to_owned() };
+        table.push([session.id.clone(), wait.reason, place, eta, shown_title(session)]);
+    }
+    table.text(paint)
+}
+
+/// `message_id`: the prompt whose turn is meant; empty: the whole session.
+pub(crate) async fn diff(client: &Client, session_id: &str, message_id: String) -> Result<Exit> {
+    let request =
+        || GetSessionDiffRequest { session_id: session_id.to_owned(), message_id: message_id.clone() };
+    let answer =
+        call("load the diff", || async { client.sessions().get_session_diff(request()).await }).await?;
+    match Paint::for_stdout() {
+        // A pipe gets the bare patch, fit for `git apply`.
+        Paint::Plain => {
+            out::write(&answer.patch)?;
+            if answer.truncated {
+                bail!(
+                    "the diff is longer than what was printed; `flotilla checkout {session_id}` gives all of it"
+                );
+            }
+        }
+        paint @ Paint::Colour => out::write(&show::diff(&answer, paint))?,
+    }
+    Ok(Exit::Done)
+}
+
+/// Prints the whole output of a tool call, as it is.
+pub(crate) async fn output(client: &Client, session_id: &str, path: &str) -> Result<Exit> {
+    let request = || GetToolOutputRequest { session_id: session_id.to_owned(), path: path.to_owned() };
+    let answer =
+        call("load the output", || async { client.sessions().get_tool_output(request()).await }).await?;
+    out::write(&String::from_utf8_lossy(&answer.data))?;
+    Ok(Exit::Done)
+}
+
+pub(crate) async fn abort(client: &Client, session_id: &str) -> Result<Exit> {
+    let request = || AbortSessionRequest { session_id: session_id.to_owned() };
+    let answer =
+        call("abort the session", || async { client.sessions().abort_session(request()).await }).await?;
+    out::line(if answer.was_active { "the turn is being stopped" } else { "there was nothing to stop" })?;
+    Ok(Exit::Done)
+}
+
+/// Gives a session another title; what a model would call it does not count any more.
+pub(crate) async fn rename(client: &Client, arguments: RenameArgs) -> Result<Exit> {
+    let RenameArgs { id, title } = arguments;
+    let request =
+        UpdateSessionRequest { session_id: id, update_mask: mask("title"), title, ..Default::default() };
+    update(client, "rename the session", request).await?;
+    out::line("the session has its new title")?;
+    Ok(Exit::Done)
+}
+
+/// Leaves a session out of lists, or shows it there again.
+pub(crate) async fn archive(client: &Client, arguments: ArchiveArgs) -> Result<Exit> {
+    let ArchiveArgs { id, undo } = arguments;
+    let request = UpdateSessionRequest {
+        session_id: id.clone(),
+        update_mask: mask("archived"),
+        archived: !undo,
+        ..Default::default()
+    };
+    update(client, "archive the session", request).await?;
+    out::line(&if undo {
+        "the session is in lists again".to_owned()
+    } else {
+        format!(
+            "only `flotilla ls --archived` shows the session now; a prompt, or `flotilla archive {id} --undo`, brings it back"
+        )
+    })?;
+    Ok(Exit::Done)
+}
+
+fn mask(field: &str) -> Option<FieldMask> {
+    Some(FieldMask { paths: vec![field.to_owned()] })
+}
+
+async fn update(client: &Client, what: &'static str, request: UpdateSessionRequest) -> Result<()> {
+    call(what, || async { client.sessions().update_session(request.clone()).await }).await?;
+    Ok(())
+}
+
+pub(crate) async fn messages(client: &Client, arguments: MessagesArgs) -> Result<Exit> {
+    // Pages come newest first; a conversation is read from its beginning.
+    let mut pages: Vec<Vec<Message>> = Vec::new();
+    let mut cursor = String::new();
+    loop {
+        let page = Page { limit: limits::PAGE_MAX, cursor };
+        let request = || ListMessagesRequest { session_id: arguments.id.clone(), page: Some(page.clone()) };
+        let answer =
+            call("list messages", || async { client.messages().list_messages(request()).await }).await?;
+        pages.push(answer.messages);
+        cursor = answer.next_cursor;
+        if cursor.is_empty() {
+            break;
+        }
+    }
+    let mut renderer = Renderer::new(Paint::for_stdout(), Screen::Stream);
+    for message in pages.into_iter().rev().flatten() {
+        let text =
+            if arguments.json { message_json(&message)? } else { message_text(&mut renderer, &message)? };
+        out::write(&text)?;
+    }
+    Ok(Exit::Done)
+}
+
+fn message_json(message: &Message) -> Result<String> {
+    let raw = |json: &str| RawValue::from_string(json.to_owned()).context("read a message");
+    let parts = message.parts.iter().map(|part| raw(&part.json)).collect::<Result<Vec<_>>>()?;
+    let line = json!({"info": raw(&message.info_json)?, "parts": parts});
+    Ok(format!("{line}\n"))
+}
+
+/// Shows a stored message as the stream would have shown it.
+fn message_text(renderer: &mut Renderer, message: &Message) -> Result<String> {
+    let event = |kind: &str, properties: Value| {
+        let (kind, at_ms) = (kind.to_owned(), 0);
+        crate::stream::item::Item::Event(crate::stream::item::Event {
+            seq: 0,
+            epoch: 0,
+            kind,
+            properties,
+            at_ms,
+        })
+    };
+    let parse = |json: &str| serde_json::from_str::<Value>(json).context("read a message");
+    let mut text = renderer.feed(&event("message.updated", json!({"info": parse(&message.info_json)?})));
+    for part in &message.parts {
+        text.push_str(&renderer.feed(&event("message.part.updated", json!({"part": parse(&part.json)?}))));
+    }
+    text.push_str(&renderer.finish());
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rpc::v1::{SessionState, TurnOutcome};
+
+    fn session(id: &str, state: SessionState, age_ms: i64, title: &str) -> Session {
+        let mut session = Session { id: id.to_owned(), title: title.to_owned(), ..Session::default() };
+        session.set_state(state);
+        session.set_last_outcome(TurnOutcome::Failed);
+        session.updated_at_ms = 1_000_000_000 - age_ms;
+        session
+    }
+
+    #[test]
+    fn waiting_sessions_show_reason_place_and_time() {
+        let wait = |reason: &str, position, eta_ms| {
+            let reason = reason.to_owned();
+            Some(rpc::v1::Wait { reason, position, eta_ms, ..rpc::v1::Wait::default() })
+        };
+        let id = "ses_1ffcce3d00015Oy45kUL559D5O";
+        let title = "a title that is longer than what is left";
+        let queued = Session {
+            wait: wait("tenant_running", 12, 60_000),
+            ..session(id, SessionState::Queued, 0, title)
+        };
+        let asks =
+            Session { wait: wait("permission", 0, 0), ..session("ses_2", SessionState::Waiting, 0, "b") };
+        let text = waiting_table(&[queued.clone(), asks], 20_000, Paint::Plain);
+        assert_eq!(
+            text,
+            "SESSION                         REASON          PLACE   ETA  TITLE
+ses_1ffcce3d00015Oy45kUL559D5O  tenant_running     12  40 s  a title that is lo…
+ses_2                           permission          -     -  b
+"
+        );
+        assert!(text.lines().all(|line| line.chars().count() <= 80));
+        let json = json::session(&queued);
+        assert_eq!(
+            (&json["wait"]["position"], &json["state"], &json["class"]),
+            (&json!(12), &json!("queued"), &json!("unspecified"))
+        );
+    }
+
+    #[test]
+    fn the_list_is_a_table() {
+        let waiting = Session {
+            waiting_reason: "permission".to_owned(),
+            cost_usd_picos: 12_000_000_000_000,
+            archived_at_ms: 1,
+            ..session("ses_2", SessionState::Waiting, 3 * 3_600_000, "b")
+        };
+        let sessions = [session("ses_1", SessionState::Idle, 999, "fix it\nall"), waiting];
+        assert_eq!(
+            table(&sessions, 1_000_000_000, Paint::Plain),
+            "SESSION  STATE                 UPDATED      COST  TITLE
+ses_1    failed               just now   $0.0000  fix it
+ses_2    waiting: permission   3 h ago  $12.0000  [archived] b
+"
+        );
+        let coloured = table(&sessions[..1], 1_000_000_000, Paint::Colour);
+        assert!(
+            coloured.ends_with("ses_1    \u{1b}[31mfailed\u{1b}[0m  just now  $0.0000  fix it\n"),
+            "{coloured:?}"
+        );
+        assert_eq!(table(&[], 0, Paint::Plain), "");
+    }
+}

@@ -1,0 +1,105 @@
+//! What subtasks ask of people while somebody watches the session above them.
+
+use crate::{
+    client::{self, Client},
+    commands::answer::{self, Open},
+    stream::item::{Event, Item},
+};
+use anyhow::Result;
+use rpc::v1::SessionState;
+use std::collections::BTreeSet;
+
+/// What is known of the subtasks of the session that is watched.
+#[derive(Debug, Default)]
+pub(crate) struct Subtasks {
+    /// The parts of the tool calls that are open: each may have sessions below it.
+    open: BTreeSet<String>,
+    /// The requests that were shown.
+    shown: BTreeSet<String>,
+}
+
+impl Subtasks {
+    /// Notes which subtasks begin and end.
+    pub(crate) fn observe(&mut self, item: &Item) {
+        let Item::Event(Event { kind, properties, .. }) = item else { return };
+        let part = &properties["part"];
+        if kind != "message.part.updated" || part["tool"] != "task" {
+            return;
+        }
+        let id = part["id"].as_str().unwrap_or_default();
+        if part["state"]["status"] == "running" {
+            self.open.insert(id.to_owned());
+        } else {
+            self.open.remove(id);
+        }
+    }
+
+    /// Whether there may be a subtask that asks.
+    pub(crate) fn are_open(&self) -> bool {
+        !self.open.is_empty()
+    }
+
+    /// Leaves out what was given before.
+    pub(crate) fn fresh(&mut self, asked: Vec<Open>) -> Vec<Open> {
+        asked.into_iter().filter(|open| self.shown.insert(open.id().to_owned())).collect()
+    }
+}
+
+/// What a look at the subtasks found.
+#[derive(Debug)]
+pub(crate) struct Look {
+    /// What subtasks ask, at any depth.
+    pub asked: Vec<Open>,
+    /// Whether nothing goes on before a person answers.
+    pub is_stuck: bool,
+}
+
+/// Looks what the subtasks of a session ask.
+///
+/// # Errors
+/// The server's refusal, or its absence.
+pub(crate) async fn look(client: &Client, session_id: &str) -> Result<Look> {
+    let session = client::get_session(client, session_id).await?;
+    let mut asked = answer::list(client, session_id).await?;
+    asked.retain(|open| open.session_id() != session_id);
+    let waits = session.wait.as_ref().filter(|_| session.state() == SessionState::Waiting);
+    let is_stuck = waits.is_some_and(|wait| wait.asking > 0 && wait.going_on == 0) && !asked.is_empty();
+    Ok(Look { asked, is_stuck })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(missing_docs)]
+    use super::*;
+    use rpc::v1::Permission;
+    use serde_json::json;
+
+    fn part(id: &str, tool: &str, status: &str) -> Item {
+        let properties = json!({"part": {"id": id, "tool": tool, "state": {"status": status}}});
+        let kind = "message.part.updated".to_owned();
+        Item::Event(Event { seq: 1, epoch: 1, kind, properties, at_ms: 0 })
+    }
+
+    #[test]
+    fn only_open_subtasks_are_looked_after() {
+        let mut subtasks = Subtasks::default();
+        for (id, tool, status, want) in [
+            ("a", "bash", "running", false),
+            ("b", "task", "running", true),
+            ("c", "task", "running", true),
+            ("b", "task", "completed", true),
+            ("c", "task", "error", false),
+        ] {
+            subtasks.observe(&part(id, tool, status));
+            assert_eq!(subtasks.are_open(), want, "{id} {tool} {status}");
+        }
+    }
+
+    #[test]
+    fn what_was_shown_is_not_shown_again() {
+        let asks = |id: &str| Open::Permission(Permission { id: id.to_owned(), ..Permission::default() });
+        let mut subtasks = Subtasks::default();
+        assert_eq!(subtasks.fresh(vec![asks("per_1")]), [asks("per_1")]);
+        assert_eq!(subtasks.fresh(vec![asks("per_1"), asks("per_2")]), [asks("per_2")]);
+    }
+}

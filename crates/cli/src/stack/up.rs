@@ -1,0 +1,335 @@
+//! `flotilla up`: the whole stack on one machine. Private servers, a tenant with a key, and the services as child
+//! processes of this one, which watches them until it is asked to stop.
+
+mod child;
+mod private;
+mod provider;
+mod report;
+mod service;
+
+use crate::{
+    exit::Exit,
+    stack::running::{self, Stack},
+    terminal::out,
+};
+use anyhow::{Context as _, Result, bail};
+use child::Child;
+use gateway::admin::{Bootstrap, Key};
+use provider::Models;
+use serde::{Deserialize, Serialize};
+use service::{Backends, Spec, StackPaths};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    fs, io,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+use tokio_util::sync::CancellationToken;
+
+/// Restarts of one child of `flotilla up` within a minute, beyond which the stack stops: it would only fail again.
+const RESTARTS_PER_MINUTE_MAX: usize = 5;
+/// Time that `flotilla up` gives all of its processes together to end; milliseconds.
+const UP_STOP_MS: u64 = 30_000;
+
+/// Part of [`UP_STOP_MS`] that is kept for Postgres, Redis and NATS.
+const SERVERS_STOP: Duration = Duration::from_secs(8);
+/// Longest wait for a service's clean end. Much less than a worker would give its model calls and tools: nobody is there
+/// to whom they could be handed over, and the next start goes on from what is stored.
+const SERVICE_STOP: Duration = Duration::from_secs(3);
+
+/// `flotilla up`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct UpArgs {
+    /// Worker processes.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    workers: u16,
+    /// Name of the tenant that is made.
+    #[arg(long, default_value = "dev")]
+    tenant: String,
+    /// Address of the gateway; default: a free port on this machine only.
+    #[arg(long, env = "FLOTILLA_GATEWAY_LISTEN", default_value = "127.0.0.1:0", value_name = "ADDRESS")]
+    listen: std::net::SocketAddr,
+    /// Script of the built-in model; default: the demo's. Only used when no provider is configured.
+    #[arg(long, value_name = "FILE")]
+    script: Option<PathBuf>,
+    /// The model providers; default: ./flotilla.toml, else ANTHROPIC_API_KEY, OPENAI_API_KEY and GEMINI_API_KEY.
+    #[arg(long, env = "FLOTILLA_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The key for `flotilla admin`; default: a random one, the same for every start in this data directory.
+    #[arg(long, env = "FLOTILLA_OPERATOR_KEY", hide_env_values = true, value_name = "KEY")]
+    operator_key: Option<chassis::secret::Secret<String>>,
+    #[command(flatten)]
+    telemetry: chassis::telemetry::TelemetryConfig,
+}
+
+/// `credentials.json`, mode 0600.
+#[derive(Debug, Serialize, Deserialize)]
+struct Credentials {
+    tenant: String,
+    tenant_id: String,
+    api_key: String,
+}
+
+/// What runs.
+struct Running {
+    servers: local::stack::Stack,
+    /// In starting order.
+    children: Vec<Child>,
+    ready: Stack,
+    file: PathBuf,
+    /// When each child was restarted lately, by name.
+    restarts: BTreeMap<String, VecDeque<Instant>>,
+}
+
+/// Why watching ended.
+enum Why {
+    Asked,
+    GaveUp(String),
+}
+
+/// Starts everything, tells where it is, and watches it until SIGTERM, SIGINT or a child that keeps failing.
+pub(crate) async fn run(arguments: UpArgs, data: Option<PathBuf>) -> Result<Exit> {
+    chassis::install_crypto();
+    let telemetry = chassis::telemetry::start("flotilla-up", &arguments.telemetry)?;
+    let shutdown = chassis::shutdown::signals().context("listen for signals")?;
+    let data = data.unwrap_or_else(|| PathBuf::from(running::DATA_DIR));
+    fs::create_dir_all(&data).with_context(|| format!("make {}", data.display()))?;
+    let data = data.canonicalize().context("find the data directory")?;
+    let _lock = match local::lock::Lock::take(&data.join("up.lock")) {
+        Err(local::error::Error::Busy { pid, .. }) => {
+            bail!("a stack runs in {} already, as process {pid}; `kill {pid}` stops it", data.display())
+        }
+        other => other.context("take the data directory")?,
+    };
+    let paths = StackPaths { data, program: std::env::current_exe().context("find this program")? };
+    let mut children = Vec::new();
+    // The servers take the longest, and these two need none of them.
+    let (servers, helpers) = tokio::join!(
+        local::stack::start(&paths.data, local::options::Options::default()),
+        unless_asked(&shutdown, start_helpers(&arguments, &paths, &mut children)),
+    );
+    let file = paths.data.join(running::READY_FILE);
+    let servers = match servers.context("start Postgres, Redis and NATS") {
+        Ok(servers) => servers,
+        Err(error) => {
+            stop_children(children).await;
+            return Err(error);
+        }
+    };
+    let ready = match helpers {
+        Ok(helpers) => {
+            let begun = begin(&arguments, &paths, &servers, helpers, &mut children);
+            unless_asked(&shutdown, Box::pin(begun)).await
+        }
+        Err(error) => Err(error),
+    };
+    let mut running = Running { servers, children, ready: Stack::default(), file, restarts: BTreeMap::new() };
+    let result = match ready {
+        Ok(ready) => {
+            running.ready = ready;
+            announce_and_watch(&mut running, &shutdown).await
+        }
+        Err(error) => Err(error),
+    };
+    out::note("stopping; a second Ctrl-C ends at once");
+    let stopped = stop(running).await;
+    telemetry.shutdown().await;
+    match result {
+        // Asked to stop before all was started: that is what was wanted.
+        Err(_) if shutdown.is_cancelled() => stopped.map(|()| Exit::Done),
+        Err(error) => Err(error),
+        Ok(Why::Asked) => stopped.map(|()| Exit::Done),
+        Ok(Why::GaveUp(sentence)) => bail!(sentence),
+    }
+}
+
+/// Who answers without Postgres, Redis and NATS.
+struct Helpers {
+    models: Models,
+    sandbox_url: String,
+    sandbox_token: String,
+}
+
+/// Starts the sandbox, and the scripted model if no other is configured; what was started is in `children` even when
+/// the other one fails.
+async fn start_helpers(arguments: &UpArgs, paths: &StackPaths, children: &mut Vec<Child>) -> Result<Helpers> {
+    let sandbox_token = service::secret(&paths.data, service::SANDBOX_TOKEN)?;
+    let sandbox = service::sandbox(paths, &sandbox_token);
+    if let Some(models) = provider::find(arguments.config.as_deref())? {
+        let sandbox_url = start_together(children, vec![sandbox]).await?.pop().unwrap_or_default();
+        return Ok(Helpers { models, sandbox_url, sandbox_token });
+    }
+    let script =
+        arguments.script.as_ref().map(|file| file.canonicalize().context("find the script")).transpose()?;
+    let model = service::model(paths, script.as_deref());
+    let mut addresses = start_together(children, vec![model, sandbox]).await?;
+    let sandbox_url = addresses.pop().unwrap_or_default();
+    let file = paths.data.join("scripted-model.toml");
+    private::write(&file, &provider::scripted_config(&addresses.pop().unwrap_or_default()))?;
+    let models = Models { names: vec![provider::SCRIPTED_MODEL.to_owned()], file: Some(file) };
+    Ok(Helpers { models, sandbox_url, sandbox_token })
+}
+
+/// Starts workers and gateway; what was started is in `children` even when another one fails.
+async fn begin(
+    arguments: &UpArgs,
+    paths: &StackPaths,
+    servers: &local::stack::Stack,
+    helpers: Helpers,
+    children: &mut Vec<Child>,
+) -> Result<Stack> {
+    let (bootstrap, api_key) = bootstrap(&paths.data, servers, &arguments.tenant).await?;
+    let Helpers { models, sandbox_url, sandbox_token } = helpers;
+    let backends = Backends {
+        app_url: bootstrap.app_url,
+        system_url: bootstrap.system_url,
+        redis_url: servers.redis_url.clone(),
+        nats_url: servers.nats_url.clone(),
+        sandbox_url,
+        sandbox_token,
+    };
+    let numbers = 1..=arguments.workers;
+    let workers = numbers.map(|number| service::worker(paths, &backends, number, models.file.as_deref()));
+    let operator_key = match &arguments.operator_key {
+        Some(key) => key.expose().clone(),
+        None => service::secret(&paths.data, service::OPERATOR_KEY)?,
+    };
+    let reach = service::Reach { listen: arguments.listen, operator_key: &operator_key };
+    let gateway = service::gateway(paths, &backends, &reach, &models.names);
+    let mut addresses = start_together(children, workers.chain([gateway]).collect()).await?;
+    Ok(Stack {
+        gateway_url: addresses.pop().unwrap_or_default(),
+        admin_urls: BTreeMap::new(),
+        tenant: arguments.tenant.clone(),
+        tenant_id: bootstrap.tenant_id,
+        api_key,
+        operator_key,
+        pids: BTreeMap::new(),
+        model: models.names.into_iter().next().unwrap_or_default(),
+    })
+}
+/// Migrates the database and makes the tenant. Its key is that of the first start as long as the tenant is there; a new
+/// one is kept in `credentials.json`.
+async fn bootstrap(data: &Path, servers: &local::stack::Stack, tenant: &str) -> Result<(Bootstrap, String)> {
+    let file = data.join("credentials.json");
+    let kept = fs::read(&file).ok().and_then(|json| serde_json::from_slice::<Credentials>(&json).ok());
+    let key = match &kept {
+        Some(kept) => Key::Keep { tenant_id: &kept.tenant_id },
+        None => Key::New,
+    };
+    let made = gateway::admin::bootstrap(&servers.postgres_url, tenant, key).await;
+    let made = made.context("migrate the database and create the tenant")?;
+    if let (None, Some(kept)) = (&made.api_key, kept) {
+        return Ok((made, kept.api_key));
+    }
+    let (tenant_id, api_key) = (made.tenant_id.clone(), made.api_key.clone().unwrap_or_default());
+    let credentials = Credentials { tenant: tenant.to_owned(), tenant_id, api_key };
+    private::write(&file, &serde_json::to_string(&credentials)?)?;
+    Ok((made, credentials.api_key))
+}
+
+/// Starts services side by side, waits until all are ready and gives their addresses.
+async fn start_together(children: &mut Vec<Child>, specs: Vec<Spec>) -> Result<Vec<String>> {
+    let first = children.len();
+    for spec in specs {
+        let name = spec.name.clone();
+        children.push(Child::spawn(spec).await.with_context(|| format!("start {name}"))?);
+    }
+    futures::future::try_join_all(children.iter_mut().skip(first).map(Child::wait_ready)).await
+}
+
+/// Does `work` until somebody asks this process to stop.
+async fn unless_asked<T>(shutdown: &CancellationToken, work: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::select! {
+        result = work => result,
+        () = shutdown.cancelled() => bail!("asked to stop"),
+    }
+}
+
+async fn announce_and_watch(running: &mut Running, shutdown: &CancellationToken) -> Result<Why> {
+    running.announce()?;
+    out::write(&report::welcome(&running.ready))?;
+    out::line(&serde_json::to_string(&Stack { operator_key: String::new(), ..running.ready.clone() })?)?;
+    loop {
+        tokio::select! {
+            biased;
+            () = shutdown.cancelled() => return Ok(Why::Asked),
+            // Both waits are cancel-safe: a status that was not taken is there at the next wait.
+            exit = running.servers.next_exit() => {
+                out::note(&format!("{} ended ({}); the end of its log:\n{}", exit.role, exit.status, exit.log_tail));
+                if !running.may_restart(exit.role) {
+                    return Ok(Why::GaveUp(format!("{} keeps failing", exit.role)));
+                }
+                running.servers.restart(exit.role).await.with_context(|| format!("restart {}", exit.role))?;
+            }
+            (index, status) = child::next_exit(&mut running.children) => {
+                let child = &running.children[index];
+                let name = child.name().to_owned();
+                out::note(&format!("{name} ended ({status}); the end of its log:\n{}", local::log::tail(child.log())));
+                if !running.may_restart(&name) {
+                    return Ok(Why::GaveUp(format!("{name} keeps failing; its log is {}", running.children[index].log().display())));
+                }
+                let restart = running.children[index].restart();
+                let restarted = tokio::select! {
+                    () = shutdown.cancelled() => return Ok(Why::Asked),
+                    restarted = restart => restarted,
+                };
+                match restarted {
+                    Ok(()) => out::note(&format!("{name} runs again")),
+                    // It ended or hangs; the next round sees that.
+                    Err(error) => out::note(&format!("{error:#}")),
+                }
+            }
+        }
+        running.announce()?;
+    }
+}
+
+impl Running {
+    /// Writes `ready.json` with the present process ids.
+    fn announce(&mut self) -> Result<()> {
+        let pids = self.servers.pids().into_iter().map(|(role, pid)| (role.to_owned(), pid));
+        let own = ("up".to_owned(), std::process::id());
+        let children = self.children.iter().filter_map(|child| Some((child.name().to_owned(), child.pid()?)));
+        self.ready.pids = pids.chain([own]).chain(children).collect();
+        let admin =
+            self.children.iter().filter_map(|child| Some((child.name().to_owned(), child.admin_url()?)));
+        self.ready.admin_urls = admin.collect();
+        private::write(&self.file, &serde_json::to_string(&self.ready)?)
+    }
+
+    /// Whether `name` may be started again: not more than five times a minute.
+    fn may_restart(&mut self, name: &str) -> bool {
+        let times = self.restarts.entry(name.to_owned()).or_default();
+        let now = Instant::now();
+        times.retain(|time| now.duration_since(*time) < Duration::from_secs(60));
+        times.push_back(now);
+        times.len() <= RESTARTS_PER_MINUTE_MAX
+    }
+}
+
+/// Stops everything, the last started first, within 30 s.
+async fn stop(running: Running) -> Result<()> {
+    // From now on nobody should find this stack.
+    if let Err(error) = fs::remove_file(&running.file)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        out::note(&format!("remove {}: {error}", running.file.display()));
+    }
+    stop_children(running.children).await;
+    running.servers.stop().await.context("stop Postgres, Redis and NATS")
+}
+
+/// Stops the services, the last started first.
+async fn stop_children(mut children: Vec<Child>) {
+    let deadline = Instant::now() + Duration::from_millis(UP_STOP_MS).saturating_sub(SERVERS_STOP);
+    while let Some(last) = children.pop() {
+        let mut together = vec![last];
+        // Workers do not need each other: they end side by side.
+        while children.last().is_some_and(|child| child.role() == together[0].role()) {
+            together.extend(children.pop());
+        }
+        let left = deadline.saturating_duration_since(Instant::now()).min(SERVICE_STOP);
+        futures::future::join_all(together.iter_mut().map(|child| child.stop(left))).await;
+    }
+}

@@ -1,0 +1,152 @@
+//! One service as a child process: started, waited for, started again at the same address, stopped.
+
+use super::service::Spec;
+use crate::terminal::out;
+use anyhow::{Context as _, Result, bail};
+use chassis::ready::Ready;
+use nix::sys::signal::Signal;
+use std::{fs, path::Path, process::Stdio, time::Duration};
+use tokio::process::Command;
+
+/// Time that `flotilla up` gives one service to become ready; milliseconds.
+const UP_READY_MS: u64 = 60_000;
+
+/// Time between two looks at a service that starts.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// A service that was started.
+pub(super) struct Child {
+    spec: Spec,
+    process: tokio::process::Child,
+    ready: Option<Ready>,
+}
+
+impl Child {
+    /// Starts the service. It dies with this process.
+    pub(super) async fn spawn(spec: Spec) -> Result<Self> {
+        let process = spawn(&spec, None).await?;
+        Ok(Self { spec, process, ready: None })
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.spec.name
+    }
+
+    pub(super) fn role(&self) -> &'static str {
+        self.spec.role
+    }
+
+    pub(super) fn log(&self) -> &Path {
+        &self.spec.log
+    }
+
+    pub(super) fn pid(&self) -> Option<u32> {
+        self.process.id()
+    }
+
+    pub(super) fn admin_url(&self) -> Option<String> {
+        self.ready.as_ref().map(|ready| ready.admin_url.clone())
+    }
+
+    /// Waits until the service has announced itself and is healthy; gives its address.
+    ///
+    /// # Errors
+    /// With the end of its log when it ends before, or takes longer than [`UP_READY_MS`].
+    pub(super) async fn wait_ready(&mut self) -> Result<String> {
+        let name = self.spec.name.clone();
+        let limit = Duration::from_millis(UP_READY_MS);
+        let ready = tokio::time::timeout(limit, self.ready_or_ended()).await;
+        let what = match ready {
+            Ok(Ok(ready)) => {
+                let url = ready.url.clone();
+                self.ready = Some(ready);
+                return Ok(url);
+            }
+            Ok(Err(error)) => format!("{error:#}"),
+            Err(_) => format!("was not ready within {} s", limit.as_secs()),
+        };
+        bail!("{name} {what}; the end of {}:\n{}", self.spec.log.display(), local::log::tail(&self.spec.log))
+    }
+
+    async fn ready_or_ended(&mut self) -> Result<Ready> {
+        let client = chassis::http::client()?;
+        loop {
+            if let Some(status) = self.process.try_wait().context("look after it")? {
+                bail!("ended ({status})");
+            }
+            if let Ok(json) = fs::read(&self.spec.ready_file) {
+                let ready: Ready = serde_json::from_slice(&json).context("wrote a bad ready file")?;
+                let answer = client.get(format!("{}/readyz", ready.admin_url)).send().await;
+                if answer.is_ok_and(|answer| answer.status().is_success()) {
+                    return Ok(ready);
+                }
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Starts the ended service again, at its old address: others know that one.
+    pub(super) async fn restart(&mut self) -> Result<()> {
+        let address =
+            self.ready.take().and_then(|ready| ready.url.strip_prefix("http://").map(str::to_owned));
+        // A restart that was not ready in time may still run.
+        self.stop(Duration::ZERO).await;
+        self.process = spawn(&self.spec, address.as_deref()).await?;
+        if let Some(address) = &address {
+            self.spec.env.retain(|(name, _)| name != self.spec.listen_variable);
+            self.spec.env.push((self.spec.listen_variable.to_owned(), address.clone()));
+        }
+        self.wait_ready().await.map(drop)
+    }
+
+    /// Asks the service to end and kills it after `within`.
+    pub(super) async fn stop(&mut self, within: Duration) {
+        if let Err(error) = local::process::stop(&mut self.process, Signal::SIGTERM, within).await {
+            out::note(&format!("stop {}: {error}", self.spec.name));
+        }
+    }
+}
+
+/// Waits for the first child that ends by itself; gives its place in the list and how it ended. Cancel-safe.
+pub(super) async fn next_exit(children: &mut [Child]) -> (usize, String) {
+    let waits = children.iter_mut().enumerate().map(|(index, child)| {
+        Box::pin(async move {
+            let status = child.process.wait().await;
+            (index, status.map_or_else(|error| error.to_string(), |status| status.to_string()))
+        })
+    });
+    futures::future::select_all(waits).await.0
+}
+
+async fn spawn(spec: &Spec, address: Option<&str>) -> Result<tokio::process::Child> {
+    if let Some(dir) = spec.log.parent() {
+        fs::create_dir_all(dir).context("make the log directory")?;
+    }
+    // An old ready file would name a process that is gone.
+    drop(fs::remove_file(&spec.ready_file));
+    let log = fs::OpenOptions::new().create(true).append(true).open(&spec.log);
+    let log = log.with_context(|| format!("open {}", spec.log.display()))?;
+    let mut command = Command::new(&spec.program);
+    command
+        .args(&spec.arguments)
+        .arg(format!("--die-with={}", std::process::id()))
+        .arg("--ready-file")
+        .arg(&spec.ready_file)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().context("open the log twice")?)
+        .stderr(log)
+        // Ctrl-C in the terminal is for this process alone, which stops the others in order.
+        .process_group(0);
+    if spec.keeps_secrets_out {
+        command.env_clear();
+        let harmless =
+            std::env::vars_os().filter(|(name, _)| super::service::is_harmless(&name.to_string_lossy()));
+        command.envs(harmless);
+    }
+    command.env_remove("FLOTILLA_ADMIN_LISTEN").env_remove("FLOTILLA_API_KEY");
+    command.envs(spec.env.iter().map(|(name, value)| (name, value)));
+    if let Some(address) = address {
+        command.env(spec.listen_variable, address);
+    }
+    local::process::spawn(command).await.context("start the process")
+}

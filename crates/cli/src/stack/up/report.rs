@@ -1,0 +1,35 @@
+//! What `flotilla up` prints when all is ready.
+
+use crate::{stack::running::Stack, terminal::paint::Paint};
+use std::{env, path::Path};
+
+/// Gives the text for people; the stack's JSON follows it as the last line.
+pub(super) fn welcome(stack: &Stack) -> String {
+    let paint = Paint::for_stdout();
+    let mut text = format!("\n{}\n\n", paint.bold("Flotilla is up."));
+    let mut row = |name: &str, value: &str| text.push_str(&format!("  {name:<9} {value}\n"));
+    row("gateway", &stack.gateway_url);
+    row("tenant", &stack.tenant);
+    row("API key", &stack.api_key);
+    match stack.model.as_str() {
+        super::provider::SCRIPTED_MODEL => row(
+            "model",
+            "the built-in scripted one: it knows the sample repository only. Set ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY, or write a flotilla.toml, for a real one",
+        ),
+        model => row("model", model),
+    }
+    text.push_str("\nIn another terminal:\n\n");
+    if let Some(dir) = dir_not_in_path() {
+        text.push_str(&format!("  export PATH=\"{dir}:$PATH\"\n"));
+    }
+    text.push_str("  flotilla run \"fix the failing tests\"      in a repository of yours\n\nCtrl-C stops everything.\n\n");
+    text
+}
+
+fn dir_not_in_path() -> Option<String> {
+    let program = env::current_exe().ok()?;
+    let dir = program.parent()?;
+    let is_there =
+        env::split_paths(&env::var_os("PATH")?).any(|entry: std::path::PathBuf| entry == Path::new(dir));
+    (!is_there).then(|| dir.display().to_string())
+}

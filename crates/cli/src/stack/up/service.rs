@@ -1,0 +1,197 @@
+//! What each child of `flotilla up` is started with. Settings travel as environment variables: arguments are seen by
+//! every user of the machine.
+
+use anyhow::{Context as _, Result};
+use std::{
+    ffi::OsString,
+    fs,
+    io::Read as _,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
+
+/// Random bytes of a secret of this stack.
+const SECRET_BYTES: usize = 24;
+/// The file of the token between workers and sandbox.
+pub(super) const SANDBOX_TOKEN: &str = "sandbox-token";
+/// The file of the operator's key.
+pub(super) const OPERATOR_KEY: &str = "operator-key";
+
+/// How a gateway is reached, and by which operator.
+pub(super) struct Reach<'a> {
+    pub listen: SocketAddr,
+    pub operator_key: &'a str,
+}
+
+/// Where the stack is, and this program.
+pub(super) struct StackPaths {
+    pub data: PathBuf,
+    pub program: PathBuf,
+}
+
+/// What workers and gateway connect to.
+pub(super) struct Backends {
+    pub app_url: String,
+    pub system_url: String,
+    pub redis_url: String,
+    pub nats_url: String,
+    pub sandbox_url: String,
+    pub sandbox_token: String,
+}
+
+/// A child as it is started.
+pub(super) struct Spec {
+    /// "worker-1": unique in the stack.
+    pub name: String,
+    /// The subcommand.
+    pub role: &'static str,
+    pub program: PathBuf,
+    pub arguments: Vec<OsString>,
+    pub env: Vec<(String, String)>,
+    /// Names the address to listen at, for a restart.
+    pub listen_variable: &'static str,
+    /// Whether the child runs what a model writes and must not see this process's environment.
+    pub keeps_secrets_out: bool,
+    pub ready_file: PathBuf,
+    pub log: PathBuf,
+}
+
+/// The scripted model server.
+pub(super) fn model(paths: &StackPaths, script: Option<&Path>) -> Spec {
+    let mut spec = spec(paths, "model-script", "model-script", "FLOTILLA_MODEL_SCRIPT_LISTEN");
+    if let Some(script) = script {
+        spec.arguments.extend(["--script".into(), script.into()]);
+    }
+    spec
+}
+
+/// The sandbox service. It gets no credential but its own token.
+pub(super) fn sandbox(paths: &StackPaths, token: &str) -> Spec {
+    let mut spec = spec(paths, "sandbox", "sandbox", "FLOTILLA_SANDBOX_LISTEN");
+    spec.keeps_secrets_out = true;
+    let directory = paths.data.join("sandbox").display().to_string();
+    spec.set("FLOTILLA_SANDBOX_DATA_DIRECTORY", directory);
+    spec.set("FLOTILLA_SANDBOX_TOKEN", token.to_owned());
+    spec
+}
+
+/// Worker number `number`, with the file of its model providers if there is one.
+pub(super) fn worker(paths: &StackPaths, backends: &Backends, number: u16, config: Option<&Path>) -> Spec {
+    let mut spec = spec(paths, &format!("worker-{number}"), "worker", "FLOTILLA_WORKER_LISTEN");
+    spec.connect(backends);
+    spec.set("FLOTILLA_WORKER_NAME", format!("worker-{number}"));
+    if let Some(config) = config {
+        spec.set("FLOTILLA_CONFIG", config.display().to_string());
+    }
+    spec
+}
+
+/// The gateway, for prompts that name one of `models`.
+pub(super) fn gateway(paths: &StackPaths, backends: &Backends, reach: &Reach<'_>, models: &[String]) -> Spec {
+    let mut spec = spec(paths, "gateway", "gateway", "FLOTILLA_GATEWAY_LISTEN");
+    spec.connect(backends);
+    spec.set("FLOTILLA_GATEWAY_LISTEN", reach.listen.to_string());
+    spec.set("FLOTILLA_OPERATOR_KEY", reach.operator_key.to_owned());
+    spec.set("FLOTILLA_MODELS", models.join(","));
+    spec
+}
+
+impl Spec {
+    fn set(&mut self, name: &str, value: String) {
+        self.env.push((name.to_owned(), value));
+    }
+
+    fn connect(&mut self, backends: &Backends) {
+        let Backends { app_url, system_url, redis_url, nats_url, sandbox_url, sandbox_token } = backends;
+        self.set("FLOTILLA_DATABASE_URL", app_url.clone());
+        self.set("FLOTILLA_SYSTEM_DATABASE_URL", system_url.clone());
+        self.set("FLOTILLA_REDIS_URL", redis_url.clone());
+        self.set("FLOTILLA_NATS_URL", nats_url.clone());
+        self.set("FLOTILLA_SANDBOX_URL", sandbox_url.clone());
+        self.set("FLOTILLA_SANDBOX_TOKEN", sandbox_token.clone());
+    }
+}
+
+fn spec(paths: &StackPaths, name: &str, role: &'static str, listen_variable: &'static str) -> Spec {
+    Spec {
+        name: name.to_owned(),
+        role,
+        program: paths.program.clone(),
+        arguments: vec![role.into()],
+        env: Vec::new(),
+        listen_variable,
+        keeps_secrets_out: false,
+        ready_file: paths.data.join("run").join(format!("{name}.json")),
+        log: paths.data.join("logs").join(format!("{name}.log")),
+    }
+}
+
+/// Whether a child that runs foreign programs may see this variable of ours.
+pub(super) fn is_harmless(name: &str) -> bool {
+    let exact = [
+        "PATH",
+        "HOME",
+        "LANG",
+        "LC_ALL",
+        "TZ",
+        "TMPDIR",
+        "FLOTILLA_LOG",
+        "FLOTILLA_LOG_FORMAT",
+        "SSL_CERT_FILE",
+    ];
+    exact.contains(&name) || name.starts_with("FLOTILLA_SANDBOX_") || name == "OTEL_EXPORTER_OTLP_ENDPOINT"
+}
+
+/// Gives a random secret that is kept in the file `name`, the same for every start in this data directory.
+pub(super) fn secret(data: &Path, name: &str) -> Result<String> {
+    let file = data.join(name);
+    if let Ok(secret) = fs::read_to_string(&file)
+        && secret.len() == 2 * SECRET_BYTES
+    {
+        return Ok(secret);
+    }
+    let mut bytes = [0_u8; SECRET_BYTES];
+    let mut random = fs::File::open("/dev/urandom").context("open /dev/urandom")?;
+    random.read_exact(&mut bytes).context("read /dev/urandom")?;
+    let secret: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    super::private::write(&file, &secret)?;
+    Ok(secret)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+
+    #[test]
+    fn a_secret_is_random_kept_and_private() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let key = secret(one.path(), OPERATOR_KEY).unwrap();
+        assert_eq!(secret(one.path(), OPERATOR_KEY).unwrap(), key);
+        assert_ne!(secret(one.path(), SANDBOX_TOKEN).unwrap(), key);
+        assert_ne!(secret(other.path(), OPERATOR_KEY).unwrap(), key);
+        let mode = fs::metadata(one.path().join(OPERATOR_KEY)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn the_sandbox_sees_no_credential_of_ours() {
+        for name in [
+            "ANTHROPIC_API_KEY",
+            "OPENAI_API_KEY",
+            "GEMINI_API_KEY",
+            "FLOTILLA_API_KEY",
+            "FLOTILLA_OPERATOR_KEY",
+            "FLOTILLA_DATABASE_URL",
+            "AWS_SECRET_ACCESS_KEY",
+        ] {
+            assert!(!is_harmless(name), "{name}");
+        }
+        let paths = StackPaths { data: PathBuf::from("/d"), program: PathBuf::from("/p") };
+        let spec = sandbox(&paths, "token");
+        assert!(spec.keeps_secrets_out);
+        let names: Vec<_> = spec.env.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["FLOTILLA_SANDBOX_DATA_DIRECTORY", "FLOTILLA_SANDBOX_TOKEN"]);
+    }
+}

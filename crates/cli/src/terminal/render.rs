@@ -1,0 +1,436 @@
+//! A session's stream as terminal text: a state machine without IO. Text appears as it streams, part after part in the
+//! order in which they began; a tool call is one line.
+
+use crate::{
+    commands::answer::{self, Open},
+    stream::item::{Delta, Event, Item},
+    terminal::{
+        paint::{Paint, harmless, one_line},
+        show,
+    },
+};
+use serde_json::Value;
+use std::collections::{HashMap, VecDeque};
+
+/// Characters of a tool call's description.
+const TITLE_CHARS: usize = 90;
+
+/// What a terminal can do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Screen {
+    /// A line can be replaced: running tools are shown.
+    Terminal,
+    /// A file or a pipe: only what is final is written.
+    Stream,
+}
+
+/// The state of what is on the screen.
+#[derive(Debug)]
+pub(crate) struct Renderer {
+    paint: Paint,
+    screen: Screen,
+    /// Whether the answers of tools are shown.
+    outputs: bool,
+    /// Role by message id; a part's message is always known before the part.
+    roles: HashMap<String, String>,
+    /// Each text or reasoning part by its id.
+    texts: HashMap<String, Text>,
+    /// The parts that are not yet all shown, in the order in which they began; only the first is being written.
+    waiting: VecDeque<String>,
+    /// The last state shown of each tool call.
+    tools: HashMap<String, String>,
+    /// The text part that the cursor stands behind, if it stands behind one.
+    open: Option<String>,
+    /// The last error of the session that was shown.
+    error: String,
+    at_line_start: bool,
+    /// Whether the last line is one that will be replaced.
+    transient: bool,
+    out: String,
+}
+
+#[derive(Debug, Default)]
+struct Text {
+    reasoning: bool,
+    /// What is known of it.
+    text: String,
+    /// Bytes of `text` that were written.
+    written: usize,
+    ended: bool,
+}
+
+impl Renderer {
+    pub(crate) fn new(paint: Paint, screen: Screen) -> Self {
+        Self {
+            paint,
+            screen,
+            outputs: false,
+            roles: HashMap::new(),
+            texts: HashMap::new(),
+            waiting: VecDeque::new(),
+            tools: HashMap::new(),
+            open: None,
+            error: String::new(),
+            at_line_start: true,
+            transient: false,
+            out: String::new(),
+        }
+    }
+
+    /// Shows the answers of tools, too.
+    pub(crate) fn with_outputs(self, outputs: bool) -> Self {
+        Self { outputs, ..self }
+    }
+
+    /// Gives what to write to the terminal for `item`; often nothing.
+    pub(crate) fn feed(&mut self, item: &Item) -> String {
+        match item {
+            Item::Event(event) => self.event(event),
+            Item::Delta(delta) => self.delta(delta),
+            Item::Heartbeat(_) => {}
+            Item::Reconnecting(tries) => {
+                let text = format!("· connection lost, trying again ({tries})");
+                self.note(&text);
+            }
+        }
+        std::mem::take(&mut self.out)
+    }
+
+    /// Gives what ends the last line, before somebody else writes.
+    pub(crate) fn finish(&mut self) -> String {
+        self.end_line();
+        std::mem::take(&mut self.out)
+    }
+
+    /// Gives what to write for something that a subtask asks.
+    pub(crate) fn subtask_asks(&mut self, open: &Open) -> String {
+        let what = format!("subtask {}: {}", one_line(open.session_id(), TITLE_CHARS), open.words());
+        self.asked(&what, &open.command());
+        std::mem::take(&mut self.out)
+    }
+
+    /// Whether the error `message` of the session was shown.
+    pub(crate) fn told(&self, message: &str) -> bool {
+        self.error == message
+    }
+
+    fn event(&mut self, event: &Event) {
+        let properties = &event.properties;
+        match event.kind.as_str() {
+            "message.updated" => {
+                let info = &properties["info"];
+                self.roles.insert(text_of(&info["id"]), text_of(&info["role"]));
+            }
+            "message.part.updated" => self.part(&properties["part"]),
+            "message.part.removed" => self.removed(&text_of(&properties["partID"])),
+            "session.status" if properties["status"]["type"] == "retry" => {
+                let status = &properties["status"];
+                let why = one_line(&text_of(&status["message"]), TITLE_CHARS);
+                self.note(&format!("· attempt {} failed, trying again: {why}", status["attempt"]));
+            }
+            "session.compacted" => self.note("· what came before was summed up"),
+            "session.error" => {
+                let error = &properties["error"];
+                let message = text_of(&error["data"]["message"]);
+                let message = if message.is_empty() { text_of(&error["name"]) } else { message };
+                if error["name"] == "QuarantinedError" && self.told(&message) {
+                    return;
+                }
+                let line = self.paint.red(&format!("✗ {}", harmless(&message)));
+                self.line(&line);
+                self.error = message;
+            }
+            "permission.asked" => {
+                let permission = text_of(&properties["permission"]);
+                let what = answer::may_it(&permission, &words(&properties["patterns"]));
+                self.asked(&what, &answer::command(&text_of(&properties["id"]), "once"));
+            }
+            "question.asked" => {
+                let questions = properties["questions"].as_array().map_or(1, Vec::len).max(1);
+                let answers = vec!["\"…\""; questions].join(" ");
+                let command = answer::command(&text_of(&properties["id"]), &answers);
+                self.asked(&text_of(&properties["questions"][0]["question"]), &command);
+            }
+            "flotilla.session.waiting" => self.waiting(event),
+            "flotilla.session.quarantined" => {
+                let reason = text_of(&properties["reason"]);
+                let line = self.paint.red(&format!("✗ quarantined: {}", one_line(&reason, TITLE_CHARS)));
+                self.line(&line);
+                // Its error says the same to clients that know no quarantine.
+                self.error = reason;
+            }
+            "flotilla.session.released" => self.note("· an operator released it: it goes on"),
+            "flotilla.handover" => self.handover(&properties["worker"]),
+            "flotilla.loop.started" if properties["attempt"].as_i64().is_some_and(|attempt| attempt > 1) => {
+                self.handover(&properties["worker"]);
+            }
+            _ => {}
+        }
+    }
+
+    /// Something that is asked of people, with the command that answers it.
+    fn asked(&mut self, what: &str, command: &str) {
+        let what = self.paint.yellow(&format!("? needs a human: {}", one_line(what, TITLE_CHARS)));
+        self.line(&format!("{what}   {command}"));
+    }
+
+    fn waiting(&mut self, event: &Event) {
+        let reason = text_of(&event.properties["reason"]);
+        let what = match reason.as_str() {
+            "permission" => "for a permission",
+            "question" => "for an answer",
+            "budget" => "for a larger budget",
+            "children" => "for its subtasks",
+            "back_off" => "before the next model call",
+            other => &format!("({})", one_line(other, TITLE_CHARS)),
+        };
+        let until = event.properties["until"].as_i64().map(|until| until.saturating_sub(event.at_ms));
+        let at_most = until.map(|left| format!(", {} at most", show::span(left))).unwrap_or_default();
+        self.note(&format!("· waits {what}{at_most}"));
+    }
+
+    fn handover(&mut self, worker: &Value) {
+        let text = format!("· worker {} took over", one_line(&text_of(worker), TITLE_CHARS));
+        self.note(&text);
+    }
+
+    fn part(&mut self, part: &Value) {
+        let id = text_of(&part["id"]);
+        match part["type"].as_str() {
+            Some("text")
+                if self.roles.get(&text_of(&part["messageID"])).is_some_and(|role| role == "user") =>
+            {
+                self.prompt(id, part);
+            }
+            Some("text") => self.text(id, part, false),
+            Some("reasoning") => self.text(id, part, true),
+            Some("tool") => self.tool(id, part),
+            _ => {}
+        }
+    }
+
+    fn prompt(&mut self, id: String, part: &Value) {
+        let text = text_of(&part["text"]);
+        if part["synthetic"] == true || text.is_empty() || self.texts.contains_key(&id) {
+            return;
+        }
+        let quoted: Vec<_> = harmless(&text).lines().map(|line| format!("> {line}")).collect();
+        let quoted = self.paint.bold(&quoted.join("\n"));
+        self.line(&quoted);
+        self.texts.insert(id, Text::default());
+    }
+
+    /// Takes a part's whole text: repairs what deltas missed.
+    fn text(&mut self, id: String, part: &Value, reasoning: bool) {
+        let text = text_of(&part["text"]);
+        if !self.texts.contains_key(&id) {
+            self.texts.insert(id.clone(), Text { reasoning, ..Text::default() });
+            self.waiting.push_back(id.clone());
+        }
+        let known = self.texts.get(&id).map(|known| known.text.as_str()).unwrap_or_default();
+        // Another attempt wrote something else: what is on the screen no longer counts.
+        let again = !text.starts_with(known) && !known.starts_with(&text);
+        if again {
+            self.note("· written again:");
+        }
+        let Some(known) = self.texts.get_mut(&id) else { return };
+        known.ended = !part["time"]["end"].is_null();
+        if again {
+            known.written = 0;
+        }
+        if again || text.len() > known.text.len() {
+            known.text = text;
+        }
+        self.write_waiting(id);
+    }
+
+    fn delta(&mut self, delta: &Delta) {
+        if delta.field != "text" {
+            return;
+        }
+        // A part that is not known yet is not shown: its own event brings the text.
+        let Some(known) = self.texts.get_mut(&delta.part_id) else { return };
+        let Ok(offset) = usize::try_from(delta.offset_bytes) else { return };
+        // A gap (offset too large) is repaired by the part's next event.
+        let Some(overlap) = known.text.len().checked_sub(offset) else { return };
+        let Some(rest) = delta.text.get(overlap..).filter(|rest| !rest.is_empty()) else { return };
+        known.text.push_str(rest);
+        // Live, a part is over when the next one speaks: the event that ends reasoning may come with the answer's end.
+        while self.waiting.contains(&delta.part_id)
+            && let Some(first) = self.waiting.pop_front_if(|first| *first != delta.part_id)
+        {
+            self.write_rest(&first);
+        }
+        self.write_waiting(delta.part_id.clone());
+    }
+
+    fn removed(&mut self, id: &str) {
+        self.waiting.retain(|waiting| waiting != id);
+        if self.texts.remove(id).is_some_and(|text| text.written > 0) {
+            self.note("· the attempt above was given up");
+        }
+    }
+
+    /// Writes what may be written after `id` got more text: the first part that waits, and those behind ended ones.
+    fn write_waiting(&mut self, id: String) {
+        let late = self.texts.get(&id).is_some_and(|text| text.written < text.text.len());
+        if late && !self.waiting.contains(&id) {
+            self.waiting.push_back(id);
+        }
+        while let Some(first) = self.waiting.front().cloned() {
+            self.write_rest(&first);
+            if self.texts.get(&first).is_some_and(|text| !text.ended) {
+                break;
+            }
+            self.waiting.pop_front();
+            if self.open == Some(first) {
+                self.close();
+            }
+        }
+    }
+
+    fn write_rest(&mut self, id: &str) {
+        let Some(part) = self.texts.get_mut(id) else { return };
+        let rest = harmless(part.text.get(part.written..).unwrap_or_default());
+        if rest.is_empty() {
+            return;
+        }
+        part.written = part.text.len();
+        let reasoning = part.reasoning;
+        if self.open.as_deref() != Some(id) {
+            self.close();
+            self.open = Some(id.to_owned());
+        }
+        self.at_line_start = rest.ends_with('\n');
+        self.out.push_str(&if reasoning { self.paint.dim(&rest) } else { rest });
+    }
+
+    fn tool(&mut self, id: String, part: &Value) {
+        let state = &part["state"];
+        let status = text_of(&state["status"]);
+        let subtask = subtask(state);
+        let shown_as = format!("{status}{subtask}");
+        if self.tools.get(&id).is_some_and(|shown| *shown == shown_as) {
+            return;
+        }
+        let name = one_line(&text_of(&part["tool"]), TITLE_CHARS);
+        let title = format!("{}{subtask}", one_line(&title(state), TITLE_CHARS));
+        match status.as_str() {
+            "running" if self.screen == Screen::Terminal => {
+                self.end_line();
+                let line = self.paint.dim(&format!("… {name}  {title}"));
+                self.out.push_str(&line);
+                self.transient = true;
+                self.at_line_start = false;
+            }
+            "completed" => {
+                let mark = self.paint.green("✓");
+                self.line(&format!("{mark} {}  {title}{}", self.paint.cyan(&name), self.took(state)));
+                if self.outputs {
+                    self.line(harmless(&text_of(&state["output"])).trim_end());
+                }
+            }
+            "error" => {
+                let mark = self.paint.red("✗");
+                let why = one_line(&text_of(&state["error"]), TITLE_CHARS);
+                self.line(&format!(
+                    "{mark} {}  {title}{}  {}",
+                    self.paint.cyan(&name),
+                    self.took(state),
+                    self.paint.red(&why)
+                ));
+            }
+            _ => return,
+        }
+        self.tools.insert(id, shown_as);
+    }
+
+    fn took(&self, state: &Value) -> String {
+        let (Some(start), Some(end)) = (state["time"]["start"].as_i64(), state["time"]["end"].as_i64())
+        else {
+            return String::new();
+        };
+        self.paint.dim(&format!("  {}", duration(end.saturating_sub(start).max(0).unsigned_abs())))
+    }
+
+    fn note(&mut self, text: &str) {
+        let text = self.paint.dim(text);
+        self.line(&text);
+    }
+
+    fn line(&mut self, text: &str) {
+        self.end_line();
+        self.out.push_str(text);
+        self.out.push('\n');
+    }
+
+    /// Writes all that waits and ends the line; a part of which nothing came yet keeps its place.
+    fn end_line(&mut self) {
+        for id in std::mem::take(&mut self.waiting) {
+            self.write_rest(&id);
+            if self.texts.get(&id).is_some_and(|text| text.written == 0 && !text.ended) {
+                self.waiting.push_back(id);
+            }
+        }
+        self.close();
+    }
+
+    fn close(&mut self) {
+        if self.transient {
+            self.out.push_str("\r\x1b[K");
+            self.transient = false;
+        } else if !self.at_line_start {
+            self.out.push('\n');
+        }
+        self.at_line_start = true;
+        self.open = None;
+    }
+}
+
+/// Gives what a tool call does: its title, or the argument that says most.
+fn title(state: &Value) -> String {
+    let title = text_of(&state["title"]);
+    if !title.is_empty() {
+        return title;
+    }
+    let input = &state["input"];
+    ["description", "command", "filePath", "pattern", "path", "prompt"]
+        .iter()
+        .map(|key| text_of(&input[*key]))
+        .find(|text| !text.is_empty())
+        .unwrap_or_default()
+}
+
+/// Gives how far a subtask is and which session it has; nothing for other tools.
+fn subtask(state: &Value) -> String {
+    let metadata = &state["metadata"];
+    let (session, calls) = (text_of(&metadata["sessionId"]), metadata["summary"].as_array());
+    if session.is_empty() {
+        return String::new();
+    }
+    let calls = calls.map(Vec::as_slice).unwrap_or_default();
+    let last = calls.last().filter(|_| state["status"] == "running").map(|call| text_of(&call["tool"]));
+    let last = last.map(|tool| format!(", now {tool}")).unwrap_or_default();
+    let calls = if calls.is_empty() { String::new() } else { format!(", {} calls{last}", calls.len()) };
+    one_line(&format!("  ({session}{calls})"), TITLE_CHARS)
+}
+
+fn text_of(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn words(value: &Value) -> String {
+    value.as_array().into_iter().flatten().filter_map(Value::as_str).collect::<Vec<_>>().join(" ")
+}
+
+/// Gives a duration for people.
+pub(crate) fn duration(ms: u64) -> String {
+    match ms {
+        0..1_000 => format!("{ms} ms"),
+        1_000..60_000 => format!("{}.{} s", ms / 1_000, ms % 1_000 / 100),
+        _ => format!("{} min {} s", ms / 60_000, ms % 60_000 / 1_000),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,170 @@
+//! A copy of the sources that is built without one of its guards. The sources themselves know nothing of it.
+
+use super::{edits::Edit, guard::Mutant};
+use anyhow::{Context as _, Result, ensure};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// What the build of `flotilla` reads; everything else stays behind.
+const SOURCES: [&str; 7] = ["Cargo.toml", "Cargo.lock", "crates", "migrations", "proto", "services", "tests"];
+
+/// A copy of the workspace's sources.
+#[derive(Debug)]
+pub struct Tree {
+    /// The workspace that was copied.
+    workspace: PathBuf,
+    /// Where the copy and its build are.
+    directory: PathBuf,
+}
+
+impl Tree {
+    /// Copies the sources of the workspace into its `target/mutants`.
+    ///
+    /// # Errors
+    /// When a file cannot be read or written.
+    pub fn copy() -> Result<Self> {
+        let workspace = workspace();
+        let directory = workspace.join("target/mutants");
+        let tree = Self { workspace, directory };
+        for name in SOURCES {
+            synchronize(&tree.workspace.join(name), &tree.sources().join(name))?;
+        }
+        Ok(tree)
+    }
+
+    /// Builds `flotilla` without a guard and gives the program. The copy has all guards again afterwards.
+    ///
+    /// # Errors
+    /// When an edit does not fit the sources, or the build fails.
+    pub fn build_without(&self, mutant: Mutant) -> Result<PathBuf> {
+        let edits = mutant.edits();
+        let built = self.edit(&edits).and_then(|()| self.build());
+        for edit in &edits {
+            synchronize(&self.workspace.join(edit.file), &self.sources().join(edit.file))?;
+        }
+        built.with_context(|| format!("build without the guard of {}", mutant.as_str()))?;
+        let program = self.directory.join(format!("flotilla-{}", mutant.as_str()));
+        fs::copy(self.directory.join("target/debug/flotilla"), &program).context("keep the program")?;
+        Ok(program)
+    }
+
+    fn sources(&self) -> PathBuf {
+        self.directory.join("sources")
+    }
+
+    fn edit(&self, edits: &[Edit]) -> Result<()> {
+        for edit in edits {
+            let path = self.sources().join(edit.file);
+            let text = fs::read_to_string(&path).with_context(|| format!("read {}", edit.file))?;
+            fs::write(&path, edit.apply(&text)?).with_context(|| format!("write {}", edit.file))?;
+        }
+        Ok(())
+    }
+
+    fn build(&self) -> Result<()> {
+        let status = Command::new("cargo")
+            .args(["build", "--offline", "--quiet", "--package", "flotilla"])
+            .current_dir(self.sources())
+            .env("CARGO_TARGET_DIR", self.directory.join("target"))
+            // A guard that is gone leaves names that nobody uses.
+            .env("RUSTFLAGS", "--cap-lints=allow")
+            .env_remove("RUSTC_WORKSPACE_WRAPPER")
+            .status()
+            .context("run cargo")?;
+        ensure!(status.success(), "cargo ended with {status}");
+        Ok(())
+    }
+}
+
+impl Edit {
+    /// Gives `text` without the guard.
+    ///
+    /// # Errors
+    /// When the guard does not stand in `text` exactly once.
+    pub fn apply(&self, text: &str) -> Result<String> {
+        let found = text.matches(self.guard).count();
+        ensure!(found == 1, "{} has the guard {found} times, not once: {}", self.file, self.guard);
+        Ok(text.replacen(self.guard, self.without, 1))
+    }
+}
+
+/// The root of the workspace that this program was built from.
+pub fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map_or_else(PathBuf::new, Path::to_owned)
+}
+
+/// Makes `to` equal to `from`. Files that are equal already are not touched, so cargo does not build them again.
+fn synchronize(from: &Path, to: &Path) -> Result<()> {
+    if !from.is_dir() {
+        let bytes = fs::read(from).with_context(|| format!("read {}", from.display()))?;
+        if fs::read(to).is_ok_and(|old| old == bytes) {
+            return Ok(());
+        }
+        return fs::write(to, bytes).with_context(|| format!("write {}", to.display()));
+    }
+    fs::create_dir_all(to).with_context(|| format!("make {}", to.display()))?;
+    for name in names(from)? {
+        synchronize(&from.join(&name), &to.join(&name))?;
+    }
+    for gone in names(to)?.into_iter().filter(|name| !from.join(name).exists()) {
+        let path = to.join(gone);
+        let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+        removed.with_context(|| format!("remove {}", path.display()))?;
+    }
+    Ok(())
+}
+
+fn names(directory: &Path) -> Result<Vec<std::ffi::OsString>> {
+    let entries = fs::read_dir(directory).with_context(|| format!("list {}", directory.display()))?;
+    entries.map(|entry| Ok(entry?.file_name())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+
+    #[test]
+    fn a_copy_follows_its_original_and_equal_files_are_not_written_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let (from, to) = (directory.path().join("from"), directory.path().join("to"));
+        fs::create_dir_all(from.join("a")).unwrap();
+        for (name, text) in [("a/kept", "1"), ("a/changed", "2"), ("gone", "3")] {
+            fs::write(from.join(name), text).unwrap();
+        }
+        synchronize(&from, &to).unwrap();
+        let written_at = |name: &str| fs::metadata(to.join(name)).unwrap().modified().unwrap();
+        let kept = written_at("a/kept");
+        fs::write(from.join("a/changed"), "two").unwrap();
+        fs::remove_file(from.join("gone")).unwrap();
+        synchronize(&from, &to).unwrap();
+        assert_eq!(written_at("a/kept"), kept);
+        assert_eq!(fs::read_to_string(to.join("a/changed")).unwrap(), "two");
+        assert!(!to.join("gone").exists());
+    }
+
+    #[test]
+    fn an_edit_wants_its_guard_exactly_once() {
+        let edit = Edit { mutant: Mutant::ParkBlind, file: "x.rs", guard: "if a", without: "if true" };
+        assert_eq!(edit.apply("if a {}").unwrap(), "if true {}");
+        assert!(edit.apply("if b {}").is_err());
+        assert!(edit.apply("if a {} if a {}").is_err());
+    }
+
+    /// A guard that was rewritten since must be named anew: the hunt would prove nothing.
+    #[test]
+    fn every_guard_can_be_taken_out_of_the_sources() {
+        for mutant in Mutant::ALL {
+            let edits = mutant.edits();
+            assert!(!edits.is_empty(), "{} takes nothing out", mutant.as_str());
+            for edit in edits {
+                let text = fs::read_to_string(workspace().join(edit.file)).unwrap();
+                let edited = edit.apply(&text).unwrap_or_else(|error| panic!("{}: {error}", mutant.as_str()));
+                assert_ne!(edited, text, "{} changes nothing", mutant.as_str());
+            }
+        }
+    }
+}
