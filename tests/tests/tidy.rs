@@ -4,8 +4,14 @@
 
 #[path = "tidy/documents.rs"]
 mod documents;
+#[path = "tidy/floors.rs"]
+mod floors;
 #[path = "tidy/manifests.rs"]
 mod manifests;
+#[path = "tidy/modules.rs"]
+mod modules;
+#[path = "tidy/shapes.rs"]
+mod shapes;
 #[path = "tidy/sources.rs"]
 mod sources;
 #[path = "tidy/store.rs"]

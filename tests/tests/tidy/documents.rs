@@ -14,14 +14,63 @@ fn the_documents_are_there() {
     conclude(DOCUMENTS.len(), &complaints);
 }
 
+/// The documents at the root and below `docs`.
+fn documents() -> Vec<crate::File> {
+    let is_document =
+        |file: &crate::File| file.has_extension("md") && (!file.path.contains('/') || file.is_in("docs"));
+    crate::files().into_iter().filter(is_document).collect()
+}
+
 #[test]
-fn the_paths_in_the_architecture_exist() {
+fn the_paths_in_the_documents_exist() {
+    let (mut checked, mut complaints) = (0, vec![]);
+    for document in
+        documents().iter().filter(|document| !["CHANGELOG.md", "STYLE.md"].contains(&document.path.as_str()))
+    {
+        let paths: Vec<_> = quoted(&document.text).into_iter().filter(|word| is_path(word)).collect();
+        checked += paths.len();
+        let gone = paths.iter().filter(|path| !root().join(path).exists());
+        complaints.extend(gone.map(|path| format!("{} names `{path}`, which does not exist", document.path)));
+    }
+    conclude(checked, &complaints);
+}
+
+/// A link to a file of ours leads there.
+#[test]
+fn the_links_in_the_documents_lead_somewhere() {
+    let (mut checked, mut complaints) = (0, vec![]);
+    for document in documents() {
+        let folder = root().join(&document.path).parent().unwrap().to_owned();
+        let links = document.text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+        for link in links.filter(|link| !link.contains("://") && !link.starts_with('#')) {
+            checked += 1;
+            if !folder.join(link).exists() {
+                complaints.push(format!("{} links to {link}, which does not exist", document.path));
+            }
+        }
+    }
+    conclude(checked, &complaints);
+}
+
+/// A newcomer reads the architecture in one sitting, and each of its invariants names tests that exist.
+#[test]
+fn the_architecture_is_short_and_its_tests_exist() {
+    const LINES_MAX: usize = 200;
     let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap_or_default();
-    let paths: Vec<_> = quoted(&text).into_iter().filter(|word| is_path(word)).collect();
-    let gone = paths.iter().filter(|path| !root().join(path).exists());
+    assert!(text.lines().count() <= LINES_MAX, "ARCHITECTURE.md has more than {LINES_MAX} lines");
+    let is_test =
+        |word: &&str| word.contains('_') && word.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
+    let rows = text.lines().filter(|line| line.starts_with("| ") && line[2..].starts_with(char::is_numeric));
+    let names: Vec<_> =
+        rows.filter_map(|row| row.rsplit('|').nth(1)).flat_map(quoted).filter(is_test).collect();
+    let sources = crate::files();
+    let gone = names.iter().filter(|name| {
+        let definition = format!("fn {name}()");
+        !sources.iter().any(|file| file.has_extension("rs") && file.text.contains(&definition))
+    });
     let complaints: Vec<_> =
-        gone.map(|path| format!("ARCHITECTURE.md names `{path}`, which does not exist")).collect();
-    conclude(paths.len(), &complaints);
+        gone.map(|name| format!("ARCHITECTURE.md names the test {name}, which does not exist")).collect();
+    conclude(names.len(), &complaints);
 }
 
 /// An alert on a number that nobody shows never fires.

@@ -1,6 +1,6 @@
 //! Who may use whom: ARCHITECTURE.md's import matrix, read from the manifests.
 
-use crate::{conclude, root};
+use crate::{conclude, files, find_word, root};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
@@ -125,6 +125,30 @@ fn external_crates_stay_with_their_owners() {
                 checked += 1;
             } else if is_used {
                 complaints.push(format!("{dir} uses {external}, which belongs to {}", owners.join(", ")));
+            }
+        }
+    }
+    conclude(checked, &complaints);
+}
+
+/// A dependency that no source names makes every build longer.
+#[test]
+fn every_dependency_is_used() {
+    /// Named only by generated code.
+    const GENERATED: [(&str, &str); 3] =
+        [("crates/rpc", "prost"), ("crates/rpc", "prost-types"), ("crates/rpc", "tonic-prost")];
+    let (manifests, mut complaints, mut checked) = (manifests(), vec![], 0);
+    let sources: Vec<_> = files().into_iter().filter(|file| file.has_extension("rs")).collect();
+    for (dir, manifest) in &manifests {
+        let own: Vec<_> = sources.iter().filter(|file| file.is_in(dir)).collect();
+        for kind in ["dependencies", "build-dependencies", "dev-dependencies"] {
+            for name in names(manifest, kind) {
+                checked += 1;
+                let word = name.replace('-', "_");
+                let is_used = own.iter().any(|file| find_word(&file.text, &word).is_some());
+                if !is_used && !GENERATED.contains(&(dir.as_str(), name.as_str())) {
+                    complaints.push(format!("{dir} does not use {name} of its {kind}"));
+                }
             }
         }
     }

@@ -1,0 +1,170 @@
+//! The modules of each crate form floors: a module imports what is below it, never in a circle, and never past a parent
+//! that has code of its own. A module is a file; tests beside the code do not count.
+
+use crate::{conclude, files, modules::Module};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The path of a module from the root of its crate; the root's is empty.
+type Path = Vec<String>;
+
+/// Crates whose circles are older than this rule. The list only shrinks.
+const NOT_YET: [&str; 2] = ["crates/testkit", "tests"];
+
+/// Who imports whom in one crate.
+struct Graph {
+    /// The directory of the crate.
+    name: String,
+    arrows: BTreeMap<Path, BTreeSet<Path>>,
+    /// Modules that only declare others.
+    groups: BTreeSet<Path>,
+}
+
+impl Graph {
+    fn new(name: &str, modules: &[Module]) -> Self {
+        let known: BTreeSet<&Path> = modules.iter().map(|module| &module.path).collect();
+        let groups = modules.iter().filter(|module| module.is_group).map(|module| module.path.clone());
+        let groups: BTreeSet<Path> = groups.collect();
+        let mut arrows = BTreeMap::new();
+        for module in modules {
+            let targets = module.imports.iter().filter_map(|import| resolve(&module.path, import, &known));
+            let targets = targets.filter(|target| *target != module.path && !groups.contains(target));
+            arrows.insert(module.path.clone(), targets.collect());
+        }
+        Self { name: name.to_owned(), arrows, groups }
+    }
+
+    /// The sets of modules that reach each other.
+    fn circles(&self) -> Vec<BTreeSet<&Path>> {
+        let mut circles: Vec<BTreeSet<&Path>> = vec![];
+        for module in self.arrows.keys() {
+            let below = self.below(module);
+            if circles.iter().all(|circle| !circle.contains(module)) && below.contains(module) {
+                circles.push(below.into_iter().filter(|other| self.below(other).contains(module)).collect());
+            }
+        }
+        circles
+    }
+
+    /// Everything that a module imports, directly or not.
+    fn below<'a>(&'a self, module: &'a Path) -> BTreeSet<&'a Path> {
+        let (mut below, mut open) = (BTreeSet::new(), vec![module]);
+        while let Some(next) = open.pop() {
+            open.extend(self.arrows[next].iter().filter(|target| below.insert(*target)));
+        }
+        below
+    }
+
+    /// The imports that go past a parent with code of its own, which alone may speak for its children.
+    fn entries_past_a_parent(&self) -> Vec<(&Path, &Path)> {
+        let arrows = self.arrows.iter().flat_map(|(from, targets)| targets.iter().map(move |to| (from, to)));
+        let is_past = |(from, to): &(&Path, &Path)| {
+            let mut parents = (1..to.len()).map(|length| to[..length].to_vec());
+            parents.any(|parent| !self.groups.contains(&parent) && !from.starts_with(&parent))
+        };
+        arrows.filter(is_past).collect()
+    }
+
+    fn complaints(&self) -> Vec<String> {
+        let circles = self.circles().into_iter().map(|circle| {
+            let names: Vec<_> = circle.into_iter().map(shown).collect();
+            format!("{}: a circle of imports: {}", self.name, names.join(", "))
+        });
+        let entries = self.entries_past_a_parent().into_iter();
+        let entries =
+            entries.map(|(from, to)| format!("{}: {} imports {}", self.name, shown(from), shown(to)));
+        circles.chain(entries).collect()
+    }
+}
+
+/// The module that a path leads to, seen from `from`; `None` for a path out of the crate.
+fn resolve(from: &Path, import: &[String], known: &BTreeSet<&Path>) -> Option<Path> {
+    let (mut at, mut rest): (Path, &[String]) = match import.first()?.as_str() {
+        "crate" => (vec![], &import[1..]),
+        "self" => (from.clone(), &import[1..]),
+        "super" => (from.clone(), import),
+        first if known.contains(&[from.as_slice(), &[first.to_owned()]].concat()) => (from.clone(), import),
+        _ => return None,
+    };
+    while rest.first().is_some_and(|segment| segment == "super") {
+        at.pop()?;
+        rest = &rest[1..];
+    }
+    for segment in rest {
+        at.push(segment.clone());
+        if !known.contains(&at) {
+            at.pop();
+            break;
+        }
+    }
+    Some(at)
+}
+
+fn shown(path: &Path) -> String {
+    if path.is_empty() { "lib".to_owned() } else { path.join("::") }
+}
+
+#[test]
+fn modules_form_floors() {
+    let mut crates: BTreeMap<String, Vec<Module>> = BTreeMap::new();
+    for file in files() {
+        let Some((name, path)) = file.path.split_once("/src/") else { continue };
+        if NOT_YET.contains(&name) {
+            continue;
+        }
+        if let Some(module) = Module::parse(path, &file.text) {
+            crates.entry(name.to_owned()).or_default().push(module);
+        }
+    }
+    let graphs: Vec<_> = crates.iter().map(|(name, modules)| Graph::new(name, modules)).collect();
+    let complaints: Vec<_> = graphs.iter().flat_map(Graph::complaints).collect();
+    conclude(crates.values().map(Vec::len).sum(), &complaints);
+}
+
+/// A folder with many files has groups that want names.
+#[test]
+fn folders_are_small() {
+    const FILES_MAX: usize = 15;
+    /// Folders that are older than this rule. The list only shrinks.
+    const LARGE: [&str; 2] = ["crates/domain/src", "tests/src/faults"];
+    let mut folders: BTreeMap<String, usize> = BTreeMap::new();
+    let is_module = |file: &&crate::File| {
+        file.path.contains("/src/") && file.has_extension("rs") && file.name() != "tests.rs"
+    };
+    for file in files().iter().filter(is_module) {
+        let (folder, _) = file.path.rsplit_once('/').unwrap();
+        *folders.entry(folder.to_owned()).or_default() += 1;
+    }
+    let large =
+        folders.iter().filter(|(folder, count)| **count > FILES_MAX && !LARGE.contains(&folder.as_str()));
+    let complaints: Vec<_> = large.map(|(folder, count)| format!("{folder} has {count} files")).collect();
+    conclude(folders.len(), &complaints);
+}
+
+#[test]
+fn circles_and_entries_past_a_parent_are_noticed() {
+    let module = |path: &str, text: &str| Module::parse(path, text).unwrap();
+    let complaints = |modules: &[(&str, &str)]| {
+        let modules: Vec<_> = modules.iter().map(|(path, text)| module(path, text)).collect();
+        Graph::new("x", &modules).complaints()
+    };
+    let clean = [
+        ("lib.rs", "mod a; mod group;"),
+        ("a.rs", "use crate::group::leaf::Leaf; fn f(_: Leaf) {}"),
+        ("group.rs", "//! A group.\npub mod leaf; mod other;"),
+        ("group/leaf.rs", "pub struct Leaf;"),
+        ("group/other.rs", "use super::leaf::Leaf; #[cfg(test)] mod tests { use crate::a; }"),
+    ];
+    assert_eq!(complaints(&clean), Vec::<String>::new());
+    let circle =
+        [("lib.rs", "mod a; mod b;"), ("a.rs", "use crate::b;"), ("b.rs", "fn f() { crate::a::g() }")];
+    assert_eq!(complaints(&circle), ["x: a circle of imports: a, b"]);
+    let family = [("lib.rs", "mod a;"), ("a.rs", "mod b; fn f() { b::g() }"), ("a/b.rs", "use super::f;")];
+    assert_eq!(complaints(&family), ["x: a circle of imports: a, a::b"]);
+    let aunt = [
+        ("lib.rs", "mod a; mod aunt;"),
+        ("a.rs", "mod b; fn code() {}"),
+        ("a/b.rs", "pub fn g() {}"),
+        ("aunt.rs", "use crate::{a::{b::g}};"),
+    ];
+    assert_eq!(complaints(&aunt), ["x: aunt imports a::b"]);
+}
