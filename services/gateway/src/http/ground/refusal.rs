@@ -76,7 +76,7 @@ impl IntoResponse for Refusal {
             }
             Self::App(error) => {
                 if let Error::TooManyAttempts { retry_after } = error {
-                    let seconds = retry_after.as_millis().div_ceil(1_000) as u64;
+                    let seconds = retry_after.as_nanos().div_ceil(1_000_000_000).max(1) as u64;
                     headers.insert(header::RETRY_AFTER, seconds.into());
                 }
                 if let Ok(code) = HeaderValue::from_str(error.code()) {
