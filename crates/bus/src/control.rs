@@ -1,4 +1,5 @@
-//! Nudges to the worker that holds a session: look into the mailbox now. Best effort: the control row says the same.
+//! Nudges to the worker that holds a session: read the mailbox now. Best effort: the control row contains the same
+//! information.
 
 use crate::{
     Bus,
@@ -11,7 +12,7 @@ use domain::ids::{SessionId, TenantId};
 use futures::StreamExt as _;
 use std::time::Duration;
 
-/// Parallel calls of Redis for one abort: the whole tree needs few round trips, and others do not wait behind it.
+/// Parallel Redis calls for one abort: the whole tree needs few round trips, and other callers do not wait behind it.
 const HINTS_PARALLEL_MAX: usize = 16;
 
 /// The nudges for all sessions. A worker picks those of the sessions that it holds.
@@ -45,7 +46,7 @@ impl Bus {
         self.ring();
     }
 
-    /// Subscribes to nudges as soon as NATS accepts it; never waits for that.
+    /// Subscribes to nudges as soon as NATS accepts the subscription; does not wait for that.
     ///
     /// # Errors
     /// `Subscribe` when the client is closed.
@@ -56,7 +57,7 @@ impl Bus {
 }
 
 impl Nudges {
-    /// Waits for the next nudge and gives its session. Cancel-safe.
+    /// Waits for the next nudge and returns its session. Cancel-safe.
     pub async fn next_nudge(&mut self) -> (TenantId, SessionId) {
         loop {
             let message = match self.0.next().await {

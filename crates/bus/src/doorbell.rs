@@ -18,7 +18,7 @@ impl Bus {
         self.hints.ring();
     }
 
-    /// Subscribes to rings as soon as NATS accepts it; never waits for that.
+    /// Subscribes to rings as soon as NATS accepts the subscription; does not wait for that.
     ///
     /// # Errors
     /// `Subscribe` when the client is closed.
@@ -29,10 +29,10 @@ impl Bus {
 }
 
 impl Doorbell {
-    /// Waits for a ring; never ends before one. Cancel-safe. A new connection counts as a ring, because some may have been lost.
+    /// Waits for a ring. Cancel-safe. A new connection counts as a ring, because rings may have been lost before it.
     pub async fn wait(&mut self) {
         if self.0.next().await.is_none() {
-            // The client is closed: the worker polls.
+            // The client is closed, so this never rings again: the worker polls.
             futures::future::pending::<()>().await;
         }
     }

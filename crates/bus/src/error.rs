@@ -1,6 +1,6 @@
 //! The errors of the bus.
 
-/// An error of the bus. It costs time and loses no work.
+/// An error of the bus. It costs time, but no work is lost.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The namespace is malformed.
@@ -15,7 +15,7 @@ pub enum Error {
     /// NATS could not be reached.
     #[error("cannot connect to NATS")]
     Nats(#[from] async_nats::ConnectError),
-    /// A subscription could not be made.
+    /// The subscription failed.
     #[error("cannot subscribe at NATS")]
     Subscribe(#[from] async_nats::SubscribeError),
     /// Pending messages could not be sent.
@@ -24,7 +24,7 @@ pub enum Error {
     /// Redis failed or is down.
     #[error("cannot query Redis")]
     Redis(#[from] redis::RedisError),
-    /// Redis gave an answer that no script of ours gives.
+    /// Redis returned a value that none of our scripts returns.
     #[error("unexpected answer of Redis: {0:?}")]
     Answer(String),
 }

@@ -17,9 +17,11 @@ use serde_json::value::RawValue;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// Pending news of one process; further news is dropped, and readers repair the gap from Postgres. A second of busy loops.
+/// Pending news of one process: about a second of busy loops. Further news is dropped, and readers repair the gap from
+/// Postgres.
 const NEWS_QUEUE_MAX: usize = 4_096;
-/// Time that a new reader waits for NATS before it goes on without; milliseconds. A person waits for the first event meanwhile.
+/// Time that a new reader waits for NATS before it continues without it; milliseconds. A person waits for the first event
+/// meanwhile.
 const NATS_JOIN_MS: u64 = 2_000;
 
 /// One message of the feed.
@@ -45,7 +47,8 @@ pub enum News {
     },
     /// A live-only notice, for example of a terminal. Not stored: only readers that are subscribed now receive it.
     Notice(Notice),
-    /// Never sent: the reader is subscribed from now on, and must read what came before from Postgres.
+    /// Not sent over NATS: the reader is subscribed from this point on and must read everything earlier from
+    /// Postgres.
     #[serde(skip)]
     Joined,
 }
@@ -80,7 +83,7 @@ impl From<Event> for StoredEvent {
     }
 }
 
-/// What a notice is about.
+/// The subject of news.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Subject {
     /// A session.
@@ -153,8 +156,8 @@ impl Bus {
         Publisher { queue, namespace: self.namespace.clone() }
     }
 
-    /// Subscribes to a session. Once the reader is joined, the server knows the subscription: a later commit either is read from
-    /// Postgres afterwards or arrives here. While NATS is down the reader is not joined; it joins by itself and gives
+    /// Subscribes to a session. Once the reader has joined, the server knows the subscription: a later commit either is read
+    /// from Postgres afterwards or arrives here. While NATS is down the reader cannot join; it joins by itself and returns
     /// [`News::Joined`] once NATS is back. Takes [`NATS_JOIN_MS`] at most.
     ///
     /// # Errors
@@ -163,7 +166,7 @@ impl Bus {
         self.subscribe(subjects::news(&self.namespace, tenant, session.as_str())).await.map(Reader)
     }
 
-    /// As [`Bus::read`], for all sessions and projects of a tenant.
+    /// Like [`Bus::read`], for all sessions and projects of a tenant.
     ///
     /// # Errors
     /// `Subscribe` when the client is closed.
@@ -266,7 +269,7 @@ impl TenantReader {
         self.0.is_joined()
     }
 
-    /// As [`Reader::next`], with the subject of the news. [`News::Joined`] has none.
+    /// Like [`Reader::next`], with the subject of the news. [`News::Joined`] has no subject.
     pub async fn next(&mut self) -> Option<(Option<Subject>, News)> {
         loop {
             let message = match self.0.next().await? {

@@ -1,13 +1,13 @@
-//! Rings and nudges on their way out: one bounded queue, and one task that sends. While NATS is away the client's own queue
-//! stands still, and only that task waits for it.
+//! Outgoing rings and nudges: one bounded queue, and one task that sends. While NATS is away the client's own queue does
+//! not move, and only that task waits for it.
 
 use async_nats::Client;
 use bytes::Bytes;
 use std::sync::Arc;
 use tokio::sync::{Notify, mpsc};
 
-/// Pending nudges of one process; further ones are dropped, because the control row says the same. More than the largest tree of sessions
-/// needs.
+/// Pending nudges of one process: more than the largest tree of sessions needs. Further ones are dropped, because the control row
+/// contains the same information.
 const NUDGES_UNSENT_MAX: usize = 1_024;
 
 /// The sending end. Clones share the queue.
@@ -41,7 +41,7 @@ impl Hints {
 
 async fn send(nats: Client, wake: String, ring: Arc<Notify>, mut nudges: mpsc::Receiver<String>) {
     loop {
-        // Without `biased`: neither kind may keep the other from being sent.
+        // Without `biased`: neither kind may starve the other.
         let sent = tokio::select! {
             nudge = nudges.recv() => match nudge {
                 Some(subject) => nats.publish(subject, Bytes::from_static(b"look")).await,

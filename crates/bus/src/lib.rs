@@ -18,7 +18,7 @@ use std::time::Duration;
 
 /// Unread messages of one subscription; the client drops further ones, as for the news queue.
 const NATS_RECEIVE_QUEUE_MAX: usize = 1_024;
-/// Timeout of Redis, for an answer and for a connection; milliseconds.
+/// Timeout of Redis, for a response and for a connection; milliseconds.
 const REDIS_ANSWER_MS: u64 = 1_000;
 
 /// Both connections. Clones share them.
@@ -31,8 +31,8 @@ pub struct Bus {
 }
 
 impl Bus {
-    /// Makes both connections, in the background: this succeeds while the servers are down, and the clients retry for ever.
-    /// `namespace` keeps several stacks apart that share the servers; letters and digits.
+    /// Creates both connections in the background: this succeeds even while the servers are down, and the clients retry
+    /// forever. `namespace` separates stacks that share the servers; letters and digits.
     ///
     /// # Errors
     /// `Namespace`, and `NatsUrl`, `Nats` or `Redis` for a malformed URL.
@@ -45,7 +45,7 @@ impl Bus {
             .retry_on_initial_connect()
             .max_reconnects(None)
             .subscription_capacity(NATS_RECEIVE_QUEUE_MAX);
-        // The client ignores a login in the URL.
+        // The client ignores credentials in the URL.
         if let (Some(user), Some(password)) = (address.username(), address.password()) {
             options = options.user_and_password(user.to_owned(), password.to_owned());
         }

@@ -1,7 +1,7 @@
-//! The ready queue in Redis, one script for each operation. Fair by slot time (start-time fair queueing): between tenants by their
-//! weight and below their cap, inside a tenant between the classes. Inside a class, interrupted sessions come first, then the
-//! oldest. Its contents are hints: Postgres decides which worker owns a session, and refills a Redis that lost its data.
-// Continues in worker::claim, which takes what is claimed here in Postgres.
+//! The ready queue in Redis, one script for each operation. It is fair by slot time (start-time fair queueing): between tenants by
+//! their weight and below their cap, and inside a tenant between the classes. Inside a class, interrupted sessions come first,
+//! then the oldest. Its contents are hints: Postgres decides which worker owns a session, and refills a Redis that lost its data.
+// Continues in worker::claim, which takes the claimed session in Postgres.
 
 pub mod report;
 
@@ -14,7 +14,7 @@ use domain::{
     session::Class,
 };
 
-/// A session, and what the queue must know about it to be fair.
+/// A session with the properties that the queue needs to be fair.
 #[derive(Debug, Clone, Copy)]
 pub struct QueueEntry<'a> {
     /// The tenant.
@@ -23,11 +23,11 @@ pub struct QueueEntry<'a> {
     pub session: &'a SessionId,
     /// How urgent it is. The newest call for a session counts, even while a worker holds the session.
     pub class: Class,
-    /// The share of the tenant; `None`: as in an earlier call.
+    /// The share of the tenant; `None`: unchanged since an earlier call.
     pub share: Option<Share>,
 }
 
-/// The share of a tenant in the slots. The default is [`limits::TENANT_RUNNING_MAX`] and [`limits::TENANT_WEIGHT_DEFAULT`]. The
+/// A tenant's share of the slots. The default is [`limits::TENANT_RUNNING_MAX`] and [`limits::TENANT_WEIGHT_DEFAULT`]. The
 /// queue forgets the share of a tenant that has had no work for an hour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Share {
@@ -44,7 +44,7 @@ pub enum EnqueueResult {
     Queued,
     /// A worker holds it. Its release queues the session again.
     Held,
-    /// Redis lost its data and is not refilled yet. The sweep will queue the session.
+    /// Redis lost its data and has not been refilled yet. The sweep will queue the session.
     Empty,
 }
 
@@ -60,7 +60,7 @@ pub struct Claim {
 /// The result of a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Claims {
-    /// These sessions, perhaps none.
+    /// These sessions; may be empty.
     Some(Vec<Claim>),
     /// Redis lost its data: a worker must refill it.
     Empty,
@@ -69,7 +69,7 @@ pub enum Claims {
 /// Where a session goes when its worker releases it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReleaseTo {
-    /// Nowhere, unless an input came meanwhile.
+    /// To no queue, unless an input arrived meanwhile.
     Rest,
     /// The front of its queue, before all new sessions of its tenant.
     Front,
@@ -89,7 +89,7 @@ pub enum Slots {
 pub enum Yield {
     /// It keeps the slot: no waiting session has a better claim to it.
     Keep,
-    /// Another tenant has used less.
+    /// Another tenant has used less slot time.
     ToTenant,
     /// Another class of the same tenant has used less of its share.
     ToClass,
@@ -109,7 +109,7 @@ impl Bus {
         format!("{{{}}}:", self.namespace)
     }
 
-    /// Gives a call with the first arguments of `enqueue` and `adopt`.
+    /// Returns a call with the first arguments of `enqueue` and `adopt`.
     fn invoke<'a>(&self, script: &'a redis::Script, entry: QueueEntry<'_>) -> redis::ScriptInvocation<'a> {
         let share = entry.share.map(|share| (share.running_max.to_string(), share.weight.to_string()));
         let (running_max, weight) = share.unwrap_or_default();
@@ -143,7 +143,7 @@ impl Bus {
     /// Changes the share of a tenant, from its next claim on.
     ///
     /// # Errors
-    /// `Redis`: the next enqueued session of the tenant brings the share.
+    /// `Redis`: the tenant's next enqueued session updates the share.
     pub async fn set_share(&self, tenant: TenantId, share: Share) -> Result<(), Error> {
         let mut redis = self.redis.clone();
         let key = format!("{}t:{tenant}", self.prefix());
@@ -175,8 +175,8 @@ impl Bus {
         Ok(Claims::Some(claims.collect::<Result<_, _>>()?))
     }
 
-    /// Notes that `worker` is alive, and charges the tenants and classes of its sessions for their slot time. Gives whether the queue
-    /// is complete.
+    /// Records that `worker` is alive, and charges the tenants and classes of its sessions for their slot time. Returns whether the
+    /// queue is complete.
     ///
     /// # Errors
     /// `Redis`.
@@ -190,10 +190,10 @@ impl Bus {
         Ok(answer == "OK")
     }
 
-    /// Releases a session. Gives whether the queue has it again, because an input came meanwhile.
+    /// Releases a session. Returns whether the session is queued again, because an input arrived meanwhile.
     ///
     /// # Errors
-    /// `Redis`: the session stays held until the worker is dead for Redis.
+    /// `Redis`: the session stays held until Redis considers the worker dead.
     pub async fn release(&self, session: &SessionId, worker: &str, to: ReleaseTo) -> Result<bool, Error> {
         let answer: String = script::RELEASE
             .key(self.prefix())
@@ -205,7 +205,7 @@ impl Bus {
         Ok(answer == "REQUEUED")
     }
 
-    /// Lists the sessions that `worker` holds, as far as Redis knows.
+    /// Lists the sessions that `worker` holds according to Redis.
     ///
     /// # Errors
     /// `Redis`.
@@ -215,7 +215,7 @@ impl Bus {
         Ok(held.iter().filter_map(|session| session.parse().ok()).collect())
     }
 
-    /// Queues the sessions of dead workers, and gives how many.
+    /// Queues the sessions of dead workers and returns their number.
     ///
     /// # Errors
     /// `Redis`.
@@ -223,7 +223,7 @@ impl Bus {
         Ok(script::REAP.key(self.prefix()).invoke_async(&mut self.redis.clone()).await?)
     }
 
-    /// Notes that `worker` holds a session that is not held here, because Redis lost its data.
+    /// Records that `worker` holds a session that is not held here, because Redis lost its data.
     ///
     /// # Errors
     /// `Redis`.
@@ -233,14 +233,14 @@ impl Bus {
         Ok(())
     }
 
-    /// Says whether a session that `worker` holds should give up its slot, now that it is at a step boundary. The worker then
-    /// releases it to the [`ReleaseTo::Front`].
+    /// Decides whether a session that `worker` holds should give up its slot at this step boundary. The worker then releases
+    /// it to the [`ReleaseTo::Front`].
     ///
     /// While the worker has a free slot, only a session whose tenant is at its cap yields, to another class of the tenant. The
-    /// decision keeps no state: several sessions that ask before the waiting one is admitted may all yield.
+    /// decision keeps no state: if several sessions ask before the waiting one is admitted, all of them may yield.
     ///
     /// # Errors
-    /// `Redis`: the session should go on.
+    /// `Redis`: the session should continue.
     pub async fn should_yield(
         &self,
         session: &SessionId,

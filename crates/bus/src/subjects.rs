@@ -2,9 +2,9 @@
 
 use domain::ids::{SessionId, TenantId};
 
-/// In place of an id: news of the whole tenant.
+/// Replaces the id in a subject: news of the whole tenant.
 pub(crate) const ALL: &str = "all";
-/// In place of an id: news of everything that the tenant has.
+/// Replaces the id in a subject: news of everything in the tenant.
 pub(crate) const ANY: &str = "*";
 
 /// The rings of the doorbell.
@@ -22,7 +22,7 @@ pub(crate) fn any_nudge(namespace: &str) -> String {
     format!("{namespace}.v1.t.*.s.*.ctl")
 }
 
-/// The session of a subject that [`nudge`] gave.
+/// The session in a subject that [`nudge`] returned.
 pub(crate) fn parse_nudge(subject: &str) -> Option<(TenantId, SessionId)> {
     let mut words = subject.split('.').rev().skip(1);
     let session = words.next()?.parse().ok()?;
@@ -35,7 +35,7 @@ pub(crate) fn news(namespace: &str, tenant: TenantId, id: &str) -> String {
     format!("{namespace}.v1.t.{tenant}.s.{id}.news")
 }
 
-/// The id in a subject that [`news`] gave.
+/// The id in a subject that [`news`] returned.
 pub(crate) fn parse_news(subject: &str) -> Option<&str> {
     subject.strip_suffix(".news")?.rsplit('.').next()
 }

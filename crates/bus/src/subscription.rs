@@ -1,5 +1,5 @@
 //! A subscription that begins as soon as NATS accepts it. While the client reconnects, it queues a bounded number of commands
-//! and then none, so subscribing may take as long as NATS is away. Callers must not wait that long.
+//! and then blocks, so subscribing may take as long as NATS is away. Callers must not wait that long.
 
 use crate::error::Error;
 use async_nats::{Client, Message, Subscriber, connection};
@@ -20,7 +20,7 @@ enum State {
     Over,
 }
 
-/// What a subscription gives.
+/// A message of a subscription.
 pub(crate) enum Signal {
     /// The subscription works from now on. Earlier messages are lost.
     Joined,
@@ -30,14 +30,14 @@ pub(crate) enum Signal {
 /// When a subscription counts as started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Start {
-    /// When the client will send it before every later message of this process.
+    /// The client will send the subscription before every later message of this process.
     Queued,
-    /// When the server has received it.
+    /// The server has received the subscription.
     Sent,
 }
 
 impl Subscription {
-    /// Subscribes, and waits at most `wait` until that has happened: see [`Subscription::is_joined`].
+    /// Subscribes, and waits at most `wait` until the subscription has started: see [`Subscription::is_joined`].
     ///
     /// # Errors
     /// `Subscribe` when the client is closed.

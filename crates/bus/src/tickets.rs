@@ -1,9 +1,9 @@
-//! Tickets: one gateway gives a secret to a client, and any gateway redeems it, once and soon. They are in Redis; a client whose
-//! ticket is lost asks for another one.
+//! Tickets: one gateway gives a client a secret, and any gateway redeems it, once and soon. They are in Redis; a client whose
+//! ticket is lost requests another one.
 
 use crate::{Bus, error::Error};
 
-/// Seconds that a ticket is valid. As long as OpenCode's: a page asks for one just before it connects.
+/// Validity of a ticket in seconds, the same as OpenCode's: a page requests a ticket just before it connects.
 pub const TICKET_LIFE_S: u64 = 60;
 
 impl Bus {
@@ -17,10 +17,10 @@ impl Bus {
         Ok(redis::cmd("SET").arg(key).arg(claim).arg("EX").arg(TICKET_LIFE_S).query_async(&mut redis).await?)
     }
 
-    /// Redeems a ticket: gives its claim, once.
+    /// Redeems a ticket: returns its claim, once.
     ///
     /// # Errors
-    /// `Redis`: redeemed or not.
+    /// `Redis`: the ticket may or may not be redeemed.
     pub async fn take_ticket(&self, ticket: &str) -> Result<Option<String>, Error> {
         let mut redis = self.redis.clone();
         Ok(redis::cmd("GETDEL").arg(self.ticket_key(ticket)).query_async(&mut redis).await?)

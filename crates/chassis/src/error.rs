@@ -3,10 +3,10 @@
 /// Why a process could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The log filter is not one; the sentence names the bad directive.
+    /// The log filter is invalid; the message names the bad directive.
     #[error("read the log filter {filter:?}")]
     Filter {
-        /// What was given.
+        /// The invalid filter.
         filter: String,
         /// What is wrong with it.
         #[source]
@@ -15,16 +15,16 @@ pub enum Error {
     /// The exporter for traces could not be built, usually because of its address.
     #[error("set up the export of traces to {endpoint}")]
     Export {
-        /// Where traces should go.
+        /// The endpoint for traces.
         endpoint: String,
-        /// What the exporter says.
+        /// The exporter's error.
         #[source]
         source: opentelemetry_otlp::ExporterBuildError,
     },
     /// The address of a gRPC server cannot be used.
     #[error("use {url:?} as the address of a gRPC server")]
     Address {
-        /// What was given.
+        /// The invalid address.
         url: String,
         /// What is wrong with it.
         #[source]

@@ -93,7 +93,7 @@ pub fn afford(wanted: usize) -> usize {
     let left = have.saturating_sub(DESCRIPTORS_BESIDES).max(have / 2);
     let left = usize::try_from(left).unwrap_or(wanted);
     tracing::warn!(
-        "only {left} connections are taken in place of {wanted}: the process may open {have} files; allow it {needed} \
+        "only {left} connections are accepted instead of {wanted}: the process may open {have} files; raise the limit to {needed} \
          (ulimit -n, LimitNOFILE=)"
     );
     left
@@ -130,7 +130,7 @@ pub async fn serve(mut listener: TcpListener, routes: Router, bounds: Bounds, sh
         let (speaker, shutdown) = (speaker.clone(), shutdown.clone());
         let connection = async move {
             let opened = opening::open(stream, bounds.opening, place);
-            // A client that has not sent anything yet loses nothing.
+            // A client that has not sent anything yet loses nothing if its connection ends.
             let Some(Ok(opened)) = shutdown.run_until_cancelled(opened).await else { return };
             speaker.serve(opened, PeerRoutes { routes, peer: Peer(peer.ip()) }, &shutdown).await;
         };
@@ -142,7 +142,7 @@ pub async fn serve(mut listener: TcpListener, routes: Router, bounds: Bounds, sh
     open.wait().await;
 }
 
-/// What answers the requests of one client.
+/// The handler of one client's requests.
 struct PeerRoutes {
     routes: Router,
     peer: Peer,

@@ -1,4 +1,4 @@
-//! The connection to a gateway: which one, with which key, and calls that survive a short outage.
+//! The connection to a gateway: its address, the API key, and calls that survive a short outage.
 
 use crate::stack::running::{self, Stack};
 use anyhow::{Context as _, Result, bail};
@@ -17,14 +17,15 @@ use rpc::{
 use std::{future::Future, time::Duration};
 use tonic::{Code, Response, Status, service::interceptor::InterceptedService, transport::Channel};
 
-/// Further tries of one call of the command line while the gateway is down: about three seconds, a restart behind a balancer.
+/// Further attempts of one call of the command line while the gateway is down: about three seconds, enough for a restart
+/// behind a load balancer.
 const CLI_CALL_RETRIES_MAX: u32 = 4;
-/// First pause of the command line between two tries, doubled each time; milliseconds.
+/// First pause of the command line between two attempts, doubled each time; milliseconds.
 const CLI_BACKOFF_BASE_MS: u64 = 200;
-/// Longest pause of the command line between two tries; milliseconds.
+/// Longest pause of the command line between two attempts; milliseconds.
 const CLI_BACKOFF_CAP_MS: u64 = 5_000;
 
-/// Where the gateway is and who calls.
+/// The address of the gateway and the caller's key.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Connection {
     /// The gateway's address; default: the nearest stack that `flotilla up` started.
@@ -33,7 +34,8 @@ pub(crate) struct Connection {
     /// The API key; default: that of the nearest stack.
     #[arg(long, env = "FLOTILLA_API_KEY", hide_env_values = true, value_name = "KEY", global = true)]
     pub api_key: Option<Secret<String>>,
-    /// Data directory of the stack; default: .flotilla, for `up` here, otherwise here, in a directory above or at home.
+    /// Data directory of the stack; default: ./.flotilla for `up`; for other commands the first one found here, in a
+    /// directory above or at home.
     #[arg(long, env = "FLOTILLA_DATA", value_name = "DIRECTORY", global = true)]
     pub data: Option<std::path::PathBuf>,
 }
@@ -49,13 +51,13 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Finds the gateway and the key. Connects at the first call.
+    /// Finds the gateway and the key. The connection is made with the first call.
     pub(crate) fn open(connection: &Connection) -> Result<Self> {
         let key = connection.api_key.as_ref();
         Self::with_key(connection, key, |stack| stack.api_key.clone(), "FLOTILLA_API_KEY")
     }
 
-    /// As [`Client::open`], with the operator's key: for what crosses tenants.
+    /// Like [`Client::open`], with the operator's key: for calls that cross tenants.
     pub(crate) fn open_as_operator(connection: &Connection, key: Option<&Secret<String>>) -> Result<Self> {
         Self::with_key(connection, key, |stack| stack.operator_key.clone(), "FLOTILLA_OPERATOR_KEY")
     }
@@ -71,7 +73,7 @@ impl Client {
             (url, key) => {
                 let Some(stack) = running::find(connection.data.as_deref())? else {
                     bail!(
-                        "no gateway is known: start one with `flotilla up`, or set FLOTILLA_URL and {variable}"
+                        "no gateway found; start one with `flotilla up`, or set FLOTILLA_URL and {variable}"
                     );
                 };
                 let key = key.map_or_else(|| key_of(&stack), |key| key.expose().clone());
@@ -79,7 +81,7 @@ impl Client {
             }
         };
         if key.is_empty() {
-            bail!("no key is known: set {variable}");
+            bail!("no API key found; set {variable}");
         }
         let channel = chassis::grpc::channel(&url).context("open the connection")?;
         let key = Bearer::new(&key).context("use the key in a header")?;
@@ -131,7 +133,8 @@ impl Client {
     }
 }
 
-/// Makes a call, and again with growing pauses while the gateway is UNAVAILABLE. Only for calls that may run twice.
+/// Makes a call, and repeats it with growing pauses while the gateway is UNAVAILABLE. Only for calls that may run
+/// twice.
 pub(crate) async fn call<T, Fut>(what: &'static str, mut attempt: impl FnMut() -> Fut) -> Result<T>
 where
     Fut: Future<Output = Result<Response<T>, Status>>,
@@ -149,7 +152,7 @@ where
     }
 }
 
-/// Gives the pause after the failed try number `tries`, counted from 0.
+/// Returns the pause after failed attempt number `tries`, counted from 0.
 pub(crate) fn backoff(tries: u32) -> Duration {
     let base = CLI_BACKOFF_BASE_MS.saturating_mul(1_u64 << tries.min(16));
     Duration::from_millis(base.min(CLI_BACKOFF_CAP_MS))

@@ -1,4 +1,4 @@
-//! The commands, one file each, and the arguments that several share.
+//! The commands, one file each, and the arguments that several of them share.
 
 pub(crate) mod admin;
 pub(crate) mod answer;

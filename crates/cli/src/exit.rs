@@ -1,4 +1,4 @@
-//! How the process ends: an exit code that scripts can use, and one sentence for people.
+//! The end of the process: an exit code for scripts, and one sentence for people.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use std::io;
 pub(crate) enum Exit {
     /// The turn, or the command, is done.
     Done,
-    /// Wrong usage, no server, or a call that was refused.
+    /// Wrong usage, no server, or a refused call.
     Usage,
     /// The turn failed or was aborted.
     Failed,
@@ -15,9 +15,9 @@ pub(crate) enum Exit {
     NeedsHuman,
     /// The budget is used up.
     Budget,
-    /// `--timeout` passed; the turn goes on.
+    /// `--timeout` expired; the turn continues.
     StillRunning,
-    /// Ctrl-C; the turn goes on.
+    /// Ctrl-C; the turn continues.
     Interrupted,
 }
 
@@ -34,7 +34,7 @@ impl Exit {
         }
     }
 
-    /// Gives the code for the `outcome` of a `session.idle` event; an unknown one counts as failed.
+    /// Returns the code for the `outcome` of a `session.idle` event; an unknown one counts as failed.
     pub(crate) fn of_outcome(outcome: &str) -> Self {
         match outcome {
             "done" => Self::Done,
@@ -45,8 +45,8 @@ impl Exit {
     }
 }
 
-/// Gives the sentence for an error: what the server said with its code, or the chain of causes. Never a debug dump.
-/// `None` when the reader of our output has left, which needs no words.
+/// Returns the sentence for an error: the server's message with its code, or the chain of causes. Never a debug dump.
+/// `None` if the reader of our output has exited.
 pub(crate) fn sentence(error: &anyhow::Error) -> Option<String> {
     let broken = |cause: &(dyn std::error::Error + 'static)| {
         cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
@@ -70,8 +70,8 @@ fn status_sentence(status: &tonic::Status) -> String {
         return format!("{} ({code})", status.message());
     }
     match status.code() {
-        tonic::Code::Unavailable => "the gateway cannot be reached".to_owned(),
-        tonic::Code::Unauthenticated => format!("the API key was refused: {}", status.message()),
+        tonic::Code::Unavailable => "cannot reach the gateway".to_owned(),
+        tonic::Code::Unauthenticated => format!("the gateway refused the API key: {}", status.message()),
         code => format!("{} ({code:?})", status.message()),
     }
 }
@@ -91,7 +91,7 @@ mod tests {
             "load the session: there is no session ses_1 (session_not_found)"
         );
         let down = anyhow::Error::new(tonic::Status::unavailable("tcp connect error"));
-        assert_eq!(sentence(&down).unwrap(), "the gateway cannot be reached");
+        assert_eq!(sentence(&down).unwrap(), "cannot reach the gateway");
     }
 
     #[test]

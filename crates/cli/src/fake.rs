@@ -1,4 +1,5 @@
-//! A gateway for tests: takes one bundle, one session and one prompt, plays fixed events, and exports a fixed bundle.
+//! A gateway for tests: accepts one bundle, one session and one prompt, plays fixed events, and exports a fixed
+//! bundle.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod operator;
@@ -26,7 +27,7 @@ use tonic::{Request, Response, Status, Streaming};
 pub(crate) const SESSION: &str = "ses_1ffcce3d00015Oy45kUL559D5O";
 type Answer<T> = Result<Response<T>, Status>;
 
-/// What happened, and what is to be answered.
+/// The recorded calls and the prepared answers.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Fake(pub Arc<Mutex<State>>);
 
@@ -34,31 +35,31 @@ pub(crate) struct Fake(pub Arc<Mutex<State>>);
 pub(crate) struct State {
     /// Events to play: kind and properties.
     pub events: Vec<(&'static str, Value)>,
-    /// Whether the stream stays open behind the events.
+    /// Whether the stream stays open after the events.
     pub hangs: bool,
     pub bundle: Vec<u8>,
     pub project: String,
     pub session: CreateSessionRequest,
     pub prompt: AcceptPromptRequest,
-    /// What was called, in this order: "prompt", "subscribe", "subscribe to the tail".
+    /// The calls in order: "prompt", "subscribe", "subscribe to the tail".
     pub calls: Vec<&'static str>,
     /// Bundle, commit and base of an export.
     pub export: (Vec<u8>, String, String),
-    /// What is asked of people.
+    /// The open requests to people.
     pub permissions: Vec<Permission>,
     pub questions: Vec<Question>,
-    /// What people answered: the id and the answer.
+    /// The answers of people: id and answer.
     pub replies: Vec<String>,
-    /// What the operator ordered, and what was changed of sessions.
+    /// The operator's commands, and the changes to sessions.
     pub orders: Vec<String>,
     /// What the only session is doing.
     pub state: SessionState,
-    /// What it waits for.
+    /// Its wait.
     pub wait: Option<Wait>,
 }
 
 impl Fake {
-    /// Serves until the test ends and gives a client.
+    /// Serves until the test ends, and returns a client.
     pub(crate) async fn serve(&self) -> Client {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());

@@ -34,13 +34,13 @@ struct Cli {
 enum Command {
     /// Start the whole stack on this machine; Ctrl-C stops it.
     Up(Box<up::UpArgs>),
-    /// Give a task for a repository and watch it being done.
+    /// Start a task in a repository and watch it.
     #[command(after_help = EXIT_CODES)]
     Run(Box<prompt::RunArgs>),
-    /// Go on with a session.
+    /// Continue a session.
     #[command(after_help = EXIT_CODES)]
     Say(Box<prompt::SayArgs>),
-    /// Run a command in the files of a session that is idle; its agent sees it with the next prompt.
+    /// Run a command in the files of an idle session; its agent sees it with the next prompt.
     #[command(after_help = EXIT_CODES)]
     Shell(prompt::ShellArgs),
     /// Show a session from its beginning until it is idle.
@@ -48,56 +48,56 @@ enum Command {
     Watch(watch::WatchArgs),
     /// List sessions, the last used first.
     Ls(sessions::ListArgs),
-    /// Show what a session changed, or one of its turns.
+    /// Show the changes of a session, or of one of its turns.
     Diff {
         /// The session.
         id: String,
-        /// Only what the turn of this prompt changed; `flotilla messages --json` gives the ids.
+        /// Only the changes of this prompt's turn; `flotilla messages --json` shows the ids.
         #[arg(long, value_name = "MESSAGE")]
         message: Option<String>,
     },
-    /// Print the whole output of a tool call of which a session shows only a part.
+    /// Print the whole output of a tool call that a session shows in part.
     Output {
         /// The session.
         id: String,
-        /// Where it is: the call says so.
+        /// The path of the output, as the tool call names it.
         path: String,
     },
-    /// Make a session from an earlier point of another one.
+    /// Create a session from an earlier point of another one.
     Fork(history::ForkArgs),
-    /// Take a session back to before a message: its files now, its messages with the next prompt.
+    /// Revert a session to before a message: its files now, its messages with the next prompt.
     Revert(history::RevertArgs),
-    /// Take a revert back.
+    /// Undo a revert.
     Unrevert {
         /// The session.
         id: String,
     },
     /// Put a session's result on a branch of your repository.
     Checkout(checkout::CheckoutArgs),
-    /// Give a session another title.
+    /// Rename a session.
     Rename(sessions::RenameArgs),
-    /// Leave a session out of lists until somebody goes on with it.
+    /// Hide a session from lists until its next prompt.
     Archive(sessions::ArchiveArgs),
     /// Show the conversation of a session.
     Messages(sessions::MessagesArgs),
-    /// Say what a session waits for, and for how long probably.
+    /// Say what a session waits for, and estimate for how long.
     Why(why::WhyArgs),
-    /// List what sessions ask people, and answer it.
+    /// List the requests of sessions to people, and answer them.
     Answer(answer::AnswerArgs),
-    /// Show or set what a session and its subtasks may spend.
+    /// Show or set the budget of a session and its subtasks.
     Budget(budget::BudgetArgs),
-    /// List what was answered "always" for a project or the tenant, and take it back.
+    /// List or revoke the "always" answers for a project or the tenant.
     Approvals(approvals::ApprovalsArgs),
     /// Stop the running turn of a session.
     Abort {
         /// The session.
         id: String,
     },
-    /// Show what the settings of a repository say.
+    /// Show, read or replace settings.
     Config(config::ConfigArgs),
-    /// See and steer the work of all tenants; for operators.
+    /// See and control the work of all tenants; for operators.
     Admin(admin::AdminArgs),
-    /// Show what is there and what is missing.
+    /// Show what is installed and what is missing.
     Doctor,
     /// Print completions for a shell.
     Completion {
@@ -115,14 +115,14 @@ enum Command {
 }
 
 const EXIT_CODES: &str = "Exit codes: 0 done, 1 wrong usage or no connection, 2 failed or aborted, 3 needs a human, \
-4 out of budget, 5 still running after --timeout, 130 Ctrl-C (the turn goes on).";
+4 out of budget, 5 still running after --timeout, 130 Ctrl-C (the turn continues).";
 
 #[tokio::main]
 async fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version come as errors as well; a closed stream leaves nobody to tell.
+            // Clap returns help and version as errors too. If the output is closed, the error cannot be shown.
             drop(error.print());
             let code = if error.use_stderr() { Exit::Usage } else { Exit::Done };
             return ExitCode::from(code.code());

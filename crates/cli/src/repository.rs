@@ -1,4 +1,4 @@
-//! The user's git repository: what travels from it and back.
+//! The user's git repository: what is sent from it and fetched into it.
 
 pub(crate) mod bundle;
 pub(crate) mod git;

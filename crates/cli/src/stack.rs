@@ -1,4 +1,4 @@
-//! The stack on one machine, and each service of it.
+//! The stack on one machine, and its services.
 
 pub(crate) mod running;
 pub(crate) mod service;

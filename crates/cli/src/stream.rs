@@ -1,4 +1,4 @@
-//! A session's stream: read to its end, and what it brings.
+//! A session's stream: reading it to its end, and its items.
 
 pub(crate) mod follow;
 pub(crate) mod item;

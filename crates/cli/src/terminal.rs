@@ -1,4 +1,4 @@
-//! What people see: tables, colours, a stream as text.
+//! Output for people: tables, colours, a stream as text.
 
 pub(crate) mod json;
 pub(crate) mod out;

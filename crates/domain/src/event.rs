@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 /// One fact. The control row gives its position and epoch when it is stored.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// A session was made.
+    /// A session was created.
     SessionCreated(Box<Info>),
     /// A session changed.
     SessionUpdated(Box<Info>),
@@ -26,23 +26,23 @@ pub enum Event {
     SessionIdle(Outcome),
     /// A turn failed.
     SessionError(Error),
-    /// A message was made or changed.
+    /// A message was created or changed.
     MessageUpdated(Box<Message>),
-    /// A message was removed with its parts, because it was reverted.
+    /// A message was removed with its parts because it was reverted.
     MessageRemoved(MessageId),
-    /// All changes of the session in its files so far, file by file.
+    /// All changes of the session to its files so far, file by file.
     SessionDiff(Vec<FileDiff>),
     /// A tool of the session wrote this file. Only [`Event::FilesChanged`] shows removals and the changes of commands.
     FileEdited(String),
-    /// The changes of a step in the files, by tools and commands.
+    /// The changes that tools and commands of one step made to the files.
     FilesChanged(Vec<FileChange>),
-    /// The files are on another branch; `None`: on no branch, or an unknown one.
+    /// The files are on another branch; `None`: on no branch, or on one that cannot be read.
     BranchUpdated(Option<String>),
-    /// A part was made or changed; carries the whole part.
+    /// A part was created or changed. The event carries the whole part.
     PartUpdated {
         /// The part.
         part: Box<Part>,
-        /// When.
+        /// When the part was written.
         at: Timestamp,
     },
     /// A part was removed: its attempt failed, or it was reverted.
@@ -61,15 +61,15 @@ pub enum Event {
         /// The number of the take-over since the last progress.
         attempt: i16,
     },
-    /// The loop ends in the middle of a turn, because the worker stops or another session has a better claim to the slot. Another
-    /// worker goes on.
+    /// The loop ends in the middle of a turn because the worker stops or another session has a better claim to the slot. Another
+    /// worker continues the turn.
     LoopHandedOver {
         /// The worker's name.
         worker: String,
     },
-    /// The loop is parked before the turn is over.
+    /// The loop parks the session before the turn is over.
     SessionWaiting(Wait),
-    /// The session ended its loop too often, or an operator stopped it: nothing runs until an operator releases it.
+    /// The session failed too often, or an operator stopped it. It does not run until an operator releases it.
     SessionQuarantined {
         /// Why, in a sentence.
         reason: String,
@@ -113,7 +113,7 @@ pub struct FileChange {
 pub enum FileEvent {
     /// The file is new.
     Add,
-    /// The file has another content.
+    /// The content of the file changed.
     Change,
     /// The file was deleted.
     Unlink,
@@ -130,9 +130,9 @@ pub enum Status {
     Retry {
         /// The number of the failed attempt, from 1.
         attempt: u32,
-        /// Why.
+        /// Why the attempt failed.
         message: String,
-        /// When the next one begins.
+        /// When the next attempt begins.
         next: Timestamp,
     },
 }

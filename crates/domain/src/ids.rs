@@ -1,5 +1,5 @@
-//! Ids in OpenCode's wire format: a prefix, 12 hexadecimal digits of time and 14 random characters.
-//! They name things. They do not order them: the 48 time bits wrap every 795 days, so order is always a sequence column.
+//! Ids in OpenCode's wire format: a prefix, 12 hexadecimal digits of time and 14 random characters. An id does not give
+//! an order, because its 48 time bits wrap every 795 days; order always comes from a sequence column.
 
 pub mod pty;
 
@@ -10,7 +10,7 @@ use std::{fmt, str::FromStr};
 const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 const ID_CHARS_MAX: usize = 64;
 
-/// A text that is no id of the expected kind.
+/// A text that is not an id of the expected kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("invalid id {text:?}; expected one that begins with \"{prefix}_\"")]
 pub struct IdError {
@@ -23,7 +23,7 @@ pub struct IdError {
 #[serde(transparent)]
 pub struct Timestamp(pub i64);
 
-/// Makes ids. Seeded once for each process from the system's randomness; ascending within one instance.
+/// Milliseconds since 1970-01-01 UTC.
 #[derive(Debug)]
 pub struct Ids {
     rng: StdRng,
@@ -76,7 +76,7 @@ impl QuestionId {
 }
 
 impl EventId {
-    /// A further id, for an event of the same write that the caller could not foresee.
+    /// Makes another id, for an additional event of the same write.
     #[must_use]
     pub fn numbered(&self, number: usize) -> Self {
         Self(format!("{}r{number}", self.0).into())
@@ -97,7 +97,7 @@ macro_rules! id {
         pub struct $name(Box<str>);
 
         impl $name {
-            /// Makes a new one; later ids of the same `ids` sort after earlier ones (sessions: before).
+            /// Makes a new id. Later ids of the same `ids` sort after earlier ones (session ids: before).
             pub fn make(ids: &mut Ids, now: Timestamp) -> Self {
                 Self(ids.tail($prefix, now, $descending))
             }

@@ -1,21 +1,23 @@
 //! The bounds that several files share, each with its unit and its reason. Reaching one is a named error, never a silent cut. A bound that
 //! only one file uses is a constant at the head of that file.
 
-/// Bytes of one prompt's text: far above what people type, far below what would hurt a row or a model.
+/// Bytes of one prompt's text: far more than people type, far less than a row or a model can take.
 pub const PROMPT_BYTES_MAX: usize = 1024 * 1024;
-/// Parts of one prompt: far above what a person attaches.
+/// Parts of one prompt: far more than a person attaches.
 pub const PROMPT_PARTS_MAX: usize = 64;
-/// Bytes of all files of one prompt, as written in it: with the texts they still fit into one message of the wire.
+/// Bytes of all files of one prompt, in their encoded form. Together with the texts they still fit into one gRPC
+/// message.
 pub const PROMPT_FILES_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// Tools that one prompt switches: more than there are.
+/// Tools that one prompt can switch on or off: more than exist.
 pub const TOOL_SWITCHES_MAX: usize = 100;
-/// Bytes of the schema of a structured answer: goes with every model call of its turn.
+/// Bytes of the schema of a structured answer. The worker sends the schema with every model call of the turn.
 pub const OUTPUT_SCHEMA_BYTES_MAX: usize = 64 * 1024;
-/// Retries of a structured answer that does not fit, unless the prompt sets another number: OpenCode's number.
+/// Retries of a structured answer that does not match the schema, unless the prompt sets another number: OpenCode's
+/// number.
 pub const STRUCTURED_RETRIES: u32 = 2;
 /// Most retries that a prompt may set: a model that failed ten times fails again.
 pub const STRUCTURED_RETRIES_MAX: u32 = 10;
-/// Bytes of messages after which a page ends: leaves room for one more message.
+/// Bytes of messages after which a page ends. This leaves room for one more message.
 pub const MESSAGES_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Bytes of an idempotency key.
 pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 128;
@@ -25,7 +27,7 @@ pub const NAME_BYTES_MAX: usize = 200;
 pub const PAGE_DEFAULT: u32 = 50;
 /// Entries of one page at most.
 pub const PAGE_MAX: u32 = 200;
-/// Inputs of one session that no loop has taken: a stuck session must not fill the table.
+/// Inputs of one session that no loop has taken yet. Without this bound a stuck session could fill the table.
 pub const INPUTS_PENDING_MAX: i64 = 1_000;
 /// Bytes of an uploaded git bundle.
 pub const BUNDLE_BYTES_MAX: u64 = 256 * 1024 * 1024;
@@ -37,11 +39,11 @@ pub const STEPS_PER_TURN_MAX: u32 = 200;
 pub const MODEL_RETRIES_MAX: u32 = 5;
 /// Longest back-off that a provider may ask for; a longer one fails the turn. Milliseconds.
 pub const RETRY_AFTER_MAX_MS: u64 = 3_600_000;
-/// Longest back-off that keeps its slot; a longer one parks the session. Parking and coming back costs two writes and a
-/// read of the conversation. Milliseconds.
+/// Longest back-off during which a loop keeps its slot; a longer one parks the session. To park and resume costs two
+/// writes and a read of the conversation. Milliseconds.
 pub const BACK_OFF_IN_SLOT_MS: u64 = 2_000;
-/// Time that people have to answer a request before it counts as refused, unless the worker's settings set another: until the next
-/// working day. Milliseconds.
+/// Time that people have to answer a request before it counts as refused, unless the worker's settings say otherwise: enough to
+/// reach the next working day. Milliseconds.
 pub const REQUEST_WAIT_MS: u64 = 24 * 3_600_000;
 /// Bytes of a person's answer to a request.
 pub const ANSWER_BYTES_MAX: usize = 16 * 1024;
@@ -51,44 +53,44 @@ pub const PERMISSION_RULES_MAX: usize = 100;
 pub const PERMISSION_RULE_BYTES_MAX: usize = 1_024;
 /// Largest weight of a tenant; the least is 1.
 pub const TENANT_WEIGHT_MAX: u32 = 1_000;
-/// Largest number of loops that an operator can let a tenant run at once.
+/// Largest number of concurrent loops that an operator can allow a tenant.
 pub const TENANT_RUNNING_MOST: u32 = 100_000;
-/// Generations of subtasks below a root session: a deeper tree would lose more to coordination than it gains.
+/// Generations of subtasks below a root session: a deeper tree costs more in coordination than it gains.
 pub const SUBTASK_DEPTH_MAX: i16 = 5;
-/// Subtasks of one root session over its life: stops an agent that starts subtasks without end.
+/// Subtasks of one root session over its whole life: stops an agent that starts subtasks endlessly.
 pub const SUBTASKS_PER_TREE_MAX: i64 = 256;
 /// Tool calls of a subtask that its parent shows.
 pub const SUBTASK_SUMMARY_MAX: usize = 50;
 /// Least time between two reports of a subtask to its parent; milliseconds.
 pub const SUBTASK_REPORT_MS: u64 = 1_000;
-/// Bytes of a subtask's answer that its parent's model reads; the whole is in the child session.
+/// Bytes of a subtask's answer that the parent's model reads; the child session holds the whole answer.
 pub const SUBTASK_ANSWER_BYTES_MAX: usize = 50 * 1024;
 /// Identical consecutive tool calls with the same answer after which the worker asks a person whether the model may go on: OpenCode's
 /// number.
 pub const DOOM_LOOP_CALLS: usize = 3;
-/// Tool calls of one model answer. The worker refuses each further one.
+/// Tool calls of one model answer. The worker refuses all further ones.
 pub const TOOL_CALLS_PER_STEP_MAX: usize = 64;
 /// Tool calls of one step that run at the same time.
 pub const TOOLS_PARALLEL_MAX: usize = 8;
 /// Bytes of the arguments of one tool call.
 pub const TOOL_ARGUMENTS_BYTES_MAX: usize = 12 * 1024 * 1024;
-/// Bytes of a tool's output shown to the model; the rest is in a file that it can read.
+/// Bytes of a tool's output that the model gets; a file that the model can read holds the rest.
 pub const TOOL_OUTPUT_BYTES_MAX: usize = 50 * 1024;
-/// Lines of a tool's output shown to the model.
+/// Lines of a tool's output that the model gets.
 pub const TOOL_OUTPUT_LINES_MAX: usize = 2_000;
-/// Bytes of one picture or document that a tool gives: in base64 the 5 MB that every provider takes of one picture.
+/// Bytes of one picture or document that a tool returns: encoded in base64 it has 5 MB, which every provider accepts.
 pub const TOOL_MEDIA_BYTES_MAX: usize = 3_932_160;
-/// Pictures and documents that the tools of one step give: a batch reads no more files at once.
+/// Pictures and documents that the tools of one step return: a batch reads at most this many files.
 pub const STEP_MEDIA_MAX: usize = 10;
-/// Bytes of the pictures and documents that the tools of one step give, as they are written: with its texts the step is one
-/// message of the wire.
+/// Bytes of the pictures and documents that the tools of one step return, in their encoded form. Together with its texts
+/// the step still fits into one gRPC message.
 pub const STEP_MEDIA_WRITTEN_BYTES_MAX: usize = 6 * 1024 * 1024;
-/// Bytes of the pictures and documents that one model call carries, as they are written; older ones are told in words.
-/// Below the 20 MB that the least generous provider takes of a whole question.
+/// Bytes of the pictures and documents in one model call, in their encoded form. The worker replaces older ones by
+/// text. The bound is below 20 MB, the smallest request limit of the providers.
 pub const MODEL_MEDIA_WRITTEN_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// Pictures and documents that one model call carries; older ones are told in words. Providers take 100 or more.
+/// Pictures and documents in one model call; the worker replaces older ones by text. Providers accept 100 or more.
 pub const MODEL_MEDIA_MAX: usize = 50;
-/// Text of one part: a model that streams without end is stopped here. Bytes.
+/// Text of one part: a model that streams endlessly is stopped here. Bytes.
 pub const PART_TEXT_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Default and longest run of one command; milliseconds.
 pub const EXEC_TIMEOUT_MS: u32 = 120_000;
@@ -100,28 +102,29 @@ pub const EXEC_OUTPUT_BYTES_MAX: u64 = 10 * 1024 * 1024;
 pub const FILE_BYTES_MAX: usize = 10 * 1024 * 1024;
 /// Longest page of the web that is read; bytes.
 pub const WEB_PAGE_BYTES_MAX: usize = 5 * 1024 * 1024;
-/// Least time between two deltas of a part. Text that comes sooner is collected; text after a pause is sent at once. Milliseconds.
+/// Least time between two deltas of a part. Text that arrives sooner is collected; text after a pause is sent at once.
+/// Milliseconds.
 pub const DELTA_WINDOW_MS: u64 = 25;
-/// Collected text above this is sent at once; bytes.
+/// Bytes of collected text above which it is sent at once.
 pub const DELTA_BYTES: usize = 512;
-/// Streamed text is stored as a chunk after this long; milliseconds.
+/// Streamed text is stored as a chunk after this time; milliseconds.
 pub const CHUNK_WINDOW_MS: u64 = 1_500;
-/// Streamed text is stored as a chunk beyond this; bytes.
+/// Streamed text is stored as a chunk beyond this size; bytes.
 pub const CHUNK_BYTES: usize = 2_048;
-/// How long a worker counts as alive after its last heartbeat; milliseconds.
+/// Time after its last heartbeat for which a worker counts as alive; milliseconds.
 pub const LEASE_TTL_MS: u64 = 6_000;
 /// Time between heartbeats of a worker; milliseconds.
 pub const HEARTBEAT_MS: u64 = 2_000;
 /// Poll interval of a worker for work whose message was lost; milliseconds.
 pub const POLL_MS: u64 = 1_000;
-/// Time between two counts of all sessions that a worker shows in its metrics; milliseconds.
+/// Time between two counts of all sessions for a worker's metrics; milliseconds.
 pub const SURVEY_MS: u64 = 10_000;
 /// Take-overs of one session without any progress before it is quarantined.
 pub const ATTEMPTS_MAX: i16 = 5;
 /// Failed attempts after which a session is a suspect. A worker runs one suspect at a time, so the next crash points to one session. After
 /// a single crash all sessions go on at once.
 pub const ATTEMPTS_SUSPECT: i16 = 2;
-/// First pause before a suspect is tried again after its loop failed, doubled each time; milliseconds.
+/// First pause before a suspect runs again after its loop failed; doubled each time; milliseconds.
 pub const SUSPECT_PAUSE_MS: u64 = 5_000;
 /// Pause of a session that an older worker could not read; milliseconds.
 pub const UNREADABLE_PAUSE_MS: u64 = 5_000;
@@ -130,9 +133,9 @@ pub const ABORTS_PARALLEL_MAX: usize = 4;
 /// Grace for running streams when a process is asked to stop; milliseconds. With the bounds below, and a second each for
 /// its tasks and its last spans, a process ends within 30 s.
 pub const DRAIN_GRACE_MS: u64 = 25_000;
-/// Time for loops that are told to end at once to hand their session over; milliseconds.
+/// Time for loops to hand over their sessions when they must end at once; milliseconds.
 pub const DRAIN_FORCED_MS: u64 = 1_500;
-/// Time to give a lease back when a worker ends, and twice the time to close its connections; milliseconds.
+/// Time for an ending worker to give back its lease, and twice the time to close its connections; milliseconds.
 pub const LEASE_STOP_MS: u64 = 1_000;
 /// Events queued for one slow subscriber. With more, the gateway drops the queue and reads from Postgres.
 pub const SUBSCRIBER_QUEUE_MAX: usize = 256;
@@ -144,7 +147,7 @@ pub const EVENTS_PAGE: i64 = 250;
 pub const DIFF_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Running loops of one tenant before its further sessions wait.
 pub const TENANT_RUNNING_MAX: u32 = 64;
-/// Blocks (texts, reasonings, tool calls, unknown ones) of one model answer.
+/// Blocks (texts, reasonings, tool calls, unknown ones) in one model answer.
 pub const MODEL_BLOCKS_MAX: usize = 4_096;
 /// Bytes of a provider's error body that are read and kept.
 pub const MODEL_ERROR_BODY_BYTES_MAX: usize = 16 * 1024;
@@ -160,12 +163,13 @@ pub const PROVIDER_MODELS_MAX: usize = 512;
 /// A session's sandbox ends after this long without a running exec and without a call, so that a waiting session holds
 /// no process; milliseconds. Starting it again costs some 10 ms.
 pub const SANDBOX_IDLE_MS: u64 = 60_000;
-/// Time that operators still see a worker whose lease ended, unless it owns a session; milliseconds. A day covers a night without staff.
+/// Time for which operators still see a worker whose lease ended, unless it owns a session; milliseconds. A day covers a night without
+/// staff.
 pub const WORKER_KEPT_MS: u64 = 24 * 60 * 60 * 1_000;
-/// Time that a tombstone is kept; a client that was away for longer starts anew; milliseconds.
+/// Time for which a tombstone is kept; a client that was away for longer starts again; milliseconds.
 pub const TOMBSTONE_KEPT_MS: u64 = 7 * 24 * 60 * 60 * 1_000;
-/// How long the highest epoch of a session is kept on a machine without being raised, so that no late worker of a closed
-/// session gets in; milliseconds. No worker hangs for 30 days.
+/// Time for which a machine keeps the highest epoch of a session without a raise, so that it still refuses a late worker
+/// of a closed session; milliseconds. No worker hangs for 30 days.
 pub const SANDBOX_FENCE_KEPT_MS: u64 = 30 * 24 * 60 * 60 * 1_000;
 /// Longest snapshot, diff, export or removal of a workspace; milliseconds.
 pub const WORKSPACE_HELPER_MS: u64 = 120_000;
@@ -185,41 +189,44 @@ pub const PATH_BYTES_MAX: usize = 4_096;
 pub const LINES_MAX: u32 = 10_000;
 /// Characters of one line that a read or a search gives.
 pub const LINE_CHARS: u32 = 2_000;
-/// Files that one walk looks at; what is beyond is left out and said so.
+/// Files that one directory walk visits. The result says that further files were left out.
 pub const WALK_FILES_MAX: usize = 200_000;
-/// How long a write is repeated while its outcome is in doubt; beyond it the session is left to another worker. Milliseconds.
+/// Time for which a loop repeats a write whose outcome is in doubt. After that it leaves the session to another worker.
+/// Milliseconds.
 pub const RECORD_RETRY_MS: u64 = 60_000;
-/// Longest wait of a loop for one answer of Postgres; milliseconds. Above the server's own limit for a statement: only a
-/// connection that lost its other end takes longer.
+/// Longest wait of a loop for one response from Postgres; milliseconds. Above the server's own statement timeout: only a
+/// connection to a vanished server takes longer.
 pub const STORE_ANSWER_MS: u64 = 20_000;
-/// Longest wait of a worker's lease for its renewal; milliseconds. With the pause between two, below the time that the lease
-/// is trusted.
+/// Longest wait of a worker for the renewal of its lease; milliseconds. Together with the pause between two renewals it is
+/// below the time for which the worker trusts its lease.
 pub const LEASE_ANSWER_MS: u64 = 2_000;
-/// How long a loop waits for a sandbox service that does not answer before the turn fails; milliseconds.
+/// Time for which a loop waits for an unresponsive sandbox service before the turn fails; milliseconds.
 pub const SANDBOX_WAIT_MS: u64 = 30_000;
 /// Time between two stored views of a running command's output; milliseconds.
 pub const TOOL_PROGRESS_MS: u64 = 1_000;
-/// Newest output of a running command in such a view; bytes.
+/// Bytes in such a view: the newest output of a running command.
 pub const TOOL_PROGRESS_BYTES: usize = 30_000;
 /// Sessions that one pass of the sweep reads from Postgres.
 pub const SWEEP_MAX: i64 = 1_000;
-/// Looks of `SWEEP_MAX` sessions that fill an emptied Redis again. A million is beyond any backlog; nobody claims meanwhile,
-/// so it must end also while sessions come in faster than they are read.
+/// Reads of `SWEEP_MAX` sessions to refill an emptied Redis. A million sessions are beyond any backlog. Workers cannot claim
+/// meanwhile, so the refill must end even if sessions arrive faster than it reads them.
 pub const REBUILD_LOOKS_MAX: u32 = 1_000;
-/// Time between two signs of life of a loop to its subscribers; milliseconds.
+/// Time between two heartbeats of a loop to its subscribers; milliseconds.
 pub const LOOP_BEAT_MS: u64 = 5_000;
 
 // The ready queue.
 
-/// Slot time that every claim is charged at least; milliseconds. About what a step costs; also how far apart two virtual
-/// times must be before one session gives its slot up for another.
+/// Slot time that every claim is charged at least; milliseconds. It is about the cost of a step. It is also the distance
+/// in virtual time from which one session gives up its slot for another.
 pub const QUEUE_QUANTUM_MS: u64 = 5_000;
-/// Largest distance in virtual time between a tenant or class that has work again and those that wait: slot time that it used while the
-/// others had no work counts only up to this. Milliseconds of virtual time.
+/// Largest distance in virtual time between a tenant or class that has work again and those that wait. Slot time that it used while the
+/// others had no work counts only up to this bound. Milliseconds of virtual time.
 pub const QUEUE_DEBT_MAX_MS: u64 = 60_000;
-/// Time that the queue remembers a tenant without ready or running sessions, and its share; milliseconds. Far longer than a debt lasts.
+/// Time for which the queue remembers the share of a tenant without ready or running sessions; milliseconds. Far longer than a debt
+/// lasts.
 pub const QUEUE_TENANT_IDLE_MS: u64 = 3_600_000;
-/// The newest interval between two claims of a tenant counts one part in this many for the smoothed one.
+/// Divisor of the newest interval between two claims of a tenant in the smoothed interval: the newest one counts one
+/// part in this many.
 pub const QUEUE_INTERVAL_SMOOTHING: u32 = 8;
 /// Weight of a tenant whose share the queue does not know.
 pub const TENANT_WEIGHT_DEFAULT: u32 = 1;
@@ -231,95 +238,98 @@ pub const SNAPSHOT_FILES_MAX: usize = 10_000;
 
 // Settings of repositories, projects and tenants.
 
-/// Bytes of one file of settings, or of one agent or command in Markdown: far above what people write.
+/// Bytes of one settings file, or of one agent or command in Markdown: far more than people write.
 pub const SETTINGS_FILE_BYTES_MAX: usize = 256 * 1024;
-/// Bytes of all files of settings of one project together, with the texts they refer to. Every running session keeps them.
+/// Bytes of all settings files of one project together, with the texts they refer to. Every running session keeps them in
+/// memory.
 pub const SETTINGS_BYTES_MAX: usize = 2 * 1024 * 1024;
-/// Files of settings of one project, over all levels: every agent and every command may be one.
+/// Settings files of one project, over all levels: every agent and every command may be a file.
 pub const SETTINGS_FILES_MAX: usize = 400;
-/// Levels of objects and lists inside each other: OpenCode's own settings need eight.
+/// Levels of nested objects and lists: OpenCode's own settings need eight.
 pub const SETTINGS_DEPTH_MAX: usize = 32;
-/// Values, keys counted with them, in one file of settings.
+/// Values and keys together in one settings file.
 pub const SETTINGS_VALUES_MAX: usize = 10_000;
-/// Mistakes in settings that are listed; of further ones only the number is shown.
+/// Listed mistakes in settings; of further ones only the number is shown.
 pub const SETTINGS_PROBLEMS_MAX: usize = 100;
-/// Agents of one project: a model chooses among their descriptions, which it reads at every step.
+/// Agents of one project: a model reads all their descriptions at every step to choose among them.
 pub const SETTINGS_AGENTS_MAX: usize = 100;
-/// Names of files with instructions, over all levels: each file is read at every step.
+/// Names of instruction files, over all levels: each file is read at every step.
 pub const SETTINGS_INSTRUCTIONS_MAX: usize = 64;
 
-// What a repository tells agents.
+// The guidance of a repository for agents.
 
-/// Bytes of the instructions that come with one file that is read: with the file below what a model reads of one answer.
+/// Bytes of the instructions that accompany one file that a tool reads: together with the file they stay below the limit
+/// of one tool output.
 pub const GUIDANCE_REMINDER_BYTES_MAX: usize = 8 * 1024;
-/// Files of a skill that are named to the model.
+/// Files of a skill that the model sees by name.
 pub const SKILL_FILES_MAX: u32 = 50;
 
 // The context of a model.
 
-/// Newest turns of which no output is left out.
+/// Newest turns whose tool output is never left out.
 pub const PRUNE_TURNS_KEPT: usize = 2;
-/// About how many tokens a picture or a document has.
+/// Estimated tokens of a picture or a document.
 pub const MEDIA_TOKENS: u64 = 1_500;
-/// Characters of one tool's output that a summary is made from.
+/// Characters of one tool's output that go into a request for a summary.
 pub const SUMMARY_TOOL_CHARS_MAX: usize = 2_000;
-/// How old the last sign of a worker's main runtime may be when the lease is renewed; milliseconds. A worker that is stuck
-/// must not look alive.
+/// Maximum age of the last heartbeat of a worker's main runtime when the worker renews its lease; milliseconds. A stuck
+/// worker must not look alive.
 pub const LEASE_WATCHDOG_MS: u64 = 1_500;
-/// Time before the end of its lease from which a worker starts nothing new; milliseconds.
+/// Time before the end of its lease in which a worker starts nothing new; milliseconds.
 pub const LEASE_MARGIN_MS: u64 = 1_500;
 /// Pending nudges of one worker. Further ones are dropped; the next renewal or sweep finds the inputs.
 pub const NUDGES_MAX: usize = 1_024;
-/// Time after a start of Postgres before workers count as dead, because all of them look dead at first; milliseconds.
+/// Time after a start of Postgres in which workers do not count as dead, because all of them look dead at first;
+/// milliseconds.
 pub const POSTGRES_GRACE_MS: u64 = 10_000;
-/// Sessions that are on their way from one sweep to Redis at once: one after the other would be mostly waiting.
+/// Sessions that one sweep sends to Redis at the same time: sent one by one, they would mostly wait for the network.
 pub const SWEEP_ENQUEUES_PARALLEL_MAX: usize = 50;
 
-// What sessions changed, and how it is taken back.
+// The changes of sessions, and their reverts.
 
-/// How long a loop waits for a snapshot before it goes on without; milliseconds. The first one of a large repository reads all
-/// of it; the sandbox goes on with it and the next one is fast.
+/// Time for which a loop waits for a snapshot before it continues without it; milliseconds. The first snapshot of a large
+/// repository reads all of it. The sandbox finishes it in the background, and the next one is fast.
 pub const SNAPSHOT_WAIT_MS: u64 = 5_000;
-/// The same for a turn that is stopped: whoever aborts waits for it; milliseconds.
+/// The same for a turn that is being stopped, because the person who aborted it waits; milliseconds.
 pub const SNAPSHOT_STOP_WAIT_MS: u64 = 1_000;
-/// Bytes of the patches that a message, a session's event or a revert carries: every reader of the conversation gets them. Files
-/// beyond have their numbers only.
+/// Bytes of the patches in a message, a session's event or a revert: every reader of the conversation gets them. Further files
+/// have only their line counts.
 pub const SUMMARY_DIFF_BYTES_MAX: u32 = 256 * 1024;
-/// Time that a hold for a revert lasts without renewal; milliseconds. After a crash of the gateway, the session accepts prompts again after
+/// Time that a hold for a revert lasts without renewal; milliseconds. If the gateway crashes, the session accepts prompts again after
 /// this time.
 pub const REVERT_HOLD_MS: u64 = 10_000;
-/// How long a revert may take; milliseconds. The gateway renews its hold so long, and people wait for prompts.
+/// Time limit of a revert; milliseconds. The gateway renews its hold for as long, and prompts are refused meanwhile.
 pub const REVERT_WAIT_MS: u64 = 45_000;
-/// Commands of the shell whose output one command of a prompt puts into it: each may run for two minutes.
+/// Shell commands whose output one command puts into its prompt: each may run for two minutes.
 pub const COMMAND_SHELLS_MAX: usize = 16;
-/// Files and agents that one command of a prompt may name: each is looked for.
+/// Files and agents that one command may name: the worker looks up each of them.
 pub const COMMAND_MENTIONS_MAX: usize = 32;
 
 // Titles that a small model writes.
 
-/// Bytes of the prompt that it is made from: what a conversation is about stands at its beginning.
+/// Bytes of the prompt that the title is made from: the beginning of a prompt says what it is about.
 pub const TITLE_PROMPT_BYTES_MAX: usize = 8 * 1024;
-/// Tokens of the answer: a line, and room for a model that cannot but think before.
+/// Tokens of the answer: one line, and room for a model that always reasons first.
 pub const TITLE_TOKENS_MAX: u64 = 4_096;
-/// Attempts at the call: a moment's overload is worth a second one, and no title is worth more.
+/// Attempts at the call: a short overload justifies a second one, and a title justifies no more.
 pub const TITLE_ATTEMPTS_MAX: u32 = 2;
-/// Pause between them when the provider names none; milliseconds.
+/// Pause between two attempts if the provider names none; milliseconds.
 pub const TITLE_RETRY_MS: u64 = 1_000;
-/// How long all attempts may take together; milliseconds. They run beside the first step.
+/// Time limit of all attempts together; milliseconds. They run in parallel to the first step.
 pub const TITLE_CALL_MS: u64 = 60_000;
-/// How long the end of a turn waits for a title that is still being written; milliseconds. People see the answer already,
-/// and nobody writes a title later.
+/// Time for which the end of a turn waits for an unfinished title; milliseconds. People already see the answer, and later
+/// turns write no title.
 pub const TITLE_WAIT_MS: u64 = 3_000;
 
 // Model calls.
 
 /// Longest wait for the connection to a provider; milliseconds.
 pub const MODEL_CONNECT_TIMEOUT_MS: u64 = 10_000;
-/// Longest model answer from head to end: keep-alives alone must not hold a turn for ever. Milliseconds.
+/// Longest model answer from head to end: keep-alives alone must not hold a turn forever. Milliseconds.
 pub const MODEL_ANSWER_TIMEOUT_MS: u64 = 3_600_000;
 /// Longest wait for the head of a model's answer, unless the provider's settings say otherwise; milliseconds.
 pub const MODEL_HEADER_TIMEOUT_MS: u64 = 60_000;
-/// Longest silence inside a model's answer, unless the provider's settings say otherwise; milliseconds.
+/// Longest silence in the middle of a model's answer, unless the provider's settings say otherwise; milliseconds.
 pub const MODEL_CHUNK_TIMEOUT_MS: u64 = 120_000;
 /// Context of a model that neither the catalogue nor the settings describe; tokens.
 pub const MODEL_CONTEXT_TOKENS_DEFAULT: u64 = 128_000;
@@ -327,15 +337,18 @@ pub const MODEL_CONTEXT_TOKENS_DEFAULT: u64 = 128_000;
 pub const MODEL_OUTPUT_TOKENS_DEFAULT: u64 = 8_192;
 /// Bytes of one line of a model's event stream: a whole tool argument, escaped, still fits.
 pub const MODEL_LINE_BYTES_MAX: usize = 32 * 1024 * 1024;
-/// Bytes of one model answer on the wire: framing is many times the text, and no real answer comes near it.
+/// Bytes of one model answer on the wire: the framing is many times larger than the text, and no real answer comes
+/// near this bound.
 pub const MODEL_ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
-/// Levels of tool arguments that are put together from paths: as deep as JSON may be.
+/// Nesting levels of tool arguments that are built from paths: the depth limit of JSON.
 pub const TOOL_ARGUMENTS_DEPTH_MAX: usize = 128;
-/// Highest position in a list of tool arguments that are put together from paths: one number must not cost memory.
+/// Highest list position in tool arguments that are built from paths: a single number must not cost memory.
 pub const TOOL_ARGUMENTS_ITEMS_MAX: usize = 65_536;
 /// Tokens in one count of a provider's usage: far above any context. A larger number is a mistake and counts as not given.
 pub const MODEL_USAGE_TOKENS_MAX: u64 = 1_000_000_000;
-/// Levels of a tool's schema that are followed for a provider with a dialect of its own; deeper ones take anything.
+/// Nesting levels of a tool's schema that are translated for a provider with its own dialect; deeper levels accept
+/// any value.
 pub const TOOL_SCHEMA_DEPTH_MAX: usize = 32;
-/// Schemas inside a tool's schema that are translated for such a provider, its references followed; the rest take anything.
+/// Schemas inside a tool's schema that are translated for such a provider, with references resolved; the remaining ones
+/// accept any value.
 pub const TOOL_SCHEMA_NODES_MAX: usize = 2_000;

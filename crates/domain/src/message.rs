@@ -119,7 +119,7 @@ pub enum Format {
     JsonSchema {
         /// The schema; of type object.
         schema: Value,
-        /// How often the worker asks again for an answer that does not fit.
+        /// Number of retries for an answer that does not match the schema.
         #[serde(default, rename = "retryCount", skip_serializing_if = "Option::is_none")]
         retry_count: Option<u32>,
     },
@@ -177,7 +177,7 @@ pub struct Assistant {
     pub cost: UsdPicos,
     /// Tokens of this step.
     pub tokens: Tokens,
-    /// Why the model stopped; absent until it did.
+    /// Why the model stopped; absent while the step runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finish: Option<String>,
     /// Why the step failed.
@@ -246,13 +246,13 @@ pub struct ErrorData {
     /// The provider.
     #[serde(default, rename = "providerID", skip_serializing_if = "Option::is_none")]
     pub provider_id: Option<String>,
-    /// How often the worker asked again for a structured answer.
+    /// Number of retries for a structured answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retries: Option<u32>,
 }
 
 impl Error {
-    /// An error with a name and a sentence only.
+    /// An error that has only a name and a sentence.
     pub fn new(name: &str, message: impl Into<String>) -> Self {
         let data = ErrorData {
             message: message.into(),
@@ -264,7 +264,7 @@ impl Error {
         Self { name: name.into(), data }
     }
 
-    /// The model gave no object that fits the schema, after this many retries.
+    /// After this many retries, the model still returned no object that matches the schema.
     pub fn structured(message: impl Into<String>, retries: u32) -> Self {
         let Self { name, data } = Self::new("StructuredOutputError", message);
         Self { name, data: ErrorData { retries: Some(retries), ..data } }
@@ -292,7 +292,7 @@ impl Error {
 }
 
 const ABORTED: &str = "MessageAbortedError";
-/// The name of the error of a conversation that is too long.
+/// The name of the error for a conversation that is too long.
 pub const OVERFLOW: &str = "ContextOverflowError";
 
 /// Money as a JSON number of dollars.

@@ -44,7 +44,7 @@ pub enum Body {
     Tool(Tool),
     /// A file of a prompt, or of a tool.
     File(File),
-    /// A mention of an agent that should do a part of the work.
+    /// A mention of an agent that should do part of the work.
     Agent(Mention),
     /// A task that an agent must do first.
     Subtask(Subtask),
@@ -58,7 +58,7 @@ pub enum Body {
     StepStart(StepStart),
     /// The end of a model call and its tools.
     StepFinish(StepFinish),
-    /// A failed model call that is tried again.
+    /// A failed model call that will be retried.
     Retry(Retry),
 }
 
@@ -165,7 +165,7 @@ pub struct Ran {
     pub start: Timestamp,
     /// When it ended.
     pub end: Timestamp,
-    /// Since when the worker no longer sends its output to the model.
+    /// When the worker stopped sending its output to the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compacted: Option<Timestamp>,
 }
@@ -212,7 +212,7 @@ pub enum ToolState {
         /// The arguments as the model wrote them.
         raw: String,
     },
-    /// It has begun: its intent is stored, and its effect may have happened.
+    /// It has begun. Its intent is stored, and its effect may already have happened.
     Running {
         /// The arguments.
         input: Value,
@@ -237,7 +237,7 @@ pub enum ToolState {
         metadata: Map<String, Value>,
         /// When it ran.
         time: Ran,
-        /// Files of the tool. They are parts that stand only here.
+        /// Files that the tool returned. These parts exist only here.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         attachments: Vec<Part>,
     },

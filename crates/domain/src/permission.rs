@@ -66,11 +66,12 @@ impl OnAsk {
 pub struct Rule {
     /// The tools: a name, with `*` for any text and `?` for any one character.
     pub permission: String,
-    /// The uses of the tools, with the same wildcards: a command, a path, the name of an agent.
+    /// The subjects of the tool call, with the same wildcards: a command, a path, the name of an agent.
     pub pattern: String,
     /// The verdict.
     pub action: Verdict,
-    /// Whether it comes from an answer "always". Such a rule replaces a question, but allows nothing that another rule denies.
+    /// Whether it comes from an answer "always". Such a rule replaces a question, but cannot allow anything that another rule
+    /// denies.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_approval: bool,
 }
@@ -98,7 +99,7 @@ impl Rule {
 pub struct Rules(pub Vec<Rule>);
 
 impl Rules {
-    /// The verdict for using `permission` on `subject`. Without a matching rule the use is allowed.
+    /// The verdict for using `permission` on `subject`. A use that matches no rule is allowed.
     pub fn verdict(&self, permission: &str, subject: &str) -> Verdict {
         self.find_verdict(permission, subject).unwrap_or(Verdict::Allow)
     }
@@ -137,7 +138,8 @@ impl Rules {
 
 /// The strictest verdict of several lists: a child session may do only what both its agent and its parent may.
 ///
-/// No later list can overrule a list that denies or asks, as it could if the lists were appended.
+/// In a list of several lists, no later list can overrule a denial or a question, as it could if the lists were
+/// appended.
 pub fn strictest(lists: &[&Rules], permission: &str, subject: &str) -> Verdict {
     lists.iter().map(|rules| rules.verdict(permission, subject)).max().unwrap_or(Verdict::Allow)
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// How clients show a project. Nothing here changes what its sessions do. An absent field was not chosen.
+/// How clients show a project. These settings do not affect its sessions. An absent field was not set.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProjectDisplay {
@@ -39,22 +39,22 @@ impl ProjectDisplay {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Icon {
-    /// Where it is, or itself as a `data:` URL.
+    /// A URL; may be a `data:` URL with the picture itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// A picture that replaces the one a client found.
+    /// A picture that replaces the one that a client found.
     #[serde(rename = "override", skip_serializing_if = "Option::is_none")]
     pub instead: Option<String>,
-    /// Behind it; a name of the client's colours.
+    /// The background colour; a name from the client's palette.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub color: Option<String>,
 }
 
-/// Commands of a client's own, on its own machine.
+/// Commands that a client runs on its own machine.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Commands {
-    /// Where it prepares a new copy of the files.
+    /// The command that prepares a new copy of the files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start: Option<String>,
 }

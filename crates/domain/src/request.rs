@@ -48,7 +48,7 @@ pub struct Request {
     pub call_id: String,
     /// Its body.
     pub body: RequestBody,
-    /// Its deadline, after which it counts as refused; `None`: none.
+    /// Its deadline, after which the request counts as refused; `None`: no deadline.
     pub expires_at: Option<Timestamp>,
 }
 

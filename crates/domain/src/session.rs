@@ -89,8 +89,8 @@ impl Class {
         }
     }
 
-    /// Its share of a tenant's slots while all classes of the tenant have work. Not a strict order: the least urgent
-    /// class still moves.
+    /// Its share of a tenant's slots while all classes of the tenant have work. The order is not strict: the least
+    /// urgent class still gets slots.
     pub fn weight(self) -> u32 {
         match self {
             Self::Interactive => 16,
@@ -140,7 +140,7 @@ pub struct Source {
     /// Branch, tag or commit; absent: the default branch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
-    /// Whether its last commit holds changes that were never committed, as in a fork.
+    /// Whether its last commit contains changes that were never committed, as in a fork.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub uncommitted: bool,
 }
@@ -149,7 +149,7 @@ pub struct Source {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(tag = "from", content = "id", rename_all = "snake_case")]
 pub enum Origin {
-    /// Nothing: an empty workspace.
+    /// Nothing: the workspace starts empty.
     #[default]
     Empty,
     /// A repository by its URL.

@@ -1,4 +1,4 @@
-//! Text from outside: cleaned of what Postgres cannot hold, cut where a character ends.
+//! Cleans text from outside of characters that Postgres cannot hold, and cuts text at character boundaries.
 
 use std::borrow::Cow;
 
@@ -17,7 +17,7 @@ pub fn tail(text: &str, bytes_max: usize) -> &str {
     &text[text.ceil_char_boundary(text.len().saturating_sub(bytes_max))..]
 }
 
-/// Gives the bytes that a percent-encoded text stands for: `%20` is a blank. `None` for a `%` without two hexadecimal digits.
+/// Gives the bytes of a percent-encoded text: `%20` is a space. `None` for a `%` without two hexadecimal digits.
 pub fn percent_decode(text: &str) -> Option<Vec<u8>> {
     let digits = |at: usize| text.as_bytes().get(at + 1..at + 3);
     let is_escape = |at| digits(at).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit));

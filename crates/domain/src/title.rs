@@ -9,7 +9,7 @@ const TITLE_CHARS_MAX: usize = 100;
 const DEFAULT: &str = "New session - ";
 /// The rest of a default title: a time. `d` is a digit.
 const TIME: &str = "dddd-dd-ddTdd:dd:dd.dddZ";
-/// Marks a cut.
+/// Marks a title that was cut.
 const ELLIPSIS: &str = "…";
 
 /// Gives the default title of a session that is made at `at`: `New session - 2026-11-21T20:32:24.395Z`.
@@ -20,7 +20,7 @@ pub fn default_at(at: Timestamp) -> String {
     format!("{DEFAULT}{date}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
 }
 
-/// Whether `title` is a default title, so nobody has named the session.
+/// Whether `title` is a default title, that is, no person or model has named the session.
 pub fn is_default(title: &str) -> bool {
     let fits = |(byte, want): (u8, u8)| if want == b'd' { byte.is_ascii_digit() } else { byte == want };
     title
@@ -41,7 +41,7 @@ pub fn of_answer(answer: &str) -> Option<String> {
     Some(format!("{}{ELLIPSIS}", head(&begins, NAME_BYTES_MAX - ELLIPSIS.len()).trim_end()))
 }
 
-/// Removes reasoning. Some servers put it into the answer, between marks of which the first or the last may be missing.
+/// Removes reasoning. Some servers put it into the answer between marks, of which the first or the last may be missing.
 fn without_thoughts(answer: &str) -> String {
     let (mut said, mut rest) = (String::new(), answer);
     while let Some((before, thought)) = rest.split_once("<think>") {

@@ -31,6 +31,6 @@ pub struct Spec {
     pub name: String,
     /// What it does and when to use it.
     pub description: String,
-    /// JSON schema of its arguments, an object schema. A provider gets the parts that it understands.
+    /// JSON schema of its arguments, an object schema. A provider receives only the keywords that it understands.
     pub schema: Value,
 }

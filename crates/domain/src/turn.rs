@@ -1,6 +1,6 @@
 //! The turn: what a loop does next. Pure: a signal goes in, actions come out. The worker performs the actions and feeds
-//! back what happened. Decisions are level-triggered: at each step boundary the loop reads what is stored and goes on from
-//! there, so that a new worker and the previous one decide alike.
+//! back their results. Decisions are level-triggered: at each step boundary the loop reads the stored state and continues
+//! from there, so a new worker decides exactly as the previous one would have.
 // Continues in worker::turn, which performs the actions.
 
 pub mod action;

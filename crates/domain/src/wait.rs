@@ -2,7 +2,7 @@
 
 use crate::ids::Timestamp;
 
-/// Why a session is parked although its turn is not over. Of several reasons, clients see the first in this order: the
+/// Why a session is parked before its turn is over. If there are several reasons, clients see the first in this order:
 /// waits that a person can end come first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
@@ -18,7 +18,7 @@ pub enum Reason {
     BackOff,
     /// The loop failed more than once without progress; the next attempt begins after a pause.
     FailedAttempt,
-    /// A newer version of Flotilla wrote what is stored, and a worker of that version must continue.
+    /// A newer version of Flotilla wrote the stored state, so a worker of that version must continue.
     NewerWorker,
 }
 
@@ -58,7 +58,7 @@ impl Reason {
 pub struct Wait {
     /// What the session waits for.
     pub reason: Reason,
-    /// When the session is woken if nothing wakes it earlier; `None`: only an input ends the wait.
+    /// When the session wakes at the latest; `None`: only an input ends the wait.
     pub until: Option<Timestamp>,
 }
 

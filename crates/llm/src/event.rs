@@ -4,10 +4,10 @@ use domain::money::Tokens;
 
 /// One event of an answer.
 ///
-/// Order: `Started`, then blocks and `Usage` in any order, then exactly one `Finished` or an error in its place. A
-/// `…Start` event opens a block. `BlockEnd` closes a text or a tool call, `ReasoningEnd` closes reasoning. An error may
-/// leave blocks open. `index` is unique in the answer and grows in the order in which blocks start. Blocks may overlap:
-/// some providers interleave tool calls.
+/// Order: `Started`, then blocks and `Usage` in any order, then exactly one `Finished` or an error instead. A `…Start`
+/// event opens a block. `BlockEnd` closes a text or a tool call, `ReasoningEnd` closes reasoning. An error may leave
+/// blocks open. `index` is unique in the answer and grows in the order in which blocks start. Blocks may overlap: some
+/// providers interleave tool calls.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
     /// The provider accepted the call.

@@ -97,7 +97,8 @@ pub struct Model {
     pub pdf: bool,
     /// Whether it is its provider's model for titles and summaries.
     pub small: bool,
-    /// The message field in which a compatible server expects the reasoning back, for example `reasoning_content`.
+    /// The message field in which a compatible server expects the reasoning to be returned, for example
+    /// `reasoning_content`.
     pub reasoning_field: Option<String>,
 }
 

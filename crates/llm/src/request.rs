@@ -98,7 +98,7 @@ pub enum Message {
 pub enum UserPart {
     /// Plain text.
     Text(String),
-    /// An image or a document. A model that does not accept it gets a sentence in its place.
+    /// An image or a document. A model that does not accept it gets a sentence instead.
     Media(Media),
 }
 
@@ -130,7 +130,7 @@ pub(crate) enum MediaKind {
 }
 
 impl Media {
-    /// The kind, if `model` accepts it; otherwise the text that the model gets in its place.
+    /// The kind, if `model` accepts it; otherwise the text that the model gets instead.
     pub(crate) fn kind(&self, model: &Model) -> Result<MediaKind, String> {
         let kind = self.mime.split('/').next().filter(|kind| *kind != "application").unwrap_or(&self.mime);
         let name = if self.name.is_empty() { kind.to_owned() } else { format!("{:?}", self.name) };

@@ -1,7 +1,7 @@
 //! Server-sent events from bytes that may be split anywhere. Bounded, and limited to what model providers use: `id` and
 //! `retry` are ignored. Knows nothing about JSON.
 
-/// Ends some streams in place of an object.
+/// The last message of some streams, sent instead of a JSON object.
 pub(crate) const DONE: &str = "[DONE]";
 /// One event.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -1,11 +1,11 @@
-//! Why an embedded stack does not start.
+//! The errors of an embedded stack.
 
 use std::{
     io,
     path::{Path, PathBuf},
 };
 
-/// Why there is no stack.
+/// Why the stack did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Server programs are not installed.

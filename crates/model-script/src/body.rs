@@ -76,7 +76,6 @@ pub(super) fn stream(
 
 /// The frames up to and including piece number `pieces_max`. An answer with fewer pieces is cut before its last frames,
 /// so that a fault always has an effect.
-/// that a fault always does harm.
 fn cut(frames: Vec<Frame>, pieces_max: usize) -> VecDeque<Frame> {
     if pieces_max == usize::MAX {
         return frames.into();

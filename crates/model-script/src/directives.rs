@@ -116,7 +116,7 @@ impl Reader {
             return Err("needs the name of a tool".to_owned());
         }
         let input: Value =
-            serde_json::from_str(input.trim()).map_err(|error| format!("the input is no JSON: {error}"))?;
+            serde_json::from_str(input.trim()).map_err(|error| format!("the input is not JSON: {error}"))?;
         if self.state == State::Ended {
             self.begin();
         }
@@ -180,7 +180,7 @@ fn usage(rest: &str) -> Result<Usage, String> {
             "reasoning" => usage.reasoning = value,
             "cache_read" => usage.cache_read = value,
             "cache_write" => usage.cache_write = value,
-            _ => return Err(format!("`{key}` is none of input, output, reasoning, cache_read, cache_write")),
+            _ => return Err(format!("`{key}` must be one of input, output, reasoning, cache_read, cache_write")),
         }
     }
     Ok(usage)

@@ -1,4 +1,4 @@
-//! Requests and answers of Gemini: contents in place of messages, calls in one piece, and signatures that must come
+//! Requests and answers of Gemini: contents instead of messages, calls in one piece, and signatures that must come
 //! back.
 
 use super::body::Frame;

@@ -1,4 +1,4 @@
-//! Requests and answers of OpenAI Responses: items in place of messages.
+//! Requests and answers of OpenAI Responses: items instead of messages.
 
 use super::body::Frame;
 use super::play::{Answer, Piece};

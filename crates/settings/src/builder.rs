@@ -1,4 +1,4 @@
-//! Puts the values of one file together, and keeps the bounds that every syntax needs.
+//! Builds the tree of values of one file and enforces the bounds that apply to every syntax.
 
 use crate::{
     node::{Content, Entry, KeyPath, Node, Origin},
@@ -7,10 +7,10 @@ use crate::{
 use domain::limits::SETTINGS_VALUES_MAX;
 use std::sync::Arc;
 
-/// Bytes of one key of settings; patterns of permission are keys.
+/// Bytes of one settings key; permission patterns are keys.
 const SETTINGS_KEY_BYTES_MAX: usize = domain::limits::PERMISSION_RULE_BYTES_MAX;
 
-/// What all values of one file share: their number, and the mistakes in them.
+/// The shared state of all values of one file: their number, and the mistakes in them.
 pub(crate) struct Builder {
     values: usize,
     pub(crate) problems: Problems,
@@ -21,7 +21,7 @@ impl Builder {
         Self { values: 0, problems: Problems::default() }
     }
 
-    /// Counts one more value. Gives `false` when there are too many, and complains once.
+    /// Counts one more value. Returns `false` if there are too many, and reports that once.
     pub(crate) fn count(&mut self, origin: &Origin) -> bool {
         self.values += 1;
         if self.values == SETTINGS_VALUES_MAX + 1 {
@@ -35,7 +35,7 @@ impl Builder {
         self.problems.push(Problem { origin: origin.clone(), path, expected, found });
     }
 
-    /// Makes a text. Refuses NUL, which Postgres cannot store and no setting needs.
+    /// Creates a string value. Refuses NUL, which Postgres cannot store and no setting needs.
     pub(crate) fn text(&mut self, origin: Origin, text: String) -> Node {
         if text.contains('\0') {
             self.complain(&origin, "a text without NUL".to_owned(), shown_text(&text));

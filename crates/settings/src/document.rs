@@ -1,4 +1,4 @@
-//! One file of settings: a tree of values that know their place. `merge` gives them a meaning.
+//! One settings file: a tree of values with their positions. `merge` interprets them.
 
 use crate::{
     jsonc,
@@ -9,7 +9,7 @@ use crate::{
 use domain::{level::Level, limits::SETTINGS_FILE_BYTES_MAX};
 use std::{fmt, sync::Arc};
 
-/// A file of settings. `Debug` shows no values, because they may be secret.
+/// A settings file. `Debug` shows no values, because they may be secret.
 #[derive(Clone, PartialEq)]
 pub struct Document {
     pub(crate) level: Level,
@@ -27,8 +27,8 @@ impl fmt::Debug for Document {
 }
 
 impl Document {
-    /// Parses `opencode.json` or `opencode.jsonc`: JSON with comments and trailing commas. A file of white space and comments is an
-    /// empty object, as for OpenCode.
+    /// Parses `opencode.json` or `opencode.jsonc`: JSON with comments and trailing commas. As in OpenCode, a file that contains
+    /// only white space and comments is an empty object.
     ///
     /// # Errors
     /// The text is too long, is not JSON, or exceeds a limit.
@@ -38,7 +38,7 @@ impl Document {
         Ok(Self { level, bytes: text.len(), root: jsonc::parse(&start, text)?, file: start.file })
     }
 
-    /// Parses an agent or a command in Markdown. [`markdown::subject_of`] gives the subject for a path.
+    /// Parses an agent or a command in Markdown. [`markdown::subject_of`] returns the subject for a path.
     ///
     /// # Errors
     /// The text is too long, its front matter is not YAML, or exceeds a limit.
@@ -59,7 +59,7 @@ impl Document {
     }
 }
 
-/// The beginning of a file.
+/// The start position of a file.
 fn start(level: Level, file: &str) -> Origin {
     Origin { level, file: Arc::from(file), line: 1, column: 1 }
 }

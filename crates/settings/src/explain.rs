@@ -1,4 +1,4 @@
-//! Explains settings: every value that has an effect, with the place where it was written.
+//! Explains settings: every effective value, with its origin.
 
 use crate::{
     merge::MergedSettings,
@@ -6,20 +6,20 @@ use crate::{
 };
 use serde_json::Value;
 
-/// One value that has an effect.
+/// One effective value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
     /// Its path.
     pub path: KeyPath,
     /// The value, with references as they were written and without secrets.
     pub value: Value,
-    /// Where it was written.
+    /// Its origin.
     pub origin: Origin,
 }
 
 impl MergedSettings {
-    /// Gives every value that has an effect: first the values that the last file decides, then the restrictions, level by level. Leaves
-    /// out values that a later file replaced.
+    /// Returns every effective value: first the values that the last file decides, then the restrictions, level by level. Omits values
+    /// that a later file replaced.
     pub fn explain(&self) -> Vec<Row> {
         let mut rows = vec![];
         walk(&self.tree, &mut KeyPath::default(), &mut rows);
@@ -54,7 +54,7 @@ fn walk(node: &Node, path: &mut KeyPath, rows: &mut Vec<Row>) {
     }
 }
 
-/// Whether a text at `path` may be a secret: headers and keys in the options that agents send to providers.
+/// Whether a string at `path` may be a secret: headers and keys in the options that agents send to providers.
 fn holds_secrets(path: &KeyPath) -> bool {
     let keys = || {
         path.0.iter().filter_map(|step| match step {

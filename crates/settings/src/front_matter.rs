@@ -1,4 +1,4 @@
-//! The front matter of agents and commands: YAML, as nodes that know their place. Aliases and tags are refused, because no
+//! The front matter of agents and commands: YAML, as nodes with positions. Aliases and tags are refused, because no
 //! setting needs them.
 
 use crate::{
@@ -9,22 +9,22 @@ use domain::limits::SETTINGS_DEPTH_MAX;
 use saphyr_parser::{Event, Parser, ScalarStyle, StrInput};
 use std::{borrow::Cow, sync::Arc};
 
-/// The place of a character: `line` and `column` from 0, in the file that begins at `start`.
+/// The position of a character: `line` and `column` from 0, in the file that begins at `start`.
 pub(crate) fn place(start: &Origin, line: usize, column: usize) -> Origin {
     let from_one = |number: usize| u32::try_from(number).unwrap_or(u32::MAX).saturating_add(1);
     Origin { line: from_one(line), column: from_one(column), ..start.clone() }
 }
 
-/// Reads the `lines` between the fences, the first of which is the second of its file. Mistakes go to `builder`; gives the members
-/// before the first one.
+/// Reads the `lines` between the fences; the first of them is line 2 of its file. Reports mistakes to `builder` and returns the
+/// members before the first mistake.
 pub(crate) fn parse(builder: &mut Builder, start: &Origin, lines: &[&str]) -> Object {
     let text = lines.iter().map(|line| with_quotes(line)).collect::<Vec<_>>().join("\n");
     let events = Parser::new_from_str(&text);
     Document { builder, start, events, is_over: false }.root()
 }
 
-/// Puts the value of a top-level `key: value` in quotes if it holds a colon that YAML would take for another key. People write
-/// such descriptions, and OpenCode accepts them.
+/// Quotes the value of a top-level `key: value` if it contains a colon that YAML would read as another key. People write such
+/// descriptions, and OpenCode accepts them.
 fn with_quotes<'a>(line: &'a str) -> Cow<'a, str> {
     let is_name = |key: &str| {
         !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c)) && key != "-"
@@ -60,7 +60,7 @@ impl<'text> Document<'_, 'text> {
                     self.end();
                     return object;
                 }
-                // Front matter of comments only.
+                // Front matter that contains only comments.
                 Event::Scalar(text, ScalarStyle::Plain, _, None) if is_null(&text) => break,
                 Event::Alias(_)
                 | Event::Scalar(..)
@@ -73,7 +73,7 @@ impl<'text> Document<'_, 'text> {
         Object::default()
     }
 
-    /// Refuses a second document, which would say things that have no effect.
+    /// Refuses a second document, because it would have no effect.
     fn end(&mut self) {
         while let Some((event, origin)) = self.next() {
             match event {
@@ -90,12 +90,12 @@ impl<'text> Document<'_, 'text> {
         }
     }
 
-    /// The next event with its place; `None` at the end, and after a mistake.
+    /// The next event with its position; `None` at the end, and after a mistake.
     fn next(&mut self) -> Option<(Event<'text>, Origin)> {
         if self.is_over {
             return None;
         }
-        // The fence is the line above.
+        // Line 1 is the opening fence.
         match self.events.next()? {
             Ok((event, span)) => Some((event, place(self.start, span.start.line(), span.start.col()))),
             Err(error) => {
@@ -111,7 +111,7 @@ impl<'text> Document<'_, 'text> {
         self.builder.complain(origin, expected.to_owned(), found.to_owned());
     }
 
-    /// The members of an object that has begun.
+    /// Reads the members of an object whose start event was read.
     fn mapping(&mut self, depth: usize) -> Object {
         let mut object = Object::default();
         while let Some((event, origin)) = self.next() {
@@ -137,7 +137,7 @@ impl<'text> Document<'_, 'text> {
         object
     }
 
-    /// The items of a list that has begun.
+    /// Reads the items of a list whose start event was read.
     fn sequence(&mut self, depth: usize) -> Vec<Node> {
         let mut items = vec![];
         while let Some((event, origin)) = self.next() {
@@ -149,7 +149,7 @@ impl<'text> Document<'_, 'text> {
         items
     }
 
-    /// The value that `event` begins.
+    /// Reads the value that begins with `event`.
     fn node(&mut self, event: Event<'text>, origin: Origin, depth: usize) -> Node {
         if !self.builder.count(&origin) {
             self.is_over = true;
@@ -186,7 +186,7 @@ impl<'text> Document<'_, 'text> {
     }
 }
 
-/// A value without quotes, by YAML's core schema. Numbers are those of JSON.
+/// An unquoted value, by YAML's core schema. Numbers are those of JSON.
 fn plain(text: &str) -> Content {
     match text {
         "true" | "True" | "TRUE" => Content::Bool(true),

@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// Parses `text`, which begins at `start`.
 ///
 /// # Errors
-/// One mistake of syntax, or all values that exceed a limit.
+/// One syntax error, or all values that exceed a limit.
 pub(crate) fn parse(start: &Origin, text: &str) -> Result<Node, Problems> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut places = Places { text, start, offset: 0, line: 1, column: 1 };
@@ -87,7 +87,7 @@ fn node(builder: &mut Builder, places: &mut Places<'_>, value: Value<'_>, depth:
     Node { origin, value }
 }
 
-/// Turns offsets into lines and columns. Values come in the order of the text, so this visits each character once.
+/// Converts offsets to lines and columns. Values arrive in the order of the text, so each character is visited once.
 struct Places<'a> {
     text: &'a str,
     start: &'a Origin,

@@ -1,5 +1,5 @@
 //! Settings in OpenCode's format (`opencode.json`, `.opencode/agent/*.md`, `.opencode/command/*.md`): parsed, merged by level, and
-//! explained with their origins. Pure: this crate reads no file and no environment; texts and look-ups come in as arguments.
+//! explained with their origins. Pure: this crate reads no file and no environment; texts and look-ups are arguments.
 //!
 //! The steps: [`document::Document::json`] or [`markdown`](document::Document::markdown) → `substitute` →
 //! [`merge::merge`] → [`Settings`], and [`explain`] for people.
@@ -27,22 +27,22 @@ use models::{Limit, Models};
 use serde_json::{Map, Value};
 use std::{collections::BTreeMap, fmt};
 
-/// The merged settings of all files. A field that no file sets is `None` or empty; the code that uses it has the default.
+/// The merged settings of all files. A field that no file sets is `None` or empty; the caller has the default.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Settings {
-    /// The model for prompts that name none.
+    /// The model for prompts that do not name one.
     pub model: Option<ModelRef>,
-    /// The model for titles and the like.
+    /// The model for titles and similar calls.
     pub small_model: Option<ModelRef>,
-    /// The agent for prompts that name none.
+    /// The agent for prompts that do not name one.
     pub default_agent: Option<String>,
     /// Agents by name: new ones, and changes to the built-in ones.
     pub agents: BTreeMap<String, Agent>,
     /// Commands by name.
     pub commands: BTreeMap<String, Command>,
-    /// The permissions of every agent: one list for each level that has any. All lists bind.
+    /// The permissions of every agent: one list for each level that defines any. All lists bind.
     pub permission: Vec<LevelRules>,
-    /// The models that may be called: one restriction for each level that has any. All of them bind.
+    /// The models that may be called: one restriction for each level that defines any. All of them bind.
     pub models: Vec<Models>,
     /// Files, globs and URLs with instructions for the model, in order.
     pub instructions: Vec<String>,
@@ -55,7 +55,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The lists of rules that bind `agent`, one for each level that has any; the strictest verdict counts
+    /// The lists of rules that bind `agent`, one for each level that defines any; the strictest verdict counts
     /// ([`domain::permission::strictest`]). Inside a level the agent's own rules come after those for every agent.
     pub fn rules(&self, agent: &str) -> Vec<Rules> {
         let own = self.agents.get(agent).map_or(&[][..], |agent| &agent.permission);
@@ -89,7 +89,7 @@ pub struct LevelRules {
     pub rules: Rules,
 }
 
-/// An agent, or what changes in a built-in one.
+/// An agent, or the changes to a built-in one.
 ///
 /// ```json
 /// {"model":"anthropic/claude","prompt":"You review.","mode":"subagent","permission":{"edit":"deny"}}

@@ -60,7 +60,8 @@ pub fn subject_of(path: &str) -> Option<Subject<'_>> {
     (!name.is_empty() && !name.ends_with('/')).then_some(Subject { kind, name })
 }
 
-/// Gives the texts at the top level of a file's front matter, by key, and skips other values. For files that are no settings.
+/// Returns the strings at the top level of a file's front matter, by key, and skips other values. For files that are not
+/// settings.
 pub fn texts(text: &str) -> Vec<(String, String)> {
     let origin = Origin { level: Level::Repository, file: Arc::from(""), line: 1, column: 1 };
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);

@@ -1,4 +1,4 @@
-//! What a tree of values means.
+//! The meaning of a tree of values.
 
 pub(crate) mod providers;
 pub(crate) mod reader;

@@ -1,5 +1,5 @@
-//! Merges files of settings: platform, tenant, project, repository. A later file wins, except for permissions and models: there the
-//! restrictions of all levels bind, so a repository can narrow what its tenant permits and never widen it.
+//! Merges settings files: platform, tenant, project, repository. A later file wins, except for permissions and models: there the
+//! restrictions of all levels bind, so a repository can narrow but never widen what its tenant permits.
 
 use crate::{
     Settings,
@@ -20,15 +20,15 @@ use std::{
     sync::Arc,
 };
 
-/// MergedSettings settings. `Debug` shows no secrets.
+/// The result of a merge. `Debug` shows no secrets.
 pub struct MergedSettings {
     /// The settings.
     pub settings: Settings,
     /// The values without effect, file by file.
     pub ignored: Vec<Ignored>,
-    /// Everything but the restrictions.
+    /// Everything except the restrictions.
     pub(crate) tree: Node,
-    /// The restrictions of each level, in their order: permissions and models.
+    /// The restrictions of each level, in order: permissions and models.
     pub(crate) rules: Vec<Node>,
 }
 
@@ -38,7 +38,7 @@ impl fmt::Debug for MergedSettings {
     }
 }
 
-/// Merges files. Their order matters only inside a level, where the later one wins, permissions included.
+/// Merges files. Their order matters only inside a level, where the later file wins, permissions included.
 ///
 /// # Errors
 /// All mistakes of all files, and limits that the files exceed together.
@@ -66,7 +66,7 @@ pub fn merge(documents: &[Document]) -> Result<MergedSettings, Problems> {
         overlay_root(&mut tree, rest);
         rules.push(permissions);
     }
-    // A mistake in one level would otherwise be reported again for all.
+    // Otherwise a mistake in one level would be reported again for the whole.
     std::mem::take(&mut reader.problems).or(())?;
     let mut settings = reader.settings(&tree);
     for level in bound {
@@ -80,7 +80,7 @@ pub fn merge(documents: &[Document]) -> Result<MergedSettings, Problems> {
 }
 
 impl Document {
-    /// Gives a document with nothing but the permissions and models of this one.
+    /// Returns a document with only the permissions and models of this one.
     pub fn restrictions(&self) -> Self {
         let (_, restrictions) = split(self.root.clone());
         Self { root: restrictions, ..self.clone() }
@@ -110,7 +110,7 @@ fn check_size(documents: &[Document]) -> Problems {
     problems
 }
 
-/// Lays the root of a file over earlier files: adds its `instructions`, and overlays the rest.
+/// Overlays the root of a file on the earlier files: appends its `instructions`, and overlays everything else.
 fn overlay_root(base: &mut Node, over: Node) {
     let (Content::Map(entries), Content::Map(more)) = (&mut base.value, over.value) else { return };
     let (added, more): (Vec<_>, Vec<_>) = more.into_iter().partition(|entry| &*entry.key == "instructions");
@@ -120,7 +120,7 @@ fn overlay_root(base: &mut Node, over: Node) {
     overlay_entries(entries, more);
 }
 
-/// Adds the new ones at the end.
+/// Appends the ones that are not in the list yet.
 fn add_instructions(entries: &mut Vec<Entry>, over: Entry) {
     let Content::List(more) = over.node.value else { return };
     let at = entries.iter().position(|entry| entry.key == over.key).unwrap_or_else(|| {
@@ -134,7 +134,7 @@ fn add_instructions(entries: &mut Vec<Entry>, over: Entry) {
     items.extend(more.into_iter().filter(|item| text(item).is_some_and(|text| seen.insert(text))));
 }
 
-/// Lays one value over another: objects member by member, everything else as a whole.
+/// Overlays one value on another: objects member by member, everything else as a whole.
 fn overlay(base: &mut Node, over: Node) {
     match (&mut base.value, over) {
         (Content::Map(entries), Node { value: Content::Map(more), origin: _ }) => {
@@ -156,7 +156,7 @@ fn overlay_entries(entries: &mut Vec<Entry>, more: Vec<Entry>) {
     }
 }
 
-/// Separates the restrictions, those of agents too, and drops values without effect. Gives the rest first.
+/// Separates the restrictions, including those of agents, and drops values without effect. Returns the rest first.
 fn split(root: Node) -> (Node, Node) {
     let Node { origin, value } = root;
     let (mut rest, mut rules) = (vec![], vec![]);

@@ -62,7 +62,7 @@ impl Models {
 }
 
 impl Limit {
-    /// The smaller one of each pair.
+    /// The smaller value of each pair.
     pub(crate) fn and(self, other: Self) -> Self {
         let least = |a: Option<u64>, b: Option<u64>| a.into_iter().chain(b).min();
         Self {

@@ -1,10 +1,10 @@
-//! Values of settings that know where they were written. Objects keep the order of keys: in permissions the last match wins.
+//! Values of settings with their positions. Objects keep the order of keys: in permissions the last match wins.
 
 use domain::level::Level;
 use serde_json::{Map, Number, Value};
 use std::{fmt, sync::Arc};
 
-/// Where a value was written.
+/// The position of a value.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Origin {
     /// The level of its file.
@@ -23,7 +23,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// One step to a value.
+/// One step of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     /// Into an object.
@@ -56,14 +56,14 @@ impl fmt::Display for KeyPath {
     }
 }
 
-/// A value and its place. It may hold secrets, so there is no `Debug`.
+/// A value and its position. It may hold secrets, so it does not implement `Debug`.
 #[derive(Clone, PartialEq)]
 pub(crate) struct Node {
     pub(crate) origin: Origin,
     pub(crate) value: Content,
 }
 
-/// What a node holds.
+/// The content of a node.
 #[derive(Clone, PartialEq)]
 pub(crate) enum Content {
     Null,
@@ -82,7 +82,7 @@ pub(crate) enum Content {
 #[derive(Clone, PartialEq)]
 pub(crate) struct Entry {
     pub(crate) key: Arc<str>,
-    /// Where the key was written.
+    /// The position of the key.
     pub(crate) origin: Origin,
     pub(crate) node: Node,
 }
@@ -92,12 +92,12 @@ impl Node {
         Self { origin, value: Content::Text { text, written: None } }
     }
 
-    /// Its text; `None` for any other value.
+    /// The string; `None` for any other value.
     pub(crate) fn as_text(&self) -> Option<&str> {
         if let Content::Text { text, .. } = &self.value { Some(text) } else { None }
     }
 
-    /// Its number; `None` for any other value.
+    /// The number; `None` for any other value.
     pub(crate) fn as_number(&self) -> Option<&Number> {
         if let Content::Number(number) = &self.value { Some(number) } else { None }
     }
@@ -107,7 +107,7 @@ impl Node {
         self.json_with(&|text, _| text)
     }
 
-    /// The node as JSON, with references as they were written. People may see this.
+    /// The node as JSON, with references as they were written. Safe to show to people.
     pub(crate) fn to_json_as_written(&self) -> Value {
         self.json_with(&|text, written| written.unwrap_or(text))
     }

@@ -1,10 +1,11 @@
-//! Mistakes in settings: place, key, expected value and found value. A file is read to its end, so people see all its mistakes.
+//! Mistakes in settings: position, key, expected value and found value. A file is read to its end, so people see all its
+//! mistakes.
 
 use crate::node::{Content, KeyPath, Node, Origin};
 use domain::{limits::SETTINGS_PROBLEMS_MAX, text};
 use std::fmt;
 
-/// Bytes of a wrong value that are shown with the mistake.
+/// Bytes of a wrong value that a mistake shows.
 const SETTINGS_SHOWN_BYTES_MAX: usize = 60;
 
 /// One mistake.
@@ -12,7 +13,7 @@ const SETTINGS_SHOWN_BYTES_MAX: usize = 60;
 /// `opencode.json:3:12: agent.build.steps: expected a whole number from 1 to 4294967295, found "many"`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// Its place.
+    /// Its position.
     pub origin: Origin,
     /// The path of the value; empty for the whole file.
     pub path: KeyPath,

@@ -1,4 +1,5 @@
-//! The settings of a repository. A file with a mistake is left out and the others count, unless the mistake is in a restriction.
+//! The settings of a repository. A file with a mistake is ignored while the others apply, unless the mistake is in a
+//! restriction.
 
 use crate::{
     document::Document,
@@ -9,7 +10,7 @@ use crate::{
 };
 use domain::{agent::Agent, level::Level};
 
-/// Settings with the mistakes of the files that do not count, or count only with their restrictions.
+/// Settings, and the mistakes of files that do not apply or of which only the restrictions apply.
 #[derive(Debug)]
 pub struct RepositorySettings {
     /// The merged settings.
@@ -49,12 +50,12 @@ pub fn configure(
             }
         }
     }
-    // Each file was valid alone, so only the limits for all can be exceeded.
+    // Each file was valid alone, so only the common limits can be exceeded.
     let merged = merge(&documents).map_err(|problems| UnclearRestriction(problems.to_string()))?;
     Ok(RepositorySettings { merged, problems: (!mistakes.is_empty()).then(|| mistakes.join("\n")) })
 }
 
-/// The rank of agents and commands.
+/// The precedence of agents and commands.
 const OTHERS: u8 = 4;
 
 /// The files of `.opencode` win, as in OpenCode.
@@ -72,7 +73,7 @@ fn rank(path: &str) -> u8 {
 enum Mistake {
     /// Its restrictions are unclear.
     InRestrictions(Problems),
-    /// Its restrictions are clear, and count.
+    /// Its restrictions are clear and apply.
     Elsewhere(Problems, Option<Box<Document>>),
 }
 
@@ -84,7 +85,7 @@ fn read(path: &str, text: &str) -> Result<Document, Mistake> {
     };
     let mut document = parsed.map_err(|problems| match subject {
         Some(Subject { kind: Kind::Command, .. }) => Mistake::Elsewhere(problems, None),
-        // Without its file a new agent does not exist, and may do nothing. A built-in agent exists without its file.
+        // Without its file a new agent does not exist and may do nothing. A built-in agent exists without its file.
         Some(Subject { kind: Kind::Agent, name }) if Agent::parse(name).is_none() => {
             Mistake::Elsewhere(problems, None)
         }

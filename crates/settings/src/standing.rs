@@ -9,7 +9,7 @@ use crate::{
 };
 use domain::level::Level;
 
-/// Parses the settings of the platform. `env` gives variables; only the operator may refer to them.
+/// Parses the settings of the platform. `env` returns variables; only the operator may refer to them.
 ///
 /// # Errors
 /// All mistakes.

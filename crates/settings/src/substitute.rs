@@ -1,5 +1,6 @@
-//! Replaces `{env:NAME}` and `{file:path}` in the texts of a file. A replacement stays inside its text, so it cannot become
-//! structure, and references in it are not replaced again. Keys, comments and settings without effect stay as they are.
+//! Replaces `{env:NAME}` and `{file:path}` in the strings of a file. A replacement stays inside its string, so it cannot
+//! become structure, and references inside it are not replaced again. Keys, comments and settings without effect stay as
+//! they are.
 
 use crate::{
     document::Document,
@@ -10,12 +11,12 @@ use crate::{
 };
 use domain::limits::SETTINGS_BYTES_MAX;
 
-/// A reference in a text.
+/// A reference in a string.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reference<'a> {
     /// A variable of the environment.
     Env(&'a str),
-    /// A file, as it was written: relative to the file of settings, absolute, or under `~/`.
+    /// A file, as it was written: relative to the settings file, absolute, or under `~/`.
     File(&'a str),
 }
 
@@ -24,15 +25,15 @@ pub enum Reference<'a> {
 #[error("{0}")]
 pub struct Refusal(pub String);
 
-/// Gives the text of a reference, or refuses it. The caller decides which references are allowed.
+/// Returns the text of a reference, or refuses it. The caller decides which references are allowed.
 pub type Lookup<'a> = dyn FnMut(Reference<'_>) -> Result<String, Refusal> + 'a;
 
 impl Document {
     /// Replaces every reference. Removes white space at both ends of a file's text, as OpenCode does.
     ///
     /// # Errors
-    /// The references that `lookup` refused, and texts that became too long, each with the place of its text. The document is then
-    /// only partly changed: drop it.
+    /// The references that `lookup` refused, and strings that became too long, each with its position. The document is then only
+    /// partly changed: drop it.
     pub fn substitute(&mut self, lookup: &mut Lookup<'_>) -> Result<(), Problems> {
         let mut pass =
             Pass { lookup, bytes: self.bytes, path: KeyPath::default(), problems: Problems::default() };
@@ -97,7 +98,7 @@ impl Pass<'_, '_> {
         }
     }
 
-    /// Gives the text with its references replaced; `None` if it has none.
+    /// Returns the string with its references replaced; `None` if it has none.
     fn replace(&mut self, text: &str) -> Result<Option<String>, (String, String)> {
         let (mut out, mut rest, mut is_changed) = (String::new(), text, false);
         while let Some((before, reference, after)) = next(rest) {
@@ -114,7 +115,7 @@ impl Pass<'_, '_> {
                 return Err((format!("at most {SETTINGS_BYTES_MAX} bytes in all"), "more".to_owned()));
             }
             if value.contains('\0') {
-                let found = "NUL in what replaces a reference".to_owned();
+                let found = "NUL in the replacement of a reference".to_owned();
                 return Err(("a text without NUL".to_owned(), found));
             }
             out.push_str(before);
@@ -126,7 +127,7 @@ impl Pass<'_, '_> {
     }
 }
 
-/// Gives the first reference of a text, with the text before and after it. Skips braces that are no reference.
+/// Returns the first reference of a string, with the text before and after it. Skips braces that are not a reference.
 fn next(text: &str) -> Option<(&str, Reference<'_>, &str)> {
     for (at, _) in text.match_indices('{') {
         let (before, rest) = text.split_at(at);
@@ -135,7 +136,7 @@ fn next(text: &str) -> Option<(&str, Reference<'_>, &str)> {
             (None, Some(rest)) => (false, rest),
             (None, None) => continue,
         };
-        // No closing brace after this one means that there is none after a later one.
+        // If no closing brace follows this one, none follows a later one.
         let (name, after) = rest.split_once('}')?;
         if !name.is_empty() {
             let reference = if is_env { Reference::Env(name) } else { Reference::File(name) };

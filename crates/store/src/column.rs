@@ -1,4 +1,4 @@
-//! Values of columns as values of the domain, and back.
+//! Converts between column values and domain values.
 
 use crate::error::Error;
 use domain::ids::Timestamp;
@@ -8,7 +8,7 @@ pub(crate) fn timestamp(at: time::OffsetDateTime) -> Timestamp {
     Timestamp(i64::try_from(at.unix_timestamp_nanos() / 1_000_000).unwrap_or(i64::MAX))
 }
 
-/// A `bigint` that counts something. No column of ours holds a negative count.
+/// A `bigint` that counts. None of our columns holds a negative count.
 pub(crate) fn unsigned(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }
@@ -18,7 +18,7 @@ pub(crate) fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// A duration in milliseconds, to be multiplied with `interval '1 millisecond'`.
+/// A duration in milliseconds, for multiplication with `interval '1 millisecond'`.
 pub(crate) fn milliseconds(number: u64) -> f64 {
     f64::from(u32::try_from(number).unwrap_or(u32::MAX))
 }

@@ -1,5 +1,5 @@
-//! Every query that crosses tenants, and no other. They log in as `flotilla_system`, which sees all tenants, and give ids
-//! and numbers, never contents.
+//! Every query that crosses tenants, and no others. They log in as `flotilla_system`, which sees all tenants, and return
+//! ids and numbers, never contents.
 
 pub mod aborts;
 pub mod candidate;

@@ -1,4 +1,4 @@
-//! The errors of the store, one variant for each thing that a caller can do about it.
+//! The errors of the store, one variant for each action that a caller can take.
 
 /// A kind of row that a call can name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,16 +43,16 @@ pub enum Error {
     /// The tenant has no such row.
     #[error("{} not found", .0.as_str())]
     NotFound(Entity),
-    /// The idempotency key was used before, with another body.
+    /// The idempotency key was already used with a different body.
     #[error("the idempotency key was already used with a different body")]
     Conflict,
-    /// The session has too many inputs that no loop has taken.
+    /// The session has too many inputs that no loop has taken yet.
     #[error("the session has {0} pending prompts; wait until it has worked on some of them")]
     TooManyInputs(i64),
-    /// No worker takes the session before an operator releases it.
+    /// An operator must release the session before a worker takes it.
     #[error("the session is quarantined; an operator must release it first")]
     Quarantined,
-    /// A session of the tree works, or a revert changes its files.
+    /// A session of the tree is working, or a revert is changing its files.
     #[error("the session is busy; wait until it and its subtasks are idle, or abort it")]
     Busy,
     /// The files may be half reverted: finish the revert first.
@@ -61,12 +61,12 @@ pub enum Error {
     /// Another worker owns the session: stop writing and start nothing.
     #[error("another worker took over the session")]
     Fenced,
-    /// This version cannot read a row: leave it to a newer one.
+    /// A row that this version cannot read: leave it to a newer one.
     #[error("cannot read a stored {what}")]
     Unreadable {
         /// The kind of row.
         what: &'static str,
-        /// Why not.
+        /// The cause.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
@@ -79,7 +79,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Gives the error for an answer of Postgres that came too late. The change may or may not be stored.
+    /// Returns the error for a response from Postgres that came too late. The change may or may not be stored.
     pub fn timed_out() -> Self {
         Self::Db(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into()))
     }

@@ -20,7 +20,7 @@ use sqlx::{
 };
 use std::{str::FromStr as _, time::Duration};
 
-/// How long a query waits for a connection before it fails as if Postgres were down.
+/// Time that a query waits for a connection before it fails as if Postgres were down.
 const ACQUIRE: Duration = Duration::from_secs(5);
 
 /// A transaction of one tenant.
@@ -38,9 +38,9 @@ pub struct Store {
 /// One page of a list: at most `limit` entries after `cursor`.
 #[derive(Debug, Clone, Default)]
 pub struct Page {
-    /// Entries at most; 0: the default.
+    /// Maximum number of entries; 0: the default.
     pub limit: u32,
-    /// The end of the page before; `None` for the first page.
+    /// The end of the previous page; `None` for the first page.
     pub cursor: Option<String>,
 }
 
@@ -51,7 +51,7 @@ impl Page {
 }
 
 impl Store {
-    /// Makes a handle that connects with its first query, so this succeeds even while Postgres is down.
+    /// Creates a handle that connects with its first query, so this succeeds even while Postgres is down.
     ///
     /// # Errors
     /// `Db`: a URL is malformed.
@@ -70,7 +70,7 @@ impl Store {
         Ok(Self { app: pool(app_url, connections_max)?, system: pool(system_url, 4)? })
     }
 
-    /// Begins a transaction that sees only the rows of `tenant`. There is no other way to them.
+    /// Begins a transaction that sees only the rows of `tenant`. Every access to those rows goes through it.
     async fn begin(&self, tenant: TenantId) -> Result<Tx, Error> {
         // One round trip. A tenant id prints as hexadecimal digits and hyphens only.
         let begin = format!("begin; set local app.tenant = '{tenant}'");

@@ -3,7 +3,7 @@
 use crate::error::Error;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 
-/// Attempts to set the password of a role: that many databases of one cluster may migrate at the same time.
+/// Attempts to set the password of a role: at most this many databases of one cluster can migrate at the same time.
 const ROLE_TRIES_MAX: u32 = 100;
 
 static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("../../migrations");
@@ -11,7 +11,7 @@ static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("../../migrations");
 /// Brings the database up to date and lets both roles log in with `password`. Safe to repeat.
 ///
 /// # Errors
-/// `Migrate` or `Db`; a failed migration left nothing behind.
+/// `Migrate` or `Db`; a failed migration changes nothing.
 pub async fn migrate(migrator_url: &str, password: &str) -> Result<(), Error> {
     let mut connection = PgConnection::connect(migrator_url).await?;
     MIGRATIONS.run(&mut connection).await?;
@@ -30,8 +30,8 @@ pub async fn migrate(migrator_url: &str, password: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether another database of the cluster, migrated at the same time, has just updated the same role. Roles belong to the
-/// cluster and the advisory lock of a migration to one database, so Postgres reports an internal error.
+/// Whether another database of the cluster, which migrates at the same time, has just updated the same role. Roles belong
+/// to the cluster, but the advisory lock of a migration belongs to one database, so Postgres reports an internal error.
 fn is_concurrent_update(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some_and(|error| error.code().as_deref() == Some("XX000"))
 }

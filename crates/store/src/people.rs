@@ -1,4 +1,4 @@
-//! What people are asked and what they decide: requests, standing approvals, stored settings, and why a session waits.
+//! Requests to people and their decisions: requests, standing approvals, stored settings, and why a session waits.
 
 pub mod approvals;
 pub mod requests;

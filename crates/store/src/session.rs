@@ -1,5 +1,5 @@
-//! Sessions and what happens to them: their two rows, their mailbox, taking and freeing them, trees, forks, reverts.
-//! `log` holds what a session says, `people` what people answer.
+//! Sessions and their life cycle: their two rows, their mailbox, taking and freeing them, trees, forks, reverts.
+//! `log` holds the events and messages of a session, `people` the answers of people.
 
 pub mod aborts;
 pub(crate) mod control_row;

@@ -1,4 +1,4 @@
-//! What belongs to a tenant beside its sessions: the tenant itself, its keys, projects and bundles.
+//! The rows of a tenant besides its sessions: the tenant itself, its keys, projects and bundles.
 
 pub mod bundles;
 pub mod keys;

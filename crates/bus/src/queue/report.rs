@@ -1,11 +1,12 @@
-//! Reports about the ready queue, for operators and for the reason why a session waits. They only read, and are bounded.
+//! Reports about the ready queue, for operators and to explain why a session waits. They only read, and their size is
+//! bounded.
 
 use super::script;
 use crate::{Bus, error::Error};
 use domain::{ids::TenantId, session::Class};
 use serde::{Deserialize, de::DeserializeOwned};
 
-/// The share of a tenant, its sessions, and how fast they are admitted.
+/// The share of a tenant, its sessions, and the rate of their admission.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Outlook {
     /// Running loops.
@@ -22,7 +23,7 @@ pub struct Outlook {
 }
 
 impl Bus {
-    /// Gives the outlook of a tenant. A session waits about its position times `interval_ms`.
+    /// Returns the outlook of a tenant. The waiting time of a session is about its position times `interval_ms`.
     ///
     /// # Errors
     /// `Redis`; `Answer`.

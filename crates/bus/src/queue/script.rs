@@ -1,4 +1,4 @@
-//! The scripts of the ready queue, each with the numbers of `domain::limits` and the shared functions before it.
+//! The scripts of the ready queue. Each begins with the numbers from `domain::limits` and the shared functions.
 
 use domain::{limits, session::Class};
 use redis::Script;

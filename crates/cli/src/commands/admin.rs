@@ -1,4 +1,4 @@
-//! `flotilla admin`: what waits and runs of all tenants, and the operator's orders.
+//! `flotilla admin`: waiting and running work of all tenants, and the operator's commands.
 
 use crate::{
     client::{Client, call},
@@ -40,17 +40,17 @@ pub(crate) struct AdminArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// List what waits and runs, by tenant and class.
+    /// List waiting and running sessions, by tenant and class.
     Queue,
     /// List workers, the newest first.
     Workers,
-    /// List sessions that have work, those first that are in their state longest; at most 200 of each state.
+    /// List sessions that have work, the longest in their state first; at most 200 of each state.
     Sessions {
         /// Only sessions in this state.
         #[arg(long, value_enum)]
         state: Option<State>,
     },
-    /// Ask a worker to hand its sessions over and to take no more.
+    /// Ask a worker to hand over its sessions and to take no more.
     Drain {
         /// Its name or its incarnation.
         worker: String,
@@ -58,27 +58,27 @@ enum Command {
         #[arg(long)]
         undo: bool,
     },
-    /// Let a quarantined session go on, with all its attempts.
+    /// Release a quarantined session and reset its attempts.
     Release {
         /// The session.
         id: String,
     },
-    /// Take a session away from whoever runs it, quarantine it, and abort its subtasks.
+    /// Take a session away from its worker, quarantine it, and abort its subtasks.
     Kill {
         /// The session.
         id: String,
-        /// Shown to whoever watches it.
+        /// Shown to clients that watch the session.
         #[arg(long, default_value = "", value_name = "TEXT")]
         reason: String,
     },
-    /// Show a tenant's limits, or change them.
+    /// Show or change a tenant's limits.
     Tenant {
         /// Its name or its id.
         tenant: String,
-        /// Loops that may run at once.
+        /// Maximum concurrent loops.
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
         running_max: Option<u32>,
-        /// Its share of the slots while other tenants have work too.
+        /// Its share of the slots while other tenants also have work.
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
         weight: Option<u32>,
     },
@@ -111,7 +111,7 @@ pub(crate) async fn run(client: &Client, arguments: AdminArgs) -> Result<Exit> {
             let request = || ListWorkersRequest { page: Some(page("")) };
             let answer =
                 call("list workers", || async { client.admin().list_workers(request()).await }).await?;
-            list(json, &answer.workers, workers_table, worker_json, "no worker is known")
+            list(json, &answer.workers, workers_table, worker_json, "no workers")
         }
         Command::Sessions { state } => {
             list(json, &sessions(client, state).await?, sessions_table, control_json, "no such session")
@@ -126,7 +126,7 @@ pub(crate) async fn run(client: &Client, arguments: AdminArgs) -> Result<Exit> {
         Command::Release { id } => {
             let request = || ReleaseSessionRequest { session_id: id.clone() };
             call("release the session", || async { client.admin().release_session(request()).await }).await?;
-            done(json, &format!("{id} goes on"), json!({"released": id}))
+            done(json, &format!("{id} is released"), json!({"released": id}))
         }
         Command::Kill { id, reason } => {
             let request = || KillSessionRequest { session_id: id.clone(), reason: reason.clone() };
@@ -169,7 +169,7 @@ fn done(json: bool, text: &str, value: Value) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Shows a list as lines of JSON or as a table.
+/// Prints a list as JSON lines or as a table.
 fn list<T>(
     json: bool,
     list: &[T],
@@ -228,7 +228,7 @@ async fn tenant_of(client: &Client, named: &str) -> Result<Tenant> {
         }
         cursor = answer.next_cursor;
         if cursor.is_empty() {
-            bail!("there is no tenant {named}");
+            bail!("no such tenant: {named}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `flotilla answer`: what sessions ask people, and the answers.
+//! `flotilla answer`: lists the requests of sessions to people, and answers them.
 
 use crate::{
     client::{Client, call},
@@ -16,26 +16,26 @@ use rpc::v1::{
 };
 use serde_json::{Value, json};
 
-/// Characters of what is asked.
+/// Characters of a request's text.
 const ASKED_CHARS: usize = 90;
 
 /// `flotilla answer`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AnswerArgs {
-    /// A permission, a question, or the session that asks. Without an answer, and without anything: lists what is asked,
-    /// by subtasks of the session too.
+    /// A permission, a question, or the session that asks. Without an answer: list its open requests, including those of
+    /// its subtasks. Without anything: list all open requests.
     id: Option<String>,
-    /// For a permission: `once`, `always` or `reject`. For a question: a label or a text for each thing it asks, in order;
-    /// several labels of one are separated by commas.
+    /// For a permission: `once`, `always` or `reject`. For a question: a label or a text for each item, in order; separate
+    /// several labels of one item by commas.
     #[arg(requires = "id", conflicts_with = "reject")]
     answers: Vec<String>,
-    /// Refuse the tool call, or leave the question unanswered; the turn goes on without it.
+    /// Refuse the tool call, or leave the question unanswered; the turn continues without it.
     #[arg(long, requires = "id")]
     reject: bool,
-    /// With `always`: how far the answer reaches. `flotilla approvals` lists those beyond a session.
+    /// With `always`: the scope of the answer. `flotilla approvals` lists answers that reach beyond a session.
     #[arg(long, value_enum, default_value_t = Scope::Session)]
     scope: Scope,
-    /// With a refused permission: what the model is told; the turn then goes on.
+    /// With a refused permission: a message for the model; the turn then continues.
     #[arg(long, default_value = "")]
     message: String,
     /// List one JSON object per line.
@@ -43,7 +43,7 @@ pub(crate) struct AnswerArgs {
     json: bool,
 }
 
-/// Where an answer `always` counts.
+/// The scope of an answer `always`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Scope {
     Session,
@@ -61,7 +61,7 @@ impl Scope {
     }
 }
 
-/// Something that is asked.
+/// An open request.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Open {
     Permission(Permission),
@@ -83,7 +83,7 @@ impl Open {
         }
     }
 
-    /// What is asked, in words.
+    /// The request in words.
     pub(crate) fn words(&self) -> String {
         match self {
             Self::Permission(permission) => may_it(&permission.permission, &permission.patterns.join(" ")),
@@ -99,12 +99,13 @@ impl Open {
         }
     }
 
-    /// Gives the id and what is asked, in one line.
+    /// Returns the id and the request, in one line.
     pub(crate) fn line(&self) -> String {
         format!("{}  {}", self.id(), one_line(&self.words(), ASKED_CHARS))
     }
 
-    /// Gives the command that answers it. What a model wrote is not in it: people copy it into a shell.
+    /// Returns the command that answers it. The command contains nothing that a model wrote, because people copy it
+    /// into a shell.
     pub(crate) fn command(&self) -> String {
         match self {
             Self::Permission(permission) => command(&permission.id, "once"),
@@ -135,17 +136,17 @@ impl Open {
     }
 }
 
-/// Gives what a permission asks, in one line: what hides behind the first line of a command is shown too.
+/// Returns the request of a permission in one line, including everything after the first line of a command.
 pub(crate) fn may_it(permission: &str, patterns: &str) -> String {
-    format!("may it use {permission} {patterns}").replace('\n', "⏎ ")
+    format!("allow {permission} {patterns}").replace('\n', "⏎ ")
 }
 
-/// Gives the command that answers the request `id`.
+/// Returns the command that answers the request `id`.
 pub(crate) fn command(id: &str, answer: &str) -> String {
     format!("flotilla answer {} {answer}", one_line(id, ASKED_CHARS))
 }
 
-/// Lists everything that is asked, of one session with its subtasks or, with an empty id, of all; permissions first.
+/// Lists all open requests of one session with its subtasks or, with an empty id, of all sessions; permissions first.
 pub(crate) async fn list(client: &Client, session_id: &str) -> Result<Vec<Open>> {
     let mut open = Vec::new();
     let page = |cursor: &str| Some(Page { limit: limits::PAGE_MAX, cursor: cursor.to_owned() });
@@ -157,7 +158,7 @@ pub(crate) async fn list(client: &Client, session_id: &str) -> Result<Vec<Open>>
             with_subtasks: true,
         };
         let permissions = async || client.permissions().list_permissions(request.clone()).await;
-        let answer = call("list what is asked", permissions).await?;
+        let answer = call("list the open requests", permissions).await?;
         open.extend(answer.permissions.into_iter().map(Open::Permission));
         cursor = answer.next_cursor;
         if cursor.is_empty() {
@@ -171,7 +172,7 @@ pub(crate) async fn list(client: &Client, session_id: &str) -> Result<Vec<Open>>
             with_subtasks: true,
         };
         let questions = async || client.questions().list_questions(request.clone()).await;
-        let answer = call("list what is asked", questions).await?;
+        let answer = call("list the open requests", questions).await?;
         open.extend(answer.questions.into_iter().map(Open::Question));
         cursor = answer.next_cursor;
         if cursor.is_empty() {
@@ -180,7 +181,7 @@ pub(crate) async fn list(client: &Client, session_id: &str) -> Result<Vec<Open>>
     }
 }
 
-/// Lists, or answers.
+/// Lists requests, or answers one.
 pub(crate) async fn run(client: &Client, arguments: AnswerArgs) -> Result<Exit> {
     let id = arguments.id.as_deref().unwrap_or_default();
     let is_session = id.is_empty() || id.starts_with("ses_");
@@ -192,21 +193,21 @@ pub(crate) async fn run(client: &Client, arguments: AnswerArgs) -> Result<Exit> 
         return show(&open, arguments.json);
     }
     if !is_session && open.is_empty() {
-        // It is over, or unknown: the server says which, and by whom.
+        // The request is closed or unknown. The server says which, and who closed it.
         open.push(unknown(id)?);
     }
     if is_session && open.iter().all(|open| open.session_id() != id) {
         show(&open, arguments.json)?;
-        let below = if open.is_empty() { "" } else { " itself; answer its subtasks by the ids above" };
-        bail!("session {id} asks nothing{below}");
+        let below = if open.is_empty() { "" } else { " of its own; answer its subtasks by the ids above" };
+        bail!("session {id} has no open request{below}");
     }
-    // An answer to a session is none to its subtasks, which ask something else.
+    // An answer for a session must not reach its subtasks, whose requests are different.
     open.retain(|open| !is_session || open.session_id() == id);
     let has = |kind: fn(&Open) -> bool| open.iter().any(kind);
     let questions = open.iter().filter(|open| matches!(open, Open::Question(_))).count();
     if questions > 1 || (questions == 1 && has(|open| matches!(open, Open::Permission(_)))) {
         show(&open, arguments.json)?;
-        bail!("session {id} asks several things; answer each by its own id");
+        bail!("session {id} has several open requests; answer each by its own id");
     }
     let mut exit = Exit::Done;
     for open in &open {
@@ -235,18 +236,18 @@ fn show(open: &[Open], json: bool) -> Result<Exit> {
         }
     }
     if open.is_empty() && !json {
-        out::note("nothing is asked");
+        out::note("no open requests");
     }
     Ok(Exit::Done)
 }
 
-/// A request that is not open, of the kind that its id tells.
+/// A request that is not open; its id tells the kind.
 fn unknown(id: &str) -> Result<Open> {
     let id = id.to_owned();
     match id.split_once('_') {
         Some(("per", _)) => Ok(Open::Permission(Permission { id, ..Permission::default() })),
         Some(("que", _)) => Ok(Open::Question(Question { id, ..Question::default() })),
-        _ => bail!("{id} is no permission (per_…), question (que_…) or session (ses_…)"),
+        _ => bail!("{id} is not a permission (per_…), question (que_…) or session (ses_…)"),
     }
 }
 
@@ -281,12 +282,12 @@ fn verdict(arguments: &AnswerArgs) -> Result<PermissionAnswer> {
     }
 }
 
-/// Reads one answer for each thing that is asked.
+/// Reads one answer for each item of a question.
 fn labels(question: &Question, answers: &[String]) -> Result<Vec<QuestionAnswer>> {
-    // What is not open any more says nothing of its items: the server refuses it.
+    // The items of a closed question are unknown here: the server refuses the answer.
     if !question.items.is_empty() && question.items.len() != answers.len() {
         bail!(
-            "it asks {} things; give as many answers: {}",
+            "the question has {} items; give one answer for each: {}",
             question.items.len(),
             Open::Question(question.clone()).line()
         );

@@ -1,4 +1,4 @@
-//! `flotilla approvals`: what was answered "always" for projects and for the tenant, and taking it back.
+//! `flotilla approvals`: lists and revokes the "always" answers for projects and for the tenant.
 
 use crate::{
     client::{Client, call},
@@ -16,7 +16,7 @@ use serde_json::json;
 /// `flotilla approvals`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ApprovalsArgs {
-    /// Take back what the answer to this request allows; who needs it is asked again.
+    /// Revoke the answer to this request; sessions that need the permission ask again.
     #[arg(long, value_name = "REQUEST")]
     delete: Option<String>,
     /// One JSON object per line.
@@ -27,9 +27,9 @@ pub(crate) struct ApprovalsArgs {
 pub(crate) async fn run(client: &Client, arguments: ApprovalsArgs) -> Result<Exit> {
     if let Some(permission_id) = arguments.delete {
         let request = || DeleteApprovalRequest { permission_id: permission_id.clone() };
-        call("take the answer back", || async { client.permissions().delete_approval(request()).await })
+        call("revoke the answer", || async { client.permissions().delete_approval(request()).await })
             .await?;
-        out::line(&format!("{permission_id} allows nothing any more"))?;
+        out::line(&format!("the answer to {permission_id} is revoked"))?;
         return Ok(Exit::Done);
     }
     let mut cursor = String::new();
@@ -50,7 +50,7 @@ pub(crate) async fn run(client: &Client, arguments: ApprovalsArgs) -> Result<Exi
         }
     }
     if is_empty && !arguments.json {
-        out::line("nothing was answered \"always\" for a project or the tenant")?;
+        out::line("no \"always\" answers for a project or the tenant")?;
     }
     Ok(Exit::Done)
 }

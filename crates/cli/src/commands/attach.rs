@@ -1,4 +1,4 @@
-//! What goes with a prompt on the command line: who answers, files, effort, and the form of the answer.
+//! The attachments and settings of a prompt on the command line: agent, files, effort, and the format of the answer.
 
 use anyhow::{Context as _, Result, bail};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -6,32 +6,33 @@ use domain::{limits, media, message::VARIANTS, session::WORKSPACE};
 use rpc::v1::{AcceptPromptRequest, CommandPart, FilePart, OutputFormat, prompt_part::Kind};
 use std::path::{Path, PathBuf};
 
-/// What goes with a prompt.
+/// The attachments and settings of a prompt.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct AttachArgs {
-    /// Give a file of yours with the prompt: a text, a picture or a PDF. A path below /workspace names a file or directory
-    /// of the session instead. May be repeated.
+    /// Attach one of your files to the prompt: a text, a picture or a PDF. A path below /workspace names a file or
+    /// directory of the session instead. May be repeated.
     #[arg(long = "file", value_name = "PATH")]
     files: Vec<PathBuf>,
-    /// Give a command of the repository, or init or review; what you write as the prompt is added to it.
+    /// Run a command of the repository, or init or review; the text of your prompt is its arguments.
     #[arg(long, value_name = "NAME")]
     command: Option<String>,
-    /// Who answers: build, plan, which changes nothing, or an agent of the repository. Default: the session's.
+    /// The agent that answers: build, plan (which changes nothing), or an agent of the repository. Default: the
+    /// session's.
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
-    /// How hard the model is to think.
+    /// The reasoning effort of the model.
     #[arg(long, value_name = "WORD", value_parser = clap::builder::PossibleValuesParser::new(VARIANTS))]
     variant: Option<String>,
-    /// Let the answer be an object of the JSON schema in this file.
+    /// Require an answer that is an object of the JSON schema in this file.
     #[arg(long, value_name = "FILE")]
     json_schema: Option<PathBuf>,
 }
 
 impl AttachArgs {
-    /// Puts it all into a prompt.
+    /// Adds all of it to a prompt.
     ///
     /// # Errors
-    /// A file that cannot be read, or is neither text nor a known medium.
+    /// If a file cannot be read, or is neither text nor a known media type.
     pub(crate) fn add_to(&self, prompt: &mut AcceptPromptRequest) -> Result<()> {
         if let Some(name) = self.command.clone() {
             let command = CommandPart { name, arguments: std::mem::take(&mut prompt.text) };
@@ -60,13 +61,13 @@ fn file(path: &Path) -> Result<FilePart> {
     }
     let size = std::fs::metadata(path).context("find the file")?.len();
     if size > limits::PROMPT_FILES_BYTES_MAX as u64 {
-        bail!("it has {size} bytes; all files together have at most {}", limits::PROMPT_FILES_BYTES_MAX);
+        bail!("it is {size} bytes; the limit for all files together is {}", limits::PROMPT_FILES_BYTES_MAX);
     }
     let bytes = std::fs::read(path).context("read the file")?;
     let mime = match media::of_name(&filename) {
         Some(mime) => mime,
         None if std::str::from_utf8(&bytes).is_ok() => "text/plain",
-        None => bail!("it is neither a text nor a picture nor a PDF"),
+        None => bail!("it is not a text, a picture or a PDF"),
     };
     let url = format!("data:{mime};base64,{}", STANDARD.encode(bytes));
     Ok(FilePart { mime: mime.to_owned(), filename, url, source_json: String::new() })

@@ -1,4 +1,4 @@
-//! `flotilla budget`: what a session and its subtasks may spend together.
+//! `flotilla budget`: the common budget of a session and its subtasks.
 
 use crate::{
     client::{Client, call},
@@ -15,8 +15,8 @@ use serde_json::json;
 pub(crate) struct BudgetArgs {
     /// The session.
     id: String,
-    /// The new limit in dollars for the session and its subtasks together, or `none`. What waits for it goes on. Without it:
-    /// shows the present one.
+    /// The new limit in dollars for the session and its subtasks together, or `none`. Work that waits for the budget then
+    /// continues. If omitted: show the current limit.
     #[arg(value_parser = parse)]
     max: Option<Max>,
     /// One JSON object.
@@ -29,7 +29,7 @@ pub(crate) struct BudgetArgs {
 pub(crate) struct Max(Option<UsdPicos>);
 
 impl Max {
-    /// As requests carry it.
+    /// The limit as requests carry it.
     pub(crate) fn to_wire(self) -> i64 {
         self.0.map_or(0, |amount| amount.0)
     }
@@ -44,7 +44,7 @@ pub(crate) fn parse(text: &str) -> Result<Max, String> {
     match dollars {
         Some(amount) if amount.0 > 0 => Ok(Max(Some(amount))),
         Some(_) | None => {
-            Err("a budget is a number of dollars above 0, for example 2.50, or none".to_owned())
+            Err("a budget must be a number of dollars above 0, for example 2.50, or none".to_owned())
         }
     }
 }

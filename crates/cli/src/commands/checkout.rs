@@ -1,4 +1,5 @@
-//! `flotilla checkout`: a session's result as a branch of the user's repository. The files are left alone unless asked.
+//! `flotilla checkout`: fetches a session's result as a branch of the user's repository. It changes no files of the
+//! work tree unless asked.
 
 use crate::{
     client::Client,
@@ -26,12 +27,12 @@ pub(crate) struct CheckoutArgs {
     /// Your repository.
     #[arg(long, default_value = ".", value_name = "PATH")]
     repo: PathBuf,
-    /// Check the branch out as well; git refuses when that would overwrite changes of yours.
+    /// Check out the branch as well; git refuses if that would overwrite your changes.
     #[arg(long)]
     switch: bool,
 }
 
-/// What the server sent.
+/// The export that the server sent.
 struct Export {
     commit: String,
     base_commit: String,
@@ -43,7 +44,7 @@ pub(crate) async fn run(client: &Client, arguments: CheckoutArgs) -> Result<Exit
     let git = Git::at(Path::new(&root));
     let branch = arguments.branch.unwrap_or_else(|| format!("flotilla/{}", show::short_id(&arguments.id)));
     if !git.is(&["check-ref-format", "--branch", &branch]) {
-        bail!("{branch:?} is not a name for a branch");
+        bail!("{branch:?} is not a valid branch name");
     }
     let temporary = tempfile::tempdir().context("make a temporary directory")?;
     let file = temporary.path().join("result.bundle");
@@ -83,7 +84,7 @@ async fn download(client: &Client, session_id: &str, file: &Path) -> Result<Expo
     Ok(export)
 }
 
-/// Brings the commit into the repository, without any ref.
+/// Adds the commit to the repository, without any ref.
 fn fetch(git: &Git, export: &Export, file: &Path) -> Result<()> {
     let has = |commit: &str| git.is(&["cat-file", "-e", &format!("{commit}^{{commit}}")]);
     if !has(&export.base_commit) {

@@ -1,5 +1,5 @@
-//! `flotilla config`: settings of the tenant and of projects, and what has an effect in a repository or a session, with its
-//! origin.
+//! `flotilla config`: settings of the tenant and of projects, and the effective settings of a repository or a session, with
+//! their origins.
 
 use crate::{
     client::{Client, call},
@@ -21,7 +21,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What to do with settings.
+/// An action on settings.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ConfigArgs {
     #[command(subcommand)]
@@ -30,16 +30,16 @@ pub(crate) struct ConfigArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum ConfigCommand {
-    /// Show every value with its file, line and column: of a directory, or as it counts in a session. Sessions read the
+    /// Show every effective value with its file, line and column, for a directory or for a session. Sessions read the
     /// files of the commit that they start from.
     Explain {
         /// The repository.
         #[arg(default_value = ".")]
         directory: PathBuf,
-        /// What counts in this session, with the settings of its tenant and its project.
+        /// Show the effective settings of this session, including those of its tenant and its project.
         #[arg(long, value_name = "ID", conflicts_with_all = ["directory", "settings"])]
         session: Option<String>,
-        /// The platform's settings, as the workers have them.
+        /// The platform's settings file, the same one that the workers use.
         #[arg(long, env = "FLOTILLA_SETTINGS")]
         settings: Option<PathBuf>,
     },
@@ -49,9 +49,9 @@ enum ConfigCommand {
         #[arg(long)]
         project: Option<String>,
     },
-    /// Replace the settings of the tenant, or of a project, by an opencode.json. An empty file removes them.
+    /// Replace the settings of the tenant, or of a project, with an opencode.json. An empty file removes them.
     Set {
-        /// The file; "-" reads the standard input.
+        /// The file; "-" reads standard input.
         file: PathBuf,
         /// The project's id; without one, the tenant's settings.
         #[arg(long)]
@@ -60,13 +60,13 @@ enum ConfigCommand {
 }
 
 impl ConfigArgs {
-    /// Whether a gateway is asked.
+    /// Whether the action needs a gateway.
     pub(crate) fn is_remote(&self) -> bool {
         !matches!(self.command, ConfigCommand::Explain { session: None, .. })
     }
 }
 
-/// Shows what counts in a directory.
+/// Shows the effective settings of a directory.
 pub(crate) fn run_here(arguments: &ConfigArgs) -> Result<Exit> {
     let ConfigCommand::Explain { directory, settings, .. } = &arguments.command else {
         return Ok(Exit::Done);
@@ -74,7 +74,7 @@ pub(crate) fn run_here(arguments: &ConfigArgs) -> Result<Exit> {
     show(&explain(directory, settings.as_deref())?)
 }
 
-/// Does what needs a gateway.
+/// Performs an action that needs a gateway.
 pub(crate) async fn run(client: &Client, arguments: ConfigArgs) -> Result<Exit> {
     match arguments.command {
         ConfigCommand::Explain { session, .. } => {
@@ -108,13 +108,13 @@ pub(crate) async fn run(client: &Client, arguments: ConfigArgs) -> Result<Exit> 
 fn read(file: &Path) -> Result<String> {
     if file == Path::new("-") {
         let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).context("read the standard input")?;
+        std::io::stdin().read_to_string(&mut text).context("read standard input")?;
         return Ok(text);
     }
     fs::read_to_string(file).with_context(|| format!("read {}", file.display()))
 }
 
-/// What counts in a directory, without tenant and project.
+/// The effective settings of a directory, without tenant and project.
 fn explain(directory: &Path, platform: Option<&Path>) -> Result<ExplainSettingsResponse> {
     let mut above = vec![];
     if let Some(file) = platform {
@@ -138,7 +138,7 @@ fn show(explained: &ExplainSettingsResponse) -> Result<Exit> {
     Ok(if explained.problems.is_empty() { Exit::Done } else { Exit::Failed })
 }
 
-/// One line for each value, then what is wrong.
+/// One line for each value, then the problems.
 fn lines(explained: &ExplainSettingsResponse) -> Vec<String> {
     let ExplainSettingsResponse { settings, ignored, problems, is_refused } = explained;
     if *is_refused {
@@ -154,12 +154,12 @@ fn lines(explained: &ExplainSettingsResponse) -> Vec<String> {
         .collect();
     lines.extend(ignored.iter().map(|origin| format!("{} has no effect  ({})", origin.path, place(origin))));
     if !problems.is_empty() {
-        lines.push(format!("These files have no say but in permissions:\n{problems}"));
+        lines.push(format!("Of these files only the permissions apply:\n{problems}"));
     }
     lines
 }
 
-/// The files of settings, with paths as git has them.
+/// The settings files, with their paths in git.
 fn files(directory: &Path) -> Result<Vec<(String, String)>> {
     let mut found = vec![];
     let mut waiting = vec![directory.to_owned(), directory.join(".opencode")];
@@ -167,7 +167,7 @@ fn files(directory: &Path) -> Result<Vec<(String, String)>> {
         let Ok(entries) = fs::read_dir(&next) else { continue };
         for entry in entries {
             let entry = entry.with_context(|| format!("read {}", next.display()))?;
-            let (path, kind) = (entry.path(), entry.file_type().context("read a kind of file")?);
+            let (path, kind) = (entry.path(), entry.file_type().context("read a file type")?);
             if kind.is_dir() && next != directory {
                 waiting.push(path);
                 continue;

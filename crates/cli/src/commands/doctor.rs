@@ -1,4 +1,4 @@
-//! `flotilla doctor`: what is there and what is missing, one line each.
+//! `flotilla doctor`: shows what is installed and what is missing, one line each.
 
 use crate::{
     client::{Client, Connection, call},
@@ -10,10 +10,10 @@ use anyhow::{Result, bail};
 use rpc::v1::{ListProjectsRequest, Page};
 use std::{process::Command, time::Duration};
 
-/// Longest wait for the gateway: a doctor that hangs helps nobody.
+/// Longest wait for the gateway: `doctor` itself must not hang.
 const GATEWAY_WITHIN: Duration = Duration::from_secs(5);
 
-/// Programs with what they are for; the last word is the Debian package.
+/// Programs and their purposes; the last word is the Debian package.
 const PROGRAMS: [(&str, &str, &str); 6] = [
     ("git", "carries repositories", "git"),
     ("postgres", "`flotilla up`: the private database", "postgresql"),
@@ -52,7 +52,7 @@ pub(crate) async fn run(connection: &Connection) -> Result<Exit> {
                 "stack", found.gateway_url, found.model
             ))?;
         }
-        None => out::line(&format!("absent   {:<13} no stack of `flotilla up` is near", "stack"))?,
+        None => out::line(&format!("absent   {:<13} no running stack of `flotilla up` found", "stack"))?,
     }
     let probe = async {
         let client = Client::open(connection)?;
@@ -63,7 +63,7 @@ pub(crate) async fn run(connection: &Connection) -> Result<Exit> {
         .await
     };
     match tokio::time::timeout(GATEWAY_WITHIN, probe).await.unwrap_or_else(|_| bail!("it does not answer")) {
-        Ok(_) => out::line(&format!("found    {:<13} it answers, and the API key is good", "gateway"))?,
+        Ok(_) => out::line(&format!("found    {:<13} it answers and accepts the API key", "gateway"))?,
         Err(error) => {
             out::line(&format!("absent   {:<13} {}", "gateway", sentence(&error).unwrap_or_default()))?
         }

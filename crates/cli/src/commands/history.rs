@@ -1,4 +1,4 @@
-//! `flotilla revert`, `unrevert` and `fork`: a session at an earlier point of itself.
+//! `flotilla revert`, `unrevert` and `fork`: return to an earlier point of a session.
 
 use crate::{
     client::{Client, call},
@@ -15,14 +15,14 @@ use rpc::v1::{ForkFiles, ForkSessionRequest, RevertSessionRequest, Session, Unre
 pub(crate) struct RevertArgs {
     /// The session.
     id: String,
-    /// The first message that goes; an answer goes with its prompt. `flotilla messages --json` gives the ids.
+    /// The first message to remove; an answer is removed with its prompt. `flotilla messages --json` shows the ids.
     message: String,
-    /// Keep the message and what stands in it before this part.
+    /// Keep the message and its parts before this one.
     #[arg(long, value_name = "PART")]
     part: Option<String>,
 }
 
-/// Takes files back now, and messages with the next prompt.
+/// Reverts files now, and messages with the next prompt.
 pub(crate) async fn revert(client: &Client, arguments: RevertArgs) -> Result<Exit> {
     let request = || RevertSessionRequest {
         session_id: arguments.id.clone(),
@@ -36,12 +36,12 @@ pub(crate) async fn revert(client: &Client, arguments: RevertArgs) -> Result<Exi
     Ok(Exit::Done)
 }
 
-/// What a revert did.
+/// The result of a revert.
 fn reverted(session: &Session, paint: Paint) -> String {
     let diff = session.revert.as_ref().map(|revert| revert.diff.as_str()).unwrap_or_default();
-    let what = if diff.is_empty() { "no file changed" } else { "the files are what they were" };
+    let what = if diff.is_empty() { "no file changed" } else { "the files are reverted" };
     let text = format!(
-        "{what}; the messages go with the next prompt, and `flotilla unrevert {}` takes this back\n",
+        "{what}; the next prompt removes the messages, and `flotilla unrevert {}` undoes the revert\n",
         session.id
     );
     if diff.is_empty() { text } else { format!("{}\n{text}", show::patch(diff, paint)) }
@@ -52,15 +52,15 @@ fn reverted(session: &Session, paint: Paint) -> String {
 pub(crate) struct ForkArgs {
     /// The session.
     id: String,
-    /// The first message that the fork does not have; without it the fork has all.
+    /// The first message that the fork does not copy; if omitted, the fork copies all messages.
     #[arg(long, value_name = "MESSAGE")]
     before: Option<String>,
-    /// Begin with the files as they are now, not as they were before that message.
+    /// Start with the current files instead of the files before that message.
     #[arg(long)]
     files_of_now: bool,
 }
 
-/// Makes a session from an earlier point of another one, and prints its id.
+/// Creates a session from an earlier point of another one, and prints its id.
 pub(crate) async fn fork(client: &Client, arguments: ForkArgs) -> Result<Exit> {
     let files = if arguments.files_of_now { ForkFiles::Now } else { ForkFiles::AtMessage };
     let idempotency_key = random_key()?;
@@ -76,11 +76,11 @@ pub(crate) async fn fork(client: &Client, arguments: ForkArgs) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Brings the files back.
+/// Restores the files.
 pub(crate) async fn unrevert(client: &Client, session_id: &str) -> Result<Exit> {
     let request = || UnrevertSessionRequest { session_id: session_id.to_owned() };
-    call("take the revert back", || async { client.sessions().unrevert_session(request()).await }).await?;
-    out::line("nothing is taken back any more: the files are what they were before")?;
+    call("undo the revert", || async { client.sessions().unrevert_session(request()).await }).await?;
+    out::line("the revert is undone; the files are as they were before it")?;
     Ok(Exit::Done)
 }
 
@@ -98,9 +98,9 @@ mod tests {
             let session = Session { id: "ses_1".to_owned(), revert: Some(revert), ..Default::default() };
             reverted(&session, Paint::Plain)
         };
-        let back = "the messages go with the next prompt, and `flotilla unrevert ses_1` takes this back\n";
+        let back = "the next prompt removes the messages, and `flotilla unrevert ses_1` undoes the revert\n";
         assert_eq!(shown(""), format!("no file changed; {back}"));
         let diff = "diff --git a/x b/x\n-a\n";
-        assert_eq!(shown(diff), format!("{diff}\nthe files are what they were; {back}"));
+        assert_eq!(shown(diff), format!("{diff}\nthe files are reverted; {back}"));
     }
 }

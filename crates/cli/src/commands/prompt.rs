@@ -1,4 +1,4 @@
-//! `flotilla run` and `flotilla say`: hand in a prompt, with the repository it is about, and watch the turn.
+//! `flotilla run` and `flotilla say`: send a prompt, with its repository, and show the turn.
 
 use crate::{
     client::{Client, call},
@@ -24,43 +24,43 @@ use tokio::io::AsyncReadExt as _;
 /// `flotilla run`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunArgs {
-    /// What to do.
+    /// The task.
     #[arg(required_unless_present = "command")]
     prompt: Option<String>,
     /// The repository: a directory of yours, or a URL that the server clones.
     #[arg(long, default_value = ".", value_name = "PATH|URL")]
     repo: String,
-    /// Branch, tag or commit to start from; default: what is checked out, or the URL's default branch.
+    /// Branch, tag or commit to start from; default: the checked-out commit, or the URL's default branch.
     #[arg(long, value_name = "REVISION", conflicts_with = "dirty")]
     base: Option<String>,
     /// Start from your files as they are, with uncommitted changes. Your repository is not touched.
     #[arg(long)]
     dirty: bool,
-    /// Which model answers; default: the tenant's.
+    /// The model that answers; default: the tenant's.
     #[arg(long, value_name = "PROVIDER/MODEL", value_parser = parse_model)]
     model: Option<ModelRef>,
-    /// Title of the session; default: what a small model makes of the prompt.
+    /// Title of the session; default: a small model makes one from the prompt.
     #[arg(long)]
     title: Option<String>,
-    /// How urgent it is: what a person waits for goes before pull requests, and those before batches.
+    /// How urgent it is: sessions that a person waits for go before pull requests, and those before batches.
     #[arg(long, value_enum, default_value_t = Class::Interactive)]
     class: Class,
-    /// Ask before a tool is used: its name, or NAME:PATTERN for a command, a path, an agent. May be repeated.
+    /// Ask before a tool is used: its name, or NAME:PATTERN for a command, a path or an agent. May be repeated.
     #[arg(long, value_name = "TOOL[:PATTERN]")]
     ask: Vec<String>,
-    /// Never use a tool; as --ask. May be repeated.
+    /// Never use a tool; same syntax as --ask. May be repeated.
     #[arg(long, value_name = "TOOL[:PATTERN]")]
     deny: Vec<String>,
-    /// What the session and its subtasks may spend together, in dollars. At the limit it waits for `flotilla budget`.
+    /// Common budget of the session and its subtasks, in dollars. When it is spent, they wait for `flotilla budget`.
     #[arg(long, value_name = "DOLLARS", value_parser = budget::parse)]
     budget: Option<budget::Max>,
-    /// What to do when a person would have to be asked: wait for the answer, go on without it, or end the turn.
+    /// What to do instead of asking a person: wait for the answer, continue without it, or end the turn.
     #[arg(long, value_enum, default_value_t = OnAsk::Park)]
     on_ask: OnAsk,
-    /// Let the agent ask questions, also whether a plan shall be carried out; it waits for the answers.
+    /// Let the agent ask questions, including whether to carry out a plan; it waits for the answers.
     #[arg(long)]
     questions: bool,
-    /// Hand it in, print the session's id and leave.
+    /// Send the prompt, print the session's id and exit.
     #[arg(long)]
     detach: bool,
     #[command(flatten)]
@@ -69,7 +69,7 @@ pub(crate) struct RunArgs {
     show: watch::ShowArgs,
 }
 
-/// What a session does that would have to ask.
+/// What a session does instead of asking a person.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum OnAsk {
     Park,
@@ -110,13 +110,13 @@ impl Class {
 pub(crate) struct SayArgs {
     /// The session.
     id: String,
-    /// What to do next.
+    /// The next task.
     #[arg(required_unless_present = "command")]
     text: Option<String>,
-    /// Hand it in and leave.
+    /// Send the prompt and exit.
     #[arg(long)]
     detach: bool,
-    /// Only store it: nothing is started, and the next prompt's answer sees it.
+    /// Only store the prompt: no turn starts, and the answer to the next prompt takes it into account.
     #[arg(long)]
     no_reply: bool,
     #[command(flatten)]
@@ -136,7 +136,7 @@ pub(crate) struct ShellArgs {
     show: watch::ShowArgs,
 }
 
-/// Creates a session for a repository and hands in its first prompt.
+/// Creates a session for a repository and sends its first prompt.
 pub(crate) async fn run(client: &Client, arguments: RunArgs) -> Result<Exit> {
     let mut prompt = prompt(arguments.prompt.clone().unwrap_or_default())?;
     arguments.attach.add_to(&mut prompt)?;
@@ -192,7 +192,7 @@ pub(crate) async fn run(client: &Client, arguments: RunArgs) -> Result<Exit> {
     show(client, reading, accepted, &arguments.show).await
 }
 
-/// Hands in a further prompt, and shows what follows from it.
+/// Sends a further prompt and shows its turn.
 pub(crate) async fn say(client: &Client, arguments: SayArgs) -> Result<Exit> {
     let SayArgs { id, text, .. } = arguments;
     let mut prompt = prompt(text.unwrap_or_default())?;
@@ -206,7 +206,7 @@ pub(crate) async fn say(client: &Client, arguments: SayArgs) -> Result<Exit> {
     hand_in(client, &id, prompt, &arguments.show).await
 }
 
-/// Runs a command in the files of a session, beside its agent, and shows what comes of it.
+/// Runs a command in the files of a session, without its agent, and shows the result.
 pub(crate) async fn shell(client: &Client, arguments: ShellArgs) -> Result<Exit> {
     let mut prompt = prompt(String::new())?;
     let shell = ShellPart { command: arguments.command };
@@ -221,13 +221,13 @@ async fn hand_in(
     prompt: AcceptPromptRequest,
     shown: &watch::ShowArgs,
 ) -> Result<Exit> {
-    // Before the prompt: what it causes is then seen from the first event on.
+    // Subscribe before the prompt is sent, so that its first event is not missed.
     let reading = Reading::of_what_comes(client, id).await?;
     let accepted = accept(client, id, prompt).await?;
     show(client, reading.not_before(accepted.event_seq), accepted, shown).await
 }
 
-/// The rules that the session is made with. Nobody may be there to answer questions: they must be asked for.
+/// The rules of the new session. Questions must be enabled explicitly, because no person may be there to answer them.
 fn rules(arguments: &RunArgs) -> Vec<PermissionRule> {
     let rule = |text: &String, verdict: PermissionVerdict| {
         let (permission, pattern) = text.split_once(':').unwrap_or((text, ""));
@@ -254,7 +254,7 @@ async fn accept(
     prompt: AcceptPromptRequest,
 ) -> Result<AcceptPromptResponse> {
     let prompt = AcceptPromptRequest { session_id: session_id.to_owned(), ..prompt };
-    call("hand in the prompt", || async { client.prompts().accept_prompt(prompt.clone()).await }).await
+    call("send the prompt", || async { client.prompts().accept_prompt(prompt.clone()).await }).await
 }
 
 async fn show(
@@ -266,13 +266,13 @@ async fn show(
     if !show.json {
         out::note(&format!("session {}", reading.session_id()));
         if accepted.queue_position > 1 {
-            out::note(&format!("place {} in the queue", accepted.queue_position));
+            out::note(&format!("position {} in the queue", accepted.queue_position));
         }
     }
     watch::to_end(client, reading, Until::IdleAfter(accepted.event_seq + 1), show).await
 }
 
-/// What `--repo` names.
+/// The source that `--repo` names.
 #[derive(Debug, PartialEq, Eq)]
 enum RepositorySource {
     Url { name: String, url: String },
@@ -283,7 +283,7 @@ fn resolve(arguments: &RunArgs) -> Result<RepositorySource> {
     let place = place(&arguments.repo)?;
     match &place {
         RepositorySource::Url { .. } if arguments.dirty => {
-            bail!("--dirty is for a directory of yours, not for a URL")
+            bail!("--dirty needs a local directory, not a URL")
         }
         RepositorySource::Url { .. } | RepositorySource::Directory { .. } => Ok(place),
     }
@@ -317,11 +317,11 @@ fn parse_model(text: &str) -> Result<ModelRef, String> {
         Some((provider, model)) if !provider.is_empty() && !model.is_empty() => {
             Ok(ModelRef { provider_id: provider.to_owned(), model_id: model.to_owned() })
         }
-        _ => Err("a model is PROVIDER/MODEL, for example anthropic/claude-sonnet-5".to_owned()),
+        _ => Err("a model must be PROVIDER/MODEL, for example anthropic/claude-sonnet-5".to_owned()),
     }
 }
 
-/// Sends a bundle and gives its id; the server knows one that it has already.
+/// Sends a bundle and returns its id. The upload is skipped if the server already has the bundle.
 async fn upload(client: &Client, bundle: &Bundle) -> Result<String> {
     let (file, header) =
         (&bundle.file, BundleHeader { size_bytes: bundle.size_bytes, sha256: bundle.sha256.clone() });
@@ -329,7 +329,7 @@ async fn upload(client: &Client, bundle: &Bundle) -> Result<String> {
         let opened = tokio::fs::File::open(file).await?;
         let data = stream::unfold(opened, |mut file| async move {
             let mut bytes = Vec::with_capacity(rpc::CHUNK_BYTES);
-            // An unreadable file ends the stream early, which the server refuses by size and hash.
+            // An unreadable file ends the stream early. The server then refuses the bundle by size and hash.
             (&mut file)
                 .take(rpc::CHUNK_BYTES as u64)
                 .read_to_end(&mut bytes)
@@ -344,7 +344,7 @@ async fn upload(client: &Client, bundle: &Bundle) -> Result<String> {
     Ok(answer.await?.bundle_id)
 }
 
-/// Gives a key by which the server recognizes a repeated call.
+/// Returns a key by which the server recognizes a repeated call.
 pub(crate) fn random_key() -> Result<String> {
     let mut bytes = [0_u8; 16];
     let mut random = std::fs::File::open("/dev/urandom").context("open /dev/urandom")?;

@@ -1,4 +1,4 @@
-//! The short commands about one session or all: list, diff, abort, rename, archive, messages.
+//! The short commands about one or all sessions: list, diff, abort, rename, archive, messages.
 
 use crate::{
     client::{Client, call},
@@ -22,7 +22,7 @@ use serde_json::{Value, json, value::RawValue};
 
 /// Characters of a title in the list.
 const TITLE_CHARS: usize = 60;
-/// Sessions of one list; `--all` shows the rest.
+/// Sessions in one list; `--all` shows the rest.
 const LIST_MAX: usize = 50;
 
 /// `flotilla ls`.
@@ -34,7 +34,7 @@ pub(crate) struct ListArgs {
     /// All sessions, not only the last 50.
     #[arg(long)]
     all: bool,
-    /// Only sessions that wait, with the reason, their place in the queue, and when they probably go on.
+    /// Only sessions that wait, with the reason, their position in the queue, and an estimate of when they continue.
     #[arg(long)]
     waiting: bool,
     /// Archived sessions too.
@@ -109,7 +109,7 @@ pub(crate) async fn list(client: &Client, arguments: ListArgs) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Gives a line per session under a heading; nothing without sessions.
+/// Returns a line per session under a heading; empty without sessions.
 fn table(sessions: &[Session], now_ms: i64, paint: Paint) -> String {
     let heading = ["SESSION", "STATE", "UPDATED", "COST", "TITLE"].map(str::to_owned);
     let cells = sessions.iter().map(|session| {
@@ -131,7 +131,7 @@ fn table(sessions: &[Session], now_ms: i64, paint: Paint) -> String {
     });
     let line = |[id, state, age, cost, title]: &[String; 5], colour: &dyn Fn(&str) -> String| {
         let [id_width, state_width, age_width, cost_width, _] = widths;
-        // Coloured when it has its width: escape sequences would count as characters.
+        // Colour after padding: escape sequences would count as characters.
         let state = colour(&format!("{state:state_width$}"));
         format!("{id:id_width$}  {state}  {age:>age_width$}  {cost:>cost_width$}  {title}\n")
     };
@@ -143,12 +143,13 @@ fn table(sessions: &[Session], now_ms: i64, paint: Paint) -> String {
     text
 }
 
-/// The title, with a mark when the session is archived: both are in one list only when that was asked for.
+/// The title, with a mark if the session is archived. Only a list that includes archived sessions needs the mark.
 fn shown_title(session: &Session) -> String {
     if session.archived_at_ms == 0 { session.title.clone() } else { format!("[archived] {}", session.title) }
 }
 
-/// Gives a line for each session that waits: why, which place it has, and when it probably goes on.
+/// Returns a line for each waiting session: the reason, its position in the queue, and an estimate of when it
+/// continues.
 fn waiting_table(sessions: &[Session], now_ms: i64, paint: Paint) -> String {
     let mut table = Table::new([
         ("SESSION", Side::Left),
@@ -174,12 +175,12 @@ pub(crate) async fn diff(client: &Client, session_id: &str, message_id: String) 
     let answer =
         call("load the diff", || async { client.sessions().get_session_diff(request()).await }).await?;
     match Paint::for_stdout() {
-        // A pipe gets the bare patch, fit for `git apply`.
+        // A pipe receives the bare patch, suitable for `git apply`.
         Paint::Plain => {
             out::write(&answer.patch)?;
             if answer.truncated {
                 bail!(
-                    "the diff is longer than what was printed; `flotilla checkout {session_id}` gives all of it"
+                    "the diff was cut; `flotilla checkout {session_id}` gives all of it"
                 );
             }
         }
@@ -188,7 +189,7 @@ pub(crate) async fn diff(client: &Client, session_id: &str, message_id: String) 
     Ok(Exit::Done)
 }
 
-/// Prints the whole output of a tool call, as it is.
+/// Prints the whole output of a tool call, unchanged.
 pub(crate) async fn output(client: &Client, session_id: &str, path: &str) -> Result<Exit> {
     let request = || GetToolOutputRequest { session_id: session_id.to_owned(), path: path.to_owned() };
     let answer =
@@ -205,17 +206,17 @@ pub(crate) async fn abort(client: &Client, session_id: &str) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Gives a session another title; what a model would call it does not count any more.
+/// Renames a session. A model then no longer chooses its title.
 pub(crate) async fn rename(client: &Client, arguments: RenameArgs) -> Result<Exit> {
     let RenameArgs { id, title } = arguments;
     let request =
         UpdateSessionRequest { session_id: id, update_mask: mask("title"), title, ..Default::default() };
     update(client, "rename the session", request).await?;
-    out::line("the session has its new title")?;
+    out::line("the session is renamed")?;
     Ok(Exit::Done)
 }
 
-/// Leaves a session out of lists, or shows it there again.
+/// Removes a session from lists, or returns it to them.
 pub(crate) async fn archive(client: &Client, arguments: ArchiveArgs) -> Result<Exit> {
     let ArchiveArgs { id, undo } = arguments;
     let request = UpdateSessionRequest {
@@ -226,10 +227,10 @@ pub(crate) async fn archive(client: &Client, arguments: ArchiveArgs) -> Result<E
     };
     update(client, "archive the session", request).await?;
     out::line(&if undo {
-        "the session is in lists again".to_owned()
+        "lists show the session again".to_owned()
     } else {
         format!(
-            "only `flotilla ls --archived` shows the session now; a prompt, or `flotilla archive {id} --undo`, brings it back"
+            "the session is archived; `flotilla ls --archived` shows it, and a prompt or `flotilla archive {id} --undo` restores it"
         )
     })?;
     Ok(Exit::Done)
@@ -245,7 +246,7 @@ async fn update(client: &Client, what: &'static str, request: UpdateSessionReque
 }
 
 pub(crate) async fn messages(client: &Client, arguments: MessagesArgs) -> Result<Exit> {
-    // Pages come newest first; a conversation is read from its beginning.
+    // Pages arrive newest first; a conversation is shown from its beginning.
     let mut pages: Vec<Vec<Message>> = Vec::new();
     let mut cursor = String::new();
     loop {
@@ -275,7 +276,7 @@ fn message_json(message: &Message) -> Result<String> {
     Ok(format!("{line}\n"))
 }
 
-/// Shows a stored message as the stream would have shown it.
+/// Shows a stored message as the stream would show it.
 fn message_text(renderer: &mut Renderer, message: &Message) -> Result<String> {
     let event = |kind: &str, properties: Value| {
         let (kind, at_ms) = (kind.to_owned(), 0);

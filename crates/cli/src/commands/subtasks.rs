@@ -1,4 +1,4 @@
-//! What subtasks ask of people while somebody watches the session above them.
+//! Requests of subtasks to people, while a person watches the session above them.
 
 use crate::{
     client::{self, Client},
@@ -9,17 +9,17 @@ use anyhow::Result;
 use rpc::v1::SessionState;
 use std::collections::BTreeSet;
 
-/// What is known of the subtasks of the session that is watched.
+/// The known state of the watched session's subtasks.
 #[derive(Debug, Default)]
 pub(crate) struct Subtasks {
-    /// The parts of the tool calls that are open: each may have sessions below it.
+    /// The parts of the open tool calls: each may have sessions below it.
     open: BTreeSet<String>,
-    /// The requests that were shown.
+    /// The requests that are already shown.
     shown: BTreeSet<String>,
 }
 
 impl Subtasks {
-    /// Notes which subtasks begin and end.
+    /// Records which subtasks begin and end.
     pub(crate) fn observe(&mut self, item: &Item) {
         let Item::Event(Event { kind, properties, .. }) = item else { return };
         let part = &properties["part"];
@@ -39,25 +39,25 @@ impl Subtasks {
         !self.open.is_empty()
     }
 
-    /// Leaves out what was given before.
+    /// Removes requests that were returned before.
     pub(crate) fn fresh(&mut self, asked: Vec<Open>) -> Vec<Open> {
         asked.into_iter().filter(|open| self.shown.insert(open.id().to_owned())).collect()
     }
 }
 
-/// What a look at the subtasks found.
+/// The result of one poll of the subtasks.
 #[derive(Debug)]
 pub(crate) struct Look {
-    /// What subtasks ask, at any depth.
+    /// The open requests of subtasks, at any depth.
     pub asked: Vec<Open>,
-    /// Whether nothing goes on before a person answers.
+    /// Whether nothing continues until a person answers.
     pub is_stuck: bool,
 }
 
-/// Looks what the subtasks of a session ask.
+/// Lists the open requests of a session's subtasks.
 ///
 /// # Errors
-/// The server's refusal, or its absence.
+/// If the server refuses the call or cannot be reached.
 pub(crate) async fn look(client: &Client, session_id: &str) -> Result<Look> {
     let session = client::get_session(client, session_id).await?;
     let mut asked = answer::list(client, session_id).await?;

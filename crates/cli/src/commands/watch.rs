@@ -1,4 +1,4 @@
-//! Shows a session's stream until the turn ends, and turns that end into an exit code.
+//! Shows a session's stream until the turn ends, and converts that end to an exit code.
 
 use crate::{
     client::{Client, call, get_session},
@@ -23,20 +23,20 @@ use rpc::v1::{GetSessionDiffRequest, Session, SessionState};
 use serde_json::json;
 use std::{cell::RefCell, io::IsTerminal as _, time::Duration};
 
-/// Time between two looks of the command line at what subtasks ask, while some are open; milliseconds. A person does not
-/// notice it, and it is two small queries.
+/// Time between two polls of the subtasks' requests, while some subtasks are open; milliseconds. A person does not
+/// notice the delay, and a poll is two small queries.
 const CLI_SUBTASKS_POLL_MS: u64 = 2_000;
 
 /// How to show a stream.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct ShowArgs {
-    /// One JSON object per line in place of text for people.
+    /// Print one JSON object per line instead of text for people.
     #[arg(long)]
     pub json: bool,
-    /// Show what tools answered, too.
+    /// Also show the output of tools.
     #[arg(long, conflicts_with = "json")]
     pub outputs: bool,
-    /// Stop watching after so many seconds (exit code 5); the turn goes on.
+    /// Stop watching after this many seconds (exit code 5); the turn continues.
     #[arg(long, value_name = "SECONDS")]
     pub timeout: Option<u64>,
 }
@@ -50,20 +50,20 @@ pub(crate) struct WatchArgs {
     show: ShowArgs,
 }
 
-/// Shows a session from its beginning; goes on until it is idle.
+/// Shows a session from its beginning, until it is idle.
 pub(crate) async fn run(client: &Client, arguments: WatchArgs) -> Result<Exit> {
     let session = get_session(client, &arguments.id).await?;
     let until = match session.state() {
-        // Everything has happened: show it and tell how it ended.
+        // Everything has happened: show it and report the outcome.
         SessionState::Idle => Until::Seen(session.event_seq),
-        // Nothing more happens before a person does something, and this command cannot wait for that.
+        // Nothing more happens until a person acts, and this command does not wait for that.
         _ if held_by(&session).is_some() => Until::Seen(session.event_seq),
         _ => Until::IdleAfter(session.event_seq),
     };
     to_end(client, Reading::of_all(client, &arguments.id), until, &arguments.show).await
 }
 
-/// Shows the stream of a session up to `until`, then what the turn changed and cost.
+/// Shows the stream of a session up to `until`, then the changes and the cost of the turn.
 pub(crate) async fn to_end(
     client: &Client,
     reading: Reading<'_>,
@@ -78,13 +78,13 @@ pub(crate) async fn to_end(
     let view = RefCell::new(View { renderer, subtasks: Subtasks::default(), json });
     let mut sink = |item: &Item| view.borrow_mut().show(item);
     let limit = show.timeout.map_or(Duration::MAX, Duration::from_secs);
-    // Reading only: it may be dropped at any point.
+    // Reading has no side effects, so it may be dropped at any point.
     let end = tokio::select! {
         end = tokio::time::timeout(limit, reading.follow(until, &mut sink)) => end,
         end = ask_below(client, session_id, &view) => Ok(end),
         _ = tokio::signal::ctrl_c() => {
             out::write(&view.borrow_mut().renderer.finish())?;
-            out::note(&format!("The turn goes on. `flotilla watch {session_id}` shows it, `flotilla abort {session_id}` stops it."));
+            out::note(&format!("The turn continues. `flotilla watch {session_id}` shows it, `flotilla abort {session_id}` stops it."));
             return Ok(Exit::Interrupted);
         }
     };
@@ -111,11 +111,11 @@ pub(crate) async fn to_end(
         }
         out::line(&way_on(&session, outcome))?;
     }
-    // A session that never had a turn ended well.
+    // A session without a turn counts as done.
     Ok(if outcome == "idle" { Exit::Done } else { Exit::of_outcome(outcome) })
 }
 
-/// How a turn ended for whoever watches, when a person must do something before it goes on.
+/// The outcome to report when a person must act before the turn continues.
 fn held_by(session: &Session) -> Option<&'static str> {
     let reason = session.wait.as_ref().map(|wait| wait.reason.as_str());
     match (session.state(), reason) {
@@ -127,21 +127,21 @@ fn held_by(session: &Session) -> Option<&'static str> {
     }
 }
 
-/// What to type next.
+/// The command to type next.
 fn way_on(session: &Session, outcome: &str) -> String {
     let id = &session.id;
     match (session.state(), outcome) {
         (SessionState::Quarantined, _) => show::release_command(id),
-        (_, "budget") => format!("flotilla budget {id} DOLLARS   raises the budget; the turn then goes on"),
-        // What its subtasks ask is listed under its name too.
+        (_, "budget") => format!("flotilla budget {id} DOLLARS   raises the budget; the turn then continues"),
+        // The requests of its subtasks are listed under the session's id too.
         (SessionState::Waiting, "needs_human") => {
-            format!("flotilla answer {id}   lists what is asked; the turn goes on with the answer")
+            format!("flotilla answer {id}   lists the open requests; the turn continues with the answer")
         }
-        _ => format!("flotilla say {id} \"…\"   goes on with the conversation"),
+        _ => format!("flotilla say {id} \"…\"   continues the conversation"),
     }
 }
 
-/// What is on the screen, or in the lines of JSON.
+/// The output so far: on the screen, or as JSON lines.
 struct View {
     renderer: Renderer,
     subtasks: Subtasks,
@@ -153,7 +153,7 @@ impl View {
         self.subtasks.observe(item);
         match (self.json, item) {
             (true, Item::Reconnecting(tries)) => {
-                out::note(&format!("connection lost, trying again ({tries})"));
+                out::note(&format!("connection lost, retrying ({tries})"));
                 Ok(())
             }
             (true, item) => item.json_line().map_or(Ok(()), |line| out::line(&line)),
@@ -161,7 +161,7 @@ impl View {
         }
     }
 
-    /// Shows what subtasks ask and was not shown before.
+    /// Shows new requests of subtasks.
     fn show_asked(&mut self, asked: Vec<Open>) -> Result<()> {
         for open in self.subtasks.fresh(asked) {
             if self.json {
@@ -174,15 +174,15 @@ impl View {
     }
 }
 
-/// Looks again and again what subtasks ask: the session's own stream does not tell. Ends when nothing goes on before a
-/// person answers.
+/// Polls the requests of subtasks, which the session's own stream does not contain. Ends when nothing continues until
+/// a person answers.
 async fn ask_below(client: &Client, session_id: &str, view: &RefCell<View>) -> Result<StreamEnd> {
     loop {
         tokio::time::sleep(Duration::from_millis(CLI_SUBTASKS_POLL_MS)).await;
         if !view.borrow().subtasks.are_open() {
             continue;
         }
-        // A server that is away is the stream's to tell.
+        // The stream reports a server that cannot be reached.
         let Ok(found) = subtasks::look(client, session_id).await else { continue };
         view.borrow_mut().show_asked(found.asked)?;
         if found.is_stuck {
@@ -191,7 +191,7 @@ async fn ask_below(client: &Client, session_id: &str, view: &RefCell<View>) -> R
     }
 }
 
-/// Gives what the session changed and cost, and how its turn ended.
+/// Returns the changes and the cost of the session, and the outcome of its turn.
 async fn summary(client: &Client, session: &Session, outcome: &str, paint: Paint) -> String {
     let id = &session.id;
     let request = || GetSessionDiffRequest { session_id: id.clone(), ..Default::default() };
@@ -201,7 +201,7 @@ async fn summary(client: &Client, session: &Session, outcome: &str, paint: Paint
         Ok(diff) if diff.files.is_empty() => text.push_str(&paint.dim("no file changed\n\n")),
         Ok(diff) => text.push_str(&format!("{}\n", show::diff(diff, paint))),
         Err(error) if has_no_workspace(error) => {}
-        // The turn is over and told; that its diff cannot be had just now must not change that.
+        // The turn is over and shown. An unavailable diff must not change its outcome.
         Err(error) => text.push_str(&format!("{}\n\n", exit::sentence(error).unwrap_or_default())),
     }
     let mark = match Exit::of_outcome(outcome) {
@@ -216,7 +216,7 @@ async fn summary(client: &Client, session: &Session, outcome: &str, paint: Paint
     text
 }
 
-/// Whether the server says that there are no files, because the turn did not come as far as making them.
+/// Whether the server says that there are no files, because the turn ended before it created them.
 fn has_no_workspace(error: &anyhow::Error) -> bool {
     let code = error.downcast_ref::<tonic::Status>().and_then(rpc::status::code_of);
     code.as_deref() == Some("workspace_missing")

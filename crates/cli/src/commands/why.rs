@@ -1,4 +1,4 @@
-//! `flotilla why`: what a session waits for, for how long probably, and what ends the wait.
+//! `flotilla why`: shows what a session waits for, an estimate for how long, and what ends the wait.
 
 use crate::{
     client::{self, Client, call},
@@ -12,7 +12,7 @@ use rpc::v1::{ListSessionChildrenRequest, Page, Session, SessionState, Wait};
 use serde_json::Value;
 use std::fmt::Write as _;
 
-/// Subtasks that are shown; the others are counted.
+/// Subtasks to show; the others are only counted.
 const CHILDREN_MAX: usize = 20;
 /// Characters of a subtask's title.
 const TITLE_CHARS: usize = 40;
@@ -27,7 +27,7 @@ pub(crate) struct WhyArgs {
     json: bool,
 }
 
-/// A session with what it waits for.
+/// A session with its waits.
 #[derive(Debug, Default)]
 struct Why {
     session: Session,
@@ -57,7 +57,7 @@ async fn list_children(client: &Client, id: &str) -> Result<Vec<Session>> {
         call("list its subtasks", || async { client.sessions().list_session_children(request()).await })
             .await?;
     let mut children = answer.sessions;
-    // Those that are waited for come first.
+    // Subtasks that the session waits for come first.
     children.sort_by_key(|child| child.state() == SessionState::Idle);
     Ok(children)
 }
@@ -73,11 +73,11 @@ fn to_text(why: &Why, now_ms: i64) -> String {
     let session = &why.session;
     let mut text = format!("{}  {}\n", session.id, show::state(session));
     let mut line = |words: &str| {
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(text, "  {words}");
     };
     let Some(wait) = &session.wait else {
-        line("it waits for nothing");
+        line("it is not waiting");
         return text;
     };
     line(&one_line(&format!("{}{}", wait.sentence, numbers(wait)), TITLE_CHARS * 4));
@@ -85,7 +85,7 @@ fn to_text(why: &Why, now_ms: i64) -> String {
         line(&format!("queued since {}", show::span(now_ms.saturating_sub(wait.queued_at_ms))));
     }
     if wait.eta_ms > 0 {
-        let ends = if why.open.is_empty() { "goes on" } else { "counts as refused" };
+        let ends = if why.open.is_empty() { "continues" } else { "counts as refused" };
         line(&format!("{ends} {}", show::until(wait.eta_ms, now_ms)));
     }
     for open in &why.open {
@@ -111,10 +111,10 @@ fn to_text(why: &Why, now_ms: i64) -> String {
     text
 }
 
-/// How much of the limit is used, if the reason has numbers and its sentence does not say them.
+/// Usage and limit, if the reason has numbers and its sentence does not contain them.
 fn numbers(wait: &Wait) -> String {
     let Wait { used, max, .. } = wait;
-    // Money is in the sentence already.
+    // The sentence already contains amounts of money.
     if wait.reason == "budget" {
         return String::new();
     }

@@ -1,4 +1,4 @@
-//! What the fake gateway shows an operator, and the orders that it takes.
+//! The operator's view in the fake gateway, and the commands that it accepts.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use super::{Answer, Fake, no};

@@ -1,4 +1,4 @@
-//! What the fake gateway asks people: fixed requests; any other one is over.
+//! The requests to people in the fake gateway: a fixed set; any other request is closed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use super::{Answer, Fake};

@@ -1,5 +1,5 @@
-//! A git bundle of the user's repository. It is made in a temporary repository that borrows the user's objects, so the
-//! user's objects, index, refs and files are only read.
+//! A git bundle of the user's repository. It is created in a temporary repository that borrows the user's objects, so
+//! the user's objects, index, refs and files are only read.
 
 use crate::repository::git::Git;
 use anyhow::{Context as _, Result, bail};
@@ -11,16 +11,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What goes into the bundle.
+/// The content of the bundle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Start {
     /// This commit, branch or tag.
     Revision(String),
-    /// The commit that is checked out, and on top of it one commit with all changes and new files that are not ignored.
+    /// The checked-out commit, and on top of it one commit with all changes and new files that are not ignored.
     Dirty,
 }
 
-/// A bundle in a temporary directory that goes with this value.
+/// A bundle in a temporary directory, which is deleted with this value.
 #[derive(Debug)]
 pub(crate) struct Bundle {
     pub file: PathBuf,
@@ -32,10 +32,10 @@ pub(crate) struct Bundle {
     _dir: tempfile::TempDir,
 }
 
-/// Makes the bundle of the repository that `dir` is in.
+/// Creates the bundle of the repository that contains `dir`.
 ///
 /// # Errors
-/// A sentence for people: no repository, no commit, a shallow repository, too large, or what git said. Blocks.
+/// An error text for people: no repository, no commit, a shallow repository, too large, or git's own message. Blocks.
 pub(crate) fn make(dir: &Path, start: &Start) -> Result<Bundle> {
     let user = Git::at(dir);
     let root = user
@@ -44,7 +44,7 @@ pub(crate) fn make(dir: &Path, start: &Start) -> Result<Bundle> {
     let root = PathBuf::from(root);
     let user = Git::at(&root);
     if user.run(&["rev-parse", "--is-shallow-repository"])? == "true" {
-        bail!("the repository is shallow, its history cannot be sent; `git fetch --unshallow` completes it");
+        bail!("the repository is shallow, so its history cannot be sent; `git fetch --unshallow` completes it");
     }
     let temporary = tempfile::tempdir().context("make a temporary directory")?;
     let borrowing = borrow_objects(&user, &root, temporary.path())?;
@@ -60,8 +60,8 @@ pub(crate) fn make(dir: &Path, start: &Start) -> Result<Bundle> {
                 &format!("{revision}^{{commit}}"),
             ]);
             let commit = commit.with_context(|| match revision.as_str() {
-                "HEAD" => "the repository has no commit yet: commit something, or use --dirty".to_owned(),
-                _ => format!("there is no commit {revision:?} in {}", root.display()),
+                "HEAD" => "the repository has no commit yet; commit something, or use --dirty".to_owned(),
+                _ => format!("no commit {revision:?} in {}", root.display()),
             })?;
             Commit { id: commit, made: None }
         }
@@ -71,7 +71,7 @@ pub(crate) fn make(dir: &Path, start: &Start) -> Result<Bundle> {
     borrowing.run(&["update-ref", &reference, &commit])?;
     borrowing.run(&["symbolic-ref", "HEAD", &reference])?;
     let file = temporary.path().join("source.bundle");
-    // One thread: the same content gives the same bytes, which the server recognizes.
+    // One thread: the same content always produces the same bytes, by which the server recognizes the bundle.
     let words = ["-c", "pack.threads=1", "bundle", "create", "--quiet"];
     let pack = |file: &Path, refs: &[&str]| {
         let words =
@@ -88,7 +88,7 @@ pub(crate) fn make(dir: &Path, start: &Start) -> Result<Bundle> {
     let (size_bytes, sha256) = digest(&file).context("read the bundle")?;
     if size_bytes > limits::BUNDLE_BYTES_MAX {
         bail!(
-            "the repository's history is {} MiB packed, more than {} MiB; give its URL with --repo instead",
+            "the repository's history is {} MiB packed, the limit is {} MiB; give its URL with --repo instead",
             size_bytes >> 20,
             limits::BUNDLE_BYTES_MAX >> 20
         );
@@ -96,7 +96,8 @@ pub(crate) fn make(dir: &Path, start: &Start) -> Result<Bundle> {
     Ok(Bundle { file, size_bytes, sha256, commit, _dir: temporary })
 }
 
-/// Gives the file that keeps a temporary commit of uncommitted changes: `flotilla checkout` needs it as a base.
+/// Returns the file that keeps a temporary commit of uncommitted changes: `flotilla checkout` needs the commit as a
+/// base.
 pub(crate) fn dirty_file(commit: &str) -> Result<PathBuf> {
     let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|dir| dir.is_absolute());
     let cache = cache.or_else(|| env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")));
@@ -122,17 +123,17 @@ fn borrow_objects(user: &Git, root: &Path, temporary: &Path) -> Result<Git> {
     Ok(Git::at(&repository).with_path("GIT_DIR", repository.clone()))
 }
 
-/// What sessions start from.
+/// The starting point of sessions.
 struct Commit {
     id: String,
-    /// Set when the commit was made here and the user's repository has no such object: its parent, if it has one.
+    /// Set if the commit was created here and the user's repository has no such object: its parent, if it has one.
     made: Option<Option<String>>,
 }
 
-/// Commits everything in the work tree that is not ignored, on top of what is checked out.
+/// Commits everything in the work tree that is not ignored, on top of the checked-out commit.
 fn commit_all(user: &Git, borrowing: &Git, root: &Path, temporary: &Path) -> Result<Commit> {
     let index = temporary.join("index");
-    // The user's index knows which files did not change since they were hashed.
+    // The user's index knows which files have not changed since they were hashed.
     copy_if_there(&root.join(user.run(&["rev-parse", "--git-path", "index"])?), &index)?;
     let tree =
         borrowing.clone().with_path("GIT_INDEX_FILE", index).with_path("GIT_WORK_TREE", root.to_owned());
@@ -144,7 +145,7 @@ fn commit_all(user: &Git, borrowing: &Git, root: &Path, temporary: &Path) -> Res
     {
         return Ok(Commit { id: parent.clone(), made: None });
     }
-    // The parent's time, so that the same files give the same commit.
+    // Use the parent's time, so that the same files produce the same commit.
     let date = parent
         .as_ref()
         .map(|parent| user.run(&["show", "--no-patch", "--format=%cI", parent]))

@@ -1,4 +1,4 @@
-//! Runs the system's git, without reading or changing more than the call says.
+//! Runs the system's git, and prevents it from reading or changing more than the call asks for.
 
 use anyhow::{Context as _, Result, bail};
 use std::{
@@ -7,7 +7,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// A repository to run git in, with the environment for it.
+/// A repository to run git in, with its environment.
 #[derive(Debug, Clone)]
 pub(crate) struct Git {
     dir: PathBuf,
@@ -30,10 +30,10 @@ impl Git {
         self
     }
 
-    /// Runs git and gives its output without the last newline.
+    /// Runs git and returns its output without the last newline.
     ///
     /// # Errors
-    /// What git said, when it fails.
+    /// Git's error message.
     pub(crate) fn run<A: AsRef<OsStr>>(&self, arguments: &[A]) -> Result<String> {
         let output = self.command(arguments).output().context("run git")?;
         if !output.status.success() {
@@ -46,7 +46,7 @@ impl Git {
         Ok(String::from_utf8_lossy(&output.stdout).trim_end_matches('\n').to_owned())
     }
 
-    /// Whether git answers the question with yes (exit code 0).
+    /// Whether git answers yes (exit code 0).
     pub(crate) fn is<A: AsRef<OsStr>>(&self, arguments: &[A]) -> bool {
         self.command(arguments).output().is_ok_and(|output| output.status.success())
     }
@@ -54,7 +54,7 @@ impl Git {
     fn command<A: AsRef<OsStr>>(&self, arguments: &[A]) -> Command {
         let mut command = Command::new("git");
         command.arg("-C").arg(&self.dir).args(arguments).stdin(Stdio::null());
-        // Inside a hook these point at another repository.
+        // Inside a hook these variables point to another repository.
         for name in [
             "GIT_DIR",
             "GIT_WORK_TREE",

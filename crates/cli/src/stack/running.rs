@@ -1,4 +1,4 @@
-//! The file by which `flotilla up` tells other commands where it runs, and how they find it.
+//! The file in which `flotilla up` tells other commands its address, and how they find the file.
 
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ pub(crate) const DATA_DIR: &str = ".flotilla";
 /// The file in it.
 pub(crate) const READY_FILE: &str = "ready.json";
 
-/// `ready.json`, mode 0600; also, but for the operator's key, the last line that `flotilla up` prints.
+/// `ready.json`, mode 0600; also the last line that `flotilla up` prints, there without the operator's key.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Stack {
     pub gateway_url: String,
@@ -22,16 +22,17 @@ pub(crate) struct Stack {
     pub tenant: String,
     pub tenant_id: String,
     pub api_key: String,
-    /// For `flotilla admin`. Absent in what is printed, which ends up in logs.
+    /// For `flotilla admin`. Absent in the printed line, which ends up in logs.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub operator_key: String,
     /// Process ids by role; "up" is the launcher.
     pub pids: BTreeMap<String, u32>,
-    /// What answers prompts that name no model: `provider/model`.
+    /// The model for prompts that name none: `provider/model`.
     pub model: String,
 }
 
-/// Finds the nearest running stack: in `named` if given, else `.flotilla` here or in a directory above, else in the home directory.
+/// Finds the nearest running stack: in `named` if given, else in `.flotilla` here or in a directory above, else in the home
+/// directory.
 pub(crate) fn find(named: Option<&Path>) -> Result<Option<Stack>> {
     let here = env::current_dir().context("read the current directory")?;
     let home = env::var_os("HOME").map(PathBuf::from);

@@ -1,4 +1,5 @@
-//! `flotilla gateway`, `worker`, `sandbox` and `model-script`: one service in this process, with what every service has.
+//! `flotilla gateway`, `worker`, `sandbox` and `model-script`: one service in this process, with the common set-up of
+//! all services.
 
 use anyhow::{Context as _, Result, bail};
 use chassis::{Service, admin::AdminConfig, telemetry::TelemetryConfig};
@@ -8,7 +9,7 @@ use nix::{
 };
 use std::{future::Future, net::SocketAddr, path::PathBuf, process::ExitCode};
 
-/// Settings of one service: its own, and those that every service has.
+/// Settings of one service: its own, and the common ones.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServiceArgs<C: clap::Args> {
     #[command(flatten)]
@@ -17,17 +18,17 @@ pub(crate) struct ServiceArgs<C: clap::Args> {
     pub common: CommonArgs,
 }
 
-/// Settings that every service has.
+/// The common settings of all services.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CommonArgs {
     #[command(flatten)]
     telemetry: TelemetryConfig,
     #[command(flatten)]
     admin: AdminConfig,
-    /// Written when the service answers: `{"role":…,"pid":…,"url":…,"admin_url":…}`.
+    /// File to write when the service answers: `{"role":…,"pid":…,"url":…,"admin_url":…}`.
     #[arg(long, env = "FLOTILLA_READY_FILE", value_name = "FILE")]
     ready_file: Option<PathBuf>,
-    /// Process id of the launcher, with which this process ends.
+    /// Process id of the launcher. This process ends when the launcher ends.
     #[arg(long, hide = true, value_name = "PID")]
     die_with: Option<i32>,
 }
@@ -35,7 +36,7 @@ pub(crate) struct CommonArgs {
 /// The scripted model server's settings.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ModelScriptArgs {
-    /// Address to listen at; port 0 takes a free one.
+    /// Address to listen on; port 0 picks a free one.
     #[arg(long, env = "FLOTILLA_MODEL_SCRIPT_LISTEN", default_value = "127.0.0.1:0", value_name = "ADDRESS")]
     listen: SocketAddr,
     /// The script; default: the demo's.
@@ -53,9 +54,9 @@ where
     Fut: Future<Output = Result<()>>,
 {
     if let Some(launcher) = common.die_with {
-        // At once and without draining: a launcher that was killed took the database with it.
-        prctl::set_pdeathsig(Signal::SIGKILL).context("ask to end with the launcher")?;
-        // The launcher may have died before that.
+        // Exit at once, without draining: a killed launcher took the database with it.
+        prctl::set_pdeathsig(Signal::SIGKILL).context("set the parent-death signal")?;
+        // The launcher may already have died.
         if getppid().as_raw() != launcher {
             bail!("the launcher (process {launcher}) is gone");
         }
@@ -64,7 +65,7 @@ where
     Ok(chassis::run_main(role, &telemetry, &admin, ready_file, body).await)
 }
 
-/// Serves a scripted model until the process is asked to stop.
+/// Serves a scripted model until the process must stop.
 pub(crate) async fn model_script(arguments: ModelScriptArgs, service: Service) -> Result<()> {
     use model_script::{script::Script, serve};
 

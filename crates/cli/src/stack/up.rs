@@ -1,5 +1,5 @@
 //! `flotilla up`: the whole stack on one machine. Private servers, a tenant with a key, and the services as child
-//! processes of this one, which watches them until it is asked to stop.
+//! processes, which it supervises until it must stop.
 
 mod child;
 mod private;
@@ -26,24 +26,25 @@ use std::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// Restarts of one child of `flotilla up` within a minute, beyond which the stack stops: it would only fail again.
+/// Restarts of one child of `flotilla up` within a minute. Beyond that the stack stops, because the child would only
+/// fail again.
 const RESTARTS_PER_MINUTE_MAX: usize = 5;
-/// Time that `flotilla up` gives all of its processes together to end; milliseconds.
+/// Time that all processes of `flotilla up` together have to end; milliseconds.
 const UP_STOP_MS: u64 = 30_000;
 
-/// Part of [`UP_STOP_MS`] that is kept for Postgres, Redis and NATS.
+/// Part of [`UP_STOP_MS`] that is reserved for Postgres, Redis and NATS.
 const SERVERS_STOP: Duration = Duration::from_secs(8);
-/// Longest wait for a service's clean end. Much less than a worker would give its model calls and tools: nobody is there
-/// to whom they could be handed over, and the next start goes on from what is stored.
+/// Longest wait for a service's clean end. It is much shorter than the time a worker gives its model calls and tools: no
+/// other worker remains to take them over, and the next start continues from the stored state.
 const SERVICE_STOP: Duration = Duration::from_secs(3);
 
 /// `flotilla up`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct UpArgs {
-    /// Worker processes.
+    /// Number of worker processes.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     workers: u16,
-    /// Name of the tenant that is made.
+    /// Name of the tenant to create.
     #[arg(long, default_value = "dev")]
     tenant: String,
     /// Address of the gateway; default: a free port on this machine only.
@@ -70,24 +71,25 @@ struct Credentials {
     api_key: String,
 }
 
-/// What runs.
+/// The running stack.
 struct Running {
     servers: local::stack::Stack,
     /// In starting order.
     children: Vec<Child>,
     ready: Stack,
     file: PathBuf,
-    /// When each child was restarted lately, by name.
+    /// When each child was last restarted, by name.
     restarts: BTreeMap<String, VecDeque<Instant>>,
 }
 
-/// Why watching ended.
+/// Why supervision ended.
 enum Why {
     Asked,
     GaveUp(String),
 }
 
-/// Starts everything, tells where it is, and watches it until SIGTERM, SIGINT or a child that keeps failing.
+/// Starts everything, reports the addresses, and supervises the children until SIGTERM, SIGINT or a child that keeps
+/// failing.
 pub(crate) async fn run(arguments: UpArgs, data: Option<PathBuf>) -> Result<Exit> {
     chassis::install_crypto();
     let telemetry = chassis::telemetry::start("flotilla-up", &arguments.telemetry)?;
@@ -97,13 +99,13 @@ pub(crate) async fn run(arguments: UpArgs, data: Option<PathBuf>) -> Result<Exit
     let data = data.canonicalize().context("find the data directory")?;
     let _lock = match local::lock::Lock::take(&data.join("up.lock")) {
         Err(local::error::Error::Busy { pid, .. }) => {
-            bail!("a stack runs in {} already, as process {pid}; `kill {pid}` stops it", data.display())
+            bail!("a stack already runs in {}, as process {pid}; `kill {pid}` stops it", data.display())
         }
-        other => other.context("take the data directory")?,
+        other => other.context("lock the data directory")?,
     };
     let paths = StackPaths { data, program: std::env::current_exe().context("find this program")? };
     let mut children = Vec::new();
-    // The servers take the longest, and these two need none of them.
+    // The servers take the longest to start, and these two services need none of them.
     let (servers, helpers) = tokio::join!(
         local::stack::start(&paths.data, local::options::Options::default()),
         unless_asked(&shutdown, start_helpers(&arguments, &paths, &mut children)),
@@ -131,11 +133,11 @@ pub(crate) async fn run(arguments: UpArgs, data: Option<PathBuf>) -> Result<Exit
         }
         Err(error) => Err(error),
     };
-    out::note("stopping; a second Ctrl-C ends at once");
+    out::note("stopping; a second Ctrl-C exits at once");
     let stopped = stop(running).await;
     telemetry.shutdown().await;
     match result {
-        // Asked to stop before all was started: that is what was wanted.
+        // A stop request during the start is not an error.
         Err(_) if shutdown.is_cancelled() => stopped.map(|()| Exit::Done),
         Err(error) => Err(error),
         Ok(Why::Asked) => stopped.map(|()| Exit::Done),
@@ -143,15 +145,15 @@ pub(crate) async fn run(arguments: UpArgs, data: Option<PathBuf>) -> Result<Exit
     }
 }
 
-/// Who answers without Postgres, Redis and NATS.
+/// The services that need no Postgres, Redis or NATS.
 struct Helpers {
     models: Models,
     sandbox_url: String,
     sandbox_token: String,
 }
 
-/// Starts the sandbox, and the scripted model if no other is configured; what was started is in `children` even when
-/// the other one fails.
+/// Starts the sandbox, and the scripted model if no provider is configured. Started services are in `children` even
+/// if another one fails.
 async fn start_helpers(arguments: &UpArgs, paths: &StackPaths, children: &mut Vec<Child>) -> Result<Helpers> {
     let sandbox_token = service::secret(&paths.data, service::SANDBOX_TOKEN)?;
     let sandbox = service::sandbox(paths, &sandbox_token);
@@ -170,7 +172,7 @@ async fn start_helpers(arguments: &UpArgs, paths: &StackPaths, children: &mut Ve
     Ok(Helpers { models, sandbox_url, sandbox_token })
 }
 
-/// Starts workers and gateway; what was started is in `children` even when another one fails.
+/// Starts workers and gateway. Started services are in `children` even if another one fails.
 async fn begin(
     arguments: &UpArgs,
     paths: &StackPaths,
@@ -208,8 +210,8 @@ async fn begin(
         model: models.names.into_iter().next().unwrap_or_default(),
     })
 }
-/// Migrates the database and makes the tenant. Its key is that of the first start as long as the tenant is there; a new
-/// one is kept in `credentials.json`.
+/// Migrates the database and creates the tenant. Its key stays the same as long as the tenant exists; a new key is
+/// stored in `credentials.json`.
 async fn bootstrap(data: &Path, servers: &local::stack::Stack, tenant: &str) -> Result<(Bootstrap, String)> {
     let file = data.join("credentials.json");
     let kept = fs::read(&file).ok().and_then(|json| serde_json::from_slice::<Credentials>(&json).ok());
@@ -228,7 +230,7 @@ async fn bootstrap(data: &Path, servers: &local::stack::Stack, tenant: &str) -> 
     Ok((made, credentials.api_key))
 }
 
-/// Starts services side by side, waits until all are ready and gives their addresses.
+/// Starts services in parallel, waits until all are ready and returns their addresses.
 async fn start_together(children: &mut Vec<Child>, specs: Vec<Spec>) -> Result<Vec<String>> {
     let first = children.len();
     for spec in specs {
@@ -238,7 +240,7 @@ async fn start_together(children: &mut Vec<Child>, specs: Vec<Spec>) -> Result<V
     futures::future::try_join_all(children.iter_mut().skip(first).map(Child::wait_ready)).await
 }
 
-/// Does `work` until somebody asks this process to stop.
+/// Runs `work` until this process must stop.
 async fn unless_asked<T>(shutdown: &CancellationToken, work: impl Future<Output = Result<T>>) -> Result<T> {
     tokio::select! {
         result = work => result,
@@ -254,7 +256,7 @@ async fn announce_and_watch(running: &mut Running, shutdown: &CancellationToken)
         tokio::select! {
             biased;
             () = shutdown.cancelled() => return Ok(Why::Asked),
-            // Both waits are cancel-safe: a status that was not taken is there at the next wait.
+            // Both waits are cancel-safe: the next wait returns a status that was not read.
             exit = running.servers.next_exit() => {
                 out::note(&format!("{} ended ({}); the end of its log:\n{}", exit.role, exit.status, exit.log_tail));
                 if !running.may_restart(exit.role) {
@@ -275,8 +277,8 @@ async fn announce_and_watch(running: &mut Running, shutdown: &CancellationToken)
                     restarted = restart => restarted,
                 };
                 match restarted {
-                    Ok(()) => out::note(&format!("{name} runs again")),
-                    // It ended or hangs; the next round sees that.
+                    Ok(()) => out::note(&format!("{name} is running again")),
+                    // The service ended or hangs; the next round notices that.
                     Err(error) => out::note(&format!("{error:#}")),
                 }
             }
@@ -286,7 +288,7 @@ async fn announce_and_watch(running: &mut Running, shutdown: &CancellationToken)
 }
 
 impl Running {
-    /// Writes `ready.json` with the present process ids.
+    /// Writes `ready.json` with the current process ids.
     fn announce(&mut self) -> Result<()> {
         let pids = self.servers.pids().into_iter().map(|(role, pid)| (role.to_owned(), pid));
         let own = ("up".to_owned(), std::process::id());
@@ -298,7 +300,7 @@ impl Running {
         private::write(&self.file, &serde_json::to_string(&self.ready)?)
     }
 
-    /// Whether `name` may be started again: not more than five times a minute.
+    /// Whether `name` may be restarted: at most five times a minute.
     fn may_restart(&mut self, name: &str) -> bool {
         let times = self.restarts.entry(name.to_owned()).or_default();
         let now = Instant::now();
@@ -308,9 +310,9 @@ impl Running {
     }
 }
 
-/// Stops everything, the last started first, within 30 s.
+/// Stops everything in reverse starting order, within 30 s.
 async fn stop(running: Running) -> Result<()> {
-    // From now on nobody should find this stack.
+    // Other commands must not find this stack any more.
     if let Err(error) = fs::remove_file(&running.file)
         && error.kind() != io::ErrorKind::NotFound
     {
@@ -320,12 +322,12 @@ async fn stop(running: Running) -> Result<()> {
     running.servers.stop().await.context("stop Postgres, Redis and NATS")
 }
 
-/// Stops the services, the last started first.
+/// Stops the services in reverse starting order.
 async fn stop_children(mut children: Vec<Child>) {
     let deadline = Instant::now() + Duration::from_millis(UP_STOP_MS).saturating_sub(SERVERS_STOP);
     while let Some(last) = children.pop() {
         let mut together = vec![last];
-        // Workers do not need each other: they end side by side.
+        // Workers do not depend on each other, so they end in parallel.
         while children.last().is_some_and(|child| child.role() == together[0].role()) {
             together.extend(children.pop());
         }

@@ -1,4 +1,4 @@
-//! Reads a session's stream to an end, across lost connections, without gap or duplicate.
+//! Reads a session's stream to an end, across lost connections, without gaps or duplicates.
 
 use crate::{
     client::{self, Client, call},
@@ -8,49 +8,49 @@ use anyhow::{Context as _, Result, bail};
 use rpc::v1::{SubscribeRequest, SubscribeResponse};
 use tonic::{Code, Response, Status};
 
-/// Reconnects of the command line in a row without any answer in between: about two minutes, a slow roll-out.
+/// Consecutive reconnects of the command line without a response: about two minutes, enough for a slow roll-out.
 const CLI_RECONNECTS_MAX: u32 = 30;
 
 /// When to stop reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Until {
-    /// At the first end of a turn, or wait for a human, whose event is at this position or later.
+    /// At the first end of a turn, or wait for a person, whose event is at this position or later.
     IdleAfter(u64),
-    /// When everything up to this position was seen.
+    /// When everything up to this position has been read.
     Seen(u64),
 }
 
-/// Why the reading stopped.
+/// Why reading stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum StreamEnd {
     /// A turn ended with this outcome: "done", "failed", "aborted", "needs_human", "budget". A loop that is parked until
-    /// somebody answers, or quarantined, needs a human too.
+    /// a person answers, or quarantined, counts as "needs_human".
     Idle(String),
-    /// Everything asked for was seen.
+    /// Everything requested has been read.
     Seen,
 }
 
-/// A place in a session's stream.
+/// A position in a session's stream.
 pub(crate) struct Reading<'a> {
     client: &'a Client,
     session_id: &'a str,
-    /// Where to go on after a loss; empty: at the beginning.
+    /// The cursor for resuming after a lost connection; empty: from the beginning.
     cursor: String,
     /// Position of the last event that was read.
     seen: u64,
-    /// What is being read already.
+    /// An open subscription.
     stream: Option<Stream>,
 }
 
 type Stream = tonic::Streaming<SubscribeResponse>;
 
 impl<'a> Reading<'a> {
-    /// Gives the beginning of a session.
+    /// Returns the beginning of a session.
     pub(crate) fn of_all(client: &'a Client, session_id: &'a str) -> Self {
         Self { client, session_id, cursor: String::new(), seen: 0, stream: None }
     }
 
-    /// Subscribes to what happens in a session from now on.
+    /// Subscribes to the events of a session from now on.
     ///
     /// # Errors
     /// The server's refusal.
@@ -68,20 +68,20 @@ impl<'a> Reading<'a> {
         self.session_id
     }
 
-    /// Leaves out what is before the position `first`, should the connection be lost before an event came.
+    /// Skips everything before the position `first`, if the connection is lost before an event arrives.
     pub(crate) fn not_before(mut self, first: u64) -> Self {
         self.seen = first.saturating_sub(1);
         self
     }
 
-    /// Reads to the end and gives every item to `sink`.
+    /// Reads to the end and passes every item to `sink`.
     ///
-    /// After a loss it goes on behind the last event, so `sink` sees each event once.
+    /// After a lost connection it resumes behind the last event, so `sink` sees each event once.
     ///
     /// # Errors
     /// The server's refusal, an error of `sink`, or the loss of the connection for about two minutes.
     ///
-    /// Dropped midway: nothing happened but reading.
+    /// Dropped midway: no effect, because it only reads.
     pub(crate) async fn follow(
         mut self,
         until: Until,
@@ -122,7 +122,7 @@ impl<'a> Reading<'a> {
             losses += 1;
             if losses > CLI_RECONNECTS_MAX {
                 bail!(
-                    "the connection was lost {losses} times in a row; the session goes on without this command"
+                    "the connection was lost {losses} times in a row; the session continues without this command"
                 );
             }
             sink(&Item::Reconnecting(losses))?;
@@ -130,7 +130,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Gives what is new in an answer.
+    /// Returns the new items in a response.
     fn take(&mut self, response: SubscribeResponse) -> Result<Option<Item>> {
         if !response.cursor.is_empty() {
             self.cursor.clone_from(&response.cursor);
@@ -172,8 +172,9 @@ fn ends(event: &Event, until: Until) -> Option<StreamEnd> {
     }
 }
 
-/// What a person must do before anything more comes: the loop is parked until somebody answers or raises the budget, or
-/// an operator must release the session. A request alone is no end: other tools of its step go on.
+/// The action that a person must take before the turn continues: the loop is parked until a person answers or raises
+/// the budget, or an operator must release the session. A request alone is not an end: other tools of its step
+/// continue.
 fn wait_of(event: &Event) -> Option<&'static str> {
     match (event.kind.as_str(), event.properties["reason"].as_str()) {
         ("flotilla.session.waiting", Some("permission" | "question")) => Some("needs_human"),
@@ -183,7 +184,7 @@ fn wait_of(event: &Event) -> Option<&'static str> {
     }
 }
 
-/// Whether the stream may be resumed: the connection broke, the gateway drains, or we read too slowly.
+/// Whether the stream can be resumed: the connection broke, the gateway drains, or this reader was too slow.
 fn is_passing(status: &Status) -> bool {
     match status.code() {
         Code::Unavailable
@@ -191,7 +192,7 @@ fn is_passing(status: &Status) -> bool {
         | Code::Aborted
         | Code::Cancelled
         | Code::DeadlineExceeded => true,
-        // What tonic makes of a broken HTTP/2 stream; the server's own errors carry a code of ours.
+        // Tonic's error for a broken HTTP/2 stream; the server's own errors carry one of our codes.
         Code::Unknown | Code::Internal => rpc::status::code_of(status).is_none(),
         _ => false,
     }

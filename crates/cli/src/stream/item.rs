@@ -1,17 +1,17 @@
-//! What a session's stream brings, in the CLI's own words, and as the JSON lines of `--json`.
+//! The items of a session's stream, in the CLI's own types and as the JSON lines of `--json`.
 
 use anyhow::{Context as _, Result};
 use rpc::v1::{SubscribeResponse, subscribe_response};
 use serde_json::{Value, json};
 
-/// One thing from the stream.
+/// One item of the stream.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Item {
     Event(Event),
     Delta(Delta),
-    /// The server is there and knows events up to this position.
+    /// The server is alive, and this is its newest event's position.
     Heartbeat(u64),
-    /// The connection was lost; the next try follows. Counted from 1.
+    /// The connection was lost and will be retried. Counted from 1.
     Reconnecting(u32),
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct Delta {
 }
 
 impl Item {
-    /// Reads an answer of the server; `None` for kinds that a newer server may send.
+    /// Reads a response of the server; `None` for kinds that only a newer server sends.
     pub(crate) fn from_response(response: SubscribeResponse) -> Result<Option<Self>> {
         Ok(match response.item {
             Some(subscribe_response::Item::Event(event)) => Some(Self::Event(Event {
@@ -61,8 +61,8 @@ impl Item {
         })
     }
 
-    /// Gives the line for `--json`: `{"seq":1,"epoch":1,"type":"session.status","properties":{…},"at_ms":1}` or
-    /// `{"delta":{"messageID":…,"partID":…,"field":"text","offset_bytes":0,"text":"…"}}`; nothing for the rest.
+    /// Returns the line for `--json`: `{"seq":1,"epoch":1,"type":"session.status","properties":{…},"at_ms":1}` or
+    /// `{"delta":{"messageID":…,"partID":…,"field":"text","offset_bytes":0,"text":"…"}}`; nothing for other items.
     pub(crate) fn json_line(&self) -> Option<String> {
         let value = match self {
             Self::Event(Event { seq, epoch, kind, properties, at_ms }) => {

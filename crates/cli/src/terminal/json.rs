@@ -1,4 +1,4 @@
-//! What `--json` prints about sessions.
+//! The `--json` output about sessions.
 
 use super::show;
 use rpc::v1::{Session, Wait};

@@ -1,9 +1,10 @@
-//! Standard output: every line is written through here, so that a reader that left (`| head`) ends the command quietly.
+//! Standard output. Every line is written through here, so that the command ends quietly when its reader exits (`|
+//! head`).
 
 use anyhow::{Context as _, Result};
 use std::io::Write as _;
 
-/// Writes `text` as it is and shows it at once.
+/// Writes `text` unchanged and flushes it.
 pub(crate) fn write(text: &str) -> Result<()> {
     if text.is_empty() {
         return Ok(());
@@ -17,8 +18,8 @@ pub(crate) fn line(text: &str) -> Result<()> {
     write(&format!("{text}\n"))
 }
 
-/// Writes a note for people to standard error, where it does not disturb what programs read.
+/// Writes a note for people to standard error, so that programs can read standard output.
 pub(crate) fn note(text: &str) {
-    // Without a stderr there is nobody to tell.
+    // If stderr is closed, the note cannot be shown.
     drop(writeln!(std::io::stderr(), "{text}"));
 }

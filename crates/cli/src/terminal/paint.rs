@@ -1,4 +1,4 @@
-//! Terminal colours, and what must not reach a terminal: control characters in text that a model or a repository wrote.
+//! Terminal colours, and the removal of control characters from text that a model or a repository wrote.
 
 /// Whether to colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl Paint {
 
     fn wrap(self, code: &str, text: &str) -> String {
         match self {
-            // Per line: a pager or a cut log never leaks a colour into the next line.
+            // Colour each line by itself: a pager or a cut log then never leaks a colour into the next line.
             Self::Colour if !text.is_empty() => {
                 let lines: Vec<_> =
                     text.split('\n').map(|line| format!("\x1b[{code}m{line}\x1b[0m")).collect();
@@ -58,7 +58,7 @@ pub(crate) fn harmless(text: &str) -> String {
     text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c }).collect()
 }
 
-/// Gives the first line, cut to `chars` characters with an ellipsis.
+/// Returns the first line, cut to `chars` characters with an ellipsis.
 pub(crate) fn one_line(text: &str, chars: usize) -> String {
     let line = harmless(text.lines().next().unwrap_or_default());
     if line.chars().count() <= chars {

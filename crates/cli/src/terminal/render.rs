@@ -1,5 +1,5 @@
-//! A session's stream as terminal text: a state machine without IO. Text appears as it streams, part after part in the
-//! order in which they began; a tool call is one line.
+//! A session's stream as terminal text: a state machine without IO. Text appears as it streams, one part after the
+//! other in the order in which they began; a tool call is one line.
 
 use crate::{
     commands::answer::{self, Open},
@@ -15,36 +15,36 @@ use std::collections::{HashMap, VecDeque};
 /// Characters of a tool call's description.
 const TITLE_CHARS: usize = 90;
 
-/// What a terminal can do.
+/// The capabilities of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Screen {
-    /// A line can be replaced: running tools are shown.
+    /// A terminal: lines can be replaced, so running tools are shown.
     Terminal,
-    /// A file or a pipe: only what is final is written.
+    /// A file or a pipe: only final text is written.
     Stream,
 }
 
-/// The state of what is on the screen.
+/// The state of the screen.
 #[derive(Debug)]
 pub(crate) struct Renderer {
     paint: Paint,
     screen: Screen,
-    /// Whether the answers of tools are shown.
+    /// Whether to show the output of tools.
     outputs: bool,
     /// Role by message id; a part's message is always known before the part.
     roles: HashMap<String, String>,
     /// Each text or reasoning part by its id.
     texts: HashMap<String, Text>,
-    /// The parts that are not yet all shown, in the order in which they began; only the first is being written.
+    /// The parts that are not shown completely, in the order in which they began; only the first is being written.
     waiting: VecDeque<String>,
     /// The last state shown of each tool call.
     tools: HashMap<String, String>,
-    /// The text part that the cursor stands behind, if it stands behind one.
+    /// The text part that ends at the cursor, if there is one.
     open: Option<String>,
     /// The last error of the session that was shown.
     error: String,
     at_line_start: bool,
-    /// Whether the last line is one that will be replaced.
+    /// Whether the last line will be replaced.
     transient: bool,
     out: String,
 }
@@ -52,7 +52,7 @@ pub(crate) struct Renderer {
 #[derive(Debug, Default)]
 struct Text {
     reasoning: bool,
-    /// What is known of it.
+    /// The text received so far.
     text: String,
     /// Bytes of `text` that were written.
     written: usize,
@@ -77,32 +77,32 @@ impl Renderer {
         }
     }
 
-    /// Shows the answers of tools, too.
+    /// Also shows the output of tools.
     pub(crate) fn with_outputs(self, outputs: bool) -> Self {
         Self { outputs, ..self }
     }
 
-    /// Gives what to write to the terminal for `item`; often nothing.
+    /// Returns the text to write to the terminal for `item`; often empty.
     pub(crate) fn feed(&mut self, item: &Item) -> String {
         match item {
             Item::Event(event) => self.event(event),
             Item::Delta(delta) => self.delta(delta),
             Item::Heartbeat(_) => {}
             Item::Reconnecting(tries) => {
-                let text = format!("· connection lost, trying again ({tries})");
+                let text = format!("· connection lost, retrying ({tries})");
                 self.note(&text);
             }
         }
         std::mem::take(&mut self.out)
     }
 
-    /// Gives what ends the last line, before somebody else writes.
+    /// Returns the text that ends the last line, before other output is written.
     pub(crate) fn finish(&mut self) -> String {
         self.end_line();
         std::mem::take(&mut self.out)
     }
 
-    /// Gives what to write for something that a subtask asks.
+    /// Returns the text to write for a request of a subtask.
     pub(crate) fn subtask_asks(&mut self, open: &Open) -> String {
         let what = format!("subtask {}: {}", one_line(open.session_id(), TITLE_CHARS), open.words());
         self.asked(&what, &open.command());
@@ -126,9 +126,9 @@ impl Renderer {
             "session.status" if properties["status"]["type"] == "retry" => {
                 let status = &properties["status"];
                 let why = one_line(&text_of(&status["message"]), TITLE_CHARS);
-                self.note(&format!("· attempt {} failed, trying again: {why}", status["attempt"]));
+                self.note(&format!("· attempt {} failed, retrying: {why}", status["attempt"]));
             }
-            "session.compacted" => self.note("· what came before was summed up"),
+            "session.compacted" => self.note("· the conversation so far was summarized"),
             "session.error" => {
                 let error = &properties["error"];
                 let message = text_of(&error["data"]["message"]);
@@ -156,10 +156,10 @@ impl Renderer {
                 let reason = text_of(&properties["reason"]);
                 let line = self.paint.red(&format!("✗ quarantined: {}", one_line(&reason, TITLE_CHARS)));
                 self.line(&line);
-                // Its error says the same to clients that know no quarantine.
+                // The session's error says the same to clients that do not know quarantine.
                 self.error = reason;
             }
-            "flotilla.session.released" => self.note("· an operator released it: it goes on"),
+            "flotilla.session.released" => self.note("· an operator released the session"),
             "flotilla.handover" => self.handover(&properties["worker"]),
             "flotilla.loop.started" if properties["attempt"].as_i64().is_some_and(|attempt| attempt > 1) => {
                 self.handover(&properties["worker"]);
@@ -168,7 +168,7 @@ impl Renderer {
         }
     }
 
-    /// Something that is asked of people, with the command that answers it.
+    /// A request to people, with the command that answers it.
     fn asked(&mut self, what: &str, command: &str) {
         let what = self.paint.yellow(&format!("? needs a human: {}", one_line(what, TITLE_CHARS)));
         self.line(&format!("{what}   {command}"));
@@ -220,7 +220,7 @@ impl Renderer {
         self.texts.insert(id, Text::default());
     }
 
-    /// Takes a part's whole text: repairs what deltas missed.
+    /// Takes a part's whole text, which includes deltas that were missed.
     fn text(&mut self, id: String, part: &Value, reasoning: bool) {
         let text = text_of(&part["text"]);
         if !self.texts.contains_key(&id) {
@@ -228,7 +228,7 @@ impl Renderer {
             self.waiting.push_back(id.clone());
         }
         let known = self.texts.get(&id).map(|known| known.text.as_str()).unwrap_or_default();
-        // Another attempt wrote something else: what is on the screen no longer counts.
+        // Another attempt wrote a different text: the text on the screen is obsolete.
         let again = !text.starts_with(known) && !known.starts_with(&text);
         if again {
             self.note("· written again:");
@@ -248,14 +248,15 @@ impl Renderer {
         if delta.field != "text" {
             return;
         }
-        // A part that is not known yet is not shown: its own event brings the text.
+        // A part that is not known yet is not shown: its own event carries the text.
         let Some(known) = self.texts.get_mut(&delta.part_id) else { return };
         let Ok(offset) = usize::try_from(delta.offset_bytes) else { return };
-        // A gap (offset too large) is repaired by the part's next event.
+        // The part's next event repairs a gap (an offset that is too large).
         let Some(overlap) = known.text.len().checked_sub(offset) else { return };
         let Some(rest) = delta.text.get(overlap..).filter(|rest| !rest.is_empty()) else { return };
         known.text.push_str(rest);
-        // Live, a part is over when the next one speaks: the event that ends reasoning may come with the answer's end.
+        // In a live stream, a part is over when the next one has text: the event that ends reasoning may arrive only
+        // at the end of the answer.
         while self.waiting.contains(&delta.part_id)
             && let Some(first) = self.waiting.pop_front_if(|first| *first != delta.part_id)
         {
@@ -267,11 +268,12 @@ impl Renderer {
     fn removed(&mut self, id: &str) {
         self.waiting.retain(|waiting| waiting != id);
         if self.texts.remove(id).is_some_and(|text| text.written > 0) {
-            self.note("· the attempt above was given up");
+            self.note("· the attempt above was discarded");
         }
     }
 
-    /// Writes what may be written after `id` got more text: the first part that waits, and those behind ended ones.
+    /// Writes the text that may be written after `id` received more: the first waiting part, and the parts behind
+    /// finished ones.
     fn write_waiting(&mut self, id: String) {
         let late = self.texts.get(&id).is_some_and(|text| text.written < text.text.len());
         if late && !self.waiting.contains(&id) {
@@ -364,7 +366,7 @@ impl Renderer {
         self.out.push('\n');
     }
 
-    /// Writes all that waits and ends the line; a part of which nothing came yet keeps its place.
+    /// Writes all waiting text and ends the line; a part without any text keeps its position.
     fn end_line(&mut self) {
         for id in std::mem::take(&mut self.waiting) {
             self.write_rest(&id);
@@ -387,7 +389,7 @@ impl Renderer {
     }
 }
 
-/// Gives what a tool call does: its title, or the argument that says most.
+/// Returns the description of a tool call: its title, or its most telling argument.
 fn title(state: &Value) -> String {
     let title = text_of(&state["title"]);
     if !title.is_empty() {
@@ -401,7 +403,7 @@ fn title(state: &Value) -> String {
         .unwrap_or_default()
 }
 
-/// Gives how far a subtask is and which session it has; nothing for other tools.
+/// Returns the progress and the session of a subtask; nothing for other tools.
 fn subtask(state: &Value) -> String {
     let metadata = &state["metadata"];
     let (session, calls) = (text_of(&metadata["sessionId"]), metadata["summary"].as_array());
@@ -423,7 +425,7 @@ fn words(value: &Value) -> String {
     value.as_array().into_iter().flatten().filter_map(Value::as_str).collect::<Vec<_>>().join(" ")
 }
 
-/// Gives a duration for people.
+/// Formats a duration for people.
 pub(crate) fn duration(ms: u64) -> String {
     match ms {
         0..1_000 => format!("{ms} ms"),

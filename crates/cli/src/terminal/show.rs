@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Hexadecimal or random characters of an id that are enough to recognize it.
 const SHORT_ID_CHARS: usize = 10;
 
-/// Gives what a session is doing, in one word, with the reason while it waits.
+/// Returns the state of a session in one word, with the reason while it waits.
 pub(crate) fn state(session: &Session) -> String {
     match session.state() {
         SessionState::Idle => outcome(session.last_outcome()).to_owned(),
@@ -19,17 +19,17 @@ pub(crate) fn state(session: &Session) -> String {
     }
 }
 
-/// Gives the word for a state, as `--json` and `--state` have it.
+/// Returns the word for a state in `--json` and `--state`.
 pub(crate) fn state_word(state: SessionState) -> String {
     state.as_str_name().trim_start_matches("SESSION_STATE_").to_lowercase()
 }
 
-/// Gives the word for a class, as `--class` has it.
+/// Returns the word for a class in `--class`.
 pub(crate) fn class_word(class: SessionClass) -> String {
     class.as_str_name().trim_start_matches("SESSION_CLASS_").to_lowercase()
 }
 
-/// Colours `text`, which tells the state of `session`.
+/// Colours `text` by the state of `session`.
 pub(crate) fn paint_state(session: &Session, text: &str, paint: Paint) -> String {
     match session.state() {
         SessionState::Idle => match session.last_outcome() {
@@ -44,16 +44,16 @@ pub(crate) fn paint_state(session: &Session, text: &str, paint: Paint) -> String
     }
 }
 
-/// Gives how long ago something was, in its largest unit: "3 h ago".
+/// Formats an age in its largest unit: "3 h ago".
 pub(crate) fn age(ms: i64) -> String {
     match ms / 1_000 {
-        // Clocks of two machines differ: a moment in the future is now.
+        // Clocks of two machines differ: a time in the future counts as now.
         ..5 => "just now".to_owned(),
         _ => format!("{} ago", span(ms)),
     }
 }
 
-/// Gives a length of time in its largest unit: "3 h".
+/// Formats a duration in its largest unit: "3 h".
 pub(crate) fn span(ms: i64) -> String {
     match ms / 1_000 {
         seconds @ ..60 => format!("{} s", seconds.max(0)),
@@ -63,7 +63,7 @@ pub(crate) fn span(ms: i64) -> String {
     }
 }
 
-/// Gives when something will probably be: "in about 40 s".
+/// Formats an estimated time: "in about 40 s".
 pub(crate) fn until(at_ms: i64, now_ms: i64) -> String {
     match at_ms.saturating_sub(now_ms) {
         ..1_000 => "at any moment".to_owned(),
@@ -71,18 +71,18 @@ pub(crate) fn until(at_ms: i64, now_ms: i64) -> String {
     }
 }
 
-/// Gives the present moment; milliseconds since 1970.
+/// Returns the current time; milliseconds since 1970.
 pub(crate) fn now_ms() -> i64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(now.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// Says who ends a quarantine, and how.
+/// Says who can end a quarantine, and how.
 pub(crate) fn release_command(session_id: &str) -> String {
-    format!("an operator can let it go on: flotilla admin release {session_id}")
+    format!("an operator can release it: flotilla admin release {session_id}")
 }
 
-/// Gives the word for how a turn ended: the `outcome` of its `session.idle` event.
+/// Returns the word for a turn's outcome: the `outcome` of its `session.idle` event.
 pub(crate) fn outcome(outcome: TurnOutcome) -> &'static str {
     match outcome {
         TurnOutcome::Done => "done",
@@ -93,14 +93,14 @@ pub(crate) fn outcome(outcome: TurnOutcome) -> &'static str {
     }
 }
 
-/// Gives `session`'s use: "1,234 tokens in, 56 out, $0.0123".
+/// Formats the usage of `session`: "1,234 tokens in, 56 out, $0.0123".
 pub(crate) fn usage(session: &Session) -> String {
     let Tokens { input, output, reasoning, cache_read, cache_write } = session.tokens.unwrap_or_default();
     let (read, written) = (input + cache_read + cache_write, output + reasoning);
     format!("{} tokens in, {} out, {}", thousands(read), thousands(written), dollars(session.cost_usd_picos))
 }
 
-/// Gives an amount of 10^-12 US dollars, cut to a hundredth of a cent.
+/// Formats an amount of 10^-12 US dollars, cut to a hundredth of a cent.
 pub(crate) fn dollars(picos: i64) -> String {
     let hundredths_of_cents = picos.max(0) / 100_000_000;
     format!("${}.{:04}", hundredths_of_cents / 10_000, hundredths_of_cents % 10_000)
@@ -118,15 +118,15 @@ fn thousands(number: u64) -> String {
     grouped
 }
 
-/// Gives the characters of a session's id that name its branch.
+/// Returns the characters of a session's id that name its branch.
 pub(crate) fn short_id(session_id: &str) -> String {
     let tail = session_id.strip_prefix("ses_").unwrap_or(session_id);
-    // The end of an id is random; its beginning is time, which neighbours share.
+    // The end of an id is random; its beginning is the time, which neighbouring sessions share.
     let skip = tail.chars().count().saturating_sub(SHORT_ID_CHARS);
     tail.chars().skip(skip).collect()
 }
 
-/// Gives a patch in colours.
+/// Returns a patch in colours.
 pub(crate) fn patch(patch: &str, paint: Paint) -> String {
     let mut text = String::new();
     for line in patch.lines() {
@@ -144,7 +144,7 @@ pub(crate) fn patch(patch: &str, paint: Paint) -> String {
     text
 }
 
-/// Gives one line per changed file and a total, then the diff; empty when nothing changed.
+/// Returns one line per changed file and a total, then the diff; empty if nothing changed.
 pub(crate) fn diff(answer: &GetSessionDiffResponse, paint: Paint) -> String {
     let mut text = String::new();
     let width = answer.files.iter().map(|file| file.path.chars().count()).max().unwrap_or_default();

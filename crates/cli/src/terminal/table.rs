@@ -1,22 +1,22 @@
-//! Tables that can be read in 80 columns.
+//! Tables that fit into 80 columns.
 
 use crate::terminal::paint::{Paint, one_line};
 
-/// Columns of a terminal that every table fits into, unless it has many columns with long words.
+/// Terminal columns that every table fits into, unless it has many columns with long words.
 const WIDTH: usize = 80;
-/// Characters that are left to the last column at least.
+/// Minimum characters for the last column.
 const LAST_MIN: usize = 8;
 /// Between two columns.
 const GAP: &str = "  ";
 
-/// Where the cells of a column stand.
+/// The alignment of a column's cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     Left,
     Right,
 }
 
-/// Rows under a heading. The last column is cut to what is left of the line.
+/// Rows under a heading. The last column is cut to the rest of the line.
 pub(crate) struct Table<const N: usize> {
     heading: [(&'static str, Side); N],
     rows: Vec<[String; N]>,
@@ -31,7 +31,7 @@ impl<const N: usize> Table<N> {
         self.rows.push(row.map(|cell| one_line(&cell, WIDTH)));
     }
 
-    /// Gives the table; nothing without rows.
+    /// Returns the table; empty without rows.
     pub(crate) fn text(&self, paint: Paint) -> String {
         if self.rows.is_empty() {
             return String::new();

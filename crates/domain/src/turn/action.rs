@@ -3,31 +3,31 @@
 use super::call::CallId;
 use crate::{ids::Timestamp, message::Error, session::Outcome, wait::Wait};
 
-/// What to do.
+/// An action of the worker.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
-    /// Read what is stored.
+    /// Read the stored state.
     Look,
     /// Call the model.
     Call {
-        /// How many attempts failed before.
+        /// The number of failed attempts before this one.
         failed: u32,
     },
-    /// Request a summary, which will replace what came before it.
+    /// Request a summary that will replace the conversation before it.
     Compact {
         /// Whether a model already refused the conversation as too long.
         overflow: bool,
     },
     /// Call the model for the summary.
     Summarize {
-        /// How many attempts failed before.
+        /// The number of failed attempts before this one.
         failed: u32,
     },
-    /// Write the message that continues what the summary interrupted.
+    /// Write the message that continues the work that the summary interrupted.
     Resume,
     /// Read the guidance of the repository, and expand the commands of the prompt.
     Prepare,
-    /// Begin the calls that the prompt itself asks for, as a step.
+    /// Begin the calls that the prompt itself requests, as a step.
     BeginCalls,
     /// Show the failure and wait.
     BackOff {
@@ -42,7 +42,7 @@ pub enum Action {
     Run(Vec<CallId>),
     /// Close the step: all its tools have answers.
     Finish,
-    /// Find out whether a model that repeats itself may continue: by the rules, or by asking a person.
+    /// Decide whether a model that repeats itself may continue: by the rules, or by asking a person.
     Doubt,
     /// Stop the model call and the tools.
     Stop(Stop),
@@ -54,14 +54,14 @@ pub enum Action {
     HandOver,
 }
 
-/// Why everything is being stopped.
+/// Why everything stops.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stop {
-    /// A client aborted the turn. Its processes are ended too.
+    /// A client aborted the turn. The worker ends its processes too.
     Abort,
-    /// The turn cannot get something that it needs. Its processes are ended too.
+    /// The turn cannot get something that it needs. The worker ends its processes too.
     Broken(Error),
-    /// The worker ends. Processes keep running, and another worker attaches to them.
+    /// The worker is shutting down. Processes keep running, and another worker attaches to them.
     HandOver,
 }
 
@@ -70,6 +70,6 @@ pub enum Stop {
 pub enum ParkReason {
     /// The turn is over.
     Idle(Outcome),
-    /// The turn goes on after this wait.
+    /// The turn continues after this wait.
     Wait(Wait),
 }

@@ -5,9 +5,9 @@ const RETRY_BASE_MS: u64 = 2_000;
 /// Longest back-off if the provider gives none; milliseconds.
 const RETRY_CAP_MS: u64 = 30_000;
 
-/// Milliseconds to wait after the `failed`-th attempt: what the provider asks for with up to a tenth on top, so that many
-/// sessions do not retry at once; otherwise from 2 s, doubling up to 30 s, with up to a quarter on top. `jitter` is from 0
-/// to 1.
+/// Milliseconds to wait after attempt number `failed`. If the provider asks for a pause, that pause plus up to a tenth, so
+/// that many sessions do not retry at once. Otherwise 2 s, doubled after each attempt up to 30 s, plus up to a quarter.
+/// `jitter` is from 0 to 1.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

@@ -1,8 +1,8 @@
-//! How a turn ends whose last step has an error.
+//! The outcome of a turn whose last step has an error.
 
 use crate::{message::Error, session::Outcome};
 
-/// Name of the error of a turn that needs a person.
+/// Name of the error that says that the turn needs a person.
 pub const NEEDS_HUMAN: &str = "NeedsHumanError";
 
 /// The outcome of a turn whose last step has this error.

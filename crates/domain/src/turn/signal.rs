@@ -6,9 +6,9 @@ use crate::{message::Error, wait::Wait};
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Signal {
-    /// The loop read what is stored.
+    /// The loop has read the stored state.
     Looked(View),
-    /// The prompt is ready to be answered.
+    /// The prompt is prepared and can be answered.
     Prepared,
     /// The model's answer is stored, with these calls to run.
     Answered(Vec<CallId>),
@@ -16,23 +16,24 @@ pub enum Signal {
     Failed(ModelFailure),
     /// The pause before the next attempt is over.
     PauseEnded,
-    /// These calls were begun and wait for a person or a child session.
+    /// These calls have begun and wait for a person or a child session.
     CallsWait(Vec<(CallId, Wait)>),
-    /// Whether a model that repeats itself may continue: the wait for an answer, or `None` once the decision is stored.
+    /// The decision whether a model that repeats itself may continue: the wait for an answer, or `None` once the
+    /// decision is stored.
     Doubted(Option<Wait>),
     /// A tool's answer is stored.
     ToolEnded(CallId),
-    /// The turn cannot go on, whatever is running.
+    /// The turn cannot continue, whatever is running.
     Broken(Error),
     /// An abort was accepted.
     Abort,
-    /// The worker ends, and the grace period for open streams is over.
+    /// The worker is shutting down, and the grace period for open streams is over.
     Drain,
-    /// Everything that ran is stopped.
+    /// Everything that was running has stopped.
     Stopped,
     /// The session is parked.
     Parked,
-    /// The session is not parked: a new input came first.
+    /// The session could not be parked because a new input arrived first.
     NewInput,
 }
 
@@ -43,6 +44,6 @@ pub struct ModelFailure {
     pub error: Error,
     /// Whether another attempt may help.
     pub retryable: bool,
-    /// How long the provider asks the client to wait.
+    /// The pause that the provider asks for.
     pub retry_after_ms: Option<u64>,
 }

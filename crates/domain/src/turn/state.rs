@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// What a turn is doing.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub enum State {
-    /// Claimed; the loop has not yet read what is stored.
+    /// Claimed; the loop has not read the stored state yet.
     #[default]
     Looking,
     /// The prompt is being prepared: guidance is read and commands are expanded.
@@ -46,18 +46,18 @@ pub enum State {
     },
     /// Everything is being stopped.
     Stopping {
-        /// Why, and so what follows.
+        /// Why everything stops. It decides what follows.
         then: Stop,
     },
     /// The model repeats itself, and the loop finds out whether it may continue.
     Doubting,
     /// The session is being parked.
     Parking,
-    /// This worker has nothing more to do with the session.
+    /// This worker is finished with the session.
     Ended,
 }
 
-/// What the length of a pause depends on besides the failure.
+/// The inputs of a pause's length besides the failure.
 #[derive(Debug, Clone, Copy)]
 struct Timing {
     now: Timestamp,
@@ -66,7 +66,7 @@ struct Timing {
 }
 
 impl State {
-    /// Takes a signal and gives what to do. A signal that comes late or again gives nothing.
+    /// Applies a signal and returns the actions that follow. A late or repeated signal returns no action.
     pub fn apply(&mut self, signal: Signal, now: Timestamp, jitter: f64) -> Vec<Action> {
         let timing = Timing { now, jitter };
         match self {
@@ -88,7 +88,7 @@ impl State {
         }
     }
 
-    /// Looking is short and reads the control row itself: it finds an abort or a drain there.
+    /// `Looking` is short and reads the control row itself, where it finds an abort or a drain.
     fn on_looking(&mut self, signal: Signal) -> Vec<Action> {
         match signal {
             Signal::Looked(view) => self.decide(&view),
@@ -224,7 +224,7 @@ impl State {
         }
     }
 
-    /// Doubting is short. The look that follows it, or the park, finds an abort or a drain.
+    /// `Doubting` is short. The look or the park that follows it finds an abort or a drain.
     fn on_doubting(&mut self, signal: Signal) -> Vec<Action> {
         match signal {
             Signal::Doubted(None) => self.go(Self::Looking, vec![Action::Look]),
@@ -245,7 +245,7 @@ impl State {
         }
     }
 
-    /// Parking is short and fails if an input comes first, an abort among them.
+    /// `Parking` is short and fails if an input arrives first; an abort is such an input.
     fn on_parking(&mut self, signal: Signal) -> Vec<Action> {
         match signal {
             Signal::Parked => self.go(Self::Ended, vec![]),
@@ -286,13 +286,14 @@ impl State {
             }
             let answers_newest = &last.parent == newest;
             if let (Some(outcome), true) = (last.failed, answers_newest) {
-                // A prompt that a model refused as too long is tried again after a summary. A summary is not.
+                // A prompt that a model refused as too long is retried after a summary. A summary request is not
+                // retried.
                 if !last.overflowed || last.is_summary || view.steps_since_summary == Some(0) {
                     return self.park(ParkReason::Idle(outcome));
                 }
                 (compact, overflow) = (true, true);
             } else if answers_newest && last.closed && !last.continues {
-                // A finished turn is summed up only if that is affordable. The next prompt can have the summary instead.
+                // Summarize after a finished turn only if the budget allows it. Otherwise the next prompt can do so.
                 if !compact || view.out_of_budget || view.steps >= STEPS_PER_TURN_MAX {
                     return self.park(ParkReason::Idle(Outcome::Done));
                 }
@@ -344,7 +345,7 @@ impl State {
         self.go(Self::Acting { open, waiting: BTreeMap::new() }, vec![Action::Run(calls)])
     }
 
-    /// Goes on once no tool runs any more. Calls that wait for a person or a child need no loop.
+    /// Continues once no tool is running. Calls that wait for a person or a child need no loop.
     fn go_on_acting(&mut self) -> Vec<Action> {
         let Self::Acting { open, waiting } = self else { return vec![] };
         if !open.is_empty() {
@@ -368,7 +369,8 @@ impl State {
         self.go(Self::Stopping { then: then.clone() }, vec![Action::Stop(then)])
     }
 
-    /// Closes the step with an error and looks again. The error ends the turn unless a newer prompt came.
+    /// Closes the step with an error and reads the stored state again. The error ends the turn unless a newer prompt
+    /// arrived.
     fn close(&mut self, error: Error) -> Vec<Action> {
         self.go(Self::Looking, vec![Action::Close(error), Action::Look])
     }

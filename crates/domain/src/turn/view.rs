@@ -1,22 +1,23 @@
-//! What is stored of a session, as far as a turn decides by it.
+//! The stored state of a session, as far as a turn's decisions depend on it.
 
 use super::call::CallId;
 use crate::{ids::MessageId, session::Outcome};
 
-/// What is stored, as far as deciding needs it.
+/// The stored state, as far as decisions depend on it.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct View {
     /// The newest prompt.
     pub newest_user: Option<MessageId>,
     /// The newest step.
     pub last: Option<LastStep>,
-    /// Whether an abort was accepted that no loop has taken.
+    /// Whether a client requested an abort that no loop has taken yet.
     pub aborted: bool,
     /// Steps since the newest prompt.
     pub steps: u32,
-    /// How many of the newest tool calls are the same call with the same answer, since a person last let the model repeat it.
+    /// How many of the newest tool calls are identical and got the same answer, counted since a person last allowed the
+    /// repetition.
     pub repeated_calls: usize,
-    /// What must be done before the prompt is answered.
+    /// What the worker must do before it answers the prompt.
     pub due: Due,
     /// Whether the newest finished step, unless it is a summary, left no room for another one.
     pub is_full: bool,
@@ -24,22 +25,22 @@ pub struct View {
     pub steps_since_summary: Option<u32>,
     /// Whether the session and its subtasks have used up their budget.
     pub out_of_budget: bool,
-    /// Whether the loop must give the session up at the next step boundary: the worker ends, or other sessions have waited
-    /// longer.
+    /// Whether the loop must give up the session at the next step boundary, because the worker is shutting down or other
+    /// sessions have waited longer.
     pub leaving: bool,
 }
 
-/// What must be done before a prompt is answered.
+/// What the worker must do before it answers a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Due {
     /// Nothing.
     #[default]
     Nothing,
-    /// What deciding needs of the repository: the words of its commands, its rules for summaries.
+    /// Read what the decision needs from the repository: the templates of its commands, its rules for summaries.
     Preparation,
-    /// Calls that the prompt itself asks for: tasks for subagents, a command of the shell.
+    /// Run the calls that the prompt itself requests: tasks for subagents, a shell command.
     Calls,
-    /// The summary that was requested.
+    /// Write the requested summary.
     Summary,
 }
 
@@ -69,8 +70,8 @@ pub struct LastStep {
 }
 
 impl View {
-    /// Whether the newest summary, if there is one, made room. If the first step after it is full again, another summary
-    /// would not help either.
+    /// Whether the newest summary, if there is one, freed enough room. If the first step after it fills the context
+    /// again, another summary would not help.
     pub(super) fn gained_room(&self) -> bool {
         self.steps_since_summary.is_none_or(|steps| steps > 1)
     }

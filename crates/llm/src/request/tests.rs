@@ -135,7 +135,7 @@ fn every_protocols_request_contains_media_from_tools() {
             gemini::request::body(model, request)["contents"][1]["parts"].take(),
         ]
     };
-    let given = "<system-reminder>\nWhat the tools above gave besides text:\n</system-reminder>";
+    let given = "<system-reminder>\nOther output of the tools above:\n</system-reminder>";
     let tool = |text: &str| json!({"role":"tool","tool_call_id":"c1","content":text});
     let answered =
         |text: &str| json!({"functionResponse":{"id":"c1","name":"bash","response":{"output":text}}});

@@ -1,4 +1,4 @@
-//! Reads which models a level permits: `provider`, `enabled_providers` and `disabled_providers`.
+//! Reads the models that a level permits: `provider`, `enabled_providers` and `disabled_providers`.
 
 use crate::{
     meaning::reader::Reader,
@@ -99,7 +99,7 @@ pub(crate) fn effective(providers: Node) -> Node {
     })
 }
 
-/// An object with each member's value changed.
+/// Changes the value of each member of an object.
 fn of_each(node: Node, change: impl Fn(Node) -> Node) -> Node {
     members(node, |entry| Entry { node: change(entry.node), ..entry })
 }
@@ -111,7 +111,7 @@ fn members(mut node: Node, change: impl Fn(Entry) -> Entry) -> Node {
     node
 }
 
-/// An object without other members than these.
+/// An object with only these members.
 fn only(mut node: Node, keys: &[&str]) -> Node {
     if let Content::Map(entries) = &mut node.value {
         entries.retain(|entry| keys.contains(&&*entry.key));

@@ -1,4 +1,5 @@
-//! Reads values of a tree, and collects the mistakes: it goes on after each, so that people see all mistakes of a file at once.
+//! Reads values of a tree and collects the mistakes. It continues after each mistake, so that people see all mistakes of a file
+//! at once.
 
 use crate::{
     node::{Content, Entry, KeyPath, Node, Origin, Step},
@@ -6,12 +7,12 @@ use crate::{
 };
 use domain::limits::NAME_BYTES_MAX;
 
-/// A value that has no effect here.
+/// A value that has no effect in Flotilla.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ignored {
     /// Its path.
     pub path: KeyPath,
-    /// Its place.
+    /// Its position.
     pub origin: Origin,
 }
 
@@ -78,7 +79,7 @@ impl Reader {
         is_name
     }
 
-    /// Visits the members of an object, each with its path. Complains if the value is no object.
+    /// Visits the members of an object, each with its path. Reports a mistake if the value is not an object.
     pub(crate) fn fields<'n>(&mut self, node: &'n Node, mut each: impl FnMut(&mut Self, &'n Entry)) {
         let Content::Map(entries) = &node.value else {
             self.expected(node, "an object");

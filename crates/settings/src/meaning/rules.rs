@@ -21,7 +21,7 @@ const WRITE: &str = "write";
 /// Names under `tools` that mean the permission `edit`.
 const EDITING_TOOLS: [&str; 4] = [EDIT, WRITE, "patch", "multiedit"];
 
-/// The uses that a rule is about.
+/// The subjects that a rule matches.
 #[derive(Clone, Copy)]
 struct Subject<'a> {
     permission: &'a str,
@@ -53,7 +53,7 @@ impl Reader {
         rules
     }
 
-    /// Reads `tools`, which OpenCode had before `permission`: `{"write": false, "jira_*": true}`.
+    /// Reads `tools`, which OpenCode used before `permission`: `{"write": false, "jira_*": true}`.
     pub(crate) fn tools(&mut self, node: &Node) -> Vec<Rule> {
         let mut rules = vec![];
         self.fields(node, |reader, tool| {
@@ -65,7 +65,8 @@ impl Reader {
         rules
     }
 
-    /// Gives the list of the level that wrote `node`, if there is one. `permission` comes last, so it wins over `tools`.
+    /// Returns the list of the level that contains `node`, if it has one. `permission` comes last, so it overrides
+    /// `tools`.
     pub(crate) fn level_rules(
         &mut self,
         node: &Node,
@@ -93,7 +94,7 @@ impl Reader {
         verdict
     }
 
-    /// Adds a rule. A rule that covers `edit` is added for `write` too: a file that an agent may not edit must not be overwritten.
+    /// Adds a rule. A rule that covers `edit` also applies to `write`: an agent must not overwrite a file that it may not edit.
     fn rule(&mut self, rules: &mut Vec<Rule>, node: &Node, subject: Subject<'_>, verdict: Option<Verdict>) {
         let Subject { permission, pattern } = subject;
         if permission.len() + pattern.len() > PERMISSION_RULE_BYTES_MAX {

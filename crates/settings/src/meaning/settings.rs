@@ -15,12 +15,12 @@ use domain::{
 
 /// Commands of one project.
 const SETTINGS_COMMANDS_MAX: usize = 200;
-/// Bytes of a tool's output that settings may ask to be shown to the model.
+/// Largest number of bytes of a tool's output that settings may send to the model.
 const SETTINGS_TOOL_OUTPUT_BYTES_MAX: u64 = 1024 * 1024;
-/// Lines of a tool's output that settings may ask to be shown to the model.
+/// Largest number of lines of a tool's output that settings may send to the model.
 const SETTINGS_TOOL_OUTPUT_LINES_MAX: u64 = 50_000;
 
-/// Keys that have an effect here.
+/// Keys that have an effect in Flotilla.
 pub(crate) const KNOWN: [&str; 14] = [
     "agent",
     "command",
@@ -37,7 +37,7 @@ pub(crate) const KNOWN: [&str; 14] = [
     "tool_output",
     "tools",
 ];
-/// Keys of OpenCode that have no effect here: accepted and reported.
+/// Keys of OpenCode that have no effect in Flotilla: accepted and reported.
 const IGNORED: [&str; 25] = [
     "$schema",
     "attachment",
@@ -120,7 +120,7 @@ impl Reader {
                 "mode" => agent.mode = reader.mode(node),
                 "hidden" => agent.hidden = reader.flag(node),
                 "steps" => agent.steps = reader.steps(node),
-                // OpenCode's older name of it.
+                // OpenCode's older name for it.
                 "maxSteps" => older_steps = reader.steps(node),
                 "temperature" => agent.temperature = reader.number(node),
                 "top_p" => agent.top_p = reader.number(node),
@@ -131,7 +131,7 @@ impl Reader {
                 "options" => reader.fields(node, |_, option| {
                     agent.options.0.insert(option.key.to_string(), option.node.to_json());
                 }),
-                // OpenCode sends other keys to the provider. Report them, because one may be a typing error.
+                // OpenCode sends other keys to the provider. Report them, because one may be a typo.
                 key => {
                     reader.ignore(entry);
                     agent.options.0.insert(key.to_owned(), node.to_json());

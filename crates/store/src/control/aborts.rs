@@ -1,4 +1,4 @@
-//! Aborts that no loop has taken, of sessions that no living worker owns.
+//! Untaken aborts of sessions that no living worker owns.
 
 use super::candidate::{SessionRef, session_ref};
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
 use domain::ids::{SessionId, TenantId};
 use sqlx::AssertSqlSafe;
 
-/// Which aborted sessions are listed.
+/// The aborted sessions to list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OwnerFilter {
     /// Only sessions without an owner.
@@ -19,7 +19,7 @@ pub enum OwnerFilter {
 }
 
 impl Store {
-    /// Lists sessions without a loop whose abort no loop has taken, because closing them must not wait for a slot. The order is
+    /// Lists sessions without a loop that have an untaken abort, because closing them must not wait for a slot. The order is
     /// random: sessions that workers refuse must not hide the others.
     ///
     /// # Errors
@@ -37,7 +37,7 @@ impl Store {
         rows.iter().map(session_ref).collect()
     }
 
-    /// Says whether a session without a loop has an abort that no loop has taken.
+    /// Says whether a session without a loop has an untaken abort.
     ///
     /// # Errors
     /// `Db`.

@@ -1,4 +1,4 @@
-//! Sessions of any tenant, as workers look for them.
+//! Sessions of any tenant, for workers that look for work.
 
 use crate::{column::parse_id, error::Error};
 use domain::{
@@ -21,11 +21,11 @@ pub struct SessionRef {
 pub struct Candidate {
     /// The session.
     pub target: SessionRef,
-    /// How urgent it is.
+    /// Its class.
     pub class: Class,
-    /// Take-overs since the last progress.
+    /// Takeovers since the last progress.
     pub attempts: i16,
-    /// Loops of its tenant that may run at once.
+    /// Maximum concurrent loops of its tenant.
     pub running_max: u32,
     /// Its tenant's share of the slots.
     pub weight: u32,

@@ -1,4 +1,4 @@
-//! What an operator sees and does, across all tenants.
+//! The operator's view and actions, across all tenants.
 
 use crate::{
     Page, Store,
@@ -14,7 +14,7 @@ use sqlx::{AssertSqlSafe, Row as _, postgres::PgRow, types::time::OffsetDateTime
 use std::collections::BTreeSet;
 use uuid::Uuid;
 
-/// Upper bound for the versions of workers that run at once.
+/// Upper bound for the number of worker versions that run at the same time.
 const VERSIONS_MAX: i64 = 100;
 
 /// The sessions of one tenant and class, counted by phase.
@@ -28,21 +28,21 @@ pub struct QueueLine {
     pub class: Class,
     /// Sessions that wait for a worker.
     pub runnable: u64,
-    /// Since when the oldest of them waits.
+    /// When the oldest of them began to wait.
     pub oldest_queued_at: Option<Timestamp>,
     /// Loops that run.
     pub running: u64,
-    /// Sessions that wait for anything but a worker.
+    /// Sessions that wait for something other than a worker.
     pub waiting: u64,
     /// Quarantined sessions.
     pub quarantined: u64,
-    /// Loops of the tenant that may run at once.
+    /// Maximum concurrent loops of the tenant.
     pub running_max: u32,
     /// The tenant's share of the slots.
     pub weight: u32,
 }
 
-/// A worker that has a lease, or had one.
+/// A worker that has or had a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Worker {
     /// Its incarnation.
@@ -55,9 +55,9 @@ pub struct Worker {
     pub started_at: Timestamp,
     /// Milliseconds until its lease ends by the database's clock; negative: it is dead.
     pub lease_ms: i64,
-    /// Whether it hands its sessions over.
+    /// Whether it is draining: it hands over its sessions.
     pub draining: bool,
-    /// Loops that it may run.
+    /// Maximum concurrent loops.
     pub slots: u32,
     /// Loops that it owns.
     pub running: u64,
@@ -72,40 +72,40 @@ pub struct Control {
     pub session: SessionId,
     /// What it is doing.
     pub phase: Phase,
-    /// How urgent it is.
+    /// Its class.
     pub class: Class,
     /// The name of its worker.
     pub owner: Option<String>,
-    /// Since when the worker owns it.
+    /// When that worker took it.
     pub owned_at: Option<Timestamp>,
-    /// Since when it is runnable.
+    /// When it became runnable.
     pub queued_at: Option<Timestamp>,
-    /// The number of the newest take-over.
+    /// The epoch: the number of the newest takeover.
     pub epoch: u64,
-    /// Take-overs since the last progress.
+    /// Takeovers since the last progress.
     pub attempts: i16,
     /// What it waits for.
     pub waiting_reason: Option<String>,
-    /// More about that, in a sentence.
+    /// Details of the wait, in one sentence.
     pub waiting_detail: Option<String>,
-    /// Since when it waits for anything but a worker, or is quarantined.
+    /// When it began to wait for something other than a worker, or was quarantined.
     pub waiting_at: Option<Timestamp>,
 }
 
-/// The numbers for metrics.
+/// The numbers for the metrics.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Survey {
     /// By class, the most urgent first.
     pub classes: Vec<ClassSurvey>,
     /// Loops that run.
     pub running: f64,
-    /// Sessions that wait for anything but a worker.
+    /// Sessions that wait for something other than a worker.
     pub waiting: f64,
     /// Quarantined sessions.
     pub quarantined: f64,
     /// Sessions whose worker is dead.
     pub orphaned: f64,
-    /// Workers whose lease runs.
+    /// Workers with a valid lease.
     pub workers: f64,
     /// Their slots.
     pub slots: f64,
@@ -189,7 +189,7 @@ impl Store {
         rows.iter().map(line).collect()
     }
 
-    /// Lists workers, the living before the dead and the newest first; one page at most.
+    /// Lists workers: living before dead ones, each newest first; one page at most.
     ///
     /// # Errors
     /// `Db`.
@@ -205,7 +205,7 @@ impl Store {
         rows.iter().map(worker).collect()
     }
 
-    /// Gives the versions of the workers that live; at most [`VERSIONS_MAX`].
+    /// Returns the versions of the living workers; at most [`VERSIONS_MAX`].
     ///
     /// # Errors
     /// `Db`.
@@ -218,7 +218,7 @@ impl Store {
         Ok(rows.into_iter().collect())
     }
 
-    /// Lists control rows of one phase, those first that have been in it longest; one page at most.
+    /// Lists control rows of one phase, the longest in that phase first; one page at most.
     ///
     /// # Errors
     /// `Db`.
@@ -250,8 +250,8 @@ impl Store {
         Ok(TenantId(row.try_get("tenant_id")?))
     }
 
-    /// Asks a worker, by its name or incarnation, to hand its sessions over and to take no more, or to take sessions again. The
-    /// worker sees this at its next heartbeat. Gives how many living workers have that name.
+    /// Asks a worker, by its name or incarnation, to hand over its sessions and to take no more, or to take sessions again. The
+    /// worker sees the request at its next heartbeat. Returns the number of living workers with that name.
     ///
     /// # Errors
     /// `Db`.

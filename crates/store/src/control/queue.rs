@@ -1,5 +1,5 @@
-//! The sessions that need a worker, in the order in which a sweep offers them. No tenant, and no session that workers refuse,
-//! can push the others off the end of a page.
+//! The sessions that need a worker, in the order in which a sweep offers them. Neither one tenant nor sessions that workers
+//! refuse can push the others off a page.
 
 use super::candidate::{Candidate, SessionRef, candidate, session_ref};
 use crate::{
@@ -18,13 +18,14 @@ pub struct Cursor {
 }
 
 impl Store {
-    /// Makes at most `limit` sessions runnable whose timer has ended, longest first, and gives them. The next call finds those
-    /// beyond the limit and those that another transaction has locked: a transaction that locks many rows must wait for none.
+    /// Makes at most `limit` sessions runnable whose timer has expired, longest first, and returns them. Sessions beyond the
+    /// limit, and sessions that another transaction has locked, are left to the next call: a transaction that locks many rows
+    /// must not wait for any of them.
     ///
     /// # Errors
     /// `Db`: woken or not; [`Store::list_runnable`] finds those that were woken.
     pub async fn wake_due(&self, limit: i64) -> Result<Vec<Candidate>, Error> {
-        // Materialized: Postgres may evaluate a plain sub-select once for each row, each time with other rows.
+        // Materialized: Postgres may evaluate a plain sub-select once per row, each time with different rows.
         let rows = sqlx::query(AssertSqlSafe(format!(
             "with due as materialized (
                select tenant_id, session_id from session_run where wake_at <= now() and phase = {WAITING}
@@ -40,8 +41,8 @@ impl Store {
         rows.iter().map(candidate).collect()
     }
 
-    /// Makes at most `limit` sessions runnable that wait for a time and began to wait in the future. Somebody set the clock back
-    /// meanwhile, so they would wake too late. A loop that finds nothing to do waits again. Gives how many.
+    /// Makes at most `limit` sessions runnable whose timed wait began in the future. Somebody has set the clock back, so they
+    /// would wake too late. A loop that finds nothing to do parks again. Returns the number of sessions.
     ///
     /// # Errors
     /// `Db`: woken or not.
@@ -60,13 +61,14 @@ impl Store {
         Ok(done.rows_affected())
     }
 
-    /// Lists runnable sessions: of each tenant and class the longest waiting one, then the second of each, and so on; among
-    /// those the most urgent and longest waiting first. A tenant and class gets at most twice its part of `limit`.
+    /// Lists runnable sessions: the longest waiting one of each tenant and class, then the second of each, and so on;
+    /// within each round the most urgent and longest waiting first. A tenant and class gets at most twice its fraction of
+    /// `limit`.
     ///
     /// # Errors
     /// `Db`.
     pub async fn list_runnable(&self, limit: i64) -> Result<Vec<Candidate>, Error> {
-        // Walks along the index from one tenant and class to the next, and reads only the first few of each: the cost must
+        // Walk the index from one tenant and class to the next, and read only the first few rows of each: the cost must
         // not grow with the backlog.
         let rows = sqlx::query(AssertSqlSafe(format!(
             "with recursive lane as (
@@ -89,9 +91,9 @@ impl Store {
         rows.iter().map(candidate).collect()
     }
 
-    /// Lists the runnable sessions that workers may take while Redis is down: of each tenant no more than its limit leaves, the
-    /// most urgent and longest waiting first. Tenants that run least for their weight come first. Workers that ask in the same
-    /// moment get the same list, so together they seldom exceed a limit.
+    /// Lists the runnable sessions that workers may take while Redis is down: for each tenant no more than its limit allows,
+    /// the most urgent and longest waiting first. Tenants with the fewest running loops per weight come first. Workers that ask
+    /// at the same moment get the same list, so together they seldom exceed a limit.
     ///
     /// # Errors
     /// `Db`.
@@ -120,8 +122,8 @@ impl Store {
         rows.iter().map(candidate).collect()
     }
 
-    /// Lists all runnable sessions in pages, the longest waiting first, to refill a Redis that lost its data. Gives the cursor for
-    /// the next page; `None` after the last one.
+    /// Lists all runnable sessions in pages, the longest waiting first, to refill a Redis that lost its data. Returns the cursor
+    /// for the next page; `None` after the last one.
     ///
     /// # Errors
     /// `Db`.
@@ -170,8 +172,8 @@ impl Store {
         rows.iter().map(candidate).collect()
     }
 
-    /// Lists sessions that a living worker owns, with that worker, in the order of their ids, to refill a Redis that lost its
-    /// data. The cursor is the last session.
+    /// Lists sessions that a living worker owns, with that worker, ordered by id, to refill a Redis that lost its data. The
+    /// cursor is the last session.
     ///
     /// # Errors
     /// `Db`.

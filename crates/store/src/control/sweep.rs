@@ -1,11 +1,12 @@
-//! What workers clean up for all tenants, and whether the leases of workers can be trusted.
+//! Workers' clean-up for all tenants, and the check whether worker leases can be trusted.
 
 use crate::{Store, column::signed, error::Error, phase::RUNNING};
 use domain::limits;
 use sqlx::{AssertSqlSafe, Row as _};
 
 impl Store {
-    /// Deletes the workers whose lease ended more than `limits::WORKER_KEPT_MS` ago and that own no session. Gives how many.
+    /// Deletes the workers whose lease ended more than `limits::WORKER_KEPT_MS` ago and that own no session. Returns their
+    /// number.
     ///
     /// # Errors
     /// `Db`.
@@ -19,12 +20,12 @@ impl Store {
         Ok(done.rows_affected())
     }
 
-    /// Says whether Postgres started more than `ms` milliseconds ago. Right after a start every lease looks ended.
+    /// Says whether Postgres started more than `ms` milliseconds ago. Right after a start every lease looks expired.
     ///
     /// # Errors
     /// `Db`.
     pub async fn is_settled(&self, ms: u64) -> Result<bool, Error> {
-        // A start in the future means that somebody set the clock back since.
+        // A start in the future means that somebody has set the clock back.
         let row = sqlx::query(
             "select now() not between pg_postmaster_start_time()
                               and pg_postmaster_start_time() + $1 * interval '1 millisecond' as settled",
@@ -35,7 +36,7 @@ impl Store {
         Ok(row.try_get("settled")?)
     }
 
-    /// Deletes the tombstones older than `limits::TOMBSTONE_KEPT_MS`. Gives how many.
+    /// Deletes the tombstones older than `limits::TOMBSTONE_KEPT_MS`. Returns their number.
     ///
     /// # Errors
     /// `Db`.

@@ -9,7 +9,7 @@ use domain::{ids::TenantId, limits};
 use sqlx::Row as _;
 
 impl Store {
-    /// Finds whose key has this SHA-256, and what the key is called; `None` for an unknown or revoked one.
+    /// Finds the tenant and the name of the key with this SHA-256; `None` for an unknown or revoked key.
     ///
     /// # Errors
     /// `Db`.
@@ -26,7 +26,7 @@ impl Store {
             .transpose()?)
     }
 
-    /// Makes a tenant, or gives the one of that name.
+    /// Creates a tenant, or returns the existing one with that name.
     ///
     /// # Errors
     /// `Db`.
@@ -58,7 +58,8 @@ impl Store {
         Ok(rows.iter().map(tenants::from_row).collect::<Result<_, _>>()?)
     }
 
-    /// Changes how many loops of a tenant may run at once, and its share of the slots; what is `None` stays.
+    /// Changes a tenant's maximum of concurrent loops and its share of the slots; a `None` leaves the value
+    /// unchanged.
     ///
     /// # Errors
     /// `NotFound`; `Db`.

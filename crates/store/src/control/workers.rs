@@ -1,4 +1,4 @@
-//! Workers: their leases, what they can do, and which sessions they own.
+//! Workers: their leases, their capabilities, and the sessions that they own.
 
 use super::candidate::{SessionRef, session_ref};
 use crate::{
@@ -19,11 +19,11 @@ pub struct Heartbeat {
     pub incarnation: Uuid,
     /// Its name.
     pub name: String,
-    /// Loops that it may run.
+    /// Maximum concurrent loops.
     pub slots: u32,
-    /// Whether it takes no more sessions.
+    /// Whether it takes no further sessions.
     pub draining: bool,
-    /// What it can do; `None`: the same as in an earlier heartbeat.
+    /// Its capabilities; `None`: unchanged since an earlier heartbeat.
     pub capabilities: Option<Arc<Capabilities>>,
 }
 
@@ -41,9 +41,9 @@ pub struct Capabilities {
 pub struct OwnedSession {
     /// The session.
     pub target: SessionRef,
-    /// The number of the take-over.
+    /// The epoch: the number of the takeover.
     pub epoch: u64,
-    /// How urgent it is.
+    /// Its class.
     pub class: Class,
 }
 
@@ -52,20 +52,20 @@ pub struct OwnedSession {
 pub struct HeartbeatReply {
     /// The database's clock.
     pub now: Timestamp,
-    /// Sessions that it owns and whose abort no loop has taken.
+    /// Sessions that it owns and that have an untaken abort.
     pub aborts: Vec<SessionRef>,
-    /// Whether an operator asks it to hand its sessions over.
+    /// Whether an operator asks it to hand over its sessions.
     pub drain_asked: bool,
 }
 
 /// Living workers and their slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Capacity {
-    /// Workers whose lease runs and that take sessions.
+    /// Workers that have a valid lease and accept sessions.
     pub workers: u64,
     /// Their slots.
     pub slots: u64,
-    /// Loops that run, of all tenants.
+    /// Running loops of all tenants.
     pub running: u64,
 }
 
@@ -73,7 +73,7 @@ impl Store {
     /// Renews the lease of a worker. The first call registers the worker.
     ///
     /// # Errors
-    /// `Db`: the lease may be about to end.
+    /// `Db`: the lease may expire soon.
     pub async fn renew_worker(&self, heartbeat: &Heartbeat) -> Result<HeartbeatReply, Error> {
         let row = sqlx::query(
             "insert into worker (incarnation, name, lease_until, draining, slots, version, models, tools)
@@ -126,7 +126,8 @@ impl Store {
         Ok(all)
     }
 
-    /// Lists the tools of the newest living worker that sent any; old versions send none. Empty: no worker sent any.
+    /// Lists the tools of the newest living worker that reported any; old versions report none. Empty: no worker
+    /// reported any.
     ///
     /// # Errors
     /// `Unreadable`; `Db`.
@@ -140,7 +141,8 @@ impl Store {
         Ok(row.try_get::<Json<Vec<tool::Spec>>, _>("tools").map_err(|e| Error::unreadable("tools", e))?.0)
     }
 
-    /// Lists the sessions that a worker owns: at most its slots, and those that it took only to close an abort.
+    /// Lists the sessions that a worker owns: at most as many as its slots, plus those that it took only to close an
+    /// abort.
     ///
     /// # Errors
     /// `Db`.
@@ -173,7 +175,7 @@ impl Store {
         Ok(())
     }
 
-    /// Gives how many loops all workers together may run, and how many they run.
+    /// Returns the maximum and the current number of loops of all workers together.
     ///
     /// # Errors
     /// `Db`.

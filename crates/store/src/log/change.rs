@@ -8,7 +8,7 @@ use domain::{
     session::Changes,
 };
 
-/// One change; each gives exactly one event.
+/// One change; each produces exactly one event.
 #[derive(Debug, Clone)]
 pub struct Change {
     /// The id of its event.
@@ -18,7 +18,7 @@ pub struct Change {
 }
 
 impl Change {
-    /// A change that is nothing but a fact.
+    /// A change that consists only of a fact.
     pub fn event(id: EventId, event: Event) -> Self {
         Self { id, body: ChangeBody::Event(event) }
     }
@@ -27,19 +27,20 @@ impl Change {
 /// The body of a change.
 #[derive(Debug, Clone)]
 pub enum ChangeBody {
-    /// A fact, projected into the table of its kind.
+    /// A fact, projected into the table for its kind.
     Event(Event),
-    /// The whole answer of a model: its message, and what the call cost. The entry is part of the budget from now on; the session
-    /// shows it once the step closes.
+    /// The whole answer of a model: its message, and the cost of the call. The entry counts against the budget from now on; the
+    /// session shows it once the step closes.
     Answer {
         /// The message of the step.
         message: Box<Message>,
         /// `None`: the provider reported no usage.
         entry: Option<Entry>,
     },
-    /// Model calls cost this; clients see it in the session. An entry that is stored already is not counted twice in the budget.
+    /// The cost of model calls, as clients see it in the session. An entry that is already stored is not counted twice against
+    /// the budget.
     Spend(Vec<Entry>),
-    /// The sum of all differences between the session's files and their first state.
+    /// The sum of all differences between the session's files and their initial state.
     FileSummary(Changes),
     /// A model named the session.
     Title(Title),
@@ -48,12 +49,12 @@ pub enum ChangeBody {
 /// The title that a model made from the first prompt of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Title {
-    /// The session's title when the worker asked the model. If the session has another title by now, a person renamed it,
-    /// and the person's title stays.
+    /// The session's title when the worker asked the model. If the title is different now, a person has renamed the
+    /// session, and the person's title stays.
     pub instead_of: String,
-    /// The new title; `None` if the model gave none.
+    /// The new title; `None` if the model returned none.
     pub title: Option<String>,
-    /// What the model calls cost.
+    /// The cost of the model calls.
     pub entries: Vec<Entry>,
 }
 

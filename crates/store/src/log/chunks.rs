@@ -1,4 +1,5 @@
-//! Streamed text, insert-only. It is what a crash leaves of an answer, and what a late reader sees of an open one.
+//! Streamed text, insert-only. It preserves the text of an answer across a crash, and serves late readers of an open
+//! answer.
 
 use crate::{
     Store,
@@ -33,7 +34,7 @@ impl Store {
     ) -> Result<(), Error> {
         let mut tx = self.begin(tenant).await?;
         sqlx::query("set local synchronous_commit = off").execute(&mut *tx).await?;
-        // `for share` orders this insert against a take-over, which updates the row.
+        // `for share` orders this insert against a takeover, which updates the row.
         let stored = sqlx::query(
             "with fence as (select 1 from session_run where tenant_id = $1 and session_id = $2 and epoch = $3 for share)
              insert into part_chunk (tenant_id, session_id, part_id, epoch, offset_bytes, text)
@@ -63,7 +64,7 @@ impl Store {
         Ok(())
     }
 
-    /// Gives the text of the open parts of a session, as stored under `epoch`, part by part in order.
+    /// Returns the text of the open parts of a session, as stored under `epoch`, part by part in order.
     ///
     /// # Errors
     /// `Db`.

@@ -1,4 +1,5 @@
-//! Changes that people make to a conversation. The session must be idle: a running loop goes on with what it has read.
+//! Changes that people make to a conversation. The session must be idle: a running loop works with what it has already
+//! read.
 
 use crate::{
     Store, Tx,
@@ -29,16 +30,16 @@ pub enum Edit {
     RemovePart(MessageId, PartId),
     /// Replaces the text of a text part.
     Text(MessageId, PartId, String),
-    /// Removes the reverted messages now, and not with the next prompt.
+    /// Removes the reverted messages now instead of with the next prompt.
     CommitRevert,
 }
 
 impl Store {
-    /// Makes a change and gives its events: none if there is no revert to commit.
+    /// Makes a change and returns its events; no events if there is no revert to commit.
     ///
     /// # Errors
-    /// `NotFound` for the session, the message or the part, also when the part is no text; `Busy`: the session works or waits,
-    /// or a revert holds it; `Quarantined`; `RevertUnfinished`; `Db`: made or not.
+    /// `NotFound` for the session, the message or the part, or if the part is not text; `Busy`: the session works or waits, or
+    /// a revert holds it; `Quarantined`; `RevertUnfinished`; `Db`: made or not.
     pub async fn edit(
         &self,
         tenant: TenantId,

@@ -1,4 +1,4 @@
-//! The log of a session, for its readers.
+//! The log of a session, for readers.
 
 use crate::{
     Store,
@@ -29,7 +29,7 @@ pub(crate) fn from_row(row: &sqlx::postgres::PgRow) -> Result<StoredEvent, sqlx:
 pub struct Head {
     /// Position of the newest event; 0 when there is none.
     pub seq: u64,
-    /// The number of the newest take-over.
+    /// The epoch: the number of the newest takeover.
     pub epoch: u64,
 }
 
@@ -39,13 +39,13 @@ pub struct Pages {
     store: Store,
     tenant: TenantId,
     session: SessionId,
-    /// The end of the page before; `None` after the last page.
+    /// The end of the previous page; `None` after the last page.
     after: Option<u64>,
 }
 
 impl Pages {
-    /// Gives the next page, oldest first; `None` at the end of the log. After a cancelled call, the next call
-    /// gives the same page.
+    /// Returns the next page, oldest first; `None` at the end of the log. After a cancelled call, the next call
+    /// returns the same page.
     ///
     /// # Errors
     /// `Db`.
@@ -64,7 +64,7 @@ impl Store {
         Pages { store: self.clone(), tenant, session, after: Some(after) }
     }
 
-    /// Gives events after `after`, oldest first, at most `limit`.
+    /// Returns at most `limit` events after `after`, oldest first.
     ///
     /// # Errors
     /// `Db`.
@@ -105,7 +105,7 @@ impl Store {
         Ok(head(&row)?)
     }
 
-    /// Gives the heads of these sessions, in no order. Leaves out those that do not exist.
+    /// Returns the heads of these sessions, unordered. Omits sessions that do not exist.
     ///
     /// # Errors
     /// `Db`.

@@ -1,6 +1,6 @@
-//! The writes of all sessions of a tenant, for event streams over all of them. Positions of events belong to one session, so
-//! such a stream goes by transactions: what the transactions wrote that had ended at a moment is complete, and nothing can be
-//! added to it later.
+//! The writes of all sessions of a tenant, for event streams over all of them. Event positions belong to one session, so such
+//! a stream follows transactions instead: the writes of all transactions that had ended by some moment are complete, and
+//! nothing can be added to them later.
 
 use crate::{
     Store,
@@ -11,7 +11,7 @@ use crate::{
 use domain::ids::{ProjectId, SessionId, TenantId, Timestamp};
 use sqlx::{AssertSqlSafe, Row as _};
 
-/// A moment: every transaction before it has ended. Grows.
+/// A moment in the order of transactions: every transaction before it has ended. Moments only grow.
 pub type Horizon = u64;
 
 /// A session with new events.
@@ -28,8 +28,8 @@ pub struct FeedEntry {
 }
 
 impl Store {
-    /// Gives the sessions with events from transactions from `since` on, and the moment of the answer. A caller that asks again
-    /// with that moment misses no event, and may see some twice.
+    /// Returns the sessions with events from transactions since `since`, and the moment of the answer. A caller that continues
+    /// from that moment misses no event, and may see some twice.
     ///
     /// # Errors
     /// `Db`.
@@ -39,7 +39,7 @@ impl Store {
         since: Horizon,
     ) -> Result<(Horizon, Vec<FeedEntry>), Error> {
         let mut tx = self.begin(tenant).await?;
-        // One statement sees one snapshot, so the rows and the moment fit each other.
+        // One statement sees one snapshot, so the rows and the moment are consistent.
         let rows = sqlx::query(
             "select pg_snapshot_xmin(pg_current_snapshot())::text::bigint as horizon, w.session_id, w.project_id, w.name, w.seq
                from (select 1) one left join lateral (
@@ -65,7 +65,7 @@ impl Store {
         Ok((horizon, written))
     }
 
-    /// Gives the position of the first event that a session wrote in transactions from `since` on.
+    /// Returns the position of the first event that a session wrote in transactions since `since`.
     ///
     /// # Errors
     /// `Db`.
@@ -88,7 +88,7 @@ impl Store {
         Ok(row.try_get::<Option<i64>, _>("seq")?.map(unsigned))
     }
 
-    /// Lists the sessions of a project, or of the tenant, that have work or changed lately, newest first.
+    /// Lists the sessions of a project, or of the tenant, that have work or changed recently, newest first.
     ///
     /// # Errors
     /// `Db`.
@@ -123,12 +123,12 @@ impl Store {
     }
 }
 
-/// How far back [`Store::list_recent`] looks.
+/// The range of [`Store::list_recent`].
 #[derive(Debug, Clone, Copy)]
 pub struct Window {
-    /// The first time of change; `None`: only sessions that have work.
+    /// The earliest time of change; `None`: only sessions that have work.
     pub since: Option<Timestamp>,
-    /// At most so many sessions.
+    /// Maximum number of sessions.
     pub limit: u32,
 }
 

@@ -16,7 +16,7 @@ use std::ops::Range;
 
 /// Parts that are parsed from JSON in one batch.
 const PARTS_AT_ONCE: usize = 64;
-/// Batches of one conversation that are parsed at the same time. One more may be arriving.
+/// Batches of one conversation that are parsed at the same time, besides one that may be arriving.
 const BATCHES_AT_ONCE: usize = 2;
 /// Bytes of JSON above which a batch is parsed on a blocking thread.
 const INLINE_BYTES_MAX: usize = 64 * 1024;
@@ -32,7 +32,7 @@ pub struct MessageWithParts {
     pub parts: Vec<(u64, Part)>,
 }
 
-/// A part of a conversation to be read.
+/// The range of a conversation to read.
 struct Slice {
     /// Positions of messages.
     seqs: Range<i64>,
@@ -56,7 +56,8 @@ impl Slice {
 }
 
 impl Store {
-    /// Gives one page, oldest first: the newest messages, or those before the cursor (the smallest `seq` of the page before).
+    /// Returns one page, oldest first: the newest messages, or those before the cursor (the smallest `seq` of the previous
+    /// page).
     ///
     /// # Errors
     /// `Unreadable` for a message or part of a newer version; `Db`.
@@ -71,10 +72,10 @@ impl Store {
         self.read_messages(tenant, session, slice).await
     }
 
-    /// Gives the oldest messages after the position `after`, at most `limit`, oldest first.
+    /// Returns the oldest messages after the position `after`, at most `limit`, oldest first.
     ///
     /// # Errors
-    /// As [`Store::list_messages`].
+    /// Like [`Store::list_messages`].
     pub async fn list_messages_after(
         &self,
         tenant: TenantId,
@@ -87,10 +88,10 @@ impl Store {
         self.read_messages(tenant, session, slice).await
     }
 
-    /// Gives all messages after the position `after`, oldest first, for the loop.
+    /// Returns all messages after the position `after`, oldest first, for the loop.
     ///
     /// # Errors
-    /// As [`Store::list_messages`].
+    /// Like [`Store::list_messages`].
     pub async fn load_conversation(
         &self,
         tenant: TenantId,
@@ -101,11 +102,11 @@ impl Store {
         self.read_messages(tenant, session, Slice { seqs, side: Side::Newest, limit: i64::MAX }).await
     }
 
-    /// Gives the position up to which the newest summary stands for the conversation, so that a loop need not read it; 0: the
-    /// loop needs all. The messages after it include the summary with the message that asked for it, the tail that the summary
-    /// kept, and the newest accepted prompt.
+    /// Returns the position up to which the newest summary replaces the conversation, so that a loop need not read it; 0: the
+    /// loop needs everything. The messages after it include the summary with the message that requested it, the tail that the
+    /// summary kept, and the newest accepted prompt.
     ///
-    /// A summary counts once another step has begun after it. Until then the message that asked for it decides what comes next.
+    /// A summary counts once another step has begun after it. Until then the message that requested it decides what comes next.
     ///
     /// # Errors
     /// `Db`.
@@ -177,15 +178,16 @@ impl Store {
             entries.push(MessageWithParts { seq: unsigned(row.try_get("seq")?), message, parts: vec![] });
         }
         let ids: Vec<&String> = indexes.keys().collect();
-        // Looking up each message of thousands costs more than reading the parts of all.
+        // Looking up thousands of messages one by one costs more than reading the parts of all.
         let of_these = if slice.is_whole() { "" } else { " and message_id = any($3)" };
-        // Without an order: sorting would hold the first row back until the last is found.
+        // Without `order by`: sorting would delay the first row until the last one is found.
         let sql = format!("select seq, data from part where tenant_id = $1 and session_id = $2{of_these}");
         let mut query = sqlx::query(AssertSqlSafe(sql)).bind(tenant.0).bind(session.as_str());
         if !slice.is_whole() {
             query = query.bind(&ids);
         }
-        // In batches: a long conversation must neither stand in memory twice nor keep a thread from its other sessions.
+        // In batches: a long conversation must not be in memory twice, and must not keep a thread from serving other
+        // sessions.
         let rows = query.fetch(&mut *tx).try_chunks(PARTS_AT_ONCE).map_err(|failed| Error::from(failed.1));
         let mut parts = rows.map_ok(read_parts).try_buffered(BATCHES_AT_ONCE);
         while let Some(parts) = parts.try_next().await? {
@@ -207,7 +209,7 @@ impl Store {
     /// Gives one message with its parts.
     ///
     /// # Errors
-    /// `NotFound`; otherwise as [`Store::list_messages`].
+    /// `NotFound`; otherwise like [`Store::list_messages`].
     pub async fn get_message(
         &self,
         tenant: TenantId,

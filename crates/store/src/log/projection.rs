@@ -1,4 +1,5 @@
-//! Writes changes into the tables and their events into the log. It fences nothing: the caller holds the control row.
+//! Writes changes into the tables and their events into the log. It checks no fence: the caller holds the control
+//! row.
 
 mod messages;
 mod requests;
@@ -14,7 +15,8 @@ use crate::{
 };
 use domain::event::{Event, StoredEvent};
 
-/// Writes each change into its table and all events at once, numbered from `first`. Gives the events, for publishing.
+/// Writes each change into its table and all events at once, numbered from `first`. Returns the events, for
+/// publishing.
 pub(crate) async fn project(
     tx: &mut Tx,
     scope: &Scope<'_>,
@@ -37,7 +39,7 @@ pub(crate) async fn project(
     Ok(stored)
 }
 
-/// Writes one change into its table, and gives the event for the log.
+/// Writes one change into its table and returns the event for the log.
 async fn project_one(tx: &mut Tx, scope: &Scope<'_>, body: &ChangeBody, seq: u64) -> Result<Event, Error> {
     let info = match body {
         // A person may have answered before the loop closed the request. The log shows the answer that counts.
@@ -75,7 +77,7 @@ async fn project_event(tx: &mut Tx, scope: &Scope<'_>, event: &Event, seq: u64) 
         Event::TodoUpdated(todos) => sessions::set_todos(tx, scope, todos).await,
         Event::BranchUpdated(branch) => sessions::set_branch(tx, scope, branch.as_deref()).await,
         Event::RequestAsked(request) => requests::insert(tx, scope, request).await,
-        // Either a fact of the log alone, or the caller changes the row itself.
+        // Either the log alone records this fact, or the caller changes the row itself.
         Event::RequestAnswered { .. }
         | Event::SessionCreated(_)
         | Event::SessionUpdated(_)

@@ -22,7 +22,7 @@ use sqlx::{AssertSqlSafe, Postgres, Row as _, postgres::PgArguments, query::Quer
 pub struct Fence {
     /// The tenant of the session.
     pub tenant: TenantId,
-    /// The session.
+    /// The epoch: the number of the takeover.
     pub session: SessionId,
     /// The number of the take-over.
     pub epoch: u64,
@@ -30,10 +30,10 @@ pub struct Fence {
     pub write_seq: u64,
 }
 
-/// Whether a write shows that the loop gets on.
+/// Whether a write shows progress of the loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
-    /// The loop got further. The count of failed attempts restarts.
+    /// The loop made progress. The count of failed attempts restarts.
     Made,
     /// No progress yet.
     None,
@@ -54,7 +54,8 @@ impl Store {
     /// Writes `changes` and acknowledges the inputs up to `ack`.
     ///
     /// # Errors
-    /// `Fenced`: another worker owns the session. `Db`: stored or not; repeat with the same fence to find out and finish.
+    /// `Fenced`: another worker owns the session. `Db`: stored or not; repeat the call with the same fence to find out
+    /// and to finish.
     pub async fn append(
         &self,
         fence: &Fence,
@@ -73,8 +74,8 @@ impl Store {
         Ok(receipt)
     }
 
-    /// Says whether `fence` still belongs to the owner of the session. The answer may be outdated at once: only a write
-    /// itself is safe.
+    /// Says whether `fence` still belongs to the owner of the session. The answer may be outdated immediately: only the
+    /// write itself is safe.
     ///
     /// # Errors
     /// `Db`.
@@ -93,7 +94,7 @@ impl Store {
     }
 }
 
-/// What a write says beside its changes.
+/// What a write records besides its changes.
 pub(crate) struct Acknowledgement {
     /// The loop took the inputs up to this one.
     pub(crate) input: u64,
@@ -123,7 +124,7 @@ impl Advanced {
     }
 }
 
-/// Advances the control row: the first statement of every write of a loop. Gives `None` when the fence does not match.
+/// Advances the control row: the first statement of every write of a loop. Returns `None` if the fence does not match.
 pub(crate) async fn advance(
     tx: &mut Tx,
     fence: &Fence,
@@ -150,7 +151,7 @@ pub(crate) async fn advance(
 pub(crate) const FENCE: &str = "epoch = $3 and write_seq = $4 - 1";
 
 /// Runs an update of the control row whose `$1` to `$4` are the tenant, the session, the epoch and the number of the write.
-/// `bind_rest` binds what comes after them. Gives `None` when no row matches.
+/// `bind_rest` binds the remaining parameters. Returns `None` if no row matches.
 pub(crate) async fn run_fenced<'q>(
     tx: &mut Tx,
     fence: &Fence,
@@ -168,7 +169,7 @@ pub(crate) async fn run_fenced<'q>(
     }))
 }
 
-/// Gives what this very write stored when it was made the first time.
+/// Returns the result that this same write stored the first time.
 ///
 /// # Errors
 /// `Fenced`: the write is not stored, so another worker owns the session.

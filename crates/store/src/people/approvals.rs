@@ -21,11 +21,11 @@ use sqlx::{
 pub struct Approval {
     /// The request that was answered.
     pub request: PermissionId,
-    /// The project in which it counts; `None`: the whole tenant.
+    /// The project in which it applies; `None`: the whole tenant.
     pub project: Option<ProjectId>,
     /// The permission that the tool asks for.
     pub permission: String,
-    /// The uses that are allowed.
+    /// The allowed uses.
     pub pattern: String,
     /// The person who answered.
     pub by: String,
@@ -34,7 +34,7 @@ pub struct Approval {
 }
 
 impl Store {
-    /// Gives the approvals of the tenant and of the project that count in a session.
+    /// Returns the approvals of the tenant and of the project that apply in a session.
     ///
     /// # Errors
     /// `Db`.
@@ -58,7 +58,7 @@ impl Store {
     /// `Db`.
     pub async fn list_approvals(&self, tenant: TenantId, page: &Page) -> Result<Vec<Approval>, Error> {
         let mut tx = self.begin(tenant).await?;
-        // A page ends between two answers, because one answer may allow several patterns.
+        // A page ends between two answers, never inside one, because one answer may allow several patterns.
         let rows = sqlx::query(
             "select request_id, project_id, permission, pattern, approved_by, approved_at from approval
               where tenant_id = $1 and request_id in (
@@ -74,7 +74,7 @@ impl Store {
         rows.iter().map(from_row).collect()
     }
 
-    /// Takes back an approval of a project or of the tenant. Gives whether there was one.
+    /// Revokes an approval of a project or of the tenant. Returns whether it existed.
     ///
     /// # Errors
     /// `Db`.
@@ -143,7 +143,7 @@ async fn insert_rows(tx: &mut Tx, tenant: TenantId, new: &NewApproval<'_>) -> Re
     Ok(())
 }
 
-/// Adds the approval to the end of each list of rules of the session.
+/// Appends the approval to each list of rules of the session.
 async fn extend_permissions(tx: &mut Tx, tenant: TenantId, new: &NewApproval<'_>) -> Result<(), Error> {
     let row = sqlx::query("select rights from session where tenant_id = $1 and id = $2")
         .bind(tenant.0)
@@ -153,7 +153,8 @@ async fn extend_permissions(tx: &mut Tx, tenant: TenantId, new: &NewApproval<'_>
     let mut lists =
         row.try_get::<Json<Vec<Rules>>, _>("rights").map_err(|e| Error::unreadable("session", e))?.0;
     if lists.is_empty() {
-        // The rules that asked are those of an agent or a repository. A list of approvals alone permits nothing else.
+        // The rules that required the request belong to an agent or a repository. A list that contains only approvals
+        // permits nothing else.
         lists.push(Rules::default());
     }
     for rules in &mut lists {

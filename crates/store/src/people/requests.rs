@@ -31,7 +31,7 @@ use sqlx::{
 pub struct RequestRecord {
     /// The request.
     pub request: Request,
-    /// When it was made.
+    /// When it was created.
     pub asked_at: Timestamp,
     /// Its answer.
     pub answer: Option<Answer>,
@@ -46,7 +46,7 @@ pub enum RequestScope<'a> {
     Tenant,
     /// One session.
     Session(&'a SessionId),
-    /// One session and all below it.
+    /// One session and all sessions below it.
     Tree(&'a SessionId),
     /// All sessions of a project.
     Project(&'a ProjectId),
@@ -61,14 +61,14 @@ pub struct NewAnswer<'a> {
     pub by: &'a str,
 }
 
-/// What the store did with an answer.
+/// The result of answering a request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AnswerOutcome {
     /// It is the first one.
     Accepted {
         /// The session that made the request.
         session: SessionId,
-        /// Its class, which tells a worker where to look for it.
+        /// Its class. A worker needs it to find the session in the queue.
         class: Class,
         /// The event, for publishing.
         events: Vec<StoredEvent>,
@@ -79,7 +79,7 @@ pub enum AnswerOutcome {
     AlreadyAnswered {
         /// The person who gave it.
         by: String,
-        /// When.
+        /// The time of that answer.
         at: Timestamp,
         /// The answer that counts.
         answer: Answer,
@@ -162,7 +162,7 @@ impl Store {
         rows.iter().map(from_row).collect()
     }
 
-    /// Gives the requests that were made for these tool calls, open or not.
+    /// Returns the requests of these tool calls, open or not.
     ///
     /// # Errors
     /// `Unreadable`; `Db`.
@@ -187,7 +187,7 @@ impl Store {
     /// Answers a request, unless it has an answer or its deadline has passed.
     ///
     /// # Errors
-    /// `NotFound`; `Db`: answered or not, a repeated answer finds out.
+    /// `NotFound`; `Db`: answered or not; repeat the call to find out.
     pub async fn answer_request(
         &self,
         tenant: TenantId,
@@ -249,7 +249,7 @@ async fn get_session_of(tx: &mut Tx, tenant: TenantId, id: &Id) -> Result<Sessio
     parse_id("request", row.try_get("session_id")?)
 }
 
-/// Gives the answer that came first. A deadline that passed counts as one.
+/// Returns the first answer. An expired deadline counts as one.
 async fn read_first_answer(mut tx: Tx, tenant: TenantId, id: &Id) -> Result<AnswerOutcome, Error> {
     let row = sqlx::query(
         "select coalesce(answered_by, 'its deadline') as by, coalesce(answered_at, expires_at) as at, answer

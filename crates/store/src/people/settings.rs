@@ -1,4 +1,4 @@
-//! Settings of tenants and projects, stored as texts. The crate `settings` gives them their meaning.
+//! Settings of tenants and projects, stored as text. The crate `settings` interprets them.
 
 use crate::{
     Store,
@@ -20,7 +20,7 @@ pub struct StoredSettings {
     pub document: String,
     /// The person who wrote them.
     pub by: String,
-    /// When.
+    /// When they were written.
     pub at: Timestamp,
 }
 
@@ -35,10 +35,10 @@ fn from_row(row: &sqlx::postgres::PgRow) -> Result<StoredSettings, Error> {
 }
 
 impl Store {
-    /// Stores the settings of the tenant, or of one of its projects. They replace earlier ones.
+    /// Stores the settings of the tenant or of one of its projects, replacing earlier ones.
     ///
     /// # Errors
-    /// `NotFound` without that project, or `Db`.
+    /// `NotFound` if the project does not exist, or `Db`.
     pub async fn put_settings(
         &self,
         tenant: TenantId,
@@ -67,7 +67,7 @@ impl Store {
         Ok(stored)
     }
 
-    /// Deletes the settings of the tenant, or of one of its projects. Gives whether there were any.
+    /// Deletes the settings of the tenant or of one of its projects. Returns whether they existed.
     ///
     /// # Errors
     /// `Db`.
@@ -107,7 +107,7 @@ impl Store {
         rows.iter().map(from_row).collect()
     }
 
-    /// As [`Store::list_settings`], for the project of a session.
+    /// Like [`Store::list_settings`], for the project of a session.
     ///
     /// # Errors
     /// `Db`.

@@ -1,4 +1,4 @@
-//! Why a session waits: the limits of its tenant, its position in the queue, and what the sessions below it wait for.
+//! Why a session waits: the limits of its tenant, its position in the queue, and the waits of the sessions below it.
 
 use crate::{
     Store,
@@ -9,27 +9,27 @@ use crate::{
 use domain::ids::{SessionId, TenantId};
 use sqlx::{AssertSqlSafe, Row as _};
 
-/// How many loops of a tenant run, and how many may.
+/// The number of running loops of a tenant, and its maximum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
     /// Running loops of the tenant.
     pub running: u64,
-    /// Loops of the tenant that may run at once.
+    /// Maximum concurrent loops of the tenant.
     pub running_max: u64,
 }
 
-/// The sessions below one, at any depth, by what they wait for.
+/// The sessions below one session, at any depth, counted by what they wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DescendantCounts {
     /// Sessions that wait for a person.
     pub asking: u64,
-    /// Sessions that go on without a person.
+    /// Sessions that continue without a person.
     pub going_on: u64,
 }
 
 impl Store {
-    /// Counts the sessions below one. Idle sessions, and sessions that wait for their own children or for the budget of their
-    /// root, are in neither number.
+    /// Counts the sessions below one session. Neither number contains idle sessions, nor sessions that wait for their own
+    /// children or for the budget of their root.
     ///
     /// # Errors
     /// `Db`.
@@ -58,7 +58,7 @@ impl Store {
         Ok(DescendantCounts { asking: number("asking")?, going_on: number("going_on")? })
     }
 
-    /// Gives how many loops of a tenant run, and how many may.
+    /// Returns the number of running loops of a tenant, and its maximum.
     ///
     /// # Errors
     /// `Db`.

@@ -1,4 +1,4 @@
-//! Aborts: inputs that end a turn, of one session and of everything that works below it.
+//! Aborts: inputs that end a turn, of one session and of every working session below it.
 
 use crate::{
     Store,
@@ -18,19 +18,19 @@ use domain::{
 pub struct AbortReceipt {
     /// The session whose turn ends.
     pub session: SessionId,
-    /// Its class, which tells a worker where to look for it.
+    /// Its class. A worker needs it to find the session in the queue.
     pub class: Class,
 }
 
 impl Store {
-    /// Accepts an abort. Gives `None` when there is nothing to stop; an idle session stays idle.
+    /// Accepts an abort. Returns `None` if there is nothing to stop; an idle session stays idle.
     ///
-    /// While the newest input is an abort that no loop has taken, a further abort is the same one: it would stop nothing more,
-    /// and no client can fill a mailbox with aborts. An abort after a later input counts, because that input is a turn of its
-    /// own.
+    /// While the newest input is an abort that no loop has taken, a further abort is merged with it: it would stop nothing
+    /// more, and no client can fill a mailbox with aborts. An abort after a later input counts, because that input starts a
+    /// turn of its own.
     ///
     /// # Errors
-    /// `NotFound`; `Quarantined`, because nothing runs and no worker would take the abort; `Db`: accepted or not, repeat it
+    /// `NotFound`; `Quarantined`, because nothing runs and no worker would take the abort; `Db`: accepted or not; repeat it
     /// with the same key.
     pub async fn accept_abort(
         &self,
@@ -52,11 +52,12 @@ impl Store {
         Ok(Some(AbortReceipt { session: session.clone(), class: run.class }))
     }
 
-    /// Passes an abort on to every session below one that works, each with an input of its own, and gives those. The inputs
-    /// have the key of the abort itself: the gateway and the loop of each ancestor pass it on, and each session takes it once.
+    /// Forwards an abort to every working session below one session, each with its own input, and returns those sessions. The
+    /// inputs have the key of the abort itself: the gateway and the loop of each ancestor forward it, and each session takes
+    /// it once.
     ///
     /// # Errors
-    /// `Db`: passed on to some; repeat it.
+    /// `Db`: forwarded to some sessions; repeat the call.
     pub async fn abort_below(
         &self,
         tenant: TenantId,
@@ -70,7 +71,7 @@ impl Store {
             }
             match self.accept_abort(tenant, &descendant.session, dedupe).await {
                 Ok(receipt) => aborted.extend(receipt),
-                // Deleted, or quarantined, since it was listed.
+                // The session was deleted or quarantined after it was listed.
                 Err(Error::NotFound(_) | Error::Quarantined) => {}
                 Err(error) => return Err(error),
             }

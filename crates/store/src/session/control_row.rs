@@ -24,7 +24,7 @@ pub(crate) struct ControlRow {
     /// Whether a revert holds the session.
     is_held: bool,
     pub(crate) revert_state: RevertState,
-    /// Whether lists leave the session out.
+    /// Whether lists omit the session.
     pub(crate) is_archived: bool,
 }
 
@@ -66,7 +66,7 @@ impl RevertState {
 struct UnknownRevertState(i16);
 
 impl ControlRow {
-    /// Refuses to begin anything while a revert changes the files, or before a revert that failed is finished.
+    /// Refuses to begin anything while a revert changes the files, or before an unfinished revert is finished.
     ///
     /// # Errors
     /// `Busy`, `RevertUnfinished`.
@@ -80,13 +80,13 @@ impl ControlRow {
         }
     }
 
-    /// Whether no loop has the session and no work waits.
+    /// Whether no loop owns the session and no work waits.
     pub(crate) fn is_idle(&self) -> bool {
         self.phase == Phase::Idle
     }
 
-    /// Whether a worker must be found for a new input. A running loop finds the input itself; a quarantined session waits for
-    /// its operator.
+    /// Whether a new input needs a worker. A running loop finds the input itself; a quarantined session waits for its
+    /// operator.
     pub(crate) fn needs_worker(&self) -> bool {
         match self.phase {
             Phase::Idle | Phase::Runnable | Phase::Waiting => true,

@@ -1,5 +1,5 @@
-//! How a new session is stored, once for each idempotency key. The column `dedupe` holds `key:` and the caller's key: children
-//! have names of their own in that column, and no caller can take one of those.
+//! Stores a new session, once for each idempotency key. The column `dedupe` holds `key:` and the caller's key. The names of
+//! children in that column have another prefix, so callers cannot take one of them.
 
 use crate::{
     Store, Tx,
@@ -16,7 +16,7 @@ use domain::{
 };
 use sqlx::{Row as _, types::Json};
 
-/// A session to be made.
+/// A new session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewSession {
     /// Its id.
@@ -35,30 +35,30 @@ pub struct NewSession {
     pub source: Source,
     /// How urgent it is.
     pub class: Class,
-    /// Its rules beside those of its agent.
+    /// Its rules besides those of its agent.
     pub rules: Rules,
-    /// What it and its subtasks do when they would have to ask a person.
+    /// What it and its subtasks do instead of asking a person.
     pub on_ask: OnAsk,
-    /// The budget of it and its subtasks together; `None`: no limit.
+    /// The common budget of the session and its subtasks; `None`: no limit.
     pub budget: Option<UsdPicos>,
     /// The caller's idempotency key.
     pub key: Option<IdempotencyKey>,
 }
 
-/// The name that a caller gave to a session before the session existed.
+/// The name that a caller gives to a session before the session exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IdempotencyKey {
     /// The caller's key.
     pub name: String,
-    /// SHA-256 of the RPC that made the session; `None` if the name alone counts.
+    /// SHA-256 of the RPC that created the session; `None` if the name alone counts.
     pub body_sha256: Option<[u8; 32]>,
 }
 
 impl Store {
-    /// Gives the session that was made with this key, if there is one.
+    /// Returns the session that was created with this key, if it exists.
     ///
     /// # Errors
-    /// `Conflict`: another body came with the key. `Db`.
+    /// `Conflict`: the key was used with a different body. `Db`.
     pub async fn find_keyed_session(
         &self,
         tenant: TenantId,
@@ -68,8 +68,8 @@ impl Store {
     }
 }
 
-/// Inserts the two rows of a new session. The caller writes its first `events` in the same transaction. Gives `false` when the
-/// project is missing or the key was used before.
+/// Inserts the two rows of a new session. The caller writes its first `events` in the same transaction. Returns `false` if the
+/// project is missing or the key was already used.
 ///
 /// # Errors
 /// `Db`.
@@ -116,10 +116,10 @@ pub(crate) async fn insert(
     Ok(true)
 }
 
-/// Gives the session that was made with the key of `new` before, after [`insert`] gave `false`.
+/// Returns the session that was created earlier with the key of `new`, after [`insert`] returned `false`.
 ///
 /// # Errors
-/// `NotFound`: the project is missing. `Conflict`: another body came with the key. `Db`.
+/// `NotFound`: the project is missing. `Conflict`: the key was used with a different body. `Db`.
 pub(crate) async fn get_existing(tx: &mut Tx, tenant: TenantId, new: &NewSession) -> Result<Session, Error> {
     let missing = Error::NotFound(Entity::Project);
     match &new.key {

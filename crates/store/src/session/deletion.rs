@@ -1,4 +1,5 @@
-//! Deleted sessions. Everything of a session goes; a tombstone stays for a while, for event streams that resume later.
+//! Deletes sessions with everything that belongs to them. A tombstone stays for a while, for event streams that resume
+//! later.
 
 use crate::{
     Store, Tx,
@@ -22,16 +23,16 @@ use domain::{
 };
 use sqlx::{Row as _, postgres::PgRow};
 
-/// What a deletion did.
+/// The result of a deletion.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Deletion {
-    /// The parent that waited for the session and got the answer that it failed.
+    /// The parent that waited for the session. It received the answer that the session failed.
     pub parent: Option<SessionId>,
-    /// The session and all below it, itself last.
+    /// The session and all sessions below it, itself last.
     pub tombstones: Vec<Tombstone>,
 }
 
-/// What stays of a deleted session.
+/// The record that remains of a deleted session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tombstone {
     /// The session.
@@ -42,11 +43,11 @@ pub struct Tombstone {
     pub project_name: String,
     /// Its parent.
     pub parent: Option<SessionId>,
-    /// The number of its last take-over.
+    /// The epoch: the number of its last takeover.
     pub epoch: u64,
     /// Position of its last event.
     pub event_seq: u64,
-    /// When it was made.
+    /// When it was created.
     pub created_at: Timestamp,
     /// When it was deleted.
     pub deleted_at: Timestamp,
@@ -75,7 +76,7 @@ impl Tombstone {
         StoredEvent {
             seq: self.event_seq + 1,
             epoch: self.epoch,
-            // Made from the session's id, so that a client recognizes a repeated event.
+            // Derived from the session's id, so that a client recognizes a repeated event.
             id: self.session.as_str().replacen("ses_", "evt_", 1),
             kind: event.kind().to_owned(),
             properties: event.properties(&self.session).to_string(),
@@ -85,8 +86,8 @@ impl Tombstone {
 }
 
 impl Store {
-    /// Deletes a session with everything of it and all sessions below it. A parent that waits for it gets the answer that it
-    /// failed.
+    /// Deletes a session with everything that belongs to it and all sessions below it. A parent that waits for it receives
+    /// the answer that it failed.
     ///
     /// # Errors
     /// `NotFound` or `Db`.
@@ -109,8 +110,8 @@ impl Store {
         Ok(Deletion { parent: call.map(|(_, call)| call.session), tombstones })
     }
 
-    /// Lists the sessions that were deleted in transactions from `since` on and not made again, children before their parents.
-    /// Tombstones are kept for `limits::TOMBSTONE_KEPT_MS`.
+    /// Lists the sessions that were deleted in transactions since `since` and not created again, children before their
+    /// parents. Tombstones are kept for `limits::TOMBSTONE_KEPT_MS`.
     ///
     /// # Errors
     /// `Db`.
@@ -133,7 +134,7 @@ impl Store {
     }
 }
 
-/// Inserts the tombstones of a session and all below it. The transaction holds their control rows.
+/// Inserts the tombstones of a session and all sessions below it. The transaction holds their control rows.
 async fn bury(tx: &mut Tx, tenant: TenantId, id: &SessionId) -> Result<Vec<Tombstone>, Error> {
     let rows = sqlx::query(
         "with recursive tree as (

@@ -1,4 +1,4 @@
-//! Forks: sessions that begin with the history of another one.
+//! Forks: sessions that begin with the history of another session.
 
 use crate::{
     Store,
@@ -17,10 +17,10 @@ use domain::{
     ids::{EventId, SessionId, TenantId, Timestamp},
 };
 
-/// A fork to be made.
+/// A new fork.
 #[derive(Debug, Clone, Copy)]
 pub struct NewFork<'a> {
-    /// The session that it is taken from.
+    /// The origin: the session whose history it copies.
     pub origin: &'a SessionId,
     /// The new session.
     pub session: &'a NewSession,
@@ -31,11 +31,12 @@ pub struct NewFork<'a> {
 }
 
 impl Store {
-    /// Makes a session that begins with a history and has the permissions of its origin. If the key was used before, gives the
-    /// session of that key and no events.
+    /// Creates a session that begins with a history and has the permissions of its origin. If the key was already used,
+    /// returns the session of that key and no events.
     ///
     /// # Errors
-    /// `NotFound` for the origin or the project; `Conflict`: another body came with the key; `Db`: made or not.
+    /// `NotFound` for the origin or the project; `Conflict`: the key was used with a different body; `Db`: created or
+    /// not.
     pub async fn fork_session(
         &self,
         tenant: TenantId,

@@ -1,4 +1,4 @@
-//! Accepting prompts: message, parts, mailbox row and `runnable` in one transaction.
+//! Accepts prompts: message, parts, mailbox row and `runnable` in one transaction.
 // Continues in worker::claim, which the hints of gateway::app::prompts::accept reach.
 
 use crate::{
@@ -24,24 +24,24 @@ use domain::{
 };
 use sqlx::{Row as _, postgres::PgRow};
 
-/// A prompt on its way in.
+/// A prompt to accept.
 #[derive(Debug, Clone)]
 pub struct Prompt {
     /// The message.
     pub user: User,
     /// Its parts.
     pub parts: Vec<Part>,
-    /// Names the prompt: a repeated name with the same body is the same prompt.
+    /// The name of the prompt: a repeated name with the same body is the same prompt.
     pub dedupe: String,
     /// SHA-256 of the client's request.
     pub body_sha256: [u8; 32],
-    /// The client's trace.
+    /// The client's trace context.
     pub traceparent: Option<String>,
     /// Ids for the events: one for the message and one for each part.
     pub event_ids: Vec<EventId>,
     /// Whether a turn answers it.
     pub reply: Reply,
-    /// Whether only an idle session accepts it, because it would otherwise cut a turn in two.
+    /// Whether only an idle session accepts it, because it would otherwise split a turn.
     pub only_when_idle: bool,
 }
 
@@ -51,20 +51,20 @@ pub enum Reply {
     /// A turn answers it.
     #[default]
     Expected,
-    /// The message is only stored: the next turn sees it.
+    /// The message is only stored; the next turn sees it.
     None,
 }
 
-/// What the store did with a prompt.
+/// The result of accepting a prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PromptReceipt {
-    /// The stored message; of a repeated prompt, the message of the first one.
+    /// The stored message; for a repeated prompt, the message of the first one.
     pub message_id: MessageId,
     /// Its events, for publishing; empty for a repeated prompt.
     pub events: Vec<StoredEvent>,
-    /// Inputs before this one that no loop has taken.
+    /// Earlier inputs that no loop has taken yet.
     pub inputs_ahead: u32,
-    /// Whether the gateway must enqueue the session: no loop has it.
+    /// Whether the gateway must enqueue the session, because no loop owns it.
     pub runnable: bool,
 }
 
@@ -72,9 +72,9 @@ impl Store {
     /// Accepts a prompt. An archived session returns to the lists.
     ///
     /// # Errors
-    /// `NotFound`; `Conflict` for a used key with another body, or a used message id; `Quarantined`; `TooManyInputs`; `Busy`
-    /// and `RevertUnfinished` while a revert changes the files; `Busy` if only an idle session accepts the prompt; `Db`
-    /// (stored or not: repeat with the same key).
+    /// `NotFound`; `Conflict` for a used key with a different body, or a used message id; `Quarantined`; `TooManyInputs`;
+    /// `Busy` and `RevertUnfinished` while a revert changes the files; `Busy` if only an idle session accepts the prompt;
+    /// `Db` (stored or not: repeat with the same key).
     pub async fn accept_prompt(
         &self,
         tenant: TenantId,
@@ -118,7 +118,7 @@ impl Store {
     }
 }
 
-/// Whether the session has a message with this id. A client may choose the id, and must not replace a stored message.
+/// Whether the session has a message with this id. A client may choose the id, but must not replace a stored message.
 async fn has_message(tx: &mut Tx, tenant: TenantId, user: &User) -> Result<bool, Error> {
     let row = sqlx::query("select 1 from message where tenant_id = $1 and session_id = $2 and id = $3")
         .bind(tenant.0)
@@ -142,7 +142,7 @@ fn repeated_receipt(row: &PgRow, prompt: &Prompt, run: &ControlRow) -> Result<Pr
     })
 }
 
-/// Stores a prompt that was not stored before. The caller holds the control row. Gives the events.
+/// Stores a prompt that is not stored yet. The caller holds the control row. Returns the events.
 ///
 /// # Errors
 /// `Unreadable`; `Db`.
@@ -155,7 +155,8 @@ pub(crate) async fn insert(
 ) -> Result<Vec<StoredEvent>, Error> {
     let session = &prompt.user.session_id;
     let mut changes = vec![];
-    // The ids that came with the prompt name its own events. Those before it get ids made from the first.
+    // The ids that came with the prompt are for its own events. The events before it get ids derived from the first
+    // one.
     let ids = prompt.event_ids.first().into_iter().cycle().enumerate();
     for ((number, id), event) in ids.zip(preparations(tx, tenant, session, run).await?) {
         changes.push(Change::event(id.numbered(number), event));
@@ -187,7 +188,7 @@ pub(crate) async fn insert(
     projection::project(tx, &scope, &changes, run.event_seq + 1).await
 }
 
-/// Removes reverted messages and the archive mark, before the prompt is stored. Gives the events for that.
+/// Removes reverted messages and the archive mark before the prompt is stored. Returns the events of that.
 async fn preparations(
     tx: &mut Tx,
     tenant: TenantId,
@@ -204,7 +205,7 @@ async fn preparations(
     Ok(events)
 }
 
-/// Returns an archived session to the lists. Gives the event for that.
+/// Returns an archived session to the lists, and returns the event of that.
 async fn unarchive(tx: &mut Tx, tenant: TenantId, session: &SessionId) -> Result<Event, Error> {
     sqlx::query(
         "update session set archived_at = null, updated_at = date_trunc('milliseconds', now())

@@ -1,5 +1,5 @@
-//! The mailbox of a session. Storing an input and parking the loop lock the same control row, so there are only two orders:
-//! the loop sees the input before it parks, or the session is runnable again after it parked.
+//! The mailbox of a session. Storing an input and parking the loop lock the same control row, so only two orders are
+//! possible: the loop sees the input before it parks, or the session becomes runnable again after it parked.
 
 use crate::{
     Store, Tx,
@@ -22,7 +22,7 @@ pub enum Kind {
     Prompt,
     /// A message that starts no turn.
     Note,
-    /// Ends whatever came before it.
+    /// Ends the turn that came before it.
     Abort,
     /// The answer of a child.
     Child,
@@ -47,7 +47,8 @@ impl Kind {
         }
     }
 
-    /// Reads [`Kind::as_str`]. A loop must not take an input of a newer version: it does not know what the input asks for.
+    /// Reads [`Kind::as_str`]. A loop must not take an input of a newer version, because it does not know how to handle
+    /// it.
     fn read(text: &str) -> Result<Self, Error> {
         let known = Self::ALL.into_iter().find(|kind| kind.as_str() == text);
         known.ok_or_else(|| Error::unreadable("input", UnknownKind(text.to_owned())))
@@ -58,20 +59,20 @@ impl Kind {
 #[error("unknown kind {0:?}")]
 struct UnknownKind(String);
 
-/// An input that no loop has taken.
+/// An input that no loop has taken yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MailboxInput {
     /// Its position in the mailbox.
     pub seq: u64,
     /// Its kind.
     pub kind: Kind,
-    /// Its name. Of several inputs with one name only the first is stored.
+    /// Its name. Of several inputs with the same name only the first is stored.
     pub dedupe: String,
     /// The message of a prompt or a note.
     pub message_id: Option<MessageId>,
     /// The answer of a child: see [`crate::session::tree::answers::ChildAnswer`].
     pub body: Option<Value>,
-    /// The trace of its sender.
+    /// The trace context of its sender.
     pub traceparent: Option<String>,
 }
 
@@ -94,7 +95,7 @@ impl Store {
         .bind(tenant.0)
         .bind(session.as_str())
         .bind(signed(after))
-        // Aborts, replies and answers of children may stand behind a mailbox full of prompts.
+        // Aborts, replies and answers of children may be behind a mailbox full of prompts.
         .bind(limits::INPUTS_PENDING_MAX * 2)
         .fetch_all(&mut *tx)
         .await?;
@@ -114,10 +115,10 @@ fn from_row(row: &PgRow) -> Result<MailboxInput, Error> {
     })
 }
 
-/// An input to be stored that is no prompt.
+/// A new input other than a prompt.
 pub(crate) struct NewInput<'a> {
     pub(crate) kind: Kind,
-    /// Its name. A second input of this name is not stored.
+    /// Its name. A second input with this name is not stored.
     pub(crate) dedupe: &'a str,
     /// The answer of a child.
     pub(crate) body: Option<Value>,
@@ -131,7 +132,7 @@ pub(crate) struct Mailbox<'a> {
 }
 
 impl Mailbox<'_> {
-    /// Stores an input, unless one of its name is stored.
+    /// Stores an input, unless one with its name is stored.
     ///
     /// # Errors
     /// `Db`.
@@ -164,8 +165,8 @@ impl Mailbox<'_> {
         Ok(())
     }
 
-    /// Gives the next position to an input with `events`. Makes the session runnable, unless a loop has it or an operator must
-    /// release it first.
+    /// Assigns the next position to an input with `events`. Makes the session runnable, unless a loop owns it or an operator
+    /// must release it first.
     ///
     /// # Errors
     /// `Db`.

@@ -1,5 +1,5 @@
-//! The last write of a loop. It frees the session, unless an input came that the loop has not seen. A child that ends delivers
-//! its answer to its parent in the same transaction.
+//! The last write of a loop. It frees the session, unless an input arrived that the loop has not seen. A child that ends
+//! delivers its answer to its parent in the same transaction.
 
 use crate::{
     Store, Tx,
@@ -38,7 +38,7 @@ pub enum Park {
     Waiting {
         /// What it waits for.
         wait: Wait,
-        /// The parent to tell: from now on it waits for the same.
+        /// The parent to notify: from now on it waits for the same reason.
         notify: Option<SessionId>,
     },
 }
@@ -53,20 +53,20 @@ impl Park {
     }
 }
 
-/// What parking did.
+/// The result of parking.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ParkOutcome {
     /// The session is free.
     Parked(WriteReceipt),
-    /// An input came that the loop has not seen: nothing is written.
+    /// An input arrived that the loop has not seen: nothing is written.
     NewInput,
 }
 
 impl Store {
-    /// Ends the loop: writes `changes` and frees the session, unless an input came after `seen_input`.
+    /// Ends the loop: writes `changes` and frees the session, unless an input arrived after `seen_input`.
     ///
     /// # Errors
-    /// As [`Store::append`].
+    /// Like [`Store::append`].
     pub async fn park(
         &self,
         fence: &Fence,
@@ -148,7 +148,7 @@ async fn free(
     .await
 }
 
-/// Whether the fence still matches and only a newer input kept the session from being freed.
+/// Whether the fence still matches, so that only a newer input prevented freeing the session.
 async fn has_newer_input(tx: &mut Tx, fence: &Fence, seen_input: u64) -> Result<bool, Error> {
     let row = sqlx::query(
         "select 1 from session_run where tenant_id = $1 and session_id = $2 and epoch = $3

@@ -1,5 +1,5 @@
 //! Sessions that no worker may run: they ended their worker too often, or an operator stopped them. The epoch is raised, so
-//! the store and the sandbox refuse whatever still runs. An operator's release lets them go on.
+//! the store and the sandbox refuse the writes of a loop that still runs. An operator's release lets them continue.
 
 use crate::{
     Store, Tx,
@@ -23,20 +23,20 @@ use domain::{
 };
 use sqlx::{AssertSqlSafe, Row as _, postgres::PgRow};
 
-/// What taking a session out of service did.
+/// The result of quarantining a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Quarantine {
     /// Its events, for publishing.
     pub events: Vec<StoredEvent>,
     /// The new epoch, for the sandbox.
     pub epoch: u64,
-    /// Its class, which is that of its whole tree.
+    /// Its class, which is the class of its whole tree.
     pub class: Class,
-    /// The parent that got an answer.
+    /// The parent that received an answer.
     pub parent: Option<SessionId>,
 }
 
-/// Which sessions may be taken out of service.
+/// The sessions that may be quarantined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QuarantineRule {
     /// Only a session that failed too often and that no living worker owns.
@@ -48,16 +48,16 @@ pub enum QuarantineRule {
 /// Name of the error that a quarantined session shows.
 const ERROR: &str = "QuarantinedError";
 
-/// What the control row says after the session was stopped or released.
+/// The control row after the session was quarantined or released.
 struct RunState {
     epoch: u64,
-    /// Position of the newest event, with room for those of the stop or the release.
+    /// Position of the newest event, including the reserved positions of the quarantine or release events.
     event_seq: u64,
     class: Class,
 }
 
 impl Store {
-    /// Takes a session out of service; tells its subscribers and its parent. Gives `None` when `rule` does not allow it.
+    /// Quarantines a session, and notifies its subscribers and its parent. Returns `None` if `rule` does not allow it.
     ///
     /// # Errors
     /// `Db`.
@@ -75,7 +75,7 @@ impl Store {
         let events = [
             Event::SessionQuarantined { reason: reason.to_owned() },
             Event::SessionError(message::Error::new(ERROR, reason)),
-            // A client that does not know quarantine must not wait for a turn that does not go on.
+            // A client that does not know quarantine must not wait for a turn that does not continue.
             Event::SessionStatus(Status::Idle),
         ];
         let changes: Vec<Change> =
@@ -92,7 +92,7 @@ impl Store {
         Ok(Some(Quarantine { events, epoch: stopped.epoch, class: stopped.class, parent }))
     }
 
-    /// Lets a quarantined session go on, with all its attempts. Gives the events and its class; `None` when it is not
+    /// Releases a quarantined session and resets its attempts. Returns the events and its class; `None` if it is not
     /// quarantined.
     ///
     /// # Errors
@@ -125,10 +125,10 @@ impl Store {
     }
 }
 
-/// How clients learn of a quarantine.
+/// The notice of a quarantine to clients.
 #[derive(Debug, Clone)]
 pub struct Notice<'a> {
-    /// Why, in a few words.
+    /// The reason, in a few words.
     pub reason: &'a str,
     /// Ids for its three events.
     pub event_ids: [EventId; 3],
@@ -146,7 +146,8 @@ impl RunState {
     }
 }
 
-/// Takes the session from its owner and makes room for three events. Gives `None` when `rule` does not allow it.
+/// Takes the session from its owner and reserves the positions of three events. Returns `None` if `rule` does not
+/// allow it.
 async fn stop(
     tx: &mut Tx,
     tenant: TenantId,

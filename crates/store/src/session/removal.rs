@@ -1,4 +1,4 @@
-//! Removes the messages and parts that a revert took back: with the next prompt, or when a person asks for it.
+//! Removes reverted messages and parts: with the next prompt, or when a person asks for it.
 
 use crate::{
     Tx,
@@ -13,8 +13,8 @@ use domain::{
 };
 use sqlx::Row as _;
 
-/// Ends a revert that is done. The caller holds the control row. Gives the events; projecting them deletes the rows of
-/// messages and parts.
+/// Completes a finished revert. The caller holds the control row. Returns the events; projecting them deletes the rows
+/// of messages and parts.
 ///
 /// # Errors
 /// `NotFound`; `Unreadable`; `Db`.
@@ -46,7 +46,7 @@ pub(crate) async fn remove_reverted(
     Ok(events)
 }
 
-/// The messages that go, newest first: a reader never sees an answer without its question.
+/// The messages to remove, newest first: a reader never sees an answer without its question.
 async fn message_removals(
     tx: &mut Tx,
     tenant: TenantId,

@@ -1,5 +1,5 @@
-//! Taking a session back to an earlier point. A hold keeps the whole tree from working; the intent is stored before any file is
-//! written, and the end after the last. The next prompt removes the messages, in its own transaction.
+//! Reverts a session to an earlier point. A hold prevents the whole tree from working. The intent is stored before the first
+//! file is written, and the end after the last one. The next prompt removes the messages, in its own transaction.
 // Continues in gateway::app::history::revert, which writes the files in between.
 
 use crate::{
@@ -27,22 +27,22 @@ use domain::{
 use sqlx::{AssertSqlSafe, Row as _, types::Json};
 use uuid::Uuid;
 
-/// The right to change the files of a session. Nothing of its tree can begin meanwhile.
+/// The right to change the files of a session. Nothing in its tree can begin meanwhile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hold {
     /// The tenant of the session.
     pub tenant: TenantId,
     /// The session.
     pub session: SessionId,
-    /// The session whose files it works in.
+    /// The session whose files it uses.
     pub root: SessionId,
-    /// The epoch for the sandbox: higher than that of every loop before.
+    /// The epoch for the sandbox: higher than that of every earlier loop.
     pub epoch: u64,
-    /// The revert that is done, or that began before and did not end.
+    /// The finished revert, or an earlier one that did not end.
     pub revert: Option<Revert>,
     /// Whether that revert did not end: the files may be half reverted.
     pub is_unfinished: bool,
-    /// The id of this hold in the control rows of the tree. Every hold has another one.
+    /// The id of this hold in the control rows of the tree, unique for each hold.
     held_by: Uuid,
 }
 
@@ -51,26 +51,26 @@ pub struct Hold {
 pub enum HoldRelease {
     /// No file was written.
     Unchanged,
-    /// Some files may be written: the stored intent stays.
+    /// Some files may have been written: the stored intent stays.
     Unfinished,
 }
 
-/// The result of a revert, or of taking one back.
+/// The result of a revert, or of undoing one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RevertResult {
-    /// The revert that counts from now on; `None`: none any more.
+    /// The revert that applies from now on; `None`: no revert.
     pub revert: Option<Revert>,
-    /// The difference between the files and the session's first state, if that state is known.
+    /// The difference between the files and the session's initial state, if that state is known.
     pub diff: Option<Vec<FileDiff>>,
 }
 
 impl Store {
-    /// Keeps everything of the session's tree from beginning, for `limits::REVERT_HOLD_MS` unless the hold is renewed. Raises the
-    /// session's epoch: the sandbox refuses its earlier loops from then on.
+    /// Prevents everything in the session's tree from beginning, for `limits::REVERT_HOLD_MS` unless the hold is renewed. Raises
+    /// the session's epoch, so the sandbox refuses its earlier loops from then on.
     ///
     /// # Errors
-    /// `NotFound`; `Busy`: something of the tree works or waits, or another hold has it; `Quarantined`; `Db`: held or not; a hold
-    /// ends by itself after that time.
+    /// `NotFound`; `Busy`: a session of the tree works or waits, or another hold exists; `Quarantined`; `Db`: held or not; a hold
+    /// expires by itself after that time.
     pub async fn hold_session(&self, tenant: TenantId, session: &SessionId) -> Result<Hold, Error> {
         let held_by = Uuid::now_v7();
         let mut tx = self.begin(tenant).await?;
@@ -119,12 +119,12 @@ impl Store {
     /// Extends a hold to `limits::REVERT_HOLD_MS` from now.
     ///
     /// # Errors
-    /// `Busy`: the hold is over, and the gateway may write no more files. `Db`: renewed or not; try again.
+    /// `Busy`: the hold has expired, and the gateway must stop writing files. `Db`: renewed or not; try again.
     pub async fn renew_hold(&self, hold: &Hold) -> Result<(), Error> {
         let mut tx = self.begin(hold.tenant).await?;
         control_row::lock(&mut tx, hold.tenant, &hold.root).await?;
         family::lock_tree(&mut tx, hold.tenant, &hold.root).await?;
-        // All rows of the tree or none: if one of them is free already, its session may have begun to work.
+        // All rows of the tree or none: if one of them is already free, its session may have begun to work.
         let row = sqlx::query(
             "with tree as (
                select r.session_id from session s join session_run r on r.tenant_id = s.tenant_id and r.session_id = s.id
@@ -151,7 +151,7 @@ impl Store {
     /// Stores the intent, before the gateway writes any file.
     ///
     /// # Errors
-    /// `Busy`: the hold is over. `Db`: stored or not; try again.
+    /// `Busy`: the hold has expired. `Db`: stored or not; try again.
     pub async fn intend_revert(&self, hold: &Hold, revert: &Revert) -> Result<(), Error> {
         let mut tx = self.begin(hold.tenant).await?;
         set_state(&mut tx, hold, RevertState::Unfinished, 0).await?;
@@ -160,10 +160,11 @@ impl Store {
         Ok(())
     }
 
-    /// Ends the hold after the last file was written. `ids` are for at most two events. Gives the session and the events.
+    /// Ends the hold after the last file was written. `ids` are for at most two events. Returns the session and the
+    /// events.
     ///
     /// # Errors
-    /// `Busy`: the hold is over; the intent stays unfinished. `Db`: ended or not.
+    /// `Busy`: the hold has expired; the intent stays unfinished. `Db`: ended or not.
     pub async fn finish_revert(
         &self,
         hold: &Hold,
@@ -198,10 +199,10 @@ impl Store {
         Ok((session, events))
     }
 
-    /// Ends the hold without an event. Does nothing when it is over.
+    /// Ends the hold without an event. Does nothing if the hold has expired.
     ///
     /// # Errors
-    /// `Db`: the hold ends by itself.
+    /// `Db`: the hold expires by itself.
     pub async fn release_hold(&self, hold: &Hold, release: HoldRelease) -> Result<(), Error> {
         let mut tx = self.begin(hold.tenant).await?;
         if release == HoldRelease::Unchanged {
@@ -259,7 +260,8 @@ async fn refuse_busy(
     if row.try_get("busy")? { Err(Error::Busy) } else { Ok(()) }
 }
 
-/// Advances the control row by the number of `events`, if the hold lasts. Gives the position of the newest event.
+/// Advances the control row by the number of `events`, if the hold is still valid. Returns the position of the newest
+/// event.
 async fn set_state(tx: &mut Tx, hold: &Hold, state: RevertState, events: i64) -> Result<u64, Error> {
     let row = sqlx::query(AssertSqlSafe(format!(
         "update session_run set revert_state = $5, event_seq = event_seq + $6
@@ -291,7 +293,7 @@ async fn set_revert(tx: &mut Tx, hold: &Hold, revert: Option<&Revert>) -> Result
     Ok(())
 }
 
-/// Frees the tree, unless a later hold has it.
+/// Frees the tree, unless a later hold covers it.
 async fn free_tree(tx: &mut Tx, hold: &Hold) -> Result<(), Error> {
     sqlx::query(
         "update session_run r set held_until = null, held_by = null

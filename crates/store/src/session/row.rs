@@ -1,4 +1,4 @@
-//! A session as it is stored: its descriptive row, joined with its control row.
+//! A stored session: its descriptive row, joined with its control row.
 
 use crate::{
     Tx,
@@ -15,60 +15,60 @@ use domain::{
 };
 use sqlx::{AssertSqlSafe, Row as _, postgres::PgRow, types::Json};
 
-/// A session with its present state.
+/// A session with its current state.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Session {
     /// The session as clients see it.
     pub info: Info,
-    /// Where its files come from.
+    /// The source of its files.
     pub source: Source,
-    /// The session whose files it works in: its root session, or itself.
+    /// The session whose files it uses: its root session, or itself.
     pub root_id: SessionId,
     /// Generations below its root.
     pub depth: i16,
     /// The tool call that it answers, for a child.
     pub call: Option<ParentCall>,
-    /// Lists of rules beside those of its agent; the strictest verdict counts.
+    /// Lists of rules besides those of its agent; the strictest verdict counts.
     pub permissions: Vec<Rules>,
-    /// What it does when it would have to ask a person.
+    /// What it does instead of asking a person.
     pub on_ask: OnAsk,
     /// Whether a person chose its agent and its model.
     pub chosen: ExplicitChoices,
-    /// How urgent it is.
+    /// Its class.
     pub class: Class,
-    /// The branch that its files were on when a worker last looked.
+    /// The branch of its files when a worker last checked.
     pub branch: Option<String>,
     /// What it is doing.
     pub phase: Phase,
     /// What it waits for, while it waits: see `domain::wait::Reason`.
     pub waiting_reason: Option<String>,
-    /// More about that, in a sentence.
+    /// Details of the wait, in one sentence.
     pub waiting_detail: Option<String>,
-    /// When its wait ends at the latest.
+    /// When the wait ends at the latest.
     pub wake_at: Option<Timestamp>,
-    /// Since when it is runnable.
+    /// When it became runnable.
     pub queued_at: Option<Timestamp>,
     /// Its children, while it waits for them; otherwise zeros.
     pub children: ChildCounts,
     /// The budget of its root and all subtasks below the root.
     pub budget: Option<UsdPicos>,
-    /// While it waits for its budget: what its tree spent; otherwise 0.
+    /// While it waits for its budget: the cost of its tree; otherwise 0.
     pub tree_cost: UsdPicos,
-    /// Take-overs since the last progress.
+    /// Takeovers since the last progress.
     pub attempts: i16,
     /// Position in the tenant's queue while runnable, from 1; otherwise 0.
     pub queue_position: u32,
-    /// How its last turn ended.
+    /// The outcome of its last turn.
     pub last_outcome: Option<Outcome>,
-    /// Why that turn failed.
+    /// The error of that turn.
     pub last_error: Option<String>,
-    /// The number of the newest take-over.
+    /// The epoch: the number of the newest takeover.
     pub epoch: u64,
     /// Position of its newest event.
     pub event_seq: u64,
 }
 
-/// How many children a session has.
+/// The number of a session's children.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ChildCounts {
     /// Those that are idle again.
@@ -88,7 +88,7 @@ pub struct ParentCall {
     pub part_id: PartId,
 }
 
-/// The columns of [`from_row`], but for the position in the queue.
+/// The columns of [`from_row`], except the position in the queue.
 ///
 /// The root is found by `case`: under row-level security, Postgres uses no index for a comparison with `coalesce`.
 fn columns() -> String {
@@ -125,7 +125,7 @@ fn select_one() -> AssertSqlSafe<String> {
     ))
 }
 
-/// Selects a page of sessions of the tenant `$1`. It reads the queue once for the whole page, and not at all when no session
+/// Selects a page of sessions of the tenant `$1`. It reads the queue once for the whole page, and not at all if no session
 /// of the page is queued.
 pub(crate) fn select_page(condition: &str, order: &str) -> AssertSqlSafe<String> {
     AssertSqlSafe(format!(

@@ -15,19 +15,20 @@ use domain::{
 use sqlx::{AssertSqlSafe, Row as _};
 use uuid::Uuid;
 
-/// A worker's ownership of a session, as it begins.
+/// A worker's new ownership of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TakeOver {
-    /// The right to write, before the first write.
+    /// The right to write, for the first write.
     pub fence: Fence,
     /// The newest input that a loop has taken.
     pub input_ack: u64,
-    /// Take-overs since the last progress, with this one.
+    /// Takeovers since the last progress, including this one.
     pub attempts: i16,
 }
 
 impl TakeOver {
-    /// Whether earlier loops of the session ended more than once without progress: the session may be what kills workers.
+    /// Whether earlier loops of the session ended more than once without progress: the session may be what crashes
+    /// workers.
     pub fn is_suspect(&self) -> bool {
         self.attempts > limits::ATTEMPTS_SUSPECT
     }
@@ -40,11 +41,11 @@ pub enum TakeResult {
     Taken(TakeOver),
     /// Another worker owns the session, or the session needs no worker.
     Unavailable,
-    /// The session is a suspect, and this worker runs one already.
+    /// The session is a suspect, and this worker already runs one.
     Suspect,
     /// The session failed too often: the worker must quarantine it.
     Exhausted {
-        /// How often.
+        /// The number of failures.
         attempts: i16,
     },
 }
@@ -62,7 +63,7 @@ impl Store {
     /// Takes a session for the worker `owner`: a runnable session, or one whose worker is dead by the database's clock.
     ///
     /// # Errors
-    /// `Db`: taken or not; [`Store::list_held`] finds a session whose take-over was in doubt.
+    /// `Db`: taken or not; [`Store::list_held`] finds a session whose takeover was in doubt.
     pub async fn take_session(
         &self,
         tenant: TenantId,
@@ -99,8 +100,8 @@ impl Store {
         }))
     }
 
-    /// Gives a session back so that another worker goes on with it at once. A clean hand-over is no failed attempt. Does nothing
-    /// if another worker owns the session already.
+    /// Releases a session so that another worker continues it at once. A clean hand-over is not a failed attempt. Does nothing
+    /// if another worker already owns the session.
     ///
     /// # Errors
     /// `Db`.
@@ -121,8 +122,8 @@ impl Store {
         Ok(())
     }
 
-    /// Gives a session back whose loop failed on this worker. The attempt counts. A suspect pauses first, unless its mailbox
-    /// holds an abort that no loop has taken. Does nothing if another worker owns the session already.
+    /// Releases a session whose loop failed on this worker. The attempt counts. A suspect pauses first, unless its mailbox
+    /// holds an untaken abort. Does nothing if another worker already owns the session.
     ///
     /// # Errors
     /// `Db`.
@@ -150,7 +151,8 @@ impl Store {
         Ok(())
     }
 
-    /// Leaves a session to a worker of another version, because this version cannot read its rows. It is no failed attempt.
+    /// Leaves a session to a worker of another version, because this version cannot read its rows. It does not count as a
+    /// failed attempt.
     ///
     /// # Errors
     /// `Db`.

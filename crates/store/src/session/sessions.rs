@@ -1,4 +1,4 @@
-//! Sessions: making, reading, listing and changing them.
+//! Creates, reads, lists and changes sessions.
 
 use crate::{
     Page, Store,
@@ -22,7 +22,7 @@ use domain::{
 use serde_json::{Value, json};
 use sqlx::{Row as _, types::Json};
 
-/// Which sessions to list.
+/// The sessions to list.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
     /// Only sessions of this project.
@@ -31,9 +31,9 @@ pub struct Filter {
     pub archived: bool,
     /// Only sessions that wait: for a worker, for a person, or for an operator.
     pub waiting: bool,
-    /// No subtasks.
+    /// Without subtasks.
     pub only_roots: bool,
-    /// Only sessions with this text in their title, in any case.
+    /// Only sessions with this text in their title, ignoring case.
     pub search: Option<String>,
     /// Only sessions that changed at this time or later.
     pub since: Option<Timestamp>,
@@ -44,7 +44,7 @@ pub struct Filter {
 pub struct Patch {
     /// The new title.
     pub title: Option<String>,
-    /// Whether lists leave the session out from now on.
+    /// Whether lists omit the session from now on.
     pub archived: Option<bool>,
     /// The agent of later prompts.
     pub agent: Option<String>,
@@ -53,11 +53,11 @@ pub struct Patch {
 }
 
 impl Store {
-    /// Makes a session with its control row and its first event. If the key was used before, gives the session of that key
-    /// and no events.
+    /// Creates a session with its control row and its first event. If the key was already used, returns the session of
+    /// that key and no events.
     ///
     /// # Errors
-    /// `NotFound` for the project; `Conflict`: another body came with the key; `Db`.
+    /// `NotFound` for the project; `Conflict`: the key was used with a different body; `Db`.
     pub async fn create_session(
         &self,
         tenant: TenantId,
@@ -86,8 +86,8 @@ impl Store {
         row::read(&mut self.begin(tenant).await?, tenant, id).await
     }
 
-    /// Lists sessions, last updated first. The cursor is `<updated_at in ms>.<id>` of the last one: every time of update is
-    /// stored in whole milliseconds, so no session lies between two cursors.
+    /// Lists sessions, last updated first. The cursor is `<updated_at in ms>.<id>` of the last one: every update time is
+    /// stored in whole milliseconds, so no session is skipped between two pages.
     ///
     /// # Errors
     /// `Db`.
@@ -125,8 +125,8 @@ impl Store {
         rows.iter().map(row::from_row).collect()
     }
 
-    /// Lists the children of a session, oldest first. The cursor is `<created_at in ms>.<id>` of the last one. Neither ever
-    /// changes, so the pages show each child once even while the children work.
+    /// Lists the children of a session, oldest first. The cursor is `<created_at in ms>.<id>` of the last one. Neither
+    /// value ever changes, so the pages show each child once even while the children work.
     ///
     /// # Errors
     /// `Db`.
@@ -202,7 +202,7 @@ impl Store {
         Ok((session, events))
     }
 
-    /// Gives the to-do list as the agent wrote it; an empty list if it wrote none.
+    /// Returns the to-do list as the agent wrote it; an empty list if it wrote none.
     ///
     /// # Errors
     /// `NotFound` or `Db`.
@@ -218,14 +218,14 @@ impl Store {
     }
 }
 
-/// The end of the page before: a time in milliseconds and an id.
+/// The end of the previous page: a time in milliseconds and an id.
 struct Cursor<'a> {
     ms: i64,
     id: &'a str,
 }
 
 impl<'a> Cursor<'a> {
-    /// Reads the cursor of a page; `None` for the first page, and for a text that is no cursor of ours.
+    /// Reads the cursor of a page; `None` for the first page and for a malformed cursor.
     fn of(page: &'a Page) -> Option<Self> {
         let (ms, id) = page.cursor.as_deref()?.split_once('.')?;
         Some(Self { ms: ms.parse().ok()?, id })

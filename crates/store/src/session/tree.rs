@@ -1,5 +1,5 @@
-//! Trees of sessions: a root and its subtasks, how they are locked, what the parents and children tell each other, the
-//! budget that they share, and the ledger of what they spent.
+//! Trees of sessions: a root and its subtasks, the order of their locks, the messages between parents and children,
+//! the common budget, and the ledger of their cost.
 
 pub mod answers;
 pub mod budget;

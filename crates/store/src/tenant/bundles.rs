@@ -1,4 +1,4 @@
-//! Uploaded git bundles, named by their SHA-256 and kept in pieces of at most 1 MiB.
+//! Uploaded git bundles, named by their SHA-256 and stored in pieces of at most 1 MiB.
 
 use crate::{
     Store,
@@ -23,7 +23,7 @@ impl Store {
         Ok(row.is_some())
     }
 
-    /// Begins an upload, or begins it again. New pieces replace those of an unfinished upload. A complete bundle stays as it is.
+    /// Begins an upload or restarts it. New pieces replace those of an unfinished upload. A complete bundle stays as it is.
     ///
     /// # Errors
     /// `Db`.
@@ -42,8 +42,8 @@ impl Store {
         Ok(())
     }
 
-    /// Stores one piece, counted from 0. All pieces but the last have `limits::BUNDLE_PIECE_BYTES`. The pieces of a complete
-    /// bundle stay as they are.
+    /// Stores one piece, counted from 0. All pieces except the last have `limits::BUNDLE_PIECE_BYTES` bytes. The pieces of a
+    /// complete bundle stay as they are.
     ///
     /// # Errors
     /// `Db`.
@@ -101,10 +101,10 @@ impl Store {
         Ok(unsigned(row.try_get("size_bytes")?))
     }
 
-    /// Gives one piece; `None` after the last.
+    /// Returns one piece; `None` after the last.
     ///
     /// # Errors
-    /// `Db`.
+    /// An earlier, failed upload may have left pieces after the end.
     pub async fn find_bundle_piece(
         &self,
         tenant: TenantId,

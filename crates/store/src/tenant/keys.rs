@@ -15,7 +15,7 @@ pub struct Key {
     pub prefix: String,
     /// Its name, for people.
     pub name: String,
-    /// When it was made.
+    /// When it was created.
     pub created_at: Timestamp,
     /// When it was revoked.
     pub revoked_at: Option<Timestamp>,
@@ -34,7 +34,7 @@ impl Store {
     /// Stores a key.
     ///
     /// # Errors
-    /// `Db`, also for a prefix or secret that exists.
+    /// `Db`, also for an existing prefix or secret.
     pub async fn create_key(
         &self,
         tenant: TenantId,
@@ -76,7 +76,7 @@ impl Store {
         Ok(rows.iter().map(from_row).collect::<Result<_, _>>()?)
     }
 
-    /// Revokes a key at once. Revoking it again changes nothing.
+    /// Revokes a key at once. Revoking it again has no effect.
     ///
     /// # Errors
     /// `NotFound` or `Db`.

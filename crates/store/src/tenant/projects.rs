@@ -21,13 +21,13 @@ pub struct Project {
     pub id: ProjectId,
     /// Its name, unique in the tenant.
     pub name: String,
-    /// Where the files of its sessions come from.
+    /// The source of its sessions' files.
     pub source: Source,
     /// How clients show it.
     pub display: ProjectDisplay,
-    /// When it was made.
+    /// When it was created.
     pub created_at: Timestamp,
-    /// When a person last changed how it is shown.
+    /// When a person last changed its display settings.
     pub updated_at: Timestamp,
 }
 
@@ -47,7 +47,7 @@ fn from_row(row: &sqlx::postgres::PgRow) -> Result<Project, Error> {
 }
 
 impl Store {
-    /// Makes a project, or gives the existing one of that name.
+    /// Creates a project, or returns the existing one with that name.
     ///
     /// # Errors
     /// `Db`.
@@ -59,7 +59,7 @@ impl Store {
         source: &Source,
     ) -> Result<Project, Error> {
         let mut tx = self.begin(tenant).await?;
-        // The update changes nothing. It makes `returning` give the existing row.
+        // The update changes nothing; it only makes `returning` return the existing row.
         let row = sqlx::query(AssertSqlSafe(format!(
             "insert into project (tenant_id, id, name, source) values ($1, $2, $3, $4)
              on conflict (tenant_id, name) do update set name = excluded.name
@@ -87,7 +87,8 @@ impl Store {
         from_row(&row.fetch_optional(&mut *tx).await?.ok_or(Error::NotFound(Entity::Project))?)
     }
 
-    /// Changes how a project is shown. `change` gets the stored display and gives the new one; with `None` nothing is written.
+    /// Changes a project's display settings. `change` receives the stored settings and returns the new ones; if it returns
+    /// `None`, nothing is written.
     ///
     /// # Errors
     /// `NotFound` or `Db`.

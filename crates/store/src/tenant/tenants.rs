@@ -1,4 +1,4 @@
-//! What a tenant may see of itself.
+//! A tenant's view of itself.
 
 use crate::{
     Store,
@@ -15,11 +15,11 @@ pub struct Tenant {
     pub id: TenantId,
     /// Its unique name.
     pub name: String,
-    /// Loops that may run at once; further sessions wait for a slot.
+    /// Maximum concurrent loops; further sessions wait for a slot.
     pub running_max: u32,
-    /// Its share of the slots while other tenants have work too.
+    /// Its share of the slots while other tenants also have work.
     pub weight: u32,
-    /// When it was made.
+    /// When it was created.
     pub created_at: Timestamp,
 }
 

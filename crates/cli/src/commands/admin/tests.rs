@@ -36,7 +36,7 @@ async fn orders_reach_the_gateway() {
         assert_eq!(fake.0.lock().unwrap().orders.join(","), want, "{line}");
     }
     let error = admin(&Fake::default(), "tenant nobody").await.unwrap_err();
-    assert_eq!(error.to_string(), "there is no tenant nobody");
+    assert_eq!(error.to_string(), "no such tenant: nobody");
     assert!(Cli::try_parse_from(["flotilla", "admin", "tenant", "a", "--weight", "0"]).is_err());
 }
 

@@ -40,12 +40,12 @@ fn a_queued_session_says_its_limit_its_place_and_its_time() {
         "ses_1  queued (3)
   the tenant runs 20 sessions of 20
   queued since 1 min
-  goes on in about 40 s
+  continues in about 40 s
 ",
     );
     let wait = why.session.wait.as_mut().unwrap();
     (wait.eta_ms, wait.queued_at_ms, wait.sentence) = (NOW_MS - 1, 0, "it is full".to_owned());
-    check(&why, "ses_1  queued (3)\n  it is full (20 of 20)\n  goes on at any moment\n");
+    check(&why, "ses_1  queued (3)\n  it is full (20 of 20)\n  continues at any moment\n");
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn who_asks_people_says_how_to_answer() {
         "ses_1  waiting: permission
   somebody must allow it
   counts as refused in about 2 h
-  per_1  may it use bash rm -r⏎ x
+  per_1  allow bash rm -r⏎ x
     flotilla answer per_1 once
   que_1  Which one?
     flotilla answer que_1 \"…\"
@@ -125,7 +125,7 @@ fn who_waits_for_subtasks_says_which_of_them_asks_and_how_to_answer() {
         &why,
         "ses_1  waiting: children
   0 of 1 subtasks are over; a person must answer one
-  subtask ses_3 asks: per_1  may it use bash ls
+  subtask ses_3 asks: per_1  allow bash ls
     flotilla answer per_1 once
   ses_2  running  find out
 ",
@@ -140,10 +140,10 @@ fn a_quarantined_session_names_its_way_out_and_others_wait_for_nothing() {
         &Why { session: quarantined, ..Why::default() },
         "ses_1  quarantined
   an operator must release it: its loop ended 5 times
-  an operator can let it go on: flotilla admin release ses_1
+  an operator can release it: flotilla admin release ses_1
 ",
     );
     let running = Why { session: session("ses_1", SessionState::Running, None), ..Why::default() };
-    check(&running, "ses_1  running\n  it waits for nothing\n");
+    check(&running, "ses_1  running\n  it is not waiting\n");
     assert_eq!(to_json(&running)["wait"], Value::Null);
 }

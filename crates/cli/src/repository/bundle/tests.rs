@@ -110,5 +110,5 @@ fn what_cannot_be_sent_is_said() {
     assert!(error.to_string().starts_with("find a git repository at"), "{error}");
     let empty = Repository::new();
     let error = make(empty.dir.path(), &Start::Revision("HEAD".to_owned())).unwrap_err();
-    assert_eq!(error.to_string(), "the repository has no commit yet: commit something, or use --dirty");
+    assert_eq!(error.to_string(), "the repository has no commit yet; commit something, or use --dirty");
 }

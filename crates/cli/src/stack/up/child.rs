@@ -1,4 +1,4 @@
-//! One service as a child process: started, waited for, started again at the same address, stopped.
+//! One service as a child process: start, wait until ready, restart at the same address, stop.
 
 use super::service::Spec;
 use crate::terminal::out;
@@ -8,13 +8,13 @@ use nix::sys::signal::Signal;
 use std::{fs, path::Path, process::Stdio, time::Duration};
 use tokio::process::Command;
 
-/// Time that `flotilla up` gives one service to become ready; milliseconds.
+/// Time that one service of `flotilla up` has to become ready; milliseconds.
 const UP_READY_MS: u64 = 60_000;
 
-/// Time between two looks at a service that starts.
+/// Poll interval while a service starts.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// A service that was started.
+/// A started service.
 pub(super) struct Child {
     spec: Spec,
     process: tokio::process::Child,
@@ -48,10 +48,10 @@ impl Child {
         self.ready.as_ref().map(|ready| ready.admin_url.clone())
     }
 
-    /// Waits until the service has announced itself and is healthy; gives its address.
+    /// Waits until the service has announced its address and is healthy; returns the address.
     ///
     /// # Errors
-    /// With the end of its log when it ends before, or takes longer than [`UP_READY_MS`].
+    /// If the service ends first or takes longer than [`UP_READY_MS`]; the error shows the end of its log.
     pub(super) async fn wait_ready(&mut self) -> Result<String> {
         let name = self.spec.name.clone();
         let limit = Duration::from_millis(UP_READY_MS);
@@ -71,11 +71,11 @@ impl Child {
     async fn ready_or_ended(&mut self) -> Result<Ready> {
         let client = chassis::http::client()?;
         loop {
-            if let Some(status) = self.process.try_wait().context("look after it")? {
+            if let Some(status) = self.process.try_wait().context("supervise it")? {
                 bail!("ended ({status})");
             }
             if let Ok(json) = fs::read(&self.spec.ready_file) {
-                let ready: Ready = serde_json::from_slice(&json).context("wrote a bad ready file")?;
+                let ready: Ready = serde_json::from_slice(&json).context("wrote an invalid ready file")?;
                 let answer = client.get(format!("{}/readyz", ready.admin_url)).send().await;
                 if answer.is_ok_and(|answer| answer.status().is_success()) {
                     return Ok(ready);
@@ -85,11 +85,11 @@ impl Child {
         }
     }
 
-    /// Starts the ended service again, at its old address: others know that one.
+    /// Restarts the ended service at its old address, because the other services know that address.
     pub(super) async fn restart(&mut self) -> Result<()> {
         let address =
             self.ready.take().and_then(|ready| ready.url.strip_prefix("http://").map(str::to_owned));
-        // A restart that was not ready in time may still run.
+        // A restart that was not ready in time may still be running.
         self.stop(Duration::ZERO).await;
         self.process = spawn(&self.spec, address.as_deref()).await?;
         if let Some(address) = &address {
@@ -99,7 +99,7 @@ impl Child {
         self.wait_ready().await.map(drop)
     }
 
-    /// Asks the service to end and kills it after `within`.
+    /// Asks the service to end, and kills it after `within`.
     pub(super) async fn stop(&mut self, within: Duration) {
         if let Err(error) = local::process::stop(&mut self.process, Signal::SIGTERM, within).await {
             out::note(&format!("stop {}: {error}", self.spec.name));
@@ -107,7 +107,7 @@ impl Child {
     }
 }
 
-/// Waits for the first child that ends by itself; gives its place in the list and how it ended. Cancel-safe.
+/// Waits for the first child that ends by itself; returns its index and its exit status. Cancel-safe.
 pub(super) async fn next_exit(children: &mut [Child]) -> (usize, String) {
     let waits = children.iter_mut().enumerate().map(|(index, child)| {
         Box::pin(async move {
@@ -122,7 +122,7 @@ async fn spawn(spec: &Spec, address: Option<&str>) -> Result<tokio::process::Chi
     if let Some(dir) = spec.log.parent() {
         fs::create_dir_all(dir).context("make the log directory")?;
     }
-    // An old ready file would name a process that is gone.
+    // An old ready file would name a process that has ended.
     drop(fs::remove_file(&spec.ready_file));
     let log = fs::OpenOptions::new().create(true).append(true).open(&spec.log);
     let log = log.with_context(|| format!("open {}", spec.log.display()))?;
@@ -135,7 +135,7 @@ async fn spawn(spec: &Spec, address: Option<&str>) -> Result<tokio::process::Chi
         .stdin(Stdio::null())
         .stdout(log.try_clone().context("open the log twice")?)
         .stderr(log)
-        // Ctrl-C in the terminal is for this process alone, which stops the others in order.
+        // Ctrl-C in the terminal reaches only this process, which stops the others in order.
         .process_group(0);
     if spec.keeps_secrets_out {
         command.env_clear();

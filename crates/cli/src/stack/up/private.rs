@@ -1,4 +1,4 @@
-//! Files with secrets of the stack.
+//! Files of the stack that contain secrets.
 
 use anyhow::{Context as _, Result};
 use std::{fs, path::Path};

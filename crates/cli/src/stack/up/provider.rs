@@ -1,4 +1,4 @@
-//! Which models answer: those of a configured provider, or the built-in scripted one.
+//! Selects the models: those of a configured provider, or the built-in scripted one.
 
 use anyhow::{Context as _, Result, bail};
 use std::{
@@ -6,9 +6,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The file that is looked for in the current directory.
+/// The file to look for in the current directory.
 const CONFIG_FILE: &str = "flotilla.toml";
-/// The scripted model's name, as prompts give it.
+/// The scripted model's name in prompts.
 pub(super) const SCRIPTED_MODEL: &str = "scripted/demo";
 
 /// The models of a stack.
@@ -16,15 +16,15 @@ pub(super) const SCRIPTED_MODEL: &str = "scripted/demo";
 pub(super) struct Models {
     /// `provider/model`, the default one first; never empty.
     pub names: Vec<String>,
-    /// The file that workers read; without one they read their environment.
+    /// The file that workers read; without it they read their environment.
     pub file: Option<PathBuf>,
 }
 
-/// Gives the configured models: those of `config`, else of `./flotilla.toml`, else of the key variables; `None` when
+/// Returns the configured models: those of `config`, else of `./flotilla.toml`, else of the key variables; `None` if
 /// nothing is configured.
 ///
 /// # Errors
-/// When a file cannot be read or used, with everything that is wrong in it.
+/// If a file cannot be read or used, with all its problems.
 pub(super) fn find(config: Option<&Path>) -> Result<Option<Models>> {
     let file = match config {
         Some(file) => Some(file.canonicalize().with_context(|| format!("open {}", file.display()))?),
@@ -35,7 +35,7 @@ pub(super) fn find(config: Option<&Path>) -> Result<Option<Models>> {
     let default = config.default_model.map(|(provider, model)| format!("{provider}/{model}"));
     let Some(default) = default else {
         return match file {
-            Some(file) => bail!("{} names no model", file.display()),
+            Some(file) => bail!("{} configures no model", file.display()),
             None => Ok(None),
         };
     };
@@ -43,7 +43,7 @@ pub(super) fn find(config: Option<&Path>) -> Result<Option<Models>> {
     Ok(Some(Models { names: [default.clone()].into_iter().chain(others).collect(), file }))
 }
 
-/// Gives the workers' configuration for the scripted model at `url`.
+/// Returns the workers' configuration for the scripted model at `url`.
 pub(super) fn scripted_config(url: &str) -> String {
     format!(
         "# Written by `flotilla up`: no provider is configured, so the built-in scripted model answers.

@@ -1,9 +1,9 @@
-//! What `flotilla up` prints when all is ready.
+//! The text that `flotilla up` prints when everything is ready.
 
 use crate::{stack::running::Stack, terminal::paint::Paint};
 use std::{env, path::Path};
 
-/// Gives the text for people; the stack's JSON follows it as the last line.
+/// Returns the text for people; the stack's JSON follows it as the last line.
 pub(super) fn welcome(stack: &Stack) -> String {
     let paint = Paint::for_stdout();
     let mut text = format!("\n{}\n\n", paint.bold("Flotilla is up."));
@@ -14,7 +14,7 @@ pub(super) fn welcome(stack: &Stack) -> String {
     match stack.model.as_str() {
         super::provider::SCRIPTED_MODEL => row(
             "model",
-            "the built-in scripted one: it knows the sample repository only. Set ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY, or write a flotilla.toml, for a real one",
+            "the built-in scripted one, which knows only the sample repository. For a real one set ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY, or write a flotilla.toml",
         ),
         model => row("model", model),
     }
@@ -22,7 +22,7 @@ pub(super) fn welcome(stack: &Stack) -> String {
     if let Some(dir) = dir_not_in_path() {
         text.push_str(&format!("  export PATH=\"{dir}:$PATH\"\n"));
     }
-    text.push_str("  flotilla run \"fix the failing tests\"      in a repository of yours\n\nCtrl-C stops everything.\n\n");
+    text.push_str("  flotilla run \"fix the failing tests\"      in one of your repositories\n\nCtrl-C stops everything.\n\n");
     text
 }
 

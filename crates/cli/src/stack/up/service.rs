@@ -1,5 +1,5 @@
-//! What each child of `flotilla up` is started with. Settings travel as environment variables: arguments are seen by
-//! every user of the machine.
+//! The settings of each child of `flotilla up`. They are passed as environment variables, because every user of the
+//! machine can see arguments.
 
 use anyhow::{Context as _, Result};
 use std::{
@@ -17,19 +17,19 @@ pub(super) const SANDBOX_TOKEN: &str = "sandbox-token";
 /// The file of the operator's key.
 pub(super) const OPERATOR_KEY: &str = "operator-key";
 
-/// How a gateway is reached, and by which operator.
+/// The address of the gateway and the operator's key.
 pub(super) struct Reach<'a> {
     pub listen: SocketAddr,
     pub operator_key: &'a str,
 }
 
-/// Where the stack is, and this program.
+/// The directory of the stack, and the path of this program.
 pub(super) struct StackPaths {
     pub data: PathBuf,
     pub program: PathBuf,
 }
 
-/// What workers and gateway connect to.
+/// The addresses that workers and gateway connect to.
 pub(super) struct Backends {
     pub app_url: String,
     pub system_url: String,
@@ -39,7 +39,7 @@ pub(super) struct Backends {
     pub sandbox_token: String,
 }
 
-/// A child as it is started.
+/// The command of a child.
 pub(super) struct Spec {
     /// "worker-1": unique in the stack.
     pub name: String,
@@ -48,9 +48,9 @@ pub(super) struct Spec {
     pub program: PathBuf,
     pub arguments: Vec<OsString>,
     pub env: Vec<(String, String)>,
-    /// Names the address to listen at, for a restart.
+    /// The variable with the address to listen on, for a restart.
     pub listen_variable: &'static str,
-    /// Whether the child runs what a model writes and must not see this process's environment.
+    /// Whether the child runs code that a model wrote, and must not see this process's environment.
     pub keeps_secrets_out: bool,
     pub ready_file: PathBuf,
     pub log: PathBuf,
@@ -65,7 +65,7 @@ pub(super) fn model(paths: &StackPaths, script: Option<&Path>) -> Spec {
     spec
 }
 
-/// The sandbox service. It gets no credential but its own token.
+/// The sandbox service. Its only credential is its own token.
 pub(super) fn sandbox(paths: &StackPaths, token: &str) -> Spec {
     let mut spec = spec(paths, "sandbox", "sandbox", "FLOTILLA_SANDBOX_LISTEN");
     spec.keeps_secrets_out = true;
@@ -75,7 +75,7 @@ pub(super) fn sandbox(paths: &StackPaths, token: &str) -> Spec {
     spec
 }
 
-/// Worker number `number`, with the file of its model providers if there is one.
+/// Worker number `number`, with the file of its model providers if it exists.
 pub(super) fn worker(paths: &StackPaths, backends: &Backends, number: u16, config: Option<&Path>) -> Spec {
     let mut spec = spec(paths, &format!("worker-{number}"), "worker", "FLOTILLA_WORKER_LISTEN");
     spec.connect(backends);
@@ -126,7 +126,7 @@ fn spec(paths: &StackPaths, name: &str, role: &'static str, listen_variable: &'s
     }
 }
 
-/// Whether a child that runs foreign programs may see this variable of ours.
+/// Whether a child that runs untrusted programs may see this variable.
 pub(super) fn is_harmless(name: &str) -> bool {
     let exact = [
         "PATH",
@@ -142,7 +142,7 @@ pub(super) fn is_harmless(name: &str) -> bool {
     exact.contains(&name) || name.starts_with("FLOTILLA_SANDBOX_") || name == "OTEL_EXPORTER_OTLP_ENDPOINT"
 }
 
-/// Gives a random secret that is kept in the file `name`, the same for every start in this data directory.
+/// Returns a random secret that is stored in the file `name`, the same for every start in this data directory.
 pub(super) fn secret(data: &Path, name: &str) -> Result<String> {
     let file = data.join(name);
     if let Ok(secret) = fs::read_to_string(&file)

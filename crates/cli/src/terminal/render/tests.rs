@@ -138,7 +138,7 @@ fn an_attempt_that_was_given_up_is_said_so() {
         event("flotilla.loop.started", json!({"worker": "w2", "attempt": 2})),
         text("p2", "whole", true),
     ];
-    check(&items, "half\n· the attempt above was given up\n· worker w2 took over\nwhole\n");
+    check(&items, "half\n· the attempt above was discarded\n· worker w2 took over\nwhole\n");
 }
 
 #[test]
@@ -187,8 +187,8 @@ fn errors_retries_and_questions_are_one_line_each() {
     ];
     check(
         &items,
-        "· attempt 1 failed, trying again: overloaded\n✗ no key\n? needs a human: may it use bash rm *⏎ ls   flotilla answer per_1 once
-? needs a human: Which?   flotilla answer que_1 \"…\" \"…\"\n· connection lost, trying again (2)\n",
+        "· attempt 1 failed, retrying: overloaded\n✗ no key\n? needs a human: allow bash rm *⏎ ls   flotilla answer per_1 once
+? needs a human: Which?   flotilla answer que_1 \"…\" \"…\"\n· connection lost, retrying (2)\n",
     );
 }
 
@@ -207,7 +207,7 @@ fn waits_and_quarantine_are_one_line_each() {
         "· waits before the next model call, 40 s at most
 · waits for its subtasks
 ✗ quarantined: its loop ended 5 times
-· an operator released it: it goes on
+· an operator released the session
 ",
     );
     check(&[event("session.error", error)], "✗ its loop ended 5 times\n");

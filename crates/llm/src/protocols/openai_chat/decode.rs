@@ -104,7 +104,7 @@ impl Decoder {
     }
 
     fn usage(&mut self, value: &Value, events: &mut Vec<Event>) {
-        // Groq and Moonshot report usage in places of their own.
+        // Groq and Moonshot report usage in fields of their own.
         let places = ["/usage", "/x_groq/usage", "/choices/0/usage"];
         let found =
             places.into_iter().find_map(|place| value.pointer(place).filter(|usage| usage.is_object()));

@@ -17,7 +17,7 @@ use std::borrow::Cow;
 const CACHED_MESSAGES: usize = 2;
 
 /// Introduces images and documents from tools in a message that the user did not write.
-const TOOLS_GAVE: &str = "<system-reminder>\nWhat the tools above gave besides text:\n</system-reminder>";
+const TOOLS_GAVE: &str = "<system-reminder>\nOther output of the tools above:\n</system-reminder>";
 
 /// Deviations of some compatible servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! The rows of requests to people, as the loop that asks writes them. `people::requests` stores the answers of people.
+//! The rows of requests to people, as the asking loop writes them. `people::requests` stores the answers.
 
 use crate::{Tx, error::Error, log::change::Scope};
 use domain::request::{Answer, Id, Request};
@@ -23,7 +23,7 @@ pub(crate) async fn insert(tx: &mut Tx, scope: &Scope<'_>, request: &Request) ->
     Ok(())
 }
 
-/// Closes a request that its loop no longer needs. Gives the answer that counts: the first one stays.
+/// Closes a request that its loop no longer needs. Returns the answer that counts, which is the first one.
 pub(crate) async fn close(tx: &mut Tx, scope: &Scope<'_>, id: &Id, answer: &Answer) -> Result<Answer, Error> {
     let row = sqlx::query(
         "update request set answer = coalesce(answer, $3::json), answered_at = coalesce(answered_at, now()),

@@ -17,7 +17,7 @@ use domain::{
 use serde_json::Value;
 use sqlx::types::Json;
 
-/// Stores entries in the ledger, adds them to what the session shows as its cost, and gives the session with the new sums.
+/// Stores entries in the ledger, adds them to the session's visible cost, and returns the session with the new sums.
 pub(crate) async fn charge(tx: &mut Tx, scope: &Scope<'_>, entries: &[Entry]) -> Result<Info, Error> {
     ledger::insert(tx, scope.tenant, scope.session, entries).await?;
     let tokens = entries.iter().fold(Tokens::default(), |sum, entry| sum.plus(entry.tokens));
@@ -56,7 +56,7 @@ pub(crate) async fn set_title(tx: &mut Tx, scope: &Scope<'_>, title: &Title) -> 
     charge(tx, scope, &title.entries).await
 }
 
-/// Sets how much the files of the session changed.
+/// Sets the size of the session's file changes.
 pub(crate) async fn set_file_summary(
     tx: &mut Tx,
     scope: &Scope<'_>,
@@ -74,7 +74,7 @@ pub(crate) async fn set_file_summary(
     read_info(tx, scope).await
 }
 
-/// Sets the branch that the files of the session are on.
+/// Sets the branch of the session's files.
 pub(crate) async fn set_branch(tx: &mut Tx, scope: &Scope<'_>, branch: Option<&str>) -> Result<(), Error> {
     sqlx::query("update session set branch = $3 where tenant_id = $1 and id = $2")
         .bind(scope.tenant.0)

@@ -4,7 +4,7 @@
 use crate::{Tx, column::signed, error::Error, log::change::Scope};
 use domain::part::{Body, Part, ToolState};
 
-/// Brings the row of a tool call in step with its part. Other parts have no row.
+/// Synchronizes the row of a tool call with its part. Other parts have no row.
 pub(crate) async fn update(tx: &mut Tx, scope: &Scope<'_>, part: &Part) -> Result<(), Error> {
     let Body::Tool(tool) = &part.body else { return Ok(()) };
     let query = match &tool.state {

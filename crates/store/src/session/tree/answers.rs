@@ -26,7 +26,7 @@ pub struct ChildAnswer {
     pub part_id: PartId,
     /// How its turn ended.
     pub outcome: Outcome,
-    /// Its last words, or why it failed.
+    /// Its last text, or why it failed.
     pub text: String,
     /// Its newest tool calls, as its reports show them; null if its loop stored none.
     #[serde(default)]
@@ -34,7 +34,7 @@ pub struct ChildAnswer {
 }
 
 impl ChildAnswer {
-    /// The answer that a transaction gives in place of a child that can give none itself.
+    /// The answer that a transaction stores on behalf of a child that cannot answer any more.
     pub(crate) fn failed(call: &ParentCall, child: &SessionId, text: &str) -> Self {
         Self {
             child: child.clone(),
@@ -47,7 +47,7 @@ impl ChildAnswer {
 }
 
 impl Store {
-    /// Gives the answers of children to these tool calls, whether or not a loop has taken them.
+    /// Returns the answers of children to these tool calls, whether or not a loop has taken them.
     ///
     /// # Errors
     /// `Unreadable`; `Db`.
@@ -100,7 +100,7 @@ pub(crate) async fn deliver(
     parent.mailbox(tenant).put(tx, input).await
 }
 
-/// The name of the answer to a call in the mailbox.
+/// The mailbox name of the answer to a call.
 fn dedupe(part: &PartId) -> String {
     format!("child:{part}")
 }

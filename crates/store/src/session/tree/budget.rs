@@ -1,5 +1,5 @@
-//! The budget of a tree of sessions: one amount at the root, for the root and all subtasks together. A tree that spent its
-//! budget is parked until somebody raises it.
+//! The budget of a tree of sessions: one amount at the root, for the root and all subtasks together. A tree that has spent
+//! its budget is parked until a person raises it.
 
 use crate::{
     Store, Tx,
@@ -21,10 +21,10 @@ use domain::{
 };
 use sqlx::{AssertSqlSafe, Row as _};
 
-/// A budget and how much of it is spent.
+/// A budget and the amount already spent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Budget {
-    /// What the model calls of the root and of all subtasks cost, deleted subtasks included.
+    /// The cost of the model calls of the root and all subtasks, deleted subtasks included.
     pub spent: UsdPicos,
     /// `None`: no limit.
     pub max: Option<UsdPicos>,
@@ -56,7 +56,7 @@ impl Store {
     }
 
     /// Sets the budget of the tree below `root`, and wakes the sessions that wait for it. `dedupe` names the change: a repeated
-    /// change wakes no session twice. Gives the sessions that the caller must nudge.
+    /// change wakes no session twice. Returns the sessions that the caller must nudge.
     ///
     /// # Errors
     /// `NotFound`, also for a subtask; `Db`.
@@ -101,7 +101,7 @@ impl Store {
     }
 }
 
-/// Tells a parent that its child ran out of budget, once for each `dedupe`. An idle parent need not know.
+/// Tells a parent that its child ran out of budget, once for each `dedupe`. An idle parent is not told.
 ///
 /// # Errors
 /// `Db`.

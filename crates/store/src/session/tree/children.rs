@@ -1,4 +1,4 @@
-//! Child sessions: a tool call of a parent as a job of its own.
+//! Child sessions: a tool call of a parent, run as a separate job.
 // Continues in worker::claim: any worker may take the child.
 
 use crate::{
@@ -28,7 +28,7 @@ use domain::{
 use serde_json::{Map, Value};
 use sqlx::{Row as _, types::Json};
 
-/// A child to be made, or to go on.
+/// A child to create or to resume.
 #[derive(Debug, Clone)]
 pub struct NewChild {
     /// The call that it answers.
@@ -39,9 +39,9 @@ pub struct NewChild {
     pub agent: String,
     /// Its model.
     pub model: ModelRef,
-    /// Whether a person or a setting chose the model for it.
+    /// Whether a person or a setting chose its model.
     pub is_model_chosen: bool,
-    /// The rules of its ancestors, each list on its own.
+    /// The rules of its ancestors, as separate lists.
     pub permissions: Vec<Rules>,
     /// Its task; the session id in it is the child's.
     pub prompt: Prompt,
@@ -49,16 +49,16 @@ pub struct NewChild {
     pub event_id: EventId,
 }
 
-/// Whether a dispatch makes a child.
+/// Whether a dispatch creates a child or resumes one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dispatch {
-    /// It makes a child.
+    /// It creates a child.
     New,
-    /// An idle child of the same parent goes on with a new prompt.
+    /// It resumes an idle child of the same parent with a new prompt.
     Resumed,
 }
 
-/// What a dispatch did.
+/// The result of a dispatch.
 #[derive(Debug, Clone, PartialEq)]
 pub enum DispatchOutcome {
     /// The child waits for a worker.
@@ -68,20 +68,20 @@ pub enum DispatchOutcome {
         /// The events of the child, for publishing; empty if the write was stored before.
         child: Vec<StoredEvent>,
     },
-    /// The tree of sessions has too many already; nothing is written.
+    /// The tree has reached its limit of sessions; nothing is written.
     TooMany,
-    /// The child that is to go on does not exist, or has work; nothing is written.
+    /// The child to resume does not exist or is not idle; nothing is written.
     NotFree,
 }
 
-/// The events of a child's rows, or the reason why it gets none.
+/// The events of a child's rows, or the reason for refusing it.
 type ChildRows = Result<Vec<StoredEvent>, DispatchOutcome>;
 
 impl Store {
-    /// Makes or resumes a child and stores `changes` of its parent, in one fenced write of the parent.
+    /// Creates or resumes a child and stores `changes` of its parent, in one fenced write of the parent.
     ///
     /// # Errors
-    /// As [`Store::append`].
+    /// Like [`Store::append`].
     pub async fn dispatch_child(
         &self,
         fence: &Fence,
@@ -115,11 +115,11 @@ impl Store {
         Ok(DispatchOutcome::Dispatched { parent, child: events })
     }
 
-    /// Shows the progress of a child in the tool call of its parent, and gives the parent's event. Gives `None` and changes
-    /// nothing when the call is over, or when another worker owns the child by now.
+    /// Shows the progress of a child in the tool call of its parent, and returns the parent's event. Returns `None` and
+    /// changes nothing if the call is over or another worker owns the child now.
     ///
     /// # Errors
-    /// `Db`: shown or not; the next report shows it.
+    /// `Db`: stored or not; the next report repeats it.
     pub async fn report_child(
         &self,
         child: &Fence,
@@ -207,11 +207,12 @@ async fn insert(tx: &mut Tx, tenant: TenantId, child: &NewChild, at: Timestamp) 
     projection::project(tx, &scope, &[Change::event(child.event_id.clone(), created)], 1).await.map(Ok)
 }
 
-/// Gives an idle child of the same parent a new call to answer. The child gets the permissions of that call: the rules of its
-/// ancestors may have changed since its last one.
+/// Gives an idle child of the same parent a new call to answer. The child receives the permissions of that call: the rules of
+/// its ancestors may have changed since its last one.
 async fn resume(tx: &mut Tx, tenant: TenantId, child: &NewChild) -> Result<ChildRows, Error> {
     let id = &child.prompt.user.session_id;
-    // A model may name any session. Lock only a child of this parent: locks are taken from the root to the leaves.
+    // A model may name any session. Lock only a child of this parent, because locks are taken from the root to the
+    // leaves.
     let call = family::find_call(tx, tenant, id).await?;
     if call.is_none_or(|call| call.session != child.call.session) {
         return Ok(Err(DispatchOutcome::NotFree));
@@ -237,7 +238,7 @@ async fn resume(tx: &mut Tx, tenant: TenantId, child: &NewChild) -> Result<Child
     Ok(if done.rows_affected() == 0 { Err(DispatchOutcome::NotFree) } else { Ok(vec![]) })
 }
 
-/// Gives the part with the child's progress; `None` if the call is over.
+/// Returns the part with the child's progress; `None` if the call is over.
 fn with_summary(mut part: Part, summary: &Value) -> Option<Part> {
     let Body::Tool(tool) = &mut part.body else { return None };
     let ToolState::Running { metadata, .. } = &mut tool.state else { return None };

@@ -18,19 +18,19 @@ use domain::{
 };
 use sqlx::{AssertSqlSafe, Row as _, postgres::PgRow};
 
-/// A session below another one.
+/// A session below another session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Descendant {
     /// The session.
     pub session: SessionId,
     /// Whether it has work.
     pub works: bool,
-    /// The number of its newest take-over.
+    /// The epoch: the number of its newest takeover.
     pub epoch: u64,
 }
 
 impl Store {
-    /// Lists the sessions below one, nearest first: those that an abort or a deletion reaches.
+    /// Lists the sessions below one session, nearest first: those that an abort or a deletion reaches.
     ///
     /// # Errors
     /// `Db`.
@@ -78,7 +78,7 @@ impl Parent {
     }
 }
 
-/// Locks a parent, before its child is locked. Gives `None` when the parent was deleted.
+/// Locks a parent before its child is locked. Returns `None` if the parent was deleted.
 ///
 /// # Errors
 /// `Unreadable`; `Db`.
@@ -94,8 +94,8 @@ pub(crate) async fn lock_parent(
     }
 }
 
-/// Locks the root above a session, if the session is not the root itself. The transaction that makes a child counts the tree;
-/// without this lock two of them could count at once and both find room for the last child.
+/// Locks the root above a session, unless the session itself is the root. The transaction that creates a child counts the
+/// tree. Without this lock two transactions could count at once, and both would find room for the last child.
 ///
 /// # Errors
 /// `Db`.
@@ -112,8 +112,8 @@ pub(crate) async fn lock_root(tx: &mut Tx, tenant: TenantId, session: &SessionId
     Ok(())
 }
 
-/// Locks the parent of a session, and gives the parent's call that the session answers. While the parent is locked, no other
-/// transaction can give the child another call. Gives `None` for a root, and when the parent was deleted.
+/// Locks the parent of a session, and returns the parent's call that the session answers. While the parent is locked, no
+/// other transaction can give the child another call. Returns `None` for a root, and if the parent was deleted.
 ///
 /// # Errors
 /// `Unreadable`; `Db`.
@@ -127,8 +127,8 @@ pub(crate) async fn lock_call(
     Ok(find_call(tx, tenant, session).await?.map(|call| (parent, call)))
 }
 
-/// Locks every control row below a session, nearest first. A transaction that deletes the rows then waits for no loop that
-/// waits for it.
+/// Locks every control row below a session, nearest first. A transaction that then deletes the rows cannot deadlock with a
+/// loop.
 ///
 /// # Errors
 /// `Db`.
@@ -145,7 +145,7 @@ pub(crate) async fn lock_tree(tx: &mut Tx, tenant: TenantId, session: &SessionId
     }
 }
 
-/// Locks the rows that are below a session now, and gives their number.
+/// Locks the rows that are currently below a session, and returns their number.
 async fn lock_below(tx: &mut Tx, tenant: TenantId, session: &SessionId) -> Result<u64, Error> {
     let done = sqlx::query(
         "with recursive tree as (

@@ -1,5 +1,5 @@
-//! What model calls cost: one entry for each call whose provider reported usage, also if the call failed or was aborted. No
-//! entry refers to a session row, so money stays spent when a session or a subtask is deleted.
+//! The cost of model calls: one entry for each call whose provider reported usage, also if the call failed or was aborted.
+//! Entries do not reference session rows, so money stays spent when a session or a subtask is deleted.
 //!
 //! A call whose provider reported no usage has no entry: its cost is unknown, and an estimate would be wrong. The same is true
 //! of a call whose worker died before the call ended.
@@ -12,7 +12,7 @@ use domain::{
 };
 use sqlx::Row as _;
 
-/// What a model call is for.
+/// The purpose of a model call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// A step of a turn.
@@ -37,11 +37,11 @@ impl Purpose {
 /// How a model call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallOutcome {
-    /// The answer is whole.
+    /// The answer is complete.
     Finished,
     /// The provider failed.
     Failed,
-    /// The worker closed the call before the answer was whole.
+    /// The worker closed the call before the answer was complete.
     Aborted,
 }
 
@@ -56,12 +56,12 @@ impl CallOutcome {
     }
 }
 
-/// What one model call cost.
+/// The cost of one model call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     /// Names the call inside its session. Storing the same call again changes nothing.
     pub id: String,
-    /// What the call was for.
+    /// The purpose of the call.
     pub purpose: Purpose,
     /// How it ended.
     pub outcome: CallOutcome,
@@ -69,13 +69,13 @@ pub struct Entry {
     pub model: ModelRef,
     /// The usage that the provider reported.
     pub tokens: Tokens,
-    /// What that usage costs.
+    /// The cost of that usage.
     pub cost: UsdPicos,
-    /// The most that the call could cost when it was sent; `None`: unknown.
+    /// The maximum cost of the call, estimated when it was sent; `None`: unknown.
     pub cost_max: Option<UsdPicos>,
 }
 
-/// Stores entries of a session. An entry that is stored already stays as it is.
+/// Stores entries of a session. An entry that is already stored stays as it is.
 pub(crate) async fn insert(
     tx: &mut Tx,
     tenant: TenantId,
@@ -123,7 +123,7 @@ pub(crate) async fn insert(
     Ok(())
 }
 
-/// Sums what the tree below `root` spent, the root and deleted subtasks included.
+/// Sums the cost of the tree below `root`, the root and deleted subtasks included.
 pub(crate) async fn spent(tx: &mut Tx, tenant: TenantId, root: &SessionId) -> Result<UsdPicos, Error> {
     let row = sqlx::query(
         "select coalesce(sum(cost_usd_picos), 0)::bigint as spent from ledger where tenant_id = $1 and root_id = $2",
