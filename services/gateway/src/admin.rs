@@ -1,11 +1,11 @@
-//! What an operator does before the first start: migrate the database, create a tenant with a key.
+//! The operator's preparation before the first start: migrate the database, create a tenant with a key.
 
 use crate::auth::key::{self, NewKey};
 use anyhow::Context as _;
 use domain::ids::TenantId;
 use store::Store;
 
-/// What a stack needs to start.
+/// The values that a stack needs to start.
 #[derive(Debug, Clone)]
 pub struct Bootstrap {
     /// The tenant's id, a UUID.
@@ -34,7 +34,7 @@ pub enum Key<'a> {
 /// `tenant` and, as `api_key` says, an API key. Safe to repeat.
 ///
 /// # Errors
-/// When the database cannot be reached or migrated.
+/// If the database cannot be reached or migrated.
 pub async fn bootstrap(migrator_url: &str, tenant: &str, api_key: Key<'_>) -> anyhow::Result<Bootstrap> {
     let password = key::random_text();
     Box::pin(store::migrate::migrate(migrator_url, &password)).await?;

@@ -1,7 +1,7 @@
-//! The use cases of the gateway. Each takes the handle, who calls, and domain types, and gives domain types or
+//! The use cases of the gateway. Each takes the handle, the principal and domain types, and returns domain types or
 //! `ground::error::Error`. All ways in end here: only this module reaches the store, the bus and the sandbox, because the state
 //! inside `ground::gateway::Gateway` is private to it. A protocol (`grpc`, `http`) translates to and from these functions and
-//! decides nothing else.
+//! makes no other decision.
 
 pub(crate) mod catalogue;
 pub(crate) mod events;

@@ -1,4 +1,4 @@
-//! Who calls: API keys, wrong keys, and the address that a call comes from.
+//! Authentication: API keys, the limit on wrong keys, and the address that a call comes from.
 
 pub(crate) mod attempts;
 pub(crate) mod client;

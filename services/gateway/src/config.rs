@@ -15,13 +15,13 @@ pub struct Config {
     /// The models that prompts may name, as `provider/model`; the first is the default.
     #[arg(long, env = "FLOTILLA_MODELS", value_delimiter = ',', required = true)]
     pub models: Vec<String>,
-    /// Open connections at once; more are asked to retry.
+    /// Maximum simultaneous connections; further clients are asked to retry.
     #[arg(long, env = "FLOTILLA_CONNECTIONS_MAX", default_value_t = chassis::port::CONNECTIONS_MAX)]
     pub connections_max: usize,
     /// Networks of trusted proxies, for example `10.0.0.0/8`: their `X-Forwarded-For` names the client.
     #[arg(long, env = "FLOTILLA_TRUSTED_PROXIES", value_delimiter = ',')]
     pub trusted_proxies: Vec<chassis::web::Network>,
-    /// The key that manages tenants and the fleet; without it, no call can.
+    /// The key that manages tenants and the fleet; without it, no call can do that.
     #[arg(long, env = "FLOTILLA_OPERATOR_KEY", hide_env_values = true)]
     pub operator_key: Option<Secret<String>>,
 }

@@ -1,4 +1,5 @@
-//! What every call shares: connections, errors, scopes and the time limits of bodies. Nothing here knows who calls or how.
+//! Common parts of every call: connections, errors, scopes and the time limits of bodies. Nothing here knows callers or
+//! protocols.
 
 pub(crate) mod bodies;
 pub(crate) mod entity;

@@ -1,4 +1,4 @@
-//! Reports whether the gateway can work. It needs Postgres; Redis and NATS only make it fast.
+//! Reports whether the gateway can work. It needs Postgres; Redis and NATS only make it faster.
 
 use crate::ground::state::State;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use tonic_health::{ServingStatus, server::HealthReporter};
 /// Poll interval.
 const POLL: Duration = Duration::from_secs(2);
 
-/// Polls until the gateway is asked to stop, and then reports that it does not serve.
+/// Polls until the gateway stops, and then reports that it does not serve.
 pub(crate) async fn watch(state: State, service: chassis::Service, reporter: HealthReporter) {
     while !service.shutdown.is_cancelled() {
         let postgres = state.store.ping().await;

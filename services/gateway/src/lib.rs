@@ -1,4 +1,4 @@
-//! The gateway: every way in and every way out. It authenticates, accepts work, and forwards events; it runs nothing itself.
+//! The gateway: all traffic in and out. It authenticates, accepts work, and forwards events; it runs nothing itself.
 //!
 //! Floors, from the top: `router`; the protocols `grpc` and `http`, which do not know each other; the use cases `app`; `streams` and
 //! `auth`; `ground`. A module imports only from floors below it.
@@ -26,7 +26,7 @@ use streams::{feed::Feeds, fleet};
 /// Runs a gateway until `service.shutdown`. Open calls end first; streams end with a request to resume elsewhere.
 ///
 /// # Errors
-/// When the configuration cannot be used or the address is taken. While Postgres, Redis, NATS or the sandbox are down, the gateway
+/// If the configuration is invalid or the address is in use. While Postgres, Redis, NATS or the sandbox are down, the gateway
 /// runs, and calls that need them answer UNAVAILABLE.
 pub async fn run(config: Config, service: chassis::Service) -> anyhow::Result<()> {
     let state = State::connect(&config, service.shutdown.clone()).await?;

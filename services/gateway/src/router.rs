@@ -1,4 +1,5 @@
-//! The one port: gRPC with reflection and health, gRPC-Web, and OpenCode's HTTP API. Another protocol is registered here.
+//! The one port: gRPC with reflection and health, gRPC-Web, and OpenCode's HTTP API. Further protocols are registered
+//! here.
 // Continues in grpc::prompt, for a prompt.
 
 use crate::{
@@ -25,7 +26,7 @@ use tracing::Instrument as _;
 /// Builds the routes.
 ///
 /// # Errors
-/// When the descriptors of the services cannot be read.
+/// If the descriptors of the services cannot be read.
 pub(crate) fn router<H: Health>(gateway: &Gateway, health: HealthServer<H>) -> anyhow::Result<Router> {
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(rpc::DESCRIPTORS)
@@ -56,7 +57,7 @@ pub(crate) fn router<H: Health>(gateway: &Gateway, health: HealthServer<H>) -> a
         .layer(CatchPanicLayer::new()))
 }
 
-/// Joins the caller's trace, and keeps the caller's deadline and the time limit of the body.
+/// Joins the caller's trace, and enforces the caller's deadline and the time limit of the body.
 async fn traced(request: Request, next: Next) -> Response {
     let span = tracing::info_span!(
         "rpc",

@@ -1,5 +1,5 @@
-//! Who follows what: the streams of events, shared by all clients that follow the same session or tenant. No protocol is known
-//! here; `app::events` begins streams, a protocol translates their items.
+//! Streams of events, shared by all clients that are subscribed to the same session or tenant. This module knows no protocol;
+//! `app::events` begins streams, and a protocol translates their items.
 
 pub(crate) mod backlog;
 pub(crate) mod cursor;

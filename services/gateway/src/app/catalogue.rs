@@ -1,4 +1,4 @@
-//! What the fleet offers: models and tools.
+//! The models and tools that the workers offer.
 
 use crate::{
     app::ground::gateway::Gateway,
@@ -7,7 +7,7 @@ use crate::{
 };
 use domain::{message::ModelRef, model::Facts, tool::Spec};
 
-/// A model that prompts may name, and what the workers know about it.
+/// A model that prompts may name, with the facts that the workers report about it.
 #[derive(Debug, Clone)]
 pub(crate) struct ServedModel {
     pub(crate) model: ModelRef,
@@ -28,7 +28,7 @@ pub(crate) async fn list_models(gateway: &Gateway, principal: &Principal) -> Res
     Ok(gateway.state.models.iter().map(served).collect())
 }
 
-/// Lists the tools as the workers offer them to models. A session may have fewer, by its agent and its rules.
+/// Lists the tools as the workers offer them to models. The agent and the rules of a session may allow fewer.
 ///
 /// # Errors
 /// `store_unavailable`.

@@ -1,4 +1,4 @@
-//! Events: streams of a session or a tenant, pages of a log, and the present state for clients that join late.
+//! Events: streams of a session or a tenant, pages of a log, and the current state for clients that join late.
 
 pub(crate) mod log;
 pub(crate) mod snapshot;

@@ -1,4 +1,4 @@
-//! The files of a directory, for clients that know no session: those of its newest session.
+//! The files of a directory, for clients that do not name a session: those of its newest session.
 
 pub(crate) mod directory;
 pub(crate) mod workspace;

@@ -1,4 +1,4 @@
-//! What the use cases share: the handle, pages of lists, common checks, and waking a session.
+//! Common parts of the use cases: the handle, pages of lists, checks, and waking a session.
 
 pub(crate) mod checks;
 pub(crate) mod gateway;

@@ -1,4 +1,4 @@
-//! The conversation of a session: read, edited, reverted and forked.
+//! The conversation of a session: reading, editing, reverting and forking it.
 
 mod copy;
 pub(crate) mod edits;

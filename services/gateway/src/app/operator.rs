@@ -1,4 +1,4 @@
-//! What the operator sees and does across all tenants: the queue, the workers, and sessions that need a hand.
+//! The operator's view and actions across all tenants: the queue, the workers, and sessions that need intervention.
 
 use crate::{
     app::ground::{
@@ -27,7 +27,7 @@ use store::{
     session::quarantine::{Notice, QuarantineRule},
 };
 
-/// Lists the queue. A page counts tenants, each with up to three lines.
+/// Lists the queue. Pages count tenants; each tenant has up to three lines.
 ///
 /// # Errors
 /// `operator_only`, `page_too_large`, `cursor_invalid`, `store_unavailable`.
@@ -72,14 +72,14 @@ pub(crate) async fn list_control(
     Ok(gateway.state.store.list_control(phase, &page.check(|_| false)?).await?)
 }
 
-/// Whether a worker takes sessions.
+/// Whether a worker accepts sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Draining {
     Start,
     Stop,
 }
 
-/// Asks the workers of a name to drain, or to take sessions again. Gives their number.
+/// Asks the workers with a name to drain, or to take sessions again. Returns their number.
 ///
 /// # Errors
 /// `operator_only`, `worker_not_found`, `store_unavailable`.
@@ -119,7 +119,7 @@ pub(crate) async fn release_session(
     Ok(())
 }
 
-/// Quarantines a session, ends its processes and aborts its subtasks. Gives the number of those.
+/// Quarantines a session, ends its processes and aborts its subtasks. Returns the number of aborted subtasks.
 ///
 /// # Errors
 /// `operator_only`, `session_not_found`, `not_active`, `store_unavailable`.
@@ -161,7 +161,7 @@ async fn announce(state: &State, tenant: TenantId, session: &SessionId, class: C
     state.announce(QueueEntry { tenant, session, class, share: None }).await;
 }
 
-/// Aborts the subtasks of a stopped session: no session would take their answers.
+/// Aborts the subtasks of a stopped session, because no session would read their answers.
 async fn abort_subtasks(state: &State, tenant: TenantId, session: &SessionId) -> Result<u32, Error> {
     let key = format!("kill:{}", state.id(EventId::make));
     let below = state.store.abort_below(tenant, session, &key).await?;
@@ -173,7 +173,7 @@ async fn abort_subtasks(state: &State, tenant: TenantId, session: &SessionId) ->
     Ok(u32::try_from(below.len()).unwrap_or(u32::MAX))
 }
 
-/// Ends the processes of a session. Best effort: the sandbox refuses the old epoch from the next call on, and each command has a time
+/// Ends the processes of a session. Best effort: the sandbox refuses the old epoch from its next call on, and each command has a time
 /// limit.
 async fn end_processes(state: &State, tenant: TenantId, session: &SessionId, epoch: u64) {
     let request = v1::KillExecsRequest { fence: Some(own_fence(tenant, session, epoch)) };

@@ -1,4 +1,5 @@
-//! Prompts: checked, stored with the input that wakes a loop, and announced; and waiting for the end of a turn.
+//! Prompts: checks, storing them with the input that wakes a loop, announcing them, and waiting for the end of a
+//! turn.
 
 pub(crate) mod accept;
 pub(crate) mod agents;

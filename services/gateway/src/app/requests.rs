@@ -1,4 +1,4 @@
-//! Requests to people: permissions and questions, their answers, and the "always" answers that stay in force.
+//! Requests to people: permissions and questions, their answers, and the "always" answers that remain valid.
 
 use crate::{
     app::ground::{
@@ -28,7 +28,7 @@ pub(crate) enum RequestKind {
 }
 
 impl RequestKind {
-    /// Begins the ids of this kind.
+    /// The prefix of ids of this kind.
     fn prefix(self) -> &'static str {
         match self {
             Self::Permission => "per",
@@ -44,7 +44,7 @@ impl RequestKind {
     }
 }
 
-/// Whose requests to list.
+/// The sessions whose requests are listed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RequestFilter {
     Tenant,
@@ -90,7 +90,7 @@ pub(crate) fn rejection(message: &str) -> Result<Answer, Error> {
     Ok(Answer::Reject { message: (!message.is_empty()).then_some(message) })
 }
 
-/// The answer to a question: the chosen labels or free texts. Without any it refuses the question.
+/// The answer to a question: the chosen labels or free texts. An empty list refuses the question.
 ///
 /// # Errors
 /// `answer_too_long`.
@@ -110,7 +110,7 @@ fn check_length(bytes: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// Takes a person's answer to a request, and wakes the session.
+/// Stores a person's answer to a request, and wakes the session.
 ///
 /// # Errors
 /// `permission_not_found`, `question_not_found`, `already_resolved`, `store_unavailable`.
@@ -145,7 +145,7 @@ pub(crate) async fn answer(
     }
 }
 
-/// Lists the "always" answers that are in force beyond their session.
+/// Lists the "always" answers that apply beyond their session.
 ///
 /// # Errors
 /// `page_too_large`, `cursor_invalid`, `store_unavailable`.
@@ -160,7 +160,7 @@ pub(crate) async fn list_approvals(
     Ok(List::of(&page, approvals, |approval| approval.request.to_string()))
 }
 
-/// Withdraws an "always" answer.
+/// Revokes an "always" answer.
 ///
 /// # Errors
 /// `approval_not_found`, `store_unavailable`.

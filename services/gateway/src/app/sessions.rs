@@ -1,4 +1,4 @@
-//! Sessions: created, read, changed, aborted, deleted; why they wait and what they produce.
+//! Sessions: creating, reading, changing, aborting and deleting them; their waits and their output.
 
 pub(crate) mod abort;
 pub(crate) mod budget;

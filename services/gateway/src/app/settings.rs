@@ -1,4 +1,4 @@
-//! Settings of tenants and projects, and what is in force in a session.
+//! Settings of tenants and projects, and the effective settings of a session.
 
 use crate::{
     app::{
@@ -45,7 +45,8 @@ pub(crate) async fn get(
     Ok(stored.into_iter().find(|stored| stored.level == level))
 }
 
-/// Stores the settings of a project, or of the tenant; an empty document deletes them. Clients read what depends on them again.
+/// Stores the settings of a project, or of the tenant; an empty document deletes them. Tells clients to read again what depends
+/// on them.
 ///
 /// # Errors
 /// `project_not_found`, `settings_invalid`, `store_unavailable`.
@@ -88,7 +89,7 @@ pub(crate) async fn explain(
     let (state, tenant) = (&gateway.state, principal.tenant(Scope::Read)?);
     let session = state.store.get_session(tenant, session).await?;
     let stored = state.store.list_settings_of(tenant, &session.info.id).await?;
-    // The documents were checked when they were stored, so another version of the gateway stored these.
+    // The gateway checks documents before it stores them, so a gateway of another version stored these.
     let above =
         state.settings_above(&stored).map_err(|problems| Error::SettingsUnreadable(problems.to_string()))?;
     let files = repository_files(state, tenant, &session).await?;
@@ -96,8 +97,8 @@ pub(crate) async fn explain(
     Ok(repository::configure(&above, &files))
 }
 
-/// Gives the settings that hold in a project before a repository adds its own. Settings that cannot be read count as empty here: they
-/// end a turn with their own error.
+/// Returns the settings of a project before a repository adds its own. Unreadable settings count as empty here: they end a turn with
+/// their own error.
 ///
 /// # Errors
 /// `store_unavailable`.
@@ -112,7 +113,7 @@ pub(crate) async fn merged(
     Ok(merged.map(|merged| merged.settings).unwrap_or_default())
 }
 
-/// The settings files of the commit that a session started from; none before its workspace is open.
+/// The settings files of the commit that a session started from; empty before its workspace is open.
 async fn repository_files(
     state: &State,
     tenant: TenantId,

@@ -1,4 +1,4 @@
-//! Tenants, and the keys by which they call.
+//! Tenants and their API keys.
 
 use crate::{
     app::ground::{
@@ -13,14 +13,14 @@ use bus::queue::Share;
 use domain::{ids::TenantId, limits};
 use store::tenant::{keys::Key, tenants::Tenant};
 
-/// What the operator changes about a tenant. 0 leaves a limit as it is.
+/// The operator's change of a tenant. 0 leaves a limit unchanged.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TenantChange {
     pub(crate) running_max: u32,
     pub(crate) weight: u32,
 }
 
-/// Creates a tenant, or gives the one with this name.
+/// Creates a tenant, or returns the existing one with this name.
 ///
 /// # Errors
 /// `operator_only`, `name_empty`, `name_too_long`, `name_invalid`, `store_unavailable`.
@@ -51,7 +51,7 @@ pub(crate) async fn update(
     let share = Share { running_max: tenant.running_max, weight: tenant.weight };
     if let Err(error) = state.bus.set_share(id, share).await {
         let error = &error as &dyn std::error::Error;
-        tracing::warn!(error, "cannot set the tenant's share in Redis; its next prompt will");
+        tracing::warn!(error, "cannot set the tenant's share in Redis; its next prompt will set it");
     }
     Ok(tenant)
 }
@@ -78,7 +78,7 @@ pub(crate) async fn list(
     Ok(List::of(&page, tenants, |tenant| tenant.name.clone()))
 }
 
-/// A key with the secret that only its creator ever sees.
+/// A new key with its secret, which only its creator ever sees.
 pub(crate) struct IssuedKey {
     pub(crate) key: Key,
     pub(crate) secret: String,
@@ -136,7 +136,8 @@ pub(crate) async fn revoke_key(
     }
 }
 
-/// Whose keys a call manages: the caller's own tenant's, or for the operator those of the tenant that the call names.
+/// The tenant whose keys a call manages: the caller's own tenant or, for the operator, the tenant that the call
+/// names.
 async fn managed_tenant(
     gateway: &Gateway,
     principal: &Principal,

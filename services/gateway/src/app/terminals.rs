@@ -1,4 +1,4 @@
-//! Terminals of sessions, and the tickets by which pages connect to them.
+//! Terminals of sessions, and the tickets with which pages connect to them.
 
 pub(crate) mod host;
 pub(crate) mod terminal;

@@ -1,5 +1,5 @@
-//! Limits wrong keys. A sender of wrong keys has to wait for some seconds. A client with a key that was right before never
-//! waits, so no client is shut out by what others try from its address.
+//! Limits wrong keys. A sender of wrong keys has to wait for some seconds. A client whose key was right before never
+//! waits, so other clients at its address cannot lock it out.
 
 use super::key::PREFIX_CHARS;
 use crate::ground::error::Error;
@@ -11,25 +11,26 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Wrong keys in a row that one address may send: many people may share it, each with a few slips.
+/// Consecutive wrong keys that one address may send: many people may share it, each with a few typing errors.
 const ADDRESS_BURST: u32 = 50;
-/// Time after which an address may send one more.
+/// Time after which an address may send another one.
 const ADDRESS_PAUSE: Duration = Duration::from_secs(1);
-/// Wrong keys in a row with the same beginning, from any address. A client that repeats a revoked key reaches this limit before
-/// it uses up the limit of its address.
+/// Consecutive wrong keys with the same beginning, from any address. A client that repeats a revoked key reaches this limit
+/// before it uses up the limit of its address.
 const PREFIX_BURST: u32 = 10;
-/// Time after which one more such key may be sent.
+/// Time after which another such key may be sent.
 const PREFIX_PAUSE: Duration = Duration::from_secs(6);
-/// Addresses and prefixes that are remembered, some 100 bytes each. Beyond that, entries without a wait go first, and then all:
+/// Remembered addresses and prefixes, some 100 bytes each. Beyond that, entries without a wait are dropped first, and then all:
 /// this limit does not stop an attacker with that many addresses.
 const FAILED_MAX: usize = 20_000;
-/// Right keys in one generation, by their SHA-256; two generations are kept.
+/// Right keys in one generation, by their SHA-256. Two generations are kept.
 const KNOWN_MAX: usize = 10_000;
 
 /// One attempt to authenticate.
 #[derive(Debug)]
 pub(crate) struct Attempt {
-    /// The hash of the whole key. Keys are compared by their hash, so timing does not tell how much of a guess was right.
+    /// The hash of the whole key. Keys are compared by their hash, so the timing does not reveal how much of a guess was
+    /// right.
     pub(crate) sha256: [u8; 32],
     prefix: String,
     network: Option<IpAddr>,
@@ -61,7 +62,7 @@ enum Source {
     Prefix(String),
 }
 
-/// A burst, and then one more after each pause.
+/// The number of attempts allowed at once, and the pause before each further one.
 #[derive(Debug, Clone, Copy)]
 struct Bound {
     burst: u32,
@@ -109,7 +110,7 @@ impl Attempts {
         self.lock().knows(attempt)
     }
 
-    /// Remembers that a key was wrong.
+    /// Records that a key was wrong.
     pub(crate) fn failed(&self, attempt: &Attempt, now: Instant) {
         metrics::counter!("flotilla_keys_refused_total").increment(1);
         let mut tables = self.lock();
@@ -124,12 +125,12 @@ impl Attempts {
                 }
             }
             let over = tables.failed.entry(source).or_insert(now);
-            // At most the whole burst: one pause after the last wrong key, the next one may come.
+            // At most the whole burst: one pause after the last wrong key, another attempt is allowed.
             *over = ((*over).max(now) + pause).min(now + pause * burst);
         }
     }
 
-    /// Remembers that a key was right.
+    /// Records that a key was right.
     pub(crate) fn succeeded(&self, attempt: &Attempt) {
         let mut tables = self.lock();
         if tables.known.insert(attempt.sha256) && tables.known.len() >= KNOWN_MAX {

@@ -1,4 +1,4 @@
-//! The address that a call comes from: its peer's, or the one that a trusted proxy names.
+//! The address that a call comes from: that of its peer, or the one that a trusted proxy names.
 
 use axum::{
     extract::Request,
@@ -15,12 +15,12 @@ const FORWARDED: HeaderName = HeaderName::from_static("x-forwarded-for");
 #[derive(Debug, Clone, Copy)]
 struct Client(IpAddr);
 
-/// The address that a call comes from, if the layer found it.
+/// The address that a call comes from, if the layer determined it.
 pub(crate) fn of(extensions: &Extensions) -> Option<IpAddr> {
     extensions.get::<Client>().map(|client| client.0)
 }
 
-/// Finds the address that each call comes from. Proxies in the `trusted` networks are believed.
+/// Determines the address that each call comes from. Proxies in the `trusted` networks are believed.
 pub(crate) fn layer(
     trusted: Vec<Network>,
 ) -> MapRequestLayer<impl Fn(Request) -> Request + Clone + Send + Sync + 'static> {

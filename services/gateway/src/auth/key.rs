@@ -1,9 +1,9 @@
-//! The form of an API key, and new ones.
+//! The format of API keys, and their creation.
 
 use rand::RngExt as _;
 use sha2::{Digest as _, Sha256};
 
-/// Begins every API key, so that scanners for leaked secrets find it.
+/// The start of every API key, by which scanners for leaked secrets find it.
 const KEY_PREFIX: &str = "flk_";
 /// Random characters of a key: 190 bits.
 const KEY_CHARS: usize = 32;

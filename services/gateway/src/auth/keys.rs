@@ -1,5 +1,5 @@
-//! Finds the principal of a key. A key of a tenant is looked up by its SHA-256; the operator's key names no tenant and may act for
-//! any.
+//! Finds the principal of a key. A tenant's key is looked up by its SHA-256; the operator's key belongs to no tenant and may act
+//! for any.
 
 use super::{
     attempts::{Attempt, Attempts},
@@ -12,10 +12,10 @@ use std::{net::IpAddr, sync::Arc, time::Instant};
 use store::{Store, tenant::tenants::Tenant};
 use subtle::ConstantTimeEq as _;
 
-/// Names the tenant of a call with the operator's key. With a tenant's key it may repeat that tenant.
+/// Names the tenant of a call with the operator's key. With a tenant's key it may only repeat that tenant.
 pub(crate) const TENANT_HEADER: &str = "x-flotilla-tenant";
 
-/// What a call says about its caller.
+/// The credentials of a call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Credentials<'a> {
     pub(crate) key: &'a str,
@@ -25,7 +25,7 @@ pub(crate) struct Credentials<'a> {
     pub(crate) client: Option<IpAddr>,
 }
 
-/// The keys that the gateway accepts; clones share the count of wrong ones.
+/// The keys that the gateway accepts; clones share the count of wrong keys.
 #[derive(Clone)]
 pub(crate) struct Keys {
     store: Store,
@@ -34,7 +34,7 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    /// The keys in the store, and the operator's, if there is one.
+    /// The keys in the store, and the operator's key if one is configured.
     pub(crate) fn new(store: Store, operator_key: Option<&str>) -> Self {
         let operator_sha256 = operator_key.map(|key| Sha256::digest(key).into());
         Self { store, operator_sha256, attempts: Arc::default() }

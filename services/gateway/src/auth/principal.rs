@@ -1,5 +1,5 @@
-//! Who calls, and what they may do. A use case gets the tenant only by naming the scope that it needs, so none can forget the
-//! check.
+//! The caller of a use case and its permissions. A use case gets the tenant only by naming the scope that it needs, so no use
+//! case can forget the check.
 
 use crate::ground::{
     error::Error,
@@ -9,7 +9,7 @@ use crate::ground::{
 use bus::queue::Share;
 use domain::ids::TenantId;
 
-/// The name of the operator in logs and answers.
+/// The name of the operator in logs and responses.
 const OPERATOR: &str = "operator";
 
 /// The owner of a valid key.
@@ -51,7 +51,7 @@ impl Principal {
         &self.name
     }
 
-    /// The tenant, if the principal may do this in it.
+    /// Returns the tenant if the principal has the scope in it.
     ///
     /// # Errors
     /// `scope_missing`, `tenant_missing`.
@@ -60,7 +60,7 @@ impl Principal {
         self.account.ok_or_else(|| Invalid::TenantMissing.because("the call names no tenant"))
     }
 
-    /// As [`Principal::account`], the tenant's id alone.
+    /// Like [`Principal::account`], but returns only the tenant's id.
     ///
     /// # Errors
     /// `scope_missing`, `tenant_missing`.

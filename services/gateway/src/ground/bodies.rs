@@ -1,4 +1,4 @@
-//! How long the body of a call may take. The readers of a body bound its size.
+//! Time limits for the bodies of calls. The readers of a body bound its size.
 
 use axum::{BoxError, body::Body, extract::Request};
 use futures::{StreamExt as _, stream};
@@ -7,21 +7,21 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 use tonic::{Code, Status};
 
-/// Longest time for a body that is one message: the largest message at 1 Mbit/s.
+/// Longest time for a body of one message: the largest message at 1 Mbit/s.
 pub(crate) const BODY: Duration = Duration::from_secs(120);
-/// Longest pause between two messages of a client that streams.
+/// Longest pause between two messages of a client's stream.
 pub(crate) const SILENCE: Duration = Duration::from_secs(30);
 
-/// A person types this stream and may pause as long as they like. Only the first message has a time limit.
+/// A person types this stream and may pause for any time. Only the first message has a time limit.
 const TYPED: &str = "/flotilla.v1.PtyService/AttachPty";
-/// Streams of programs: long, without pauses.
+/// Streams that programs send: long, without pauses.
 const STREAMED: [&str; 3] = [
     "/flotilla.v1.ProjectService/UploadBundle",
     "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
 ];
 
-/// Ends the body of a gRPC call with DEADLINE_EXCEEDED `body_too_slow` when the client stalls.
+/// Ends the body of a gRPC call with DEADLINE_EXCEEDED `body_too_slow` if the client stalls.
 pub(crate) fn with_deadline(request: Request) -> Request {
     let patience = match request.uri().path() {
         TYPED => return request,

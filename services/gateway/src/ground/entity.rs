@@ -1,8 +1,8 @@
-//! The things that a call can name and that may not exist.
+//! The kinds of objects that a call can name and that may not exist.
 
 use std::fmt;
 
-/// A kind of thing. It has a stable code and a sentence for the case that it does not exist.
+/// A kind of object, with a stable code and a sentence for the case that it does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Entity {
     Session,
@@ -20,12 +20,12 @@ pub(crate) enum Entity {
     Worker,
     /// A part of a message that a client edits.
     StoredPart,
-    /// Anything else; the caller's use case knows a better name for most.
+    /// Any other object; the caller's use case has a better name for most.
     Other(&'static str),
 }
 
 impl Entity {
-    /// The stable code that says that there is none.
+    /// The stable code for an object that does not exist.
     pub(crate) const fn code(self) -> &'static str {
         match self {
             Self::Session => "session_not_found",

@@ -4,13 +4,13 @@ use super::{entity::Entity, invalid::Invalid, kind::Kind, sandbox, scope::Scope}
 use domain::request;
 use std::time::Duration;
 
-/// An error, by what the caller can do about it.
+/// An error, by the action that the caller can take.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Error {
     /// The call has a mistake: correct it.
     #[error("{message}")]
     Invalid { mistake: Invalid, message: String },
-    /// The tenant has no such thing.
+    /// The tenant has no such object.
     #[error("{0}")]
     NotFound(Entity),
 
@@ -20,7 +20,7 @@ pub(crate) enum Error {
     /// Ask for another key.
     #[error("the API key is unknown or revoked; ask for a new one")]
     KeyUnknown,
-    /// Come again later.
+    /// Try again later.
     #[error("too many wrong keys from this address or with this beginning; try again later")]
     TooManyAttempts { retry_after: Duration },
     /// Use a key with this scope.
@@ -48,7 +48,7 @@ pub(crate) enum Error {
     /// Finish the revert, or take it back.
     #[error("the last revert did not finish; revert again, or take it back")]
     RevertUnfinished,
-    /// Read the session again: another loop took it over.
+    /// Read the session again: another loop took over.
     #[error("another worker took over the session")]
     EpochStale,
     /// Nothing to release.
@@ -70,10 +70,10 @@ pub(crate) enum Error {
     #[error("the files and their history are larger than {0} bytes")]
     ForkTooLarge(u64),
 
-    /// The sandbox refused something.
+    /// The sandbox refused the call.
     #[error("{}", .0.message)]
     Sandbox(sandbox::Refusal),
-    /// The sandbox did not finish in time: do it again.
+    /// The sandbox did not finish in time: try again.
     #[error("the revert timed out; try again")]
     RevertTimedOut,
     /// Try again with the same idempotency key.
@@ -82,20 +82,20 @@ pub(crate) enum Error {
     /// Resume at another gateway.
     #[error("this gateway is stopping; resume with the last cursor")]
     GatewayStopping,
-    /// Do it again at another gateway.
+    /// Try again at another gateway.
     #[error("this gateway stopped; try again")]
     GatewayStopped,
-    /// Resume.
+    /// Resume the stream.
     #[error("the event connection is closed; resume with the last cursor")]
     BusUnavailable,
     /// Try again.
     #[error("cannot store or redeem a ticket; try again")]
     TicketsUnavailable,
 
-    /// Ask the operator: a row of another version.
+    /// Ask the operator: a row was written by another version.
     #[error("a stored row was written by a newer version of Flotilla")]
     RowUnreadable,
-    /// Ask the operator: stored settings of another version.
+    /// Ask the operator: settings were stored by another version.
     #[error("cannot read the stored settings: {0}")]
     SettingsUnreadable(String),
     /// Ask the operator.
@@ -139,7 +139,7 @@ impl Error {
         }
     }
 
-    /// What the error means to a caller.
+    /// The meaning of the error for the caller.
     pub(crate) fn kind(&self) -> Kind {
         match self {
             Self::Invalid { .. } => Kind::Invalid,
@@ -169,14 +169,14 @@ impl Error {
 }
 
 impl Invalid {
-    /// The error for this mistake. The message says what is wrong and how to correct it.
+    /// The error for this mistake. The message names the mistake and its correction.
     pub(crate) fn because(self, message: impl Into<String>) -> Error {
         Error::Invalid { mistake: self, message: message.into() }
     }
 }
 
 impl From<store::error::Error> for Error {
-    /// What the store's error means to a caller. The log has the cause.
+    /// Converts the store's error to its meaning for a caller. The cause is in the log.
     fn from(failure: store::error::Error) -> Self {
         use store::error::Error as Store;
         let is_transient = failure.is_transient();
@@ -206,7 +206,8 @@ impl From<store::error::Error> for Error {
 }
 
 impl From<tonic::Status> for Error {
-    /// What the sandbox's answer means to a caller. The sandbox is the only gRPC service that the gateway calls.
+    /// Converts the sandbox's status to its meaning for a caller. The sandbox is the only gRPC service that the
+    /// gateway calls.
     fn from(status: tonic::Status) -> Self {
         Self::Sandbox(status.into())
     }

@@ -1,4 +1,4 @@
-//! What can be wrong with a call. The check that finds the mistake says it in words.
+//! The mistakes that a call can have. The check that finds the mistake writes its message.
 
 /// A mistake of a caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub(crate) enum Invalid {
     PartsTooMany,
     /// A patch that does not fit the files.
     PatchRefused,
-    /// A patch of files that may not be changed.
+    /// A patch to files that may not be changed.
     PatchNotPermitted,
     PromptEmpty,
     PromptTooLong,
@@ -62,7 +62,7 @@ pub(crate) enum Invalid {
     ToolsTooMany,
     UrlNotAllowed,
     VariantUnknown,
-    /// A change of files where there are none.
+    /// A change to the files of a session without files.
     WorkspaceMissing,
 }
 

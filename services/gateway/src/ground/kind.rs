@@ -1,4 +1,5 @@
-//! What an error means to a caller, apart from what caused it. Each protocol maps a kind to its own status once.
+//! The meaning of an error for a caller, independent of its cause. Each protocol maps kinds to its own status codes
+//! in one place.
 
 /// The kinds of errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,19 +12,19 @@ pub(crate) enum Kind {
     Unauthenticated,
     /// The caller may not do this.
     Forbidden,
-    /// The caller's tenant has no such thing.
+    /// The caller's tenant has no such object.
     NotFound,
-    /// Something else has this name.
+    /// Another object has this name.
     AlreadyExists,
-    /// The call does not fit the present state.
+    /// The current state does not allow the call.
     Precondition,
     /// Another call changed the state in between.
     Aborted,
     /// A limit is reached.
     Exhausted,
-    /// Something took too long.
+    /// An operation took too long.
     DeadlineExceeded,
-    /// Something that the gateway needs is down: the same call may succeed soon.
+    /// A backend of the gateway is down: the same call may succeed soon.
     Unavailable,
     /// A defect: the log says more.
     Internal,

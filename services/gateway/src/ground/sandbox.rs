@@ -1,4 +1,4 @@
-//! The connection to the sandbox service, and its refusals. The text of a status code is read here and nowhere else.
+//! The connection to the sandbox service, and its refusals. Only this file reads the text of a status code.
 
 use super::kind::Kind;
 use anyhow::Context as _;
@@ -26,10 +26,10 @@ pub(crate) struct Sandbox {
 }
 
 impl Sandbox {
-    /// Prepares the connection, which is made by the first call.
+    /// Prepares the connection, which the first call establishes.
     ///
     /// # Errors
-    /// When the URL or the token cannot be used.
+    /// If the URL or the token is invalid.
     pub(super) fn connect(backends: &Backends) -> anyhow::Result<Self> {
         let token = Bearer::new(backends.sandbox_token.expose()).context("use the sandbox token")?;
         let channel = chassis::grpc::channel(&backends.sandbox_url)?;
@@ -49,12 +49,12 @@ impl Sandbox {
     }
 }
 
-/// The files that a session works with, as the sandbox knows them. With epoch 0: a gateway owns no session.
+/// The reference to a session's files for the sandbox. With epoch 0, because a gateway owns no session.
 pub(crate) fn fence(tenant: TenantId, session: &Session) -> v1::Fence {
     v1::Fence { workspace_session_id: session.root_id.to_string(), ..own_fence(tenant, &session.info.id, 0) }
 }
 
-/// The files that are a session's own.
+/// The reference to a session's own files.
 pub(crate) fn own_fence(tenant: TenantId, session: &SessionId, epoch: u64) -> v1::Fence {
     v1::Fence {
         tenant_id: tenant.to_string(),
@@ -72,7 +72,7 @@ pub(crate) struct Refusal {
     pub(crate) message: String,
 }
 
-/// The reasons on which the gateway decides something; it passes on any other one.
+/// The reasons that the gateway acts on; it passes on all others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Reason {
     EpochStale,
@@ -80,7 +80,7 @@ pub(crate) enum Reason {
     PatchRefused,
     SnapshotUnknown,
     TerminalUnknown,
-    /// The session has no files yet, or lost them.
+    /// The session has no files yet, or they were lost.
     WorkspaceMissing,
     /// The sandbox did not answer.
     Unavailable,

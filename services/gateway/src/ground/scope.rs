@@ -1,11 +1,11 @@
-//! What a key allows.
+//! The scopes of API keys.
 
-/// One thing that a key can allow.
+/// One scope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scope {
-    /// Reading what a tenant has.
+    /// Reading a tenant's data.
     Read,
-    /// Changing what a tenant has, and starting work in it.
+    /// Changing a tenant's data, and starting work in it.
     Write,
     /// Managing tenants and the fleet.
     Operate,
@@ -16,17 +16,17 @@ pub(crate) enum Scope {
 pub(crate) struct Scopes(u8);
 
 impl Scopes {
-    /// What a tenant's key allows.
+    /// The scopes of a tenant's key.
     pub(crate) const TENANT: Self = Self((1 << Scope::Read as u8) | (1 << Scope::Write as u8));
-    /// What the operator's key allows.
+    /// The scopes of the operator's key.
     pub(crate) const OPERATOR: Self = Self(1 << Scope::Operate as u8);
 
-    /// The scopes of both sets.
+    /// The scopes in both sets.
     pub(crate) const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Whether the set has this scope.
+    /// Whether the set contains this scope.
     pub(crate) const fn contains(self, scope: Scope) -> bool {
         self.0 & (1 << scope as u8) != 0
     }

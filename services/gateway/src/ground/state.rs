@@ -1,4 +1,4 @@
-//! The connections and settings that every call shares, and the ids that the gateway makes.
+//! The connections and settings that every call shares, and the source of the gateway's ids.
 
 use super::sandbox::Sandbox;
 use crate::config::Config;
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use store::people::settings::StoredSettings;
 use tokio_util::sync::CancellationToken;
 
-/// A handle to everything shared; clones are cheap.
+/// A handle to the shared state; clones are cheap.
 #[derive(Clone)]
 pub(crate) struct State {
     pub(crate) store: store::Store,
@@ -29,10 +29,10 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Prepares the connections. None of the servers has to be up.
+    /// Prepares the connections. No server has to be up.
     ///
     /// # Errors
-    /// When the configuration cannot be used.
+    /// If the configuration is invalid.
     pub(crate) async fn connect(config: &Config, shutdown: CancellationToken) -> anyhow::Result<Self> {
         let backends = &config.backends;
         let platform = match backends.read_settings()? {
@@ -58,7 +58,7 @@ impl State {
     /// The settings above a repository's: the platform's, then the stored ones.
     ///
     /// # Errors
-    /// When a stored document cannot be read.
+    /// If a stored document cannot be read.
     pub(crate) fn settings_above(&self, stored: &[StoredSettings]) -> Result<Vec<Document>, Problems> {
         let stored = stored.iter().map(|stored| standing::stored(stored.level, &stored.document));
         self.platform.iter().cloned().map(Ok).chain(stored).collect()

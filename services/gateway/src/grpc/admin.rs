@@ -1,4 +1,4 @@
-//! `AdminService`: what an operator sees and does, across all tenants.
+//! `AdminService`: the operator's view and actions, across all tenants.
 
 use super::{
     convert,

@@ -26,13 +26,13 @@ use store::{
 };
 use tonic::Status;
 
-/// The page that a client asks for; an unset limit or cursor is none.
+/// The page that a client asks for. An unset limit or cursor is `None`.
 pub(super) fn page(page: Option<v1::Page>) -> PageRequest {
     let v1::Page { limit, cursor } = page.unwrap_or_default();
     PageRequest { limit: (limit > 0).then_some(limit), cursor: (!cursor.is_empty()).then_some(cursor) }
 }
 
-/// Whose requests a client lists: those of a session, with or without its subtasks, or all.
+/// The sessions whose requests a client lists: one session, with or without its subtasks, or all.
 pub(super) fn request_filter(session: &str, with_subtasks: bool) -> Result<RequestFilter, Status> {
     if session.is_empty() {
         return Ok(RequestFilter::Tenant);
@@ -41,13 +41,13 @@ pub(super) fn request_filter(session: &str, with_subtasks: bool) -> Result<Reque
     Ok(if with_subtasks { RequestFilter::Tree(session) } else { RequestFilter::Session(session) })
 }
 
-/// The model that a client names; an unset or empty reference is none.
+/// The model that a client names. An unset or empty reference is `None`.
 pub(super) fn from_model(model: Option<v1::ModelRef>) -> Option<ModelRef> {
     let model = model.filter(|model| !model.provider_id.is_empty() || !model.model_id.is_empty())?;
     Some(ModelRef { provider_id: model.provider_id, model_id: model.model_id })
 }
 
-/// The source that a client names; an unset one is empty.
+/// The source that a client names. An unset source is empty.
 pub(super) fn from_source(source: Option<v1::Source>) -> Source {
     let Some(source) = source else { return Source::default() };
     let origin = match source.from {
@@ -86,7 +86,7 @@ pub(super) fn class(class: Class) -> v1::SessionClass {
     }
 }
 
-/// The class that a client names; an unset one is interactive.
+/// The class that a client names. An unset class is interactive.
 pub(super) fn from_class(class: v1::SessionClass) -> Class {
     match class {
         v1::SessionClass::Unspecified | v1::SessionClass::Interactive => Class::Interactive,
@@ -95,7 +95,7 @@ pub(super) fn from_class(class: v1::SessionClass) -> Class {
     }
 }
 
-/// What a session does instead of asking; an unset value waits.
+/// The session's behaviour instead of asking. An unset value means to wait.
 pub(super) fn from_on_ask(on_ask: v1::OnAsk) -> OnAsk {
     match on_ask {
         v1::OnAsk::Unspecified | v1::OnAsk::Park => OnAsk::Park,
@@ -104,7 +104,7 @@ pub(super) fn from_on_ask(on_ask: v1::OnAsk) -> OnAsk {
     }
 }
 
-/// The permission rules that a client names; an unset pattern is `*`.
+/// The permission rules that a client names. An unset pattern is `*`.
 ///
 /// # Errors
 /// `rule_invalid`.
@@ -181,7 +181,7 @@ pub(super) fn session(session: Session) -> v1::Session {
     }
 }
 
-/// A session, and why it waits.
+/// A session, with the reason for its wait.
 pub(super) fn session_view(view: SessionView) -> v1::Session {
     v1::Session { wait: view.wait.map(wait), ..session(view.session) }
 }
@@ -205,7 +205,7 @@ pub(super) fn budget(budget: Budget) -> v1::Budget {
     v1::Budget { spent_usd_picos: budget.spent.0, max_usd_picos: budget.max.map_or(0, |max| max.0) }
 }
 
-/// What a session changed.
+/// The changes of a session.
 pub(super) fn diff(diff: WorkspaceDiff) -> v1::GetSessionDiffResponse {
     let stat = |file: FileStat| v1::FileStat {
         path: file.path,
@@ -216,7 +216,7 @@ pub(super) fn diff(diff: WorkspaceDiff) -> v1::GetSessionDiffResponse {
     v1::GetSessionDiffResponse { patch: diff.patch, truncated: diff.truncated, files }
 }
 
-/// What the turn of a prompt changed.
+/// The changes of a prompt's turn.
 pub(super) fn message_diff(diffs: &[FileDiff]) -> v1::GetSessionDiffResponse {
     let lines = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
     let files = diffs.iter().map(|diff| v1::FileStat {
@@ -234,7 +234,7 @@ pub(super) fn message_diff(diffs: &[FileDiff]) -> v1::GetSessionDiffResponse {
 /// A message with its parts.
 ///
 /// # Errors
-/// `row_unreadable`, for what cannot be written as JSON.
+/// `row_unreadable` if it cannot be written as JSON.
 pub(super) fn message(entry: &MessageWithParts) -> Result<v1::Message, Status> {
     let json =
         |result: Result<String, serde_json::Error>| result.map_err(|_| to_status(Error::RowUnreadable));

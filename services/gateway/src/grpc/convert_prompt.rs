@@ -1,4 +1,4 @@
-//! A prompt from the wire. Only its form is read here; `app::prompts` checks it.
+//! A prompt from the wire. This file checks only its form; `app::prompts` checks its content.
 
 use super::{convert, status::to_status};
 use crate::{

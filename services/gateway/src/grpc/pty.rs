@@ -19,7 +19,8 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
-/// Items that wait for a slow client. The sandbox, not the gateway, drops what the client does not take in time.
+/// Items that wait for a slow client. The sandbox, not the gateway, drops output that the client does not read in
+/// time.
 const WAITING_MAX: usize = 8;
 
 type Items = mpsc::Sender<Result<v1::AttachPtyResponse, Status>>;
@@ -121,7 +122,7 @@ impl Service {
     }
 }
 
-/// The connection of a client to a terminal.
+/// A client's connection to a terminal.
 struct Relay {
     host: TerminalHost,
     id: PtyId,
@@ -130,7 +131,7 @@ struct Relay {
 }
 
 impl Relay {
-    /// Passes on input and output until the program ends, or either side leaves.
+    /// Forwards input and output until the program ends, or either side disconnects.
     async fn run(
         &self,
         mut output: TerminalOutput,
@@ -148,7 +149,7 @@ impl Relay {
                     }
                 }
                 typed = input.message(), if is_typing => match typed? {
-                    // The client only listens from now on.
+                    // The client sends no more input.
                     None => is_typing = false,
                     Some(typed) if !typed.pty_id.is_empty() => {
                         let message = "only the first message can name the terminal";

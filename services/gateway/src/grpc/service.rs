@@ -1,4 +1,4 @@
-//! The implementation of every gRPC service, and how it finds out who calls.
+//! The implementation of every gRPC service, and its authentication.
 
 use super::status::to_status;
 use crate::{

@@ -1,4 +1,4 @@
-//! `SettingsService`: the settings of tenants and projects, and those in force in a session.
+//! `SettingsService`: the settings of tenants and projects, and the effective settings of a session.
 
 use super::{
     service::Service,

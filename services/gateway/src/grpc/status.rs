@@ -26,7 +26,7 @@ pub(super) fn id<T: FromStr>(text: &str, entity: Entity) -> Result<T, Status> {
     text.parse().map_err(|_| to_status(Error::NotFound(entity)))
 }
 
-/// As [`id`]; an empty text is none.
+/// Like [`id`]; an empty text is `None`.
 pub(super) fn optional_id<T: FromStr>(text: &str, entity: Entity) -> Result<Option<T>, Status> {
     if text.is_empty() { Ok(None) } else { id(text, entity).map(Some) }
 }

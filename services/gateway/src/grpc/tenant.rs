@@ -1,4 +1,4 @@
-//! `TenantService`: tenants and the keys by which they call.
+//! `TenantService`: tenants and their API keys.
 
 use super::{convert, service::Service, status::respond};
 use crate::app::tenants::{self, TenantChange};

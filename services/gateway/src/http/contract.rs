@@ -1,4 +1,4 @@
-//! What is served, what is described, and what is refused because this service does not have it.
+//! The served operations, their description, and the unsupported features.
 
 pub(super) mod document;
 mod notation;

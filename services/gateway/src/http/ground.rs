@@ -1,4 +1,4 @@
-//! What the operations of both APIs share: who calls and for which directory, how a request is read, and how it is refused.
+//! Common parts of the operations of both APIs: the caller and its directory, reading a request, and refusing it.
 
 pub(super) mod caller;
 pub(super) mod directory;

@@ -17,7 +17,7 @@ use tower_http::{
     cors::{AllowHeaders, AllowOrigin, CorsLayer},
 };
 
-/// Answers from this size on are compressed; bytes, as in OpenCode.
+/// Responses from this size on are compressed; bytes, as in OpenCode.
 const COMPRESSED_FROM_BYTES: u64 = 1_024;
 
 /// The routes of all operations.

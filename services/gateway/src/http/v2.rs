@@ -1,4 +1,4 @@
-//! OpenCode's newer API, below `/api`. It shows the same things in other shapes, so it is built on the catalogue and the replies of
+//! OpenCode's newer API, below `/api`. It shows the same data in other shapes, so it is built on the catalogue and the responses of
 //! `v1`.
 
 pub(super) mod events;

@@ -13,7 +13,7 @@ use store::{
     session::deletion::Tombstone,
 };
 
-/// Which events.
+/// The range of events.
 #[derive(Debug, Clone)]
 pub(crate) struct BacklogRange {
     pub(crate) tenant: TenantId,
@@ -22,7 +22,7 @@ pub(crate) struct BacklogRange {
     pub(crate) since: Horizon,
 }
 
-/// The events of a range. The reader may have got some of them before.
+/// The events of a range. The reader may already have some of them.
 pub(crate) struct Backlog {
     state: State,
     range: BacklogRange,
@@ -53,7 +53,7 @@ impl From<Tombstone> for BacklogPage {
 }
 
 impl Backlog {
-    /// Finds the sessions that wrote something or were deleted.
+    /// Finds the sessions that wrote events or were deleted.
     ///
     /// # Errors
     /// `store_unavailable`.
@@ -62,14 +62,14 @@ impl Backlog {
         let is_inside = |of: &ProjectId| range.project.as_ref().is_none_or(|project| project == of);
         let (_, mut sessions) = state.store.list_written(tenant, since).await?;
         sessions.retain(|written| is_inside(&written.project));
-        // Read after the sessions: a deletion in between may be found twice, but never missed.
+        // Read deletions after the sessions: a deletion in between may be found twice, but never missed.
         let mut deleted = state.store.list_deleted(tenant, since).await?;
         deleted.retain(|tombstone| is_inside(&tombstone.project));
         let (sessions, deleted) = (sessions.into_iter(), deleted.into_iter());
         Ok(Self { state: state.clone(), range, sessions, deleted, rest: None })
     }
 
-    /// The number of sessions that are left to read.
+    /// The number of sessions still to read.
     pub(crate) fn len(&self) -> usize {
         self.sessions.len() + self.deleted.len()
     }
@@ -89,7 +89,7 @@ impl Backlog {
             };
             let (tenant, store) = (self.range.tenant, &self.state.store);
             let events = store.list_events(tenant, &session.session, after, limits::EVENTS_PAGE).await?;
-            // An empty page: the session was deleted meanwhile, or is read.
+            // An empty page: the session has been deleted, or has been read completely.
             let Some(last) = events.last().map(|event| event.seq) else { continue };
             let directory =
                 Directory { project: session.project.clone(), name: session.project_name.clone() };

@@ -1,14 +1,15 @@
-//! Cursors: where a stream resumes. A session's cursor is a position in its log, a tenant's is a moment of Postgres.
+//! Cursors: the positions from which streams resume. A session's cursor is a position in its log, a tenant's is a
+//! moment of Postgres.
 
 use crate::ground::{error::Error, invalid::Invalid};
 use store::log::feed::Horizon;
 
-/// Begins the cursor of a session's stream.
+/// The prefix of cursors of a session's stream.
 const SESSION: &str = "v1.";
-/// Begins the cursor of a tenant's stream.
+/// The prefix of cursors of a tenant's stream.
 const TENANT: &str = "t1.";
 
-/// Where a session's stream begins.
+/// The start of a session's stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Start {
     /// After this position.
@@ -27,7 +28,7 @@ pub(crate) fn of_tenant(horizon: Horizon) -> String {
     format!("{TENANT}{horizon}")
 }
 
-/// Reads a cursor of [`of_session`]; an empty text begins with the first event.
+/// Reads a cursor that [`of_session`] returned; an empty text means the beginning.
 ///
 /// # Errors
 /// `cursor_invalid`.
@@ -39,7 +40,7 @@ pub(crate) fn parse_session(text: &str) -> Result<Start, Error> {
     seq.map(Start::After).ok_or_else(foreign)
 }
 
-/// Reads a cursor of [`of_tenant`]; an empty text is none.
+/// Reads a cursor that [`of_tenant`] returned; an empty text is `None`.
 ///
 /// # Errors
 /// `cursor_invalid`.

@@ -1,4 +1,4 @@
-//! What subscribers get: stored events, and fragments of the text of a part that is still streaming.
+//! The items that subscribers get: stored events, and fragments of the text of a part that is still streaming.
 
 use bytes::Bytes;
 use domain::{
@@ -7,12 +7,12 @@ use domain::{
     part::{Body, Part},
 };
 
-/// A stored event on its way to subscribers. Clones share the properties, so one event serves thousands of streams.
+/// A stored event for subscribers. Clones share the properties, so one event serves thousands of streams.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StreamEvent {
     /// Its position in the session.
     pub(crate) seq: u64,
-    /// The take-over that wrote it.
+    /// The epoch that wrote it.
     pub(crate) epoch: u64,
     pub(crate) id: String,
     /// The value of `type`.
@@ -40,7 +40,7 @@ impl From<StoredEvent> for StreamEvent {
 pub(crate) struct Fragment {
     pub(crate) message_id: MessageId,
     pub(crate) part_id: PartId,
-    /// Where it begins in the part's UTF-8 text.
+    /// Its offset in the part's UTF-8 text.
     pub(crate) offset_bytes: u64,
     pub(crate) text: String,
 }

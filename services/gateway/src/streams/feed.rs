@@ -1,6 +1,6 @@
-//! The feeds: one for each tenant that a client follows, shared by all its subscribers. A feed hears NATS, repairs every gap of a
-//! session from Postgres, and polls Postgres for commits that NATS lost. Its subscribers get everything, each session in order; a
-//! subscriber that resumes may get something twice.
+//! The feeds: one for each tenant with a subscribed client, shared by all its subscribers. A feed receives NATS messages, repairs
+//! every gap of a session from Postgres, and polls Postgres for commits whose message NATS lost. Its subscribers get everything,
+//! each session in order; a subscriber that resumes may get an item twice.
 
 use super::{
     event::{Fragment, open_text},
@@ -29,9 +29,9 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
-/// Poll interval for events whose NATS message was lost. A cursor may lag behind by as much.
+/// Poll interval for events whose NATS message was lost. A cursor may lag behind by this time.
 const POLL_WITH_NATS: Duration = Duration::from_secs(2);
-/// Updates that wait for one slow subscriber, which then starts again from Postgres.
+/// Pending updates of one slow subscriber. With more, it starts again from Postgres.
 const WAITING_MAX: usize = 4_096;
 /// Sessions whose position is remembered. Beyond that all positions are read again.
 const SESSIONS_MAX: usize = 10_000;
@@ -59,7 +59,8 @@ impl Feeds {
     ) -> (Arc<Feed>, broadcast::Receiver<Arc<Update>>) {
         let feed = self.0.join(tenant, || Feed::start(state, tenant));
         let receiver = feed.updates.subscribe();
-        // Wait until the feed hears. A subscriber that reads Postgres earlier would miss the commits in between.
+        // Wait until the feed is subscribed. A subscriber that reads Postgres earlier would miss the commits in
+        // between.
         if feed.horizon.clone().wait_for(Option::is_some).await.is_err() {
             tracing::debug!("a feed ended before it began");
         }
@@ -72,7 +73,7 @@ impl Feeds {
             // A feed without a horizon has no subscriber yet.
             let Some(horizon) = *feed.horizon.borrow() else { continue };
             let content = Content::Notice(notice.clone());
-            // Fails if the last subscriber is leaving.
+            // This fails if the last subscriber is leaving.
             drop(feed.updates.send(Arc::new(Update { scope: UpdateScope::Tenant, content, horizon })));
         }
     }
@@ -95,13 +96,13 @@ impl Feed {
         Self { updates, horizon, texts, _task: AbortOnDropHandle::new(tokio::spawn(source.run())) }
     }
 
-    /// Where a stream stands that has read everything up to now.
+    /// The position of a stream that has read everything up to now.
     pub(crate) fn horizon(&self) -> Horizon {
         self.horizon.borrow().unwrap_or_default()
     }
 }
 
-/// Hears and reads one tenant, and passes on what it finds.
+/// Receives and reads the events of one tenant, and forwards them.
 struct Source {
     state: State,
     tenant: TenantId,
@@ -114,7 +115,7 @@ struct Source {
     texts: Arc<OpenTexts>,
 }
 
-/// How far a session was passed on.
+/// The forwarded position of a session.
 struct Position {
     directory: Arc<Directory>,
     seen: u64,
@@ -169,7 +170,7 @@ impl Source {
         }
     }
 
-    /// Passes on what was committed and not heard, and moves the horizon.
+    /// Forwards commits whose message was lost, and moves the horizon.
     async fn poll(&mut self) -> Result<(), store::error::Error> {
         let is_first = self.horizon == 0;
         // A new feed starts at the current head; it does not replay older events.
@@ -213,7 +214,7 @@ impl Source {
     async fn take(&mut self, session: SessionId, news: News) -> Result<(), store::error::Error> {
         let position = self.sessions.get_mut(&session);
         match news {
-            // The tombstone was reported, with those of its subtasks; the log is gone.
+            // The tombstone was reported together with those of its subtasks; the log is deleted.
             News::Event(event) if event.kind == event::DELETED && self.gone.contains(&session) => {}
             News::Event(event) if event.kind == event::DELETED => self.report_deleted(self.horizon).await?,
             News::Event(event) => match position {
@@ -248,7 +249,7 @@ impl Source {
         Ok(())
     }
 
-    /// Reports deleted sessions. The store may list those of one moment more than once.
+    /// Reports deleted sessions. The store may list the deletions of one moment more than once.
     async fn report_deleted(&mut self, since: Horizon) -> Result<(), store::error::Error> {
         if since == 0 {
             return Ok(());
@@ -268,7 +269,7 @@ impl Source {
         Ok(())
     }
 
-    /// Passes on the stored events of a session after its position.
+    /// Forwards the stored events of a session after its position.
     async fn catch_up(&mut self, session: &SessionId) -> Result<(), store::error::Error> {
         let (store, tenant) = (self.state.store.clone(), self.tenant);
         if !self.sessions.contains_key(session) {
@@ -290,7 +291,7 @@ impl Source {
         Ok(())
     }
 
-    /// Takes over the parts that opened before the feed followed their session.
+    /// Loads the parts that opened before the feed received events of their session.
     async fn adopt_open_parts(&mut self, session: &SessionId) -> Result<(), store::error::Error> {
         let page = Page { limit: 1, cursor: None };
         let newest = self.state.store.list_messages(self.tenant, session, &page).await?;
@@ -338,7 +339,7 @@ impl Source {
         Ok(())
     }
 
-    /// Passes on the stored text of open parts that was not heard.
+    /// Forwards the stored text of open parts that was not received.
     async fn send_stored_text(&mut self, session: &SessionId) -> Result<(), store::error::Error> {
         let Some(epoch) = self.sessions.get(session).map(|position| position.epoch) else { return Ok(()) };
         let chunks = self.state.store.list_chunks(self.tenant, session, epoch).await?;
@@ -350,7 +351,7 @@ impl Source {
     }
 
     fn send(&self, scope: UpdateScope, content: Content) {
-        // Fails while the feed has no subscriber.
+        // This fails while the feed has no subscriber.
         drop(self.updates.send(Arc::new(Update { scope, content, horizon: self.horizon })));
     }
 }

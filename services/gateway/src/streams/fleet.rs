@@ -1,6 +1,6 @@
-//! Notifies clients when an upgrade of the workers is complete. The first worker of a newer version sends no notice:
-//! OpenCode's clients would ask their users to install something. A gateway that starts after an upgrade sends nothing, because
-//! its clients connected after it too.
+//! Notifies clients when an upgrade of the workers is complete. The first worker of a newer version triggers no notice:
+//! OpenCode's clients would ask their users to install an update. A gateway that starts after an upgrade sends nothing, because
+//! its clients connected after the upgrade too.
 
 use super::{feed::Feeds, notices::notice};
 use crate::ground::state::State;
@@ -39,13 +39,13 @@ pub(crate) async fn watch(state: State, feeds: Feeds) {
 struct Fleet {
     /// The last version that all workers had.
     settled: Option<String>,
-    /// The observation before.
+    /// The previous observation.
     before: BTreeSet<String>,
 }
 
 impl Fleet {
-    /// Takes an observation, and gives the version of an upgrade that it completes. It takes two equal observations: a worker
-    /// whose lease is late has not left.
+    /// Takes an observation, and returns the version of an upgrade that it completes. Two equal observations are required: a
+    /// worker whose lease is late may still exist.
     fn observe(&mut self, now: BTreeSet<String>) -> Option<String> {
         let is_settled = now.len() == 1 && now == self.before;
         let version = now.first().filter(|_| is_settled).cloned();

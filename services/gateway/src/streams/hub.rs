@@ -1,5 +1,6 @@
-//! The lines of this gateway: one for each session that a client follows, however many clients follow it. A line hears NATS, and
-//! repairs gaps from Postgres for all its followers. A follower that is too slow, or joins late, catches up alone.
+//! The lines of this gateway: one for each session with a subscribed client, however many clients there are. A line receives
+//! NATS messages, and repairs gaps from Postgres for all its followers. A follower that is too slow, or joins late, catches up
+//! alone.
 
 use super::{event::StreamEvent, shared::SharedMap};
 use bus::{
@@ -32,8 +33,8 @@ pub(crate) const POLL_WITHOUT_NATS: Duration = Duration::from_millis(300);
 const POLL_WITH_NATS: Duration = Duration::from_secs(5);
 /// Sessions whose heads one query reads.
 const HEADS_MAX: usize = 1_000;
-/// Events that wait for one slow follower, which then catches up from Postgres. Each line has room for them from its beginning,
-/// and there are thousands of lines.
+/// Pending events of one slow follower. With more, it catches up from Postgres. Each line reserves room for them from its
+/// start, and there are thousands of lines.
 const WAITING_MAX: usize = 64;
 
 /// The lines of this gateway; clones are cheap.
@@ -50,22 +51,22 @@ type Lines = SharedMap<(TenantId, SessionId), Line>;
 /// The events of one session. Ends with its last follower.
 pub(crate) struct Line {
     events: broadcast::Sender<Arc<LineEvent>>,
-    /// What the last poll found.
+    /// The result of the last poll.
     head: watch::Sender<HeadState>,
     is_joined: Arc<AtomicBool>,
-    /// True when every later commit is either heard, or visible to a read from Postgres that starts now.
+    /// True if every later commit either arrives over NATS, or is visible to a read from Postgres that starts now.
     has_begun: watch::Receiver<bool>,
     _task: AbortOnDropHandle<()>,
 }
 
-/// What a line brings its followers.
+/// The items that a line sends to its followers.
 #[derive(Debug)]
 pub(crate) enum LineEvent {
     /// A durable event.
     Event(StreamEvent),
     /// A fragment of a part.
     Delta(Delta),
-    /// There are events up to this position that the line could not read.
+    /// Events up to this position exist that the line could not read.
     Head(u64),
     /// The session was deleted.
     Gone,
@@ -89,7 +90,8 @@ impl Hub {
         Self { lines, store, bus, _poll: Arc::new(AbortOnDropHandle::new(poll)) }
     }
 
-    /// Follows a session. The receiver gets everything that is committed from now on, as long as the line is held.
+    /// Subscribes to a session. The receiver gets everything that is committed from now on, as long as the line is
+    /// held.
     pub(crate) async fn join(
         &self,
         tenant: TenantId,
@@ -97,7 +99,7 @@ impl Hub {
     ) -> (Arc<Line>, broadcast::Receiver<Arc<LineEvent>>) {
         let line = self.lines.join((tenant, session.clone()), || self.start(tenant, session));
         let receiver = line.events.subscribe();
-        // An error means that the line ended, and the receiver says that itself.
+        // An error means that the line has ended. The receiver reports that itself.
         drop(line.has_begun.clone().wait_for(|begun| *begun).await);
         (line, receiver)
     }
@@ -140,7 +142,7 @@ async fn poll(lines: Weak<Lines>, store: Store, bus: Bus) {
     }
 }
 
-/// The lines of each tenant: all of them, or those that do not hear NATS yet.
+/// The lines of each tenant: all of them, or those without a NATS subscription yet.
 fn by_tenant(lines: &Lines, all: bool) -> HashMap<TenantId, Vec<(SessionId, Arc<Line>)>> {
     let mut tenants = HashMap::<_, Vec<_>>::new();
     let passes = |line: &Line| all || !line.is_joined.load(Ordering::Relaxed);
@@ -164,13 +166,13 @@ async fn poll_heads(
     Ok(())
 }
 
-/// Hears one session, and passes on what it hears.
+/// Receives the messages of one session and forwards them.
 struct Listener {
     store: Store,
     tenant: TenantId,
     session: SessionId,
     events: broadcast::Sender<Arc<LineEvent>>,
-    /// Position of the newest event that was passed on; 0 before the first.
+    /// Position of the newest forwarded event; 0 before the first.
     sent: u64,
     is_joined: Arc<AtomicBool>,
 }
@@ -225,7 +227,7 @@ impl Listener {
             }
             News::Delta(delta) => self.send(LineEvent::Delta(delta)),
             News::Beat { seq, .. } => self.reach(seq).await,
-            // A session's followers follow its log only.
+            // Followers of a session receive only its log.
             News::Notice(_) => {}
             News::Joined => {
                 self.is_joined.store(true, Ordering::Relaxed);
@@ -240,10 +242,10 @@ impl Listener {
         }
     }
 
-    /// Passes on the missed events up to a position, or, if they cannot be read, the position.
+    /// Forwards the missed events up to a position or, if they cannot be read, the position.
     async fn reach(&mut self, seq: u64) {
         while self.sent < seq {
-            // On the heap, and freed at once: thousands of lines wait here, and few read.
+            // On the heap, and freed at once: thousands of lines wait here, and few of them read.
             let missed = Box::pin(self.missed()).await.unwrap_or_else(|error| {
                 let error = &error as &dyn std::error::Error;
                 tracing::debug!(error, "cannot read missed events; followers catch up alone");
@@ -271,7 +273,7 @@ impl Listener {
     }
 
     fn send(&self, event: LineEvent) {
-        // Fails if the last follower is leaving.
+        // This fails if the last follower is leaving.
         drop(self.events.send(Arc::new(event)));
     }
 }

@@ -47,7 +47,7 @@ pub(crate) fn notify_disposed(state: &State, tenant: TenantId, project: &Project
     notify_project(state, tenant, project, notice);
 }
 
-/// As [`notify_disposed`], for all projects.
+/// Like [`notify_disposed`], for all projects.
 pub(crate) fn notify_all_disposed(state: &State, tenant: TenantId) {
     if let Some(notice) = notice(state, ALL_DISPOSED, &json!({})) {
         state.publisher.notify(tenant, &Subject::Tenant, &notice);
@@ -62,8 +62,8 @@ pub(crate) struct ClientCommand {
     pub(crate) properties: Value,
 }
 
-/// Sends a command to the clients in a directory that use a key named `reader`. Clients send what is typed under the name of
-/// their key, so a command reaches only clients with the key of its sender.
+/// Sends a command to the clients in a directory that use a key named `reader`. A client executes commands in the name of
+/// its key, so a command reaches only clients with its sender's key.
 pub(crate) fn notify_clients(
     state: &State,
     tenant: TenantId,
@@ -83,7 +83,7 @@ fn notify_project(state: &State, tenant: TenantId, project: &Project, notice: Op
     }
 }
 
-/// A project as clients of OpenCode see it.
+/// A project in the form that OpenCode's clients know.
 ///
 /// ```json
 /// {"id":"prj_…","name":"/home/me/app","worktree":"/home/me/app","vcs":"git","time":{"created":1795292980519,

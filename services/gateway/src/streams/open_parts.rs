@@ -1,5 +1,5 @@
-//! How much text of each open part a subscriber has. Cuts overlapping deltas, and keeps those beyond a hole until stored text fills
-//! it. At the latest the part's own event fills a hole: it carries the whole text.
+//! Tracks how much text of each open part a subscriber has. Cuts overlapping deltas, and keeps deltas beyond a hole until stored
+//! text fills it. The part's own event fills a hole at the latest, because it carries the whole text.
 
 use super::event::Fragment;
 use bus::feed::Delta;
@@ -20,10 +20,10 @@ struct OpenPart {
     ahead: VecDeque<(u64, String)>,
 }
 
-/// Pieces of one part that are kept beyond a hole; the part's own event brings the others.
+/// Pieces of one part that are kept beyond a hole; the part's own event replaces further ones.
 const AHEAD_MAX: usize = 256;
 
-/// The members of `message.part.updated` that matter here.
+/// The relevant members of `message.part.updated`.
 #[derive(Deserialize)]
 struct PartUpdate {
     part: PartState,
@@ -45,7 +45,7 @@ struct PartTime {
     end: Option<i64>,
 }
 
-/// The member of `message.part.removed` that matters here.
+/// The relevant member of `message.part.removed`.
 #[derive(Deserialize)]
 struct PartRemoval {
     #[serde(rename = "partID")]
@@ -53,7 +53,7 @@ struct PartRemoval {
 }
 
 impl OpenParts {
-    /// Takes an event into account: a part opens or closes.
+    /// Processes an event that opens or closes a part.
     pub(crate) fn observe(&mut self, kind: &str, properties: &[u8]) {
         match kind {
             "message.part.updated" => {
@@ -75,17 +75,17 @@ impl OpenParts {
         }
     }
 
-    /// Adds a part that opened before the subscriber came.
+    /// Adds a part that opened before the subscriber joined.
     pub(crate) fn open(&mut self, part: PartId, message: MessageId, have_bytes: u64) {
         self.0.insert(part, OpenPart { message, have_bytes, ahead: VecDeque::new() });
     }
 
-    /// The text that a delta makes available: its own new text, and that of kept pieces behind it.
+    /// Returns the text that a delta makes available: its own new text, and that of kept pieces behind it.
     pub(crate) fn add_delta(&mut self, delta: &Delta) -> Vec<Fragment> {
         self.add(&delta.part, delta.offset, &delta.text)
     }
 
-    /// As [`OpenParts::add_delta`], for stored text.
+    /// Like [`OpenParts::add_delta`], for stored text.
     pub(crate) fn add_chunk(&mut self, chunk: &Chunk) -> Vec<Fragment> {
         self.add(&chunk.part_id, chunk.offset_bytes, &chunk.text)
     }

@@ -1,4 +1,5 @@
-//! The texts of open parts, as far as a feed sent them. A client that joins in the middle of a part begins with its text.
+//! The texts of open parts, as far as a feed sent them. A client that joins in the middle of a part starts with this
+//! text.
 
 use super::event::{Fragment, open_text};
 use domain::{event::StoredEvent, ids::PartId, part::Part};
@@ -8,7 +9,8 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-/// Bytes of all texts of a tenant. Beyond that new texts are not kept: a client that joins waits for the part's own event.
+/// Bytes of all texts of a tenant. Beyond that, new texts are not kept, and a client that joins waits for the part's own
+/// event.
 const TEXTS_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// Texts by part.
@@ -40,7 +42,7 @@ impl OpenTexts {
         }
     }
 
-    /// Takes an event into account: a part opens or closes.
+    /// Processes an event that opens or closes a part.
     pub(super) fn observe(&self, event: &StoredEvent) {
         match event.kind.as_str() {
             "message.part.updated" => {

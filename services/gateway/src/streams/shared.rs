@@ -1,4 +1,4 @@
-//! A map of values that all users of a key share. A value lives as long as one of them holds it.
+//! A map of values that all users of a key share. A value lives as long as one user holds it.
 
 use std::{
     collections::HashMap,
@@ -17,13 +17,13 @@ impl<K, V> Default for SharedMap<K, V> {
 }
 
 impl<K: Eq + Hash + Clone, V> SharedMap<K, V> {
-    /// Gives the value of a key; the first caller makes it with `start`.
+    /// Returns the value of a key; the first caller creates it with `start`.
     pub(crate) fn join(&self, key: K, start: impl FnOnce() -> V) -> Arc<V> {
         let mut all = self.lock();
         if let Some(shared) = all.get(&key).and_then(Weak::upgrade) {
             return shared;
         }
-        // Dead entries are removed only when the map would grow. Thousands of clients join at once, and a join must not scan the
+        // Remove dead entries only when the map would grow. Thousands of clients join at once, and a join must not scan the
         // whole map.
         if all.len() == all.capacity() {
             all.retain(|_, shared| shared.strong_count() > 0);

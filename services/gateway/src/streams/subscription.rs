@@ -1,5 +1,5 @@
-//! The event stream of one subscriber to a session: join the line first, then read what is stored, then go live. Gaps are repaired
-//! from Postgres, so the subscriber gets each event once and in order.
+//! The event stream of one subscriber to a session: join the line first, then read the stored events, then go live. Gaps are
+//! repaired from Postgres, so the subscriber gets each event once and in order.
 
 use super::{
     cursor::Start,
@@ -25,7 +25,7 @@ use tokio::{
 /// Poll interval for the stored text that fills a hole.
 pub(crate) const REPAIR_INTERVAL: Duration = Duration::from_millis(500);
 
-/// What a subscriber asks for.
+/// A request to subscribe.
 #[derive(Debug, Clone)]
 pub(crate) struct Subscription {
     pub(crate) tenant: TenantId,
@@ -35,7 +35,7 @@ pub(crate) struct Subscription {
     pub(crate) until_idle_after: Option<u64>,
 }
 
-/// One thing that a subscriber gets.
+/// One item for a subscriber.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Item {
     Event(StreamEvent),
@@ -55,7 +55,7 @@ pub(crate) async fn subscribe(
     hub: &Hub,
     subscription: Subscription,
 ) -> Result<mpsc::Receiver<Result<Item, Error>>, Error> {
-    // Join before reading: every later commit is then heard, or found by the poll while NATS is away.
+    // Join before reading: every later commit then arrives over NATS, or is found by the poll while NATS is away.
     let (line, events) = hub.join(subscription.tenant, &subscription.session).await;
     let head = state.store.get_head(subscription.tenant, &subscription.session).await?;
     let seen = match subscription.start {
@@ -89,16 +89,16 @@ struct Stream {
     seen: u64,
     /// Position of the newest known event.
     head: u64,
-    /// The newest take-over that an event reported. Deltas of older loops are dropped.
+    /// The newest epoch that an event reported. Deltas of older loops are dropped.
     epoch: u64,
     open: OpenParts,
-    /// Held so that the line lives.
+    /// Held to keep the line alive.
     _line: Arc<Line>,
 }
 
 /// Why a stream ends.
 enum StreamEnd {
-    /// As requested, or because the subscriber left.
+    /// The request is fulfilled, or the subscriber disconnected.
     Complete,
     /// With an error for the subscriber.
     Failed(Error),
@@ -126,7 +126,7 @@ impl Stream {
     ) -> Result<std::convert::Infallible, StreamEnd> {
         self.read().await?;
         let (shutdown, items) = (self.state.shutdown.clone(), self.items.clone());
-        // Pinned across all rounds: to register and cancel a wait costs as much as to deliver an event.
+        // Pinned across all rounds: registering and cancelling a wait costs as much as delivering an event.
         let (mut stopping, mut left) = (pin!(shutdown.cancelled()), pin!(items.closed()));
         let period = Duration::from_millis(limits::STREAM_HEARTBEAT_MS);
         let (mut beat, mut repair_at) = (pin!(tokio::time::sleep(period)), Instant::now());
@@ -137,7 +137,7 @@ impl Stream {
                 () = &mut left => return Err(StreamEnd::Complete),
                 next = events.recv() => match next {
                     Ok(event) => self.take(&event).await?,
-                    // Too slow for the line: read the rest.
+                    // Too slow for the line: read the rest from Postgres.
                     Err(RecvError::Lagged(_)) => self.read().await?,
                     Err(RecvError::Closed) => return Err(StreamEnd::Failed(Error::BusUnavailable)),
                 },
@@ -171,8 +171,8 @@ impl Stream {
         }
     }
 
-    /// Sends everything stored that was not sent. Reading takes far more memory than waiting, and nearly all streams wait: the
-    /// future is on the heap and freed at once.
+    /// Sends everything stored that was not sent yet. Reading takes far more memory than waiting, and nearly all streams wait:
+    /// the future is on the heap and freed at once.
     async fn read(&mut self) -> Result<(), StreamEnd> {
         Box::pin(async {
             self.catch_up().await?;
@@ -188,7 +188,7 @@ impl Stream {
         let mut page = pages.next().await?;
         while let Some(events) = page {
             let next = async { Ok(pages.next().await?) };
-            // A subscriber that leaves waits for no page.
+            // Do not wait for a page if the subscriber disconnects.
             ((), page) = tokio::try_join!(self.send_events(events), next)?;
         }
         Ok(())
@@ -201,8 +201,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Sends the stored text of open parts to a late joiner. Text is stored a little after it is heard, so there can be a hole in
-    /// between; it is filled when the rest is stored.
+    /// Sends the stored text of open parts to a late joiner. Text is stored shortly after it is streamed, so there can be a hole
+    /// in between. The hole is filled when the rest is stored.
     async fn send_open_parts(&mut self) -> Result<(), StreamEnd> {
         let Subscription { tenant, session, .. } = &self.subscription;
         let chunks = self.state.store.list_chunks(*tenant, session, self.epoch).await?;

@@ -1,5 +1,4 @@
-//! The stream of one subscriber to all sessions of a tenant or of a project: from the feed, and from Postgres what the subscriber
-//! missed.
+//! The stream of one subscriber to all sessions of a tenant or of a project: live from the feed, and missed events from Postgres.
 
 use super::{
     backlog::{Backlog, BacklogRange},
@@ -26,7 +25,7 @@ use tokio::{
 /// Sessions that a resumed stream catches up on. Beyond that, it is cheaper for the client to read them again.
 const RESUMED_SESSIONS_MAX: usize = 10_000;
 
-/// What a subscriber asks for.
+/// A request to subscribe.
 #[derive(Debug, Clone)]
 pub(crate) struct TenantSubscription {
     pub(crate) tenant: TenantId,
@@ -38,17 +37,17 @@ pub(crate) struct TenantSubscription {
     pub(crate) since: Option<Horizon>,
 }
 
-/// One thing that a subscriber gets.
+/// One item for a subscriber.
 #[derive(Debug, Clone)]
 pub(crate) struct TenantItem {
     pub(crate) session: Option<SessionId>,
     pub(crate) project: Option<ProjectId>,
     pub(crate) content: TenantContent,
-    /// Where to resume after this item.
+    /// The cursor for resuming after this item.
     pub(crate) horizon: Horizon,
 }
 
-/// What happened.
+/// The update.
 #[derive(Debug, Clone)]
 pub(crate) enum TenantContent {
     Event(StreamEvent),
@@ -83,7 +82,7 @@ pub(crate) async fn subscribe(
     };
     tokio::spawn(async move {
         stream.run(backlog, now, updates).await;
-        // Held as long as its subscriber.
+        // Held as long as its subscriber exists.
         drop(feed);
     });
     Ok(receiver)
@@ -138,7 +137,7 @@ impl Stream {
                 }
                 next = updates.recv() => match next {
                     Ok(update) => self.forward(&update).await,
-                    // Too slow for the feed: read the rest.
+                    // Too slow for the feed: read the rest from Postgres.
                     Err(RecvError::Lagged(_)) => {
                         updates = updates.resubscribe();
                         let backlog = Box::pin(self.backlog()).await?;
@@ -150,7 +149,7 @@ impl Stream {
         }
     }
 
-    /// Everything that was written since the last item.
+    /// Sends everything that was written since the last item.
     async fn backlog(&self) -> Result<Backlog, Error> {
         let TenantSubscription { tenant, project, .. } = self.subscription.clone();
         let range = BacklogRange { tenant, project, since: self.horizon };

@@ -1,4 +1,4 @@
-//! What the feed of a tenant brings its subscribers.
+//! The updates that the feed of a tenant sends to its subscribers.
 
 use super::event::Fragment;
 use bus::feed::Notice;
@@ -9,26 +9,26 @@ use domain::{
 use std::sync::Arc;
 use store::{log::feed::Horizon, tenant::projects::Project};
 
-/// One thing that happened.
+/// One update.
 #[derive(Debug)]
 pub(crate) struct Update {
     pub(crate) scope: UpdateScope,
     pub(crate) content: Content,
-    /// Where a stream resumes after this update.
+    /// The cursor for resuming after this update.
     pub(crate) horizon: Horizon,
 }
 
-/// What happened.
+/// The content of the update.
 #[derive(Debug)]
 pub(crate) enum Content {
     Event(StoredEvent),
     Fragment(Fragment),
-    /// Something that is not stored: only clients that are subscribed now receive it.
+    /// A live-only item: only clients that are subscribed now receive it.
     Notice(Notice),
 }
 
 impl Update {
-    /// Whether a subscriber to a project, or to all of them, gets the update. `reader` is the name of its key.
+    /// Whether a subscriber to a project, or to all projects, gets the update. `reader` is the name of its key.
     pub(crate) fn concerns(&self, reader: &str, project: Option<&ProjectId>) -> bool {
         let is_addressed = match &self.content {
             Content::Notice(notice) => notice.reader.is_empty() || notice.reader == reader,
@@ -39,12 +39,12 @@ impl Update {
     }
 }
 
-/// Where an update happened.
+/// The scope of an update.
 #[derive(Debug)]
 pub(crate) enum UpdateScope {
     Session(SessionId, Arc<Directory>),
     Project(Arc<Directory>),
-    /// Everywhere in the tenant.
+    /// The whole tenant.
     Tenant,
 }
 
@@ -64,7 +64,7 @@ impl UpdateScope {
     }
 }
 
-/// A project with the name by which OpenCode's clients know it: a directory.
+/// A project, with the name by which OpenCode's clients know it: a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Directory {
     pub(crate) project: ProjectId,

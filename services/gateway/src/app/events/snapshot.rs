@@ -1,4 +1,5 @@
-//! The present state, for a client whose stream was cut: the sessions that work or did lately, and the open requests to people.
+//! The current state, for a client whose stream was cut: the sessions that are active or changed recently, and the open
+//! requests to people.
 
 use crate::{
     app::{
@@ -27,27 +28,27 @@ use store::{
 /// The state of a session.
 #[derive(Debug)]
 pub(crate) struct SessionSnapshot {
-    /// Position of the newest event that the snapshot covers at least.
+    /// The snapshot covers the events up to this position, and may cover later ones.
     pub(crate) head: u64,
     pub(crate) info: Info,
     pub(crate) directory: Directory,
     /// The messages of the newest turn.
     pub(crate) turn: Vec<MessageWithParts>,
-    /// `null`: the agent keeps none.
+    /// `null`: the agent has no to-do list.
     pub(crate) todos: Value,
 }
 
-/// Which sessions.
+/// The sessions to list.
 #[derive(Debug, Clone)]
 pub(crate) struct RecentRange {
     /// `None`: those of all projects.
     pub(crate) project: Option<ProjectId>,
-    /// Idle ones must have changed since then.
+    /// Idle sessions must have changed since then.
     pub(crate) since: Timestamp,
     pub(crate) limit: u32,
 }
 
-/// Lists the sessions that work or changed lately, last changed first.
+/// Lists the sessions that are active or changed recently, last changed first.
 ///
 /// # Errors
 /// `store_unavailable`.
@@ -61,7 +62,7 @@ pub(crate) async fn list_recent(
     Ok(gateway.state.store.list_recent(tenant, range.project.as_ref(), window).await?)
 }
 
-/// Gives the state of a session, with at most `messages_max` messages; `None` if it was deleted meanwhile.
+/// Returns the state of a session, with at most `messages_max` messages; `None` if it has been deleted.
 ///
 /// # Errors
 /// `store_unavailable`.
@@ -84,7 +85,7 @@ async fn get(
     messages_max: u32,
 ) -> Result<SessionSnapshot, Error> {
     let (store, tenant) = (&gateway.state.store, principal.tenant(Scope::Read)?);
-    // The head is read first: events after it are sent again, and none is missed.
+    // Read the head first: events after it are sent again, and none is missed.
     let head = store.get_head(tenant, session).await?.seq;
     let info = store.get_session(tenant, session).await?.info;
     let name = store.get_project(tenant, &info.project_id).await?.name;
@@ -98,14 +99,14 @@ async fn get(
     Ok(SessionSnapshot { head, info, directory, turn, todos })
 }
 
-/// A request to people that is open, and where.
+/// An open request to people, with its session.
 #[derive(Debug)]
 pub(crate) struct OpenRequest {
     pub(crate) directory: Directory,
     pub(crate) request: RequestRecord,
 }
 
-/// Lists the open requests of a project, or of all: permissions before questions.
+/// Lists the open requests of a project, or of all projects: permissions before questions.
 ///
 /// # Errors
 /// `store_unavailable`.
@@ -122,7 +123,7 @@ pub(crate) async fn list_requests(
         for request in store.list_requests(tenant, scope, prefix, &page).await? {
             match directory(store, tenant, &request.request.session_id).await {
                 Ok(directory) => open.push(OpenRequest { directory, request }),
-                // Deleted meanwhile.
+                // The session has been deleted.
                 Err(Error::NotFound(Entity::Session | Entity::Project)) => {}
                 Err(error) => return Err(error),
             }

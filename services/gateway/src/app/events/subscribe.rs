@@ -19,7 +19,7 @@ use std::sync::Arc;
 use store::log::feed::Horizon;
 use tokio::sync::{broadcast, mpsc};
 
-/// The events of a session that a client asks for.
+/// A client's subscription to a session.
 #[derive(Debug, Clone)]
 pub(crate) struct SessionStream {
     pub(crate) session: SessionId,
@@ -28,7 +28,7 @@ pub(crate) struct SessionStream {
     pub(crate) until_idle_after: Option<u64>,
 }
 
-/// Follows a session.
+/// Subscribes to a session.
 ///
 /// # Errors
 /// Those of [`subscription::subscribe`].
@@ -43,7 +43,7 @@ pub(crate) async fn follow_session(
     subscription::subscribe(&gateway.state, &gateway.hub, subscription).await
 }
 
-/// Follows all sessions of the tenant, or of a project; `since` is where the client resumes.
+/// Subscribes to all sessions of the tenant, or of a project; `since` is the position from which the client resumes.
 ///
 /// # Errors
 /// `project_not_found`; those of [`tenant_subscription::subscribe`].
@@ -61,7 +61,7 @@ pub(crate) async fn follow_tenant(
     tenant_subscription::subscribe(state, &gateway.feeds, subscription).await
 }
 
-/// A tenant's feed: it lives as long as this is held.
+/// A tenant's feed. The feed lives as long as this value is held.
 pub(crate) struct JoinedFeed {
     pub(crate) feed: Arc<Feed>,
     pub(crate) updates: broadcast::Receiver<Arc<Update>>,
@@ -77,7 +77,7 @@ pub(crate) async fn join_feed(gateway: &Gateway, principal: &Principal) -> Resul
     Ok(JoinedFeed { feed, updates })
 }
 
-/// Opens what was written since a moment.
+/// Opens the events since a moment.
 ///
 /// # Errors
 /// `store_unavailable`.

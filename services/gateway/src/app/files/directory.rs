@@ -27,7 +27,7 @@ use store::{
 };
 use tonic::Status;
 
-/// Entries of a directory, and files among which a name is looked up.
+/// Entries of a directory, and files that a search for a name examines.
 const NAMES_MAX: u32 = 10_000;
 /// Matching lines of a search.
 const MATCHES_MAX: u32 = 200;
@@ -35,7 +35,7 @@ const MATCHES_MAX: u32 = 200;
 const FILE_BYTES_MAX: u32 = 10 * 1024 * 1024;
 /// Bytes of a skill.
 const SKILL_BYTES_MAX: u32 = 64 * 1024;
-/// Skills that are read at a time.
+/// Skills that are read at the same time.
 const SKILLS_AT_ONCE: usize = 4;
 
 /// The files of the newest root session of a project.
@@ -79,7 +79,7 @@ impl DirectoryFiles {
         Ok(newest.map(|session| Self { state: state.clone(), tenant, session }))
     }
 
-    /// The branch that the session works on.
+    /// The branch of the session's files.
     pub(crate) fn branch(&self) -> Option<&str> {
         self.session.branch.as_deref()
     }
@@ -88,10 +88,10 @@ impl DirectoryFiles {
         Some(fence(self.tenant, &self.session))
     }
 
-    /// Lists the entries of a directory; those of directories end with a slash. A file has none.
+    /// Lists the entries of a directory; the names of subdirectories end with a slash. Empty for a file.
     ///
     /// # Errors
-    /// `file_not_found` and what else the sandbox refuses; `sandbox_unavailable`.
+    /// `file_not_found` and other refusals of the sandbox; `sandbox_unavailable`.
     pub(crate) async fn list(&self, path: &str) -> Result<Vec<String>, Error> {
         let request = v1::ReadLinesRequest {
             fence: self.fence(),
@@ -107,7 +107,7 @@ impl DirectoryFiles {
     /// Reads a file.
     ///
     /// # Errors
-    /// As [`DirectoryFiles::list`]; `workspace_missing`.
+    /// Those of [`DirectoryFiles::list`]; `workspace_missing`.
     pub(crate) async fn read(&self, path: &str) -> Result<Vec<u8>, Error> {
         let request = v1::ReadFileRequest {
             fence: self.fence(),
@@ -121,7 +121,7 @@ impl DirectoryFiles {
     /// Lists the paths of the files.
     ///
     /// # Errors
-    /// As [`DirectoryFiles::list`].
+    /// Those of [`DirectoryFiles::list`].
     pub(crate) async fn paths(&self) -> Result<Vec<String>, Error> {
         let request = v1::GlobFilesRequest {
             fence: self.fence(),
@@ -136,7 +136,7 @@ impl DirectoryFiles {
     /// Finds the lines that match a regular expression.
     ///
     /// # Errors
-    /// As [`DirectoryFiles::list`].
+    /// Those of [`DirectoryFiles::list`].
     pub(crate) async fn search(&self, pattern: String) -> Result<Vec<LineMatch>, Error> {
         let request = v1::GrepFilesRequest {
             fence: self.fence(),
@@ -149,10 +149,10 @@ impl DirectoryFiles {
         Ok(found.matches.into_iter().map(line).collect())
     }
 
-    /// Gives what the session changed since it began; nothing before its files exist.
+    /// Returns the changes of the session since it began; empty before its files exist.
     ///
     /// # Errors
-    /// As [`DirectoryFiles::list`].
+    /// Those of [`DirectoryFiles::list`].
     pub(crate) async fn diff(&self) -> Result<WorkspaceDiff, Error> {
         match diff_workspace(&self.state, self.tenant, &self.session).await {
             Err(Error::Sandbox(Refusal { reason: Reason::WorkspaceMissing, .. })) => {
@@ -162,10 +162,10 @@ impl DirectoryFiles {
         }
     }
 
-    /// Applies a patch. One that does not fit changes nothing. The workspace is opened if no prompt has yet.
+    /// Applies a patch. A patch that does not fit changes nothing. Opens the workspace if no prompt has done so yet.
     ///
     /// # Errors
-    /// `patch_refused`, `file_not_permitted`, `workspace_missing`, all as mistakes of the call; what else the sandbox refuses;
+    /// `patch_refused`, `file_not_permitted`, `workspace_missing`, all as mistakes of the call; other refusals of the sandbox;
     /// `sandbox_unavailable`, `store_unavailable`.
     pub(crate) async fn apply(&self, patch: String) -> Result<(), Error> {
         let request = v1::ApplyPatchRequest { fence: self.fence(), patch };
@@ -189,10 +189,10 @@ impl DirectoryFiles {
         })
     }
 
-    /// Reads the skills of the repository. One that cannot be read is left out.
+    /// Reads the skills of the repository. A skill that cannot be read is left out.
     ///
     /// # Errors
-    /// As [`DirectoryFiles::list`].
+    /// Those of [`DirectoryFiles::list`].
     pub(crate) async fn skills(&self) -> Result<Vec<SkillFile>, Error> {
         let request = v1::ReadGuidanceRequest { fence: self.fence(), ..Default::default() };
         let guidance = or_no_files(self.state.sandbox.files().read_guidance(request).await)?;
@@ -214,7 +214,7 @@ impl DirectoryFiles {
     }
 }
 
-/// The answer, or an empty one before the workspace exists.
+/// The result, or an empty one before the workspace exists.
 fn or_no_files<T: Default>(response: Result<tonic::Response<T>, Status>) -> Result<T, Error> {
     match response.map_err(Refusal::from) {
         Ok(response) => Ok(response.into_inner()),
@@ -223,7 +223,7 @@ fn or_no_files<T: Default>(response: Result<tonic::Response<T>, Status>) -> Resu
     }
 }
 
-/// The path in the sandbox of a client's path: always below the workspace.
+/// Converts a client's path to a path in the sandbox, always below the workspace.
 pub(crate) fn inside(path: &str) -> String {
     let below = path.strip_prefix(WORKSPACE).filter(|rest| rest.is_empty() || rest.starts_with('/'));
     let names = below.unwrap_or(path).split('/').filter(|name| !name.is_empty() && *name != ".");

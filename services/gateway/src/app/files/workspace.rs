@@ -1,4 +1,4 @@
-//! Opens the workspace of a session that has had no prompt yet, as its first prompt would.
+//! Opens the workspace of a session that has not had a prompt yet, as its first prompt would.
 
 use crate::ground::{
     error::Error,
@@ -13,11 +13,12 @@ use futures::{StreamExt as _, stream};
 use rpc::v1::{self, open_workspace_request::Part};
 use tonic::Status;
 
-/// Makes a call that needs the files of a root session. Opens the workspace and repeats the call if no loop ever had the files.
+/// Makes a call that needs the files of a root session. If no loop ever had the files, opens the workspace and repeats the
+/// call.
 ///
 /// # Errors
-/// Those of `call`; `workspace_missing` when a loop had the files and lost them; what the sandbox refuses; `store_unavailable`,
-/// `sandbox_unavailable`.
+/// Those of `call`; `workspace_missing` if a loop had the files and they were lost; refusals of the sandbox;
+/// `store_unavailable`, `sandbox_unavailable`.
 pub(in crate::app) async fn with_files<T, C: Future<Output = Result<T, Status>>>(
     state: &State,
     tenant: TenantId,
@@ -34,11 +35,11 @@ pub(in crate::app) async fn with_files<T, C: Future<Output = Result<T, Status>>>
     }
 }
 
-/// Opens the workspace of a root session. With epoch 0 the sandbox opens only one that no loop ever had. A loop knows more about any
-/// other one, so the answer is then `missing`.
+/// Opens the workspace of a root session. With epoch 0 the sandbox opens only a workspace that no loop ever had. Otherwise a loop
+/// knows more about the workspace, so the result is `missing`.
 ///
 /// # Errors
-/// `missing`; what the sandbox refuses; `store_unavailable`, `sandbox_unavailable`.
+/// `missing`; refusals of the sandbox; `store_unavailable`, `sandbox_unavailable`.
 async fn open(state: &State, tenant: TenantId, session: &SessionId, missing: Refusal) -> Result<(), Error> {
     let source = state.store.get_session(tenant, session).await?.source;
     let (git_url, bundle) = match source.origin {

@@ -1,4 +1,4 @@
-//! Checks that several use cases make.
+//! Checks that several use cases share.
 
 use crate::ground::{error::Error, invalid::Invalid, state::State};
 use domain::{limits, message::ModelRef, text};
@@ -35,7 +35,7 @@ pub(in crate::app) fn idempotency_key(key: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Checks that the fleet serves a model.
+/// Checks that the workers serve a model.
 ///
 /// # Errors
 /// `model_unknown`.

@@ -1,4 +1,4 @@
-//! The handle that a protocol calls the use cases with.
+//! The handle with which a protocol calls the use cases.
 
 use crate::{
     auth::{
@@ -11,7 +11,7 @@ use crate::{
 use domain::ids::EventId;
 use tokio_util::sync::CancellationToken;
 
-/// A handle to the gateway; clones are cheap. What it holds is private to the use cases.
+/// A handle to the gateway; clones are cheap. Its state is private to the use cases.
 #[derive(Clone)]
 pub(crate) struct Gateway {
     pub(in crate::app) state: State,
@@ -21,7 +21,7 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
-    /// A gateway on these connections.
+    /// Creates a gateway from these connections.
     pub(crate) fn new(state: State, feeds: Feeds, keys: Keys) -> Self {
         let hub = Hub::new(state.store.clone(), state.bus.clone());
         Self { state, hub, feeds, keys }
@@ -43,7 +43,7 @@ impl Gateway {
         self.keys.authenticate_operator(credentials)
     }
 
-    /// Cancelled when the gateway stops: long answers end then.
+    /// Cancelled when the gateway stops. Long responses end then.
     pub(crate) fn shutdown(&self) -> &CancellationToken {
         &self.state.shutdown
     }

@@ -9,7 +9,7 @@ use store::Page;
 pub(crate) struct PageRequest {
     /// `None`: the default.
     pub(crate) limit: Option<u32>,
-    /// The end of the page before; `None`: the first page.
+    /// The end of the previous page; `None`: the first page.
     pub(crate) cursor: Option<String>,
 }
 
@@ -17,15 +17,16 @@ pub(crate) struct PageRequest {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct List<T> {
     pub(crate) entries: Vec<T>,
-    /// Where the next page begins, if there may be one.
+    /// The start of the next page, if there may be one.
     pub(crate) next: Option<String>,
 }
 
 impl PageRequest {
-    /// The longest first page.
+    /// The first page with the maximum length.
     pub(crate) const FIRST: Self = Self { limit: Some(limits::PAGE_MAX), cursor: None };
 
-    /// Checks the request. `is_cursor` knows the cursors of the list: a forged one must not give the first page again.
+    /// Checks the request. `is_cursor` recognizes the cursors of the list: a forged cursor must not return the first
+    /// page again.
     ///
     /// # Errors
     /// `page_too_large`, `cursor_invalid`.
@@ -43,19 +44,20 @@ impl PageRequest {
 }
 
 impl<T> List<T> {
-    /// The page with these entries. `cursor` gives the cursor after an entry; a page that is not full is the last one.
+    /// The page with these entries. `cursor` returns the cursor after an entry; a page that is not full is the last
+    /// one.
     pub(crate) fn of(page: &Page, entries: Vec<T>, cursor: impl FnOnce(&T) -> String) -> Self {
         let next = entries.last().filter(|_| is_full(page, entries.len())).map(cursor);
         Self { entries, next }
     }
 }
 
-/// Whether a page has as many entries as it may.
+/// Whether a page has its maximum number of entries.
 pub(crate) fn is_full(page: &Page, entries: usize) -> bool {
     entries >= usize::try_from(page.limit).unwrap_or(usize::MAX)
 }
 
-/// Whether a text can be stored or looked up: Postgres has no NUL.
+/// Whether Postgres can store and compare a text: it must not contain NUL.
 pub(crate) fn is_text(text: &str) -> bool {
     !text.contains('\0')
 }

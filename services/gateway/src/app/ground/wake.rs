@@ -1,4 +1,4 @@
-//! Waking a session that has a new input. Both functions send hints; the sweeper finds the session without them.
+//! Wakes a session that has a new input. Both functions send hints; the sweeper finds the session without them.
 
 use crate::{auth::principal::Account, ground::state::State};
 use bus::queue::QueueEntry;
@@ -9,7 +9,7 @@ pub(in crate::app) async fn wake(state: &State, account: Account, session: &Sess
     state.announce(QueueEntry { tenant: account.tenant, session, class, share: Some(account.share) }).await;
 }
 
-/// As [`wake`], for an input that a running loop must see at once: an abort, an answer.
+/// Like [`wake`], for an input that a running loop must see at once: an abort, an answer.
 pub(in crate::app) async fn interrupt(state: &State, account: Account, session: &SessionId, class: Class) {
     state.bus.nudge(account.tenant, session);
     wake(state, account, session, class).await;

@@ -1,4 +1,5 @@
-//! Copies the history of a session for another one, under new ids. Snapshots are left out: they name nothing in another workspace.
+//! Copies the history of a session for another session, under new ids. Snapshots are left out, because their names mean nothing in
+//! another workspace.
 
 use domain::{
     event::Event,
@@ -10,21 +11,21 @@ use serde_json::Value;
 use std::collections::HashMap;
 use store::log::messages::MessageWithParts;
 
-/// Makes the ids of a copy.
+/// Creates the ids of a copy.
 pub(super) trait IdSource {
     fn message(&mut self) -> MessageId;
     fn part(&mut self) -> PartId;
 }
 
-/// Where a copy ends. Steps that are still running are left out too.
+/// The end of a copy. Unfinished steps are left out too.
 pub(super) struct CopyEnd<'a> {
-    /// The first message that is not copied; `None`: all are.
+    /// The first message that is not copied; `None`: all messages are copied.
     pub(super) message: Option<&'a MessageId>,
     /// If set, the parts of that message before this one are copied too.
     pub(super) part: Option<&'a PartId>,
 }
 
-/// The entries to copy; `None` if there is no message where the copy ends.
+/// The entries to copy; `None` if the message at the end of the copy does not exist.
 pub(super) fn before<'a>(
     entries: &'a [MessageWithParts],
     end: &CopyEnd<'_>,
@@ -41,7 +42,7 @@ pub(super) fn before<'a>(
     Some(entries[..count.min(entries.len())].iter().filter(is_complete).collect())
 }
 
-/// The events that give a new session this history.
+/// The events that create this history in a new session.
 pub(super) fn events(
     entries: &[&MessageWithParts],
     session: &SessionId,
@@ -96,7 +97,7 @@ impl NewIds<'_> {
         message
     }
 
-    /// `None` for a part that is nothing but a state of the files.
+    /// `None` for a part that contains only a snapshot.
     fn part(&self, part: &Part) -> Option<Part> {
         let mut body = part.body.clone();
         match &mut body {

@@ -1,4 +1,4 @@
-//! Changes that people make in an idle conversation.
+//! Edits of people in an idle conversation.
 
 use crate::{
     app::ground::gateway::Gateway,
@@ -12,7 +12,7 @@ use domain::{
 };
 use store::log::edits::Edit;
 
-/// Makes an edit, and sends its events.
+/// Performs an edit and publishes its events.
 ///
 /// # Errors
 /// `session_not_found`, `message_not_found`, `not_found`, `session_busy`, `store_unavailable`.
@@ -29,14 +29,14 @@ pub(crate) async fn edit(
     Ok(())
 }
 
-/// A part by its message.
+/// The id of a part with that of its message.
 #[derive(Debug, Clone)]
 pub(crate) struct PartPath {
     pub(crate) message: MessageId,
     pub(crate) part: PartId,
 }
 
-/// Replaces the text of a text part, and gives the part.
+/// Replaces the text of a text part and returns the part.
 ///
 /// # Errors
 /// `text_too_long`; those of [`edit`].

@@ -13,7 +13,7 @@ pub(super) struct Files {
     fence: v1::Fence,
 }
 
-/// The difference of two states.
+/// The difference between two states.
 #[derive(Debug, Default)]
 pub(super) struct Difference {
     pub(super) files: Vec<domain::message::FileDiff>,
@@ -48,7 +48,7 @@ impl Files {
         self.sandbox.clone().restore_snapshot(request).await.map(drop)
     }
 
-    /// Restores single files. If a file is named more than once, the first counts.
+    /// Restores single files. If a file is named more than once, the first entry counts.
     pub(super) async fn revert(&self, files: Vec<FilesOfSnapshot>) -> Result<(), Status> {
         for files in batches(files) {
             let files = files.into_iter().map(Into::into).collect();
@@ -58,7 +58,7 @@ impl Files {
         Ok(())
     }
 
-    /// Compares two states; an empty one is now.
+    /// Compares two states; an empty name means the current files.
     pub(super) async fn diff(&self, from: &str, to: &str) -> Result<Difference, Status> {
         let request = v1::DiffSnapshotsRequest {
             fence: self.fence(),
@@ -71,7 +71,7 @@ impl Files {
     }
 }
 
-/// The files of each call to the sandbox: every file once, in the state of its oldest change.
+/// The files of each call to the sandbox: every file once, in the state before its oldest change.
 fn batches(files: Vec<FilesOfSnapshot>) -> Vec<Vec<FilesOfSnapshot>> {
     let mut seen = std::collections::HashSet::new();
     let (mut calls, mut count) = (vec![vec![]], 0);

@@ -38,32 +38,32 @@ use store::{
     },
 };
 
-/// A fork that a client asks for.
+/// A client's request for a fork.
 #[derive(Debug, Clone)]
 pub(crate) struct ForkRequest {
     pub(crate) session: SessionId,
-    /// The first message that is not copied; `None`: all are.
+    /// The first message that is not copied; `None`: all messages are copied.
     pub(crate) before: Option<MessageId>,
     pub(crate) files: ForkFiles,
     pub(crate) idempotency_key: String,
 }
 
-/// Which files a fork starts with.
+/// The files that a fork starts with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ForkFiles {
-    /// As `AtMessage`. A key tells the two apart.
+    /// Same as `AtMessage`, but the two have different idempotency hashes.
     Default,
-    /// Those at the message where the copy ends.
+    /// The files at the end of the copied history.
     AtMessage,
-    /// Those of now.
+    /// The current files.
     Now,
 }
 
 impl ForkRequest {
-    /// The key by which a repeated call finds the fork.
+    /// The hash by which a repeated call finds the fork.
     fn key(&self) -> Option<IdempotencyKey> {
         let before = self.before.as_ref().map_or("", MessageId::as_str);
-        // The words of the gRPC API: gateways of all versions hash the same text.
+        // The values of the gRPC API: gateways of all versions hash the same text.
         let files = match self.files {
             ForkFiles::Default => "FORK_FILES_UNSPECIFIED",
             ForkFiles::AtMessage => "FORK_FILES_AT_MESSAGE",
@@ -79,8 +79,8 @@ impl ForkRequest {
 ///
 /// # Errors
 /// `idempotency_key_too_long`, `idempotency_key_invalid`, `idempotency_conflict`, `session_not_found`, `message_not_found`,
-/// `snapshot_unknown`, `base_commit_missing`, `bundle_too_large`, `sandbox_unavailable`, `store_unavailable`. Then there is no new
-/// session.
+/// `snapshot_unknown`, `base_commit_missing`, `bundle_too_large`, `sandbox_unavailable`, `store_unavailable`. On error no session
+/// was created.
 pub(crate) async fn fork(
     gateway: &Gateway,
     principal: &Principal,
@@ -89,7 +89,7 @@ pub(crate) async fn fork(
     let (state, tenant) = (&gateway.state, principal.tenant(Scope::Write)?);
     checks::idempotency_key(&request.idempotency_key)?;
     let key = request.key();
-    // Before the origin is read: it may be gone since the first call.
+    // Check this before the origin is read: the origin may have been deleted since the first call.
     if let Some(key) = &key
         && let Some(fork) = state.store.find_keyed_session(tenant, key).await?
     {
@@ -121,7 +121,7 @@ pub(crate) async fn fork(
     Ok(session)
 }
 
-/// Where the copy ends: at the requested message, or earlier if the session is reverted to an earlier point.
+/// The end of the copy: the requested message, or an earlier one if the session is reverted to an earlier point.
 fn copy_end<'a>(request: &'a ForkRequest, origin: &'a Session, entries: &[MessageWithParts]) -> CopyEnd<'a> {
     let position = |id: &MessageId| entries.iter().position(|entry| entry.message.id() == id);
     let before = request.before.as_ref();
@@ -168,7 +168,8 @@ impl IdSource for StateIds<'_> {
     }
 }
 
-/// Stores the files of a snapshot (empty: those of now) as a bundle for the session `id`. `None`: the origin has no files yet.
+/// Stores the files of a snapshot (empty: the current files) as a bundle for the session `id`. `None`: the origin has no files
+/// yet.
 async fn bundle_files(
     state: &State,
     tenant: TenantId,
@@ -185,7 +186,7 @@ async fn bundle_files(
         ..Default::default()
     };
     let mut pieces = state.sandbox.files().export_workspace(request).await?.into_inner();
-    // No upload has this name: uploads are named by their hash.
+    // No upload can have this name, because uploads are named by their hash.
     let bundle = format!("fork:{id}");
     state.store.begin_bundle(tenant, &bundle, 0).await?;
     let (mut commit, mut gathered, mut piece, mut size) = (String::new(), vec![], 0, 0);

@@ -1,4 +1,4 @@
-//! Reads messages. A stored open part has no text; its text so far is in chunks beside it.
+//! Reads messages. The row of an open part has no text; separate chunks hold its text so far.
 
 use crate::{
     app::ground::{
@@ -18,7 +18,7 @@ use domain::{
 use std::collections::HashMap;
 use store::{Page, log::messages::MessageWithParts};
 
-/// Lists one page of messages as they are stored: the newest, or those before the cursor, oldest first.
+/// Lists one page of stored messages: the newest, or those before the cursor, oldest first.
 ///
 /// # Errors
 /// `session_not_found`, `page_too_large`, `cursor_invalid`, `store_unavailable`.
@@ -34,10 +34,10 @@ pub(crate) async fn list_stored(
     read_pages(state, tenant, session, page, Extent::OnePage).await
 }
 
-/// As [`list_stored`], with the text of open parts so far.
+/// Like [`list_stored`], with the text of open parts so far.
 ///
 /// # Errors
-/// As [`list_stored`].
+/// Those of [`list_stored`].
 pub(crate) async fn list(
     gateway: &Gateway,
     principal: &Principal,
@@ -71,7 +71,7 @@ pub(crate) async fn list_after(
     Ok(entries)
 }
 
-/// Gives one message as it is stored.
+/// Returns one stored message.
 ///
 /// # Errors
 /// `message_not_found`, `store_unavailable`.
@@ -85,10 +85,10 @@ pub(crate) async fn get_stored(
     Ok(gateway.state.store.get_message(tenant, session, message).await?)
 }
 
-/// As [`get_stored`], with the text of open parts so far.
+/// Like [`get_stored`], with the text of open parts so far.
 ///
 /// # Errors
-/// As [`get_stored`].
+/// Those of [`get_stored`].
 pub(crate) async fn get(
     gateway: &Gateway,
     principal: &Principal,
@@ -102,7 +102,7 @@ pub(crate) async fn get(
     Ok(entry)
 }
 
-/// Gives the last answer of the turn that answered a prompt, also if the prompt joined the turn of another one.
+/// Returns the last answer of the turn that answered a prompt, also if the prompt joined another prompt's turn.
 ///
 /// # Errors
 /// `message_not_found` if there is no answer; `store_unavailable`.
@@ -122,20 +122,20 @@ pub(crate) async fn get_answer(
     answer.ok_or(Error::NotFound(Entity::Message))
 }
 
-/// How much a list gives.
+/// The length of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Extent {
     OnePage,
-    /// As many pages as one answer holds.
+    /// As many pages as fit into one response.
     WholeAnswer,
 }
 
-/// Whether a list of messages may have given it: the position of a message.
+/// Whether the cursor can come from a list of messages: it is the position of a message.
 fn is_cursor(text: &str) -> bool {
     text.parse::<u64>().is_ok_and(|seq| i64::try_from(seq).is_ok())
 }
 
-/// Reads backwards in time until the page or the answer is full, and gives the messages oldest first.
+/// Reads backwards in time until the page or the response is full, and returns the messages oldest first.
 async fn read_pages(
     state: &State,
     tenant: TenantId,
@@ -169,7 +169,7 @@ async fn read_pages(
     Ok(List { entries: newest_first, next })
 }
 
-/// Gives open parts the text that is stored for them.
+/// Adds the stored text to open parts.
 pub(in crate::app) async fn fill_open_texts(
     state: &State,
     tenant: TenantId,
@@ -199,7 +199,7 @@ pub(in crate::app) async fn fill_open_texts(
     Ok(())
 }
 
-/// The text of a part that can be open.
+/// The text of a part, if that kind of part can be open.
 pub(crate) fn text_mut(body: &mut Body) -> Option<&mut String> {
     match body {
         Body::Text(text) => Some(&mut text.text),

@@ -1,4 +1,4 @@
-//! Finds the point that a session is reverted to, and the files that this concerns.
+//! Finds the point that a session is reverted to, and the affected files.
 
 use domain::{
     ids::{MessageId, PartId},
@@ -28,11 +28,12 @@ pub(super) struct Point {
     pub(super) message: MessageId,
     /// The first part to remove.
     pub(super) part: Option<PartId>,
-    /// The files that changed after the point, oldest change first: that one has their state at the point.
+    /// The files that changed after the point, oldest change first: the first entry of a file has its state at the
+    /// point.
     pub(super) files: Vec<FilesOfSnapshot>,
 }
 
-/// Finds the point before a message, or before one of its parts. A removed answer takes its prompt along, unless a part of the
+/// Finds the point before a message, or before one of its parts. A removed answer includes its prompt, unless a part of the
 /// answer stays.
 pub(super) fn find(
     entries: &[MessageWithParts],
@@ -81,7 +82,7 @@ pub(super) fn first_state(entries: &[MessageWithParts]) -> Option<&str> {
     })
 }
 
-/// The state that is a part of its own.
+/// The snapshot in a part of its own.
 fn own_state(body: &Body) -> Option<&str> {
     if let Body::Snapshot(snapshot) = body { Some(&snapshot.snapshot) } else { None }
 }

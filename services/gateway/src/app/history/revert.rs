@@ -1,6 +1,6 @@
-//! Takes a session back to an earlier point, and forward again. The files change now, under a hold that keeps the whole tree of the
-//! session idle; the messages go with the next prompt. A gateway that dies in between leaves an intent, and the next call finishes
-//! it.
+//! Reverts a session to an earlier point, and undoes reverts. The files change now, under a hold that keeps the whole tree of the
+//! session idle; the next prompt removes the messages. If a gateway dies in between, the stored intent remains, and the next call
+//! finishes it.
 // Continues in store::session::reverts, for the hold, and in store::session::inputs, where the next prompt removes the messages.
 
 use super::{
@@ -40,7 +40,7 @@ use tokio::time::Instant;
 /// Time between two renewals of a hold; milliseconds. Two may fail before the hold ends.
 const RENEW_MS: u64 = limits::REVERT_HOLD_MS / 4;
 
-/// Where a client wants a session to go back to.
+/// The point that a client wants to revert a session to.
 #[derive(Debug, Clone)]
 pub(crate) struct RevertPoint {
     /// The first message to remove.
@@ -49,20 +49,20 @@ pub(crate) struct RevertPoint {
     pub(crate) part: Option<PartId>,
 }
 
-/// What to do with a held session.
+/// The operation on a held session.
 #[derive(Debug, Clone)]
 enum Operation {
     Revert(RevertPoint),
     Unrevert,
-    /// Finish what an earlier call began, if it did.
+    /// Finish an unfinished earlier call, if there is one.
     Finish,
 }
 
-/// Why an operation failed, by what it did to the files.
+/// Why an operation failed, by its effect on the files.
 enum Failure {
     /// It wrote no file.
     Unchanged(Error),
-    /// It wrote files, or may have.
+    /// It may have written files.
     Midway(Error),
 }
 
@@ -76,12 +76,12 @@ impl Failure {
     }
 }
 
-/// Takes a session back to before a message, or before one of its parts. A repetition changes nothing. Another point is reckoned
-/// from the files as they were before the first revert.
+/// Reverts a session to before a message, or before one of its parts. Repeating the call changes nothing. A second revert to
+/// another point starts from the files as they were before the first revert.
 ///
 /// # Errors
 /// `session_not_found`, `message_not_found`, `part_not_found`, `session_busy`, `session_quarantined`, `snapshot_unknown`,
-/// `workspace_missing`, `sandbox_unavailable`, `store_unavailable`. After the last two: try again.
+/// `workspace_missing`, `sandbox_unavailable`, `store_unavailable`. For the last two, try again.
 pub(crate) async fn revert(
     gateway: &Gateway,
     principal: &Principal,
@@ -92,10 +92,10 @@ pub(crate) async fn revert(
     with_hold(&gateway.state, tenant, session, Operation::Revert(point)).await
 }
 
-/// Brings the files back to what they were before [`revert`]. Without a revert nothing happens.
+/// Restores the files to their state before [`revert`]. Without a revert it does nothing.
 ///
 /// # Errors
-/// As [`revert`].
+/// Those of [`revert`].
 pub(crate) async fn unrevert(
     gateway: &Gateway,
     principal: &Principal,
@@ -105,10 +105,10 @@ pub(crate) async fn unrevert(
     with_hold(&gateway.state, tenant, session, Operation::Unrevert).await
 }
 
-/// Finishes an unfinished revert, so that the session takes prompts again.
+/// Finishes an unfinished revert, so that the session accepts prompts again.
 ///
 /// # Errors
-/// As [`revert`].
+/// Those of [`revert`].
 pub(in crate::app) async fn finish(
     state: &State,
     tenant: TenantId,
@@ -117,7 +117,8 @@ pub(in crate::app) async fn finish(
     with_hold(state, tenant, session, Operation::Finish).await.map(drop)
 }
 
-/// Holds the session, performs the operation, and releases the hold. The operation goes on when the caller leaves.
+/// Holds the session, performs the operation, and releases the hold. The operation continues if the caller
+/// disconnects.
 async fn with_hold(
     state: &State,
     tenant: TenantId,
@@ -133,7 +134,7 @@ async fn with_hold(
         let done = tokio::select! {
             biased;
             done = tokio::time::timeout(limit, perform(&state, &hold, &files_done, operation)) => done,
-            // The operation is dropped midway, as after its time limit: the intent says so.
+            // The operation was dropped midway, for example at its time limit. The stored intent records that.
             lost = keep_hold(&state.store, &hold, &files_done, since) => Ok(Err(Failure::midway(lost))),
         };
         let (left, error) = match done {
@@ -151,8 +152,8 @@ async fn with_hold(
     tokio::spawn(work).await.map_err(|_| Error::GatewayStopped)?
 }
 
-/// Renews a hold that began at `since` until the files are done. Ends when the hold is lost, or may be lost as far as this gateway
-/// knows: from then on others may work with the files.
+/// Renews a hold that began at `since` until the files are written. Ends when the hold is lost, or may be lost as far as this
+/// gateway can tell: from then on other sessions may use the files.
 async fn keep_hold(
     store: &Store,
     hold: &Hold,
@@ -201,7 +202,7 @@ async fn perform(
 struct Work<'a> {
     state: &'a State,
     hold: &'a Hold,
-    /// Set when the operation writes no more files.
+    /// Set when the operation will write no more files.
     files_done: &'a AtomicBool,
     files: Files,
     entries: Vec<MessageWithParts>,
@@ -229,7 +230,7 @@ impl Work<'_> {
         revert.snapshot = Some(snapshot.clone());
         self.intend(&revert).await?;
         if first_snapshot.is_some() {
-            // The first revert may have changed files that this point leaves alone.
+            // The first revert may have changed files that this point does not include.
             self.restore(&snapshot).await?;
         }
         if let Err(status) = self.files.revert(point.files).await {
@@ -268,14 +269,15 @@ impl Work<'_> {
         })
     }
 
-    /// Gives up a revert that the sandbox refused: the files become what they were before any revert.
+    /// Abandons a revert that the sandbox refused: the files return to their state before any revert.
     async fn undo(self, snapshot: &str, refused: Error) -> Result<Session, Failure> {
         self.restore(snapshot).await?;
         self.end(None, Difference::default()).await?;
         Err(Failure::Midway(refused))
     }
 
-    /// What the session changed since its first state. A failure is only logged: the sandbox may have forgotten that state.
+    /// The changes of the session since its first state. A failure is only logged: the sandbox may no longer have that
+    /// state.
     async fn total(&self, to: &str) -> Difference {
         let Some(from) = point::first_state(&self.entries) else { return Difference::default() };
         match self.files.diff(from, to).await {

@@ -1,4 +1,4 @@
-//! Uploads of git bundles. A bundle is named by its SHA-256, and only a bundle whose hash is right is ever used.
+//! Uploads of git bundles. A bundle is named by its SHA-256, and only a bundle with the correct hash is ever used.
 
 use super::source::is_sha256;
 use crate::{
@@ -10,14 +10,14 @@ use domain::{ids::TenantId, limits};
 use sha2::{Digest as _, Sha256};
 use store::Store;
 
-/// What a client says about a bundle before it sends it.
+/// The client's declaration of a bundle, before its bytes.
 #[derive(Debug, Clone)]
 pub(crate) struct BundleHeader {
     pub(crate) sha256: String,
     pub(crate) size_bytes: u64,
 }
 
-/// An upload in progress. Each piece is stored as it comes; a dropped upload leaves pieces that are never used.
+/// An upload in progress. Each piece is stored as it arrives; an abandoned upload leaves pieces that are never used.
 pub(crate) struct BundleUpload {
     store: Store,
     tenant: TenantId,
@@ -31,7 +31,7 @@ pub(crate) struct BundleUpload {
 }
 
 impl BundleUpload {
-    /// Begins an upload; `None` if the bundle is there already.
+    /// Begins an upload; `None` if the bundle is already stored.
     ///
     /// # Errors
     /// `bundle_too_large`, `bundle_invalid`, `store_unavailable`.

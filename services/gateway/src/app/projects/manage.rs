@@ -1,4 +1,4 @@
-//! Creates, reads and changes projects. OpenCode's clients know a project by its name, which is a directory to them.
+//! Creates, reads and changes projects. OpenCode's clients know a project by its name, which to them is a directory.
 
 use super::source;
 use crate::{
@@ -17,10 +17,10 @@ use domain::{ids::ProjectId, limits, project::ProjectDisplay, session::Source};
 use serde_json::json;
 use store::tenant::projects::Project;
 
-/// Bytes of a project's display settings as JSON: mostly an icon. Each list of projects carries them.
+/// Bytes of a project's display settings as JSON: mostly an icon. Each list of projects contains them.
 pub(crate) const DISPLAY_BYTES_MAX: usize = 32 * 1024;
 
-/// Creates a project, or gives the one with this name.
+/// Creates a project, or returns the existing one with this name.
 ///
 /// # Errors
 /// `name_empty`, `name_too_long`, `store_unavailable`; those of [`source::check`].
@@ -34,7 +34,7 @@ pub(crate) async fn create(
     source::check(state, tenant, source).await?;
     let (id, name) = (state.id(ProjectId::make), checks::name(name)?);
     let project = state.store.create_project(tenant, &id, &name, source).await?;
-    // With another id the project existed before.
+    // If the id differs, the project existed before.
     if project.id == id {
         notify_project_updated(state, tenant, &project);
     }
@@ -76,7 +76,7 @@ pub(crate) async fn find_by_directory(
     Ok(gateway.state.store.find_project(principal.tenant(Scope::Read)?, directory).await?)
 }
 
-/// Gives the project of a directory, and creates it without a repository if there is none.
+/// Returns the project of a directory, and creates it without a repository if it does not exist.
 ///
 /// # Errors
 /// `directory_invalid`, `store_unavailable`.
@@ -91,7 +91,7 @@ pub(crate) async fn ensure_directory(
     let (state, tenant) = (&gateway.state, principal.tenant(Scope::Write)?);
     let id = state.id(ProjectId::make);
     let project = state.store.create_project(tenant, &id, directory, &Source::default()).await?;
-    // Another gateway may have been first.
+    // Another gateway may have created it first.
     if project.id == id {
         notify_project_updated(state, tenant, &project);
     }
@@ -111,7 +111,7 @@ pub(crate) fn check_directory(directory: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Updates the display settings of a project. Omitted fields are unchanged. `None`: they would be larger than
+/// Updates the display settings of a project. Omitted fields are unchanged. Returns `None` if they would exceed
 /// [`DISPLAY_BYTES_MAX`].
 ///
 /// # Errors
@@ -133,7 +133,7 @@ pub(crate) async fn update_display(
     Ok(project)
 }
 
-/// Makes the clients of a project read everything again.
+/// Tells the clients of a project to read everything again.
 ///
 /// # Errors
 /// `scope_missing`.
@@ -146,7 +146,7 @@ pub(crate) fn refresh_clients(
     Ok(())
 }
 
-/// Makes all clients of the tenant read everything again.
+/// Tells all clients of the tenant to read everything again.
 ///
 /// # Errors
 /// `scope_missing`.

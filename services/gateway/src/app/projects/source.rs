@@ -1,4 +1,4 @@
-//! Checks where files come from. What only cloning can find out, the session reports.
+//! Checks the source of files. The session reports problems that only cloning can find.
 
 use crate::ground::{entity::Entity, error::Error, invalid::Invalid, state::State};
 use domain::{
@@ -37,7 +37,7 @@ fn check_form(source: &Source) -> Result<(), Error> {
     Ok(())
 }
 
-/// Accepts only URLs that a sandbox can be allowed to clone. The sandbox's own settings decide finally.
+/// Accepts only URLs that a sandbox may be allowed to clone. The sandbox's own settings make the final decision.
 fn check_url(url: &str) -> Result<(), Error> {
     let schemes = ["https://", "ssh://", "file://"];
     let is_clean = url.len() <= SOURCE_BYTES_MAX && !url.chars().any(|c| c.is_whitespace() || c.is_control());

@@ -33,7 +33,7 @@ use store::session::inputs::{Prompt, Reply};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Receipt {
     pub(crate) message_id: MessageId,
-    /// Inputs of the session that come first.
+    /// Earlier inputs of the session.
     pub(crate) inputs_ahead: u32,
     /// Position in the tenant's queue; 0 if unknown or if the session does not wait.
     pub(crate) queue_position: u32,
@@ -86,7 +86,7 @@ pub(crate) async fn accept(
     Ok(Receipt {
         message_id: accepted.message_id,
         inputs_ahead: accepted.inputs_ahead,
-        // For people: the prompt is accepted whether or not the position can be read.
+        // For people only: the prompt is accepted whether or not the position can be read.
         queue_position: state.store.get_queue_position(tenant, session).await.unwrap_or(0),
         event_seq: accepted.events.first().map_or(0, |event| event.seq),
     })

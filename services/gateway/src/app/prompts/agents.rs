@@ -12,7 +12,7 @@ use domain::{
 };
 use settings::merge::merge;
 
-/// Where a session works.
+/// The context in which an agent is checked.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::app) struct ProjectContext<'a> {
     pub(in crate::app) tenant: TenantId,
@@ -20,7 +20,7 @@ pub(in crate::app) struct ProjectContext<'a> {
     pub(in crate::app) source: &'a Source,
 }
 
-/// An agent by name, and the role that it must be able to take. An empty name is the default agent.
+/// An agent's name, and the role that the agent must be able to take. An empty name means the default agent.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::app) struct AgentUse<'a> {
     pub(in crate::app) name: &'a str,
@@ -70,14 +70,14 @@ pub(in crate::app) async fn check<'a>(
         return Ok(());
     }
     let stored = state.store.list_settings(context.tenant, Some(context.project)).await?;
-    // Settings that cannot be read end the turn with their own error.
+    // Unreadable settings end the turn with their own error.
     let merged = state.settings_above(&stored).and_then(|documents| merge(&documents));
     let Ok(merged) = merged else { return Ok(()) };
     let is_configured = |agent: &AgentUse<'_>| merged.settings.agents.contains_key(agent.name);
     if others.iter().all(is_configured) { Ok(()) } else { Err(unknown(*first)) }
 }
 
-/// Whether an agent can have this name.
+/// Whether the name of an agent can have this form.
 fn is_name(name: &str) -> bool {
     name.len() <= limits::NAME_BYTES_MAX
         && name.chars().all(|c| c.is_alphanumeric() || "-_./ ".contains(c))

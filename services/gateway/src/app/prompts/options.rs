@@ -1,4 +1,4 @@
-//! Checks the options of a prompt: variant, tools, and the form of the answer.
+//! Checks the options of a prompt: variant, tools, and the format of the answer.
 
 use crate::ground::{error::Error, invalid::Invalid};
 use domain::{
@@ -7,7 +7,7 @@ use domain::{
 };
 use std::collections::BTreeMap;
 
-/// Refuses a variant that no model has.
+/// Refuses an unknown variant.
 ///
 /// # Errors
 /// `variant_unknown`.

@@ -18,7 +18,7 @@ use domain::{
 };
 use std::collections::BTreeSet;
 
-/// Media types that are texts, beside `text/…`.
+/// Media types of texts besides `text/…`.
 const TEXTS: [&str; 8] = [
     "application/json",
     "application/x-ndjson",
@@ -74,7 +74,7 @@ pub(super) fn check(state: &State, parts: &[PromptPart]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Checks which parts may stand together, and which need a turn.
+/// Checks which parts may appear together, and which need a turn.
 ///
 /// # Errors
 /// `no_reply_task`, `part_invalid`.
@@ -283,7 +283,7 @@ fn clean_text(text: &str) -> String {
     without_nul(text).into_owned()
 }
 
-/// The body without the bytes that Postgres cannot store.
+/// The body without bytes that Postgres cannot store.
 fn clean(body: Body) -> Body {
     match body {
         Body::Text(text) => Body::Text(Text { text: clean_text(&text.text), ..text }),

@@ -1,4 +1,4 @@
-//! A prompt as a client sends it, whatever the protocol.
+//! A prompt as a client sends it, independent of the protocol.
 
 use domain::{
     ids::{MessageId, PartId},
@@ -22,7 +22,7 @@ pub(crate) struct PromptRequest {
     pub(crate) format: Option<Format>,
     /// Stores the prompt without starting a turn.
     pub(crate) no_reply: bool,
-    /// The id that the client gives the message.
+    /// The id that the client chose for the message.
     pub(crate) message_id: Option<MessageId>,
     pub(crate) idempotency_key: String,
 }
@@ -30,7 +30,7 @@ pub(crate) struct PromptRequest {
 /// A part of a prompt.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct PromptPart {
-    /// The id that the client gives the part.
+    /// The id that the client chose for the part.
     pub(crate) id: Option<PartId>,
     pub(crate) body: Body,
 }

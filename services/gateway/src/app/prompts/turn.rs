@@ -11,8 +11,8 @@ use crate::{
 };
 use domain::{event::QUARANTINED, ids::SessionId, session::Phase};
 
-/// Waits until the turn ends whose prompt has its first event at this position; 0: the next turn that ends. The turn goes on if the
-/// caller leaves.
+/// Waits until the turn ends whose prompt has its first event at this position; 0: the next turn that ends. The turn continues if
+/// the caller disconnects.
 ///
 /// # Errors
 /// `session_not_found`, `session_quarantined`, `gateway_stopping`, `bus_unavailable`, `store_unavailable`.
@@ -29,7 +29,7 @@ pub(crate) async fn wait_for_turn(
 /// Waits until a session is idle.
 ///
 /// # Errors
-/// As [`wait_for_turn`].
+/// Those of [`wait_for_turn`].
 pub(crate) async fn wait(gateway: &Gateway, principal: &Principal, session: &SessionId) -> Result<(), Error> {
     let session = gateway.state.store.get_session(principal.tenant(Scope::Read)?, session).await?;
     match session.phase {

@@ -9,7 +9,7 @@ use crate::{
 use bus::queue::QueueEntry;
 use domain::ids::{EventId, SessionId};
 
-/// What an abort did.
+/// The result of an abort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AbortOutcome {
     /// The running turn ends.
@@ -21,8 +21,8 @@ pub(crate) enum AbortOutcome {
 /// Asks the running turn and all subtasks below it to stop.
 ///
 /// # Errors
-/// `session_not_found`, `store_unavailable`; `session_quarantined` after the subtasks were asked: the session itself takes no
-/// abort before an operator releases it.
+/// `session_not_found`, `store_unavailable`; `session_quarantined`, after the subtasks were asked: an operator must release
+/// the session itself first.
 pub(crate) async fn abort(
     gateway: &Gateway,
     principal: &Principal,
@@ -33,7 +33,7 @@ pub(crate) async fn abort(
     let dedupe = format!("abort:{}", state.id(EventId::make));
     let accepted = match state.store.accept_abort(tenant, session, &dedupe).await.map_err(Error::from) {
         Ok(accepted) => Ok(accepted),
-        // The subtasks of a quarantined session must stop all the same.
+        // The subtasks of a quarantined session must stop as well.
         Err(Error::Quarantined) => Err(Error::Quarantined),
         Err(error) => return Err(error),
     };

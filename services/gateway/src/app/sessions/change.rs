@@ -22,7 +22,7 @@ use domain::{
 use rpc::v1;
 use store::session::{deletion::Deletion, row::Session, sessions::Patch};
 
-/// What a client changes about a session. `None` leaves a field as it is.
+/// A client's change of a session. `None` leaves a field unchanged.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SessionChange {
     pub(crate) title: Option<String>,
@@ -73,7 +73,7 @@ async fn check_agent(
     Ok(if agent.is_empty() { DEFAULT_AGENT.to_owned() } else { agent })
 }
 
-/// Deletes a session with its files and its subtasks. Its parent goes on without it.
+/// Deletes a session with its files and its subtasks. Its parent continues without it.
 ///
 /// # Errors
 /// `session_not_found`, `store_unavailable`.
@@ -96,7 +96,7 @@ pub(crate) async fn delete(gateway: &Gateway, principal: &Principal, id: &Sessio
 }
 
 /// Removes the files of a deleted session. The rows are gone, so a loop that still runs is fenced. If the sandbox is down, the
-/// files stay until its own clean-up, where nothing can reach them.
+/// files remain, unreachable, until the sandbox's own clean-up.
 async fn close_workspace(state: &State, tenant: TenantId, id: &SessionId, epoch: u64) {
     let request = v1::CloseWorkspaceRequest { fence: Some(own_fence(tenant, id, epoch)) };
     if let Err(status) = state.sandbox.files().close_workspace(request).await {

@@ -27,17 +27,17 @@ use store::session::{
 /// Bytes of a session's id.
 const SESSION_ID_BYTES: usize = 30;
 
-/// A session that a client asks for. An empty text leaves the choice to the gateway.
+/// A client's request for a session. An empty text leaves the choice to the gateway.
 #[derive(Debug, Clone)]
 pub(crate) struct SessionRequest {
     pub(crate) project: ProjectId,
-    /// The id that the client gives the session.
+    /// The id that the client chose for the session.
     pub(crate) id: String,
     pub(crate) idempotency_key: String,
     pub(crate) title: String,
     pub(crate) agent: String,
     pub(crate) model: Option<ModelRef>,
-    /// Without an origin the project's source counts.
+    /// Without an origin, the project's source is used.
     pub(crate) source: Source,
     pub(crate) class: Class,
     pub(crate) rules: Rules,
@@ -65,7 +65,7 @@ impl SessionRequest {
     }
 }
 
-/// Creates a session. A request with the id of an existing session gives that session.
+/// Creates a session. A request with the id of an existing session returns that session.
 ///
 /// # Errors
 /// `project_not_found`, `model_unknown`, `agent_unknown`, `session_id_invalid`, `name_empty`, `name_too_long`, `rules_too_many`,
@@ -86,7 +86,7 @@ pub(crate) async fn create(
             existing => return existing,
         }
     }
-    // Of two clients that create the session at the same time, one gets the other's by this key.
+    // If two clients create the session at the same time, this key returns the same session to both.
     let key = id.as_ref().map_or(request.idempotency_key, |id| id.to_string());
     let key = (!key.is_empty()).then_some(IdempotencyKey { name: key, body_sha256: None });
     source::check(state, tenant, &request.source).await?;
@@ -123,7 +123,7 @@ pub(crate) async fn create(
     Ok(session)
 }
 
-/// The id that a client gives a new session.
+/// Checks the id that a client chose for a new session.
 fn chosen_id(text: &str, idempotency_key: &str) -> Result<Option<SessionId>, Error> {
     if text.is_empty() {
         return Ok(None);

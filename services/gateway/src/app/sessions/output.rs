@@ -1,4 +1,4 @@
-//! What a session produced: its changes, the whole output of a tool, and its workspace as a bundle.
+//! The output of a session: its changes, the whole output of a tool, and its workspace as a bundle.
 
 use crate::{
     app::ground::gateway::Gateway,
@@ -14,10 +14,10 @@ use rpc::v1;
 use store::session::row::Session;
 use tokio::sync::mpsc;
 
-/// Pieces of an export on their way to the client.
+/// Pieces of an export that wait for the client.
 const PIECES_AHEAD: usize = 4;
 
-/// The lines that changed in one file.
+/// The number of changed lines in one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FileStat {
     pub(crate) path: String,
@@ -43,7 +43,7 @@ pub(crate) struct ExportPiece {
     pub(crate) base_commit: String,
 }
 
-/// Gives what the turn of a prompt changed, as its message says.
+/// Returns the changes of a prompt's turn, as its message records them.
 ///
 /// # Errors
 /// `message_not_found`, `store_unavailable`.
@@ -61,10 +61,10 @@ pub(crate) async fn diff_message(
     })
 }
 
-/// Gives what a session changed in its files since it began.
+/// Returns the changes of a session's files since it began.
 ///
 /// # Errors
-/// `session_not_found`, `sandbox_unavailable`, `store_unavailable`; what the sandbox refuses.
+/// `session_not_found`, `sandbox_unavailable`, `store_unavailable`; refusals of the sandbox.
 pub(crate) async fn diff_session(
     gateway: &Gateway,
     principal: &Principal,
@@ -75,10 +75,10 @@ pub(crate) async fn diff_session(
     diff_workspace(&gateway.state, tenant, &session).await
 }
 
-/// As [`diff_session`], for a session at hand.
+/// Like [`diff_session`], for a session that is already loaded.
 ///
 /// # Errors
-/// `sandbox_unavailable`; what the sandbox refuses.
+/// `sandbox_unavailable`; refusals of the sandbox.
 pub(in crate::app) async fn diff_workspace(
     state: &State,
     tenant: TenantId,
@@ -103,7 +103,7 @@ pub(in crate::app) async fn diff_workspace(
 /// Gives the whole output of a tool call.
 ///
 /// # Errors
-/// `session_not_found`, `sandbox_unavailable`, `store_unavailable`; what the sandbox refuses.
+/// `session_not_found`, `sandbox_unavailable`, `store_unavailable`; refusals of the sandbox.
 pub(crate) async fn get_tool_output(
     gateway: &Gateway,
     principal: &Principal,
@@ -120,7 +120,7 @@ pub(crate) async fn get_tool_output(
 /// Exports the workspace of a session, with its changes committed under its title.
 ///
 /// # Errors
-/// `session_not_found`, `sandbox_unavailable`, `store_unavailable`; what the sandbox refuses, also later in the stream.
+/// `session_not_found`, `sandbox_unavailable`, `store_unavailable`; refusals of the sandbox, also later in the stream.
 pub(crate) async fn export(
     gateway: &Gateway,
     principal: &Principal,

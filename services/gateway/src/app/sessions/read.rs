@@ -20,7 +20,7 @@ use store::{
     tenant::projects::Project,
 };
 
-/// A session, and why it waits, if it does and that was asked for.
+/// A session, with the reason for its wait if it waits and the caller asked for it.
 #[derive(Debug, Clone)]
 pub(crate) struct SessionView {
     pub(crate) session: Session,
@@ -50,7 +50,7 @@ pub(crate) async fn get_with_project(
     Ok((session, project))
 }
 
-/// Gives a session, and why it waits.
+/// Returns a session, with the reason for its wait.
 ///
 /// # Errors
 /// `session_not_found`, `store_unavailable`.
@@ -63,7 +63,7 @@ pub(crate) async fn explain(
     let session = state.store.get_session(tenant, id).await?;
     let mut wait = Limits::read(state, tenant).await?.explain(&session);
     if let Some(wait) = wait.as_mut().filter(|wait| wait.reason == Reason::Children.as_str()) {
-        // Counted after the session was read: a subtask that ended in between is in neither number.
+        // Count after reading the session: a subtask that ended in between is in neither number.
         wait.add_subtasks(state.store.count_below(tenant, id).await?);
     }
     Ok(SessionView { session, wait })
@@ -78,7 +78,7 @@ pub(crate) async fn check(gateway: &Gateway, principal: &Principal, id: &Session
     Ok(())
 }
 
-/// Lists sessions, last changed first. Those of a list of waiting ones say why they wait.
+/// Lists sessions, last changed first. If the list contains only waiting sessions, each has the reason for its wait.
 ///
 /// # Errors
 /// `page_too_large`, `cursor_invalid`, `store_unavailable`.
@@ -117,7 +117,7 @@ pub(crate) async fn list_children(
     Ok(List::of(&page, children, |child| cursor(child.info.time.created, child)))
 }
 
-/// Lists the sessions that are not idle, of a project or of all.
+/// Lists the sessions of a project, or of all projects, that are not idle.
 ///
 /// # Errors
 /// `store_unavailable`.
@@ -131,7 +131,7 @@ pub(crate) async fn list_active(
     Ok(gateway.state.store.list_recent(tenant, project, window).await?)
 }
 
-/// Gives the to-do list of a session as JSON; `null` if the agent keeps none.
+/// Returns the to-do list of a session as JSON; `null` if the agent has none.
 ///
 /// # Errors
 /// `session_not_found`, `store_unavailable`.
@@ -148,7 +148,7 @@ fn cursor(at: Timestamp, session: &Session) -> String {
     format!("{}.{}", at.0, session.info.id)
 }
 
-/// Whether [`cursor`] may have made it.
+/// Whether a cursor can come from [`cursor`].
 fn is_cursor(text: &str) -> bool {
     let parts = text.split_once('.');
     parts.is_some_and(|(ms, id)| ms.parse::<i64>().is_ok() && id.parse::<SessionId>().is_ok())

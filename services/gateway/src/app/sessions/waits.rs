@@ -1,4 +1,4 @@
-//! Why a session waits: the limit that holds it, how much of it is used, and an estimate of the wait.
+//! Why a session waits: the limit behind it, its usage, and an estimate of the wait.
 
 use crate::ground::{
     error::Error,
@@ -20,27 +20,27 @@ use store::{
 /// Why a session waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Wait {
-    /// A stable word: those of `domain::wait::Reason`, and those of the queue.
+    /// A stable word: one of `domain::wait::Reason` or of the queue.
     pub(crate) reason: String,
-    /// The reason for people.
+    /// The reason as a sentence for people.
     pub(crate) sentence: String,
-    /// How much of the limit is used; 0 if no limit holds the session.
+    /// The usage of the limit; 0 if no limit holds the session.
     pub(crate) used: u64,
     /// The limit.
     pub(crate) max: u64,
     /// Position in the tenant's queue, from 1; otherwise 0.
     pub(crate) position: u32,
-    /// When the wait ends, as far as can be estimated.
+    /// An estimate of the end of the wait.
     pub(crate) ends_at: Option<Timestamp>,
-    /// Since when the session is in the queue.
+    /// When the session was queued.
     pub(crate) queued_at: Option<Timestamp>,
     /// Subtasks that wait for a person.
     pub(crate) asking: u32,
-    /// Subtasks that go on without a person.
+    /// Subtasks that continue without a person.
     pub(crate) working: u32,
 }
 
-/// The limits of a tenant: read once for all sessions of an answer.
+/// The limits of a tenant, read once for all sessions of a response.
 pub(super) struct Limits {
     usage: Usage,
     capacity: Capacity,
@@ -85,7 +85,7 @@ impl Limits {
         })
     }
 
-    /// When the wait ends: by its timer, or by the pace of the tenant's queue.
+    /// The end of the wait: by its timer, or by the pace of the tenant's queue.
     fn ends_at(&self, session: &Session) -> Option<Timestamp> {
         match (session.phase, self.interval_ms) {
             (Phase::Waiting, _) => session.wake_at,
@@ -100,7 +100,7 @@ impl Limits {
 }
 
 impl Wait {
-    /// Adds what the subtasks do that the session waits for.
+    /// Adds the state of the subtasks that the session waits for.
     pub(super) fn add_subtasks(&mut self, below: DescendantCounts) {
         let count = |number| u32::try_from(number).unwrap_or(u32::MAX);
         (self.asking, self.working) = (count(below.asking), count(below.going_on));

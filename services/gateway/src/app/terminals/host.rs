@@ -1,5 +1,4 @@
-//! The host of a session's terminals. The sandbox runs them; the gateway checks whose they are, and notifies clients of their
-//! changes.
+//! The host of a session's terminals. The sandbox runs them; the gateway checks their owner and notifies clients of changes.
 
 use super::terminal::{Terminal, TerminalChange, TerminalItem, TerminalRequest};
 use crate::{
@@ -28,18 +27,18 @@ pub(crate) struct TerminalHost {
     state: State,
     tenant: TenantId,
     session: store::session::row::Session,
-    /// The name of its project, which is a directory to clients of OpenCode.
+    /// The name of its project, which to OpenCode's clients is a directory.
     directory: String,
 }
 
-/// What is written to a terminal from now on.
+/// The output of a terminal from now on.
 pub(crate) struct TerminalOutput(Streaming<AttachTerminalResponse>);
 
 impl TerminalOutput {
     /// Waits for the next item; `None` at the end. Cancel-safe.
     ///
     /// # Errors
-    /// What ends the stream early: `sandbox_unavailable`, or what the sandbox refuses.
+    /// The error that ends the stream early: `sandbox_unavailable`, or a refusal of the sandbox.
     pub(crate) async fn next(&mut self) -> Result<Option<TerminalItem>, Error> {
         Ok(self.0.message().await?.and_then(|response| response.item).map(Into::into))
     }
@@ -98,11 +97,11 @@ impl TerminalHost {
         Some(fence(self.tenant, &self.session))
     }
 
-    /// Starts a program at a new terminal. The workspace is opened if no prompt has yet.
+    /// Starts a program in a new terminal. Opens the workspace if no prompt has done so yet.
     ///
     /// # Errors
-    /// `terminals_too_many`, `argument_invalid`, `path_outside_workspace`, `file_not_found`; `workspace_missing` when a loop had
-    /// the files and lost them; what the opening of a workspace refuses; `sandbox_unavailable`, `store_unavailable`.
+    /// `terminals_too_many`, `argument_invalid`, `path_outside_workspace`, `file_not_found`; `workspace_missing` if a loop had
+    /// the files and they were lost; refusals to open a workspace; `sandbox_unavailable`, `store_unavailable`.
     pub(crate) async fn create(&self, request: TerminalRequest) -> Result<Terminal, Error> {
         let session = &self.session.info.id;
         let id = self.state.id(|ids, now| PtyId::make(session, ids, now));
@@ -157,7 +156,7 @@ impl TerminalHost {
         Ok(terminal)
     }
 
-    /// Ends the program and forgets the terminal.
+    /// Ends the program and removes the terminal.
     ///
     /// # Errors
     /// `pty_not_found`, `sandbox_unavailable`.
@@ -171,13 +170,13 @@ impl TerminalHost {
     /// Writes to the program's input.
     ///
     /// # Errors
-    /// `pty_not_found`, also when the program has ended; `terminal_input_full`, `argument_invalid`, `sandbox_unavailable`.
+    /// `pty_not_found`, also if the program has ended; `terminal_input_full`, `argument_invalid`, `sandbox_unavailable`.
     pub(crate) async fn write(&self, id: &PtyId, data: Vec<u8>) -> Result<(), Error> {
         let request = v1::WriteTerminalRequest { fence: self.fence(), terminal_id: id.to_string(), data };
         self.state.sandbox.terminals().write_terminal(request).await.map(drop).map_err(of_status)
     }
 
-    /// Follows a terminal from a byte on; `None`: from now on.
+    /// Attaches to a terminal from a byte offset on; `None`: from now on.
     ///
     /// # Errors
     /// `pty_not_found`, `terminals_too_many`, `sandbox_unavailable`.
@@ -221,7 +220,7 @@ impl TerminalHost {
         notify_session(&self.state, self.tenant, &self.session.info.id, kind, properties);
     }
 
-    /// A terminal as clients of OpenCode see it.
+    /// A terminal in the form that OpenCode's clients know.
     ///
     /// ```json
     /// {"id":"pty_…","title":"Terminal 7Ab9","command":"/bin/bash","args":["-l"],"cwd":"/home/me/project","status":"running",
@@ -239,7 +238,7 @@ impl TerminalHost {
         json
     }
 
-    /// A path of the sandbox for a client whose directory is a path on its own machine.
+    /// Converts a path of the sandbox for a client whose directory is a path on its own machine.
     fn outside(&self, inside: &str) -> String {
         match inside.strip_prefix(WORKSPACE) {
             Some(rest) if self.directory.starts_with('/') => format!("{}{rest}", self.directory),
@@ -247,7 +246,7 @@ impl TerminalHost {
         }
     }
 
-    /// The path in the sandbox of a client's path. The sandbox refuses paths that are not below the directory.
+    /// Converts a client's path to a path in the sandbox. The sandbox refuses paths outside the directory.
     pub(crate) fn inside(&self, outside: &str) -> String {
         match outside.strip_prefix(self.directory.as_str()) {
             Some(rest) if rest.is_empty() || rest.starts_with('/') => format!("{WORKSPACE}{rest}"),
@@ -260,7 +259,7 @@ fn of_status(status: Status) -> Error {
     of_refusal(Error::from(status))
 }
 
-/// A terminal that the sandbox does not know is not found.
+/// Converts the sandbox's error for an unknown terminal to "not found".
 fn of_refusal(error: Error) -> Error {
     match error {
         Error::Sandbox(Refusal { reason: Reason::TerminalUnknown, .. }) => Error::NotFound(Entity::Terminal),

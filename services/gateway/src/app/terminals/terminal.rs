@@ -1,10 +1,10 @@
-//! Terminals as the gateway knows them.
+//! The gateway's types for terminals.
 
 use bytes::Bytes;
 use rpc::v1::{self, attach_terminal_response};
 use std::collections::HashMap;
 
-/// A program at a terminal.
+/// A program in a terminal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Terminal {
     pub(crate) id: String,
@@ -25,7 +25,7 @@ pub(crate) struct TerminalSize {
     pub(crate) columns: u32,
 }
 
-/// A terminal that a client asks for. An empty text leaves the choice to the sandbox.
+/// A client's request for a terminal. An empty text leaves the choice to the sandbox.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TerminalRequest {
     pub(crate) command: String,
@@ -36,30 +36,30 @@ pub(crate) struct TerminalRequest {
     pub(crate) size: Option<TerminalSize>,
 }
 
-/// What a client changes about a terminal.
+/// A client's change of a terminal.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TerminalChange {
-    /// Empty: as it is.
+    /// Empty: unchanged.
     pub(crate) title: String,
-    /// `None`: as it is.
+    /// `None`: unchanged.
     pub(crate) size: Option<TerminalSize>,
 }
 
-/// What a client gets that is attached to a terminal.
+/// An item for a client that is attached to a terminal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum TerminalItem {
-    /// Comes first: what was written before the client came.
+    /// The first item: the output before the client attached.
     Replay {
         from_offset_bytes: u64,
         to_offset_bytes: u64,
-        /// Bytes that the client asked for and that are no longer kept.
+        /// Requested bytes that are no longer kept.
         lost_bytes: u64,
     },
     Output {
         offset_bytes: u64,
         data: Bytes,
     },
-    /// Comes last.
+    /// The last item.
     Exit {
         code: u32,
     },

@@ -1,5 +1,5 @@
-//! Tickets: a page that cannot send its key with a WebSocket gets a ticket for one connection. A ticket is in Redis for a minute and
-//! is redeemed by its deletion.
+//! Tickets: a page that cannot send its key with a WebSocket gets a ticket for one connection. A ticket is in Redis for a minute;
+//! redeeming it deletes it.
 
 use super::host::TerminalHost;
 use crate::{
@@ -11,7 +11,7 @@ use domain::ids::{TenantId, pty::PtyId};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-/// What a ticket allows: `{"tenant":"…","pty":"pty_…","directory":"/home/me/project"}`.
+/// The claim of a ticket: `{"tenant":"…","pty":"pty_…","directory":"/home/me/project"}`.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Grant {
     tenant: TenantId,

@@ -1,4 +1,4 @@
-//! The description of the API: OpenAPI 3.1, made from the operations that are served. The tests check every answer against it.
+//! The description of the API: OpenAPI 3.1, generated from the served operations. The tests check every response against it.
 
 use super::{
     notation::schema,
@@ -16,12 +16,12 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-/// What a reader must know beside the operations.
+/// Information for readers besides the operations.
 const ABOUT: &str = "OpenCode's HTTP API as Flotilla serves it. A directory is the name of a project: it holds sessions, and their \
     files are in sandboxes. A client authenticates with an API key: as the password of Basic (any user name), as Bearer, or in the \
     query. The header x-flotilla-code of an error has its stable code.";
 
-/// The operations with one more that gives their description.
+/// The operations, and the operation that returns their description.
 pub(in crate::http) fn with_document(mut operations: Vec<Operation>) -> Vec<Operation> {
     let text = Arc::<OnceLock<String>>::default();
     let served = Arc::clone(&text);
@@ -77,7 +77,7 @@ fn document(operations: &[Operation]) -> Value {
     })
 }
 
-/// The part of the API that a path belongs to.
+/// The section of the API that a path belongs to.
 fn tag(path: &'static str) -> &'static str {
     path.trim_start_matches('/').split('/').next().unwrap_or_default()
 }

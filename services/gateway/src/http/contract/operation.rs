@@ -8,19 +8,19 @@ use axum::{
     routing::{self, MethodRouter},
 };
 
-/// An operation. Its texts are schemas as [`super::notation`] reads them.
+/// An operation. Its texts are schemas in the notation of [`super::notation`].
 pub(in crate::http) struct Operation {
     pub(super) method: Method,
     /// Parameters are in braces.
     pub(super) path: &'static str,
-    /// What it does, in one sentence.
+    /// Its purpose, in one sentence.
     pub(super) summary: &'static str,
-    /// The query beside the directory: an object.
+    /// Its query parameters besides the directory: an object.
     pub(super) query: Option<&'static str>,
-    /// The body; `None`: it has none.
+    /// Its body; `None`: no body.
     pub(super) body: Option<&'static str>,
     pub(super) answer: Answer,
-    /// Whether 409 is one of its answers: the session is busy, or something else has the same name.
+    /// Whether it can answer 409: the session is busy, or another object has the same name.
     pub(super) conflicts: bool,
     handler: MethodRouter<Gateway>,
 }
@@ -71,7 +71,7 @@ impl Operation {
         Self { answer, ..self }
     }
 
-    /// Declares 409 as one of its answers.
+    /// Declares 409 as one of its responses.
     pub(super) fn conflicts(self) -> Self {
         Self { conflicts: true, ..self }
     }

@@ -1,6 +1,6 @@
 //! The named schemas of the document, in the notation of [`super::notation`].
 
-/// All of them, by name.
+/// All schemas, by name.
 pub(super) const ALL: &[(&str, &str)] = &[
     (
         "Agent",

@@ -1,4 +1,4 @@
-//! Every operation that is served. The router and the document are made from this list.
+//! Every served operation. The router and the document are generated from this list.
 
 use super::{
     operation::{Answer, Operation, delete, get, patch, post, put},
@@ -14,7 +14,7 @@ use crate::http::v1::{
     terminals::pty,
 };
 
-/// All of them.
+/// All operations.
 pub(in crate::http) fn operations() -> Vec<Operation> {
     let v1 = [
         of_server(),

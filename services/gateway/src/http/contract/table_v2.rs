@@ -6,7 +6,7 @@ use crate::http::{
     v2::{events, location, messages, requests, sessions},
 };
 
-/// All of them.
+/// All operations.
 pub(super) fn operations() -> Vec<Operation> {
     [of_catalogue(), of_sessions(), of_turns(), of_requests()].into_iter().flatten().collect()
 }

@@ -1,5 +1,5 @@
-//! Features of OpenCode that this service does not have. They get an answer that names the feature, so a client can tell them from an
-//! unknown path.
+//! Features of OpenCode that this service does not have. Their answer names the feature, so that a client can distinguish them from
+//! an unknown path.
 
 use axum::{
     Json,
@@ -68,7 +68,7 @@ fn missing(message: &str) -> Response {
     (StatusCode::NOT_FOUND, Json(body)).into_response()
 }
 
-/// The message for a feature that OpenCode has at this path.
+/// The message for the OpenCode feature at this path.
 fn feature(method: &Method, path: &str) -> Option<&'static str> {
     let fits = |feature: &&Unsupported| {
         feature.method.as_ref().is_none_or(|it| it == method)

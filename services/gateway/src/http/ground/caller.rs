@@ -1,5 +1,5 @@
-//! Who calls over HTTP, and for which directory. A client sends its key as Basic password, as Bearer, or, if it can send no header, in
-//! the query as `auth_token`: base64 of `user:key`.
+//! The caller over HTTP, and its directory. A client sends its key as Basic password, as Bearer, or, if it cannot send headers, in the
+//! query as `auth_token`: base64 of `user:key`.
 
 use super::refusal::{Refusal, RequestPart};
 use crate::{
@@ -21,7 +21,7 @@ const DIRECTORY: &str = "x-opencode-directory";
 #[derive(Debug, Clone)]
 pub(in crate::http) struct Caller {
     pub(in crate::http) principal: Principal,
-    /// The name of a project, mostly a directory on the client's machine. `None`: the default project.
+    /// The name of a project, usually a directory on the client's machine. `None`: the default project.
     pub(in crate::http) directory: Option<String>,
     /// Whether the user agent is a program of OpenCode.
     pub(in crate::http) is_opencode: bool,
@@ -66,7 +66,7 @@ impl CallerQuery {
     }
 }
 
-/// The directory that a request names, before its caller is known.
+/// The directory that a request names, before the caller is authenticated.
 pub(in crate::http) fn directory(parts: &Parts) -> Result<Option<String>, Refusal> {
     Ok(CallerQuery::of(parts)?.directory(parts))
 }

@@ -1,4 +1,4 @@
-//! Directories: to a client the place of its files, here the name of a project.
+//! Directories: to a client the location of its files, here the name of a project.
 
 use super::{caller::Caller, refusal::Result};
 use crate::app::{ground::gateway::Gateway, projects::manage};

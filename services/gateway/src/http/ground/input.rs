@@ -23,7 +23,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// A JSON body; no body counts as an empty object.
+/// A JSON body; a missing body counts as an empty object.
 pub(in crate::http) struct Body<T>(pub(in crate::http) T);
 
 impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
@@ -33,7 +33,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
         let wrong = |error: String| RequestPart::Body.unreadable(error);
         let bytes = read::body(request, BODY).await?;
         let text: &[u8] = if bytes.iter().all(u8::is_ascii_whitespace) { b"{}" } else { &bytes };
-        // Serde would also take a list for an object with only optional members.
+        // Serde would also accept a list for an object with only optional members.
         let value = match text.trim_ascii_start().first() {
             Some(b'{') => serde_json::from_slice(text),
             _ => return Err(wrong("the body is not a JSON object".to_owned())),
@@ -55,7 +55,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Query<T> {
     }
 }
 
-/// A model as prompts name it.
+/// A model in the form that prompts use.
 #[derive(Debug, Clone, Deserialize)]
 pub(in crate::http) struct Model {
     #[serde(rename = "providerID")]
@@ -77,7 +77,7 @@ impl Model {
     }
 }
 
-/// A model as commands name it: `provider/model`.
+/// A model in the form that commands use: `provider/model`.
 pub(in crate::http) fn model(text: &str) -> Option<ModelRef> {
     let (provider_id, model_id) = text.split_once('/')?;
     let model = Model { provider_id: provider_id.to_owned(), model_id: model_id.to_owned() };
@@ -169,7 +169,7 @@ impl TryFrom<Prompt> for PromptRequest {
     }
 }
 
-/// The id that a client gives a message; an empty one is none.
+/// The id that a client chose for a message; an empty id counts as none.
 pub(in crate::http) fn message_id(text: &str) -> Result<Option<domain::ids::MessageId>, Error> {
     let wrong = |_| Invalid::MessageId.because("a message id begins with msg_");
     if text.is_empty() { Ok(None) } else { text.parse().map(Some).map_err(wrong) }

@@ -1,4 +1,4 @@
-//! The pages that may call from a browser.
+//! The web pages that may call from a browser.
 
 use axum::http::HeaderValue;
 

@@ -10,14 +10,14 @@ use futures::StreamExt as _;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
-/// Bytes of a too large body that are read and dropped. Most clients read the answer only after they have sent everything; if the
-/// connection ends before that, they see a broken connection and not the reason.
+/// Bytes of a too large body that are read and dropped. Most clients read the response only after they have sent everything. If
+/// the connection ends before that, they see a broken connection instead of the reason.
 const DROPPED_BYTES_MAX: usize = 4 * rpc::MESSAGE_BYTES_MAX;
 
 /// Reads a body of at most [`rpc::MESSAGE_BYTES_MAX`] `within` a time.
 ///
 /// # Errors
-/// 413, 408, or 400 when the connection broke.
+/// 413, 408, or 400 if the connection broke.
 pub(in crate::http) async fn body(request: Request, within: Duration) -> Result<Bytes, Refusal> {
     let (until, announced) = (Instant::now() + within, announced(&request));
     // A client that waits for `100 Continue` has sent nothing yet. A body beyond the dropped bytes would be cut off anyway.
@@ -55,7 +55,7 @@ fn too_large() -> Refusal {
     Refusal::Body { status: StatusCode::PAYLOAD_TOO_LARGE, message }
 }
 
-/// The length of the body, if the head says it.
+/// The length of the body, if the head declares it.
 fn announced(request: &Request) -> usize {
     let length = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
     length.and_then(|length| length.parse().ok()).unwrap_or(0)

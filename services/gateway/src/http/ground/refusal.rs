@@ -1,5 +1,5 @@
-//! Refusals as OpenCode's clients know them. The shape of an error, and the thing that it names, depend on the route. The stable code
-//! is in the header `x-flotilla-code`.
+//! Refusals in the form that OpenCode's clients expect. The shape of an error, and the object that it names, depend on the route. The
+//! stable code is in the header `x-flotilla-code`.
 
 use crate::ground::{entity::Entity, error::Error, invalid::Invalid, kind::Kind};
 use axum::{
@@ -15,21 +15,21 @@ use std::sync::Arc;
 /// Names the stable code.
 const CODE: HeaderName = HeaderName::from_static("x-flotilla-code");
 
-/// Begins the paths of OpenCode's newer API.
+/// The start of the paths of OpenCode's newer API.
 const V2: &str = "/api/";
 
 /// Why a request is refused.
 #[derive(Debug)]
 pub(in crate::http) enum Refusal {
-    /// By a use case.
+    /// A use case refused it.
     App(Error),
     /// The request cannot be read.
     Unreadable { part: RequestPart, message: String },
-    /// The body is too large, or stalls.
+    /// The body is too large, or it stalls.
     Body { status: StatusCode, message: String },
     /// The caller has no valid key.
     Unauthenticated,
-    /// There is no command for a terminal client.
+    /// No command is pending for a terminal client.
     NoCommand,
 }
 
@@ -97,7 +97,7 @@ impl Refusal {
             Self::Unreadable { .. } => StatusCode::BAD_REQUEST,
             Self::Body { status, .. } => *status,
             Self::NoCommand => StatusCode::SERVICE_UNAVAILABLE,
-            // To OpenCode, an answered request is gone.
+            // To OpenCode, an answered request no longer exists.
             Self::App(Error::AlreadyResolved { .. }) => StatusCode::NOT_FOUND,
             Self::App(error) => match error.kind() {
                 Kind::NotFound => StatusCode::NOT_FOUND,
@@ -112,7 +112,7 @@ impl Refusal {
         }
     }
 
-    /// The body at a route. A caller without a valid key gets none from the older API.
+    /// The body at a route. The older API sends no body to a caller without a valid key.
     fn body(&self, route: &Route) -> Option<Value> {
         match self {
             Self::Unauthenticated if route.is_v2() => {
@@ -120,7 +120,8 @@ impl Refusal {
             }
             Self::Unauthenticated => None,
             Self::Unreadable { part, message } => Some(bad_request(route, Some(*part), message)),
-            // OpenCode accepts bodies of any size, so it has no shape for this: the refusal has that of an unreadable body.
+            // OpenCode accepts bodies of any size, so it has no shape for this: the refusal uses the shape for an
+            // unreadable body.
             Self::Body { message, .. } => Some(bad_request(route, Some(RequestPart::Body), message)),
             Self::NoCommand => {
                 Some(other(route, StatusCode::SERVICE_UNAVAILABLE, "no command is pending; poll again"))
@@ -218,13 +219,13 @@ fn other(route: &Route, status: StatusCode, message: &str) -> Value {
     json!({"_tag": tag, "message": message})
 }
 
-/// A tagged error that names a thing by its id.
+/// A tagged error that names an object by its id.
 fn tagged(tag: &str, message: &str, member: &str, id: &str) -> Value {
     json!({"_tag": tag, member: id, "message": message})
 }
 
-/// The route of a refused request. If a path has several ids, the first one is that of a session, and the last one that of the thing
-/// that is missing.
+/// The route of a refused request. If a path has several ids, the first one is that of a session, and the last one that of the
+/// missing object.
 struct Route {
     method: Method,
     path: String,
@@ -237,7 +238,7 @@ impl Route {
         self.path.starts_with(V2)
     }
 
-    /// Whether it is the connection to a terminal.
+    /// Whether it connects to a terminal.
     fn connects(&self) -> bool {
         self.path.ends_with("/connect")
     }
@@ -256,7 +257,7 @@ impl Route {
     }
 }
 
-/// Gives refusals their bodies.
+/// Adds the bodies of refusals.
 pub(in crate::http) async fn with_body(
     path: MatchedPath,
     params: RawPathParams,

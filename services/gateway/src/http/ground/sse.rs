@@ -1,8 +1,8 @@
-//! What all event streams have in common.
+//! Common parts of all event streams.
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 
-/// A client sends this to resume a stream.
+/// The header with which a client resumes a stream.
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// Headers of a stream: proxies must not buffer or change it.
 pub(in crate::http) const UNBUFFERED: [(HeaderName, HeaderValue); 3] = [
@@ -11,7 +11,7 @@ pub(in crate::http) const UNBUFFERED: [(HeaderName, HeaderValue); 3] = [
     (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
 ];
 
-/// The id of the last event that a client got.
+/// The id of the last event that a client received.
 pub(in crate::http) fn last_event_id(headers: &HeaderMap) -> Option<&str> {
     headers.get(LAST_EVENT_ID)?.to_str().ok()
 }

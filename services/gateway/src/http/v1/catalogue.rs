@@ -29,7 +29,7 @@ pub(in crate::http) async fn health(_: Caller) -> Json<Value> {
     Json(json!({"healthy": true, "version": env!("CARGO_PKG_VERSION")}))
 }
 
-/// As [`health`], for the newer API, which has no version there.
+/// Like [`health`], for the newer API, which reports no version.
 pub(in crate::http) async fn is_healthy(_: Caller) -> Json<Value> {
     Json(json!({"healthy": true}))
 }
@@ -112,7 +112,7 @@ fn model_json(model: &ModelRef, facts: Option<&Facts>) -> Value {
     })
 }
 
-/// Dollars for a million tokens.
+/// Dollars per million tokens.
 fn cost(rates: &Rates) -> Value {
     #[expect(clippy::cast_precision_loss, reason = "display only")]
     let dollars = |micros: u64| micros as f64 / 1e6;
@@ -145,7 +145,7 @@ pub(in crate::http) async fn agents(
     Ok(Json(built_in.chain(others).flatten().collect()))
 }
 
-/// What an agent is without settings.
+/// The default values of an agent.
 struct AgentDefault<'a> {
     name: &'a str,
     native: bool,
@@ -177,7 +177,7 @@ fn agent_json(
     Some(agent)
 }
 
-/// The built-in commands and those of stored settings. Those of a repository are known only once it is open.
+/// The built-in commands and those of stored settings. The commands of a repository are known only once it is open.
 pub(in crate::http) async fn commands(
     State(gateway): State<Gateway>,
     caller: Caller,
@@ -224,7 +224,7 @@ pub(in crate::http) async fn tool_names(_: Caller) -> Json<Value> {
     Json(json!(domain::tool::NAMES))
 }
 
-/// The model to list tools for. All models get the same ones.
+/// The model to list tools for. All models get the same tools.
 #[derive(Debug, Deserialize)]
 pub(in crate::http) struct ModelQuery {
     #[serde(rename = "provider")]
@@ -233,7 +233,7 @@ pub(in crate::http) struct ModelQuery {
     _model: String,
 }
 
-/// The tools as the workers offer them to models. A session may have fewer, by its agent and its rules.
+/// The tools as the workers offer them to models. The agent and the rules of a session may allow fewer.
 pub(in crate::http) async fn tools(
     State(gateway): State<Gateway>,
     caller: Caller,

@@ -1,4 +1,4 @@
-//! Changes that people make in a conversation.
+//! Edits of people in a conversation.
 
 use super::shape;
 use crate::{

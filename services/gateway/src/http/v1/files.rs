@@ -1,4 +1,4 @@
-//! Files of a directory: reading, changes against the first commit, and skills.
+//! Files of a directory: reading, changes since the first commit, and skills.
 
 pub(in crate::http) mod read;
 pub(in crate::http) mod skills;

@@ -1,4 +1,4 @@
-//! Messages: prompts of every kind, and what was said.
+//! Messages: prompts of every kind, and the conversation.
 // Continues in app::prompts::accept.
 
 use super::{sessions, shape};
@@ -40,11 +40,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Pause between the end of a turn and the answer to OpenCode's own programs. `run --attach` prints what events report on another
-/// connection, and exits when the answer comes, printed or not.
+/// Pause between the end of a turn and the response to OpenCode's own programs. `run --attach` prints events from another
+/// connection, and exits as soon as the response arrives, whether or not it has printed everything.
 const EVENTS_FIRST: Duration = Duration::from_millis(500);
 
-/// Holds the request until the turn ends, and gives its last answer. The turn continues if the client disconnects.
+/// Holds the request until the turn ends, and returns its last answer. The turn continues if the client disconnects.
 pub(in crate::http) async fn send(
     State(gateway): State<Gateway>,
     caller: Caller,
@@ -54,7 +54,7 @@ pub(in crate::http) async fn send(
     run(&gateway, &caller, &session_id(&session)?, prompt.try_into()?).await
 }
 
-/// Answers when the prompt is stored.
+/// Responds when the prompt is stored.
 pub(in crate::http) async fn send_async(
     State(gateway): State<Gateway>,
     caller: Caller,
@@ -181,7 +181,7 @@ pub(in crate::http) async fn summarize(
     compact(&gateway, &caller, &session, body.model.chosen()).await.map(|()| Json(true))
 }
 
-/// Compacts a session with a model, or with the session's own, and waits for the end.
+/// Compacts a session with the given model or the session's own, and waits for the end.
 pub(in crate::http) async fn compact(
     gateway: &Gateway,
     caller: &Caller,
@@ -194,7 +194,8 @@ pub(in crate::http) async fn compact(
     run(gateway, caller, &session_id(session)?, request).await.map(drop)
 }
 
-/// Accepts a prompt. A client names files below the directory by which it knows the project; the sandbox has them below its workspace.
+/// Accepts a prompt. A client names files below the directory by which it knows the project; in the sandbox they are below its
+/// workspace.
 pub(in crate::http) async fn accept(
     gateway: &Gateway,
     caller: &Caller,
@@ -218,7 +219,7 @@ fn url_mut(part: &mut PromptPart) -> Option<&mut String> {
     if let part::Body::File(file) = &mut part.body { Some(&mut file.url) } else { None }
 }
 
-/// Accepts a prompt, waits for the end of its turn, and gives the answer.
+/// Accepts a prompt, waits for the end of its turn, and returns the answer.
 async fn run(
     gateway: &Gateway,
     caller: &Caller,
@@ -244,7 +245,7 @@ pub(in crate::http) struct ListQuery {
     before: Option<String>,
 }
 
-/// The newest messages, or those before a cursor; without a limit as many as one answer holds.
+/// The newest messages, or those before a cursor; without a limit as many as fit into one response.
 pub(in crate::http) async fn list(
     State(gateway): State<Gateway>,
     caller: Caller,

@@ -1,4 +1,5 @@
-//! What OpenCode's one user can change, and what here belongs to the operator or to all users of a tenant: the refusals say so.
+//! Actions that OpenCode's single user can take, but that here belong to the operator or to all users of a tenant. The refusals
+//! say so.
 
 use crate::{
     app::{ground::gateway::Gateway, projects::manage},
@@ -34,7 +35,7 @@ pub(in crate::http) async fn dispose(State(gateway): State<Gateway>, caller: Cal
     Ok(Json(true))
 }
 
-/// As [`dispose`], for all directories of the tenant.
+/// Like [`dispose`], for all directories of the tenant.
 pub(in crate::http) async fn dispose_all(
     State(gateway): State<Gateway>,
     caller: Caller,

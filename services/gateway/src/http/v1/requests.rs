@@ -76,7 +76,7 @@ pub(in crate::http) async fn reply_permission(
     Ok(Json(true))
 }
 
-/// Answers a permission at the path of older clients.
+/// Answers a permission at the path that older clients use.
 pub(in crate::http) async fn respond_permission(
     gateway: State<Gateway>,
     caller: Caller,

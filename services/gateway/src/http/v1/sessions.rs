@@ -36,7 +36,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use store::session::sessions::Filter;
 
-/// Sessions of a list without a limit, as in OpenCode.
+/// Sessions in a list without a limit, as in OpenCode.
 const LIST_DEFAULT: u32 = 100;
 
 /// The name by which clients know the project of a session.
@@ -140,7 +140,7 @@ pub(in crate::http) async fn get(
     show(&gateway, &caller, &session_id(&session)?).await
 }
 
-/// The state of each session that is not idle. To a client, one that waits for a person is busy too.
+/// The state of each session that is not idle. To a client, a session that waits for a person is busy too.
 pub(in crate::http) async fn status(
     State(gateway): State<Gateway>,
     caller: Caller,
@@ -218,7 +218,7 @@ pub(in crate::http) struct DiffQuery {
     message: Option<String>,
 }
 
-/// What the turn of a prompt changed; nothing without a message, as in OpenCode.
+/// The changes of a prompt's turn; empty without a message, as in OpenCode.
 pub(in crate::http) async fn diff(
     State(gateway): State<Gateway>,
     caller: Caller,
@@ -261,7 +261,7 @@ pub(in crate::http) async fn fork(
     show(&gateway, &caller, &fork.info.id).await
 }
 
-/// Aborts the turn. Answers true for any id, as OpenCode does: the client only wants nothing to run.
+/// Aborts the turn. Returns true for any id, as OpenCode does: the client only wants nothing to run.
 pub(in crate::http) async fn abort(
     State(gateway): State<Gateway>,
     caller: Caller,
@@ -293,7 +293,7 @@ pub(in crate::http) async fn revert(
     show(&gateway, &caller, &session).await
 }
 
-/// Takes a revert back.
+/// Undoes a revert.
 pub(in crate::http) async fn unrevert(
     State(gateway): State<Gateway>,
     caller: Caller,

@@ -1,4 +1,5 @@
-//! OpenCode's JSON of stored things: adds what its clients require, and leaves out what they do not know.
+//! OpenCode's JSON of stored objects: adds members that its clients require, and leaves out members that they do not
+//! know.
 
 use crate::{
     app::ground::gateway::Gateway,
@@ -18,14 +19,14 @@ use domain::{
 use serde_json::{Map, Value, json, value::RawValue};
 use store::log::messages::MessageWithParts;
 
-/// Begins the kinds of events that OpenCode's clients do not know.
+/// The prefix of event kinds that OpenCode's clients do not know.
 const FLOTILLA: &str = "flotilla.";
 /// Characters of the id in a slug: they distinguish sessions with the same title.
 const SLUG_ID_CHARS: usize = 6;
 /// Characters of a title in a slug.
 const SLUG_CHARS: usize = 40;
 
-/// A session in the directory of a client.
+/// A session as clients of a directory see it.
 pub(in crate::http) fn session(info: &Info, directory: &str) -> Value {
     let mut json = serde_json::to_value(info).unwrap_or_default();
     if let Some(members) = json.as_object_mut() {
@@ -50,7 +51,7 @@ pub(super) fn part(part: &Part) -> Value {
     with_known_error(serde_json::to_value(part).unwrap_or_default())
 }
 
-/// The events that clients get for an update; none for Flotilla's own events.
+/// The events that clients get for an update; empty for Flotilla's own events.
 pub(super) fn payloads(gateway: &Gateway, update: &Update) -> Vec<String> {
     match &update.content {
         Content::Event(event) if event.kind == "file.watcher.updated" => by_file(event),
@@ -73,7 +74,7 @@ pub(super) fn payloads(gateway: &Gateway, update: &Update) -> Vec<String> {
     }
 }
 
-/// A stored event names many files; OpenCode has one event for each.
+/// One stored event names many files; OpenCode has one event for each file.
 fn by_file(event: &StoredEvent) -> Vec<String> {
     let properties: Value = serde_json::from_str(&event.properties).unwrap_or_default();
     let files = properties["files"].as_array().cloned().unwrap_or_default();
@@ -122,7 +123,7 @@ fn properties(kind: &str, properties: &str, directory: &str) -> Option<Box<RawVa
     }
 }
 
-/// Keeps the members of an error that OpenCode knows for its kind. The provider of a failed call becomes one of its `metadata`.
+/// Keeps the members of an error that OpenCode knows for its kind. The provider of a failed call moves to its `metadata`.
 fn with_known_error(mut holder: Value) -> Value {
     let Some(error) = holder.get_mut("error") else { return holder };
     let name = error["name"].as_str().unwrap_or_default().to_owned();

@@ -1,5 +1,5 @@
-//! The log of a session in the newer API. Nearly every stored event says by itself what it is there; only the agent and model of a
-//! step, and the text of a prompt, are looked up. Positions are those of the log, so they have gaps.
+//! The log of a session in the newer API. Nearly every stored event contains everything that its counterpart needs; only the agent
+//! and model of a step, and the text of a prompt, are looked up. Positions are those of the log, so they have gaps.
 
 use super::shape;
 use crate::{
@@ -43,7 +43,7 @@ use serde_json::{Value, json};
 use std::{collections::HashMap, convert::Infallible};
 use store::log::messages::MessageWithParts;
 
-/// Events of a page when the client names no limit.
+/// Events of a page if the client sets no limit.
 const PAGE_DEFAULT: usize = 100;
 
 #[derive(Debug, Default, Deserialize)]
@@ -77,7 +77,7 @@ pub(in crate::http) async fn history(
     Ok(Json(json!({"data": data, "hasMore": false})))
 }
 
-/// The log after a position, and then live events, until the client leaves.
+/// The log after a position, and then live events, until the client disconnects.
 pub(in crate::http) async fn follow(
     State(gateway): State<Gateway>,
     caller: Caller,
@@ -92,7 +92,7 @@ pub(in crate::http) async fn follow(
     let items = subscribe::follow_session(&gateway, &caller.principal, stream).await.map_err(to_refusal)?;
     let translator = Translator::new(gateway, caller.principal, session);
     let frames = unfold((items, translator), async |(mut items, mut translator)| {
-        // A failed stream just ends: the client connects again.
+        // A failed stream simply ends: the client connects again.
         while let Some(Ok(item)) = items.recv().await {
             let frame = match item {
                 Item::Event(event) => {
@@ -110,7 +110,7 @@ pub(in crate::http) async fn follow(
     Ok((UNBUFFERED, Sse::new(frames)).into_response())
 }
 
-/// To OpenCode, a position ahead of the log is a mistake in the query like any other.
+/// To OpenCode, a position ahead of the log is an ordinary mistake in the query.
 fn to_refusal(error: Error) -> Refusal {
     match error {
         Error::Invalid { mistake: Invalid::Cursor, message } => RequestPart::Query.unreadable(message),

@@ -1,4 +1,5 @@
-//! What clients ask when they start: the project of the directory, and the same agents, commands and models as in `v1`.
+//! The calls that clients make at their start: the project of the directory, and the same agents, commands and models
+//! as in `v1`.
 
 use crate::{
     app::ground::gateway::Gateway,

@@ -1,4 +1,4 @@
-//! Prompts of the newer API, which are answered as soon as they are stored, and messages.
+//! Prompts of the newer API, which responds as soon as they are stored, and messages.
 
 use super::shape;
 use crate::{
@@ -35,7 +35,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use store::log::messages::MessageWithParts;
 
-/// Messages of a page when the client names no limit.
+/// Messages of a page if the client sets no limit.
 const PAGE_DEFAULT: u32 = 50;
 
 #[derive(Debug, Deserialize)]
@@ -152,7 +152,7 @@ enum Order {
     Desc,
 }
 
-/// Where a page begins.
+/// The start of a page.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Cursor {
     order: Order,
@@ -167,7 +167,7 @@ enum Side {
 }
 
 impl Side {
-    /// Where the older and the newer messages begin, seen from a page on this side.
+    /// The starts of the pages with older and newer messages.
     fn around(self, page: &[MessageWithParts]) -> (Self, Self) {
         match (page, self) {
             ([oldest, .., newest], _) => (Self::Before(oldest.seq), Self::After(newest.seq)),

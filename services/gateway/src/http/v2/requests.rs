@@ -129,7 +129,7 @@ pub(in crate::http) async fn saved(State(gateway): State<Gateway>, caller: Calle
     Ok(Json(json!({"data": approvals.collect::<Vec<_>>()})))
 }
 
-/// Withdraws an "always" answer. An unknown one counts as withdrawn.
+/// Revokes an "always" answer. An unknown answer counts as revoked.
 pub(in crate::http) async fn forget(
     State(gateway): State<Gateway>,
     caller: Caller,

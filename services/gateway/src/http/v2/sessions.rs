@@ -45,7 +45,7 @@ use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 use store::{log::edits::Edit, session::sessions::Filter};
 
-/// Sessions of a page when the client names no limit.
+/// Sessions of a page if the client sets no limit.
 const PAGE_DEFAULT: u32 = 50;
 
 #[derive(Debug, Default, Deserialize)]
@@ -62,7 +62,7 @@ struct Location {
     directory: String,
 }
 
-/// Creates a session, or gets the one with this id.
+/// Creates a session, or returns the one with this id.
 pub(in crate::http) async fn create(
     State(gateway): State<Gateway>,
     mut caller: Caller,
@@ -162,7 +162,7 @@ pub(in crate::http) async fn interrupt(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Answers when the session is idle.
+/// Responds when the session is idle.
 pub(in crate::http) async fn wait(
     State(gateway): State<Gateway>,
     caller: Caller,
@@ -172,7 +172,7 @@ pub(in crate::http) async fn wait(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Compacts the session, and answers when that is done.
+/// Compacts the session, and responds when that is done.
 pub(in crate::http) async fn compact(
     State(gateway): State<Gateway>,
     caller: Caller,

@@ -65,7 +65,7 @@ pub(super) fn synthetic(parts: &[(u64, Part)]) -> Option<String> {
     Some(texts.join("\n"))
 }
 
-/// Why a message asks for a compaction; `None`: it does not.
+/// Why a message requests a compaction; `None`: it does not.
 pub(super) fn reason(parts: &[(u64, Part)]) -> Option<&'static str> {
     parts.iter().find_map(|(_, part)| {
         let Body::Compaction(compaction) = &part.body else { return None };
@@ -73,7 +73,7 @@ pub(super) fn reason(parts: &[(u64, Part)]) -> Option<&'static str> {
     })
 }
 
-/// A message; `None` for the request for a compaction, which its summary stands for.
+/// A message; `None` for a request for a compaction, which its summary represents.
 pub(super) fn message(entry: &MessageWithParts) -> Option<Value> {
     let mut json = match &entry.message {
         Message::User(_) if reason(&entry.parts).is_some() => return None,
@@ -90,7 +90,7 @@ pub(super) fn message(entry: &MessageWithParts) -> Option<Value> {
                 if let Body::Text(text) = &part.body { Some(text.text.as_str()) } else { None }
             });
             let summary = texts.collect::<Vec<_>>().join("\n");
-            // The reason is in the request, which is another message.
+            // The reason is in the request, which is a separate message.
             json!({"type": "compaction", "reason": "auto", "summary": summary, "recent": ""})
         }
         Message::Assistant(step) => assistant(step, &entry.parts),
@@ -107,7 +107,7 @@ pub(super) fn message(entry: &MessageWithParts) -> Option<Value> {
     Some(json)
 }
 
-/// A model as the newer API names it.
+/// A model in the form of the newer API.
 pub(super) fn model(choice: &ModelChoice) -> Value {
     let mut json = json!({"id": choice.model.model_id, "providerID": choice.model.provider_id});
     if let Some(variant) = &choice.variant {

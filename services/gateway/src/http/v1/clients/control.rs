@@ -1,5 +1,5 @@
-//! Commands for a terminal client that polls for them and follows no events. A command reaches the clients that wait at that moment;
-//! it is not kept for later.
+//! Commands for a terminal client that polls for them instead of subscribing to events. A command reaches the clients that are
+//! polling at that moment; it is not kept for later.
 
 use crate::{
     app::{
@@ -26,7 +26,7 @@ use tokio::{
     time::timeout,
 };
 
-/// Longest poll: the gateway cannot tell whether a waiting client is still there.
+/// Longest poll: the gateway cannot tell whether a polling client still exists.
 const POLL_MAX: Duration = Duration::from_secs(10 * 60);
 /// The operations that send commands of these kinds.
 const PATHS: [(&str, &str); 4] = [
@@ -71,7 +71,7 @@ async fn next_command(
     }
 }
 
-/// Takes a client's response to a command. It is dropped: the sender was answered at once.
+/// Accepts a client's response to a command and drops it: the sender was answered at once.
 pub(in crate::http) async fn response(_: Caller, request: Request) -> Result<Json<bool>> {
     let body = read::body(request, BODY).await?;
     let wrong = |error| RequestPart::Body.unreadable(format!("the body is not valid JSON: {error}"));

@@ -1,5 +1,5 @@
-//! Sends commands to the terminal clients that follow a directory with the same key. The sender does not learn whether a client
-//! follows.
+//! Sends commands to the terminal clients that are subscribed to a directory with the same key. The sender does not learn
+//! whether any client is subscribed.
 
 use crate::{
     app::{ground::gateway::Gateway, projects::manage, sessions::read},
@@ -15,7 +15,7 @@ use domain::ids::SessionId;
 use serde::Deserialize;
 use serde_json::json;
 
-/// Bytes of one command: a few pages of text. Every gateway passes it on to every client that follows.
+/// Bytes of one command: a few pages of text. Every gateway forwards it to every subscribed client.
 const BYTES_MAX: usize = 64 * 1024;
 /// Older names of commands, which some programs still send.
 const OLDER_NAMES: [(&str, &str); 13] = [
@@ -164,7 +164,7 @@ async fn send(gateway: &Gateway, caller: &Caller, command: Command) -> Answer {
         let message = format!("a command for terminal clients must have at most {BYTES_MAX} bytes");
         return Err(RequestPart::Body.unreadable(message));
     }
-    // A client that follows a directory has created its project.
+    // A client that subscribes to a directory has created its project.
     if let Some(project) = caller.find_project(gateway).await? {
         manage::command_clients(gateway, &caller.principal, &project, &command)?;
     }

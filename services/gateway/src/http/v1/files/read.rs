@@ -1,4 +1,4 @@
-//! Reads the files of the newest session of a directory. Without a session there are none.
+//! Reads the files of the newest session of a directory. Without a session the directory is empty.
 
 use crate::{
     app::{
@@ -19,7 +19,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// Names that a search gives when the client names no limit.
+/// Names that a search returns if the client sets no limit.
 const NAMES_DEFAULT: usize = 100;
 
 /// The files of the caller's directory.
@@ -28,7 +28,7 @@ pub(super) async fn find(gateway: &Gateway, caller: &Caller) -> Result<Option<Di
     Ok(DirectoryFiles::find(gateway, &caller.principal, &project.id).await?)
 }
 
-/// To OpenCode, a path that names no such file is a mistake in the query.
+/// To OpenCode, a path without such a file is a mistake in the query.
 pub(super) fn of_file(error: Error) -> Refusal {
     match error {
         Error::Sandbox(refusal) if matches!(refusal.kind, Kind::NotFound | Kind::Precondition) => {
@@ -93,7 +93,7 @@ pub(in crate::http) struct NameQuery {
     limit: Option<usize>,
 }
 
-/// Files and directories whose path has the letters of the query in this order, shortest first.
+/// Files and directories whose path contains the letters of the query in this order, shortest first.
 pub(in crate::http) async fn names(
     State(gateway): State<Gateway>,
     caller: Caller,
@@ -118,7 +118,7 @@ fn parents(path: &str) -> Vec<String> {
     path.match_indices('/').map(|(at, _)| path[..=at].to_owned()).collect()
 }
 
-/// Whether `path` has the letters of `query` in this order, in any case.
+/// Whether `path` contains the letters of `query` in this order, ignoring case.
 fn matches(path: &str, query: &str) -> bool {
     let mut letters = path.chars().flat_map(char::to_lowercase);
     query.chars().flat_map(char::to_lowercase).all(|wanted| letters.any(|letter| letter == wanted))

@@ -1,4 +1,4 @@
-//! Skills: what the repository of the newest session teaches agents.
+//! Skills: the instructions for agents in the repository of the newest session.
 
 use crate::{
     app::{files::directory::SkillFile, ground::gateway::Gateway},

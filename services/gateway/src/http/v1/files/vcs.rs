@@ -1,5 +1,4 @@
-//! What the newest session of a directory changed in its files since the commit that it began with. Commits of the agent count as
-//! changes too.
+//! The changes of the newest session of a directory since its first commit. Commits of the agent count as changes too.
 
 use super::read::{find, of_file};
 use crate::{
@@ -26,7 +25,7 @@ use serde_json::{Value, json};
 /// The media type of a patch.
 pub(in crate::http) const PATCH: &str = "text/x-diff; charset=utf-8";
 
-/// The branch that the newest session works on.
+/// The branch of the newest session's files.
 pub(in crate::http) async fn branch(State(gateway): State<Gateway>, caller: Caller) -> Result<Json<Value>> {
     let files = find(&gateway, &caller).await?;
     let branch = files.as_ref().and_then(|files| files.branch());
@@ -45,7 +44,8 @@ pub(in crate::http) async fn status(
     Ok(Json(files.collect()))
 }
 
-/// What OpenCode compares with: the last commit, or the default branch. Here both are the commit that the session began with.
+/// The base that OpenCode compares with: the last commit, or the default branch. Here both are the commit that the session
+/// started from.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Mode {
@@ -84,7 +84,7 @@ pub(in crate::http) struct PatchBody {
     patch: String,
 }
 
-/// Applies a patch to the files of the newest session, as a person would at its terminal.
+/// Applies a patch to the files of the newest session, as a person would in its terminal.
 pub(in crate::http) async fn apply(
     State(gateway): State<Gateway>,
     caller: Caller,
@@ -112,13 +112,14 @@ struct FileChange<'a> {
     status: &'static str,
 }
 
-/// The changed files. Files and patches are both in git's order; if the whole patch was cut, the last files have none.
+/// The changed files. Files and patches are both in git's order; if the whole patch was cut, the last files have no
+/// patch.
 fn changes(diff: &WorkspaceDiff) -> impl Iterator<Item = FileChange<'_>> {
     let patches = split(&diff.patch).into_iter().chain(std::iter::repeat(""));
     diff.files.iter().zip(patches).map(|(stat, patch)| FileChange { stat, patch, status: file_status(patch) })
 }
 
-/// The patch of each file. Only its first line begins with `diff --git`: the lines of files have a mark before them.
+/// The patch of each file. Only its first line begins with `diff --git`: content lines have a mark at their start.
 fn split(patch: &str) -> Vec<&str> {
     let begin = "diff --git ";
     let later = patch.match_indices("\ndiff --git ").map(|(at, _)| at + 1);

@@ -12,7 +12,7 @@ const GLOBAL: &str = "global";
 pub(super) enum FrameScope<'a> {
     /// None: the event is about the stream itself.
     Stream,
-    /// All; with the project that the event is about, if any.
+    /// All of them; with the project of the event, if it has one.
     Global(Option<&'a ProjectId>),
     Directory(&'a Directory),
 }

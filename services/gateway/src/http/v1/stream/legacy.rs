@@ -1,5 +1,5 @@
-//! Shapes of events for older clients, which ask for them with `?shapes=older`. They come beside the current events, and as members
-//! beside the current ones, so no name carries the same thing twice.
+//! Shapes of events for older clients, which request them with `?shapes=older`. They are sent in addition to the current events and
+//! members, and no name is used for both.
 
 use crate::ground::state::now;
 use serde::Deserialize;
@@ -21,7 +21,7 @@ pub(in crate::http) struct ShapesQuery {
     pub(super) shapes: Shapes,
 }
 
-/// The events that a client with older shapes gets in place of `payload`; `None`: the payload itself.
+/// The events that a client with older shapes gets instead of `payload`; `None`: the payload itself.
 pub(super) fn in_place_of(payload: &str) -> Option<Vec<String>> {
     if !payload.contains("\"permission.") {
         return None;

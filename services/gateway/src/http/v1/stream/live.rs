@@ -1,5 +1,5 @@
 //! Event streams of a directory and of a tenant. Each frame carries a cursor, which a client may return as `Last-Event-ID`. A client
-//! of a whole tenant without a cursor, such as the TUI, first gets the present state, which makes good whatever a cut stream lost.
+//! of a whole tenant without a cursor, such as the TUI, first gets the current state, which replaces whatever a cut stream lost.
 
 use super::{
     frame::FrameScope,
@@ -59,11 +59,12 @@ use tokio_stream::wrappers::ReceiverStream;
 
 /// Sessions whose state a new stream gets.
 const STATE_SESSIONS_MAX: u32 = 20;
-/// Such a session is active, or changed in this time; milliseconds. A client that was away for longer starts again.
+/// Such a session is active, or changed within this time; milliseconds. A client that was away for longer starts
+/// again.
 const STATE_WITHIN_MS: i64 = 10 * 60 * 1_000;
 /// Messages of the newest turn that are part of the state.
 const STATE_MESSAGES_MAX: u32 = 50;
-/// Sessions that a resumed stream catches up on. Beyond that it gets the present state.
+/// Sessions that a resumed stream catches up on. Beyond that it gets the current state.
 const RESUMED_SESSIONS_MAX: usize = 1_000;
 
 /// The events of the caller's directory.
@@ -78,7 +79,7 @@ pub(in crate::http) async fn of_directory(
     Ok(begin(gateway, caller.principal, view, &headers))
 }
 
-/// The events of all directories of the tenant, or of the one that the caller names. Each says where it happened.
+/// The events of all directories of the tenant, or of the one that the caller names. Each event names its directory.
 pub(in crate::http) async fn of_tenant(
     State(gateway): State<Gateway>,
     caller: Caller,
@@ -93,7 +94,7 @@ pub(in crate::http) async fn of_tenant(
     Ok(begin(gateway, caller.principal, view, &headers))
 }
 
-/// What a client sees of the tenant's events.
+/// A client's view of the tenant's events.
 struct View {
     /// `None`: all directories.
     directory: Option<Directory>,
@@ -131,9 +132,9 @@ struct Stream {
     principal: Principal,
     view: View,
     frames: mpsc::Sender<std::result::Result<Event, Infallible>>,
-    /// Positions up to which the client got sessions from Postgres.
+    /// Positions up to which the client got the events of sessions from Postgres.
     seen: HashMap<SessionId, u64>,
-    /// Bytes of text that the client has of parts that it got with the state.
+    /// Bytes of text that the client has, for parts that it got with the state.
     have: HashMap<PartId, u64>,
     horizon: Horizon,
     texts: Option<Arc<OpenTexts>>,
@@ -142,9 +143,9 @@ struct Stream {
 /// Why a stream ends.
 #[derive(Debug)]
 enum StreamEnd {
-    /// The client left.
+    /// The client disconnected.
     Left,
-    /// Postgres does not answer: the client connects again.
+    /// Postgres does not respond: the client connects again.
     Failed(Error),
 }
 
@@ -168,7 +169,7 @@ impl Stream {
         let JoinedFeed { feed, mut updates } = joined;
         self.horizon = feed.horizon();
         self.texts = Some(Arc::clone(&feed.texts));
-        // Boxed: work takes far more memory than waiting, and nearly all streams wait.
+        // Boxed: working takes far more memory than waiting, and nearly all streams wait.
         Box::pin(self.catch_up(cursor)).await?;
         let period = Duration::from_millis(limits::STREAM_HEARTBEAT_MS);
         let (shutdown, frames) = (self.gateway.shutdown().clone(), self.frames.clone());
@@ -186,7 +187,7 @@ impl Stream {
                 }
                 next = updates.recv() => match next {
                     Ok(update) => Box::pin(self.forward(&update)).await?,
-                    // Too slow for the feed: the present state is all that counts.
+                    // Too slow for the feed: only the current state matters now.
                     Err(RecvError::Lagged(_)) => {
                         updates = updates.resubscribe();
                         Box::pin(self.send_states()).await?;
@@ -197,19 +198,19 @@ impl Stream {
         }
     }
 
-    /// Sends what the client does not know yet.
+    /// Sends everything that the client does not have yet.
     async fn catch_up(&mut self, cursor: Option<Horizon>) -> Sent {
         self.send_event("server.connected", json!({}), FrameScope::Stream).await?;
         match cursor.filter(|cursor| *cursor <= self.horizon) {
             Some(cursor) => {
-                // A client that is cut off in between resumes where it began.
+                // A client that is cut off in between resumes from its old cursor.
                 let now = std::mem::replace(&mut self.horizon, cursor);
                 self.resume(cursor).await?;
                 self.horizon = now;
                 Ok(())
             }
-            // `run` subscribes to a directory before it prompts. It would exit at the report that its session is idle, and print
-            // twice what comes twice.
+            // `run` subscribes to a directory before it sends the prompt. It would exit at a report that its session is idle,
+            // and would print repeated items twice.
             None if self.view.wrapping == Wrapping::Bare => self.send_requests().await,
             None => self.send_states().await,
         }
@@ -243,7 +244,7 @@ impl Stream {
         }
         self.send_update(update).await?;
         match (&update.content, self.view.directory.clone()) {
-            // Clients look for their own directory.
+            // Clients search for their own directory.
             (Content::Notice(notice), Some(own)) if notice.kind == ALL_DISPOSED => {
                 let properties = json!({"directory": own.name});
                 self.send_event(DISPOSED, properties, FrameScope::Directory(&own)).await
@@ -256,7 +257,7 @@ impl Stream {
         self.view.directory.as_ref().map(|directory| &directory.project)
     }
 
-    /// Sends everything that was written since the cursor. The client may have some of it.
+    /// Sends everything written since the cursor. The client may already have some of it.
     async fn resume(&mut self, cursor: Horizon) -> Sent {
         let project = self.project().cloned();
         let backlog = subscribe::open_backlog(&self.gateway, &self.principal, project, cursor).await;
@@ -275,7 +276,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Sends the state of the sessions that work or did lately, as the events that would have led to it.
+    /// Sends the state of the sessions that are active or changed recently, as the events that would have led to it.
     async fn send_states(&mut self) -> Sent {
         let since = Timestamp(now().0 - STATE_WITHIN_MS);
         let range = RecentRange { project: self.project().cloned(), since, limit: STATE_SESSIONS_MAX };
@@ -334,7 +335,7 @@ impl Stream {
         Ok(())
     }
 
-    /// The part with the text that the feed sent, if that is more than the stored text.
+    /// The part with the text that the feed sent, if that is longer than the stored text.
     fn with_live_text(&self, mut part: Part) -> Part {
         let live = self.texts.as_ref().and_then(|texts| texts.get(&part.id)).unwrap_or_default();
         if let Some(text) = text_mut(&mut part.body).filter(|text| live.len() > text.len()) {
@@ -379,7 +380,8 @@ impl Stream {
     }
 }
 
-/// The text of a fragment beyond the bytes that the client has; `None`: it has all, or a gap is before it.
+/// The text of a fragment beyond the bytes that the client has; `None`: the client has all of it, or a gap precedes
+/// it.
 fn unseen_text(fragment: &Fragment, have_bytes: u64) -> Option<&str> {
     let overlap = usize::try_from(have_bytes.checked_sub(fragment.offset_bytes)?).ok()?;
     fragment.text.get(overlap..).filter(|text| !text.is_empty())

@@ -1,5 +1,5 @@
-//! Terminals. A client names a directory: its terminals are those of the sessions of its project, and a new one belongs to the newest
-//! session, which is created if there is none.
+//! Terminals. A client names a directory: its terminals are those of the sessions of its project, and a new terminal belongs to the
+//! newest session, which is created if it does not exist.
 
 use super::socket::{self, Socket};
 use crate::{
@@ -71,7 +71,7 @@ struct Size {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(in crate::http) struct ConnectQuery {
-    /// Bytes that the client has; -1: only new output.
+    /// Bytes that the client already has; -1: only new output.
     cursor: Option<i64>,
     ticket: Option<String>,
 }
@@ -186,7 +186,7 @@ pub(in crate::http) async fn connect(
             tickets::redeem(&gateway, ticket, &pty, directory).await?
         }
         None => {
-            // A browser sends the user's key for any page that connects, so only known pages may.
+            // A browser sends the user's key for any page that connects, so only known pages may connect.
             if parts.headers.get(header::ORIGIN).is_some_and(|origin| !origin::is_known(origin)) {
                 return Err(Error::TerminalForbidden("a page of another site needs a ticket").into());
             }

@@ -13,9 +13,9 @@ use domain::ids::pty::PtyId;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-/// Bytes of one message of a client, as a person types or pastes it. A longer one ends the connection.
+/// Bytes of one message of a client, as a person types or pastes it. A longer message ends the connection.
 pub(super) const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
-/// Bytes of one write; the sandbox takes twice as many.
+/// Bytes of one write; the sandbox accepts twice as many.
 const WRITE_BYTES: usize = 32 * 1024;
 
 /// One connection.
@@ -24,15 +24,15 @@ pub(super) struct Socket {
     id: PtyId,
     socket: WebSocket,
     text: Text,
-    /// The client has the output up to here.
+    /// Position up to which the client has the output.
     cursor: u64,
-    /// Where the replay ends, until the client got its position.
+    /// The end of the replay, until the client has received its position.
     replay_end: Option<u64>,
 }
 
 /// Why a connection ends.
 enum ConnectionEnd {
-    /// The client left, or the program ended.
+    /// The client disconnected, or the program ended.
     Complete,
     Failed(Error),
 }
@@ -54,7 +54,7 @@ impl Socket {
         Self { host, id, socket, text: Text::default(), cursor: 0, replay_end: None }
     }
 
-    /// Passes on output and input until the program ends, or either side leaves.
+    /// Forwards output and input until the program ends, or either side disconnects.
     pub(super) async fn run(mut self, mut output: TerminalOutput, shutdown: CancellationToken) {
         let end = loop {
             let done = tokio::select! {
@@ -79,7 +79,7 @@ impl Socket {
                 CloseFrame { code: close_code::ERROR, reason: error.code().into() }
             }
         };
-        // The client may have left.
+        // The client may have disconnected.
         drop(self.socket.send(Message::Close(Some(frame))).await);
     }
 
@@ -105,7 +105,7 @@ impl Socket {
             TerminalItem::Output { offset_bytes, data } => {
                 let text = self.text.take(&data);
                 self.cursor = offset_bytes + data.len() as u64;
-                // The client counts UTF-16 units. Where those are not bytes, it needs its position.
+                // The client counts UTF-16 units. For text in which these differ from bytes, it needs its position.
                 let is_counted = text.is_ascii() && text.len() == data.len();
                 if !text.is_empty() {
                     self.socket.send(Message::Text(text.into())).await?;
@@ -158,7 +158,7 @@ impl Text {
     }
 }
 
-/// Whether more bytes could make a character of these.
+/// Whether more bytes could complete a character.
 fn is_begun(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes).is_err_and(|error| error.error_len().is_none())
 }
