@@ -1,5 +1,5 @@
-//! How tool calls run: what they would be used on, whether that is permitted, how they are checked and bounded, and how those of
-//! one step run side by side. What a single tool does is the business of `tools`.
+//! Runs tool calls: their subjects, permissions, checks and bounds, and the parallel calls of one step. `tools` defines what
+//! each tool does.
 
 pub(crate) mod output;
 pub(crate) mod perform;

@@ -1,5 +1,5 @@
-//! Which sessions run on this worker, and for how long: finding work, taking sessions, the worker's lease, and handing sessions
-//! over. What a loop does with its session is the business of `turn`.
+//! Decides which sessions run on this worker, and for how long: finding work, taking sessions, the worker's lease, and handing
+//! sessions over. `turn` runs the loop of a session.
 
 mod claimer;
 mod drain;

@@ -1,4 +1,4 @@
-//! The settings of a worker, and the model providers that it uses.
+//! The settings of a worker, and its model providers.
 
 use anyhow::Context as _;
 use settings::{document::Document, standing};
@@ -10,7 +10,7 @@ pub struct Config {
     /// The servers that all gateways and workers share.
     #[command(flatten)]
     pub backends: chassis::backends::Backends,
-    /// A flotilla.toml with `[[provider]]` entries; without one, the worker uses ANTHROPIC_API_KEY, OPENAI_API_KEY and
+    /// A flotilla.toml with `[[provider]]` entries; without it, the worker uses ANTHROPIC_API_KEY, OPENAI_API_KEY and
     /// GEMINI_API_KEY.
     #[arg(long, env = "FLOTILLA_CONFIG")]
     pub config: Option<PathBuf>,
@@ -48,7 +48,7 @@ impl Config {
 /// Reads the model providers from the file, or from the environment if there is no file.
 ///
 /// # Errors
-/// If the file cannot be read, or with every problem in it.
+/// If the file cannot be read, or with all its problems.
 pub fn providers(
     file: Option<&std::path::Path>,
     env: &dyn Fn(&str) -> Option<String>,

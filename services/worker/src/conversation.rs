@@ -1,5 +1,5 @@
-//! What was said in a session: its messages in memory, what of them a model sees, and what is read from them. Nothing here
-//! calls a model, a tool or the sandbox.
+//! The conversation of a session: its messages in memory, the part that a model sees, and the facts that are derived from
+//! them. Nothing here calls a model, a tool or the sandbox.
 
 pub(crate) mod changes;
 pub(crate) mod entries;

@@ -1,5 +1,5 @@
-//! The worker: claims sessions, runs their loops, calls models, runs tools in the sandbox, and records what happened. It does not
-//! know what HTTP, a webhook or a batch is: all work comes from the mailbox of a session.
+//! The worker: claims sessions, runs their loops, calls models, runs tools in the sandbox, and records the results. It does not
+//! know HTTP, webhooks or batches: all work comes from the mailbox of a session.
 
 pub mod config;
 
@@ -22,11 +22,11 @@ use std::sync::Arc;
 use store::control::workers::Capabilities;
 use tools::registry;
 
-/// Runs a worker until `service.shutdown`, then hands its sessions over and returns.
+/// Runs a worker until `service.shutdown`, then hands over its sessions and returns.
 ///
 /// # Errors
-/// When the configuration cannot be used. It is not an error if Postgres, Redis, NATS or the sandbox is down: the worker waits for
-/// them and reports that in its health.
+/// If the configuration is invalid. If Postgres, Redis, NATS or the sandbox is down, the worker waits for it and reports that in
+/// its health.
 pub async fn run(config: Config, service: chassis::Service) -> anyhow::Result<()> {
     let providers = config.providers().context("read the configuration of the model providers")?;
     let deps = Arc::new(Deps::connect(&config, providers).await?);

@@ -1,4 +1,4 @@
-//! Turns a conversation into a provider-neutral model request.
+//! Converts a conversation to a provider-neutral model request.
 
 mod media;
 mod mode;

@@ -1,5 +1,4 @@
-//! Calls of models: the gate through which every call starts and which accounts for its cost, and the answer of a step as it
-//! streams.
+//! Model calls: the gate through which every call starts and which accounts for its cost, and the streamed answer of a step.
 
 pub(crate) mod call;
 mod draft;

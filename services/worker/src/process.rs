@@ -1,5 +1,5 @@
-//! What the whole worker process shares: its clock, its connections, its client of the sandbox service, and what its loops
-//! are told. Nothing here knows of a conversation, a turn or a tool.
+//! The shared state of the worker process: its clock, its connections, its client of the sandbox service, and its messages
+//! to loops. Nothing here knows conversations, turns or tools.
 
 pub(crate) mod clean;
 pub(crate) mod clock;

@@ -1,6 +1,6 @@
-//! The only writer of a session, with the conversation as it is written. Each write is fenced by the epoch, numbered, retried
+//! The only writer of a session, with the conversation as it is stored. Each write is fenced by the epoch, numbered, retried
 //! while its outcome is in doubt, and published after its commit.
-// Continues in gateway::streams::subscription, which forwards what is published here.
+// Continues in gateway::streams::subscription, which forwards the published events.
 
 use crate::{
     conversation::memory::Conversation,
@@ -35,22 +35,22 @@ use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WriteError {
     /// Another worker owns the session.
-    #[error("another worker took the session over")]
+    #[error("another worker took over the session")]
     Fenced,
     /// Postgres refused the write, or did not answer for too long. Another worker continues the session.
     #[error("write to Postgres")]
     Store(#[source] Error),
 }
 
-/// Whether a session was parked.
+/// The result of parking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ParkResult {
     Parked,
-    /// An input came first; nothing was written.
+    /// An input arrived first; nothing was written.
     NewInput,
 }
 
-/// The right to write one session, the conversation as it is stored, and what the last write found.
+/// The right to write one session, the stored conversation, and the state that the last write found.
 pub(crate) struct Record {
     deps: Arc<Deps>,
     fence: Fence,
@@ -104,10 +104,10 @@ impl Record {
         &self.conversation
     }
 
-    /// Reads what of the conversation is new.
+    /// Reads the new part of the conversation.
     ///
     /// # Errors
-    /// `Unreadable` for what this version does not know; `Db`.
+    /// `Unreadable` for data of a newer version; `Db`.
     pub(crate) async fn read_conversation(&mut self) -> Result<(), Error> {
         let store = self.deps.store.clone();
         let read = self.conversation.read(&store, self.fence.tenant, &self.fence.session);
@@ -118,7 +118,7 @@ impl Record {
         self.input_ack
     }
 
-    /// Notes that the loop has read the inputs up to `seq`.
+    /// Records that the loop has read the inputs up to `seq`.
     pub(crate) fn note_read(&mut self, seq: u64) {
         self.read_input = self.read_input.max(seq);
     }
@@ -138,7 +138,7 @@ impl Record {
         self.commit(events.into_iter().map(ChangeBody::Event), progress).await
     }
 
-    /// Writes the end of a model's answer: events, the message, and what the call cost.
+    /// Writes the end of a model's answer: events, the message, and the cost of the call.
     pub(crate) async fn write_answer(
         &mut self,
         events: Vec<Event>,
@@ -160,7 +160,7 @@ impl Record {
         self.commit(all, progress).await
     }
 
-    /// Writes how much the session's files changed, and then events.
+    /// Writes the size of the session's file changes, and then events.
     pub(crate) async fn write_changes(
         &mut self,
         changes: Changes,
@@ -171,7 +171,7 @@ impl Record {
         self.commit(all, Progress::None).await
     }
 
-    /// Names the session, unless a person has named it in the meantime.
+    /// Names the session, unless a person has renamed it in the meantime.
     pub(crate) async fn write_title(&mut self, title: Title) -> Result<(), WriteError> {
         self.commit(std::iter::once(ChangeBody::Title(title)), Progress::None).await
     }
@@ -194,8 +194,8 @@ impl Record {
         Ok(())
     }
 
-    /// Parks the session, unless an input came that the loop has not read. Adds `entries` to the cost of the session, if there are
-    /// any.
+    /// Parks the session, unless an input arrived that the loop has not read. Adds `entries` to the cost of the session, if there
+    /// are any.
     pub(crate) async fn park(
         &mut self,
         events: Vec<Event>,
@@ -211,7 +211,7 @@ impl Record {
         let ParkOutcome::Parked(written) =
             retry_in_doubt(|| store.park(&fence, &changes, seen, park, at)).await?
         else {
-            // The loop does not know the control row any more: its next look reads it.
+            // The state of the control row is unknown after this: the next look reads it.
             self.newest_input = 0;
             return Ok(ParkResult::NewInput);
         };
@@ -220,7 +220,7 @@ impl Record {
         Ok(ParkResult::Parked)
     }
 
-    /// Creates a child together with `events` of this session. Tells whether it was created, or why not.
+    /// Creates a child together with `events` of this session. Returns whether it was created, or why not.
     pub(crate) async fn dispatch(
         &mut self,
         events: Vec<Event>,
@@ -319,7 +319,7 @@ impl Record {
     }
 }
 
-/// Repeats a write while its outcome is in doubt. Under the same number it is the same write.
+/// Repeats a write while its outcome is in doubt. A repetition with the same number is the same write.
 async fn retry_in_doubt<T, F>(mut write: impl FnMut() -> F) -> Result<T, WriteError>
 where
     F: Future<Output = Result<T, Error>>,

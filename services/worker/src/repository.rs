@@ -1,5 +1,5 @@
-//! What a loop asks the sandbox about the files of its session: that the workspace is open, what the repository says to agents,
-//! and the snapshots of the files.
+//! The loop's questions to the sandbox about the files of its session: opening the workspace, reading the repository's
+//! guidance, and taking snapshots.
 
 pub(crate) mod guidance;
 pub(crate) mod snapshots;

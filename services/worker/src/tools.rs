@@ -1,5 +1,5 @@
-//! The tools of the agent: what each offers the model, and what it does with checked arguments. One file per tool; the registry
-//! lists them. How calls are permitted, run side by side and bounded is the business of `calls`.
+//! The tools of the agent: their descriptions for the model, and their actions with validated arguments. One file per tool; the
+//! registry lists them. `calls` permits, runs and bounds calls.
 
 pub(crate) mod bash;
 pub(crate) mod batch;

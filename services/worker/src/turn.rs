@@ -1,4 +1,4 @@
-//! One session's loop: performs what `domain::turn` decides, and feeds back what happened. `run` dispatches, and
+//! One session's loop: performs the actions that `domain::turn` decides on, and feeds back their results. `run` dispatches, and
 //! `concerns` performs the actions that need several concerns. Every other file is one concern: a struct with its own fields that
 //! decides without side effects and writes through `session`. No concern reads the fields of another.
 

@@ -111,7 +111,7 @@ async fn a_command_runs_each_of_its_shells_and_none_that_is_denied() {
     assert_eq!(run("run", "").await.0, "done");
     let talk = stack.api.conversation(&session).await;
     let said = shown(&talk[0].1)[0];
-    assert!(said.starts_with("A 1 B @a.txt C (`rm a.txt` was not run: it is denied here)"), "{said}");
+    assert!(said.starts_with("A 1 B @a.txt C (`rm a.txt` was not run: a rule denies it)"), "{said}");
     assert!(
         talk[0].1.iter().all(|part| part["type"] == "text"),
         "what the shell says names no file: {talk:?}"

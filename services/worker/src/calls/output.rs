@@ -1,5 +1,4 @@
-//! Bounds the answers of tools to what a model should read. The sandbox keeps a cut answer whole, where the model finds it with
-//! its own tools.
+//! Cuts tool outputs to what a model should read. The sandbox keeps the whole output, which the model can read with its tools.
 
 use crate::{
     process::clean,
@@ -16,11 +15,11 @@ use rpc::v1;
 /// A title is one line in a list.
 const TITLE_BYTES_MAX: usize = 200;
 
-/// Cuts an answer that is too long, at the end of a line, keeps the whole answer and tells the model where. Removes what Postgres
-/// cannot store.
+/// Cuts an answer that is too long at the end of a line, stores the whole answer and tells the model where it is. Removes
+/// characters that Postgres cannot store.
 ///
 /// # Errors
-/// `Fenced`: another worker owns the session. An answer that cannot be kept is still given, cut.
+/// `Fenced`: another worker owns the session. If the whole answer cannot be stored, the cut answer is still returned.
 pub(crate) async fn bounded(ctx: &CallContext, output: Output) -> Result<Output, ToolError> {
     let mut output = cleaned(output);
     if find(&ctx.call.tool).is_ok_and(gives_pages) {
@@ -34,22 +33,22 @@ pub(crate) async fn bounded(ctx: &CallContext, output: Output) -> Result<Output,
         Ok(path) => {
             output.metadata.insert(OUTPUT_PATH.to_owned(), path.clone().into());
             format!(
-                "It is in {path}: look for what matters in it with grep, or read parts of it with offset and limit."
+                "It is in {path}: search it with grep, or read parts of it with offset and limit."
             )
         }
         Err(ToolError::Fenced) => return Err(ToolError::Fenced),
-        Err(ToolError::Model(_) | ToolError::Broken(_)) => "Ask for less, or for another part.".to_owned(),
+        Err(ToolError::Model(_) | ToolError::Broken(_)) => "Request less, or another part.".to_owned(),
     };
     output.text.push_str(&format!("\n\n(Cut: the whole answer has {lines} lines and {bytes} bytes. {rest})"));
     Ok(output)
 }
 
-/// Whether a tool gives its answers in pages within the bounds, and tells the model itself how to continue.
+/// Whether a tool returns its answers in pages within the bounds, and tells the model itself how to continue.
 fn gives_pages(tool: Tool) -> bool {
     [Tool::Bash, Tool::Read].contains(&tool)
 }
 
-/// Keeps an answer in the sandbox, where the tools of the session find it, and gives its path.
+/// Stores an answer in the sandbox, where the tools of the session can read it, and returns its path.
 async fn keep(ctx: &CallContext, whole: &str) -> Result<String, ToolError> {
     let most = usize::try_from(limits::EXEC_OUTPUT_BYTES_MAX).unwrap_or(usize::MAX);
     let request = v1::KeepOutputRequest {
@@ -80,7 +79,7 @@ fn cleaned(mut output: Output) -> Output {
 /// The beginning of a text that is too long; `None` if it is short enough.
 fn cut(full: &str, bounds: Bounds) -> Option<&str> {
     let by_lines = full.match_indices('\n').nth(bounds.lines - 1).map(|(end, _)| &full[..end]);
-    // A text that ends with a line break has no further line.
+    // A line break at the end of a text does not start another line.
     let by_lines = by_lines.filter(|kept| kept.len() + 1 < full.len());
     let kept = by_lines.unwrap_or(full);
     if kept.len() <= bounds.bytes {

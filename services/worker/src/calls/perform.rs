@@ -9,7 +9,7 @@ use crate::tools::{
 };
 use futures::{FutureExt as _, future::BoxFuture};
 
-/// Checks a call, runs it in a workspace that is open, and bounds its answer.
+/// Checks a call, runs it in an open workspace, and bounds its answer.
 ///
 /// # Errors
 /// Those of the check, of the tool and of [`output::bounded`].
@@ -17,7 +17,7 @@ pub(crate) async fn perform(ctx: &CallContext) -> Result<Output, ToolError> {
     let Call { tool, input, resumed, .. } = &ctx.call;
     let tool = registry::find(tool).map_err(ToolError::Model)?;
     registry::check(tool, input)?;
-    // Only the intent is stored. Whether a call that an earlier worker began took effect is unknown.
+    // Only the intent is stored. It is unknown whether a call that an earlier worker began took effect.
     if *resumed && registry::repeat(tool, input) == Repeat::Unknown {
         return Err(ToolError::Model(UNCERTAIN.to_owned()));
     }
@@ -31,7 +31,7 @@ pub(super) fn perform_inner(ctx: &CallContext) -> BoxFuture<'_, Result<Output, T
         let tool = registry::find(&ctx.call.tool).map_err(ToolError::Model)?;
         if tool == Tool::Batch || tool.performer() == Performer::Loop {
             return Err(ToolError::Model(format!(
-                "{} cannot be called in a batch: call it by itself.",
+                "{} cannot be called in a batch; call it by itself.",
                 tool.name()
             )));
         }

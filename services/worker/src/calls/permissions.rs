@@ -1,4 +1,5 @@
-//! What a loop may do: the rules of the agent that answers, of its session and of every ancestor. The strictest rule counts.
+//! The permissions of a loop: the rules of the answering agent, of its session and of every ancestor. The strictest rule
+//! counts.
 
 use super::uses::{Use, uses};
 use crate::{
@@ -13,8 +14,8 @@ use serde_json::Value;
 use settings::{self, Settings};
 use std::{collections::BTreeMap, sync::Arc};
 
-/// What binds a session: its own lists of rules and those of its ancestors, the settings of each agent, and what a prompt
-/// switches off.
+/// The permissions of a session: its own lists of rules and those of its ancestors, the settings of each agent, and the
+/// tools that a prompt switches off.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Permissions {
     lists: Vec<Rules>,
@@ -70,7 +71,7 @@ impl Permissions {
         agents
     }
 
-    /// Every list that binds an agent in this session. Answers "always" also satisfy rules "ask" of the settings.
+    /// Every list that binds an agent in this session. Answers "always" also satisfy "ask" rules of the settings.
     fn all(&self, agent: &str) -> Vec<Rules> {
         let approvals: Vec<Rule> =
             self.lists.iter().flat_map(|rules| &rules.0).filter(|rule| rule.is_approval).cloned().collect();
@@ -116,7 +117,7 @@ impl Permissions {
     }
 
     /// Whether the model may keep making the same call of `tool` with the same answer. Rules of the session and of settings
-    /// decide; without one, a person does. The built-in rules of agents do not cover repetition.
+    /// decide; without such a rule, a person does. The built-in rules of agents do not cover repetition.
     pub(crate) fn repetition_verdict(&self, agent: &str, tool: &str) -> Verdict {
         let mut lists: Vec<Rules> = self.settings.rules(agent);
         let approvals: Vec<Rule> =
@@ -132,7 +133,7 @@ impl Permissions {
         }
     }
 
-    /// What a person must allow: the first use of a call that rules do not allow yet.
+    /// The use that a person must allow: the first one of a call that no rule allows yet.
     pub(crate) fn use_to_ask(&self, agent: &str, tool: Tool, input: &Value) -> Option<Use> {
         let (all, mut uses) = (self.all(agent), uses(tool, input));
         let first = uses.iter().position(|used| Self::of_use(&all, used) == Verdict::Ask).unwrap_or(0);
@@ -149,7 +150,7 @@ impl Permissions {
         used.patterns.iter().map(of).max().unwrap_or(Verdict::Allow)
     }
 
-    /// Tells for each tool whether rules forbid every use, so that the model is not offered it.
+    /// Tells for each tool whether the rules forbid every use, so that the model does not see it.
     pub(crate) fn hides(&self, agent: &str) -> impl Fn(Tool) -> bool {
         let lists = self.of_agent(agent);
         move |tool| {
@@ -176,7 +177,8 @@ impl Permissions {
     pub(crate) fn with(&self, approvals: &[Rule]) -> Self {
         let mut lists = self.lists.clone();
         if lists.is_empty() && !approvals.is_empty() {
-            // The rules of an agent or a repository asked. A list that contains only approvals permits nothing beyond them.
+            // The rules that required the request belong to an agent or a repository. A list that contains only approvals
+            // permits nothing else.
             lists.push(Rules::default());
         }
         for rules in &mut lists {

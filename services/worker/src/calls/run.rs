@@ -1,4 +1,4 @@
-//! Runs the tool calls of one step side by side, and reports what comes of them.
+//! Runs the tool calls of one step in parallel, and reports their results.
 
 use super::perform::{perform, perform_inner};
 use crate::{
@@ -38,7 +38,7 @@ const KILL_WAIT: Duration = Duration::from_millis(700);
 
 /// A call without an answer.
 struct RunningCall {
-    /// The commands that it may run in the sandbox.
+    /// The exec ids of its commands in the sandbox.
     exec_ids: Vec<String>,
     repeat: Repeat,
 }
@@ -50,7 +50,7 @@ pub(crate) struct RunningCalls {
     workspace: Workspace,
     permits: Arc<Semaphore>,
     sender: mpsc::Sender<Box<Report>>,
-    /// Boxed: the channel allocates room for many reports when it is made.
+    /// Boxed: the channel allocates room for many reports when it is created.
     reports: mpsc::Receiver<Box<Report>>,
     tasks: JoinSet<()>,
     /// By call id.
@@ -76,7 +76,7 @@ impl RunningCalls {
         }
     }
 
-    /// Gives a way to run calls that no model made.
+    /// Returns a handle that runs calls that no model made.
     pub(crate) fn silent_calls(&self) -> SilentCalls {
         SilentCalls {
             deps: Arc::clone(&self.deps),
@@ -86,7 +86,7 @@ impl RunningCalls {
         }
     }
 
-    /// Notes which instruction files the model reads anyway: in its system prompt, or with an earlier answer.
+    /// Records which instruction files the model reads anyway: in its system prompt, or with an earlier answer.
     pub(crate) fn note_instructions(&self, system: &[v1::GuidanceFile], entries: &[MessageWithParts]) {
         let mut seen = self.seen_instructions.lock().unwrap_or_else(PoisonError::into_inner);
         *seen = system.iter().map(|file| file.path.clone()).collect();
@@ -94,7 +94,7 @@ impl RunningCalls {
         seen.extend(parts.flat_map(|(_, part)| loaded_instructions(part)));
     }
 
-    /// Applies the settings to the calls that begin from now on.
+    /// Applies the settings to calls that begin from now on.
     pub(crate) fn configure(&mut self, settings: &Settings) {
         self.bounds = Bounds::of(settings);
     }
@@ -144,7 +144,7 @@ impl RunningCalls {
     /// Waits for the next report. Cancel-safe.
     pub(crate) async fn next_report(&mut self) -> Box<Report> {
         let Some(report) = self.reports.recv().await else {
-            // Not reached: this struct holds a sender.
+            // Unreachable, because this struct holds a sender.
             return std::future::pending().await;
         };
         match &report.event {
@@ -158,8 +158,8 @@ impl RunningCalls {
         report
     }
 
-    /// Ends all calls and the commands that they run, and the commands in `begun`. Waits only briefly for the sandbox: it refuses
-    /// calls of this epoch once another worker takes over, and every command has a time limit of its own.
+    /// Ends all calls and their commands, and the commands in `begun`. Waits only briefly for the sandbox: it refuses calls of
+    /// this epoch once another worker takes over, and every command has its own time limit.
     pub(crate) async fn kill_all(&mut self, begun: Vec<String>) {
         self.tasks.shutdown().await;
         let running = std::mem::take(&mut self.running).into_values().flat_map(|call| call.exec_ids);
@@ -175,7 +175,7 @@ impl RunningCalls {
         while self.reports.try_recv().is_ok() {}
     }
 
-    /// Whether another worker can continue every call that runs.
+    /// Whether another worker can continue every running call.
     pub(crate) fn can_be_left(&self) -> bool {
         self.running.values().all(|call| call.repeat == Repeat::Safe)
     }
@@ -197,7 +197,7 @@ pub(crate) struct SilentCalls {
 }
 
 impl SilentCalls {
-    /// Runs a call in a workspace that is open. The sandbox runs each `exec_id` once: a repeated call attaches to it.
+    /// Runs a call in an open workspace. The sandbox runs each `exec_id` once: a repeated call attaches to it.
     pub(crate) async fn perform(&self, tool: Tool, exec_id: &str, input: Value) -> Result<Output, ToolError> {
         let ctx = CallContext {
             deps: Arc::clone(&self.deps),

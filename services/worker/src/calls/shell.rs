@@ -108,7 +108,7 @@ fn is_harmless(root: Node<'_>) -> bool {
     })
 }
 
-/// How deep the parser is.
+/// The current depth of the parser.
 #[derive(Clone, Copy)]
 struct Nesting {
     /// Commands inside commands.

@@ -1,4 +1,4 @@
-//! What a call would be used on: the subjects of the rules of permission, and what a person sees who is asked to allow it.
+//! The subjects of a call for permission rules, and for the person who is asked to allow it.
 
 use super::shell;
 use crate::tools::{
@@ -13,16 +13,16 @@ use crate::tools::{
 use domain::session::{OUTPUTS, WORKSPACE};
 use serde_json::Value;
 
-/// One thing that a call does, for rules of permission.
+/// One action of a call, for permission rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Use {
-    /// The name in rules, mostly the tool's.
+    /// The name in rules, usually the tool's.
     pub(crate) permission: &'static str,
     /// Commands, paths or agents. Rules must allow each of them.
     pub(crate) patterns: Vec<String>,
     /// The patterns that an answer "always" allows.
     pub(crate) always: Vec<String>,
-    /// Whether the patterns do not cover everything. Then every rule of this permission counts, whatever its pattern.
+    /// Whether the patterns may be incomplete. Then every rule of this permission counts, whatever its pattern.
     pub(crate) is_unclear: bool,
 }
 
@@ -43,7 +43,7 @@ impl Use {
 /// The permission for paths outside the workspace.
 const EXTERNAL: &str = "external_directory";
 
-/// What a call with these arguments would be used on.
+/// The uses of a call with these arguments.
 pub(super) fn uses(tool: Tool, input: &Value) -> Vec<Use> {
     let word = |key: &str| input.get(key).and_then(Value::as_str).unwrap_or("*");
     let name = tool.permission();
@@ -95,7 +95,7 @@ fn of_path(used: Use) -> Vec<Use> {
     std::iter::once(used).chain(directory).collect()
 }
 
-/// A path as rules name it: relative to the workspace if it is in it.
+/// A path in the form of rules: relative to the workspace if it is inside.
 fn inside(path: &str) -> String {
     let plain = normal(path);
     match plain.strip_prefix(WORKSPACE) {

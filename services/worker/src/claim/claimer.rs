@@ -40,7 +40,7 @@ pub(super) struct Claimer {
     slots_max: usize,
     /// One permit: sessions whose loop ended more than once without progress run one at a time.
     suspects: Arc<Semaphore>,
-    /// Further slots for sessions that only need to be closed after an abort.
+    /// Additional slots for sessions that only need to be closed after an abort.
     aborts: Arc<Semaphore>,
     pub(super) contention: Arc<Contention>,
     running: Arc<Mutex<Nudgers>>,
@@ -50,7 +50,7 @@ pub(super) struct Claimer {
     pub(super) health: chassis::admin::Health,
 }
 
-/// A session that was taken, with what its loop holds while it runs.
+/// A taken session, with everything that its loop holds while it runs.
 struct Start {
     key: Key,
     taken: TakeOver,
@@ -78,7 +78,7 @@ impl Claimer {
         }
     }
 
-    /// Takes what Redis gives, as long as there are slots.
+    /// Claims sessions from Redis as long as there are free slots.
     pub(super) async fn claim(&self) {
         while *self.lease.runs.borrow() && !self.drain.is_on() {
             let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else { return };
@@ -98,13 +98,13 @@ impl Claimer {
         }
     }
 
-    /// Takes a session in Postgres and starts its loop. A session that another worker owns is let go.
+    /// Takes a session in Postgres and starts its loop. Releases a session that another worker owns.
     pub(super) async fn take(&self, key: Key, slot: OwnedSemaphorePermit) {
         let (tenant, session) = &key;
-        // Noted before the session is taken: otherwise the sweep could take a starting session for an orphan.
+        // Record the session before it is taken: otherwise the sweep could mistake a starting session for an orphan.
         let (nudger, nudges) = watch::channel(0);
         if !self.note(&key, nudger) {
-            // The loop runs here already, and Redis gave the session again.
+            // The loop already runs here, and Redis returned the session again.
             return;
         }
         let take = |suspects| {
@@ -140,7 +140,7 @@ impl Claimer {
         }
     }
 
-    /// Takes a session whose abort waits and that no loop has, beyond the slots.
+    /// Takes a session with an untaken abort and without a loop, beyond the slots.
     pub(super) async fn close_aborted(&self, key: Key) {
         if !*self.lease.runs.borrow() || self.shutdown.is_cancelled() {
             return;
@@ -150,7 +150,7 @@ impl Claimer {
         }
     }
 
-    /// Tells the loop of a session to read its mailbox. False if the session has no loop here.
+    /// Tells the loop of a session to read its mailbox. Returns false if the session has no loop here.
     pub(super) fn nudge(&self, key: &Key) -> bool {
         let running = self.running();
         let Some(nudger) = running.get(key) else { return false };
@@ -168,12 +168,12 @@ impl Claimer {
         self.running().keys().map(|(_, session)| session.clone()).collect()
     }
 
-    /// How many loops run in slots.
+    /// The number of loops that run in slots.
     pub(super) fn loops_running(&self) -> usize {
         self.slots_max - self.slots.available_permits()
     }
 
-    /// How many suspects this worker could take now.
+    /// The number of suspects that this worker could take now.
     pub(super) fn suspects_free(&self) -> usize {
         self.suspects.available_permits()
     }
@@ -191,7 +191,7 @@ impl Claimer {
         release(&self.deps, session, then).await;
     }
 
-    /// Makes a session runnable again whose loop ended without giving it up. The attempt counts.
+    /// Makes a session runnable again after its loop ended without giving it up. The attempt counts.
     pub(super) async fn give_back(&self, key: &Key, epoch: u64) {
         give_back(&self.deps, key, epoch).await;
     }
@@ -200,7 +200,7 @@ impl Claimer {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that this worker has a session in hand. False if it already has.
+    /// Records that this worker handles a session. Returns false if it already does.
     fn note(&self, key: &Key, nudger: watch::Sender<u64>) -> bool {
         let mut running = self.running();
         if running.contains_key(key) {
@@ -215,7 +215,7 @@ impl Claimer {
         self.release(&key.1, then).await;
     }
 
-    /// Takes a session out of service whose loop ended too often without progress, and tells the parent that waits for it.
+    /// Quarantines a session whose loop ended too often without progress, and tells the parent that waits for it.
     async fn quarantine(&self, tenant: TenantId, session: &SessionId, attempts: i16) {
         let reason = format!("its loop ended {attempts} times in a row without progress");
         let ids = [(); 3].map(|()| self.deps.id(EventId::make));
@@ -256,9 +256,10 @@ impl Claimer {
             let end = futures::FutureExt::catch_unwind(std::panic::AssertUnwindSafe(turn)).await;
             metrics::gauge!("flotilla_loops_running").decrement(1.0);
             running.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
-            // Boxed here, so that it takes no memory while the loop waits for its model.
+            // Boxed, so that it takes no memory while the loop waits for its model.
             Box::pin(let_go(&deps, &key, epoch, end.ok())).await;
-            // The doorbell comes last: a claim before the slot is free finds none, and the next sweep is a second away.
+            // Ring the doorbell last: a claim before the slot is free finds none, and the next sweep comes a second
+            // later.
             drop(slot);
             deps.bus.ring();
         };
@@ -285,7 +286,7 @@ impl Claimer {
     }
 }
 
-/// Lets go of a session whose loop ended; `None`: the loop panicked.
+/// Releases a session whose loop ended; `None`: the loop panicked.
 async fn let_go(deps: &Deps, key: &Key, epoch: u64, end: Option<LoopEnd>) {
     let (_, session) = key;
     let then = match end {

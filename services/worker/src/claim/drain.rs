@@ -1,10 +1,10 @@
-//! Whether a worker hands its sessions over: for good when the process ends, or until an operator undoes it.
+//! Whether a worker drains: until the process ends, or until an operator undoes it.
 
 use crate::process::control::Leave;
 use std::sync::{Mutex, PoisonError};
 use tokio_util::sync::CancellationToken;
 
-/// Whether this worker hands its sessions over and takes no more.
+/// Whether this worker hands over its sessions and takes no more.
 #[derive(Debug, Default)]
 pub(super) struct Drain(Mutex<DrainTokens>);
 
@@ -15,7 +15,7 @@ struct DrainTokens {
 }
 
 impl Drain {
-    /// The token that a loop listens to which starts now.
+    /// The token for a loop that starts now.
     pub(super) fn leave(&self) -> Leave {
         self.with(|tokens| tokens.leave.clone())
     }
@@ -29,7 +29,7 @@ impl Drain {
         self.with(|tokens| tokens.leave.soon.is_cancelled())
     }
 
-    /// Lets this worker take sessions again. Loops that were told to leave still do.
+    /// Lets this worker take sessions again. Loops that were already told to leave still do.
     pub(super) fn undo(&self) {
         self.with(std::mem::take).undone.cancel();
     }

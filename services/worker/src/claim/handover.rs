@@ -1,10 +1,10 @@
-//! Handing every session over to other workers.
+//! Hands every session over to other workers.
 
 use super::claimer::Claimer;
 use domain::limits;
 use std::{sync::Arc, time::Duration};
 
-/// Applies what an operator requests: to hand all sessions over and take no more, or to take sessions again.
+/// Applies the operator's request: to hand over all sessions and take no more, or to take sessions again.
 pub(super) fn apply_drain(claimer: &Arc<Claimer>, requested: bool) {
     if !requested {
         tracing::info!("an operator lets this worker take sessions again");
@@ -26,7 +26,7 @@ pub(super) async fn hand_over(claimer: &Claimer) {
     let leave = claimer.drain.leave();
     leave.soon.cancel();
     claimer.lease.drain(true);
-    tracing::info!("draining: handing {} sessions over", claimer.loops_running());
+    tracing::info!("draining: handing over {} sessions", claimer.loops_running());
     let grace = Duration::from_millis(limits::DRAIN_GRACE_MS);
     if tokio::time::timeout(grace, claimer.all_ended()).await.is_err() {
         leave.now.cancel();

@@ -1,5 +1,5 @@
-//! The worker's lease: renewed in Postgres, which decides, and in Redis, which is fast. It is renewed from a thread of its own, so
-//! that busy loops cannot starve it, and only while the main runtime responds, so that a stuck process does not look alive.
+//! The worker's lease: renewed in Postgres, which decides, and in Redis, which is fast. A separate thread renews it, so that busy
+//! loops cannot delay it, and only while the main runtime responds, so that a stuck process does not look alive.
 
 use crate::{
     config::Config,
@@ -27,9 +27,9 @@ use uuid::Uuid;
 /// The state of a worker's lease; clones share it.
 #[derive(Clone)]
 pub(crate) struct Lease {
-    /// Whether the lease certainly runs.
+    /// Whether the lease is certainly valid.
     pub(crate) runs: watch::Receiver<bool>,
-    /// Successful renewals in Postgres in a row.
+    /// Consecutive successful renewals in Postgres.
     pub(crate) streak: watch::Receiver<u32>,
     /// Whether an operator has requested a drain of this worker.
     pub(crate) drain_asked: watch::Receiver<bool>,
@@ -48,12 +48,12 @@ impl Lease {
         }
     }
 
-    /// Sets in the worker's row whether it takes no more sessions.
+    /// Records in the worker's row whether it takes no more sessions.
     pub(crate) fn drain(&self, draining: bool) {
         self.draining.send_replace(draining);
     }
 
-    /// Ends the lease. The worker must have no session left.
+    /// Ends the lease. The worker must not hold a session any more.
     pub(crate) async fn stop(&self) {
         self.stopping.cancel();
         let patience = Duration::from_millis(limits::LEASE_STOP_MS);
@@ -85,7 +85,7 @@ struct Renewer {
 /// Starts the thread, which stores `offer` with its first renewal. It ends with [`Lease::stop`].
 ///
 /// # Errors
-/// When the thread cannot be started.
+/// If the thread cannot be started.
 pub(crate) fn start(
     config: &Config,
     deps: &Arc<Deps>,
@@ -155,7 +155,7 @@ pub(crate) fn start(
     Ok(lease)
 }
 
-/// Reports that the lease does not run once it is dropped.
+/// Reports an invalid lease when it is dropped.
 struct LeaseGuard(watch::Sender<bool>);
 
 impl Drop for LeaseGuard {

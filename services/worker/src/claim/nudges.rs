@@ -1,5 +1,5 @@
-//! Nudges: a session has an input that must not wait for its next step. They are handled beside the claims, so that a slow Redis
-//! or Postgres does not delay them, and until the last loop has ended.
+//! Nudges: a session has an input that must not wait for its next step. They are handled by a separate task, so that a slow
+//! claim in Redis or Postgres does not delay them, and until the last loop has ended.
 
 use super::claimer::{Claimer, Key};
 use crate::process::store_timeout::with_store_timeout;
@@ -37,7 +37,7 @@ pub(super) fn spawn(claimer: &Arc<Claimer>, mut nudges: Nudges, handed_over: &Ca
     });
 }
 
-/// A session without a loop may have been aborted. Its abort must not wait for a slot, nor for a worker that takes sessions.
+/// A session without a loop may have been aborted. Its abort must not wait for a slot or for a worker that takes sessions.
 async fn close_if_aborted(claimer: &Claimer, key: Key) {
     let (tenant, session) = &key;
     if with_store_timeout(claimer.deps.store.is_aborted(*tenant, session)).await.unwrap_or(false) {

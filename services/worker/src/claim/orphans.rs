@@ -1,5 +1,5 @@
-//! Orphans: sessions about which Postgres, Redis and this worker disagree, because an answer was lost or Redis lost its data. Only
-//! this worker can repair them while it lives.
+//! Orphans: sessions about which Postgres, Redis and this worker disagree, because a response was lost or Redis lost its data.
+//! While this worker lives, only it can repair them.
 
 use super::claimer::Claimer;
 use crate::process::store_timeout::with_store_timeout;
@@ -8,17 +8,17 @@ use domain::ids::SessionId;
 use std::collections::{BTreeMap, BTreeSet};
 use store::control::workers::OwnedSession;
 
-/// What one sweep found in Redis. A session looks like an orphan for a moment on its way from a claim to its loop, and from its
-/// loop to a release. So only what two sweeps in a row find is repaired.
+/// The findings of one sweep in Redis. A session looks like an orphan for a moment between its claim and its loop, and between
+/// its loop and its release. So only sessions that two consecutive sweeps find are repaired.
 #[derive(Debug, Default)]
 pub(super) struct Orphans {
-    /// Held by this worker according to Redis, but no loop runs here.
+    /// Held by this worker according to Redis, but without a loop here.
     released: BTreeSet<SessionId>,
     /// Run by this worker, but unknown to Redis.
     forgotten: BTreeSet<SessionId>,
 }
 
-/// Repairs what two sweeps found, and gives what the next sweep compares with.
+/// Repairs what two sweeps found, and returns the findings for the next sweep.
 pub(super) async fn repair(claimer: &Claimer, before: Orphans) -> Orphans {
     let owned = give_back_orphans(claimer).await;
     let Ok(held) = claimer.deps.bus.list_held(&claimer.deps.incarnation.to_string()).await else {
@@ -40,8 +40,8 @@ pub(super) async fn repair(claimer: &Claimer, before: Orphans) -> Orphans {
     Orphans { released, forgotten }
 }
 
-/// Gives back what this worker owns in Postgres but does not run: a take-over or a hand-over whose commit was in doubt, or a loop
-/// that lost Postgres for too long. Gives what the worker owns and runs.
+/// Gives back the sessions that this worker owns in Postgres but does not run: a takeover or a hand-over whose commit was in
+/// doubt, or a loop that could not reach Postgres for too long. Returns the sessions that the worker owns and runs.
 async fn give_back_orphans(claimer: &Claimer) -> BTreeMap<SessionId, OwnedSession> {
     let mut owned = BTreeMap::new();
     let held = match with_store_timeout(claimer.deps.store.list_held(claimer.deps.incarnation)).await {
@@ -68,7 +68,8 @@ async fn give_back_orphans(claimer: &Claimer) -> BTreeMap<SessionId, OwnedSessio
     owned
 }
 
-/// Tells Redis of a session that runs here. Otherwise the session counts against no limit, and no tenant is charged for it.
+/// Adds a session that runs here to Redis. Otherwise it would not count against any limit, and no tenant would be charged
+/// for it.
 async fn adopt(claimer: &Claimer, held: &OwnedSession) {
     let OwnedSession { target: place, class, .. } = held;
     let entry = QueueEntry { tenant: place.tenant, session: &place.session, class: *class, share: None };

@@ -1,5 +1,5 @@
-//! Keeps the ready queue in Redis in step with Postgres, which is the truth: queues sessions that no message announced, takes
-//! those of dead workers, and refills a Redis that lost its data.
+//! Keeps the ready queue in Redis consistent with Postgres, which is the truth: queues sessions that no message announced,
+//! takes those of dead workers, and refills a Redis that lost its data.
 
 use super::lease::Lease;
 use crate::process::{deps::Deps, store_timeout::with_store_timeout};
@@ -14,7 +14,7 @@ use store::{
     error::Error,
 };
 
-/// How many renewals a worker needs before it takes the sessions of another worker.
+/// The number of renewals that a worker needs before it takes the sessions of another worker.
 const STREAK_MIN: u32 = 2;
 
 /// Lists the sessions that need a worker: runnable ones and, once it is certain that Postgres was not down, those of dead
@@ -22,7 +22,7 @@ const STREAK_MIN: u32 = 2;
 pub(crate) async fn claimable(deps: &Deps, lease: &Lease) -> Result<Vec<Candidate>, Error> {
     let woken = deps.store.wake_due(limits::SWEEP_MAX).await?;
     let mut claimable = deps.store.list_runnable(limits::SWEEP_MAX).await?;
-    // A session that was just woken is runnable and listed, unless the backlog of its tenant comes first.
+    // A session that was just woken is runnable and in the list, unless the backlog of its tenant comes first.
     let listed: HashSet<&SessionId> = claimable.iter().map(|session| &session.target.session).collect();
     let unlisted: Vec<Candidate> =
         woken.into_iter().filter(|session| !listed.contains(&session.target.session)).collect();
@@ -44,7 +44,7 @@ async fn orphaned(deps: &Deps, lease: &Lease) -> Result<Vec<Candidate>, Error> {
     if may_judge(deps, lease).await? { deps.store.list_orphaned(limits::SWEEP_MAX).await } else { Ok(vec![]) }
 }
 
-/// Lists the aborted sessions that have no loop, including those of dead workers.
+/// Lists the aborted sessions without a loop, including those of dead workers.
 pub(crate) async fn aborted(deps: &Deps, lease: &Lease) -> Result<Vec<SessionRef>, Error> {
     let owners =
         if may_judge(deps, lease).await? { OwnerFilter::UnownedOrDead } else { OwnerFilter::Unowned };
@@ -52,12 +52,12 @@ pub(crate) async fn aborted(deps: &Deps, lease: &Lease) -> Result<Vec<SessionRef
     deps.store.list_aborted(owners, limit).await
 }
 
-/// Whether a lease that looks expired has expired, rather than Postgres having been down.
+/// Whether a lease that looks expired really is. If Postgres was down, workers could not renew their leases.
 async fn may_judge(deps: &Deps, lease: &Lease) -> Result<bool, Error> {
     Ok(*lease.streak.borrow() >= STREAK_MIN && deps.store.is_settled(limits::POSTGRES_GRACE_MS).await?)
 }
 
-/// Queues sessions in Redis, in order. False if Redis does not accept them.
+/// Queues sessions in Redis, in order. Returns false if Redis does not accept them.
 pub(crate) async fn enqueue(deps: &Deps, claimable: &[Candidate], mode: Mode) -> bool {
     for some in claimable.chunks(limits::SWEEP_ENQUEUES_PARALLEL_MAX) {
         let queued: Vec<_> = some.iter().map(|session| deps.bus.enqueue(entry(session), mode)).collect();
@@ -75,8 +75,8 @@ fn entry(session: &Candidate) -> QueueEntry<'_> {
     QueueEntry { tenant: place.tenant, session: &place.session, class: session.class, share: Some(share) }
 }
 
-/// Refills a Redis that lost its data: with the sessions that run, with `claimable`, which includes those of dead workers, and with
-/// every other session that waits. Each step may be repeated, and two workers may refill at once.
+/// Refills a Redis that lost its data: with the running sessions, with `claimable`, which includes those of dead workers, and with
+/// every other waiting session. Each step may be repeated, and two workers may refill at once.
 pub(crate) async fn refill(deps: &Deps, claimable: &[Candidate]) -> Result<(), Error> {
     if !adopt_owned(deps).await? || !enqueue(deps, claimable, Mode::Rebuild).await {
         return Ok(());
@@ -89,7 +89,7 @@ pub(crate) async fn refill(deps: &Deps, claimable: &[Candidate]) -> Result<(), E
     Ok(())
 }
 
-/// Tells Redis which worker owns which session. False if Redis does not accept it.
+/// Tells Redis which worker owns which session. Returns false if Redis does not accept it.
 async fn adopt_owned(deps: &Deps) -> Result<bool, Error> {
     let mut after = None;
     for _ in 0..limits::REBUILD_LOOKS_MAX {
@@ -109,7 +109,7 @@ async fn adopt_owned(deps: &Deps) -> Result<bool, Error> {
     Ok(true)
 }
 
-/// Queues every session that waits, in order, and gives how many; `None` if Redis does not accept them.
+/// Queues every waiting session, in order, and returns their number; `None` if Redis does not accept them.
 async fn enqueue_queued(deps: &Deps) -> Result<Option<usize>, Error> {
     let (mut after, mut count) = (None, 0);
     for _ in 0..limits::REBUILD_LOOKS_MAX {

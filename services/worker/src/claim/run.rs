@@ -1,4 +1,4 @@
-//! The claiming side of a worker: hears the doorbell and claims, until the process is asked to stop.
+//! The claiming side of a worker: receives doorbell rings and claims, until the process must stop.
 
 use super::{claimer::Claimer, handover, lease::Lease, nudges, sweep};
 use crate::{config::Config, process::deps::Deps};
@@ -6,7 +6,7 @@ use domain::limits;
 use std::{sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
 
-/// Waits until Postgres answers, and reports that in the worker's health. Returns early when the process is asked to stop.
+/// Waits until Postgres answers, and reports that in the worker's health. Returns early if the process must stop.
 pub(crate) async fn wait_for_postgres(deps: &Deps, service: &chassis::Service) {
     while !service.shutdown.is_cancelled() {
         match deps.store.ping().await {
@@ -14,7 +14,7 @@ pub(crate) async fn wait_for_postgres(deps: &Deps, service: &chassis::Service) {
             Err(error) => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
-                    "Postgres does not answer; trying again"
+                    "Postgres does not answer; retrying"
                 );
                 service.health.set("postgres", Err(error.to_string()));
             }
@@ -26,7 +26,7 @@ pub(crate) async fn wait_for_postgres(deps: &Deps, service: &chassis::Service) {
     }
 }
 
-/// Claims until the process is asked to stop, then hands every session over.
+/// Claims until the process must stop, then hands over every session.
 pub(crate) async fn run(config: &Config, deps: Arc<Deps>, lease: Lease, service: &chassis::Service) {
     let claimer = Arc::new(Claimer::new(config, deps, lease, service));
     let mut doorbell = match claimer.deps.bus.listen().await {
@@ -44,7 +44,7 @@ pub(crate) async fn run(config: &Config, deps: Arc<Deps>, lease: Lease, service:
             return tracing::error!(error = &error as &dyn std::error::Error, "cannot listen to nudges");
         }
     };
-    // Beside the claims: with a long backlog a sweep takes a while, and prompts must not wait for it.
+    // In a separate task: with a long backlog a sweep takes a while, and prompts must not wait for it.
     service.tasks.spawn("sweep", sweep::sweep_until(Arc::clone(&claimer), service.shutdown.clone()));
     let handed_over = CancellationToken::new();
     nudges::spawn(&claimer, nudges, &handed_over);

@@ -1,4 +1,5 @@
-//! The sweep, once a second: finds the work that no message announced. Every hint of Redis and NATS may be lost because of it.
+//! The sweep, once a second: finds the work that no message announced. Because of it, every hint of Redis and NATS may be
+//! lost.
 
 use super::{
     claimer::Claimer,
@@ -14,8 +15,8 @@ use store::control::candidate::Candidate;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Sweeps until the process ends. A worker that takes no more sessions still repairs its orphans and closes aborted sessions: it may
-/// be the only worker.
+/// Sweeps until the process ends. A draining worker still repairs its orphans and closes aborted sessions: it may be the only
+/// worker.
 pub(super) async fn sweep_until(claimer: Arc<Claimer>, shutdown: CancellationToken) {
     let mut survey_at = Instant::now();
     let mut orphans = Orphans::default();
@@ -44,7 +45,7 @@ pub(super) async fn sweep_until(claimer: Arc<Claimer>, shutdown: CancellationTok
 
 async fn sweep(claimer: &Claimer) {
     let rings = claimer.contention.rings();
-    // Each call has a timeout of its own, because a take must not be dropped midway.
+    // Each call has its own timeout, because a take must not be dropped midway.
     let claimable = match with_store_timeout(rebuild::claimable(&claimer.deps, &claimer.lease)).await {
         Ok(claimable) => {
             let most = usize::try_from(limits::SWEEP_MAX).unwrap_or(usize::MAX);
@@ -113,7 +114,7 @@ fn without_suspects(claimer: &Claimer, mut claimable: Vec<Candidate>) -> Vec<Can
     claimable
 }
 
-/// Closes aborted sessions that have no loop: an abort must not wait for a slot.
+/// Closes aborted sessions without a loop: an abort must not wait for a slot.
 async fn close_all_aborted(claimer: &Claimer) {
     match with_store_timeout(rebuild::aborted(&claimer.deps, &claimer.lease)).await {
         Ok(aborted) => {
@@ -127,7 +128,7 @@ async fn close_all_aborted(claimer: &Claimer) {
     }
 }
 
-/// Deletes the rows of workers that died long ago. Every worker does this; the second one finds none.
+/// Deletes the rows of workers that died long ago. Every worker does this; all but the first find none.
 async fn forget_dead_workers(claimer: &Claimer) {
     match with_store_timeout(claimer.deps.store.forget_dead_workers()).await {
         Ok(0) => {}

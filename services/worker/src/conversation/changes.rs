@@ -1,5 +1,5 @@
-//! Which prompts changed files, read from the parts of a conversation: the snapshots before and after, so that every worker
-//! finds the same.
+//! The prompts that changed files, derived from the parts of a conversation: every worker derives the same from the
+//! snapshots before and after each turn.
 
 use super::entries::{self, Origin};
 use domain::{
@@ -18,7 +18,8 @@ pub(crate) struct TurnChange<'a> {
     pub(crate) to: &'a str,
 }
 
-/// Lists the prompts that changed files and have no summary of that yet; the newest prompt always, if it changed files.
+/// Lists the prompts that changed files and have no summary of the changes yet; always includes the newest prompt if it
+/// changed files.
 pub(crate) fn unsummarized(entries: &[MessageWithParts]) -> Vec<TurnChange<'_>> {
     let prompts = entries.iter().enumerate().filter(|(_, entry)| is_prompt(entry));
     let places: Vec<usize> = prompts.map(|(at, _)| at).collect();
@@ -54,7 +55,7 @@ pub(crate) fn last_snapshot(entries: &[MessageWithParts]) -> Option<&str> {
     let parts = entries.iter().rev().flat_map(|entry| entry.parts.iter().rev());
     parts.map(|(_, part)| &part.body).find_map(|body| {
         if let Body::Snapshot(snapshot) = body {
-            // A step without a model call, or one that was stopped, records its end so.
+            // A step without a model call, or an aborted one, records its end this way.
             return Some(snapshot.snapshot.as_str());
         }
         body.as_step_finish()?.snapshot.as_deref()
@@ -82,7 +83,7 @@ fn parts(entries: &[MessageWithParts]) -> impl Iterator<Item = &Part> {
     entries.iter().flat_map(|entry| &entry.parts).map(|(_, part)| part)
 }
 
-/// Messages without a reply, and what the loop writes around a summary, belong to the turn around them.
+/// Messages without a reply, and messages that the loop writes around a summary, belong to the turn around them.
 fn is_prompt(entry: &MessageWithParts) -> bool {
     let is_user = matches!(entry.message, Message::User(_));
     let is_asked = entries::origin(&entry.parts) == Origin::Prompt;

@@ -1,6 +1,6 @@
-//! The entries of a conversation: which of them a model sees, and which of them are prompts and summaries. A finished summary
-//! replaces what came before it, except for a tail that is kept as it is. Everything is read from the messages each time, so
-//! that a new worker and the previous one see the same.
+//! The entries of a conversation: which of them a model sees, and which are prompts and summaries. A finished summary
+//! replaces everything before it, except for an unchanged tail. All of this is derived from the messages each time, so that a
+//! new worker and the previous one derive the same.
 
 use domain::{
     command::{self, CommandRequest as Invocation, Progress},
@@ -17,12 +17,12 @@ pub(crate) const CONTINUE: &str = "compaction_continue";
 /// Mark on the texts of a prompt that is repeated after a summary.
 pub(crate) const REPLAY: &str = "compaction_replay";
 
-/// Who wrote a user message, and what for.
+/// The author and purpose of a user message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// A person or a client, for an answer.
+    /// A person or a client, who wants an answer.
     Prompt,
-    /// A person or a client, without wanting an answer.
+    /// A person or a client, who wants no answer.
     Note,
     /// The loop, around a summary.
     Loop,
@@ -37,7 +37,7 @@ pub(crate) struct CommandPrompt {
     pub(crate) user: User,
 }
 
-/// Tells who wrote a user message.
+/// Returns the author of a user message.
 pub(crate) fn origin(parts: &[(u64, Part)]) -> Origin {
     let marks = |mark: &str| texts(parts).any(|text| text.mark(mark).is_some());
     if marks(NO_REPLY) {
@@ -74,7 +74,7 @@ pub(super) fn as_step(entry: &MessageWithParts) -> Option<&Assistant> {
     }
 }
 
-/// Whether the answer of a step is whole.
+/// Whether the answer of a step is complete.
 pub(crate) fn is_finished(step: &Assistant) -> bool {
     step.finish.is_some() && step.error.is_none()
 }
@@ -110,7 +110,8 @@ pub(crate) fn steps_since_summary(entries: &[MessageWithParts]) -> Option<u32> {
     Some(u32::try_from(finished.count()).unwrap_or(u32::MAX))
 }
 
-/// What the model sees, in order: the newest summary with the request for it, the tail that was kept, and everything later.
+/// The entries that the model sees, in order: the newest summary with its request, the tail that was kept, and everything
+/// later.
 pub(crate) fn visible(entries: &[MessageWithParts]) -> Vec<&MessageWithParts> {
     let is_plain = |entry: &&MessageWithParts| {
         compaction(&entry.parts).is_none() && !as_step(entry).is_some_and(Assistant::is_summary)
@@ -124,7 +125,8 @@ pub(crate) fn visible(entries: &[MessageWithParts]) -> Vec<&MessageWithParts> {
     [&entries[request], &entries[step]].into_iter().chain(rest).collect()
 }
 
-/// What must be done before the newest prompt is answered: everything that was requested since the last whole answer.
+/// What the worker must do before it answers the newest prompt: everything that was requested since the last complete
+/// answer.
 pub(crate) fn due(entries: &[MessageWithParts]) -> Due {
     if command_prompts(entries).next().is_some() {
         Due::Preparation
@@ -149,7 +151,7 @@ pub(crate) fn summary_request(entries: &[MessageWithParts]) -> Option<&User> {
     unanswered(entries).iter().rev().filter(|entry| compaction(&entry.parts).is_some()).find_map(as_user)
 }
 
-/// The parts of prompts that ask for calls which no step has begun, oldest first: tasks, and a command of the shell.
+/// The parts of prompts that request calls which no step has begun, oldest first: tasks, and a shell command.
 pub(crate) fn prompt_calls(entries: &[MessageWithParts]) -> impl Iterator<Item = &Part> {
     let parts = unanswered(entries).iter().flat_map(|entry| &entry.parts).map(|(_, part)| part);
     parts.filter(|part| match &part.body {
@@ -205,8 +207,8 @@ fn invocations(
     all.filter(move |(_, _, invocation)| invocation.progress == progress)
 }
 
-/// The prompt before the summary request at `request` that a model refused as too long. It is repeated after the summary of what
-/// came before it. `None` if nothing came before it.
+/// The prompt before the summary request at `request`, if a model refused it as too long. The prompt is repeated after the
+/// summary of the entries before it. `None` if there are none.
 pub(crate) fn repeated_prompt(entries: &[MessageWithParts], request: usize) -> Option<usize> {
     compaction(&entries[request].parts).filter(|compaction| compaction.overflow == Some(true))?;
     let is_step = |entry: &MessageWithParts| as_step(entry).is_some_and(is_finished);
@@ -215,7 +217,7 @@ pub(crate) fn repeated_prompt(entries: &[MessageWithParts], request: usize) -> O
     entries[..prompt].iter().any(is_step).then_some(prompt)
 }
 
-/// Estimates how many tokens a message has for the model.
+/// Estimates the number of tokens of a message for the model.
 pub(crate) fn size(entry: &MessageWithParts) -> u64 {
     let estimate = domain::context::estimate;
     let of = |(_, part): &(u64, Part)| match &part.body {

@@ -1,4 +1,4 @@
-//! Marks in the metadata of a tool call, by which every worker finds out what was decided about it.
+//! Marks in the metadata of a tool call, which tell every worker what was decided about it.
 
 use domain::part::ToolState;
 use serde_json::{Map, Value};
@@ -8,14 +8,14 @@ const REJECTED: &str = "refused";
 /// The metadata key of a repeated call, and the name of the permission to repeat it: OpenCode's.
 pub(crate) const REPETITION: &str = "doom_loop";
 
-/// What was decided about a model that repeats the same call with the same answer.
+/// The decision about a model that repeats the same call with the same answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Repetition {
     /// The model may continue.
     Allowed,
     /// A person is being asked.
     Pending,
-    /// The question is settled or no longer matters.
+    /// The question is settled or no longer relevant.
     Over,
 }
 
@@ -29,7 +29,7 @@ impl Repetition {
     }
 }
 
-/// The metadata of a call that a person rejected without a word.
+/// The metadata of a call that a person rejected without a message.
 pub(crate) fn rejected() -> Map<String, Value> {
     Map::from_iter([(REJECTED.to_owned(), true.into())])
 }

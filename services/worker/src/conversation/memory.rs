@@ -1,5 +1,5 @@
-//! The conversation of one session in memory: loaded once, kept current by each write, and condensed into what a turn decides
-//! by.
+//! The conversation of one session in memory: loaded once, updated by each write, and condensed to the facts that a turn
+//! decides by.
 
 use super::{
     changes,
@@ -26,7 +26,8 @@ use store::{
     session::mailbox::{Kind, MailboxInput},
 };
 
-/// Messages of a conversation that counts as long. For a shorter one, changing threads costs more than it saves.
+/// Number of messages from which a conversation counts as long. For a shorter one, moving to another thread costs
+/// more than it saves.
 const LONG_ENTRIES: usize = 100;
 
 /// Messages in order, each with its parts in order.
@@ -35,7 +36,7 @@ pub(crate) struct Conversation {
     entries: Vec<MessageWithParts>,
     /// The position of the newest prompt that was read from Postgres.
     read_to: u64,
-    /// Nothing up to this position was read: the newest summary replaces it.
+    /// Nothing up to this position was loaded, because the newest summary replaces it.
     left_out: u64,
 }
 
@@ -44,8 +45,8 @@ impl Conversation {
         &self.entries
     }
 
-    /// Does work that grows with the conversation. A long conversation would hold up every session on the same thread, so the
-    /// runtime moves those sessions to another thread meanwhile.
+    /// Does work that grows with the conversation. A long conversation would delay every session on the same thread, so the
+    /// runtime moves the other sessions to another thread meanwhile.
     pub(crate) fn work<'a, T>(&'a self, work: impl FnOnce(&'a [MessageWithParts]) -> T) -> T {
         if self.entries.len() < LONG_ENTRIES {
             return work(&self.entries);
@@ -58,10 +59,10 @@ impl Conversation {
         self.left_out == 0
     }
 
-    /// Reads what is new; the first time, as much of the past as a loop needs.
+    /// Reads new messages; the first time, as much of the past as a loop needs.
     ///
-    /// Reads again everything after the newest prompt that is loaded: the gateway accepts prompts while the loop writes messages
-    /// of its own, and some of those are user messages.
+    /// Reads again everything after the newest loaded prompt: the gateway accepts prompts while the loop writes its own
+    /// messages, and some of those are user messages.
     pub(crate) async fn read(
         &mut self,
         store: &Store,
@@ -94,7 +95,7 @@ impl Conversation {
         }
     }
 
-    /// Applies an event that a write stored.
+    /// Applies a stored event.
     pub(crate) fn apply(&mut self, event: &Event, seq: u64) {
         match event {
             Event::MessageUpdated(message) => match self.find_mut(message.id()) {
@@ -144,7 +145,8 @@ impl Conversation {
         self.entries.iter_mut().rev().find(|entry| entry.message.id() == id)
     }
 
-    /// The newest message that wants an answer. If an abort is in the mailbox, the newest one that was accepted before it.
+    /// The newest message that requires an answer. If an abort is in the mailbox, the newest one that was accepted before
+    /// it.
     pub(crate) fn newest_user(&self, inputs: &[MailboxInput]) -> Option<&User> {
         let abort = inputs.iter().rev().find(|input| input.kind == Kind::Abort).map(|input| input.seq);
         let later: BTreeSet<&MessageId> = inputs
@@ -175,12 +177,12 @@ impl Conversation {
         since.filter(|entry| matches!(&entry.message, Message::Assistant(step) if !step.is_summary()))
     }
 
-    /// How many steps the turn has so far.
+    /// The number of steps in the turn so far.
     pub(crate) fn steps(&self) -> u32 {
         u32::try_from(self.turn().count()).unwrap_or(u32::MAX)
     }
 
-    /// How many structured answers of the turn did not match the schema.
+    /// The number of the turn's structured answers that did not match the schema.
     pub(crate) fn misfits(&self) -> u32 {
         let parts = self.turn().flat_map(|entry| &entry.parts);
         let is_misfit =
@@ -189,7 +191,7 @@ impl Conversation {
         u32::try_from(misfits.count()).unwrap_or(u32::MAX)
     }
 
-    /// The tokens of the newest whole answer, unless it is a summary.
+    /// The tokens of the newest complete answer, unless it is a summary.
     pub(crate) fn used(&self) -> Option<Tokens> {
         let finished = self.entries.iter().rev().find_map(|entry| match &entry.message {
             Message::Assistant(step) if entries::is_finished(step) => Some(step),
@@ -228,10 +230,10 @@ impl Conversation {
         parts.map(|(_, part)| part).find_map(|part| Some((part, part.body.as_tool()?)))
     }
 
-    /// What the agent said last: the newest text since the newest prompt.
+    /// The agent's last text: the newest one since the newest prompt.
     pub(crate) fn last_text(&self) -> Option<&str> {
         let is_step = |entry: &&MessageWithParts| matches!(entry.message, Message::Assistant(_));
-        // A prompt that came after the answer has not been answered yet: skip it.
+        // A prompt that arrived after the answer has not been answered yet: skip it.
         let steps = self.entries.iter().rev().skip_while(|entry| !is_step(entry)).take_while(is_step);
         let texts =
             steps.flat_map(|entry| entry.parts.iter().rev()).filter_map(|(_, part)| part.body.as_text());
@@ -249,7 +251,7 @@ impl Conversation {
         newest
     }
 
-    /// What a turn decides by, as far as the conversation tells it.
+    /// The facts that a turn decides by, as far as the conversation contains them.
     pub(crate) fn view(&self, inputs: &[MailboxInput], leaving: bool) -> View {
         let newest_user = self.newest_user(inputs).map(|user| user.id.clone());
         let turn: Vec<&MessageWithParts> = self.turn().collect();
@@ -270,7 +272,7 @@ impl Conversation {
         }
     }
 
-    /// Whether the turn goes on after a step by itself.
+    /// Whether the turn continues by itself after a step.
     fn goes_on(&self, step: &Assistant, parts: &[(u64, Part)]) -> bool {
         if step.is_summary() {
             let request = entries::position(&self.entries, &step.parent_id).map(|at| &self.entries[at].parts);
@@ -305,8 +307,8 @@ fn last_step(assistant: &Assistant, parts: &[(u64, Part)]) -> LastStep {
     }
 }
 
-/// Counts how many of the newest calls of a turn (given newest step first) are the same call with the same answer, since a person
-/// or a rule last allowed the model to continue.
+/// Counts the newest calls of a turn (given newest step first) that are identical and got the same answer, since a person or a
+/// rule last allowed the model to continue.
 fn repeated_calls(steps: &[&MessageWithParts]) -> usize {
     let parts = steps.iter().flat_map(|entry| entry.parts.iter().rev());
     let tools = parts.filter_map(|(_, part)| part.body.as_tool());

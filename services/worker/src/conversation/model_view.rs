@@ -1,13 +1,13 @@
-//! How a model sees single pieces of a conversation: the answer of a tool call, and attached files.
+//! The model's view of single pieces of a conversation: the answer of a tool call, and attached files.
 
 use domain::part::{ToolState, attached::File};
 
-/// What a model reads as the answer of a call that has none: its worker died.
+/// The answer that a model reads for a call without one, whose worker died.
 pub(crate) const INTERRUPTED: &str = "[Tool execution was interrupted]";
-/// What a model reads in place of an output that was pruned.
+/// The text that a model reads instead of a pruned output.
 pub(crate) const CLEARED: &str = "[Old tool result content cleared]";
 
-/// What a call says to the model. A pruned output is left out.
+/// The text of a call's answer for the model. A pruned output is left out.
 pub(crate) fn answer_text(state: &ToolState) -> &str {
     match state {
         ToolState::Completed { time, .. } if time.compacted.is_some() => CLEARED,
@@ -17,7 +17,7 @@ pub(crate) fn answer_text(state: &ToolState) -> &str {
     }
 }
 
-/// The files that a call gave. Files of a pruned output are left out.
+/// The files that a call returned. Files of a pruned output are left out.
 pub(crate) fn answer_files(state: &ToolState) -> Vec<&File> {
     let attached = match state {
         ToolState::Completed { time, attachments, .. } if time.compacted.is_none() => &attachments[..],
@@ -29,12 +29,12 @@ pub(crate) fn answer_files(state: &ToolState) -> Vec<&File> {
     attached.iter().filter_map(|part| part.body.as_file()).collect()
 }
 
-/// Whether models are sent files of this type as they are.
+/// Whether models receive files of this type unchanged.
 pub(crate) fn is_media(mime: &str) -> bool {
     mime.starts_with("image/") || mime == "application/pdf"
 }
 
-/// The mention of a file whose content is left out.
+/// The text that mentions a file whose content is left out.
 pub(crate) fn file_mention(file: &File) -> String {
     let name = file.filename.as_deref().unwrap_or("file");
     format!("[Attached {}: {name}]", file.mime)

@@ -1,4 +1,4 @@
-//! Old outputs of tools, which the model need not see any more. They stay stored, and clients can still read them.
+//! Prunes old tool outputs that the model no longer needs. They stay stored, and clients can still read them.
 
 use super::entries::{Origin, as_user, origin};
 use domain::{
@@ -10,7 +10,7 @@ use domain::{
 };
 use store::log::messages::MessageWithParts;
 
-/// Tools whose output is kept: the model needs what it learned to the end.
+/// Tools whose output is kept: the model needs it until the end.
 const KEPT: [&str; 1] = ["skill"];
 
 /// The parts whose output is pruned from now on, in their new form.
@@ -33,7 +33,7 @@ pub(crate) fn pruned(entries: &[MessageWithParts], now: Timestamp) -> Vec<Part> 
                 continue;
             }
             match &tool.state {
-                // When this one was pruned, everything before it was considered as well.
+                // When this output was pruned, everything before it was considered as well.
                 ToolState::Completed { time, .. } if time.compacted.is_some() => break 'back,
                 ToolState::Completed { .. } => outputs.push((part, tool)),
                 ToolState::Pending { .. } | ToolState::Running { .. } | ToolState::Error { .. } => {}

@@ -11,27 +11,28 @@ use std::sync::Arc;
 
 /// The tool's name: OpenCode's.
 pub(crate) const NAME: &str = "StructuredOutput";
-/// What the system prompt says about it, beside the tool's description.
+/// The instruction in the system prompt, besides the tool's description.
 pub(crate) const SYSTEM: &str = "The person wants a structured answer. Work as usual; when you are done, call the tool \
      StructuredOutput with the answer as its arguments. A text is not taken as an answer.";
 /// What the model reads after an answer that matches the schema.
 pub(crate) const CAPTURED: &str = "Structured output captured successfully.";
-/// How many problems of one answer the model is told.
+/// Maximum problems of one answer that the model reads.
 const PROBLEMS_MAX: usize = 5;
 
-/// What the answer of a turn must be.
+/// The required format of a turn's answer.
 #[derive(Debug, Clone)]
 pub(crate) struct Structured {
     schema: Value,
     check: Option<Arc<jsonschema::Validator>>,
-    /// How many further answers the model may give after one that does not match.
+    /// The number of further answers that the model may give after one that does not match.
     retries: u32,
-    /// How many answers did not match so far.
+    /// The number of answers that did not match so far.
     misfits: u32,
 }
 
 impl Structured {
-    /// What the prompt `user` requests, after `misfits` answers that did not match; `None` if it requests text.
+    /// The format that the prompt `user` requests, after `misfits` answers that did not match; `None` if it requests
+    /// text.
     pub(crate) fn of(user: &User, misfits: u32) -> Option<Self> {
         let Some(Format::JsonSchema { schema, retry_count }) = &user.format else { return None };
         let check = jsonschema::validator_for(schema).ok().map(Arc::new);
@@ -39,7 +40,7 @@ impl Structured {
         Some(Self { schema: schema.clone(), check, retries, misfits })
     }
 
-    /// The tool, as the model is offered it.
+    /// The tool for the model.
     pub(crate) fn spec(&self) -> tool::Spec {
         let mut schema = self.schema.clone();
         if let Some(fields) = schema.as_object_mut() {
@@ -48,7 +49,7 @@ impl Structured {
         tool::Spec {
             name: NAME.to_owned(),
             description:
-                "Gives the final answer in the form that was asked for. Call it exactly once, at the end."
+                "Gives the final answer in the required form. Call it exactly once, at the end."
                     .to_owned(),
             schema,
         }
@@ -57,7 +58,7 @@ impl Structured {
     /// Checks an answer.
     ///
     /// # Errors
-    /// A sentence for the model: what does not match, and where.
+    /// A sentence for the model with the problems and their locations.
     pub(crate) fn check(&self, answer: &Value) -> Result<(), String> {
         let Some(check) = &self.check else { return Err("The schema cannot be used.".to_owned()) };
         let problems: Vec<String> = check
@@ -80,7 +81,7 @@ impl Structured {
         (!again).then(|| Error::structured(problem, self.misfits))
     }
 
-    /// The error that ends a turn whose model gave no structured answer.
+    /// The error that ends a turn without a structured answer.
     pub(crate) fn missing_answer_error(&self) -> Error {
         Error::structured("The model gave no structured answer", self.misfits)
     }

@@ -21,19 +21,19 @@ const SYSTEM: &str = include_str!("../prompt/compaction.txt");
 /// The outline of a summary.
 const TEMPLATE: &str = include_str!("../prompt/template.txt");
 
-/// What a summary is made from.
+/// The inputs of a summary.
 #[derive(Debug)]
 pub(crate) struct Plan<'a> {
     /// The earlier summary, which it updates.
     before: Option<&'a MessageWithParts>,
     /// The messages that it replaces.
     head: Vec<&'a MessageWithParts>,
-    /// The first message that the model keeps seeing as it is.
+    /// The first message that the model continues to see unchanged.
     pub(crate) tail_start_id: Option<MessageId>,
 }
 
 impl<'a> Plan<'a> {
-    /// Plans the summary that the message `request` asks for.
+    /// Plans the summary that the message `request` requests.
     pub(crate) fn new(entries: &'a [MessageWithParts], request: &MessageId, window: &Window) -> Self {
         let request = position(entries, request).unwrap_or(entries.len());
         let before = newest_summary(&entries[..request]).map(|summary| &entries[summary.step]);
@@ -43,7 +43,7 @@ impl<'a> Plan<'a> {
         };
         let mut head: Vec<&MessageWithParts> =
             visible(&entries[..replay.unwrap_or(request)]).into_iter().filter(is_plain).collect();
-        // A prompt that was too long is repeated after the summary. Keep nothing beside it.
+        // A prompt that was too long is repeated after the summary. Keep nothing else unchanged.
         let sizes: Vec<(u64, bool)> = head.iter().map(|entry| (size(entry), begins(entry))).collect();
         let tail = match replay {
             Some(_) => None,
@@ -93,7 +93,7 @@ fn texts(parts: &[(u64, Part)]) -> Vec<&str> {
         .collect()
 }
 
-/// A message as lines, each with the role of the speaker.
+/// A message as lines, each with the role of its author.
 fn lines(entry: &MessageWithParts) -> String {
     if as_step(entry).is_some_and(|step| step.error.as_ref().is_some_and(|error| !error.is_abort())) {
         return String::new();
@@ -140,14 +140,14 @@ fn answer(state: &ToolState) -> String {
     }
 }
 
-/// The parts of a prompt that is repeated after a summary, without what made it long.
+/// The parts of a prompt that is repeated after a summary, without what made it too long.
 pub(crate) fn repeated_parts(parts: &[(u64, Part)]) -> Vec<Body> {
     let repeat = |(_, part): &(u64, Part)| match &part.body {
         Body::Text(text) => Some(Body::Text(text.clone().marked(REPLAY, true))),
         Body::File(file) if is_media(&file.mime) => {
             Some(Body::Text(Text::synthetic(file_mention(file)).marked(REPLAY, true)))
         }
-        // The text of the file follows as a part of its own.
+        // The text of the file follows as a separate part.
         Body::File(_) => None,
         Body::Agent(agent) => Some(Body::Agent(agent.clone())),
         // The tasks of the prompt are done, or were refused.

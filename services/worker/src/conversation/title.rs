@@ -1,4 +1,4 @@
-//! The model request for a title: the words of the first prompt, and nothing else of the conversation.
+//! The model request for a title: the text of the first prompt, and nothing else of the conversation.
 
 use super::{
     entries::{Origin, as_user, compaction, origin},
@@ -16,13 +16,13 @@ use store::log::messages::MessageWithParts;
 
 /// Tells the model how to write a title.
 const SYSTEM: &str = include_str!("../prompt/title.txt");
-/// What precedes the words of the prompt.
+/// The introduction before the text of the prompt.
 const INTRODUCTION: &str = "Generate a title for this conversation:";
-/// As OpenCode does.
+/// The same as OpenCode's.
 const TEMPERATURE: f64 = 0.5;
 
-/// Finds the prompt of a person, if there was exactly one. These do not count: a message without a reply, what the loop writes
-/// around a summary, and a message of only synthetic words, such as a shell command or the approval of a plan.
+/// Finds the prompt of a person, if there is exactly one. These do not count: a message without a reply, messages that the
+/// loop writes around a summary, and a message with only synthetic texts, such as a shell command or the approval of a plan.
 pub(crate) fn only_prompt(entries: &[MessageWithParts]) -> Option<&MessageWithParts> {
     let is_prompt = |entry: &&MessageWithParts| {
         as_user(entry).is_some()
@@ -35,7 +35,7 @@ pub(crate) fn only_prompt(entries: &[MessageWithParts]) -> Option<&MessageWithPa
     prompts.next().is_none().then_some(first)
 }
 
-/// The request to `model`; `None` when the prompt has no words.
+/// The request to `model`; `None` if the prompt has no text.
 pub(crate) fn request(prompt: &MessageWithParts, model: &Model) -> Option<Request> {
     let words = words(&prompt.parts);
     let words = domain::text::head(words.trim(), limits::TITLE_PROMPT_BYTES_MAX);
@@ -50,18 +50,18 @@ pub(crate) fn request(prompt: &MessageWithParts, model: &Model) -> Option<Reques
     })
 }
 
-/// The least thinking that the model can do: a title does not need more.
+/// The lowest reasoning effort of the model: a title does not need more.
 fn least_effort(model: &Model) -> Option<Effort> {
     match model.thinking {
         Thinking::Effort => model.efforts.iter().min().copied(),
-        // These models do not think unless told to, or decide for themselves.
+        // These models do not reason unless asked to, or decide for themselves.
         Thinking::Fixed | Thinking::Adaptive | Thinking::Budget => {
             Some(Effort::Off).filter(|off| model.efforts.contains(off))
         }
     }
 }
 
-/// What a person wrote, without the content of files that the prompt names.
+/// The person's own text, without the content of files that the prompt names.
 fn words(parts: &[(u64, Part)]) -> String {
     let said = parts.iter().filter_map(|(_, part)| match &part.body {
         Body::Text(text) if text.synthetic != Some(true) && text.ignored != Some(true) => {

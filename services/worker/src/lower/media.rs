@@ -1,11 +1,11 @@
-//! How many pictures and documents one model request carries. Providers refuse a request that is too large as a whole, so only
-//! the newest are sent, and older ones are mentioned by name.
+//! Limits the pictures and documents in one model request. Providers refuse a request that is too large, so only the newest
+//! ones are sent, and older ones are mentioned by name.
 
 use domain::limits;
 use llm::request::{Media, Message, Source, UserPart};
 use std::sync::Arc;
 
-/// Keeps in `messages` the newest pictures and documents that one request may carry, and mentions the others.
+/// Keeps in `messages` the newest pictures and documents that fit into one request, and mentions the others.
 pub(super) fn bound(messages: &mut [Message]) {
     let (mut count, mut bytes) = (0, 0);
     let mut fits = |media: &Media| {
@@ -46,7 +46,7 @@ pub(super) fn bound(messages: &mut [Message]) {
 
 /// The mention of a file that is left out.
 fn mention(media: &Media) -> String {
-    format!("[Left out, there are too many newer pictures and documents: {:?} ({})]", media.name, media.mime)
+    format!("[Left out because there are too many newer pictures and documents: {:?} ({})]", media.name, media.mime)
 }
 
 #[cfg(test)]

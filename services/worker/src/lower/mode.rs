@@ -1,4 +1,4 @@
-//! Reminders for a model that plans, and one when planning is over. A reminder follows the person's words at the same position in
+//! Reminders for a model that plans, and one at the end of planning. A reminder follows the person's text at the same position in
 //! every request, so that the provider's cache stays warm.
 
 use domain::agent::Agent;
@@ -11,7 +11,7 @@ const PLANS: &str = "<system-reminder>\nYou are planning. The person does not wa
 const BUILDS: &str = "<system-reminder>\nPlanning is over, and you are another agent now: build. You may change files, run \
      commands and use all tools that you have.\n</system-reminder>";
 
-/// The reminder after a message to `agent`, if the agent `before` answered the message before.
+/// The reminder after a message to `agent`, if the agent `before` answered the previous message.
 pub(super) fn reminder(agent: &str, before: Option<&str>) -> Option<&'static str> {
     let plan = Agent::Plan.as_str();
     if agent == plan {

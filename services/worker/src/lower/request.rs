@@ -1,4 +1,4 @@
-//! The model request of a step: OpenCode's messages and parts in, a provider-neutral request out.
+//! The model request of a step: converts OpenCode's messages and parts to a provider-neutral request.
 
 use super::{media, mode, step_context::StepContext, system, user};
 use crate::{
@@ -24,7 +24,7 @@ use settings::Agent;
 use std::sync::Arc;
 use store::log::messages::MessageWithParts;
 
-/// What the model reads before the last step of a turn.
+/// The text that the model reads before the last step of a turn.
 const LAST_STEP: &str = "<system-reminder>\nThe maximum number of steps of this turn is reached. Tools are switched off. \
      Answer with text only: say that the maximum steps were reached, sum up what is done, list what is left, and say \
      what should be done next.\n</system-reminder>";
@@ -73,7 +73,7 @@ pub(crate) fn request(
     });
     media::bound(&mut messages);
     if *is_last {
-        // As a user message: newer models refuse a conversation that ends with their own words.
+        // As a user message: newer models refuse a conversation that ends with their own text.
         let text = UserPart::Text(LAST_STEP.to_owned());
         messages.push(llm::request::Message::User(vec![text]));
     }
@@ -110,7 +110,7 @@ fn is_answered(parts: &[(u64, Part)]) -> bool {
     origin(parts) != Origin::Note && compaction(parts).is_none()
 }
 
-/// How hard the model should think; an unknown word leaves that to the provider.
+/// The reasoning effort; an unknown word leaves it to the provider.
 pub(crate) fn effort(user: &User) -> Option<Effort> {
     user.model.variant.as_deref()?.parse().ok()
 }
@@ -124,7 +124,7 @@ pub(crate) fn configure(request: &mut Request, agent: &Agent) {
     request.top_p = agent.top_p.or(request.top_p);
 }
 
-/// The messages of one step: the model's own words and, if it called tools, their answers.
+/// The messages of one step: the model's own text and, if it called tools, their answers.
 fn step(assistant: &Assistant, parts: &[(u64, Part)], model: &ModelRef) -> Vec<llm::request::Message> {
     let failed = assistant.error.as_ref().is_some_and(|error| !error.is_abort());
     let unanswered = assistant.finish.is_none() && assistant.error.is_none();
@@ -137,7 +137,7 @@ fn step(assistant: &Assistant, parts: &[(u64, Part)], model: &ModelRef) -> Vec<l
         match &part.body {
             Body::Text(text) if !text.text.is_empty() => words.push(AssistantPart::Text(text.text.clone())),
             Body::Reasoning(thought) if is_own => words.push(reasoning(thought)),
-            // The reasoning of another model is plain text to this one: its signature would not be valid.
+            // The reasoning of another model is plain text to this one, because its signature would be invalid.
             Body::Reasoning(thought) if !thought.text.trim().is_empty() => {
                 words.push(AssistantPart::Text(thought.text.clone()));
             }
@@ -200,7 +200,7 @@ fn reasoning(thought: &Reasoning) -> AssistantPart {
     }
 }
 
-/// What must be sent back with a reasoning block, in the form in which it is stored.
+/// The data that must be sent back with a reasoning block, in its stored form.
 pub(crate) fn reasoning_metadata(
     signature: Option<&str>,
     redacted: Option<&str>,

@@ -1,11 +1,11 @@
-//! The system prompt in two blocks, so that providers can cache the first: who the agent is, which never changes; and
-//! where it works, what the repository says, and what the prompt adds.
+//! The system prompt in two blocks, so that providers can cache the first: the agent's role, which never changes; and
+//! its environment, the repository's instructions, and the prompt's own instruction.
 
 use super::step_context::StepContext;
 use crate::conversation::structured;
 use domain::{ids::Timestamp, session::WORKSPACE};
 
-/// Who the agent is and how it works.
+/// The agent's role and way of working.
 const AGENT: &str = include_str!("../prompt/system.txt");
 
 /// The blocks, the stable one first.
@@ -20,7 +20,7 @@ pub(super) fn blocks(context: &StepContext<'_>) -> Vec<String> {
 
 fn environment(context: &StepContext<'_>) -> String {
     let model = &context.user.model.model;
-    // The day of the prompt, not of the call: every step and every attempt of a turn sends the same words.
+    // The day of the prompt, not of the call: every step and every attempt of a turn sends the same text.
     format!(
         "<env>\nModel: {}/{}\nWorking directory: {WORKSPACE}\nRoot of the repository: {WORKSPACE}\n\
          Is a git repository: yes\nPlatform: linux\nNetwork: off\nDate: {}\n</env>",

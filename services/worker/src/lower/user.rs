@@ -1,4 +1,4 @@
-//! A user message as a model gets it: texts and media. Files of the workspace come as synthetic texts.
+//! A user message as a model receives it: texts and media. Files of the workspace become synthetic texts.
 
 use crate::conversation::model_view::is_media;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -9,7 +9,7 @@ use domain::{
 };
 use llm::request::{Media, Source, UserPart};
 
-/// How a request for a summary looks to the model that reads it afterwards.
+/// The text that represents a request for a summary to the model that reads it later.
 const SUMMARY_REQUEST: &str = "What did we do so far?";
 
 /// The parts of a user message.
@@ -34,7 +34,7 @@ pub(super) fn parts(parts: &[(u64, Part)]) -> Vec<UserPart> {
     parts.iter().filter_map(lowered).collect()
 }
 
-/// A file whose bytes are in its URL, if models are sent files of its type.
+/// A file whose bytes are in its URL, if models receive files of its type.
 pub(super) fn media(file: &File) -> Option<Media> {
     let (head, data) = file.url.strip_prefix("data:").filter(|_| is_media(&file.mime))?.split_once(',')?;
     let base64 =

@@ -1,5 +1,5 @@
-//! The model call of a step: the provider's stream in, parts out. Text goes to subscribers at once, to Postgres in small chunks,
-//! and as a whole part when its block ends.
+//! The model call of a step: converts the provider's stream to parts. Text goes to subscribers at once, to Postgres in small
+//! chunks, and as a whole part when its block ends.
 // Continues in `record`, which stores the parts.
 
 use super::{
@@ -43,7 +43,7 @@ pub(crate) struct ModelCall {
     answer: Accumulator,
 }
 
-/// What the answer of a call may do, and what it must be.
+/// The constraints of a call's answer.
 #[derive(Debug, Clone)]
 pub(crate) struct AnswerTerms {
     pub(crate) permissions: Permissions,
@@ -52,16 +52,16 @@ pub(crate) struct AnswerTerms {
     pub(crate) offered: Vec<String>,
 }
 
-/// What a call that ended early leaves behind.
+/// The result of a call that ended early.
 #[derive(Debug, Default)]
 pub(crate) struct PartialAnswer {
-    /// The open parts, as far as they came.
+    /// The open parts, as far as they were received.
     pub(crate) events: Vec<Event>,
-    /// What the call cost, if the provider reported usage.
+    /// The cost of the call, if the provider reported usage.
     pub(crate) entry: Option<Entry>,
 }
 
-/// The times of a tool call that was just made: as begun, and as ended at once.
+/// The times of a tool call that starts now, and of one that also ends now.
 #[derive(Debug, Clone, Copy)]
 struct CallTimes {
     begun: Span,
@@ -69,7 +69,7 @@ struct CallTimes {
 }
 
 impl ModelCall {
-    /// Sends a call through the gate. The answer, which fills `message`, comes through [`ModelCall::next`].
+    /// Sends a call through the gate. [`ModelCall::next`] returns the answer, which fills `message`.
     pub(crate) fn start(deps: &Arc<Deps>, plan: CallPlan, message: Assistant, terms: AnswerTerms) -> Self {
         Self {
             deps: Arc::clone(deps),
@@ -81,22 +81,22 @@ impl ModelCall {
         }
     }
 
-    /// Waits for the next event of the answer. Cancel-safe: an event that was not given stays in the stream.
+    /// Waits for the next event of the answer. Cancel-safe: an event that was not returned stays in the stream.
     pub(crate) async fn next(&mut self) -> Result<StreamEvent, llm::error::Error> {
         self.call.next().await
     }
 
-    /// When gathered text must be sent or stored.
+    /// When collected text must be sent or stored.
     pub(crate) fn next_flush(&self) -> Option<Instant> {
         self.draft.next_flush()
     }
 
-    /// Sends and stores gathered text that has waited long enough.
+    /// Sends and stores collected text that has waited long enough.
     pub(crate) async fn flush(&mut self, record: &Record) -> Result<(), WriteError> {
         self.draft.flush(record, &self.message.id, Instant::now()).await
     }
 
-    /// Handles an event of the answer. Gives a signal for the turn once the answer is over.
+    /// Handles an event of the answer. Returns a signal for the turn once the answer is over.
     pub(crate) async fn take(
         &mut self,
         event: Result<StreamEvent, llm::error::Error>,
@@ -127,14 +127,14 @@ impl ModelCall {
             }
             StreamEvent::ToolArguments { .. } => {}
             StreamEvent::BlockEnd { index } => self.end(index, record).await?,
-            // The gate keeps the usage.
+            // The gate records the usage.
             StreamEvent::Usage(_) => {}
             StreamEvent::Finished { reason, .. } => return self.finish(reason, record).await.map(Some),
         }
         Ok(None)
     }
 
-    /// Ends a call early: because it failed, or because the step is being stopped.
+    /// Ends a call early, because it failed or because the step is being stopped.
     pub(crate) fn abandon(mut self, record: &Record) -> PartialAnswer {
         self.draft.send_rest(record, &self.message.id);
         let events = self.draft.end_all(&self.message, now()).into_iter().map(part_updated).collect();
@@ -149,7 +149,7 @@ impl ModelCall {
         record.write(vec![part_updated(part)], Progress::None).await
     }
 
-    /// Stores a text or a reasoning block that is whole.
+    /// Stores a complete text or reasoning block.
     async fn end(&mut self, index: u32, record: &mut Record) -> Result<(), WriteError> {
         self.draft.send_rest(record, &self.message.id);
         match self.draft.end(index, &self.message, now()) {
@@ -227,7 +227,7 @@ impl ModelCall {
         (parts, open)
     }
 
-    /// The state in which a whole call is stored.
+    /// The state in which a complete call is stored.
     fn tool_state(&mut self, name: &str, input: serde_json::Value, times: CallTimes) -> ToolState {
         let refused = |input, error: &str| ToolState::Error {
             input,
@@ -262,8 +262,8 @@ impl ModelCall {
         }
     }
 
-    /// The error of an answer that is none. An answer that was cut off inside its tool calls is none either, but the answers of the
-    /// calls tell the model so.
+    /// The error for an empty answer. An answer that was cut off inside its tool calls is not an error, because the answers of
+    /// those calls tell the model.
     fn missing_answer_error(&self, reason: Finish) -> Option<Error> {
         if self.message.is_summary() && !self.draft.has_text() {
             return Some(Error::new("UnknownError", "The model gave no summary"));
@@ -310,7 +310,7 @@ fn captured(input: serde_json::Value, time: Ran) -> ToolState {
     ToolState::Completed { input, output, title, metadata, time, attachments: vec![] }
 }
 
-/// What the model reads about a call that a rule forbids.
+/// The model reads this about a call that a rule forbids.
 const DENIED: &str = "A rule of this session forbids this call. Do the work without it.";
 
 fn span(end: Option<Timestamp>) -> Span {
@@ -326,7 +326,7 @@ fn cut_off(reason: Finish) -> Option<Error> {
     match reason {
         Finish::Length => Some(Error::new(
             "MessageOutputLengthError",
-            "The model's answer reached its longest length and was cut off",
+            "The model's answer reached its length limit and was cut off",
         )),
         Finish::ContentFilter => {
             Some(Error::new("ContentFilterError", "The provider's content filter stopped the answer"))

@@ -1,4 +1,4 @@
-//! The parts of an answer while it streams: what came, what of it was sent, and what of it is stored.
+//! The parts of an answer while it streams: the received text, and how much of it has been sent and stored.
 
 use crate::record::{Record, WriteError};
 use domain::{
@@ -19,7 +19,7 @@ pub(super) enum Kind {
     Tool { call_id: String, name: String },
 }
 
-/// A block that begins.
+/// The start of a block.
 pub(super) struct Opening {
     pub(super) index: u32,
     pub(super) id: PartId,
@@ -27,7 +27,7 @@ pub(super) struct Opening {
     pub(super) now: Timestamp,
 }
 
-/// A block as far as it came.
+/// A block as far as it was received.
 #[derive(Debug)]
 struct DraftBlock {
     index: u32,
@@ -40,7 +40,7 @@ struct DraftBlock {
     stored: usize,
     /// When text of it was last sent.
     sent_at: Option<Instant>,
-    /// When the oldest byte came that is not stored.
+    /// When the oldest unsaved byte arrived.
     unstored_since: Option<Instant>,
     metadata: Option<Map<String, Value>>,
     start: Timestamp,
@@ -52,7 +52,7 @@ struct DraftBlock {
 pub(super) struct Draft(Vec<DraftBlock>);
 
 impl Draft {
-    /// Begins a block and gives its part, which is still empty.
+    /// Begins a block and returns its part, which is still empty.
     pub(super) fn open(&mut self, opening: Opening, message: &Assistant) -> Part {
         let Opening { index, id, kind, now } = opening;
         let body = match &kind {
@@ -94,7 +94,7 @@ impl Draft {
         }
     }
 
-    /// Ends a block of text or reasoning and gives its whole part. Tool calls end with the answer.
+    /// Ends a block of text or reasoning and returns its whole part. Tool calls end with the answer.
     pub(super) fn end(&mut self, index: u32, message: &Assistant, now: Timestamp) -> Option<Part> {
         let open = self.find(index).filter(|open| !open.ended && !matches!(open.kind, Kind::Tool { .. }))?;
         open.ended = true;
@@ -108,20 +108,20 @@ impl Draft {
         Some(part(id, message, body))
     }
 
-    /// Ends every block of text or reasoning that is open.
+    /// Ends every open block of text or reasoning.
     pub(super) fn end_all(&mut self, message: &Assistant, now: Timestamp) -> Vec<Part> {
         let indices: Vec<u32> = self.0.iter().map(|open| open.index).collect();
         indices.into_iter().filter_map(|index| self.end(index, message, now)).collect()
     }
 
-    /// Sends everything that subscribers do not have.
+    /// Sends all text that subscribers do not have yet.
     pub(super) fn send_rest(&mut self, record: &Record, message: &MessageId) {
         for open in &mut self.0 {
             open.send(record, message);
         }
     }
 
-    /// Sends and stores text that has waited long enough, or of which there is enough.
+    /// Sends and stores text that has waited long enough, or that has become long enough.
     pub(super) async fn flush(
         &mut self,
         record: &Record,

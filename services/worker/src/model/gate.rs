@@ -1,8 +1,9 @@
-//! The gate: steps, summaries and titles all start their model calls here. The gate knows the most that a call can cost before
-//! it is sent, and notes what the provider says that it cost, also if the call fails or is aborted.
+//! The gate: steps, summaries and titles all start their model calls here. The gate knows the maximum cost of a call before it
+//! is sent, and records the cost that the provider reports, also if the call fails or is aborted.
 //!
 //! Providers report usage while they stream: some at the beginning and the end of an answer, some only at the end. The gate
-//! counts what was reported until the call ended. It never estimates: a call without any reported usage gives no entry.
+//! counts the usage that was reported until the call ended. It never estimates: a call without reported usage produces no
+//! entry.
 // Continues in store::session::tree::ledger, which stores the entries.
 
 use crate::process::deps::Deps;
@@ -42,14 +43,15 @@ pub(crate) struct CallPlan {
 }
 
 impl CallPlan {
-    /// The most that the call can cost.
+    /// The maximum cost of the call.
     pub(crate) fn cost_max(&self) -> UsdPicos {
         let prompt = prompt_tokens_max(&self.request, &self.model);
         let output = match self.request.output_tokens_max {
             0 => self.model.output_tokens,
             requested => requested.min(self.model.output_tokens),
         };
-        // A shorter prompt may fall into a cheaper or a dearer tier: take the highest rate that any prompt could meet.
+        // A shorter prompt may fall into a cheaper or a more expensive tier: take the highest rate that any prompt
+        // could meet.
         let price = &self.model.price;
         let tiers = price.tiers.iter().filter(|(above, _)| prompt > *above).map(|(_, rates)| rates);
         let rates: Vec<&Rates> = std::iter::once(&price.base).chain(tiers).collect();
@@ -61,8 +63,8 @@ impl CallPlan {
     }
 }
 
-/// The most tokens that a prompt can have. A token has at least one byte, so texts have at most as many tokens as bytes. For
-/// pictures and documents only the model's own limit is known.
+/// The maximum number of tokens of a prompt. A token has at least one byte, so texts have at most as many tokens as bytes.
+/// For pictures and documents only the model's own limit is known.
 fn prompt_tokens_max(request: &Request, model: &Model) -> u64 {
     let limit = model.input_tokens.unwrap_or(model.context_tokens).min(model.context_tokens);
     let count = |length: usize| u64::try_from(length).unwrap_or(u64::MAX);
@@ -79,7 +81,7 @@ fn prompt_tokens_max(request: &Request, model: &Model) -> u64 {
     tokens.saturating_add(items.saturating_mul(TOKENS_PER_ITEM_MAX)).min(limit)
 }
 
-/// The bytes of a message's texts; `None` if it has pictures or documents.
+/// The bytes of a message's texts; `None` if it contains pictures or documents.
 fn text_bytes(message: &Message) -> Option<usize> {
     match message {
         Message::User(parts) => parts
@@ -112,7 +114,7 @@ fn text_bytes(message: &Message) -> Option<usize> {
     }
 }
 
-/// What the calls of one purpose cost so far. Clones share it, so that the loop can account for a call whose task it ends.
+/// The cost of one purpose's calls so far. Clones share it, so that the loop can account for a call whose task it ends.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Bill(Arc<Mutex<Vec<Entry>>>);
 
@@ -136,7 +138,7 @@ impl Bill {
     }
 }
 
-/// An open call. Dropping it closes the connection and counts it as aborted, unless it has ended.
+/// An open call. Dropping it closes the connection and records it as aborted, unless it has ended.
 pub(crate) struct OpenCall {
     events: Events,
     model: Model,
@@ -147,9 +149,9 @@ pub(crate) struct OpenCall {
     begun: Instant,
 }
 
-/// Sends a call and notes its cost on `bill`. Its events come through [`OpenCall::next`].
+/// Sends a call and records its cost on `bill`. [`OpenCall::next`] returns its events.
 ///
-/// Every model call of the worker passes here. Whoever reserves money before a call does it here, with
+/// Every model call of the worker passes here. A future reservation of money before a call belongs here too, with
 /// [`CallPlan::cost_max`].
 pub(crate) fn open(deps: &Deps, plan: CallPlan, bill: &Bill) -> OpenCall {
     let cost_max = plan.cost_max();
@@ -168,7 +170,7 @@ pub(crate) fn open(deps: &Deps, plan: CallPlan, bill: &Bill) -> OpenCall {
     let (client, called) = (deps.models.clone(), model.clone());
     let headers = vec![("x-session-id".to_owned(), session.to_string())];
     let opened = async move { client.stream(&provider, &called, request, headers).await };
-    // Boxed by itself: the request, and the memory for sending it, are freed when the answer begins.
+    // Boxed separately: the request, and the memory for sending it, are freed when the answer begins.
     let opened = Box::pin(opened.instrument(span.clone()));
     let events = Box::pin(opened.into_stream().try_flatten());
     OpenCall { events, model, bill: bill.clone(), id, span, begun: Instant::now() }
@@ -176,13 +178,13 @@ pub(crate) fn open(deps: &Deps, plan: CallPlan, bill: &Bill) -> OpenCall {
 
 impl OpenCall {
     /// Waits for the next event of the answer. The last one is [`Event::Finished`] or an error. Cancel-safe: an event that was not
-    /// given stays in the stream.
+    /// returned stays in the stream.
     ///
     /// # Errors
-    /// What the provider says, or why its answer ended early.
+    /// The provider's event, or the reason why its answer ended early.
     pub(crate) async fn next(&mut self) -> Result<Event, Error> {
         let event = self.events.next().await.unwrap_or_else(|| {
-            Err(Error::new(ErrorKind::Truncated, "the stream ended before the answer was whole"))
+            Err(Error::new(ErrorKind::Truncated, "the stream ended before the answer was complete"))
         });
         match &event {
             Ok(Event::Usage(tokens)) => {
@@ -212,7 +214,7 @@ impl OpenCall {
         event
     }
 
-    /// The entry of the call as it is now; `None` while the provider has reported no usage.
+    /// The current entry of the call; `None` while the provider has reported no usage.
     pub(crate) fn entry(&self) -> Option<Entry> {
         self.bill.entries().into_iter().find(|entry| entry.id == self.id)
     }
@@ -241,7 +243,7 @@ impl Drop for OpenCall {
     }
 }
 
-/// The span of a model call, under the names of the OpenTelemetry conventions for generative AI besides our own.
+/// The span of a model call, under the names of the OpenTelemetry conventions for generative AI and our own.
 fn chat_span(provider: &Provider, model: &Model) -> Span {
     tracing::info_span!(
         "chat",

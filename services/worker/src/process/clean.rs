@@ -1,10 +1,10 @@
-//! Removes from JSON of models and tools what Postgres cannot store. Its JSON texts must not contain NUL: Postgres refuses
-//! the whole write, and would refuse it again from every worker that tries.
+//! Removes characters that Postgres cannot store from JSON of models and tools. JSON strings must not contain NUL:
+//! Postgres refuses the whole write, and would refuse it again from every worker that retries it.
 
 use domain::text::without_nul;
 use serde_json::{Map, Value};
 
-/// Replaces NUL with U+FFFD in every text of `value`.
+/// Replaces NUL with U+FFFD in every string of `value`.
 pub(crate) fn value(value: Value) -> Value {
     match value {
         Value::String(text) if text.contains('\0') => Value::String(without_nul(&text).into_owned()),

@@ -1,5 +1,5 @@
 //! The worker's clock. Each renewal of the lease takes the time from Postgres; between renewals the worker counts on with a
-//! clock that cannot be set. So all workers agree on when a wait is over, even if the wall clock of a machine jumps.
+//! clock that cannot be set. So all workers agree on the end of a wait, even if the wall clock of a machine jumps.
 
 use domain::ids::Timestamp;
 use nix::time::{ClockId, clock_gettime};
@@ -12,7 +12,7 @@ use std::{
 static CLOCK: Clock = Clock(AtomicI64::new(UNSET));
 const UNSET: i64 = i64::MIN;
 
-/// How far Postgres' clock is ahead of [`boot_ms`]; milliseconds.
+/// The difference between Postgres' clock and [`boot_ms`]; milliseconds.
 struct Clock(AtomicI64);
 
 impl Clock {
@@ -26,7 +26,7 @@ impl Clock {
     }
 }
 
-/// The time in Postgres. Before the first renewal, when the worker has no session yet, the machine's time.
+/// The time in Postgres. Before the first renewal, while the worker has no session yet, the machine's time.
 pub(crate) fn now() -> Timestamp {
     let wall = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     CLOCK.at(boot_ms()).unwrap_or_else(|| Timestamp(i64::try_from(wall().as_millis()).unwrap_or(i64::MAX)))

@@ -1,8 +1,8 @@
-//! Which tenants may be waiting for a slot, as far as this worker knows by itself. A loop asks Redis at its step boundary only
-//! if the answer can be to yield.
+//! The tenants that may be waiting for a slot, as far as this worker knows. A loop asks Redis at its step boundary only if the
+//! answer could be to yield.
 //!
-//! The sweep reads Postgres once a second, and the doorbell tells of sessions that came since. A missed waiting session is
-//! noticed by the next sweep; a wrongly assumed one costs one call to Redis.
+//! The sweep reads Postgres once a second, and the doorbell announces sessions that arrived since. The next sweep notices
+//! a missed waiting session; a wrongly assumed one costs one call to Redis.
 
 use bus::queue::Slots;
 use domain::ids::TenantId;
@@ -12,15 +12,15 @@ use std::{
 };
 use store::control::candidate::Candidate;
 
-/// What this worker knows of the sessions that wait for a slot.
+/// This worker's knowledge of the sessions that wait for a slot.
 #[derive(Debug, Default)]
 pub(crate) struct Contention(Mutex<Backlog>);
 
 #[derive(Debug, Default)]
 struct Backlog {
-    /// How often the doorbell rang.
+    /// The number of doorbell rings.
     rings: u64,
-    /// The rings that had come before the last sweep read Postgres.
+    /// The number of rings before the last sweep read Postgres.
     swept: u64,
     /// The tenants whose sessions waited at the last sweep.
     waiting: HashSet<TenantId>,
@@ -29,17 +29,17 @@ struct Backlog {
 }
 
 impl Contention {
-    /// Notes that the doorbell rang.
+    /// Records a doorbell ring.
     pub(crate) fn ring(&self) {
         self.with(|backlog| backlog.rings += 1);
     }
 
-    /// Gives how often the doorbell has rung. The sweep reads it before it reads Postgres.
+    /// Returns the number of doorbell rings. The sweep reads it before it reads Postgres.
     pub(crate) fn rings(&self) -> u64 {
         self.with(|backlog| backlog.rings)
     }
 
-    /// Notes what a sweep found that began after `rings` rings and lists at most `most` sessions.
+    /// Records the result of a sweep that began after `rings` rings and lists at most `most` sessions.
     pub(crate) fn note_sweep(&self, rings: u64, found: &[Candidate], most: usize) {
         self.with(|backlog| {
             backlog.swept = backlog.swept.max(rings);
@@ -48,7 +48,7 @@ impl Contention {
         });
     }
 
-    /// Whether a loop of `tenant` may have to give its slot up. While slots are free, only the limit of its own tenant can make
+    /// Whether a loop of `tenant` may have to give up its slot. While slots are free, only the limit of its own tenant can make
     /// another session wait.
     pub(crate) fn may_concern(&self, tenant: TenantId, slots: Slots) -> bool {
         self.with(|backlog| match slots {

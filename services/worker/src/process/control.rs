@@ -1,39 +1,41 @@
-//! How the worker steers its loops.
+//! The worker's control over its loops.
 
 use super::contention::Contention;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
-/// What the worker tells one loop.
+/// The worker's messages to one loop.
 pub(crate) struct Control {
     /// Counts nudges: an input was accepted that must not wait for the next step.
     pub(crate) nudges: watch::Receiver<u64>,
-    /// Cancelled when the worker hands its sessions over.
+    /// Cancelled when the worker hands over its sessions.
     pub(crate) leave: Leave,
-    /// Whether the worker's lease certainly runs. Without it, the loop starts nothing new.
+    /// Whether the worker's lease is certainly valid. Otherwise the loop starts nothing new.
     pub(crate) lease: watch::Receiver<bool>,
     /// The worker's slots. If none is free, other sessions may have waited longer.
     pub(crate) slots: Arc<Semaphore>,
-    /// Which tenants may be waiting for a slot.
+    /// The tenants that may be waiting for a slot.
     pub(crate) contention: Arc<Contention>,
     /// The worker's only slot for suspects, if this session is a suspect.
     pub(crate) suspect_slot: Option<OwnedSemaphorePermit>,
 }
 
 impl Control {
-    /// Waits until the worker's lease certainly runs: a frozen worker that wakes up starts nothing before.
+    /// Waits until the worker's lease is certainly valid. A frozen worker that wakes up therefore starts nothing
+    /// before its renewal.
     pub(crate) async fn lease_runs(&mut self) {
         while !*self.lease.borrow_and_update() {
             if self.lease.changed().await.is_err() {
-                // The lease thread is gone, and with it the right to begin anything. Another worker continues the session.
+                // The lease thread has ended, and with it the right to begin anything. Another worker continues the
+                // session.
                 std::future::pending::<()>().await;
             }
         }
     }
 }
 
-/// Tells loops to give their sessions up.
+/// Tells loops to give up their sessions.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Leave {
     /// At the next step boundary.

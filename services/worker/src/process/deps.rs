@@ -1,4 +1,4 @@
-//! What every loop of a worker shares: connections, model providers and a generator of ids.
+//! The shared dependencies of a worker's loops: connections, model providers and a generator of ids.
 
 use super::{clock::now, sandbox::Sandbox};
 use crate::config::Config;
@@ -23,12 +23,12 @@ pub(crate) struct Deps {
     pub(crate) sandbox: Sandbox,
     /// The platform's settings, which bind every session.
     pub(crate) platform: Vec<Document>,
-    /// The HTTP client of the webfetch tool, unless the operator switched the web off.
+    /// The HTTP client of the webfetch tool, unless the operator disabled web access.
     pub(crate) web: Option<chassis::web::Web>,
-    /// Names this run of the process. A restarted worker has another one.
+    /// The id of this run of the process. A restarted worker has another one.
     pub(crate) incarnation: Uuid,
     pub(crate) name: String,
-    /// How long people have to answer a request; milliseconds.
+    /// Time that people have to answer a request; milliseconds.
     pub(crate) request_wait_ms: i64,
     ids: Mutex<Ids>,
 }
@@ -63,7 +63,8 @@ impl Deps {
         self.wake(tenant, session, class).await;
     }
 
-    /// Tells the workers of a session that has work. These are hints: the sweep also finds the session without them.
+    /// Tells the workers about a session that has work. These are hints: the sweep also finds the session without
+    /// them.
     pub(crate) async fn wake(&self, tenant: TenantId, session: &SessionId, class: Class) {
         let entry = QueueEntry { tenant, session, class, share: None };
         if let Err(error) = self.bus.enqueue(entry, Mode::Normal).await {

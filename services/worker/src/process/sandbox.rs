@@ -50,7 +50,7 @@ impl Sandbox {
 }
 
 impl Sandbox {
-    /// Releases the process of a session that is parked. Best effort: the sandbox service also ends idle sandboxes, and starts
+    /// Releases the sandbox process of a parked session. Best effort: the sandbox service also ends idle sandboxes, and starts
     /// one again when it is needed.
     pub(crate) fn release(&self, identity: &Identity) {
         let (mut client, request) = (self.client(), v1::ReleaseSandboxRequest { fence: identity.fence() });
@@ -64,7 +64,7 @@ impl Sandbox {
 
 /// Whether the service did not answer, as opposed to refusing the call.
 pub(crate) fn is_away(status: &Status) -> bool {
-    // A status that the service made carries one of our error codes; a status of the connection carries none.
+    // A status from the service carries one of our error codes; a status from the connection carries none.
     rpc::status::code_of(status).is_none()
         && matches!(
             status.code(),

@@ -1,14 +1,14 @@
-//! The bound on how long the worker waits for Postgres.
+//! The bound on the worker's waits for Postgres.
 
 use domain::limits;
 use std::time::Duration;
 use store::error::Error;
 
-/// Waits for an answer of Postgres for a bounded time. A connection that lost its other end stays silent for ever, while the
-/// lease, on a connection of its own, keeps running.
+/// Waits for a response from Postgres for a bounded time. A connection to a vanished server stays silent forever, while the
+/// lease, which has its own connection, is still renewed.
 ///
 /// # Errors
-/// Those of `answer`, or a transient error once the time is over: whether the write took effect is then unknown.
+/// Those of `answer`, or a transient error once the time is over: it is then unknown whether the write took effect.
 pub(crate) async fn with_store_timeout<T>(
     answer: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {

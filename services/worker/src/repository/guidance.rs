@@ -1,5 +1,5 @@
-//! What the repository tells the agent of a session: instructions, skills, and the configuration in the commit at which the
-//! workspace was opened. The loop reads it at the start of each turn, because people and agents edit it between turns.
+//! The repository's guidance for the agent of a session: instructions, skills, and the configuration in the commit at which
+//! the workspace was opened. The loop reads it at the start of each turn, because people and agents edit it between turns.
 
 use super::workspace::Workspace;
 use crate::process::{deps::Deps, sandbox::Identity};
@@ -20,9 +20,10 @@ use tonic::Status;
 /// The guidance of a turn.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Guidance {
-    /// The commit of the configuration, which is read only once: it cannot change while the workspace lives.
+    /// The commit of the configuration. The configuration is read only once, because it cannot change while the
+    /// workspace lives.
     pub(crate) base_commit: String,
-    /// First those of the directories from the workspace's root down, then those that the configuration names.
+    /// First the files of the directories from the workspace's root down, then those that the configuration names.
     pub(crate) instructions: Vec<v1::GuidanceFile>,
     /// Sorted by name.
     pub(crate) skills: Vec<v1::Skill>,
@@ -36,12 +37,12 @@ pub(crate) struct Guidance {
 #[derive(Debug, Clone)]
 pub(crate) struct SettingsAbove {
     documents: Arc<[Document]>,
-    /// Merged, for as long as no repository is read.
+    /// The merged settings, used while no repository is read.
     pub(crate) settings: Arc<Settings>,
 }
 
 impl SettingsAbove {
-    /// Merges the platform's settings with those that the tenant and the project store.
+    /// Merges the platform's settings with the stored ones of the tenant and the project.
     pub(crate) fn of(platform: &[Document], stored: &[StoredSettings]) -> Result<Self, Problems> {
         let stored = stored.iter().map(|stored| standing::stored(stored.level, &stored.document));
         let documents: Vec<_> = platform.iter().cloned().map(Ok).chain(stored).collect::<Result<_, _>>()?;
@@ -55,7 +56,7 @@ impl SettingsAbove {
 pub(crate) enum GuidanceError {
     /// The workspace cannot be opened or read.
     Files(Status),
-    /// The configuration is invalid where it restricts permissions.
+    /// A mistake in the configuration makes its permissions unclear.
     Unsafe(String),
 }
 
@@ -68,11 +69,11 @@ impl From<Status> for GuidanceError {
 impl Guidance {
     /// Reads the guidance, and opens the workspace if it starts from a repository. `known` is the guidance of an earlier turn.
     ///
-    /// A workspace that starts empty has no configuration. Its guidance is not worth a failed turn; the first tool that needs the
-    /// workspace opens it.
+    /// A workspace that starts empty has no configuration. A failure to read its guidance does not fail the turn; the first tool
+    /// that needs the workspace opens it.
     ///
     /// # Errors
-    /// The workspace cannot be opened or read, or the configuration is unsafe.
+    /// If the workspace cannot be opened or read, or the configuration is unsafe.
     pub(crate) async fn read(
         deps: &Deps,
         identity: &Identity,
@@ -98,7 +99,7 @@ impl Guidance {
         if guidance.settings.instructions == known.settings.instructions {
             return Ok(guidance);
         }
-        // Only now the loop knows which files the configuration names.
+        // Only now does the loop know which files the configuration names.
         Self::of(above, ask(&guidance).await?, &guidance)
     }
 
@@ -134,10 +135,10 @@ impl Guidance {
 
 /// The error that a session shows for an invalid configuration.
 pub(crate) fn configuration_error(problems: &str) -> Error {
-    Error::new("ConfigInvalidError", format!("The configuration of the repository is wrong:\n{problems}"))
+    Error::new("ConfigInvalidError", format!("The configuration of the repository is invalid:\n{problems}"))
 }
 
-/// A file of instructions, as a model reads it.
+/// An instruction file as a model reads it.
 pub(crate) fn instruction(file: &v1::GuidanceFile) -> String {
     let text = domain::text::without_nul(&file.text);
     format!("Instructions from: {}/{}\n{}", domain::session::WORKSPACE, file.path, text.trim_end())

@@ -1,5 +1,5 @@
-//! Snapshots of a session's files, taken and compared by the sandbox. A snapshot that cannot be taken is left out: no turn fails
-//! for lack of its history.
+//! Snapshots of a session's files, which the sandbox takes and compares. If a snapshot cannot be taken, the turn continues
+//! without it.
 
 use crate::process::{deps::Deps, sandbox::Identity};
 use domain::{limits, message::FileDiff};
@@ -7,7 +7,7 @@ use rpc::v1;
 use std::time::Duration;
 use tonic::{Code, Response, Status};
 
-/// The files at one moment.
+/// The state of the files at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FilesState {
     /// The id of the snapshot.
@@ -35,7 +35,7 @@ pub(crate) struct SnapshotPair<'a> {
     pub(crate) to: &'a str,
 }
 
-/// Lists what differs between two snapshots. `patch_bytes` bounds the patches of all files together.
+/// Lists the differences between two snapshots. `patch_bytes` bounds the patches of all files together.
 pub(crate) async fn diff(
     deps: &Deps,
     identity: &Identity,
@@ -58,7 +58,7 @@ pub(crate) async fn diff(
 fn response<T>(answer: Result<Result<Response<T>, Status>, tokio::time::error::Elapsed>) -> Option<T> {
     match answer {
         Ok(Ok(response)) => Some(response.into_inner()),
-        // A session without files has no snapshots, and a loop that was taken over learns of that from its next write.
+        // A session without files has no snapshots, and a loop that was taken over notices that at its next write.
         Ok(Err(status)) if matches!(status.code(), Code::NotFound | Code::FailedPrecondition) => {
             tracing::debug!("no snapshot: {}", status.message());
             None
@@ -70,7 +70,7 @@ fn response<T>(answer: Result<Result<Response<T>, Status>, tokio::time::error::E
         }
         Err(_) => {
             metrics::counter!("flotilla_snapshots_missing_total").increment(1);
-            tracing::warn!("a snapshot takes too long; the turn goes on without it");
+            tracing::warn!("a snapshot takes too long; the turn continues without it");
             None
         }
     }

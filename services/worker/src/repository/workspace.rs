@@ -1,4 +1,4 @@
-//! The workspace of a session: opened once, while the model is already thinking.
+//! The workspace of a session: opened once, while the model already generates.
 
 use crate::process::{
     deps::Deps,
@@ -15,7 +15,7 @@ use tokio::sync::{OnceCell, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
-/// How many pieces of a bundle are read ahead of the sandbox.
+/// Pieces of a bundle that are read ahead of the sandbox.
 const PIECES_AHEAD: usize = 4;
 
 /// The files of one session. Clones share the state.
@@ -32,7 +32,7 @@ impl Workspace {
         Self { deps, identity, source, open: Arc::default() }
     }
 
-    /// Whether the session starts from a repository, whose files must be there even if no tool reads them.
+    /// Whether the session starts from a repository, whose files must exist even if no tool reads them.
     pub(crate) fn has_source(&self) -> bool {
         self.source.origin != Origin::Empty
     }
@@ -61,7 +61,7 @@ impl Workspace {
         Ok(())
     }
 
-    /// The header and, for a bundle, its pieces as Postgres gives them.
+    /// The header and, for a bundle, its pieces from Postgres.
     fn messages(&self) -> ReceiverStream<v1::OpenWorkspaceRequest> {
         let (sender, receiver) = mpsc::channel(PIECES_AHEAD);
         let this = self.clone();

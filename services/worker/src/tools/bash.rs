@@ -48,8 +48,8 @@ pub(crate) fn spec() -> tool::Spec {
             "properties": {
                 "command": {"type": "string", "minLength": 1, "description": "The command"},
                 "timeout": {"type": "integer", "minimum": 1, "maximum": limits::EXEC_TIMEOUT_MAX_MS,
-                            "description": "Milliseconds after which it is ended; 120000 unless given"},
-                "workdir": {"type": "string", "description": "Directory to run in; /workspace unless given"},
+                            "description": "Milliseconds after which it is ended; default 120000"},
+                "workdir": {"type": "string", "description": "Directory to run in; default /workspace"},
                 "description": {"type": "string", "description": "What it does, in five to ten words"}
             },
             "required": ["command"],
@@ -112,7 +112,7 @@ impl OutputExcerpt {
         (all.len() <= 2 * bytes && all.lines().count() <= 2 * lines).then_some(all)
     }
 
-    /// The output as text, with a note in place of an omitted middle. It always keeps both ends, because failures show
+    /// The output as text, with a note instead of an omitted middle. It always keeps both ends, because failures show
     /// at the end.
     fn text(&self, spill_path: &str) -> String {
         if let Some(all) = self.whole() {
@@ -151,7 +151,7 @@ pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolE
     let followed = follow(ctx, &title, &mut seen).await;
     let exit = match followed {
         // The intent was stored, but the command never reached the sandbox. The sandbox knows this loop's epoch, so it
-        // refuses a start that is still on its way from the previous worker.
+        // refuses a delayed start from the previous worker.
         Err(_) if ctx.call.resumed && is_unknown(&followed) => {
             return Err(ToolError::Model(
                 "This command was interrupted before it started, when its worker stopped. Run it again if it is still \
@@ -202,7 +202,7 @@ fn is_unknown(followed: &Result<v1::ExecExit, Status>) -> bool {
     code.as_deref() == Some("exec_unknown")
 }
 
-/// Follows the output to the exit, through lost connections, and reports progress.
+/// Follows the output to the exit, across lost connections, and reports progress.
 async fn follow(ctx: &CallContext, title: &str, seen: &mut OutputExcerpt) -> Result<v1::ExecExit, Status> {
     let mut show_at = Instant::now() + Duration::from_millis(limits::TOOL_PROGRESS_MS);
     let mut shown = 0;
@@ -266,10 +266,10 @@ fn answer(exit: &v1::ExecExit, output: String) -> String {
         ExecEnd::Exited if exit.signal != 0 => Some(format!("It was ended by signal {}.", exit.signal)),
         ExecEnd::Exited if exit.code != 0 => Some(format!("Exit code {}.", exit.code)),
         ExecEnd::Exited => None,
-        ExecEnd::Timeout => Some(format!("It was ended after {} ms: its time was over.", exit.duration_ms)),
+        ExecEnd::Timeout => Some(format!("It was ended after {} ms because its time limit expired.", exit.duration_ms)),
         ExecEnd::Killed => Some("It was ended by an abort.".to_owned()),
         ExecEnd::Lost => Some(
-            "How it ended is not known. It may have had effects: look before you run it again.".to_owned(),
+            "Its outcome is unknown. It may have had effects: check before you run it again.".to_owned(),
         ),
         ExecEnd::MemoryLimit | ExecEnd::ProcessLimit | ExecEnd::DiskLimit | ExecEnd::Unspecified => {
             Some("A limit of the sandbox ended it.".to_owned())

@@ -38,7 +38,7 @@ pub(crate) fn shown(name: &str, data: &[u8], size_bytes: u64) -> Result<Output, 
     };
     if size_bytes > limits::TOOL_MEDIA_BYTES_MAX as u64 || size_bytes > data.len() as u64 {
         return Err(ToolError::Model(format!(
-            "{name} cannot be shown: it has {size_bytes} bytes, and a picture or document may have {}. Make a smaller one \
+            "{name} cannot be shown: it is {size_bytes} bytes, and the limit for a picture or document is {}. Make a smaller one \
              of it, or look at it with other means.",
             limits::TOOL_MEDIA_BYTES_MAX
         )));
@@ -88,7 +88,7 @@ mod tests {
             ("/workspace/a.txt", PNG, 8, Ok(("image/png", "Image read successfully"))),
             ("/workspace/a", b"%PDF-1.4", 8, Ok(("application/pdf", "PDF read successfully"))),
             ("/workspace/a.png", b"\x7fELF\0\0\0\0", 8, Err("neither text nor a picture")),
-            ("/workspace/a.png", PNG, most + 1, Err("bytes, and a picture or document may have 3932160")),
+            ("/workspace/a.png", PNG, most + 1, Err("bytes, and the limit for a picture or document is 3932160")),
         ] {
             let got = shown(name, data, size).map(|output| (output.media[0].mime.clone(), output.text));
             match (got, want) {

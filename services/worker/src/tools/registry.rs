@@ -78,7 +78,7 @@ pub(crate) async fn run(tool: Tool, ctx: &CallContext, input: Value) -> Result<O
         Tool::Read => read::run(ctx, parse_arguments(input)?).await,
         Tool::Skill => skill::run(ctx, parse_arguments(input)?).await,
         Tool::PlanExit | Tool::Question | Tool::Task => {
-            Err(ToolError::Model("This call cannot run beside the loop.".to_owned()))
+            Err(ToolError::Model("This call cannot run outside the loop.".to_owned()))
         }
         Tool::TodoRead => todoread::run(ctx).await,
         Tool::TodoWrite => todowrite::run(input),

@@ -43,7 +43,7 @@ pub(crate) fn spec() -> tool::Spec {
                 "description": {"type": "string", "minLength": 1, "maxLength": 200, "description": "three to five words"},
                 "prompt": {"type": "string", "minLength": 1, "description": "the whole task, and what to answer"},
                 "subagent_type": {"type": "string", "minLength": 1, "maxLength": 100},
-                "task_id": {"type": "string", "description": "to go on with an earlier task: its id"}
+                "task_id": {"type": "string", "description": "to continue an earlier task: its id"}
             },
             "required": ["description", "prompt", "subagent_type"],
             "additionalProperties": false
@@ -90,7 +90,7 @@ pub(crate) fn read(input: Value, agents: &[(String, String)]) -> Result<Task, To
     let resumes = match arguments.task_id.as_str() {
         "" => None,
         id => Some(id.parse().map_err(|_| {
-            ToolError::Model("There is no task of this id. Leave task_id out for a new task.".to_owned())
+            ToolError::Model("There is no task with this id. Omit task_id for a new task.".to_owned())
         })?),
     };
     Ok(Task { description: arguments.description, prompt: arguments.prompt, agent, resumes })

@@ -25,7 +25,7 @@ pub(crate) enum Tool {
 /// Where a call runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Performer {
-    /// A task beside the loop, through the sandbox.
+    /// A separate task that uses the sandbox.
     Task,
     /// The loop itself: it asks a person or a child session, and parks.
     Loop,

@@ -46,8 +46,8 @@ pub(crate) fn spec() -> tool::Spec {
             "type": "object",
             "properties": {
                 "url": {"type": "string", "minLength": 1, "description": "The address, with http:// or https://"},
-                "format": {"type": "string", "enum": ["markdown", "text", "html"], "description": "markdown unless given"},
-                "timeout": {"type": "integer", "minimum": 1, "maximum": SECONDS.1, "description": "Seconds; 30 unless given"}
+                "format": {"type": "string", "enum": ["markdown", "text", "html"], "description": "default markdown"},
+                "timeout": {"type": "integer", "minimum": 1, "maximum": SECONDS.1, "description": "Seconds; default 30"}
             },
             "required": ["url"],
             "additionalProperties": false
@@ -57,7 +57,7 @@ pub(crate) fn spec() -> tool::Spec {
 
 pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolError> {
     let Some(web) = &ctx.deps.web else {
-        return Err(ToolError::Model("The web is switched off here. Do the work without it.".to_owned()));
+        return Err(ToolError::Model("Web access is disabled here. Do the work without it.".to_owned()));
     };
     let timeout = Duration::from_secs(input.timeout.unwrap_or(SECONDS.0).min(SECONDS.1));
     let page = web.get(&input.url, limits::WEB_PAGE_BYTES_MAX, timeout).await;

@@ -1,10 +1,10 @@
-//! Whether the tree of sessions may spend more. The limit belongs to the root; the ledger knows what was spent.
+//! Whether the tree of sessions may spend more. The limit belongs to the root; the ledger records the cost.
 
 use super::session::Session;
 use crate::{process::store_timeout::with_store_timeout, record::WriteError};
 use store::session::mailbox::{Kind, MailboxInput};
 
-/// What the loop knows of the budget of its tree.
+/// The loop's knowledge of its tree's budget.
 pub(super) struct Budget {
     /// Whether the tree has a limit, or had one.
     is_limited: bool,
@@ -21,7 +21,7 @@ impl Budget {
         self.is_used_up
     }
 
-    /// Reads what the tree spent, if it has a limit.
+    /// Reads the cost of the tree, if it has a limit.
     pub(super) async fn look(&mut self, session: &Session) -> Result<(), WriteError> {
         self.is_limited = is_limited(self.is_limited, &session.inputs);
         if self.is_limited {
@@ -33,7 +33,7 @@ impl Budget {
     }
 }
 
-/// Whether a limit may exist. A limit that is set later comes through the mailbox.
+/// Whether a limit may exist. A limit that is set later arrives through the mailbox.
 fn is_limited(before: bool, inputs: &[MailboxInput]) -> bool {
     before || inputs.iter().any(|input| input.kind == Kind::Budget)
 }

@@ -1,4 +1,4 @@
-//! What a model call of a step is made from: the agent and the model that answer, and the request.
+//! The inputs of a step's model call: the agent and the model that answer, and the request.
 
 pub(super) mod models;
 pub(super) mod step_call;

@@ -1,5 +1,5 @@
-//! Summaries that replace what came before them: whether one is needed, the request for it, the model call that writes it, and how
-//! the turn continues. Each is a write of its own, so that a worker that dies between two of them leaves the next one nothing to
+//! Summaries that replace everything before them: whether one is needed, the request for it, the model call that writes it, and
+//! how the turn continues. Each step of this is a separate write, so that a worker that dies between two of them leaves nothing to
 //! repair.
 
 use super::{calling::models::Models, opening::Opening, session::Session};
@@ -30,11 +30,11 @@ use llm::model::Model;
 use settings::{Compaction, Settings};
 use store::{log::record::Progress, session::tree::ledger::Purpose};
 
-/// What lets the agent continue after a summary.
+/// The text with which the agent continues after a summary.
 const CONTINUE_TEXT: &str =
     "Continue if you have next steps, or stop and ask for clarification if you are unsure how to proceed.";
 
-/// What decides whether a summary is needed.
+/// The inputs of the decision whether a summary is needed.
 #[derive(Debug, Clone, Copy)]
 struct RoomFacts {
     /// Whether the newest answer filled the context of the model that answers next.
@@ -60,12 +60,12 @@ pub(super) struct SummaryCall {
     pub(super) terms: AnswerTerms,
     /// The message that requests the summary.
     pub(super) user: User,
-    /// Stores which message is kept first, if that is new.
+    /// Stores which message is the first kept one, if that is new.
     pub(super) tail: Option<Event>,
 }
 
-/// Adds to a view how much room is left for another answer of the model that is to give it. The repository decides which model that
-/// is and whether there are summaries, so its settings are read first if the conversation already has an answer.
+/// Adds to a view how much room is left for another answer of the model that will give it. The settings of the repository decide
+/// which model that is and whether there are summaries, so they are read first if the conversation already has an answer.
 pub(super) fn with_context_room(
     view: View,
     session: &Session,
@@ -86,7 +86,7 @@ pub(super) fn with_context_room(
     facts.apply(view)
 }
 
-/// The context window of a model, as settings divide it.
+/// The context window of a model, as the settings divide it.
 fn window(settings: &Settings, model: &Model) -> Window {
     let Compaction { reserved, preserve_recent_tokens, tail_turns, .. } = settings.compaction;
     Window {
@@ -106,12 +106,12 @@ pub(super) async fn request_summary(session: &mut Session, overflow: bool) -> Re
     write_user(session, user, vec![Body::Compaction(compaction)]).await
 }
 
-/// Prepares the model call for the summary that was requested. `None` if none was.
+/// Prepares the model call for the requested summary. `None` if none was requested.
 pub(super) fn summary_call(session: &Session, models: Models<'_>) -> Result<Option<SummaryCall>, Signal> {
     let conversation = session.conversation();
     let Some(mut user) = entries::summary_request(conversation.entries()).cloned() else { return Ok(None) };
     let (_, model) = models.get(&user.model.model)?;
-    // The tail is kept for the model that continues, whichever model writes the summary.
+    // The tail is sized for the model that continues, whichever model writes the summary.
     let own_window = window(models.settings, &model);
     let plan = conversation.work(|entries| Plan::new(entries, &user.id, &own_window));
     let agent = models.permissions.agent(COMPACTION);
@@ -138,7 +138,7 @@ pub(super) fn summary_call(session: &Session, models: Models<'_>) -> Result<Opti
     Ok(Some(SummaryCall { plan, terms, user, tail }))
 }
 
-/// The request for the summary with the first message that is kept, if that is new.
+/// The request for the summary with the first kept message, if that is new.
 fn tail_event(session: &Session, user: &User, tail_start_id: Option<MessageId>) -> Option<Event> {
     let entries = session.conversation().entries();
     let parts = entries::position(entries, &user.id).map(|at| &entries[at].parts)?;

@@ -51,7 +51,7 @@ use store::{
     session::{row, runs::TakeOver},
 };
 
-/// A session as it is stored, with the settings above its repository.
+/// A stored session, with the settings above its repository.
 pub(super) struct StoredSession {
     pub(super) session: row::Session,
     pub(super) above: SettingsAbove,
@@ -71,7 +71,7 @@ pub(super) struct Concerns {
     pub(super) titling: Titling,
     pub(super) reports: ChildReports,
     pub(super) budget: Budget,
-    /// Signals that the turn has not taken.
+    /// Signals that the turn has not processed yet.
     pub(super) signals: VecDeque<Signal>,
 }
 
@@ -142,7 +142,7 @@ impl Concerns {
         }
     }
 
-    /// Calls the model for a step that has begun. Gives a signal if it cannot be called.
+    /// Calls the model for a step that has begun. Returns a signal if it cannot be called.
     fn call_model(&mut self, begun: BegunStep) -> Option<Signal> {
         let guidance = self.opening.guidance();
         let planned = match step_call::plan(&self.session, self.models(), guidance, begun) {
@@ -180,7 +180,7 @@ impl Concerns {
         Ok(None)
     }
 
-    /// Reads the guidance of the repository, if this turn has not, and expands the commands of prompts.
+    /// Reads the guidance of the repository, unless this turn has done so, and expands the commands of prompts.
     pub(super) async fn prepare(&mut self) -> Result<Option<Signal>, WriteError> {
         self.control.lease_runs().await;
         if Commands::are_due(&self.session) {
@@ -200,7 +200,7 @@ impl Concerns {
         (!is_expanding).then_some(Signal::Prepared)
     }
 
-    /// Applies the guidance, and continues with what waited for it.
+    /// Applies the guidance, and continues everything that waited for it.
     pub(super) async fn handle_opened(
         &mut self,
         opened: Result<(), GuidanceError>,
@@ -236,7 +236,7 @@ impl Concerns {
         }
     }
 
-    /// Begins the calls whose intent is stored. A call that an earlier worker may have begun is attached to instead.
+    /// Begins the calls whose intent is stored. Attaches to a call that an earlier worker may have begun.
     pub(super) async fn run_tools(&mut self, calls: Vec<CallId>) -> Result<(), WriteError> {
         self.control.lease_runs().await;
         if self.session.announcement().is_some() {
@@ -278,7 +278,7 @@ impl Concerns {
         self.settle_waiting().await
     }
 
-    /// Starts a call, or notes what it waits for.
+    /// Starts a call, or records what it waits for.
     async fn begin(&mut self, call_id: &CallId) -> Result<(), WriteError> {
         let Some(call) = LoopCall::find(&self.session, call_id) else { return Ok(()) };
         if matches!(call.tool.state, ToolState::Pending { .. }) {
@@ -294,7 +294,7 @@ impl Concerns {
         }
         let is_shell = prompt_calls::is_shell_step(&self.session);
         if is_shell && prompt_calls::is_shell_denied(&self.session, call.tool.state.input()) {
-            let text = "This command is denied here by the rules of the session or the repository.";
+            let text = "The rules of the session or the repository deny this command.";
             let signal = call.end(&mut self.session, Err(text.to_owned())).await?;
             self.signals.push_back(signal);
             return Ok(());
@@ -323,7 +323,7 @@ impl Concerns {
         self.snapshots.end_of_step(&self.session, settings, &self.control.leave, patience).await
     }
 
-    /// Stops the model call and the tools. The write that closes the step stores what was streamed, because that write also
+    /// Stops the model call and the tools. The write that closes the step stores the streamed text, because that write also
     /// acknowledges the abort.
     pub(super) async fn stop(&mut self, stop: &Stop) -> Result<Signal, WriteError> {
         self.step.end_pause();
@@ -337,7 +337,7 @@ impl Concerns {
             Stop::Abort | Stop::Broken(_) => {
                 let begun = tool_calls::begun_execs(&self.session);
                 self.tool_calls.running.kill_all(begun).await;
-                // The abort and everything before it is read now. A later prompt begins a new turn.
+                // The abort and everything before it has now been read. A later prompt begins a new turn.
                 if *stop == Stop::Abort {
                     self.session.read_inputs().await?;
                 }
@@ -363,7 +363,7 @@ impl Concerns {
         self.session.record.hand_over().await
     }
 
-    /// Parks the session, unless an input came first.
+    /// Parks the session, unless an input arrived first.
     pub(super) async fn park(&mut self, reason: ParkReason) -> Result<Signal, WriteError> {
         let pruned = match reason {
             ParkReason::Idle(outcome) => {
@@ -378,7 +378,7 @@ impl Concerns {
         let title = self.titling.wait(&mut self.control).await;
         titling::store_title(&mut self.session, title).await?;
         let Parking { park, events } = Parking::new(&self.session, reason, pruned);
-        // If the session is parked, the loop ends and with it a call for a title that is still open.
+        // If the session is parked, the loop ends, and with it an open call for a title.
         let entries = self.titling.open_entries();
         match self.session.record.park(events, entries, &park).await? {
             ParkResult::NewInput => Ok(Signal::NewInput),
@@ -389,7 +389,7 @@ impl Concerns {
         }
     }
 
-    /// Asks for a title at the end of a turn whose last step another worker made.
+    /// Asks for a title at the end of a turn whose last step another worker ran.
     async fn ask_again_for_title(&mut self) {
         if !self.titling.is_open() {
             return;
@@ -402,8 +402,8 @@ impl Concerns {
     }
 }
 
-/// Whether calls need the guidance of the repository: the rules of the parent's agent bind a child, and also what a person runs
-/// in the shell.
+/// Whether calls need the guidance of the repository: the rules of the parent's agent bind a child, and also a person's shell
+/// command.
 fn need_guidance(session: &Session, calls: &[CallId]) -> bool {
     let is_new_task = |call: LoopCall| {
         registry::find(&call.tool.tool) == Ok(Tool::Task) && child_of(&call.tool.state).is_none()

@@ -1,4 +1,4 @@
-//! The end of a turn or of a loop's part in it: what parking a session stores, and what follows it.
+//! The end of a turn, or of a loop's part of it: what parking a session stores, and what follows.
 
 use super::{session::Session, waits::children};
 use crate::{
@@ -46,7 +46,7 @@ impl Parking {
     }
 }
 
-/// Does what follows once the session is parked.
+/// Performs the actions that follow once the session is parked.
 pub(super) async fn after_park(session: &Session, reason: ParkReason) {
     match reason {
         ParkReason::Idle(outcome) => {
@@ -79,7 +79,7 @@ async fn after_turn(session: &Session, outcome: Outcome) {
     }
 }
 
-/// The parent of a child that waits for the budget. From now on, the parent waits for the same.
+/// The parent of a child that waits for the budget. From now on the parent waits for it too.
 fn parent_without_budget(session: &Session, wait: Wait) -> Option<SessionId> {
     let call = session.profile.call.as_ref().filter(|_| waits_for_budget(wait))?;
     Some(call.session.clone())

@@ -1,5 +1,5 @@
-//! The beginning of a turn: the workspace is opened and the guidance of the repository is read, beside the loop. What needs the
-//! guidance waits here; an abort or a drain does not.
+//! The beginning of a turn: a separate task opens the workspace and reads the guidance of the repository. Actions that need the
+//! guidance wait here; an abort or a drain does not.
 
 use super::session::Session;
 use crate::repository::guidance::{Guidance, GuidanceError, SettingsAbove};
@@ -19,7 +19,7 @@ pub(super) struct BegunStep {
     pub(super) message: Assistant,
 }
 
-/// What waits for the guidance of a turn.
+/// An action that waits for the guidance of a turn.
 pub(super) enum Delayed {
     Call(Box<BegunStep>),
     /// The commands of the prompt.
@@ -28,7 +28,7 @@ pub(super) enum Delayed {
     Run(Vec<CallId>),
 }
 
-/// The guidance that was read, and its reading.
+/// The guidance of the turn, and the task that reads it.
 pub(super) struct Opening {
     above: SettingsAbove,
     guidance: Arc<Guidance>,
@@ -38,11 +38,11 @@ pub(super) struct Opening {
     delayed: Option<Delayed>,
 }
 
-/// What must happen before the guidance of a turn can be used.
+/// The state of a turn's guidance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Need {
     Nothing,
-    /// It is being read.
+    /// The guidance is being read.
     Wait,
     Read,
 }
@@ -52,12 +52,12 @@ impl Opening {
         Self { above, guidance: Arc::default(), read_for: None, reading: None, delayed: None }
     }
 
-    /// The guidance as it was read for this turn.
+    /// The guidance for this turn.
     pub(super) fn guidance(&self) -> &Arc<Guidance> {
         &self.guidance
     }
 
-    /// The settings: with those of the repository once they were read, without them before.
+    /// The settings: including those of the repository once they were read.
     pub(super) fn settings(&self) -> &Settings {
         match &self.read_for {
             Some(_) => &self.guidance.settings,
@@ -81,7 +81,7 @@ impl Opening {
         }
     }
 
-    /// Gives `delayed` back if this turn's guidance is known. Otherwise keeps it and has the guidance read.
+    /// Returns `delayed` if this turn's guidance is known. Otherwise keeps it and starts reading the guidance.
     pub(super) fn when_guided(&mut self, session: &Session, delayed: Delayed) -> Option<Delayed> {
         let Some(user) = session.newest_user() else { return Some(delayed) };
         match self.need(Some(&user.id), session.may_have_files()) {
@@ -112,12 +112,12 @@ impl Opening {
         Ok(())
     }
 
-    /// Takes what waited for the guidance.
+    /// Takes the actions that waited for the guidance.
     pub(super) fn take_delayed(&mut self) -> Option<Delayed> {
         self.delayed.take()
     }
 
-    /// Forgets what waits: the step is being stopped.
+    /// Drops the waiting action, because the step is being stopped.
     pub(super) fn stop(&mut self) {
         self.delayed = None;
     }

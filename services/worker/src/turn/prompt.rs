@@ -1,5 +1,5 @@
-//! What a prompt needs before a model answers it: its commands are expanded, its files are read, and the calls that it asks for
-//! itself become a step.
+//! The preparation of a prompt before a model answers it: its commands are expanded, its files are read, and the calls that it
+//! requests become a step.
 
 pub(super) mod calls;
 pub(super) mod commands;

@@ -41,7 +41,7 @@ pub(crate) enum LoopEnd {
     Parked,
     /// Another worker continues the session.
     HandedOver,
-    /// A worker of a newer version must continue the session: this version cannot read what is stored.
+    /// A worker of a newer version must continue the session, because this version cannot read what is stored.
     Refused,
     /// Another worker owns the session, or Postgres is down. If this worker still owns the row, its sweep gives it back.
     Dropped,
@@ -50,11 +50,11 @@ pub(crate) enum LoopEnd {
 /// A session's loop on this worker.
 struct Loop {
     concerns: Concerns,
-    /// When the loop tells its subscribers next that it is alive.
+    /// When the loop next tells its subscribers that it is alive.
     beat_at: Instant,
 }
 
-/// What can happen while a loop waits.
+/// An event for which a loop waits.
 enum LoopEvent {
     Nudge,
     Drain,
@@ -68,7 +68,7 @@ enum LoopEvent {
     Tick,
 }
 
-/// Runs the loop of a session that was taken, until the session is parked, handed over or lost.
+/// Runs the loop of a taken session, until the session is parked, handed over or lost.
 pub(crate) async fn run(deps: Arc<Deps>, taken: TakeOver, control: Control) -> LoopEnd {
     let stored = match Box::pin(read(&deps, &taken)).await {
         Ok(stored) => stored,
@@ -80,7 +80,7 @@ pub(crate) async fn run(deps: Arc<Deps>, taken: TakeOver, control: Control) -> L
             return LoopEnd::Dropped;
         }
     };
-    // Borrowed by its drive: a future that owned the loop would reserve memory for it twice.
+    // Borrowed by the future that drives it: a future that owned the loop would reserve memory for it twice.
     let mut loop_ = Loop::new(Concerns::new(&deps, &taken, stored, control));
     match loop_.drive().await {
         Ok(end) => end,
@@ -104,7 +104,7 @@ async fn read(deps: &Deps, taken: &TakeOver) -> Result<StoredSession, store::err
     Ok(StoredSession { session: with_store_timeout(deps.store.get_session(tenant, session)).await?, above })
 }
 
-/// Leaves a session to a worker of a newer version, which wrote what this version cannot read.
+/// Leaves a session to a worker of a newer version, which wrote data that this version cannot read.
 async fn refuse(deps: &Arc<Deps>, taken: &TakeOver, error: &store::error::Error) -> LoopEnd {
     let source = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
     tracing::warn!(error = error as &dyn std::error::Error, "leaving a session to a newer worker");
@@ -119,8 +119,8 @@ impl Loop {
         Self { concerns, beat_at: Instant::now() + Duration::from_millis(limits::LOOP_BEAT_MS) }
     }
 
-    /// Runs the loop to its end. Work that is rare and needs much memory is boxed: most loops of a worker only wait for the next
-    /// event of their model.
+    /// Runs the loop to its end. Rare work that needs much memory is boxed: most loops of a worker only wait for the next event
+    /// of their model.
     async fn drive(&mut self) -> Result<LoopEnd, WriteError> {
         let mut state = State::default();
         let mut actions = VecDeque::from([Action::Look]);
@@ -176,8 +176,8 @@ impl Loop {
         }
     }
 
-    /// Reads what came since the last look. Right after a write that found no new input there is nothing to read; an input that
-    /// comes later is found when the session is parked, at the latest.
+    /// Reads everything new since the last look. Right after a write that found no new input there is nothing to read; at the
+    /// latest, parking the session finds an input that arrives afterwards.
     async fn look(&mut self) -> Result<Signal, WriteError> {
         if !self.concerns.session.record.has_read_all() {
             self.concerns.session.read_inputs().await?;
@@ -195,7 +195,7 @@ impl Loop {
         Ok(Signal::Looked(View { out_of_budget: self.concerns.budget.is_used_up(), ..view }))
     }
 
-    /// Whether this session must give its slot up at a step boundary because others have waited longer. It always gets its first
+    /// Whether this session must give up its slot at a step boundary because others have waited longer. It always gets its first
     /// step.
     async fn must_yield(&mut self) -> bool {
         if !self.concerns.step.has_closed_one() {
@@ -225,13 +225,13 @@ impl Loop {
         }
     }
 
-    /// Waits for the next event. Gives `None` if the turn need not know of it.
+    /// Waits for the next event. Returns `None` if the turn need not know about it.
     async fn next_signal(&mut self) -> Result<Option<Signal>, WriteError> {
         if self.concerns.session.record.abort_waits() {
             return Ok(Some(Signal::Abort));
         }
         let wake_at = self.concerns.step.wake_at().map_or(self.beat_at, |at| at.min(self.beat_at));
-        // Without a model call nothing is lost: another worker attaches to the calls that run.
+        // Without a model call nothing is lost: another worker attaches to the running calls.
         let leaves_at_once =
             !self.concerns.step.is_calling() && self.concerns.tool_calls.running.can_be_left();
         let event = tokio::select! {
@@ -281,9 +281,9 @@ impl Loop {
         }
     }
 
-    /// Reads the mailbox in the middle of a step: for an abort, or for what a waiting call waits for.
+    /// Reads the mailbox in the middle of a step: for an abort, or for the answer that a call waits for.
     async fn handle_nudge(&mut self) -> Result<Option<Signal>, WriteError> {
-        // An operator may have taken the session out of service, or a client may have deleted it.
+        // An operator may have quarantined the session, or a client may have deleted it.
         let is_current = self.concerns.session.deps.store.is_current(self.concerns.session.record.fence());
         if !with_store_timeout(is_current).await.map_err(WriteError::Store)? {
             return Err(WriteError::Fenced);

@@ -1,5 +1,5 @@
-//! A session as its loop knows it: the record with the conversation, the inputs that wait, and what is fixed for its life. Every
-//! concern of the loop reads and writes through it.
+//! The loop's view of a session: the record with the conversation, the waiting inputs, and everything that is fixed for its
+//! life. Every concern of the loop reads and writes through it.
 
 use crate::{
     calls::permissions::Permissions,
@@ -27,7 +27,7 @@ use store::{
 };
 use tokio::sync::OwnedSemaphorePermit;
 
-/// What does not change while a session lives.
+/// The constants of a session's life.
 pub(super) struct Profile {
     /// The tool call that a child answers.
     pub(super) call: Option<ParentCall>,
@@ -35,15 +35,15 @@ pub(super) struct Profile {
     pub(super) depth: i16,
     pub(super) class: Class,
     pub(super) on_ask: OnAsk,
-    /// The agent that answers prompts which name none.
+    /// The agent for prompts that name none.
     pub(super) agent: String,
-    /// The model that answers prompts which name none.
+    /// The model for prompts that name none.
     pub(super) model: ModelRef,
     /// Whether a client chose the agent and the model.
     pub(super) chosen: ExplicitChoices,
 }
 
-/// A session as its loop knows it.
+/// The loop's view of a session.
 pub(super) struct Session {
     pub(super) deps: Arc<Deps>,
     pub(super) record: Record,
@@ -53,7 +53,7 @@ pub(super) struct Session {
     pub(super) workspace: Workspace,
     pub(super) profile: Profile,
     pub(super) permissions: Permissions,
-    /// Announces this worker, in the first write.
+    /// The announcement of this worker, for the first write.
     take_over: Option<Event>,
 }
 
@@ -117,7 +117,7 @@ impl Session {
         self.inputs.iter().any(|input| input.kind == Kind::Abort)
     }
 
-    /// Whether the workspace may have files. One that starts empty has some only after a tool was called.
+    /// Whether the workspace may have files. One that starts empty has files only after a tool was called.
     pub(super) fn may_have_files(&self) -> bool {
         let conversation = self.conversation();
         let parts = || conversation.entries().iter().flat_map(|entry| &entry.parts);
@@ -125,7 +125,7 @@ impl Session {
         self.workspace.has_source() || !conversation.is_whole() || has_call()
     }
 
-    /// Reads the mailbox and what of the conversation is new.
+    /// Reads the mailbox and the new part of the conversation.
     pub(super) async fn read_inputs(&mut self) -> Result<(), WriteError> {
         let (tenant, session) = (self.record.tenant(), self.record.session().clone());
         // The mailbox first: every prompt in it is then among the messages.
@@ -153,7 +153,8 @@ impl Session {
         self.record.write(events, progress).await
     }
 
-    /// Puts the announcement of this worker before `events`, if it has not been written yet. The events must be written.
+    /// Prepends the announcement of this worker to `events`, if it has not been written yet. The caller must write the
+    /// events.
     pub(super) fn announced(&mut self, events: Vec<Event>) -> Vec<Event> {
         self.take_over.take().into_iter().chain(events).collect()
     }
@@ -163,7 +164,7 @@ impl Session {
         self.take_over.clone()
     }
 
-    /// A part that begins to exist.
+    /// A new part.
     pub(super) fn new_part(&self, message_id: &MessageId, body: Body) -> Event {
         let part = Part {
             id: self.deps.id(PartId::make),

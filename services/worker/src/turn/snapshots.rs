@@ -1,6 +1,7 @@
-//! Snapshots of the files around a step: before its first call that may change them, and after its last call. The first is taken
-//! beside the model call if possible. A tool call waits for it; an abort or a drain does not.
-// Continues in `repository::snapshots`, which asks the sandbox, and `conversation::changes`, which reads what is stored.
+//! Snapshots of the files around a step: before its first call that may change them, and after its last call. If possible, the
+//! first snapshot is taken during the model call. A tool call waits for it; an abort or a drain does not.
+// Continues in `repository::snapshots`, which asks the sandbox, and `conversation::changes`, which reads the stored
+// snapshots.
 
 use super::{session::Session, tool_calls::ToolCalls};
 use crate::{
@@ -23,17 +24,17 @@ use std::{sync::Arc, time::Duration};
 use store::log::record::Progress;
 use tokio_util::task::AbortOnDropHandle;
 
-/// How long a step waits for a snapshot.
+/// Time for which a step waits for a snapshot.
 pub(super) const PATIENCE: Duration = Duration::from_millis(limits::SNAPSHOT_WAIT_MS);
-/// The same, for a step that is being stopped.
+/// The same for a step that is being stopped.
 pub(super) const STOP_PATIENCE: Duration = Duration::from_millis(limits::SNAPSHOT_STOP_WAIT_MS);
 
-/// What a loop knows of the files.
+/// The loop's knowledge of the files.
 #[derive(Default)]
 pub(super) struct Snapshots {
     /// The newest snapshot that this loop took.
     known: Option<String>,
-    /// The branch that the session is stored with.
+    /// The stored branch of the session.
     branch: Option<String>,
     /// The snapshot before the newest step's calls.
     tracking: Option<AbortOnDropHandle<Option<FilesState>>>,
@@ -41,10 +42,10 @@ pub(super) struct Snapshots {
     delayed: Option<Vec<CallId>>,
 }
 
-/// What a step did to the files, when it ends.
+/// The file changes of a step, at its end.
 #[derive(Default)]
 pub(super) struct StepFiles {
-    /// The snapshot at the step's beginning, if it came only now.
+    /// The snapshot at the step's beginning, if it was taken only now.
     pub(super) late: Option<Event>,
     /// The snapshot at the step's end.
     pub(super) snapshot: Option<String>,
@@ -58,20 +59,20 @@ pub(super) struct StepFiles {
 enum BeforeCalls {
     /// Nothing: no call may change files, or the snapshot before them is stored or can no longer be taken.
     Begin,
-    /// The snapshot that is being taken.
+    /// A snapshot that is being taken.
     Wait,
     /// A snapshot.
     Track,
 }
 
-/// What decides whether calls need a snapshot.
+/// The inputs of the decision whether calls need a snapshot.
 #[derive(Debug, Clone, Copy)]
 struct CallFacts {
     is_recorded: bool,
     may_change_files: bool,
     is_enabled: bool,
     is_tracking: bool,
-    /// Whether no worker has started any of the calls. Otherwise the state before them is gone.
+    /// Whether no worker has started any of the calls. Otherwise the state before them is lost.
     are_fresh: bool,
 }
 
@@ -90,7 +91,7 @@ impl CallFacts {
 }
 
 impl Snapshots {
-    /// Starts with the branch that the session is stored with.
+    /// Starts with the stored branch of the session.
     pub(super) fn new(branch: Option<String>) -> Self {
         Self { branch, ..Self::default() }
     }
@@ -103,19 +104,19 @@ impl Snapshots {
         state
     }
 
-    /// Forgets what waits: the step is being stopped.
+    /// Drops the waiting calls, because the step is being stopped.
     pub(super) fn stop(&mut self) {
         (self.tracking, self.delayed) = (None, None);
     }
 
-    /// The state of the files before a step that begins now, as far as it is known without asking the sandbox.
+    /// The known state of the files before a step that begins now; the sandbox is not asked.
     pub(super) fn known_before_step(&self, session: &Session) -> Option<String> {
         let left = session.open_step().and_then(|(_, parts)| changes::start_snapshot(parts));
         let newest = || session.conversation().newest_snapshot().map(ToOwned::to_owned);
         left.map(ToOwned::to_owned).or_else(|| self.known.clone()).or_else(newest)
     }
 
-    /// Takes a snapshot beside the model's answer, unless the state of the files is known.
+    /// Takes a snapshot during the model's answer, unless the state of the files is known.
     pub(super) fn track_beside_call(&mut self, session: &Session, settings: &Settings) {
         let step = session.conversation().last_step();
         let is_known = step.is_some_and(|(_, parts)| changes::start_snapshot(parts).is_some());
@@ -127,7 +128,7 @@ impl Snapshots {
         self.tracking = Some(AbortOnDropHandle::new(tokio::spawn(tracking)));
     }
 
-    /// Gives `calls` back if they need no snapshot. Otherwise keeps them until it is taken.
+    /// Returns `calls` if they need no snapshot. Otherwise keeps them until it is taken.
     pub(super) fn when_tracked(
         &mut self,
         session: &Session,
@@ -150,7 +151,7 @@ impl Snapshots {
                 let (deps, identity) = (Arc::clone(&session.deps), session.identity.clone());
                 let workspace = session.workspace.clone();
                 let tracking = async move {
-                    // The workspace may still be opening. The calls need it too, and report what is wrong with it.
+                    // The workspace may still be opening. The calls need it too, and report its problems.
                     tokio::time::timeout(PATIENCE, workspace.ready()).await.ok()?.ok()?;
                     snapshots::track(&deps, &identity, PATIENCE).await
                 };
@@ -161,7 +162,7 @@ impl Snapshots {
         None
     }
 
-    /// Stores the snapshot at the beginning of the newest step, and gives the calls that waited for it.
+    /// Stores the snapshot at the beginning of the newest step, and returns the calls that waited for it.
     pub(super) async fn store_start(
         &mut self,
         session: &mut Session,
@@ -188,7 +189,7 @@ impl Snapshots {
         Some(Event::BranchUpdated(state.branch.clone()))
     }
 
-    /// Finds out what the newest step did to the files. Takes no snapshot if no call may have changed any.
+    /// Determines the file changes of the newest step. Takes no snapshot if no call may have changed a file.
     pub(super) async fn end_of_step(
         &mut self,
         session: &Session,
@@ -214,7 +215,7 @@ impl Snapshots {
         let Some((_, parts)) = session.conversation().last_step() else { return files };
         let before = files.snapshot.take().or_else(|| changes::start_snapshot(parts).map(ToOwned::to_owned));
         if !may_change_files(parts) || !is_enabled(settings) {
-            // The snapshot at the beginning still holds at the end.
+            // The snapshot at the beginning is still valid at the end.
             files.snapshot.clone_from(&before);
             return files;
         }
@@ -240,7 +241,7 @@ impl Snapshots {
     }
 }
 
-/// Stores for each prompt what its turn changed, and for the session what all turns changed, if that is new.
+/// Stores for each prompt the file changes of its turn, and for the session those of all turns, if they are new.
 pub(super) async fn summarize_changes(session: &mut Session) -> Result<(), WriteError> {
     let conversation = session.record.conversation();
     let turns = changes::unsummarized(conversation.entries());
@@ -286,7 +287,7 @@ pub(super) async fn summarize_changes(session: &mut Session) -> Result<(), Write
     session.record.write_changes(changes, updated).await
 }
 
-/// The snapshot at the beginning of the newest step, as a part of its own. Clients show the beginning of a step whenever it is
+/// The snapshot at the beginning of the newest step, as a separate part. Clients show the beginning of a step whenever it is
 /// updated, and they already saw it before the snapshot was taken.
 fn start_part(session: &Session, snapshot: &str) -> Option<Event> {
     let (message, _) =
@@ -299,7 +300,7 @@ fn is_enabled(settings: &Settings) -> bool {
     settings.snapshot != Some(false)
 }
 
-/// What happened to a file, for clients that follow the files.
+/// The change of a file, for clients that watch the files.
 fn file_change(diff: FileDiff) -> Option<FileChange> {
     let event = match diff.status.as_deref() {
         Some("added") => FileEvent::Add,

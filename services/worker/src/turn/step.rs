@@ -49,7 +49,7 @@ impl Step {
         self.closed > 0
     }
 
-    /// Keeps the model call that was just sent.
+    /// Stores the model call that was just sent.
     pub(super) fn open(&mut self, call: ModelCall) {
         self.call = Some(call);
     }
@@ -62,7 +62,7 @@ impl Step {
         }
     }
 
-    /// Stores an event of the model's answer. Gives a signal once the answer is over.
+    /// Stores an event of the model's answer. Returns a signal once the answer is over.
     pub(super) async fn take(
         &mut self,
         session: &mut Session,
@@ -82,7 +82,7 @@ impl Step {
         self.back_off_until.into_iter().chain(flush_at).min()
     }
 
-    /// Sends and stores text that has waited long enough, and ends a pause that is over.
+    /// Sends and stores text that has waited long enough, and ends an expired pause.
     pub(super) async fn tick(
         &mut self,
         session: &Session,
@@ -98,17 +98,17 @@ impl Step {
         Ok(None)
     }
 
-    /// Forgets the pause before the next attempt.
+    /// Drops the pause before the next attempt.
     pub(super) fn end_pause(&mut self) {
         self.back_off_until = None;
     }
 
-    /// Ends the model call, if one is open: it failed, or the step is being stopped.
+    /// Ends the model call, if one is open, because it failed or the step is being stopped.
     fn abandon(&mut self, session: &Session) -> PartialAnswer {
         self.call.take().map(|call| call.abandon(&session.record)).unwrap_or_default()
     }
 
-    /// Ends the model call, if one is open, and stores what came of it. Another worker continues the step.
+    /// Ends the model call, if one is open, and stores its text so far. Another worker continues the step.
     pub(super) async fn leave(
         &mut self,
         session: &mut Session,
@@ -142,7 +142,7 @@ impl Step {
         Ok(())
     }
 
-    /// Closes the step: its cost is added to the session, and the loop made progress.
+    /// Closes the step: its cost is added to the session, and the loop has made progress.
     pub(super) async fn finish(&mut self, session: &mut Session, files: StepFiles) -> Result<(), WriteError> {
         let Some((message, parts)) = session.conversation().last_step() else { return Ok(()) };
         // A step that only runs the calls of a prompt has no model call.
@@ -174,8 +174,8 @@ impl Step {
         Ok(())
     }
 
-    /// Closes the step with an error. What was streamed stays, and calls that were running are marked as interrupted. `titles` are
-    /// the calls for a title that end with the step.
+    /// Closes the step with an error. Streamed text stays, and running calls are marked as interrupted. `titles` are the calls for
+    /// a title that end with the step.
     pub(super) async fn close(
         &mut self,
         session: &mut Session,
@@ -216,7 +216,7 @@ impl Step {
     }
 }
 
-/// Writes events, and what model calls cost if there is anything to charge.
+/// Writes events, and the cost of model calls if there is any.
 async fn write(session: &mut Session, events: Vec<Event>, entries: Vec<Entry>) -> Result<(), WriteError> {
     if entries.is_empty() && events.is_empty() {
         return Ok(());
@@ -228,8 +228,8 @@ async fn write(session: &mut Session, events: Vec<Event>, entries: Vec<Entry>) -
 }
 
 /// Writes the message of a step, after `more`; `failed` attempts came before. A step that a failed attempt or a dead worker left
-/// open is begun again: its parts are removed, except those that tell why earlier attempts failed. `snapshot` is the known state of
-/// the files.
+/// open is begun again: its parts are removed, except those that report earlier failures. `snapshot` is the known state of the
+/// files.
 pub(super) async fn begin(
     session: &mut Session,
     user: &User,
@@ -254,7 +254,8 @@ pub(super) async fn begin(
         Some((left, _)) if left.parent_id == user.id => {
             Assistant { model: user.model.clone(), ..left.clone() }
         }
-        // The step was begun for an earlier prompt and precedes this one. Readers would not take it for the answer to this prompt.
+        // The step was begun for an earlier prompt and precedes this one. Readers would not recognize it as the answer to this
+        // prompt.
         Some((left, _)) => {
             let mut left = left.clone();
             left.error = Some(Error::aborted());
@@ -302,7 +303,7 @@ pub(super) fn assistant(id: MessageId, user: &User) -> Assistant {
     }
 }
 
-/// What the whole answer of a step cost. The write of the answer has charged the same entry already, unless a worker without a
+/// The cost of a step's complete answer. The write of the answer has already charged the same entry, unless a worker without a
 /// ledger stored the answer.
 fn answer_entry(message: &Assistant) -> Option<Entry> {
     (message.tokens != Tokens::default()).then(|| Entry {
@@ -316,7 +317,7 @@ fn answer_entry(message: &Assistant) -> Option<Entry> {
     })
 }
 
-/// Closes the request of a call that will not run. An answer that came first stays.
+/// Closes the request of a call that will not run. An earlier answer stays.
 fn withdrawn_request(part: &Part) -> Option<Event> {
     let tool = part.body.as_tool()?;
     let id = match &tool.state {
@@ -331,7 +332,7 @@ fn withdrawn_request(part: &Part) -> Option<Event> {
     Some(Event::RequestAnswered { id, answer: Answer::Reject { message: None } })
 }
 
-/// Marks a call that will have no answer.
+/// Marks a call that will not get an answer.
 fn interrupted(part: &Part) -> Option<Event> {
     let tool = part.body.as_tool()?;
     let (input, start) = match &tool.state {

@@ -1,6 +1,7 @@
-//! The title of a session that no person named: a small model writes it beside the first step. Whatever happens to it, the turn
-//! goes on. If the worker dies, the next one asks again, as long as the session has only one prompt.
-// Continues in `conversation::title`, which makes the request, and store::session::titles, which keeps a person's title.
+//! The title of a session that no person named: a small model writes it during the first step. The turn continues whatever
+//! happens to it. If the worker dies, the next one asks again, as long as the session has only one prompt.
+// Continues in `conversation::title`, which builds the request, and store::session::titles, which keeps a person's
+// title.
 
 use super::{calling::models::Models, session::Session};
 use crate::{
@@ -32,7 +33,7 @@ pub(super) struct Titling {
     /// The title of a session that no person named, until this loop asks for a better one.
     default: Option<Box<str>>,
     asking: Option<AbortOnDropHandle<Option<Box<Title>>>>,
-    /// What the calls cost.
+    /// The cost of the calls.
     bill: Bill,
 }
 
@@ -47,7 +48,7 @@ struct Asking {
     bill: Bill,
 }
 
-/// What decides whether a model is asked for a title.
+/// The inputs of the decision whether to ask a model for a title.
 #[derive(Debug, Clone, Copy)]
 struct TitleFacts {
     /// Whether the session still has its default title.
@@ -56,7 +57,7 @@ struct TitleFacts {
     is_whole: bool,
     /// Whether the conversation has exactly one prompt.
     has_one_prompt: bool,
-    /// Whether settings switch the agent off that writes titles.
+    /// Whether settings disable the agent that writes titles.
     is_disabled: bool,
 }
 
@@ -67,7 +68,7 @@ impl TitleFacts {
 }
 
 impl Titling {
-    /// Starts with the title that the session has. A subtask is named after its task.
+    /// Starts with the current title of the session. A subtask is named after its task.
     pub(super) fn new(session: &Info) -> Self {
         let is_untitled = session.parent_id.is_none() && domain::title::is_default(&session.title);
         Self {
@@ -90,19 +91,20 @@ impl Titling {
         self.default.is_some()
     }
 
-    /// What the calls cost of a title that is not stored yet. The loop charges it in the write with which it leaves the session.
+    /// The cost of the calls for a title that is not stored yet. The loop charges it in the write with which it leaves the
+    /// session.
     pub(super) fn open_entries(&self) -> Vec<Entry> {
         if self.asking.is_some() { self.bill.entries() } else { vec![] }
     }
 
-    /// Ends the call, because the turn is being stopped, and gives what it cost.
+    /// Ends the call, because the turn is being stopped, and returns its cost.
     pub(super) fn stop(&mut self) -> Vec<Entry> {
         let entries = self.open_entries();
         self.asking = None;
         entries
     }
 
-    /// Asks for a title beside the step that answers `user`, once, if the session has no title and only one prompt.
+    /// Asks for a title during the step that answers `user`, once, if the session has no title and only one prompt.
     pub(super) fn ask(&mut self, session: &Session, models: Models<'_>, user: &User) {
         let Some(instead_of) = self.default.clone() else { return };
         let agent = models.permissions.agent(agent::TITLE);
@@ -132,7 +134,7 @@ impl Titling {
         self.asking = Some(AbortOnDropHandle::new(tokio::spawn(asking.run())));
     }
 
-    /// Waits briefly for a title before the loop ends. An event meanwhile ends the wait; the park that follows notices it.
+    /// Waits briefly for a title before the loop ends. An event ends the wait; the park that follows notices it.
     pub(super) async fn wait(&mut self, control: &mut Control) -> Option<Box<Title>> {
         self.asking.as_ref()?;
         tokio::select! {
@@ -145,7 +147,7 @@ impl Titling {
     }
 }
 
-/// Stores a title and what it cost.
+/// Stores a title and its cost.
 pub(super) async fn store_title(session: &mut Session, title: Option<Box<Title>>) -> Result<(), WriteError> {
     match title {
         Some(title) => session.record.write_title(*title).await,
@@ -154,7 +156,8 @@ pub(super) async fn store_title(session: &mut Session, title: Option<Box<Title>>
 }
 
 impl Asking {
-    /// Gives what to store: the title, and what the calls cost even if they failed. Only the operator learns of a failure.
+    /// Returns what to store: the title, and the cost of the calls even if they failed. Only the operator learns of a
+    /// failure.
     async fn run(self) -> Option<Box<Title>> {
         let patience = Duration::from_millis(limits::TITLE_CALL_MS);
         let answer = tokio::time::timeout(patience, self.attempts()).await;
@@ -173,7 +176,7 @@ impl Asking {
         is_news.then(|| Box::new(Title { instead_of: self.instead_of.into(), title, entries }))
     }
 
-    /// The title, if the model gave one.
+    /// The title, if the model returned one.
     async fn attempts(&self) -> Result<Option<String>, Error> {
         let mut attempt = 1;
         loop {

@@ -1,4 +1,4 @@
-//! The tool calls of a step: starting them, storing what comes of them, and ending those that the loop performs itself.
+//! The tool calls of a step: starting them, storing their results, and ending those that the loop performs itself.
 
 use super::session::Session;
 use crate::{
@@ -27,10 +27,10 @@ use serde_json::{Map, Value};
 use std::{collections::BTreeSet, sync::Arc};
 use store::log::record::Progress;
 
-/// The calls of the newest step that run beside the loop.
+/// The calls of the newest step that run in separate tasks.
 pub(super) struct ToolCalls {
     pub(super) running: RunningCalls,
-    /// Calls that this loop stored as begun and has not started. Other calls may have been started by an earlier worker.
+    /// Calls that this loop stored as begun and has not started. An earlier worker may have started any other call.
     fresh: BTreeSet<CallId>,
 }
 
@@ -40,12 +40,12 @@ impl ToolCalls {
         Self { running: RunningCalls::new(deps, identity, session.workspace.clone()), fresh: BTreeSet::new() }
     }
 
-    /// Notes the calls of a new step: this loop stored them, and no worker has started them.
+    /// Records the calls of a new step: this loop stored them, and no worker has started them.
     pub(super) fn begin_step(&mut self, calls: impl IntoIterator<Item = CallId>) {
         self.fresh = calls.into_iter().collect();
     }
 
-    /// Notes that this loop just stored the intent of a call.
+    /// Records that this loop just stored the intent of a call.
     pub(super) fn mark_fresh(&mut self, call: &CallId) {
         self.fresh.insert(call.clone());
     }
@@ -77,7 +77,7 @@ pub(super) struct LoopCall {
     pub(super) tool: part::Tool,
 }
 
-/// What a call answers: a title with the text for the model, or an error for the model.
+/// The answer of a call: a title with the text for the model, or an error for the model.
 pub(super) type CallAnswer = Result<TitledText, String>;
 
 /// The text of an answer, with a title for people.
@@ -115,7 +115,7 @@ impl LoopCall {
         }
     }
 
-    /// When the call began; now, if it has not.
+    /// When the call began; the current time if it has not begun.
     pub(super) fn begun_at(&self) -> domain::ids::Timestamp {
         match &self.tool.state {
             ToolState::Running { time, .. } => time.start,
@@ -128,7 +128,7 @@ impl LoopCall {
         self.store(session, self.ended(answer)).await
     }
 
-    /// Ends a call that a person rejected without a word. The turn ends with its step.
+    /// Ends a call that a person rejected without a message. The turn ends with its step.
     pub(super) async fn reject(&self, session: &mut Session) -> Result<Signal, WriteError> {
         let state = ToolState::Error {
             input: self.tool.state.input().clone(),
@@ -157,11 +157,11 @@ pub(super) fn child_of(state: &ToolState) -> Option<&str> {
     }
 }
 
-/// What a report changes.
+/// The effect of a report.
 enum ReportEffect {
-    /// The call goes on: its new state.
+    /// The call continues: its new state.
     Continue(ToolState),
-    /// The call ended: its last state, and the new list of things to do.
+    /// The call ended: its last state, and the new to-do list.
     End {
         state: ToolState,
         todos: Option<Value>,
@@ -171,7 +171,7 @@ enum ReportEffect {
     Fenced,
 }
 
-/// Stores what a running call reports. Gives a signal once the call has ended.
+/// Stores a report of a running call. Returns a signal once the call has ended.
 pub(super) async fn store_report(
     session: &mut Session,
     report: Report,
@@ -227,14 +227,14 @@ fn effect_of(session: &Session, input: Value, time: Span, result: Result<Output,
     }
 }
 
-/// Whether the step may give these files besides those that it already gave.
+/// Whether the step may return these files besides those that it already returned.
 fn has_room(session: &Session, files: &[File]) -> bool {
     let parts = session.conversation().last_step().map(|(_, parts)| parts).unwrap_or_default();
     let tools = parts.iter().filter_map(|(_, part)| part.body.as_tool());
     media::fits(tools.flat_map(|tool| model_view::answer_files(&tool.state)), files)
 }
 
-/// Files that a tool gave, as parts of the step that called it.
+/// Files that a tool returned, as parts of its step.
 fn attachments(session: &Session, files: Vec<File>) -> Vec<Part> {
     let Some((message, _)) = session.conversation().last_step() else { return vec![] };
     let part = |file| Part {
@@ -246,8 +246,8 @@ fn attachments(session: &Session, files: Vec<File>) -> Vec<Part> {
     files.into_iter().map(part).collect()
 }
 
-/// The commands of calls that are stored as begun: also those of an earlier worker that this loop has not attached to, and a
-/// command whose start is still on its way, which the epoch of the kill keeps from starting.
+/// The commands of calls that are stored as begun. This includes those of an earlier worker that this loop has not attached
+/// to, and a command whose start has not reached the sandbox yet: the epoch of the kill prevents that start.
 pub(super) fn begun_execs(session: &Session) -> Vec<String> {
     let conversation = session.conversation();
     let parts = conversation.last_step().map(|(_, parts)| parts).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Calls that the loop performs itself, because they wait for others: for a person's permission or answer, or for a child session.
+//! Calls that the loop performs itself because they wait: for a person's permission or answer, or for a child session.
 
 pub(super) mod calls;
 pub(super) mod children;

@@ -62,7 +62,7 @@ async fn a_repository_says_how_much_of_an_answer_is_shown() {
     assert!(said.contains("the whole output is in /run/sbx/out/"), "{said}");
     assert!(said.contains(facts(api, &session).await["outputPath"].as_str().unwrap()), "{said}");
     let said = told(api, &session, "read", json!({"filePath": "/workspace/many"})).await;
-    assert!(said.contains("10: 10\n\n(There is more: go on with offset 11.)"), "{said}");
+    assert!(said.contains("10: 10\n\n(There is more: continue with offset 11.)"), "{said}");
     let said = told(api, &session, "grep", json!({"pattern": "1", "path": "/workspace/many"})).await;
     assert!(said.contains("(Cut: the whole answer has 21 lines"), "{said}");
     assert_eq!(

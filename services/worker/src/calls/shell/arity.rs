@@ -1,8 +1,8 @@
-//! How many words name what a program does: `git commit`, `npm run build`. An answer "always" allows that much and no
-//! more: not `git`, and not only this one message.
+//! The number of words that name the action of a program: `git commit`, `npm run build`. An answer "always" allows
+//! exactly that: more than this one commit message, but less than all of `git`.
 
-/// Programs whose sub-commands do different things, with the number of words that say what is done. The longest entry
-/// that fits counts; a program that is not here is named by its first word.
+/// Programs whose sub-commands perform different actions, with the number of words that name the action. The longest
+/// matching entry counts; the action of an unlisted program is its first word.
 const NAMED_BY: &[(&str, usize)] = &[
     ("ansible-galaxy", 2),
     ("apt", 2),
@@ -91,7 +91,8 @@ const NAMED_BY: &[(&str, usize)] = &[
     ("yarn run", 3),
 ];
 
-/// The words of a command that say what is done. `None` when one of them is a wildcard for rules: it would say too much.
+/// The words of a command that name its action. `None` if one of them is a wildcard in rules, because the pattern would
+/// allow too much.
 pub(super) fn prefix<'a>(line: &[&'a str]) -> Option<Vec<&'a str>> {
     let fits = |(name, _): &&(&str, usize)| {
         let mut words = name.split(' ');
@@ -100,14 +101,14 @@ pub(super) fn prefix<'a>(line: &[&'a str]) -> Option<Vec<&'a str>> {
     };
     let longest = NAMED_BY.iter().filter(fits).max_by_key(|(name, _)| name.len());
     let wanted = longest.map_or(1, |(_, words)| *words);
-    // An option says how, not what: `git -C dir` is named by its first word.
+    // An option changes how the action runs: the action of `git -C dir` is its first word.
     let words = line.iter().enumerate();
     let keep = words.take_while(|(at, word)| *at == 0 || !word.starts_with('-') || is_module(line, *at));
     let keep: Vec<&str> = keep.map(|(_, word)| *word).take(wanted).collect();
     keep.iter().all(|word| !word.contains(['*', '?'])).then_some(keep)
 }
 
-/// `python -m pytest` does what its module does.
+/// The action of `python -m pytest` is its module.
 fn is_module(line: &[&str], at: usize) -> bool {
     at == 1 && line[1] == "-m" && line[0].starts_with("python")
 }

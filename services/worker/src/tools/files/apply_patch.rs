@@ -112,8 +112,8 @@ fn nothing_done(error: String) -> ToolError {
     ToolError::Model(format!("{error} Nothing was changed."))
 }
 
-/// The error if a file changed meanwhile or the sandbox stopped. Earlier changes stay, and the model gets a list of
-/// them.
+/// The error if another writer changed a file, or if the sandbox stopped. Earlier changes stay, and the model gets a
+/// list of them.
 fn half_done(error: ToolError, step: &Step, done: &[String]) -> ToolError {
     match error {
         ToolError::Model(text) if !done.is_empty() => ToolError::Model(format!(

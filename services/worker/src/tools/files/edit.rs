@@ -45,7 +45,7 @@ pub(crate) fn spec() -> tool::Spec {
             "properties": {
                 "filePath": {"type": "string", "minLength": 1, "description": "Absolute path"},
                 "oldString": {"type": "string", "description": "The text to replace"},
-                "newString": {"type": "string", "description": "The text to put in its place"},
+                "newString": {"type": "string", "description": "The replacement text"},
                 "replaceAll": {"type": "boolean", "description": "Replace every occurrence"}
             },
             "required": ["filePath", "oldString", "newString"],
@@ -62,12 +62,12 @@ pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolE
     let made = save(ctx, &path, edit.new_string.clone().into_bytes(), "absent".to_owned()).await;
     made.map_err(|error| match error {
         ToolError::Model(_) => ToolError::Model(format!(
-            "{path} exists. An empty oldString only makes new files: quote the text to replace."
+            "{path} exists. An empty oldString only creates new files: quote the text to replace."
         )),
         other => other,
     })?;
     let metadata = diff(&path, "", &edit.new_string);
-    Ok(Output { title: path, text: "The file was made.".to_owned(), metadata, ..Output::default() })
+    Ok(Output { title: path, text: "The file was created.".to_owned(), metadata, ..Output::default() })
 }
 
 /// Applies edits to one file, all or none.

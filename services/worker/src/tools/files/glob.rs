@@ -29,7 +29,7 @@ pub(crate) fn spec() -> tool::Spec {
             "type": "object",
             "properties": {
                 "pattern": {"type": "string", "minLength": 1, "description": "The pattern"},
-                "path": {"type": "string", "description": "Directory to look in; /workspace unless given"}
+                "path": {"type": "string", "description": "Directory to look in; default /workspace"}
             },
             "required": ["pattern"],
             "additionalProperties": false

@@ -31,7 +31,7 @@ pub(crate) fn spec() -> tool::Spec {
             "type": "object",
             "properties": {
                 "pattern": {"type": "string", "minLength": 1, "description": "The regular expression"},
-                "path": {"type": "string", "description": "File or directory to look in; /workspace unless given"},
+                "path": {"type": "string", "description": "File or directory to look in; default /workspace"},
                 "include": {"type": "string", "description": "Only files whose name matches, for example *.{ts,tsx}"}
             },
             "required": ["pattern"],

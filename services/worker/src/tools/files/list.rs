@@ -28,9 +28,9 @@ pub(crate) fn spec() -> tool::Spec {
         json!({
             "type": "object",
             "properties": {
-                "path": {"type": "string", "description": "The directory; /workspace unless given"},
+                "path": {"type": "string", "description": "The directory; default /workspace"},
                 "ignore": {"type": "array", "items": {"type": "string"}, "maxItems": 50,
-                           "description": "Further patterns to leave out"}
+                           "description": "Additional patterns to leave out"}
             },
             "additionalProperties": false
         }),

@@ -38,7 +38,7 @@ pub(crate) fn spec() -> tool::Spec {
                         "type": "object",
                         "properties": {
                             "oldString": {"type": "string", "minLength": 1, "description": "The text to replace"},
-                            "newString": {"type": "string", "description": "The text to put in its place"},
+                            "newString": {"type": "string", "description": "The replacement text"},
                             "replaceAll": {"type": "boolean", "description": "Replace every occurrence"}
                         },
                         "required": ["oldString", "newString"],

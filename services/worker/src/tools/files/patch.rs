@@ -1,4 +1,4 @@
-//! Reads the patch format that some models write in place of single edits, and finds the position of each hunk. A line
+//! Reads the patch format that some models write instead of single edits, and finds the position of each hunk. A line
 //! matches exactly, else without trailing white space, else without surrounding white space, else with plain
 //! punctuation.
 
@@ -76,12 +76,12 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Change>, String> {
             reader.at += usize::from(to.is_some());
             let hunks = reader.hunks()?;
             if hunks.is_empty() && to.is_none() {
-                return Err(format!("The patch says nothing about what to change in {path}."));
+                return Err(format!("The patch contains no change for {path}."));
             }
             changes.push(Change::Update { path, to, hunks });
         } else if !line.trim().is_empty() {
             return Err(format!(
-                "Line {} of the patch is {:?}; expected is \"*** Add File: \", \"*** Update File: \" or \"*** Delete File: \".",
+                "Line {} of the patch is {:?}; expected \"*** Add File: \", \"*** Update File: \" or \"*** Delete File: \".",
                 reader.number(),
                 domain::text::head(line, 80)
             ));

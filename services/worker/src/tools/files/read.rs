@@ -43,7 +43,7 @@ pub(crate) fn spec() -> tool::Spec {
             "properties": {
                 "filePath": {"type": "string", "minLength": 1, "description": "Absolute path"},
                 "offset": {"type": "integer", "minimum": 0, "description": "First line to show, from 1"},
-                "limit": {"type": "integer", "minimum": 1, "maximum": limits::TOOL_OUTPUT_LINES_MAX, "description": "How many lines"}
+                "limit": {"type": "integer", "minimum": 1, "maximum": limits::TOOL_OUTPUT_LINES_MAX, "description": "Number of lines"}
             },
             "required": ["filePath"],
             "additionalProperties": false
@@ -152,7 +152,7 @@ async fn reminders(ctx: &CallContext, path: &str) -> Vec<(String, String)> {
             left -= text.len();
             text
         } else {
-            format!("There are instructions for this file in {WORKSPACE}/{}: read them.", level.path)
+            format!("{WORKSPACE}/{} has instructions for this file: read them.", level.path)
         };
         reminders.push((level.path, format!("<system-reminder>\n{text}\n</system-reminder>")));
     }
@@ -173,7 +173,7 @@ fn numbered(read: &v1::ReadLinesResponse, first_line: u64) -> String {
     }
     if read.more {
         let next = first_line + read.lines.len() as u64;
-        text.push_str(&format!("\n(There is more: go on with offset {next}.)"));
+        text.push_str(&format!("\n(There is more: continue with offset {next}.)"));
     }
     text
 }

@@ -47,7 +47,7 @@ pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolE
     };
     let written = save(ctx, &input.file_path, input.content.clone().into_bytes(), String::new()).await?;
     let metadata = diff(&input.file_path, before.as_deref().unwrap_or_default(), &input.content);
-    let text = if written.created { "The file was made." } else { "The file was replaced." };
+    let text = if written.created { "The file was created." } else { "The file was replaced." };
     Ok(Output { title: input.file_path, text: text.to_owned(), metadata, ..Output::default() })
 }
 
@@ -66,7 +66,7 @@ pub(super) async fn load(ctx: &CallContext, path: &str) -> Result<v1::ReadFileRe
     let read = read.await.map_err(|status| sandbox_error(&status))?;
     if read.size_bytes > limits::FILE_BYTES_MAX as u64 {
         return Err(ToolError::Model(format!(
-            "{path} has {} bytes: too large to be changed by a tool",
+            "{path} is {} bytes, which is too large for a tool to change",
             read.size_bytes
         )));
     }

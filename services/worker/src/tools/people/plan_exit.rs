@@ -7,9 +7,9 @@ use domain::tool;
 use serde_json::json;
 
 /// The agent `build` reads this as the person's message.
-pub(crate) const APPROVED: &str = "The plan above is approved. You may change files now: carry the plan out, and say where you had to depart from it.";
+pub(crate) const APPROVED: &str = "The plan above is approved. You may change files now: carry out the plan, and say where you had to depart from it.";
 /// The model reads this as the result of the call.
-pub(crate) const DONE: &str = "The person approved the plan. The agent build goes on from here.";
+pub(crate) const DONE: &str = "The person approved the plan. The agent build continues from here.";
 
 const YES: &str = "Yes";
 const NO: &str = "No";
@@ -28,7 +28,7 @@ pub(crate) enum PlanAnswer {
 pub(crate) fn spec() -> tool::Spec {
     tool_spec(
         "plan_exit",
-        "Ends planning: asks the person whether the agent build shall carry the plan out. Call it once the plan is complete \
+        "Ends planning: asks the person whether the agent build should carry out the plan. Call it once the plan is complete \
          and told in your answer, and when nothing is open that the person must decide. The answer may take hours.",
         json!({"type": "object", "properties": {}, "additionalProperties": false}),
     )
@@ -41,7 +41,7 @@ pub(crate) fn questions() -> Vec<Question> {
         description: description.to_owned(),
     };
     vec![Question {
-        question: "The plan is complete. Shall the agent build carry it out?".to_owned(),
+        question: "The plan is complete. Should the agent build carry it out?".to_owned(),
         header: "Build".to_owned(),
         options: vec![
             choice(YES, "The agent build takes over and may change files"),

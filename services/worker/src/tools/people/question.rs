@@ -70,5 +70,5 @@ pub(crate) fn answer_text(questions: &[Question], labels: &[Vec<String>]) -> Str
         .enumerate()
         .map(|(index, question)| format!("{:?} = {:?}", question.question, answer(index)))
         .collect();
-    format!("The person answered: {}. Go on with these answers.", pairs.join("; "))
+    format!("The person answered: {}. Continue with these answers.", pairs.join("; "))
 }

@@ -14,7 +14,7 @@ use serde_json::{Map, json};
 pub(crate) fn spec() -> tool::Spec {
     tool_spec(
         "todoread",
-        "Gives your list of things to do as it is now.",
+        "Returns your current to-do list.",
         json!({"type": "object", "properties": {}, "additionalProperties": false}),
     )
 }
@@ -22,8 +22,8 @@ pub(crate) fn spec() -> tool::Spec {
 pub(crate) async fn run(ctx: &CallContext) -> Result<Output, ToolError> {
     let (tenant, session) = (ctx.identity.tenant, &ctx.identity.session);
     let todos = with_store_timeout(ctx.deps.store.get_todos(tenant, session)).await.map_err(|error| {
-        tracing::warn!(error = &error as &dyn std::error::Error, "cannot read the list of things to do");
-        ToolError::Model("The list cannot be read just now. Try again.".to_owned())
+        tracing::warn!(error = &error as &dyn std::error::Error, "cannot read the to-do list");
+        ToolError::Model("The list cannot be read at the moment. Try again.".to_owned())
     })?;
     let (text, metadata) = (serde_json::to_string_pretty(&todos).unwrap_or_default(), Map::new());
     Ok(Output { title: "things to do".to_owned(), text, metadata, ..Output::default() })

@@ -1,5 +1,5 @@
-//! Which agent and which model answer a prompt: what a client chose, else what the repository's settings say, else the defaults of
-//! the session. Pure.
+//! Selects the agent and the model that answer a prompt: the client's choice, else the settings of the repository, else the
+//! defaults of the session. Pure.
 
 use crate::{calls::permissions::Permissions, turn::session::Profile};
 use domain::{
@@ -13,7 +13,7 @@ use settings::Settings;
 /// Name of the error of a prompt whose model is not configured.
 const MODEL_UNKNOWN: &str = "ProviderModelNotFoundError";
 
-/// What the choice of an agent and a model depends on.
+/// The inputs of the choice of an agent and a model.
 #[derive(Clone, Copy)]
 pub(in crate::turn) struct Models<'a> {
     pub(in crate::turn) providers: &'a Config,
@@ -49,8 +49,8 @@ impl<'a> Models<'a> {
         Some(user)
     }
 
-    /// A model of this deployment with its provider, within the limits of the settings. `None` for a model that settings do not
-    /// allow.
+    /// A model of this deployment with its provider, within the limits of the settings. `None` for a model that the settings do
+    /// not allow.
     pub(in crate::turn) fn find(&self, model: &ModelRef) -> Option<(&'a Provider, Model)> {
         let (provider, found) = self.providers.providers.find(&model.provider_id, &model.model_id)?;
         let (limit, mut found) = (self.settings.limit(model), found.clone());
@@ -66,8 +66,8 @@ impl<'a> Models<'a> {
         found.ok_or_else(|| Signal::Failed(final_failure(self.unknown_model_error(model))))
     }
 
-    /// The model that writes titles: the one that settings name, if this deployment has it; else the small model beside the model
-    /// of the prompt; else that model itself.
+    /// The model that writes titles: the one that settings name, if this deployment has it; else the small model of the prompt's
+    /// provider; else the prompt's own model.
     pub(in crate::turn) fn find_small(&self, user: &User) -> Option<(&'a Provider, Model)> {
         let of_agent = self.permissions.agent(agent::TITLE).and_then(|agent| agent.model.as_ref());
         let named = of_agent.into_iter().chain(&self.settings.small_model);

@@ -1,4 +1,4 @@
-//! The model call of a step, from the prompt to the request that is sent.
+//! The model call of a step, from the prompt to the request.
 
 use super::models::Models;
 use crate::{

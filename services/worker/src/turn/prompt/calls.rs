@@ -1,4 +1,4 @@
-//! The calls that a prompt asks for itself, without a model: tasks for subagents, and a command of the shell.
+//! The calls that a prompt itself requests, without a model: tasks for subagents, and a shell command.
 
 use crate::{
     conversation::entries::{self, Origin},
@@ -18,7 +18,7 @@ use domain::{
 use serde_json::Value;
 use store::log::{messages::MessageWithParts, record::Progress};
 
-/// Stores the calls that the prompt asks for as a step, begun. Gives their ids.
+/// Stores the calls that the prompt requests as a step that has begun. Returns their ids.
 pub(in crate::turn) async fn begin(session: &mut Session) -> Result<Vec<CallId>, WriteError> {
     let Some(user) = session.newest_user().cloned() else { return Ok(vec![]) };
     let mut message = step::assistant(session.deps.id(MessageId::make), &user);
@@ -49,7 +49,7 @@ pub(in crate::turn) async fn begin(session: &mut Session) -> Result<Vec<CallId>,
     Ok(ids)
 }
 
-/// The call that a part of a prompt asks for.
+/// The call that a part of a prompt requests.
 fn call_of(part: &Part, now: Timestamp) -> Option<part::Tool> {
     match &part.body {
         Body::Subtask(subtask) => Some(task::call(&part.id, subtask, now)),
@@ -86,7 +86,7 @@ pub(in crate::turn) fn is_shell_step(session: &Session) -> bool {
     prompt.is_some_and(|at| entries::shell_command(&entries[at].parts).is_some())
 }
 
-/// Whether a person must not run a shell command. A rule that asks is satisfied by the person who runs it.
+/// Whether a person must not run a shell command. The person who runs it thereby satisfies a rule that asks.
 pub(in crate::turn) fn is_shell_denied(session: &Session, input: &Value) -> bool {
     session.permissions.verdict(session.step_agent(), Tool::Bash, input) == Verdict::Deny
 }

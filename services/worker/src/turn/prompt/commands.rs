@@ -1,5 +1,5 @@
-//! The commands of prompts: what a command says is put into the prompt, once, so that every step and every worker sends the same
-//! words.
+//! The commands of prompts: the expanded text of a command is stored in the prompt once, so that every step and every worker
+//! sends the same text.
 // Continues in `expansion`, which asks the repository and the sandbox.
 
 use super::expansion::{self, Expansion, ExpansionMeans};
@@ -26,7 +26,7 @@ use std::sync::Arc;
 use store::log::record::Progress;
 use tokio_util::task::AbortOnDropHandle;
 
-/// The agent that performs the task of a command which names none.
+/// The agent for the task of a command that names no agent.
 const SUBAGENT: &str = "general";
 
 /// Commands that are being expanded.
@@ -35,13 +35,13 @@ pub(in crate::turn) struct Commands {
     expanding: Option<AbortOnDropHandle<Result<Vec<Expansion>, ToolError>>>,
 }
 
-/// What a prompt becomes whose command is expanded.
+/// The changes to a prompt whose command was expanded.
 #[derive(Debug, PartialEq)]
 struct RewrittenPrompt {
     text: Text,
     /// The prompt's message, if its agent or model changes.
     user: Option<User>,
-    /// Further parts.
+    /// Additional parts.
     bodies: Vec<Body>,
 }
 
@@ -88,7 +88,7 @@ impl Commands {
     }
 }
 
-/// Stores what the commands say.
+/// Stores the expanded commands.
 pub(in crate::turn) async fn store_expansions(
     session: &mut Session,
     expansions: Result<Vec<Expansion>, ToolError>,
@@ -111,7 +111,7 @@ pub(super) fn broken_signal(error: ToolError) -> Result<Signal, WriteError> {
     }
 }
 
-/// The names under which the sandbox knows the shell commands of an expansion, whatever the command says.
+/// The ids under which the sandbox knows the shell commands of an expansion, whatever the command contains.
 pub(in crate::turn) fn exec_ids(part: &Part) -> impl Iterator<Item = String> {
     (0..limits::COMMAND_SHELLS_MAX).map(move |number| expansion::exec_id(part, number))
 }
@@ -131,7 +131,7 @@ fn prompt_events(session: &Session, expansion: Expansion) -> Vec<Event> {
     events
 }
 
-/// Puts what a command says into its prompt: as a task for a subagent, or in place of the prompt's words.
+/// Puts an expanded command into its prompt: as a task for a subagent, or instead of the prompt's text.
 fn rewrite(expansion: Expansion, is_subagent: bool) -> Option<RewrittenPrompt> {
     let Expansion { prompt: CommandPrompt { part, invocation, user }, command, text, mentions } = expansion;
     let before = part.body.as_text()?.clone();

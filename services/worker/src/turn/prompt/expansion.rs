@@ -1,4 +1,4 @@
-//! What the commands of prompts say: the template that the repository, this version or a skill has under a name, with the client's
+//! Expands the commands of prompts: the template of that name from the repository, this version or a skill, with the client's
 //! arguments, the output of its shell commands, and the files and agents that it mentions.
 // Continues in `domain::command::template`, which fills the template in, and `tools::bash`, which runs shell commands.
 
@@ -35,7 +35,7 @@ use rpc::v1::{self, FileKind};
 use serde_json::json;
 use std::sync::Arc;
 
-/// What an expansion can use.
+/// The inputs of an expansion.
 pub(super) struct ExpansionMeans {
     pub(super) deps: Arc<Deps>,
     pub(super) identity: Identity,
@@ -45,26 +45,27 @@ pub(super) struct ExpansionMeans {
     pub(super) silent_calls: SilentCalls,
 }
 
-/// What a command says.
+/// The expanded command.
 #[derive(Debug)]
 pub(in crate::turn) struct Expansion {
     pub(super) prompt: CommandPrompt,
-    /// The agent that answers, and whether as a subtask.
+    /// The agent that answers, and whether it does so as a subtask.
     pub(super) command: Command,
     pub(super) text: String,
     /// Files and agents that it mentions.
     pub(super) mentions: Vec<Body>,
 }
 
-/// The name under which the sandbox knows a shell command of an expansion.
+/// The id under which the sandbox knows a shell command of an expansion.
 pub(super) fn exec_id(part: &Part, number: usize) -> String {
     format!("{}-{number}", part.id)
 }
 
-/// Expands the commands of prompts. Repeated, also by another worker, it attaches to shell commands that run already.
+/// Expands the commands of prompts. A repetition, also by another worker, attaches to shell commands that are already
+/// running.
 ///
 /// # Errors
-/// What ends the turn.
+/// An error that ends the turn.
 pub(super) async fn expand_all(
     means: ExpansionMeans,
     prompts: Vec<CommandPrompt>,
@@ -77,7 +78,7 @@ async fn expand(means: &ExpansionMeans, prompt: CommandPrompt) -> Result<Expansi
     let pieces = template::expand(&command.template, &prompt.invocation.arguments);
     let mut named: Vec<String> = vec![];
     for piece in &pieces {
-        // The output of a shell command mentions nothing: no person chose its words.
+        // Mentions in the output of a shell command do not count, because no person wrote it.
         if let Piece::Text(text) = piece {
             named.extend(template::mentions(text).into_iter().map(ToOwned::to_owned));
         }
@@ -131,7 +132,7 @@ fn command_error(prompt: &CommandPrompt, what: &str) -> ToolError {
     ToolError::Broken(Error::new("UnknownError", format!("the command /{} {what}", prompt.invocation.name)))
 }
 
-/// The text of a piece. A client that names a command allows what it runs, unless a rule denies that.
+/// The text of a piece. A client that names a command thereby allows its shell commands, unless a rule denies them.
 async fn piece_text(
     means: &ExpansionMeans,
     agent: &str,
@@ -144,7 +145,7 @@ async fn piece_text(
     };
     let input = json!({"command": words});
     if means.permissions.verdict(agent, Tool::Bash, &input) == Verdict::Deny {
-        return Ok(format!("(`{words}` was not run: it is denied here)"));
+        return Ok(format!("(`{words}` was not run: a rule denies it)"));
     }
     match means.silent_calls.perform(Tool::Bash, &exec, input).await {
         Ok(output) => Ok(output.text.trim_end().to_owned()),
@@ -153,7 +154,7 @@ async fn piece_text(
     }
 }
 
-/// The file or the agent that a name mentions, if there is one.
+/// The file or the agent that a name mentions, if it exists.
 async fn mention(means: &ExpansionMeans, name: &str) -> Result<Option<Body>, ToolError> {
     let path = if name.starts_with('/') { name.to_owned() } else { format!("{WORKSPACE}/{name}") };
     let read = means.deps.sandbox.call(|mut client| {
@@ -187,7 +188,7 @@ async fn mention(means: &ExpansionMeans, name: &str) -> Result<Option<Body>, Too
     Ok(is_agent.then(|| Body::Agent(Mention { name: name.to_owned(), source: None })))
 }
 
-/// A path as a URL writes it.
+/// A path in the form of a URL.
 fn encoded(path: &str) -> String {
     path.replace('%', "%25").replace('?', "%3F").replace('#', "%23")
 }

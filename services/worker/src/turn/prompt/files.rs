@@ -1,5 +1,5 @@
-//! The files of the workspace that a prompt names: read beside the loop before the model is called, once, and kept with the
-//! prompt, so that every step and every worker sends the same words.
+//! The files of the workspace that a prompt names. A separate task reads them once before the model is called, and they are
+//! stored with the prompt, so that every step and every worker sends the same text.
 
 use super::commands::broken_signal;
 use crate::{
@@ -42,11 +42,11 @@ struct Reading {
     task: AbortOnDropHandle<Result<Vec<FileContent>, ToolError>>,
 }
 
-/// What was read for a file part.
+/// The result of reading a file part.
 pub(in crate::turn) struct FileContent {
     part: Part,
     texts: Vec<String>,
-    /// Its bytes, if models are sent files of its type.
+    /// Its bytes, if models receive files of its type.
     media: Option<File>,
 }
 
@@ -88,7 +88,7 @@ impl PromptFiles {
     }
 }
 
-/// Stores what was read. Gives a signal if the turn cannot go on.
+/// Stores the results. Returns a signal if the turn cannot continue.
 pub(in crate::turn) async fn store_contents(
     session: &mut Session,
     contents: Result<Vec<FileContent>, ToolError>,
@@ -262,7 +262,7 @@ async fn read_media(
     address: &FileAddress,
     file: &File,
 ) -> Result<File, ToolError> {
-    // As much as the attached files of a prompt may have once they are encoded.
+    // As many bytes as the attached files of a prompt may have once they are encoded.
     let bytes_max = limits::PROMPT_FILES_BYTES_MAX / 4 * 3;
     let request = v1::ReadFileRequest {
         fence: identity.fence(),
@@ -280,7 +280,7 @@ async fn read_media(
         return Err(ToolError::Model(text));
     }
     let Some(mime) = media::of_bytes(&read.data) else {
-        return Err(ToolError::Model("it is neither text nor a picture nor a PDF document".to_owned()));
+        return Err(ToolError::Model("it is not text, a picture or a PDF document".to_owned()));
     };
     let url = format!("data:{mime};base64,{}", STANDARD.encode(&read.data));
     Ok(File { mime: mime.to_owned(), url, ..file.clone() })

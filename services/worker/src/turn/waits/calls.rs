@@ -1,5 +1,5 @@
-//! Calls that wait for a person's permission or answer, or for a child session. What they wait for is read from Postgres each time,
-//! so that neither a lost message nor another worker matters.
+//! Calls that wait for a person's permission or answer, or for a child session. The state of each wait is read from Postgres every
+//! time, so that neither a lost message nor a change of workers matters.
 
 use super::{
     children,
@@ -42,37 +42,37 @@ use store::log::record::Progress;
 #[derive(Default)]
 pub(in crate::turn) struct Waiting {
     calls: BTreeMap<CallId, CallWait>,
-    /// Whether a settled call waits for something else now.
+    /// Whether a settled call now waits for something else.
     has_new: bool,
 }
 
-/// What became of a waiting call.
+/// The result of settling a waiting call.
 enum Settled {
     Waits(Wait),
     Ended(Signal),
     Started,
-    /// It was started by the loop, and waits for something else now.
+    /// The loop started it, and it now waits for something else.
     Awaits(CallWait),
 }
 
-/// How a call begins that the loop performs.
+/// How a call of the loop begins.
 enum Beginning {
     Awaits(CallWait),
     Ended(Signal),
 }
 
 impl Waiting {
-    /// Forgets every call: a step is being stopped, or its calls are begun.
+    /// Drops every call, because a step is being stopped or its calls are begun.
     pub(in crate::turn) fn clear(&mut self) {
         self.calls.clear();
     }
 
-    /// Notes a call that waits for a person's permission.
+    /// Records a call that waits for a person's permission.
     pub(in crate::turn) fn await_permission(&mut self, call: CallId) {
         self.calls.insert(call, CallWait::Permission);
     }
 
-    /// Begins a call that the loop itself performs. Beginning it again changes nothing. Gives a signal if the call ended at once.
+    /// Begins a call that the loop itself performs. Beginning it again has no effect. Returns a signal if the call ended at once.
     pub(in crate::turn) async fn begin(
         &mut self,
         session: &mut Session,
@@ -88,7 +88,7 @@ impl Waiting {
         }
     }
 
-    /// Finds out whether what the calls wait for has come. Gives signals for the turn.
+    /// Checks whether the waits of the calls are over. Returns signals for the turn.
     pub(in crate::turn) async fn settle(
         &mut self,
         session: &mut Session,
@@ -96,7 +96,7 @@ impl Waiting {
         is_budget_used_up: bool,
     ) -> Result<Vec<Signal>, WriteError> {
         let mut signals = self.settle_once(session, tool_calls, is_budget_used_up).await?;
-        // A task that a person just allowed waits for its child now, which the turn must know.
+        // A task that a person just allowed now waits for its child, and the turn must know that.
         if std::mem::take(&mut self.has_new) {
             signals.extend(self.settle_once(session, tool_calls, is_budget_used_up).await?);
             self.has_new = false;
@@ -239,7 +239,7 @@ async fn ask(
             Ok(Settled::Waits(wait))
         }
         OnAsk::Deny => {
-            let text = "Nobody can be asked in this session. Do the work without this call.";
+            let text = "This session cannot ask a person. Do the work without this call.";
             call.end(session, Err(text.to_owned())).await.map(Settled::Ended)
         }
         OnAsk::Fail => {
@@ -289,8 +289,8 @@ async fn apply_plan_answer(
     }
 }
 
-/// Ends planning: a synthetic message lets the agent that builds continue. It is stored in the write that ends the call, so that it
-/// exists once, whichever worker takes the answer.
+/// Ends planning: a synthetic message lets the agent that builds continue. The write that ends the call also stores the message, so
+/// that it exists once, whichever worker takes the answer.
 async fn approve_plan(session: &mut Session, call: &LoopCall) -> Result<Signal, WriteError> {
     let ended = Signal::ToolEnded(call.call_id.clone());
     let Some(user) = session.newest_user() else { return Ok(ended) };

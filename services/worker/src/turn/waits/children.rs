@@ -38,8 +38,8 @@ pub(in crate::turn) struct ChildReports {
 }
 
 impl ChildReports {
-    /// Shows the parent how far this child is, unless that was done just before. Best effort: the next report, or the answer, says
-    /// more.
+    /// Shows this child's progress in the parent, unless that was done recently. Best effort: the next report, or the answer,
+    /// repeats it.
     pub(in crate::turn) async fn report(&mut self, session: &Session) {
         let Some(call) = &session.profile.call else { return };
         if !self.is_due(Instant::now()) {
@@ -65,7 +65,7 @@ impl ChildReports {
     }
 }
 
-/// Creates the child of a call, or tells the model why not. Gives a signal if the call ended at once.
+/// Creates the child of a call, or tells the model why not. Returns a signal if the call ended at once.
 pub(in crate::turn) async fn dispatch(
     session: &mut Session,
     call: &LoopCall,
@@ -73,7 +73,7 @@ pub(in crate::turn) async fn dispatch(
     task_model: Option<ModelRef>,
 ) -> Result<Option<Signal>, WriteError> {
     if session.profile.depth >= limits::SUBTASK_DEPTH_MAX {
-        let text = format!("A subtask may be {} levels deep. Do this yourself.", limits::SUBTASK_DEPTH_MAX);
+        let text = format!("Subtasks can be at most {} levels deep. Do this yourself.", limits::SUBTASK_DEPTH_MAX);
         return call.end(session, Err(text)).await.map(Some);
     }
     let step = session.conversation().last_step().map(|(message, _)| message.id.clone());
@@ -96,13 +96,13 @@ pub(in crate::turn) async fn dispatch(
         }
         DispatchOutcome::TooMany => {
             let text = format!(
-                "There were {} subtasks already, which is as many as one session may have. Do this yourself.",
+                "This session has already started {} subtasks, which is the limit. Do this yourself.",
                 limits::SUBTASKS_PER_TREE_MAX
             );
             call.end(session, Err(text)).await.map(Some)
         }
         DispatchOutcome::NotFree => {
-            let text = "There is no finished task of this id among yours. Leave task_id out for a new task.";
+            let text = "None of your finished tasks has this id. Omit task_id for a new task.";
             call.end(session, Err(text.to_owned())).await.map(Some)
         }
     }
@@ -191,7 +191,7 @@ pub(in crate::turn) async fn end(
     call.end(session, answer).await
 }
 
-/// What the model reads of a child's answer.
+/// The text of a child's answer for the model.
 fn answer_text(answer: &ChildAnswer) -> String {
     let text = domain::text::head(&answer.text, limits::SUBTASK_ANSWER_BYTES_MAX);
     let (id, state) = (&answer.child, answer.outcome.as_str());
@@ -218,7 +218,7 @@ pub(in crate::turn) fn answer_to_parent(
     Some((call.session.clone(), answer))
 }
 
-/// Aborts every session below this one, each by an input of its own: for the abort of this session, or because its turn broke. May
+/// Aborts every session below this one, each by its own input: because this session was aborted, or because its turn failed. May
 /// be repeated.
 pub(in crate::turn) async fn abort_below(session: &Session) -> Result<(), WriteError> {
     let Some((step, parts)) = session.conversation().last_step() else { return Ok(()) };

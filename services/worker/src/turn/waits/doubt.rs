@@ -1,6 +1,6 @@
-//! A model that makes the same call with the same answer again and again. Whether it may continue is a permission of its own, which
-//! rules or a person give. The request stores what was asked, and a mark on the repeated call stores what was decided, so that
-//! every worker continues from there.
+//! A model that repeats the same call with the same answer. Whether it may continue is a separate permission, which rules or a
+//! person give. The request stores the question, and a mark on the repeated call stores the decision, so that every worker
+//! continues from there.
 // Continues in `calls`, for the requests of calls that have not run.
 
 use super::requests::{close_request, wait_for};
@@ -23,19 +23,19 @@ use domain::{
 use serde_json::{Map, Value};
 use store::{log::record::Progress, people::requests::RequestRecord};
 
-/// What becomes of a model that repeats itself.
+/// The decision about a model that repeats itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Decision {
     Allow,
-    /// The person allowed it for the project or the tenant: the session notes that as well.
+    /// The person allowed it for the project or the tenant: the session records that as well.
     AllowAlways,
-    /// The model continues, and reads this text in place of the answer that it knows.
+    /// The model continues, and reads this text instead of the answer that it knows.
     Tell(String),
     /// The turn ends with its step.
     Reject,
 }
 
-/// What to do next about a model that repeats itself.
+/// The next action for a model that repeats itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum DoubtAction {
     Decide(Decision),
@@ -50,7 +50,7 @@ enum DoubtAction {
     Ask,
 }
 
-/// Decides by the request about the call, if one exists, and by the verdict of the rules.
+/// Decides by the request about the call, if it exists, and by the verdict of the rules.
 fn next_action(request: Option<&RequestRecord>, verdict: Verdict) -> DoubtAction {
     match (request, verdict) {
         (Some(RequestRecord { answer: Some(answer), .. }), Verdict::Allow | Verdict::Ask | Verdict::Deny) => {
@@ -74,7 +74,7 @@ fn decision_of(answer: &Answer) -> Decision {
         Answer::Once => Decision::Allow,
         Answer::Always { .. } => Decision::AllowAlways,
         Answer::Reject { message: Some(message) } => {
-            Decision::Tell(told(&format!("The person refused to let that go on and says: {message}")))
+            Decision::Tell(told(&format!("The person did not allow that to continue and says: {message}")))
         }
         Answer::Reject { message: None } | Answer::Expired | Answer::Labels { .. } => Decision::Reject,
     }
@@ -87,7 +87,7 @@ struct RepeatedCall {
     id: Id,
 }
 
-/// Finds out whether the model may continue to repeat the newest call, and stores that.
+/// Decides whether the model may continue to repeat the newest call, and stores the decision.
 pub(in crate::turn) async fn doubt(session: &mut Session) -> Result<Signal, WriteError> {
     let Some((part, tool)) = session.conversation().newest_call() else { return Ok(Signal::Doubted(None)) };
     let id = Id::Permission(PermissionId::of_loop(&part.id));
@@ -116,7 +116,7 @@ pub(in crate::turn) async fn doubt(session: &mut Session) -> Result<Signal, Writ
             } else {
                 match session.profile.on_ask {
                     OnAsk::Park => return ask(session, call).await,
-                    OnAsk::Deny => Decision::Tell(told("Nobody can be asked whether that is right.")),
+                    OnAsk::Deny => Decision::Tell(told("This session cannot ask a person whether that is right.")),
                     OnAsk::Fail => {
                         let text = format!(
                             "the model made the same call of {} {DOOM_LOOP_CALLS} times in a row with the same answer, and \
@@ -168,7 +168,7 @@ async fn store_decision(
         Decision::Allow | Decision::AllowAlways => marks::with_mark(tool.state.clone(), Repetition::Allowed),
         Decision::Tell(error) => marks::with_mark(failed(&tool.state, error, Map::new()), Repetition::Over),
         Decision::Reject => {
-            let error = told("The person refused to let that go on.");
+            let error = told("The person did not allow that to continue.");
             marks::with_mark(failed(&tool.state, error, marks::rejected()), Repetition::Over)
         }
     };
@@ -176,7 +176,7 @@ async fn store_decision(
     Ok(Signal::Doubted(None))
 }
 
-/// Withdraws the request about the newest call: the turn ends, or the loop answers another prompt first.
+/// Withdraws the request about the newest call, because the turn ends or the loop answers another prompt first.
 pub(in crate::turn) fn withdrawal(session: &Session) -> Vec<Event> {
     let newest = session.conversation().newest_call();
     let Some((part, tool)) = newest.filter(|(_, tool)| marks::is_marked(&tool.state, Repetition::Pending))
@@ -188,7 +188,7 @@ pub(in crate::turn) fn withdrawal(session: &Session) -> Vec<Event> {
     vec![closed, updated(part, tool, marks::with_mark(tool.state.clone(), Repetition::Over))]
 }
 
-/// A call with an error in place of its answer, which the model has already read.
+/// A call with an error instead of its answer, which the model has already read.
 fn failed(state: &ToolState, error: String, metadata: Map<String, Value>) -> ToolState {
     let time = match state {
         ToolState::Completed { time, .. } => Span { start: time.start, end: Some(time.end) },
@@ -203,7 +203,7 @@ fn updated(part: &Part, tool: &Tool, state: ToolState) -> Event {
     Event::PartUpdated { part: Box::new(Part { body, ..part.clone() }), at: now() }
 }
 
-/// What the model reads in place of the answer.
+/// The text that the model reads instead of the answer.
 fn told(why: &str) -> String {
     format!(
         "You made this call {DOOM_LOOP_CALLS} times in a row with the same answer. {why} Do something else."

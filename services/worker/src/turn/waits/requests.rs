@@ -18,7 +18,7 @@ use domain::{
 };
 use store::people::requests::{AnswerOutcome, NewAnswer};
 
-/// Closes a request in the name of `by`, and gives the answer that counts: an answer that came first stays.
+/// Closes a request in the name of `by`, and returns the answer that counts: an earlier answer stays.
 pub(super) async fn close_request(
     session: &Session,
     id: &Id,
@@ -68,7 +68,7 @@ pub(super) fn request(session: &Session, call: &LoopCall) -> Request {
     }
 }
 
-/// Whether a call asks for the end of planning.
+/// Whether a call requests the end of planning.
 pub(super) fn is_plan(tool: &part::Tool) -> bool {
     registry::find(&tool.tool) == Ok(Tool::PlanExit)
 }

@@ -1,4 +1,4 @@
-//! What becomes of a waiting call, by what is stored about it. Pure.
+//! Settles a waiting call by what is stored about it. Pure.
 
 use super::requests::{request_id, wait_for};
 use crate::{
@@ -28,18 +28,18 @@ pub(super) enum CallWait {
     Child,
 }
 
-/// What the settling of waiting calls decides by.
+/// The inputs of the settlement.
 pub(super) struct Settling<'a> {
     pub(super) requests: &'a [RequestRecord],
     pub(super) answers: &'a [ChildAnswer],
     pub(super) permissions: &'a Permissions,
     pub(super) agent: &'a str,
     pub(super) is_budget_used_up: bool,
-    /// A person's refusal of another call. After it, nothing more is asked in this step.
+    /// A person's refusal of another call. After it, the step asks nothing more.
     pub(super) refusal: Option<Answer>,
 }
 
-/// What to do about a waiting call.
+/// The next action for a waiting call.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Settlement {
     Wait(Wait),
@@ -47,7 +47,7 @@ pub(super) enum Settlement {
     EndChild(ChildAnswer),
     /// The request has this answer.
     Apply(Answer),
-    /// The request is to be closed with this answer, in the name of `by`. The answer that counts is applied.
+    /// Close the request with this answer, in the name of `by`. The answer that counts is applied.
     Close {
         answer: Answer,
         by: &'static str,
@@ -73,7 +73,8 @@ impl Settling<'_> {
                 Settlement::Close { answer: refusal.clone(), by: "the refusal of another call" }
             }
             (CallWait::Permission | CallWait::Question, None, _) => Settlement::Ask,
-            // By the clock of Postgres: a worker whose clock is behind would be woken and wait again, over and over.
+            // By the clock of Postgres: otherwise a worker whose clock is slow would be woken and wait again, over
+            // and over.
             (CallWait::Permission | CallWait::Question, Some(known), _) if known.is_over => {
                 Settlement::Close { answer: Answer::Expired, by: "its deadline" }
             }
@@ -99,19 +100,19 @@ impl Settling<'_> {
     }
 }
 
-/// What an answer means for its call.
+/// The meaning of an answer for its call.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum AnswerEffect {
     /// The call runs.
     Start,
     End(CallAnswer),
-    /// The person rejected the call without a word.
+    /// The person rejected the call without a message.
     Reject,
-    /// The person answered whether the plan is carried out.
+    /// The person decided whether the plan is carried out.
     Plan(PlanAnswer),
 }
 
-/// Decides what an answer means for its call.
+/// Returns the meaning of an answer for its call.
 pub(super) fn effect_of(asked: &RequestBody, is_plan: bool, answer: Answer) -> AnswerEffect {
     match (asked, answer) {
         (RequestBody::Permission { .. }, Answer::Once | Answer::Always { .. }) => AnswerEffect::Start,
@@ -126,7 +127,7 @@ pub(super) fn effect_of(asked: &RequestBody, is_plan: bool, answer: Answer) -> A
         }
         (RequestBody::Permission { .. } | RequestBody::Question { .. }, Answer::Expired) => {
             AnswerEffect::End(Err(
-                "Nobody answered in time. Do the work without it, or say what is missing.".to_owned()
+                "No person answered in time. Do the work without it, or say what is missing.".to_owned()
             ))
         }
         (
