@@ -1,8 +1,8 @@
--- ARGV: worker, count. Gives session, tenant, session, tenant, …
+-- ARGV: worker, count. Returns session, tenant, session, tenant, …
 local worker, claimed = ARGV[1], {}
 if redis.call('EXISTS', p .. 'gen') == 0 then return { 'NOGEN' } end
 
--- Gives the class with ready work and the least virtual time; of equal classes the most urgent.
+-- Returns the class with ready work and the least virtual time; among equal classes the most urgent.
 local function first_class(tenant, clocks)
   local first
   for class = 0, CLASS_LAST do

@@ -1,6 +1,6 @@
--- Shared by every script. The numbers in capitals come before it, from domain::limits.
+-- Shared by every script. The constants in capitals are prepended from domain::limits.
 -- KEYS[1] is the prefix with the hash tag: all keys are in one slot. Tenants and classes have a virtual time: the slot time that
--- they used, divided by their weight, in ms. The one with the least comes first.
+-- they used, divided by their weight, in ms. The lowest comes first.
 --   gen                 present = this structure is complete
 --   w:<worker>, ws      when a living worker last renewed; all workers
 --   l:<session>         its holder: own, tenant, class, dirty, paid (its slot time is charged up to this time, ms)
@@ -22,26 +22,26 @@ local function ready_key(tenant, class)
   return p .. 'r:' .. tenant .. ':' .. class
 end
 
--- A renewal in the future means that this clock was set back since. It would keep a dead worker alive for that long.
+-- A renewal in the future means that the clock was set back. It would keep a dead worker alive for that long.
 local function alive(worker)
   local renewed = tonumber(redis.call('GET', p .. 'w:' .. worker))
   return renewed ~= nil and renewed <= now + LEASE_TTL_MS
 end
 
--- Gives cap and weight.
+-- Returns cap and weight.
 local function share(tenant)
   local known = redis.call('HMGET', p .. 't:' .. tenant, 'cap', 'weight')
   return tonumber(known[1] or CAP_DEFAULT), tonumber(known[2] or WEIGHT_DEFAULT)
 end
 
--- '' for the cap: the share stays as it is.
+-- '' for the cap: the share stays unchanged.
 local function set_share(tenant, cap, weight)
   if cap ~= '' then
     redis.call('HSET', p .. 't:' .. tenant, 'cap', cap, 'weight', math.max(1, tonumber(weight)))
   end
 end
 
--- Gives the virtual times of the tenant's classes, and that of its last claim.
+-- Returns the virtual times of the tenant's classes, and that of its last claim.
 local function class_clocks(tenant)
   local clocks = {}
   for class = 0, CLASS_LAST do
@@ -56,8 +56,8 @@ local function count_ready(tenant)
   return sum
 end
 
--- Gives the virtual time of a tenant or class that has work again. served: the virtual time of the last claim; least: the least of
--- those that wait, or nil. Time without work earns no credit, and slot time that no other wanted counts up to DEBT_MAX_MS.
+-- Returns the virtual time of a tenant or class that has work again. served: the virtual time of the last claim; least: the least of
+-- those that wait, or nil. Time without work earns no credit, and slot time that no other tenant or class wanted counts only up to DEBT_MAX_MS.
 local function enter(own, served, least)
   local floor = math.max(served, least and least - DEBT_MAX_MS or 0)
   return math.min(math.max(own, floor), floor + DEBT_MAX_MS)
@@ -79,7 +79,7 @@ local function charge(tenant, used)
   redis.call('ZADD', p .. 'act', 'XX', vt, tenant)
 end
 
--- Brings `busy` and `act` in line with the tenant's sessions. Every script that changed these ends with it.
+-- Updates `busy` and `act` to match the tenant's sessions. Every script that changes these ends with it.
 local function settle(tenant)
   local key, ready, running = p .. 't:' .. tenant, count_ready(tenant), redis.call('ZCARD', p .. 'run:' .. tenant)
   if ready + running == 0 then
@@ -118,7 +118,7 @@ local function make_ready(tenant, class, session, score)
   redis.call('ZADD', ready_key(tenant, class), 'NX', score, session)
 end
 
--- Takes a session out of the other classes, or out of all. Gives its score there.
+-- Takes a session out of the other classes, or out of all. Returns its score there.
 local function take_out(tenant, session, but)
   local score
   for class = 0, CLASS_LAST do
@@ -130,7 +130,7 @@ local function take_out(tenant, session, but)
   return score
 end
 
--- Frees a held session. Gives tenant, class, and whether an input came meanwhile. The caller settles the tenant.
+-- Frees a held session. Returns tenant, class, and whether an input arrived meanwhile. The caller settles the tenant.
 local function free(session)
   local lease = redis.call('HMGET', p .. 'l:' .. session, 'own', 'tenant', 'class', 'dirty')
   if not lease[1] then return nil end

@@ -4,7 +4,7 @@ if ARGV[6] ~= 'rebuild' and redis.call('EXISTS', p .. 'gen') == 0 then return 'N
 set_share(tenant, ARGV[4], ARGV[5])
 local owner = redis.call('HGET', p .. 'l:' .. session, 'own')
 if owner and alive(owner) then
-  -- The holder may be about to let go: its release queues the session again.
+  -- The holder may be about to release it: the release queues the session again.
   redis.call('HSET', p .. 'l:' .. session, 'dirty', 1, 'class', class)
   settle(tenant)
   return 'HELD'
@@ -12,7 +12,7 @@ end
 if owner then free(session) end
 make_ready(tenant, class, session, now)
 local score = take_out(tenant, session, tonumber(class))
--- In another class the session keeps its time of arrival.
+-- A session that changes its class keeps its time of arrival.
 if score then redis.call('ZADD', ready_key(tenant, class), score, session) end
 settle(tenant)
 return 'QUEUED'

@@ -1,7 +1,7 @@
--- Queues the sessions of dead workers before all new ones. Gives how many.
+-- Queues the sessions of dead workers before all new ones. Returns their number.
 local count = 0
 
--- Sorted, because a set has no order and the order of entering decides between tenants.
+-- Sorted, because a set has no order and the order of entry decides between tenants.
 local function sorted_members(key)
   local members = redis.call('SMEMBERS', key)
   table.sort(members)

@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub(crate) const NAME: &str = "StructuredOutput";
 /// The instruction in the system prompt, besides the tool's description.
 pub(crate) const SYSTEM: &str = "The person wants a structured answer. Work as usual; when you are done, call the tool \
-     StructuredOutput with the answer as its arguments. A text is not taken as an answer.";
+     StructuredOutput with the answer as its arguments. Text does not count as an answer.";
 /// What the model reads after an answer that matches the schema.
 pub(crate) const CAPTURED: &str = "Structured output captured successfully.";
 /// Maximum problems of one answer that the model reads.

@@ -5,8 +5,8 @@ use domain::agent::Agent;
 
 const PLANS: &str = "<system-reminder>\nYou are planning. The person does not want anything changed yet, whatever else you \
      were told: do not edit, create or remove files, do not commit, do not install or configure anything, and run only commands \
-     that change nothing. You may look: read, search, and give such work to subagents.\nWork out a plan: what is to be changed \
-     where and why, in which order, and how it will be checked. Ask the person what only they can decide. Tell the whole plan in \
+     that change nothing. You may read and search, and delegate such work to subagents.\nMake a plan: what to change \
+     where and why, in which order, and how to check it. Ask the person what only they can decide. Write the whole plan in \
      your answer, and when it is complete, call the tool plan_exit.\n</system-reminder>";
 const BUILDS: &str = "<system-reminder>\nPlanning is over, and you are another agent now: build. You may change files, run \
      commands and use all tools that you have.\n</system-reminder>";

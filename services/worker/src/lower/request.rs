@@ -25,9 +25,9 @@ use std::sync::Arc;
 use store::log::messages::MessageWithParts;
 
 /// The text that the model reads before the last step of a turn.
-const LAST_STEP: &str = "<system-reminder>\nThe maximum number of steps of this turn is reached. Tools are switched off. \
-     Answer with text only: say that the maximum steps were reached, sum up what is done, list what is left, and say \
-     what should be done next.\n</system-reminder>";
+const LAST_STEP: &str = "<system-reminder>\nThis turn has reached its maximum number of steps. Tools are disabled. \
+     Answer with text only: say that the maximum steps were reached, summarize what is done, list what is left, and \
+     recommend the next step.\n</system-reminder>";
 
 /// The context window of `model`.
 pub(crate) fn window(model: &llm::model::Model) -> Window {

@@ -40,9 +40,9 @@ pub(crate) fn call(part_id: &PartId, command: &str, now: Timestamp) -> part::Too
 pub(crate) fn spec() -> tool::Spec {
     tool_spec(
         "bash",
-        "Runs a command with bash in the workspace and gives its output and exit code. Each call is a shell of its own: \
-         use `workdir` instead of cd. There is no network. Commands that never end must be given a timeout or be put \
-         into the background with their output in a file.",
+        "Runs a command with bash in the workspace and returns its output and exit code. Each call starts a new shell: \
+         use `workdir` instead of cd. There is no network. Give a command that never ends a timeout, or run it in the \
+         background with its output in a file.",
         json!({
             "type": "object",
             "properties": {

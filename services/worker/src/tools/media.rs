@@ -39,7 +39,7 @@ pub(crate) fn shown(name: &str, data: &[u8], size_bytes: u64) -> Result<Output, 
     if size_bytes > limits::TOOL_MEDIA_BYTES_MAX as u64 || size_bytes > data.len() as u64 {
         return Err(ToolError::Model(format!(
             "{name} cannot be shown: it is {size_bytes} bytes, and the limit for a picture or document is {}. Make a smaller one \
-             of it, or look at it with other means.",
+             of it, or inspect it in another way.",
             limits::TOOL_MEDIA_BYTES_MAX
         )));
     }
@@ -71,7 +71,7 @@ pub(crate) fn fits<'a>(known: impl Iterator<Item = &'a File>, files: &'a [File])
 
 /// Replaces an image for which the step has no room.
 pub(crate) const TOO_MANY: &str = "Not shown: together with the other pictures and documents of this step it is more than one \
-     step can give. Read it by itself in the next step.";
+     step can return. Read it separately in the next step.";
 
 #[cfg(test)]
 mod tests {

@@ -9,7 +9,7 @@ use tonic::Status;
 pub(crate) const OUTPUT_PATH: &str = "outputPath";
 /// The model reads this after a change whose result is unknown.
 pub(crate) const UNCERTAIN: &str = "This call was interrupted when its worker or the sandbox stopped. It may or may not have taken effect: \
-                         look at the file before you repeat it.";
+                         check the file before you repeat it.";
 
 /// Why a call has no ordinary answer.
 #[derive(Debug)]

@@ -20,8 +20,8 @@ pub(crate) struct Input {
 pub(crate) fn spec() -> tool::Spec {
     tool_spec(
         "skill",
-        "Loads a skill: instructions of this repository for one kind of task, with files that belong to them. Load the one \
-         that fits before you begin such a task.",
+        "Loads a skill: instructions of this repository for one kind of task, with files that belong to them. Load the matching \
+         skill before you begin such a task.",
         json!({
             "type": "object",
             "properties": {"name": {"type": "string", "minLength": 1, "description": "Name of the skill"}},

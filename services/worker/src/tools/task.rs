@@ -36,7 +36,7 @@ pub(crate) fn spec() -> tool::Spec {
         "task",
         "Gives a task to another agent, which works in the same files and answers once. Several calls in one answer run at \
          the same time: give them work that does not touch the same files. The agent knows nothing of this conversation, \
-         so its prompt must say everything.",
+         so the prompt must contain everything that it needs.",
         json!({
             "type": "object",
             "properties": {

@@ -39,7 +39,7 @@ pub(crate) fn spec() -> tool::Spec {
     tool_spec(
         "edit",
         "Replaces text in a file. oldString must be found exactly once unless replaceAll is set: quote enough lines \
-         around the change, exactly as read shows them but without the line numbers. An empty oldString makes a new file.",
+         around the change, exactly as read shows them but without the line numbers. An empty oldString creates a new file.",
         json!({
             "type": "object",
             "properties": {

@@ -24,8 +24,8 @@ const EDITS_MAX: usize = 100;
 pub(crate) fn spec() -> tool::Spec {
     tool_spec(
         "multiedit",
-        "Makes several edits of one file in one call, one after the other, each as the edit tool would: each sees what the \
-         one before made of the file. If one of them fails, none is made.",
+        "Makes several edits of one file in one call, one after the other, each as the edit tool would: each edit sees the \
+         result of the one before. If one edit fails, none is made.",
         json!({
             "type": "object",
             "properties": {

@@ -28,8 +28,8 @@ pub(crate) enum PlanAnswer {
 pub(crate) fn spec() -> tool::Spec {
     tool_spec(
         "plan_exit",
-        "Ends planning: asks the person whether the agent build should carry out the plan. Call it once the plan is complete \
-         and told in your answer, and when nothing is open that the person must decide. The answer may take hours.",
+        "Ends planning: asks the person whether the agent build should carry out the plan. Call it once your answer \
+         contains the complete plan and the person has no open decision to make. The answer may take hours.",
         json!({"type": "object", "properties": {}, "additionalProperties": false}),
     )
 }

@@ -24,7 +24,7 @@ pub(crate) fn spec() -> tool::Spec {
     tool_spec(
         "question",
         "Asks the person a question that only they can decide. The answer may take hours; nothing else happens meanwhile. \
-         Other answers than the options are possible.",
+         The person may also give an answer that is not among the options.",
         json!({
             "type": "object",
             "properties": {

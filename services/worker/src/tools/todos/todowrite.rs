@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 pub(crate) fn spec() -> tool::Spec {
     tool_spec(
         "todowrite",
-        "Replaces your to-do list. Use it for work of three steps or more, keep one entry in progress, and \
+        "Replaces your to-do list. Use it for work with three or more steps, keep one entry in progress, and \
          mark entries completed as soon as they are.",
         json!({
             "type": "object",
