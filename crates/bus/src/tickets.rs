@@ -7,7 +7,7 @@ use crate::{Bus, error::Error};
 pub const TICKET_LIFE_S: u64 = 60;
 
 impl Bus {
-    /// Stores the claim that a ticket stands for.
+    /// Stores the claim of a ticket.
     ///
     /// # Errors
     /// `Redis`: the ticket is not valid.

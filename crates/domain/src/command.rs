@@ -67,7 +67,7 @@ impl CommandRequest {
         serde_json::from_value(text.mark(COMMAND)?.clone()).ok()
     }
 
-    /// Gives a text that asks for it, as a person would write it.
+    /// Returns a text that asks for it, as a person would write it.
     pub fn text(&self) -> Text {
         let words = format!("/{} {}", self.name, self.arguments);
         self.mark(Text { text: words.trim_end().to_owned(), ..Text::default() })
@@ -80,12 +80,12 @@ impl CommandRequest {
     }
 }
 
-/// Gives a text that asks for a shell command.
+/// Returns a text that asks for a shell command.
 pub fn shell(command: &str) -> Text {
     Text::synthetic(BY_THE_USER).marked(SHELL, command)
 }
 
-/// Gives the shell command that a text asks for.
+/// Returns the shell command that a text asks for.
 pub fn shell_of(text: &Text) -> Option<&str> {
     text.mark(SHELL)?.as_str()
 }
@@ -93,7 +93,7 @@ pub fn shell_of(text: &Text) -> Option<&str> {
 /// The names of the built-in commands.
 pub const BUILT_IN: [&str; 2] = ["init", "review"];
 
-/// Gives a built-in command. A command of the repository with the same name replaces it.
+/// Returns a built-in command. A command of the repository with the same name replaces it.
 pub fn built_in(name: &str) -> Option<Command> {
     let (template, description, subtask) = match name {
         "init" => (include_str!("command/init.txt"), "guided AGENTS.md setup", None),

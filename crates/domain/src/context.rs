@@ -1,4 +1,4 @@
-//! How much of a conversation fits into a model: when the worker must summarize it, what stays beside the summary, and which old
+//! How much of a conversation fits into a model: when the worker must summarize it, what stays unchanged after the summary, and which old
 //! tool outputs it leaves out. OpenCode's rules and numbers.
 
 use crate::money::Tokens;
@@ -7,9 +7,9 @@ use crate::money::Tokens;
 const OUTPUT_TOKENS_MAX: u64 = 32_000;
 /// Room left below the longest prompt of a model, at most; tokens. OpenCode's number.
 const COMPACTION_RESERVED_TOKENS: u64 = 20_000;
-/// Least tokens of the newest messages that stay beside a summary. OpenCode's number.
+/// Least tokens of the newest messages that stay unchanged after a summary. OpenCode's number.
 const TAIL_TOKENS_MIN: u64 = 2_000;
-/// Most tokens of the newest messages that stay beside a summary. OpenCode's number.
+/// Most tokens of the newest messages that stay unchanged after a summary. OpenCode's number.
 const TAIL_TOKENS_MAX: u64 = 15_000;
 /// Newest tool output that always stays; tokens. OpenCode's number.
 const PRUNE_PROTECT_TOKENS: u64 = 40_000;
@@ -29,7 +29,7 @@ pub struct Window {
     pub output_tokens: u64,
     /// Room that settings reserve for an answer, if the prompt has a limit of its own.
     pub reserved_tokens: Option<u64>,
-    /// Tokens of the newest messages that settings keep beside a summary.
+    /// Tokens of the newest messages that settings keep unchanged after a summary.
     pub tail_tokens: Option<u64>,
     /// The newest turns that settings keep at most.
     pub tail_turns: Option<u64>,
@@ -62,7 +62,7 @@ impl Window {
         self.context_tokens > 0 && usable > 0 && used(tokens) >= usable
     }
 
-    /// Tokens of the newest messages that stay beside a summary.
+    /// Tokens of the newest messages that stay unchanged after a summary.
     pub fn tail_tokens(&self) -> u64 {
         let default = || (self.usable_tokens() / 4).clamp(TAIL_TOKENS_MIN, TAIL_TOKENS_MAX);
         self.tail_tokens.unwrap_or_else(default)
@@ -78,7 +78,7 @@ pub fn estimate(text: &str) -> u64 {
     u64::try_from(text.chars().count() / 4).unwrap_or(u64::MAX)
 }
 
-/// Gives the number of messages that a summary replaces; the others stay beside it. `sizes` are the messages, oldest first: their
+/// Returns the number of messages that a summary replaces; the others stay. `sizes` are the messages, oldest first: their
 /// tokens, about, and whether they begin a turn. The kept tail begins with a turn if one fits.
 pub fn tail_start(sizes: &[(u64, bool)], window: &Window) -> Option<usize> {
     let (budget_tokens, turns_max) = (window.tail_tokens(), window.tail_turns.unwrap_or(u64::MAX));
@@ -98,7 +98,7 @@ pub fn tail_start(sizes: &[(u64, bool)], window: &Window) -> Option<usize> {
     turn.or(any).filter(|at| *at > 0)
 }
 
-/// Gives the old outputs that the worker leaves out, as indexes of `outputs`: the tokens of tool outputs, newest first, without
+/// Returns the old outputs that the worker leaves out, as indexes of `outputs`: the tokens of tool outputs, newest first, without
 /// those of the last turns. The newest outputs stay, and a small saving is not worth losing the provider's cache.
 pub fn prunable(outputs: &[u64]) -> Vec<usize> {
     let (mut seen, mut freed, mut places) = (0_u64, 0_u64, vec![]);

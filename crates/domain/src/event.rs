@@ -58,7 +58,7 @@ pub enum Event {
     LoopStarted {
         /// The worker's name.
         worker: String,
-        /// The number of the take-over since the last progress.
+        /// The number of the takeover since the last progress.
         attempt: i16,
     },
     /// The loop ends in the middle of a turn because the worker stops or another session has a better claim to the slot. Another

@@ -83,7 +83,7 @@ impl EventId {
     }
 }
 
-/// Gives the same id with another prefix.
+/// Returns the same id with another prefix.
 fn renamed(id: &str, prefix: &str) -> Box<str> {
     let tail = id.split_once('_').map_or(id, |(_, tail)| tail);
     format!("{prefix}_{tail}").into()

@@ -65,7 +65,7 @@ pub const SUBTASK_SUMMARY_MAX: usize = 50;
 pub const SUBTASK_REPORT_MS: u64 = 1_000;
 /// Bytes of a subtask's answer that the parent's model reads; the child session holds the whole answer.
 pub const SUBTASK_ANSWER_BYTES_MAX: usize = 50 * 1024;
-/// Identical consecutive tool calls with the same answer after which the worker asks a person whether the model may go on: OpenCode's
+/// Identical consecutive tool calls with the same answer after which the worker asks a person whether the model may continue: OpenCode's
 /// number.
 pub const DOOM_LOOP_CALLS: usize = 3;
 /// Tool calls of one model answer. The worker refuses all further ones.
@@ -119,10 +119,10 @@ pub const HEARTBEAT_MS: u64 = 2_000;
 pub const POLL_MS: u64 = 1_000;
 /// Time between two counts of all sessions for a worker's metrics; milliseconds.
 pub const SURVEY_MS: u64 = 10_000;
-/// Take-overs of one session without any progress before it is quarantined.
+/// Takeovers of one session without any progress before it is quarantined.
 pub const ATTEMPTS_MAX: i16 = 5;
 /// Failed attempts after which a session is a suspect. A worker runs one suspect at a time, so the next crash points to one session. After
-/// a single crash all sessions go on at once.
+/// a single crash all sessions continue at once.
 pub const ATTEMPTS_SUSPECT: i16 = 2;
 /// First pause before a suspect runs again after its loop failed; doubled each time; milliseconds.
 pub const SUSPECT_PAUSE_MS: u64 = 5_000;

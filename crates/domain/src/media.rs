@@ -12,13 +12,13 @@ const KNOWN: [(&str, &[&str]); 5] = [
 /// All of them.
 pub const TYPES: [&str; 5] = [KNOWN[0].0, KNOWN[1].0, KNOWN[2].0, KNOWN[3].0, KNOWN[4].0];
 
-/// Gives the media type for the extension of a file name or path, in any letter case.
+/// Returns the media type for the extension of a file name or path, in any letter case.
 pub fn of_name(name: &str) -> Option<&'static str> {
     let ending = name.rsplit_once('.')?.1.to_ascii_lowercase();
     KNOWN.into_iter().find(|(_, endings)| endings.contains(&ending.as_str())).map(|(mime, _)| mime)
 }
 
-/// Gives the media type for the first bytes of a file, whatever its name; `None` for other content.
+/// Returns the media type for the first bytes of a file, whatever its name; `None` for other content.
 pub fn of_bytes(head: &[u8]) -> Option<&'static str> {
     let is_webp = head.starts_with(b"RIFF") && head.get(8..12) == Some(b"WEBP");
     match head {

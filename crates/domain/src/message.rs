@@ -201,7 +201,7 @@ impl Assistant {
 /// Milliseconds since 1970 of the beginning and the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MessageTime {
-    /// When it was made.
+    /// When it was created.
     pub created: Timestamp,
     /// When it was over.
     #[serde(default, skip_serializing_if = "Option::is_none")]

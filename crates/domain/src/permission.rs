@@ -34,7 +34,7 @@ pub enum OnAsk {
     /// It waits for an answer, until the deadline.
     #[default]
     Park,
-    /// It refuses the call, tells the model, and goes on.
+    /// It refuses the call, tells the model, and continues.
     Deny,
     /// Its turn ends.
     Fail,

@@ -18,7 +18,7 @@ pub struct ProjectDisplay {
 }
 
 impl ProjectDisplay {
-    /// Gives the display after a change. Fields that `change` does not set stay.
+    /// Returns the display after a change. Fields that `change` does not set stay.
     #[must_use]
     pub fn changed(&self, change: &Self) -> Self {
         let (was, icon) = (self.icon.clone().unwrap_or_default(), change.icon.clone().unwrap_or_default());

@@ -110,7 +110,7 @@ pub enum Outcome {
     Failed,
     /// A person or an operator stopped it.
     Aborted,
-    /// It needs a person to go on, for example after a loop of identical calls.
+    /// It needs a person to continue, for example after a loop of identical calls.
     NeedsHuman,
 }
 
@@ -190,10 +190,10 @@ pub struct Info {
     /// The revert that the next prompt completes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revert: Option<Revert>,
-    /// The rules that it was made with, without later answers "always".
+    /// The rules that it was created with, without later answers "always".
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub permission: Vec<Rule>,
-    /// When it was made, changed and archived.
+    /// When it was created, changed and archived.
     pub time: InfoTime,
 }
 
@@ -269,7 +269,7 @@ impl From<ModelRef> for InfoModel {
 /// Milliseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InfoTime {
-    /// When it was made.
+    /// When it was created.
     pub created: Timestamp,
     /// When it last changed.
     pub updated: Timestamp,

@@ -7,17 +7,17 @@ pub fn without_nul(text: &str) -> Cow<'_, str> {
     if text.contains('\0') { Cow::Owned(text.replace('\0', "\u{fffd}")) } else { Cow::Borrowed(text) }
 }
 
-/// Gives the longest beginning of `text` that has at most `bytes_max` bytes and ends with a whole character.
+/// Returns the longest beginning of `text` that has at most `bytes_max` bytes and ends with a whole character.
 pub fn head(text: &str, bytes_max: usize) -> &str {
     &text[..text.floor_char_boundary(bytes_max)]
 }
 
-/// Gives the longest end of `text` that has at most `bytes_max` bytes and begins with a whole character.
+/// Returns the longest end of `text` that has at most `bytes_max` bytes and begins with a whole character.
 pub fn tail(text: &str, bytes_max: usize) -> &str {
     &text[text.ceil_char_boundary(text.len().saturating_sub(bytes_max))..]
 }
 
-/// Gives the bytes of a percent-encoded text: `%20` is a space. `None` for a `%` without two hexadecimal digits.
+/// Returns the bytes of a percent-encoded text: `%20` is a space. `None` for a `%` without two hexadecimal digits.
 pub fn percent_decode(text: &str) -> Option<Vec<u8>> {
     let digits = |at: usize| text.as_bytes().get(at + 1..at + 3);
     let is_escape = |at| digits(at).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit));

@@ -12,7 +12,7 @@ const TIME: &str = "dddd-dd-ddTdd:dd:dd.dddZ";
 /// Marks a title that was cut.
 const ELLIPSIS: &str = "…";
 
-/// Gives the default title of a session that is made at `at`: `New session - 2026-11-21T20:32:24.395Z`.
+/// Returns the default title of a session that is made at `at`: `New session - 2026-11-21T20:32:24.395Z`.
 pub fn default_at(at: Timestamp) -> String {
     let (seconds, ms) = (at.0.div_euclid(1_000), at.0.rem_euclid(1_000));
     let time = time::OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(time::OffsetDateTime::UNIX_EPOCH);
@@ -28,7 +28,7 @@ pub fn is_default(title: &str) -> bool {
         .is_some_and(|time| time.len() == TIME.len() && time.bytes().zip(TIME.bytes()).all(fits))
 }
 
-/// Gives the title in a model's answer: its first line with any text, without reasoning and control characters, cut to
+/// Returns the title in a model's answer: its first line with any text, without reasoning and control characters, cut to
 /// [`TITLE_CHARS_MAX`] and [`NAME_BYTES_MAX`]. `None` if there is no such line.
 pub fn of_answer(answer: &str) -> Option<String> {
     let said = without_thoughts(answer);

@@ -206,7 +206,7 @@ pub struct ToolResult {
 impl ToolResult {
     /// The text, with a sentence for each image or document that `model` does not accept, and the media that it does
     /// accept.
-    pub(crate) fn told(&self, model: &Model) -> (Cow<'_, str>, Vec<&Media>) {
+    pub(crate) fn text_and_media(&self, model: &Model) -> (Cow<'_, str>, Vec<&Media>) {
         let mut text = Cow::Borrowed(self.text.as_str());
         let mut shown = Vec::new();
         for media in &self.media {

@@ -187,7 +187,7 @@ lc_messages = 'C'
 log_timezone = 'UTC'
 log_line_prefix = '%m [%p] %q%u@%d '
 password_encryption = 'scram-sha-256'
-# A killed worker must not keep row locks, and nobody may hold back vacuum.
+# A killed worker must not keep row locks, and no session may hold back vacuum.
 idle_in_transaction_session_timeout = 10s
 statement_timeout = 15s
 client_connection_check_interval = 2s

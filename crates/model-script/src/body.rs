@@ -100,7 +100,7 @@ async fn next(state: Option<State>) -> Option<(io::Result<Bytes>, Option<State>)
         return match state.end {
             BodyEnd::Whole => None,
             BodyEnd::Broken => {
-                // Gives the server time to flush: an error discards its buffer.
+                // Returns the server time to flush: an error discards its buffer.
                 tokio::task::yield_now().await;
                 Some((Err(io::Error::other("cut by the script")), None))
             }

@@ -180,7 +180,11 @@ fn usage(rest: &str) -> Result<Usage, String> {
             "reasoning" => usage.reasoning = value,
             "cache_read" => usage.cache_read = value,
             "cache_write" => usage.cache_write = value,
-            _ => return Err(format!("`{key}` must be one of input, output, reasoning, cache_read, cache_write")),
+            _ => {
+                return Err(format!(
+                    "`{key}` must be one of input, output, reasoning, cache_read, cache_write"
+                ));
+            }
         }
     }
     Ok(usage)

@@ -40,8 +40,8 @@
 //! @status 429 retry-after-ms=50 times=2     also: retry-after=1
 //! @cut 3 times=1                     breaks the connection after 3 pieces; `@cut 3 clean` ends it properly
 //! @stall                             never answers; `@stall 3` falls silent after 3 pieces
-//! @html                              a web page in place of an answer
-//! @garbage 2                         after 2 pieces, bytes that are no protocol
+//! @html                              a web page instead of an answer
+//! @garbage 2                         after 2 pieces, bytes that match no protocol
 //! ```
 //!
 //! # Scripts: TOML

@@ -46,7 +46,7 @@ pub struct Subject<'a> {
     pub name: &'a str,
 }
 
-/// Gives the subject for a path: `.opencode/agent/team/review.md` is the agent `team/review`.
+/// Returns the subject for a path: `.opencode/agent/team/review.md` is the agent `team/review`.
 pub fn subject_of(path: &str) -> Option<Subject<'_>> {
     let dir = ".opencode/";
     let at = path.match_indices(dir).map(|(at, _)| at).find(|at| *at == 0 || path[..*at].ends_with('/'))?;

@@ -107,7 +107,7 @@ async fn skills_are_listed_and_loaded_when_they_are_wanted() {
     let want = "<skill name=\"pdf\" directory=\"/workspace/.claude/skills/pdf\">\nUse pdftotext.\n<files>\n\
                 /workspace/.claude/skills/pdf/scripts/run.sh\n</files>\n</skill>";
     assert_eq!(calls[0].said, want);
-    assert_eq!(calls[1].said, "There is no skill \"xls\". There are: pdf.");
+    assert_eq!(calls[1].said, "There is no skill \"xls\". Available skills: pdf.");
     let told = |session: &str| of_session(&stack, session).remove(0)["tools"].to_string();
     assert!(told(&session).contains("- pdf: reads PDF"));
     let without = stack.session().await;

@@ -109,7 +109,7 @@ async fn a_subtask_that_fails_is_a_tool_error_and_not_its_parents_end() {
     assert!(calls[0].said.contains("state=\"failed\""), "{}", calls[0].said);
     let (outcome, _) = run(&stack.api, &session, &format!("{}\n@text well", task_for("pirate", "x"))).await;
     assert_eq!(outcome, "done");
-    assert!(stack.api.tool_calls(&session).await[1].said.contains("There are: general, explore"));
+    assert!(stack.api.tool_calls(&session).await[1].said.contains("Available subagents: general, explore"));
 }
 
 #[tokio::test]

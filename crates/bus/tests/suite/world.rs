@@ -141,7 +141,7 @@ impl World {
         }
     }
 
-    /// Claims, and gives the sessions.
+    /// Claims, and returns the sessions.
     pub(crate) async fn claim_sessions(&self, worker: &str, count: usize) -> Vec<SessionId> {
         self.claim(worker, count).await.into_iter().map(|claimed| claimed.session).collect()
     }

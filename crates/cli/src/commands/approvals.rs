@@ -27,8 +27,7 @@ pub(crate) struct ApprovalsArgs {
 pub(crate) async fn run(client: &Client, arguments: ApprovalsArgs) -> Result<Exit> {
     if let Some(permission_id) = arguments.delete {
         let request = || DeleteApprovalRequest { permission_id: permission_id.clone() };
-        call("revoke the answer", || async { client.permissions().delete_approval(request()).await })
-            .await?;
+        call("revoke the answer", || async { client.permissions().delete_approval(request()).await }).await?;
         out::line(&format!("the answer to {permission_id} is revoked"))?;
         return Ok(Exit::Done);
     }

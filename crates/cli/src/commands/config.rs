@@ -87,7 +87,7 @@ pub(crate) async fn run(client: &Client, arguments: ConfigArgs) -> Result<Exit> 
             let ask = || async { client.settings().get_settings(request()).await };
             match call("read the settings", ask).await?.settings {
                 Some(settings) => out::line(harmless(&settings.document).trim_end())?,
-                None => out::note("there are no settings"),
+                None => out::note("no settings are stored"),
             }
             Ok(Exit::Done)
         }
@@ -99,7 +99,7 @@ pub(crate) async fn run(client: &Client, arguments: ConfigArgs) -> Result<Exit> 
             };
             let ask = || async { client.settings().set_settings(request()).await };
             let is_there = call("replace the settings", ask).await?.settings.is_some();
-            out::note(if is_there { "the settings were replaced" } else { "there are no settings now" });
+            out::note(if is_there { "the settings are replaced" } else { "the settings are removed" });
             Ok(Exit::Done)
         }
     }

@@ -179,9 +179,7 @@ pub(crate) async fn diff(client: &Client, session_id: &str, message_id: String) 
         Paint::Plain => {
             out::write(&answer.patch)?;
             if answer.truncated {
-                bail!(
-                    "the diff was cut; `flotilla checkout {session_id}` gives all of it"
-                );
+                bail!("the diff was cut; `flotilla checkout {session_id}` gives all of it");
             }
         }
         paint @ Paint::Colour => out::write(&show::diff(&answer, paint))?,

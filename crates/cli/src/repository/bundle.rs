@@ -44,7 +44,9 @@ pub(crate) fn make(dir: &Path, start: &Start) -> Result<Bundle> {
     let root = PathBuf::from(root);
     let user = Git::at(&root);
     if user.run(&["rev-parse", "--is-shallow-repository"])? == "true" {
-        bail!("the repository is shallow, so its history cannot be sent; `git fetch --unshallow` completes it");
+        bail!(
+            "the repository is shallow, so its history cannot be sent; `git fetch --unshallow` completes it"
+        );
     }
     let temporary = tempfile::tempdir().context("make a temporary directory")?;
     let borrowing = borrow_objects(&user, &root, temporary.path())?;

@@ -33,7 +33,7 @@ fn push_text(pieces: &mut Vec<Piece>, text: &str) {
     }
 }
 
-/// Gives the first shell command in a text, with the text before and after it.
+/// Returns the first shell command in a text, with the text before and after it.
 fn next_shell(text: &str) -> Option<(&str, &str, &str)> {
     let mut from = 0;
     loop {

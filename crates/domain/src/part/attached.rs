@@ -115,7 +115,7 @@ pub struct Compaction {
     /// Whether it was too long already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overflow: Option<bool>,
-    /// The first message that stays unchanged beside the summary.
+    /// The first message that stays unchanged after the summary.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tail_start_id: Option<MessageId>,
 }

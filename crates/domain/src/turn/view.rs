@@ -53,7 +53,7 @@ pub struct LastStep {
     pub answered: bool,
     /// Whether the step is closed: all its tools have answers.
     pub closed: bool,
-    /// Whether the model wants another step; for a summary, whether the turn goes on after it.
+    /// Whether the model wants another step; for a summary, whether the turn continues after it.
     pub continues: bool,
     /// Whether it is a summary.
     pub is_summary: bool,

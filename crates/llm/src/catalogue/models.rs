@@ -1,6 +1,6 @@
 //! The catalogue: one row per model, the newest of a family first.
 //! Limits are `[context, answer]` in tokens. Prices are `[input, output, cache read, cache write]` in micro-dollars per
-//! million tokens; where a vendor lists no cache price, the input price stands in.
+//! million tokens; where a vendor lists no cache price, the input price is used.
 //! Source: models.dev (MIT) as of July 2026. An operator overrides a wrong row in `flotilla.toml`.
 
 use super::facts::{Facts, model, rates};

@@ -237,7 +237,7 @@ impl Store {
         rows.iter().map(control).collect()
     }
 
-    /// Gives the tenant of a session.
+    /// Returns the tenant of a session.
     ///
     /// # Errors
     /// `NotFound`; `Db`.

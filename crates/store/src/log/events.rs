@@ -89,7 +89,7 @@ impl Store {
         Ok(rows.iter().map(from_row).collect::<Result<_, _>>()?)
     }
 
-    /// Gives the head of a session's log.
+    /// Returns the head of a session's log.
     ///
     /// # Errors
     /// `NotFound` or `Db`.

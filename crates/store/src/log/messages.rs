@@ -206,7 +206,7 @@ impl Store {
         Ok(entries)
     }
 
-    /// Gives one message with its parts.
+    /// Returns one message with its parts.
     ///
     /// # Errors
     /// `NotFound`; otherwise like [`Store::list_messages`].

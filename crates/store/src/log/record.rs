@@ -24,7 +24,7 @@ pub struct Fence {
     pub tenant: TenantId,
     /// The epoch: the number of the takeover.
     pub session: SessionId,
-    /// The number of the take-over.
+    /// The number of the takeover.
     pub epoch: u64,
     /// The number of this write: one more than that of the write before. A repeated number is the same write.
     pub write_seq: u64,

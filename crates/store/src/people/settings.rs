@@ -86,7 +86,7 @@ impl Store {
         Ok(done.rows_affected() > 0)
     }
 
-    /// Gives the settings of the tenant, then those of the project; either may be missing.
+    /// Returns the settings of the tenant, then those of the project; either may be missing.
     ///
     /// # Errors
     /// `Db`.

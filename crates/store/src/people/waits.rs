@@ -76,7 +76,7 @@ impl Store {
         Ok(Usage { running: number("running")?, running_max: number("running_max")? })
     }
 
-    /// Gives the position of a runnable session in its tenant's queue, from 1; 0 when it is not runnable.
+    /// Returns the position of a runnable session in its tenant's queue, from 1; 0 when it is not runnable.
     ///
     /// # Errors
     /// `Db`.

@@ -68,7 +68,7 @@ impl Store {
         Ok((session, events))
     }
 
-    /// Gives the oldest snapshot of a session's files.
+    /// Returns the oldest snapshot of a session's files.
     ///
     /// # Errors
     /// `Db`.

@@ -77,7 +77,7 @@ pub struct MailboxInput {
 }
 
 impl Store {
-    /// Gives the inputs after `after`, oldest first.
+    /// Returns the inputs after `after`, oldest first.
     ///
     /// # Errors
     /// `Unreadable`; `Db`.

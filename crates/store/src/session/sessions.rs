@@ -78,7 +78,7 @@ impl Store {
         Ok((session, events))
     }
 
-    /// Gives one session.
+    /// Returns one session.
     ///
     /// # Errors
     /// `NotFound` or `Db`.

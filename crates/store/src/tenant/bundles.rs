@@ -86,7 +86,7 @@ impl Store {
         Ok(())
     }
 
-    /// Gives the size of a complete bundle, in bytes.
+    /// Returns the size of a complete bundle, in bytes.
     ///
     /// # Errors
     /// `NotFound` or `Db`.

@@ -76,7 +76,7 @@ impl Store {
         Ok(project)
     }
 
-    /// Gives one project.
+    /// Returns one project.
     ///
     /// # Errors
     /// `NotFound` or `Db`.
@@ -116,7 +116,7 @@ impl Store {
         Ok(Some(project))
     }
 
-    /// Gives the project of this name, if there is one.
+    /// Returns the project of this name, if there is one.
     ///
     /// # Errors
     /// `Db`.

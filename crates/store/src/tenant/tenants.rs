@@ -35,7 +35,7 @@ pub(crate) fn from_row(row: &sqlx::postgres::PgRow) -> Result<Tenant, sqlx::Erro
 }
 
 impl Store {
-    /// Gives the tenant.
+    /// Returns the tenant.
     ///
     /// # Errors
     /// `NotFound` or `Db`.

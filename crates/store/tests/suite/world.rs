@@ -121,7 +121,7 @@ impl World {
         worker
     }
 
-    /// Wakes whose timer is over, and gives how many.
+    /// Wakes whose timer is over, and returns how many.
     pub(crate) async fn wake_due(&self) -> usize {
         self.store.wake_due(limits::SWEEP_MAX).await.unwrap().len()
     }

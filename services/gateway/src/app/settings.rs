@@ -27,7 +27,7 @@ use settings::{
 };
 use store::{people::settings::StoredSettings, session::row::Session};
 
-/// Gives the stored settings of a project, or of the tenant.
+/// Returns the stored settings of a project, or of the tenant.
 ///
 /// # Errors
 /// `project_not_found`, `store_unavailable`.

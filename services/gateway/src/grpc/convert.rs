@@ -200,7 +200,7 @@ fn wait(wait: Wait) -> v1::Wait {
     }
 }
 
-/// A budget; 0 is no limit.
+/// A budget; 0 means no limit.
 pub(super) fn budget(budget: Budget) -> v1::Budget {
     v1::Budget { spent_usd_picos: budget.spent.0, max_usd_picos: budget.max.map_or(0, |max| max.0) }
 }

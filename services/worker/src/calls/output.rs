@@ -32,9 +32,7 @@ pub(crate) async fn bounded(ctx: &CallContext, output: Output) -> Result<Output,
     let rest = match keep(ctx, &whole).await {
         Ok(path) => {
             output.metadata.insert(OUTPUT_PATH.to_owned(), path.clone().into());
-            format!(
-                "It is in {path}: search it with grep, or read parts of it with offset and limit."
-            )
+            format!("It is in {path}: search it with grep, or read parts of it with offset and limit.")
         }
         Err(ToolError::Fenced) => return Err(ToolError::Fenced),
         Err(ToolError::Model(_) | ToolError::Broken(_)) => "Request less, or another part.".to_owned(),

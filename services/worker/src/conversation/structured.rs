@@ -48,9 +48,8 @@ impl Structured {
         }
         tool::Spec {
             name: NAME.to_owned(),
-            description:
-                "Gives the final answer in the required form. Call it exactly once, at the end."
-                    .to_owned(),
+            description: "Gives the final answer in the required form. Call it exactly once, at the end."
+                .to_owned(),
             schema,
         }
     }

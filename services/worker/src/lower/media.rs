@@ -46,7 +46,10 @@ pub(super) fn bound(messages: &mut [Message]) {
 
 /// The mention of a file that is left out.
 fn mention(media: &Media) -> String {
-    format!("[Left out because there are too many newer pictures and documents: {:?} ({})]", media.name, media.mime)
+    format!(
+        "[Left out because there are too many newer pictures and documents: {:?} ({})]",
+        media.name, media.mime
+    )
 }
 
 #[cfg(test)]

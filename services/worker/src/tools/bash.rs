@@ -266,11 +266,13 @@ fn answer(exit: &v1::ExecExit, output: String) -> String {
         ExecEnd::Exited if exit.signal != 0 => Some(format!("It was ended by signal {}.", exit.signal)),
         ExecEnd::Exited if exit.code != 0 => Some(format!("Exit code {}.", exit.code)),
         ExecEnd::Exited => None,
-        ExecEnd::Timeout => Some(format!("It was ended after {} ms because its time limit expired.", exit.duration_ms)),
+        ExecEnd::Timeout => {
+            Some(format!("It was ended after {} ms because its time limit expired.", exit.duration_ms))
+        }
         ExecEnd::Killed => Some("It was ended by an abort.".to_owned()),
-        ExecEnd::Lost => Some(
-            "Its outcome is unknown. It may have had effects: check before you run it again.".to_owned(),
-        ),
+        ExecEnd::Lost => {
+            Some("Its outcome is unknown. It may have had effects: check before you run it again.".to_owned())
+        }
         ExecEnd::MemoryLimit | ExecEnd::ProcessLimit | ExecEnd::DiskLimit | ExecEnd::Unspecified => {
             Some("A limit of the sandbox ended it.".to_owned())
         }

@@ -88,7 +88,12 @@ mod tests {
             ("/workspace/a.txt", PNG, 8, Ok(("image/png", "Image read successfully"))),
             ("/workspace/a", b"%PDF-1.4", 8, Ok(("application/pdf", "PDF read successfully"))),
             ("/workspace/a.png", b"\x7fELF\0\0\0\0", 8, Err("neither text nor a picture")),
-            ("/workspace/a.png", PNG, most + 1, Err("bytes, and the limit for a picture or document is 3932160")),
+            (
+                "/workspace/a.png",
+                PNG,
+                most + 1,
+                Err("bytes, and the limit for a picture or document is 3932160"),
+            ),
         ] {
             let got = shown(name, data, size).map(|output| (output.media[0].mime.clone(), output.text));
             match (got, want) {

@@ -1,4 +1,4 @@
-//! `skill`: returns the text of a skill, and the list of files beside it.
+//! `skill`: returns the text of a skill, and the list of its files.
 
 use super::{
     context::CallContext,
@@ -52,7 +52,7 @@ pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolE
         let names: Vec<&str> = skills.iter().map(|skill| skill.name.as_str()).collect();
         let name = domain::text::head(&input.name, limits::NAME_BYTES_MAX);
         return Err(ToolError::Model(format!(
-            "There is no skill {name:?}. There are: {}.",
+            "There is no skill {name:?}. Available skills: {}.",
             names.join(", ")
         )));
     };

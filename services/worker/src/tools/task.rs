@@ -83,7 +83,7 @@ pub(crate) fn read(input: Value, agents: &[(String, String)]) -> Result<Task, To
         let names: Vec<&str> = agents.iter().map(|(name, _)| name.as_str()).collect();
         let asked = domain::text::head(&agent, 80);
         return Err(ToolError::Model(format!(
-            "There is no subagent {asked:?}. There are: {}.",
+            "There is no subagent {asked:?}. Available subagents: {}.",
             names.join(", ")
         )));
     }

@@ -78,7 +78,10 @@ async fn a_question_takes_an_answer_for_each_thing_it_asks() {
     answer(&fake, &[SESSION, "--reject"]).await.unwrap();
     assert_eq!(fake.0.lock().unwrap().replies, [r#"que_1 [["A", "B"], ["well, because"]]"#, "que_1 []"]);
     let error = answer(&fake, &["que_1", "A"]).await.unwrap_err();
-    assert_eq!(error.to_string(), "the question has 2 items; give one answer for each: que_1  Which? [A | B]; Why?");
+    assert_eq!(
+        error.to_string(),
+        "the question has 2 items; give one answer for each: que_1  Which? [A | B]; Why?"
+    );
 }
 
 #[tokio::test]

@@ -41,7 +41,7 @@ fn walk(dir: &Path) -> usize {
     entries.map(|entry| if entry.path().is_dir() { walk(&entry.path()) } else { 1 }).sum()
 }
 
-/// Clones the bundle and gives its branch and files.
+/// Clones the bundle and returns its branch and files.
 fn unpack(bundle: &Bundle) -> (String, Vec<(String, String)>) {
     let dir = tempfile::tempdir().unwrap();
     let git = Git::at(dir.path());

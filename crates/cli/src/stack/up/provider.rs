@@ -53,7 +53,7 @@ model = \"{SCRIPTED_MODEL}\"
 id = \"scripted\"
 kind = \"openai-chat\"
 base_url = \"{url}/v1\"
-# Nobody is billed; with prices, costs and budgets can be tried.
+# Calls cost nothing; the prices let you try costs and budgets.
 models = [{{ id = \"demo\", price_usd_per_mtok = {{ input = 3, output = 15 }} }}]
 "
     )

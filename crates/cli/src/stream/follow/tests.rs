@@ -14,7 +14,7 @@ use tonic::{Request, Response};
 
 type Answers = Vec<Result<SubscribeResponse, Status>>;
 
-/// Gives one list of answers per call, and remembers the cursors of the calls; "now" for the tail.
+/// Returns one list of answers per call, and remembers the cursors of the calls; "now" for the tail.
 #[derive(Clone, Default)]
 struct Fake {
     calls: Arc<Mutex<Vec<Answers>>>,

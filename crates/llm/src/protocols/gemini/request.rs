@@ -111,7 +111,7 @@ fn contents(model: &Model, request: &Request) -> Vec<Value> {
                 let mut parts = Vec::new();
                 let mut shown = Vec::new();
                 for result in &results {
-                    let (text, media) = result.told(model);
+                    let (text, media) = result.text_and_media(model);
                     parts.push(function_response(result, &text));
                     shown.extend(media.into_iter().map(|media| media_part(model, media)));
                 }

@@ -125,7 +125,7 @@ fn messages(dialect: Dialect, model: &Model, request: &Request) -> Vec<Value> {
 fn results_of(dialect: Dialect, model: &Model, results: &[Cow<'_, ToolResult>], messages: &mut Vec<Value>) {
     let mut shown = Vec::new();
     for result in results {
-        let (text, media) = result.told(model);
+        let (text, media) = result.text_and_media(model);
         let call_id = dialect.call_id(&result.call_id);
         messages.push(json!({"role": "tool", "tool_call_id": call_id, "content": text}));
         shown.extend(media.into_iter().map(|media| media_part(model, media)));

@@ -38,7 +38,7 @@ impl Budget {
 }
 
 impl Store {
-    /// Gives the budget of the tree below `root`, the root included. Money stays spent when a subtask is deleted.
+    /// Returns the budget of the tree below `root`, the root included. Money stays spent when a subtask is deleted.
     ///
     /// # Errors
     /// `NotFound` or `Db`.

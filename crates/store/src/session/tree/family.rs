@@ -162,7 +162,7 @@ async fn lock_below(tx: &mut Tx, tenant: TenantId, session: &SessionId) -> Resul
     Ok(done.rows_affected())
 }
 
-/// Gives the parent's call that a session answers, if the session is a child.
+/// Returns the parent's call that a session answers, if the session is a child.
 ///
 /// # Errors
 /// `Unreadable`; `Db`.

@@ -68,7 +68,7 @@ async fn a_long_log_is_read_page_by_page() {
     assert_eq!(seqs, (1..=written).collect::<Vec<_>>());
 }
 
-/// Writes so many events, and gives the position of the last one.
+/// Writes so many events, and returns the position of the last one.
 async fn store_events(world: &mut World, running: &Running, count: u64) -> u64 {
     let changes: Vec<_> =
         (0..count).map(|_| world.change(Event::SessionIdle(domain::session::Outcome::Done))).collect();

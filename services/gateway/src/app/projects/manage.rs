@@ -41,7 +41,7 @@ pub(crate) async fn create(
     Ok(project)
 }
 
-/// Gives a project.
+/// Returns a project.
 ///
 /// # Errors
 /// `project_not_found`, `store_unavailable`.

@@ -11,7 +11,7 @@ use domain::{
 };
 use store::session::tree::budget::Budget;
 
-/// Reads an amount; 0 is no limit.
+/// Reads an amount; 0 means no limit.
 ///
 /// # Errors
 /// `budget_invalid`.
@@ -23,7 +23,7 @@ pub(super) fn amount(picos: i64) -> Result<Option<UsdPicos>, Error> {
     }
 }
 
-/// Gives the budget of the tree that a session belongs to.
+/// Returns the budget of the tree that a session belongs to.
 ///
 /// # Errors
 /// `session_not_found`, `store_unavailable`.
@@ -37,7 +37,7 @@ pub(crate) async fn get(
     Ok(store.get_budget(tenant, &root).await?)
 }
 
-/// Sets the budget of the tree that a session belongs to, and wakes the sessions that wait for it. 0 is no limit.
+/// Sets the budget of the tree that a session belongs to, and wakes the sessions that wait for it. 0 means no limit.
 ///
 /// # Errors
 /// `budget_invalid`, `session_not_found`, `store_unavailable`.

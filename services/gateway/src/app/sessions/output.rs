@@ -100,7 +100,7 @@ pub(in crate::app) async fn diff_workspace(
     Ok(WorkspaceDiff { patch: diff.patch, files, truncated: diff.truncated })
 }
 
-/// Gives the whole output of a tool call.
+/// Returns the whole output of a tool call.
 ///
 /// # Errors
 /// `session_not_found`, `sandbox_unavailable`, `store_unavailable`; refusals of the sandbox.

@@ -27,7 +27,7 @@ pub(crate) struct SessionView {
     pub(crate) wait: Option<Wait>,
 }
 
-/// Gives a session.
+/// Returns a session.
 ///
 /// # Errors
 /// `session_not_found`, `store_unavailable`.
@@ -35,7 +35,7 @@ pub(crate) async fn get(gateway: &Gateway, principal: &Principal, id: &SessionId
     Ok(gateway.state.store.get_session(principal.tenant(Scope::Read)?, id).await?)
 }
 
-/// Gives a session with its project.
+/// Returns a session with its project.
 ///
 /// # Errors
 /// `session_not_found`, `store_unavailable`.

@@ -132,7 +132,7 @@ impl TerminalHost {
         Ok(response.into_inner().terminals.into_iter().map(Into::into).collect())
     }
 
-    /// Gives one terminal.
+    /// Returns one terminal.
     ///
     /// # Errors
     /// `pty_not_found`, `sandbox_unavailable`.

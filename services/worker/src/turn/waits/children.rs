@@ -73,7 +73,8 @@ pub(in crate::turn) async fn dispatch(
     task_model: Option<ModelRef>,
 ) -> Result<Option<Signal>, WriteError> {
     if session.profile.depth >= limits::SUBTASK_DEPTH_MAX {
-        let text = format!("Subtasks can be at most {} levels deep. Do this yourself.", limits::SUBTASK_DEPTH_MAX);
+        let text =
+            format!("Subtasks can be at most {} levels deep. Do this yourself.", limits::SUBTASK_DEPTH_MAX);
         return call.end(session, Err(text)).await.map(Some);
     }
     let step = session.conversation().last_step().map(|(message, _)| message.id.clone());

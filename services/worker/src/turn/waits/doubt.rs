@@ -116,7 +116,9 @@ pub(in crate::turn) async fn doubt(session: &mut Session) -> Result<Signal, Writ
             } else {
                 match session.profile.on_ask {
                     OnAsk::Park => return ask(session, call).await,
-                    OnAsk::Deny => Decision::Tell(told("This session cannot ask a person whether that is right.")),
+                    OnAsk::Deny => {
+                        Decision::Tell(told("This session cannot ask a person whether that is right."))
+                    }
                     OnAsk::Fail => {
                         let text = format!(
                             "the model made the same call of {} {DOOM_LOOP_CALLS} times in a row with the same answer, and \

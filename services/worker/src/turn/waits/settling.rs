@@ -127,7 +127,7 @@ pub(super) fn effect_of(asked: &RequestBody, is_plan: bool, answer: Answer) -> A
         }
         (RequestBody::Permission { .. } | RequestBody::Question { .. }, Answer::Expired) => {
             AnswerEffect::End(Err(
-                "No person answered in time. Do the work without it, or say what is missing.".to_owned()
+                "No person answered in time. Do the work without it, or report what is missing.".to_owned(),
             ))
         }
         (
