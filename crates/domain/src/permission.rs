@@ -138,8 +138,7 @@ impl Rules {
 
 /// The strictest verdict of several lists: a child session may do only what both its agent and its parent may.
 ///
-/// In a list of several lists, no later list can overrule a denial or a question, as it could if the lists were
-/// appended.
+/// No later list can overrule a denial or a question of an earlier list, as it could if the lists were appended.
 pub fn strictest(lists: &[&Rules], permission: &str, subject: &str) -> Verdict {
     lists.iter().map(|rules| rules.verdict(permission, subject)).max().unwrap_or(Verdict::Allow)
 }

@@ -262,8 +262,8 @@ impl ModelCall {
         }
     }
 
-    /// The error for an empty answer. An answer that was cut off inside its tool calls is not an error, because the answers of
-    /// those calls tell the model.
+    /// The error of a summary without text, of an answer that was cut off, or of a missing structured answer. `None` for an
+    /// answer with tool calls: the answers of those calls tell the model what happened.
     fn missing_answer_error(&self, reason: Finish) -> Option<Error> {
         if self.message.is_summary() && !self.draft.has_text() {
             return Some(Error::new("UnknownError", "The model gave no summary"));
