@@ -1,7 +1,7 @@
 //! The numbers of `session_run.phase` for statements: `format!("… where phase = {RUNNABLE} …")`.
 //!
-//! They are part of the statement's text and never bound as parameters. The indexes of the queue are partial (`where
-//! phase <> 0`), and the planner of a prepared statement uses such an index only if it can see the number.
+//! They are part of the statement's text and never bound as parameters. The indexes of the queue are partial
+//! (`where phase <> 0`), and the planner of a prepared statement uses such an index only if it can see the number.
 
 use crate::error::Error;
 use domain::session::Phase;

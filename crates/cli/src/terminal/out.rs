@@ -1,5 +1,5 @@
-//! Standard output. Every line is written through here, so that the command ends quietly when its reader exits (`|
-//! head`).
+//! Standard output. Every line is written through here, so that the command ends quietly when its reader exits,
+//! as in `| head`.
 
 use anyhow::{Context as _, Result};
 use std::io::Write as _;
