@@ -217,7 +217,10 @@ async fn a_session_that_asks_nobody_goes_on_without_or_ends() {
     let child = api.children(&denies).await.remove(0).id;
     for (session, call) in [(&denies, 1), (&child, 0)] {
         let call = &api.tool_calls(session).await[call];
-        assert!(call.status == "error" && call.said.starts_with("Nobody can be asked"), "{call:?}");
+        assert!(
+            call.status == "error" && call.said.starts_with("This session cannot ask a person"),
+            "{call:?}"
+        );
     }
     let fails = make(v1::OnAsk::Fail).await;
     let (outcome, seen) = run(api, &fails, &prompt).await;
@@ -242,7 +245,7 @@ async fn a_request_that_nobody_answers_counts_as_refused() {
     let id = asked(&mut watch).await;
     assert_eq!(watch.until_idle().await, "done");
     let call = &stack.api.tool_calls(&session).await[0];
-    assert!(call.status == "error" && call.said.contains("Nobody answered in time"), "{call:?}");
+    assert!(call.status == "error" && call.said.contains("No person answered in time"), "{call:?}");
     let late = stack.api.reply(&id, PermissionAnswer::Once, "").await;
     let sentence = assert_refused(late, Code::FailedPrecondition, "already_resolved");
     assert!(sentence.contains("its deadline"), "{sentence}");

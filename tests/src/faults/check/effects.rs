@@ -12,7 +12,7 @@ use testkit::dump::{Part, Session};
 const ABORT_US: i64 = 5_000_000;
 /// How the model is told that a command did not begin.
 const NOT_BEGUN: [&str; 3] =
-    ["interrupted before it started", "Nobody answered in time", "The person refused this call"];
+    ["interrupted before it started", "No person answered in time", "The person refused this call"];
 
 fn by_canary(history: &History) -> BTreeMap<&str, Vec<&Effect>> {
     let mut effects: BTreeMap<&str, Vec<&Effect>> = BTreeMap::new();

@@ -56,7 +56,7 @@ async fn once_lets_the_model_go_on_for_three_more_calls_on_whatever_worker() {
     watch.seen.assert_gap_free();
     assert_eq!(calls(&stack).await, 2 * domain::limits::DOOM_LOOP_CALLS, "nothing more was called");
     let last = stack.api.tool_calls(&session).await.pop().unwrap();
-    assert!(last.status == "error" && last.said.contains("refused to let that go on"), "{last:?}");
+    assert!(last.status == "error" && last.said.contains("did not allow that to continue"), "{last:?}");
     assert_works(&stack.api, &session).await;
 }
 
@@ -94,7 +94,7 @@ async fn rules_and_sessions_without_people_decide_without_asking() {
     let denies = session_that_asks(api, v1::OnAsk::Deny).await;
     assert_eq!(run(api, &denies, &again(3)).await.0, "done");
     let last = api.tool_calls(&denies).await.pop().unwrap();
-    assert!(last.said.contains("Nobody can be asked"), "{last:?}");
+    assert!(last.said.contains("This session cannot ask a person"), "{last:?}");
     let fails = session_that_asks(api, v1::OnAsk::Fail).await;
     let (outcome, seen) = run(api, &fails, &again(3)).await;
     assert_eq!(outcome, "needs_human");

@@ -26,5 +26,5 @@ pub(crate) async fn run(ctx: &CallContext) -> Result<Output, ToolError> {
         ToolError::Model("The list cannot be read at the moment. Try again.".to_owned())
     })?;
     let (text, metadata) = (serde_json::to_string_pretty(&todos).unwrap_or_default(), Map::new());
-    Ok(Output { title: "things to do".to_owned(), text, metadata, ..Output::default() })
+    Ok(Output { title: "to-do list".to_owned(), text, metadata, ..Output::default() })
 }

@@ -39,7 +39,7 @@ fn what_is_wrong_is_said_with_its_line() {
         (&patch(""), "changes no file"),
         (&patch("*** Add File: a\nx"), "Line 3 of the patch must begin with \"+\""),
         (&patch("*** Add File:  \n+x"), "Line 2 of the patch names no file"),
-        (&patch("*** Update File: a"), "says nothing"),
+        (&patch("*** Update File: a"), "contains no change"),
         (&patch("*** Update File: a\n@@\nx"), "Line 4 of the patch must begin"),
         (&patch("*** Update File: a\n é"), ""),
         (&patch("*** Rename File: a"), "Line 2 of the patch is"),

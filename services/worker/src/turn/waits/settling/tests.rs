@@ -157,7 +157,7 @@ fn an_answer_starts_ends_or_rejects_its_call() {
         assert_eq!(effect_of(&asked, is_plan, answer.clone()), want, "{answer:?} to {asked:?}");
     }
     for (answer, words) in [
-        (Answer::Expired, "Nobody answered in time"),
+        (Answer::Expired, "No person answered in time"),
         (rejection(Some("use sed")), "The person refused this call and says: use sed"),
     ] {
         let effect = effect_of(&permission(), false, answer);
