@@ -101,7 +101,7 @@ async fn a_permission_needs_a_human_and_a_timeout_leaves_the_turn_alone() {
     assert_eq!(run(&fake, &["--detach"]).await, Exit::Done);
 }
 
-/// A session that waits for a subtask; that one asks, or something below goes on.
+/// A session that waits for a subtask, which asks a person, or has a subtask that continues.
 fn asking_below(going_on: u32) -> Fake {
     let fake = Fake::default();
     let mut state = fake.0.lock().unwrap();

@@ -162,7 +162,7 @@ mod tests {
         assert!(window.is_filled_by(&tokens(91_990, 0)));
         assert!(window.is_filled_by(&tokens(2_000, 89_990)));
         let unknown = Window { context_tokens: 0, ..window };
-        assert!(!unknown.is_filled_by(&tokens(1_000_000, 0)), "nobody knows how much fits");
+        assert!(!unknown.is_filled_by(&tokens(1_000_000, 0)), "the limit is unknown");
         let tiny = Window { context_tokens: 4_000, ..window };
         assert!(!tiny.is_filled_by(&tokens(1, 0)), "a summary would not help");
     }

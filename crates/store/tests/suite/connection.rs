@@ -10,7 +10,7 @@ async fn ping_needs_both_roles() {
     let nobody = world.database.system_url.replace("flotilla_system", "nobody");
     let store = Store::connect(&world.database.app_url, &nobody, 1).unwrap();
     let error = store.ping().await.unwrap_err();
-    assert!(!error.is_transient(), "a wrong login does not get right: {error:?}");
+    assert!(!error.is_transient(), "a wrong login is not transient: {error:?}");
 }
 
 #[tokio::test]

@@ -121,7 +121,7 @@ impl World {
         worker
     }
 
-    /// Wakes whose timer is over, and returns how many.
+    /// Wakes sessions whose timer has expired, and returns their number.
     pub(crate) async fn wake_due(&self) -> usize {
         self.store.wake_due(limits::SWEEP_MAX).await.unwrap().len()
     }
@@ -183,7 +183,7 @@ impl World {
         self.sql(&format!("insert into tool_exec ({columns}) values ({row})")).await;
     }
 
-    /// Writes one event that stands in no other table.
+    /// Writes one event that is in no other table.
     pub(crate) async fn append(&mut self, fence: &Fence) -> Result<WriteReceipt, store::error::Error> {
         let change = self.busy();
         self.store.append(fence, &[change], 0, Progress::None, NOW).await
@@ -209,7 +209,7 @@ impl World {
         sqlx::query(AssertSqlSafe(sql.to_owned())).fetch_one(&mut connection).await.unwrap().get(0)
     }
 
-    /// The numbers of all events of a session must be 1, 2, 3, …; gives how many.
+    /// The numbers of all events of a session must be 1, 2, 3, …; returns their number.
     pub(crate) async fn gap_free(&self, session: &SessionId) -> u64 {
         let events = self.store.list_events(self.tenant, session, 0, 100_000).await.unwrap();
         let head = self.store.get_head(self.tenant, session).await.unwrap();

@@ -231,7 +231,7 @@ fn retries_back_off_and_end() {
         let parks = Action::Park(ParkReason::Wait(Wait { reason: Reason::BackOff, until }));
         assert_eq!(state.apply(failure(true, None), NOW, 0.0), vec![back_off(failed + 1, wait), parks]);
         assert_eq!(state.apply(Signal::Parked, NOW, 0.0), vec![]);
-        assert_eq!(state, State::Ended, "another loop goes on");
+        assert_eq!(state, State::Ended, "another loop continues");
     }
     let last = State::Calling { failed: MODEL_RETRIES_MAX }.apply(failure(true, None), NOW, 0.0);
     assert!(matches!(&last[..], [Action::Close(_), Action::Look]), "after {MODEL_RETRIES_MAX}: {last:?}");

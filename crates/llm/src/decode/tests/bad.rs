@@ -46,7 +46,7 @@ fn endless_texts_and_reasonings_end_with_a_named_error() {
                     _ => 0,
                 })
                 .sum();
-            assert_eq!(kept, PART_TEXT_BYTES_MAX, "{protocol:?}: what fits was told");
+            assert_eq!(kept, PART_TEXT_BYTES_MAX, "{protocol:?}: the text that fits was emitted");
         }
     }
 }

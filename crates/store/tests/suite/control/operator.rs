@@ -55,7 +55,11 @@ async fn the_queue_is_shown_by_tenant_and_class() {
     let mut world = World::new().await;
     let first = world.tenant;
     world.session().await;
-    assert_eq!(world.store.list_queue(&Page::default()).await.unwrap(), [], "idle sessions are no work");
+    assert_eq!(
+        world.store.list_queue(&Page::default()).await.unwrap(),
+        [],
+        "idle sessions do not count as work"
+    );
     one_of_each(&mut world).await;
     let batch = world.session().await;
     world.sql(&format!("update session_run set class = 2 where session_id = '{batch}'")).await;
@@ -83,7 +87,7 @@ async fn the_queue_is_shown_by_tenant_and_class() {
         let lines = world.store.list_queue(&page).await.unwrap();
         lines.into_iter().map(|line| line.name).collect::<Vec<_>>()
     };
-    assert_eq!(page(1, None).await, ["first", "first"], "a page is of tenants");
+    assert_eq!(page(1, None).await, ["first", "first"], "a page counts tenants");
     assert_eq!(page(1, Some("first")).await, ["second"]);
 }
 
@@ -156,7 +160,7 @@ async fn workers_are_listed_with_what_they_own() {
         })
         .collect();
     let want = [(old.worker, "worker", 4, 1, true), (new.worker, "worker", 4, 1, false)];
-    assert_eq!(shown, want, "the living before the dead");
+    assert_eq!(shown, want, "living workers before dead ones");
     assert!(workers.iter().all(|worker| !worker.draining && worker.version == env!("CARGO_PKG_VERSION")));
     let page = world.store.list_workers(&Page { limit: 1, cursor: None }).await.unwrap();
     assert_eq!(page.iter().map(|worker| worker.incarnation).collect::<Vec<_>>(), [old.worker]);
@@ -171,7 +175,7 @@ async fn workers_are_listed_with_what_they_own() {
     assert_eq!(page[0].incarnation, old.worker);
     world.store.renew_worker(&beat(new.worker)).await.unwrap();
     let page = world.store.list_workers(&Page { limit: 1, cursor: None }).await.unwrap();
-    assert_eq!(page[0].incarnation, new.worker, "of the living the newest first");
+    assert_eq!(page[0].incarnation, new.worker, "living workers, the newest first");
 }
 
 #[tokio::test]
@@ -207,7 +211,7 @@ async fn workers_that_died_long_ago_are_forgotten_unless_a_session_names_them() 
     };
     assert_eq!(left().await, [alive, recent, owner.worker].into());
     let control = world.store.list_control(Phase::Running, &Page::default()).await.unwrap();
-    assert_eq!(control[0].owner.as_deref(), Some("worker"), "it is still known who had it");
+    assert_eq!(control[0].owner.as_deref(), Some("worker"), "the control row still names its last worker");
     world.take_as_actor(&owner.session).await;
     assert_eq!(world.store.forget_dead_workers().await.unwrap(), 1);
     assert!(!left().await.contains(&owner.worker));

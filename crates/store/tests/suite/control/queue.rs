@@ -90,12 +90,12 @@ async fn without_redis_a_tenant_is_given_no_more_than_it_may_run() {
         places(store.list_takeable(10).await.unwrap())
     };
     let of_other = vec![third.clone(), fourth.clone()];
-    assert_eq!(list(1, 1).await, of_other, "it runs one already");
+    assert_eq!(list(1, 1).await, of_other, "that tenant already runs one");
     let one = [third.clone(), first.clone(), fourth.clone()];
-    assert_eq!(list(2, 1).await, one, "who runs less comes first");
+    assert_eq!(list(2, 1).await, one, "the tenant that runs less comes first");
     let both = [third.clone(), first.clone(), fourth.clone(), second.clone()];
     assert_eq!(list(3, 1).await, both);
-    assert_eq!(list(3, 4).await, [first, second, third, fourth], "a share is counted by its weight");
+    assert_eq!(list(3, 4).await, [first, second, third, fourth], "a share is relative to the weight");
     assert_eq!(list(0, 1).await, of_other);
 }
 

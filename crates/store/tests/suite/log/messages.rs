@@ -120,11 +120,11 @@ async fn a_loop_begins_to_read_where_the_newest_summary_begins_to_stand_for_the_
     write(&world, &[kept_change]).await;
     let (asked, wished) = wish(&mut world, &session, None);
     write(&world, &wished).await;
-    assert_eq!(first(&world).await, 0, "a wish is no summary");
+    assert_eq!(first(&world).await, 0, "a request is not a summary");
     let (_, summed) = answer(&mut world, &session, &asked.id, Some(true));
     write(&world, &[summed]).await;
     world.accept(&session, "on").await;
-    assert_eq!(first(&world).await, 0, "what comes next is for the wish to say");
+    assert_eq!(first(&world).await, 0, "the request decides what comes next");
     let (_, later) = answer(&mut world, &session, &asked.id, None);
     write(&world, &[later]).await;
     assert_eq!(first(&world).await, 2, "the wish");

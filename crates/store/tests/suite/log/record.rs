@@ -33,7 +33,7 @@ async fn a_repeated_write_is_the_same_write() {
     let second = write(2, &[]).await.unwrap();
     assert_eq!(second.events, []);
     assert_eq!(write(1, &changes).await.unwrap(), first, "also later");
-    assert!(matches!(write(2, &other).await, Err(Error::Fenced)), "the number was used for something else");
+    assert!(matches!(write(2, &other).await, Err(Error::Fenced)), "the number was used for other changes");
     assert!(matches!(write(4, &[]).await, Err(Error::Fenced)), "a number was left out");
     assert_eq!(world.gap_free(&running.session).await, 5);
 }
@@ -216,7 +216,7 @@ async fn a_take_over_ends_the_writes_of_the_loop_before() {
     };
     let (old_writes, new_events) = tokio::join!(old, new);
     assert!(old_writes >= 5);
-    assert_eq!(world.gap_free(&running.session).await, new_events[0].seq, "nothing follows the successor");
+    assert_eq!(world.gap_free(&running.session).await, new_events[0].seq, "no event follows the successor's");
     assert_eq!(new_events[0].seq, 3 + old_writes + 1);
     assert_eq!(new_events[0].epoch, 2);
 }

@@ -202,13 +202,13 @@ async fn the_end_of_a_call_closes_its_request_unless_somebody_answered() {
     let changes = changes.map(|event| world.change(event));
     let written = world.store.append(&actor.next(), &changes, 2, Progress::Made, NOW).await.unwrap();
     let told = written.events.iter().map(|event| event.properties.contains(r#""reply":"once""#));
-    assert_eq!(told.collect::<Vec<_>>(), [true, false], "the log tells the answer that counts");
+    assert_eq!(told.collect::<Vec<_>>(), [true, false], "the log shows the answer that counts");
     assert_eq!(known(&world, &answered).await.answer, Some(Answer::Once));
     assert_eq!(known(&world, &unanswered).await.answer, Some(Answer::Reject { message: None }));
     let late = reply(&mut world, &unanswered.id, &Answer::Once, "bob").await;
     let AnswerOutcome::AlreadyAnswered { by, answer, .. } = late else { panic!("{late:?}") };
     assert_eq!((by.as_str(), answer), ("the end of the tool call", Answer::Reject { message: None }));
-    assert_eq!(world.inputs(actor.session()).await, ["reply"], "closing wakes nobody");
+    assert_eq!(world.inputs(actor.session()).await, ["reply"], "closing wakes no session");
     world.park_as(&mut actor, 2, &idle(Outcome::Done, None)).await;
 }
 
@@ -221,7 +221,7 @@ async fn asking_again_is_the_same_request() {
     let again = world.change(Event::RequestAsked(Box::new(request.clone())));
     world.store.append(&actor.next(), &[again], 2, Progress::None, NOW).await.unwrap();
     let known = known(&world, &request).await;
-    assert_eq!(known.answer, Some(Answer::Once), "it is not asked anew");
+    assert_eq!(known.answer, Some(Answer::Once), "it is not asked again");
     assert!(!known.is_over, "it has no deadline");
     assert_eq!(open(&world, "per").await, []);
 }

@@ -35,7 +35,7 @@ async fn whoever_passes_an_abort_on_each_session_below_takes_it_once() {
     }
     world.accept(leaf.session(), "one more").await;
     world.store.abort_below(world.tenant, root.session(), "a2").await.unwrap();
-    assert_eq!(aborts(&world, leaf.session()).await, 2, "another abort ends what came since");
+    assert_eq!(aborts(&world, leaf.session()).await, 2, "another abort ends the turn that began since");
 }
 
 #[tokio::test]
@@ -45,7 +45,7 @@ async fn aborts_that_nobody_takes_are_one_until_something_comes_after_them() {
     world.accept(&session, "begin").await;
     for key in 0..20 {
         let accepted = world.store.accept_abort(world.tenant, &session, &format!("a{key}")).await.unwrap();
-        assert!(accepted.is_some(), "whoever asks is told that it ends");
+        assert!(accepted.is_some(), "a repeated abort is accepted");
     }
     assert_eq!(aborts(&world, &session).await, 1);
     world.accept(&session, "more").await;

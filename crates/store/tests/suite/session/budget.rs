@@ -89,5 +89,5 @@ async fn a_parent_is_told_once_that_its_child_has_no_budget_left() {
     assert_eq!(state.phase, Phase::Runnable);
     assert_eq!(world.inputs(parent.session()).await, ["budget"]);
     let told = world.store.set_budget(world.tenant, parent.session(), None, "set:1").await.unwrap();
-    assert_eq!(told, [child.session().clone()], "who is runnable looks anyway");
+    assert_eq!(told, [child.session().clone()], "a runnable session reads the budget anyway");
 }

@@ -300,7 +300,7 @@ async fn a_report_shows_in_the_parents_call_while_it_runs() {
     assert_eq!((stored.seq, stored.epoch, stored.kind.as_str()), (6, 1, "message.part.updated"));
     assert_eq!(shown(&world, &call).await, Some(json!({"summary": [{"tool": "read"}]})));
     report(&mut world, &child.fence, &call, json!([])).await.unwrap();
-    assert_eq!(shown(&world, &call).await, Some(json!({"summary": []})), "the newest one stands");
+    assert_eq!(shown(&world, &call).await, Some(json!({"summary": []})), "the newest one stays");
     world.append(&parent.next()).await.unwrap();
 
     let stale = Fence { epoch: 0, ..child.fence.clone() };
@@ -355,7 +355,7 @@ async fn who_ends_a_child_answers_the_call_that_it_has_by_then() {
     let (deleted, ()) = tokio::join!(world.store.delete_session(world.tenant, child.session()), resume);
     assert_eq!(deleted.unwrap().parent.as_ref(), Some(parent.session()));
     let answers = world.store.list_answers(world.tenant, parent.session(), &[&newer.part_id]).await.unwrap();
-    assert_eq!(answers.len(), 1, "the newer call waits for ever");
+    assert_eq!(answers.len(), 1, "the newer call waits forever");
 }
 
 #[tokio::test]

@@ -50,7 +50,7 @@ async fn a_deletion_is_found_later_with_all_that_it_took() {
         (&"".into(), "sample")
     );
     assert!(deletion.tombstones.iter().all(|tombstone| tombstone.deleted_at > Timestamp(0)));
-    assert_eq!(deletion.tombstones[0].event(), event, "the same whenever it is told");
+    assert_eq!(deletion.tombstones[0].event(), event, "the event is the same every time");
     let future = u64::try_from(i64::MAX).unwrap();
     assert_eq!(world.store.list_deleted(tenant, future).await.unwrap(), []);
 }
@@ -96,7 +96,7 @@ async fn a_session_that_was_made_again_is_not_gone_and_old_deletions_are_forgott
     // A second deletion of the same session is also reported.
     let (since, _) = world.store.list_written(tenant, 0).await.unwrap();
     world.store.delete_session(tenant, &again).await.unwrap();
-    // Earlier deletions may be told again: transactions of other tests keep the horizon back.
+    // Earlier deletions may be reported again: transactions of other tests keep the horizon back.
     let told = sessions(&world.store.list_deleted(tenant, since).await.unwrap());
     assert_eq!(told.last(), Some(&again));
 }

@@ -91,7 +91,11 @@ async fn a_note_wakes_nobody_and_a_message_keeps_its_id() {
     assert!(!accepted.runnable);
     let state = world.store.get_session(world.tenant, &session).await.unwrap();
     assert_eq!((state.phase, state.event_seq), (Phase::Idle, 3));
-    assert_eq!(world.number("select input_seq - input_ack from session_run").await, 0, "nobody must take it");
+    assert_eq!(
+        world.number("select input_seq - input_ack from session_run").await,
+        0,
+        "no loop must take it"
+    );
     let again = world.store.accept_prompt(world.tenant, &note, NOW).await.unwrap();
     assert_eq!((again.message_id, again.events), (note.user.id.clone(), vec![]));
 
@@ -161,7 +165,11 @@ async fn a_session_that_does_not_get_on_takes_no_more_prompts() {
     let prompt = world.prompt(&session, "one more");
     let result = world.store.accept_prompt(world.tenant, &prompt, NOW).await;
     assert!(matches!(result, Err(Error::TooManyInputs(limits::INPUTS_PENDING_MAX))), "{result:?}");
-    assert_eq!(world.accept(&session, "hello").await.events, [], "one that was accepted before still is");
+    assert_eq!(
+        world.accept(&session, "hello").await.events,
+        [],
+        "a prompt that was accepted before is still accepted"
+    );
     assert_eq!(world.number("select count(*) from message").await, 1);
 }
 

@@ -138,7 +138,7 @@ async fn what_a_dead_gateway_intended_is_known_and_stands_before_prompts() {
     assert_eq!(world.refusal(&session).await, Error::RevertUnfinished.to_string());
     let again = world.held(&session).await.unwrap();
     assert_eq!((again.epoch, &again.revert, again.is_unfinished), (hold.epoch + 1, &Some(revert), true));
-    assert!(matches!(world.end(&hold, None).await, Err(Error::Busy)), "the hold of before is over");
+    assert!(matches!(world.end(&hold, None).await, Err(Error::Busy)), "the earlier hold is over");
     assert!(matches!(world.store.intend_revert(&hold, &back_to(&messages[2])).await, Err(Error::Busy)));
     world.store.release_hold(&hold, HoldRelease::Unchanged).await.unwrap();
     assert_eq!(world.refusal(&session).await, Error::Busy.to_string(), "the later hold stays");
@@ -216,7 +216,10 @@ async fn a_hold_lasts_as_long_as_it_is_renewed_and_whoever_lost_it_changes_nothi
     world.forget_hold().await;
     assert!(matches!(world.store.renew_hold(&hold).await, Err(Error::Busy)));
     let revert = back_to(&world.messages(&root).await[0]);
-    assert!(matches!(world.store.intend_revert(&hold, &revert).await, Err(Error::Busy)), "nobody has it now");
+    assert!(
+        matches!(world.store.intend_revert(&hold, &revert).await, Err(Error::Busy)),
+        "no hold covers it now"
+    );
     assert!(matches!(world.end(&hold, None).await, Err(Error::Busy)));
 
     // Another one of the tree does not raise the epoch of the first one's session.
@@ -228,7 +231,7 @@ async fn a_hold_lasts_as_long_as_it_is_renewed_and_whoever_lost_it_changes_nothi
     assert_eq!(world.refusal(&root).await, Error::Busy.to_string(), "it ends no hold but its own");
     world.store.renew_hold(&later).await.unwrap();
     world.store.release_hold(&later, HoldRelease::Unchanged).await.unwrap();
-    assert!(matches!(world.store.renew_hold(&later).await, Err(Error::Busy)), "it was let go");
+    assert!(matches!(world.store.renew_hold(&later).await, Err(Error::Busy)), "it was released");
     world.accept(&root, "goes on").await;
 }
 

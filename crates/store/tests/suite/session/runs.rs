@@ -45,7 +45,7 @@ async fn a_living_owner_is_left_alone_and_a_dead_one_is_not() {
     assert_eq!((taken.fence.epoch, taken.attempts), (2, 2));
     assert!(matches!(world.append(&running.write(1)).await, Err(Error::Fenced)));
     let returned = world.store.renew_worker(&beat(running.worker)).await.unwrap().aborts;
-    assert_eq!(returned, [], "who comes back has nothing");
+    assert_eq!(returned, [], "a worker that comes back owns nothing");
     assert_eq!(world.take(&running.session, running.worker).await, None);
 }
 
@@ -58,7 +58,7 @@ async fn a_lease_from_before_the_clock_was_set_back_protects_nobody() {
     let orphaned = async || world.store.list_orphaned(10).await.unwrap().len();
     assert_eq!(orphaned().await, 1);
     let renewed = world.store.renew_worker(&beat(running.worker)).await.unwrap();
-    assert_eq!(orphaned().await, 0, "who lives says so by the new clock");
+    assert_eq!(orphaned().await, 0, "a living worker renews by the new clock");
     assert!(renewed.now.0 > 1_700_000_000_000, "{renewed:?}");
     world.sql(set_back).await;
     let successor = world.worker().await;
@@ -130,7 +130,7 @@ async fn the_pause_of_a_suspect_doubles() {
     }
     let worker = world.worker().await;
     let take = world.store.take_session(world.tenant, &session, worker, SuspectPolicy::Accept).await.unwrap();
-    assert_eq!(take, TakeResult::Exhausted { attempts: ATTEMPTS_MAX }, "pauses do not go on for ever");
+    assert_eq!(take, TakeResult::Exhausted { attempts: ATTEMPTS_MAX }, "the pauses end");
 }
 
 /// An abort must not wait for the end of a pause.
@@ -245,7 +245,7 @@ async fn a_loop_can_ask_whether_it_may_still_write() {
     let is_current = async || world.store.is_current(&running.fence).await.unwrap();
     assert!(is_current().await);
     world.store.forget_worker(running.worker).await.unwrap();
-    assert!(is_current().await, "nobody else has it yet");
+    assert!(is_current().await, "no other worker owns it yet");
     world.store.hand_over(&running.fence).await.unwrap();
     assert!(!is_current().await);
     assert!(world.take(&running.session, Uuid::now_v7()).await.is_some());

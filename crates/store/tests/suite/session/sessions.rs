@@ -112,7 +112,7 @@ async fn a_caller_cannot_take_the_name_of_a_child() {
     let (mut late, event) = (world.new_session(), world.sample.event());
     late.key = name;
     let (late, _) = world.store.create_session(world.tenant, &late, &event, NOW).await.unwrap();
-    assert_eq!(late, early, "it is the caller's own session and not the child");
+    assert_eq!(late, early, "the key gives the caller's own session, not the child");
 }
 
 #[tokio::test]

@@ -44,13 +44,13 @@ fn of_server() -> Vec<Operation> {
         post(
             "/instance/dispose",
             operator::dispose,
-            "Makes the clients of the directory read everything again",
+            "Tells the clients of the directory to read everything again",
         )
         .gives("boolean"),
         post(
             "/global/dispose",
             operator::dispose_all,
-            "Makes all clients of the tenant read everything again",
+            "Tells all clients of the tenant to read everything again",
         )
         .gives("boolean"),
         post("/global/upgrade", operator::upgrade, "Not available: the operator upgrades this service")
