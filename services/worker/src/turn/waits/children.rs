@@ -97,7 +97,7 @@ pub(in crate::turn) async fn dispatch(
         }
         DispatchOutcome::TooMany => {
             let text = format!(
-                "This session has already started {} subtasks, which is the limit. Do this yourself.",
+                "There are already {} subtasks in this tree of sessions, which is the limit. Do this yourself.",
                 limits::SUBTASKS_PER_TREE_MAX
             );
             call.end(session, Err(text)).await.map(Some)
