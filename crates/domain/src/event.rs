@@ -1,10 +1,12 @@
 //! Events: the durable facts of a session, under OpenCode's names; ours begin with `flotilla.`.
 
 use crate::{
+    conversation::{
+        message::{Error, FileDiff, Message},
+        part::Part,
+        request::{Answer, Id, Request},
+    },
     ids::{MessageId, PartId, SessionId, Timestamp},
-    message::{Error, FileDiff, Message},
-    part::Part,
-    request::{Answer, Id, Request},
     session::{Info, Outcome},
     wait::Wait,
 };

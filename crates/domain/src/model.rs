@@ -1,6 +1,8 @@
 //! Facts about models, as workers report them and clients show them.
 
-use crate::{message::ModelRef, money::Price};
+pub mod money;
+
+use crate::{conversation::message::ModelRef, model::money::Price};
 use serde::{Deserialize, Serialize};
 
 /// A model that a worker can call.

@@ -1,10 +1,10 @@
 //! Sessions: their phase, how a turn ended, and OpenCode's Session object.
 
 use crate::{
+    conversation::message::{FileDiff, ModelRef, dollars},
     ids::{MessageId, PartId, ProjectId, SessionId, Timestamp},
-    message::{FileDiff, ModelRef, dollars},
-    money::{Tokens, UsdPicos},
-    permission::Rule,
+    model::money::{Tokens, UsdPicos},
+    policy::permission::Rule,
 };
 use serde::{Deserialize, Serialize};
 

@@ -7,7 +7,7 @@ mod models;
 use crate::model::{Family, Model, Thinking};
 use domain::{
     limits::{MODEL_CONTEXT_TOKENS_DEFAULT, MODEL_OUTPUT_TOKENS_DEFAULT},
-    money::Price,
+    model::money::Price,
 };
 use facts::Facts;
 

@@ -1,6 +1,6 @@
 //! The events of a model's answer while it streams, independent of the provider.
 
-use domain::money::Tokens;
+use domain::model::money::Tokens;
 
 /// One event of an answer.
 ///

@@ -1,7 +1,7 @@
 //! A model request, independent of the provider. Each protocol's `request` file converts it to JSON.
 
 use crate::model::{Effort, Model};
-use domain::tool;
+use domain::policy::tool;
 use std::{borrow::Cow, sync::Arc};
 
 /// One model call.

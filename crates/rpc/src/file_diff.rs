@@ -1,7 +1,7 @@
 //! Converts a file diff of the sandbox to OpenCode's form.
 
 use crate::v1::{self, FileStatus};
-use domain::{message::FileDiff, text::without_nul};
+use domain::{conversation::message::FileDiff, text::without_nul};
 
 impl From<v1::FileDiff> for FileDiff {
     fn from(file: v1::FileDiff) -> Self {

@@ -6,7 +6,7 @@ use crate::{
     node::{KeyPath, Node, Origin},
     problem::{Problem, Problems},
 };
-use domain::{level::Level, limits::SETTINGS_FILE_BYTES_MAX};
+use domain::{limits::SETTINGS_FILE_BYTES_MAX, policy::level::Level};
 use std::{fmt, sync::Arc};
 
 /// A settings file. `Debug` shows no values, because they may be secret.

@@ -22,7 +22,10 @@ pub mod substitute;
 #[cfg(test)]
 mod tests;
 
-use domain::{agent::Mode, command::Command, level::Level, message::ModelRef, permission::Rules};
+use domain::{
+    conversation::{command::Command, message::ModelRef},
+    policy::{agent::Mode, level::Level, permission::Rules},
+};
 use models::{Limit, Models};
 use serde_json::{Map, Value};
 use std::{collections::BTreeMap, fmt};
@@ -56,7 +59,7 @@ pub struct Settings {
 
 impl Settings {
     /// The lists of rules that bind `agent`, one for each level that defines any; the strictest verdict counts
-    /// ([`domain::permission::strictest`]). Inside a level the agent's own rules come after those for every agent.
+    /// ([`domain::policy::permission::strictest`]). Inside a level the agent's own rules come after those for every agent.
     pub fn rules(&self, agent: &str) -> Vec<Rules> {
         let own = self.agents.get(agent).map_or(&[][..], |agent| &agent.permission);
         let of = |lists: &[LevelRules], level| {

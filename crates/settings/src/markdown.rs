@@ -15,7 +15,7 @@ use crate::{
     node::{Content, Entry, Node, Origin},
     problem::Problems,
 };
-use domain::level::Level;
+use domain::policy::level::Level;
 use std::sync::Arc;
 
 /// The subject of a Markdown file.

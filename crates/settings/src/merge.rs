@@ -11,8 +11,8 @@ use crate::{
     problem::{Problem, Problems},
 };
 use domain::{
-    level::Level,
     limits::{SETTINGS_BYTES_MAX, SETTINGS_FILES_MAX},
+    policy::level::Level,
 };
 use std::{
     collections::{HashMap, HashSet},

@@ -1,7 +1,7 @@
 //! The models that may be called, and their token limits. Each level narrows the models of the deployment, and all levels bind. Only
 //! the operator sets addresses, keys and prices: an address receives a key, and a wrong price would defeat a budget.
 
-use domain::message::ModelRef;
+use domain::conversation::message::ModelRef;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The restriction of one level.

@@ -1,6 +1,6 @@
 //! Values of settings with their positions. Objects keep the order of keys: in permissions the last match wins.
 
-use domain::level::Level;
+use domain::policy::level::Level;
 use serde_json::{Map, Number, Value};
 use std::{fmt, sync::Arc};
 

@@ -8,7 +8,7 @@ use crate::{
     problem::Problems,
     substitute::{Reference, Refusal},
 };
-use domain::{agent::Agent, level::Level};
+use domain::policy::{agent::Agent, level::Level};
 
 /// Settings, and the mistakes of files that do not apply or of which only the restrictions apply.
 #[derive(Debug)]
@@ -109,7 +109,7 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
     use super::*;
     use crate::Settings;
-    use domain::permission::{Verdict, strictest};
+    use domain::policy::permission::{Verdict, strictest};
 
     fn verdict(settings: &Settings, agent: &str, permission: &str) -> Verdict {
         let lists = settings.rules(agent);
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(configured.problems, None);
         let told: Vec<_> = configured.merged.ignored.iter().map(|ignored| ignored.path.to_string()).collect();
         assert_eq!(told, ["provider.a.npm", "provider.a.options", "provider.a.models.b.cost"]);
-        let model = domain::message::ModelRef { provider_id: "a".into(), model_id: "b".into() };
+        let model = domain::conversation::message::ModelRef { provider_id: "a".into(), model_id: "b".into() };
         assert_eq!(configured.merged.settings.limit(&model).context, Some(9));
     }
 

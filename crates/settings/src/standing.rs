@@ -7,7 +7,7 @@ use crate::{
     problem::Problems,
     substitute::{Reference, Refusal},
 };
-use domain::level::Level;
+use domain::policy::level::Level;
 
 /// Parses the settings of the platform. `env` returns variables; only the operator may refer to them.
 ///

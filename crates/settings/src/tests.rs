@@ -9,7 +9,7 @@ use crate::{
     markdown::{Kind, Subject},
     merge::{MergedSettings, merge},
 };
-use domain::level::Level;
+use domain::policy::level::Level;
 
 /// One `opencode.json` of a repository.
 fn json(text: &str) -> Document {

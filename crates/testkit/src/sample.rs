@@ -1,10 +1,12 @@
 //! Sample values of the domain. Ids come from a seed, so that a failing test fails again.
 
 use domain::{
+    conversation::{
+        message::{Assistant, MessageTime, ModelRef, Path, User},
+        part::{Body, Part, Text},
+    },
     ids::{EventId, Ids, MessageId, PartId, ProjectId, SessionId, TenantId, Timestamp},
-    message::{Assistant, MessageTime, ModelRef, Path, User},
-    money::{Tokens, UsdPicos},
-    part::{Body, Part, Text},
+    model::money::{Tokens, UsdPicos},
     session::{DEFAULT_AGENT, WORKSPACE},
 };
 

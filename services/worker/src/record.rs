@@ -7,10 +7,10 @@ use crate::{
     process::{clock::now, deps::Deps, store_timeout::with_store_timeout},
 };
 use domain::{
+    conversation::message::Message,
     event::Event,
     ids::{EventId, MessageId, PartId, SessionId, TenantId},
     limits,
-    message::Message,
     session::Changes,
 };
 use std::{sync::Arc, time::Duration};

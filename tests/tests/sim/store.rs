@@ -7,7 +7,8 @@ mod compare;
 use domain::{
     event::{Event, Status},
     ids::{EventId, MessageId, PartId, SessionId, TenantId, Timestamp},
-    limits, permission,
+    limits,
+    policy::permission,
     session::{Class, ExplicitChoices, Outcome, Source},
     wait::{Reason, Wait},
 };

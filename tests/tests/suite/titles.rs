@@ -1,6 +1,6 @@
 //! Titles of sessions: a small model's, a person's, and the archive.
 
-use domain::{limits, title::is_default};
+use domain::{conversation::title::is_default, limits};
 use e2e::{
     Stack,
     api::{Api, assert_refused},

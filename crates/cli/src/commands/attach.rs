@@ -2,7 +2,11 @@
 
 use anyhow::{Context as _, Result, bail};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use domain::{limits, media, message::VARIANTS, session::WORKSPACE};
+use domain::{
+    conversation::{media, message::VARIANTS},
+    limits,
+    session::WORKSPACE,
+};
 use rpc::v1::{AcceptPromptRequest, CommandPart, FilePart, OutputFormat, prompt_part::Kind};
 use std::path::{Path, PathBuf};
 

@@ -7,7 +7,7 @@ use crate::{
     terminal::{out, paint::harmless},
 };
 use anyhow::{Context as _, Result};
-use domain::{level::Level, limits};
+use domain::{limits, policy::level::Level};
 use rpc::v1::{
     ExplainSettingsRequest, ExplainSettingsResponse, GetSettingsRequest, SetSettingsRequest, SettingOrigin,
 };

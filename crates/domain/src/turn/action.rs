@@ -1,7 +1,7 @@
 //! What a turn can ask its worker to do.
 
 use super::call::CallId;
-use crate::{ids::Timestamp, message::Error, session::Outcome, wait::Wait};
+use crate::{conversation::message::Error, ids::Timestamp, session::Outcome, wait::Wait};
 
 /// An action of the worker.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,6 +1,6 @@
 //! The outcome of a turn whose last step has an error.
 
-use crate::{message::Error, session::Outcome};
+use crate::{conversation::message::Error, session::Outcome};
 
 /// Name of the error that says that the turn needs a person.
 pub const NEEDS_HUMAN: &str = "NeedsHumanError";

@@ -1,7 +1,7 @@
 //! What can happen to a turn.
 
 use super::{call::CallId, view::View};
-use crate::{message::Error, wait::Wait};
+use crate::{conversation::message::Error, wait::Wait};
 
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq)]

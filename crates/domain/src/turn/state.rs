@@ -9,11 +9,11 @@ use super::{
     view::{Due, View},
 };
 use crate::{
+    conversation::message::Error,
     ids::Timestamp,
     limits::{
         BACK_OFF_IN_SLOT_MS, DOOM_LOOP_CALLS, MODEL_RETRIES_MAX, RETRY_AFTER_MAX_MS, STEPS_PER_TURN_MAX,
     },
-    message::Error,
     session::Outcome,
     wait::{Reason, Wait},
 };

@@ -3,8 +3,8 @@
 use super::problem::{ConfigError, Problem};
 use crate::{model::Model, provider::Provider};
 use domain::{
+    conversation::message::ModelRef,
     limits::{PROVIDER_MODELS_MAX, PROVIDERS_MAX},
-    message::ModelRef,
     model::Facts,
 };
 

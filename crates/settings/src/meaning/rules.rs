@@ -8,7 +8,7 @@ use crate::{
 };
 use domain::{
     limits::PERMISSION_RULE_BYTES_MAX,
-    permission::{Rule, Rules, Verdict},
+    policy::permission::{Rule, Rules, Verdict},
 };
 
 /// Permission rules in one list of settings: each tool call checks all of them.

@@ -7,10 +7,9 @@ use crate::{
     node::{Content, Node, Step},
 };
 use domain::{
-    agent::Mode,
-    command::Command,
+    conversation::{command::Command, message::ModelRef},
     limits::{PATH_BYTES_MAX, SETTINGS_AGENTS_MAX, SETTINGS_INSTRUCTIONS_MAX},
-    message::ModelRef,
+    policy::agent::Mode,
 };
 
 /// Commands of one project.

@@ -9,15 +9,16 @@ use crate::{
     substitute::{Reference, Refusal},
 };
 use domain::{
-    agent::Mode,
-    command::Command,
-    level::Level,
+    conversation::{command::Command, message::ModelRef},
     limits::{
         SETTINGS_AGENTS_MAX, SETTINGS_BYTES_MAX, SETTINGS_DEPTH_MAX, SETTINGS_FILE_BYTES_MAX,
         SETTINGS_PROBLEMS_MAX, SETTINGS_VALUES_MAX,
     },
-    message::ModelRef,
-    permission::Verdict::{self, Allow, Ask, Deny},
+    policy::{
+        agent::Mode,
+        level::Level,
+        permission::Verdict::{self, Allow, Ask, Deny},
+    },
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};

@@ -8,11 +8,13 @@ use crate::{
     models::Limit,
 };
 use domain::{
-    level::Level,
     limits::{SETTINGS_FILES_MAX, SETTINGS_INSTRUCTIONS_MAX},
-    permission::{
-        Verdict::{self, Allow, Ask, Deny},
-        strictest,
+    policy::{
+        level::Level,
+        permission::{
+            Verdict::{self, Allow, Ask, Deny},
+            strictest,
+        },
     },
 };
 use proptest::prelude::*;
@@ -42,7 +44,7 @@ fn a_later_level_wins_whatever_the_order_of_the_files() {
     for _ in 0..files.len() {
         files.rotate_left(1);
         let settings = merged(&files).settings;
-        let name = |model: Option<domain::message::ModelRef>| model.map(|model| model.model_id);
+        let name = |model: Option<domain::conversation::message::ModelRef>| model.map(|model| model.model_id);
         assert_eq!(name(settings.model), Some("repository".into()));
         assert_eq!(name(settings.small_model), Some("platform".into()));
         assert_eq!((settings.compaction.auto, settings.compaction.reserved), (Some(true), Some(6)));
@@ -114,7 +116,7 @@ fn every_level_narrows_which_models_are_asked_and_with_how_much_room() {
     let settings = merged(&files).settings;
     let model = |text: &str| {
         let (provider, model) = text.split_once('/').unwrap();
-        domain::message::ModelRef { provider_id: provider.into(), model_id: model.into() }
+        domain::conversation::message::ModelRef { provider_id: provider.into(), model_id: model.into() }
     };
     for (name, want) in
         [("a/m", true), ("a/n", true), ("a/dear", false), ("a/other", false), ("b/m", false), ("c/m", false)]

@@ -7,7 +7,7 @@ use crate::{
     error::Error,
     phase::RUNNING,
 };
-use domain::{ids::Timestamp, limits, model::Facts, session::Class, tool};
+use domain::{ids::Timestamp, limits, model::Facts, policy::tool, session::Class};
 use sqlx::{AssertSqlSafe, Row as _, postgres::PgRow, types::Json};
 use std::sync::Arc;
 use uuid::Uuid;

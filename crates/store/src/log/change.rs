@@ -2,9 +2,9 @@
 
 use crate::session::tree::ledger::Entry;
 use domain::{
+    conversation::message::Message,
     event::Event,
     ids::{EventId, SessionId, TenantId, Timestamp},
-    message::Message,
     session::Changes,
 };
 

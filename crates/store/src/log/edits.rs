@@ -15,9 +15,9 @@ use crate::{
     },
 };
 use domain::{
+    conversation::part::{Body, Part},
     event::{Event, StoredEvent},
     ids::{EventId, MessageId, PartId, SessionId, TenantId, Timestamp},
-    part::{Body, Part},
 };
 use sqlx::{Row as _, types::Json};
 

@@ -6,9 +6,8 @@ use crate::{
     error::{Entity, Error},
 };
 use domain::{
+    conversation::{message::Message, part::Part},
     ids::{MessageId, SessionId, TenantId},
-    message::Message,
-    part::Part,
 };
 use futures::TryStreamExt as _;
 use sqlx::{AssertSqlSafe, Row as _, postgres::PgRow, types::Json};

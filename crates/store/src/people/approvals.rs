@@ -6,9 +6,9 @@ use crate::{
     error::Error,
 };
 use domain::{
+    conversation::request::Id,
     ids::{PermissionId, ProjectId, SessionId, TenantId, Timestamp},
-    permission::{Rule, Rules, Scope},
-    request::Id,
+    policy::permission::{Rule, Rules, Scope},
 };
 use sqlx::{
     Row as _,

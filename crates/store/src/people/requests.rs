@@ -15,9 +15,9 @@ use crate::{
     },
 };
 use domain::{
+    conversation::request::{Answer, Id, Request, RequestBody},
     event::{Event, StoredEvent},
     ids::{EventId, PartId, ProjectId, SessionId, TenantId, Timestamp},
-    request::{Answer, Id, Request, RequestBody},
     session::Class,
 };
 use sqlx::{

@@ -7,7 +7,7 @@ use crate::{
 };
 use domain::{
     ids::{ProjectId, SessionId, TenantId, Timestamp},
-    level::Level,
+    policy::level::Level,
 };
 use sqlx::Row as _;
 

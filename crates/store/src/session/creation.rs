@@ -8,10 +8,10 @@ use crate::{
     session::row::{self, Session},
 };
 use domain::{
+    conversation::message::ModelRef,
     ids::{ProjectId, SessionId, TenantId},
-    message::ModelRef,
-    money::UsdPicos,
-    permission::{OnAsk, Rules},
+    model::money::UsdPicos,
+    policy::permission::{OnAsk, Rules},
     session::{Class, ExplicitChoices, Source},
 };
 use sqlx::{Row as _, types::Json};

@@ -15,10 +15,10 @@ use crate::{
     },
 };
 use domain::{
+    conversation::message::ModelRef,
     event::{Event, StoredEvent},
     ids::{ProjectId, SessionId, TenantId, Timestamp},
-    message::ModelRef,
-    money::{Tokens, UsdPicos},
+    model::money::{Tokens, UsdPicos},
     session::{Info, InfoTime, WORKSPACE},
 };
 use sqlx::{Row as _, postgres::PgRow};

@@ -16,11 +16,13 @@ use crate::{
     },
 };
 use domain::{
+    conversation::{
+        message::{Message, User},
+        part::Part,
+    },
     event::{Event, StoredEvent},
     ids::{EventId, MessageId, SessionId, TenantId, Timestamp},
     limits,
-    message::{Message, User},
-    part::Part,
 };
 use sqlx::{Row as _, postgres::PgRow};
 

@@ -16,9 +16,10 @@ use crate::{
     },
 };
 use domain::{
+    conversation::message,
     event::{Event, Status, StoredEvent},
     ids::{EventId, SessionId, TenantId, Timestamp},
-    limits, message,
+    limits,
     session::Class,
 };
 use sqlx::{AssertSqlSafe, Row as _, postgres::PgRow};

@@ -18,10 +18,10 @@ use crate::{
     },
 };
 use domain::{
+    conversation::message::FileDiff,
     event::{Event, StoredEvent},
     ids::{EventId, SessionId, TenantId, Timestamp},
     limits,
-    message::FileDiff,
     session::{Changes, Revert},
 };
 use sqlx::{AssertSqlSafe, Row as _, types::Json};

@@ -7,10 +7,10 @@ use crate::{
     phase::{self, IDLE, RUNNABLE},
 };
 use domain::{
+    conversation::message::ModelRef,
     ids::{MessageId, PartId, SessionId, TenantId, Timestamp},
-    message::ModelRef,
-    money::{Tokens, UsdPicos},
-    permission::{OnAsk, Rules},
+    model::money::{Tokens, UsdPicos},
+    policy::permission::{OnAsk, Rules},
     session::{Class, ExplicitChoices, Info, InfoTime, Outcome, Phase, Source, WORKSPACE},
 };
 use sqlx::{AssertSqlSafe, Row as _, postgres::PgRow, types::Json};

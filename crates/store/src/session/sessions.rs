@@ -15,9 +15,9 @@ use crate::{
     },
 };
 use domain::{
+    conversation::message::ModelRef,
     event::{Event, StoredEvent},
     ids::{EventId, ProjectId, SessionId, TenantId, Timestamp},
-    message::ModelRef,
 };
 use serde_json::{Value, json};
 use sqlx::{Row as _, types::Json};

@@ -2,12 +2,14 @@
 
 use crate::world::{Running, World};
 use domain::{
+    conversation::{
+        message::Message,
+        part::{Body, Part, Ran, Span, Tool, ToolState},
+        request::{Id, Question, Request, RequestBody},
+    },
     event::Event,
     ids::{PartId, PermissionId, QuestionId, SessionId, Timestamp},
-    message::Message,
-    part::{Body, Part, Ran, Span, Tool, ToolState},
-    permission::{Rule, Rules, Verdict},
-    request::{Id, Question, Request, RequestBody},
+    policy::permission::{Rule, Rules, Verdict},
     session::Outcome,
     wait::{Reason, Wait},
 };

@@ -6,8 +6,8 @@ use crate::{
     world::{World, idle},
 };
 use domain::{
+    conversation::request::Answer,
     ids::{PartId, TenantId},
-    request::Answer,
     session::{Outcome, Source},
 };
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
@@ -34,7 +34,7 @@ async fn two_tenants() -> (World, crate::world::Running, TenantId) {
     let mut world = World::new().await;
     let running = world.running().await;
     let (_, changes) = world.request(&running.session, permission());
-    let spend = world.spend(domain::money::Tokens::default(), 1);
+    let spend = world.spend(domain::model::money::Tokens::default(), 1);
     let changes: Vec<_> = changes.into_iter().chain([spend]).collect();
     world.store.append(&running.write(1), &changes, 0, Progress::None, NOW).await.unwrap();
     let (store, tenant) = (&world.store, world.tenant);
@@ -223,7 +223,7 @@ async fn writing_functions_let_a_stranger_change_nothing() {
     assert!(matches!(dispatched, Err(Error::Fenced)), "{dispatched:?}");
     let report = store.report_child(&fence, &call, &serde_json::json!([]), &event, NOW).await;
     assert_eq!(report.unwrap(), None);
-    let answer = &Answer::Always { scope: domain::permission::Scope::Tenant };
+    let answer = &Answer::Always { scope: domain::policy::permission::Scope::Tenant };
     let reply = NewAnswer { answer, by: "stranger" };
     let answered = store.answer_request(stranger, &open[0].request.id, reply, &event, NOW).await;
     assert!(matches!(answered, Err(Error::NotFound(Entity::Request))), "{answered:?}");

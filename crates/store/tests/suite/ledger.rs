@@ -2,9 +2,9 @@
 
 use crate::world::World;
 use domain::{
+    conversation::message::Message,
     event::Event,
-    message::Message,
-    money::{Tokens, UsdPicos},
+    model::money::{Tokens, UsdPicos},
 };
 use store::log::{
     change::{Change, ChangeBody},

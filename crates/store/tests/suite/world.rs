@@ -4,8 +4,8 @@ use domain::{
     event::{Event, Status},
     ids::{ProjectId, SessionId, TenantId},
     limits,
-    money::{Tokens, UsdPicos},
-    permission::{OnAsk, Rules},
+    model::money::{Tokens, UsdPicos},
+    policy::permission::{OnAsk, Rules},
     session::{Class, ExplicitChoices, Outcome, Source},
 };
 use sqlx::{AssertSqlSafe, Row as _};

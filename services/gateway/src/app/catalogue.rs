@@ -5,7 +5,7 @@ use crate::{
     auth::principal::Principal,
     ground::{error::Error, scope::Scope},
 };
-use domain::{message::ModelRef, model::Facts, tool::Spec};
+use domain::{conversation::message::ModelRef, model::Facts, policy::tool::Spec};
 
 /// A model that prompts may name, with the facts that the workers report about it.
 #[derive(Debug, Clone)]

@@ -10,9 +10,9 @@ use crate::{
     ground::{entity::Entity, error::Error, invalid::Invalid, scope::Scope, state::now},
 };
 use domain::{
+    conversation::request::{Answer, Id},
     ids::{EventId, PermissionId, ProjectId, QuestionId, SessionId},
     limits,
-    request::{Answer, Id},
     text::without_nul,
 };
 use store::people::{

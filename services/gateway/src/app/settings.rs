@@ -16,7 +16,7 @@ use crate::{
 };
 use domain::{
     ids::{ProjectId, SessionId, TenantId},
-    level::Level,
+    policy::level::Level,
 };
 use rpc::v1;
 use settings::{

@@ -1,7 +1,7 @@
 //! Why a call fails: one type for the whole gateway. A protocol shows its code and its sentence; the cause stays in the log.
 
 use super::{entity::Entity, invalid::Invalid, kind::Kind, sandbox, scope::Scope};
-use domain::request;
+use domain::conversation::request;
 use std::time::Duration;
 
 /// An error, by the action that the caller can take.

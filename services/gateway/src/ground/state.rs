@@ -5,8 +5,8 @@ use crate::config::Config;
 use anyhow::Context as _;
 use bus::queue::{Mode, QueueEntry};
 use domain::{
+    conversation::message::ModelRef,
     ids::{Ids, Timestamp},
-    message::ModelRef,
 };
 use settings::{document::Document, problem::Problems, standing};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -14,8 +14,8 @@ use crate::{
     ground::{entity::Entity, error::Error, invalid::Invalid},
 };
 use domain::{
-    message::{FileDiff, ModelRef},
-    permission::{OnAsk, Rule, Rules, Verdict},
+    conversation::message::{FileDiff, ModelRef},
+    policy::permission::{OnAsk, Rule, Rules, Verdict},
     session::{Class, Origin, Outcome, Phase, Source},
 };
 use rpc::v1::{self, source::From};
@@ -247,8 +247,8 @@ pub(super) fn message(entry: &MessageWithParts) -> Result<v1::Message, Status> {
         })
     });
     let session_id = match &entry.message {
-        domain::message::Message::User(user) => user.session_id.to_string(),
-        domain::message::Message::Assistant(assistant) => assistant.session_id.to_string(),
+        domain::conversation::message::Message::User(user) => user.session_id.to_string(),
+        domain::conversation::message::Message::Assistant(assistant) => assistant.session_id.to_string(),
     };
     Ok(v1::Message {
         id: entry.message.id().to_string(),

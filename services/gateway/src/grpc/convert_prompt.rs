@@ -6,11 +6,13 @@ use crate::{
     ground::invalid::Invalid,
 };
 use domain::{
-    command,
-    message::Format,
-    part::{
-        Body, Text,
-        attached::{Compaction, File, Mention, Subtask},
+    conversation::{
+        command,
+        message::Format,
+        part::{
+            Body, Text,
+            attached::{Compaction, File, Mention, Subtask},
+        },
     },
     text::without_nul,
 };
@@ -73,7 +75,7 @@ fn part(part: v1::PromptPart) -> Result<PromptPart, Status> {
             command: (!task.command.is_empty()).then_some(task.command),
         }),
         Some(Kind::Command(command)) => Body::Text(
-            domain::command::CommandRequest {
+            domain::conversation::command::CommandRequest {
                 name: without_nul(&command.name).into_owned(),
                 arguments: without_nul(&command.arguments).into_owned(),
                 progress: command::Progress::Asked,

@@ -10,8 +10,8 @@ use crate::{
     ground::{entity::Entity, invalid::Invalid},
 };
 use domain::{
-    permission::Scope,
-    request::{Answer, Id, RequestBody},
+    conversation::request::{Answer, Id, RequestBody},
+    policy::permission::Scope,
 };
 use rpc::v1::{self, permission_service_server::PermissionService};
 use store::people::{approvals::Approval, requests::RequestRecord};

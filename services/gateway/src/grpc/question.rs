@@ -9,7 +9,7 @@ use crate::{
     app::requests::{self, RequestKind},
     ground::entity::Entity,
 };
-use domain::request::{Choice, Id, RequestBody};
+use domain::conversation::request::{Choice, Id, RequestBody};
 use rpc::v1::{self, question_service_server::QuestionService};
 use store::people::requests::RequestRecord;
 use tonic::{Request, Response, Status};

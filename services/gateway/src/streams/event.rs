@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 use domain::{
+    conversation::part::{Body, Part},
     event::StoredEvent,
     ids::{MessageId, PartId, Timestamp},
-    part::{Body, Part},
 };
 
 /// A stored event for subscribers. Clones share the properties, so one event serves thousands of streams.

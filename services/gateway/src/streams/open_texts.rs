@@ -2,7 +2,7 @@
 //! text.
 
 use super::event::{Fragment, open_text};
-use domain::{event::StoredEvent, ids::PartId, part::Part};
+use domain::{conversation::part::Part, event::StoredEvent, ids::PartId};
 use serde::Deserialize;
 use std::{
     collections::HashMap,

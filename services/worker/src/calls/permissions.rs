@@ -6,7 +6,7 @@ use crate::{
     conversation::marks,
     tools::{registry, tool::Tool},
 };
-use domain::{
+use domain::policy::{
     agent::{self, Agent, Mode},
     permission::{Rule, Rules, Verdict, strictest},
 };
@@ -354,7 +354,7 @@ mod tests {
 
     fn configured(name: &str, json: &str) -> Permissions {
         let document =
-            settings::document::Document::json(domain::level::Level::Repository, name, json).unwrap();
+            settings::document::Document::json(domain::policy::level::Level::Repository, name, json).unwrap();
         let mut permissions = Permissions::default();
         permissions.configure(Arc::new(settings::merge::merge(&[document]).unwrap().settings));
         permissions

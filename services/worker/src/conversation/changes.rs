@@ -2,7 +2,7 @@
 //! snapshots before and after each turn.
 
 use super::entries::{self, Origin};
-use domain::{
+use domain::conversation::{
     message::{Message, User},
     part::{Body, Part},
 };

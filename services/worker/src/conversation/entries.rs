@@ -3,11 +3,13 @@
 //! new worker and the previous one derive the same.
 
 use domain::{
-    command::{self, CommandRequest as Invocation, Progress},
+    conversation::{
+        command::{self, CommandRequest as Invocation, Progress},
+        message::{Assistant, Message, User},
+        part::{Body, NO_REPLY, Part, Text, ToolState, attached::Compaction},
+    },
     ids::MessageId,
     limits,
-    message::{Assistant, Message, User},
-    part::{Body, NO_REPLY, Part, Text, ToolState, attached::Compaction},
     turn::view::Due,
 };
 use store::log::messages::MessageWithParts;
@@ -219,7 +221,7 @@ pub(crate) fn repeated_prompt(entries: &[MessageWithParts], request: usize) -> O
 
 /// Estimates the number of tokens of a message for the model.
 pub(crate) fn size(entry: &MessageWithParts) -> u64 {
-    let estimate = domain::context::estimate;
+    let estimate = domain::conversation::context::estimate;
     let of = |(_, part): &(u64, Part)| match &part.body {
         Body::Text(text) => estimate(&text.text),
         Body::Reasoning(thought) => estimate(&thought.text),

@@ -1,6 +1,6 @@
 //! Marks in the metadata of a tool call, which tell every worker what was decided about it.
 
-use domain::part::ToolState;
+use domain::conversation::part::ToolState;
 use serde_json::{Map, Value};
 
 /// The metadata key of a call that a person rejected without telling the model what to do instead.

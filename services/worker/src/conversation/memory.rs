@@ -8,11 +8,13 @@ use super::{
     structured,
 };
 use domain::{
+    conversation::{
+        message::{self, Assistant, Message, User},
+        part::{Body, Part, Tool, ToolState},
+    },
     event::Event,
     ids::{MessageId, PartId, SessionId, TenantId},
-    message::{self, Assistant, Message, User},
-    money::Tokens,
-    part::{Body, Part, Tool, ToolState},
+    model::money::Tokens,
     turn::{
         outcome::outcome_of,
         view::{LastStep, View},

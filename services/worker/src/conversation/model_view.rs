@@ -1,6 +1,6 @@
 //! The model's view of single pieces of a conversation: the answer of a tool call, and attached files.
 
-use domain::part::{ToolState, attached::File};
+use domain::conversation::part::{ToolState, attached::File};
 
 /// The answer that a model reads for a call without one, whose worker died.
 pub(crate) const INTERRUPTED: &str = "[Tool execution was interrupted]";

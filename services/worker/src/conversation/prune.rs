@@ -2,11 +2,13 @@
 
 use super::entries::{Origin, as_user, origin};
 use domain::{
-    context::{estimate, prunable},
+    conversation::{
+        context::{estimate, prunable},
+        message::Message,
+        part::{Body, Part, Ran, Tool, ToolState},
+    },
     ids::Timestamp,
     limits::{MEDIA_TOKENS, PRUNE_TURNS_KEPT},
-    message::Message,
-    part::{Body, Part, Ran, Tool, ToolState},
 };
 use store::log::messages::MessageWithParts;
 

@@ -1,10 +1,10 @@
 //! Structured answers: a tool whose arguments are the answer. The tool runs nothing: a call that matches the schema is the
 //! answer.
 
-use domain::tool;
+use domain::policy::tool;
 use domain::{
+    conversation::message::{Error, Format, User},
     limits::STRUCTURED_RETRIES,
-    message::{Error, Format, User},
 };
 use serde_json::Value;
 use std::sync::Arc;

@@ -7,11 +7,13 @@ use super::{
     model_view::{answer_files, answer_text, file_mention, is_media},
 };
 use domain::{
-    context::{Window, tail_start},
+    conversation::{
+        context::{Window, tail_start},
+        message::{Message, User},
+        part::{Body, Part, Text, ToolState},
+    },
     ids::MessageId,
     limits::SUMMARY_TOOL_CHARS_MAX,
-    message::{Message, User},
-    part::{Body, Part, Text, ToolState},
 };
 use llm::request::{Message as Lowered, Request, ToolChoice, UserPart};
 use store::log::messages::MessageWithParts;

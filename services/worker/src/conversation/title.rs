@@ -5,8 +5,8 @@ use super::{
     model_view::file_mention,
 };
 use domain::{
+    conversation::part::{Body, Part},
     limits,
-    part::{Body, Part},
 };
 use llm::{
     model::{Effort, Model, Thinking},
@@ -91,7 +91,7 @@ mod tests {
         CONTINUE,
         tests::{step, text, user},
     };
-    use domain::part::{NO_REPLY, Text, attached::Compaction};
+    use domain::conversation::part::{NO_REPLY, Text, attached::Compaction};
 
     fn marked(words: &str, mark: &str) -> Body {
         Body::Text(Text::synthetic(words).marked(mark, true))
@@ -101,7 +101,7 @@ mod tests {
     fn only_prompts_that_want_an_answer_are_counted() {
         let wish = || Body::Compaction(Compaction { auto: false, overflow: None, tail_start_id: None });
         let prompt = |seq| user(seq, vec![text("fix it")]);
-        let shell = |seq| user(seq, vec![Body::Text(domain::command::shell("ls"))]);
+        let shell = |seq| user(seq, vec![Body::Text(domain::conversation::command::shell("ls"))]);
         for (entries, want) in [
             (vec![], None),
             (vec![prompt(1)], Some(1)),

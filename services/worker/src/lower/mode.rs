@@ -1,7 +1,7 @@
 //! Reminders for a model that plans, and one at the end of planning. A reminder follows the person's text at the same position in
 //! every request, so that the provider's cache stays warm.
 
-use domain::agent::Agent;
+use domain::policy::agent::Agent;
 
 const PLANS: &str = "<system-reminder>\nYou are planning. The person does not want anything changed yet, whatever else you \
      were told: do not edit, create or remove files, do not commit, do not install or configure anything, and run only commands \

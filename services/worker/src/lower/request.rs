@@ -10,10 +10,12 @@ use crate::{
     tools::registry,
 };
 use domain::{
-    agent::Mode,
-    context::Window,
-    message::{Assistant, Message, ModelRef, User},
-    part::{Body, Part, Reasoning, ToolState},
+    conversation::{
+        context::Window,
+        message::{Assistant, Message, ModelRef, User},
+        part::{Body, Part, Reasoning, ToolState},
+    },
+    policy::agent::Mode,
 };
 use llm::{
     model::Effort,

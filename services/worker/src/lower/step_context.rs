@@ -3,7 +3,7 @@
 use crate::{
     calls::permissions::Permissions, conversation::structured::Structured, repository::guidance::Guidance,
 };
-use domain::message::User;
+use domain::conversation::message::User;
 
 /// The inputs of one step's model request, besides the conversation.
 pub(crate) struct StepContext<'a> {

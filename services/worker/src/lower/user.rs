@@ -3,8 +3,10 @@
 use crate::conversation::model_view::is_media;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use domain::{
-    command::BY_THE_USER,
-    part::{Body, Part, attached::File},
+    conversation::{
+        command::BY_THE_USER,
+        part::{Body, Part, attached::File},
+    },
     text::percent_decode,
 };
 use llm::request::{Media, Source, UserPart};

@@ -15,12 +15,14 @@ use crate::{
     tools::{invalid, registry},
 };
 use domain::{
+    conversation::{
+        message::{Assistant, Error, ErrorData, Message},
+        part::{Body, Part, Ran, Span, Tool, ToolState},
+    },
     event::Event,
     ids::{PartId, Timestamp},
     limits,
-    message::{Assistant, Error, ErrorData, Message},
-    part::{Body, Part, Ran, Span, Tool, ToolState},
-    permission::Verdict,
+    policy::permission::Verdict,
     turn::signal::{ModelFailure, Signal},
 };
 use llm::{

@@ -2,10 +2,12 @@
 
 use crate::record::{Record, WriteError};
 use domain::{
+    conversation::{
+        message::Assistant,
+        part::{Body, Part, Reasoning, Span, Text, Tool, ToolState},
+    },
     ids::{MessageId, PartId, Timestamp},
     limits,
-    message::Assistant,
-    part::{Body, Part, Reasoning, Span, Text, Tool, ToolState},
 };
 use serde_json::{Map, Value, json};
 use std::time::Duration;

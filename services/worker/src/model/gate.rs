@@ -8,9 +8,9 @@
 
 use crate::process::deps::Deps;
 use domain::{
+    conversation::message::ModelRef,
     ids::{EventId, SessionId},
-    message::ModelRef,
-    money::{Rates, Tokens, UsdPicos},
+    model::money::{Rates, Tokens, UsdPicos},
 };
 use futures::{FutureExt as _, Stream, StreamExt as _, TryStreamExt as _};
 use llm::{

@@ -1,6 +1,9 @@
 //! The client of the sandbox service: credentials, trace context and retries in one place.
 
-use domain::{ids::SessionId, ids::TenantId, limits};
+use domain::{
+    ids::{SessionId, TenantId},
+    limits,
+};
 use rpc::{
     client::Bearer,
     v1::{self, sandbox_service_client::SandboxServiceClient},

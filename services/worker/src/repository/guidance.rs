@@ -3,7 +3,7 @@
 
 use super::workspace::Workspace;
 use crate::process::{deps::Deps, sandbox::Identity};
-use domain::message::Error;
+use domain::conversation::message::Error;
 use rpc::v1;
 use settings::{
     Settings,

@@ -2,7 +2,7 @@
 //! without it.
 
 use crate::process::{deps::Deps, sandbox::Identity};
-use domain::{limits, message::FileDiff};
+use domain::{conversation::message::FileDiff, limits};
 use rpc::v1;
 use std::time::Duration;
 use tonic::{Code, Response, Status};

@@ -6,7 +6,7 @@ use crate::process::{
     store_timeout::with_store_timeout,
 };
 use domain::{
-    message,
+    conversation::message,
     session::{Origin, Source},
 };
 use rpc::v1::{self, open_workspace_request::Part};

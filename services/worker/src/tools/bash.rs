@@ -6,12 +6,11 @@ use super::{
     outcome::{OUTPUT_PATH, Output, ToolError, sandbox_error},
     spec::tool_spec,
 };
-use domain::tool;
+use domain::policy::tool;
 use domain::{
+    conversation::part::{self, Span, ToolState},
     ids::{PartId, Timestamp},
-    limits,
-    part::{self, Span, ToolState},
-    text,
+    limits, text,
 };
 use rpc::v1::{self, ExecEnd, attach_exec_response::Item};
 use serde::Deserialize;

@@ -7,7 +7,7 @@ use super::{
     spec::{parse_arguments, tool_spec},
 };
 use domain::limits;
-use domain::tool;
+use domain::policy::tool;
 use futures::StreamExt as _;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};

@@ -2,7 +2,7 @@
 //! mistake, so that the model can correct the call. The invented name never goes back to a provider, because some
 //! providers refuse such names.
 
-use domain::part::{Ran, ToolState};
+use domain::conversation::part::{Ran, ToolState};
 use serde_json::{Map, json};
 
 /// Its name in calls, the same as OpenCode's.

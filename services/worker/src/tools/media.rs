@@ -6,7 +6,10 @@ use super::{
     outcome::{Output, ToolError, sandbox_error},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use domain::{limits, media, part::attached::File};
+use domain::{
+    conversation::{media, part::attached::File},
+    limits,
+};
 use rpc::v1;
 use serde_json::Map;
 

@@ -1,7 +1,7 @@
 //! The result of a tool call: an answer for the model, or the reason why there is none.
 
 use crate::{process::sandbox::is_away, repository::workspace};
-use domain::{message, part::attached::File};
+use domain::conversation::{message, part::attached::File};
 use serde_json::{Map, Value};
 use tonic::Status;
 

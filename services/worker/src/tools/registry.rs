@@ -15,7 +15,7 @@ use super::{
     tool::{Repeat, Tool},
     webfetch,
 };
-use domain::tool;
+use domain::policy::tool;
 use serde_json::Value;
 use std::sync::LazyLock;
 

@@ -5,7 +5,7 @@ use super::{
     outcome::{Output, ToolError, sandbox_error},
     spec::tool_spec,
 };
-use domain::tool;
+use domain::policy::tool;
 use domain::{limits, session::WORKSPACE};
 use rpc::v1;
 use serde::Deserialize;

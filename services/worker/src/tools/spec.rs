@@ -1,7 +1,7 @@
 //! Builds tool descriptions and reads tool arguments.
 
 use super::outcome::ToolError;
-use domain::tool;
+use domain::policy::tool;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 

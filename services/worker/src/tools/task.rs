@@ -4,10 +4,10 @@ use super::{
     outcome::ToolError,
     spec::{parse_arguments, tool_spec},
 };
-use domain::tool;
+use domain::policy::tool;
 use domain::{
+    conversation::part::{self, Span, ToolState, attached::Subtask},
     ids::{PartId, SessionId, Timestamp},
-    part::{self, Span, ToolState, attached::Subtask},
 };
 use serde::Deserialize;
 use serde_json::{Value, json};

@@ -7,7 +7,7 @@ use super::{
     spec::tool_spec,
 };
 use domain::limits;
-use domain::tool;
+use domain::policy::tool;
 use serde::Deserialize;
 use serde_json::{Map, json};
 use std::time::Duration;
@@ -65,7 +65,7 @@ pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolE
     let (mut metadata, bytes) = (Map::new(), page.body.len());
     metadata.insert("url".to_owned(), page.url.clone().into());
     metadata.insert("bytes".to_owned(), bytes.into());
-    if domain::media::of_bytes(&page.body).is_some() {
+    if domain::conversation::media::of_bytes(&page.body).is_some() {
         return media::shown(&page.url, &page.body, page.body.len() as u64);
     }
     let media_type = page.media_type.clone();

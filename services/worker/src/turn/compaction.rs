@@ -15,12 +15,14 @@ use crate::{
     record::WriteError,
 };
 use domain::{
-    agent::COMPACTION,
-    context::Window,
+    conversation::{
+        context::Window,
+        message::{Message, User},
+        part::{Body, Part, Span, Text, attached},
+    },
     event::Event,
     ids::MessageId,
-    message::{Message, User},
-    part::{Body, Part, Span, Text, attached},
+    policy::agent::COMPACTION,
     turn::{
         signal::Signal,
         view::{Due, LastStep, View},

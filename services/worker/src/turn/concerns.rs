@@ -35,9 +35,11 @@ use crate::{
     },
 };
 use domain::{
+    conversation::{
+        message::{Error, User},
+        part::ToolState,
+    },
     event::{Event, Status},
-    message::{Error, User},
-    part::ToolState,
     session::Outcome,
     turn::{
         action::{ParkReason, Stop},

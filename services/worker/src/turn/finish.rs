@@ -6,10 +6,12 @@ use crate::{
     process::{clock::now, store_timeout::with_store_timeout},
 };
 use domain::{
-    command::{CommandRequest as Invocation, Progress as CommandProgress},
+    conversation::{
+        command::{CommandRequest as Invocation, Progress as CommandProgress},
+        part::{Body, Part},
+    },
     event::{Event, Status},
     ids::SessionId,
-    part::{Body, Part},
     session::Outcome,
     turn::action::ParkReason,
     wait::{Reason, Wait},

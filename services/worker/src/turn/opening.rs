@@ -4,8 +4,8 @@
 use super::session::Session;
 use crate::repository::guidance::{Guidance, GuidanceError, SettingsAbove};
 use domain::{
+    conversation::message::{Assistant, User},
     ids::MessageId,
-    message::{Assistant, User},
     turn::call::CallId,
 };
 use settings::Settings;

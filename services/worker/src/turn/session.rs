@@ -9,11 +9,13 @@ use crate::{
     repository::workspace::Workspace,
 };
 use domain::{
+    conversation::{
+        message::{Assistant, MessageTime, ModelRef, User},
+        part::{self, Body, Part, ToolState},
+    },
     event::Event,
     ids::{MessageId, PartId, SessionId},
-    message::{Assistant, MessageTime, ModelRef, User},
-    part::{self, Body, Part, ToolState},
-    permission::OnAsk,
+    policy::permission::OnAsk,
     session::{Class, ExplicitChoices},
 };
 use std::sync::Arc;

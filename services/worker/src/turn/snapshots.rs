@@ -12,10 +12,12 @@ use crate::{
     tools::{registry, tool::Tool},
 };
 use domain::{
+    conversation::{
+        message::{FileDiff, Message, Summary},
+        part::{Body, Part, Patch, Snapshot},
+    },
     event::{Event, FileChange, FileEvent},
     limits,
-    message::{FileDiff, Message, Summary},
-    part::{Body, Part, Patch, Snapshot},
     session::{Changes, WORKSPACE},
     turn::call::CallId,
 };

@@ -9,14 +9,16 @@ use crate::{
     tools::tool::Tool,
 };
 use domain::{
-    agent::COMPACTION,
+    conversation::{
+        message::{Assistant, Error, Message, MessageTime, Path, User},
+        part::{self, Body, Part, Retry, RetryTime, Snapshot, Span, StepFinish, StepStart, ToolState},
+        request::{Answer, Id},
+    },
     event::{Event, Status},
     ids::{MessageId, PermissionId, QuestionId, Timestamp},
     limits,
-    message::{Assistant, Error, Message, MessageTime, Path, User},
-    money::{Tokens, UsdPicos},
-    part::{self, Body, Part, Retry, RetryTime, Snapshot, Span, StepFinish, StepStart, ToolState},
-    request::{Answer, Id},
+    model::money::{Tokens, UsdPicos},
+    policy::agent::COMPACTION,
     session::WORKSPACE,
     turn::signal::Signal,
 };

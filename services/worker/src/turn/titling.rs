@@ -11,7 +11,12 @@ use crate::{
     process::{control::Control, deps::Deps},
     record::WriteError,
 };
-use domain::{agent, limits, message::User, session::Info, title::of_answer};
+use domain::{
+    conversation::{message::User, title::of_answer},
+    limits,
+    policy::agent,
+    session::Info,
+};
 use llm::{
     accumulate::{Accumulator, Block},
     error::{Error, ErrorKind},
@@ -70,7 +75,8 @@ impl TitleFacts {
 impl Titling {
     /// Starts with the current title of the session. A subtask is named after its task.
     pub(super) fn new(session: &Info) -> Self {
-        let is_untitled = session.parent_id.is_none() && domain::title::is_default(&session.title);
+        let is_untitled =
+            session.parent_id.is_none() && domain::conversation::title::is_default(&session.title);
         Self {
             default: is_untitled.then(|| session.title.clone().into()),
             asking: None,

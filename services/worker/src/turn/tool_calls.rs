@@ -18,9 +18,9 @@ use crate::{
     turn::prompt::commands,
 };
 use domain::{
+    conversation::part::{self, Body, Part, Ran, Span, ToolState, attached::File},
     event::Event,
     ids::PartId,
-    part::{self, Body, Part, Ran, Span, ToolState, attached::File},
     turn::{call::CallId, signal::Signal},
 };
 use serde_json::{Map, Value};
@@ -167,7 +167,7 @@ enum ReportEffect {
         todos: Option<Value>,
     },
     /// The turn ends.
-    Break(domain::message::Error),
+    Break(domain::conversation::message::Error),
     Fenced,
 }
 

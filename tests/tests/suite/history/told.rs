@@ -2,9 +2,9 @@
 
 use super::{answers, done, part, write};
 use domain::{
+    conversation::part::{Body, Part, Ran, ToolState},
     event::Event,
     ids::{EventId, Ids, SessionId, TenantId, Timestamp},
-    part::{Body, Part, Ran, ToolState},
 };
 use e2e::{
     Stack,

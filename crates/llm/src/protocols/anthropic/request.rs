@@ -9,7 +9,7 @@ use crate::protocols::schema;
 use crate::provider::Provider;
 use crate::request::UserPart;
 use crate::request::{AssistantPart, Media, MediaKind, Request, Source, ToolChoice, ToolResult};
-use domain::tool;
+use domain::policy::tool;
 use serde_json::{Map, Value, json};
 
 /// The API version in use.

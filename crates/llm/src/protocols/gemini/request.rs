@@ -7,7 +7,7 @@ use crate::protocols::sampling;
 use crate::protocols::schema;
 use crate::provider::Provider;
 use crate::request::{AssistantPart, Media, Request, Source, ToolChoice, ToolResult, UserPart};
-use domain::tool;
+use domain::policy::tool;
 use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
 

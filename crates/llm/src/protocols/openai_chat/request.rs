@@ -9,7 +9,7 @@ use crate::protocols::sampling;
 use crate::protocols::schema;
 use crate::provider::Provider;
 use crate::request::{AssistantPart, Media, MediaKind, Request, Source, ToolChoice, ToolResult, UserPart};
-use domain::tool;
+use domain::policy::tool;
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 

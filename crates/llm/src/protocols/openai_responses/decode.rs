@@ -10,7 +10,7 @@ use crate::error::{broken, truncated};
 use crate::event::{Event, Finish};
 use crate::protocols::classify;
 use crate::{json, sse};
-use domain::money::Tokens;
+use domain::model::money::Tokens;
 use serde_json::{Value, json};
 
 /// Decodes one answer, event by event.

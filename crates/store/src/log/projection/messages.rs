@@ -2,9 +2,8 @@
 
 use crate::{Tx, column::signed, error::Error, log::change::Scope};
 use domain::{
+    conversation::{message::Message, part::Part},
     ids::{MessageId, PartId},
-    message::Message,
-    part::Part,
 };
 use sqlx::types::Json;
 

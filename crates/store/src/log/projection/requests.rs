@@ -1,7 +1,7 @@
 //! The rows of requests to people, as the asking loop writes them. `people::requests` stores the answers.
 
 use crate::{Tx, error::Error, log::change::Scope};
-use domain::request::{Answer, Id, Request};
+use domain::conversation::request::{Answer, Id, Request};
 use sqlx::{Row as _, types::Json};
 
 /// Stores a request. A loop that asks again after a crash finds its first request.

@@ -11,7 +11,7 @@ use crate::{
     },
 };
 use domain::{
-    money::{Tokens, UsdPicos},
+    model::money::{Tokens, UsdPicos},
     session::{Changes, Info},
 };
 use serde_json::Value;

@@ -2,7 +2,7 @@
 //! write that stores the result closes it. An exec has the id of its call's part.
 
 use crate::{Tx, column::signed, error::Error, log::change::Scope};
-use domain::part::{Body, Part, ToolState};
+use domain::conversation::part::{Body, Part, ToolState};
 
 /// Synchronizes the row of a tool call with its part. Other parts have no row.
 pub(crate) async fn update(tx: &mut Tx, scope: &Scope<'_>, part: &Part) -> Result<(), Error> {

@@ -18,12 +18,14 @@ use crate::{
     },
 };
 use domain::{
+    conversation::{
+        message::ModelRef,
+        part::{Body, Part, ToolState},
+    },
     event::{Event, StoredEvent},
     ids::{EventId, TenantId, Timestamp},
     limits,
-    message::ModelRef,
-    part::{Body, Part, ToolState},
-    permission::Rules,
+    policy::permission::Rules,
 };
 use serde_json::{Map, Value};
 use sqlx::{Row as _, types::Json};

@@ -6,9 +6,9 @@
 
 use crate::{Tx, column::signed, error::Error};
 use domain::{
+    conversation::message::ModelRef,
     ids::{SessionId, TenantId},
-    message::ModelRef,
-    money::{Tokens, UsdPicos},
+    model::money::{Tokens, UsdPicos},
 };
 use sqlx::Row as _;
 

@@ -2,12 +2,11 @@
 
 use crate::world::{World, beat};
 use domain::{
+    conversation::message::ModelRef,
     ids::SessionId,
-    message::ModelRef,
-    model::Facts,
-    money::Price,
+    model::{Facts, money::Price},
+    policy::tool,
     session::{Class, Phase, Source},
-    tool,
 };
 use std::sync::Arc;
 use store::control::{

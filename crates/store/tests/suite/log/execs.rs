@@ -2,9 +2,11 @@
 
 use crate::world::{Running, World};
 use domain::{
+    conversation::{
+        message::Message,
+        part::{Body, Part, Ran, Span, Tool, ToolState},
+    },
     event::Event,
-    message::Message,
-    part::{Body, Part, Ran, Span, Tool, ToolState},
 };
 use serde_json::{Map, json};
 use std::sync::Arc;

@@ -2,10 +2,12 @@
 
 use crate::world::World;
 use domain::{
+    conversation::{
+        message::{Message, User},
+        part::{Body, Part, attached::Compaction},
+    },
     event::Event,
     ids::{MessageId, PartId, SessionId},
-    message::{Message, User},
-    part::{Body, Part, attached::Compaction},
 };
 use store::{
     Page,

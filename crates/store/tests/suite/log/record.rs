@@ -2,10 +2,9 @@
 
 use crate::world::{self, World};
 use domain::{
+    conversation::{message::Message, part::Body},
     event::{Event, IDLE},
-    message::Message,
-    money::{Tokens, UsdPicos},
-    part::Body,
+    model::money::{Tokens, UsdPicos},
     session::{Outcome, Phase},
 };
 use serde_json::json;
@@ -47,7 +46,10 @@ async fn changes_reach_their_tables() {
     let mut answer = world.sample.assistant(&session, prompt[0].message.id());
     let (kept, gone) =
         (world.sample.text(&session, &answer.id, "Hel"), world.sample.text(&session, &answer.id, "x"));
-    let updated = |part: &domain::part::Part| Event::PartUpdated { part: Box::new(part.clone()), at: NOW };
+    let updated = |part: &domain::conversation::part::Part| Event::PartUpdated {
+        part: Box::new(part.clone()),
+        at: NOW,
+    };
     let events = [
         Event::MessageUpdated(Box::new(Message::Assistant(Box::new(answer.clone())))),
         updated(&kept),
@@ -59,7 +61,10 @@ async fn changes_reach_their_tables() {
 
     answer.finish = Some("stop".to_owned());
     let mut whole = kept.clone();
-    whole.body = Body::Text(domain::part::Text { text: "Hello".to_owned(), ..domain::part::Text::default() });
+    whole.body = Body::Text(domain::conversation::part::Text {
+        text: "Hello".to_owned(),
+        ..domain::conversation::part::Text::default()
+    });
     let events = [
         updated(&whole),
         Event::PartRemoved { message_id: answer.id.clone(), part_id: gone.id.clone() },

@@ -2,9 +2,9 @@
 
 use crate::world::World;
 use domain::{
+    conversation::request::{Answer, Id, Request, RequestBody},
     ids::{EventId, PermissionId, TenantId},
-    permission::{Rule, Scope},
-    request::{Answer, Id, Request, RequestBody},
+    policy::permission::{Rule, Scope},
 };
 use store::{
     Page,

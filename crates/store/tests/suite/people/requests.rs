@@ -5,10 +5,10 @@ use crate::{
     world::{World, idle},
 };
 use domain::{
+    conversation::request::{Answer, Id, Request},
     event::Event,
     ids::Timestamp,
-    permission::{Rule, Rules, Scope, Verdict},
-    request::{Answer, Id, Request},
+    policy::permission::{Rule, Rules, Scope, Verdict},
     session::{Class, Outcome, Phase},
     wait::Reason,
 };

@@ -1,7 +1,7 @@
 //! Settings of tenants and projects.
 
 use crate::world::World;
-use domain::{level::Level, session::Source};
+use domain::{policy::level::Level, session::Source};
 use store::{
     error::{Entity, Error},
     people::settings::StoredSettings,

@@ -3,7 +3,7 @@
 use crate::{family::waiting, world::World};
 use domain::{
     event::Event,
-    money::{Tokens, UsdPicos},
+    model::money::{Tokens, UsdPicos},
     session::Phase,
     wait::{Reason, Wait},
 };

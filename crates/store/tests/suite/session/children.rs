@@ -5,10 +5,12 @@ use crate::{
     world::{World, idle},
 };
 use domain::{
+    conversation::{
+        message::Message,
+        part::{Body, ToolState},
+    },
     limits::SUBTASKS_PER_TREE_MAX,
-    message::Message,
-    part::{Body, ToolState},
-    permission::{Rule, Rules, Verdict},
+    policy::permission::{Rule, Rules, Verdict},
     session::{Class, Outcome, Phase},
     wait::Reason,
 };

@@ -2,10 +2,12 @@
 
 use crate::world::World;
 use domain::{
+    conversation::{
+        message::Message,
+        part::{Body, Part, StepStart},
+    },
     event::Event,
-    message::Message,
-    part::{Body, Part, StepStart},
-    permission::Rules,
+    policy::permission::Rules,
 };
 use store::{
     error::{Entity, Error},

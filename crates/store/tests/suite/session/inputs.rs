@@ -1,7 +1,7 @@
 //! The mailbox: a prompt is accepted once, wakes its session once, and is never lost.
 
 use crate::world::{World, beat};
-use domain::{limits, message::Message, session::Phase};
+use domain::{conversation::message::Message, limits, session::Phase};
 use store::{
     error::{Entity, Error},
     session::{

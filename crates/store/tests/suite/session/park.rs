@@ -5,9 +5,9 @@ use crate::{
     world::World,
 };
 use domain::{
+    conversation::request::Answer,
     event::Event,
     ids::Timestamp,
-    request::Answer,
     session::Phase,
     wait::{Reason, Wait},
 };

@@ -3,9 +3,9 @@
 
 use crate::world::{World, idle};
 use domain::{
+    conversation::message::{FileDiff, Message},
     event::Event,
     ids::{MessageId, SessionId},
-    message::{FileDiff, Message},
     session::{Changes, Outcome, Revert},
 };
 use store::{

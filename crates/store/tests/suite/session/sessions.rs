@@ -223,7 +223,7 @@ async fn times_of_update_are_whole_milliseconds() {
     let event = world.sample.event();
     world.store.update_session(world.tenant, &running.session, &Patch::default(), &event, NOW).await.unwrap();
     assert_eq!(world.number(uneven).await, 0, "changed");
-    let spend = world.spend(domain::money::Tokens::default(), 1);
+    let spend = world.spend(domain::model::money::Tokens::default(), 1);
     world.store.append(&running.write(1), &[spend], 0, Progress::Made, NOW).await.unwrap();
     assert_eq!(world.number(uneven).await, 0, "spent");
     world.park(&running.write(2)).await.unwrap();
@@ -310,7 +310,8 @@ async fn a_change_keeps_what_it_does_not_name() {
     }
     assert_eq!(world.gap_free(&id).await, 5);
     let before = world.store.get_session(world.tenant, &id).await.unwrap();
-    let model = domain::message::ModelRef { provider_id: "p".to_owned(), model_id: "m".to_owned() };
+    let model =
+        domain::conversation::message::ModelRef { provider_id: "p".to_owned(), model_id: "m".to_owned() };
     let chosen = Patch { agent: Some("plan".to_owned()), model: Some(model.clone()), ..Patch::default() };
     let event = world.sample.event();
     let (after, _) = world.store.update_session(world.tenant, &id, &chosen, &event, NOW).await.unwrap();

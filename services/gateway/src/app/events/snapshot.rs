@@ -11,8 +11,8 @@ use crate::{
     streams::update::Directory,
 };
 use domain::{
+    conversation::message::Message,
     ids::{ProjectId, SessionId, Timestamp},
-    message::Message,
     session::Info,
 };
 use serde_json::Value;

@@ -1,7 +1,7 @@
 //! Checks that several use cases share.
 
 use crate::ground::{error::Error, invalid::Invalid, state::State};
-use domain::{limits, message::ModelRef, text};
+use domain::{conversation::message::ModelRef, limits, text};
 
 /// Checks a name or a title.
 ///

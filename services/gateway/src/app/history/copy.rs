@@ -2,10 +2,12 @@
 //! another workspace.
 
 use domain::{
+    conversation::{
+        message::Message,
+        part::{Body, Part, ToolState},
+    },
     event::Event,
     ids::{MessageId, PartId, SessionId, Timestamp},
-    message::Message,
-    part::{Body, Part, ToolState},
 };
 use serde_json::Value;
 use std::collections::HashMap;

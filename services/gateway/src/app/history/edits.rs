@@ -6,9 +6,9 @@ use crate::{
     ground::{entity::Entity, error::Error, invalid::Invalid, scope::Scope, state::now},
 };
 use domain::{
+    conversation::part::Part,
     ids::{EventId, MessageId, PartId, SessionId},
     limits,
-    part::Part,
 };
 use store::log::edits::Edit;
 

@@ -16,7 +16,7 @@ pub(super) struct Files {
 /// The difference between two states.
 #[derive(Debug, Default)]
 pub(super) struct Difference {
-    pub(super) files: Vec<domain::message::FileDiff>,
+    pub(super) files: Vec<domain::conversation::message::FileDiff>,
     /// The later state.
     pub(super) state: String,
 }

@@ -17,11 +17,11 @@ use crate::{
     },
 };
 use domain::{
+    conversation::message::ModelRef,
     event::Event,
     ids::{EventId, MessageId, PartId, SessionId, TenantId},
     limits,
-    message::ModelRef,
-    permission::Rules,
+    policy::permission::Rules,
     session::{Origin, Source},
 };
 use rpc::v1::{self, ExportHistory};

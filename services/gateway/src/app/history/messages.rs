@@ -10,10 +10,12 @@ use crate::{
     streams::event::open_text,
 };
 use domain::{
+    conversation::{
+        message::Message,
+        part::{Body, Part},
+    },
     ids::{MessageId, PartId, SessionId, TenantId},
     limits,
-    message::Message,
-    part::{Body, Part},
 };
 use std::collections::HashMap;
 use store::{Page, log::messages::MessageWithParts};

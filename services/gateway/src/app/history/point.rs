@@ -1,9 +1,8 @@
 //! Finds the point that a session is reverted to, and the affected files.
 
 use domain::{
+    conversation::{message::Message, part::Body},
     ids::{MessageId, PartId},
-    message::Message,
-    part::Body,
 };
 use rpc::v1;
 use store::log::messages::MessageWithParts;

@@ -20,11 +20,13 @@ use crate::{
     },
 };
 use domain::{
-    agent::Mode,
+    conversation::{
+        message::{MessageTime, ModelChoice, ModelRef, User},
+        part::{Body, Text},
+    },
     ids::{EventId, MessageId, SessionId},
     limits,
-    message::{MessageTime, ModelChoice, ModelRef, User},
-    part::{Body, Text},
+    policy::agent::Mode,
 };
 use sha2::{Digest as _, Sha256};
 use store::session::inputs::{Prompt, Reply};

@@ -3,10 +3,10 @@
 
 use crate::ground::{error::Error, invalid::Invalid, state::State};
 use domain::{
-    agent::{self, Agent, Mode},
+    conversation::part::Body,
     ids::{ProjectId, TenantId},
     limits,
-    part::Body,
+    policy::agent::{self, Agent, Mode},
     session::{Origin, Source},
     text::head,
 };

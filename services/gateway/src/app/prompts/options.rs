@@ -2,8 +2,8 @@
 
 use crate::ground::{error::Error, invalid::Invalid};
 use domain::{
+    conversation::message::{Format, VARIANTS},
     limits,
-    message::{Format, VARIANTS},
 };
 use std::collections::BTreeMap;
 

@@ -7,13 +7,16 @@ use crate::{
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use domain::{
-    command::{self, CommandRequest},
-    ids::{MessageId, PartId, SessionId},
-    limits, media,
-    part::{
-        Body, NO_REPLY, Part, Text,
-        attached::{File, Subtask},
+    conversation::{
+        command::{self, CommandRequest},
+        media,
+        part::{
+            Body, NO_REPLY, Part, Text,
+            attached::{File, Subtask},
+        },
     },
+    ids::{MessageId, PartId, SessionId},
+    limits,
     text::{head, percent_decode, without_nul},
 };
 use std::collections::BTreeSet;

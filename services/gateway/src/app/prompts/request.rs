@@ -1,9 +1,11 @@
 //! A prompt as a client sends it, independent of the protocol.
 
 use domain::{
+    conversation::{
+        message::{Format, ModelRef},
+        part::Body,
+    },
     ids::{MessageId, PartId},
-    message::{Format, ModelRef},
-    part::Body,
 };
 use std::collections::BTreeMap;
 

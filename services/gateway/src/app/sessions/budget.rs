@@ -7,7 +7,7 @@ use crate::{
 };
 use domain::{
     ids::{EventId, SessionId},
-    money::UsdPicos,
+    model::money::UsdPicos,
 };
 use store::session::tree::budget::Budget;
 

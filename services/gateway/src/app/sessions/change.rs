@@ -14,9 +14,9 @@ use crate::{
     },
 };
 use domain::{
-    agent::Mode,
+    conversation::message::ModelRef,
     ids::{EventId, SessionId, TenantId},
-    message::ModelRef,
+    policy::agent::Mode,
     session::DEFAULT_AGENT,
 };
 use rpc::v1;

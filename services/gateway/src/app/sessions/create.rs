@@ -11,13 +11,14 @@ use crate::{
     ground::{entity::Entity, error::Error, invalid::Invalid, scope::Scope, state::now},
 };
 use domain::{
-    agent::Mode,
+    conversation::{message::ModelRef, title},
     ids::{EventId, ProjectId, SessionId},
     limits,
-    message::ModelRef,
-    permission::{OnAsk, Rules},
+    policy::{
+        agent::Mode,
+        permission::{OnAsk, Rules},
+    },
     session::{Class, DEFAULT_AGENT, ExplicitChoices, Origin, Source},
-    title,
 };
 use store::session::{
     creation::{IdempotencyKey, NewSession},

@@ -6,9 +6,9 @@ use crate::{
     ground::{error::Error, scope::Scope, state::State},
 };
 use domain::{
+    conversation::message::{FileDiff, Message, User},
     ids::{MessageId, SessionId, TenantId},
     limits,
-    message::{FileDiff, Message, User},
 };
 use rpc::v1;
 use store::session::row::Session;

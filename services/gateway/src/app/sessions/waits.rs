@@ -7,7 +7,7 @@ use crate::ground::{
 use domain::{
     ids::{TenantId, Timestamp},
     limits,
-    money::UsdPicos,
+    model::money::UsdPicos,
     session::Phase,
     wait::Reason,
 };

@@ -12,7 +12,7 @@ use axum::{
     extract::{self, FromRequest, FromRequestParts, Request},
     http::request::Parts,
 };
-use domain::{
+use domain::conversation::{
     message::{self, ModelRef},
     part::{
         self, Text,

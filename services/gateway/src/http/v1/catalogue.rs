@@ -15,12 +15,15 @@ use crate::{
 use ::settings::{Agent as AgentSettings, Settings};
 use axum::{Json, extract::State};
 use domain::{
-    agent::{Agent, Mode},
-    command::{BUILT_IN, Command, built_in as built_in_command},
-    message::ModelRef,
-    model::Facts,
-    money::Rates,
-    permission::{Rule, Rules},
+    conversation::{
+        command::{BUILT_IN, Command, built_in as built_in_command},
+        message::ModelRef,
+    },
+    model::{Facts, money::Rates},
+    policy::{
+        agent::{Agent, Mode},
+        permission::{Rule, Rules},
+    },
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -221,7 +224,7 @@ pub(in crate::http) async fn console(_: Caller) -> Json<Value> {
 
 /// The names of the tools, as rules and prompts use them.
 pub(in crate::http) async fn tool_names(_: Caller) -> Json<Value> {
-    Json(json!(domain::tool::NAMES))
+    Json(json!(domain::policy::tool::NAMES))
 }
 
 /// The model to list tools for. All models get the same tools.

@@ -28,11 +28,13 @@ use axum::{
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use domain::{
-    command,
+    conversation::{
+        command,
+        message::ModelRef,
+        part::{self, attached::Compaction},
+    },
     ids::SessionId,
     limits,
-    message::ModelRef,
-    part::{self, attached::Compaction},
     session::WORKSPACE,
     text::without_nul,
 };
@@ -105,7 +107,7 @@ pub(in crate::http) async fn command(
 }
 
 fn command_part(name: &str, arguments: &str) -> PromptPart {
-    let command = domain::command::CommandRequest {
+    let command = domain::conversation::command::CommandRequest {
         name: without_nul(name).into_owned(),
         arguments: without_nul(arguments).into_owned(),
         progress: command::Progress::Asked,

@@ -17,8 +17,8 @@ use axum::{
     extract::{Path, State},
 };
 use domain::{
-    permission::Scope,
-    request::{Answer, Id},
+    conversation::request::{Answer, Id},
+    policy::permission::Scope,
 };
 use serde::Deserialize;
 use serde_json::Value;

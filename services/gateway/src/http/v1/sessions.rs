@@ -30,7 +30,7 @@ use axum::{
 use domain::{
     ids::{SessionId, Timestamp},
     limits,
-    permission::{self, Rules, Verdict},
+    policy::permission::{self, Rules, Verdict},
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};

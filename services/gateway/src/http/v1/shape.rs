@@ -10,10 +10,9 @@ use crate::{
 };
 use bus::feed::Notice;
 use domain::{
+    conversation::{message::Message, part::Part},
     event::{self, StoredEvent},
     ids::SessionId,
-    message::Message,
-    part::Part,
     session::Info,
 };
 use serde_json::{Map, Value, json, value::RawValue};

@@ -32,10 +32,12 @@ use axum::{
     },
 };
 use domain::{
+    conversation::{
+        message::{Assistant, Message},
+        part::{Body, Part, Tool, ToolState},
+    },
     ids::{MessageId, SessionId},
     limits,
-    message::{Assistant, Message},
-    part::{Body, Part, Tool, ToolState},
 };
 use futures::stream::unfold;
 use serde::Deserialize;

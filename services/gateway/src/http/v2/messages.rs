@@ -27,9 +27,12 @@ use axum::{
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use domain::{
+    conversation::{
+        media,
+        part::{self, Text, attached},
+    },
     ids::SessionId,
-    limits, media,
-    part::{self, Text, attached},
+    limits,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -126,8 +129,8 @@ pub(in crate::http) async fn admit(
     let message = accept(&gateway, &caller, &session, request).await?.message_id;
     let entry = messages::get_stored(&gateway, &caller.principal, &session, &message).await?;
     let created = match &entry.message {
-        domain::message::Message::User(user) => user.time.created,
-        domain::message::Message::Assistant(step) => step.time.created,
+        domain::conversation::message::Message::User(user) => user.time.created,
+        domain::conversation::message::Message::Assistant(step) => step.time.created,
     };
     Ok(Json(json!({"data": {
         "admittedSeq": entry.seq, "id": message, "sessionID": session, "prompt": shape::prompt(&entry.parts),

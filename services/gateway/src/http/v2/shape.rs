@@ -1,9 +1,11 @@
 //! Sessions, messages and requests in the shapes of OpenCode's newer API.
 
 use domain::{
-    message::{Assistant, Message, ModelChoice},
-    part::{Body, Part, Tool, ToolState, attached::File},
-    request::{Request, RequestBody},
+    conversation::{
+        message::{Assistant, Message, ModelChoice},
+        part::{Body, Part, Tool, ToolState, attached::File},
+        request::{Request, RequestBody},
+    },
     session::Info,
 };
 use serde_json::{Map, Value, json};

@@ -2,9 +2,11 @@
 use super::*;
 use crate::conversation::entries::tests::{step, text, user};
 use domain::{
-    message::Summary,
-    money::{Tokens, UsdPicos},
-    part::{Patch, Snapshot, StepFinish, StepStart, Text},
+    conversation::{
+        message::Summary,
+        part::{Patch, Snapshot, StepFinish, StepStart, Text},
+    },
+    model::money::{Tokens, UsdPicos},
 };
 
 fn begun(hash: &str) -> Body {

@@ -2,11 +2,13 @@
 use super::*;
 use crate::conversation::{prune, summary};
 use domain::{
-    context::Window,
+    conversation::{
+        context::Window,
+        message::{Error, MessageTime, ModelRef, Path},
+        part::{Ran, Tool, attached::Subtask},
+    },
     ids::Timestamp,
-    message::{Error, MessageTime, ModelRef, Path},
-    money::{Tokens, UsdPicos},
-    part::{Ran, Tool, attached::Subtask},
+    model::money::{Tokens, UsdPicos},
 };
 use serde_json::json;
 

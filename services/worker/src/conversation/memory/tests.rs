@@ -1,9 +1,11 @@
 use super::*;
 use domain::{
+    conversation::{
+        message::{Error, MessageTime, ModelRef, Path},
+        part::Ran,
+    },
     ids::{MessageId, SessionId, Timestamp},
-    message::{Error, MessageTime, ModelRef, Path},
-    money::{Tokens, UsdPicos},
-    part::Ran,
+    model::money::{Tokens, UsdPicos},
     session::Outcome,
 };
 use serde_json::json;

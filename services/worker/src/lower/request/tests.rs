@@ -6,10 +6,12 @@ use crate::{
     repository::guidance::Guidance,
 };
 use domain::{
+    conversation::{
+        message::{Error, MessageTime, ModelChoice, Path},
+        part::{Ran, Span, Text, Tool, attached::File},
+    },
     ids::Timestamp,
-    message::{Error, MessageTime, ModelChoice, Path},
-    money::{Tokens, UsdPicos},
-    part::{Ran, Span, Text, Tool, attached::File},
+    model::money::{Tokens, UsdPicos},
 };
 use llm::request::{Message as Lowered, Source};
 use serde_json::json;
@@ -218,7 +220,8 @@ fn who_plans_is_reminded_of_it_and_who_builds_then_once_of_the_change() {
     let note = {
         let mut entry = asked(9, "plan");
         entry.parts[0].1.body = Body::Text(
-            Text { text: "by the way".into(), ..Text::default() }.marked(domain::part::NO_REPLY, true),
+            Text { text: "by the way".into(), ..Text::default() }
+                .marked(domain::conversation::part::NO_REPLY, true),
         );
         entry
     };
@@ -263,7 +266,7 @@ fn who_plans_is_reminded_of_it_and_who_builds_then_once_of_the_change() {
 
 #[test]
 fn every_variant_is_an_effort_or_says_nothing() {
-    for word in domain::message::VARIANTS {
+    for word in domain::conversation::message::VARIANTS {
         assert_eq!(word.parse::<Effort>().is_err(), word == "default", "{word}");
     }
 }

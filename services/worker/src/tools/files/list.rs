@@ -5,7 +5,7 @@ use crate::tools::{
     outcome::{Output, ToolError, sandbox_error},
     spec::tool_spec,
 };
-use domain::tool;
+use domain::policy::tool;
 use rpc::v1::{self, FileKind};
 use serde::Deserialize;
 use serde_json::{Map, json};

@@ -6,7 +6,7 @@ use crate::tools::{
     outcome::{Output, ToolError},
     spec::tool_spec,
 };
-use domain::tool;
+use domain::policy::tool;
 use serde::Deserialize;
 use serde_json::json;
 

@@ -10,10 +10,10 @@ use crate::{
         spec::tool_spec,
     },
 };
-use domain::tool;
+use domain::policy::tool;
 use domain::{
+    conversation::part::{Part, ToolState},
     limits,
-    part::{Part, ToolState},
     session::WORKSPACE,
 };
 use rpc::v1::{self, FileKind};
@@ -106,7 +106,9 @@ pub(crate) const BINARY: &str = "file_is_binary";
 
 /// Whether the lines are those of a PDF document that consists of text characters only, as old ones do.
 pub(crate) fn is_document(lines: &[String]) -> bool {
-    lines.first().is_some_and(|line| domain::media::of_bytes(line.as_bytes()) == Some("application/pdf"))
+    lines
+        .first()
+        .is_some_and(|line| domain::conversation::media::of_bytes(line.as_bytes()) == Some("application/pdf"))
 }
 
 /// The metadata key for the instruction files of an answer.

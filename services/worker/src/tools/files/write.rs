@@ -8,7 +8,7 @@ use crate::tools::{
     spec::tool_spec,
 };
 use domain::limits;
-use domain::tool;
+use domain::policy::tool;
 use rpc::v1;
 use serde::Deserialize;
 use serde_json::json;

@@ -2,8 +2,8 @@
 //! defines the meaning of a call; the loop asks and parks.
 
 use crate::tools::spec::tool_spec;
-use domain::request::{Choice, Question};
-use domain::tool;
+use domain::conversation::request::{Choice, Question};
+use domain::policy::tool;
 use serde_json::json;
 
 /// The agent `build` reads this as the person's message.

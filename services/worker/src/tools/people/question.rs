@@ -4,8 +4,8 @@ use crate::tools::{
     outcome::ToolError,
     spec::{parse_arguments, tool_spec},
 };
-use domain::request::Question;
-use domain::tool;
+use domain::conversation::request::Question;
+use domain::policy::tool;
 use serde::Deserialize;
 use serde_json::{Value, json};
 

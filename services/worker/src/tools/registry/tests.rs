@@ -11,7 +11,7 @@ fn tools_are_sorted_and_their_schemas_are_valid() {
     let mut sorted = names.clone();
     sorted.sort();
     assert_eq!(names, sorted);
-    assert_eq!(names, domain::tool::NAMES);
+    assert_eq!(names, domain::policy::tool::NAMES);
     assert!(REGISTRY.iter().all(|registered| registered.schema.is_some()), "every schema compiles");
 }
 

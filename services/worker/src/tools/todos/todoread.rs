@@ -8,7 +8,7 @@ use crate::{
         spec::tool_spec,
     },
 };
-use domain::tool;
+use domain::policy::tool;
 use serde_json::{Map, json};
 
 pub(crate) fn spec() -> tool::Spec {

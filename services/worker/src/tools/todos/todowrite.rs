@@ -4,7 +4,7 @@ use crate::tools::{
     outcome::{Output, ToolError},
     spec::tool_spec,
 };
-use domain::tool;
+use domain::policy::tool;
 use serde_json::{Map, Value, json};
 
 pub(crate) fn spec() -> tool::Spec {

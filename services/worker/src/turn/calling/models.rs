@@ -3,8 +3,8 @@
 
 use crate::{calls::permissions::Permissions, turn::session::Profile};
 use domain::{
-    agent::{self, Mode},
-    message::{Error, ModelRef, User},
+    conversation::message::{Error, ModelRef, User},
+    policy::agent::{self, Mode},
     turn::signal::{ModelFailure, Signal},
 };
 use llm::{config::providers::Config, model::Model, provider::Provider};
@@ -114,9 +114,9 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
     use super::*;
     use domain::{
+        conversation::message::MessageTime,
         ids::Timestamp,
-        message::MessageTime,
-        permission::OnAsk,
+        policy::permission::OnAsk,
         session::{Class, ExplicitChoices},
     };
     use settings::{document::Document, merge::merge};
@@ -175,7 +175,8 @@ mod tests {
             ("{}".to_owned(), none, "nobody", None),
             (r#"{"agent": {"a": {"mode": "subagent"}}}"#.to_owned(), none, "a", None),
         ] {
-            let document = Document::json(domain::level::Level::Repository, "opencode.json", &json).unwrap();
+            let document =
+                Document::json(domain::policy::level::Level::Repository, "opencode.json", &json).unwrap();
             let settings = Arc::new(merge(&[document]).unwrap().settings);
             let mut permissions = Permissions::default();
             permissions.configure(Arc::clone(&settings));

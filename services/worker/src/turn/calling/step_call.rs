@@ -9,8 +9,8 @@ use crate::{
     turn::{opening::BegunStep, session::Session},
 };
 use domain::{
+    conversation::message::{Assistant, User},
     limits,
-    message::{Assistant, User},
     turn::signal::Signal,
 };
 use store::session::tree::ledger::Purpose;

@@ -8,11 +8,13 @@ use crate::{
     turn::{session::Session, step},
 };
 use domain::{
+    conversation::{
+        message::{Message, ModelRef},
+        part::{self, Body, Part},
+    },
     event::{Event, Status},
     ids::{MessageId, Timestamp},
-    message::{Message, ModelRef},
-    part::{self, Body, Part},
-    permission::Verdict,
+    policy::permission::Verdict,
     turn::call::CallId,
 };
 use serde_json::Value;
@@ -53,7 +55,9 @@ pub(in crate::turn) async fn begin(session: &mut Session) -> Result<Vec<CallId>,
 fn call_of(part: &Part, now: Timestamp) -> Option<part::Tool> {
     match &part.body {
         Body::Subtask(subtask) => Some(task::call(&part.id, subtask, now)),
-        Body::Text(text) => domain::command::shell_of(text).map(|command| bash::call(&part.id, command, now)),
+        Body::Text(text) => {
+            domain::conversation::command::shell_of(text).map(|command| bash::call(&part.id, command, now))
+        }
         Body::Reasoning(_)
         | Body::Tool(_)
         | Body::File(_)

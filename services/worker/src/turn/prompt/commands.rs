@@ -13,12 +13,14 @@ use crate::{
     turn::session::Session,
 };
 use domain::{
-    agent::{Agent, Mode},
-    command::{Command, CommandRequest as Invocation, Progress as CommandProgress},
+    conversation::{
+        command::{Command, CommandRequest as Invocation, Progress as CommandProgress},
+        message::{Error, Message, User},
+        part::{Body, Part, Text, attached::Subtask},
+    },
     event::Event,
     limits,
-    message::{Error, Message, User},
-    part::{Body, Part, Text, attached::Subtask},
+    policy::agent::{Agent, Mode},
     text::without_nul,
     turn::signal::Signal,
 };
@@ -172,8 +174,8 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
     use super::*;
     use domain::{
+        conversation::message::{MessageTime, ModelRef},
         ids::Timestamp,
-        message::{MessageTime, ModelRef},
     };
 
     fn expansion(command: Command) -> Expansion {

@@ -1,6 +1,6 @@
 //! Expands the commands of prompts: the template of that name from the repository, this version or a skill, with the client's
 //! arguments, the output of its shell commands, and the files and agents that it mentions.
-// Continues in `domain::command::template`, which fills the template in, and `tools::bash`, which runs shell commands.
+// Continues in `domain::conversation::command::template`, which fills the template in, and `tools::bash`, which runs shell commands.
 
 use crate::{
     calls::{permissions::Permissions, run::SilentCalls},
@@ -16,18 +16,20 @@ use crate::{
     },
 };
 use domain::{
-    agent::Mode,
-    command::{
-        self, Command,
-        template::{self, Piece},
+    conversation::{
+        command::{
+            self, Command,
+            template::{self, Piece},
+        },
+        media,
+        message::Error,
+        part::{
+            Body, Part,
+            attached::{File, Mention},
+        },
     },
-    limits, media,
-    message::Error,
-    part::{
-        Body, Part,
-        attached::{File, Mention},
-    },
-    permission::Verdict,
+    limits,
+    policy::{agent::Mode, permission::Verdict},
     session::WORKSPACE,
 };
 use futures::future::try_join_all;

@@ -15,10 +15,13 @@ use crate::{
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use domain::{
+    conversation::{
+        media,
+        message::Error,
+        part::{Body, Part, Text, attached::File},
+    },
     event::Event,
-    limits, media,
-    message::Error,
-    part::{Body, Part, Text, attached::File},
+    limits,
     text::{percent_decode, without_nul},
     turn::signal::Signal,
 };

@@ -1,6 +1,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 use super::*;
-use domain::{ids::Timestamp, message::ModelRef, part::Ran};
+use domain::{
+    conversation::{message::ModelRef, part::Ran},
+    ids::Timestamp,
+};
 use serde_json::json;
 
 fn part(tool: &str, state: ToolState) -> Part {

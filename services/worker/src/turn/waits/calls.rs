@@ -24,13 +24,17 @@ use crate::{
     },
 };
 use domain::{
-    agent::{Agent, Mode},
+    conversation::{
+        message::{Error, Message, ModelRef, User},
+        part::{Body, Ran, Span, Text, ToolState},
+        request::{Id, RequestBody},
+    },
     event::Event,
     ids::PartId,
-    message::{Error, Message, ModelRef, User},
-    part::{Body, Ran, Span, Text, ToolState},
-    permission::{OnAsk, Rule},
-    request::{Id, RequestBody},
+    policy::{
+        agent::{Agent, Mode},
+        permission::{OnAsk, Rule},
+    },
     turn::{call::CallId, outcome::NEEDS_HUMAN, signal::Signal},
     wait::Wait,
 };

@@ -11,10 +11,12 @@ use crate::{
 };
 use bus::queue::QueueEntry;
 use domain::{
+    conversation::{
+        message::{MessageTime, ModelRef, User},
+        part::{self, Body, Part, Text, ToolState},
+    },
     ids::{EventId, MessageId, PartId, SessionId},
     limits,
-    message::{MessageTime, ModelRef, User},
-    part::{self, Body, Part, Text, ToolState},
     session::Outcome,
     turn::signal::Signal,
 };

@@ -11,13 +11,15 @@ use crate::{
     turn::session::Session,
 };
 use domain::{
+    conversation::{
+        message::Error,
+        part::{Body, Part, Span, Tool, ToolState},
+        request::{Answer, Id, Request, RequestBody},
+    },
     event::Event,
     ids::{PermissionId, Timestamp},
     limits::DOOM_LOOP_CALLS,
-    message::Error,
-    part::{Body, Part, Span, Tool, ToolState},
-    permission::{OnAsk, Verdict},
-    request::{Answer, Id, Request, RequestBody},
+    policy::permission::{OnAsk, Verdict},
     turn::{outcome::NEEDS_HUMAN, signal::Signal},
 };
 use serde_json::{Map, Value};

@@ -11,9 +11,11 @@ use crate::{
     turn::{session::Session, tool_calls::LoopCall},
 };
 use domain::{
+    conversation::{
+        part::{self, ToolState},
+        request::{Answer, Id, Request, RequestBody},
+    },
     ids::{EventId, MessageId, PermissionId, QuestionId, Timestamp},
-    part::{self, ToolState},
-    request::{Answer, Id, Request, RequestBody},
     wait::{Reason, Wait},
 };
 use store::people::requests::{AnswerOutcome, NewAnswer};

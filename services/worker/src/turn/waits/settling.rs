@@ -13,9 +13,11 @@ use crate::{
     turn::tool_calls::{CallAnswer, LoopCall, TitledText},
 };
 use domain::{
-    part,
-    permission::Verdict,
-    request::{Answer, Id, RequestBody},
+    conversation::{
+        part,
+        request::{Answer, Id, RequestBody},
+    },
+    policy::permission::Verdict,
     wait::{Reason, Wait},
 };
 use store::{people::requests::RequestRecord, session::tree::answers::ChildAnswer};

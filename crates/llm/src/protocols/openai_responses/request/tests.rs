@@ -6,7 +6,7 @@ use crate::model::Effort;
 use crate::provider::{Protocol, Provider};
 use crate::request::tests::{call, media, png, result};
 use crate::request::{AssistantPart, Message, Request, Source, ToolChoice, ToolResult, UserPart};
-use domain::tool;
+use domain::policy::tool;
 use serde_json::{Value, json};
 
 fn openai() -> Provider {

@@ -78,7 +78,8 @@ pub(in crate::http) async fn content(
         Ok(text) => json!({"type": "text", "content": text}),
         Err(bytes) => {
             let content = STANDARD.encode(bytes.as_bytes());
-            let mime = domain::media::of_bytes(bytes.as_bytes()).unwrap_or("application/octet-stream");
+            let mime =
+                domain::conversation::media::of_bytes(bytes.as_bytes()).unwrap_or("application/octet-stream");
             json!({"type": "binary", "content": content, "encoding": "base64", "mimeType": mime})
         }
     }))

@@ -43,10 +43,9 @@ use axum::{
     },
 };
 use domain::{
+    conversation::{part::Part, request::Id},
     ids::{PartId, ProjectId, SessionId, Timestamp},
     limits,
-    part::Part,
-    request::Id,
 };
 use serde_json::{Value, json};
 use std::{collections::HashMap, convert::Infallible, pin::pin, sync::Arc, time::Duration};

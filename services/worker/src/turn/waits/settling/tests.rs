@@ -1,10 +1,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 use super::*;
 use domain::{
+    conversation::{
+        part::{Span, ToolState},
+        request::Request,
+    },
     ids::Timestamp,
-    part::{Span, ToolState},
-    permission::{Rule, Rules},
-    request::Request,
+    policy::permission::{Rule, Rules},
     session::Outcome,
 };
 use serde_json::{Map, Value, json};
@@ -143,7 +145,7 @@ fn a_task_waits_for_its_child_or_for_the_budget_of_both() {
 fn an_answer_starts_ends_or_rejects_its_call() {
     let questions = || RequestBody::Question { questions: plan_exit::questions() };
     let labels = |label: &str| Answer::Labels { labels: vec![vec![label.to_owned()]] };
-    let always = || Answer::Always { scope: domain::permission::Scope::default() };
+    let always = || Answer::Always { scope: domain::policy::permission::Scope::default() };
     for (asked, is_plan, answer, want) in [
         (permission(), false, Answer::Once, AnswerEffect::Start),
         (permission(), false, always(), AnswerEffect::Start),

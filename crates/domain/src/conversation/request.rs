@@ -2,7 +2,7 @@
 
 use crate::{
     ids::{MessageId, PartId, PermissionId, QuestionId, SessionId, Timestamp},
-    permission::Scope,
+    policy::permission::Scope,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};

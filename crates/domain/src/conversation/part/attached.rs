@@ -1,6 +1,6 @@
 //! The parts of prompts besides text: files, mentions of agents, tasks, and requests to summarize.
 
-use crate::{ids::MessageId, message::ModelRef};
+use crate::{conversation::message::ModelRef, ids::MessageId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

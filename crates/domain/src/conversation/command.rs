@@ -3,7 +3,7 @@
 
 pub mod template;
 
-use crate::{message::ModelRef, part::Text};
+use crate::conversation::{message::ModelRef, part::Text};
 use serde::{Deserialize, Serialize};
 
 /// The mark on the text of a prompt that asks for a command: a [`CommandRequest`].

@@ -1,6 +1,6 @@
 //! The built-in agents and their permissions.
 
-use crate::permission::{Rule, Rules, Verdict};
+use crate::policy::permission::{Rule, Rules, Verdict};
 use serde::{Deserialize, Serialize};
 
 /// Summarizes a conversation that becomes too long.

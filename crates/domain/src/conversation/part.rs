@@ -3,9 +3,9 @@
 pub mod attached;
 
 use crate::{
+    conversation::message::{Error, dollars},
     ids::{MessageId, PartId, SessionId, Timestamp},
-    message::{Error, dollars},
-    money::{Tokens, UsdPicos},
+    model::money::{Tokens, UsdPicos},
 };
 use attached::{Compaction, File, Mention, Subtask};
 use serde::{Deserialize, Serialize};
