@@ -1,26 +1,13 @@
 //! The bounds that several files share, each with its unit and its reason. Reaching one is a named error, never a silent cut. A bound that
 //! only one file uses is a constant at the head of that file.
 
+// Prompts and what clients ask for.
+
 /// Bytes of one prompt's text: far more than people type, far less than a row or a model can take.
 pub const PROMPT_BYTES_MAX: usize = 1024 * 1024;
-/// Parts of one prompt: far more than a person attaches.
-pub const PROMPT_PARTS_MAX: usize = 64;
 /// Bytes of all files of one prompt, in their encoded form. Together with the texts they still fit into one gRPC
 /// message.
 pub const PROMPT_FILES_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// Tools that one prompt can switch on or off: more than exist.
-pub const TOOL_SWITCHES_MAX: usize = 100;
-/// Bytes of the schema of a structured answer. The worker sends the schema with every model call of the turn.
-pub const OUTPUT_SCHEMA_BYTES_MAX: usize = 64 * 1024;
-/// Retries of a structured answer that does not match the schema, unless the prompt sets another number: OpenCode's
-/// number.
-pub const STRUCTURED_RETRIES: u32 = 2;
-/// Most retries that a prompt may set: a model that failed ten times fails again.
-pub const STRUCTURED_RETRIES_MAX: u32 = 10;
-/// Bytes of messages after which a page ends. This leaves room for one more message.
-pub const MESSAGES_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Bytes of an idempotency key.
-pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 128;
 /// Bytes of a title or a name.
 pub const NAME_BYTES_MAX: usize = 200;
 /// Entries of one page if the client sets no limit.
@@ -33,6 +20,11 @@ pub const INPUTS_PENDING_MAX: i64 = 1_000;
 pub const BUNDLE_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// Bytes of one stored piece of a bundle: one row, well below Postgres' limits and cheap to stream.
 pub const BUNDLE_PIECE_BYTES: usize = 1024 * 1024;
+/// Shell commands whose output one command puts into its prompt: each may run for two minutes.
+pub const COMMAND_SHELLS_MAX: usize = 16;
+
+// Turns, steps and their tool calls.
+
 /// Model steps in one turn: stops a model that never ends.
 pub const STEPS_PER_TURN_MAX: u32 = 200;
 /// Attempts at one model call after the first: OpenCode's number.
@@ -42,34 +34,11 @@ pub const RETRY_AFTER_MAX_MS: u64 = 3_600_000;
 /// Longest back-off during which a loop keeps its slot; a longer one parks the session. To park and resume costs two
 /// writes and a read of the conversation. Milliseconds.
 pub const BACK_OFF_IN_SLOT_MS: u64 = 2_000;
-/// Time that people have to answer a request before it counts as refused, unless the worker's settings say otherwise: enough to
-/// reach the next working day. Milliseconds.
-pub const REQUEST_WAIT_MS: u64 = 24 * 3_600_000;
-/// Bytes of a person's answer to a request.
-pub const ANSWER_BYTES_MAX: usize = 16 * 1024;
-/// Permission rules of a new session.
-pub const PERMISSION_RULES_MAX: usize = 100;
-/// Bytes of a rule's tool name and pattern together.
-pub const PERMISSION_RULE_BYTES_MAX: usize = 1_024;
-/// Largest weight of a tenant; the least is 1.
-pub const TENANT_WEIGHT_MAX: u32 = 1_000;
-/// Largest number of concurrent loops that an operator can allow a tenant.
-pub const TENANT_RUNNING_MOST: u32 = 100_000;
-/// Generations of subtasks below a root session: a deeper tree costs more in coordination than it gains.
-pub const SUBTASK_DEPTH_MAX: i16 = 5;
 /// Subtasks of one root session over its whole life: stops an agent that starts subtasks endlessly.
 pub const SUBTASKS_PER_TREE_MAX: i64 = 256;
-/// Tool calls of a subtask that its parent shows.
-pub const SUBTASK_SUMMARY_MAX: usize = 50;
-/// Least time between two reports of a subtask to its parent; milliseconds.
-pub const SUBTASK_REPORT_MS: u64 = 1_000;
-/// Bytes of a subtask's answer that the parent's model reads; the child session holds the whole answer.
-pub const SUBTASK_ANSWER_BYTES_MAX: usize = 50 * 1024;
 /// Identical consecutive tool calls with the same answer after which the worker asks a person whether the model may continue: OpenCode's
 /// number.
 pub const DOOM_LOOP_CALLS: usize = 3;
-/// Tool calls of one model answer. The worker refuses all further ones.
-pub const TOOL_CALLS_PER_STEP_MAX: usize = 64;
 /// Tool calls of one step that run at the same time.
 pub const TOOLS_PARALLEL_MAX: usize = 8;
 /// Bytes of the arguments of one tool call.
@@ -82,71 +51,26 @@ pub const TOOL_OUTPUT_LINES_MAX: usize = 2_000;
 pub const TOOL_MEDIA_BYTES_MAX: usize = 3_932_160;
 /// Pictures and documents that the tools of one step return: a batch reads at most this many files.
 pub const STEP_MEDIA_MAX: usize = 10;
-/// Bytes of the pictures and documents that the tools of one step return, in their encoded form. Together with its texts
-/// the step still fits into one gRPC message.
-pub const STEP_MEDIA_WRITTEN_BYTES_MAX: usize = 6 * 1024 * 1024;
-/// Bytes of the pictures and documents in one model call, in their encoded form. The worker replaces older ones by
-/// text. The bound is below 20 MB, the smallest request limit of the providers.
-pub const MODEL_MEDIA_WRITTEN_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// Pictures and documents in one model call; the worker replaces older ones by text. Providers accept 100 or more.
-pub const MODEL_MEDIA_MAX: usize = 50;
+
+// Requests to people.
+
+/// Time that people have to answer a request before it counts as refused, unless the worker's settings say otherwise: enough to
+/// reach the next working day. Milliseconds.
+pub const REQUEST_WAIT_MS: u64 = 24 * 3_600_000;
+/// Bytes of a person's answer to a request.
+pub const ANSWER_BYTES_MAX: usize = 16 * 1024;
+/// Bytes of a rule's tool name and pattern together.
+pub const PERMISSION_RULE_BYTES_MAX: usize = 1_024;
+
+// Models.
+
 /// Text of one part: a model that streams endlessly is stopped here. Bytes.
 pub const PART_TEXT_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Default and longest run of one command; milliseconds.
-pub const EXEC_TIMEOUT_MS: u32 = 120_000;
-/// See [`EXEC_TIMEOUT_MS`].
-pub const EXEC_TIMEOUT_MAX_MS: u32 = 600_000;
-/// Output of one command kept on disk; bytes.
-pub const EXEC_OUTPUT_BYTES_MAX: u64 = 10 * 1024 * 1024;
-/// Largest file that is read or written whole; bytes.
-pub const FILE_BYTES_MAX: usize = 10 * 1024 * 1024;
-/// Longest page of the web that is read; bytes.
-pub const WEB_PAGE_BYTES_MAX: usize = 5 * 1024 * 1024;
 /// Least time between two deltas of a part. Text that arrives sooner is collected; text after a pause is sent at once.
 /// Milliseconds.
 pub const DELTA_WINDOW_MS: u64 = 25;
-/// Bytes of collected text above which it is sent at once.
-pub const DELTA_BYTES: usize = 512;
-/// Streamed text is stored as a chunk after this time; milliseconds.
-pub const CHUNK_WINDOW_MS: u64 = 1_500;
 /// Streamed text is stored as a chunk beyond this size; bytes.
 pub const CHUNK_BYTES: usize = 2_048;
-/// Time after its last heartbeat for which a worker counts as alive; milliseconds.
-pub const LEASE_TTL_MS: u64 = 6_000;
-/// Time between heartbeats of a worker; milliseconds.
-pub const HEARTBEAT_MS: u64 = 2_000;
-/// Poll interval of a worker for work whose message was lost; milliseconds.
-pub const POLL_MS: u64 = 1_000;
-/// Time between two counts of all sessions for a worker's metrics; milliseconds.
-pub const SURVEY_MS: u64 = 10_000;
-/// Takeovers of one session without any progress before it is quarantined.
-pub const ATTEMPTS_MAX: i16 = 5;
-/// Failed attempts after which a session is a suspect. A worker runs one suspect at a time, so the next crash points to one session. After
-/// a single crash all sessions continue at once.
-pub const ATTEMPTS_SUSPECT: i16 = 2;
-/// First pause before a suspect runs again after its loop failed; doubled each time; milliseconds.
-pub const SUSPECT_PAUSE_MS: u64 = 5_000;
-/// Pause of a session that an older worker could not read; milliseconds.
-pub const UNREADABLE_PAUSE_MS: u64 = 5_000;
-/// Aborted sessions without a loop that one worker closes at the same time, outside its slots: an abort must not wait for a slot.
-pub const ABORTS_PARALLEL_MAX: usize = 4;
-/// Grace for running streams when a process is asked to stop; milliseconds. With the bounds below, and a second each for
-/// its tasks and its last spans, a process ends within 30 s.
-pub const DRAIN_GRACE_MS: u64 = 25_000;
-/// Time for loops to hand over their sessions when they must end at once; milliseconds.
-pub const DRAIN_FORCED_MS: u64 = 1_500;
-/// Time for an ending worker to give back its lease, and twice the time to close its connections; milliseconds.
-pub const LEASE_STOP_MS: u64 = 1_000;
-/// Events queued for one slow subscriber. With more, the gateway drops the queue and reads from Postgres.
-pub const SUBSCRIBER_QUEUE_MAX: usize = 256;
-/// Time between heartbeats on an event stream; milliseconds.
-pub const STREAM_HEARTBEAT_MS: u64 = 10_000;
-/// Events in one read from Postgres while a subscriber catches up; a subscriber may hold two such pages.
-pub const EVENTS_PAGE: i64 = 250;
-/// Bytes of a session's unified diff in one answer.
-pub const DIFF_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Running loops of one tenant before its further sessions wait.
-pub const TENANT_RUNNING_MAX: u32 = 64;
 /// Blocks (texts, reasonings, tool calls, unknown ones) in one model answer.
 pub const MODEL_BLOCKS_MAX: usize = 4_096;
 /// Bytes of a provider's error body that are read and kept.
@@ -157,24 +81,32 @@ pub const MODEL_ERROR_MESSAGE_BYTES_MAX: usize = 1_024;
 pub const PROVIDERS_MAX: usize = 64;
 /// See [`PROVIDERS_MAX`].
 pub const PROVIDER_MODELS_MAX: usize = 512;
+/// Estimated tokens of a picture or a document.
+pub const MEDIA_TOKENS: u64 = 1_500;
+/// Time limit of all attempts together; milliseconds. They run in parallel to the first step.
+pub const TITLE_CALL_MS: u64 = 60_000;
+/// Time for which the end of a turn waits for an unfinished title; milliseconds. People already see the answer, and later
+/// turns write no title.
+pub const TITLE_WAIT_MS: u64 = 3_000;
 
-// Sandbox: isolation, execs, files, workspaces.
+// The sandbox: execs, files, web.
 
+/// Default and longest run of one command; milliseconds.
+pub const EXEC_TIMEOUT_MS: u32 = 120_000;
+/// See [`EXEC_TIMEOUT_MS`].
+pub const EXEC_TIMEOUT_MAX_MS: u32 = 600_000;
+/// Output of one command kept on disk; bytes.
+pub const EXEC_OUTPUT_BYTES_MAX: u64 = 10 * 1024 * 1024;
+/// Largest file that is read or written whole; bytes.
+pub const FILE_BYTES_MAX: usize = 10 * 1024 * 1024;
 /// A session's sandbox ends after this long without a running exec and without a call, so that a waiting session holds
 /// no process; milliseconds. Starting it again costs some 10 ms.
 pub const SANDBOX_IDLE_MS: u64 = 60_000;
-/// Time for which operators still see a worker whose lease ended, unless it owns a session; milliseconds. A day covers a night without
-/// staff.
-pub const WORKER_KEPT_MS: u64 = 24 * 60 * 60 * 1_000;
-/// Time for which a tombstone is kept; a client that was away for longer starts again; milliseconds.
-pub const TOMBSTONE_KEPT_MS: u64 = 7 * 24 * 60 * 60 * 1_000;
 /// Time for which a machine keeps the highest epoch of a session without a raise, so that it still refuses a late worker
 /// of a closed session; milliseconds. No worker hangs for 30 days.
 pub const SANDBOX_FENCE_KEPT_MS: u64 = 30 * 24 * 60 * 60 * 1_000;
 /// Longest snapshot, diff, export or removal of a workspace; milliseconds.
 pub const WORKSPACE_HELPER_MS: u64 = 120_000;
-/// Bytes of the per-file statistics of a diff: some 50,000 files.
-pub const DIFF_STATS_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Execs of one session that run at the same time.
 pub const EXECS_RUNNING_MAX: usize = 16;
 /// Bytes of an exec id.
@@ -191,31 +123,78 @@ pub const LINES_MAX: u32 = 10_000;
 pub const LINE_CHARS: u32 = 2_000;
 /// Files that one directory walk visits. The result says that further files were left out.
 pub const WALK_FILES_MAX: usize = 200_000;
-/// Time for which a loop repeats a write whose outcome is in doubt. After that it leaves the session to another worker.
-/// Milliseconds.
-pub const RECORD_RETRY_MS: u64 = 60_000;
-/// Longest wait of a loop for one response from Postgres; milliseconds. Above the server's own statement timeout: only a
-/// connection to a vanished server takes longer.
-pub const STORE_ANSWER_MS: u64 = 20_000;
-/// Longest wait of a worker for the renewal of its lease; milliseconds. Together with the pause between two renewals it is
-/// below the time for which the worker trusts its lease.
-pub const LEASE_ANSWER_MS: u64 = 2_000;
 /// Time for which a loop waits for an unresponsive sandbox service before the turn fails; milliseconds.
 pub const SANDBOX_WAIT_MS: u64 = 30_000;
-/// Time between two stored views of a running command's output; milliseconds.
-pub const TOOL_PROGRESS_MS: u64 = 1_000;
-/// Bytes in such a view: the newest output of a running command.
-pub const TOOL_PROGRESS_BYTES: usize = 30_000;
+
+// Snapshots, diffs and reverts.
+
+/// Bytes of a session's unified diff in one answer.
+pub const DIFF_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Bytes of the per-file statistics of a diff: some 50,000 files.
+pub const DIFF_STATS_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Files of one difference between snapshots, and of one revert.
+pub const SNAPSHOT_FILES_MAX: usize = 10_000;
+/// Time for which a loop waits for a snapshot before it continues without it; milliseconds. The first snapshot of a large
+/// repository reads all of it. The sandbox finishes it in the background, and the next one is fast.
+pub const SNAPSHOT_WAIT_MS: u64 = 5_000;
+/// Bytes of the patches in a message, a session's event or a revert: every reader of the conversation gets them. Further files
+/// have only their line counts.
+pub const SUMMARY_DIFF_BYTES_MAX: u32 = 256 * 1024;
+/// Time that a hold for a revert lasts without renewal; milliseconds. If the gateway crashes, the session accepts prompts again after
+/// this time.
+pub const REVERT_HOLD_MS: u64 = 10_000;
+
+// Leases, sweeps and takeovers.
+
+/// Time after its last heartbeat for which a worker counts as alive; milliseconds.
+pub const LEASE_TTL_MS: u64 = 6_000;
+/// Time between heartbeats of a worker; milliseconds.
+pub const HEARTBEAT_MS: u64 = 2_000;
+/// Poll interval of a worker for work whose message was lost; milliseconds.
+pub const POLL_MS: u64 = 1_000;
+/// Takeovers of one session without any progress before it is quarantined.
+pub const ATTEMPTS_MAX: i16 = 5;
+/// Failed attempts after which a session is a suspect. A worker runs one suspect at a time, so the next crash points to one session. After
+/// a single crash all sessions continue at once.
+pub const ATTEMPTS_SUSPECT: i16 = 2;
+/// First pause before a suspect runs again after its loop failed; doubled each time; milliseconds.
+pub const SUSPECT_PAUSE_MS: u64 = 5_000;
+/// Pause of a session that an older worker could not read; milliseconds.
+pub const UNREADABLE_PAUSE_MS: u64 = 5_000;
+/// Aborted sessions without a loop that one worker closes at the same time, outside its slots: an abort must not wait for a slot.
+pub const ABORTS_PARALLEL_MAX: usize = 4;
+/// Grace for running streams when a process is asked to stop; milliseconds. With the bounds below, and a second each for
+/// its tasks and its last spans, a process ends within 30 s.
+pub const DRAIN_GRACE_MS: u64 = 25_000;
+/// Time for an ending worker to give back its lease, and twice the time to close its connections; milliseconds.
+pub const LEASE_STOP_MS: u64 = 1_000;
+/// Time for which operators still see a worker whose lease ended, unless it owns a session; milliseconds. A day covers a night without
+/// staff.
+pub const WORKER_KEPT_MS: u64 = 24 * 60 * 60 * 1_000;
+/// Time for which a tombstone is kept; a client that was away for longer starts again; milliseconds.
+pub const TOMBSTONE_KEPT_MS: u64 = 7 * 24 * 60 * 60 * 1_000;
 /// Sessions that one pass of the sweep reads from Postgres.
 pub const SWEEP_MAX: i64 = 1_000;
-/// Reads of `SWEEP_MAX` sessions to refill an emptied Redis. A million sessions are beyond any backlog. Workers cannot claim
-/// meanwhile, so the refill must end even if sessions arrive faster than it reads them.
-pub const REBUILD_LOOKS_MAX: u32 = 1_000;
-/// Time between two heartbeats of a loop to its subscribers; milliseconds.
-pub const LOOP_BEAT_MS: u64 = 5_000;
+/// Time before the end of its lease in which a worker starts nothing new; milliseconds.
+pub const LEASE_MARGIN_MS: u64 = 1_500;
+/// Pending nudges of one worker. Further ones are dropped; the next renewal or sweep finds the inputs.
+pub const NUDGES_MAX: usize = 1_024;
 
-// The ready queue.
+// Event streams.
 
+/// Events queued for one slow subscriber. With more, the gateway drops the queue and reads from Postgres.
+pub const SUBSCRIBER_QUEUE_MAX: usize = 256;
+/// Time between heartbeats on an event stream; milliseconds.
+pub const STREAM_HEARTBEAT_MS: u64 = 10_000;
+/// Events in one read from Postgres while a subscriber catches up; a subscriber may hold two such pages.
+pub const EVENTS_PAGE: i64 = 250;
+
+// Tenants and the ready queue.
+
+/// Largest number of concurrent loops that an operator can allow a tenant.
+pub const TENANT_RUNNING_MOST: u32 = 100_000;
+/// Running loops of one tenant before its further sessions wait.
+pub const TENANT_RUNNING_MAX: u32 = 64;
 /// Slot time that every claim is charged at least; milliseconds. It is about the cost of a step. It is also the distance
 /// in virtual time from which one session gives up its slot for another.
 pub const QUEUE_QUANTUM_MS: u64 = 5_000;
@@ -231,12 +210,7 @@ pub const QUEUE_INTERVAL_SMOOTHING: u32 = 8;
 /// Weight of a tenant whose share the queue does not know.
 pub const TENANT_WEIGHT_DEFAULT: u32 = 1;
 
-// Snapshots of a workspace.
-
-/// Files of one difference between snapshots, and of one revert.
-pub const SNAPSHOT_FILES_MAX: usize = 10_000;
-
-// Settings of repositories, projects and tenants.
+// Settings.
 
 /// Bytes of one settings file, or of one agent or command in Markdown: far more than people write.
 pub const SETTINGS_FILE_BYTES_MAX: usize = 256 * 1024;
@@ -255,100 +229,3 @@ pub const SETTINGS_PROBLEMS_MAX: usize = 100;
 pub const SETTINGS_AGENTS_MAX: usize = 100;
 /// Names of instruction files, over all levels: each file is read at every step.
 pub const SETTINGS_INSTRUCTIONS_MAX: usize = 64;
-
-// The guidance of a repository for agents.
-
-/// Bytes of the instructions that accompany one file that a tool reads: together with the file they stay below the limit
-/// of one tool output.
-pub const GUIDANCE_REMINDER_BYTES_MAX: usize = 8 * 1024;
-/// Files of a skill that the model sees by name.
-pub const SKILL_FILES_MAX: u32 = 50;
-
-// The context of a model.
-
-/// Newest turns whose tool output is never left out.
-pub const PRUNE_TURNS_KEPT: usize = 2;
-/// Estimated tokens of a picture or a document.
-pub const MEDIA_TOKENS: u64 = 1_500;
-/// Characters of one tool's output that go into a request for a summary.
-pub const SUMMARY_TOOL_CHARS_MAX: usize = 2_000;
-/// Maximum age of the last heartbeat of a worker's main runtime when the worker renews its lease; milliseconds. A stuck
-/// worker must not look alive.
-pub const LEASE_WATCHDOG_MS: u64 = 1_500;
-/// Time before the end of its lease in which a worker starts nothing new; milliseconds.
-pub const LEASE_MARGIN_MS: u64 = 1_500;
-/// Pending nudges of one worker. Further ones are dropped; the next renewal or sweep finds the inputs.
-pub const NUDGES_MAX: usize = 1_024;
-/// Time after a start of Postgres in which workers do not count as dead, because all of them look dead at first;
-/// milliseconds.
-pub const POSTGRES_GRACE_MS: u64 = 10_000;
-/// Sessions that one sweep sends to Redis at the same time: sent one by one, they would mostly wait for the network.
-pub const SWEEP_ENQUEUES_PARALLEL_MAX: usize = 50;
-
-// The changes of sessions, and their reverts.
-
-/// Time for which a loop waits for a snapshot before it continues without it; milliseconds. The first snapshot of a large
-/// repository reads all of it. The sandbox finishes it in the background, and the next one is fast.
-pub const SNAPSHOT_WAIT_MS: u64 = 5_000;
-/// The same for a turn that is being stopped, because the person who aborted it waits; milliseconds.
-pub const SNAPSHOT_STOP_WAIT_MS: u64 = 1_000;
-/// Bytes of the patches in a message, a session's event or a revert: every reader of the conversation gets them. Further files
-/// have only their line counts.
-pub const SUMMARY_DIFF_BYTES_MAX: u32 = 256 * 1024;
-/// Time that a hold for a revert lasts without renewal; milliseconds. If the gateway crashes, the session accepts prompts again after
-/// this time.
-pub const REVERT_HOLD_MS: u64 = 10_000;
-/// Time limit of a revert; milliseconds. The gateway renews its hold for as long, and prompts are refused meanwhile.
-pub const REVERT_WAIT_MS: u64 = 45_000;
-/// Shell commands whose output one command puts into its prompt: each may run for two minutes.
-pub const COMMAND_SHELLS_MAX: usize = 16;
-/// Files and agents that one command may name: the worker looks up each of them.
-pub const COMMAND_MENTIONS_MAX: usize = 32;
-
-// Titles that a small model writes.
-
-/// Bytes of the prompt that the title is made from: the beginning of a prompt says what it is about.
-pub const TITLE_PROMPT_BYTES_MAX: usize = 8 * 1024;
-/// Tokens of the answer: one line, and room for a model that always reasons first.
-pub const TITLE_TOKENS_MAX: u64 = 4_096;
-/// Attempts at the call: a short overload justifies a second one, and a title justifies no more.
-pub const TITLE_ATTEMPTS_MAX: u32 = 2;
-/// Pause between two attempts if the provider names none; milliseconds.
-pub const TITLE_RETRY_MS: u64 = 1_000;
-/// Time limit of all attempts together; milliseconds. They run in parallel to the first step.
-pub const TITLE_CALL_MS: u64 = 60_000;
-/// Time for which the end of a turn waits for an unfinished title; milliseconds. People already see the answer, and later
-/// turns write no title.
-pub const TITLE_WAIT_MS: u64 = 3_000;
-
-// Model calls.
-
-/// Longest wait for the connection to a provider; milliseconds.
-pub const MODEL_CONNECT_TIMEOUT_MS: u64 = 10_000;
-/// Longest model answer from head to end: keep-alives alone must not hold a turn forever. Milliseconds.
-pub const MODEL_ANSWER_TIMEOUT_MS: u64 = 3_600_000;
-/// Longest wait for the head of a model's answer, unless the provider's settings say otherwise; milliseconds.
-pub const MODEL_HEADER_TIMEOUT_MS: u64 = 60_000;
-/// Longest silence in the middle of a model's answer, unless the provider's settings say otherwise; milliseconds.
-pub const MODEL_CHUNK_TIMEOUT_MS: u64 = 120_000;
-/// Context of a model that neither the catalogue nor the settings describe; tokens.
-pub const MODEL_CONTEXT_TOKENS_DEFAULT: u64 = 128_000;
-/// Longest answer of a model that neither the catalogue nor the settings describe; tokens.
-pub const MODEL_OUTPUT_TOKENS_DEFAULT: u64 = 8_192;
-/// Bytes of one line of a model's event stream: a whole tool argument, escaped, still fits.
-pub const MODEL_LINE_BYTES_MAX: usize = 32 * 1024 * 1024;
-/// Bytes of one model answer on the wire: the framing is many times larger than the text, and no real answer comes
-/// near this bound.
-pub const MODEL_ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
-/// Nesting levels of tool arguments that are built from paths: the depth limit of JSON.
-pub const TOOL_ARGUMENTS_DEPTH_MAX: usize = 128;
-/// Highest list position in tool arguments that are built from paths: a single number must not cost memory.
-pub const TOOL_ARGUMENTS_ITEMS_MAX: usize = 65_536;
-/// Tokens in one count of a provider's usage: far above any context. A larger number is a mistake and counts as not given.
-pub const MODEL_USAGE_TOKENS_MAX: u64 = 1_000_000_000;
-/// Nesting levels of a tool's schema that are translated for a provider with its own dialect; deeper levels accept
-/// any value.
-pub const TOOL_SCHEMA_DEPTH_MAX: usize = 32;
-/// Schemas inside a tool's schema that are translated for such a provider, with references resolved; the remaining ones
-/// accept any value.
-pub const TOOL_SCHEMA_NODES_MAX: usize = 2_000;

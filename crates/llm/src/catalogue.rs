@@ -5,11 +5,13 @@ mod facts;
 mod models;
 
 use crate::model::{Family, Model, Thinking};
-use domain::{
-    limits::{MODEL_CONTEXT_TOKENS_DEFAULT, MODEL_OUTPUT_TOKENS_DEFAULT},
-    model::money::Price,
-};
+use domain::model::money::Price;
 use facts::Facts;
+
+/// Context of a model that neither the catalogue nor the settings describe; tokens.
+const MODEL_CONTEXT_TOKENS_DEFAULT: u64 = 128_000;
+/// Longest answer of a model that neither the catalogue nor the settings describe; tokens.
+const MODEL_OUTPUT_TOKENS_DEFAULT: u64 = 8_192;
 
 /// The known model with exactly this id. A dated id (`…-20250929`, `…-2025-08-07`) matches its undated model.
 pub fn find(id: &str) -> Option<Model> {

@@ -12,11 +12,14 @@ use crate::protocols::{anthropic, gemini, openai_chat, openai_responses};
 use crate::provider::{Protocol, Provider};
 use crate::request::Request;
 use crate::retry_after;
-use domain::limits::{MODEL_CONNECT_TIMEOUT_MS, MODEL_ERROR_BODY_BYTES_MAX};
+use domain::limits::MODEL_ERROR_BODY_BYTES_MAX;
 use reqwest::header::{CONTENT_TYPE, HeaderMap};
 use std::time::Duration;
 use stream::EventStream;
 use transport::transport;
+
+/// Longest wait for the connection to a provider; milliseconds.
+const MODEL_CONNECT_TIMEOUT_MS: u64 = 10_000;
 
 /// Response headers that carry the provider's id of the call, the most common first.
 const REQUEST_ID_HEADERS: [&str; 4] = ["request-id", "x-request-id", "x-amzn-requestid", "cf-ray"];

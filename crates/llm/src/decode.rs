@@ -10,7 +10,12 @@ use crate::protocols::{anthropic, gemini, openai_chat, openai_responses};
 use crate::provider::Protocol;
 use crate::sse;
 use bounds::Bounds;
-use domain::limits::{MODEL_ANSWER_BYTES_MAX, MODEL_LINE_BYTES_MAX};
+
+/// Bytes of one line of a model's event stream: a whole tool argument, escaped, still fits.
+const MODEL_LINE_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// Bytes of one model answer on the wire: the framing is many times larger than the text, and no real answer comes
+/// near this bound.
+const MODEL_ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// Decodes one answer.
 #[derive(Debug)]

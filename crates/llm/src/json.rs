@@ -1,8 +1,10 @@
 //! Reads JSON from providers slightly more leniently than the standard. An unpaired surrogate becomes a replacement
 //! character instead of an error, and an impossible count is treated as missing.
 
-use domain::limits::MODEL_USAGE_TOKENS_MAX;
 use serde_json::Value;
+
+/// Tokens in one count of a provider's usage: far above any context. A larger number is a mistake and counts as not given.
+const MODEL_USAGE_TOKENS_MAX: u64 = 1_000_000_000;
 
 /// Replaces an unpaired surrogate.
 const REPLACEMENT: &str = "\\ufffd";

@@ -1,9 +1,13 @@
 //! A provider: its address, its protocol, its key and its models.
 
 use crate::model::{Model, Thinking};
-use domain::limits::{MODEL_CHUNK_TIMEOUT_MS, MODEL_HEADER_TIMEOUT_MS};
 use serde::{Deserialize, Serialize};
 use std::fmt;
+
+/// Longest wait for the head of a model's answer, unless the provider's settings say otherwise; milliseconds.
+const MODEL_HEADER_TIMEOUT_MS: u64 = 60_000;
+/// Longest silence in the middle of a model's answer, unless the provider's settings say otherwise; milliseconds.
+const MODEL_CHUNK_TIMEOUT_MS: u64 = 120_000;
 
 /// The wire protocol of a provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

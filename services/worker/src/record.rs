@@ -10,7 +10,6 @@ use domain::{
     conversation::message::Message,
     event::Event,
     ids::{EventId, MessageId, PartId, SessionId, TenantId},
-    limits,
     session::Changes,
 };
 use std::{sync::Arc, time::Duration};
@@ -30,6 +29,10 @@ use store::{
     },
 };
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
+
+/// Time for which a loop repeats a write whose outcome is in doubt. After that it leaves the session to another worker.
+/// Milliseconds.
+const RECORD_RETRY_MS: u64 = 60_000;
 
 /// Why a loop must stop writing.
 #[derive(Debug, thiserror::Error)]
@@ -324,7 +327,7 @@ async fn retry_in_doubt<T, F>(mut write: impl FnMut() -> F) -> Result<T, WriteEr
 where
     F: Future<Output = Result<T, Error>>,
 {
-    let until = Instant::now() + Duration::from_millis(limits::RECORD_RETRY_MS);
+    let until = Instant::now() + Duration::from_millis(RECORD_RETRY_MS);
     let mut wait = Duration::from_millis(50);
     loop {
         match with_store_timeout(write()).await {

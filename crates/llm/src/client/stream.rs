@@ -6,7 +6,6 @@ use crate::error::{Error, ErrorKind};
 use crate::event::Event;
 use crate::provider::Provider;
 use bytes::Bytes;
-use domain::limits::MODEL_ANSWER_TIMEOUT_MS;
 use futures::Stream;
 use futures::stream::BoxStream;
 use std::collections::VecDeque;
@@ -15,6 +14,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::Sleep;
+
+/// Longest model answer from head to end: keep-alives alone must not hold a turn forever. Milliseconds.
+const MODEL_ANSWER_TIMEOUT_MS: u64 = 3_600_000;
 
 /// The events of one answer, then `None`. The stream ends exactly once, with `Finished` or with an error. Dropping it
 /// closes the connection.

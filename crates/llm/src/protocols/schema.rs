@@ -1,9 +1,15 @@
 //! Reduces the schemas of tool arguments to the dialect of a provider. The worker validates arguments against the full
 //! schema, so a reduced schema only makes the model guess more.
 
-use domain::limits::{TOOL_SCHEMA_DEPTH_MAX, TOOL_SCHEMA_NODES_MAX};
 use serde_json::{Map, Value, json};
 use std::cell::Cell;
+
+/// Nesting levels of a tool's schema that are translated for a provider with its own dialect; deeper levels accept
+/// any value.
+const TOOL_SCHEMA_DEPTH_MAX: usize = 32;
+/// Schemas inside a tool's schema that are translated for such a provider, with references resolved; the remaining ones
+/// accept any value.
+const TOOL_SCHEMA_NODES_MAX: usize = 2_000;
 
 /// Keys that Gemini's dialect shares with JSON Schema.
 const GEMINI_KEYS: [&str; 9] = [

@@ -13,6 +13,9 @@ use bus::queue::Share;
 use domain::{ids::TenantId, limits};
 use store::tenant::{keys::Key, tenants::Tenant};
 
+/// Largest weight of a tenant; the least is 1.
+const TENANT_WEIGHT_MAX: u32 = 1_000;
+
 /// The operator's change of a tenant. 0 leaves a limit unchanged.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TenantChange {
@@ -46,7 +49,7 @@ pub(crate) async fn update(
     principal.require(Scope::Operate)?;
     let (state, id) = (&gateway.state, parse(id)?);
     let running_max = check_limit("running_max", change.running_max, limits::TENANT_RUNNING_MOST)?;
-    let weight = check_limit("weight", change.weight, limits::TENANT_WEIGHT_MAX)?;
+    let weight = check_limit("weight", change.weight, TENANT_WEIGHT_MAX)?;
     let tenant = state.store.update_tenant(id, running_max, weight).await?;
     let share = Share { running_max: tenant.running_max, weight: tenant.weight };
     if let Err(error) = state.bus.set_share(id, share).await {

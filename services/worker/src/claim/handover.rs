@@ -4,6 +4,9 @@ use super::claimer::Claimer;
 use domain::limits;
 use std::{sync::Arc, time::Duration};
 
+/// Time for loops to hand over their sessions when they must end at once; milliseconds.
+const DRAIN_FORCED_MS: u64 = 1_500;
+
 /// Applies the operator's request: to hand over all sessions and take no more, or to take sessions again.
 pub(super) fn apply_drain(claimer: &Arc<Claimer>, requested: bool) {
     if !requested {
@@ -30,7 +33,7 @@ pub(super) async fn hand_over(claimer: &Claimer) {
     let grace = Duration::from_millis(limits::DRAIN_GRACE_MS);
     if tokio::time::timeout(grace, claimer.all_ended()).await.is_err() {
         leave.now.cancel();
-        let forced = Duration::from_millis(limits::DRAIN_FORCED_MS);
+        let forced = Duration::from_millis(DRAIN_FORCED_MS);
         if tokio::time::timeout(forced, claimer.all_ended()).await.is_err() {
             tracing::error!("some loops did not end; other workers take their sessions when the lease ends");
         }

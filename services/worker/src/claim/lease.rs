@@ -24,6 +24,13 @@ use store::control::workers::{Capabilities, Heartbeat};
 use tokio::sync::{mpsc, watch};
 use uuid::Uuid;
 
+/// Longest wait of a worker for the renewal of its lease; milliseconds. Together with the pause between two renewals it is
+/// below the time for which the worker trusts its lease.
+const LEASE_ANSWER_MS: u64 = 2_000;
+/// Maximum age of the last heartbeat of a worker's main runtime when the worker renews its lease; milliseconds. A stuck
+/// worker must not look alive.
+const LEASE_WATCHDOG_MS: u64 = 1_500;
+
 /// The state of a worker's lease; clones share it.
 #[derive(Clone)]
 pub(crate) struct Lease {
@@ -165,7 +172,7 @@ impl Drop for LeaseGuard {
 }
 
 async fn tick_until(tick: Arc<AtomicU64>, stopping: tokio_util::sync::CancellationToken) {
-    let mut interval = tokio::time::interval(Duration::from_millis(limits::LEASE_WATCHDOG_MS / 6));
+    let mut interval = tokio::time::interval(Duration::from_millis(LEASE_WATCHDOG_MS / 6));
     loop {
         tokio::select! {
             () = stopping.cancelled() => return,
@@ -185,7 +192,7 @@ impl Renewer {
                 () = stopping.cancelled() => return,
                 _ = interval.tick() => {
                     // Bounded, because the lease is not checked meanwhile.
-                    let patience = Duration::from_millis(limits::LEASE_ANSWER_MS);
+                    let patience = Duration::from_millis(LEASE_ANSWER_MS);
                     if tokio::time::timeout(patience, self.renew()).await.is_err() {
                         self.streak.send_replace(0);
                         tracing::warn!("the lease was not renewed in time");
@@ -203,7 +210,7 @@ impl Renewer {
 
     async fn renew(&mut self) {
         let begun = boot_ms();
-        if begun.saturating_sub(self.tick.load(Ordering::Relaxed)) > limits::LEASE_WATCHDOG_MS {
+        if begun.saturating_sub(self.tick.load(Ordering::Relaxed)) > LEASE_WATCHDOG_MS {
             tracing::warn!("the main runtime does not respond; the lease is not renewed");
             return;
         }

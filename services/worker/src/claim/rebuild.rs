@@ -14,6 +14,15 @@ use store::{
     error::Error,
 };
 
+/// Reads of `SWEEP_MAX` sessions to refill an emptied Redis. A million sessions are beyond any backlog. Workers cannot claim
+/// meanwhile, so the refill must end even if sessions arrive faster than it reads them.
+const REBUILD_LOOKS_MAX: u32 = 1_000;
+/// Time after a start of Postgres in which workers do not count as dead, because all of them look dead at first;
+/// milliseconds.
+const POSTGRES_GRACE_MS: u64 = 10_000;
+/// Sessions that one sweep sends to Redis at the same time: sent one by one, they would mostly wait for the network.
+const SWEEP_ENQUEUES_PARALLEL_MAX: usize = 50;
+
 /// The number of renewals that a worker needs before it takes the sessions of another worker.
 const STREAK_MIN: u32 = 2;
 
@@ -54,12 +63,12 @@ pub(crate) async fn aborted(deps: &Deps, lease: &Lease) -> Result<Vec<SessionRef
 
 /// Whether a lease that looks expired really is. If Postgres was down, workers could not renew their leases.
 async fn may_judge(deps: &Deps, lease: &Lease) -> Result<bool, Error> {
-    Ok(*lease.streak.borrow() >= STREAK_MIN && deps.store.is_settled(limits::POSTGRES_GRACE_MS).await?)
+    Ok(*lease.streak.borrow() >= STREAK_MIN && deps.store.is_settled(POSTGRES_GRACE_MS).await?)
 }
 
 /// Queues sessions in Redis, in order. Returns false if Redis does not accept them.
 pub(crate) async fn enqueue(deps: &Deps, claimable: &[Candidate], mode: Mode) -> bool {
-    for some in claimable.chunks(limits::SWEEP_ENQUEUES_PARALLEL_MAX) {
+    for some in claimable.chunks(SWEEP_ENQUEUES_PARALLEL_MAX) {
         let queued: Vec<_> = some.iter().map(|session| deps.bus.enqueue(entry(session), mode)).collect();
         if let Err(error) = futures::future::try_join_all(queued).await {
             tracing::warn!(error = &error as &dyn std::error::Error, "cannot queue sessions in Redis");
@@ -92,7 +101,7 @@ pub(crate) async fn refill(deps: &Deps, claimable: &[Candidate]) -> Result<(), E
 /// Tells Redis which worker owns which session. Returns false if Redis does not accept it.
 async fn adopt_owned(deps: &Deps) -> Result<bool, Error> {
     let mut after = None;
-    for _ in 0..limits::REBUILD_LOOKS_MAX {
+    for _ in 0..REBUILD_LOOKS_MAX {
         let mut page = with_store_timeout(deps.store.list_owned(after.as_ref(), limits::SWEEP_MAX)).await?;
         for (session, owner) in &page {
             if let Err(error) = deps.bus.adopt(entry(session), &owner.to_string()).await {
@@ -112,7 +121,7 @@ async fn adopt_owned(deps: &Deps) -> Result<bool, Error> {
 /// Queues every waiting session, in order, and returns their number; `None` if Redis does not accept them.
 async fn enqueue_queued(deps: &Deps) -> Result<Option<usize>, Error> {
     let (mut after, mut count) = (None, 0);
-    for _ in 0..limits::REBUILD_LOOKS_MAX {
+    for _ in 0..REBUILD_LOOKS_MAX {
         let (page, last) =
             with_store_timeout(deps.store.list_queued(after.as_ref(), limits::SWEEP_MAX)).await?;
         if !enqueue(deps, &page, Mode::Rebuild).await {

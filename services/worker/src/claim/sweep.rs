@@ -15,6 +15,9 @@ use store::control::candidate::Candidate;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+/// Time between two counts of all sessions for a worker's metrics; milliseconds.
+const SURVEY_MS: u64 = 10_000;
+
 /// Sweeps until the process ends. A draining worker still repairs its orphans and closes aborted sessions: it may be the only
 /// worker.
 pub(super) async fn sweep_until(claimer: Arc<Claimer>, shutdown: CancellationToken) {
@@ -32,7 +35,7 @@ pub(super) async fn sweep_until(claimer: Arc<Claimer>, shutdown: CancellationTok
             wake_from_the_future(&claimer).await;
             forget_dead_workers(&claimer).await;
             forget_deleted(&claimer).await;
-            survey_at = Instant::now() + Duration::from_millis(limits::SURVEY_MS);
+            survey_at = Instant::now() + Duration::from_millis(SURVEY_MS);
         }
         // Spreads the sweeps of several workers over time.
         let pause = Duration::from_millis(limits::POLL_MS).mul_f64(rand::random_range(0.8..1.2));

@@ -8,9 +8,12 @@ use domain::{
         part::{Body, Part, Ran, Tool, ToolState},
     },
     ids::Timestamp,
-    limits::{MEDIA_TOKENS, PRUNE_TURNS_KEPT},
+    limits::MEDIA_TOKENS,
 };
 use store::log::messages::MessageWithParts;
+
+/// Newest turns whose tool output is never left out.
+const PRUNE_TURNS_KEPT: usize = 2;
 
 /// Tools whose output is kept: the model needs it until the end.
 const KEPT: [&str; 1] = ["skill"];

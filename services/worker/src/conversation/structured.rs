@@ -1,13 +1,14 @@
 //! Structured answers: a tool whose arguments are the answer. The tool runs nothing: a call that matches the schema is the
 //! answer.
 
+use domain::conversation::message::{Error, Format, User};
 use domain::policy::tool;
-use domain::{
-    conversation::message::{Error, Format, User},
-    limits::STRUCTURED_RETRIES,
-};
 use serde_json::Value;
 use std::sync::Arc;
+
+/// Retries of a structured answer that does not match the schema, unless the prompt sets another number: OpenCode's
+/// number.
+const STRUCTURED_RETRIES: u32 = 2;
 
 /// The tool's name: OpenCode's.
 pub(crate) const NAME: &str = "StructuredOutput";

@@ -13,10 +13,12 @@ use domain::{
         part::{Body, Part, Text, ToolState},
     },
     ids::MessageId,
-    limits::SUMMARY_TOOL_CHARS_MAX,
 };
 use llm::request::{Message as Lowered, Request, ToolChoice, UserPart};
 use store::log::messages::MessageWithParts;
+
+/// Characters of one tool's output that go into a request for a summary.
+const SUMMARY_TOOL_CHARS_MAX: usize = 2_000;
 
 /// Tells the model how to write a summary.
 const SYSTEM: &str = include_str!("../prompt/compaction.txt");

@@ -4,15 +4,17 @@ use super::{
     entries::{Origin, as_user, compaction, origin},
     model_view::file_mention,
 };
-use domain::{
-    conversation::part::{Body, Part},
-    limits,
-};
+use domain::conversation::part::{Body, Part};
 use llm::{
     model::{Effort, Model, Thinking},
     request::{Message, Request, UserPart},
 };
 use store::log::messages::MessageWithParts;
+
+/// Bytes of the prompt that the title is made from: the beginning of a prompt says what it is about.
+const TITLE_PROMPT_BYTES_MAX: usize = 8 * 1024;
+/// Tokens of the answer: one line, and room for a model that always reasons first.
+const TITLE_TOKENS_MAX: u64 = 4_096;
 
 /// Tells the model how to write a title.
 const SYSTEM: &str = include_str!("../prompt/title.txt");
@@ -38,12 +40,12 @@ pub(crate) fn only_prompt(entries: &[MessageWithParts]) -> Option<&MessageWithPa
 /// The request to `model`; `None` if the prompt has no text.
 pub(crate) fn request(prompt: &MessageWithParts, model: &Model) -> Option<Request> {
     let words = words(&prompt.parts);
-    let words = domain::text::head(words.trim(), limits::TITLE_PROMPT_BYTES_MAX);
+    let words = domain::text::head(words.trim(), TITLE_PROMPT_BYTES_MAX);
     (!words.is_empty()).then(|| Request {
         model: model.id.clone(),
         system: vec![SYSTEM.to_owned()],
         messages: vec![Message::User(vec![UserPart::Text(format!("{INTRODUCTION}\n\n{words}"))])],
-        output_tokens_max: limits::TITLE_TOKENS_MAX,
+        output_tokens_max: TITLE_TOKENS_MAX,
         temperature: Some(TEMPERATURE),
         variant: least_effort(model),
         ..Request::default()
@@ -129,8 +131,8 @@ mod tests {
         let question = asked(vec![text("Fix it "), read.clone(), text("soon")]).unwrap();
         assert_eq!(question, "Generate a title for this conversation:\n\nFix it \nsoon");
         assert_eq!(asked(vec![text(" \n"), read]), None);
-        let long = asked(vec![text(&"ä".repeat(limits::TITLE_PROMPT_BYTES_MAX))]).unwrap();
-        assert!(long.len() <= INTRODUCTION.len() + 2 + limits::TITLE_PROMPT_BYTES_MAX);
+        let long = asked(vec![text(&"ä".repeat(TITLE_PROMPT_BYTES_MAX))]).unwrap();
+        assert!(long.len() <= INTRODUCTION.len() + 2 + TITLE_PROMPT_BYTES_MAX);
     }
 
     #[test]

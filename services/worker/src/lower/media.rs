@@ -1,9 +1,14 @@
 //! Limits the pictures and documents in one model request. Providers refuse a request that is too large, so only the newest
 //! ones are sent, and older ones are mentioned by name.
 
-use domain::limits;
 use llm::request::{Media, Message, Source, UserPart};
 use std::sync::Arc;
+
+/// Bytes of the pictures and documents in one model call, in their encoded form. The worker replaces older ones by
+/// text. The bound is below 20 MB, the smallest request limit of the providers.
+const MODEL_MEDIA_WRITTEN_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Pictures and documents in one model call; the worker replaces older ones by text. Providers accept 100 or more.
+const MODEL_MEDIA_MAX: usize = 50;
 
 /// Keeps in `messages` the newest pictures and documents that fit into one request, and mentions the others.
 pub(super) fn bound(messages: &mut [Message]) {
@@ -14,7 +19,7 @@ pub(super) fn bound(messages: &mut [Message]) {
             Source::Base64(data) => data.len(),
             Source::Url(url) => url.len(),
         };
-        count <= limits::MODEL_MEDIA_MAX && bytes <= limits::MODEL_MEDIA_WRITTEN_BYTES_MAX
+        count <= MODEL_MEDIA_MAX && bytes <= MODEL_MEDIA_WRITTEN_BYTES_MAX
     };
     for message in messages.iter_mut().rev() {
         match message {
@@ -101,16 +106,16 @@ mod tests {
         bound(&mut few);
         assert_eq!(few, same);
 
-        let mut large = talk(limits::MODEL_MEDIA_WRITTEN_BYTES_MAX / 2, 2);
+        let mut large = talk(MODEL_MEDIA_WRITTEN_BYTES_MAX / 2, 2);
         bound(&mut large);
         assert_eq!(names(&large), ["t1", "new"]);
         assert!(matches!(&large[0], Message::User(parts)
             if matches!(&parts[..], [UserPart::Text(text)] if text.contains("\"old\" (image/png)"))));
         assert!(matches!(&large[1], Message::ToolResults(results) if results[0].text.contains("\"t0\"")));
 
-        let mut many = talk(1, limits::MODEL_MEDIA_MAX);
+        let mut many = talk(1, MODEL_MEDIA_MAX);
         bound(&mut many);
         let kept = names(&many);
-        assert_eq!((kept.len(), kept[0]), (limits::MODEL_MEDIA_MAX, "t1"));
+        assert_eq!((kept.len(), kept[0]), (MODEL_MEDIA_MAX, "t1"));
     }
 }

@@ -21,7 +21,6 @@ use domain::{
     },
     event::Event,
     ids::{PartId, Timestamp},
-    limits,
     policy::permission::Verdict,
     turn::signal::{ModelFailure, Signal},
 };
@@ -34,6 +33,9 @@ use serde_json::json;
 use std::{collections::BTreeSet, sync::Arc};
 use store::{log::record::Progress, session::tree::ledger::Entry};
 use tokio::time::Instant;
+
+/// Tool calls of one model answer. The worker refuses all further ones.
+const TOOL_CALLS_PER_STEP_MAX: usize = 64;
 
 /// The open model call of a step or a summary. Dropping it closes the connection.
 pub(crate) struct ModelCall {
@@ -207,9 +209,9 @@ impl ModelCall {
                 time: times.ended,
             };
             let state = match block {
-                _ if open.len() >= limits::TOOL_CALLS_PER_STEP_MAX => refused(format!(
+                _ if open.len() >= TOOL_CALLS_PER_STEP_MAX => refused(format!(
                     "Not executed: more than {} tool calls in one answer",
-                    limits::TOOL_CALLS_PER_STEP_MAX
+                    TOOL_CALLS_PER_STEP_MAX
                 )),
                 Block::ToolCall { input, .. } => {
                     let state = self.tool_state(name, clean::value(input), times);

@@ -13,6 +13,11 @@ use serde_json::{Map, Value, json};
 use std::time::Duration;
 use tokio::time::Instant;
 
+/// Bytes of collected text above which it is sent at once.
+const DELTA_BYTES: usize = 512;
+/// Streamed text is stored as a chunk after this time; milliseconds.
+const CHUNK_WINDOW_MS: u64 = 1_500;
+
 /// The kind of a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -133,7 +138,7 @@ impl Draft {
         for open in &mut self.0 {
             // Text after a pause is sent at once: a person is waiting for it.
             let has_paused = open.send_at().is_none_or(|at| at <= now);
-            if has_paused || open.text.len() - open.sent >= limits::DELTA_BYTES {
+            if has_paused || open.text.len() - open.sent >= DELTA_BYTES {
                 open.send(record, message);
             }
             let unstored = open.text.len() - open.stored;
@@ -191,7 +196,7 @@ impl DraftBlock {
     }
 
     fn store_at(&self) -> Option<Instant> {
-        self.unstored_since.map(|since| since + Duration::from_millis(limits::CHUNK_WINDOW_MS))
+        self.unstored_since.map(|since| since + Duration::from_millis(CHUNK_WINDOW_MS))
     }
 }
 

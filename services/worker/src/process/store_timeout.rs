@@ -1,8 +1,11 @@
 //! The bound on the worker's waits for Postgres.
 
-use domain::limits;
 use std::time::Duration;
 use store::error::Error;
+
+/// Longest wait of a loop for one response from Postgres; milliseconds. Above the server's own statement timeout: only a
+/// connection to a vanished server takes longer.
+const STORE_ANSWER_MS: u64 = 20_000;
 
 /// Waits for a response from Postgres for a bounded time. A connection to a vanished server stays silent forever, while the
 /// lease, which has its own connection, is still renewed.
@@ -12,6 +15,6 @@ use store::error::Error;
 pub(crate) async fn with_store_timeout<T>(
     answer: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {
-    let patience = Duration::from_millis(limits::STORE_ANSWER_MS);
+    let patience = Duration::from_millis(STORE_ANSWER_MS);
     tokio::time::timeout(patience, answer).await.unwrap_or_else(|_| Err(Error::timed_out()))
 }

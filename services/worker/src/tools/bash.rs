@@ -19,6 +19,11 @@ use std::{collections::HashMap, time::Duration};
 use tokio::time::{Instant, sleep_until};
 use tonic::Status;
 
+/// Time between two stored views of a running command's output; milliseconds.
+const TOOL_PROGRESS_MS: u64 = 1_000;
+/// Bytes in such a view: the newest output of a running command.
+const TOOL_PROGRESS_BYTES: usize = 30_000;
+
 /// The arguments of a call.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Input {
@@ -87,7 +92,7 @@ impl OutputExcerpt {
         self.head.extend_from_slice(&fresh[..to_head]);
         self.tail.extend_from_slice(&fresh[to_head..]);
         // Clients always see the same amount, even if the model reads less.
-        let kept = side_bytes.max(limits::TOOL_PROGRESS_BYTES);
+        let kept = side_bytes.max(TOOL_PROGRESS_BYTES);
         if self.tail.len() > 2 * kept {
             self.tail.drain(..self.tail.len() - kept);
         }
@@ -203,7 +208,7 @@ fn is_unknown(followed: &Result<v1::ExecExit, Status>) -> bool {
 
 /// Follows the output to the exit, across lost connections, and reports progress.
 async fn follow(ctx: &CallContext, title: &str, seen: &mut OutputExcerpt) -> Result<v1::ExecExit, Status> {
-    let mut show_at = Instant::now() + Duration::from_millis(limits::TOOL_PROGRESS_MS);
+    let mut show_at = Instant::now() + Duration::from_millis(TOOL_PROGRESS_MS);
     let mut shown = 0;
     let give_up = Instant::now()
         + Duration::from_millis(u64::from(limits::EXEC_TIMEOUT_MAX_MS) + limits::SANDBOX_WAIT_MS);
@@ -229,7 +234,7 @@ async fn follow(ctx: &CallContext, title: &str, seen: &mut OutputExcerpt) -> Res
                         shown = seen.next_offset;
                         ctx.show_progress(title.to_owned(), live(seen)).await;
                     }
-                    show_at = Instant::now() + Duration::from_millis(limits::TOOL_PROGRESS_MS);
+                    show_at = Instant::now() + Duration::from_millis(TOOL_PROGRESS_MS);
                     continue;
                 }
             };
@@ -255,7 +260,7 @@ fn live(seen: &OutputExcerpt) -> Map<String, Value> {
     let both = [&seen.head[..], &seen.tail[..]].concat();
     let output = String::from_utf8_lossy(&both).replace('\0', "\u{fffd}");
     let mut metadata = Map::new();
-    metadata.insert("output".to_owned(), text::tail(&output, limits::TOOL_PROGRESS_BYTES).into());
+    metadata.insert("output".to_owned(), text::tail(&output, TOOL_PROGRESS_BYTES).into());
     metadata
 }
 

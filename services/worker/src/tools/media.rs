@@ -13,6 +13,10 @@ use domain::{
 use rpc::v1;
 use serde_json::Map;
 
+/// Bytes of the pictures and documents that the tools of one step return, in their encoded form. Together with its texts
+/// the step still fits into one gRPC message.
+const STEP_MEDIA_WRITTEN_BYTES_MAX: usize = 6 * 1024 * 1024;
+
 /// Reads a binary file.
 pub(crate) async fn read(ctx: &CallContext, path: &str) -> Result<Output, ToolError> {
     let request = v1::ReadFileRequest {
@@ -69,7 +73,7 @@ pub(crate) fn fits<'a>(known: impl Iterator<Item = &'a File>, files: &'a [File])
         count += 1;
         bytes += file.url.len();
     }
-    files.is_empty() || count <= limits::STEP_MEDIA_MAX && bytes <= limits::STEP_MEDIA_WRITTEN_BYTES_MAX
+    files.is_empty() || count <= limits::STEP_MEDIA_MAX && bytes <= STEP_MEDIA_WRITTEN_BYTES_MAX
 }
 
 /// Replaces an image for which the step has no room.
@@ -121,7 +125,7 @@ mod tests {
             source: None,
         };
         let fits = |known: &[File], files: &[File]| super::fits(known.iter(), files);
-        let half = limits::STEP_MEDIA_WRITTEN_BYTES_MAX / 2;
+        let half = STEP_MEDIA_WRITTEN_BYTES_MAX / 2;
         assert!(fits(&[file(half)], &[file(half)]) && !fits(&[file(half)], &[file(half + 1)]));
         let many = vec![file(1); limits::STEP_MEDIA_MAX];
         assert!(fits(&many[1..], &[file(1)]) && !fits(&many, &[file(1)]) && fits(&many, &[]));

@@ -11,6 +11,9 @@ use rpc::v1;
 use serde::Deserialize;
 use serde_json::{Map, json};
 
+/// Files of a skill that the model sees by name.
+const SKILL_FILES_MAX: u32 = 50;
+
 /// The arguments of a call.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Input {
@@ -67,7 +70,7 @@ pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolE
         let request = v1::ListFilesRequest {
             fence: ctx.identity.fence(),
             path: directory.to_owned(),
-            entries_max: limits::SKILL_FILES_MAX,
+            entries_max: SKILL_FILES_MAX,
             ..Default::default()
         };
         async move { client.list_files(request).await }

@@ -6,11 +6,13 @@ use super::{
     outcome::{Output, ToolError},
     spec::tool_spec,
 };
-use domain::limits;
 use domain::policy::tool;
 use serde::Deserialize;
 use serde_json::{Map, json};
 use std::time::Duration;
+
+/// Longest page of the web that is read; bytes.
+const WEB_PAGE_BYTES_MAX: usize = 5 * 1024 * 1024;
 
 /// The arguments of a call.
 #[derive(Debug, Deserialize)]
@@ -60,7 +62,7 @@ pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolE
         return Err(ToolError::Model("Web access is disabled here. Do the work without it.".to_owned()));
     };
     let timeout = Duration::from_secs(input.timeout.unwrap_or(SECONDS.0).min(SECONDS.1));
-    let page = web.get(&input.url, limits::WEB_PAGE_BYTES_MAX, timeout).await;
+    let page = web.get(&input.url, WEB_PAGE_BYTES_MAX, timeout).await;
     let page = page.map_err(|error| ToolError::Model(format!("The page was not read: {error}.")))?;
     let (mut metadata, bytes) = (Map::new(), page.body.len());
     metadata.insert("url".to_owned(), page.url.clone().into());

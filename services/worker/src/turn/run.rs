@@ -25,14 +25,14 @@ use crate::{
     },
 };
 use bus::queue::{Slots, Yield};
-use domain::{
-    limits,
-    turn::{action::Action, signal::Signal, state::State, view::View},
-};
+use domain::turn::{action::Action, signal::Signal, state::State, view::View};
 use llm::event::Event as StreamEvent;
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 use store::{log::change::Title, session::runs::TakeOver};
 use tokio::time::{Instant, sleep_until};
+
+/// Time between two heartbeats of a loop to its subscribers; milliseconds.
+const LOOP_BEAT_MS: u64 = 5_000;
 
 /// How a loop ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,7 +116,7 @@ async fn refuse(deps: &Arc<Deps>, taken: &TakeOver, error: &store::error::Error)
 
 impl Loop {
     fn new(concerns: Concerns) -> Self {
-        Self { concerns, beat_at: Instant::now() + Duration::from_millis(limits::LOOP_BEAT_MS) }
+        Self { concerns, beat_at: Instant::now() + Duration::from_millis(LOOP_BEAT_MS) }
     }
 
     /// Runs the loop to its end. Rare work that needs much memory is boxed: most loops of a worker only wait for the next event
@@ -308,7 +308,7 @@ impl Loop {
         let now = Instant::now();
         if now >= self.beat_at {
             self.concerns.session.record.beat();
-            self.beat_at = now + Duration::from_millis(limits::LOOP_BEAT_MS);
+            self.beat_at = now + Duration::from_millis(LOOP_BEAT_MS);
         }
         self.concerns.step.tick(&self.concerns.session, now).await
     }

@@ -26,10 +26,13 @@ use std::{sync::Arc, time::Duration};
 use store::log::record::Progress;
 use tokio_util::task::AbortOnDropHandle;
 
+/// Longest wait for the snapshot of a turn that is being stopped, because the person who aborted it waits; milliseconds.
+const SNAPSHOT_STOP_WAIT_MS: u64 = 1_000;
+
 /// Time for which a step waits for a snapshot.
 pub(super) const PATIENCE: Duration = Duration::from_millis(limits::SNAPSHOT_WAIT_MS);
 /// The same for a step that is being stopped.
-pub(super) const STOP_PATIENCE: Duration = Duration::from_millis(limits::SNAPSHOT_STOP_WAIT_MS);
+pub(super) const STOP_PATIENCE: Duration = Duration::from_millis(SNAPSHOT_STOP_WAIT_MS);
 
 /// The loop's knowledge of the files.
 #[derive(Default)]

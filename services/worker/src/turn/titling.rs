@@ -33,6 +33,11 @@ use store::{
 use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 
+/// Attempts at the call: a short overload justifies a second one, and a title justifies no more.
+const TITLE_ATTEMPTS_MAX: u32 = 2;
+/// Pause between two attempts if the provider names none; milliseconds.
+const TITLE_RETRY_MS: u64 = 1_000;
+
 /// The titling of a session.
 pub(super) struct Titling {
     /// The title of a session that no person named, until this loop asks for a better one.
@@ -187,10 +192,9 @@ impl Asking {
         let mut attempt = 1;
         loop {
             match self.call().await {
-                Err(error) if error.is_retryable() && attempt < limits::TITLE_ATTEMPTS_MAX => {
+                Err(error) if error.is_retryable() && attempt < TITLE_ATTEMPTS_MAX => {
                     attempt += 1;
-                    sleep(Duration::from_millis(error.retry_after_ms.unwrap_or(limits::TITLE_RETRY_MS)))
-                        .await;
+                    sleep(Duration::from_millis(error.retry_after_ms.unwrap_or(TITLE_RETRY_MS))).await;
                 }
                 answer => return answer,
             }

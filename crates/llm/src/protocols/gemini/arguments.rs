@@ -1,8 +1,12 @@
 //! Call arguments that Gemini streams in pieces: `{"jsonPath":"$.a[0].b","stringValue":"x","willContinue":true}`.
 
 use crate::error::{Error, broken};
-use domain::limits::{TOOL_ARGUMENTS_DEPTH_MAX, TOOL_ARGUMENTS_ITEMS_MAX};
 use serde_json::{Map, Value};
+
+/// Nesting levels of tool arguments that are built from paths: the depth limit of JSON.
+const TOOL_ARGUMENTS_DEPTH_MAX: usize = 128;
+/// Highest list position in tool arguments that are built from paths: a single number must not cost memory.
+const TOOL_ARGUMENTS_ITEMS_MAX: usize = 65_536;
 
 /// Arguments under construction.
 #[derive(Debug, Default)]

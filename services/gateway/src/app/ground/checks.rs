@@ -3,6 +3,9 @@
 use crate::ground::{error::Error, invalid::Invalid, state::State};
 use domain::{conversation::message::ModelRef, limits, text};
 
+/// Bytes of an idempotency key.
+const IDEMPOTENCY_KEY_BYTES_MAX: usize = 128;
+
 /// Checks a name or a title.
 ///
 /// # Errors
@@ -24,7 +27,7 @@ pub(in crate::app) fn name(name: &str) -> Result<String, Error> {
 /// # Errors
 /// `idempotency_key_too_long`, `idempotency_key_invalid`.
 pub(in crate::app) fn idempotency_key(key: &str) -> Result<(), Error> {
-    let limit = limits::IDEMPOTENCY_KEY_BYTES_MAX;
+    let limit = IDEMPOTENCY_KEY_BYTES_MAX;
     if key.len() > limit {
         let message = format!("the idempotency key is {} bytes, the limit is {limit} bytes", key.len());
         return Err(Invalid::IdempotencyKeyTooLong.because(message));

@@ -20,6 +20,9 @@ use domain::{
 use std::collections::HashMap;
 use store::{Page, log::messages::MessageWithParts};
 
+/// Bytes of messages after which a page ends. This leaves room for one more message.
+const MESSAGES_BYTES_MAX: usize = 4 * 1024 * 1024;
+
 /// Lists one page of stored messages: the newest, or those before the cursor, oldest first.
 ///
 /// # Errors
@@ -152,7 +155,7 @@ async fn read_pages(
         let mut cut = None;
         for entry in entries.into_iter().rev() {
             bytes += entry.parts.iter().map(|(_, part)| json_bytes(part)).sum::<usize>();
-            if bytes > limits::MESSAGES_BYTES_MAX && !newest_first.is_empty() {
+            if bytes > MESSAGES_BYTES_MAX && !newest_first.is_empty() {
                 cut = Some((entry.seq + 1).to_string());
                 break;
             }

@@ -37,6 +37,9 @@ use store::{
 };
 use tokio::time::Instant;
 
+/// Time limit of a revert; milliseconds. The gateway renews its hold for as long, and prompts are refused meanwhile.
+const REVERT_WAIT_MS: u64 = 45_000;
+
 /// Time between two renewals of a hold; milliseconds. Two may fail before the hold ends.
 const RENEW_MS: u64 = limits::REVERT_HOLD_MS / 4;
 
@@ -129,7 +132,7 @@ async fn with_hold(
     let work = async move {
         let since = Instant::now();
         let hold = state.store.hold_session(tenant, &session).await?;
-        let limit = Duration::from_millis(limits::REVERT_WAIT_MS);
+        let limit = Duration::from_millis(REVERT_WAIT_MS);
         let files_done = AtomicBool::new(false);
         let done = tokio::select! {
             biased;

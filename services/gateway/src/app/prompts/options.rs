@@ -7,6 +7,13 @@ use domain::{
 };
 use std::collections::BTreeMap;
 
+/// Tools that one prompt can switch on or off: more than exist.
+const TOOL_SWITCHES_MAX: usize = 100;
+/// Bytes of the schema of a structured answer. The worker sends the schema with every model call of the turn.
+const OUTPUT_SCHEMA_BYTES_MAX: usize = 64 * 1024;
+/// Most retries that a prompt may set: a model that failed ten times fails again.
+const STRUCTURED_RETRIES_MAX: u32 = 10;
+
 /// Refuses an unknown variant.
 ///
 /// # Errors
@@ -25,9 +32,9 @@ pub(super) fn check_variant(variant: &str) -> Result<(), Error> {
 /// # Errors
 /// `tools_too_many`, `tool_name_invalid`.
 pub(super) fn check_tools(tools: &BTreeMap<String, bool>) -> Result<(), Error> {
-    if tools.len() > limits::TOOL_SWITCHES_MAX {
+    if tools.len() > TOOL_SWITCHES_MAX {
         let message =
-            format!("the prompt switches {} tools, the limit is {}", tools.len(), limits::TOOL_SWITCHES_MAX);
+            format!("the prompt switches {} tools, the limit is {}", tools.len(), TOOL_SWITCHES_MAX);
         return Err(Invalid::ToolsTooMany.because(message));
     }
     let is_name =
@@ -45,7 +52,7 @@ pub(super) fn check_tools(tools: &BTreeMap<String, bool>) -> Result<(), Error> {
 /// `schema_too_large`, `schema_invalid`, `retries_too_many`.
 pub(super) fn check_format(format: Option<&Format>) -> Result<(), Error> {
     let Some(Format::JsonSchema { schema, retry_count }) = format else { return Ok(()) };
-    let (bytes, most) = (schema.to_string().len(), limits::OUTPUT_SCHEMA_BYTES_MAX);
+    let (bytes, most) = (schema.to_string().len(), OUTPUT_SCHEMA_BYTES_MAX);
     if bytes > most {
         let message = format!("the answer schema is {bytes} bytes, the limit is {most} bytes");
         return Err(Invalid::SchemaTooLarge.because(message));
@@ -61,9 +68,8 @@ pub(super) fn check_format(format: Option<&Format>) -> Result<(), Error> {
         let message = format!("the answer schema cannot be used: {}", domain::text::head(&error, 300));
         return Err(Invalid::Schema.because(message));
     }
-    if retry_count.is_some_and(|count| count > limits::STRUCTURED_RETRIES_MAX) {
-        let message =
-            format!("the limit for retries of a structured answer is {}", limits::STRUCTURED_RETRIES_MAX);
+    if retry_count.is_some_and(|count| count > STRUCTURED_RETRIES_MAX) {
+        let message = format!("the limit for retries of a structured answer is {STRUCTURED_RETRIES_MAX}");
         return Err(Invalid::RetriesTooMany.because(message));
     }
     Ok(())

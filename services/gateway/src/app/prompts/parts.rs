@@ -21,6 +21,9 @@ use domain::{
 };
 use std::collections::BTreeSet;
 
+/// Parts of one prompt: far more than a person attaches.
+const PROMPT_PARTS_MAX: usize = 64;
+
 /// Media types of texts besides `text/…`.
 const TEXTS: [&str; 8] = [
     "application/json",
@@ -39,9 +42,8 @@ const TEXTS: [&str; 8] = [
 /// `parts_too_many`, `part_id_duplicate`, `part_invalid`, `files_too_large`, `file_url_invalid`, `file_data_invalid`,
 /// `mime_not_allowed`, `name_too_long`, `model_unknown`, `task_empty`, `command_invalid`.
 pub(super) fn check(state: &State, parts: &[PromptPart]) -> Result<(), Error> {
-    if parts.len() > limits::PROMPT_PARTS_MAX {
-        let message =
-            format!("the prompt has {} parts, the limit is {}", parts.len(), limits::PROMPT_PARTS_MAX);
+    if parts.len() > PROMPT_PARTS_MAX {
+        let message = format!("the prompt has {} parts, the limit is {}", parts.len(), PROMPT_PARTS_MAX);
         return Err(Invalid::PartsTooMany.because(message));
     }
     let (mut ids, mut files_bytes) = (BTreeSet::new(), 0);

@@ -25,6 +25,9 @@ use store::session::{
     row::Session,
 };
 
+/// Permission rules of a new session.
+const PERMISSION_RULES_MAX: usize = 100;
+
 /// Bytes of a session's id.
 const SESSION_ID_BYTES: usize = 30;
 
@@ -137,11 +140,11 @@ fn chosen_id(text: &str, idempotency_key: &str) -> Result<Option<SessionId>, Err
 }
 
 fn check_rules(rules: &Rules) -> Result<(), Error> {
-    if rules.0.len() > limits::PERMISSION_RULES_MAX {
+    if rules.0.len() > PERMISSION_RULES_MAX {
         let message = format!(
             "the session has {} permission rules, the limit is {}",
             rules.0.len(),
-            limits::PERMISSION_RULES_MAX
+            PERMISSION_RULES_MAX
         );
         return Err(Invalid::RulesTooMany.because(message));
     }

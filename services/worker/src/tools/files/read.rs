@@ -21,6 +21,10 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::sync::PoisonError;
 
+/// Bytes of the instructions that accompany one file that a tool reads: together with the file they stay below the limit
+/// of one tool output.
+const GUIDANCE_REMINDER_BYTES_MAX: usize = 8 * 1024;
+
 /// The arguments of a call.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -141,7 +145,7 @@ async fn reminders(ctx: &CallContext, path: &str) -> Vec<(String, String)> {
     };
     let Ok(found) = ctx.deps.sandbox.client().read_guidance(request).await else { return vec![] };
     let mut seen = ctx.seen_instructions.lock().unwrap_or_else(PoisonError::into_inner);
-    let (mut reminders, mut left) = (vec![], limits::GUIDANCE_REMINDER_BYTES_MAX);
+    let (mut reminders, mut left) = (vec![], GUIDANCE_REMINDER_BYTES_MAX);
     // The nearest first, because it is the most specific for the file.
     for level in found.into_inner().instructions.into_iter().rev() {
         let is_itself =

@@ -37,6 +37,9 @@ use rpc::v1::{self, FileKind};
 use serde_json::json;
 use std::sync::Arc;
 
+/// Files and agents that one command may name: the worker looks up each of them.
+const COMMAND_MENTIONS_MAX: usize = 32;
+
 /// The inputs of an expansion.
 pub(super) struct ExpansionMeans {
     pub(super) deps: Arc<Deps>,
@@ -85,7 +88,7 @@ async fn expand(means: &ExpansionMeans, prompt: CommandPrompt) -> Result<Expansi
             named.extend(template::mentions(text).into_iter().map(ToOwned::to_owned));
         }
     }
-    named.truncate(limits::COMMAND_MENTIONS_MAX);
+    named.truncate(COMMAND_MENTIONS_MAX);
     let shells = pieces.iter().filter(|piece| matches!(piece, Piece::Shell(_))).count();
     if shells > limits::COMMAND_SHELLS_MAX {
         let most = limits::COMMAND_SHELLS_MAX;

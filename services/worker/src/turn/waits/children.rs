@@ -33,6 +33,15 @@ use store::session::{
 };
 use tokio::time::Instant;
 
+/// Generations of subtasks below a root session: a deeper tree costs more in coordination than it gains.
+const SUBTASK_DEPTH_MAX: i16 = 5;
+/// Tool calls of a subtask that its parent shows.
+const SUBTASK_SUMMARY_MAX: usize = 50;
+/// Least time between two reports of a subtask to its parent; milliseconds.
+const SUBTASK_REPORT_MS: u64 = 1_000;
+/// Bytes of a subtask's answer that the parent's model reads; the child session holds the whole answer.
+const SUBTASK_ANSWER_BYTES_MAX: usize = 50 * 1024;
+
 /// The reports of a child to its parent.
 #[derive(Default)]
 pub(in crate::turn) struct ChildReports {
@@ -62,7 +71,7 @@ impl ChildReports {
     }
 
     fn is_due(&self, now: Instant) -> bool {
-        let pause = Duration::from_millis(limits::SUBTASK_REPORT_MS);
+        let pause = Duration::from_millis(SUBTASK_REPORT_MS);
         self.reported_at.is_none_or(|at| now.duration_since(at) >= pause)
     }
 }
@@ -74,9 +83,8 @@ pub(in crate::turn) async fn dispatch(
     task: &Task,
     task_model: Option<ModelRef>,
 ) -> Result<Option<Signal>, WriteError> {
-    if session.profile.depth >= limits::SUBTASK_DEPTH_MAX {
-        let text =
-            format!("Subtasks can be at most {} levels deep. Do this yourself.", limits::SUBTASK_DEPTH_MAX);
+    if session.profile.depth >= SUBTASK_DEPTH_MAX {
+        let text = format!("Subtasks can be at most {SUBTASK_DEPTH_MAX} levels deep. Do this yourself.");
         return call.end(session, Err(text)).await.map(Some);
     }
     let step = session.conversation().last_step().map(|(message, _)| message.id.clone());
@@ -196,7 +204,7 @@ pub(in crate::turn) async fn end(
 
 /// The text of a child's answer for the model.
 fn answer_text(answer: &ChildAnswer) -> String {
-    let text = domain::text::head(&answer.text, limits::SUBTASK_ANSWER_BYTES_MAX);
+    let text = domain::text::head(&answer.text, SUBTASK_ANSWER_BYTES_MAX);
     let (id, state) = (&answer.child, answer.outcome.as_str());
     let cut =
         if text.len() < answer.text.len() { "\n[cut: the rest is in the subtask's session]" } else { "" };
@@ -248,7 +256,7 @@ fn is_dispatched(part: &Part) -> bool {
 
 /// The newest tool calls, as the parent's tool call shows them.
 fn summary(session: &Session) -> Value {
-    let tools = session.conversation().newest_tools(limits::SUBTASK_SUMMARY_MAX);
+    let tools = session.conversation().newest_tools(SUBTASK_SUMMARY_MAX);
     tools.into_iter().map(|(id, tool)| summary_line(id, tool)).collect()
 }
 
@@ -271,7 +279,7 @@ mod tests {
     #[tokio::test]
     async fn a_child_reports_at_most_once_in_a_while() {
         let now = Instant::now();
-        let pause = Duration::from_millis(limits::SUBTASK_REPORT_MS);
+        let pause = Duration::from_millis(SUBTASK_REPORT_MS);
         for (reported_at, at, want) in [
             (None, now, true),
             (Some(now), now, false),
@@ -294,7 +302,7 @@ mod tests {
         let text = answer_text(&answer("it works".to_owned(), Outcome::Done));
         let want = "<task id=\"ses_2\" state=\"done\">\n<task_result>\nit works\n</task_result>\n</task>";
         assert_eq!(text, want);
-        let long = answer_text(&answer("x".repeat(limits::SUBTASK_ANSWER_BYTES_MAX + 1), Outcome::Failed));
+        let long = answer_text(&answer("x".repeat(SUBTASK_ANSWER_BYTES_MAX + 1), Outcome::Failed));
         assert!(long.contains("state=\"failed\"") && long.contains("[cut: the rest is"), "{}", long.len());
     }
 }
