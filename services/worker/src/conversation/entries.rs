@@ -6,9 +6,12 @@ use domain::{
     conversation::{
         command::{self, CommandRequest as Invocation, Progress},
         message::{Assistant, Message, User},
-        part::{Body, NO_REPLY, Part, Text, ToolState, attached::Compaction},
+        part::{
+            Body, NO_REPLY, Part, Text, ToolState,
+            attached::{Compaction, Subtask},
+        },
     },
-    ids::MessageId,
+    ids::{MessageId, PartId},
     limits,
     turn::view::Due,
 };
@@ -37,6 +40,25 @@ pub(crate) struct CommandPrompt {
     pub(crate) part: Part,
     pub(crate) invocation: Invocation,
     pub(crate) user: User,
+}
+
+/// A call that a prompt requests itself, without a model. The id is that of the requesting part.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum PromptCall<'a> {
+    /// A task for a subagent.
+    Task(&'a PartId, &'a Subtask),
+    /// A command of the shell.
+    Shell(&'a PartId, &'a str),
+}
+
+impl<'a> PromptCall<'a> {
+    fn of(part: &'a Part) -> Option<Self> {
+        if let Body::Subtask(subtask) = &part.body {
+            return Some(Self::Task(&part.id, subtask));
+        }
+        let command = part.body.as_text().and_then(command::shell_of)?;
+        Some(Self::Shell(&part.id, command))
+    }
 }
 
 /// Returns the author of a user message.
@@ -153,23 +175,10 @@ pub(crate) fn summary_request(entries: &[MessageWithParts]) -> Option<&User> {
     unanswered(entries).iter().rev().filter(|entry| compaction(&entry.parts).is_some()).find_map(as_user)
 }
 
-/// The parts of prompts that request calls which no step has begun, oldest first: tasks, and a shell command.
-pub(crate) fn prompt_calls(entries: &[MessageWithParts]) -> impl Iterator<Item = &Part> {
-    let parts = unanswered(entries).iter().flat_map(|entry| &entry.parts).map(|(_, part)| part);
-    parts.filter(|part| match &part.body {
-        Body::Subtask(_) => true,
-        Body::Text(text) => command::shell_of(text).is_some(),
-        Body::Reasoning(_)
-        | Body::File(_)
-        | Body::Tool(_)
-        | Body::Agent(_)
-        | Body::Compaction(_)
-        | Body::Patch(_)
-        | Body::Snapshot(_)
-        | Body::StepStart(_)
-        | Body::StepFinish(_)
-        | Body::Retry(_) => false,
-    })
+/// The calls that prompts request and no step has begun, oldest first.
+pub(crate) fn prompt_calls(entries: &[MessageWithParts]) -> impl Iterator<Item = PromptCall<'_>> {
+    let parts = unanswered(entries).iter().flat_map(|entry| &entry.parts);
+    parts.filter_map(|(_, part)| PromptCall::of(part))
 }
 
 /// The shell command that a prompt runs.

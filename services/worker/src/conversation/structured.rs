@@ -1,6 +1,7 @@
 //! Structured answers: a tool whose arguments are the answer. The tool runs nothing: a call that matches the schema is the
 //! answer.
 
+use crate::process::schema;
 use domain::conversation::message::{Error, Format, User};
 use domain::policy::tool;
 use serde_json::Value;
@@ -17,8 +18,6 @@ pub(crate) const SYSTEM: &str = "The person wants a structured answer. Work as u
      StructuredOutput with the answer as its arguments. Text does not count as an answer.";
 /// What the model reads after an answer that matches the schema.
 pub(crate) const CAPTURED: &str = "Structured output captured successfully.";
-/// Maximum problems of one answer that the model reads.
-const PROBLEMS_MAX: usize = 5;
 
 /// The required format of a turn's answer.
 #[derive(Debug, Clone)]
@@ -61,18 +60,12 @@ impl Structured {
     /// A sentence for the model with the problems and their locations.
     pub(crate) fn check(&self, answer: &Value) -> Result<(), String> {
         let Some(check) = &self.check else { return Err("The schema cannot be used.".to_owned()) };
-        let problems: Vec<String> = check
-            .iter_errors(answer)
-            .take(PROBLEMS_MAX)
-            .map(|problem| {
-                let text = format!("{problem} (at {:?})", problem.instance_path().as_str());
-                domain::text::head(&text, 300).to_owned()
-            })
-            .collect();
-        if problems.is_empty() {
-            return Ok(());
+        match schema::problems(check, answer) {
+            None => Ok(()),
+            Some(problems) => {
+                Err(format!("The answer does not fit the schema: {problems}. Call {NAME} again."))
+            }
         }
-        Err(format!("The answer does not fit the schema: {}. Call {NAME} again.", problems.join("; ")))
     }
 
     /// The error that ends the turn after one more answer that does not match, if the retries are used up.

@@ -15,12 +15,10 @@ use super::{
     tool::{Repeat, Tool},
     webfetch,
 };
+use crate::process::schema;
 use domain::policy::tool;
 use serde_json::Value;
 use std::sync::LazyLock;
-
-/// Maximum problems of one call that the model sees.
-const PROBLEMS_MAX: usize = 5;
 
 struct Registered {
     tool: Tool,
@@ -172,21 +170,12 @@ pub(crate) fn exec_ids(name: &str, exec_id: &str, input: &Value) -> Vec<String> 
 pub(crate) fn check(tool: Tool, input: &Value) -> Result<(), ToolError> {
     let registered = REGISTRY.iter().find(|registered| registered.tool == tool);
     let Some(schema) = registered.and_then(|registered| registered.schema.as_ref()) else { return Ok(()) };
-    let problems: Vec<String> = schema
-        .iter_errors(input)
-        .take(PROBLEMS_MAX)
-        .map(|problem| {
-            let text = format!("{problem} (at {:?})", problem.instance_path().as_str());
-            domain::text::head(&text, 300).to_owned()
-        })
-        .collect();
-    if problems.is_empty() {
-        return Ok(());
+    match schema::problems(schema, input) {
+        None => Ok(()),
+        Some(problems) => Err(ToolError::Model(format!(
+            "The arguments do not fit the tool's schema; nothing was done: {problems}"
+        ))),
     }
-    Err(ToolError::Model(format!(
-        "The arguments do not fit the tool's schema; nothing was done: {}",
-        problems.join("; ")
-    )))
 }
 
 #[cfg(test)]

@@ -95,20 +95,8 @@ pub(crate) async fn accept(
 }
 
 fn check(state: &State, request: &PromptRequest) -> Result<(), Error> {
-    let has_content = |part: &PromptPart| match &part.body {
-        Body::Text(text) => !text.text.trim().is_empty(),
-        Body::Reasoning(_)
-        | Body::File(_)
-        | Body::Tool(_)
-        | Body::StepStart(_)
-        | Body::StepFinish(_)
-        | Body::Snapshot(_)
-        | Body::Patch(_)
-        | Body::Agent(_)
-        | Body::Subtask(_)
-        | Body::Retry(_)
-        | Body::Compaction(_) => true,
-    };
+    // Any part but a blank text is content.
+    let has_content = |part: &PromptPart| part.body.as_text().is_none_or(|text| !text.text.trim().is_empty());
     if request.text.trim().is_empty() && !request.parts.iter().any(has_content) {
         return Err(Invalid::PromptEmpty.because("the prompt is empty; say what to do"));
     }

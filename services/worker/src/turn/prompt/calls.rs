@@ -1,7 +1,7 @@
 //! The calls that a prompt itself requests, without a model: tasks for subagents, and a shell command.
 
 use crate::{
-    conversation::entries::{self, Origin},
+    conversation::entries::{self, Origin, PromptCall},
     process::clock::now,
     record::WriteError,
     tools::{bash, task, tool::Tool},
@@ -10,10 +10,10 @@ use crate::{
 use domain::{
     conversation::{
         message::{Message, ModelRef},
-        part::{self, Body, Part},
+        part::Body,
     },
     event::{Event, Status},
-    ids::{MessageId, Timestamp},
+    ids::MessageId,
     policy::permission::Verdict,
     turn::call::CallId,
 };
@@ -26,15 +26,18 @@ pub(in crate::turn) async fn begin(session: &mut Session) -> Result<Vec<CallId>,
     let mut message = step::assistant(session.deps.id(MessageId::make), &user);
     message.finish = Some("stop".to_owned());
     let mut calls = vec![];
-    for part in entries::prompt_calls(session.conversation().entries()) {
-        let Some(call) = call_of(part, now()) else { continue };
-        if let Body::Subtask(task) = &part.body {
-            if calls.is_empty() {
-                (message.mode, message.agent) = (task.agent.clone(), task.agent.clone());
+    for call in entries::prompt_calls(session.conversation().entries()) {
+        let call = match call {
+            PromptCall::Task(part_id, task) => {
+                if calls.is_empty() {
+                    (message.mode, message.agent) = (task.agent.clone(), task.agent.clone());
+                }
+                // The model of the turn must read the answer of a task.
+                message.finish = Some("tool-calls".to_owned());
+                task::call(part_id, task, now())
             }
-            // The model of the turn must read the answer of a task.
-            message.finish = Some("tool-calls".to_owned());
-        }
+            PromptCall::Shell(part_id, command) => bash::call(part_id, command, now()),
+        };
         calls.push(call);
     }
     if calls.is_empty() {
@@ -49,26 +52,6 @@ pub(in crate::turn) async fn begin(session: &mut Session) -> Result<Vec<CallId>,
     events.extend(calls.into_iter().map(|call| session.new_part(&id, Body::Tool(call))));
     session.write_announced(events, Progress::None).await?;
     Ok(ids)
-}
-
-/// The call that a part of a prompt requests.
-fn call_of(part: &Part, now: Timestamp) -> Option<part::Tool> {
-    match &part.body {
-        Body::Subtask(subtask) => Some(task::call(&part.id, subtask, now)),
-        Body::Text(text) => {
-            domain::conversation::command::shell_of(text).map(|command| bash::call(&part.id, command, now))
-        }
-        Body::Reasoning(_)
-        | Body::Tool(_)
-        | Body::File(_)
-        | Body::Agent(_)
-        | Body::Compaction(_)
-        | Body::Patch(_)
-        | Body::Snapshot(_)
-        | Body::StepStart(_)
-        | Body::StepFinish(_)
-        | Body::Retry(_) => None,
-    }
 }
 
 /// The model that a task of a prompt names.
