@@ -7,6 +7,8 @@ use std::fmt;
 pub(crate) enum Entity {
     Session,
     Project,
+    /// A provider of models.
+    Provider,
     Message,
     /// A part of a message that a revert names.
     Part,
@@ -30,6 +32,7 @@ impl Entity {
         match self {
             Self::Session => "session_not_found",
             Self::Project => "project_not_found",
+            Self::Provider => "provider_not_found",
             Self::Message => "message_not_found",
             Self::Part => "part_not_found",
             Self::Bundle => "bundle_not_found",
@@ -65,6 +68,7 @@ impl fmt::Display for Entity {
         f.write_str(match self {
             Self::Session => "no such session",
             Self::Project => "no such project",
+            Self::Provider => "no worker reports such a provider; GET /api/provider lists them",
             Self::Message => "no such message",
             Self::Part => "the message has no such part",
             Self::Bundle => "no such bundle; upload it first",

@@ -22,6 +22,8 @@ fn of_catalogue() -> Vec<Operation> {
         get("/api/command", location::commands, "The commands").gives(LIST),
         get("/api/model", location::models, "The models").gives(LIST),
         get("/api/provider", location::providers, "The providers").gives(LIST),
+        get("/api/provider/{id}", location::provider, "Gets a provider")
+            .gives("{location:Location data:any}"),
         get(
             "/api/integration",
             location::empty_list,

@@ -193,6 +193,9 @@ fn not_found(route: &Route, error: &Error, message: &str) -> Value {
     if entity == Some(Entity::Project) {
         return tagged("ProjectNotFoundError", "projectID", &route.last);
     }
+    if entity == Some(Entity::Provider) {
+        return tagged("ProviderNotFoundError", "providerID", &route.last);
+    }
     if entity == Some(Entity::Session) && route.is_v2() {
         return tagged("SessionNotFoundError", "sessionID", &route.first);
     }

@@ -3,12 +3,16 @@
 
 use crate::{
     app::ground::gateway::Gateway,
+    ground::{entity::Entity, error::Error},
     http::{
         ground::{caller::Caller, refusal::Result},
         v1::{catalogue, files::skills as v1_skills},
     },
 };
-use axum::{Json, extract::State};
+use axum::{
+    Json,
+    extract::{Path, State},
+};
 use serde_json::{Map, Value, json};
 
 /// The project of the directory.
@@ -44,14 +48,28 @@ pub(in crate::http) async fn commands(gateway: State<Gateway>, caller: Caller) -
 
 /// The providers.
 pub(in crate::http) async fn providers(gateway: State<Gateway>, caller: Caller) -> Result<Json<Value>> {
-    let provider = |provider: &Value| {
-        json!({
-            "id": provider["id"], "name": provider["name"], "api": {"type": "native", "settings": {}},
-            "request": {"headers": {}, "body": {}},
-        })
-    };
     let providers = catalogue::providers_of(&gateway, &caller).await?.providers;
-    list(&gateway, &caller, providers.iter().map(provider).collect()).await
+    list(&gateway, &caller, providers.iter().map(provider_info).collect()).await
+}
+
+/// One provider.
+pub(in crate::http) async fn provider(
+    gateway: State<Gateway>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<Value>> {
+    let providers = catalogue::providers_of(&gateway, &caller).await?.providers;
+    let provider = providers.iter().find(|provider| provider["id"] == id.as_str());
+    let provider = provider.ok_or(Error::NotFound(Entity::Provider))?;
+    let location = location(&gateway, &caller).await?;
+    Ok(Json(json!({"location": location, "data": provider_info(provider)})))
+}
+
+fn provider_info(provider: &Value) -> Value {
+    json!({
+        "id": provider["id"], "name": provider["name"], "api": {"type": "native", "settings": {}},
+        "request": {"headers": {}, "body": {}},
+    })
 }
 
 /// The models.

@@ -30,6 +30,10 @@ async fn catalogue(client: &Client) {
         let mut listed = known["data"].as_array().unwrap().iter();
         assert!(listed.any(|one| one[member] == named), "{path}: {known}");
     }
+    let provider = client.get("/api/provider/chat").await;
+    assert_eq!((&provider["location"], &provider["data"]["id"]), (&place, &json!("chat")), "{provider}");
+    let missing = client.expect(404, Method::GET, "/api/provider/nope", Value::Null).await;
+    assert_eq!((&missing["_tag"], &missing["providerID"]), (&json!("ProviderNotFoundError"), &json!("nope")));
     for path in ["integration", "reference", "skill"] {
         assert_eq!(client.get(&format!("/api/{path}")).await["data"], json!([]), "{path}");
     }
