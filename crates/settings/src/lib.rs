@@ -55,6 +55,8 @@ pub struct Settings {
     pub tool_output: ToolOutput,
     /// Whether the worker takes a snapshot of the files at each step.
     pub snapshot: Option<bool>,
+    /// Generations of subtasks below a session.
+    pub subagent_depth: Option<u64>,
 }
 
 impl Settings {

@@ -3,7 +3,7 @@
 use e2e::{
     Stack,
     api::assert_refused,
-    turn::{Watch, run, run_on},
+    turn::{Watch, run, run_on, task},
 };
 use rpc::v1;
 use serde_json::{Value, json};
@@ -98,6 +98,19 @@ async fn settings_say_which_models_are_asked_and_with_how_much_room() {
     let talk = stack.api.conversation(&session).await;
     let summaries = talk.iter().filter(|(info, _)| info["summary"] == json!(true)).count();
     assert_eq!(summaries, 1, "{talk:?}");
+}
+
+#[tokio::test]
+async fn settings_bound_how_deep_subtasks_may_go() {
+    let stack = Stack::start().await;
+    set(&stack, "", &json!({"subagent_depth": 1})).await;
+    let session = stack.session().await;
+    run(&stack.api, &session, &task(&format!("{}\n@text passed on", task("@text too deep")))).await;
+    let children = stack.api.children(&session).await;
+    let refused = stack.api.tool_calls(&children[0].id).await;
+    assert_eq!(children.len(), 1);
+    assert!(refused[0].said.contains("1 levels deep"), "{refused:?}");
+    assert!(stack.api.children(&children[0].id).await.is_empty());
 }
 
 #[tokio::test]

@@ -20,7 +20,7 @@ const SETTINGS_TOOL_OUTPUT_BYTES_MAX: u64 = 1024 * 1024;
 const SETTINGS_TOOL_OUTPUT_LINES_MAX: u64 = 50_000;
 
 /// Keys that have an effect in Flotilla.
-pub(crate) const KNOWN: [&str; 14] = [
+pub(crate) const KNOWN: [&str; 15] = [
     "agent",
     "command",
     "compaction",
@@ -33,11 +33,12 @@ pub(crate) const KNOWN: [&str; 14] = [
     "provider",
     "small_model",
     "snapshot",
+    "subagent_depth",
     "tool_output",
     "tools",
 ];
 /// Keys of OpenCode that have no effect in Flotilla: accepted and reported.
-const IGNORED: [&str; 25] = [
+const IGNORED: [&str; 24] = [
     "$schema",
     "attachment",
     "autoshare",
@@ -58,7 +59,6 @@ const IGNORED: [&str; 25] = [
     "share",
     "shell",
     "skills",
-    "subagent_depth",
     "theme",
     "tui",
     "username",
@@ -87,6 +87,7 @@ impl Reader {
                 "compaction" => settings.compaction = reader.compaction(node),
                 "tool_output" => settings.tool_output = reader.tool_output(node),
                 "snapshot" => settings.snapshot = reader.flag(node),
+                "subagent_depth" => settings.subagent_depth = reader.whole(node, 0, u64::MAX),
                 key if IGNORED.contains(&key) => reader.ignore(entry),
                 _ => reader.unknown(entry, &KNOWN),
             }

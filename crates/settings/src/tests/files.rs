@@ -53,7 +53,7 @@ fn everything_that_has_an_effect_is_read() {
         }},
         "command": {"go": {"template": "Go $1", "description": "goes", "agent": "plan", "model": "a/b", "variant": "x", "subtask": true}},
         "provider": {"mock": {"options": {"apiKey": "k"}, "models": {"m": {"limit": {"context": 5}}}}},
-        "instructions": ["CONTRIBUTING.md"], /* and */ "snapshot": false,
+        "instructions": ["CONTRIBUTING.md"], /* and */ "snapshot": false, "subagent_depth": 2,
         "compaction": {"auto": true, "prune": false, "reserved": 1000, "preserve_recent_tokens": 2e3, "tail_turns": 0},
         "tool_output": {"max_lines": 100, "max_bytes": 2000.0},
     }"#;
@@ -101,6 +101,7 @@ fn everything_that_has_an_effect_is_read() {
         },
         tool_output: ToolOutput { max_lines: Some(100), max_bytes: Some(2000) },
         snapshot: Some(false),
+        subagent_depth: Some(2),
     };
     assert_eq!(got, want);
 }
@@ -175,7 +176,7 @@ fn every_mistake_is_told_with_its_place() {
   "compaction": {"reserved": -1}, "tool_output": {"max_lines": 1.5, "max_bytes": 99999999},
   "snapshot": "yes"
 }"#;
-    let want = r#"opencode.json:2:3: modle: expected one of agent, command, compaction, default_agent, disabled_providers, enabled_providers, instructions, model, permission, provider, small_model, snapshot, tool_output, tools, found an unknown key
+    let want = r#"opencode.json:2:3: modle: expected one of agent, command, compaction, default_agent, disabled_providers, enabled_providers, instructions, model, permission, provider, small_model, snapshot, subagent_depth, tool_output, tools, found an unknown key
 opencode.json:3:12: model: expected a model as "provider/model", found "claude"
 opencode.json:4:18: small_model: expected a text, found null
 opencode.json:5:28: agent.é.steps: expected a whole number from 1 to 4294967295, found 0

@@ -33,8 +33,9 @@ use store::session::{
 };
 use tokio::time::Instant;
 
-/// Generations of subtasks below a root session: a deeper tree costs more in coordination than it gains.
-const SUBTASK_DEPTH_MAX: i16 = 5;
+/// Generations of subtasks below a root session, unless settings allow fewer: a deeper tree costs more in
+/// coordination than it gains.
+const SUBTASK_DEPTH_MAX: u64 = 5;
 /// Tool calls of a subtask that its parent shows.
 const SUBTASK_SUMMARY_MAX: usize = 50;
 /// Least time between two reports of a subtask to its parent; milliseconds.
@@ -83,8 +84,9 @@ pub(in crate::turn) async fn dispatch(
     task: &Task,
     task_model: Option<ModelRef>,
 ) -> Result<Option<Signal>, WriteError> {
-    if session.profile.depth >= SUBTASK_DEPTH_MAX {
-        let text = format!("Subtasks can be at most {SUBTASK_DEPTH_MAX} levels deep. Do this yourself.");
+    let depth_max = session.permissions.subagent_depth().unwrap_or(SUBTASK_DEPTH_MAX).min(SUBTASK_DEPTH_MAX);
+    if u64::try_from(session.profile.depth).is_ok_and(|depth| depth >= depth_max) {
+        let text = format!("Subtasks can be at most {depth_max} levels deep. Do this yourself.");
         return call.end(session, Err(text)).await.map(Some);
     }
     let step = session.conversation().last_step().map(|(message, _)| message.id.clone());
