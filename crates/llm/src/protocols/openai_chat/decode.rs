@@ -210,12 +210,14 @@ fn finish(raw: &str) -> Finish {
     }
 }
 
+/// Where vendors report the tokens that they read from a cache: OpenAI, DeepSeek, Moonshot.
+const CACHE_READ_PATHS: [&str; 3] =
+    ["/prompt_tokens_details/cached_tokens", "/prompt_cache_hit_tokens", "/cached_tokens"];
+
 /// `prompt_tokens` includes the cached tokens and `completion_tokens` the reasoning. Our counts do not overlap.
 fn tokens(usage: &Value) -> Tokens {
     let count = |path: &str| json::tokens(usage, path);
-    let cache_read = count("/prompt_tokens_details/cached_tokens")
-        .or_else(|| count("/prompt_cache_hit_tokens"))
-        .unwrap_or_default();
+    let cache_read = CACHE_READ_PATHS.into_iter().find_map(count).unwrap_or_default();
     let cache_write = count("/prompt_tokens_details/cache_write_tokens").unwrap_or_default();
     let reasoning = count("/completion_tokens_details/reasoning_tokens").unwrap_or_default();
     let prompt = count("/prompt_tokens").unwrap_or_default();

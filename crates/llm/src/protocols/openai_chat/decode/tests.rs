@@ -182,6 +182,9 @@ fn usage_is_found_in_each_vendors_place() {
     ] {
         assert_eq!(decode(&[extra.to_string()]).0.tokens, want, "{extra}");
     }
+    let moonshot = json!({"prompt_tokens":900,"completion_tokens":2,"cached_tokens":896});
+    let last = json!({"choices":[{"delta":{},"finish_reason":"stop"}],"usage":moonshot});
+    assert_eq!(decode(&[last.to_string()]).0.tokens, want, "{last}");
 }
 
 #[test]
