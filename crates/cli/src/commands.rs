@@ -9,6 +9,7 @@ pub(crate) mod checkout;
 pub(crate) mod config;
 pub(crate) mod doctor;
 pub(crate) mod history;
+pub(crate) mod project;
 pub(crate) mod prompt;
 pub(crate) mod sessions;
 pub(crate) mod subtasks;

@@ -39,6 +39,8 @@ pub(crate) struct State {
     pub hangs: bool,
     pub bundle: Vec<u8>,
     pub project: String,
+    /// The projects that exist.
+    pub projects: Vec<Project>,
     pub session: CreateSessionRequest,
     pub prompt: AcceptPromptRequest,
     /// The calls in order: "prompt", "subscribe", "subscribe to the tail".
@@ -113,8 +115,17 @@ impl ProjectService for Fake {
         no()
     }
 
+    async fn update_project(&self, request: Request<UpdateProjectRequest>) -> Answer<UpdateProjectResponse> {
+        let UpdateProjectRequest { project_id, source } = request.into_inner();
+        let mut state = self.0.lock().unwrap();
+        let project = state.projects.iter_mut().find(|project| project.id == project_id).unwrap();
+        project.source = source;
+        Ok(Response::new(UpdateProjectResponse { project: Some(project.clone()) }))
+    }
+
     async fn list_projects(&self, _: Request<ListProjectsRequest>) -> Answer<ListProjectsResponse> {
-        no()
+        let projects = self.0.lock().unwrap().projects.clone();
+        Ok(Response::new(ListProjectsResponse { projects, next_cursor: String::new() }))
     }
 }
 

@@ -11,7 +11,9 @@ mod terminal;
 use anyhow::{Context as _, Result};
 use clap::{CommandFactory as _, Parser, Subcommand};
 use client::{Client, Connection};
-use commands::{admin, answer, approvals, budget, checkout, config, history, prompt, sessions, watch, why};
+use commands::{
+    admin, answer, approvals, budget, checkout, config, history, project, prompt, sessions, watch, why,
+};
 use exit::Exit;
 use stack::{
     service::{self, ModelScriptArgs, ServiceArgs},
@@ -93,6 +95,8 @@ enum Command {
         /// The session.
         id: String,
     },
+    /// Create, list and change projects: the repositories that new sessions open.
+    Project(project::ProjectArgs),
     /// Show, read or replace settings.
     Config(config::ConfigArgs),
     /// See and control the work of all tenants; for operators.
@@ -168,6 +172,7 @@ async fn run(cli: Cli) -> Result<ExitCode> {
             admin::run(&client, arguments).await?
         }
         Command::Abort { id } => sessions::abort(&Client::open(&connection)?, &id).await?,
+        Command::Project(arguments) => project::run(&Client::open(&connection)?, arguments).await?,
         Command::Config(arguments) if arguments.is_remote() => {
             config::run(&Client::open(&connection)?, arguments).await?
         }

@@ -2,3 +2,4 @@
 
 pub(crate) mod bundle;
 pub(crate) mod git;
+pub(crate) mod source;

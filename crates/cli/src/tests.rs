@@ -3,13 +3,13 @@
 
 use crate::{
     Cli, Command,
-    commands::{answer, checkout, history, prompt, sessions, watch, why},
+    commands::{answer, checkout, history, project, prompt, sessions, watch, why},
     exit::Exit,
     fake::{Fake, SESSION},
     repository::git::Git,
 };
 use clap::{CommandFactory as _, Parser as _};
-use rpc::v1::{Permission, SessionState, Wait};
+use rpc::v1::{Permission, Project, SessionState, Wait, source};
 use serde_json::json;
 use std::{fs, path::Path};
 
@@ -68,6 +68,25 @@ async fn a_run_sends_repository_and_prompt_and_ends_with_the_outcome() {
                 && state.session.idempotency_key != state.prompt.idempotency_key
         );
     }
+}
+
+#[tokio::test]
+async fn a_project_gets_another_repository_by_its_name() {
+    let (fake, dir) = (Fake::default(), tempfile::tempdir().unwrap());
+    repository(dir.path());
+    let project = Project { id: "prj_1".to_owned(), name: "shop".to_owned(), ..Project::default() };
+    fake.0.lock().unwrap().projects = vec![project];
+    let update = async |name: &str| {
+        let words = ["flotilla", "project", "update", name, "--repo", dir.path().to_str().unwrap()];
+        let Command::Project(arguments) = Cli::try_parse_from(words).unwrap().command else {
+            panic!("project")
+        };
+        project::run(&fake.serve().await, arguments).await
+    };
+    assert_eq!(update("shop").await.unwrap(), Exit::Done);
+    let from = Some(source::From::BundleId("bun_1".to_owned()));
+    assert_eq!(fake.0.lock().unwrap().projects[0].source.as_ref().unwrap().from, from);
+    assert!(update("shed").await.unwrap_err().to_string().contains("there is no project shed"));
 }
 
 #[tokio::test]

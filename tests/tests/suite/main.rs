@@ -12,6 +12,7 @@ mod history;
 mod jobs;
 mod main_job;
 mod opencode;
+mod projects;
 mod prompts;
 mod protocols;
 mod provider_faults;

@@ -4,22 +4,16 @@ use crate::{
     client::{Client, call},
     commands::{attach::AttachArgs, budget, watch},
     exit::Exit,
-    repository::bundle::{self, Bundle, Start},
+    repository::source::{RepositoryArgs, RepositorySource},
     stream::follow::{Reading, Until},
     terminal::out,
 };
-use anyhow::{Context as _, Result, bail};
-use futures::{StreamExt as _, stream};
+use anyhow::{Context as _, Result};
 use rpc::v1::{
-    AcceptPromptRequest, AcceptPromptResponse, BundleHeader, CreateProjectRequest, CreateSessionRequest,
-    ModelRef, PermissionRule, PermissionVerdict, SessionClass, ShellPart, Source, UploadBundleRequest,
-    prompt_part::Kind, source, upload_bundle_request,
+    AcceptPromptRequest, AcceptPromptResponse, CreateProjectRequest, CreateSessionRequest, ModelRef,
+    PermissionRule, PermissionVerdict, SessionClass, ShellPart, prompt_part::Kind,
 };
-use std::{
-    io::Read as _,
-    path::{Path, PathBuf},
-};
-use tokio::io::AsyncReadExt as _;
+use std::io::Read as _;
 
 /// `flotilla run`.
 #[derive(Debug, clap::Args)]
@@ -27,15 +21,8 @@ pub(crate) struct RunArgs {
     /// The task.
     #[arg(required_unless_present = "command")]
     prompt: Option<String>,
-    /// The repository: a directory of yours, or a URL that the server clones.
-    #[arg(long, default_value = ".", value_name = "PATH|URL")]
-    repo: String,
-    /// Branch, tag or commit to start from; default: the checked-out commit, or the URL's default branch.
-    #[arg(long, value_name = "REVISION", conflicts_with = "dirty")]
-    base: Option<String>,
-    /// Start from your files as they are, with uncommitted changes. Your repository is not touched.
-    #[arg(long)]
-    dirty: bool,
+    #[command(flatten)]
+    files: RepositoryArgs,
     /// The model that answers; default: the tenant's.
     #[arg(long, value_name = "PROVIDER/MODEL", value_parser = parse_model)]
     model: Option<ModelRef>,
@@ -140,28 +127,8 @@ pub(crate) struct ShellArgs {
 pub(crate) async fn run(client: &Client, arguments: RunArgs) -> Result<Exit> {
     let mut prompt = prompt(arguments.prompt.clone().unwrap_or_default())?;
     arguments.attach.add_to(&mut prompt)?;
-    let source = resolve(&arguments)?;
-    let (name, source) = match source {
-        RepositorySource::Url { name, url } => {
-            let revision = arguments.base.clone().unwrap_or_default();
-            (name, Source { from: Some(source::From::GitUrl(url)), revision })
-        }
-        RepositorySource::Directory { name, dir } => {
-            let start = match (arguments.dirty, arguments.base.clone()) {
-                (true, _) => Start::Dirty,
-                (false, base) => Start::Revision(base.unwrap_or_else(|| "HEAD".to_owned())),
-            };
-            let bundle = tokio::task::spawn_blocking(move || bundle::make(&dir, &start))
-                .await
-                .context("make the bundle")??;
-            if !arguments.show.json && !arguments.detach {
-                let commit: String = bundle.commit.chars().take(10).collect();
-                out::note(&format!("sending {name} at {commit} ({} KiB)", bundle.size_bytes.div_ceil(1024)));
-            }
-            let bundle_id = upload(client, &bundle).await?;
-            (name, Source { from: Some(source::From::BundleId(bundle_id)), revision: String::new() })
-        }
-    };
+    let RepositorySource { name, source } =
+        arguments.files.send(client, !arguments.show.json && !arguments.detach).await?;
     let project = CreateProjectRequest { name, source: None };
     let project =
         call("create the project", || async { client.projects().create_project(project.clone()).await })
@@ -272,46 +239,6 @@ async fn show(
     watch::to_end(client, reading, Until::IdleAfter(accepted.event_seq + 1), show).await
 }
 
-/// The source that `--repo` names.
-#[derive(Debug, PartialEq, Eq)]
-enum RepositorySource {
-    Url { name: String, url: String },
-    Directory { name: String, dir: PathBuf },
-}
-
-fn resolve(arguments: &RunArgs) -> Result<RepositorySource> {
-    let place = place(&arguments.repo)?;
-    match &place {
-        RepositorySource::Url { .. } if arguments.dirty => {
-            bail!("--dirty needs a local directory, not a URL")
-        }
-        RepositorySource::Url { .. } | RepositorySource::Directory { .. } => Ok(place),
-    }
-}
-
-fn place(repo: &str) -> Result<RepositorySource> {
-    let scp = repo.split_once(':').filter(|(host, _)| host.contains('@') && !host.contains('/'));
-    let url = match scp {
-        _ if repo.contains("://") => Some(repo.to_owned()),
-        // git@host:path is ssh in git's short form.
-        Some((host, path)) => Some(format!("ssh://{host}/{}", path.trim_start_matches('/'))),
-        None => None,
-    };
-    if let Some(url) = url {
-        let name = url
-            .trim_end_matches('/')
-            .rsplit('/')
-            .next()
-            .unwrap_or_default()
-            .trim_end_matches(".git")
-            .to_owned();
-        return Ok(RepositorySource::Url { name, url });
-    }
-    let dir = Path::new(repo).canonicalize().with_context(|| format!("open the directory {repo}"))?;
-    let name = dir.file_name().map_or_else(|| "root".to_owned(), |name| name.to_string_lossy().into_owned());
-    Ok(RepositorySource::Directory { name, dir })
-}
-
 fn parse_model(text: &str) -> Result<ModelRef, String> {
     match text.split_once('/') {
         Some((provider, model)) if !provider.is_empty() && !model.is_empty() => {
@@ -319,29 +246,6 @@ fn parse_model(text: &str) -> Result<ModelRef, String> {
         }
         _ => Err("a model must be PROVIDER/MODEL, for example anthropic/claude-sonnet-5".to_owned()),
     }
-}
-
-/// Sends a bundle and returns its id. The upload is skipped if the server already has the bundle.
-async fn upload(client: &Client, bundle: &Bundle) -> Result<String> {
-    let (file, header) =
-        (&bundle.file, BundleHeader { size_bytes: bundle.size_bytes, sha256: bundle.sha256.clone() });
-    let answer = call("send the repository", || async {
-        let opened = tokio::fs::File::open(file).await?;
-        let data = stream::unfold(opened, |mut file| async move {
-            let mut bytes = Vec::with_capacity(rpc::CHUNK_BYTES);
-            // An unreadable file ends the stream early. The server then refuses the bundle by size and hash.
-            (&mut file)
-                .take(rpc::CHUNK_BYTES as u64)
-                .read_to_end(&mut bytes)
-                .await
-                .ok()
-                .filter(|length| *length > 0)?;
-            Some((upload_bundle_request::Part::Data(bytes), file))
-        });
-        let parts = stream::iter([upload_bundle_request::Part::Header(header.clone())]).chain(data);
-        client.projects().upload_bundle(parts.map(|part| UploadBundleRequest { part: Some(part) })).await
-    });
-    Ok(answer.await?.bundle_id)
 }
 
 /// Returns a key by which the server recognizes a repeated call.
@@ -356,21 +260,6 @@ pub(crate) fn random_key() -> Result<String> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
     use super::*;
-
-    #[test]
-    fn a_repository_is_a_directory_or_a_url() {
-        let url =
-            |name: &str, url: &str| RepositorySource::Url { name: name.to_owned(), url: url.to_owned() };
-        for (repo, expected) in [
-            ("https://example.com/a/b.git", url("b", "https://example.com/a/b.git")),
-            ("git@example.com:a/b.git", url("b", "ssh://git@example.com/a/b.git")),
-            ("file:///srv/c/", url("c", "file:///srv/c/")),
-            ("/usr", RepositorySource::Directory { name: "usr".to_owned(), dir: PathBuf::from("/usr") }),
-        ] {
-            assert_eq!(place(repo).unwrap(), expected);
-        }
-        assert!(place("no/such/dir").is_err());
-    }
 
     #[test]
     fn a_model_has_a_provider() {

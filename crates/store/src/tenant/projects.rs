@@ -27,7 +27,7 @@ pub struct Project {
     pub display: ProjectDisplay,
     /// When it was created.
     pub created_at: Timestamp,
-    /// When a person last changed its display settings.
+    /// When a person last changed its source or its display settings.
     pub updated_at: Timestamp,
 }
 
@@ -114,6 +114,27 @@ impl Store {
         let project = from_row(&row)?;
         tx.commit().await?;
         Ok(Some(project))
+    }
+
+    /// Replaces the source of a project's new sessions.
+    ///
+    /// # Errors
+    /// `NotFound` or `Db`.
+    pub async fn set_project_source(
+        &self,
+        tenant: TenantId,
+        id: &ProjectId,
+        source: &Source,
+    ) -> Result<Project, Error> {
+        let mut tx = self.begin(tenant).await?;
+        let sql = format!(
+            "update project set source = $3, updated_at = now() where tenant_id = $1 and id = $2 returning {COLUMNS}"
+        );
+        let row = sqlx::query(AssertSqlSafe(sql)).bind(tenant.0).bind(id.as_str()).bind(Json(source));
+        let row = row.fetch_optional(&mut *tx).await?.ok_or(Error::NotFound(Entity::Project))?;
+        let project = from_row(&row)?;
+        tx.commit().await?;
+        Ok(project)
     }
 
     /// Returns the project of this name, if there is one.

@@ -40,6 +40,18 @@ impl ProjectService for Service {
         })
     }
 
+    async fn update_project(
+        &self,
+        request: Request<v1::UpdateProjectRequest>,
+    ) -> Result<Response<v1::UpdateProjectResponse>, Status> {
+        let principal = self.principal(&request).await?;
+        let request = request.into_inner();
+        let (id, source) = (id(&request.project_id, Entity::Project)?, convert::from_source(request.source));
+        respond(manage::update_source(&self.0, &principal, &id, &source).await, |project| {
+            v1::UpdateProjectResponse { project: Some(convert::project(project)) }
+        })
+    }
+
     async fn list_projects(
         &self,
         request: Request<v1::ListProjectsRequest>,

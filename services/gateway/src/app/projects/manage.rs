@@ -41,6 +41,23 @@ pub(crate) async fn create(
     Ok(project)
 }
 
+/// Replaces the source of a project's new sessions.
+///
+/// # Errors
+/// `project_not_found`, `store_unavailable`; those of [`source::check`].
+pub(crate) async fn update_source(
+    gateway: &Gateway,
+    principal: &Principal,
+    id: &ProjectId,
+    source: &Source,
+) -> Result<Project, Error> {
+    let (state, tenant) = (&gateway.state, principal.tenant(Scope::Write)?);
+    source::check(state, tenant, source).await?;
+    let project = state.store.set_project_source(tenant, id, source).await?;
+    notify_project_updated(state, tenant, &project);
+    Ok(project)
+}
+
 /// Returns a project.
 ///
 /// # Errors

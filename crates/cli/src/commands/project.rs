@@ -1,0 +1,164 @@
+//! `flotilla project`: the repositories of a tenant. A new session of a project opens the project's source, whoever starts it.
+
+use crate::{
+    client::{Client, call},
+    exit::Exit,
+    repository::source::RepositoryArgs,
+    terminal::{
+        out,
+        paint::Paint,
+        table::{Side, Table},
+    },
+};
+use anyhow::{Result, bail};
+use domain::limits;
+use rpc::v1::{
+    CreateProjectRequest, ListProjectsRequest, Page, Project, Source, UpdateProjectRequest, source::From,
+};
+use serde_json::{Value, json};
+
+/// Characters of a commit's or a bundle's id.
+const ID_CHARS: usize = 12;
+
+/// `flotilla project`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ProjectArgs {
+    #[command(subcommand)]
+    command: ProjectCommand,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum ProjectCommand {
+    /// Create a project. New sessions of it open its repository, also those that `opencode attach --dir NAME` starts.
+    Create {
+        /// Its name; default: the last component of the repository's path or URL.
+        name: Option<String>,
+        #[command(flatten)]
+        files: RepositoryArgs,
+    },
+    /// Replace the repository that new sessions of a project open. Existing sessions keep their files.
+    Update {
+        /// The project's name or id.
+        project: String,
+        #[command(flatten)]
+        files: RepositoryArgs,
+    },
+    /// List the projects.
+    Ls {
+        /// One JSON object per line.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show one project.
+    Show {
+        /// The project's name or id.
+        project: String,
+        /// One JSON object.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+pub(crate) async fn run(client: &Client, arguments: ProjectArgs) -> Result<Exit> {
+    match arguments.command {
+        ProjectCommand::Create { name, files } => create(client, name, &files).await?,
+        ProjectCommand::Update { project, files } => {
+            let id = find(client, &project).await?.id;
+            let source = Some(files.send(client, true).await?.source);
+            let request = UpdateProjectRequest { project_id: id, source };
+            let answer = call("change the project", || async {
+                client.projects().update_project(request.clone()).await
+            });
+            show(&answer.await?.project.unwrap_or_default(), false)?;
+        }
+        ProjectCommand::Ls { json } => list(client, json).await?,
+        ProjectCommand::Show { project, json } => show(&find(client, &project).await?, json)?,
+    }
+    Ok(Exit::Done)
+}
+
+async fn create(client: &Client, name: Option<String>, files: &RepositoryArgs) -> Result<()> {
+    let repository = files.send(client, true).await?;
+    let request = CreateProjectRequest {
+        name: name.unwrap_or(repository.name),
+        source: Some(repository.source.clone()),
+    };
+    let answer =
+        call("create the project", || async { client.projects().create_project(request.clone()).await })
+            .await?;
+    let project = answer.project.unwrap_or_default();
+    if project.source != Some(repository.source) {
+        let name = &project.name;
+        bail!("the project {name} exists with another source; `flotilla project update {name}` replaces it");
+    }
+    show(&project, false)
+}
+
+async fn list(client: &Client, is_json: bool) -> Result<()> {
+    let projects = all(client).await?;
+    if is_json {
+        return projects.iter().try_for_each(|project| show(project, true));
+    }
+    let mut table = Table::new([("NAME", Side::Left), ("ID", Side::Left), ("SOURCE", Side::Left)]);
+    for project in projects {
+        let source = describe(project.source.as_ref());
+        table.push([project.name, project.id, source]);
+    }
+    out::write(&table.text(Paint::for_stdout()))
+}
+
+/// Finds a project by its name or id.
+async fn find(client: &Client, project: &str) -> Result<Project> {
+    let found = all(client).await?.into_iter().find(|it| it.id == project || it.name == project);
+    let Some(found) = found else { bail!("there is no project {project}; `flotilla project ls` lists them") };
+    Ok(found)
+}
+
+async fn all(client: &Client) -> Result<Vec<Project>> {
+    let (mut projects, mut cursor) = (vec![], String::new());
+    loop {
+        let page = Some(Page { limit: limits::PAGE_MAX, cursor });
+        let request = ListProjectsRequest { page };
+        let answer =
+            call("list the projects", || async { client.projects().list_projects(request.clone()).await })
+                .await?;
+        projects.extend(answer.projects);
+        cursor = answer.next_cursor;
+        if cursor.is_empty() {
+            return Ok(projects);
+        }
+    }
+}
+
+fn show(project: &Project, is_json: bool) -> Result<()> {
+    if is_json {
+        return out::line(&to_json(project).to_string());
+    }
+    out::line(&format!("{}  {}  {}", project.name, project.id, describe(project.source.as_ref())))
+}
+
+/// The source in words: a URL, the beginning of a bundle's id, or that there is none.
+fn describe(source: Option<&Source>) -> String {
+    let revision = source.map(|source| source.revision.as_str()).filter(|revision| !revision.is_empty());
+    let at = revision.map(|revision| format!(" at {revision}")).unwrap_or_default();
+    match source.and_then(|source| source.from.as_ref()) {
+        None => "no files".to_owned(),
+        Some(From::GitUrl(url)) => format!("{url}{at}"),
+        Some(From::BundleId(id)) => {
+            format!("uploaded {}{at}", id.chars().take(ID_CHARS).collect::<String>())
+        }
+    }
+}
+
+fn to_json(project: &Project) -> Value {
+    let (git_url, bundle_id) = match project.source.as_ref().and_then(|source| source.from.as_ref()) {
+        None => (None, None),
+        Some(From::GitUrl(url)) => (Some(url), None),
+        Some(From::BundleId(id)) => (None, Some(id)),
+    };
+    let revision = project.source.as_ref().map(|source| &source.revision).filter(|it| !it.is_empty());
+    json!({
+        "id": project.id, "name": project.name, "git_url": git_url, "bundle_id": bundle_id,
+        "revision": revision, "created_at_ms": project.created_at_ms,
+    })
+}

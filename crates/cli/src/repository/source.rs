@@ -1,0 +1,144 @@
+//! Where the files of a session come from: a directory of the user, which travels as a bundle, or a URL that the server clones.
+
+use super::bundle::{self, Bundle, Start};
+use crate::{
+    client::{Client, call},
+    terminal::out,
+};
+use anyhow::{Context as _, Result, bail};
+use futures::{StreamExt as _, stream};
+use rpc::v1::{BundleHeader, Source, UploadBundleRequest, source, upload_bundle_request};
+use std::path::{Path, PathBuf};
+use tokio::io::AsyncReadExt as _;
+
+/// The repository of a command.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RepositoryArgs {
+    /// The repository: a local directory, or a URL that the server clones.
+    #[arg(long, default_value = ".", value_name = "PATH|URL")]
+    repo: String,
+    /// Branch, tag or commit to start from; default: the checked-out commit, or the URL's default branch.
+    #[arg(long, value_name = "REVISION", conflicts_with = "dirty")]
+    base: Option<String>,
+    /// Start from the local files as they are, with uncommitted changes. The local repository is only read.
+    #[arg(long)]
+    dirty: bool,
+}
+
+/// A repository that the server can open.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct RepositorySource {
+    /// The last component of the directory or URL.
+    pub(crate) name: String,
+    pub(crate) source: Source,
+}
+
+impl RepositoryArgs {
+    /// Sends a local repository to the server; a URL needs nothing. With `tells` the command says what it sends.
+    ///
+    /// # Errors
+    /// Those of [`bundle::make`] and of the upload, in a sentence for people.
+    pub(crate) async fn send(&self, client: &Client, tells: bool) -> Result<RepositorySource> {
+        match location(&self.repo)? {
+            Location::Url { .. } if self.dirty => bail!("--dirty needs a local directory, not a URL"),
+            Location::Url { name, url } => {
+                let revision = self.base.clone().unwrap_or_default();
+                Ok(RepositorySource {
+                    name,
+                    source: Source { from: Some(source::From::GitUrl(url)), revision },
+                })
+            }
+            Location::Directory { name, dir } => {
+                let start = match (self.dirty, self.base.clone()) {
+                    (true, _) => Start::Dirty,
+                    (false, base) => Start::Revision(base.unwrap_or_else(|| "HEAD".to_owned())),
+                };
+                let bundle = tokio::task::spawn_blocking(move || bundle::make(&dir, &start))
+                    .await
+                    .context("make the bundle")??;
+                if tells {
+                    let commit: String = bundle.commit.chars().take(10).collect();
+                    out::note(&format!(
+                        "sending {name} at {commit} ({} KiB)",
+                        bundle.size_bytes.div_ceil(1024)
+                    ));
+                }
+                let from = Some(source::From::BundleId(upload(client, &bundle).await?));
+                Ok(RepositorySource { name, source: Source { from, revision: String::new() } })
+            }
+        }
+    }
+}
+
+/// What `--repo` names.
+#[derive(Debug, PartialEq, Eq)]
+enum Location {
+    Url { name: String, url: String },
+    Directory { name: String, dir: PathBuf },
+}
+
+fn location(repo: &str) -> Result<Location> {
+    let scp = repo.split_once(':').filter(|(host, _)| host.contains('@') && !host.contains('/'));
+    let url = match scp {
+        _ if repo.contains("://") => Some(repo.to_owned()),
+        // git@host:path is ssh in git's short form.
+        Some((host, path)) => Some(format!("ssh://{host}/{}", path.trim_start_matches('/'))),
+        None => None,
+    };
+    if let Some(url) = url {
+        let name = url
+            .trim_end_matches('/')
+            .rsplit('/')
+            .next()
+            .unwrap_or_default()
+            .trim_end_matches(".git")
+            .to_owned();
+        return Ok(Location::Url { name, url });
+    }
+    let dir = Path::new(repo).canonicalize().with_context(|| format!("open the directory {repo}"))?;
+    let name = dir.file_name().map_or_else(|| "root".to_owned(), |name| name.to_string_lossy().into_owned());
+    Ok(Location::Directory { name, dir })
+}
+
+/// Sends a bundle and returns its id. The upload is skipped if the server already has the bundle.
+async fn upload(client: &Client, bundle: &Bundle) -> Result<String> {
+    let (file, header) =
+        (&bundle.file, BundleHeader { size_bytes: bundle.size_bytes, sha256: bundle.sha256.clone() });
+    let answer = call("send the repository", || async {
+        let opened = tokio::fs::File::open(file).await?;
+        let data = stream::unfold(opened, |mut file| async move {
+            let mut bytes = Vec::with_capacity(rpc::CHUNK_BYTES);
+            // An unreadable file ends the stream early. The server then refuses the bundle by size and hash.
+            (&mut file)
+                .take(rpc::CHUNK_BYTES as u64)
+                .read_to_end(&mut bytes)
+                .await
+                .ok()
+                .filter(|length| *length > 0)?;
+            Some((upload_bundle_request::Part::Data(bytes), file))
+        });
+        let parts = stream::iter([upload_bundle_request::Part::Header(header.clone())]).chain(data);
+        client.projects().upload_bundle(parts.map(|part| UploadBundleRequest { part: Some(part) })).await
+    });
+    Ok(answer.await?.bundle_id)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+
+    #[test]
+    fn a_repository_is_a_directory_or_a_url() {
+        let url = |name: &str, url: &str| Location::Url { name: name.to_owned(), url: url.to_owned() };
+        for (repo, expected) in [
+            ("https://example.com/a/b.git", url("b", "https://example.com/a/b.git")),
+            ("git@example.com:a/b.git", url("b", "ssh://git@example.com/a/b.git")),
+            ("file:///srv/c/", url("c", "file:///srv/c/")),
+            ("/usr", Location::Directory { name: "usr".to_owned(), dir: PathBuf::from("/usr") }),
+        ] {
+            assert_eq!(location(repo).unwrap(), expected);
+        }
+        assert!(location("no/such/dir").is_err());
+    }
+}

@@ -1,0 +1,47 @@
+//! Projects: the repositories that new sessions open.
+
+use e2e::{
+    Stack,
+    api::assert_refused,
+    turn::{bash, run},
+};
+use rpc::v1;
+use tonic::Code;
+
+fn uploaded(bundle_id: String) -> Option<v1::Source> {
+    Some(v1::Source { from: Some(v1::source::From::BundleId(bundle_id)), revision: String::new() })
+}
+
+/// The content of `a.txt` in a new session of the project that names no source itself.
+async fn content_in_new_session(stack: &Stack, project_id: &str) -> String {
+    let request = v1::CreateSessionRequest { project_id: project_id.to_owned(), ..Default::default() };
+    let session =
+        stack.api.sessions().create_session(request).await.unwrap().into_inner().session.unwrap().id;
+    run(&stack.api, &session, &format!("{}\n@text done", bash("cat a.txt"))).await;
+    stack.api.tool_calls(&session).await[0].said.clone()
+}
+
+#[tokio::test]
+async fn new_sessions_open_the_newest_source_of_their_project() {
+    let stack = Stack::start().await;
+    let mut projects = stack.api.projects();
+    let first = stack.api.upload(&testkit::git::repository(&[("a.txt", "first")]).bundle()).await;
+    let create = v1::CreateProjectRequest { name: "files".to_owned(), source: uploaded(first) };
+    let project = projects.create_project(create).await.unwrap().into_inner().project.unwrap();
+    assert!(content_in_new_session(&stack, &project.id).await.contains("first"));
+
+    let second = stack.api.upload(&testkit::git::repository(&[("a.txt", "second")]).bundle()).await;
+    let update = |source| v1::UpdateProjectRequest { project_id: project.id.clone(), source };
+    let answer = projects.update_project(update(uploaded(second.clone()))).await.unwrap().into_inner();
+    assert_eq!(answer.project.unwrap().source, uploaded(second));
+    assert!(content_in_new_session(&stack, &project.id).await.contains("second"));
+
+    let url = |url: &str| {
+        let from = Some(v1::source::From::GitUrl(url.to_owned()));
+        Some(v1::Source { from, revision: String::new() })
+    };
+    let refused = projects.update_project(update(url("ftp://example.com/a"))).await;
+    assert_refused(refused, Code::InvalidArgument, "url_not_allowed");
+    let missing = v1::UpdateProjectRequest { project_id: "prj_0".to_owned(), source: None };
+    assert_refused(projects.update_project(missing).await, Code::NotFound, "project_not_found");
+}
