@@ -150,6 +150,7 @@ impl Pair {
             traceparent: None,
             event_ids: vec![self.sample.event()],
             reply: store::session::inputs::Reply::Expected,
+            changed_variant: None,
             only_when_idle: false,
         }
     }

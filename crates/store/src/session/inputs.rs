@@ -43,6 +43,8 @@ pub struct Prompt {
     pub event_ids: Vec<EventId>,
     /// Whether a turn answers it.
     pub reply: Reply,
+    /// The variant of later prompts, if this one changes it.
+    pub changed_variant: Option<String>,
     /// Whether only an idle session accepts it, because it would otherwise split a turn.
     pub only_when_idle: bool,
 }
@@ -186,6 +188,14 @@ pub(crate) async fn insert(
     .bind(kind.as_str())
     .execute(&mut **tx)
     .await?;
+    if let Some(variant) = &prompt.changed_variant {
+        sqlx::query("update session set variant = $3 where tenant_id = $1 and id = $2")
+            .bind(tenant.0)
+            .bind(session.as_str())
+            .bind(variant)
+            .execute(&mut **tx)
+            .await?;
+    }
     let scope = Scope { tenant, session, epoch: run.epoch, at };
     projection::project(tx, &scope, &changes, run.event_seq + 1).await
 }

@@ -105,6 +105,7 @@ impl World {
             traceparent: None,
             event_ids,
             reply: Reply::Expected,
+            changed_variant: None,
             only_when_idle: false,
         }
     }

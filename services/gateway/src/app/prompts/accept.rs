@@ -69,7 +69,7 @@ pub(crate) async fn accept(
         .clone()
         .unwrap_or(ModelRef { provider_id: target.info.model.provider_id, model_id: target.info.model.id });
     let agent = if request.agent.is_empty() { target.info.agent } else { request.agent.clone() };
-    let prompt = prompt(state, session, request, model, agent);
+    let prompt = prompt(state, session, request, Choices { model, agent, variant: target.variant });
     let mut accepted = state.store.accept_prompt(tenant, &prompt, now()).await.map_err(Error::from);
     if accepted == Err(Error::RevertUnfinished) {
         // The gateway that started this revert died before it finished. Finish the revert first: the client wrote the prompt for
@@ -116,14 +116,19 @@ fn check(state: &State, request: &PromptRequest) -> Result<(), Error> {
     options::check_format(request.format.as_ref())
 }
 
-fn prompt(
-    state: &State,
-    session: &SessionId,
-    request: PromptRequest,
+/// The session's choices for a prompt, replaced by those that the prompt names itself.
+struct Choices {
     model: ModelRef,
     agent: String,
-) -> Prompt {
+    /// Of the session.
+    variant: Option<String>,
+}
+
+fn prompt(state: &State, session: &SessionId, request: PromptRequest, choices: Choices) -> Prompt {
+    let Choices { model, agent, variant: session_variant } = choices;
     let body_sha256 = body_sha256(&request, &model, &agent);
+    let named_variant = (!request.variant.is_empty()).then_some(request.variant);
+    let changed_variant = named_variant.clone().filter(|named| Some(named) != session_variant.as_ref());
     let id = request.message_id.unwrap_or_else(|| state.id(MessageId::make));
     let dedupe = match request.idempotency_key.as_str() {
         "" => format!("msg:{id}"),
@@ -145,7 +150,7 @@ fn prompt(
             session_id: session.clone(),
             time: MessageTime { created: now(), completed: None },
             agent,
-            model: ModelChoice { model, variant: (!request.variant.is_empty()).then_some(request.variant) },
+            model: ModelChoice { model, variant: named_variant.or(session_variant) },
             tools: (!request.tools.is_empty()).then_some(request.tools),
             format: request.format,
             summary: None,
@@ -155,6 +160,7 @@ fn prompt(
         dedupe,
         body_sha256,
         traceparent: rpc::trace::current_traceparent(),
+        changed_variant,
         only_when_idle: is_shell,
         reply: if request.no_reply { Reply::None } else { Reply::Expected },
     }

@@ -175,6 +175,7 @@ fn new_child(session: &Session, origin: &Origin<'_>, task: &Task, task_model: Op
             traceparent: rpc::trace::current_traceparent(),
             event_ids: vec![deps.id(EventId::make), deps.id(EventId::make)],
             reply: Reply::Expected,
+            changed_variant: None,
             only_when_idle: false,
         },
         event_id: deps.id(EventId::make),
