@@ -38,6 +38,8 @@ pub enum Event {
     FileEdited(String),
     /// The changes that tools and commands of one step made to the files.
     FilesChanged(Vec<FileChange>),
+    /// The step of this message may have changed files, and no snapshot shows how: its changes cannot be reverted alone.
+    SnapshotMissed(MessageId),
     /// The files are on another branch; `None`: on no branch, or on one that cannot be read.
     BranchUpdated(Option<String>),
     /// A part was created or changed. The event carries the whole part.
@@ -154,6 +156,7 @@ impl Event {
             Self::SessionDiff(_) => "session.diff",
             Self::FileEdited(_) => "file.edited",
             Self::FilesChanged(_) => "file.watcher.updated",
+            Self::SnapshotMissed(_) => "flotilla.snapshot.missed",
             Self::BranchUpdated(_) => "vcs.branch.updated",
             Self::PartUpdated { .. } => "message.part.updated",
             Self::PartRemoved { .. } => "message.part.removed",
@@ -195,6 +198,7 @@ impl Event {
             Self::SessionDiff(diff) => json!({"sessionID": session, "diff": diff}),
             Self::FileEdited(file) => json!({"file": file}),
             Self::FilesChanged(files) => json!({"files": files}),
+            Self::SnapshotMissed(message_id) => json!({"sessionID": session, "messageID": message_id}),
             Self::BranchUpdated(Some(branch)) => json!({"branch": branch}),
             Self::BranchUpdated(None) => json!({}),
             Self::PartUpdated { part, at } => json!({"sessionID": session, "part": part, "time": at}),

@@ -237,9 +237,20 @@ async fn effort_and_switches_reach_the_model() {
     assert!(stack.api.tool_calls(&session).await[0].said.contains("forbids"));
     let talk = stack.api.conversation(&session).await;
     assert_eq!((&talk[0].0["model"]["variant"], &talk[1].0["variant"]), (&json!("high"), &json!("high")));
-    // For that prompt only.
+    // The switches hold for that prompt only, the effort until a prompt names another.
     run(&stack.api, &session, &format!("{}\n@text over", bash("echo now"))).await;
     assert_eq!(stack.api.tool_calls(&session).await[1].said, "now\n");
+    for (variant, want) in
+        [("", json!("high")), ("low", json!("low")), ("", json!("low")), ("default", Value::Null)]
+    {
+        let before = stack.model.journal.requests().len();
+        run_asked(&stack.api, &session, |prompt| {
+            prompt.text = "@text thought".to_owned();
+            prompt.variant = variant.to_owned();
+        })
+        .await;
+        assert_eq!(stack.model.journal.requests()[before].body["reasoning_effort"], want, "{variant:?}");
+    }
 }
 
 #[tokio::test]

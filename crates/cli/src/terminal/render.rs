@@ -159,8 +159,10 @@ impl Renderer {
                 // The session's error says the same to clients that do not know quarantine.
                 self.error = reason;
             }
+            "flotilla.snapshot.missed" => {
+                self.note("· no snapshot shows what this step changed; it cannot be reverted alone");
+            }
             "flotilla.session.released" => self.note("· an operator released the session"),
-            "flotilla.handover" => self.handover(&properties["worker"]),
             "flotilla.loop.started" if properties["attempt"].as_i64().is_some_and(|attempt| attempt > 1) => {
                 self.handover(&properties["worker"]);
             }

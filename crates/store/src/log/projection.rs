@@ -87,6 +87,7 @@ async fn project_event(tx: &mut Tx, scope: &Scope<'_>, event: &Event, seq: u64) 
         | Event::SessionError(_)
         | Event::LoopStarted { .. }
         | Event::LoopHandedOver { .. }
+        | Event::SnapshotMissed(_)
         | Event::SessionWaiting(_)
         | Event::SessionQuarantined { .. }
         | Event::SessionReleased

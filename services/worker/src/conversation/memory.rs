@@ -129,6 +129,7 @@ impl Conversation {
             | Event::TodoUpdated(_)
             | Event::LoopStarted { .. }
             | Event::LoopHandedOver { .. }
+            | Event::SnapshotMissed(_)
             | Event::SessionWaiting(_)
             | Event::SessionQuarantined { .. }
             | Event::SessionReleased

@@ -1,5 +1,5 @@
 //! Snapshots of a session's files, which the sandbox takes and compares. If a snapshot cannot be taken, the turn continues
-//! without it.
+//! without it, and an event says so.
 
 use crate::process::{deps::Deps, sandbox::Identity};
 use domain::{conversation::message::FileDiff, limits};
@@ -16,16 +16,25 @@ pub(crate) struct FilesState {
     pub(crate) branch: Option<String>,
 }
 
-/// Takes a snapshot of the files. Waits at most `patience`.
-pub(crate) async fn track(deps: &Deps, identity: &Identity, patience: Duration) -> Option<FilesState> {
+/// A snapshot, or a comparison of two, that the sandbox did not give although the session has files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SnapshotMissing;
+
+/// Takes a snapshot of the files. Waits at most `patience`. `None`: the session has no files yet.
+pub(crate) async fn track(
+    deps: &Deps,
+    identity: &Identity,
+    patience: Duration,
+) -> Result<Option<FilesState>, SnapshotMissing> {
     let mut client = deps.sandbox.client();
     let request = v1::TrackSnapshotRequest { fence: identity.fence() };
     let tracked = response(tokio::time::timeout(patience, client.track_snapshot(request)).await)?;
+    let Some(tracked) = tracked else { return Ok(None) };
     if tracked.left_out > 0 {
         tracing::debug!("{} files are too large for snapshots", tracked.left_out);
     }
     let branch = (!tracked.branch.is_empty()).then_some(tracked.branch);
-    Some(FilesState { snapshot: tracked.snapshot, branch })
+    Ok(Some(FilesState { snapshot: tracked.snapshot, branch }))
 }
 
 /// Two snapshots to compare.
@@ -50,28 +59,30 @@ pub(crate) async fn diff(
     };
     let mut client = deps.sandbox.client();
     let patience = Duration::from_millis(limits::SNAPSHOT_WAIT_MS);
-    let differ = response(tokio::time::timeout(patience, client.diff_snapshots(request)).await)?;
+    let differ = response(tokio::time::timeout(patience, client.diff_snapshots(request)).await).ok()??;
     Some(differ.files.into_iter().map(Into::into).collect())
 }
 
-/// The response, unless the sandbox refused or was too late.
-fn response<T>(answer: Result<Result<Response<T>, Status>, tokio::time::error::Elapsed>) -> Option<T> {
+/// The response, unless the sandbox refused or was too late. `None`: there is nothing to take or to compare.
+fn response<T>(
+    answer: Result<Result<Response<T>, Status>, tokio::time::error::Elapsed>,
+) -> Result<Option<T>, SnapshotMissing> {
     match answer {
-        Ok(Ok(response)) => Some(response.into_inner()),
+        Ok(Ok(response)) => Ok(Some(response.into_inner())),
         // A session without files has no snapshots, and a loop that was taken over notices that at its next write.
         Ok(Err(status)) if matches!(status.code(), Code::NotFound | Code::FailedPrecondition) => {
             tracing::debug!("no snapshot: {}", status.message());
-            None
+            Ok(None)
         }
         Ok(Err(status)) => {
             metrics::counter!("flotilla_snapshots_missing_total").increment(1);
             tracing::warn!("cannot take or compare a snapshot: {}", status.message());
-            None
+            Err(SnapshotMissing)
         }
         Err(_) => {
             metrics::counter!("flotilla_snapshots_missing_total").increment(1);
             tracing::warn!("a snapshot takes too long; the turn continues without it");
-            None
+            Err(SnapshotMissing)
         }
     }
 }

@@ -55,7 +55,7 @@ pub(super) struct StepFiles {
     /// The snapshot at the step's end.
     pub(super) snapshot: Option<String>,
     pub(super) patch: Option<Patch>,
-    /// Further events: the changed files, and another branch.
+    /// Further events: the changed files, another branch, or that there is no snapshot.
     pub(super) notices: Vec<Event>,
 }
 
@@ -129,7 +129,7 @@ impl Snapshots {
             return;
         }
         let (deps, identity) = (Arc::clone(&session.deps), session.identity.clone());
-        let tracking = async move { snapshots::track(&deps, &identity, PATIENCE).await };
+        let tracking = async move { snapshots::track(&deps, &identity, PATIENCE).await.ok().flatten() };
         self.tracking = Some(AbortOnDropHandle::new(tokio::spawn(tracking)));
     }
 
@@ -158,7 +158,7 @@ impl Snapshots {
                 let tracking = async move {
                     // The workspace may still be opening. The calls need it too, and report its problems.
                     tokio::time::timeout(PATIENCE, workspace.ready()).await.ok()?.ok()?;
-                    snapshots::track(&deps, &identity, PATIENCE).await
+                    snapshots::track(&deps, &identity, PATIENCE).await.ok().flatten()
                 };
                 self.tracking = Some(AbortOnDropHandle::new(tokio::spawn(tracking)));
             }
@@ -217,7 +217,7 @@ impl Snapshots {
             files.snapshot = state.map(|state| state.snapshot);
             self.known.clone_from(&files.snapshot);
         }
-        let Some((_, parts)) = session.conversation().last_step() else { return files };
+        let Some((step, parts)) = session.conversation().last_step() else { return files };
         let before = files.snapshot.take().or_else(|| changes::start_snapshot(parts).map(ToOwned::to_owned));
         if !may_change_files(parts) || !is_enabled(settings) {
             // The snapshot at the beginning is still valid at the end.
@@ -225,6 +225,10 @@ impl Snapshots {
             return files;
         }
         let state = snapshots::track(&session.deps, &session.identity, patience).await;
+        if state.is_err() {
+            files.notices.push(Event::SnapshotMissed(step.id.clone()));
+        }
+        let state = state.ok().flatten();
         files.notices.extend(state.as_ref().and_then(|state| self.branch_event(state)));
         files.snapshot = state.map(|state| state.snapshot);
         self.known.clone_from(&files.snapshot);

@@ -51,6 +51,26 @@ async fn each_step_tells_the_state_of_the_files_before_and_after_it() {
 }
 
 #[tokio::test]
+async fn a_step_without_a_snapshot_says_so_and_the_turn_goes_on() {
+    let stack = Stack::start().await;
+    let session = stack.session_on(&testkit::git::repository(&[("a.txt", "one\n")])).await;
+    let kind = "flotilla.snapshot.missed";
+    let prompt = format!("{}\n@text over", write("b.txt", "two\n"));
+    assert!(!done(&stack, &session, &prompt).await.kinds().contains(&kind));
+    // A file where the directory of snapshots was: no helper can write there.
+    let workspaces = stack.repositories.parent().unwrap().join("sandbox/ws");
+    let tenant = std::fs::read_dir(workspaces).unwrap().next().unwrap().unwrap().path();
+    let snapshots = tenant.join(&session).join("snapshots");
+    std::fs::remove_dir_all(&snapshots).unwrap();
+    std::fs::write(&snapshots, "").unwrap();
+    let seen = done(&stack, &session, &prompt).await;
+    let step = stack.api.conversation(&session).await[4].0["id"].clone();
+    let missed: Vec<_> = seen.events.iter().filter(|event| event.kind == kind).collect();
+    assert_eq!(missed.len(), 1, "{:?}", seen.kinds());
+    assert_eq!(missed[0].properties["messageID"], step);
+}
+
+#[tokio::test]
 async fn a_session_without_files_has_states_once_a_tool_may_make_some() {
     let stack = Stack::start().await;
     let session = stack.session().await;

@@ -200,6 +200,7 @@ fn waits_and_quarantine_are_one_line_each() {
         event("flotilla.session.waiting", json!({"reason": "children", "until": null})),
         event("flotilla.session.quarantined", json!({"reason": "its loop ended 5 times"})),
         event("session.error", error.clone()),
+        event("flotilla.snapshot.missed", json!({"messageID": "msg_1"})),
         event("flotilla.session.released", json!({})),
     ];
     check(
@@ -207,6 +208,7 @@ fn waits_and_quarantine_are_one_line_each() {
         "· waits before the next model call, 40 s at most
 · waits for its subtasks
 ✗ quarantined: its loop ended 5 times
+· no snapshot shows what this step changed; it cannot be reverted alone
 · an operator released the session
 ",
     );
