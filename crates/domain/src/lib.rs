@@ -6,6 +6,7 @@ pub mod event;
 pub mod ids;
 pub mod limits;
 pub mod model;
+pub mod money;
 pub mod policy;
 pub mod project;
 pub mod session;

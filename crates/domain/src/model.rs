@@ -1,8 +1,6 @@
 //! Facts about models, as workers report them and clients show them.
 
-pub mod money;
-
-use crate::{conversation::message::ModelRef, model::money::Price};
+use crate::{conversation::message::ModelRef, money::Price};
 use serde::{Deserialize, Serialize};
 
 /// A model that a worker can call.

@@ -3,7 +3,7 @@
 use crate::{
     conversation::message::{FileDiff, ModelRef, dollars},
     ids::{MessageId, PartId, ProjectId, SessionId, Timestamp},
-    model::money::{Tokens, UsdPicos},
+    money::{Tokens, UsdPicos},
     policy::permission::Rule,
 };
 use serde::{Deserialize, Serialize};

@@ -3,7 +3,7 @@
 
 use crate::event::{Event, Finish};
 use crate::json;
-use domain::model::money::Tokens;
+use domain::money::Tokens;
 use serde_json::Value;
 
 /// Collects events. Push every event, then call `finish`, whether the stream ended well or not.

@@ -5,7 +5,7 @@ mod facts;
 mod models;
 
 use crate::model::{Family, Model, Thinking};
-use domain::model::money::Price;
+use domain::money::Price;
 use facts::Facts;
 
 /// Context of a model that neither the catalogue nor the settings describe; tokens.

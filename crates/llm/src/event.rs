@@ -1,6 +1,6 @@
 //! The events of a model's answer while it streams, independent of the provider.
 
-use domain::model::money::Tokens;
+use domain::money::Tokens;
 
 /// One event of an answer.
 ///

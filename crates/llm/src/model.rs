@@ -1,6 +1,6 @@
 //! A model of a provider: its limits, its price, the input it accepts and its reasoning efforts.
 
-use domain::model::money::Price;
+use domain::money::Price;
 use std::str::FromStr;
 
 /// How hard a reasoning model thinks, from the least to the most.

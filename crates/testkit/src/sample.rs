@@ -6,7 +6,7 @@ use domain::{
         part::{Body, Part, Text},
     },
     ids::{EventId, Ids, MessageId, PartId, ProjectId, SessionId, TenantId, Timestamp},
-    model::money::{Tokens, UsdPicos},
+    money::{Tokens, UsdPicos},
     session::{DEFAULT_AGENT, WORKSPACE},
 };
 

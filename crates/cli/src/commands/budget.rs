@@ -6,7 +6,7 @@ use crate::{
     terminal::out,
 };
 use anyhow::Result;
-use domain::model::money::UsdPicos;
+use domain::money::UsdPicos;
 use rpc::v1::{Budget, GetSessionBudgetRequest, SetSessionBudgetRequest};
 use serde_json::json;
 

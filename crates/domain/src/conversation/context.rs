@@ -1,7 +1,7 @@
 //! How much of a conversation fits into a model: when the worker must summarize it, what stays unchanged after the summary, and which old
 //! tool outputs it leaves out. OpenCode's rules and numbers.
 
-use crate::model::money::Tokens;
+use crate::money::Tokens;
 
 /// Longest answer that the worker asks for; tokens. OpenCode's number.
 const OUTPUT_TOKENS_MAX: u64 = 32_000;

@@ -2,7 +2,7 @@
 
 use crate::{
     ids::{MessageId, SessionId, Timestamp},
-    model::money::{Tokens, UsdPicos},
+    money::{Tokens, UsdPicos},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -297,7 +297,7 @@ pub const OVERFLOW: &str = "ContextOverflowError";
 
 /// Money as a JSON number of dollars.
 pub(crate) mod dollars {
-    use crate::model::money::UsdPicos;
+    use crate::money::UsdPicos;
     use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
 
     #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's shape")]

@@ -5,7 +5,7 @@ pub mod attached;
 use crate::{
     conversation::message::{Error, dollars},
     ids::{MessageId, PartId, SessionId, Timestamp},
-    model::money::{Tokens, UsdPicos},
+    money::{Tokens, UsdPicos},
 };
 use attached::{Compaction, File, Mention, Subtask};
 use serde::{Deserialize, Serialize};

@@ -1,7 +1,7 @@
 //! The type of a catalogue row.
 
 use crate::model::{Effort, Family, Model, Thinking};
-use domain::model::money::{Price, Rates};
+use domain::money::{Price, Rates};
 
 /// The facts about one model: one row of `models`.
 #[derive(Debug, Clone, Copy)]

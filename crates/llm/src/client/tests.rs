@@ -7,7 +7,7 @@ use crate::error::{Error, ErrorKind};
 use crate::event::Finish;
 use crate::provider::{ApiKey, Protocol, Provider};
 use crate::request::{AssistantPart, Message, Request, ToolResult, UserPart};
-use domain::model::money::Tokens;
+use domain::money::Tokens;
 use futures::StreamExt;
 use model_script::journal::Journal;
 use model_script::script::Script;

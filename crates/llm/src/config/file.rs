@@ -10,7 +10,7 @@ use crate::{
     model::{Effort, Model, Thinking, UnknownEffort},
     provider::{ApiKey, Protocol, Provider},
 };
-use domain::model::money::{Price, Rates};
+use domain::money::{Price, Rates};
 use toml::{Table, Value};
 
 /// Highest accepted price, in dollars per million tokens. A higher one is almost certainly a mistake in the unit.

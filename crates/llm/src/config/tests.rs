@@ -5,7 +5,7 @@ use crate::{
     model::{Effort, Thinking},
     provider::{ApiKey, Protocol, Provider},
 };
-use domain::model::money::Rates;
+use domain::money::Rates;
 
 fn env(name: &str) -> Option<String> {
     match name {

@@ -10,7 +10,7 @@ use crate::{
 use domain::{
     conversation::message::ModelRef,
     ids::{ProjectId, SessionId, TenantId},
-    model::money::UsdPicos,
+    money::UsdPicos,
     policy::permission::{OnAsk, Rules},
     session::{Class, ExplicitChoices, Source},
 };

@@ -18,7 +18,7 @@ use domain::{
     conversation::message::ModelRef,
     event::{Event, StoredEvent},
     ids::{ProjectId, SessionId, TenantId, Timestamp},
-    model::money::{Tokens, UsdPicos},
+    money::{Tokens, UsdPicos},
     session::{Info, InfoTime, WORKSPACE},
 };
 use sqlx::{Row as _, postgres::PgRow};

@@ -9,7 +9,7 @@ use crate::{
 use domain::{
     conversation::message::ModelRef,
     ids::{MessageId, PartId, SessionId, TenantId, Timestamp},
-    model::money::{Tokens, UsdPicos},
+    money::{Tokens, UsdPicos},
     policy::permission::{OnAsk, Rules},
     session::{Class, ExplicitChoices, Info, InfoTime, Outcome, Phase, Source, WORKSPACE},
 };

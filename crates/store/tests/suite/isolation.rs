@@ -34,7 +34,7 @@ async fn two_tenants() -> (World, crate::world::Running, TenantId) {
     let mut world = World::new().await;
     let running = world.running().await;
     let (_, changes) = world.request(&running.session, permission());
-    let spend = world.spend(domain::model::money::Tokens::default(), 1);
+    let spend = world.spend(domain::money::Tokens::default(), 1);
     let changes: Vec<_> = changes.into_iter().chain([spend]).collect();
     world.store.append(&running.write(1), &changes, 0, Progress::None, NOW).await.unwrap();
     let (store, tenant) = (&world.store, world.tenant);

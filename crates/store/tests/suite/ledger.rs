@@ -4,7 +4,7 @@ use crate::world::World;
 use domain::{
     conversation::message::Message,
     event::Event,
-    model::money::{Tokens, UsdPicos},
+    money::{Tokens, UsdPicos},
 };
 use store::log::{
     change::{Change, ChangeBody},

@@ -4,7 +4,7 @@ use domain::{
     event::{Event, Status},
     ids::{ProjectId, SessionId, TenantId},
     limits,
-    model::money::{Tokens, UsdPicos},
+    money::{Tokens, UsdPicos},
     policy::permission::{OnAsk, Rules},
     session::{Class, ExplicitChoices, Outcome, Source},
 };

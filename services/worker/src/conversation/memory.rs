@@ -14,7 +14,7 @@ use domain::{
     },
     event::Event,
     ids::{MessageId, PartId, SessionId, TenantId},
-    model::money::Tokens,
+    money::Tokens,
     turn::{
         outcome::outcome_of,
         view::{LastStep, View},

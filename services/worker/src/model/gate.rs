@@ -10,7 +10,7 @@ use crate::process::deps::Deps;
 use domain::{
     conversation::message::ModelRef,
     ids::{EventId, SessionId},
-    model::money::{Rates, Tokens, UsdPicos},
+    money::{Rates, Tokens, UsdPicos},
 };
 use futures::{FutureExt as _, Stream, StreamExt as _, TryStreamExt as _};
 use llm::{

@@ -17,7 +17,7 @@ use domain::{
     event::{Event, Status},
     ids::{MessageId, PermissionId, QuestionId, Timestamp},
     limits,
-    model::money::{Tokens, UsdPicos},
+    money::{Tokens, UsdPicos},
     policy::agent::COMPACTION,
     session::WORKSPACE,
     turn::signal::Signal,

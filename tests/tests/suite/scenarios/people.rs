@@ -77,7 +77,7 @@ async fn question() {
     check(&Scenario {
         says: &[|prompt| prompt.text = format!("{QUESTION}\n@text chosen")],
         answer: Answer::Question(Some("A")),
-        expected: &["user: text(@tool question {\"questions\":[{\"question\":\"Which?\",\"header\":\")", "build tool-calls: question completed(The person answered: \"Which?\" = \"A\". Go on with these answer)", "build stop: text(chosen)"],
+        expected: &["user: text(@tool question {\"questions\":[{\"question\":\"Which?\",\"header\":\")", "build tool-calls: question completed(The person answered: \"Which?\" = \"A\". Continue with these ans)", "build stop: text(chosen)"],
         ..PLAIN
     })
     .await;

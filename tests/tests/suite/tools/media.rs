@@ -97,7 +97,7 @@ async fn a_file_that_cannot_be_shown_is_refused_with_the_reason() {
     let calls = api.tool_calls(&session).await;
     let newest = &calls[calls.len() - domain::limits::STEP_MEDIA_MAX - 1..];
     let refused: Vec<_> = newest.iter().filter(|call| call.status == "error").collect();
-    assert!(refused.len() == 1 && refused[0].said.contains("more than one step can give"), "{refused:?}");
+    assert!(refused.len() == 1 && refused[0].said.contains("more than one step can return"), "{refused:?}");
     let (outcome, seen) = run(api, &session, "@text still here").await;
     assert_eq!(outcome, "done", "{:?}", seen.error());
 }

@@ -7,7 +7,7 @@ use crate::error::ErrorKind;
 use crate::event::{Event, Finish};
 use crate::provider::Protocol;
 use domain::limits::{MODEL_BLOCKS_MAX, PART_TEXT_BYTES_MAX, TOOL_ARGUMENTS_BYTES_MAX};
-use domain::model::money::Tokens;
+use domain::money::Tokens;
 use serde_json::json;
 
 const MEGABYTE: usize = 1024 * 1024;

@@ -7,7 +7,7 @@ use crate::event::{Event, Finish};
 use crate::protocols::classify;
 use crate::{json, sse};
 use domain::limits::{MODEL_BLOCKS_MAX, TOOL_ARGUMENTS_BYTES_MAX};
-use domain::model::money::Tokens;
+use domain::money::Tokens;
 use serde_json::Value;
 use std::collections::BTreeMap;
 

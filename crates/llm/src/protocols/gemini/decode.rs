@@ -11,7 +11,7 @@ use crate::error::{broken, truncated};
 use crate::event::{Event, Finish};
 use crate::protocols::classify;
 use crate::{json, sse};
-use domain::model::money::Tokens;
+use domain::money::Tokens;
 use serde_json::{Value, json};
 
 /// The type of a reasoning detail that holds a signature: `{"type":"thought_signature","of":"call","signature":"…"}`.

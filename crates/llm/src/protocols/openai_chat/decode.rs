@@ -11,7 +11,7 @@ use crate::event::{Event, Finish};
 use crate::protocols::classify;
 use crate::{json, sse};
 use domain::limits::MODEL_BLOCKS_MAX;
-use domain::model::money::Tokens;
+use domain::money::Tokens;
 use serde_json::Value;
 
 /// Decodes one answer, chunk by chunk.

@@ -10,7 +10,7 @@ use crate::error::{broken, truncated};
 use crate::event::{Event, Finish};
 use crate::protocols::classify;
 use crate::{json, sse};
-use domain::model::money::Tokens;
+use domain::money::Tokens;
 use serde_json::{Value, json};
 
 /// Decodes one answer, event by event.

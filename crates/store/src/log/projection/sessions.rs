@@ -11,7 +11,7 @@ use crate::{
     },
 };
 use domain::{
-    model::money::{Tokens, UsdPicos},
+    money::{Tokens, UsdPicos},
     session::{Changes, Info},
 };
 use serde_json::Value;

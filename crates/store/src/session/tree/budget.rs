@@ -17,7 +17,7 @@ use crate::{
 };
 use domain::{
     ids::{SessionId, TenantId},
-    model::money::UsdPicos,
+    money::UsdPicos,
 };
 use sqlx::{AssertSqlSafe, Row as _};
 

@@ -8,7 +8,7 @@ use crate::{Tx, column::signed, error::Error};
 use domain::{
     conversation::message::ModelRef,
     ids::{SessionId, TenantId},
-    model::money::{Tokens, UsdPicos},
+    money::{Tokens, UsdPicos},
 };
 use sqlx::Row as _;
 

@@ -4,7 +4,8 @@ use crate::world::{World, beat};
 use domain::{
     conversation::message::ModelRef,
     ids::SessionId,
-    model::{Facts, money::Price},
+    model::Facts,
+    money::Price,
     policy::tool,
     session::{Class, Phase, Source},
 };

@@ -4,7 +4,7 @@ use crate::world::{self, World};
 use domain::{
     conversation::{message::Message, part::Body},
     event::{Event, IDLE},
-    model::money::{Tokens, UsdPicos},
+    money::{Tokens, UsdPicos},
     session::{Outcome, Phase},
 };
 use serde_json::json;

@@ -3,7 +3,7 @@
 use crate::{family::waiting, world::World};
 use domain::{
     event::Event,
-    model::money::{Tokens, UsdPicos},
+    money::{Tokens, UsdPicos},
     session::Phase,
     wait::{Reason, Wait},
 };

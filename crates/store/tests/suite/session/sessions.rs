@@ -223,7 +223,7 @@ async fn times_of_update_are_whole_milliseconds() {
     let event = world.sample.event();
     world.store.update_session(world.tenant, &running.session, &Patch::default(), &event, NOW).await.unwrap();
     assert_eq!(world.number(uneven).await, 0, "changed");
-    let spend = world.spend(domain::model::money::Tokens::default(), 1);
+    let spend = world.spend(domain::money::Tokens::default(), 1);
     world.store.append(&running.write(1), &[spend], 0, Progress::Made, NOW).await.unwrap();
     assert_eq!(world.number(uneven).await, 0, "spent");
     world.park(&running.write(2)).await.unwrap();

@@ -50,6 +50,22 @@ async fn projects_are_listed_in_pages_and_by_tenant() {
 }
 
 #[tokio::test]
+async fn a_project_gets_another_source_from_its_own_tenant_only() {
+    let mut world = World::new().await;
+    let (project, other) = (world.project.clone(), world.sample.tenant());
+    world.store.create_tenant(other, "second").await.unwrap();
+    let made = world.store.get_project(world.tenant, &project).await.unwrap();
+    let origin = Origin::GitUrl("https://example.org/b.git".to_owned());
+    let source = Source { origin, ..Source::default() };
+    let foreign = world.store.set_project_source(other, &project, &source).await;
+    assert!(matches!(foreign, Err(Error::NotFound(Entity::Project))), "{foreign:?}");
+    assert_eq!(world.store.get_project(world.tenant, &project).await.unwrap(), made);
+    let changed = world.store.set_project_source(world.tenant, &project, &source).await.unwrap();
+    assert!(changed.source == source && changed.updated_at > made.updated_at);
+    assert_eq!(world.store.get_project(world.tenant, &project).await.unwrap(), changed);
+}
+
+#[tokio::test]
 async fn how_a_project_is_shown_changes_bit_by_bit() {
     let mut world = World::new().await;
     let (project, other) = (world.project.clone(), world.sample.tenant());

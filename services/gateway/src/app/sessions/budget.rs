@@ -7,7 +7,7 @@ use crate::{
 };
 use domain::{
     ids::{EventId, SessionId},
-    model::money::UsdPicos,
+    money::UsdPicos,
 };
 use store::session::tree::budget::Budget;
 

@@ -7,7 +7,7 @@ use crate::ground::{
 use domain::{
     ids::{TenantId, Timestamp},
     limits,
-    model::money::UsdPicos,
+    money::UsdPicos,
     session::Phase,
     wait::Reason,
 };

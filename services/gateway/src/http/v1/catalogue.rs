@@ -19,7 +19,8 @@ use domain::{
         command::{BUILT_IN, Command, built_in as built_in_command},
         message::ModelRef,
     },
-    model::{Facts, money::Rates},
+    model::Facts,
+    money::Rates,
     policy::{
         agent::{Agent, Mode},
         permission::{Rule, Rules},

@@ -6,7 +6,7 @@ use domain::{
         message::Summary,
         part::{Patch, Snapshot, StepFinish, StepStart, Text},
     },
-    model::money::{Tokens, UsdPicos},
+    money::{Tokens, UsdPicos},
 };
 
 fn begun(hash: &str) -> Body {

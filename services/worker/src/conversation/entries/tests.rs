@@ -8,7 +8,7 @@ use domain::{
         part::{Ran, Tool, attached::Subtask},
     },
     ids::Timestamp,
-    model::money::{Tokens, UsdPicos},
+    money::{Tokens, UsdPicos},
 };
 use serde_json::json;
 

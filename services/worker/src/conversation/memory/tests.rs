@@ -5,7 +5,7 @@ use domain::{
         part::Ran,
     },
     ids::{MessageId, SessionId, Timestamp},
-    model::money::{Tokens, UsdPicos},
+    money::{Tokens, UsdPicos},
     session::Outcome,
 };
 use serde_json::json;

@@ -11,7 +11,7 @@ use domain::{
         part::{Ran, Span, Text, Tool, attached::File},
     },
     ids::Timestamp,
-    model::money::{Tokens, UsdPicos},
+    money::{Tokens, UsdPicos},
 };
 use llm::request::{Message as Lowered, Source};
 use serde_json::json;

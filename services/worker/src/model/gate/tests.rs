@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 use super::*;
-use domain::model::money::Price;
+use domain::money::Price;
 use llm::request::{Media, Source, ToolResult};
 
 fn model() -> Model {

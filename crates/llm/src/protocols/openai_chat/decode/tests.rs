@@ -5,7 +5,7 @@ use crate::decode::tests::{answer, events};
 use crate::error::{Error, ErrorKind};
 use crate::event::{Event, Finish};
 use crate::provider::Protocol;
-use domain::model::money::Tokens;
+use domain::money::Tokens;
 use serde_json::{Value, json};
 
 fn chunk(delta: Value) -> String {
