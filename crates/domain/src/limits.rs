@@ -115,6 +115,8 @@ pub const EXEC_ID_BYTES_MAX: usize = 128;
 pub const EXEC_COMMAND_BYTES_MAX: usize = 120 * 1024;
 /// Time between SIGTERM and SIGKILL; milliseconds.
 pub const EXEC_KILL_GRACE_MS: u64 = 2_000;
+/// Bytes of a terminal's input that its program has not read yet; as many as the kernel buffers in addition.
+pub const TERMINAL_INPUT_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of a path: Linux' PATH_MAX.
 pub const PATH_BYTES_MAX: usize = 4_096;
 /// See [`LINES`].

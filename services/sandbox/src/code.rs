@@ -1,85 +1,107 @@
-//! The stable codes of this service's errors. They cross two walls: from `flotilla-init` to the service as numbers,
-//! and from the service to its callers as names.
+//! The stable codes of this service's errors.
 
+use sandbox_wire::v1::FailureCode;
 use tonic::Code as Grpc;
 
-/// What went wrong, for programs. The name is stable; the number is between one service and its own init.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
-#[repr(i32)]
+/// What went wrong, for programs. Callers get its name, which is stable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Code {
     /// A bug or a failure of the service; the log has the cause.
-    Internal = 0,
+    Internal,
     /// The session has a higher epoch: the caller must stop writing.
-    EpochStale = 1,
+    EpochStale,
     /// A field of the call is wrong.
-    ArgumentInvalid = 2,
+    ArgumentInvalid,
     /// The session has no workspace.
-    WorkspaceMissing = 3,
-    /// The commit that the workspace started from is no longer in it.
-    BaseCommitMissing = 4,
-    /// There is no repository at the URL.
-    RepositoryNotFound = 5,
+    WorkspaceMissing,
+    /// The workspace's .git does not have the commit that the workspace started from.
+    BaseCommitMissing,
+    /// The URL leads to no repository.
+    RepositoryNotFound,
     /// The server asks for credentials, and a sandbox has none.
-    RepositoryNeedsCredentials = 6,
+    RepositoryNeedsCredentials,
     /// The repository could not be reached or read.
-    RepositoryUnreachable = 7,
+    RepositoryUnreachable,
     /// The URL is not one that this service may clone.
-    UrlNotAllowed = 8,
-    /// No branch, tag or commit of that name.
-    RevisionNotFound = 9,
+    UrlNotAllowed,
+    /// The repository has no branch, tag or commit of that name.
+    RevisionNotFound,
     /// The uploaded bytes are not a git bundle that stands alone.
-    BundleInvalid = 10,
+    BundleInvalid,
     /// The upload is larger than allowed.
-    BundleTooLarge = 11,
+    BundleTooLarge,
     /// The path is not below /workspace (for reading: nor below /tmp).
-    PathOutsideWorkspace = 12,
+    PathOutsideWorkspace,
     /// The path is invalid: empty, too long, or a loop of links.
-    PathInvalid = 13,
+    PathInvalid,
     /// No such file.
-    FileNotFound = 14,
+    FileNotFound,
     /// Larger than a call can transfer.
-    FileTooLarge = 15,
+    FileTooLarge,
     /// Not text.
-    FileIsBinary = 16,
+    FileIsBinary,
     /// A directory where a file is expected.
-    FileIsDirectory = 17,
+    FileIsDirectory,
     /// A FIFO, socket or device.
-    FileNotRegular = 18,
+    FileNotRegular,
     /// The file's mode forbids it.
-    FileNotPermitted = 19,
+    FileNotPermitted,
     /// The file's content is not what the caller expects.
-    FileChanged = 20,
+    FileChanged,
     /// An invalid glob or regular expression.
-    PatternInvalid = 21,
+    PatternInvalid,
     /// No space left in the workspace.
-    DiskFull = 22,
+    DiskFull,
     /// No exec of that id in the session.
-    ExecUnknown = 23,
-    /// Too many execs of the session run.
-    ExecsTooMany = 24,
+    ExecUnknown,
+    /// The session runs too many execs.
+    ExecsTooMany,
     /// The sandbox reached its process limit.
-    ProcessLimit = 25,
+    ProcessLimit,
     /// No sandbox could be started, or it ended during the call.
-    SandboxUnavailable = 26,
+    SandboxUnavailable,
     /// Too many file operations wait.
-    SandboxBusy = 27,
+    SandboxBusy,
     /// The caller's token is missing or wrong.
-    TokenInvalid = 28,
-    /// The workspace has no snapshot of that name, or has it no longer.
-    SnapshotUnknown = 29,
+    TokenInvalid,
+    /// The workspace has no snapshot of that name; it may have expired.
+    SnapshotUnknown,
     /// The snapshots of the workspace have reached their disk limit.
-    SnapshotsFull = 30,
+    SnapshotsFull,
     /// No terminal of that id in the session, or its program has ended.
-    TerminalUnknown = 31,
+    TerminalUnknown,
     /// Too many terminals of the session, or too many readers of one.
-    TerminalsTooMany = 32,
+    TerminalsTooMany,
     /// The program at the terminal does not read its input.
-    TerminalInputFull = 33,
+    TerminalInputFull,
     /// The patch is malformed, or it does not apply to the files.
-    PatchRefused = 34,
+    PatchRefused,
 }
 
 impl Code {
+    /// The code of a failure that the init reports.
+    pub fn from_failure(code: FailureCode) -> Self {
+        match code {
+            FailureCode::Unspecified | FailureCode::Internal => Self::Internal,
+            FailureCode::ArgumentInvalid => Self::ArgumentInvalid,
+            FailureCode::PathOutsideWorkspace => Self::PathOutsideWorkspace,
+            FailureCode::PathInvalid => Self::PathInvalid,
+            FailureCode::FileNotFound => Self::FileNotFound,
+            FailureCode::FileTooLarge => Self::FileTooLarge,
+            FailureCode::FileIsBinary => Self::FileIsBinary,
+            FailureCode::FileIsDirectory => Self::FileIsDirectory,
+            FailureCode::FileNotRegular => Self::FileNotRegular,
+            FailureCode::FileNotPermitted => Self::FileNotPermitted,
+            FailureCode::FileChanged => Self::FileChanged,
+            FailureCode::PatternInvalid => Self::PatternInvalid,
+            FailureCode::DiskFull => Self::DiskFull,
+            FailureCode::ProcessLimit => Self::ProcessLimit,
+            FailureCode::SandboxBusy => Self::SandboxBusy,
+            FailureCode::TerminalUnknown => Self::TerminalUnknown,
+            FailureCode::TerminalInputFull => Self::TerminalInputFull,
+        }
+    }
+
     /// The name on the wire.
     pub fn name(self) -> &'static str {
         match self {
@@ -158,5 +180,21 @@ impl Code {
             Self::RepositoryUnreachable | Self::SandboxUnavailable | Self::SandboxBusy => Grpc::Unavailable,
             Self::TokenInvalid => Grpc::Unauthenticated,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_failure_of_the_init_has_the_stable_name_that_its_code_spells() {
+        let codes: Vec<_> = (1..).map_while(|number| FailureCode::try_from(number).ok()).collect();
+        let names: Vec<_> = codes.iter().map(|code| Code::from_failure(*code).name()).collect();
+        let spelled: Vec<_> = codes
+            .iter()
+            .map(|code| code.as_str_name().trim_start_matches("FAILURE_CODE_").to_lowercase())
+            .collect();
+        assert_eq!((names, codes.len()), (spelled.iter().map(String::as_str).collect(), 17));
     }
 }

@@ -1,5 +1,6 @@
 //! How the service builds a sandbox: `policy` says what a sandbox may use, `facts` what the machine offers, `launch`
-//! starts it, and `selftest` proves that every wall holds. The code that runs inside a sandbox is in `init`.
+//! starts it, and `selftest` proves that every wall holds. The code that runs inside a sandbox is the crate
+//! `sandbox-init`.
 //!
 //! One sandbox is one bubblewrap process with its own namespaces, its own user if the service runs as root, three
 //! seccomp filters, a read-only /usr, an empty environment, and `flotilla-init` as PID 1. The service never mounts

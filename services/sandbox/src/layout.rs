@@ -5,7 +5,7 @@
 //! lock                               held by the one service that uses the directory
 //! fence/<tenant>/<session>           the highest epoch seen
 //! ws/<tenant>/<session>/tree/        /workspace; belongs to the session's user
-//! ws/<tenant>/<session>/snapshots/   its earlier states; only helpers see them
+//! ws/<tenant>/<session>/snapshots/   earlier states of the files; only helpers see them
 //! ws/<tenant>/<session>/configuration  what its repository configured at the start; no sandbox sees it
 //! ws/<tenant>/<session>/meta.json    what it started from; a workspace exists when this file does
 //! execs/<tenant>/<session>/<exec>/   spec.json, state.json, output

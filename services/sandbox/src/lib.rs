@@ -5,21 +5,19 @@
 //! the background processes that its commands left end with it. The workspace stays, and the next call starts another
 //! sandbox. Sessions of one tenant may work in the same workspace, each in its own sandbox behind its own fence.
 //!
-//! Read on in `grpc` (what a call does), `session` (what a session has), `isolation` (how the walls are built) and
-//! `init` (what runs inside).
+//! Read on in `grpc` (what a call does), `session` (what a session has) and `isolation` (how the walls are built). What
+//! runs inside is the crate `sandbox-init`.
 
 pub mod code;
 pub mod config;
 pub mod error;
 pub mod exec;
 pub mod grpc;
-pub mod init;
 pub mod isolation;
 pub mod layout;
 pub mod sandbox;
 pub mod session;
 pub mod terminal;
-pub mod wire;
 pub mod workspace;
 
 use anyhow::{Context as _, bail};

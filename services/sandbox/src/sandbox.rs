@@ -8,11 +8,14 @@ use crate::{
         launch::{LaunchSpec, Launcher, Mount, Program, SandboxProcess},
         terminals,
     },
-    wire::{self, reply, request},
 };
 use bytes::Bytes;
 use chassis::tasks::Tasks;
 use prost::Message as _;
+use sandbox_wire::{
+    frame,
+    v1::{Exec, Exit, Hello, Kill, Process, Reply, Request, reply, request},
+};
 use std::{
     collections::HashMap,
     io,
@@ -35,6 +38,10 @@ use tokio_util::sync::CancellationToken;
 /// Longest wait for a starting sandbox to answer; milliseconds. It needs some 10 ms on an idle machine.
 const SANDBOX_START_MS: u64 = 10_000;
 
+/// Every message of the gRPC port fits into a frame.
+const _: () =
+    assert!(frame::FRAME_BYTES_MAX >= rpc::MESSAGE_BYTES_MAX, "a frame holds every message of the port");
+
 /// Requests that wait for the socket; beyond this number callers wait.
 const REQUESTS_WAITING_MAX: usize = 16;
 /// Pieces of output that wait for the disk; beyond this number the sandbox waits.
@@ -42,7 +49,7 @@ const EVENTS_WAITING_MAX: usize = 16;
 /// How long an init may take to exit by itself.
 const LEAVE: Duration = Duration::from_secs(2);
 /// The error text of a bubblewrap that cannot start; bytes.
-const COMPLAINT_BYTES_MAX: u64 = 4 * 1024;
+const ERROR_TEXT_BYTES_MAX: u64 = 4 * 1024;
 
 /// What an exec does.
 #[derive(Debug)]
@@ -50,7 +57,7 @@ pub enum Event {
     /// The next bytes of its output.
     Output(Bytes),
     /// Its end; the last event. An exec without an exit was lost with its sandbox.
-    Exit(wire::Exit),
+    Exit(Exit),
 }
 
 /// A command that was started.
@@ -79,8 +86,8 @@ pub struct SandboxSpec {
 #[derive(Debug)]
 pub struct Sandbox {
     inner: Arc<Inner>,
-    /// What the init found.
-    pub hello: wire::Hello,
+    /// The first message of the init.
+    pub hello: Hello,
 }
 
 #[derive(Debug)]
@@ -98,7 +105,7 @@ impl Sandbox {
     /// Starts one and waits until it answers.
     ///
     /// # Errors
-    /// `sandbox_unavailable` with what bubblewrap said; nothing is left running.
+    /// `sandbox_unavailable` with the error text of bubblewrap; no process is left.
     ///
     /// Dropped midway: the sandbox ends.
     pub async fn start(launcher: &Launcher, tasks: &Tasks, plan: SandboxSpec) -> Result<Self, Error> {
@@ -151,15 +158,15 @@ impl Sandbox {
     ///
     /// # Errors
     /// Those of the start.
-    pub async fn exec(&self, exec: wire::Exec) -> Result<Command, Error> {
+    pub async fn exec(&self, exec: Exec) -> Result<Command, Error> {
         let number = self.inner.next.fetch_add(1, Ordering::Relaxed);
         let (sender, events) = mpsc::channel(EVENTS_WAITING_MAX);
         lock(&self.inner.execs).insert(number, sender);
         match self.ask(number, request::Body::Exec(exec)).await {
-            Ok(reply::Body::Process(wire::Process { pid })) => Ok(Command { number, pid, events }),
+            Ok(reply::Body::Process(Process { pid })) => Ok(Command { number, pid, events }),
             other => {
                 lock(&self.inner.execs).remove(&number);
-                let wrong = || Error::refused(Code::Internal, "the sandbox sent a reply of another kind");
+                let wrong = || Error::refused(Code::Internal, "the sandbox sent a reply of the wrong kind");
                 Err(other.err().unwrap_or_else(wrong))
             }
         }
@@ -167,9 +174,9 @@ impl Sandbox {
 
     /// Asks for the end of a command and its tree: SIGTERM, then SIGKILL. Its exit follows as an event.
     pub async fn kill(&self, id: u64) {
-        let request = wire::Request { id, body: Some(request::Body::Kill(wire::Kill {})) };
+        let request = Request { id, body: Some(request::Body::Kill(Kill {})) };
         // If the sandbox is gone, the command is too.
-        drop(self.inner.frames.send(wire::frame(&request)).await);
+        drop(self.inner.frames.send(frame::encode(&request)).await);
     }
 
     /// Ends the sandbox with everything in it and returns when it is gone.
@@ -207,13 +214,15 @@ impl Sandbox {
         };
         let (reply, answer) = oneshot::channel();
         lock(&self.inner.replies).insert(id, reply);
-        let frame = wire::frame(&wire::Request { id, body: Some(body) });
+        let frame = frame::encode(&Request { id, body: Some(body) });
         if self.is_ended() || self.inner.frames.send(frame).await.is_err() {
             lock(&self.inner.replies).remove(&id);
             return Err(gone());
         }
         match answer.await.map_err(|_| gone())? {
-            reply::Body::Failure(failure) => Err(Error::refused(failure.code(), failure.message)),
+            reply::Body::Failure(failure) => {
+                Err(Error::refused(Code::from_failure(failure.code()), failure.message))
+            }
             body => Ok(body),
         }
     }
@@ -234,7 +243,7 @@ impl SandboxTask {
             () = inner.stop.cancelled() => {}
             result = listen(&inner, from) => {
                 if let Err(error) = result {
-                    tracing::warn!("a sandbox is ended because of what it sent: {error}");
+                    tracing::warn!("a sandbox sent an invalid frame and is ended: {error}");
                 }
             }
             () = speak(into, waiting) => {}
@@ -261,7 +270,7 @@ impl SandboxTask {
 }
 
 async fn listen(inner: &Inner, mut from: OwnedReadHalf) -> io::Result<()> {
-    while let Some(wire::Reply { id, body }) = read(&mut from).await? {
+    while let Some(Reply { id, body }) = read(&mut from).await? {
         match body {
             Some(reply::Body::Output(data)) => {
                 let exec = lock(&inner.execs).get(&id).cloned();
@@ -281,7 +290,7 @@ async fn listen(inner: &Inner, mut from: OwnedReadHalf) -> io::Result<()> {
                     drop(reply.send(body));
                 }
             }
-            None => return Err(io::Error::new(io::ErrorKind::InvalidData, "an empty reply")),
+            None => return Err(io::Error::new(io::ErrorKind::InvalidData, "the reply is empty")),
         }
     }
     Ok(())
@@ -295,24 +304,24 @@ async fn speak(mut into: OwnedWriteHalf, mut waiting: mpsc::Receiver<Vec<u8>>) {
     }
 }
 
-async fn greet(from: &mut OwnedReadHalf) -> io::Result<wire::Hello> {
+async fn greet(from: &mut OwnedReadHalf) -> io::Result<Hello> {
     match read(from).await? {
-        Some(wire::Reply { body: Some(reply::Body::Hello(hello)), .. }) => Ok(hello),
+        Some(Reply { body: Some(reply::Body::Hello(hello)), .. }) => Ok(hello),
         _ => Err(io::ErrorKind::UnexpectedEof.into()),
     }
 }
 
-async fn read(from: &mut OwnedReadHalf) -> io::Result<Option<wire::Reply>> {
+async fn read(from: &mut OwnedReadHalf) -> io::Result<Option<Reply>> {
     let mut head = [0; 4];
     match from.read_exact(&mut head).await {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
         Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
         other => other?,
     };
-    let mut body = vec![0; wire::frame_length(head)?];
+    let mut body = vec![0; frame::length(head)?];
     from.read_exact(&mut body).await?;
     let reply =
-        wire::Reply::decode(Bytes::from(body)).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?;
+        Reply::decode(Bytes::from(body)).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?;
     Ok(Some(reply))
 }
 
@@ -321,7 +330,7 @@ async fn start_error(mut started: SandboxProcess) -> Error {
     drop(started.child.start_kill());
     let mut error = String::new();
     if let Some(stderr) = started.child.stderr.take() {
-        let mut limited = stderr.take(COMPLAINT_BYTES_MAX);
+        let mut limited = stderr.take(ERROR_TEXT_BYTES_MAX);
         drop(tokio::time::timeout(LEAVE, limited.read_to_string(&mut error)).await);
     }
     drop(started.child.wait().await);

@@ -65,7 +65,7 @@ async fn files_are_what_their_content_is_whatever_they_are_called() {
         "1: only words",
         "data:image/gif;base64,R0lGODlh",
         "data:application/pdf;base64,JVBERi0",
-        "failed to read /workspace/data.pdf with the following error: data.pdf cannot be shown: it is neither",
+        "failed to read /workspace/data.pdf with the following error: it is not text, a picture or a PDF document",
     ] {
         assert!(asked.contains(words), "{words}: {asked}");
     }

@@ -80,7 +80,7 @@ pub struct Progress {
     pub output_bytes: u64,
     /// Its number in the sandbox, once it runs.
     pub number: Option<u64>,
-    /// A caller asked for its end, perhaps before it ran.
+    /// A caller killed it, perhaps before it ran.
     pub is_killed: bool,
     /// It never ran, and this entry will never run.
     pub is_cancelled: bool,

@@ -6,9 +6,9 @@ use crate::{
     isolation::{cgroup, policy::Limits},
     sandbox::Event,
     session::guard::SandboxGuard,
-    wire,
 };
 use rpc::v1::ExecEnd;
+use sandbox_wire::v1::Exit;
 use std::{
     sync::Arc,
     time::{Duration, Instant},
@@ -101,7 +101,7 @@ impl Recorder {
     }
 
     /// Determines which limit ended the command, and describes it for a model.
-    fn explain(&self, exit: &wire::Exit) -> ExecOutcome {
+    fn explain(&self, exit: &Exit) -> ExecOutcome {
         let after = self.sandbox.sandbox().events();
         let out_of_memory = after.memory_kills > self.before.memory_kills;
         let out_of_processes = after.fork_refusals > self.before.fork_refusals;

@@ -5,7 +5,7 @@ use super::{
     record::{Exec, OUT_INSIDE, OUTPUT, Progress, STATE, Spec, write_spec},
     recorder::Recorder,
 };
-use crate::{code::Code, error::Error, layout, sandbox::Command, session::guard::SandboxGuard, wire};
+use crate::{code::Code, error::Error, layout, sandbox::Command, session::guard::SandboxGuard};
 use chassis::tasks::Tasks;
 use domain::limits;
 use sha2::{Digest as _, Sha256};
@@ -97,7 +97,7 @@ impl Registry {
     /// Reads an output that was kept, by its path inside.
     ///
     /// # Errors
-    /// `file_not_found`: there is none, or no longer.
+    /// `file_not_found`: the session never kept it, or it was removed.
     pub async fn read_output(&self, path: &str) -> Result<Vec<u8>, Error> {
         let missing = || Error::refused(Code::FileNotFound, format!("the session has no output {path}"));
         let name = name_inside(path).ok_or_else(missing)?;
@@ -122,15 +122,14 @@ impl Registry {
     /// Starts an entered exec in `sandbox` and has it recorded.
     ///
     /// # Errors
-    /// If it was not started, also because a caller asked for its end first. The caller of this function then cancels
-    /// it.
+    /// If the exec did not start, also because a caller killed it first. The caller of this function then cancels it.
     pub async fn start(
         self: &Arc<Self>,
         tasks: &Tasks,
         sandbox: SandboxGuard,
         exec: Arc<Exec>,
         spec: Spec,
-        command: wire::Exec,
+        command: sandbox_wire::v1::Exec,
     ) -> Result<(), Error> {
         let before = sandbox.sandbox().events();
         let limits = sandbox.limits();
@@ -139,7 +138,7 @@ impl Registry {
         }
         let Command { number, events, .. } = sandbox.sandbox().exec(command).await?;
         exec.progress.send_modify(|progress| progress.number = Some(number));
-        // A caller that asked for its end in between found no number.
+        // A caller that killed it in between found no number.
         if exec.progress.borrow().is_killed {
             sandbox.sandbox().kill(number).await;
         }

@@ -5,7 +5,6 @@ use crate::{
     error::Error,
     exec::record::Spec,
     session::{caller::Caller, state::Session},
-    wire,
 };
 use domain::limits;
 use rpc::v1;
@@ -27,12 +26,12 @@ pub(super) async fn start(
         exec_id: message.exec_id,
         timeout_ms: match message.timeout_ms {
             0 => limits::EXEC_TIMEOUT_MS,
-            asked => asked.min(limits::EXEC_TIMEOUT_MAX_MS),
+            requested => requested.min(limits::EXEC_TIMEOUT_MAX_MS),
         }
         .into(),
         output_bytes_max: match message.output_bytes_max {
             0 => limits::EXEC_OUTPUT_BYTES_MAX,
-            asked => asked.min(limits::EXEC_OUTPUT_BYTES_MAX),
+            requested => requested.min(limits::EXEC_OUTPUT_BYTES_MAX),
         },
         epoch: caller.epoch.unwrap_or_default(),
     };
@@ -44,13 +43,13 @@ pub(super) async fn start(
     let Some(entered) = entered else {
         return Ok(v1::StartExecResponse { started: false });
     };
-    let command = wire::Exec {
+    let command = sandbox_wire::v1::Exec {
         command: message.command,
         directory: message.directory,
         env: environment(message.env, "dumb"),
         timeout_ms: spec.timeout_ms,
         output_bytes_max: spec.output_bytes_max,
-        ..wire::Exec::default()
+        ..sandbox_wire::v1::Exec::default()
     };
     let start = async {
         let sandbox = caller.enter().await?;
@@ -113,10 +112,10 @@ pub(super) fn check_environment(env: &HashMap<String, String>) -> Result<(), Err
 }
 
 /// The environment of a command: the variables of the caller, and those that every command needs.
-pub(super) fn environment(asked: HashMap<String, String>, term: &str) -> Vec<String> {
+pub(super) fn environment(requested: HashMap<String, String>, term: &str) -> Vec<String> {
     let fixed = [("PATH", ENV_PATH), ("HOME", "/home/agent"), ("LANG", "C.UTF-8"), ("TERM", term)];
-    let missing = fixed.into_iter().filter(|(name, _)| !asked.contains_key(*name));
+    let missing = fixed.into_iter().filter(|(name, _)| !requested.contains_key(*name));
     let mut env: Vec<String> = missing.map(|(name, value)| format!("{name}={value}")).collect();
-    env.extend(asked.iter().map(|(name, value)| format!("{name}={value}")));
+    env.extend(requested.iter().map(|(name, value)| format!("{name}={value}")));
     env
 }

@@ -1,12 +1,9 @@
 //! The calls about single files. Each is one request to the init and the reply of the same kind.
 
 use super::{scope::Scoped, server::Server};
-use crate::{
-    code::Code,
-    error::Error,
-    wire::{reply, request},
-};
+use crate::{code::Code, error::Error};
 use rpc::v1;
+use sandbox_wire::v1::{reply, request};
 use tonic::{Request, Response, Status};
 
 /// A call that the init does.
@@ -68,7 +65,7 @@ impl Server {
             let reply = sandbox.sandbox().call(message.into_body()).await?;
             drop(permit);
             M::from_body(reply)
-                .ok_or_else(|| Error::refused(Code::Internal, "the sandbox sent a reply of another kind"))
+                .ok_or_else(|| Error::refused(Code::Internal, "the sandbox sent a reply of the wrong kind"))
         })
         .await
     }

@@ -243,7 +243,7 @@ impl SandboxService for Server {
         let root = Arc::clone(&call.caller.root);
         let bytes_max = match message.bytes_max as usize {
             0 => limits::DIFF_BYTES_MAX,
-            asked => asked.min(limits::DIFF_BYTES_MAX),
+            requested => requested.min(limits::DIFF_BYTES_MAX),
         };
         call.run(async move { changes::diff(&root, bytes_max).await }).await
     }

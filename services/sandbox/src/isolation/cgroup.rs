@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-/// Of the names of groups; the service's process id follows.
+/// Prefix of the names of groups; the service's process id follows it.
 const PREFIX: &str = "flotilla-";
 const CPU_PERIOD_US: u64 = 100_000;
 /// Attempts to remove a group while the kernel still cleans up its last process.
@@ -129,7 +129,7 @@ impl Group {
         self.directories.iter().map(|d| OpenOptions::new().write(true).open(d.join("cgroup.procs"))).collect()
     }
 
-    /// Gives what was counted so far; zero for what the kernel does not count.
+    /// Gives the counters so far; zero for those that the kernel does not have.
     pub fn events(&self) -> Events {
         let count = |directory: &Option<PathBuf>, files: &[&str], word: &str| {
             let Some(directory) = directory else { return 0 };

@@ -19,7 +19,7 @@ const CAP_SYS_ADMIN: u32 = 21;
 pub struct Facts {
     /// The bubblewrap program.
     pub bwrap: PathBuf,
-    /// As it says it: "0.8.0".
+    /// As bubblewrap prints it, for example "0.8.0".
     pub bwrap_version: String,
     /// The `flotilla-init` program.
     pub init: PathBuf,
@@ -73,15 +73,15 @@ impl Facts {
 
 fn find_program(name: &Path) -> anyhow::Result<PathBuf> {
     if name.components().count() > 1 {
-        return name.canonicalize().context("look at it");
+        return name.canonicalize().context("resolve its path");
     }
-    let path = nix_path();
+    let path = search_path();
     let found = path.iter().map(|directory| directory.join(name)).find(|file| file.is_file());
     found.context("look in PATH")
 }
 
-/// The directories of PATH. A path, not a setting: where programs are is the system's to say.
-fn nix_path() -> Vec<PathBuf> {
+/// The directories of PATH. The system decides where programs are, so this is not a setting of ours.
+fn search_path() -> Vec<PathBuf> {
     std::env::var_os("PATH").map(|path| std::env::split_paths(&path).collect()).unwrap_or_default()
 }
 

@@ -103,7 +103,7 @@ impl Launcher {
     /// Writes the /etc of sandboxes into `etc` and starts the thread. Must be called inside a runtime.
     ///
     /// # Errors
-    /// When the files cannot be written, the filters not be compiled or the thread not be started.
+    /// When it cannot write the files, compile the filters or start the thread.
     pub fn start(facts: Facts, etc: PathBuf) -> anyhow::Result<Self> {
         root::write_etc(&etc)?;
         let filters = seccomp::programs()?;

@@ -1,15 +1,12 @@
-//! The self-test: starts one sandbox in which a script tries what must not work. The service serves only if every
-//! required wall held.
+//! The self-test: starts one sandbox in which a script tries to get out. The service serves only if every required
+//! wall holds.
 
 use super::{
     facts::Facts,
     launch::{self, Launcher, Mount},
     policy::User,
 };
-use crate::{
-    sandbox::{Event, Sandbox, SandboxSpec},
-    wire,
-};
+use crate::sandbox::{Event, Sandbox, SandboxSpec};
 use anyhow::Context as _;
 use chassis::tasks::Tasks;
 use std::{collections::BTreeMap, path::Path, time::Duration};
@@ -100,7 +97,7 @@ async fn probe(
         format!("PROBE_PORT={port}"),
         "PATH=/usr/local/bin:/usr/bin:/bin".to_owned(),
     ];
-    let exec = wire::Exec {
+    let exec = sandbox_wire::v1::Exec {
         command: SCRIPT.to_owned(),
         env: env.into(),
         timeout_ms: TIME_LIMIT.as_millis() as u64,

@@ -64,7 +64,7 @@ impl Sessions {
     /// Returns a session. Every valid id names one, which may be empty.
     ///
     /// # Errors
-    /// `argument_invalid` when an id is none.
+    /// `argument_invalid` when an id is malformed.
     pub fn get(&self, tenant: &str, session: &str) -> Result<Arc<Session>, Error> {
         let key = Key::parse(tenant, session)?;
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);

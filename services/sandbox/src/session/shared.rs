@@ -82,7 +82,7 @@ impl Shared {
     pub fn take_slot(self: &Arc<Self>) -> Result<Slot, Error> {
         let mut used = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         let free = (0..SLOTS).find(|slot| !used.contains(slot));
-        let full = || Error::refused(Code::SandboxUnavailable, "no workspace is free on this machine");
+        let full = || Error::refused(Code::SandboxUnavailable, "this machine cannot hold another workspace");
         let number = free.ok_or_else(full)?;
         used.insert(number);
         Ok(Slot { shared: Arc::clone(self), number, is_kept: false })

@@ -12,12 +12,12 @@ use tokio::sync::mpsc;
 /// The stream of a reader.
 pub type Sender = mpsc::Sender<Result<AttachTerminalResponse, tonic::Status>>;
 
-/// Sends what the request asks for, until the program ends or the reader disconnects.
-pub async fn run(terminal: Arc<Terminal>, asked: AttachTerminalRequest, to: Sender) {
+/// Sends the requested output and the exit, until the program ends or the reader disconnects.
+pub async fn run(terminal: Arc<Terminal>, request: AttachTerminalRequest, to: Sender) {
     let mut state = terminal.state.subscribe();
     let replay = {
         let kept = &state.borrow().scrollback;
-        let wanted = asked.from_offset_bytes.filter(|_| !asked.exit_only).unwrap_or(kept.end);
+        let wanted = request.from_offset_bytes.filter(|_| !request.exit_only).unwrap_or(kept.end);
         let from = wanted.clamp(kept.start(), kept.end);
         let lost_bytes = kept.start().saturating_sub(wanted);
         TerminalReplay { from_offset_bytes: from, to_offset_bytes: kept.end, lost_bytes }
@@ -29,7 +29,7 @@ pub async fn run(terminal: Arc<Terminal>, asked: AttachTerminalRequest, to: Send
     loop {
         let (exit_code, (offset_bytes, data)) = {
             let state = state.borrow_and_update();
-            let from = if asked.exit_only { state.scrollback.end } else { offset };
+            let from = if request.exit_only { state.scrollback.end } else { offset };
             (state.info.exit_code, state.scrollback.read(from))
         };
         offset = offset_bytes + data.len() as u64;

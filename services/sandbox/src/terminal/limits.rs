@@ -7,8 +7,6 @@ pub const TERMINALS_MAX: usize = 8;
 pub const TERMINALS_TENANT_MAX: usize = 64;
 /// Bytes of a terminal's output that are kept for later readers: about ten thousand full lines.
 pub const KEPT_BYTES_MAX: usize = 1024 * 1024;
-/// Bytes of input that the program has not read yet; as many as the kernel buffers in addition.
-pub const INPUT_BYTES_MAX: usize = 64 * 1024;
 /// Readers of one terminal, each with a task and a stream.
 pub const READERS_MAX: usize = 16;
 /// How long the program at a terminal may run; milliseconds. A day: a forgotten one must not hold its sandbox for ever.

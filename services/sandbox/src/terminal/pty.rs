@@ -1,15 +1,16 @@
 //! One terminal: its latest output, its readers, and the end of its program. All of it is in memory: a terminal
 //! ends with its sandbox, and so with this service.
 
-use super::{limits::INPUT_BYTES_MAX, scrollback::Scrollback, shares::Share};
+use super::{scrollback::Scrollback, shares::Share};
 use crate::{
     code::Code,
     error::Error,
     sandbox::{Event, Sandbox},
     session::guard::SandboxGuard,
-    wire::{self, request},
 };
+use domain::limits::TERMINAL_INPUT_BYTES_MAX;
 use rpc::v1::{self, TerminalSize};
+use sandbox_wire::v1::{Keystrokes, Resize, request};
 use std::{sync::Arc, time::Duration};
 use tokio::sync::{mpsc, watch};
 
@@ -75,13 +76,13 @@ impl Terminal {
     /// Types.
     ///
     /// # Errors
-    /// `terminal_input_full`, and nothing was typed; `terminal_unknown` when the program has ended.
+    /// `terminal_input_full`: the terminal took none of the input; `terminal_unknown`: the program has ended.
     pub async fn type_in(&self, data: Vec<u8>) -> Result<(), Error> {
-        if data.len() > INPUT_BYTES_MAX {
-            let text = format!("the input is too long; the limit is {INPUT_BYTES_MAX} bytes");
+        if data.len() > TERMINAL_INPUT_BYTES_MAX {
+            let text = format!("the input is too long; the limit is {TERMINAL_INPUT_BYTES_MAX} bytes");
             return Err(Error::refused(Code::ArgumentInvalid, text));
         }
-        self.ask(request::Body::Keystrokes(wire::Keystrokes { exec: self.number, data })).await
+        self.ask(request::Body::Keystrokes(Keystrokes { exec: self.number, data })).await
     }
 
     /// Updates the title and the size. Empty fields are unchanged.
@@ -91,7 +92,7 @@ impl Terminal {
     pub async fn update(&self, title: String, size: Option<TerminalSize>) -> Result<(), Error> {
         if let Some(size) = size {
             check_size(&size)?;
-            self.ask(request::Body::Resize(wire::Resize { exec: self.number, size: Some(size) })).await?;
+            self.ask(request::Body::Resize(Resize { exec: self.number, size: Some(size) })).await?;
         }
         if !title.is_empty() {
             self.state.send_modify(|state| state.info.title = title);

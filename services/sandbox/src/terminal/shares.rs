@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tenant_has_so_many_and_takes_none_of_others() {
+    fn one_tenant_cannot_take_the_share_of_another() {
         let (shares, greedy) = (Arc::new(Shares::default()), TenantId(uuid::Uuid::now_v7()));
         let mut held: Vec<_> = (0..TERMINALS_TENANT_MAX).map(|_| shares.take(greedy).unwrap()).collect();
         let refused = shares.take(greedy).unwrap_err();

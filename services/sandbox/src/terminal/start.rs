@@ -5,7 +5,7 @@ use super::{
     pty::Terminal,
     registry,
 };
-use crate::{code::Code, error::Error, session::caller::Caller, wire};
+use crate::{code::Code, error::Error, session::caller::Caller};
 use rpc::v1;
 use std::sync::Arc;
 
@@ -31,8 +31,8 @@ pub struct Program {
 pub async fn run(caller: &Caller, program: Program) -> Result<(Arc<Terminal>, bool), Error> {
     let Caller { session, .. } = caller;
     let mut terminals = session.terminals.lock().await;
-    if let Some(known) = registry::find(&terminals, &program.info.id) {
-        return Ok((known, false));
+    if let Some(existing) = registry::find(&terminals, &program.info.id) {
+        return Ok((existing, false));
     }
     if terminals.len() >= TERMINALS_MAX {
         let Some(ended) = terminals.iter().position(|terminal| terminal.is_over()) else {
@@ -44,7 +44,7 @@ pub async fn run(caller: &Caller, program: Program) -> Result<(Arc<Terminal>, bo
     let share = session.shared.terminals.take(session.key.tenant)?;
     let entered = caller.enter().await?;
     let mut info = program.info;
-    let exec = wire::Exec {
+    let exec = sandbox_wire::v1::Exec {
         command: RUN.to_owned(),
         arguments: [&info.command].into_iter().chain(&info.args).cloned().collect(),
         directory: info.directory.clone(),

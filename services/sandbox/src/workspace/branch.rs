@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_that_git_did_not_write_names_none() {
+    fn a_malformed_head_names_no_branch() {
         check_text("", None);
         check_text("ref: refs/heads/", None);
         check_text("ref: refs/heads/a b\n", None);
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_that_is_no_file_of_the_tree_is_not_opened_and_not_waited_for() {
+    fn a_head_that_is_not_a_plain_file_of_the_tree_is_not_opened() {
         let (fifo, mode) = (rustix::fs::FileType::Fifo, Mode::RUSR | Mode::WUSR);
         let pipe = |tree: &Path| {
             rustix::fs::mknodat(rustix::fs::CWD, tree.join(".git/HEAD"), fifo, mode, 0).unwrap();

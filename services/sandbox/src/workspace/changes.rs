@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn statistics_of_odd_names() {
+    fn statistics_keep_odd_names() {
         let stats = parse_stats(b"1\t0\ta b\tc\0-\t-\timage.png\0");
         let stat =
             |path: &str, additions, deletions| DiffStat { path: path.to_owned(), additions, deletions };

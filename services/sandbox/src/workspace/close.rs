@@ -12,9 +12,9 @@ const REMOVE_SCRIPT: &str = "cd /workspace && chmod -R u+rwX . 2>/dev/null; find
 /// stays: it keeps a late worker of the session out of a workspace that it shared.
 ///
 /// # Errors
-/// Those of the file system; what is left is deleted by the next call.
+/// Those of the file system; the next call deletes the rest.
 ///
-/// Dropped midway: partly deleted, and no longer a workspace; the next call goes on.
+/// Dropped midway: the workspace is partly deleted, and no call can use it; the next call deletes the rest.
 pub async fn run(session: &Session) -> Result<(), Error> {
     let shared = &session.shared;
     let directory = shared.layout.workspace(&session.key);

@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_may_hold_anything() {
+    fn configuration_files_may_contain_any_bytes() {
         let output = b"opencode.json\x005\0{\0\xff}\n.opencode/agent/a.md\0-2\0b\0-1\0empty\x000\0";
         let kept = parse(output).unwrap();
         let file = |path: &str, text: &str| v1::GuidanceFile { path: path.to_owned(), text: text.to_owned() };

@@ -23,9 +23,9 @@ use tokio::{
 
 /// One-shot helper sandboxes (clone, diff, export) at once in one service: each is bound by disk and CPU.
 const SANDBOX_HELPERS_MAX: usize = 8;
-/// Helpers of another kind at once: snapshots and the like, which a turn waits for and which take some 50 ms.
+/// Quick helpers (snapshots and the like) at once: a turn waits for them, and each takes some 50 ms.
 const SANDBOX_QUICK_HELPERS_MAX: usize = 8;
-/// Bytes of a helper's error output that are kept to find out what went wrong.
+/// Bytes of a helper's error output that are kept, to find the cause of a failure.
 const HELPER_ERROR_BYTES_MAX: usize = 64 * 1024;
 
 /// Runs helpers, a few at a time.
@@ -150,7 +150,7 @@ impl Helpers {
         let pipes = started.child.stdout.take().zip(started.child.stderr.take());
         let (stdout, stderr) =
             pipes.ok_or_else(|| io::Error::other("no pipes")).map_err(Error::io("start a helper"))?;
-        let stderr = tokio::spawn(read_complaints(stderr));
+        let stderr = tokio::spawn(read_errors(stderr));
         Ok(HelperRun {
             stdout,
             child: started.child,
@@ -163,7 +163,7 @@ impl Helpers {
 }
 
 impl HelperRun {
-    /// Reads what is printed until its end, `limit` bytes, or the time limit, whichever is first.
+    /// Reads the output until its end, `limit` bytes, or the time limit, whichever is first.
     ///
     /// # Errors
     /// `sandbox_unavailable` at the time limit.
@@ -183,7 +183,8 @@ impl HelperRun {
         Ok((!piece.is_empty()).then_some(piece))
     }
 
-    /// Waits for its end and gives its exit code and the start of its complaints. One that still prints is killed.
+    /// Waits until the helper ends, and gives its exit code and the start of its error output. Kills a helper that still
+    /// prints.
     ///
     /// # Errors
     /// Those of waiting for a process.
@@ -211,7 +212,7 @@ fn too_slow() -> Error {
 }
 
 /// Keeps the beginning and discards the rest, so that the helper never blocks.
-async fn read_complaints(mut stderr: ChildStderr) -> String {
+async fn read_errors(mut stderr: ChildStderr) -> String {
     let mut kept = Vec::new();
     drop((&mut stderr).take(HELPER_ERROR_BYTES_MAX as u64).read_to_end(&mut kept).await);
     drain(&mut stderr).await;

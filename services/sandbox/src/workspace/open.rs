@@ -75,7 +75,7 @@ pub async fn run(session: &Arc<Session>, spec: &OpenSpec) -> Result<(bool, Meta)
     }
     let Some((ours, base_commit)) = answer.trim().split_once(' ').filter(|(_, commit)| is_commit(commit))
     else {
-        return Err(refused(Code::Internal, "git gave no commit", &output.stderr));
+        return Err(refused(Code::Internal, "git printed no commit", &output.stderr));
     };
     let meta = Meta {
         base_commit: base_commit.to_owned(),

@@ -15,9 +15,9 @@ fetch() {
   https) export GIT_ALLOW_PROTOCOL=https ;;
   ssh) export GIT_ALLOW_PROTOCOL=ssh GIT_SSH_COMMAND='ssh -oBatchMode=yes -oStrictHostKeyChecking=accept-new' ;;
   esac
-  git -c "http.curloptResolve=$resolve" clone --quiet --no-checkout --no-recurse-submodules --template= -- "$url" . 2>/tmp/said && return
-  cat /tmp/said >&2
-  refused=$(cat /tmp/said)
+  git -c "http.curloptResolve=$resolve" clone --quiet --no-checkout --no-recurse-submodules --template= -- "$url" . 2>/tmp/errors && return
+  cat /tmp/errors >&2
+  refused=$(cat /tmp/errors)
   [ "$from" != bundle ] || exit 13
   case $refused in
   *"could not read Username"* | *"could not read Password"* | *"terminal prompts disabled"* | *"Authentication failed"* | *"Permission denied (publickey"*) exit 11 ;;
@@ -69,7 +69,7 @@ first() {
 }
 
 # The files of a snapshot keep their bytes; the line-end settings of the repository do not apply.
-as_they_are() {
+keep_bytes() {
   mkdir -p .git/info
   echo '* -text -ident !eol !crlf !filter !working-tree-encoding' >.git/info/attributes
 }
@@ -90,7 +90,7 @@ else
   fetch
   # The checkout may still need the source, so the URL to remember is set last.
   git config user.name "$GIT_AUTHOR_NAME" && git config user.email "$GIT_AUTHOR_EMAIL"
-  [ "$uncommitted" != yes ] || as_they_are
+  [ "$uncommitted" != yes ] || keep_bytes
   choose
   [ "$uncommitted" != yes ] || uncommit
   remember

@@ -24,7 +24,7 @@ impl Scratch {
         &self.0
     }
 
-    /// Removes it with what is in it.
+    /// Removes it with its content.
     pub(super) async fn remove(self) {
         if let Err(error) = tokio::fs::remove_dir_all(&self.0).await {
             tracing::warn!("a scratch directory stays: {error}");

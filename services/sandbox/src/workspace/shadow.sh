@@ -17,8 +17,8 @@ git read-tree "$base" || exit 14
 # Unreadable files and repositories without a commit are skipped; git reports them on standard error.
 git -c core.compression=1 add --all --ignore-errors . >/dev/null
 # A nested repository would become a link to a commit that no other repository has.
-git diff-index --cached --raw -z --no-renames --ignore-submodules=none "$base" | while IFS= read -r -d '' what && IFS= read -r -d '' path; do
-  case $what in
+git diff-index --cached --raw -z --no-renames --ignore-submodules=none "$base" | while IFS= read -r -d '' change && IFS= read -r -d '' path; do
+  case $change in
   ':000000 160000 '*) git update-index --force-remove -- "$path" ;;
   esac
 done

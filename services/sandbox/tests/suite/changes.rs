@@ -38,7 +38,7 @@ const WORK: &str = "echo three >> README.md; mkdir -p new target; echo neu > 'ne
                     ln -s README.md link; echo run > tool; chmod +x tool; git add tool; head -c 3000 /dev/urandom > binary";
 
 #[tokio::test]
-async fn a_diff_has_what_changed_and_not_what_is_ignored() {
+async fn a_diff_has_changed_files_and_no_ignored_ones() {
     let directory = directory();
     let (_machine, session, path) = opened(directory.path()).await;
     assert!(diff(&session, 0).await.unwrap().files.is_empty());
@@ -128,7 +128,11 @@ async fn configuration_in_the_workspace_runs_nothing_outside() {
     assert!(changes.patch.contains("+changed"));
     export(&session).await.unwrap();
     assert!(!mark.exists());
-    assert_eq!(session.sh("ls ran 2>/dev/null || echo none").await, "none", "not even inside");
+    assert_eq!(
+        session.sh("ls ran 2>/dev/null || echo none").await,
+        "none",
+        "git runs none of them inside either"
+    );
 }
 
 #[tokio::test]
@@ -145,7 +149,7 @@ async fn line_ends_of_the_repository_are_not_changes() {
 }
 
 #[tokio::test]
-async fn a_workspace_without_its_git_says_so() {
+async fn a_workspace_without_its_base_commit_gives_an_error() {
     let (_directory, machine, session) = fresh(&[]).await;
     session.sh("rm -rf .git; ln -s /oldroot/tmp .git").await;
     assert_eq!(code(diff(&session, 0).await), "base_commit_missing");
@@ -202,13 +206,13 @@ async fn an_incomplete_patch_is_undone() {
     assert_eq!(session.sh("ls").await, "README.md\na\nro", "with its empty directory");
     let mut request = v1::ApplyPatchRequest { fence: session.fence(), patch: new("n") };
     let refused = session.client.clone().apply_patch(request.clone()).await;
-    assert_eq!(code(refused), "argument_invalid", "a loop's");
+    assert_eq!(code(refused), "argument_invalid", "a call of a loop");
     request.fence = Some(v1::Fence { epoch: 0, ..session.fence().unwrap() });
     session.client.clone().apply_patch(request).await.unwrap();
 }
 
 #[tokio::test]
-async fn no_patch_reaches_beyond_the_files_or_runs_anything() {
+async fn a_patch_cannot_reach_outside_the_files_or_run_a_program() {
     let directory = directory();
     let (machine, session, _) = opened(directory.path()).await;
     session.sh("ln -s /tmp out; git config core.hooksPath /workspace; git config core.fsmonitor 'touch /workspace/ran'; cat .git/config > was").await;

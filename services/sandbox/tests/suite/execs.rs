@@ -1,11 +1,11 @@
-//! Commands: output, exits, limits, and what outlives a caller.
+//! Commands: output, exits, limits, restarts and takeovers.
 
 use crate::harness::{Machine, Session, code, directory, fresh};
 use rpc::v1::{ExecEnd, GetWorkspaceRequest, KillExecRequest, StartExecRequest};
 use std::time::{Duration, Instant};
 
 #[tokio::test]
-async fn output_and_exit() {
+async fn an_exec_reports_its_output_and_its_exit() {
     let (_directory, _machine, session) = fresh(&[]).await;
     let outcome = session.run("echo out; echo err >&2; pwd; id -u; exit 3").await;
     assert_eq!(outcome.output, "out\nerr\n/workspace\n1000\n");
@@ -15,7 +15,7 @@ async fn output_and_exit() {
 }
 
 #[tokio::test]
-async fn environment_and_directory_are_those_asked_for() {
+async fn a_command_gets_the_requested_environment_and_directory() {
     let (_directory, _machine, session) = fresh(&[]).await;
     session.sh("mkdir -p sub/dir").await;
     let request = StartExecRequest {
@@ -205,7 +205,7 @@ async fn a_stale_epoch_changes_nothing_and_a_takeover_keeps_execs() {
 }
 
 #[tokio::test]
-async fn what_a_restart_interrupted_is_lost_and_the_rest_is_kept() {
+async fn a_restart_loses_running_execs_and_keeps_finished_ones() {
     let directory = directory();
     let machine = Machine::start(directory.path()).await;
     let session = machine.empty_session().await;
@@ -214,7 +214,7 @@ async fn what_a_restart_interrupted_is_lost_and_the_rest_is_kept() {
     session.start(session.command("cut", "echo begun; touch begun; sleep 1000")).await.unwrap();
     session.sh("until [ -e begun ]; do sleep 0.02; done").await;
     machine.stop().await;
-    // As after a power cut, when the outcome could not be written.
+    // This is the state after a power cut, before the service could write the outcome.
     let execs = directory.path().join("data/execs").join(session.tenant.replace('-', "")).join(&session.id);
     for exec in std::fs::read_dir(execs).unwrap() {
         let exec = exec.unwrap().path();
@@ -242,7 +242,7 @@ async fn too_many_commands_are_refused() {
 }
 
 #[tokio::test]
-async fn asking_for_an_exec_that_is_not_there_shuts_out_its_late_start() {
+async fn a_successor_that_finds_no_exec_shuts_out_its_late_start() {
     let (_directory, _machine, old) = fresh(&[]).await;
     let new = Session { epoch: 2, ..old.clone() };
     assert_eq!(code(new.attach("e", 0).await), "exec_unknown");

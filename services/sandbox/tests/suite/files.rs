@@ -39,7 +39,7 @@ async fn grep(
 }
 
 #[tokio::test]
-async fn a_file_is_removed_if_it_is_what_was_read() {
+async fn a_file_is_removed_only_if_it_is_unchanged() {
     let (_directory, _machine, session) = fresh(&[]).await;
     let written = session.write("a/b", b"one").await.unwrap();
     session.sh("ln -s b a/link; ln -s /etc/hostname a/out").await;
@@ -88,7 +88,7 @@ async fn a_file_is_written_and_read() {
 }
 
 #[tokio::test]
-async fn lines_directories_and_near_names() {
+async fn a_read_gives_lines_or_entries_and_suggests_similar_names() {
     let (_directory, _machine, session) = fresh(&[]).await;
     session.write("src/main.rs", b"fn main() {}\n// two\n").await.unwrap();
     let lines = session.lines("src/main.rs").await.unwrap();

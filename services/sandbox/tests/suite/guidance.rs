@@ -24,7 +24,7 @@ fn files(files: &[v1::GuidanceFile]) -> Vec<(&str, &str)> {
 }
 
 #[tokio::test]
-async fn every_level_and_every_named_file_has_its_say_once() {
+async fn every_level_and_every_named_file_is_read_once() {
     let (_directory, _machine, session) = fresh(&[]).await;
     session
         .sh("mkdir -p a/b/c docs/deep; echo root > AGENTS.md; echo not > CLAUDE.md; echo a > a/CLAUDE.md; echo not > a/CONTEXT.md; \
@@ -60,7 +60,7 @@ async fn every_level_and_every_named_file_has_its_say_once() {
 }
 
 #[tokio::test]
-async fn nothing_from_outside_is_read_and_what_is_left_out_is_named() {
+async fn files_outside_the_workspace_are_not_read_and_omissions_are_named() {
     let (_directory, _machine, session) = fresh(&[]).await;
     session
         .sh("ln -s /etc/passwd AGENTS.md; mkdir d e; ln -s ../../etc/hosts d/AGENTS.md; ln -s e/loop e/loop; mkfifo e/AGENTS.md; \
@@ -111,7 +111,7 @@ async fn nothing_from_outside_is_read_and_what_is_left_out_is_named() {
 }
 
 #[tokio::test]
-async fn skills_say_what_they_are_for() {
+async fn skills_have_a_name_and_a_description() {
     let (_directory, _machine, session) = fresh(&[]).await;
     session
         .sh("skill() { mkdir -p $1; printf -- \"---\\nname: $2\\ndescription: $3\\nallowed-tools: [a]\\n---\\nbody\\n\" > $1/SKILL.md; }; \
@@ -143,7 +143,7 @@ async fn skills_say_what_they_are_for() {
 }
 
 #[tokio::test]
-async fn configuration_is_that_of_the_commit_at_the_start() {
+async fn configuration_comes_from_the_base_commit() {
     let directory = directory();
     let path = repository(directory.path());
     std::fs::create_dir_all(path.join(".opencode/agent/team")).unwrap();
@@ -158,7 +158,7 @@ async fn configuration_is_that_of_the_commit_at_the_start() {
         Machine::start_with(directory.path(), &["--file-roots", directory.path().to_str().unwrap()]).await;
     let session = machine.session();
     let opened = session.open_url(&format!("file://{}", path.display())).await.unwrap();
-    // Neither the files nor the repository's history can change the configuration of the start.
+    // Later changes of the files or of the repository's history do not change the configuration.
     session
         .sh("echo '{}' > opencode.json; rm -r .opencode; git commit -qam loosened; rm -rf .git; git init -q")
         .await;

@@ -35,7 +35,7 @@ async fn a_sandbox_with_a_running_exec_is_not_idle() {
 }
 
 #[tokio::test]
-async fn nothing_outlives_the_service() {
+async fn no_process_outlives_the_service() {
     let (directory, machine, session) = fresh(&[]).await;
     session.sh(HOLDER).await;
     let held = inside(&directory, &session, "held");
@@ -44,7 +44,7 @@ async fn nothing_outlives_the_service() {
 }
 
 #[tokio::test]
-async fn one_service_for_each_directory() {
+async fn a_second_service_cannot_use_the_same_directory() {
     let directory = directory();
     let machine = Machine::start(directory.path()).await;
     let data = directory.path().to_owned();
@@ -112,6 +112,6 @@ async fn an_idle_sandbox_ends_for_a_session_that_needs_one() {
     }
     let both =
         futures::future::join_all(sessions[1..].iter().map(|session| session.sh("echo at once"))).await;
-    assert!(both.iter().all(|said| said == "at once"), "{both:?}");
+    assert!(both.iter().all(|answer| answer == "at once"), "{both:?}");
     busy.kill_all().await.unwrap();
 }

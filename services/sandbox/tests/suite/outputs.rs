@@ -19,7 +19,7 @@ async fn get(session: &Session, path: &str) -> Result<Vec<u8>, Status> {
 }
 
 #[tokio::test]
-async fn a_kept_output_is_read_from_inside_and_is_no_part_of_the_workspace() {
+async fn a_kept_output_is_readable_inside_and_not_part_of_the_workspace() {
     let (_directory, machine, session) = fresh(&[]).await;
     let path = keep(&session, "prt_1", b"one\nneedle\n").await.unwrap();
     assert!(Path::new(&path).starts_with(domain::session::OUTPUTS), "{path}");
@@ -34,7 +34,7 @@ async fn a_kept_output_is_read_from_inside_and_is_no_part_of_the_workspace() {
     };
     let found = session.client.clone().grep_files(request).await.unwrap().into_inner();
     assert_eq!(found.matches.len(), 1);
-    // Kept while the sandbox runs, and again under the same name.
+    // Outputs are kept while the sandbox runs. The same id replaces the earlier output.
     assert_eq!(keep(&session, "prt_1", b"two\n").await.unwrap(), path);
     assert_eq!(session.sh(&format!("cat {path}")).await, "two");
     assert_ne!(keep(&session, "prt_2", b"").await.unwrap(), path);
@@ -56,7 +56,7 @@ async fn a_kept_output_is_read_from_inside_and_is_no_part_of_the_workspace() {
 }
 
 #[tokio::test]
-async fn what_is_kept_is_bounded_fenced_and_removed_with_the_session() {
+async fn kept_outputs_are_bounded_fenced_and_removed_with_the_session() {
     let (directory, _machine, session) = fresh(&[]).await;
     let most = usize::try_from(domain::limits::EXEC_OUTPUT_BYTES_MAX).unwrap();
     assert_eq!(code(keep(&session, "long", &vec![0; most + 1]).await), "file_too_large");

@@ -22,7 +22,7 @@ fn hold(name: &str) -> String {
 }
 
 #[tokio::test]
-async fn files_are_seen_from_both_and_processes_are_not() {
+async fn two_sessions_share_files_and_not_processes() {
     let (_directory, _machine, root) = fresh(&[]).await;
     let child = root.child();
     root.write("from-root", b"root").await.unwrap();
@@ -82,7 +82,7 @@ async fn fences_are_independent() {
 }
 
 #[tokio::test]
-async fn a_workspace_that_is_not_there_is_refused() {
+async fn a_missing_workspace_is_refused() {
     let (_directory, machine, root) = fresh(&[]).await;
     root.write("secret", b"x").await.unwrap();
     let stranger = Session { workspace: root.id.clone(), ..machine.session() };
@@ -161,7 +161,7 @@ async fn killing_all_of_a_session_leaves_files_and_other_sessions() {
     assert!(operator.kill_all().await.unwrap());
     released(&directory, &root, "held").await;
     let outcome = operator.attach("e", 0).await.unwrap();
-    // Asked first, and not only killed.
+    // The command gets SIGTERM before SIGKILL.
     assert_eq!(
         (outcome.exit.end(), outcome.output.ends_with("asked\n")),
         (ExecEnd::Killed, true),
@@ -197,7 +197,7 @@ async fn a_sandbox_with_a_running_exec_is_not_released() {
 }
 
 #[tokio::test]
-async fn a_fence_that_was_not_raised_for_long_is_removed() {
+async fn an_old_fence_is_removed() {
     let directory = directory();
     let machine = Machine::start(directory.path()).await;
     let (old, recent) = (machine.empty_session().await, machine.empty_session().await);

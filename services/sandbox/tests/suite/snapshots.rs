@@ -1,4 +1,4 @@
-//! Snapshots of a workspace: kept, compared, brought back, and forgotten.
+//! Snapshots of a workspace: kept, compared, restored, and forgotten.
 
 use crate::harness::{Machine, Session, code, directory, fresh, repository};
 use rpc::v1::{self, FileStatus};
@@ -68,7 +68,7 @@ const WORK: &str = "echo three >> README.md; mkdir -p new target; echo neu > 'ne
                     echo target/ > .gitignore";
 
 #[tokio::test]
-async fn the_whole_tree_comes_back_and_goes_again() {
+async fn a_restore_brings_back_the_whole_tree_and_can_be_undone() {
     let directory = directory();
     let (_machine, session) = cloned(directory.path()).await;
     let (first, state) = (session.snapshot().await, session.sh(STATE).await);
@@ -250,7 +250,7 @@ async fn old_snapshots_are_forgotten_and_newer_ones_stay_whole() {
     age("objects", 8);
     age("refs/snapshots", 8);
     age(&format!("refs/snapshots/{young}"), 6);
-    assert!(session.compare(&old, &young, 0).await.is_ok(), "nobody looked yet");
+    assert!(session.compare(&old, &young, 0).await.is_ok(), "no sweep has run yet");
     age("swept", 2);
     session.sh("echo later > later").await;
     session.snapshot().await;

@@ -96,7 +96,7 @@ async fn links_lead_nowhere() {
 }
 
 #[tokio::test]
-async fn any_name_is_kept_and_brought_back() {
+async fn files_with_any_name_are_kept_and_restored() {
     let (_directory, _machine, session) = fresh(&[]).await;
     session.sh("printf 1 > $'line\\nend'; printf 1 > $'in\\xff\\xfevalid'; mkdir $'d\\n\\xff'; printf 1 > $'d\\n\\xff/'$'\\t\"q\\\\\"'; \
                 printf 1 > ' lead'; printf 1 > 'trail '; printf 1 > -n; printf 1 > ':(top)x'; printf 1 > '*'; printf 1 > '#a'; \
@@ -138,7 +138,7 @@ async fn large_files_are_left_out_unless_they_were_tracked() {
 }
 
 #[tokio::test]
-async fn a_submodule_is_content_and_its_commit_is_not() {
+async fn a_snapshot_keeps_the_files_of_a_submodule_and_not_its_commit() {
     let directory = directory();
     let path = repository(directory.path());
     let module = directory.path().join("module");
@@ -161,7 +161,7 @@ async fn a_submodule_is_content_and_its_commit_is_not() {
 }
 
 #[tokio::test]
-async fn what_a_checkout_converts_is_kept_as_it_is() {
+async fn converted_files_keep_their_bytes_in_a_snapshot() {
     let directory = directory();
     let path = repository(directory.path());
     std::fs::write(path.join(".gitattributes"), "*.bat text eol=crlf\n*.id ident\n").unwrap();
@@ -181,7 +181,7 @@ async fn what_a_checkout_converts_is_kept_as_it_is() {
 }
 
 #[tokio::test]
-async fn files_that_change_or_close_meanwhile_break_no_snapshot() {
+async fn changing_or_unreadable_files_do_not_break_a_snapshot() {
     let (_directory, _machine, session) = fresh(&[]).await;
     session.sh("echo kept > kept; echo closed > closed; chmod 000 closed; mkdir locked; echo x > locked/x; chmod 000 locked; mkfifo fifo").await;
     let writer = "touch going; for i in $(seq 1000000); do echo $i > f$((i % 50)); rm -rf d$((i % 7)); mkdir d$((i % 7)); \
@@ -203,7 +203,7 @@ async fn files_that_change_or_close_meanwhile_break_no_snapshot() {
 }
 
 #[tokio::test]
-async fn a_snapshot_names_the_branch_and_no_head_can_stop_it() {
+async fn a_snapshot_names_the_branch_whatever_head_contains() {
     let (_directory, _machine, session) = fresh(&[]).await;
     assert_eq!(session.track().await.unwrap().branch, "main");
     session.sh("git checkout -q -b feature/x").await;

@@ -1,8 +1,9 @@
 //! Terminals: what a person sees and types, what is kept for a later reader, and how they end.
 
 use crate::harness::{Machine, Session, TOKEN, code, directory, fresh};
+use domain::limits::TERMINAL_INPUT_BYTES_MAX;
 use rpc::v1::{self, attach_terminal_response::Item, terminal_service_client::TerminalServiceClient};
-use sandbox::terminal::limits::{INPUT_BYTES_MAX, KEPT_BYTES_MAX, TERMINALS_MAX, TERMINALS_TENANT_MAX};
+use sandbox::terminal::limits::{KEPT_BYTES_MAX, TERMINALS_MAX, TERMINALS_TENANT_MAX};
 use tonic::{Request, Status, Streaming, transport::Channel};
 
 /// The terminals of a session, as a gateway asks for them.
@@ -134,7 +135,7 @@ impl Reader {
 }
 
 #[tokio::test]
-async fn a_person_types_and_sees() {
+async fn a_person_types_and_reads_the_output() {
     let (_directory, machine, session) = fresh(&[]).await;
     session.sh("mkdir sub").await;
     let terminals = Terminals::of(&machine, &session).await;
@@ -168,7 +169,7 @@ async fn a_person_types_and_sees() {
 }
 
 #[tokio::test]
-async fn the_size_is_what_was_asked_for() {
+async fn a_terminal_has_the_requested_size() {
     let (_directory, machine, session) = fresh(&[]).await;
     let terminals = Terminals::of(&machine, &session).await;
     let script = "trap 'stty size; exit' WINCH; stty size; while :; do read -r -t 1 line; done";
@@ -183,7 +184,7 @@ async fn the_size_is_what_was_asked_for() {
 }
 
 #[tokio::test]
-async fn a_later_reader_gets_what_is_kept() {
+async fn a_later_reader_gets_the_kept_output() {
     let (_directory, machine, session) = fresh(&[]).await;
     let terminals = Terminals::of(&machine, &session).await;
     terminals.run("short", "printf 0123456789").await;
@@ -208,8 +209,11 @@ async fn unread_input_is_refused_and_not_truncated() {
     terminals.run("t", "stty raw -echo; echo ready; exec sleep 1000").await;
     let mut reader = terminals.attach("t", Some(0)).await.unwrap();
     reader.until("ready").await;
-    assert_eq!(code(terminals.write("t", &"x".repeat(INPUT_BYTES_MAX + 1)).await), "argument_invalid");
-    let piece = "x".repeat(INPUT_BYTES_MAX);
+    assert_eq!(
+        code(terminals.write("t", &"x".repeat(TERMINAL_INPUT_BYTES_MAX + 1)).await),
+        "argument_invalid"
+    );
+    let piece = "x".repeat(TERMINAL_INPUT_BYTES_MAX);
     let mut typed = 0;
     let refused = loop {
         match terminals.write("t", &piece).await {
@@ -222,7 +226,7 @@ async fn unread_input_is_refused_and_not_truncated() {
 }
 
 #[tokio::test]
-async fn a_terminal_is_bound_to_its_session_and_their_number_is_bounded() {
+async fn a_session_sees_only_its_own_terminals_and_has_a_bounded_number() {
     let (_directory, machine, session) = fresh(&[]).await;
     let terminals = Terminals::of(&machine, &session).await;
     terminals.run("ended", "exit 0").await;
@@ -268,7 +272,7 @@ async fn one_tenant_cannot_take_the_terminals_of_all() {
 }
 
 #[tokio::test]
-async fn removal_hangs_up_and_leaves_nothing() {
+async fn removing_a_terminal_ends_all_its_processes() {
     let (_directory, machine, session) = fresh(&[]).await;
     let terminals = Terminals::of(&machine, &session).await;
     // A program that ignores signals, and children that left its session.

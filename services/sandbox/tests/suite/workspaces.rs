@@ -131,7 +131,7 @@ async fn an_empty_workspace_has_a_first_commit() {
 }
 
 #[tokio::test]
-async fn a_closed_workspace_is_gone_with_any_content() {
+async fn a_closed_workspace_is_gone_whatever_it_contained() {
     let (directory, _machine, session) = fresh(&[]).await;
     session
         .sh("mkdir -p closed/inside; echo x > closed/inside/f; chmod 000 closed/inside closed; \

@@ -2,9 +2,9 @@
 use std::{fs::File, time::Duration};
 use tokio::process::Command;
 
-/// As a helper whose bubblewrap is gone: only the script is left, and what it started. Nothing here may kill anything.
+/// Runs the script as in a helper whose bubblewrap is gone. `kill` may only look for processes here, not end them.
 #[tokio::test]
-async fn the_watch_over_sizes_ends_with_its_script() {
+async fn the_size_watch_ends_with_its_script() {
     let directory = tempfile::tempdir().unwrap();
     let held = directory.path().join("held");
     let safe = r#"kill() { [ "$1" = -0 ] && command kill "$@"; }"#;
@@ -17,5 +17,5 @@ async fn the_watch_over_sizes_ends_with_its_script() {
     let free = tokio::task::spawn_blocking(move || File::open(held).unwrap().lock());
     let is_free = tokio::time::timeout(Duration::from_secs(20), free).await;
     rustix::process::kill_process_group(group, rustix::process::Signal::KILL).ok();
-    is_free.expect("it ends").unwrap().unwrap();
+    is_free.expect("the loop ends with the script").unwrap().unwrap();
 }

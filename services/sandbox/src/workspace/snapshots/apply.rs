@@ -24,7 +24,7 @@ const LONGEST: Duration = Duration::from_secs(30);
 /// file, the files that it removed are restored, unless the service stops in that moment.
 ///
 /// # Errors
-/// `workspace_missing`; `patch_refused` when it is none or does not fit the files; `file_not_permitted`, `disk_full`;
+/// `workspace_missing`; `patch_refused` when the text is not a patch or the patch does not fit the files; `file_not_permitted`, `disk_full`;
 /// `snapshots_full`; `argument_invalid` when it is too long; `sandbox_unavailable` when it takes too long.
 pub async fn run(root: &Arc<Session>, patch: &[u8]) -> Result<(), Error> {
     if patch.len() > limits::DIFF_BYTES_MAX {
@@ -51,15 +51,18 @@ pub async fn run(root: &Arc<Session>, patch: &[u8]) -> Result<(), Error> {
     };
     // Git removes all files before it writes the first one. The restore cannot write a file that git could not write
     // either.
-    if let Err(left) = store.back_to(before).await {
-        tracing::debug!(error.code = left.code().name(), "a file is not brought back after a patch: {left}");
+    if let Err(left) = store.restore(before).await {
+        tracing::debug!(
+            error.code = left.code().name(),
+            "a file could not be restored after a patch: {left}"
+        );
     }
     Err(error)
 }
 
 impl SnapshotStore<'_> {
-    /// Makes the files what they were in a snapshot, and removes those that were not in it.
-    async fn back_to(&self, snapshot: String) -> Result<(), Error> {
+    /// Restores the files of a snapshot, and removes those that the snapshot does not contain.
+    async fn restore(&self, snapshot: String) -> Result<(), Error> {
         // Git removes only files that it tracks.
         self.track().await?;
         self.write_files(RESTORE, vec![snapshot], None).await

@@ -5,17 +5,17 @@ cd /workspace || exit 1
 used() { du -sk /workspace 2>/dev/null | cut -f1; }
 bound
 apply() { GIT_DIR=/tmp/none git apply --whitespace=nowarn "$@" /run/sbx/scratch/patch; }
-apply --check 2>/tmp/said || {
+apply --check 2>/tmp/errors || {
   code=$?
-  cat /tmp/said >&2
+  cat /tmp/errors >&2
   # Above 128, git was killed; otherwise its output explains the error in the patch.
   [ $code -le 128 ] || exit $code
   exit 20
 }
-apply 2>/tmp/said || {
+apply 2>/tmp/errors || {
   code=$?
-  cat /tmp/said >&2
-  ! grep -q 'No space left' /tmp/said || exit 18
+  cat /tmp/errors >&2
+  ! grep -q 'No space left' /tmp/errors || exit 18
   [ $code -le 128 ] || exit $code
   exit 21
 }

@@ -1,7 +1,7 @@
 # $1, $2: snapshots  $3: bytes of statistics at most  $4: bytes of the patches at most
 # Prints two lengths, what happened to each file, its lines, and the patches.
-must_be_known "$1"
-must_be_known "$2"
+require_snapshot "$1"
+require_snapshot "$2"
 changes() { git -c core.bigFileThreshold=8m diff-tree -r --no-color --no-ext-diff --no-textconv --no-renames "$@" "$from" "$to"; }
 from=$1 to=$2
 changes --name-status -z | head -c "$3" >/tmp/status

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_that_is_cut_is_left_out_and_said_so() {
+    fn a_cut_patch_is_omitted_and_reported() {
         for bytes_max in 0..PATCHES.len() - 1 {
             let (files, truncated) = read_with(bytes_max);
             let whole = files.iter().map(|file| file.5).collect::<Vec<_>>();

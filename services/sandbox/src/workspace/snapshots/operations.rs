@@ -36,10 +36,10 @@ pub async fn track(root: &Arc<Session>) -> Result<v1::TrackSnapshotResponse, Err
     Ok(v1::TrackSnapshotResponse { snapshot, left_out, left_out_paths, branch })
 }
 
-/// Gives what changed between two snapshots, or since one.
+/// Gives the changes between two snapshots, or from one to the current files.
 ///
 /// # Errors
-/// `snapshot_unknown`, and those of [`track`] when it compares with now.
+/// `snapshot_unknown`, and those of [`track`] when it compares with the current files.
 pub async fn diff(
     root: &Arc<Session>,
     request: &v1::DiffSnapshotsRequest,
@@ -47,7 +47,7 @@ pub async fn diff(
     let from = parse(&request.from_snapshot)?;
     let bytes_max = match request.bytes_max as usize {
         0 => limits::DIFF_BYTES_MAX,
-        asked => asked.min(limits::DIFF_BYTES_MAX),
+        requested => requested.min(limits::DIFF_BYTES_MAX),
     };
     let _snapshots = root.snapshots.lock().await;
     let store = SnapshotStore::of(root).await?;

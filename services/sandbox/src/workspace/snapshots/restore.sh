@@ -1,4 +1,4 @@
 # $1: snapshot. The index lists the current files, so git writes only those that differ.
-must_be_known "$1"
+require_snapshot "$1"
 cp $shadow/index /tmp/index || exit 1
 GIT_INDEX_FILE=/tmp/index git read-tree --reset -u "$1"

@@ -5,7 +5,7 @@ mkdir $GIT_OBJECT_DIRECTORY
 files() { xargs -0 -a "$2" git ls-tree -z "$1" -- | LC_ALL=C grep -zav '^[0-9]* tree '; }
 for paths in /run/sbx/scratch/*; do
   wanted=${paths##*/}
-  must_be_known "$wanted"
+  require_snapshot "$wanted"
   files "$wanted" "$paths" >>/tmp/wanted
   files "$1" "$paths" >>/tmp/now
 done

@@ -4,4 +4,4 @@
 shadow=/run/sbx/snapshots/git
 export GIT_DIR=$shadow GIT_WORK_TREE=/workspace GIT_INDEX_FILE=$shadow/index
 cd /workspace || exit 1
-must_be_known() { [ -e "$shadow/refs/snapshots/$1" ] || exit 17; }
+require_snapshot() { [ -e "$shadow/refs/snapshots/$1" ] || exit 17; }

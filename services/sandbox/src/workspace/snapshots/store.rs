@@ -35,7 +35,7 @@ const TRACK: &str = concat!(
     include_str!("snapshot.sh"),
     include_str!("track.sh")
 );
-/// Makes the files what they were in a snapshot.
+/// Restores the files of a snapshot.
 pub(super) const RESTORE: &str =
     concat!(include_str!("../git.sh"), include_str!("snapshot.sh"), include_str!("restore.sh"));
 /// A line with a snapshot and a number, and the paths that follow it.

@@ -9,7 +9,7 @@ use rpc::v1;
 use std::collections::BTreeMap;
 
 #[test]
-fn names_and_paths_cannot_be_anything_else() {
+fn invalid_snapshot_names_and_paths_are_refused() {
     let hash = "0123456789abcdef0123456789abcdef01234567";
     assert_eq!(parse(hash).unwrap(), hash);
     for name in ["", "HEAD", "--upload-pack=x", "../../../etc", &hash[1..], &hash.to_uppercase()] {
@@ -47,7 +47,7 @@ fn the_first_snapshot_of_a_file_counts() {
 }
 
 #[test]
-fn what_a_helper_says_of_a_new_snapshot() {
+fn the_answer_of_a_snapshot_helper_is_parsed() {
     let hash = "c".repeat(40);
     let tracked = read_tracked(format!("{hash} 2\nbig one\0b\nc\0").as_bytes()).unwrap();
     assert_eq!(

@@ -89,8 +89,8 @@ bound
 # After a machine crash the index may be broken; without it git reads every file again.
 others 2>/dev/null || rm -f $GIT_INDEX_FILE
 look
-add 2>/tmp/said >&2
-! grep -q 'No space left' /tmp/said || exit 18
+add 2>/tmp/errors >&2
+! grep -q 'No space left' /tmp/errors || exit 18
 tree=$(git write-tree) || exit 1
 if [ ! -e "$shadow/refs/snapshots/$tree" ]; then
   [ "$(used)" -le "$limit" ] || exit 19

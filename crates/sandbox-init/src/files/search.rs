@@ -3,18 +3,15 @@
 
 use super::read::usize_or;
 use crate::{
-    code::Code,
-    init::{
-        paths::{Access, Kind, Roots, WORKSPACE},
-        service::Failure,
-    },
+    paths::{Access, Kind, Roots, WORKSPACE},
+    service::Failure,
 };
 use domain::limits;
 use globset::{Glob, GlobBuilder, GlobMatcher, GlobSet, GlobSetBuilder};
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, sinks::Lossy};
 use ignore::{DirEntry, WalkBuilder};
-use rpc::v1;
+use sandbox_wire::v1::FailureCode;
 use std::{
     fs::{File, Metadata},
     io,
@@ -22,6 +19,7 @@ use std::{
     path::{Path, PathBuf},
     time::{Duration, Instant, UNIX_EPOCH},
 };
+use wire::v1;
 
 /// The default number of entries of a listing.
 const LIST_ENTRIES: u32 = 1_000;
@@ -90,8 +88,9 @@ pub(super) fn glob(roots: &Roots, request: &v1::GlobFilesRequest) -> Result<v1::
 pub(super) fn grep(roots: &Roots, request: &v1::GrepFilesRequest) -> Result<v1::GrepFilesResponse, Failure> {
     let start = path_of(roots, &request.path)?;
     let limit = usize_or(request.matches_max, SEARCH_ENTRIES as usize).min(SEARCH_ENTRIES_MAX as usize);
-    let invalid =
-        |error: &dyn std::fmt::Display| Failure::new(Code::PatternInvalid, format!("the pattern: {error}"));
+    let invalid = |error: &dyn std::fmt::Display| {
+        Failure::new(FailureCode::PatternInvalid, format!("the pattern: {error}"))
+    };
     let matcher = RegexMatcherBuilder::new()
         .size_limit(PATTERN_BYTES_MAX)
         .dfa_size_limit(PATTERN_BYTES_MAX)
@@ -130,7 +129,8 @@ pub(super) fn grep(roots: &Roots, request: &v1::GrepFilesRequest) -> Result<v1::
 
 /// Reads a glob that is relative to the workspace.
 pub(super) fn relative_glob(text: &str) -> Result<Glob, Failure> {
-    let invalid = |error: globset::Error| Failure::new(Code::PatternInvalid, format!("the pattern: {error}"));
+    let invalid =
+        |error: globset::Error| Failure::new(FailureCode::PatternInvalid, format!("the pattern: {error}"));
     GlobBuilder::new(text).literal_separator(true).build().map_err(invalid)
 }
 
@@ -139,7 +139,8 @@ pub(super) fn matching(globs: Vec<Glob>) -> Result<(Vec<String>, bool), Failure>
     if globs.is_empty() {
         return Ok((vec![], false));
     }
-    let invalid = |error: globset::Error| Failure::new(Code::PatternInvalid, format!("the pattern: {error}"));
+    let invalid =
+        |error: globset::Error| Failure::new(FailureCode::PatternInvalid, format!("the pattern: {error}"));
     let mut set = GlobSetBuilder::new();
     for glob in globs {
         set.add(glob);
@@ -237,9 +238,9 @@ impl Walk {
 fn directory(roots: &Roots, path: &str) -> Result<PathBuf, Failure> {
     let found = roots.find(path, Access::Read)?;
     if found.kind() != Kind::Directory {
-        return Err(Failure::new(Code::FileNotFound, format!("{path} is not a directory")));
+        return Err(Failure::new(FailureCode::FileNotFound, format!("{path} is not a directory")));
     }
-    found.path().map_err(|error| Failure::new(Code::Internal, format!("name {path}: {error}")))
+    found.path().map_err(|error| Failure::new(FailureCode::Internal, format!("name {path}: {error}")))
 }
 
 /// The real path of a directory or file below a root.
@@ -249,7 +250,7 @@ fn path_of(roots: &Roots, path: &str) -> Result<PathBuf, Failure> {
         // This call returns the error.
         found.open_file(path)?;
     }
-    found.path().map_err(|error| Failure::new(Code::Internal, format!("name {path}: {error}")))
+    found.path().map_err(|error| Failure::new(FailureCode::Internal, format!("name {path}: {error}")))
 }
 
 /// As ripgrep's `--glob`: without a slash it matches at any depth.
@@ -258,12 +259,14 @@ fn pattern(text: &str, start: &Path) -> Result<GlobMatcher, Failure> {
     let text = text.strip_prefix("./").unwrap_or(text);
     let text = if text.contains('/') { text.to_owned() } else { format!("**/{text}") };
     let glob = GlobBuilder::new(&text).literal_separator(true).build();
-    let invalid = |error: globset::Error| Failure::new(Code::PatternInvalid, format!("the pattern: {error}"));
+    let invalid =
+        |error: globset::Error| Failure::new(FailureCode::PatternInvalid, format!("the pattern: {error}"));
     glob.map(|glob| glob.compile_matcher()).map_err(invalid)
 }
 
 fn globs(patterns: &[String]) -> Result<GlobSet, Failure> {
-    let invalid = |error: globset::Error| Failure::new(Code::PatternInvalid, format!("the pattern: {error}"));
+    let invalid =
+        |error: globset::Error| Failure::new(FailureCode::PatternInvalid, format!("the pattern: {error}"));
     let mut set = GlobSetBuilder::new();
     for text in patterns {
         let text = text.trim_end_matches('/');

@@ -7,10 +7,6 @@ use super::{
     terminal::Keys,
     thread, tree,
 };
-use crate::{
-    code::Code,
-    wire::{self, reply, request},
-};
 use domain::limits;
 use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
@@ -20,7 +16,7 @@ use nix::{
         wait::{WaitPidFlag, WaitStatus, waitpid},
     },
 };
-use rpc::v1::ExecEnd;
+use sandbox_wire::v1::{Ack, Exit, FailureCode, Process, reply, request};
 use std::{
     collections::BTreeSet,
     fs::File,
@@ -32,6 +28,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
     time::{Duration, Instant},
 };
+use wire::v1::ExecEnd;
 
 /// How long output is awaited after the command itself has ended while a background process holds its pipe open;
 /// milliseconds.
@@ -58,13 +55,24 @@ pub(super) enum Message {
     Watch(Box<Job>),
     /// End this command, for `KillExec`.
     Kill(u64),
-    /// Do this with the terminal of this command, and answer this request.
-    Terminal(u64, u64, request::Body),
+    /// Type into the terminal of a command or resize it.
+    Terminal(TerminalRequest),
     /// End all commands for this reason.
     EndAll(ExecEnd),
 }
 
-/// The pump. Clones are the same one.
+/// A request for the terminal of a command.
+#[derive(Debug)]
+pub(super) struct TerminalRequest {
+    /// The id of the request.
+    pub(super) id: u64,
+    /// The number of the command.
+    pub(super) exec: u64,
+    /// What to do.
+    pub(super) body: request::Body,
+}
+
+/// A handle of the pump. Clones reach the same thread.
 #[derive(Debug, Clone)]
 pub(super) struct Pump {
     messages: mpsc::Sender<Message>,
@@ -80,7 +88,7 @@ type Forking = Arc<Mutex<()>>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Running,
-    /// Asked to end; killed at this time.
+    /// The init sent SIGTERM or SIGHUP and kills it at this time.
     Terminating(Instant),
     /// Killed at this time.
     Killed(Instant),
@@ -206,7 +214,7 @@ impl Job {
         }
     }
 
-    fn exit(&self) -> wire::Exit {
+    fn exit(&self) -> Exit {
         let (mut code, mut signal, mut end) = (0, 0, self.end);
         match self.main_status {
             Some(status) if libc::WIFEXITED(status) => code = libc::WEXITSTATUS(status),
@@ -217,13 +225,7 @@ impl Job {
             }
             None => signal = libc::SIGKILL,
         }
-        wire::Exit {
-            end: end.into(),
-            code,
-            signal,
-            kept_bytes: self.kept_bytes,
-            dropped_bytes: self.dropped_bytes,
-        }
+        Exit { end: end.into(), code, signal, kept_bytes: self.kept_bytes, dropped_bytes: self.dropped_bytes }
     }
 
     /// Reads the available output once. Output beyond the limit, and of background processes, is read and dropped: a
@@ -239,8 +241,7 @@ impl Job {
                 self.kept_bytes += kept as u64;
                 self.dropped_bytes += (bytes - kept) as u64;
                 if kept > 0 {
-                    let data = bytes::Bytes::copy_from_slice(&buffer[..kept]);
-                    service.say(self.id, reply::Body::Output(data));
+                    service.send(self.id, reply::Body::Output(buffer[..kept].to_vec().into()));
                 }
             }
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
@@ -277,9 +278,9 @@ impl Pump {
         self.tell(Message::Kill(id));
     }
 
-    /// Does something with the terminal of the command `exec`, and answers request `id`.
-    pub(super) fn terminal(&self, id: u64, exec: u64, body: request::Body) {
-        self.tell(Message::Terminal(id, exec, body));
+    /// Types into the terminal of a command or resizes it, and replies to the service.
+    pub(super) fn terminal(&self, request: TerminalRequest) {
+        self.tell(Message::Terminal(request));
     }
 
     /// Ends all commands for the same reason.
@@ -353,7 +354,7 @@ impl State {
                     keys.send(terminal);
                 }
             }
-            self.take_messages_and_the_dead();
+            self.take_messages_and_reap();
             self.finish(&mut buffer);
         }
     }
@@ -375,7 +376,7 @@ impl State {
         while let Ok(Some(_)) = self.signals.read_signal() {}
     }
 
-    fn take_messages_and_the_dead(&mut self) {
+    fn take_messages_and_reap(&mut self) {
         let forking = Arc::clone(&self.forking);
         let _forking = lock(&forking);
         self.take_messages();
@@ -394,15 +395,15 @@ impl State {
             match message {
                 Message::Watch(job) => {
                     let pid = job.supervisor.unsigned_abs();
-                    self.service.say(job.id, reply::Body::Process(wire::Process { pid }));
+                    self.service.send(job.id, reply::Body::Process(Process { pid }));
                     self.jobs.push(*job);
                 }
                 Message::Kill(id) => {
                     let job = self.jobs.iter_mut().find(|job| job.id == id);
                     job.into_iter().for_each(|job| job.terminate(ExecEnd::Killed, now));
                 }
-                Message::Terminal(id, exec, body) => match self.at_terminal(exec, body) {
-                    Ok(()) => self.service.say(id, reply::Body::Ack(wire::Ack {})),
+                Message::Terminal(TerminalRequest { id, exec, body }) => match self.at_terminal(exec, body) {
+                    Ok(()) => self.service.send(id, reply::Body::Ack(Ack {})),
                     Err(failure) => self.service.fail(id, failure),
                 },
                 Message::EndAll(end) => {
@@ -416,7 +417,7 @@ impl State {
     fn at_terminal(&mut self, exec: u64, body: request::Body) -> Result<(), Failure> {
         let job = self.jobs.iter_mut().find(|job| job.id == exec && job.phase != Phase::Background);
         let parts = job.and_then(|job| job.keys.as_mut().zip(job.output.as_ref()));
-        let gone = || Failure::new(Code::TerminalUnknown, "the program at the terminal has ended");
+        let gone = || Failure::new(FailureCode::TerminalUnknown, "the program at the terminal has ended");
         let (keys, terminal) = parts.ok_or_else(gone)?;
         keys.take(terminal, body)
     }
@@ -463,7 +464,7 @@ impl State {
         let now = Instant::now();
         for job in &mut self.jobs {
             if job.is_over(now) {
-                self.service.say(job.id, reply::Body::Exit(job.exit()));
+                self.service.send(job.id, reply::Body::Exit(job.exit()));
                 job.phase = Phase::Background;
                 job.read_output(buffer, &self.service);
             }

@@ -2,18 +2,19 @@
 //! pump reads its output like any other.
 
 use super::service::Failure;
-use crate::{code::Code, terminal::limits::INPUT_BYTES_MAX, wire::request};
+use domain::limits::TERMINAL_INPUT_BYTES_MAX;
 use nix::{
     fcntl::{FcntlArg, OFlag, fcntl},
     pty::{Winsize, openpty},
 };
-use rpc::v1::TerminalSize;
+use sandbox_wire::v1::{FailureCode, request};
 use std::{
     collections::VecDeque,
     fs::File,
     io::{self, Write as _},
     os::fd::{AsRawFd as _, OwnedFd},
 };
+use wire::v1::TerminalSize;
 
 /// Keys that wait for the command to read.
 #[derive(Debug, Default)]
@@ -53,9 +54,9 @@ impl Keys {
     pub(super) fn take(&mut self, terminal: &File, body: request::Body) -> Result<(), Failure> {
         match body {
             request::Body::Keystrokes(typed) => {
-                if self.0.len() + typed.data.len() > INPUT_BYTES_MAX {
+                if self.0.len() + typed.data.len() > TERMINAL_INPUT_BYTES_MAX {
                     let text = "the program at the terminal does not read what is typed";
-                    return Err(Failure::new(Code::TerminalInputFull, text));
+                    return Err(Failure::new(FailureCode::TerminalInputFull, text));
                 }
                 self.0.extend(typed.data);
                 self.send(terminal);
@@ -63,9 +64,9 @@ impl Keys {
             }
             request::Body::Resize(resize) => resize_to(terminal, &window(&resize.size.unwrap_or_default()))
                 .map_err(|error| {
-                    Failure::new(Code::Internal, format!("change the size of a terminal: {error}"))
+                    Failure::new(FailureCode::Internal, format!("change the size of a terminal: {error}"))
                 }),
-            _ => Err(Failure::new(Code::Internal, "this request is not for a terminal")),
+            _ => Err(Failure::new(FailureCode::Internal, "this request is not for a terminal")),
         }
     }
 }

@@ -10,10 +10,7 @@ use super::{
     service::{Failure, Service},
     thread,
 };
-use crate::{
-    code::Code,
-    wire::{reply, request},
-};
+use sandbox_wire::v1::{FailureCode, reply, request};
 use std::{
     io,
     sync::{
@@ -51,10 +48,13 @@ pub(super) fn spawn(
                 let refused =
                     matches!(operation, request::Body::WriteFile(_)) && is_full.load(Ordering::Relaxed);
                 let full = || {
-                    Failure::new(Code::DiskFull, "the workspace is full; remove files that are not needed")
+                    Failure::new(
+                        FailureCode::DiskFull,
+                        "the workspace is full; remove files that are not needed",
+                    )
                 };
                 match if refused { Err(full()) } else { answer(&roots, operation) } {
-                    Ok(body) => service.say(id, body),
+                    Ok(body) => service.send(id, body),
                     Err(failure) => service.fail(id, failure),
                 }
             }
@@ -78,6 +78,6 @@ fn answer(roots: &Roots, operation: request::Body) -> Result<reply::Body, Failur
         request::Body::Exec(_)
         | request::Body::Kill(_)
         | request::Body::Keystrokes(_)
-        | request::Body::Resize(_) => Err(Failure::new(Code::Internal, "not a file operation")),
+        | request::Body::Resize(_) => Err(Failure::new(FailureCode::Internal, "not a file operation")),
     }
 }

@@ -1,19 +1,17 @@
 //! Reads files.
 
 use crate::{
-    code::Code,
-    init::{
-        paths::{Access, Kind, PathHandle, Roots},
-        service::Failure,
-    },
+    paths::{Access, Kind, PathHandle, Roots},
+    service::Failure,
 };
 use domain::limits;
-use rpc::v1;
+use sandbox_wire::v1::FailureCode;
 use sha2::{Digest as _, Sha256};
 use std::{
     fs::File,
     io::{self, BufRead, BufReader, Read as _, Seek as _, SeekFrom},
 };
+use wire::v1;
 
 /// The default number of bytes that a read of a file returns.
 const FILE_READ_BYTES: usize = 1024 * 1024;
@@ -33,7 +31,7 @@ pub(super) fn file(roots: &Roots, request: &v1::ReadFileRequest) -> Result<v1::R
     let wanted = usize_or(request.bytes_max, FILE_READ_BYTES);
     if wanted > limits::FILE_BYTES_MAX {
         let text = format!("the read is too large; the limit is {} bytes", limits::FILE_BYTES_MAX);
-        return Err(Failure::new(Code::FileTooLarge, text));
+        return Err(Failure::new(FailureCode::FileTooLarge, text));
     }
     let path = &request.path;
     let found = roots.find(path, Access::Read)?;
@@ -72,7 +70,7 @@ pub(super) fn lines(roots: &Roots, request: &v1::ReadLinesRequest) -> Result<v1:
             let mut input = BufReader::with_capacity(BUFFER_BYTES, found.open_file(path)?);
             let head = input.fill_buf().map_err(|error| unreadable(path, &error))?;
             if is_binary(&head[..head.len().min(SNIFFED_BYTES)]) {
-                return Err(Failure::new(Code::FileIsBinary, format!("{path} is a binary file")));
+                return Err(Failure::new(FailureCode::FileIsBinary, format!("{path} is a binary file")));
             }
             (response.lines, response.more) = page.read(&mut input, path)?;
             response.set_kind(v1::FileKind::Text);
@@ -112,7 +110,7 @@ impl Page {
             passed += bytes;
             if passed > LINES_SKIP_BYTES_MAX {
                 let text = format!("line {} of {path} is too far from the start of the file", self.skip + 1);
-                return Err(Failure::new(Code::FileTooLarge, text));
+                return Err(Failure::new(FailureCode::FileTooLarge, text));
             }
         }
         let (mut lines, mut total) = (Vec::new(), 0);
@@ -170,7 +168,7 @@ pub(super) fn hex_digest(data: &[u8]) -> String {
 }
 
 fn unreadable(path: &str, error: &io::Error) -> Failure {
-    Failure::new(Code::FileNotPermitted, format!("{path} cannot be read: {error}"))
+    Failure::new(FailureCode::FileNotPermitted, format!("{path} cannot be read: {error}"))
 }
 
 /// `value`, or `default` if the caller sent 0.
@@ -194,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_lines() {
+    fn a_page_holds_the_requested_lines() {
         check("", 0, 9, (&[], false));
         check("a\nb\n", 0, 9, (&["a", "b"], false));
         check("a\r\nb", 0, 1, (&["a"], true));
@@ -205,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn binary_is_seen_at_the_start() {
+    fn binary_files_are_recognised_by_their_first_bytes() {
         assert!(is_binary(b"\x7fELF\x00"));
         assert!(is_binary(b"\x01\x02\x03a"));
         assert!(!is_binary("fn main() {}\n\tñ".as_bytes()));

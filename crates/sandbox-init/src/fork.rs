@@ -2,8 +2,8 @@
 //! threads may have held any lock when the process was copied.
 //!
 //! Each command gets a supervisor, a copy of this process that is its "subreaper": every process that the command starts, also
-//! with `setsid` and double forks, stays below it, so that the whole tree can be found and ended. It reports how the
-//! command itself ended and leaves when its last descendant is gone.
+//! with `setsid` and double forks, stays below it, so that the init can find and end the whole tree. The supervisor reports
+//! how the command itself ended and exits when its last descendant is gone.
 #![allow(unsafe_code)] // fork, execve and what a forked copy may do are system calls without a safe wrapper.
 
 use std::{
@@ -23,6 +23,9 @@ const STATUS_FD: RawFd = 3;
 const NOT_STARTED: i32 = 127;
 
 /// What the forked copy needs, in the form that system calls take.
+///
+/// Invariant: both lists of pointers end with a null, and every other pointer in them leads to a string of `_owned`, which
+/// nothing changes.
 pub(super) struct Plan {
     _owned: Vec<CString>,
     arguments: Vec<*const libc::c_char>,
@@ -68,19 +71,30 @@ impl Plan {
 /// # Errors
 /// Those of fork: usually EAGAIN, the process limit.
 pub(super) fn start(plan: &Plan, files: Files<'_>) -> io::Result<i32> {
-    // SAFETY: the copy makes only system calls, on memory of its own.
+    // SAFETY: fork has no precondition of its own. The copy has one thread, and `supervise` keeps to what such a copy may
+    // do.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
+        // SAFETY: this is the copy, directly after the fork. Its memory is its own, so nothing changes `plan`.
         0 => unsafe { supervise(plan, files) },
         pid => Ok(pid),
     }
 }
 
+/// Starts the command as a child, reports its end, and exits when no descendant is left.
+///
+/// # Safety
+/// The caller is a process that was just forked from one with several threads: it has one thread, and any lock may be held
+/// for ever. So this function, [`become_command`] and everything that they call make only system calls that are safe in a
+/// signal handler. They do not allocate, lock, panic or run a destructor. The caller must not expect to return.
 unsafe fn supervise(plan: &Plan, files: Files<'_>) -> ! {
+    // SAFETY: all pointers lead to local variables or to constants that outlive the call, and their sizes are those of
+    // the types. The descriptors in `files` are open, because the fork copied them.
     unsafe {
         libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
         let main = libc::fork();
         if main == 0 {
+            // This is the second copy; it too has just been forked.
             become_command(plan, files);
         }
         // A command that signals its process group, or every process it may, must not end the supervisor, which holds
@@ -107,7 +121,14 @@ unsafe fn supervise(plan: &Plan, files: Files<'_>) -> ! {
     }
 }
 
+/// Becomes the command: takes its files, restores the signals, and executes the shell.
+///
+/// # Safety
+/// As for [`supervise`]: the caller is a process that was just forked.
 unsafe fn become_command(plan: &Plan, files: Files<'_>) -> ! {
+    // SAFETY: all strings end with a zero byte, and the lists of `plan` end with a null (see its invariant); all of them
+    // live until execve has replaced this process. `none` is plain bytes for which zero is a valid value, and sigemptyset
+    // fills it before sigprocmask reads it. The descriptors in `files` are open, because the forks copied them.
     unsafe {
         libc::setsid();
         libc::dup2(files.input.as_raw_fd(), 0);

@@ -2,18 +2,15 @@
 
 use super::read;
 use crate::{
-    code::Code,
-    init::{
-        paths::{Access, Kind, PathHandle, Root, Roots},
-        service::Failure,
-    },
+    paths::{Access, Kind, PathHandle, Root, Roots},
+    service::Failure,
 };
 use domain::limits;
-use rpc::v1;
 use rustix::{
     fs::{AtFlags, Mode, OFlags},
     io::Errno,
 };
+use sandbox_wire::v1::FailureCode;
 use std::{
     ffi::OsString,
     fs::File,
@@ -22,6 +19,7 @@ use std::{
     path::{Path, PathBuf},
     sync::atomic::{AtomicU64, Ordering},
 };
+use wire::v1;
 
 const MODE_NEW: Mode = Mode::from_raw_mode(0o666);
 const MODE_DIRECTORY: Mode = Mode::from_raw_mode(0o777);
@@ -33,11 +31,11 @@ pub(super) fn file(roots: &Roots, request: &v1::WriteFileRequest) -> Result<v1::
     let path = request.path.as_str();
     if request.data.len() > limits::FILE_BYTES_MAX {
         let text = format!("the file is too large; the limit is {} bytes", limits::FILE_BYTES_MAX);
-        return Err(Failure::new(Code::FileTooLarge, text));
+        return Err(Failure::new(FailureCode::FileTooLarge, text));
     }
     let (root, rest) = roots.split(path, Access::Write)?;
     if rest.file_name().is_none() {
-        return Err(Failure::new(Code::FileIsDirectory, format!("{path} is a directory")));
+        return Err(Failure::new(FailureCode::FileIsDirectory, format!("{path} is a directory")));
     }
     let sha256 = read::hex_digest(&request.data);
     let failed = |errno| roots.failure(errno, path);
@@ -52,10 +50,10 @@ pub(super) fn file(roots: &Roots, request: &v1::WriteFileRequest) -> Result<v1::
             let real = found
                 .path()
                 .ok()
-                .and_then(|real| Some(real.strip_prefix(crate::init::paths::WORKSPACE).ok()?.to_owned()));
+                .and_then(|real| Some(real.strip_prefix(crate::paths::WORKSPACE).ok()?.to_owned()));
             (real.ok_or_else(|| failed(Errno::XDEV))?, Some(Mode::from_raw_mode(found.stat.st_mode & 0o7777)))
         }
-        Err(failure) if failure.code == Code::FileNotFound => {
+        Err(failure) if failure.code == FailureCode::FileNotFound => {
             if !request.expected_sha256.is_empty() && request.expected_sha256 != ABSENT {
                 return Err(changed(path));
             }
@@ -77,7 +75,7 @@ pub(super) fn remove(
     let (root, rest) = roots.split(path, Access::Write)?;
     let failed = |errno| roots.failure(errno, path);
     let found = roots.find(path, Access::Write)?;
-    let is_directory = || Failure::new(Code::FileIsDirectory, format!("{path} is a directory"));
+    let is_directory = || Failure::new(FailureCode::FileIsDirectory, format!("{path} is a directory"));
     let name = rest.file_name().filter(|_| found.kind() != Kind::Directory).ok_or_else(is_directory)?;
     unchanged(&found, path, &request.expected_sha256)?;
     let parent = root.resolve(rest.parent().unwrap_or(Path::new(""))).map_err(failed)?;
@@ -97,7 +95,7 @@ fn unchanged(found: &PathHandle, path: &str, expected_sha256: &str) -> Result<()
 }
 
 fn changed(path: &str) -> Failure {
-    Failure::new(Code::FileChanged, format!("{path} has changed since you read it; read it again"))
+    Failure::new(FailureCode::FileChanged, format!("{path} has changed since you read it; read it again"))
 }
 
 fn make_parents(root: &Root, rest: &Path) -> Result<(), Errno> {

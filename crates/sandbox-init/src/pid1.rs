@@ -3,17 +3,17 @@
 use super::{
     disk,
     files::{self, Operation},
-    pump,
+    pump::{self, TerminalRequest},
     service::{Failure, Service},
     starter,
-};
-use crate::{
-    code::Code,
-    wire::{self, reply, request},
 };
 use nix::sys::{
     resource::{Resource, setrlimit},
     signal::{SigSet, SigmaskHow, Signal},
+};
+use sandbox_wire::{
+    frame,
+    v1::{FailureCode, Hello, Request, reply, request},
 };
 use std::{
     io::{self, Write as _},
@@ -39,7 +39,7 @@ struct Settings {
 }
 
 /// Runs the program until the service closes the socket, and returns its exit code.
-pub fn run() -> ExitCode {
+pub(super) fn run() -> ExitCode {
     let done = settings().and_then(|settings| serve(&settings));
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -52,7 +52,7 @@ pub fn run() -> ExitCode {
 }
 
 fn settings() -> io::Result<Settings> {
-    let wrong = || io::Error::other("this program is started only by the sandbox service");
+    let wrong = || io::Error::other("only the sandbox service starts this program");
     if std::process::id() != 1 {
         return Err(wrong());
     }
@@ -91,26 +91,33 @@ fn serve(settings: &Settings) -> io::Result<()> {
     let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
     // The service waits until this pipe closes, so commands must not inherit it.
     nix::unistd::dup2_stderr(&null)?;
-    service.say(0, reply::Body::Hello(wire::Hello { landlock }));
+    service.send(0, reply::Body::Hello(Hello { landlock }));
 
-    while let Some(request) = wire::read::<wire::Request>(&mut requests)? {
+    while let Some(request) = frame::read::<Request>(&mut requests)? {
         let id = request.id;
         match request.body {
             Some(request::Body::Exec(exec)) => starter.start(id, exec),
             Some(request::Body::Kill(_)) => pump.kill(id),
             Some(request::Body::Keystrokes(keys)) => {
-                pump.terminal(id, keys.exec, request::Body::Keystrokes(keys))
+                let (exec, body) = (keys.exec, request::Body::Keystrokes(keys));
+                pump.terminal(TerminalRequest { id, exec, body });
             }
-            Some(request::Body::Resize(size)) => pump.terminal(id, size.exec, request::Body::Resize(size)),
+            Some(request::Body::Resize(size)) => {
+                let (exec, body) = (size.exec, request::Body::Resize(size));
+                pump.terminal(TerminalRequest { id, exec, body });
+            }
             Some(operation) => {
                 if operations.try_send(Operation { id, body: operation }).is_err() {
                     service.fail(
                         id,
-                        Failure::new(Code::SandboxBusy, "too many file operations are waiting; try again"),
+                        Failure::new(
+                            FailureCode::SandboxBusy,
+                            "too many file operations are waiting; try again",
+                        ),
                     );
                 }
             }
-            None => service.fail(id, Failure::new(Code::Internal, "an empty request")),
+            None => service.fail(id, Failure::new(FailureCode::Internal, "the request is empty")),
         }
     }
     Ok(())
@@ -118,6 +125,7 @@ fn serve(settings: &Settings) -> io::Result<()> {
 
 #[allow(unsafe_code)] // The service passes the socket by its number.
 fn take(fd: RawFd) -> OwnedFd {
-    // SAFETY: the service opened it for us, and nothing else in this process knows the number.
+    // SAFETY: the service opened this descriptor for the init, and nothing else in this process owns or closes it. If the
+    // service passed a wrong number, the first use fails with EBADF.
     unsafe { OwnedFd::from_raw_fd(fd) }
 }

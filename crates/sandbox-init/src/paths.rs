@@ -6,12 +6,12 @@
 //! be raced either.
 
 use super::service::Failure;
-use crate::code::Code;
 use domain::limits;
 use rustix::{
     fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxFlags},
     io::Errno,
 };
+use sandbox_wire::v1::FailureCode;
 use std::{
     fs::File,
     io,
@@ -80,12 +80,12 @@ impl Roots {
     /// Returns the root of `path` and the rest of the path, which may be empty.
     pub(super) fn split<'a>(&self, path: &'a str, access: Access) -> Result<(&Root, &'a Path), Failure> {
         if path.len() > limits::PATH_BYTES_MAX || path.contains('\0') {
-            return Err(Failure::new(Code::PathInvalid, "the path is too long or has a zero byte"));
+            return Err(Failure::new(FailureCode::PathInvalid, "the path is too long or has a zero byte"));
         }
         let path = Path::new(path);
         let outside = || {
             let text = format!("{} is outside the workspace; use paths below {WORKSPACE}", path.display());
-            Failure::new(Code::PathOutsideWorkspace, text)
+            Failure::new(FailureCode::PathOutsideWorkspace, text)
         };
         if path.is_relative() {
             return self.0.first().map(|root| (root, path)).ok_or_else(outside);
@@ -103,23 +103,26 @@ impl Roots {
                     [] => String::new(),
                     names => format!("; did you mean {}?", names.join(", ")),
                 };
-                Failure::new(Code::FileNotFound, format!("there is no file {path}{hint}"))
+                Failure::new(FailureCode::FileNotFound, format!("there is no file {path}{hint}"))
             }
-            Errno::XDEV => {
-                Failure::new(Code::PathOutsideWorkspace, format!("{path} points outside the workspace"))
+            Errno::XDEV => Failure::new(
+                FailureCode::PathOutsideWorkspace,
+                format!("{path} points outside the workspace"),
+            ),
+            Errno::LOOP => {
+                Failure::new(FailureCode::PathInvalid, format!("{path} is a loop of symbolic links"))
             }
-            Errno::LOOP => Failure::new(Code::PathInvalid, format!("{path} is a loop of symbolic links")),
             Errno::NAMETOOLONG | Errno::INVAL => {
-                Failure::new(Code::PathInvalid, format!("{path} is not a valid path"))
+                Failure::new(FailureCode::PathInvalid, format!("{path} is not a valid path"))
             }
             Errno::ACCESS | Errno::PERM | Errno::ROFS => {
-                Failure::new(Code::FileNotPermitted, format!("permission denied for {path}"))
+                Failure::new(FailureCode::FileNotPermitted, format!("permission denied for {path}"))
             }
-            Errno::ISDIR => Failure::new(Code::FileIsDirectory, format!("{path} is a directory")),
+            Errno::ISDIR => Failure::new(FailureCode::FileIsDirectory, format!("{path} is a directory")),
             Errno::NOSPC | Errno::DQUOT | Errno::FBIG => {
-                Failure::new(Code::DiskFull, "no space left in the workspace")
+                Failure::new(FailureCode::DiskFull, "no space left in the workspace")
             }
-            other => Failure::new(Code::Internal, format!("open {path}: {other}")),
+            other => Failure::new(FailureCode::Internal, format!("open {path}: {other}")),
         }
     }
 
@@ -198,12 +201,14 @@ impl PathHandle {
     pub(super) fn open_file(&self, path: &str) -> Result<File, Failure> {
         match self.kind() {
             Kind::File => self.open().map_err(|error| {
-                Failure::new(Code::FileNotPermitted, format!("{path} cannot be read: {error}"))
+                Failure::new(FailureCode::FileNotPermitted, format!("{path} cannot be read: {error}"))
             }),
-            Kind::Directory => Err(Failure::new(Code::FileIsDirectory, format!("{path} is a directory"))),
+            Kind::Directory => {
+                Err(Failure::new(FailureCode::FileIsDirectory, format!("{path} is a directory")))
+            }
             Kind::Other => {
                 let text = format!("{path} is a pipe, a socket or a device, not a file");
-                Err(Failure::new(Code::FileNotRegular, text))
+                Err(Failure::new(FailureCode::FileNotRegular, text))
             }
         }
     }

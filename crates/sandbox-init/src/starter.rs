@@ -7,8 +7,8 @@ use super::{
     service::{Failure, Service},
     terminal, thread, walls,
 };
-use crate::{code::Code, wire};
 use nix::fcntl::OFlag;
+use sandbox_wire::v1::{Exec, FailureCode};
 use std::{
     fs::File,
     io,
@@ -19,13 +19,21 @@ use std::{
 
 /// Hands commands to the thread. The service limits their number.
 #[derive(Debug, Clone)]
-pub(super) struct Starter(Sender<(u64, wire::Exec)>);
+pub(super) struct Starter(Sender<ExecRequest>);
+
+/// A command that the service asks for.
+#[derive(Debug)]
+struct ExecRequest {
+    /// The id of the request, and the number of the exec.
+    id: u64,
+    exec: Exec,
+}
 
 impl Starter {
     /// Starts a command and reports the result to the service.
-    pub(super) fn start(&self, id: u64, exec: wire::Exec) {
+    pub(super) fn start(&self, id: u64, exec: Exec) {
         // The thread lives as long as the process.
-        drop(self.0.send((id, exec)));
+        drop(self.0.send(ExecRequest { id, exec }));
     }
 }
 
@@ -43,23 +51,26 @@ pub(super) fn spawn(service: Service, pump: Pump) -> io::Result<(Starter, String
     Ok((Starter(sender), landlock))
 }
 
-fn run(service: &Service, pump: &Pump, roots: &Roots, null: &File, waiting: &Receiver<(u64, wire::Exec)>) {
-    while let Ok((id, exec)) = waiting.recv() {
+fn run(service: &Service, pump: &Pump, roots: &Roots, null: &File, waiting: &Receiver<ExecRequest>) {
+    while let Ok(ExecRequest { id, exec }) = waiting.recv() {
         if let Err(failure) = start(id, &exec, roots, null, pump) {
             service.fail(id, failure);
         }
     }
 }
 
-fn start(id: u64, exec: &wire::Exec, roots: &Roots, null: &File, pump: &Pump) -> Result<(), Failure> {
-    let broken = |error: io::Error| Failure::new(Code::Internal, format!("start a command: {error}"));
+fn start(id: u64, exec: &Exec, roots: &Roots, null: &File, pump: &Pump) -> Result<(), Failure> {
+    let broken = |error: io::Error| Failure::new(FailureCode::Internal, format!("start a command: {error}"));
     let path = if exec.directory.is_empty() { "/workspace" } else { exec.directory.as_str() };
     let directory =
         roots.find(path, Access::Write)?.into_directory().map_err(|error| match error.raw_os_error() {
-            Some(libc::ENOTDIR) => Failure::new(Code::FileNotFound, format!("{path} is not a directory")),
-            _ => Failure::new(Code::FileNotPermitted, format!("{path} cannot be entered: {error}")),
+            Some(libc::ENOTDIR) => {
+                Failure::new(FailureCode::FileNotFound, format!("{path} is not a directory"))
+            }
+            _ => Failure::new(FailureCode::FileNotPermitted, format!("{path} cannot be entered: {error}")),
         })?;
-    let invalid = |_| Failure::new(Code::ArgumentInvalid, "the command or its environment has a zero byte");
+    let invalid =
+        |_| Failure::new(FailureCode::ArgumentInvalid, "the command or its environment has a zero byte");
     let plan = Plan::new(&exec.command, &exec.arguments, &exec.env).map_err(invalid)?;
     let (output, output_end) = match &exec.terminal {
         Some(size) => terminal::open(size),
@@ -78,7 +89,7 @@ fn start(id: u64, exec: &wire::Exec, roots: &Roots, null: &File, pump: &Pump) ->
     let failed = |error: io::Error| match error.raw_os_error() {
         Some(libc::EAGAIN | libc::ENOMEM) => {
             let text = "the sandbox has reached its process limit; end some processes";
-            Failure::new(Code::ProcessLimit, text)
+            Failure::new(FailureCode::ProcessLimit, text)
         }
         _ => broken(error),
     };

@@ -4,7 +4,7 @@ use std::fs;
 
 const PAGE_BYTES: u64 = 4_096;
 
-/// The memory that these processes use, without shared pages.
+/// The memory that these processes use, without shared pages; bytes.
 pub(super) fn used_bytes(pids: impl Iterator<Item = i32>) -> u64 {
     let pages = |pid| {
         let statm = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;

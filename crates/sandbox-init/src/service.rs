@@ -1,8 +1,8 @@
-//! The connection to the service, and what a request fails with.
+//! The connection to the service, and the failure of a request.
 
-use crate::{
-    code::Code,
-    wire::{self, reply},
+use sandbox_wire::{
+    frame,
+    v1::{self, FailureCode, Reply, reply},
 };
 use std::{
     os::unix::net::UnixStream,
@@ -13,13 +13,13 @@ use std::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Failure {
     /// For programs.
-    pub(super) code: Code,
+    pub(super) code: FailureCode,
     /// For people and models.
     pub(super) message: String,
 }
 
 impl Failure {
-    pub(super) fn new(code: Code, message: impl Into<String>) -> Self {
+    pub(super) fn new(code: FailureCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
     }
 }
@@ -35,15 +35,15 @@ impl Service {
     }
 
     /// Sends one frame, and waits while the service does not read. If the service is gone, this process exits.
-    pub(super) fn say(&self, id: u64, body: reply::Body) {
+    pub(super) fn send(&self, id: u64, body: reply::Body) {
         let mut socket = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if wire::write(&mut *socket, &wire::Reply { id, body: Some(body) }).is_err() {
+        if frame::write(&mut *socket, &Reply { id, body: Some(body) }).is_err() {
             std::process::exit(0);
         }
     }
 
     pub(super) fn fail(&self, id: u64, failure: Failure) {
         let Failure { code, message } = failure;
-        self.say(id, reply::Body::Failure(wire::Failure { code: code.into(), message }));
+        self.send(id, reply::Body::Failure(v1::Failure { code: code.into(), message }));
     }
 }

@@ -2,7 +2,6 @@
 
 use super::{paths::WORKSPACE, pump::Pump, thread};
 use domain::limits;
-use rpc::v1::ExecEnd;
 use std::{
     collections::BTreeSet,
     fs, io,
@@ -14,6 +13,7 @@ use std::{
     },
     time::{Duration, Instant},
 };
+use wire::v1::ExecEnd;
 
 /// The pause between two measurements of the workspace. A slow measurement makes it longer, so measuring takes at most
 /// a twentieth of the time.
@@ -25,13 +25,13 @@ const BLOCK_BYTES: u64 = 512;
 /// it is full, so that file writes are refused as well.
 pub(super) fn spawn(pump: Pump, bytes_max: u64) -> io::Result<Arc<AtomicBool>> {
     let is_full = Arc::new(AtomicBool::new(false));
-    let told = Arc::clone(&is_full);
+    let flag = Arc::clone(&is_full);
     thread::spawn("disk", move || {
         let mut before = 0;
         loop {
             let started = Instant::now();
             let bytes = workspace_bytes();
-            told.store(bytes > bytes_max, Ordering::Relaxed);
+            flag.store(bytes > bytes_max, Ordering::Relaxed);
             // A workspace that shrinks is being cleaned up.
             if bytes > bytes_max && bytes > before {
                 pump.end_all(ExecEnd::DiskLimit);

@@ -3,21 +3,19 @@
 
 use super::search;
 use crate::{
-    code::Code,
-    init::{
-        paths::{Access, Kind, Roots, WORKSPACE},
-        service::Failure,
-    },
+    paths::{Access, Kind, Roots, WORKSPACE},
+    service::Failure,
 };
 use domain::limits;
 use ignore::WalkBuilder;
-use rpc::v1;
+use sandbox_wire::v1::FailureCode;
 use settings::markdown;
 use std::{
     collections::{BTreeMap, BTreeSet},
     io::Read as _,
     path::{Path, PathBuf},
 };
+use wire::v1;
 
 /// Bytes of one file of instructions: some 16,000 tokens, read by the model at every step.
 const GUIDANCE_FILE_BYTES_MAX: usize = 64 * 1024;
@@ -72,15 +70,16 @@ pub(super) fn read(
 /// The directories from the workspace down to `directory`.
 fn levels(roots: &Roots, directory: &str) -> Result<Vec<PathBuf>, Failure> {
     let found = roots.find(directory, Access::Read)?;
-    let path =
-        found.path().map_err(|error| Failure::new(Code::Internal, format!("name {directory}: {error}")))?;
+    let path = found
+        .path()
+        .map_err(|error| Failure::new(FailureCode::Internal, format!("name {directory}: {error}")))?;
     let outside = |_| {
         let text = format!("{directory} is outside the workspace; use paths below {WORKSPACE}");
-        Failure::new(Code::PathOutsideWorkspace, text)
+        Failure::new(FailureCode::PathOutsideWorkspace, text)
     };
     let below = path.strip_prefix(WORKSPACE).map_err(outside)?;
     if found.kind() != Kind::Directory {
-        return Err(Failure::new(Code::FileNotFound, format!("{directory} is not a directory")));
+        return Err(Failure::new(FailureCode::FileNotFound, format!("{directory} is not a directory")));
     }
     let mut levels: Vec<PathBuf> = below.ancestors().map(Path::to_owned).collect();
     levels.reverse();
@@ -155,13 +154,13 @@ impl GuidanceReader<'_> {
 
     /// The text of a file, or `None` if it was read before.
     fn text(&mut self, path: &str, bytes_max: usize, excess: Excess) -> Result<Option<String>, String> {
-        let told = |failure: Failure| failure.message;
-        let found = self.roots.find(path, Access::Read).map_err(told)?;
+        let message = |failure: Failure| failure.message;
+        let found = self.roots.find(path, Access::Read).map_err(message)?;
         let real = found.path().map_err(|error| error.to_string())?;
         if !real.starts_with(WORKSPACE) {
             return Err("it points outside the workspace".to_owned());
         }
-        let file = found.open_file(path).map_err(told)?;
+        let file = found.open_file(path).map_err(message)?;
         let mut bytes = vec![];
         file.take(bytes_max as u64 + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
         if bytes.len() > bytes_max {

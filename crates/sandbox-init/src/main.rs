@@ -1,5 +1,7 @@
-//! The inside of a sandbox: PID 1 (`flotilla-init`). It starts commands, kills them with everything they started, and
-//! does file operations on paths that cannot lead out of the workspace. It uses no async runtime and no network code.
+//! `flotilla-init <fd> <processes> <memory bytes, 0: not watched> <disk bytes>`: PID 1 of a sandbox. The sandbox service
+//! starts it and talks to it over the socket `fd`. It starts commands, kills them with everything they started, and does
+//! file operations on paths that cannot lead out of the workspace. It uses no async runtime and no network code, so it
+//! stays small: each sandbox has one.
 //!
 //! Threads: the main thread (`pid1`) reads requests. `starter` forks commands; only this thread is under Landlock, so all
 //! commands share its domain. `pump` moves output, reaps processes and keeps time. Four `files` threads do file
@@ -11,7 +13,7 @@ mod files;
 mod fork;
 mod memory;
 mod paths;
-pub mod pid1;
+mod pid1;
 mod pump;
 mod service;
 mod starter;
@@ -19,3 +21,7 @@ mod terminal;
 mod thread;
 mod tree;
 mod walls;
+
+fn main() -> std::process::ExitCode {
+    pid1::run()
+}

@@ -1,0 +1,12 @@
+//! The messages of the wire, generated from `proto/flotilla/v1`, and conversions that several services need. No network
+//! code: PID 1 of a sandbox uses these messages too. Clients and servers are in `rpc`.
+
+/// Messages of `proto/flotilla/v1`.
+#[allow(missing_docs, clippy::all, clippy::pedantic, unreachable_pub, rust_2018_idioms)]
+pub mod v1 {
+    include!(concat!(env!("OUT_DIR"), "/flotilla.v1.rs"));
+}
+
+mod file_diff;
+mod prompt_part;
+mod settings;
