@@ -179,8 +179,9 @@ shared_buffers = 128MB
 dynamic_shared_memory_type = mmap
 fsync = {durable}
 full_page_writes = {durable}
-# After each checkpoint the first change of a page writes all of it: compressed, that is a fraction.
-wal_compression = on
+# After each checkpoint the first change of a page writes all of it: compressed, that is a fraction. Without fsync nothing reaches
+# the disk, and compression is only work.
+wal_compression = {durable}
 jit = off
 timezone = 'UTC'
 lc_messages = 'C'

@@ -144,7 +144,9 @@ fn start(dir: &Path, runtime: &tokio::runtime::Handle) -> Result<State, Error> {
 fn keeper_script(dir: &Path, plan: &Plan) -> String {
     let (lease, state) = (quote(dir.join("lease")), quote(dir.join("state.json")));
     let mut script = format!(
-        "# Keeps the servers of {} running while a process uses them.\nexec 9<>{lease}\n",
+        "# Keeps the servers of {} running while a process uses them.\nexec 9<>{lease}\n\
+         # Postgres forks a process for each connection: symbols that it resolved at its start are not resolved again.\n\
+         export LD_BIND_NOW=1\n",
         dir.display()
     );
     let (mut stops, mut alive) = (String::new(), String::new());
