@@ -1,4 +1,4 @@
-//! What belongs to a tenant.
+//! The resources of a tenant.
 
 mod bundles;
 mod keys;
