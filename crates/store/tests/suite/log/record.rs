@@ -221,7 +221,8 @@ async fn a_takeover_fences_the_writes_of_the_previous_loop() {
     assert_eq!(new_events[0].epoch, 2);
 }
 
-/// The limit of moved index entries in 200 updates. A page fills while another transaction, such as an analyze, still sees old rows.
+/// The limit of moved index entries in 200 updates. A page fills while another transaction, such as an analyze, still
+/// sees old rows.
 const MOVED_MAX: i64 = 20;
 
 #[tokio::test]
