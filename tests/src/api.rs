@@ -1,6 +1,6 @@
-//! One tenant's view of a gateway.
+//! The gateway as one tenant uses it.
 
-use crate::OPERATOR_KEY;
+use crate::settings::OPERATOR_KEY;
 use rpc::{
     client::Bearer,
     v1::{
@@ -14,22 +14,22 @@ use rpc::{
 };
 use tonic::{Code, Status, service::interceptor::InterceptedService, transport::Channel};
 
-/// A channel that presents a key.
+/// A channel with a key.
 pub type Authorized = InterceptedService<Channel, Bearer>;
 
 /// Clients with one tenant's key.
 #[derive(Clone)]
 pub struct Api {
     channel: Channel,
-    /// The key that is presented.
+    /// The key.
     pub key: String,
-    /// The tenant's id; empty for a view made by [`Api::with_key`].
+    /// The tenant's id; empty after [`Api::with_key`].
     pub tenant_id: String,
     /// A project of the tenant.
     pub project_id: String,
 }
 
-/// The stable code of an error.
+/// Returns the stable code of an error.
 pub fn code(status: &Status) -> String {
     rpc::status::code_of(status).unwrap_or_else(|| format!("no code, but {status:?}"))
 }
@@ -38,7 +38,7 @@ pub fn code(status: &Status) -> String {
 #[track_caller]
 pub fn assert_refused<T>(result: Result<T, Status>, grpc: Code, stable: &str) -> String {
     match result {
-        Ok(_) => panic!("{stable} was expected, but the call was answered"),
+        Ok(_) => panic!("expected {stable}, but the call succeeded"),
         Err(status) => {
             assert_eq!((status.code(), code(&status).as_str()), (grpc, stable), "{status:?}");
             status.message().to_owned()
@@ -46,31 +46,31 @@ pub fn assert_refused<T>(result: Result<T, Status>, grpc: Code, stable: &str) ->
     }
 }
 
-/// A tool call as the conversation shows it.
+/// A tool call in the conversation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolCall {
-    /// The tool as the model named it.
+    /// The name of the tool in the call of the model.
     pub tool: String,
     /// `pending`, `running`, `completed` or `error`.
     pub status: String,
     /// The result that the model received.
-    pub said: String,
+    pub result: String,
 }
 
 impl Api {
-    /// Creates a view with any key.
+    /// Creates clients with any key.
     pub fn with_key(gateway_url: &str, key: &str) -> Self {
         let channel = chassis::grpc::channel(gateway_url).expect("an address");
         Self { channel, key: key.to_owned(), tenant_id: String::new(), project_id: String::new() }
     }
 
-    /// The same tenant over a separate connection, at any gateway.
+    /// Returns clients of the same tenant with a separate connection to a gateway.
     pub fn at(&self, gateway_url: &str) -> Self {
         let channel = chassis::grpc::channel(gateway_url).expect("an address");
         Self { channel, ..self.clone() }
     }
 
-    /// The view of a stack that `flotilla up` started, with a project.
+    /// Creates clients of a stack that `flotilla up` started, with a new project.
     pub async fn of_stack(gateway_url: &str, key: &str) -> Self {
         let mut api = Self::with_key(gateway_url, key);
         api.project_id = api.project().await;
@@ -83,7 +83,7 @@ impl Api {
         project.project.expect("a project").id
     }
 
-    /// Makes a tenant with a key and a project.
+    /// Creates a tenant with a key and a project.
     pub async fn new_tenant(gateway_url: &str, name: &str) -> Self {
         let operator = Self::with_key(gateway_url, OPERATOR_KEY);
         let request = v1::CreateTenantRequest { name: name.to_owned() };
@@ -155,13 +155,13 @@ impl Api {
         AdminServiceClient::new(self.authorized())
     }
 
-    /// Makes a session with rules of permission: `tool` or `tool:pattern`.
+    /// Creates a session with permission rules: `tool` or `tool:pattern`.
     pub async fn session_with_rules(&self, rules: &[(&str, v1::PermissionVerdict)]) -> String {
-        self.session_like(None, rules).await
+        self.session_with(None, rules).await
     }
 
-    /// Makes a session with files and rules of permission.
-    pub async fn session_like(
+    /// Creates a session with a source and permission rules.
+    pub async fn session_with(
         &self,
         source: Option<v1::Source>,
         rules: &[(&str, v1::PermissionVerdict)],
@@ -178,11 +178,11 @@ impl Api {
             source,
             ..Default::default()
         };
-        let made = self.sessions().create_session(request).await.expect("a session").into_inner();
-        made.session.expect("a session").id
+        let created = self.sessions().create_session(request).await.expect("a session").into_inner();
+        created.session.expect("a session").id
     }
 
-    /// Answers a request for permission.
+    /// Answers a permission.
     pub async fn reply(&self, id: &str, answer: v1::PermissionAnswer, message: &str) -> Result<(), Status> {
         let request = v1::ReplyPermissionRequest {
             permission_id: id.to_owned(),
@@ -193,7 +193,7 @@ impl Api {
         self.permissions().reply_permission(request).await.map(drop)
     }
 
-    /// The child sessions of a session, oldest first.
+    /// Lists the child sessions of a session, oldest first.
     pub async fn children(&self, session_id: &str) -> Vec<v1::Session> {
         let request = v1::ListSessionChildrenRequest { session_id: session_id.to_owned(), page: None };
         let mut children =
@@ -202,7 +202,7 @@ impl Api {
         children
     }
 
-    /// Makes a session.
+    /// Creates a session.
     pub async fn session(&self, source: Option<v1::Source>) -> String {
         self.try_session(source).await.expect("a session").id
     }
@@ -240,8 +240,8 @@ impl Api {
         Ok(self.prompts().accept_prompt(request).await?.into_inner())
     }
 
-    /// Sends a prompt with further parts, or returns the refusal.
-    pub async fn ask(
+    /// Sends any prompt, or returns the refusal.
+    pub async fn prompt_with(
         &self,
         session_id: &str,
         change: impl FnOnce(&mut v1::AcceptPromptRequest),
@@ -262,13 +262,13 @@ impl Api {
         self.prompts().accept_prompt(request).await.expect("an accepted prompt").into_inner()
     }
 
-    /// Asks a turn to stop.
+    /// Aborts a turn, and returns whether one was active.
     pub async fn abort(&self, session_id: &str) -> Result<bool, Status> {
         let request = v1::AbortSessionRequest { session_id: session_id.to_owned() };
         Ok(self.sessions().abort_session(request).await?.into_inner().was_active)
     }
 
-    /// Uploads a bundle and gives its id.
+    /// Uploads a bundle and returns its id.
     pub async fn upload(&self, bundle: &testkit::git::Bundle) -> String {
         use v1::upload_bundle_request::Part;
         let header =
@@ -282,19 +282,19 @@ impl Api {
         self.projects().upload_bundle(stream).await.expect("an upload").into_inner().bundle_id
     }
 
-    /// The tool calls of a session in order.
+    /// Lists the tool calls of a session in order.
     pub async fn tool_calls(&self, session_id: &str) -> Vec<ToolCall> {
         let word = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
         let call = |part: &serde_json::Value| {
             let state = &part["state"];
-            let said = if state["status"] == "error" { &state["error"] } else { &state["output"] };
-            ToolCall { tool: word(&part["tool"]), status: word(&state["status"]), said: word(said) }
+            let result = if state["status"] == "error" { &state["error"] } else { &state["output"] };
+            ToolCall { tool: word(&part["tool"]), status: word(&state["status"]), result: word(result) }
         };
-        let talk = self.conversation(session_id).await;
-        talk.iter().flat_map(|(_, parts)| parts).filter(|part| part["type"] == "tool").map(call).collect()
+        let messages = self.conversation(session_id).await;
+        messages.iter().flat_map(|(_, parts)| parts).filter(|part| part["type"] == "tool").map(call).collect()
     }
 
-    /// All messages of a session, oldest first, each with its parts as JSON.
+    /// Lists the messages of a session, oldest first, each with its parts as JSON.
     pub async fn conversation(&self, session_id: &str) -> Vec<(serde_json::Value, Vec<serde_json::Value>)> {
         let page = Some(v1::Page { limit: 200, cursor: String::new() });
         let request = v1::ListMessagesRequest { session_id: session_id.to_owned(), page };

@@ -1,5 +1,5 @@
-//! The real services, started inside a test against real Postgres, Redis and NATS, and spoken to over their public API.
-//! Only the model is scripted: an HTTP server that speaks the providers' protocols.
+//! Runs the real services inside a test, against real Postgres, Redis and NATS. Tests call their public API. Only the
+//! model is scripted: an HTTP server that speaks the providers' protocols.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -12,48 +12,49 @@ pub mod api;
 pub mod bench;
 pub mod faults;
 pub mod left_out;
-pub mod parts;
+pub mod settings;
 pub mod sim;
 pub mod turn;
 
 use api::Api;
 use clap::Parser as _;
-use parts::{Gateway, Sandbox, Worker};
 use rpc::v1;
+use settings::{Gateway, OPERATOR_KEY, Sandbox, SandboxSettings, Settings, Worker};
 use std::{path::PathBuf, time::Duration};
 use tempfile::TempDir;
 use testkit::{database::Database, model::ScriptedModel};
 use tokio_util::sync::CancellationToken;
 
-/// The operator's key of every test stack.
-pub const OPERATOR_KEY: &str = "operator-key-of-a-test";
-/// The sandbox token of every test stack.
-const SANDBOX_TOKEN: &str = "sandbox-token-of-a-test";
-/// The models of every test stack, the default first.
-pub const MODELS: &str =
-    "chat/demo,claude/demo,responses/demo,gemini/demo,chat/eyes,claude/eyes,responses/eyes,gemini/eyes";
-
-/// What differs between tests.
+/// The options of a stack.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Script of the model, in TOML; directives in prompts work with any.
+    /// The script of the model, in TOML. Directives in prompts work with every script.
     pub script: String,
-    /// Workers at the start.
+    /// Number of workers at the start.
     pub workers: usize,
-    /// Loops of one worker.
+    /// Number of loops of each worker.
     pub slots: u32,
-    /// Where Redis is; the shared one unless given.
+    /// The URL of Redis; by default the shared server.
     pub redis_url: Option<String>,
-    /// Where NATS is; the shared one unless given.
+    /// The URL of NATS; by default the shared server.
     pub nats_url: Option<String>,
     /// Whether the sandbox runs from the start.
     pub sandbox: bool,
-    /// Another model than the scripted one.
+    /// The URL of a model; by default the scripted model.
     pub model_url: Option<String>,
-    /// Postgres for the two roles; a database of the shared server unless given.
-    pub database_urls: Option<(String, String)>,
-    /// How long people have to answer a request; milliseconds.
+    /// Postgres for the two roles; by default a database of the shared server.
+    pub database_urls: Option<DatabaseUrls>,
+    /// The time limit for a person to answer a request; milliseconds.
     pub request_wait_ms: u64,
+}
+
+/// The URLs of one database for the two roles of the services.
+#[derive(Debug, Clone)]
+pub struct DatabaseUrls {
+    /// For `flotilla_app`, which sees one tenant at a time.
+    pub app: String,
+    /// For `flotilla_system`, which bypasses row-level security.
+    pub system: String,
 }
 
 impl Default for Options {
@@ -76,53 +77,37 @@ impl Default for Options {
 pub struct Stack {
     /// The tenant's view of the gateway.
     pub api: Api,
-    /// The model and what it was asked.
+    /// The model, with the requests that it received.
     pub model: ScriptedModel,
     /// The stack's own database.
     pub database: Database,
     /// A directory below which `file://` repositories may be cloned.
     pub repositories: PathBuf,
-    gateway: Running,
-    workers: Vec<Running>,
-    sandbox: Option<Running>,
+    gateway: ServiceHandle,
+    workers: Vec<ServiceHandle>,
+    sandbox: Option<ServiceHandle>,
     settings: Settings,
+    sandbox_settings: SandboxSettings,
     _directory: TempDir,
 }
 
 /// A service inside this process.
-pub struct Running {
-    /// Where it answers.
+pub struct ServiceHandle {
+    /// Its URL.
     pub url: String,
     stop: CancellationToken,
     task: tokio::task::JoinHandle<anyhow::Result<()>>,
-    /// Its own, so that everything of it can end in one moment.
+    /// A separate runtime, so that all tasks of the service can end at once.
     runtime: Option<tokio::runtime::Runtime>,
 }
 
-impl Drop for Running {
+impl Drop for ServiceHandle {
     fn drop(&mut self) {
-        // As a crash: every task stops where it waits, and nothing is drained.
+        // Simulates a crash: every task stops at its next await, and nothing is drained.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
     }
-}
-
-/// What services of this stack are started with.
-#[derive(Debug, Clone)]
-struct Settings {
-    app_url: String,
-    system_url: String,
-    redis_url: String,
-    nats_url: String,
-    namespace: String,
-    sandbox_url: String,
-    slots: u32,
-    request_wait_ms: u64,
-    config: PathBuf,
-    data: PathBuf,
-    repositories: PathBuf,
-    uid_base: u32,
 }
 
 impl Stack {
@@ -134,47 +119,53 @@ impl Stack {
     /// Starts a stack.
     pub async fn with(options: Options) -> Self {
         chassis::install_crypto();
-        log_if_asked();
+        enable_logs();
         let servers = testkit::servers().await;
         let model = testkit::model(&options.script).await;
-        // Workspaces belong to other users: the way to them must be open.
+        // Workspaces belong to other users, who must be able to enter this directory.
         let directory =
-            tempfile::Builder::new().prefix("flotilla-e2e-").permissions(open_to_all()).tempdir().unwrap();
+            tempfile::Builder::new().prefix("flotilla-e2e-").permissions(world_readable()).tempdir().unwrap();
         let repositories = directory.path().join("repositories");
         std::fs::create_dir_all(&repositories).unwrap();
         let config = directory.path().join("flotilla.toml");
-        std::fs::write(&config, parts::provider_config(options.model_url.as_deref().unwrap_or(&model.url)))
-            .unwrap();
-        let port = parts::free_port().await;
-        let mut settings = Settings {
-            app_url: String::new(),
-            system_url: String::new(),
+        let model_url = options.model_url.as_deref().unwrap_or(&model.url);
+        std::fs::write(&config, settings::provider_config(model_url)).unwrap();
+        let sandbox_settings = SandboxSettings {
+            listen: settings::free_address().await,
+            data: directory.path().join("sandbox"),
+            repositories: repositories.clone(),
+            // Sandboxes of tests that run in parallel have different users.
+            uid_base: 1_000_000 + std::process::id() % 10_000 * 1_000,
+        };
+        let sandbox = async {
+            if options.sandbox { Some(ServiceHandle::sandbox(&sandbox_settings).await) } else { None }
+        };
+        // The sandbox tests its isolation while Postgres copies the database.
+        let (database, sandbox) = tokio::join!(testkit::database(), sandbox);
+        let urls = options.database_urls.unwrap_or_else(|| DatabaseUrls {
+            app: database.app_url.clone(),
+            system: database.system_url.clone(),
+        });
+        let settings = Settings {
+            app_url: urls.app,
+            system_url: urls.system,
             redis_url: options
                 .redis_url
-                .or_else(|| nowhere("redis"))
+                .or_else(|| unreachable_url("redis"))
                 .unwrap_or_else(|| servers.redis_url.clone()),
             nats_url: options
                 .nats_url
-                .or_else(|| nowhere("nats"))
+                .or_else(|| unreachable_url("nats"))
                 .unwrap_or_else(|| servers.nats_url.clone()),
             namespace: testkit::namespace(),
-            sandbox_url: format!("http://127.0.0.1:{port}"),
+            sandbox_url: sandbox_settings.url(),
             slots: options.slots,
             request_wait_ms: options.request_wait_ms,
             config,
-            data: directory.path().join("sandbox"),
-            repositories: repositories.clone(),
-            // Sandboxes of tests that run side by side share no user.
-            uid_base: 1_000_000 + std::process::id() % 10_000 * 1_000,
         };
-        let sandbox = async { if options.sandbox { Some(Running::sandbox(&settings).await) } else { None } };
-        // The sandbox tests its isolation while Postgres copies the database.
-        let (database, sandbox) = tokio::join!(testkit::database(), sandbox);
-        let own = (database.app_url.clone(), database.system_url.clone());
-        (settings.app_url, settings.system_url) = options.database_urls.unwrap_or(own);
-        let workers = (1..=options.workers).map(|number| Running::worker(&settings, number));
+        let workers = (1..=options.workers).map(|number| ServiceHandle::worker(&settings, number));
         let (gateway, workers) =
-            tokio::join!(Running::gateway(&settings), futures::future::join_all(workers));
+            tokio::join!(ServiceHandle::gateway(&settings), futures::future::join_all(workers));
         let api = Api::new_tenant(&gateway.url, "acme").await;
         Self {
             api,
@@ -185,6 +176,7 @@ impl Stack {
             workers,
             sandbox,
             settings,
+            sandbox_settings,
             _directory: directory,
         }
     }
@@ -199,7 +191,7 @@ impl Stack {
         Api::with_key(&self.gateway.url, OPERATOR_KEY)
     }
 
-    /// Where the gateway answers.
+    /// The URL of the gateway.
     pub fn gateway_url(&self) -> &str {
         &self.gateway.url
     }
@@ -213,35 +205,35 @@ impl Stack {
     /// Starts one more worker.
     pub async fn add_worker(&mut self) {
         let number = self.workers.len() + 1;
-        self.workers.push(Running::worker(&self.settings, number).await);
+        self.workers.push(ServiceHandle::worker(&self.settings, number).await);
     }
 
-    /// Ends a worker as a crash would: its loops stop at once, nothing is handed over, its lease runs out.
+    /// Crashes a worker: its loops stop at once, it hands nothing over, and its lease expires.
     pub fn crash_worker(&mut self, index: usize) {
         drop(self.workers.remove(index));
     }
 
-    /// Asks a worker to stop, and waits until it has handed everything over.
+    /// Asks a worker to stop, and waits until it has handed its sessions over.
     pub async fn drain_worker(&mut self, index: usize) {
-        self.workers.remove(index).stopped().await;
+        self.workers.remove(index).stop_and_join().await;
     }
 
     /// Ends the sandbox service.
     pub async fn stop_sandbox(&mut self) {
-        self.sandbox.take().expect("a sandbox").stopped().await;
+        self.sandbox.take().expect("a sandbox").stop_and_join().await;
     }
 
-    /// Starts the sandbox service again, at the same address with the same data.
+    /// Restarts the sandbox service at the same address with the same data.
     pub async fn start_sandbox(&mut self) {
-        self.sandbox = Some(Running::sandbox(&self.settings).await);
+        self.sandbox = Some(ServiceHandle::sandbox(&self.sandbox_settings).await);
     }
 
-    /// Makes a session with an empty workspace.
+    /// Creates a session with an empty workspace.
     pub async fn session(&self) -> String {
         self.api.session(None).await
     }
 
-    /// Makes a session whose files are those of `repository`.
+    /// Creates a session with the files of `repository`.
     pub async fn session_on(&self, repository: &testkit::git::Repository) -> String {
         let bundle_id = self.api.upload(&repository.bundle()).await;
         let from = Some(v1::source::From::BundleId(bundle_id));
@@ -249,7 +241,7 @@ impl Stack {
     }
 }
 
-impl Running {
+impl ServiceHandle {
     async fn gateway(settings: &Settings) -> Self {
         let config = Gateway::parse_from(settings.gateway_arguments()).config;
         Self::start(|service| gateway::run(config, service)).await
@@ -260,8 +252,8 @@ impl Running {
         Self::start(|service| worker::run(config, service)).await
     }
 
-    async fn sandbox(settings: &Settings) -> Self {
-        let config = Sandbox::parse_from(settings.sandbox_arguments()).config;
+    async fn sandbox(settings: &SandboxSettings) -> Self {
+        let config = Sandbox::parse_from(settings.arguments()).config;
         Self::start(|service| sandbox::run(config, service)).await
     }
 
@@ -278,24 +270,25 @@ impl Running {
         let mut running = Self { url: String::new(), stop, task, runtime: Some(runtime) };
         running.url = tokio::select! {
             ready = ready.recv() => ready.expect("a service that is ready").url,
-            ended = &mut running.task => panic!("a service ended before it was ready: {ended:?}"),
+            ended = &mut running.task => panic!("the service ended before it was ready: {ended:?}"),
         };
         running
     }
 
-    async fn stopped(mut self) {
+    async fn stop_and_join(mut self) {
         self.stop.cancel();
         let ended = tokio::time::timeout(Duration::from_secs(30), &mut self.task).await;
-        ended.expect("a service ends when it is asked to").expect("no panic").expect("no error");
+        ended.expect("the service stops within 30 s").expect("no panic").expect("no error");
     }
 }
 
-/// Whether the suite runs without a server (`redis`, `nats`): FLOTILLA_TEST_WITHOUT names those that are away.
+/// Returns whether the suite runs without a server (`redis`, `nats`). FLOTILLA_TEST_WITHOUT lists these servers.
 pub fn is_without(server: &str) -> bool {
-    std::env::var("FLOTILLA_TEST_WITHOUT").is_ok_and(|away| away.split(',').any(|name| name == server))
+    std::env::var("FLOTILLA_TEST_WITHOUT").is_ok_and(|servers| servers.split(',').any(|name| name == server))
 }
 
-/// Whether the current test must be skipped because one of the servers that it needs is away. Notes the reason.
+/// Returns whether the current test must be skipped because the suite runs without a server that it needs. Records the
+/// reason.
 pub fn is_left_out(needs: &[&str], why: &str) -> bool {
     let is_skipped = needs.iter().any(|server| is_without(server));
     if is_skipped {
@@ -304,21 +297,21 @@ pub fn is_left_out(needs: &[&str], why: &str) -> bool {
     is_skipped
 }
 
-/// An address at which nobody answers, for a server that the suite runs without.
-fn nowhere(server: &str) -> Option<String> {
+/// The URL of a server that the suite runs without: no process listens there.
+fn unreachable_url(server: &str) -> Option<String> {
     is_without(server).then(|| format!("{server}://127.0.0.1:9"))
 }
 
-/// With FLOTILLA_LOG set, shows what the services log: for looking into a failed test.
-fn log_if_asked() {
+/// Shows the logs of the services if FLOTILLA_LOG is set, to debug a failed test.
+fn enable_logs() {
     if let Ok(log_filter) = std::env::var("FLOTILLA_LOG") {
         let log_format = chassis::telemetry::LogFormat::Pretty;
         let config = chassis::telemetry::TelemetryConfig { log_format, log_filter, otlp_endpoint: None };
-        // A second stack of a test finds the logs on already.
+        // A test with two stacks enables the logs twice; the second call fails.
         drop(chassis::telemetry::start("e2e", &config));
     }
 }
 
-fn open_to_all() -> std::fs::Permissions {
+fn world_readable() -> std::fs::Permissions {
     std::os::unix::fs::PermissionsExt::from_mode(0o755)
 }

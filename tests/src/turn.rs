@@ -1,4 +1,4 @@
-//! What a subscriber sees, collected.
+//! The transcript of a subscriber, and helpers that run a turn.
 
 use crate::api::Api;
 use rpc::v1::{self, subscribe_response::Item};
@@ -6,15 +6,15 @@ use serde_json::Value;
 use std::{collections::BTreeMap, time::Duration};
 use tonic::Streaming;
 
-/// How long a test waits for a turn.
+/// Time limit for a turn.
 const TURN: Duration = Duration::from_secs(40);
 
-/// An event as a subscriber got it.
+/// An event as a subscriber received it.
 #[derive(Debug, Clone)]
-pub struct Seen {
+pub struct Event {
     /// Its position.
     pub seq: u64,
-    /// The loop that wrote it.
+    /// The epoch of the loop that wrote it.
     pub epoch: u64,
     /// The value of `type`.
     pub kind: String,
@@ -22,14 +22,14 @@ pub struct Seen {
     pub properties: Value,
 }
 
-/// Everything that one subscriber saw.
+/// Everything that one subscriber received.
 #[derive(Debug, Default)]
 pub struct Transcript {
-    /// Events in the order in which they came.
-    pub events: Vec<Seen>,
-    /// Text put together from deltas, by part.
+    /// The events, in the order of their arrival.
+    pub events: Vec<Event>,
+    /// The text of the deltas, by part.
     pub deltas: BTreeMap<String, String>,
-    /// Every offset and length of the deltas, by part.
+    /// The offset and length of each delta, by part.
     pub pieces: BTreeMap<String, Vec<(u64, u64)>>,
     /// The newest cursor.
     pub cursor: String,
@@ -39,12 +39,12 @@ pub struct Transcript {
 /// A subscriber.
 pub struct Watch {
     stream: Streaming<v1::SubscribeResponse>,
-    /// What it saw.
-    pub seen: Transcript,
+    /// What it received.
+    pub transcript: Transcript,
 }
 
 impl Watch {
-    /// Subscribes from a cursor; empty: from the beginning.
+    /// Subscribes from a cursor. An empty cursor is the beginning.
     pub async fn from(api: &Api, session_id: &str, cursor: &str) -> Self {
         let request = v1::SubscribeRequest {
             session_id: session_id.to_owned(),
@@ -52,7 +52,7 @@ impl Watch {
             ..Default::default()
         };
         let stream = api.events().subscribe(request).await.expect("a stream").into_inner();
-        Self { stream, seen: Transcript::default() }
+        Self { stream, transcript: Transcript::default() }
     }
 
     /// Subscribes from the beginning.
@@ -60,30 +60,33 @@ impl Watch {
         Self::from(api, session_id, "").await
     }
 
-    /// Waits for the next answer and notes it; gives it when it is an event.
-    pub async fn next(&mut self) -> Option<Seen> {
+    /// Waits for the next item and records it. Returns it if it is an event.
+    pub async fn next(&mut self) -> Option<Event> {
         let answer = tokio::time::timeout(TURN, self.stream.message());
-        let answer =
-            answer.await.expect("something happens in time").expect("the stream goes on").expect("no end");
+        let answer = answer
+            .await
+            .expect("an item within the time limit")
+            .expect("no error")
+            .expect("no end of the stream");
         if !answer.cursor.is_empty() {
-            self.seen.cursor = answer.cursor;
+            self.transcript.cursor = answer.cursor;
         }
         match answer.item? {
             Item::Event(event) => {
-                let seen = Seen {
+                let received = Event {
                     seq: event.seq,
                     epoch: event.epoch,
                     kind: event.kind,
                     properties: serde_json::from_slice(&event.properties_json).expect("JSON"),
                 };
-                self.seen.events.push(seen.clone());
-                Some(seen)
+                self.transcript.events.push(received.clone());
+                Some(received)
             }
             Item::Delta(delta) => {
-                self.seen.newest_text.clone_from(&delta.text);
-                let pieces = self.seen.pieces.entry(delta.part_id.clone()).or_default();
+                self.transcript.newest_text.clone_from(&delta.text);
+                let pieces = self.transcript.pieces.entry(delta.part_id.clone()).or_default();
                 pieces.push((delta.offset_bytes, delta.text.len() as u64));
-                self.seen.deltas.entry(delta.part_id).or_default().push_str(&delta.text);
+                self.transcript.deltas.entry(delta.part_id).or_default().push_str(&delta.text);
                 None
             }
             Item::Heartbeat(_) => None,
@@ -92,76 +95,76 @@ impl Watch {
 
     /// The text of the newest delta.
     pub fn newest_text(&self) -> &str {
-        &self.seen.newest_text
+        &self.transcript.newest_text
     }
 
-    /// Waits for an event for which `wanted` holds.
-    pub async fn until(&mut self, wanted: impl Fn(&Seen) -> bool) -> Seen {
+    /// Waits for an event for which `matches` holds.
+    pub async fn until(&mut self, matches: impl Fn(&Event) -> bool) -> Event {
         let search = async {
             loop {
-                if let Some(seen) = self.next().await
-                    && wanted(&seen)
+                if let Some(event) = self.next().await
+                    && matches(&event)
                 {
-                    return seen;
+                    return event;
                 }
             }
         };
-        // Heartbeats come for ever.
-        tokio::time::timeout(TURN, search).await.expect("the event comes in time")
+        // Heartbeats arrive without end.
+        tokio::time::timeout(TURN, search).await.expect("the event within the time limit")
     }
 
-    /// Waits until the model has begun to answer: the part that will hold the text is stored.
-    pub async fn until_speaks(&mut self) {
-        let is_open = |seen: &Seen| {
-            let part = &seen.properties["part"];
+    /// Waits until the model starts to answer: the part for its text is stored.
+    pub async fn until_answering(&mut self) {
+        let is_open = |event: &Event| {
+            let part = &event.properties["part"];
             part["type"] == "text" && part["time"]["start"].is_number() && part["time"]["end"].is_null()
         };
         self.until(is_open).await;
     }
 
-    /// Waits until a delta of any part has come, which needs NATS.
+    /// Waits for a delta of any part, which requires NATS.
     pub async fn until_text(&mut self) {
-        while self.seen.deltas.is_empty() {
+        while self.transcript.deltas.is_empty() {
             self.next().await;
         }
     }
 
-    /// Waits for the end of a turn, and gives its outcome.
+    /// Waits for the end of a turn, and returns its outcome.
     pub async fn until_idle(&mut self) -> String {
-        let idle = self.until(|seen| seen.kind == "session.idle").await;
+        let idle = self.until(|event| event.kind == "session.idle").await;
         idle.properties["outcome"].as_str().expect("an outcome").to_owned()
     }
 
-    /// Waits until a running command has shown `text`.
-    pub async fn until_shown(&mut self, text: &str) {
-        let shown = self.until(|seen| {
-            let state = &seen.properties["part"]["state"];
+    /// Waits until the output of a running command contains `text`.
+    pub async fn until_output(&mut self, text: &str) {
+        let output = self.until(|event| {
+            let state = &event.properties["part"]["state"];
             let output = state["metadata"]["output"].as_str();
             state["status"] == "running" && output.is_some_and(|output| output.contains(text))
         });
-        shown.await;
+        output.await;
     }
 
     /// Waits until a tool part has this status.
     pub async fn until_tool(&mut self, status: &str) -> Value {
-        let seen = self.until(|seen| {
-            let part = &seen.properties["part"];
+        let event = self.until(|event| {
+            let part = &event.properties["part"];
             part["type"] == "tool" && part["state"]["status"] == status
         });
-        seen.await.properties["part"].clone()
+        event.await.properties["part"].clone()
     }
 }
 
 impl Transcript {
-    /// Fails unless the events are numbered from the first one on without a gap.
+    /// Asserts that the events are numbered without a gap.
     pub fn assert_gap_free(&self) {
         for pair in self.events.windows(2) {
             assert_eq!(pair[1].seq, pair[0].seq + 1, "{} after {}", pair[1].kind, pair[0].kind);
-            assert!(pair[1].epoch >= pair[0].epoch, "epochs do not fall");
+            assert!(pair[1].epoch >= pair[0].epoch, "epochs do not decrease");
         }
     }
 
-    /// Fails unless the deltas of each part follow on each other and give its final text.
+    /// Asserts that the deltas of each part are contiguous and agree with its final text.
     pub fn assert_deltas_agree(&self) {
         for (part, pieces) in &self.pieces {
             let mut end = pieces[0].0;
@@ -176,63 +179,63 @@ impl Transcript {
     }
 
     fn text(&self, part: &str) -> Option<String> {
-        let last = self.events.iter().rev().find(|seen| seen.properties["part"]["id"] == part)?;
+        let last = self.events.iter().rev().find(|event| event.properties["part"]["id"] == part)?;
         last.properties["part"]["text"].as_str().map(ToOwned::to_owned)
     }
 
-    /// The kinds of the events, in order.
+    /// Returns the kinds of the events, in order.
     pub fn kinds(&self) -> Vec<&str> {
-        self.events.iter().map(|seen| seen.kind.as_str()).collect()
+        self.events.iter().map(|event| event.kind.as_str()).collect()
     }
 
-    /// The error that the session showed last.
+    /// Returns the last error of the session.
     pub fn error(&self) -> Option<&Value> {
-        let last = self.events.iter().rev().find(|seen| seen.kind == "session.error")?;
+        let last = self.events.iter().rev().find(|event| event.kind == "session.error")?;
         Some(&last.properties["error"])
     }
 }
 
-/// Sends a prompt and waits for its turn: gives the outcome and what was seen from the beginning on.
+/// Sends a prompt and waits for its turn. Returns the outcome, and the transcript of the session from the beginning.
 pub async fn run(api: &Api, session_id: &str, prompt: &str) -> (String, Transcript) {
     let accepted = api.prompt(session_id, prompt).await.expect("an accepted prompt");
-    ended(api, session_id, accepted.event_seq).await
+    wait_for_turn(api, session_id, accepted.event_seq).await
 }
 
-/// As [`run`], with a prompt that is more than a text.
-pub async fn run_asked(
+/// As [`run`], with a prompt that contains more than a text.
+pub async fn run_request(
     api: &Api,
     session_id: &str,
     change: impl FnOnce(&mut v1::AcceptPromptRequest),
 ) -> (String, Transcript) {
-    let accepted = api.ask(session_id, change).await.expect("an accepted prompt");
-    ended(api, session_id, accepted.event_seq).await
+    let accepted = api.prompt_with(session_id, change).await.expect("an accepted prompt");
+    wait_for_turn(api, session_id, accepted.event_seq).await
 }
 
 /// As [`run`], with the model of a provider.
 pub async fn run_on(api: &Api, session_id: &str, provider: &str, prompt: &str) -> (String, Transcript) {
     let accepted = api.prompt_on(session_id, provider, prompt).await;
-    ended(api, session_id, accepted.event_seq).await
+    wait_for_turn(api, session_id, accepted.event_seq).await
 }
 
-async fn ended(api: &Api, session_id: &str, after_seq: u64) -> (String, Transcript) {
+async fn wait_for_turn(api: &Api, session_id: &str, after_seq: u64) -> (String, Transcript) {
     let mut watch = Watch::start(api, session_id).await;
-    let idle = watch.until(|seen| seen.kind == "session.idle" && seen.seq > after_seq).await;
+    let idle = watch.until(|event| event.kind == "session.idle" && event.seq > after_seq).await;
     let outcome = idle.properties["outcome"].as_str().expect("an outcome").to_owned();
-    watch.seen.assert_gap_free();
-    watch.seen.assert_deltas_agree();
-    (outcome, watch.seen)
+    watch.transcript.assert_gap_free();
+    watch.transcript.assert_deltas_agree();
+    (outcome, watch.transcript)
 }
 
-/// Fails unless a further prompt of the session is answered.
+/// Asserts that the session answers a further prompt.
 pub async fn assert_works(api: &Api, session_id: &str) {
-    let (outcome, seen) = run(api, session_id, "@text still here").await;
-    assert_eq!(outcome, "done", "{:?}", seen.error());
-    let talk = api.conversation(session_id).await;
-    let said = talk.last().expect("a message").1.iter().any(|part| part["text"] == "still here");
-    assert!(said, "the further prompt is answered");
+    let (outcome, transcript) = run(api, session_id, "@text still here").await;
+    assert_eq!(outcome, "done", "{:?}", transcript.error());
+    let messages = api.conversation(session_id).await;
+    let is_answered = messages.last().expect("a message").1.iter().any(|part| part["text"] == "still here");
+    assert!(is_answered, "the further prompt is answered");
 }
 
-/// A call of `task`, as a directive for the scripted model: the child is prompted with `prompt`.
+/// Returns a directive for the scripted model: a call of `task` with `prompt` for the child.
 pub fn task(prompt: &str) -> String {
     task_for("general", prompt)
 }
@@ -243,7 +246,7 @@ pub fn task_for(agent: &str, prompt: &str) -> String {
     format!("@tool task {input}")
 }
 
-/// A call of `bash`, as a directive for the scripted model.
+/// Returns a directive for the scripted model: a call of `bash`.
 pub fn bash(command: &str) -> String {
     format!("@tool bash {}", serde_json::json!({"command": command}))
 }

@@ -1,5 +1,5 @@
-//! The protocol simulation: every state within small bounds, random walks within larger ones, the same with each rule
-//! broken, and the simulated servers against the real ones.
+//! The simulation of the protocol: every state within small bounds, random walks within larger ones, both with each rule
+//! broken, and the comparison of the simulated servers with the real ones.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 #[path = "sim/broken.rs"]

@@ -1,5 +1,5 @@
-//! The rules of ARCHITECTURE.md and STYLE.md that a machine can check, on the text of the whole workspace.
-//! A rule that finds nothing to check fails: it would say nothing any more.
+//! The rules of ARCHITECTURE.md and STYLE.md that a machine can check, applied to the text of the whole workspace.
+//! A rule that finds nothing to check fails, because it would no longer prove anything.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 #[path = "tidy/documents.rs"]
@@ -24,12 +24,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Names of what holds what was built, downloaded or measured, never what we wrote.
-const NOT_OURS: [&str; 4] = ["target", ".git", ".flotilla", "node_modules"];
+/// Names of directories with built, downloaded or measured files.
+const IGNORED: [&str; 4] = ["target", ".git", ".flotilla", "node_modules"];
 
 /// A text file of the workspace.
 struct File {
-    /// From the root, with `/`.
+    /// Its path from the root, separated by `/`.
     path: String,
     text: String,
 }
@@ -44,7 +44,7 @@ impl File {
     }
 
     fn has_extension(&self, extension: &str) -> bool {
-        Path::new(&self.path).extension().is_some_and(|own| own == extension)
+        Path::new(&self.path).extension().is_some_and(|actual| actual == extension)
     }
 }
 
@@ -52,22 +52,22 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
-/// Reads every text file of ours.
+/// Reads every text file of the workspace.
 fn files() -> Vec<File> {
     let (root, mut files) = (root(), vec![]);
     let mut dirs = vec![root.clone()];
     while let Some(dir) = dirs.pop() {
         for entry in fs::read_dir(&dir).unwrap().map(Result::unwrap) {
             let path = entry.path();
-            // In a second work tree `.git` is a file.
-            if NOT_OURS.iter().any(|name| entry.file_name() == *name) {
+            // In a second work tree, `.git` is a file.
+            if IGNORED.iter().any(|name| entry.file_name() == *name) {
                 continue;
             }
             if entry.file_type().unwrap().is_dir() {
                 dirs.push(path);
                 continue;
             }
-            // What is no UTF-8 is a picture or the like.
+            // A file that is not UTF-8 is an image or another binary file.
             if let Ok(text) = fs::read_to_string(&path) {
                 files.push(File {
                     path: path.strip_prefix(&root).unwrap().to_str().unwrap().to_owned(),
@@ -80,13 +80,13 @@ fn files() -> Vec<File> {
     files
 }
 
-/// Ends a rule: `checked` things were looked at, and `complaints` are what is wrong with them.
+/// Ends a rule that checked this number of items and found these violations.
 fn conclude(checked: usize, complaints: &[String]) {
     assert!(checked > 0, "the rule found nothing to check");
     assert!(complaints.is_empty(), "{} of {checked}:\n{}", complaints.len(), complaints.join("\n"));
 }
 
-/// Where `word` stands in `text` with no letter, digit or `_` at either side.
+/// Finds `word` in `text` without a letter, digit or `_` on either side.
 fn find_word(text: &str, word: &str) -> Option<usize> {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     text.match_indices(word).map(|(at, _)| at).find(|at| {
@@ -96,7 +96,7 @@ fn find_word(text: &str, word: &str) -> Option<usize> {
 }
 
 #[test]
-fn words_are_found_whole() {
+fn only_whole_words_are_found() {
     for (text, want) in
         [("a to b", Some(2)), ("toto to", Some(5)), ("to_do", None), ("to", Some(0)), ("(to)", Some(1))]
     {

@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_file_and_the_channel_say_the_same() {
+    async fn the_ready_file_and_the_channel_agree() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("sub/ready.json");
         let (sender, mut receiver) = channel();
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_service_that_ends_early_is_noticed() {
+    async fn a_service_that_exits_early_is_reported() {
         let (sender, mut receiver) = channel();
         drop(sender);
         assert_eq!(receiver.recv().await, Err(NeverReady));

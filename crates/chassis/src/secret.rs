@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn equality_of_bytes() {
+    fn secrets_are_compared_by_their_bytes() {
         for (left, right, equal) in [("", "", true), ("a", "a", true), ("a", "b", false), ("a", "ab", false)]
         {
             assert_eq!(constant_time_eq(left.as_bytes(), right.as_bytes()), equal, "{left:?} {right:?}");

@@ -105,7 +105,7 @@ async fn launcher(test: &str, dir: &Path) -> tokio::process::Child {
     process::spawn(command).await.unwrap()
 }
 
-/// Not a test of its own: the body of a process that another test starts.
+/// Not a separate test: the body of a process that another test starts.
 #[tokio::test]
 async fn launcher_for_tests() {
     let Some(dir) = std::env::var_os("LOCAL_TEST_DIR") else { return };
@@ -117,7 +117,7 @@ async fn launcher_for_tests() {
     std::future::pending::<()>().await;
 }
 
-/// Not a test of its own: the body of a process that another test starts.
+/// Not a separate test: the body of a process that another test starts.
 #[tokio::test]
 async fn joiner_for_tests() {
     let Some(dir) = std::env::var_os("LOCAL_TEST_DIR") else { return };

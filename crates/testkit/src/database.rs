@@ -151,22 +151,22 @@ async fn sweep(mut connection: PgConnection) -> Option<()> {
         .await
         .ok()?;
     let names = rows.iter().map(|row| row.get::<String, _>("datname"));
-    for name in names.filter(|name| !lives(name)).take(SWEEP_MAX) {
+    for name in names.filter(|name| !is_owner_alive(name)).take(SWEEP_MAX) {
         let drop = AssertSqlSafe(format!("drop database if exists {name} with (force)"));
         sqlx::raw_sql(drop).execute(&mut connection).await.ok()?;
     }
     connection.close().await.ok()
 }
 
-fn lives(database: &str) -> bool {
+fn is_owner_alive(database: &str) -> bool {
     let pid = database.trim_start_matches(TEST_PREFIX).split('_').next().expect("a pid");
     Path::new("/proc").join(pid).exists()
 }
 
 async fn run(connection: &mut PgConnection, sql: String) {
-    let shown = sql.clone();
+    let text = sql.clone();
     if let Err(error) = sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection).await {
-        panic!("{shown}: {error}");
+        panic!("{text}: {error}");
     }
 }
 

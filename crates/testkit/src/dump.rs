@@ -1,4 +1,4 @@
-//! Reads the content of Postgres with SQL of the tests' own, because an observer must not use the code that it checks.
+//! Reads the content of Postgres with separate SQL, because an observer must not use the code that it checks.
 //! Everything logs in as the superuser, who bypasses row-level security.
 
 use serde::{Deserialize, Serialize};

@@ -79,9 +79,9 @@ fn run(dir: &Path, arguments: &[&str]) -> String {
         .envs([("GIT_AUTHOR_DATE", "2026-01-01T00:00:00Z"), ("GIT_COMMITTER_DATE", "2026-01-01T00:00:00Z")])
         .output()
         .expect("git");
-    let (told, said) = (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
-    assert!(output.status.success(), "git {}: {told}", arguments.join(" "));
-    said.trim_end().to_owned()
+    let (stderr, stdout) = (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
+    assert!(output.status.success(), "git {}: {stderr}", arguments.join(" "));
+    stdout.trim_end().to_owned()
 }
 
 #[cfg(test)]
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bundle_holds_the_files_and_is_the_same_each_time() {
+    fn a_bundle_holds_the_files_and_is_deterministic() {
         let files = [("a.txt", "one\n"), ("src/b.txt", "two\n")];
         let (first, second) = (repository(&files), repository(&files));
         assert_eq!((&first.commit, first.bundle()), (&second.commit, second.bundle()));

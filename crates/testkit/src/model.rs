@@ -34,7 +34,7 @@ mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     #[tokio::test]
-    async fn a_model_answers_by_its_script_and_keeps_what_it_was_asked() {
+    async fn a_model_answers_by_its_script_and_records_its_requests() {
         let model = crate::model("[[rule]]\n[[rule.step]]\ntext = \"Forty-two.\"").await;
         let body =
             r#"{"model":"scripted","max_tokens":9,"messages":[{"role":"user","content":"How many?"}]}"#;

@@ -45,7 +45,7 @@ pub struct Share {
 
 /// The result of queueing a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Enqueued {
+pub enum EnqueueResult {
     /// The session waits for a claim.
     Queued,
     /// A living worker holds the session; its release queues it again.
@@ -65,7 +65,7 @@ pub enum Mode {
 
 /// Where a released session goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Then {
+pub enum ReleaseTo {
     /// Out of the queue, unless an input arrived meanwhile.
     Rest,
     /// Before all new sessions of its tenant and class.
@@ -158,9 +158,9 @@ impl ReadyQueue {
     }
 
     /// Queues a session; idempotent.
-    pub fn enqueue(&mut self, entry: Entry, mode: Mode, now_ms: u64) -> Enqueued {
+    pub fn enqueue(&mut self, entry: Entry, mode: Mode, now_ms: u64) -> EnqueueResult {
         if mode == Mode::Normal && !self.complete {
-            return Enqueued::Empty;
+            return EnqueueResult::Empty;
         }
         self.set_share(entry, now_ms);
         let class = place(entry.class);
@@ -168,19 +168,19 @@ impl ReadyQueue {
             if self.workers.get(&lease.worker).is_some_and(|until_ms| now_ms <= *until_ms) {
                 (lease.dirty, lease.class) = (true, class);
                 self.settle(entry.tenant, now_ms);
-                return Enqueued::Held;
+                return EnqueueResult::Held;
             }
             self.free(entry.session);
         }
         let account = self.accounts.entry(entry.tenant).or_default();
-        account.make_ready(class, (score(now_ms), entry.session), now_ms);
+        account.make_ready(class, score(now_ms), entry.session, now_ms);
         let others: Vec<_> = (0..CLASSES).filter(|other| *other != class).collect();
         if let Some(old) = account.take_out(entry.session, &others) {
             account.take_out(entry.session, &[class]);
             account.ready[class].insert((old, entry.session));
         }
         self.settle(entry.tenant, now_ms);
-        Enqueued::Queued
+        EnqueueResult::Queued
     }
 
     /// Claims up to `count` sessions; `None` while the queue is incomplete.
@@ -226,15 +226,15 @@ impl ReadyQueue {
     }
 
     /// Releases a session, if the worker holds it. Returns whether an input arrived meanwhile.
-    pub fn release(&mut self, session: Session, worker: Worker, then: Then, now_ms: u64) -> bool {
+    pub fn release(&mut self, session: Session, worker: Worker, to: ReleaseTo, now_ms: u64) -> bool {
         if self.leases.get(&session).is_none_or(|lease| lease.worker != worker) {
             return false;
         }
         let Some(lease) = self.free(session) else { return false };
-        let front = if then == Then::Front { FRONT } else { 0 };
-        if lease.dirty || then == Then::Front {
+        let front = if to == ReleaseTo::Front { FRONT } else { 0 };
+        if lease.dirty || to == ReleaseTo::Front {
             let account = self.accounts.entry(lease.tenant).or_default();
-            account.make_ready(lease.class, (score(now_ms) - front, session), now_ms);
+            account.make_ready(lease.class, score(now_ms) - front, session, now_ms);
         }
         self.settle(lease.tenant, now_ms);
         lease.dirty
@@ -249,7 +249,7 @@ impl ReadyQueue {
             for session in self.held(worker) {
                 let Some(lease) = self.free(session) else { continue };
                 let account = self.accounts.entry(lease.tenant).or_default();
-                account.make_ready(lease.class, (score(now_ms) - FRONT, session), now_ms);
+                account.make_ready(lease.class, score(now_ms) - FRONT, session, now_ms);
                 self.settle(lease.tenant, now_ms);
                 count += 1;
             }
@@ -340,9 +340,10 @@ impl ReadyQueue {
         }
     }
 
-    /// The active tenant with the least virtual time among those for which `is_asked` holds.
-    fn first(&self, is_asked: impl Fn(Tenant) -> bool) -> Option<Tenant> {
-        let active = self.accounts.iter().filter(|(tenant, account)| account.active && is_asked(**tenant));
+    /// Returns the active tenant with the least virtual time among those for which `is_candidate` holds.
+    fn first(&self, is_candidate: impl Fn(Tenant) -> bool) -> Option<Tenant> {
+        let active =
+            self.accounts.iter().filter(|(tenant, account)| account.active && is_candidate(**tenant));
         active.min_by(|a, b| a.1.virtual_ms.total_cmp(&b.1.virtual_ms)).map(|(tenant, _)| *tenant)
     }
 
@@ -404,7 +405,7 @@ impl Account {
         self.virtual_ms += used.iter().flatten().sum::<u64>() as f64 / f64::from(self.share().weight);
     }
 
-    fn make_ready(&mut self, class: usize, place: (i64, Session), now_ms: u64) {
+    fn make_ready(&mut self, class: usize, score: i64, session: Session, now_ms: u64) {
         if self.ready[class].is_empty() {
             let others = (0..CLASSES).filter(|other| !self.ready[*other].is_empty());
             let least = others.map(|other| self.clocks[other]).reduce(f64::min);
@@ -413,8 +414,8 @@ impl Account {
             }
             self.clocks[class] = enter(self.clocks[class], self.served_ms, least);
         }
-        if !self.ready[class].iter().any(|(_, session)| *session == place.1) {
-            self.ready[class].insert(place);
+        if !self.ready[class].iter().any(|(_, other)| *other == session) {
+            self.ready[class].insert((score, session));
         }
     }
 

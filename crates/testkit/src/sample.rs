@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_seed_makes_the_same_values_and_no_value_twice() {
+    fn a_seed_determines_the_values_and_no_value_repeats() {
         let (mut first, mut second) = (Sample::new(1), Sample::new(1));
         let (tenant, session) = (first.tenant(), first.session());
         assert_eq!((tenant, &session), (second.tenant(), &second.session()));

@@ -4,13 +4,13 @@ use std::{future::Future, time::Duration};
 
 /// Far longer than anything here takes on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// Poll interval.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// Time between two polls of a condition.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {
     within(what, async {
         while !condition().await {
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     })
     .await;
@@ -19,6 +19,6 @@ pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut conditi
 pub(crate) async fn within<T>(what: &str, event: impl Future<Output = T>) -> T {
     match tokio::time::timeout(DEADLINE, event).await {
         Ok(result) => result,
-        Err(_) => panic!("waited {} s in vain: {what}", DEADLINE.as_secs()),
+        Err(_) => panic!("waited {} s, but it did not happen: {what}", DEADLINE.as_secs()),
     }
 }

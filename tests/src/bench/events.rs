@@ -5,14 +5,16 @@ mod fanout;
 mod idle;
 mod latency;
 mod resume;
+pub mod sizes;
 mod writes;
 
-use super::{figure::Figure, ground::Servers};
+use super::{figure::Figure, testbed::Servers};
+use sizes::Sizes;
 
 /// The measurements, in the order of the report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum What {
-    /// From chunks of models to clients, many sessions at once.
+pub enum Measure {
+    /// Latency from the chunks of models to clients, with many sessions at once.
     Latency,
     /// One session with many subscribers.
     Fanout,
@@ -24,52 +26,13 @@ pub enum What {
     Writes,
 }
 
-/// The size of each measurement.
-#[derive(Debug, Clone)]
-pub struct Sizes {
-    /// Sessions whose models stream at once.
-    pub sessions: usize,
-    /// Chunks of each of their answers.
-    pub chunks: usize,
-    /// Subscribers of one session.
-    pub subscribers: usize,
-    /// Chunks of its answer.
-    pub spoken: usize,
-    /// Events that were missed.
-    pub missed: u64,
-    /// Number of catch-ups.
-    pub rounds: usize,
-    /// Subscribers of idle sessions.
-    pub idle: usize,
-}
-
-impl Sizes {
-    /// The sizes for the report.
-    pub fn full() -> Self {
-        Self {
-            sessions: 50,
-            chunks: 1_000,
-            subscribers: 500,
-            spoken: 2_500,
-            missed: 10_000,
-            rounds: 30,
-            idle: 10_000,
-        }
-    }
-
-    /// Small sizes, to check that every measurement runs.
-    pub fn smoke() -> Self {
-        Self { sessions: 2, chunks: 20, subscribers: 3, spoken: 20, missed: 100, rounds: 2, idle: 10 }
-    }
-}
-
-/// Runs one measurement. A failure ends the process with a sentence.
-pub async fn measure(what: What, servers: &Servers, sizes: &Sizes) -> Vec<Figure> {
-    match what {
-        What::Latency => latency::measure(servers, sizes).await,
-        What::Fanout => fanout::measure(servers, sizes).await,
-        What::Resume => resume::measure(servers, sizes).await,
-        What::Idle => idle::measure(servers, sizes).await,
-        What::Writes => writes::measure(servers, sizes).await,
+/// Runs one measurement. A failure ends the process with a message.
+pub async fn measure(measure: Measure, servers: &Servers, sizes: &Sizes) -> Vec<Figure> {
+    match measure {
+        Measure::Latency => latency::measure(servers, sizes).await,
+        Measure::Fanout => fanout::measure(servers, sizes).await,
+        Measure::Resume => resume::measure(servers, sizes).await,
+        Measure::Idle => idle::measure(servers, sizes).await,
+        Measure::Writes => writes::measure(servers, sizes).await,
     }
 }

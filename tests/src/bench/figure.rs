@@ -1,75 +1,79 @@
-//! A measured figure and what it is held against.
+//! A measured figure and its target.
 
-use crate::bench::Samples;
+use crate::bench::samples::Samples;
 use std::fmt;
 
-/// What was measured.
+/// The measured values.
 #[derive(Debug)]
-pub enum Measured {
+pub enum Measurement {
     /// Times; the target is for the 99th percentile.
     Times(Samples),
     /// One number.
     Number {
         /// The number.
-        value: f64,
-        /// Its unit.
-        unit: &'static str,
-        /// Of how many things.
+        quantity: Quantity,
+        /// The number of things that it was measured on.
         count: usize,
     },
 }
 
-/// What a figure should be, in milliseconds or in the unit of its number.
+/// A number and its unit.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Quantity {
+    /// The number.
+    pub value: f64,
+    /// The unit.
+    pub unit: &'static str,
+}
+
+/// The target of a figure, in milliseconds or in the unit of its number.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Target {
-    /// No more.
+    /// An upper limit.
     AtMost(f64),
-    /// No less.
+    /// A lower limit.
     AtLeast(f64),
-    /// It only explains another figure.
+    /// No target: the figure only explains another.
     None,
 }
 
 /// One line of the report.
 #[derive(Debug)]
 pub struct Figure {
-    /// What it says.
+    /// Its description.
     pub name: String,
     /// The measurement.
-    pub measured: Measured,
-    /// What it should be.
+    pub measured: Measurement,
+    /// Its target.
     pub target: Target,
 }
 
 impl Figure {
-    /// A figure of times.
+    /// Creates a figure of times.
     pub fn times(name: impl Into<String>, samples: Samples, target: Target) -> Self {
-        Self { name: name.into(), measured: Measured::Times(samples), target }
+        Self { name: name.into(), measured: Measurement::Times(samples), target }
     }
 
-    /// A figure that is one number, of `count` things.
-    pub fn number(
-        name: impl Into<String>,
-        (value, unit): (f64, &'static str),
-        count: usize,
-        target: Target,
-    ) -> Self {
-        Self { name: name.into(), measured: Measured::Number { value, unit, count }, target }
+    /// Creates a figure of one number, measured on `count` things.
+    pub fn number(name: impl Into<String>, quantity: Quantity, count: usize, target: Target) -> Self {
+        Self { name: name.into(), measured: Measurement::Number { quantity, count }, target }
     }
 
-    /// How many things were measured.
+    /// Returns the number of things that were measured.
     pub fn count(&self) -> usize {
         match &self.measured {
-            Measured::Times(samples) => samples.count(),
-            Measured::Number { count, .. } => *count,
+            Measurement::Times(samples) => samples.count(),
+            Measurement::Number { count, .. } => *count,
         }
     }
 
-    /// What the target is held against.
-    fn judged(&self) -> (f64, &'static str) {
+    /// Returns the number that is compared with the target.
+    fn compared(&self) -> Quantity {
         match &self.measured {
-            Measured::Times(samples) => (milliseconds(samples.percentile(99)), "ms"),
-            Measured::Number { value, unit, .. } => (*value, unit),
+            Measurement::Times(samples) => {
+                Quantity { value: milliseconds(samples.percentile(99)), unit: "ms" }
+            }
+            Measurement::Number { quantity, .. } => *quantity,
         }
     }
 }
@@ -81,7 +85,7 @@ fn milliseconds(duration: std::time::Duration) -> f64 {
 impl fmt::Display for Figure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.measured {
-            Measured::Times(samples) => write!(
+            Measurement::Times(samples) => write!(
                 f,
                 "{:<64} p50 {:9.2} ms  p99 {:9.2} ms  max {:9.2} ms  ({} samples)",
                 self.name,
@@ -90,11 +94,11 @@ impl fmt::Display for Figure {
                 milliseconds(samples.max()),
                 samples.count()
             )?,
-            Measured::Number { value, unit, count } => {
+            Measurement::Number { quantity: Quantity { value, unit }, count } => {
                 write!(f, "{:<64} {value:.2} {unit} (of {count})", self.name)?;
             }
         }
-        let (value, unit) = self.judged();
+        let Quantity { value, unit } = self.compared();
         let (word, bound, is_met) = match self.target {
             Target::AtMost(bound) => ("at most", bound, value <= bound),
             Target::AtLeast(bound) => ("at least", bound, value >= bound),
@@ -108,18 +112,19 @@ impl fmt::Display for Figure {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-    use super::{Figure, Target};
-    use crate::bench::Samples;
+    use super::{Figure, Quantity, Target};
+    use crate::bench::samples::Samples;
     use std::time::Duration;
 
     #[test]
-    fn a_figure_says_whether_its_target_is_met() {
+    fn a_figure_shows_whether_its_target_is_met() {
         let samples = || (1..=100).map(Duration::from_millis).collect::<Samples>();
         let line = |target| Figure::times("wait", samples(), target).to_string();
         assert!(line(Target::AtMost(99.0)).ends_with("target at most 99.00 ms: met"));
         assert!(line(Target::AtMost(98.0)).ends_with("MISSED"));
         assert!(line(Target::None).ends_with("max    100.00 ms  (100 samples)"));
-        let rate = Figure::number("rate", (999.0, "/s"), 10, Target::AtLeast(1_000.0));
+        let rate =
+            Figure::number("rate", Quantity { value: 999.0, unit: "/s" }, 10, Target::AtLeast(1_000.0));
         assert!(rate.to_string().ends_with("999.00 /s (of 10)  target at least 1000.00 /s: MISSED"));
     }
 }

@@ -11,9 +11,9 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-/// Words of one chunk of [`Plan::Words`]: as many as come together from a quick model.
+/// Number of words in one chunk of [`Plan::Words`], as from a fast model.
 const WORDS_OF_CHUNK: usize = 16;
-/// The commonest words of English.
+/// The most common words of English.
 const WORDS: [&str; 60] = [
     "the", "be", "to", "of", "and", "a", "in", "that", "have", "it", "for", "not", "on", "with", "he", "as",
     "you", "do", "at", "this", "but", "his", "by", "from", "they", "we", "say", "her", "she", "or", "an",
@@ -22,46 +22,46 @@ const WORDS: [&str; 60] = [
     "people",
 ];
 
-/// What the model answers next.
+/// The next answers of the model.
 #[derive(Debug, Clone, Copy)]
 pub enum Plan {
-    /// A text in so many chunks, each with the time at which it was sent.
+    /// A text in chunks, each with the time at which it was sent.
     Text {
-        /// How many.
+        /// Number of chunks.
         chunks: usize,
-        /// Time between two.
+        /// Time between two chunks.
         apart: Duration,
     },
     /// A text of common words in random order.
     Words {
-        /// How many chunks of some words.
+        /// Number of chunks.
         chunks: usize,
-        /// Time between two.
+        /// Time between two chunks.
         apart: Duration,
     },
-    /// So many steps with one call, then a word.
+    /// Steps with one call each, and then a word.
     Tools {
-        /// How many.
+        /// Number of steps.
         steps: usize,
         /// The call.
         call: Call,
     },
 }
 
-/// What the model calls.
+/// The tool call of the model.
 #[derive(Debug, Clone, Copy)]
 pub enum Call {
     /// `bash true`.
     True,
-    /// A list of things to do, which needs no sandbox.
+    /// A to-do list, which needs no sandbox.
     Todos,
-    /// A file that is written anew.
+    /// A file that is overwritten.
     Write,
 }
 
 impl Call {
-    /// The tool and its arguments, in the step of that number.
-    fn written(self, number: usize) -> (&'static str, serde_json::Value) {
+    /// Returns the tool and its arguments for a step.
+    fn arguments(self, number: usize) -> (&'static str, serde_json::Value) {
         match self {
             Self::True => ("bash", serde_json::json!({"command": format!("true #{number}")})),
             Self::Todos => {
@@ -76,23 +76,32 @@ impl Call {
     }
 }
 
-/// What the model saw of one session.
+/// The requests since the last plan.
 #[derive(Debug, Default)]
-pub struct Seen {
-    /// When each request had arrived whole.
+pub struct RequestLog {
+    /// When each request had arrived completely.
     pub requests: Vec<Instant>,
     /// When the last byte of each answer was written.
-    pub answered: Vec<Instant>,
-    /// How many chunks of texts were written.
+    pub answers: Vec<Instant>,
+    /// Number of chunks that were written.
     pub chunks: usize,
 }
 
-/// A model on a loopback port; it runs as long as this process.
+/// The progress of a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ModelProgress {
+    /// Number of requests.
+    pub requests: usize,
+    /// Number of chunks that were written.
+    pub chunks: usize,
+}
+
+/// A model on a loopback port. It runs until the process exits.
 #[derive(Debug, Clone)]
 pub struct Model {
     /// Its address, without `/v1`.
     pub url: String,
-    /// What the times in its chunks count from.
+    /// The start of the times in its chunks.
     pub began: Instant,
     state: Arc<Mutex<State>>,
 }
@@ -100,76 +109,77 @@ pub struct Model {
 #[derive(Debug)]
 struct State {
     plan: Plan,
-    seen: Seen,
-    /// Sessions that are answered with a word and not noted.
-    aside: BTreeSet<String>,
+    log: RequestLog,
+    /// Sessions that receive one word as their answer and are not recorded.
+    ignored: BTreeSet<String>,
 }
 
 impl Model {
-    /// Starts it.
+    /// Starts a model.
     pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
         let plan = Plan::Tools { steps: 0, call: Call::True };
-        let state = Arc::new(Mutex::new(State { plan, seen: Seen::default(), aside: BTreeSet::new() }));
+        let state =
+            Arc::new(Mutex::new(State { plan, log: RequestLog::default(), ignored: BTreeSet::new() }));
         let model = Self { url, began: Instant::now(), state };
         let server = model.clone();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 stream.set_nodelay(true).expect("a socket");
                 let server = server.clone();
-                // A client that leaves ends its own connection only.
+                // A client that disconnects ends only its connection.
                 tokio::spawn(async move { server.serve(stream).await.ok() });
             }
         });
         model
     }
 
-    /// Says what it answers from now on.
+    /// Sets the answers from now on.
     pub fn plan(&self, plan: Plan) {
         let mut state = self.state.lock().expect("no panic");
-        (state.plan, state.seen) = (plan, Seen::default());
+        (state.plan, state.log) = (plan, RequestLog::default());
     }
 
-    /// Answers a session with a word from now on, whatever is planned, and notes nothing of it.
-    pub fn set_aside(&self, session_id: &str) {
-        self.state.lock().expect("no panic").aside.insert(session_id.to_owned());
+    /// Ignores the plan for a session: it receives one word as its answer and is not recorded.
+    pub fn ignore(&self, session_id: &str) {
+        self.state.lock().expect("no panic").ignored.insert(session_id.to_owned());
     }
 
-    /// How many requests came and how many chunks of texts were written since the last plan.
-    pub fn progress(&self) -> (usize, usize) {
+    /// Returns the progress since the last plan.
+    pub fn progress(&self) -> ModelProgress {
         let state = self.state.lock().expect("no panic");
-        (state.seen.requests.len(), state.seen.chunks)
+        ModelProgress { requests: state.log.requests.len(), chunks: state.log.chunks }
     }
 
-    /// Gives what it saw since the last plan.
-    pub fn take(&self) -> Seen {
-        std::mem::take(&mut self.state.lock().expect("no panic").seen)
+    /// Takes the requests since the last plan.
+    pub fn take(&self) -> RequestLog {
+        std::mem::take(&mut self.state.lock().expect("no panic").log)
     }
 
     async fn serve(&self, mut stream: TcpStream) -> std::io::Result<()> {
         let mut received = vec![];
         while let Some(session_id) = read_request(&mut stream, &mut received).await? {
-            let (plan, number, is_aside) = {
+            let (plan, number, is_ignored) = {
                 let mut state = self.state.lock().expect("no panic");
-                let is_aside = state.aside.contains(&session_id);
-                if !is_aside {
-                    state.seen.requests.push(Instant::now());
+                let is_ignored = state.ignored.contains(&session_id);
+                if !is_ignored {
+                    state.log.requests.push(Instant::now());
                 }
-                (state.plan, state.seen.requests.len(), is_aside)
+                (state.plan, state.log.requests.len(), is_ignored)
             };
             stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n").await?;
             match plan {
-                Plan::Text { chunks, apart } if !is_aside => {
+                Plan::Text { chunks, apart } if !is_ignored => {
                     for _ in 0..chunks {
                         tokio::time::sleep(apart).await;
                         let stamp = format!("<{}>", self.began.elapsed().as_nanos());
                         send(&mut stream, &format!(r#"{{"content":"{stamp}"}}"#), "null").await?;
-                        self.state.lock().expect("no panic").seen.chunks += 1;
+                        self.state.lock().expect("no panic").log.chunks += 1;
                     }
                     send(&mut stream, "{}", r#""stop""#).await?;
                 }
-                Plan::Words { chunks, apart } if !is_aside => {
+                Plan::Words { chunks, apart } if !is_ignored => {
                     let mut random = StdRng::seed_from_u64(1);
                     for _ in 0..chunks {
                         tokio::time::sleep(apart).await;
@@ -179,8 +189,8 @@ impl Model {
                     }
                     send(&mut stream, "{}", r#""stop""#).await?;
                 }
-                Plan::Tools { steps, call } if number <= steps && !is_aside => {
-                    let (name, arguments) = call.written(number);
+                Plan::Tools { steps, call } if number <= steps && !is_ignored => {
+                    let (name, arguments) = call.arguments(number);
                     let arguments = serde_json::Value::from(arguments.to_string());
                     let call = format!(
                         r#"{{"tool_calls":[{{"index":0,"id":"c{number}","type":"function","function":{{"name":"{name}","arguments":{arguments}}}}}]}}"#
@@ -194,20 +204,21 @@ impl Model {
             }
             chunk(&mut stream, "data: [DONE]\n\n").await?;
             stream.write_all(b"0\r\n\r\n").await?;
-            if !is_aside {
-                self.state.lock().expect("no panic").seen.answered.push(Instant::now());
+            if !is_ignored {
+                self.state.lock().expect("no panic").log.answers.push(Instant::now());
             }
         }
         Ok(())
     }
 }
 
-/// The times in a text of the model, each since the model began.
+/// Returns the times in a text of the model, each since the start of the model.
 pub fn stamps(text: &str) -> impl Iterator<Item = Duration> {
     text.split('<').filter_map(|piece| piece.split_once('>')?.0.parse().ok()).map(Duration::from_nanos)
 }
 
-/// Reads one request with its body, and gives the session that it names, if any; `None` at the end of the connection.
+/// Reads one request with its body, and returns the session in its header, or an empty string; `None` at the end of the
+/// connection.
 async fn read_request(stream: &mut TcpStream, received: &mut Vec<u8>) -> std::io::Result<Option<String>> {
     loop {
         if let Some(end) = received.windows(4).position(|window| window == b"\r\n\r\n") {

@@ -1,6 +1,6 @@
 //! A service as a separate process: a benchmark can kill it and measure its own memory and CPU time.
 
-use super::ground::until;
+use super::testbed::until;
 use crate::Stack;
 use std::{
     fs,
@@ -9,10 +9,10 @@ use std::{
     time::Duration,
 };
 
-/// Clock ticks of a second, as Linux counts the time of processes.
+/// Clock ticks per second in the process statistics of Linux.
 const TICKS: u64 = 100;
 
-/// A running service; killed when it is dropped.
+/// A running service. It is killed when this value is dropped.
 pub struct Process(Child);
 
 impl Process {
@@ -21,7 +21,7 @@ impl Process {
         Self::start(stack.settings.worker_arguments(number))
     }
 
-    /// Starts a second gateway of a stack; gives it with its address.
+    /// Starts a second gateway of a stack, and returns it with its URL.
     pub async fn gateway(stack: &Stack) -> (Self, String) {
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("ready.json");
@@ -47,29 +47,29 @@ impl Process {
         Self(command.spawn().expect("a process"))
     }
 
-    /// Ends it as a crash does.
+    /// Kills it.
     pub fn kill(mut self) {
         self.0.kill().expect("a living process");
         self.0.wait().expect("a dead process");
     }
 
-    /// Asks it to hand its sessions over.
+    /// Sends SIGTERM, so that it hands its sessions over.
     pub fn terminate(&self) {
         let kill = Command::new("kill").args(["-TERM", &self.0.id().to_string()]).status();
         assert!(kill.expect("a signal").success(), "the process lives");
     }
 
-    /// Resident memory; bytes.
+    /// Returns its resident memory; bytes.
     pub fn resident_bytes(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.0.id())).expect("a living process");
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its memory");
         line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1024
     }
 
-    /// Time that it has taken of all cores.
+    /// Returns its CPU time on all cores.
     pub fn cpu_time(&self) -> Duration {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.0.id())).expect("a living process");
-        // Behind the name, which may hold spaces: the state is the third field, user and system time the 14th and 15th.
+        // The name may contain spaces. After it, the state is the third field, and user and system time are the 14th and 15th.
         let fields = stat.rsplit_once(')').expect("a name").1;
         let ticks = fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok());
         Duration::from_millis(ticks.sum::<u64>() * (1_000 / TICKS))
@@ -78,13 +78,13 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may be gone already.
+        // It may have exited already.
         drop(self.0.kill());
         drop(self.0.wait());
     }
 }
 
-/// The `flotilla` of this build. Tests are one directory deeper.
+/// Finds the `flotilla` program of this build. Tests are one directory deeper.
 fn program() -> PathBuf {
     let own = std::env::current_exe().expect("this program");
     let found = own.ancestors().skip(1).take(2).map(|dir| dir.join("flotilla")).find(|path| path.exists());

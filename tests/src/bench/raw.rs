@@ -1,25 +1,25 @@
 //! The cost of one round trip to each server on this machine at this moment, as the baseline for our latencies.
 
-use super::Samples;
+use super::samples::Samples;
 use sqlx::Connection as _;
 use std::time::Instant;
 
-/// Round trips to the parts alone.
+/// Round trips to each server.
 #[derive(Debug, Default)]
-pub struct Raw {
+pub struct RoundTrips {
     /// One inserted row, durable.
     pub commit: Samples,
-    /// One answer of Redis.
+    /// One command to Redis.
     pub redis: Samples,
     /// From one NATS client to another.
     pub nats: Samples,
 }
 
 /// Measures private servers in `directory`, `rounds` times each.
-pub async fn measure(directory: &std::path::Path, rounds: usize) -> Raw {
+pub async fn measure(directory: &std::path::Path, rounds: usize) -> RoundTrips {
     let servers =
         local::stack::start(directory, local::options::Options::default()).await.expect("private servers");
-    let mut raw = Raw::default();
+    let mut raw = RoundTrips::default();
     let mut connection = sqlx::PgConnection::connect(&servers.postgres_url).await.expect("a connection");
     sqlx::query("create table bench (n bigint)").execute(&mut connection).await.expect("a table");
     let bus = bus::Bus::connect(&servers.nats_url, &servers.redis_url, "bench").await.expect("a bus");

@@ -1,14 +1,17 @@
-//! `flotilla-bench`: starts a whole stack of release processes and prints what the main job costs on this machine,
-//! beside the raw round trips of the same run. Judges nothing. `flotilla-bench durability` prints what survives and what
-//! that costs, each figure beside its target; `flotilla-bench loop` what long conversations and many files cost;
-//! `flotilla-bench events` what it costs to bring events to clients.
+//! `flotilla-bench`: starts a whole stack of release processes and prints the cost of the main job on this machine, beside
+//! the raw round trips of the same run. `flotilla-bench durability` prints the cost of durability, `flotilla-bench loop` the
+//! cost of long conversations and many files, and `flotilla-bench events` the cost of event delivery, each figure beside its
+//! target.
 #![allow(clippy::print_stdout, reason = "its output is the report")]
 
 use anyhow::Context as _;
 use clap::{Parser as _, ValueEnum};
 use e2e::{
     api::Api,
-    bench::{self, Samples, durability, events, figure::Figure, ground::Servers, loops, model::Model},
+    bench::{
+        durability, events, figure::Figure, loops, main_job, model::Model, raw, samples::Samples,
+        testbed::Servers,
+    },
 };
 use serde_json::Value;
 use std::{
@@ -21,44 +24,44 @@ use std::{
 /// Measures the main job.
 #[derive(Debug, clap::Parser)]
 struct Arguments {
-    /// Sessions of each kind.
+    /// Number of sessions of each kind.
     #[arg(long, default_value_t = 50)]
     rounds: usize,
-    /// Something else than the main job.
+    /// Another group of measurements instead of the main job.
     #[command(subcommand)]
-    other: Option<Other>,
+    group: Option<Group>,
 }
 
-/// What else is measured.
+/// The other groups of measurements.
 #[derive(Debug, clap::Subcommand)]
-enum Other {
-    /// Take-overs, hand-overs, fairness, the ready queue, memory, the control row.
+enum Group {
+    /// Takeovers, handovers, fairness, the ready queue, memory, the control row.
     Durability {
-        /// Only these, with commas between them.
+        /// Run only these, separated by commas.
         #[arg(long, value_enum, value_delimiter = ',')]
-        only: Vec<durability::What>,
+        only: Vec<durability::Measure>,
     },
-    /// A long conversation: loading it, a step of it, what it costs others; the states of many files.
+    /// Long conversations: loading, a step, the effect on other sessions; snapshots of many files.
     Loop {
-        /// Only these, with commas between them.
+        /// Run only these, separated by commas.
         #[arg(long, value_enum, value_delimiter = ',')]
-        only: Vec<loops::What>,
-        /// Small sizes, to see that it runs.
+        only: Vec<loops::Measure>,
+        /// Use small sizes, to check that it runs.
         #[arg(long)]
         small: bool,
     },
-    /// From models to clients: how soon, to how many, what was missed, what idle clients and stored text cost.
+    /// Event delivery: latency, fan-out, catching up, idle clients, stored text.
     Events {
-        /// Only these, with commas between them.
+        /// Run only these, separated by commas.
         #[arg(long, value_enum, value_delimiter = ',')]
-        only: Vec<events::What>,
-        /// Small sizes, to see that it runs.
+        only: Vec<events::Measure>,
+        /// Use small sizes, to check that it runs.
         #[arg(long)]
         small: bool,
     },
 }
 
-/// A stack of processes; ended when it is dropped.
+/// A stack of processes. It is stopped when this value is dropped.
 struct Stack {
     child: Child,
     ready: Value,
@@ -81,27 +84,28 @@ async fn main() -> anyhow::Result<()> {
     let directory = tempfile::Builder::new().prefix("flotilla-bench-").tempdir()?;
     println!("machine: {} cores, load {}", std::thread::available_parallelism()?, load());
     let servers = Servers::Own(directory.path().to_owned());
-    match &arguments.other {
-        Some(Other::Durability { only }) => {
-            let raw = bench::raw::measure(&directory.path().join("raw"), 200).await;
+    match &arguments.group {
+        Some(Group::Durability { only }) => {
+            let raw = raw::measure(&directory.path().join("raw"), 200).await;
             row("Postgres, one durable insert", &raw.commit, None);
-            let sizes = durability::Sizes::full();
-            report(only, async |what| Box::pin(durability::measure(what, &servers, &sizes)).await).await;
+            let sizes = durability::sizes::Sizes::full();
+            report(only, async |measure| Box::pin(durability::measure(measure, &servers, &sizes)).await)
+                .await;
             return Ok(());
         }
-        Some(Other::Loop { only, small }) => {
-            let sizes = if *small { loops::Sizes::smoke() } else { loops::Sizes::full() };
-            report(only, async |what| Box::pin(loops::measure(what, &servers, &sizes)).await).await;
+        Some(Group::Loop { only, small }) => {
+            let sizes = if *small { loops::sizes::Sizes::smoke() } else { loops::sizes::Sizes::full() };
+            report(only, async |measure| Box::pin(loops::measure(measure, &servers, &sizes)).await).await;
             return Ok(());
         }
-        Some(Other::Events { only, small }) => {
-            let sizes = if *small { events::Sizes::smoke() } else { events::Sizes::full() };
-            report(only, async |what| Box::pin(events::measure(what, &servers, &sizes)).await).await;
+        Some(Group::Events { only, small }) => {
+            let sizes = if *small { events::sizes::Sizes::smoke() } else { events::sizes::Sizes::full() };
+            report(only, async |measure| Box::pin(events::measure(measure, &servers, &sizes)).await).await;
             return Ok(());
         }
         None => {}
     }
-    let raw = bench::raw::measure(&directory.path().join("raw"), 200).await;
+    let raw = raw::measure(&directory.path().join("raw"), 200).await;
     for (name, samples) in [
         ("Postgres, one durable insert", &raw.commit),
         ("Redis, one answer", &raw.redis),
@@ -114,8 +118,8 @@ async fn main() -> anyhow::Result<()> {
     println!("`flotilla up` to ready: {:.2} s", stack.ready_after.as_secs_f64());
     println!("resident memory of the idle services: {}", memory(&stack.ready)?);
     let api = Api::of_stack(text(&stack.ready, "gateway_url")?, text(&stack.ready, "api_key")?).await;
-    let latencies = bench::measure(&api, &model, arguments.rounds).await;
-    // Two commits and a claim are the least that lies between a prompt and its model request.
+    let latencies = main_job::measure(&api, &model, arguments.rounds).await;
+    // A prompt needs at least two commits and a claim before its model request.
     let least = raw.commit.percentile(50) * 2 + raw.redis.percentile(50);
     row(
         "prompt to model request, fresh session",
@@ -134,7 +138,7 @@ async fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Prints each figure of these, or of all, as soon as it is measured.
+/// Runs the measurements in `only`, or all if it is empty, and prints each figure as soon as it is measured.
 async fn report<W: ValueEnum + fmt::Debug + PartialEq + Copy>(
     only: &[W],
     measure: impl AsyncFn(W) -> Vec<Figure>,
@@ -150,7 +154,7 @@ async fn report<W: ValueEnum + fmt::Debug + PartialEq + Copy>(
 
 async fn start(directory: &Path, model_url: &str) -> anyhow::Result<Stack> {
     let config = directory.join("flotilla.toml");
-    fs::write(&config, e2e::parts::provider_config(model_url))?;
+    fs::write(&config, e2e::settings::provider_config(model_url))?;
     let program = sibling("flotilla")?;
     let data = directory.join("stack");
     let begun = Instant::now();
@@ -164,7 +168,7 @@ async fn start(directory: &Path, model_url: &str) -> anyhow::Result<Stack> {
             return Ok(Stack { child, ready, ready_after: begun.elapsed() });
         }
         if let Some(status) = child.try_wait()? {
-            anyhow::bail!("flotilla up ended ({status})");
+            anyhow::bail!("flotilla up exited ({status})");
         }
         anyhow::ensure!(
             begun.elapsed() < Duration::from_secs(60),
@@ -174,7 +178,7 @@ async fn start(directory: &Path, model_url: &str) -> anyhow::Result<Stack> {
     }
 }
 
-/// The program of that name beside this one.
+/// Finds the program of that name beside this one.
 fn sibling(name: &str) -> anyhow::Result<PathBuf> {
     let path = std::env::current_exe()?.with_file_name(name);
     anyhow::ensure!(path.exists(), "{} is not built", path.display());
@@ -185,7 +189,7 @@ fn text<'a>(ready: &'a Value, key: &str) -> anyhow::Result<&'a str> {
     ready[key].as_str().with_context(|| format!("ready.json has no {key}"))
 }
 
-/// Resident memory of gateway, worker and sandbox, in MB.
+/// Returns the resident memory of gateway, worker and sandbox, in MB.
 fn memory(ready: &Value) -> anyhow::Result<String> {
     let (mut total, mut each) = (0, vec![]);
     for role in ["gateway", "worker-1", "sandbox"] {

@@ -1,41 +1,40 @@
-//! `flotilla-faults`: breaks everything that can break while the real processes work, and reports broken promises. The
-//! exit code is 1 if a promise was broken, or if the removal of a guard went unnoticed.
+//! `flotilla-faults`: injects faults while the real processes work, and reports broken promises. The exit code is 1 if a
+//! promise was broken, or if the harness did not notice the removal of a guard.
 #![allow(clippy::print_stdout, reason = "its output is the report")]
 
 use anyhow::Context as _;
 use clap::Parser as _;
 use e2e::faults::{
-    self, Plan, cluster,
-    fault::EVERYTHING,
-    inject::Limit,
-    mutants,
-    mutants::{guard::Mutant, tree::Tree},
+    cluster,
+    inject::{fault::EVERYTHING, injector::Limit},
+    mutants::{self, guard::Mutant, tree::Tree},
     report,
+    run::{self, Plan},
 };
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
-/// Proves by faults that the system loses, duplicates and mixes up nothing.
+/// Injects faults and checks that the system loses, duplicates and mixes up nothing.
 #[derive(Debug, clap::Parser)]
 struct Arguments {
-    /// Minutes of faults; the start and the end take about another one.
+    /// Minutes of faults; the start and the end take about one more.
     #[arg(long, default_value_t = 5.0)]
     minutes: f64,
-    /// The seed of the run. A run prints its seed, so that it can be repeated.
+    /// The seed of the run. Every run prints its seed, so that it can be replayed.
     #[arg(long)]
     seed: Option<u64>,
-    /// End after so many faults.
+    /// Largest number of faults.
     #[arg(long, default_value_t = usize::MAX)]
     injections: usize,
     /// The `flotilla` program; default: beside this one.
     #[arg(long)]
     program: Option<PathBuf>,
-    /// Loops of one worker. With one slot, a parent that kept it while waiting would block its children.
+    /// Number of loops of each worker. With one slot, a parent that kept its slot while waiting would block its children.
     #[arg(long, default_value_t = cluster::SLOTS)]
     slots: u32,
-    /// Take each guard out of a copy of the sources once, build that, and check that the harness notices.
+    /// Remove each guard once from a copy of the sources, build the copy, and check that the harness notices.
     #[arg(long)]
     mutants: bool,
-    /// Take out only these, by name.
+    /// Remove only these guards, by name.
     #[arg(long, value_delimiter = ',', requires = "mutants")]
     only: Vec<String>,
 }
@@ -57,19 +56,19 @@ async fn main() -> anyhow::Result<ExitCode> {
     let slots = arguments.slots;
     let plan = Plan { seed, limit, mix: EVERYTHING.to_vec(), program, slots };
     println!("seed {seed}, {} minutes of faults", arguments.minutes);
-    let outcome = faults::run(&plan).await.with_context(|| format!("the harness failed with seed {seed}"))?;
+    let outcome = run::run(&plan).await.with_context(|| format!("the harness failed with seed {seed}"))?;
     let replay = format!("./dev faults --minutes {} --seed {seed} --slots {slots}", arguments.minutes);
     print!("{}", report::text(&outcome, seed, &replay));
     Ok(code(outcome.violations.is_empty()))
 }
 
 async fn hunt(arguments: &Arguments, seed: u64) -> anyhow::Result<ExitCode> {
-    let is_wanted = |mutant: &Mutant| {
+    let is_selected = |mutant: &Mutant| {
         arguments.only.is_empty() || arguments.only.iter().any(|name| name == mutant.as_str())
     };
     let tree = Tree::copy()?;
     let mut all_caught = true;
-    for mutant in Mutant::ALL.into_iter().filter(is_wanted) {
+    for mutant in Mutant::ALL.into_iter().filter(is_selected) {
         let verdict = mutants::hunt(mutant, &tree, seed).await?;
         println!("{}", mutants::row(&verdict));
         all_caught &= verdict.is_caught;
@@ -77,6 +76,6 @@ async fn hunt(arguments: &Arguments, seed: u64) -> anyhow::Result<ExitCode> {
     Ok(code(all_caught))
 }
 
-fn code(is_well: bool) -> ExitCode {
-    if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+fn code(is_success: bool) -> ExitCode {
+    if is_success { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

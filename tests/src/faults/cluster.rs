@@ -1,48 +1,54 @@
 //! The system under test as real processes on this machine: Postgres, Redis, NATS, two gateways, four workers, one
-//! sandbox, and the scripted model. Each service reaches each server through a proxy of its own.
+//! sandbox, and the scripted model. Each service reaches each server through a separate proxy.
 
-use super::process::{Process, Spec};
-use crate::{Settings, api::Api, parts};
+mod process;
+
+use crate::{
+    api::Api,
+    settings::{self, SandboxSettings, Settings},
+};
 use anyhow::{Context as _, Result};
+use process::{Process, Spec};
 use std::{
     collections::BTreeMap,
     fs,
-    net::SocketAddr,
+    net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
 };
 use testkit::{
     model::ScriptedModel,
-    proxy::{Proxy, Rules},
+    proxy::{Proxy, link::Rules},
 };
 use tokio::sync::Mutex;
 
-/// Gateways.
+/// Number of gateways.
 pub const GATEWAYS: usize = 2;
-/// Workers.
+/// Number of workers.
 pub const WORKERS: usize = 4;
-/// Loops of one worker: few, so that sessions must wait and tenants compete.
+/// Number of loops of each worker: few, so that sessions must wait and tenants compete.
 pub const SLOTS: u32 = 4;
-/// How long people have to answer: some never do, and a turn shall not wait for long for each of its calls. Milliseconds.
+/// Time limit for a person to answer; milliseconds. Short, because some requests get no answer and a turn waits for each
+/// of them.
 const REQUEST_WAIT_MS: u64 = 4_000;
-/// A sandbox that is idle for so long ends: leftovers are then seen soon. Milliseconds.
+/// Time after which an idle sandbox ends; milliseconds. Short, so that the observers soon notice one that does not end.
 const SANDBOX_IDLE_MS: u32 = 3_000;
-/// Connections of Postgres: those of dead clients linger behind silent links.
+/// Limit of connections to Postgres: connections of dead clients linger behind silent links.
 const POSTGRES_CONNECTIONS: u32 = 400;
 
 /// A server that services connect to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Server {
-    /// The truth.
+    /// The database.
     Postgres,
     /// The ready queue.
     Redis,
     /// Live events.
     Nats,
-    /// Tools.
+    /// The sandbox service.
     Sandbox,
 }
 
-/// All of them.
+/// All servers.
 pub const SERVERS: [Server; 4] = [Server::Postgres, Server::Redis, Server::Nats, Server::Sandbox];
 
 impl Server {
@@ -67,12 +73,12 @@ pub enum Service {
 }
 
 impl Service {
-    /// All of them.
+    /// All services.
     pub fn all() -> impl Iterator<Item = Self> {
         (0..GATEWAYS).map(Self::Gateway).chain((0..WORKERS).map(Self::Worker))
     }
 
-    /// Its name in reports, and a worker's in events.
+    /// Its name in reports; a worker has the same name in events.
     pub fn name(self) -> String {
         match self {
             Self::Gateway(number) => format!("gateway-{}", number + 1),
@@ -81,48 +87,48 @@ impl Service {
     }
 }
 
-/// The running system. Dropping it ends everything.
+/// The running system. Dropping it ends all of its processes.
 pub struct Cluster {
-    /// Postgres as its superuser, past every proxy.
+    /// The URL of Postgres for its superuser, without a proxy.
     pub postgres_url: String,
-    /// Redis, past every proxy.
+    /// The URL of Redis, without a proxy.
     pub redis_url: String,
-    /// NATS, past every proxy.
+    /// The URL of NATS, without a proxy.
     pub nats_url: String,
-    /// What keeps its keys apart in Redis.
+    /// Prefix of its keys in Redis.
     pub namespace: String,
-    /// The three servers.
+    /// Postgres, Redis and NATS.
     pub servers: Mutex<local::stack::Stack>,
     /// The gateways and workers.
     pub services: BTreeMap<Service, Mutex<Process>>,
     /// The sandbox.
     pub sandbox: Mutex<Process>,
-    /// From a service to a server.
+    /// The links from services to servers.
     pub links: BTreeMap<(Service, Server), Proxy>,
-    /// From clients to each gateway.
+    /// The links from clients to the gateways.
     pub fronts: Vec<Proxy>,
-    /// The model and what it was asked.
+    /// The model, with the requests that it received.
     pub model: ScriptedModel,
-    /// Where everything of this run is.
+    /// The directory of the run.
     pub directory: PathBuf,
 }
 
-/// What differs between runs.
+/// The parameters of a cluster.
 #[derive(Debug, Clone)]
 pub struct Setup {
-    /// An empty directory that every user of the machine may pass through.
+    /// An empty directory that every user of the machine may enter.
     pub directory: PathBuf,
     /// The `flotilla` program.
     pub program: PathBuf,
-    /// Loops of one worker.
+    /// Number of loops of each worker.
     pub slots: u32,
 }
 
 impl Cluster {
-    /// Starts everything and waits until it answers.
+    /// Starts all processes and waits until they answer.
     ///
     /// # Errors
-    /// When something does not start; the sentence says what.
+    /// If a process does not start; the error names it.
     pub async fn start(setup: &Setup) -> Result<Self> {
         let directory = &setup.directory;
         let options = local::options::Options { fsync: true, postgres_connections: POSTGRES_CONNECTIONS };
@@ -132,32 +138,34 @@ impl Cluster {
             gateway::admin::bootstrap(&servers.postgres_url, "operator", gateway::admin::Key::New).await?;
         let model = testkit::model("").await;
         let config = directory.join("flotilla.toml");
-        fs::write(&config, parts::provider_config(&model.url)).context("write the providers")?;
+        fs::write(&config, settings::provider_config(&model.url)).context("write the providers")?;
         let repositories = directory.join("repositories");
-        fs::create_dir_all(&repositories).context("make a directory")?;
-        let mut settings = Settings {
+        fs::create_dir_all(&repositories).context("create a directory")?;
+        let sandbox_settings = SandboxSettings {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            data: directory.join("sandbox"),
+            repositories,
+            // Other tests use lower ids. Each service takes 65,536 users from here on.
+            uid_base: 200_000_000 + std::process::id() % 10_000 * 65_536,
+        };
+        let mut sandbox = Process::new(setup.spec("sandbox", sandbox_settings.arguments()));
+        sandbox.start().await?;
+        let settings = Settings {
             app_url: bootstrap.app_url,
             system_url: bootstrap.system_url,
             redis_url: servers.redis_url.clone(),
             nats_url: servers.nats_url.clone(),
             namespace: testkit::namespace(),
-            sandbox_url: "http://127.0.0.1:0".to_owned(),
+            sandbox_url: format!("http://{}", sandbox.ready().await?),
             slots: setup.slots,
             request_wait_ms: REQUEST_WAIT_MS,
             config,
-            data: directory.join("sandbox"),
-            repositories,
-            // Far from what other tests use; each service takes 65,536 users from here on.
-            uid_base: 200_000_000 + std::process::id() % 10_000 * 65_536,
         };
-        let mut sandbox = Process::new(setup.spec("sandbox", settings.sandbox_arguments()));
-        sandbox.start().await?;
-        settings.sandbox_url = format!("http://{}", sandbox.ready().await?);
         let (mut links, mut services) = (BTreeMap::new(), BTreeMap::new());
         for service in Service::all() {
             let mut own = settings.clone();
             for server in SERVERS {
-                let proxy = own.lead_through(server).await?;
+                let proxy = own.insert_proxy(server).await?;
                 links.insert((service, server), proxy);
             }
             let arguments = match service {
@@ -190,20 +198,20 @@ impl Cluster {
         })
     }
 
-    /// Makes a tenant.
+    /// Creates a tenant.
     pub async fn tenant(&self, name: &str) -> Api {
         Api::new_tenant(&self.gateway_urls()[0], name).await
     }
 
-    /// Where clients reach the gateways.
+    /// Returns the URLs of the gateways for clients.
     pub fn gateway_urls(&self) -> Vec<String> {
         self.fronts.iter().map(|front| format!("http://{}", front.address)).collect()
     }
 
-    /// Starts a service again and leads clients to it.
+    /// Restarts a service and redirects clients to it.
     ///
     /// # Errors
-    /// When it does not come up.
+    /// If it does not start.
     pub async fn restart(&self, service: Service) -> Result<()> {
         let mut process = self.services[&service].lock().await;
         process.start().await?;
@@ -214,10 +222,10 @@ impl Cluster {
         Ok(())
     }
 
-    /// Starts the sandbox again and leads everyone to it.
+    /// Restarts the sandbox and redirects its clients to it.
     ///
     /// # Errors
-    /// When it does not come up.
+    /// If it does not start.
     pub async fn restart_sandbox(&self) -> Result<()> {
         let mut process = self.sandbox.lock().await;
         process.start().await?;
@@ -230,15 +238,15 @@ impl Cluster {
         Ok(())
     }
 
-    /// Mends every link.
-    pub fn mend_links(&self) {
+    /// Repairs every link.
+    pub fn repair_links(&self) {
         for proxy in self.links.values().chain(&self.fronts) {
             proxy.disarm();
             proxy.set(Rules::default());
         }
     }
 
-    /// Where the files of sessions are: tenants, then sessions.
+    /// Returns the directory of the workspaces: a directory for each tenant, then one for each session.
     pub fn workspaces(&self) -> PathBuf {
         self.directory.join("sandbox/ws")
     }
@@ -254,8 +262,8 @@ impl Setup {
 }
 
 impl Settings {
-    /// Puts a proxy before a server, for one service.
-    async fn lead_through(&mut self, server: Server) -> Result<Proxy> {
+    /// Inserts a proxy between one service and a server.
+    async fn insert_proxy(&mut self, server: Server) -> Result<Proxy> {
         let urls = match server {
             Server::Postgres => vec![&mut self.app_url, &mut self.system_url],
             Server::Redis => vec![&mut self.redis_url],
@@ -271,21 +279,21 @@ impl Settings {
     }
 }
 
-/// The address in a URL.
+/// Returns the address in a URL.
 ///
 /// # Errors
-/// When there is none.
+/// If the URL contains no address.
 pub fn address(url: &str) -> Result<SocketAddr> {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-    let place = rest.rsplit_once('@').map_or(rest, |(_, place)| place);
-    let place = place.split('/').next().unwrap_or_default();
-    place.parse().with_context(|| format!("find an address in a URL that ends in {place}"))
+    let host = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
+    let host = host.split('/').next().unwrap_or_default();
+    host.parse().with_context(|| format!("find an address in a URL with the host {host}"))
 }
 
-/// The program of that name beside this one.
+/// Finds the program of that name beside this one.
 ///
 /// # Errors
-/// When it is not built.
+/// If it is not built.
 pub fn sibling(name: &str) -> Result<PathBuf> {
     let own = std::env::current_exe().context("find this program")?;
     // Tests are one directory deeper.

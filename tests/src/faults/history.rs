@@ -6,178 +6,181 @@ use serde_json::Value;
 use std::time::{SystemTime, UNIX_EPOCH};
 use testkit::dump;
 
-/// The time.
+/// Returns the current time.
 pub fn now_us() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// Everything that was seen.
+/// Kind of the injections that are stalls of the machine. They are no fault of the system.
+pub const STALL: &str = "machine stall";
+
+/// Everything that the observers recorded.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct History {
-    /// What Postgres holds at the end.
+    /// The content of Postgres at the end.
     pub sessions: Vec<dump::Session>,
-    /// What clients sent.
+    /// The prompts of clients.
     pub prompts: Vec<Prompt>,
-    /// What clients stopped.
+    /// The aborts of clients.
     pub aborts: Vec<Abort>,
-    /// What people answered.
+    /// The answers of people.
     pub answers: Vec<Answer>,
-    /// The sessions whose calls end the worker that runs them.
+    /// The sessions that kill their workers.
     pub poisons: Vec<Poison>,
-    /// What subscribers got.
+    /// What subscribers received.
     pub transcripts: Vec<Transcript>,
-    /// What was done in workspaces.
+    /// The effects of tool calls in workspaces.
     pub effects: Vec<Effect>,
-    /// What the model was asked.
+    /// The requests to the model.
     pub requests: Vec<Request>,
-    /// What was done to the system.
+    /// The injected faults.
     pub injections: Vec<Injection>,
-    /// Answers that no client should get, and processes that ended by themselves; in words.
+    /// Wrong answers to clients, and processes that exited by themselves.
     pub surprises: Vec<Surprise>,
-    /// How it was afterwards.
-    pub end: End,
+    /// The state after the last fault.
+    pub final_state: FinalState,
 }
 
 /// A prompt of a client.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Prompt {
-    /// The number of the tenant; the first one is the heavy one.
+    /// The number of the tenant; tenant 0 is the heavy one.
     pub tenant: usize,
-    /// To which session.
+    /// The session.
     pub session_id: String,
     /// The idempotency key.
     pub key: String,
-    /// What names it in the conversation.
+    /// Its name in the conversation.
     pub canary: String,
-    /// The calls that its script makes, each with a canary of its own.
+    /// The calls of its script, each with a separate canary.
     pub calls: Vec<Call>,
     /// The subtasks below it, at every depth.
     pub subtasks: Vec<Subtask>,
     /// Whether a person must allow each of its commands.
     pub asks: bool,
-    /// The message of each answer: of the first call and of those that repeated it.
+    /// The message id in each answer, also to repeated calls.
     pub answers: Vec<String>,
-    /// When the first answer was there.
+    /// When the first answer arrived.
     pub accepted_us: Option<i64>,
 }
 
-/// A tool call that a prompt's script makes.
+/// A tool call in the script of a prompt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Call {
-    /// What it leaves in the world, once.
+    /// The word that it leaves in the workspace, once.
     pub canary: String,
-    /// Which tool.
+    /// The tool.
     pub tool: &'static str,
 }
 
-/// A call of `task` that a prompt's script makes, or that a subtask of it makes.
+/// A call of `task` in the script of a prompt or of one of its subtasks.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Subtask {
-    /// What names the prompt or subtask that makes the call.
+    /// The canary of the prompt or subtask that makes the call.
     pub within: String,
-    /// What names the call.
+    /// The canary of the call.
     pub call: String,
-    /// What names the child's prompt.
+    /// The canary of the child's prompt.
     pub canary: String,
-    /// The calls that the child makes.
+    /// The calls of the child.
     pub calls: Vec<Call>,
 }
 
 /// An answer to a request of an agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Answer {
-    /// Of which session.
+    /// The session.
     pub session_id: String,
-    /// To which request.
+    /// The request.
     pub request_id: String,
-    /// `once`, `reject`, or the label that was chosen.
-    pub said: &'static str,
-    /// When it was sent first.
+    /// `once`, `reject`, or the chosen label.
+    pub reply: &'static str,
+    /// When it was first sent.
     pub sent_us: i64,
-    /// When it was confirmed as the one that counts; `None` if it came too late, or the answer to it was lost.
+    /// When it was confirmed as the first answer; `None` if it was too late, or its confirmation was lost.
     pub accepted_us: Option<i64>,
 }
 
-/// A session whose call ends the worker that runs it.
+/// A session that kills the workers that run it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Poison {
-    /// Which.
+    /// The session.
     pub session_id: String,
-    /// The workers that it ended, in order.
-    pub ended: Vec<String>,
+    /// The workers that it killed, in order.
+    pub killed: Vec<String>,
 }
 
 /// An abort that was confirmed.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Abort {
-    /// Of which session.
+    /// The session.
     pub session_id: String,
     /// When it was sent.
     pub sent_us: i64,
-    /// When the answer was there.
+    /// When the answer arrived.
     pub accepted_us: i64,
-    /// Whether there was something to stop.
+    /// Whether a turn was active.
     pub was_active: bool,
 }
 
-/// What one subscriber got, over all of its connections.
+/// What one subscriber received over all of its connections.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Transcript {
-    /// The number of the tenant whose key it had.
+    /// The number of its tenant.
     pub tenant: usize,
-    /// Of which session.
+    /// The session.
     pub session_id: String,
-    /// Connections that it made.
+    /// Number of its connections.
     pub connections: u32,
-    /// Durable facts, in the order of their arrival.
-    pub events: Vec<SeenEvent>,
-    /// Live fragments, in the order of their arrival.
-    pub deltas: Vec<SeenDelta>,
+    /// Stored events, in the order of their arrival.
+    pub events: Vec<ReceivedEvent>,
+    /// Deltas, in the order of their arrival.
+    pub deltas: Vec<ReceivedDelta>,
 }
 
-/// An event as it came.
+/// An event as a subscriber received it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct SeenEvent {
-    /// When.
+pub struct ReceivedEvent {
+    /// When it arrived.
     pub at_us: i64,
     /// Its position.
     pub seq: i64,
-    /// Which loop wrote it.
+    /// The epoch of the loop that wrote it.
     pub epoch: i64,
     /// Its id.
     pub id: String,
     /// The value of `type`.
     pub kind: String,
-    /// What it says.
+    /// Its properties.
     pub properties: Value,
 }
 
-/// A delta as it came.
+/// A delta as a subscriber received it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct SeenDelta {
-    /// On which connection, from 1.
+pub struct ReceivedDelta {
+    /// The number of the connection, from 1.
     pub connection: u32,
-    /// The newest event that the subscriber had then.
+    /// The newest event that the subscriber had received.
     pub after_seq: i64,
-    /// Of which part.
+    /// The part.
     pub part_id: String,
-    /// Where in the part's text; bytes.
+    /// Its position in the text of the part; bytes.
     pub offset: usize,
-    /// What.
+    /// The text.
     pub text: String,
 }
 
 /// A line that a tool call left in a workspace.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Effect {
-    /// The directories that it stood in.
+    /// The tenant whose directory contained it.
     pub tenant_id: String,
-    /// See `tenant_id`.
+    /// The session whose directory contained it.
     pub session_id: String,
-    /// Which call.
+    /// The canary of the call.
     pub canary: String,
-    /// When, by the command's own clock; edits leave no time.
+    /// When it occurred, by the clock of the command; edits leave no time.
     pub at_us: Option<i64>,
 }
 
@@ -186,7 +189,7 @@ pub struct Effect {
 pub struct Request {
     /// When it arrived.
     pub at_us: i64,
-    /// Whose conversation it is, by its header.
+    /// The session in its header.
     pub session_id: String,
     /// The canary of the newest prompt.
     pub prompt: String,
@@ -194,24 +197,24 @@ pub struct Request {
     pub canaries: Vec<String>,
 }
 
-/// Something that was done to the system.
+/// A fault that was injected.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Injection {
-    /// Which kind.
+    /// The kind of the fault.
     pub kind: &'static str,
-    /// To what: `worker-2`, `postgres`, `worker-1>redis`, …
+    /// The targets: `worker-2`, `postgres`, `worker-1>redis`, …
     pub target: String,
     /// When it began.
     pub began_us: i64,
-    /// When everything was mended as far as the harness does it: a process runs, a link passes.
+    /// When the harness had repaired it: the process runs, the link passes bytes.
     pub ended_us: i64,
-    /// How a process ended that was asked to.
+    /// The exit of a process that was drained.
     pub exit: Option<Exit>,
-    /// What else is worth knowing.
+    /// More about it, for people.
     pub note: String,
 }
 
-/// The end of a process that was asked for it.
+/// The exit of a process after SIGTERM.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Exit {
     /// How long it took; `None` if it had to be killed.
@@ -220,42 +223,42 @@ pub struct Exit {
     pub code: Option<i32>,
 }
 
-/// Something that must not happen, seen by the harness itself.
+/// A wrong behaviour that the harness itself noticed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Surprise {
-    /// When.
+    /// When it happened.
     pub at_us: i64,
-    /// Whose: a session or a process.
-    pub whose: String,
-    /// What.
-    pub what: String,
+    /// The session or process that it concerns.
+    pub subject: String,
+    /// What happened.
+    pub description: String,
 }
 
-/// How it was after everything was mended.
+/// The state of the system after every fault was repaired.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct End {
-    /// When the last fault was mended and no prompt was sent any more.
-    pub mended_us: i64,
-    /// When nothing was left to do; `None` if that never came.
+pub struct FinalState {
+    /// When the last fault was repaired; no prompt was sent after that.
+    pub repaired_us: i64,
+    /// When no work was left; `None` if that did not happen in time.
     pub settled_us: Option<i64>,
-    /// The sessions that were not at rest when waiting ended.
+    /// The sessions that did not settle in time.
     pub unsettled: Vec<dump::Unsettled>,
-    /// What was still held then, in words: connections, keys, processes, memory.
+    /// Resources that were not released, in words: connections, keys, processes, memory.
     pub leftovers: Vec<String>,
 }
 
 impl History {
-    /// Whether this session ends its workers.
+    /// Returns whether this session kills its workers.
     pub fn is_poison(&self, id: &str) -> bool {
         self.poisons.iter().any(|poison| poison.session_id == id)
     }
 
-    /// The session with this id.
+    /// Finds a session.
     pub fn session(&self, id: &str) -> Option<&dump::Session> {
         self.sessions.iter().find(|session| session.id == id)
     }
 
-    /// Whether something was done to the system between two times that `concerns` says is of interest.
+    /// Returns whether a fault for which `concerns` holds was active between two times.
     pub fn injected(&self, from_us: i64, to_us: i64, concerns: impl Fn(&Injection) -> bool) -> bool {
         self.injections.iter().any(|injection| {
             injection.began_us <= to_us && injection.ended_us >= from_us && concerns(injection)

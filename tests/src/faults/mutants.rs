@@ -5,42 +5,45 @@ pub mod guard;
 pub mod tree;
 
 use super::{
-    Plan,
-    check::{self, Invariant},
+    check::{promises, violation::Invariant},
     cluster::SLOTS,
-    fault::{EVERYTHING, Kind},
-    inject::Limit,
+    inject::{
+        fault::{EVERYTHING, Kind},
+        injector::Limit,
+    },
+    run::{self, Plan},
 };
 use anyhow::{Context as _, Result};
 use guard::Mutant;
 use std::{collections::BTreeSet, path::PathBuf, time::Duration};
 use tree::Tree;
 
-/// Faults after which a mutant counts as not caught: 95 % sure that fewer than one fault in a hundred shows it.
+/// Number of faults after which a mutant counts as not caught. With 95 % confidence, fewer than one fault in a hundred
+/// reveals it.
 const INJECTIONS_MAX: usize = 300;
-/// Faults of one run; a run must come to its end before it is judged.
+/// Number of faults in one run. A run is checked only at its end.
 const INJECTIONS_PER_RUN: usize = 50;
-/// Longest run of that many.
+/// Longest run.
 const RUN: Duration = Duration::from_secs(90);
-/// Weight of the faults that a guard is for, on top of the usual one.
+/// Additional weight of the faults that a guard protects against.
 const FOCUS: u32 = 30;
 
-/// What became of a mutant.
+/// The result of the hunt for a mutant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
-    /// Which guard was taken out.
+    /// The mutant.
     pub mutant: Mutant,
-    /// The promises that were seen broken in the run that caught it.
+    /// The promises that were broken in the last run.
     pub caught_by: BTreeSet<Invariant>,
-    /// Whether one of them is a promise that the guard is for.
+    /// Whether one of them is a promise that the guard protects.
     pub is_caught: bool,
-    /// Faults until then, rounded up to whole runs.
+    /// Number of injected faults, rounded up to whole runs.
     pub injections: usize,
-    /// Logs of runs that broke other promises only: somebody should look at them.
+    /// Directories of runs that broke only other promises; a person should look at them.
     pub odd: Vec<PathBuf>,
 }
 
-/// The promises that a guard is for, and the faults that it guards against.
+/// Returns the promises that a guard protects, and the faults that it protects against.
 pub fn expected(mutant: Mutant) -> (&'static [Invariant], &'static [Kind]) {
     use Invariant::{I1, I2, I3, I4, I5, I6, I7, I8, I9, I10, I14};
     match mutant {
@@ -63,15 +66,15 @@ pub fn expected(mutant: Mutant) -> (&'static [Invariant], &'static [Kind]) {
         Mutant::AbortAnnouncedOnly => (&[I7, I9], &[Kind::KillNats, Kind::KillWorker]),
         Mutant::DrainDrops => (&[I14], &[Kind::DrainWorker]),
         Mutant::AckAhead => (&[I1], &[]),
-        // With a slot for each worker a few trees are enough to be in their own way.
+        // With one slot for each worker, a few trees are enough to block each other.
         Mutant::WaitKeepsSlot => (&[I7, I8], &[]),
     }
 }
 
-/// Hunts one mutant.
+/// Builds a mutant and runs it until a check catches it.
 ///
 /// # Errors
-/// When the build without the guard or the harness itself fails.
+/// If the build without the guard or the harness itself fails.
 pub async fn hunt(mutant: Mutant, tree: &Tree, seed: u64) -> Result<Verdict> {
     let program = tree.build_without(mutant)?;
     let (promises, faults) = expected(mutant);
@@ -88,12 +91,12 @@ pub async fn hunt(mutant: Mutant, tree: &Tree, seed: u64) -> Result<Verdict> {
             program: program.clone(),
             slots: if mutant == Mutant::WaitKeepsSlot { 1 } else { SLOTS },
         };
-        let outcome = super::run(&plan).await.with_context(|| format!("hunt {}", mutant.as_str()))?;
+        let outcome = run::run(&plan).await.with_context(|| format!("hunt {}", mutant.as_str()))?;
         verdict.injections += outcome.history.injections.len().max(1);
-        verdict.caught_by = check::count(&outcome.violations).into_keys().collect();
+        verdict.caught_by = promises::count(&outcome.violations).into_keys().collect();
         verdict.is_caught = promises.iter().any(|promise| verdict.caught_by.contains(promise));
         match outcome.directory {
-            // What was to be seen is seen; the logs of a broken build teach nothing.
+            // The logs of a caught mutant have no further use.
             Some(directory) if verdict.is_caught => {
                 std::fs::remove_dir_all(directory).context("remove the logs")?;
             }
@@ -104,7 +107,7 @@ pub async fn hunt(mutant: Mutant, tree: &Tree, seed: u64) -> Result<Verdict> {
     Ok(verdict)
 }
 
-/// One line of the table.
+/// Writes one line of the table.
 pub fn row(verdict: &Verdict) -> String {
     let names = |of: &mut dyn Iterator<Item = &Invariant>| {
         of.map(|invariant| format!("{invariant:?}")).collect::<Vec<_>>().join(" ")

@@ -1,11 +1,10 @@
-//! The observers: what is looked at past the system's own interfaces. Files in workspaces, requests at the model, rows
-//! in Postgres, keys in Redis, processes of the machine.
+//! The observers. They look behind the system's interfaces: at files in workspaces, requests to the model, rows in
+//! Postgres, keys in Redis, and processes of the machine.
 
 use super::{
-    canary,
     cluster::{Cluster, Service, address},
-    history::{Effect, End, Injection, Request, now_us},
-    script,
+    history::{Effect, FinalState, Injection, Request, STALL, now_us},
+    workload::{canary, script},
 };
 use anyhow::{Context as _, Result, bail};
 use model_script::journal::{self, Journal};
@@ -22,71 +21,69 @@ use tokio::{
     net::TcpStream,
 };
 
-/// Time between two looks.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// A look that comes so much later than it should says that the machine stood still; microseconds.
+/// Time between two polls.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
+/// A poll that is this late shows that the machine stalled; microseconds.
 const STALL_US: i64 = 1_000_000;
-/// What a stall is called among the injections: what the machine does is no fault of the system either.
-pub const STALL: &str = "machine stall";
-/// How long the system may take to come to rest before waiting ends. The invariant's limit is shorter.
+/// How long the observers wait for the system to settle. The limit of the promise is shorter.
 const SETTLE: Duration = Duration::from_secs(90);
-/// How long leftovers may take to go once nothing runs: idle sandboxes end after three seconds, dead workers are
-/// forgotten after their lease, and Postgres notices a dead client after at most twenty seconds.
-const TIDY: Duration = Duration::from_secs(25);
-/// Resident memory of one service after the run. A debug build at rest has a tenth of it. Kilobytes.
+/// Time limit for the release of resources after the system settled: idle sandboxes end after three seconds, the leases
+/// of dead workers expire, and Postgres notices a dead client after at most twenty seconds.
+const RELEASE: Duration = Duration::from_secs(25);
+/// Limit of the resident memory of one service after the run; kilobytes. An idle debug build uses a tenth of it.
 const MEMORY_KB_MAX: u64 = 400_000;
-/// How long Redis may take.
+/// Time limit for an answer of Redis.
 const REDIS: Duration = Duration::from_secs(5);
 
 /// Watches the model and the machine in the background.
 pub struct Watcher {
-    seen: Arc<Mutex<Seen>>,
+    observations: Arc<Mutex<Observations>>,
     task: tokio::task::JoinHandle<()>,
 }
 
 #[derive(Default)]
-struct Seen {
+struct Observations {
     requests: Vec<Request>,
     stalls: Vec<Injection>,
 }
 
 impl Watcher {
-    /// Begins.
+    /// Starts watching.
     pub fn start(journal: Journal) -> Self {
-        let seen = Arc::new(Mutex::<Seen>::default());
-        let kept = Arc::clone(&seen);
+        let observations = Arc::new(Mutex::<Observations>::default());
+        let shared = Arc::clone(&observations);
         let task = tokio::spawn(async move {
             let mut before = now_us();
             loop {
-                tokio::time::sleep(LOOK_EVERY).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
                 let now = now_us();
                 let requests = journal.take();
-                let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-                kept.requests.extend(requests.iter().map(request));
+                let mut observations = shared.lock().unwrap_or_else(PoisonError::into_inner);
+                observations.requests.extend(requests.iter().map(request));
                 if now - before > STALL_US {
                     let (kind, target) = (STALL, "machine".to_owned());
                     let stall =
                         Injection { kind, target, began_us: before, ended_us: now, ..Injection::default() };
-                    kept.stalls.push(stall);
+                    observations.stalls.push(stall);
                 }
                 before = now;
             }
         });
-        Self { seen, task }
+        Self { observations, task }
     }
 
-    /// Ends, and gives the requests to the model and the stalls of the machine.
+    /// Stops, and returns the requests to the model and the stalls of the machine.
     ///
     /// # Errors
-    /// When requests were lost: the observer would be blind.
+    /// If the journal lost requests: the record would be incomplete.
     pub async fn finish(self, journal: &Journal) -> Result<(Vec<Request>, Vec<Injection>)> {
-        tokio::time::sleep(2 * LOOK_EVERY).await;
+        tokio::time::sleep(2 * POLL_INTERVAL).await;
         self.task.abort();
         if journal.forgotten() > 0 {
-            bail!("{} requests to the model were not seen", journal.forgotten());
+            bail!("the journal lost {} requests to the model", journal.forgotten());
         }
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok((std::mem::take(&mut seen.requests), std::mem::take(&mut seen.stalls)))
+        let mut observations = self.observations.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok((std::mem::take(&mut observations.requests), std::mem::take(&mut observations.stalls)))
     }
 }
 
@@ -104,40 +101,39 @@ fn request(request: &journal::Request) -> Request {
     }
 }
 
-/// The other protocol carries tool results in messages of the user.
+/// The Anthropic protocol puts tool results into user messages.
 fn is_result(message: &Value) -> bool {
     message["content"][0]["type"] == "tool_result"
 }
 
-/// Reads what tools left in all workspaces.
+/// Reads the effects of tool calls in all workspaces.
 ///
 /// # Errors
-/// Those of the file system.
+/// If the workspaces cannot be read.
 pub fn effects(workspaces: &Path) -> Result<Vec<Effect>> {
     let mut effects = vec![];
     for tenant in fs::read_dir(workspaces).context("list the workspaces")? {
         let tenant = tenant?;
         for session in fs::read_dir(tenant.path())? {
             let session = session?;
-            // Absent when no call ever made it.
+            // The file is absent if no call created it.
             let text = |file| fs::read_to_string(session.path().join("tree").join(file)).unwrap_or_default();
             let (tenant_id, session_id) = (tenant.file_name(), session.file_name());
             effects.extend(script::effects(
                 &tenant_id.to_string_lossy(),
                 &session_id.to_string_lossy(),
-                &text(script::EFFECTS),
-                &text(script::LOG),
+                &script::Files { effects: text(script::EFFECTS), log: text(script::LOG) },
             ));
         }
     }
     Ok(effects)
 }
 
-/// Sends one command to Redis, past every proxy, and gives the raw answer.
+/// Sends one command to Redis without a proxy, and returns the raw answer.
 ///
 /// # Errors
-/// When it does not answer or refuses.
-pub async fn redis(cluster: &Cluster, command: &[&str]) -> Result<String> {
+/// If Redis does not answer, or answers with an error.
+pub async fn call_redis(cluster: &Cluster, command: &[&str]) -> Result<String> {
     let password = cluster.redis_url.split([':', '@']).nth(2).context("a password")?;
     let ask = async {
         let mut stream = TcpStream::connect(address(&cluster.redis_url)?).await?;
@@ -153,39 +149,38 @@ pub async fn redis(cluster: &Cluster, command: &[&str]) -> Result<String> {
     Ok(answer.trim_end_matches("+OK\r\n").to_owned())
 }
 
-/// Waits until nothing is left to do, and says how that went.
+/// Waits until no work is left, and returns the final state of the sessions.
 ///
 /// # Errors
-/// When Postgres does not answer.
-pub async fn settle(cluster: &Cluster) -> Result<End> {
-    let mut end = End { mended_us: now_us(), ..End::default() };
+/// If Postgres does not answer.
+pub async fn settle(cluster: &Cluster) -> Result<FinalState> {
+    let mut state = FinalState { repaired_us: now_us(), ..FinalState::default() };
     let until = tokio::time::Instant::now() + SETTLE;
     loop {
-        end.unsettled =
-            dump::unsettled(&cluster.postgres_url).await.context("look for unsettled sessions")?;
-        if end.unsettled.is_empty() {
-            end.settled_us = Some(now_us());
-            return Ok(end);
+        state.unsettled = dump::unsettled(&cluster.postgres_url).await.context("list unsettled sessions")?;
+        if state.unsettled.is_empty() {
+            state.settled_us = Some(now_us());
+            return Ok(state);
         }
         if tokio::time::Instant::now() > until {
-            return Ok(end);
+            return Ok(state);
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
-/// Waits until everything is given back, and says what is not.
+/// Waits until all resources are released, and lists those that are not.
 ///
 /// # Errors
-/// When Postgres or Redis does not answer.
-pub async fn tidy(cluster: &Cluster) -> Result<Vec<String>> {
-    let until = tokio::time::Instant::now() + TIDY;
+/// If Postgres or Redis does not answer.
+pub async fn await_release(cluster: &Cluster) -> Result<Vec<String>> {
+    let until = tokio::time::Instant::now() + RELEASE;
     loop {
         let left = leftovers(cluster).await?;
         if left.is_empty() || tokio::time::Instant::now() > until {
             return Ok(left);
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -193,37 +188,37 @@ async fn leftovers(cluster: &Cluster) -> Result<Vec<String>> {
     let mut left = vec![];
     let connections = dump::connections(&cluster.postgres_url).await.context("count connections")?;
     if connections.idle_in_transaction > 0 {
-        left.push(format!("{} transactions of Postgres stand open", connections.idle_in_transaction));
+        left.push(format!("{} transactions are open in Postgres", connections.idle_in_transaction));
     }
     for kind in ["l:*", "run:*"] {
         let pattern = format!("{{{}}}:{kind}", cluster.namespace);
-        let keys = redis(cluster, &["KEYS", &pattern]).await?;
+        let keys = call_redis(cluster, &["KEYS", &pattern]).await?;
         if !keys.starts_with("*0") {
             left.push(format!("Redis holds {}", keys.replace("\r\n", " ")));
         }
     }
     for (service, process) in &cluster.services {
         let pid = process.lock().await.pid();
-        left.extend(pid.and_then(|pid| too_much_memory(*service, pid.as_raw())));
+        left.extend(pid.and_then(|pid| excess_memory(*service, pid.as_raw())));
     }
     let sandbox = cluster.sandbox.lock().await.pid();
-    let sandboxes = sandbox.map_or(0, |pid| children(pid.as_raw(), "bwrap"));
+    let sandboxes = sandbox.map_or(0, |pid| descendants(pid.as_raw(), "bwrap"));
     if sandboxes > 0 {
-        left.push(format!("{sandboxes} sandboxes run"));
+        left.push(format!("{sandboxes} sandboxes still run"));
     }
     Ok(left)
 }
 
-fn too_much_memory(service: Service, pid: i32) -> Option<String> {
+fn excess_memory(service: Service, pid: i32) -> Option<String> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     let kilobytes: u64 = line.trim().trim_end_matches(" kB").parse().ok()?;
-    let text = format!("{} has {kilobytes} kB in memory", service.name());
+    let text = format!("{} uses {kilobytes} kB of memory", service.name());
     (kilobytes > MEMORY_KB_MAX).then_some(text)
 }
 
-/// How many descendants of a process run this program.
-fn children(of: i32, program: &str) -> usize {
+/// Counts the descendants of a process that run this program.
+fn descendants(ancestor: i32, program: &str) -> usize {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let stats = processes.filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok());
     // `pid (name) state parent …`
@@ -234,9 +229,9 @@ fn children(of: i32, program: &str) -> usize {
             Some((pid.parse().ok()?, name.to_owned(), tail.split_whitespace().nth(1)?.parse().ok()?))
         })
         .collect();
-    let (mut family, mut found) = (vec![of], 0);
+    let (mut family, mut found) = (vec![ancestor], 0);
     while let Some(parent) = family.pop() {
-        for (pid, name, _) in parents.iter().filter(|(_, _, above)| *above == parent) {
+        for (pid, name, _) in parents.iter().filter(|(_, _, own_parent)| *own_parent == parent) {
             family.push(*pid);
             found += usize::from(name == program);
         }
@@ -250,7 +245,7 @@ mod tests {
     use std::{collections::BTreeMap, time::Instant};
 
     #[test]
-    fn a_request_tells_whose_prompt_it_is_about() {
+    fn a_request_is_assigned_to_its_session_and_newest_prompt() {
         let body = serde_json::json!({"messages": [
             {"role": "system", "content": "You are"},
             {"role": "user", "content": "cn.t1.s2.1\n@text cn.t1.s2.2"},
@@ -259,19 +254,19 @@ mod tests {
             {"role": "tool", "content": "out"},
         ]});
         let headers = BTreeMap::from([("x-session-id".to_owned(), "ses_1".to_owned())]);
-        let seen =
+        let recorded =
             request(&journal::Request { path: String::new(), headers, body, received_at: Instant::now() });
-        assert_eq!((seen.session_id.as_str(), seen.prompt.as_str()), ("ses_1", "cn.t1.s2.3"));
-        assert_eq!(seen.canaries.len(), 4);
+        assert_eq!((recorded.session_id.as_str(), recorded.prompt.as_str()), ("ses_1", "cn.t1.s2.3"));
+        assert_eq!(recorded.canaries.len(), 4);
     }
 
     #[test]
     fn descendants_are_counted() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("a process");
         let own = i32::try_from(std::process::id()).expect("a pid");
-        assert_eq!(children(own, "sleep"), 1);
+        assert_eq!(descendants(own, "sleep"), 1);
         child.kill().expect("a process that runs");
         child.wait().expect("its end");
-        assert_eq!(children(own, "sleep"), 0);
+        assert_eq!(descendants(own, "sleep"), 0);
     }
 }

@@ -1,18 +1,21 @@
-//! What a run tells people.
+//! The report of a run, for people.
 
-use super::{Outcome, check, inject, recovery};
+use super::{check::promises, history::STALL, inject::injector, recovery, run::Outcome};
 
-/// Violations that are shown; all of them are counted.
-const SHOWN_MAX: usize = 40;
+/// Number of violations that are listed; all of them are counted.
+const LISTED_MAX: usize = 40;
 
-/// The report of a run with this seed.
+/// Writes the report of a run.
 pub fn text(outcome: &Outcome, seed: u64, replay: &str) -> String {
     let (history, mut text) = (&outcome.history, String::new());
-    let total = history.injections.iter().filter(|injection| injection.kind != super::observe::STALL).count();
+    let total = history.injections.iter().filter(|injection| injection.kind != STALL).count();
     let mut line = |line: String| text.push_str(&(line + "\n"));
-    line(format!("seed {seed}: {total} faults, {} sessions, {} turns", outcome.counts.0, outcome.counts.1));
     line(format!(
-        "seen: {} prompts, {} aborts, {} events and {} fragments by {} subscribers ({} connections), {} effects, {} model calls",
+        "seed {seed}: {total} faults, {} sessions, {} turns",
+        outcome.counts.sessions, outcome.counts.turns
+    ));
+    line(format!(
+        "recorded: {} prompts, {} aborts, {} events and {} fragments by {} subscribers ({} connections), {} effects, {} model calls",
         history.prompts.len(),
         history.aborts.len(),
         history.transcripts.iter().map(|transcript| transcript.events.len()).sum::<usize>(),
@@ -23,48 +26,55 @@ pub fn text(outcome: &Outcome, seed: u64, replay: &str) -> String {
         history.requests.len(),
     ));
     let subtasks = history.sessions.iter().filter(|session| session.parent_id.is_some()).count();
-    let ended: usize = history.poisons.iter().map(|poison| poison.ended.len()).sum();
+    let killed: usize = history.poisons.iter().map(|poison| poison.killed.len()).sum();
     line(format!(
-        "on the way: {subtasks} subtasks, {} answers of people, {} poisons that ended {ended} workers",
+        "also: {subtasks} subtasks, {} answers of people, {} poisons that killed {killed} workers",
         history.answers.len(),
         history.poisons.len(),
     ));
     line(String::new());
-    for (kind, count) in inject::count(&history.injections) {
-        line(format!("  {kind:<45} {count:>6}   at most {} of them may do harm, with 95 %", bound(count)));
+    for (kind, count) in injector::count(&history.injections) {
+        line(format!(
+            "  {kind:<45} {count:>6}   at most {} of them cause a violation, with 95 % confidence",
+            bound(count)
+        ));
     }
-    line(format!("  {:<45} {total:>6}   at most {} of them may do harm, with 95 %", "all", bound(total)));
+    line(format!(
+        "  {:<45} {total:>6}   at most {} of them cause a violation, with 95 % confidence",
+        "all",
+        bound(total)
+    ));
     line(String::new());
     line(times(
-        "from kill -9 of a worker to the next word of its sessions",
+        "from kill -9 of a worker to the next event of its sessions",
         &recovery::after_kills_ms(history),
     ));
     line(times("from a prompt to its loop, light tenants", &recovery::waits_ms(history, false)));
     line(times("from a prompt to its loop, the heavy tenant", &recovery::waits_ms(history, true)));
-    let rest = history
-        .end
-        .settled_us
-        .map_or("never".to_owned(), |at| format!("after {} ms", (at - history.end.mended_us) / 1_000));
-    line(format!("at rest after the last fault: {rest}"));
+    let settled = history.final_state.settled_us.map_or("never".to_owned(), |at| {
+        format!("after {} ms", (at - history.final_state.repaired_us) / 1_000)
+    });
+    line(format!("settled after the last fault: {settled}"));
     line(String::new());
     if outcome.violations.is_empty() {
         line("violations: none".to_owned());
         return text;
     }
-    let counts = check::count(&outcome.violations);
+    let counts = promises::count(&outcome.violations);
     let counts: Vec<_> = counts.iter().map(|(invariant, count)| format!("{invariant:?} {count}")).collect();
     line(format!("violations: {} ({})", outcome.violations.len(), counts.join(", ")));
-    for violation in outcome.violations.iter().take(SHOWN_MAX) {
-        line(format!("  {:?} {}: {}", violation.invariant, violation.whose, violation.what));
+    for violation in outcome.violations.iter().take(LISTED_MAX) {
+        line(format!("  {:?} {}: {}", violation.invariant, violation.subject, violation.description));
     }
     if let Some(directory) = &outcome.directory {
         line(format!("logs and history.json: {}", directory.display()));
     }
-    line(format!("again: {replay}"));
+    line(format!("replay: {replay}"));
     text
 }
 
-/// Rule of three: no failure in n trials says that at most 3/n fail, with 95 %. Only true of a run without violations.
+/// Rule of three: after n trials without a failure, at most 3/n fail, with 95 % confidence. This holds only for a run
+/// without violations.
 fn bound(trials: usize) -> String {
     let percent = match u32::try_from(trials) {
         Ok(0) | Err(_) => 100.0,
@@ -73,10 +83,10 @@ fn bound(trials: usize) -> String {
     format!("{percent:.2} %")
 }
 
-fn times(what: &str, sorted_ms: &[i64]) -> String {
+fn times(name: &str, sorted_ms: &[i64]) -> String {
     let at = |hundredths| recovery::percentile(sorted_ms, hundredths).unwrap_or_default();
     format!(
-        "{what}: p50 {} ms, p99 {} ms, longest {} ms ({} times)",
+        "{name}: p50 {} ms, p99 {} ms, longest {} ms ({} times)",
         at(50),
         at(99),
         at(100),
@@ -89,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rule_of_three_bounds_what_was_not_seen() {
+    fn the_rule_of_three_bounds_the_failure_rate() {
         assert_eq!(
             (bound(0), bound(2), bound(300), bound(1_000)),
             ("100.00 %".into(), "100.00 %".into(), "1.00 %".into(), "0.30 %".into())

@@ -1,109 +1,109 @@
-//! What can happen next, and what it does. Actions without a fault are what a healthy system does by itself; each fault
-//! is taken from a budget.
+//! The actions that can happen next, and their effect. Actions without a fault happen by themselves in a healthy system; each
+//! fault has a budget.
 
 use super::{
-    System,
-    postgres::{Accepted, Fence, Park, Phase, Session, Take, Worker, Write},
-    queue::Then,
-    rules::Broken,
-    scenario::{Faults, Scenario, Wish},
-    worker::{At, Kind, Loop, Plan, Process, Stage},
+    postgres::{AcceptResult, Fence, Park, Phase, Session, TakeResult, Worker, Write},
+    queue::ReleaseTo,
+    rules::BrokenRule,
+    scenario::{ClientAction, Faults, Scenario},
+    system::System,
+    worker::{Kind, Loop, LoopState, Plan, SlotId, Stage},
 };
 
-/// One thing that happens.
+/// One action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// A client's wish reaches Postgres, and its answer the client.
-    Wish(usize),
+    /// An action of a client reaches Postgres, and the answer reaches the client.
+    Client(usize),
     /// A hint reaches the queue.
     Hint(Session),
     /// A worker claims a session.
     Claim(Worker, Session),
-    /// A loop goes on.
+    /// A loop performs its next step.
     Step(Worker, usize),
-    /// A worker that was asked to stop and has nothing left ends.
+    /// A drained worker without sessions exits.
     Stop(Worker),
     /// A worker is started.
     Start,
     /// A worker renews its leases.
     Renew(Worker),
-    /// The lease of a dead worker ends in Postgres.
+    /// The lease of a dead worker expires in Postgres.
     LapseInPostgres(Worker),
-    /// The lease of a dead worker ends in Redis.
+    /// The lease of a dead worker expires in Redis.
     LapseInRedis(Worker),
-    /// The sweeper queues what nobody announced.
+    /// The sweeper queues a session whose hint was lost.
     Sweep(Session),
-    /// A timer ends.
+    /// A timer expires.
     Wake(Session),
-    /// What dead workers hold in the queue is queued again.
+    /// The sessions that dead workers hold in the queue are queued again.
     Reap,
-    /// Postgres is read, to fill an emptied queue.
+    /// A worker reads Postgres to refill an emptied queue.
     ReadForRefill,
-    /// The queue is filled with what was read.
+    /// The worker refills the queue with these rows.
     Refill,
-    /// A worker gives back what it owns in Postgres and does not run.
+    /// A worker gives back a session that it owns in Postgres but does not run.
     GiveBack(Worker, Session),
-    /// A worker releases what it holds in the queue and does not run.
+    /// A worker releases a session that it holds in the queue but does not run.
     Tidy(Worker, Session),
-    /// Something goes wrong.
+    /// A fault happens.
     Fault(Fault),
 }
 
-/// One thing that goes wrong.
+/// One fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Fault {
-    /// A worker ends without a word.
+    /// A worker crashes.
     Crash(Worker),
-    /// A worker looks dead to Postgres, and goes on.
+    /// The lease of a living worker expires in Postgres.
     PauseInPostgres(Worker),
-    /// A worker looks dead to Redis, and goes on.
+    /// The lease of a living worker expires in Redis.
     PauseInRedis(Worker),
-    /// Redis loses everything.
+    /// Redis loses all data.
     Flush,
-    /// A prompt is stored and its answer lost; the client repeats it.
-    WishAnswerLost(usize),
-    /// A loop's write is stored and its answer lost.
+    /// An action of a client is stored, but the answer is lost. The client repeats it.
+    ClientAnswerLost(usize),
+    /// A write of a loop is stored, but the answer is lost.
     CommitAnswerLost(Worker, usize),
-    /// A take-over is stored and its answer lost.
+    /// A takeover is stored, but the answer is lost.
     TakeAnswerLost(Worker, usize),
     /// A loop gives up a write whose outcome is in doubt.
     GiveUp(Worker, usize),
-    /// A claim is done and its answer lost.
+    /// A claim succeeds, but the answer is lost.
     ClaimAnswerLost(Worker, Session),
     /// A release does not reach the queue.
     ReleaseLost(Worker, usize),
     /// A hint is lost.
     HintLost(Session),
-    /// A hint is delivered, and will be again.
+    /// A hint is delivered, and will be delivered again.
     HintRepeated(Session),
-    /// Whoever fills the queue ends on the way.
+    /// The worker that refills the queue crashes.
     RefillLost,
-    /// A worker is asked to stop.
+    /// A worker is drained.
     Drain(Worker),
-    /// A loop gives its slot to others at a step boundary.
+    /// A loop yields its slot at a step boundary.
     Yield(Worker, usize),
-    /// A loop waits for its provider, without a slot.
+    /// A loop waits for its provider without a slot.
     BackOff(Worker, usize),
-    /// A session is claimed from Postgres, because Redis is away.
+    /// A worker claims a session from Postgres, because Redis is down.
     ClaimDirectly(Worker, Session),
 }
 
 impl Action {
-    /// Whether it is a fault.
+    /// Returns whether it is a fault.
     pub fn is_fault(&self) -> bool {
         matches!(self, Self::Fault(_))
     }
 }
 
 impl System {
-    /// Lists what can happen next into `actions`.
+    /// Lists the next possible actions into `actions`.
     pub fn list_actions(&self, scenario: &Scenario, actions: &mut Vec<Action>) {
         actions.clear();
         let rules = &scenario.rules;
-        let wishes = scenario.wishes.iter().enumerate();
-        let open =
-            wishes.filter(|(place, wish)| !self.done[*place] && self.postgres.runs[wish.session()].exists);
-        actions.extend(open.map(|(place, _)| Action::Wish(place)));
+        let client_actions = scenario.client_actions.iter().enumerate();
+        let open = client_actions
+            .filter(|(number, action)| !self.done[*number] && self.postgres.runs[action.session()].exists);
+        actions.extend(open.map(|(number, _)| Action::Client(number)));
         actions.extend(self.hints.iter().map(Action::Hint));
         if self.workers.iter().filter(|worker| worker.alive).count() < scenario.workers {
             actions.push(Action::Start);
@@ -128,7 +128,7 @@ impl System {
         self.list_faults(scenario, actions);
     }
 
-    /// Whether a session needs a worker and the queue does not know.
+    /// Returns whether a session needs a worker, but the queue does not contain it.
     fn is_unannounced(&self, session: Session) -> bool {
         let is_free = self.postgres.runs[session].exists && self.postgres.is_free(session);
         let is_known = match self.queue.holds[session] {
@@ -169,19 +169,19 @@ impl System {
             }
             let holds = self.queue.holds[session].is_some_and(|hold| hold.owner == worker);
             let uses = process.loops.iter().any(|slot| slot.session() == Some(session));
-            if holds && !uses && !scenario.rules.lack(Broken::QueueStraysStay) {
+            if holds && !uses && !scenario.rules.is_broken(BrokenRule::QueueStraysStay) {
                 actions.push(Action::Tidy(worker, session));
             }
-            if self.is_stray(worker, session) && !scenario.rules.lack(Broken::StraysStay) {
+            if self.is_stray(worker, session) && !scenario.rules.is_broken(BrokenRule::StraysStay) {
                 actions.push(Action::GiveBack(worker, session));
             }
         }
     }
 
-    /// Whether a worker owns a session in Postgres that it does not run.
+    /// Returns whether a worker owns a session in Postgres that it does not run.
     fn is_stray(&self, worker: Worker, session: Session) -> bool {
         let run = &self.postgres.runs[session];
-        let runs = |slot: &Loop| matches!(slot, Loop::At(at) if at.fence.session == session);
+        let runs = |slot: &Loop| matches!(slot, Loop::Running(at) if at.fence.session == session);
         run.phase == Phase::Running
             && run.owner == Some(worker)
             && !self.workers[worker].loops.iter().any(runs)
@@ -214,9 +214,9 @@ impl System {
             push(lost_hints, Fault::HintLost(hint));
             push(repeated_hints, Fault::HintRepeated(hint));
         }
-        for (place, wish) in scenario.wishes.iter().enumerate() {
-            if !self.done[place] && self.postgres.runs[wish.session()].exists {
-                push(lost_hints, Fault::WishAnswerLost(place));
+        for (number, action) in scenario.client_actions.iter().enumerate() {
+            if !self.done[number] && self.postgres.runs[action.session()].exists {
+                push(lost_hints, Fault::ClientAnswerLost(number));
             }
         }
         for (worker, process) in self.workers.iter().enumerate().filter(|(_, process)| process.alive) {
@@ -233,15 +233,19 @@ impl System {
                 match state {
                     Loop::Claimed(_) => push(lost_commits, Fault::TakeAnswerLost(worker, slot)),
                     Loop::Leaving(..) => push(lost_calls, Fault::ReleaseLost(worker, slot)),
-                    Loop::At(At { stage: Stage::Plan(_), .. }) => {
+                    Loop::Running(LoopState { stage: Stage::Plan(_), .. }) => {
                         push(lost_commits, Fault::CommitAnswerLost(worker, slot));
                     }
-                    Loop::At(At { stage: Stage::Doubt(_), .. }) => push(crashes, Fault::GiveUp(worker, slot)),
-                    Loop::At(At { stage: Stage::Look, .. }) => push(yields, Fault::Yield(worker, slot)),
-                    Loop::At(At { stage: Stage::Effect(_), .. }) => {
+                    Loop::Running(LoopState { stage: Stage::Doubt(_), .. }) => {
+                        push(crashes, Fault::GiveUp(worker, slot))
+                    }
+                    Loop::Running(LoopState { stage: Stage::Read, .. }) => {
+                        push(yields, Fault::Yield(worker, slot))
+                    }
+                    Loop::Running(LoopState { stage: Stage::Effect(_), .. }) => {
                         push(yields, Fault::BackOff(worker, slot))
                     }
-                    Loop::At(_) | Loop::Free | Loop::Kept(_) | Loop::Delivering(_) => {}
+                    Loop::Running(_) | Loop::Free | Loop::Kept(_) | Loop::Delivering(_) => {}
                 }
             }
             let has_slot = process.loops.contains(&Loop::Free) && !process.draining;
@@ -256,11 +260,11 @@ impl System {
         }
     }
 
-    /// Does an action that [`System::list_actions`] gave.
+    /// Performs an action from [`System::list_actions`].
     pub fn apply(&mut self, scenario: &Scenario, action: Action) {
         let rules = &scenario.rules;
         match action {
-            Action::Wish(place) => self.wish(scenario, place, Answer::Comes),
+            Action::Client(number) => self.perform(scenario, number, Answer::Arrives),
             Action::Hint(session) => {
                 self.hints.remove(session);
                 self.queue.enqueue(rules, session, false);
@@ -293,10 +297,10 @@ impl System {
             Action::GiveBack(worker, session) => {
                 let epoch = self.postgres.runs[session].epoch;
                 self.postgres.fail_attempt(session, epoch, scenario.attempts);
-                self.queue.release(rules, session, worker, Then::Front);
+                self.queue.release(rules, session, worker, ReleaseTo::Front);
             }
             Action::Tidy(worker, session) => {
-                self.queue.release(rules, session, worker, Then::Rest);
+                self.queue.release(rules, session, worker, ReleaseTo::Rest);
             }
             Action::Fault(fault) => self.fail(scenario, fault),
         }
@@ -322,17 +326,21 @@ impl System {
                 self.faults.flushes -= 1;
                 self.queue.flush();
             }
-            Fault::WishAnswerLost(place) => {
+            Fault::ClientAnswerLost(number) => {
                 self.faults.lost_hints -= 1;
-                self.wish(scenario, place, Answer::IsLost);
+                self.perform(scenario, number, Answer::IsLost);
             }
             Fault::CommitAnswerLost(worker, slot) => self.doubt(scenario, worker, slot),
             Fault::TakeAnswerLost(worker, slot) => {
                 self.faults.lost_commits -= 1;
                 if let Loop::Claimed(session) = self.workers[worker].loops[slot] {
-                    // What is not to be had was not taken either.
-                    let take = self.take(scenario, (worker, slot), session);
-                    let then = if matches!(take, Take::Yes { .. }) { Then::Front } else { Then::Rest };
+                    // A session that was not available was not taken.
+                    let take = self.take(scenario, SlotId { worker, slot }, session);
+                    let then = if matches!(take, TakeResult::Yes { .. }) {
+                        ReleaseTo::Front
+                    } else {
+                        ReleaseTo::Rest
+                    };
                     self.workers[worker].loops[slot] = Loop::Leaving(session, then);
                 }
             }
@@ -373,54 +381,57 @@ impl System {
         }
     }
 
-    fn wish(&mut self, scenario: &Scenario, place: usize, answer: Answer) {
-        let key = u8::try_from(place).unwrap_or(u8::MAX) + 1;
-        let session = scenario.wishes[place].session();
+    fn perform(&mut self, scenario: &Scenario, number: usize, answer: Answer) {
+        let key = u8::try_from(number).unwrap_or(u8::MAX) + 1;
+        let session = scenario.client_actions[number].session();
         let before = self.postgres.runs[session].event_seq;
-        let accepted = match scenario.wishes[place] {
-            Wish::Prompt(_) => self.postgres.accept_prompt(&scenario.rules, session, key),
-            Wish::Abort(_) => self.postgres.accept_abort(&scenario.rules, session, key),
+        let accepted = match scenario.client_actions[number] {
+            ClientAction::Prompt(_) => self.postgres.accept_prompt(&scenario.rules, session, key),
+            ClientAction::Abort(_) => self.postgres.accept_abort(&scenario.rules, session, key),
         };
         let events = self.postgres.runs[session].event_seq - before;
-        self.observer.numbered(session, before + 1, events);
+        self.observer.events(session, before + 1, events);
         match answer {
-            Answer::Comes => {
-                self.done[place] = true;
-                if accepted == Accepted::Wakes {
+            Answer::Arrives => {
+                self.done[number] = true;
+                if accepted == AcceptResult::Wakes {
                     self.hints.insert(session);
                 }
             }
-            // The gateway died with the hint; the client asks again.
+            // The gateway crashed before it sent the hint. The client repeats the action.
             Answer::IsLost => {}
         }
     }
 
-    /// Stores what a loop is about to store, and leaves it in doubt.
+    /// Stores the next write of a loop and leaves the loop in doubt.
     fn doubt(&mut self, scenario: &Scenario, worker: Worker, slot: usize) {
         self.faults.lost_commits -= 1;
-        let Loop::At(at) = self.workers[worker].loops[slot] else { return };
+        let Loop::Running(at) = self.workers[worker].loops[slot] else { return };
         let Stage::Plan(plan) = at.stage else { return };
         self.commit(scenario, at.fence, &plan);
-        self.workers[worker].loops[slot] = Loop::At(At { stage: Stage::Doubt(plan), ..at });
+        self.workers[worker].loops[slot] = Loop::Running(LoopState { stage: Stage::Doubt(plan), ..at });
     }
 
-    /// Has a loop give its slot up.
+    /// Makes a loop give up its slot.
     fn plan(&mut self, worker: Worker, slot: usize, kind: Kind) {
         self.faults.yields -= 1;
-        let Loop::At(at) = self.workers[worker].loops[slot] else { return };
+        let Loop::Running(at) = self.workers[worker].loops[slot] else { return };
         let turn = match at.stage {
             Stage::Effect(turn) => turn,
-            Stage::Look | Stage::Plan(_) | Stage::Admitted(..) | Stage::Doubt(_) | Stage::AbortChild(_) => {
+            Stage::Read | Stage::Plan(_) | Stage::Admitted(..) | Stage::Doubt(_) | Stage::AbortChild(_) => {
                 self.postgres.runs[at.fence.session].turn
             }
         };
         let write = Write { events: 0, ack: at.acked, progress: false, turn };
-        self.workers[worker].loops[slot] = Loop::At(At { stage: Stage::Plan(Plan { kind, write }), ..at });
+        self.workers[worker].loops[slot] =
+            Loop::Running(LoopState { stage: Stage::Plan(Plan { kind, write }), ..at });
     }
 
     fn leave(&mut self, worker: Worker, slot: usize) {
-        if let Loop::At(At { fence: Fence { session, .. }, .. }) = self.workers[worker].loops[slot] {
-            self.workers[worker].loops[slot] = Loop::Leaving(session, Then::Rest);
+        if let Loop::Running(LoopState { fence: Fence { session, .. }, .. }) =
+            self.workers[worker].loops[slot]
+        {
+            self.workers[worker].loops[slot] = Loop::Leaving(session, ReleaseTo::Rest);
         }
     }
 
@@ -429,23 +440,10 @@ impl System {
             *slot = state;
         }
     }
-
-    pub(super) fn start(&mut self, scenario: &Scenario) {
-        let loops = vec![Loop::Free; scenario.slots];
-        self.workers.push(Process { alive: true, draining: false, loops });
-        self.postgres.leases.push(true);
-        self.queue.alive.push(true);
-    }
-
-    pub(super) fn crash(&mut self, worker: Worker) {
-        let process = &mut self.workers[worker];
-        process.alive = false;
-        process.loops.fill(Loop::Free);
-    }
 }
 
-/// Whether a client hears what became of its wish.
+/// Whether the answer to an action reaches the client.
 enum Answer {
-    Comes,
+    Arrives,
     IsLost,
 }

@@ -1,17 +1,17 @@
-//! Watches what the store and the sandbox accepted, without asking them whether it was right.
+//! Checks what the store and the sandbox accepted, independently of their own checks.
 
 use super::postgres::{Fence, Session};
 
-/// What must hold.
+/// A property of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Property {
-    /// Without further faults every accepted input is taken and answered, and every session comes to rest.
-    ComesToRest,
+    /// Without further faults, every accepted input is taken and answered, and every session settles.
+    Settles,
     /// A prompt is answered once.
     AnsweredOnce,
-    /// A take-over gives an epoch that was never given before.
+    /// Each takeover gives a new epoch.
     EpochGivenOnce,
-    /// The store accepts no write of an older epoch after a take-over.
+    /// After a takeover, the store accepts no write of an older epoch.
     NoStaleWrite,
     /// The store accepts each write once.
     WrittenOnce,
@@ -21,17 +21,17 @@ pub enum Property {
     NoStaleEffect,
     /// An exec is started once.
     StartedOnce,
-    /// A child's answer reaches its parent once.
+    /// The answer of a child reaches its parent once.
     AnswerDeliveredOnce,
-    /// A session that ends its aborted turn leaves no child behind that knows nothing of it.
+    /// When a session ends its aborted turn, all of its active children are aborted.
     AbortReachesChildren,
-    /// Only the session that ends its workers is given up.
+    /// Only the poison is quarantined.
     OnlyPoisonQuarantined,
 }
 
-/// What was seen of one session.
+/// The observations of one session.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-struct Seen {
+struct Observation {
     taken_epoch: u64,
     written: (u64, u64),
     acted_epoch: u64,
@@ -43,82 +43,82 @@ struct Seen {
 /// The observer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Observer {
-    sessions: Vec<Seen>,
+    sessions: Vec<Observation>,
     violated: Option<Property>,
 }
 
 impl Observer {
-    /// One that has seen nothing of so many sessions.
+    /// Creates an observer without observations.
     pub fn with_sessions(count: usize) -> Self {
-        Self { sessions: vec![Seen::default(); count], violated: None }
+        Self { sessions: vec![Observation::default(); count], violated: None }
     }
 
-    /// The first property that did not hold.
+    /// Returns the first property that was violated.
     pub fn violated(&self) -> Option<Property> {
         self.violated
     }
 
-    /// Says that a property does not hold unless it does.
+    /// Records a violation of a property unless it holds.
     pub fn demand(&mut self, holds: bool, property: Property) {
         if !holds && self.violated.is_none() {
             self.violated = Some(property);
         }
     }
 
-    /// A session was taken over.
-    pub fn taken(&mut self, session: Session, epoch: u64) {
-        let seen = &mut self.sessions[session];
-        let is_new = epoch > seen.taken_epoch;
-        seen.taken_epoch = seen.taken_epoch.max(epoch);
+    /// Records a takeover.
+    pub fn takeover(&mut self, session: Session, epoch: u64) {
+        let session = &mut self.sessions[session];
+        let is_new = epoch > session.taken_epoch;
+        session.taken_epoch = session.taken_epoch.max(epoch);
         self.demand(is_new, Property::EpochGivenOnce);
     }
 
-    /// A session was taken from whoever had it, for nobody.
-    pub fn withdrawn(&mut self, session: Session, epoch: u64, is_poison: bool) {
-        self.taken(session, epoch);
+    /// Records a quarantine.
+    pub fn quarantine(&mut self, session: Session, epoch: u64, is_poison: bool) {
+        self.takeover(session, epoch);
         self.demand(is_poison, Property::OnlyPoisonQuarantined);
     }
 
-    /// A write was stored.
-    pub fn written(&mut self, fence: Fence) {
-        let seen = &mut self.sessions[fence.session];
+    /// Records a stored write.
+    pub fn write(&mut self, fence: Fence) {
+        let session = &mut self.sessions[fence.session];
         let number = (fence.epoch, fence.write_seq);
-        let (is_current, is_new) = (fence.epoch >= seen.taken_epoch, number > seen.written);
-        seen.written = seen.written.max(number);
+        let (is_current, is_new) = (fence.epoch >= session.taken_epoch, number > session.written);
+        session.written = session.written.max(number);
         self.demand(is_current, Property::NoStaleWrite);
         self.demand(is_new, Property::WrittenOnce);
     }
 
-    /// Events were stored, beginning with this number.
-    pub fn numbered(&mut self, session: Session, first: u64, count: u64) {
-        let seen = &mut self.sessions[session];
-        let follows = first == seen.event_seq + 1;
-        seen.event_seq = first + count - 1;
+    /// Records stored events, with the number of the first.
+    pub fn events(&mut self, session: Session, first: u64, count: u64) {
+        let session = &mut self.sessions[session];
+        let follows = first == session.event_seq + 1;
+        session.event_seq = first + count - 1;
         self.demand(follows || count == 0, Property::EventsGapFree);
     }
 
-    /// The prompts up to this input were answered.
-    pub fn answered(&mut self, session: Session, upto: u64) {
-        let seen = &mut self.sessions[session];
-        let is_first = upto > seen.answered_to;
-        seen.answered_to = seen.answered_to.max(upto);
+    /// Records that the prompts up to this input were answered.
+    pub fn answer(&mut self, session: Session, upto: u64) {
+        let session = &mut self.sessions[session];
+        let is_first = upto > session.answered_to;
+        session.answered_to = session.answered_to.max(upto);
         self.demand(is_first, Property::AnsweredOnce);
     }
 
-    /// The prompts up to this input were aborted.
-    pub fn closed(&mut self, session: Session, upto: u64) {
-        let seen = &mut self.sessions[session];
-        seen.answered_to = seen.answered_to.max(upto);
+    /// Records that the prompts up to this input were aborted.
+    pub fn abort(&mut self, session: Session, upto: u64) {
+        let session = &mut self.sessions[session];
+        session.answered_to = session.answered_to.max(upto);
     }
 
-    /// The sandbox accepted a start of an exec, which began now or before.
-    pub fn acted(&mut self, session: Session, epoch: u64, exec: u64, now: bool) {
-        let seen = &mut self.sessions[session];
-        let is_current = epoch >= seen.acted_epoch;
-        let is_first = !now || !seen.execs.contains(&exec);
-        seen.acted_epoch = seen.acted_epoch.max(epoch);
+    /// Records that the sandbox accepted the start of an exec, which started now or earlier.
+    pub fn exec(&mut self, session: Session, epoch: u64, exec: u64, now: bool) {
+        let session = &mut self.sessions[session];
+        let is_current = epoch >= session.acted_epoch;
+        let is_first = !now || !session.execs.contains(&exec);
+        session.acted_epoch = session.acted_epoch.max(epoch);
         if now && is_first {
-            seen.execs.push(exec);
+            session.execs.push(exec);
         }
         self.demand(is_current, Property::NoStaleEffect);
         self.demand(is_first, Property::StartedOnce);

@@ -1,51 +1,50 @@
-//! What Postgres holds, as far as the protocol depends on it: the control rows, the mailboxes, the leases of workers, and
-//! of each conversation how far its turn is. Each function is one transaction of `crates/store`, and a test runs both
-//! side by side.
+//! The state of Postgres that the protocol depends on: the control rows, the mailboxes, the leases of workers, and the
+//! progress of each turn. Each function is one transaction of `crates/store`, and a test runs both side by side.
 
-use super::rules::{Broken, Rules};
+use super::rules::{BrokenRule, Rules};
 
-/// A session, by its place in the scenario.
+/// A session, by its position in the scenario.
 pub type Session = usize;
-/// A process of a worker, by its place in the order of starts. A restarted worker is another one.
+/// A worker process, by the order of starts. A restarted worker has a new number.
 pub type Worker = usize;
 
-/// What a session needs.
+/// The phase of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Phase {
-    /// Nothing.
+    /// It has no work.
     #[default]
     Idle,
-    /// A worker.
+    /// It needs a worker.
     Runnable,
-    /// Nothing: a worker has it.
+    /// A worker runs it.
     Running,
-    /// An input, or its timer.
+    /// It waits for an input or for its timer.
     Waiting,
-    /// An operator.
+    /// It needs an operator.
     Quarantined,
 }
 
-/// Something a loop must react to. Equal ones have the same dedupe key.
+/// An input of a session. Equal inputs have the same dedupe key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Input {
     /// A prompt and its key.
     Prompt(u8),
     /// An abort and its key.
     Abort(u8),
-    /// What this child says.
+    /// The answer of this child.
     Answer(Session),
 }
 
-/// What the messages and parts of a session say about its turn.
+/// The state of a turn, as the messages and parts of its session record it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Turn {
-    /// The step under way answers the prompts up to this input.
+    /// The open step answers the prompts up to this input.
     pub open: Option<u64>,
-    /// All prompts up to this input have an answer, or were aborted.
+    /// All prompts up to this input are answered or aborted.
     pub answered_to: u64,
-    /// How many of the session's children were made.
+    /// The number of children that were created.
     pub dispatched: usize,
-    /// Which of them have answered, a bit for each.
+    /// The children that have answered, one bit each.
     pub answered: u32,
     /// Whether the turn was aborted.
     pub aborted: bool,
@@ -54,11 +53,11 @@ pub struct Turn {
 /// The control row of a session with its mailbox.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Run {
-    /// Whether the session was made.
+    /// Whether the session exists.
     pub exists: bool,
-    /// Whom it answers.
+    /// Its parent.
     pub parent: Option<Session>,
-    /// The number of the newest take-over.
+    /// The number of the newest takeover.
     pub epoch: u64,
     /// The number of the newest write of that epoch.
     pub write_seq: u64,
@@ -70,60 +69,60 @@ pub struct Run {
     pub input_ack: u64,
     /// The newest abort.
     pub cancel_seq: u64,
-    /// What it needs.
+    /// Its phase.
     pub phase: Phase,
-    /// Who has it.
+    /// The worker that runs it.
     pub owner: Option<Worker>,
-    /// Take-overs since the last progress.
+    /// Takeovers since the last progress.
     pub attempts: u8,
     /// Whether a timer will wake it.
     pub wakes: bool,
     /// The mailbox: input n is at n - 1.
     pub inputs: Vec<Input>,
-    /// How far its turn is.
+    /// Its turn.
     pub turn: Turn,
 }
 
 impl Run {
-    /// The newest prompt up to `seen`; 0 without one.
+    /// Returns the newest prompt up to `seen`; 0 without one.
     pub fn newest_prompt(&self, seen: u64) -> u64 {
         let seen = usize::try_from(seen).unwrap_or(usize::MAX).min(self.inputs.len());
         let newest = self.inputs[..seen].iter().rposition(|input| matches!(input, Input::Prompt(_)));
         newest.map_or(0, |place| place as u64 + 1)
     }
 
-    /// The inputs after `after`.
+    /// Returns the inputs after `after`.
     pub fn inputs_after(&self, after: u64) -> &[Input] {
         let after = usize::try_from(after).unwrap_or(usize::MAX).min(self.inputs.len());
         &self.inputs[after..]
     }
 }
 
-/// The right to write, with the number of the next write.
+/// The fence of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fence {
-    /// Which session.
+    /// The session.
     pub session: Session,
-    /// The number of the take-over.
+    /// The number of the takeover.
     pub epoch: u64,
     /// The number of this write.
     pub write_seq: u64,
 }
 
-/// What a write changes.
+/// The changes of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Write {
-    /// How many events it has.
+    /// The number of its events.
     pub events: u64,
     /// The newest input that it takes.
     pub ack: u64,
-    /// Whether it forgives earlier attempts.
+    /// Whether it resets the attempts.
     pub progress: bool,
     /// The turn after it.
     pub turn: Turn,
 }
 
-/// How a loop ends.
+/// The reason why a loop parks its session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Park {
     /// The turn is over. A child answers its parent.
@@ -134,56 +133,65 @@ pub enum Park {
     BackOff,
 }
 
-/// What a write found.
+/// The result of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Written {
-    /// It is stored now; its first event has this number.
+pub enum WriteResult {
+    /// It is now stored; its first event has this number.
     Now(u64),
-    /// It was stored before.
+    /// It was stored earlier.
     Before,
-    /// Not stored: an input came that the loop has not seen.
+    /// Not stored: the session has an input that the loop has not read.
     NewInput,
     /// Not stored: another worker owns the session.
     Fenced,
 }
 
-/// What a take-over found.
+/// The result of a takeover.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Take {
-    /// It is ours.
+pub enum TakeResult {
+    /// The worker owns the session.
     Yes {
-        /// The number of the take-over.
+        /// The number of the takeover.
         epoch: u64,
         /// The newest input that a loop has taken.
         input_ack: u64,
-        /// With this one.
+        /// The number of attempts, including this one.
         attempts: u8,
     },
-    /// Somebody else has it, or it needs no worker.
+    /// Another worker owns it, or it needs no worker.
     No,
-    /// It failed before, and this worker has such a one already.
+    /// It is a suspect, and this worker already runs one.
     Suspect,
-    /// It was tried too often.
+    /// It has used all attempts.
     Exhausted,
 }
 
-/// Attempts without progress: more than the first make a suspect, the second end in quarantine.
+/// The limits of attempts without progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attempts {
-    /// A session that was tried this often runs apart from its like.
+    /// After this number of attempts a session is a suspect: a worker runs only one of them.
     pub suspect: u8,
-    /// A session that was tried this often is not tried again.
+    /// After this number of attempts a session is quarantined.
     pub most: u8,
 }
 
-/// What became of an input.
+/// The limits of a takeover.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Accepted {
-    /// Workers are to be told.
+pub struct TakeLimits {
+    /// The limits of attempts.
+    pub attempts: Attempts,
+    /// Whether the worker already runs a suspect.
+    pub has_suspect: bool,
+}
+
+/// The result of accepting an input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AcceptResult {
+    /// It needs a worker.
     Wakes,
-    /// Nobody needs to be told.
+    /// It needs no further worker.
     Quietly,
-    /// Nobody would take it before an operator releases the session.
+    /// It is refused, because the session is quarantined.
     No,
 }
 
@@ -192,74 +200,75 @@ pub enum Accepted {
 pub struct Postgres {
     /// By session.
     pub runs: Vec<Run>,
-    /// Whose lease runs, by worker.
+    /// Whether the lease is valid, by worker.
     pub leases: Vec<bool>,
 }
 
 impl Postgres {
     /// Accepts a prompt.
-    pub fn accept_prompt(&mut self, rules: &Rules, session: Session, key: u8) -> Accepted {
+    pub fn accept_prompt(&mut self, rules: &Rules, session: Session, key: u8) -> AcceptResult {
         let run = &mut self.runs[session];
         if run.inputs.contains(&Input::Prompt(key)) {
-            return Accepted::Quietly;
+            return AcceptResult::Quietly;
         }
         if run.phase == Phase::Quarantined {
-            return Accepted::No;
+            return AcceptResult::No;
         }
         let needs_worker = run.phase != Phase::Running;
         run.put(rules, Input::Prompt(key), 1);
-        if needs_worker { Accepted::Wakes } else { Accepted::Quietly }
+        if needs_worker { AcceptResult::Wakes } else { AcceptResult::Quietly }
     }
 
-    /// Accepts an abort; quietly when there is nothing to stop.
-    pub fn accept_abort(&mut self, rules: &Rules, session: Session, key: u8) -> Accepted {
+    /// Accepts an abort; quietly if no turn is active.
+    pub fn accept_abort(&mut self, rules: &Rules, session: Session, key: u8) -> AcceptResult {
         let run = &mut self.runs[session];
         match run.phase {
-            Phase::Idle => Accepted::Quietly,
-            Phase::Quarantined => Accepted::No,
+            Phase::Idle => AcceptResult::Quietly,
+            Phase::Quarantined => AcceptResult::No,
             Phase::Runnable | Phase::Running | Phase::Waiting => {
                 let ends_with_abort = run.cancel_seq > run.input_ack && run.cancel_seq == run.input_seq;
                 if !ends_with_abort {
                     run.put(rules, Input::Abort(key), 0);
                 }
-                Accepted::Wakes
+                AcceptResult::Wakes
             }
         }
     }
 
-    /// Whether a worker may take the session, as far as its owner is concerned.
+    /// Returns whether a worker may take the session: it has no living owner.
     pub fn is_free(&self, session: Session) -> bool {
         let run = &self.runs[session];
         run.phase == Phase::Runnable || self.is_orphaned(session)
     }
 
-    /// Whether the worker that has the session is dead by the database's clock.
+    /// Returns whether the owner of the session is dead by the clock of the database.
     pub fn is_orphaned(&self, session: Session) -> bool {
         let run = &self.runs[session];
         run.phase == Phase::Running && !run.owner.is_some_and(|owner| self.leases[owner])
     }
 
-    /// Takes a session over. With `token` the epoch is that one and not the next.
+    /// Takes a session over. With `token`, it becomes the epoch.
     pub fn take(
         &mut self,
         rules: &Rules,
-        (session, owner): (Session, Worker),
-        (attempts, has_suspect): (Attempts, bool),
+        session: Session,
+        owner: Worker,
+        TakeLimits { attempts, has_suspect }: TakeLimits,
         token: Option<u64>,
-    ) -> Take {
-        let hinted = rules.lack(Broken::NoMarker)
+    ) -> TakeResult {
+        let hinted = rules.is_broken(BrokenRule::NoMarker)
             && self.runs[session].phase == Phase::Idle
             && self.runs[session].input_seq > self.runs[session].input_ack;
         if !self.is_free(session) && !hinted {
-            return Take::No;
+            return TakeResult::No;
         }
         let run = &mut self.runs[session];
         let most = if has_suspect { attempts.suspect } else { attempts.most };
         if run.attempts >= attempts.most {
-            return Take::Exhausted;
+            return TakeResult::Exhausted;
         }
-        if run.attempts >= most && !rules.lack(Broken::SuspectsTogether) {
-            return Take::Suspect;
+        if run.attempts >= most && !rules.is_broken(BrokenRule::SuspectsTogether) {
+            return TakeResult::Suspect;
         }
         run.epoch = token.unwrap_or(run.epoch + 1);
         run.write_seq = 0;
@@ -267,35 +276,41 @@ impl Postgres {
         run.owner = Some(owner);
         run.attempts += 1;
         run.wakes = false;
-        Take::Yes { epoch: run.epoch, input_ack: run.input_ack, attempts: run.attempts }
+        TakeResult::Yes { epoch: run.epoch, input_ack: run.input_ack, attempts: run.attempts }
     }
 
-    /// Whether the fence lets a write in: a check that is only worth something in the same step as the write.
+    /// Returns whether the fence admits a write. The check is valid only in the same step as the write.
     pub fn admits(&self, rules: &Rules, fence: Fence) -> bool {
         let run = &self.runs[fence.session];
-        if rules.lack(Broken::NoFence) {
+        if rules.is_broken(BrokenRule::NoFence) {
             return true;
         }
         let is_next = run.write_seq + 1 == fence.write_seq;
-        run.epoch == fence.epoch && (is_next || rules.lack(Broken::NoWriteNumbers))
+        run.epoch == fence.epoch && (is_next || rules.is_broken(BrokenRule::NoWriteNumbers))
     }
 
-    /// Writes.
-    pub fn append(&mut self, rules: &Rules, fence: Fence, write: &Write) -> Written {
+    /// Stores a write.
+    pub fn append(&mut self, rules: &Rules, fence: Fence, write: &Write) -> WriteResult {
         if !self.admits(rules, fence) {
             return self.already_written(fence);
         }
         self.store(rules, fence, write)
     }
 
-    /// Writes what an earlier step admitted, when the newest event was this one: [`Broken::FenceByReading`].
-    pub fn append_admitted(&mut self, rules: &Rules, fence: Fence, write: &Write, event_seq: u64) -> Written {
+    /// Stores a write that an earlier step admitted, when this was the newest event: [`BrokenRule::FenceByReading`].
+    pub fn append_admitted(
+        &mut self,
+        rules: &Rules,
+        fence: Fence,
+        write: &Write,
+        event_seq: u64,
+    ) -> WriteResult {
         self.runs[fence.session].event_seq = event_seq;
         self.store(rules, fence, write)
     }
 
-    /// Writes and makes a child, which has its first prompt and needs a worker.
-    pub fn dispatch(&mut self, rules: &Rules, fence: Fence, write: &Write, child: Session) -> Written {
+    /// Stores a write and creates a child with its first prompt, which needs a worker.
+    pub fn dispatch(&mut self, rules: &Rules, fence: Fence, write: &Write, child: Session) -> WriteResult {
         if !self.admits(rules, fence) {
             return self.already_written(fence);
         }
@@ -307,14 +322,14 @@ impl Postgres {
         self.store(rules, fence, write)
     }
 
-    /// Writes and frees the session, unless an input came after those that the write takes.
-    pub fn park(&mut self, rules: &Rules, fence: Fence, write: &Write, park: Park) -> Written {
+    /// Stores a write and parks the session, unless it has inputs that the write does not take.
+    pub fn park(&mut self, rules: &Rules, fence: Fence, write: &Write, park: Park) -> WriteResult {
         if !self.admits(rules, fence) {
             return self.already_written(fence);
         }
         let run = &self.runs[fence.session];
-        if run.input_seq > write.ack && !rules.lack(Broken::BlindPark) {
-            return Written::NewInput;
+        if run.input_seq > write.ack && !rules.is_broken(BrokenRule::BlindPark) {
+            return WriteResult::NewInput;
         }
         let written = self.store(rules, fence, &Write { progress: true, ..*write });
         let run = &mut self.runs[fence.session];
@@ -324,7 +339,7 @@ impl Postgres {
             Park::BackOff => (Phase::Waiting, true),
         };
         run.owner = None;
-        if park == Park::Idle && !rules.lack(Broken::AnswerAfterPark) {
+        if park == Park::Idle && !rules.is_broken(BrokenRule::AnswerAfterPark) {
             self.deliver(rules, fence.session);
         }
         written
@@ -337,7 +352,7 @@ impl Postgres {
         }
     }
 
-    /// Gives a session back so that another worker goes on at once: no failed attempt.
+    /// Hands a session over, so that another worker continues at once. This is no failed attempt.
     pub fn hand_over(&mut self, session: Session, epoch: u64) {
         let run = &mut self.runs[session];
         if run.epoch == epoch && run.phase == Phase::Running {
@@ -347,7 +362,7 @@ impl Postgres {
         }
     }
 
-    /// Gives a session back whose loop failed; a suspect pauses first, unless it was aborted.
+    /// Gives back a session whose loop failed. A suspect pauses first, unless it was aborted.
     pub fn fail_attempt(&mut self, session: Session, epoch: u64, attempts: Attempts) {
         let run = &mut self.runs[session];
         if run.epoch == epoch && run.phase == Phase::Running {
@@ -357,13 +372,13 @@ impl Postgres {
         }
     }
 
-    /// Takes a session out of service that was tried too often, and tells its parent. Gives whether it did.
+    /// Quarantines a session that has used all attempts, and delivers its answer to the parent. Returns whether it did.
     pub fn quarantine(&mut self, rules: &Rules, session: Session, attempts: Attempts) -> bool {
         let is_exhausted = self.is_free(session) && self.runs[session].attempts >= attempts.most;
         is_exhausted && self.take_out(rules, session)
     }
 
-    /// Takes any session out of service that has work, as an operator does. Gives whether it had.
+    /// Quarantines a session that has work, as an operator does. Returns whether it did.
     pub fn take_out(&mut self, rules: &Rules, session: Session) -> bool {
         let run = &mut self.runs[session];
         if matches!(run.phase, Phase::Idle | Phase::Quarantined) {
@@ -379,7 +394,7 @@ impl Postgres {
         true
     }
 
-    /// Makes a session runnable whose timer is over.
+    /// Makes a session with an expired timer runnable.
     pub fn wake(&mut self, session: Session) {
         let run = &mut self.runs[session];
         if run.phase == Phase::Waiting && run.wakes {
@@ -388,29 +403,29 @@ impl Postgres {
         }
     }
 
-    fn store(&mut self, rules: &Rules, fence: Fence, write: &Write) -> Written {
+    fn store(&mut self, rules: &Rules, fence: Fence, write: &Write) -> WriteResult {
         let run = &mut self.runs[fence.session];
         run.write_seq = fence.write_seq;
         run.event_seq += write.events;
         run.input_ack = run.input_ack.max(write.ack);
-        if write.progress && !rules.lack(Broken::AttemptsStay) {
+        if write.progress && !rules.is_broken(BrokenRule::AttemptsStay) {
             run.attempts = 0;
         }
         run.turn = write.turn;
-        Written::Now(run.event_seq + 1 - write.events)
+        WriteResult::Now(run.event_seq + 1 - write.events)
     }
 
-    fn already_written(&self, fence: Fence) -> Written {
+    fn already_written(&self, fence: Fence) -> WriteResult {
         let run = &self.runs[fence.session];
         let is_stored = run.epoch == fence.epoch && run.write_seq >= fence.write_seq;
-        if is_stored { Written::Before } else { Written::Fenced }
+        if is_stored { WriteResult::Before } else { WriteResult::Fenced }
     }
 }
 
 impl Run {
-    /// Puts an input into the mailbox, once for each key, and makes the session runnable unless somebody has it.
+    /// Puts an input into the mailbox, once for each key, and makes the session runnable unless a worker runs it.
     fn put(&mut self, rules: &Rules, input: Input, events: u64) {
-        let repeats = rules.lack(Broken::AnswersRepeat) && matches!(input, Input::Answer(_));
+        let repeats = rules.is_broken(BrokenRule::AnswersRepeat) && matches!(input, Input::Answer(_));
         if self.inputs.contains(&input) && !repeats {
             return;
         }
@@ -420,7 +435,7 @@ impl Run {
         if matches!(input, Input::Abort(_)) {
             self.cancel_seq = self.input_seq;
         }
-        if matches!(self.phase, Phase::Idle | Phase::Waiting) && !rules.lack(Broken::NoMarker) {
+        if matches!(self.phase, Phase::Idle | Phase::Waiting) && !rules.is_broken(BrokenRule::NoMarker) {
             self.phase = Phase::Runnable;
             self.wakes = false;
         }

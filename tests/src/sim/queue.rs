@@ -1,57 +1,57 @@
-//! The ready queue in Redis: who holds which session, and what is ready. Any ready session may be the next one here; the
-//! real scripts choose among them by fairness, and a test shows that their choice is always one that this allows.
+//! The ready queue in Redis: the holders of sessions, and the ready sessions. Here a claim may give any ready session. The real
+//! scripts choose by fairness, and a test shows that this queue always allows their choice.
 
 use super::{
     postgres::{Session, Worker},
-    rules::{Broken, Rules},
+    rules::{BrokenRule, Rules},
 };
 
-/// Who holds a session.
+/// The hold of a worker on a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Hold {
-    /// This worker.
+    /// The worker.
     pub owner: Worker,
-    /// An input came meanwhile.
+    /// Whether an input arrived meanwhile.
     pub dirty: bool,
 }
 
 /// Where a released session goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Then {
-    /// Nowhere, unless an input came meanwhile.
+pub enum ReleaseTo {
+    /// Out of the queue, unless an input arrived meanwhile.
     Rest,
     /// Back into the queue.
     Front,
 }
 
-/// What became of a session that was to be queued.
+/// The result of queueing a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Enqueued {
-    /// It waits for a claim.
+pub enum EnqueueResult {
+    /// The session waits for a claim.
     Queued,
-    /// A living worker holds it.
+    /// A living worker holds the session.
     Held,
-    /// The structure is not complete.
+    /// The queue is not complete.
     Empty,
 }
 
 /// The queue.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Queue {
-    /// Whether the structure is complete: false after a flush, until it was filled.
+    /// Whether the queue is complete: false between a flush and the refill.
     pub complete: bool,
-    /// By session.
+    /// The hold on each session.
     pub holds: Vec<Option<Hold>>,
-    /// By session.
+    /// Whether each session is ready.
     pub ready: Vec<bool>,
-    /// Whose sign of life is there, by worker.
+    /// Whether each worker is alive.
     pub alive: Vec<bool>,
-    /// Counters of [`Broken::EpochFromRedis`], by session.
+    /// Counters of [`BrokenRule::EpochFromRedis`], by session.
     pub tokens: Vec<u64>,
 }
 
 impl Queue {
-    /// An empty, complete queue.
+    /// Creates an empty, complete queue.
     pub fn with_sessions(count: usize) -> Self {
         Self {
             complete: true,
@@ -62,7 +62,7 @@ impl Queue {
         }
     }
 
-    /// Loses everything.
+    /// Loses all data.
     pub fn flush(&mut self) {
         self.complete = false;
         self.holds.fill(None);
@@ -71,28 +71,28 @@ impl Queue {
         self.tokens.fill(0);
     }
 
-    /// Queues a session, unless a living worker holds it: then its release queues it again.
-    pub fn enqueue(&mut self, rules: &Rules, session: Session, rebuild: bool) -> Enqueued {
+    /// Queues a session. If a living worker holds it, its release queues it again.
+    pub fn enqueue(&mut self, rules: &Rules, session: Session, rebuild: bool) -> EnqueueResult {
         if !self.complete && !rebuild {
-            return Enqueued::Empty;
+            return EnqueueResult::Empty;
         }
         if let Some(hold) = &mut self.holds[session] {
             if self.alive[hold.owner] {
-                hold.dirty |= !rules.lack(Broken::NoDirtyMark);
-                return Enqueued::Held;
+                hold.dirty |= !rules.is_broken(BrokenRule::NoDirtyMark);
+                return EnqueueResult::Held;
             }
             self.holds[session] = None;
         }
         self.ready[session] = true;
-        Enqueued::Queued
+        EnqueueResult::Queued
     }
 
-    /// How many sessions are held.
+    /// Returns the number of held sessions.
     pub fn held(&self) -> usize {
         self.holds.iter().flatten().count()
     }
 
-    /// Whether a claim may give this session, with so many allowed to be held.
+    /// Returns whether a claim may give this session, if at most `cap` sessions may be held.
     pub fn may_claim(&self, session: Session, cap: usize) -> bool {
         self.complete && self.ready[session] && self.held() < cap
     }
@@ -103,20 +103,20 @@ impl Queue {
         self.holds[session] = Some(Hold { owner, dirty: false });
     }
 
-    /// Ends a hold; only the holder's word counts. Gives whether an input came meanwhile.
-    pub fn release(&mut self, rules: &Rules, session: Session, worker: Worker, then: Then) -> bool {
-        if rules.lack(Broken::BareRelease) {
+    /// Releases a session, if the worker holds it. Returns whether an input arrived meanwhile.
+    pub fn release(&mut self, rules: &Rules, session: Session, worker: Worker, then: ReleaseTo) -> bool {
+        if rules.is_broken(BrokenRule::BareRelease) {
             self.holds[session] = None;
-            self.ready[session] |= then == Then::Front;
+            self.ready[session] |= then == ReleaseTo::Front;
             return false;
         }
         let Some(hold) = self.holds[session].filter(|hold| hold.owner == worker) else { return false };
         self.holds[session] = None;
-        self.ready[session] |= hold.dirty || then == Then::Front;
+        self.ready[session] |= hold.dirty || then == ReleaseTo::Front;
         hold.dirty
     }
 
-    /// Queues what dead workers hold, and gives how many sessions.
+    /// Queues the sessions of dead workers, and returns their number.
     pub fn reap(&mut self) -> usize {
         let mut count = 0;
         for (hold, ready) in self.holds.iter_mut().zip(&mut self.ready) {
@@ -129,16 +129,16 @@ impl Queue {
         count
     }
 
-    /// Notes a hold, while the structure is filled again.
+    /// Records a hold during the refill.
     pub fn adopt(&mut self, session: Session, owner: Worker) {
         if self.holds[session].is_none() {
-            // Whoever queued it may know of an input that its holder has not seen.
+            // The session may be queued because of an input that its holder has not read.
             let dirty = std::mem::take(&mut self.ready[session]);
             self.holds[session] = Some(Hold { owner, dirty });
         }
     }
 
-    /// Gives the next number of [`Broken::EpochFromRedis`].
+    /// Returns the next number of [`BrokenRule::EpochFromRedis`].
     pub fn next_token(&mut self, session: Session) -> u64 {
         self.tokens[session] += 1;
         self.tokens[session]

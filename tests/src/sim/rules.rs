@@ -1,66 +1,66 @@
-//! The rules of the protocol, and how each of them can be broken on purpose: a check that finds nothing in a broken
-//! protocol says nothing about the sound one.
+//! The rules of the protocol, each of which can be broken on purpose: a check that finds no violation in a broken protocol
+//! proves nothing about the sound one.
 
-/// One rule that is not kept.
+/// A rule that is broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Broken {
+pub enum BrokenRule {
     /// The store accepts writes of any epoch.
     NoFence,
     /// The store reads the epoch first and writes in a second step.
     FenceByReading,
-    /// The store does not know a repeated write again.
+    /// The store does not recognise a repeated write.
     NoWriteNumbers,
     /// The epoch comes from a counter in Redis.
     EpochFromRedis,
     /// Parking does not compare the newest input.
     BlindPark,
-    /// An accepted input does not make its session runnable; only the hint tells.
+    /// An accepted input does not make its session runnable; only the hint announces it.
     NoMarker,
-    /// An input that comes while the session is held leaves no mark in the queue.
+    /// An input that arrives while the session is held leaves no mark in the queue.
     NoDirtyMark,
-    /// A release deletes whatever lease there is, and its mark.
+    /// A release deletes the hold of any worker, and its mark.
     BareRelease,
-    /// What a worker holds in the queue but does not run is left there.
+    /// A worker keeps sessions that it holds in the queue but does not run.
     QueueStraysStay,
-    /// What a worker owns in Postgres but does not run is left there.
+    /// A worker keeps sessions that it owns in Postgres but does not run.
     StraysStay,
     /// The sandbox accepts calls of any epoch.
     SandboxUnfenced,
-    /// The sandbox starts an exec each time it is asked to.
+    /// The sandbox starts an exec at each request.
     ExecsRepeat,
     /// A waiting session keeps its slot and its place under the cap.
     WaitingKeepsSlot,
-    /// A child's answer is delivered in a step of its own after its last write.
+    /// The answer of a child is delivered in a separate step after its last write.
     AnswerAfterPark,
-    /// A repeated answer of a child is another input.
+    /// A repeated answer of a child counts as a new input.
     AnswersRepeat,
-    /// A write takes inputs of which it notes nothing.
+    /// A write takes inputs without recording them.
     AckUnnoted,
-    /// An aborted session leaves its children alone.
+    /// An aborted session does not abort its children.
     AbortStaysUp,
-    /// Progress does not forgive earlier attempts.
+    /// Progress does not reset the attempts.
     AttemptsStay,
-    /// A worker runs any number of sessions that failed before.
+    /// A worker runs several suspects at once.
     SuspectsTogether,
 }
 
-/// The rules that a run keeps.
+/// The rules of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
-    /// The one that is not kept.
-    pub broken: Option<Broken>,
-    /// Whether workers look in Postgres for what no hint announced.
+    /// The broken rule, if any.
+    pub broken: Option<BrokenRule>,
+    /// Whether workers look in Postgres for sessions whose hint was lost.
     pub sweeps: bool,
-    /// Whether workers queue again what dead workers hold in the queue.
+    /// Whether workers requeue the sessions of dead workers.
     pub reaps: bool,
 }
 
 impl Rules {
-    /// All of them.
+    /// All rules.
     pub const SOUND: Self = Self { broken: None, sweeps: true, reaps: true };
 
-    /// Whether this rule is broken.
-    pub fn lack(&self, broken: Broken) -> bool {
+    /// Returns whether this rule is broken.
+    pub fn is_broken(&self, broken: BrokenRule) -> bool {
         self.broken == Some(broken)
     }
 }

@@ -1,49 +1,53 @@
-//! The sandbox service: the highest epoch seen and the execs, by session.
+//! The sandbox service: the highest epoch and the execs of each session.
 
 use super::{
     postgres::Session,
-    rules::{Broken, Rules},
+    rules::{BrokenRule, Rules},
 };
 
-/// What the sandbox knows of a session.
+/// The state of a session in the sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-pub struct Inside {
-    /// The highest epoch seen.
+pub struct SandboxSession {
+    /// The highest epoch of its calls.
     pub epoch: u64,
     /// Ids of the execs that were started.
     pub execs: Vec<u64>,
 }
 
-/// What became of a start.
+/// The result of starting an exec.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Started {
-    /// The exec runs.
+pub enum StartResult {
+    /// The exec was started.
     Now,
-    /// It was started before; the caller attaches to it.
+    /// The exec was started earlier; the caller attaches to it.
     Before,
-    /// The caller's epoch was taken over.
+    /// The epoch of the caller is stale.
     Stale,
 }
 
-/// The service.
+/// The sandbox service.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Sandbox {
-    /// By session.
-    pub sessions: Vec<Inside>,
+    /// Its sessions.
+    pub sessions: Vec<SandboxSession>,
 }
 
 impl Sandbox {
     /// Starts an exec, once for each id.
-    pub fn start(&mut self, rules: &Rules, session: Session, epoch: u64, exec: u64) -> Started {
-        let inside = &mut self.sessions[session];
-        if epoch < inside.epoch && !rules.lack(Broken::SandboxUnfenced) {
-            return Started::Stale;
+    pub fn start(&mut self, rules: &Rules, session: Session, epoch: u64, exec: u64) -> StartResult {
+        let state = &mut self.sessions[session];
+        if epoch < state.epoch && !rules.is_broken(BrokenRule::SandboxUnfenced) {
+            return StartResult::Stale;
         }
-        inside.epoch = inside.epoch.max(epoch);
-        if inside.execs.contains(&exec) {
-            return if rules.lack(Broken::ExecsRepeat) { Started::Now } else { Started::Before };
+        state.epoch = state.epoch.max(epoch);
+        if state.execs.contains(&exec) {
+            return if rules.is_broken(BrokenRule::ExecsRepeat) {
+                StartResult::Now
+            } else {
+                StartResult::Before
+            };
         }
-        inside.execs.push(exec);
-        Started::Now
+        state.execs.push(exec);
+        StartResult::Now
     }
 }

@@ -1,81 +1,91 @@
-//! What a run begins with, and the faults that may happen in it.
+//! The initial state of a run, and the faults that may happen in it.
 
 use super::{
     postgres::{Attempts, Session},
     rules::Rules,
 };
 
-/// What a client wants.
+/// An action of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wish {
-    /// That this session answers a prompt.
+pub enum ClientAction {
+    /// It prompts this session.
     Prompt(Session),
-    /// That this session and all below it stop.
+    /// It aborts this session and all sessions below it.
     Abort(Session),
 }
 
-/// How often each fault may still happen.
+impl ClientAction {
+    /// Returns the session that it concerns.
+    pub(super) fn session(self) -> Session {
+        match self {
+            Self::Prompt(session) | Self::Abort(session) => session,
+        }
+    }
+}
+
+/// The number of times that each fault may still happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Faults {
-    /// A worker ends without a word.
+    /// A worker crashes.
     pub crashes: u8,
-    /// A worker is frozen until its leases are over, and then goes on.
+    /// The lease of a living worker expires.
     pub pauses: u8,
-    /// Redis loses everything.
+    /// Redis loses all data.
     pub flushes: u8,
-    /// Postgres commits and the answer is lost.
+    /// Postgres commits, but the answer is lost.
     pub lost_commits: u8,
-    /// Redis does what it is asked and the answer is lost, or it does not.
+    /// A call to Redis or its answer is lost.
     pub lost_calls: u8,
-    /// A hint is lost, or the gateway dies before it is sent.
+    /// A hint is lost, or the gateway crashes before it sends the hint.
     pub lost_hints: u8,
     /// A hint is delivered again.
     pub repeated_hints: u8,
-    /// A worker is asked to stop.
+    /// A worker is drained.
     pub drains: u8,
-    /// A loop gives its slot up at a step boundary, or waits for its provider.
+    /// A loop yields its slot at a step boundary, or waits for its provider.
     pub yields: u8,
     /// A session is claimed without Redis.
     pub direct_claims: u8,
 }
 
-/// What a run begins with.
+/// The initial state of a run.
 #[derive(Debug, Clone)]
 pub struct Scenario {
-    /// The rules that it keeps.
+    /// Its rules.
     pub rules: Rules,
-    /// Workers alive when nothing fails.
+    /// Number of workers.
     pub workers: usize,
-    /// Loops of each worker.
+    /// Number of slots of each worker.
     pub slots: usize,
-    /// Sessions that may be held at once.
+    /// Limit of sessions that are held at once.
     pub cap: usize,
-    /// For each session, which ones its first turn makes; the others are there from the start.
+    /// The children that the first turn of each session creates. All other sessions exist from the start.
     pub children: Vec<Vec<Session>>,
-    /// What clients want, in any order.
-    pub wishes: Vec<Wish>,
-    /// A session whose effects end the worker.
+    /// The actions of the clients, which happen in any order.
+    pub client_actions: Vec<ClientAction>,
+    /// A session that crashes its worker.
     pub poison: Option<Session>,
-    /// When a session that fails is set apart and given up.
+    /// The limits of attempts.
     pub attempts: Attempts,
-    /// What may happen.
+    /// The faults that may happen.
     pub faults: Faults,
 }
 
 impl Scenario {
-    /// Limits on attempts that no run reaches.
+    /// Limits of attempts that no run reaches.
     pub const PATIENT: Attempts = Attempts { suspect: 200, most: 201 };
 
-    /// `sessions` without children that each get these prompts, on workers with one slot.
+    /// `sessions` without children that each receive this number of prompts, on workers with one slot.
     pub fn simple(sessions: usize, prompts: usize, workers: usize, faults: Faults) -> Self {
-        let wishes = (0..sessions * prompts).map(|place| Wish::Prompt(place % sessions)).collect();
+        let client_actions =
+            (0..sessions * prompts).map(|number| ClientAction::Prompt(number % sessions)).collect();
         Self {
             rules: Rules::SOUND,
             workers,
             slots: 1,
             cap: usize::MAX,
             children: vec![vec![]; sessions],
-            wishes,
+            client_actions,
             poison: None,
             attempts: Self::PATIENT,
             faults,
@@ -84,10 +94,10 @@ impl Scenario {
 
     /// One prompt to the root of a tree, on one worker with one slot.
     pub fn tree(children: Vec<Vec<Session>>, faults: Faults) -> Self {
-        Self { children, wishes: vec![Wish::Prompt(0)], ..Self::simple(1, 1, 1, faults) }
+        Self { children, client_actions: vec![ClientAction::Prompt(0)], ..Self::simple(1, 1, 1, faults) }
     }
 
-    /// A chain of so many sessions, each the child of the one before.
+    /// A chain of sessions, each the child of the previous one.
     pub fn chain(length: usize) -> Vec<Vec<Session>> {
         (1..=length).map(|next| if next < length { vec![next] } else { vec![] }).collect()
     }

@@ -1,47 +1,48 @@
-//! Random walks: a scenario and everything that happens in it follow from a seed. First faults happen as they come, then
-//! none any more, and everything must come to rest.
+//! Random walks: the seed determines a scenario and all of its actions. Faults happen in the first part of a walk. After
+//! that none happens, and the system must settle.
 
 use super::{
-    System,
     action::Action,
     observer::Property,
     postgres::{Attempts, Session},
     rules::Rules,
-    scenario::{Faults, Scenario, Wish},
+    scenario::{ClientAction, Faults, Scenario},
+    system::System,
 };
 use std::fmt;
 
-/// Steps with faults.
+/// Number of steps with faults.
 const WILD_STEPS: usize = 150;
-/// One step in so many is a fault.
+/// One of this number of steps is a fault.
 const FAULT_EVERY: usize = 6;
-/// Steps without faults beyond which a walk counts as not coming to rest: some ten times what the longest one needs.
+/// Number of steps without faults after which a walk counts as not settling: about ten times as many as the longest walk
+/// needs.
 const CALM_STEPS_MAX: usize = 2_000;
 
 /// A walk that violated a property.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// What gives this walk again.
+    /// The seed of the walk.
     pub seed: u64,
-    /// What did not hold.
+    /// The violated property.
     pub property: Property,
-    /// What was not at rest, if that is what did not hold.
-    pub unrest: Option<String>,
-    /// Everything that happened.
+    /// The session or slot that did not settle, if that is the violation.
+    pub unsettled: Option<String>,
+    /// The actions of the walk.
     pub trace: Vec<Action>,
 }
 
-/// SplitMix64. Not a crate's generator: a seed must give the same walk also after an update.
+/// The generator SplitMix64. It is not from a crate, because a seed must give the same walk after an update.
 #[derive(Debug, Clone)]
 pub struct Dice(u64);
 
 impl Dice {
-    /// The numbers that follow from a seed.
+    /// Creates a generator.
     pub fn from_seed(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// A number below `count`, which is not 0.
+    /// Returns a number below `count`, which must not be 0.
     pub fn below(&mut self, count: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -56,16 +57,21 @@ impl Dice {
     }
 }
 
-/// Makes the scenario of a seed: up to six sessions, alone or in a tree, on up to three workers.
+/// Makes a random scenario: up to six sessions, alone or in a tree, on up to three workers.
 pub fn scenario(dice: &mut Dice, rules: Rules) -> Scenario {
     let children = tree(dice);
     let roots: Vec<Session> = (0..children.len())
         .filter(|session| !children.iter().flatten().any(|child| child == session))
         .collect();
-    let mut wishes: Vec<Wish> = roots.iter().map(|root| Wish::Prompt(*root)).collect();
+    let mut client_actions: Vec<ClientAction> =
+        roots.iter().map(|root| ClientAction::Prompt(*root)).collect();
     for _ in 0..dice.below(6) {
         let session = dice.below(children.len());
-        wishes.push(if dice.below(3) == 0 { Wish::Abort(session) } else { Wish::Prompt(session) });
+        client_actions.push(if dice.below(3) == 0 {
+            ClientAction::Abort(session)
+        } else {
+            ClientAction::Prompt(session)
+        });
     }
     let faults = Faults {
         crashes: dice.up_to(3),
@@ -83,11 +89,11 @@ pub fn scenario(dice: &mut Dice, rules: Rules) -> Scenario {
     let slots = 1 + dice.below(2);
     let cap = if dice.below(2) == 0 { 1 + dice.below(2) } else { usize::MAX };
     let alone = Scenario { rules, workers, slots, cap, ..Scenario::simple(1, 0, 1, faults) };
-    let scenario = Scenario { children, wishes, ..alone };
+    let scenario = Scenario { children, client_actions, ..alone };
     if dice.below(4) == 0 { poisoned(dice, scenario) } else { scenario }
 }
 
-/// The same with a session that ends its workers, and so few other faults that nobody else can run out of attempts.
+/// Adds a poison to a scenario, and limits the other faults so that no other session can use all attempts.
 fn poisoned(dice: &mut Dice, scenario: Scenario) -> Scenario {
     let leaves: Vec<Session> =
         (0..scenario.children.len()).filter(|session| scenario.children[*session].is_empty()).collect();
@@ -113,18 +119,18 @@ fn tree(dice: &mut Dice) -> Vec<Vec<Session>> {
     }
 }
 
-/// Walks once, and gives everything that happened, and what did not hold.
+/// Walks once. Returns the actions, and the violated property with a description, if any.
 pub fn walk(seed: u64, rules: Rules) -> (Vec<Action>, Option<(Property, Option<String>)>) {
     let mut dice = Dice::from_seed(seed);
     let scenario = scenario(&mut dice, rules);
     let mut system = System::initial(&scenario);
     let (mut actions, mut trace) = (vec![], vec![]);
     for step in 0..WILD_STEPS + CALM_STEPS_MAX {
-        if step >= WILD_STEPS && system.find_unrest(&scenario).is_none() {
+        if step >= WILD_STEPS && system.find_unsettled(&scenario).is_none() {
             return (trace, None);
         }
         system.list_actions(&scenario, &mut actions);
-        // Most moments offer more faults than anything else; unweighted, all of them would happen at the beginning.
+        // In most states more faults than other actions are possible. Without weights, all faults would happen at the start.
         let is_calm = step >= WILD_STEPS || dice.below(FAULT_EVERY) > 0;
         if is_calm && (step >= WILD_STEPS || actions.iter().any(|action| !action.is_fault())) {
             actions.retain(|action| !action.is_fault());
@@ -139,14 +145,14 @@ pub fn walk(seed: u64, rules: Rules) -> (Vec<Action>, Option<(Property, Option<S
             return (trace, Some((property, None)));
         }
     }
-    let failed = system.find_unrest(&scenario).map(|unrest| (Property::ComesToRest, Some(unrest)));
+    let failed = system.find_unsettled(&scenario).map(|unsettled| (Property::Settles, Some(unsettled)));
     (trace, failed)
 }
 
-/// Walks with each of the seeds, and gives the first walk that fails.
+/// Walks with each of the seeds, and returns the first walk that fails.
 pub fn find_failure(mut seeds: std::ops::Range<u64>, rules: Rules) -> Option<Failure> {
     seeds.find_map(|seed| match walk(seed, rules) {
-        (trace, Some((property, unrest))) => Some(Failure { seed, property, unrest, trace }),
+        (trace, Some((property, unsettled))) => Some(Failure { seed, property, unsettled, trace }),
         (_, None) => None,
     })
 }
@@ -154,9 +160,9 @@ pub fn find_failure(mut seeds: std::ops::Range<u64>, rules: Rules) -> Option<Fai
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scenario = scenario(&mut Dice::from_seed(self.seed), Rules::SOUND);
-        writeln!(f, "seed {}: {:?} does not hold", self.seed, self.property)?;
-        if let Some(unrest) = &self.unrest {
-            writeln!(f, "{unrest}")?;
+        writeln!(f, "seed {}: {:?} is violated", self.seed, self.property)?;
+        if let Some(unsettled) = &self.unsettled {
+            writeln!(f, "{unsettled}")?;
         }
         writeln!(f, "{scenario:?}")?;
         self.trace.iter().zip(1..).try_for_each(|(action, number)| writeln!(f, "{number:4} {action:?}"))

@@ -1,9 +1,9 @@
-//! Every state that the sound protocol can reach within small bounds.
+//! Every state that the sound protocol can reach within small bounds holds every property.
 
 use e2e::sim::{
     explore::explore,
     postgres::Attempts,
-    scenario::{Faults, Scenario, Wish},
+    scenario::{ClientAction, Faults, Scenario},
 };
 
 const NONE: Faults = Faults {
@@ -19,12 +19,12 @@ const NONE: Faults = Faults {
     direct_claims: 0,
 };
 
-/// The scenario must hold in all of its states. `states` says how many there are at least: a model that lost its
-/// transitions would hold everywhere.
+/// Checks that every state of the scenario holds every property, and that there are at least `states` of them: a model
+/// that lost its transitions would hold everywhere.
 fn check(scenario: &Scenario, states: usize) {
-    let found = explore(scenario, 1_000_000);
-    assert_eq!(found.violation, None, "{scenario:?}");
-    assert!(found.states >= states, "only {} states", found.states);
+    let exploration = explore(scenario, 1_000_000);
+    assert_eq!(exploration.violation, None, "{scenario:?}");
+    assert!(exploration.states >= states, "only {} states", exploration.states);
 }
 
 #[test]
@@ -61,8 +61,8 @@ fn a_drain_a_yield_and_a_claim_without_redis() {
 
 #[test]
 fn an_abort_between_two_prompts() {
-    let wishes = vec![Wish::Prompt(0), Wish::Abort(0), Wish::Prompt(0)];
-    check(&Scenario { wishes, ..Scenario::simple(1, 1, 2, Faults { crashes: 1, ..NONE }) }, 90_000);
+    let client_actions = vec![ClientAction::Prompt(0), ClientAction::Abort(0), ClientAction::Prompt(0)];
+    check(&Scenario { client_actions, ..Scenario::simple(1, 1, 2, Faults { crashes: 1, ..NONE }) }, 90_000);
 }
 
 #[test]
@@ -77,10 +77,13 @@ fn a_child_and_an_emptied_queue() {
 
 #[test]
 fn an_aborted_tree() {
-    let wishes = vec![Wish::Prompt(0), Wish::Abort(0)];
+    let client_actions = vec![ClientAction::Prompt(0), ClientAction::Abort(0)];
     let faults = Faults { crashes: 1, ..NONE };
-    check(&Scenario { wishes: wishes.clone(), ..Scenario::tree(Scenario::chain(2), faults) }, 50_000);
-    check(&Scenario { wishes, workers: 2, ..Scenario::tree(Scenario::chain(2), NONE) }, 20_000);
+    check(
+        &Scenario { client_actions: client_actions.clone(), ..Scenario::tree(Scenario::chain(2), faults) },
+        50_000,
+    );
+    check(&Scenario { client_actions, workers: 2, ..Scenario::tree(Scenario::chain(2), NONE) }, 20_000);
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! The simulated queue against the real scripts: the same random calls, and each answer of the real one must be one that
-//! the simulated one allows. Which of several ready sessions is claimed is the real one's choice.
+//! Compares the simulated queue with the real scripts. Both receive the same random calls, and the simulated queue must allow
+//! each answer of the real one. The real queue chooses which of several ready sessions is claimed.
 
 use bus::{
     Bus,
@@ -35,7 +35,8 @@ fn name(worker: usize) -> String {
 }
 
 impl Pair {
-    /// Both as after a flush, each run below a name of its own: nobody is alive and nothing is complete.
+    /// Creates both queues as after a flush: no worker is alive, and the queues are not complete. Each run has a separate
+    /// namespace.
     async fn emptied(seed: u64) -> Self {
         let servers = testkit::servers().await;
         let bus = Bus::connect(&servers.nats_url, &servers.redis_url, &testkit::namespace()).await.unwrap();
@@ -56,9 +57,9 @@ impl Pair {
         let mode = if rebuild { Mode::Rebuild } else { Mode::Normal };
         let real = self.bus.enqueue(self.entry(session), mode).await.unwrap();
         let real = match real {
-            EnqueueResult::Queued => queue::Enqueued::Queued,
-            EnqueueResult::Held => queue::Enqueued::Held,
-            EnqueueResult::Empty => queue::Enqueued::Empty,
+            EnqueueResult::Queued => queue::EnqueueResult::Queued,
+            EnqueueResult::Held => queue::EnqueueResult::Held,
+            EnqueueResult::Empty => queue::EnqueueResult::Empty,
         };
         assert_eq!(real, self.model.enqueue(&Rules::SOUND, session, rebuild));
     }
@@ -71,7 +72,7 @@ impl Pair {
         assert!(self.model.complete);
         let Some(claimed) = claimed.first() else {
             let missed = (0..SESSIONS).find(|session| self.model.may_claim(*session, CAP));
-            return assert_eq!(missed, None, "a session that may be claimed is claimed");
+            return assert_eq!(missed, None, "the real queue claims a session if the model allows one");
         };
         let session = self.sessions.iter().position(|session| *session == claimed.session).unwrap();
         assert!(self.model.may_claim(session, CAP), "{:?}", self.model);
@@ -79,14 +80,17 @@ impl Pair {
     }
 
     async fn release(&mut self, session: usize, worker: usize, front: bool) {
-        let (then, model_then) =
-            if front { (ReleaseTo::Front, queue::Then::Front) } else { (ReleaseTo::Rest, queue::Then::Rest) };
+        let (then, model_then) = if front {
+            (ReleaseTo::Front, queue::ReleaseTo::Front)
+        } else {
+            (ReleaseTo::Rest, queue::ReleaseTo::Rest)
+        };
         let real = self.bus.release(&self.sessions[session], &name(worker), then).await.unwrap();
         assert_eq!(real, self.model.release(&Rules::SOUND, session, worker, model_then));
     }
 
     async fn call(&mut self, dice: &mut Dice) {
-        // However slow the machine is, whoever lives goes on living.
+        // Renews the leases, so that no worker dies on a slow machine.
         for worker in (0..WORKERS).filter(|worker| self.model.alive[*worker]) {
             assert_eq!(self.bus.renew(&name(worker)).await.unwrap(), self.model.complete);
         }
@@ -112,7 +116,7 @@ impl Pair {
 }
 
 #[tokio::test]
-async fn the_scripts_do_what_the_model_allows() {
+async fn the_model_allows_every_answer_of_the_scripts() {
     let (mut claims, mut dirty) = (0, 0);
     for seed in 0..RUNS {
         let (mut pair, mut dice) = (Pair::emptied(seed).await, Dice::from_seed(seed));
@@ -122,6 +126,6 @@ async fn the_scripts_do_what_the_model_allows() {
             dirty += pair.model.holds.iter().flatten().filter(|hold| hold.dirty).count();
         }
     }
-    // The calls must have led somewhere.
+    // The calls must cover claims and dirty marks.
     assert!(claims > 500 && dirty > 50, "{claims} {dirty}");
 }

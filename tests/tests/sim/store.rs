@@ -1,5 +1,5 @@
-//! The simulated Postgres against the real store: the same random transactions, by current and by outdated owners, new and
-//! repeated. After each of them the answer and every control row must be the same.
+//! Compares the simulated Postgres with the real store. Both run the same random transactions of current and outdated owners,
+//! new and repeated. After each transaction the answer and every control row must be the same.
 
 #[path = "store/compare.rs"]
 mod compare;
@@ -13,7 +13,9 @@ use domain::{
     wait::{Reason, Wait},
 };
 use e2e::sim::{
-    postgres::{Attempts, Fence, Input, Park, Postgres, Run, Take, Turn, Write, Written},
+    postgres::{
+        Attempts, Fence, Input, Park, Postgres, Run, TakeLimits, TakeResult, Turn, Write, WriteResult,
+    },
     rules::Rules,
     walk::Dice,
 };
@@ -45,7 +47,7 @@ use testkit::{
 };
 use uuid::Uuid;
 
-/// Sessions that are there from the start; the others are children of the first one.
+/// Number of sessions that exist from the start; the others are children of the first one.
 const ROOTS: usize = 2;
 const SESSIONS: usize = 4;
 const WORKERS: usize = 3;
@@ -53,21 +55,29 @@ const RUNS: u64 = 12;
 const CALLS: usize = 150;
 const ATTEMPTS: Attempts =
     Attempts { suspect: limits::ATTEMPTS_SUSPECT as u8, most: limits::ATTEMPTS_MAX as u8 };
-/// When timers end that no test ends itself: in the year 2100.
+/// The expiry of timers, in the year 2100: each test expires them itself.
 const LATE: Timestamp = Timestamp(4_102_444_800_000);
 
-/// A loop that took a session once; it may be the owner still or not.
+/// A loop that took a session; it may or may not still be the owner.
 struct Holder {
     fence: Fence,
-    /// Its newest write, with what the real one was given.
-    newest: Option<(Change, Write, Kind)>,
+    /// Its newest write.
+    newest: Option<NewestWrite>,
+}
+
+/// A write of a holder, for both databases.
+#[derive(Clone)]
+struct NewestWrite {
+    change: Change,
+    write: Write,
+    kind: Kind,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Append,
     Park(Park),
-    /// A child is made.
+    /// A child is created.
     Dispatch(usize),
 }
 
@@ -80,26 +90,26 @@ struct Pair {
     tenant: TenantId,
     sessions: Vec<SessionId>,
     workers: Vec<Uuid>,
-    /// The call of the first session that each session answers.
+    /// For each session, the call of the first session that it answers.
     calls: Vec<(MessageId, PartId)>,
     holders: Vec<Holder>,
-    /// Inputs of quarantined sessions.
+    /// Number of refused inputs of quarantined sessions.
     refused: usize,
 }
 
-/// What of a write both must say.
+/// The result of a write, which must be the same in both databases.
 #[derive(Debug, PartialEq, Eq)]
-enum Said {
+enum WriteOutcome {
     Stored,
     NewInput,
     Fenced,
 }
 
-fn said(written: Written) -> Said {
+fn outcome(written: WriteResult) -> WriteOutcome {
     match written {
-        Written::Now(_) | Written::Before => Said::Stored,
-        Written::NewInput => Said::NewInput,
-        Written::Fenced => Said::Fenced,
+        WriteResult::Now(_) | WriteResult::Before => WriteOutcome::Stored,
+        WriteResult::NewInput => WriteOutcome::NewInput,
+        WriteResult::Fenced => WriteOutcome::Fenced,
     }
 }
 
@@ -140,7 +150,7 @@ impl Pair {
         Self { store, sql, model, sample, tenant, sessions, workers, calls, holders: vec![], refused: 0 }
     }
 
-    /// A prompt of one event.
+    /// Makes a prompt with one event.
     fn prompt_of(&mut self, session: usize, key: u8) -> Prompt {
         Prompt {
             user: self.sample.user(&self.sessions[session]),
@@ -170,21 +180,21 @@ impl Pair {
     }
 
     async fn take(&mut self, session: usize, worker: usize, suspects: SuspectPolicy) {
-        let has_suspect = suspects == SuspectPolicy::Skip;
-        let take = self.model.take(&Rules::SOUND, (session, worker), (ATTEMPTS, has_suspect), None);
+        let limits = TakeLimits { attempts: ATTEMPTS, has_suspect: suspects == SuspectPolicy::Skip };
+        let take = self.model.take(&Rules::SOUND, session, worker, limits, None);
         let (id, owner) = (&self.sessions[session], self.workers[worker]);
         let real = match self.store.take_session(self.tenant, id, owner, suspects).await.unwrap() {
-            store::session::runs::TakeResult::Taken(taken) => Take::Yes {
+            store::session::runs::TakeResult::Taken(taken) => TakeResult::Yes {
                 epoch: taken.fence.epoch,
                 input_ack: taken.input_ack,
                 attempts: u8::try_from(taken.attempts).unwrap(),
             },
-            store::session::runs::TakeResult::Unavailable => Take::No,
-            store::session::runs::TakeResult::Suspect => Take::Suspect,
-            store::session::runs::TakeResult::Exhausted { .. } => Take::Exhausted,
+            store::session::runs::TakeResult::Unavailable => TakeResult::No,
+            store::session::runs::TakeResult::Suspect => TakeResult::Suspect,
+            store::session::runs::TakeResult::Exhausted { .. } => TakeResult::Exhausted,
         };
         assert_eq!(real, take);
-        if let Take::Yes { epoch, .. } = take {
+        if let TakeResult::Yes { epoch, .. } = take {
             self.holders.push(Holder { fence: Fence { session, epoch, write_seq: 0 }, newest: None });
         }
     }
@@ -204,7 +214,7 @@ impl Pair {
         assert_eq!(real.await.unwrap().is_some(), model);
     }
 
-    /// Ends the timer of one session, and no other.
+    /// Expires the timer of one session only.
     async fn wake(&mut self, session: usize) {
         let sql = format!(
             "update session_run set wake_at = case when session_id = '{}' then now() else 'infinity' end
@@ -216,7 +226,7 @@ impl Pair {
         self.model.wake(session);
     }
 
-    /// The next write of a holder: it takes all inputs, or parks with those that it took.
+    /// Makes the next write of a holder: it takes all inputs, or parks with the inputs that it took.
     async fn write(&mut self, holder: usize, kind: Kind) {
         let change =
             Change { id: self.sample.event(), body: ChangeBody::Event(Event::SessionStatus(Status::Busy)) };
@@ -229,13 +239,14 @@ impl Pair {
         };
         let write = Write { events: 1, ack, progress, turn: Turn::default() };
         let fence = Fence { session, epoch, write_seq: write_seq + 1 };
-        let said = self.store_both(fence, (&change, &write, kind)).await;
-        if said != Said::NewInput {
-            self.holders[holder] = Holder { fence, newest: Some((change, write, kind)) };
+        let newest = NewestWrite { change, write, kind };
+        let outcome = self.store_both(fence, &newest).await;
+        if outcome != WriteOutcome::NewInput {
+            self.holders[holder] = Holder { fence, newest: Some(newest) };
         }
     }
 
-    /// The first session makes a child that is not there yet.
+    /// Makes the first session create a child that does not exist yet.
     async fn dispatch(&mut self, holder: usize) {
         let missing = (ROOTS..SESSIONS).find(|session| !self.model.runs[*session].exists);
         if let Some(child) = missing.filter(|_| self.holders[holder].fence.session == 0) {
@@ -243,15 +254,17 @@ impl Pair {
         }
     }
 
-    /// The newest write of a holder once more, as after a lost answer.
+    /// Repeats the newest write of a holder, as after a lost answer.
     async fn repeat(&mut self, holder: usize) {
         let Holder { fence, newest } = &self.holders[holder];
-        if let Some((change, write, kind)) = newest.clone() {
-            self.store_both(*fence, (&change, &write, kind)).await;
+        let fence = *fence;
+        if let Some(newest) = newest.clone() {
+            self.store_both(fence, &newest).await;
         }
     }
 
-    async fn store_both(&mut self, fence: Fence, (change, write, kind): (&Change, &Write, Kind)) -> Said {
+    async fn store_both(&mut self, fence: Fence, newest: &NewestWrite) -> WriteOutcome {
+        let NewestWrite { change, write, kind } = newest;
         let real = record::Fence {
             tenant: self.tenant,
             session: self.sessions[fence.session].clone(),
@@ -259,49 +272,50 @@ impl Pair {
             write_seq: fence.write_seq,
         };
         let changes = std::slice::from_ref(change);
-        let (real, model) = match kind {
-            Kind::Append => {
-                let real = self.store.append(&real, changes, write.ack, Progress::None, NOW).await;
-                (real.map(Some), self.model.append(&Rules::SOUND, fence, write))
-            }
-            Kind::Park(park) => {
-                let how = self.how(fence.session, park);
-                let real =
-                    self.store.park(&real, changes, write.ack, &how, NOW).await.map(|parked| match parked {
-                        ParkOutcome::Parked(written) => Some(written),
-                        ParkOutcome::NewInput => None,
-                    });
-                (real, self.model.park(&Rules::SOUND, fence, write, park))
-            }
-            Kind::Dispatch(child) => {
-                let new = self.new_child(child);
-                let real =
-                    self.store.dispatch_child(&real, changes, &new, Dispatch::New, NOW).await.map(|made| {
-                        match made {
-                            DispatchOutcome::Dispatched { parent: written, .. } => Some(written),
-                            DispatchOutcome::TooMany | DispatchOutcome::NotFree => panic!("{made:?}"),
+        let (real, model) =
+            match *kind {
+                Kind::Append => {
+                    let real = self.store.append(&real, changes, write.ack, Progress::None, NOW).await;
+                    (real.map(Some), self.model.append(&Rules::SOUND, fence, write))
+                }
+                Kind::Park(park) => {
+                    let reason = self.park_reason(fence.session, park);
+                    let real = self.store.park(&real, changes, write.ack, &reason, NOW).await.map(|parked| {
+                        match parked {
+                            ParkOutcome::Parked(written) => Some(written),
+                            ParkOutcome::NewInput => None,
                         }
                     });
-                self.open_call(child).await;
-                (real, self.model.dispatch(&Rules::SOUND, fence, write, child))
-            }
-        };
+                    (real, self.model.park(&Rules::SOUND, fence, write, park))
+                }
+                Kind::Dispatch(child) => {
+                    let new = self.new_child(child);
+                    let real = self.store.dispatch_child(&real, changes, &new, Dispatch::New, NOW).await.map(
+                        |made| match made {
+                            DispatchOutcome::Dispatched { parent: written, .. } => Some(written),
+                            DispatchOutcome::TooMany | DispatchOutcome::NotFree => panic!("{made:?}"),
+                        },
+                    );
+                    self.open_call(child).await;
+                    (real, self.model.dispatch(&Rules::SOUND, fence, write, child))
+                }
+            };
         let real = match real {
             Ok(Some(written)) => {
-                if let Written::Now(first) = model {
+                if let WriteResult::Now(first) = model {
                     assert_eq!(written.events[0].seq, first);
                 }
-                Said::Stored
+                WriteOutcome::Stored
             }
-            Ok(None) => Said::NewInput,
-            Err(Error::Fenced) => Said::Fenced,
+            Ok(None) => WriteOutcome::NewInput,
+            Err(Error::Fenced) => WriteOutcome::Fenced,
             Err(error) => panic!("{error:?}"),
         };
-        assert_eq!(real, said(model));
+        assert_eq!(real, outcome(model));
         real
     }
 
-    fn how(&self, session: usize, park: Park) -> park::Park {
+    fn park_reason(&self, session: usize, park: Park) -> park::Park {
         let wait = |reason, until| park::Park::Waiting { wait: Wait { reason, until }, notify: None };
         match park {
             Park::Idle => {
@@ -338,7 +352,7 @@ impl Pair {
         }
     }
 
-    /// The first session waits for this child, as far as the store can see.
+    /// Stores that the first session waits for this child.
     async fn open_call(&mut self, child: usize) {
         let (tenant, session, part) = (self.tenant.0, &self.sessions[0], &self.calls[child].1);
         let sql = format!(
@@ -348,7 +362,7 @@ impl Pair {
         sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut self.sql).await.unwrap();
     }
 
-    /// Gives a session back, cleanly or not.
+    /// Gives a session back, by a handover or as a failed attempt.
     async fn give_back(&mut self, holder: usize, cleanly: bool) {
         let Fence { session, epoch, write_seq } = self.holders[holder].fence;
         let id = self.sessions[session].clone();
@@ -362,7 +376,7 @@ impl Pair {
         }
     }
 
-    /// Begins or ends the lease of a worker.
+    /// Starts or ends the lease of a worker.
     async fn lease(&mut self, worker: usize, runs: bool) {
         let incarnation = self.workers[worker];
         let beat = Heartbeat {
@@ -425,7 +439,7 @@ impl Pair {
 }
 
 #[tokio::test]
-async fn the_store_does_what_the_model_does() {
+async fn the_store_and_the_model_agree() {
     let database = testkit::database().await;
     let (mut epochs, mut answers, mut refused) = (0, 0, 0);
     for seed in 0..RUNS {
@@ -442,6 +456,6 @@ async fn the_store_does_what_the_model_does() {
         refused += pair.refused;
         pair.sql.close().await.unwrap();
     }
-    // The calls must have led somewhere.
+    // The calls must cover takeovers, answers and refusals.
     assert!(epochs > 100 && answers > 3 && refused > 3, "{epochs} {answers} {refused}");
 }

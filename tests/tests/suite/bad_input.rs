@@ -1,4 +1,4 @@
-//! Calls that are wrong: each is refused with a clear code, and everything works afterwards.
+//! Invalid calls: each is refused with a clear code, and valid calls work afterwards.
 
 mod bodies;
 mod keys;
@@ -14,7 +14,7 @@ use e2e::{
 use rpc::v1;
 use tonic::{Code, Status};
 
-/// Asks for a prompt that differs from a good one by `change`.
+/// Sends a valid prompt with `change` applied.
 async fn prompt(
     api: &Api,
     session: &str,
@@ -29,7 +29,7 @@ async fn prompt(
     api.prompts().accept_prompt(request).await.map(|_| ())
 }
 
-/// Asks for a session that differs from a good one by `change`.
+/// Creates a session from a valid request with `change` applied.
 async fn session(
     api: &Api,
     change: impl FnOnce(&mut v1::CreateSessionRequest),
@@ -44,7 +44,7 @@ fn model(provider_id: &str, model_id: &str) -> Option<v1::ModelRef> {
 }
 
 #[tokio::test]
-async fn prompts_that_cannot_be_answered_are_refused_and_leave_nothing() {
+async fn invalid_prompts_are_refused_and_store_nothing() {
     let stack = Stack::start().await;
     let (api, id) = (&stack.api, stack.session().await);
     for text in ["", " ", "\n\t \u{a0}\u{2003}"] {
@@ -58,7 +58,7 @@ async fn prompts_that_cannot_be_answered_are_refused_and_leave_nothing() {
     }
     let refused = prompt(api, &id, |prompt| prompt.system = "x".repeat(limits::PROMPT_BYTES_MAX + 1)).await;
     assert_refused(refused, Code::InvalidArgument, "prompt_too_long");
-    // Beyond what the transport takes: its own code, and the connection goes on.
+    // A message beyond the limit of the transport gets the transport's code, and the connection survives.
     let refused =
         prompt(api, &id, |prompt| prompt.text = "x".repeat(rpc::MESSAGE_BYTES_MAX + 1)).await.unwrap_err();
     assert!(matches!(refused.code(), Code::OutOfRange | Code::ResourceExhausted), "{refused:?}");
@@ -74,16 +74,16 @@ async fn prompts_that_cannot_be_answered_are_refused_and_leave_nothing() {
     let refused = prompt(api, &id, |prompt| prompt.agent = "pirate".to_owned()).await;
     let message = assert_refused(refused, Code::InvalidArgument, "agent_unknown");
     assert!(message.contains("\"pirate\"; available: build"), "{message}");
-    assert!(api.conversation(&id).await.is_empty(), "nothing of a refused prompt is stored");
+    assert!(api.conversation(&id).await.is_empty(), "a refused prompt is not stored");
     assert_eq!(api.get(&id).await.event_seq, 1);
     assert_works(api, &id).await;
 }
 
 #[tokio::test]
-async fn the_longest_prompt_and_zero_bytes_are_taken() {
+async fn the_longest_prompt_and_zero_bytes_are_accepted() {
     let stack = Stack::start().await;
     let id = stack.session().await;
-    // It must not count as a context that is full.
+    // The prompt must not count as a full context.
     let head = "@usage input=1\n@text long\n";
     let longest = format!("{head}{}", "x".repeat(limits::PROMPT_BYTES_MAX - head.len()));
     assert_eq!(longest.len(), limits::PROMPT_BYTES_MAX);
@@ -91,7 +91,7 @@ async fn the_longest_prompt_and_zero_bytes_are_taken() {
     assert_eq!(run(&stack.api, &id, "@text a\0b\u{202e}\u{fffe}é").await.0, "done");
     let talk = stack.api.conversation(&id).await;
     assert_eq!(talk[0].1[0]["text"].as_str().unwrap().len(), longest.len());
-    assert_eq!(talk[2].1[0]["text"], "@text a\u{fffd}b\u{202e}\u{fffe}é", "stored clean");
+    assert_eq!(talk[2].1[0]["text"], "@text a\u{fffd}b\u{202e}\u{fffe}é", "zero bytes are removed");
     assert_eq!(talk[3].1[1]["text"], "a\u{fffd}b\u{202e}\u{fffe}é");
     assert_works(&stack.api, &id).await;
 }
@@ -154,10 +154,10 @@ async fn names_and_settings_of_sessions_are_checked() {
 }
 
 #[tokio::test]
-async fn ids_that_name_nothing_are_not_found() {
+async fn unknown_ids_are_not_found() {
     let stack = Stack::start().await;
     let (api, known) = (&stack.api, stack.session().await);
-    assert!(!api.abort(&known).await.unwrap(), "there is nothing to abort");
+    assert!(!api.abort(&known).await.unwrap(), "no turn is active");
     let far = format!("ses_{}", "a".repeat(5_000));
     let message = "msg_00000000000000000000000000";
     for id in ["", "ses_", "ses_00000000000000000000000000", "../ses", "ses_a\0b", "ses_a'--", message, &far]
@@ -187,7 +187,7 @@ async fn ids_that_name_nothing_are_not_found() {
         let request = v1::ReplyQuestionRequest { question_id: id.to_owned(), ..Default::default() };
         assert_refused(api.questions().reply_question(request).await, Code::NotFound, "question_not_found");
     }
-    // Nothing runs in it yet, so there is no workspace.
+    // No turn ran yet, so there is no workspace.
     let request = v1::GetSessionDiffRequest { session_id: known.clone(), ..Default::default() };
     let refused = api.sessions().get_session_diff(request).await;
     assert_refused(refused, Code::FailedPrecondition, "workspace_missing");
@@ -226,7 +226,7 @@ async fn pages_and_cursors_are_checked() {
         assert_refused(keys(large).await, Code::InvalidArgument, "page_too_large");
     }
     sessions(page(limits::PAGE_MAX, "")).await.unwrap();
-    // A forged cursor must not be taken for the first page: a client that follows it would never come to an end.
+    // A forged cursor must not return the first page: a client that follows it would never finish.
     for forged in ["x", "-1.", "1", "9999999999999999999999.ses_1", "\0", "1.ses_\0", "1.x"] {
         assert_refused(sessions(page(1, forged)).await, Code::InvalidArgument, "cursor_invalid");
         assert_refused(children(page(1, forged)).await, Code::InvalidArgument, "cursor_invalid");
@@ -260,9 +260,9 @@ async fn forged_event_cursors_are_refused() {
     assert_refused(subscribe("v1.1", true).await, Code::InvalidArgument, "cursor_invalid");
     assert_works(api, &id).await;
     let (_, seen) = run(api, &id, "@text again").await;
-    // A cursor of this session resumes exactly where it says.
+    // A cursor of this session resumes at exactly its position.
     let mut watch = Watch::from(api, &id, "v1.3").await;
     watch.until_idle().await;
-    assert_eq!(watch.seen.events[0].seq, 4);
-    assert_eq!(seen.events[3].kind, watch.seen.events[0].kind);
+    assert_eq!(watch.transcript.events[0].seq, 4);
+    assert_eq!(seen.events[3].kind, watch.transcript.events[0].kind);
 }

@@ -1,4 +1,4 @@
-//! Budgets: a tree of sessions that spent what it may is parked, and goes on when somebody raises the limit.
+//! Budgets: a tree of sessions that spent its budget is parked, and continues after the limit is raised.
 
 use e2e::{
     Stack,
@@ -7,7 +7,7 @@ use e2e::{
 };
 use rpc::v1;
 
-/// A millionth of a dollar: any step costs more.
+/// A millionth of a dollar: less than any step costs.
 const LITTLE: i64 = 1_000_000;
 /// A thousand dollars.
 const PLENTY: i64 = 1_000_000_000_000_000;
@@ -27,18 +27,18 @@ async fn set(api: &Api, session: &str, max_usd_picos: i64) -> v1::Budget {
     api.sessions().set_session_budget(request).await.unwrap().into_inner().budget.unwrap()
 }
 
-fn waits_for_budget(seen: &e2e::turn::Seen) -> bool {
+fn waits_for_budget(seen: &e2e::turn::Event) -> bool {
     seen.kind == "flotilla.session.waiting" && seen.properties["reason"] == "budget"
 }
 
 #[tokio::test]
-async fn a_spent_budget_parks_the_turn_and_a_larger_one_lets_it_go_on() {
+async fn a_spent_budget_parks_the_turn_and_a_larger_one_resumes_it() {
     let mut stack = Stack::start().await;
     let session = session(&stack.api, LITTLE).await;
     let mut watch = Watch::start(&stack.api, &session).await;
     stack.api.prompt(&session, &format!("{}\n@text it is done", bash("echo one >> work"))).await.unwrap();
     watch.until(waits_for_budget).await;
-    // What the paid step asked for is done; the next model call is not made.
+    // The tool call of the paid step runs; the next model call does not.
     assert_eq!(stack.api.tool_calls(&session).await[0].status, "completed");
     let waiting = stack.api.get(&session).await;
     assert_eq!((waiting.state(), waiting.waiting_reason.as_str()), (v1::SessionState::Waiting, "budget"));
@@ -46,7 +46,7 @@ async fn a_spent_budget_parks_the_turn_and_a_larger_one_lets_it_go_on() {
     assert_eq!((wait.reason.as_str(), wait.max), ("budget", u64::try_from(LITTLE).unwrap()));
     assert!(wait.used >= wait.max && wait.sentence.contains("spent $"), "{wait:?}");
 
-    // The wait outlives the worker, and a limit that is still too small changes nothing.
+    // The wait outlives the worker, and a limit that is still too small has no effect.
     stack.crash_worker(0);
     stack.add_worker().await;
     let still = set(&stack.api, &session, LITTLE + 1).await;
@@ -54,30 +54,30 @@ async fn a_spent_budget_parks_the_turn_and_a_larger_one_lets_it_go_on() {
     watch.until(waits_for_budget).await;
     set(&stack.api, &session, PLENTY).await;
     assert_eq!(watch.until_idle().await, "done");
-    watch.seen.assert_gap_free();
+    watch.transcript.assert_gap_free();
     assert_eq!(stack.api.tool_calls(&session).await.len(), 1, "the command ran once");
 }
 
 #[tokio::test]
-async fn a_subtask_spends_the_budget_of_its_root_and_both_wait_for_it() {
+async fn a_subtask_spends_the_budget_of_its_root_and_both_wait_for_more() {
     let stack = Stack::start().await;
     let session = session(&stack.api, LITTLE).await;
     let mut watch = Watch::start(&stack.api, &session).await;
     let prompt = format!("{}\n@text the subtask is done", task("@text done"));
     stack.api.prompt(&session, &prompt).await.unwrap();
-    // The child may not even begin; its parent waits for the same and not for ever "for its subtasks".
+    // The child cannot start. Its parent waits for the budget as well, not for its subtasks.
     watch.until(waits_for_budget).await;
     let child = stack.api.children(&session).await.remove(0);
-    // Raising it at the child raises it for the tree.
+    // Raising the limit at the child raises it for the tree.
     let budget = set(&stack.api, &child.id, 0).await;
     assert!(budget.max_usd_picos == 0 && budget.spent_usd_picos > 0, "{budget:?}");
     assert_eq!(watch.until_idle().await, "done");
     let calls = stack.api.tool_calls(&session).await;
-    assert!(calls[0].said.contains("<task_result>\ndone\n</task_result>"), "{}", calls[0].said);
+    assert!(calls[0].result.contains("<task_result>\ndone\n</task_result>"), "{}", calls[0].result);
 }
 
 #[tokio::test]
-async fn a_budget_is_more_than_nothing_and_of_the_own_tenant() {
+async fn a_budget_is_positive_and_belongs_to_the_callers_tenant() {
     let stack = Stack::start().await;
     let session = session(&stack.api, 0).await;
     let request = v1::SetSessionBudgetRequest { session_id: session, max_usd_picos: -1 };
@@ -88,7 +88,7 @@ async fn a_budget_is_more_than_nothing_and_of_the_own_tenant() {
     assert_eq!(rpc::status::code_of(&refused).as_deref(), Some("session_not_found"));
 }
 
-/// What the tree of a session spent.
+/// Returns the cost of the tree of a session.
 async fn spent(api: &Api, session: &str) -> i64 {
     let request = v1::GetSessionBudgetRequest { session_id: session.to_owned() };
     let budget = api.sessions().get_session_budget(request).await.unwrap().into_inner().budget;
@@ -96,7 +96,7 @@ async fn spent(api: &Api, session: &str) -> i64 {
 }
 
 #[tokio::test]
-async fn deleting_a_subtask_gives_no_money_back() {
+async fn deleting_a_subtask_refunds_nothing() {
     let stack = Stack::start().await;
     let session = session(&stack.api, 0).await;
     let prompt = format!("{}\n@text the subtask is done", task("@text done"));

@@ -1,9 +1,9 @@
-//! Commands of a repository, and what a person runs in the shell beside the agent.
+//! Commands of a repository, and shell commands of a person.
 
 use e2e::{
     Stack,
     api::assert_refused,
-    turn::{Transcript, Watch, bash, run, run_asked},
+    turn::{Transcript, Watch, bash, run, run_request},
 };
 use rpc::v1::{self, PermissionVerdict, prompt_part::Kind};
 use serde_json::Value;
@@ -20,7 +20,7 @@ fn shell(command: &str) -> v1::PromptPart {
 }
 
 async fn run_part(stack: &Stack, session: &str, part: v1::PromptPart) -> (String, Transcript) {
-    run_asked(&stack.api, session, |prompt| prompt.parts = vec![part]).await
+    run_request(&stack.api, session, |prompt| prompt.parts = vec![part]).await
 }
 
 fn executed(seen: &Transcript) -> Vec<&Value> {
@@ -28,14 +28,14 @@ fn executed(seen: &Transcript) -> Vec<&Value> {
     executed.map(|seen| &seen.properties).collect()
 }
 
-/// The texts of a message that a person sees.
-fn shown(parts: &[Value]) -> Vec<&str> {
+/// Returns the texts of a message that a person sees.
+fn visible_texts(parts: &[Value]) -> Vec<&str> {
     let texts = parts.iter().filter(|part| part["type"] == "text" && part["synthetic"] != true);
     texts.filter_map(|part| part["text"].as_str()).collect()
 }
 
 #[tokio::test]
-async fn a_command_says_what_the_repository_wrote_with_what_the_caller_adds() {
+async fn a_command_expands_its_template_with_the_arguments() {
     let stack = Stack::start().await;
     let greet = "---\ndescription: greets\nagent: greeter\n---\nGreet $1 and then $2.\nHere: !`ls docs; echo run >> ran`\n\
                  See @docs/a.txt and @explore, not @missing.\n@text greeted\n";
@@ -54,9 +54,9 @@ async fn a_command_says_what_the_repository_wrote_with_what_the_caller_adds() {
     {
         assert!(asked.contains(words), "{words}: {asked}");
     }
-    assert!(!asked.contains("failed to read"), "what is not there is no file: {asked}");
+    assert!(!asked.contains("failed to read"), "a missing path is not a file: {asked}");
     let talk = stack.api.conversation(&session).await;
-    assert!(shown(&talk[0].1)[0].starts_with("Greet Ann and"), "{:?}", talk[0].1);
+    assert!(visible_texts(&talk[0].1)[0].starts_with("Greet Ann and"), "{:?}", talk[0].1);
     assert_eq!(
         (talk[0].0["agent"].as_str(), talk[1].0["agent"].as_str()),
         (Some("greeter"), Some("greeter"))
@@ -68,15 +68,15 @@ async fn a_command_says_what_the_repository_wrote_with_what_the_caller_adds() {
     assert_eq!((events[0]["name"].as_str(), &events[0]["messageID"]), (Some("greet"), &talk[1].0["id"]));
     assert_eq!(events[0]["arguments"], "Ann 'Bob and' Carl");
 
-    // A further turn expands nothing again, and tells of nothing again.
+    // A later turn neither expands nor announces the command again.
     let (_, seen) = run(&stack.api, &session, &bash("cat ran")).await;
     assert_eq!(executed(&seen).len(), 1, "of the first turn");
     let calls = stack.api.tool_calls(&session).await;
-    assert_eq!(calls[0].said, "run\n", "the command of the shell ran once");
+    assert_eq!(calls[0].result, "run\n", "the command of the shell ran once");
 }
 
 #[tokio::test]
-async fn a_command_may_be_a_task_for_a_subagent() {
+async fn a_command_can_run_as_a_subtask() {
     let stack = Stack::start().await;
     let look = r#"{"command": {"look": {"template": "@text looked at $ARGUMENTS", "description": "looks", "subtask": true}}}"#;
     let repository = testkit::git::repository(&[("opencode.json", look)]);
@@ -86,16 +86,16 @@ async fn a_command_may_be_a_task_for_a_subagent() {
     let children = stack.api.children(&session).await;
     assert_eq!(children.len(), 1);
     let calls = stack.api.tool_calls(&session).await;
-    assert!(calls[0].said.contains("looked at the sky"), "{}", calls[0].said);
+    assert!(calls[0].result.contains("looked at the sky"), "{}", calls[0].result);
     let talk = stack.api.conversation(&session).await;
     let task = talk[0].1.iter().find(|part| part["type"] == "subtask").unwrap();
     assert_eq!((task["command"].as_str(), task["description"].as_str()), (Some("look"), Some("looks")));
-    assert_eq!(talk[0].1[0]["text"], "/look the sky", "what the person wrote stays");
+    assert_eq!(talk[0].1[0]["text"], "/look the sky", "the text of the person stays");
     assert_eq!(executed(&seen).len(), 1);
 }
 
 #[tokio::test]
-async fn a_command_runs_each_of_its_shells_and_none_that_is_denied() {
+async fn a_command_runs_its_shell_lines_unless_they_are_denied() {
     let stack = Stack::start().await;
     let run = "A !`echo 1` B !`echo @a.txt` C !`rm a.txt`\n@text over\n";
     let files = [
@@ -110,18 +110,18 @@ async fn a_command_runs_each_of_its_shells_and_none_that_is_denied() {
     let run = async |name: &str, arguments: &str| run_part(&stack, &session, command(name, arguments)).await;
     assert_eq!(run("run", "").await.0, "done");
     let talk = stack.api.conversation(&session).await;
-    let said = shown(&talk[0].1)[0];
+    let said = visible_texts(&talk[0].1)[0];
     assert!(said.starts_with("A 1 B @a.txt C (`rm a.txt` was not run: a rule denies it)"), "{said}");
     assert!(
         talk[0].1.iter().all(|part| part["type"] == "text"),
-        "what the shell says names no file: {talk:?}"
+        "the output of the shell names no file: {talk:?}"
     );
 
     assert_eq!(run("review", "").await.0, "done");
     let talk = stack.api.conversation(&session).await;
     let (info, parts) = talk.last().unwrap();
-    assert_eq!(shown(parts), ["mine"], "the repository's goes before the built-in one");
-    assert_eq!(info["providerID"], "claude", "and says whose model answers");
+    assert_eq!(visible_texts(parts), ["mine"], "the command of the repository precedes the built-in one");
+    assert_eq!(info["providerID"], "claude", "it also chooses the model");
 
     assert_eq!(run("dig", "").await.0, "done");
     assert_eq!(stack.api.children(&session).await.len(), 1, "a subagent answers as a task");
@@ -133,7 +133,7 @@ async fn a_command_runs_each_of_its_shells_and_none_that_is_denied() {
 }
 
 #[tokio::test]
-async fn commands_that_are_wrong_are_told() {
+async fn invalid_commands_are_reported() {
     let stack = Stack::start().await;
     let many = format!("{{\"command\": {{\"many\": {{\"template\": \"{}\"}}}}}}", "!`true`".repeat(17));
     let repository = testkit::git::repository(&[("opencode.json", &many)]);
@@ -152,7 +152,7 @@ async fn commands_that_are_wrong_are_told() {
         let ask = |prompt: &mut v1::AcceptPromptRequest| {
             (prompt.parts, prompt.text, prompt.no_reply) = (parts, text.to_owned(), no_reply);
         };
-        stack.api.ask(&session, ask).await
+        stack.api.prompt_with(&session, ask).await
     };
     let task = command("review", "");
     for (parts, text, no_reply, code) in [
@@ -174,7 +174,7 @@ async fn commands_that_are_wrong_are_told() {
 }
 
 #[tokio::test]
-async fn what_a_person_runs_is_seen_by_the_agent_and_asks_no_model() {
+async fn a_shell_command_of_a_person_reaches_the_agent_without_a_model_call() {
     let stack = Stack::start().await;
     let session = stack.session().await;
     let (outcome, seen) = run_part(&stack, &session, shell("echo hi > note; cat note")).await;
@@ -184,37 +184,37 @@ async fn what_a_person_runs_is_seen_by_the_agent_and_asks_no_model() {
     assert_eq!(talk.len(), 2);
     assert_eq!(talk[0].1[0]["text"], "The following tool was executed by the user");
     let call = &stack.api.tool_calls(&session).await[0];
-    assert_eq!((call.tool.as_str(), call.said.as_str()), ("bash", "hi\n"));
+    assert_eq!((call.tool.as_str(), call.result.as_str()), ("bash", "hi\n"));
 
     let mut watch = Watch::start(&stack.api, &session).await;
     watch.until_idle().await;
     stack.api.prompt(&session, &format!("{}\n@text over", bash("echo on; sleep 2"))).await.unwrap();
-    watch.until_shown("on").await;
-    let busy = stack.api.ask(&session, |prompt| prompt.parts = vec![shell("ls")]).await;
+    watch.until_output("on").await;
+    let busy = stack.api.prompt_with(&session, |prompt| prompt.parts = vec![shell("ls")]).await;
     assert_refused(busy, Code::FailedPrecondition, "session_busy");
     assert_eq!(watch.until_idle().await, "done");
     let asked = stack.model.journal.requests()[0].body["messages"].to_string();
     assert!(asked.contains("executed by the user") && asked.contains("echo hi > note"), "{asked}");
 
-    // Who runs it need not be asked, but rules that deny count.
+    // A person needs no permission for a shell command, but rules that deny it apply.
     let rules = [("bash", PermissionVerdict::Ask), ("bash:rm *", PermissionVerdict::Deny)];
     let session = stack.api.session_with_rules(&rules).await;
     run_part(&stack, &session, shell("echo allowed")).await;
     let (outcome, _) = run_part(&stack, &session, shell("echo kept > file; rm file")).await;
     assert_eq!(outcome, "done");
     let calls = stack.api.tool_calls(&session).await;
-    assert_eq!(calls[0].said, "allowed\n");
-    assert!(calls[1].said.contains("deny this command"), "{}", calls[1].said);
+    assert_eq!(calls[0].result, "allowed\n");
+    assert!(calls[1].result.contains("deny this command"), "{}", calls[1].result);
 }
 
 #[tokio::test]
-async fn a_command_that_a_dead_worker_was_expanding_runs_once() {
+async fn a_command_whose_worker_crashed_during_expansion_runs_once() {
     let mut stack = Stack::start().await;
     let slow = "Wait: !`echo ran >> count; sleep 9; cat count`\n@text waited\n";
     let repository = testkit::git::repository(&[(".opencode/command/slow.md", slow)]);
     let session = stack.session_on(&repository).await;
     let mut watch = Watch::start(&stack.api, &session).await;
-    stack.api.ask(&session, |prompt| prompt.parts = vec![command("slow", "")]).await.unwrap();
+    stack.api.prompt_with(&session, |prompt| prompt.parts = vec![command("slow", "")]).await.unwrap();
     let has_begun = async || {
         let request = v1::GetSessionDiffRequest { session_id: session.clone(), ..Default::default() };
         let diff = stack.api.sessions().get_session_diff(request).await;
@@ -225,16 +225,16 @@ async fn a_command_that_a_dead_worker_was_expanding_runs_once() {
     stack.add_worker().await;
     assert_eq!(watch.until_idle().await, "done");
     let talk = stack.api.conversation(&session).await;
-    assert!(shown(&talk[0].1)[0].starts_with("Wait: ran\n@text"), "{:?}", talk[0].1);
+    assert!(visible_texts(&talk[0].1)[0].starts_with("Wait: ran\n@text"), "{:?}", talk[0].1);
 }
 
 #[tokio::test]
-async fn an_abort_ends_a_command_that_is_being_expanded() {
+async fn an_abort_ends_the_expansion_of_a_command() {
     let stack = Stack::start().await;
     let repository = testkit::git::repository(&[(".opencode/command/long.md", "!`sleep 100`")]);
     let session = stack.session_on(&repository).await;
     let mut watch = Watch::start(&stack.api, &session).await;
-    stack.api.ask(&session, |prompt| prompt.parts = vec![command("long", "")]).await.unwrap();
+    stack.api.prompt_with(&session, |prompt| prompt.parts = vec![command("long", "")]).await.unwrap();
     watch.until(|seen| seen.kind == "session.status").await;
     assert!(stack.api.abort(&session).await.unwrap());
     assert_eq!(watch.until_idle().await, "aborted");

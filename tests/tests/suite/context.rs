@@ -1,15 +1,15 @@
-//! Long conversations: summaries that take the place of what came before, and old outputs that are left out.
+//! Long conversations: summaries that replace earlier messages, and old outputs that are pruned.
 
 use e2e::{
     Stack,
-    turn::{Transcript, Watch, bash, run, run_asked},
+    turn::{Transcript, Watch, bash, run, run_request},
 };
 use rpc::v1::{self, prompt_part::Kind};
 use serde_json::{Value, json};
 
 const FULL: &str = "@usage input=90000 cache_read=5000\n@text big";
 
-/// Role, agent and what is special about each message, for a whole conversation at a glance.
+/// Shows the role, the agent and the special marks of each message of a conversation.
 fn shape(talk: &[(Value, Vec<Value>)]) -> Vec<String> {
     let line = |(info, parts): &(Value, Vec<Value>)| {
         let part = |kind: &str| parts.iter().find(|part| part["type"] == kind);
@@ -31,7 +31,7 @@ fn compacted(seen: &Transcript) -> usize {
 }
 
 #[tokio::test]
-async fn a_full_context_is_summed_up_and_the_turn_goes_on() {
+async fn a_full_context_is_summarised_and_the_turn_continues() {
     let stack = Stack::start().await;
     let session = stack.session().await;
     run(&stack.api, &session, "@text first answer").await;
@@ -57,14 +57,14 @@ async fn a_full_context_is_summed_up_and_the_turn_goes_on() {
 
     let requests = stack.model.journal.requests();
     let question = &requests[2].body;
-    assert!(question["tools"].is_null(), "whoever sums up has no tools");
+    assert!(question["tools"].is_null(), "the summary agent has no tools");
     let asked = question["messages"].to_string();
     assert!(asked.contains("[Agent]: first answer\\n[Person]: @usage"), "{asked}");
     let later = requests[3].body["messages"].to_string();
     assert!(later.contains("What did we do so far?") && later.contains("A scripted summary."), "{later}");
     assert!(!later.contains("first answer"), "the summary takes its place: {later}");
 
-    // A further summary is given the earlier one.
+    // A later summary is based on the earlier one.
     let (outcome, seen) = run(&stack.api, &session, FULL).await;
     assert_eq!((outcome.as_str(), compacted(&seen)), ("done", 2));
     let asked = stack.model.journal.requests()[5].body["messages"].to_string();
@@ -75,13 +75,13 @@ async fn a_full_context_is_summed_up_and_the_turn_goes_on() {
 }
 
 #[tokio::test]
-async fn a_prompt_that_was_too_long_is_asked_again_after_a_summary() {
+async fn a_request_that_is_too_long_is_repeated_after_a_summary() {
     let stack = Stack::start().await;
     let session = stack.session().await;
     run(&stack.api, &session, "@text first answer").await;
     let (outcome, seen) = run(&stack.api, &session, "@status 413 times=1\n@text recovered").await;
     assert_eq!((outcome.as_str(), compacted(&seen)), ("done", 1), "{:?}", seen.error());
-    assert_eq!(seen.error().unwrap()["name"], "ContextOverflowError", "it is told all the same");
+    assert_eq!(seen.error().unwrap()["name"], "ContextOverflowError", "the first prompt is still sent");
     let prompt = "user @status 413 times=1";
     let want = [
         prompt,
@@ -95,14 +95,14 @@ async fn a_prompt_that_was_too_long_is_asked_again_after_a_summary() {
     let asked = stack.model.journal.requests()[2].body["messages"].to_string();
     assert!(asked.contains("first answer") && !asked.contains("recovered"), "{asked}");
 
-    // Where a summary does not help, the turn fails once.
+    // If a summary does not help, the turn fails once.
     let (outcome, seen) = run(&stack.api, &session, "@status 413").await;
     assert_eq!((outcome.as_str(), compacted(&seen)), ("failed", 2));
     assert_eq!(run(&stack.api, &session, "@text still here").await.0, "done");
 }
 
 #[tokio::test]
-async fn a_summary_that_is_too_long_itself_ends_the_turn() {
+async fn a_summary_request_that_is_too_long_ends_the_turn() {
     let stack = Stack::start().await;
     let session = stack.session().await;
     let prompt = format!("{FULL}\n@summary @status 413 times=1");
@@ -113,7 +113,7 @@ async fn a_summary_that_is_too_long_itself_ends_the_turn() {
         shape(&stack.api.conversation(&session).await)[1..],
         ["assistant big", "wish overflow=false", "summary \"ContextOverflowError\""]
     );
-    // The next prompt finds no room and has another one.
+    // The next prompt finds the context full and causes another summary.
     let (outcome, seen) = run(&stack.api, &session, "@text after all").await;
     assert_eq!((outcome.as_str(), compacted(&seen)), ("done", 1), "{:?}", seen.error());
     assert_eq!(shape(&stack.api.conversation(&session).await)[5..7], ["wish overflow=false", "summary null"]);
@@ -127,11 +127,11 @@ async fn a_summary_calls_no_tools() {
     let (outcome, seen) = run(&stack.api, &session, &format!("{FULL}\n{call}")).await;
     assert_eq!((outcome.as_str(), compacted(&seen)), ("done", 1), "{:?}", seen.error());
     let call = &stack.api.tool_calls(&session).await[0];
-    assert!(call.status == "error" && call.said.contains("Not executed"), "{call:?}");
+    assert!(call.status == "error" && call.result.contains("Not executed"), "{call:?}");
 }
 
 #[tokio::test]
-async fn a_summary_whose_worker_died_is_written_again() {
+async fn a_summary_is_repeated_after_a_crash_of_its_worker() {
     let mut stack = Stack::start().await;
     let session = stack.session().await;
     let mut watch = Watch::start(&stack.api, &session).await;
@@ -142,31 +142,31 @@ async fn a_summary_whose_worker_died_is_written_again() {
     stack.add_worker().await;
     stack.crash_worker(0);
     assert_eq!(watch.until_idle().await, "done");
-    watch.seen.assert_gap_free();
-    assert_eq!(compacted(&watch.seen), 1);
+    watch.transcript.assert_gap_free();
+    assert_eq!(compacted(&watch.transcript), 1);
     let talk = stack.api.conversation(&session).await;
     assert_eq!(shape(&talk)[2..4], ["wish overflow=false", "summary null"]);
-    assert_eq!(talk.len(), 6, "one wish, one summary, one continuation");
+    assert_eq!(talk.len(), 6, "one request, one summary, one continuation");
 }
 
 #[tokio::test]
-async fn a_person_may_ask_for_a_summary() {
+async fn a_person_can_request_a_summary() {
     let stack = Stack::start().await;
     let session = stack.session().await;
     run(&stack.api, &session, "@text first answer").await;
-    let (outcome, seen) = run_asked(&stack.api, &session, |prompt| {
+    let (outcome, seen) = run_request(&stack.api, &session, |prompt| {
         prompt.parts = vec![Kind::Compaction(v1::CompactionPart {}).into()];
     })
     .await;
     assert_eq!((outcome.as_str(), compacted(&seen)), ("done", 1), "{:?}", seen.error());
-    assert_eq!(stack.api.conversation(&session).await.len(), 4, "nothing follows by itself");
+    assert_eq!(stack.api.conversation(&session).await.len(), 4, "no turn follows automatically");
     run(&stack.api, &session, "@text more").await;
     let later = stack.model.journal.requests()[2].body["messages"].to_string();
     assert!(later.contains("A scripted summary.") && !later.contains("first answer"), "{later}");
 }
 
 #[tokio::test]
-async fn old_outputs_are_left_out_and_stay_readable() {
+async fn old_outputs_are_pruned_from_requests_but_stay_readable() {
     let stack = Stack::start().await;
     let session = stack.session().await;
     let long = |number| bash(&format!("head -c 49000 /dev/zero | tr '\\0' x; echo {number}"));
@@ -182,7 +182,7 @@ async fn old_outputs_are_left_out_and_stay_readable() {
     assert_eq!(pruned().await.len(), 0, "the last two turns are kept");
     run(&stack.api, &session, "@text three").await;
     let parts = pruned().await;
-    assert_eq!(parts.len(), 3, "what is newest is protected");
+    assert_eq!(parts.len(), 3, "the newest outputs are kept");
     assert!(parts.iter().all(|part| part["state"]["output"].as_str().unwrap().len() > 40_000));
     run(&stack.api, &session, "@text four").await;
     let asked = stack.model.journal.requests().last().unwrap().body["messages"].to_string();
@@ -190,7 +190,7 @@ async fn old_outputs_are_left_out_and_stay_readable() {
 }
 
 #[tokio::test]
-async fn a_repository_may_do_without_summaries() {
+async fn a_repository_can_disable_summaries() {
     let stack = Stack::start().await;
     let repository = testkit::git::repository(&[("opencode.json", r#"{"compaction": {"auto": false}}"#)]);
     let session = stack.session_on(&repository).await;
@@ -205,7 +205,7 @@ async fn a_repository_may_do_without_summaries() {
 }
 
 #[tokio::test]
-async fn a_repository_says_who_sums_up_and_how() {
+async fn a_repository_configures_the_agent_and_prompt_of_summaries() {
     let stack = Stack::start().await;
     let agent = r#"{"agent": {"compaction": {"model": "claude/demo", "prompt": "You sum up in verse."}}}"#;
     let session = stack.session_on(&testkit::git::repository(&[("opencode.json", agent)])).await;
@@ -219,5 +219,5 @@ async fn a_repository_says_who_sums_up_and_how() {
     let talk = stack.api.conversation(&session).await;
     let summary = talk.iter().find(|(info, _)| info["summary"] == json!(true)).unwrap();
     assert_eq!(summary.0["providerID"], "claude");
-    assert_eq!(talk.last().unwrap().0["providerID"], "chat", "and nobody else does");
+    assert_eq!(talk.last().unwrap().0["providerID"], "chat", "no other agent has it");
 }

@@ -1,31 +1,37 @@
-//! What happens when a part of the stack is gone: nothing is lost, only time.
+//! Outages of parts of the stack: no work is lost, only time.
 
 use bus::queue::ReleaseTo;
 use domain::ids::SessionId;
-use e2e::{Options, Stack, turn::Watch, turn::run};
+use e2e::{
+    DatabaseUrls, Options, Stack,
+    turn::{Watch, run},
+};
 use rpc::v1;
 use std::time::{Duration, Instant};
-use testkit::proxy::{End, Proxy, Rules};
+use testkit::proxy::{
+    Proxy,
+    link::{ConnectionEnd, Rules},
+};
 
-/// A prompt that streams long enough to be interrupted.
+/// A prompt that streams long enough to interrupt it.
 const LONG: &str =
     "@delay 40\n@chunk 4\n@text This answer is long enough that something can happen in the middle of it.";
 
 #[tokio::test]
-async fn another_worker_goes_on_after_a_crash_and_nothing_is_doubled() {
+async fn another_worker_continues_after_a_crash_without_duplicates() {
     let mut stack = Stack::with(Options { workers: 1, ..Options::default() }).await;
     let session = stack.session().await;
     let mut watch = Watch::start(&stack.api, &session).await;
-    // The first attempt falls silent: it is not over before its worker is.
+    // The first attempt stalls, so that it cannot end before its worker does.
     stack.api.prompt(&session, &format!("@stall 3 times=1\n{LONG}")).await.unwrap();
-    watch.until_speaks().await;
+    watch.until_answering().await;
     stack.crash_worker(0);
     stack.add_worker().await;
     assert_eq!(watch.until_idle().await, "done");
-    watch.seen.assert_gap_free();
+    watch.transcript.assert_gap_free();
     let starts: Vec<_> =
-        watch.seen.events.iter().filter(|seen| seen.kind == "flotilla.loop.started").collect();
-    assert_eq!(starts.len(), 2, "the subscriber is told of the take-over");
+        watch.transcript.events.iter().filter(|seen| seen.kind == "flotilla.loop.started").collect();
+    assert_eq!(starts.len(), 2, "the subscriber receives the takeover");
     assert_eq!((starts[1].epoch, starts[1].properties["attempt"].as_i64()), (2, Some(2)));
     let talk = stack.api.conversation(&session).await;
     let texts: Vec<_> = talk[1].1.iter().filter(|part| part["type"] == "text").collect();
@@ -34,21 +40,21 @@ async fn another_worker_goes_on_after_a_crash_and_nothing_is_doubled() {
 }
 
 #[tokio::test]
-async fn a_running_command_is_attached_to_and_not_run_again() {
+async fn a_successor_attaches_to_a_running_command() {
     let mut stack = Stack::start().await;
     let session = stack.session().await;
     let mut watch = Watch::start(&stack.api, &session).await;
     let command = "echo ran >> count; echo begun; sleep 9; cat count";
     let prompt = format!("@tool bash {{\"command\":\"{command}\"}}\n@text {{{{last_tool_result}}}}");
     stack.api.prompt(&session, &prompt).await.unwrap();
-    // The first state says that it is about to start; its output says that it has.
+    // The first state of the call means that the command is about to start; its output means that it has started.
     watch.until(|seen| seen.properties["part"]["state"]["metadata"]["output"] == "begun\n").await;
     stack.add_worker().await;
     stack.crash_worker(0);
     let part = watch.until_tool("completed").await;
     assert_eq!(part["state"]["output"], "begun\nran\n", "it ran once");
     assert_eq!(watch.until_idle().await, "done");
-    watch.seen.assert_gap_free();
+    watch.transcript.assert_gap_free();
 }
 
 #[tokio::test]
@@ -63,20 +69,20 @@ async fn a_drained_worker_hands_over_at_once() {
     let index = if started.properties["worker"] == "worker-1" { 0 } else { 1 };
     stack.drain_worker(index).await;
     let again = watch.until(|seen| seen.kind == "flotilla.loop.started").await;
-    assert_eq!(again.properties["attempt"], 1, "a hand-over is no failed attempt");
+    assert_eq!(again.properties["attempt"], 1, "a handover is not a failed attempt");
     assert_eq!(watch.until_idle().await, "done");
-    watch.seen.assert_gap_free();
+    watch.transcript.assert_gap_free();
 }
 
 #[tokio::test]
-async fn a_worker_that_drains_still_hears_aborts() {
+async fn a_draining_worker_still_obeys_aborts() {
     let mut stack = Stack::start().await;
     let session = stack.session().await;
     let (api, operator) = (stack.api.clone(), stack.operator());
     let mut watch = Watch::start(&api, &session).await;
     api.prompt(&session, "@stall 1\n@chunk 4\n@text never whole").await.unwrap();
-    watch.until_speaks().await;
-    // No other worker could close it.
+    watch.until_answering().await;
+    // There is no other worker that could close it.
     let aborted = async {
         let is_draining = async || {
             let workers = operator.admin().list_workers(v1::ListWorkersRequest::default()).await;
@@ -90,7 +96,7 @@ async fn a_worker_that_drains_still_hears_aborts() {
 }
 
 #[tokio::test]
-async fn redis_learns_again_of_what_runs() {
+async fn an_emptied_redis_is_refilled_with_running_sessions() {
     if e2e::is_left_out(&["redis"], "it is about Redis") {
         return;
     }
@@ -98,13 +104,13 @@ async fn redis_learns_again_of_what_runs() {
     let session = stack.session().await;
     let mut watch = Watch::start(&stack.api, &session).await;
     stack.api.prompt(&session, "@stall 1\n@chunk 4\n@text never whole").await.unwrap();
-    watch.until_speaks().await;
+    watch.until_answering().await;
     let workers = stack.operator().admin().list_workers(v1::ListWorkersRequest::default()).await.unwrap();
     let (bus, worker) = (stack.bus().await, workers.into_inner().workers.remove(0).incarnation);
     let id: SessionId = session.parse().unwrap();
     let held = async || bus.list_held(&worker).await.unwrap();
     assert_eq!(held().await, std::slice::from_ref(&id));
-    // As if the worker had looked dead for a while.
+    // Simulates a worker whose lease expired for a while.
     bus.release(&id, &worker, ReleaseTo::Rest).await.unwrap();
     testkit::eventually("it is known again", async || held().await.contains(&id)).await;
     assert!(stack.api.abort(&session).await.unwrap());
@@ -112,7 +118,7 @@ async fn redis_learns_again_of_what_runs() {
 }
 
 #[tokio::test]
-async fn an_abort_ends_a_stream_at_once_and_keeps_what_was_said() {
+async fn an_abort_ends_a_stream_at_once_and_keeps_its_text() {
     if e2e::is_left_out(&["nats"], "live text comes through NATS only") {
         return;
     }
@@ -146,16 +152,16 @@ async fn a_prompt_during_a_retry_is_answered_once() {
         .await
         .unwrap();
     assert_eq!(watch.until_idle().await, "done");
-    watch.seen.assert_gap_free();
+    watch.transcript.assert_gap_free();
     let calls = stack.api.tool_calls(&session).await;
-    assert_eq!(calls.iter().map(|call| call.said.as_str()).collect::<Vec<_>>(), ["ran\n"], "it ran once");
+    assert_eq!(calls.iter().map(|call| call.result.as_str()).collect::<Vec<_>>(), ["ran\n"], "it ran once");
     let talk = stack.api.conversation(&session).await;
     let open =
         talk.iter().filter(|(info, _)| info["role"] == "assistant" && info["time"]["completed"].is_null());
-    assert_eq!(open.count(), 0, "the step that was begun for the first prompt is closed");
+    assert_eq!(open.count(), 0, "the step for the first prompt is closed");
 }
 
-/// Turns of some milliseconds, and prompts that come at any moment of them: also between a turn's last step and its parking.
+/// Runs turns of a few milliseconds with prompts at any moment, including between a turn's last step and its parking.
 #[tokio::test]
 async fn prompts_at_the_very_end_of_a_turn_are_all_answered() {
     let stack = Stack::start().await;
@@ -163,7 +169,7 @@ async fn prompts_at_the_very_end_of_a_turn_are_all_answered() {
     let prompted = sessions.iter().map(async |session| {
         for number in 0..100_u64 {
             stack.api.prompt(session, &format!("@text {number}")).await.unwrap();
-            // Waits for nothing: it spreads the prompts over all moments of a turn.
+            // This sleep waits for no event: it spreads the prompts over all moments of a turn.
             tokio::time::sleep(Duration::from_millis(number % 17)).await;
         }
     });
@@ -186,11 +192,11 @@ async fn an_abort_without_any_worker_is_kept_until_there_is_one() {
     assert!(stack.api.abort(&session).await.unwrap());
     stack.add_worker().await;
     assert_eq!(Watch::start(&stack.api, &session).await.until_idle().await, "aborted");
-    assert!(stack.model.journal.requests().is_empty(), "the model was never asked");
+    assert!(stack.model.journal.requests().is_empty(), "there was no model call");
 }
 
 #[tokio::test]
-async fn prompts_wait_for_a_worker_and_say_where_in_the_queue() {
+async fn prompts_wait_for_a_worker_and_show_their_queue_position() {
     let mut stack = Stack::with(Options { workers: 0, ..Options::default() }).await;
     let (first, second) = (stack.session().await, stack.session().await);
     assert_eq!(stack.api.prompt(&first, "@text a").await.unwrap().queue_position, 1);
@@ -213,7 +219,7 @@ async fn everything_works_without_redis_and_nats() {
 }
 
 #[tokio::test]
-async fn a_stream_begins_without_nats_and_is_live_once_it_is_back() {
+async fn a_stream_starts_without_nats_and_becomes_live_when_nats_returns() {
     if e2e::is_left_out(&["nats"], "it takes NATS away and gives it back") {
         return;
     }
@@ -225,21 +231,21 @@ async fn a_stream_begins_without_nats_and_is_live_once_it_is_back() {
     let session = stack.session().await;
     assert_eq!(run(&stack.api, &session, "@text with NATS").await.0, "done");
     proxy.set(Rules { refuses: true, ..Rules::default() });
-    proxy.cut(End::Reset);
+    proxy.cut(ConnectionEnd::Reset);
     let mut watch = Watch::start(&stack.api, &session).await;
     watch.until_idle().await;
     stack.api.prompt(&session, "@text without NATS").await.unwrap();
     assert_eq!(watch.until_idle().await, "done");
-    assert!(watch.seen.deltas.is_empty(), "live text comes through NATS only");
+    assert!(watch.transcript.deltas.is_empty(), "live text comes through NATS only");
     proxy.set(Rules::default());
     testkit::within("text is live again", async {
-        while watch.seen.deltas.is_empty() {
+        while watch.transcript.deltas.is_empty() {
             stack.api.prompt(&session, LONG).await.unwrap();
             watch.until_idle().await;
         }
     })
     .await;
-    watch.seen.assert_gap_free();
+    watch.transcript.assert_gap_free();
 }
 
 #[tokio::test]
@@ -252,35 +258,35 @@ async fn a_subscriber_resumes_from_its_cursor_without_gap_or_repetition() {
     let mut before = Watch::start(&stack.api, &session).await;
     stack.api.prompt(&session, LONG).await.unwrap();
     before.until_text().await;
-    let (cursor, seen) = (before.seen.cursor.clone(), before.seen.events.last().unwrap().seq);
+    let (cursor, seen) = (before.transcript.cursor.clone(), before.transcript.events.last().unwrap().seq);
     drop(before);
     let mut after = Watch::from(&stack.api, &session, &cursor).await;
     assert_eq!(after.until_idle().await, "done");
-    assert_eq!(after.seen.events[0].seq, seen + 1);
-    after.seen.assert_gap_free();
-    after.seen.assert_deltas_agree();
+    assert_eq!(after.transcript.events[0].seq, seen + 1);
+    after.transcript.assert_gap_free();
+    after.transcript.assert_deltas_agree();
 }
 
 #[tokio::test]
-async fn a_late_joiner_sees_the_text_so_far() {
+async fn a_late_subscriber_receives_the_text_so_far() {
     if e2e::is_left_out(&["nats"], "live text comes through NATS only") {
         return;
     }
     let stack = Stack::start().await;
     let session = stack.session().await;
     let mut early = Watch::start(&stack.api, &session).await;
-    // Long enough that a piece of it is stored before it ends.
+    // The text is long enough that a chunk of it is stored before its end.
     let prompt = format!("@delay 25\n@chunk 64\n@text {}", "0123456789abcdef".repeat(400));
     stack.api.prompt(&session, &prompt).await.unwrap();
-    while early.seen.deltas.values().map(String::len).sum::<usize>() < 4_500 {
+    while early.transcript.deltas.values().map(String::len).sum::<usize>() < 4_500 {
         early.next().await;
     }
     let mut late = Watch::start(&stack.api, &session).await;
     late.until_text().await;
-    let (part, pieces) = late.seen.pieces.iter().next().unwrap();
+    let (part, pieces) = late.transcript.pieces.iter().next().unwrap();
     assert_eq!(pieces[0].0, 0, "{part} from its beginning");
     late.until_idle().await;
-    late.seen.assert_deltas_agree();
+    late.transcript.assert_deltas_agree();
 }
 
 #[tokio::test]
@@ -298,21 +304,21 @@ async fn deleting_a_busy_session_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn postgres_may_crash_in_the_middle_of_a_turn_and_callers_are_told() {
+async fn a_turn_survives_a_crash_of_postgres_and_callers_get_an_error() {
     let directory = tempfile::tempdir().unwrap();
     let mut servers =
         local::stack::start(directory.path(), local::options::Options::default()).await.unwrap();
     let key = gateway::admin::Key::New;
     let bootstrap = gateway::admin::bootstrap(&servers.postgres_url, "crash", key).await.unwrap();
-    let options =
-        Options { database_urls: Some((bootstrap.app_url, bootstrap.system_url)), ..Options::default() };
+    let urls = DatabaseUrls { app: bootstrap.app_url, system: bootstrap.system_url };
+    let options = Options { database_urls: Some(urls), ..Options::default() };
     let stack = Stack::with(options).await;
     let session = stack.session().await;
     let mut watch = Watch::start(&stack.api, &session).await;
     let prompt = format!("@tool bash {{\"command\":\"echo x >> ran; cat ran\"}}\n{LONG}");
     stack.api.prompt(&session, &prompt).await.unwrap();
-    watch.until_speaks().await;
-    let cursor = watch.seen.cursor.clone();
+    watch.until_answering().await;
+    let cursor = watch.transcript.cursor.clone();
     kill_postgres(&mut servers).await;
     let refused = stack.api.prompt(&session, "@text lost?").await.unwrap_err();
     assert_eq!(
@@ -320,10 +326,10 @@ async fn postgres_may_crash_in_the_middle_of_a_turn_and_callers_are_told() {
         (tonic::Code::Unavailable, "store_unavailable")
     );
     servers.restart("postgres").await.unwrap();
-    // The subscriber may have been told that the store is away: it resumes.
+    // The stream may have ended because the store was down; the subscriber resumes.
     let mut watch = Watch::from(&stack.api, &session, &cursor).await;
     assert_eq!(watch.until_idle().await, "done");
-    watch.seen.assert_gap_free();
+    watch.transcript.assert_gap_free();
     let talk = stack.api.conversation(&session).await;
     let outputs: Vec<_> = talk
         .iter()
@@ -337,13 +343,13 @@ async fn postgres_may_crash_in_the_middle_of_a_turn_and_callers_are_told() {
 }
 
 #[tokio::test]
-async fn a_worker_waits_for_a_postgres_that_is_not_there_yet() {
+async fn a_worker_waits_for_postgres_to_start() {
     let directory = tempfile::tempdir().unwrap();
     let mut servers =
         local::stack::start(directory.path(), local::options::Options::default()).await.unwrap();
     let bootstrap =
         gateway::admin::bootstrap(&servers.postgres_url, "late", gateway::admin::Key::New).await.unwrap();
-    let database_urls = Some((bootstrap.app_url, bootstrap.system_url));
+    let database_urls = Some(DatabaseUrls { app: bootstrap.app_url, system: bootstrap.system_url });
     let mut stack = Stack::with(Options { database_urls, workers: 0, ..Options::default() }).await;
     let session = stack.session().await;
     kill_postgres(&mut servers).await;

@@ -1,4 +1,4 @@
-//! Many who follow one session, and one who follows many.
+//! Many subscribers of one session, and subscribers of many sessions.
 
 use domain::ids::{EventId, Ids, SessionId, TenantId, Timestamp};
 use e2e::{
@@ -10,14 +10,14 @@ use rpc::v1::{self, subscribe_all_response::Item};
 use std::{collections::BTreeMap, time::Duration};
 use tonic::{Code, Streaming};
 
-/// How long a test waits for what happens.
+/// Time limit for an expected event.
 const PATIENCE: Duration = Duration::from_secs(40);
 
 /// A subscriber to all sessions of a tenant or a project.
 struct All {
     stream: Streaming<v1::SubscribeAllResponse>,
     cursor: String,
-    /// Positions and kinds, by session, as they came.
+    /// Positions and kinds of the events by session, in the order of their arrival.
     seen: BTreeMap<String, Vec<(u64, String)>>,
 }
 
@@ -60,7 +60,7 @@ impl All {
         }
     }
 
-    /// The positions of a session, without what came twice; each follows the one before.
+    /// Returns the positions of a session without repetitions; each follows the previous one.
     fn positions(&self, session: &str) -> Vec<u64> {
         let mut positions: Vec<u64> = self.seen[session].iter().map(|(seq, _)| *seq).collect();
         positions.sort_unstable();
@@ -81,7 +81,7 @@ async fn session_in(api: &Api, project_id: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_stream_over_all_sessions_passes_nothing_over() {
+async fn a_stream_of_all_sessions_misses_no_event() {
     let stack = Stack::start().await;
     let api = &stack.api;
     let (mut all, other) = (All::of(api, "", "").await, project(api, "other").await);
@@ -94,7 +94,7 @@ async fn a_stream_over_all_sessions_passes_nothing_over() {
     let cursor = all.cursor.clone();
     let known = all.positions(&one);
     assert_eq!(known[0], 1, "from its beginning");
-    // What happens while nobody follows is caught up on.
+    // A new subscriber catches up on events from before its subscription.
     drop(all);
     let (_, seen) = run(api, &two, "@text Two.").await;
     let (_, again) = run(api, &one, "@text Again.").await;
@@ -106,20 +106,20 @@ async fn a_stream_over_all_sessions_passes_nothing_over() {
     }
     assert_eq!(all.positions(&two)[0], 1);
     assert!(all.positions(&one)[0] <= known.last().unwrap() + 1, "no gap after the cursor");
-    // And then it is live.
+    // After that it receives live events.
     assert_eq!(run(api, &two, "@text Live.").await.0, "done");
     all.until_idle(&two).await;
     all.positions(&two);
     of_other.until_idle(&two).await;
-    assert_eq!(of_other.seen.keys().collect::<Vec<_>>(), [&two], "of its project only");
+    assert_eq!(of_other.seen.keys().collect::<Vec<_>>(), [&two], "only the notices of its project");
     let own = stranger.session(None).await;
     stranger.prompt(&own, "@text Mine.").await.unwrap();
     of_stranger.until_idle(&own).await;
-    assert_eq!(of_stranger.seen.keys().collect::<Vec<_>>(), [&own], "of its tenant only");
+    assert_eq!(of_stranger.seen.keys().collect::<Vec<_>>(), [&own], "only the notices of its tenant");
 }
 
 #[tokio::test]
-async fn terminals_are_told_beside_the_log() {
+async fn terminal_notices_are_live_only() {
     if e2e::is_left_out(&["nats"], "notices come through NATS only") {
         return;
     }
@@ -140,7 +140,7 @@ async fn terminals_are_told_beside_the_log() {
 }
 
 #[tokio::test]
-async fn what_is_of_a_project_is_told_to_who_follows_it() {
+async fn project_notices_reach_the_subscribers_of_the_project() {
     if e2e::is_left_out(&["nats"], "notices come through NATS only") {
         return;
     }
@@ -174,7 +174,7 @@ async fn what_is_of_a_project_is_told_to_who_follows_it() {
 }
 
 #[tokio::test]
-async fn deletions_are_told_once_and_to_who_comes_back() {
+async fn deletions_are_delivered_once_also_to_returning_clients() {
     let stack = Stack::start().await;
     let (kept, gone) = (stack.session().await, stack.session().await);
     let mut all = All::of(&stack.api, "", "").await;
@@ -198,7 +198,7 @@ async fn deletions_are_told_once_and_to_who_comes_back() {
 }
 
 #[tokio::test]
-async fn a_deletion_that_nobody_told_of_is_found() {
+async fn a_deletion_whose_notice_was_lost_is_still_delivered() {
     let nats_url = Some("nats://127.0.0.1:9".to_owned());
     let stack = Stack::with(Options { nats_url, workers: 0, ..Options::default() }).await;
     let session = stack.session().await;
@@ -209,7 +209,7 @@ async fn a_deletion_that_nobody_told_of_is_found() {
 }
 
 #[tokio::test]
-async fn forged_cursors_of_such_a_stream_are_refused() {
+async fn forged_cursors_of_a_tenant_stream_are_refused() {
     let stack = Stack::start().await;
     let api = &stack.api;
     for cursor in ["v1.1", "t1.", "t1.x", "t1.-1", "t1.18446744073709551615", "t1.9223372036854775807", "1"] {
@@ -221,9 +221,9 @@ async fn forged_cursors_of_such_a_stream_are_refused() {
     assert_refused(api.events().subscribe_all(nowhere).await, Code::NotFound, "project_not_found");
 }
 
-/// Each of many sees everything, and one who does not read holds nobody up and misses nothing.
+/// Each of many subscribers receives everything. One that does not read delays no other and misses no event.
 #[tokio::test]
-async fn many_follow_one_session() {
+async fn many_subscribers_receive_the_same_session() {
     let stack = Stack::start().await;
     let session = stack.session().await;
     let mut lazy = Watch::start(&stack.api, &session).await;
@@ -239,19 +239,19 @@ async fn many_follow_one_session() {
         }
     }
     for watch in &watches {
-        watch.seen.assert_gap_free();
-        watch.seen.assert_deltas_agree();
-        assert_eq!(watch.seen.kinds(), watches[0].seen.kinds());
+        watch.transcript.assert_gap_free();
+        watch.transcript.assert_deltas_agree();
+        assert_eq!(watch.transcript.kinds(), watches[0].transcript.kinds());
     }
     for _ in 0..6 {
         assert_eq!(lazy.until_idle().await, "done");
     }
-    lazy.seen.assert_gap_free();
-    lazy.seen.assert_deltas_agree();
-    assert_eq!(lazy.seen.kinds(), watches[0].seen.kinds());
+    lazy.transcript.assert_gap_free();
+    lazy.transcript.assert_deltas_agree();
+    assert_eq!(lazy.transcript.kinds(), watches[0].transcript.kinds());
 }
 
-/// Names a session as a gateway does that dies before it tells anybody.
+/// Renames a session, as a gateway does that crashes before it sends the notice.
 async fn name_silently(stack: &Stack, session: &str, at: Timestamp) {
     let store = store::Store::connect(&stack.database.app_url, &stack.database.system_url, 2).unwrap();
     let (tenant, id): (TenantId, SessionId) =
@@ -272,13 +272,13 @@ async fn name(api: &Api, session: &str, title: &str) {
 }
 
 #[tokio::test]
-async fn what_nobody_told_of_comes_before_what_is_told_next() {
+async fn an_event_whose_notice_was_lost_comes_before_later_events() {
     let stack = Stack::start().await;
     let session = stack.session().await;
     let mut watch = Watch::start(&stack.api, &session).await;
     let mut all = All::of(&stack.api, "", "").await;
     watch.until(|seen| seen.kind == "session.created").await;
-    // Of the first one neither line nor feed has heard anything of the session yet.
+    // The gateway's line and feed know nothing of the session yet.
     for (number, round) in [(1, "first"), (2, "second")] {
         name_silently(&stack, &session, Timestamp(number)).await;
         name(&stack.api, &session, round).await;
@@ -286,11 +286,11 @@ async fn what_nobody_told_of_comes_before_what_is_told_next() {
         while all.seen.get(&session).and_then(|seen| seen.last()).is_none_or(|last| last.0 < told.seq) {
             all.next().await;
         }
-        let seqs: Vec<u64> = watch.seen.events.iter().map(|seen| seen.seq).collect();
+        let seqs: Vec<u64> = watch.transcript.events.iter().map(|seen| seen.seq).collect();
         assert_eq!(seqs, (1..=told.seq).collect::<Vec<_>>());
         assert!(all.positions(&session).contains(&(told.seq - 1)), "{:?}", all.seen);
     }
-    // And where nothing is told afterwards, it is looked for.
+    // If no later notice arrives, the gateway polls for the event.
     name_silently(&stack, &session, Timestamp(3)).await;
     let head = stack.api.get(&session).await.event_seq;
     watch.until(|seen| seen.seq == head).await;

@@ -1,4 +1,4 @@
-//! What a repository tells its agents, over the whole stack: instructions, skills, agents, rules.
+//! The guidance that a repository gives its agents, over the whole stack: instructions, skills, agents, rules.
 
 use e2e::{
     Stack,
@@ -6,7 +6,7 @@ use e2e::{
 };
 use serde_json::{Value, json};
 
-/// What the model was asked for a session.
+/// Returns the model requests of a session.
 fn of_session(stack: &Stack, session: &str) -> Vec<Value> {
     let requests = stack.model.journal.requests().into_iter();
     let is_its = |request: &model_script::journal::Request| {
@@ -15,7 +15,7 @@ fn of_session(stack: &Stack, session: &str) -> Vec<Value> {
     requests.filter(is_its).map(|request| request.body).collect()
 }
 
-/// The system prompt of each model call of a session.
+/// Returns the system prompt of each model call of a session.
 fn systems(stack: &Stack, session: &str) -> Vec<String> {
     let text = |body: &Value| {
         let messages = body["messages"].as_array().unwrap().iter();
@@ -32,13 +32,13 @@ fn tool(name: &str, input: &Value) -> String {
     format!("@tool {name} {input}")
 }
 
-async fn done(stack: &Stack, session: &str, prompt: &str) {
+async fn run_to_end(stack: &Stack, session: &str, prompt: &str) {
     let (outcome, seen) = run(&stack.api, session, prompt).await;
     assert_eq!(outcome, "done", "{:?}", seen.error());
 }
 
 #[tokio::test]
-async fn instructions_are_read_anew_in_each_turn_and_near_files_when_they_are_needed() {
+async fn instructions_are_reread_in_each_turn_and_near_used_files() {
     let stack = Stack::start().await;
     let repository = testkit::git::repository(&[
         ("AGENTS.md", "Be brief.\n"),
@@ -48,14 +48,14 @@ async fn instructions_are_read_anew_in_each_turn_and_near_files_when_they_are_ne
         ("docs/deep/other.md", "other\n"),
     ]);
     let session = stack.session_on(&repository).await;
-    done(&stack, &session, "@text one").await;
+    run_to_end(&stack, &session, "@text one").await;
     let first = systems(&stack, &session).pop().unwrap();
     assert!(first.contains("Instructions from: /workspace/AGENTS.md\nBe brief."), "{first}");
     assert!(!first.contains("Docs are"), "{first}");
 
     let write = json!({"filePath": "/workspace/AGENTS.md", "content": "Be thorough.\n"});
-    done(&stack, &session, &format!("{}\n@text two", tool("write", &write))).await;
-    done(&stack, &session, "@text three").await;
+    run_to_end(&stack, &session, &format!("{}\n@text two", tool("write", &write))).await;
+    run_to_end(&stack, &session, "@text three").await;
     let asked = systems(&stack, &session);
     assert!(asked[2].contains("Be brief."), "a turn has one set of instructions: {}", asked[2]);
     let last = asked.last().unwrap();
@@ -67,11 +67,11 @@ async fn instructions_are_read_anew_in_each_turn_and_near_files_when_they_are_ne
         read("docs/deep/page.md"),
         "@tools\n".to_owned() + &read("docs/deep/other.md")
     );
-    done(&stack, &session, &prompt).await;
-    done(&stack, &session, &format!("{}\n@text five", read("docs/deep/page.md"))).await;
+    run_to_end(&stack, &session, &prompt).await;
+    run_to_end(&stack, &session, &format!("{}\n@text five", read("docs/deep/page.md"))).await;
     let calls = stack.api.tool_calls(&session).await;
     let reads: Vec<&str> =
-        calls.iter().filter(|call| call.said.contains("1: ")).map(|call| call.said.as_str()).collect();
+        calls.iter().filter(|call| call.result.contains("1: ")).map(|call| call.result.as_str()).collect();
     let reminder = "<system-reminder>\nInstructions from: /workspace/docs/deep/CLAUDE.md\nDeep rules.\n</system-reminder>\n\n\
                     <system-reminder>\nInstructions from: /workspace/docs/AGENTS.md\nDocs are in English.\n</system-reminder>";
     assert!(reads[0].contains(reminder), "{}", reads[0]);
@@ -79,13 +79,13 @@ async fn instructions_are_read_anew_in_each_turn_and_near_files_when_they_are_ne
 }
 
 #[tokio::test]
-async fn an_empty_workspace_has_instructions_once_somebody_wrote_them() {
+async fn instructions_written_into_an_empty_workspace_take_effect() {
     let stack = Stack::start().await;
     let session = stack.session().await;
-    done(&stack, &session, "@text nothing").await;
+    run_to_end(&stack, &session, "@text nothing").await;
     let write = json!({"filePath": "/workspace/AGENTS.md", "content": "Written later.\n"});
-    done(&stack, &session, &format!("{}\n@text written", tool("write", &write))).await;
-    done(&stack, &session, "@text now").await;
+    run_to_end(&stack, &session, &format!("{}\n@text written", tool("write", &write))).await;
+    run_to_end(&stack, &session, "@text now").await;
     let asked = systems(&stack, &session);
     assert!(
         !asked[0].contains("Instructions from") && asked.last().unwrap().contains("Written later."),
@@ -94,7 +94,7 @@ async fn an_empty_workspace_has_instructions_once_somebody_wrote_them() {
 }
 
 #[tokio::test]
-async fn skills_are_listed_and_loaded_when_they_are_wanted() {
+async fn skills_are_listed_and_loaded_on_demand() {
     let stack = Stack::start().await;
     let repository = testkit::git::repository(&[
         (".claude/skills/pdf/SKILL.md", "---\nname: pdf\ndescription: reads PDF\n---\nUse pdftotext.\n"),
@@ -102,17 +102,17 @@ async fn skills_are_listed_and_loaded_when_they_are_wanted() {
     ]);
     let session = stack.session_on(&repository).await;
     let load = |name: &str| tool("skill", &json!({"name": name}));
-    done(&stack, &session, &format!("{}\n{}\n@text done", load("pdf"), load("xls"))).await;
+    run_to_end(&stack, &session, &format!("{}\n{}\n@text done", load("pdf"), load("xls"))).await;
     let calls = stack.api.tool_calls(&session).await;
     let want = "<skill name=\"pdf\" directory=\"/workspace/.claude/skills/pdf\">\nUse pdftotext.\n<files>\n\
                 /workspace/.claude/skills/pdf/scripts/run.sh\n</files>\n</skill>";
-    assert_eq!(calls[0].said, want);
-    assert_eq!(calls[1].said, "There is no skill \"xls\". Available skills: pdf.");
+    assert_eq!(calls[0].result, want);
+    assert_eq!(calls[1].result, "There is no skill \"xls\". Available skills: pdf.");
     let told = |session: &str| of_session(&stack, session).remove(0)["tools"].to_string();
     assert!(told(&session).contains("- pdf: reads PDF"));
     let without = stack.session().await;
-    done(&stack, &without, "@text x").await;
-    assert!(!told(&without).contains("\"skill\""), "no tool without skills");
+    run_to_end(&stack, &without, "@text x").await;
+    assert!(!told(&without).contains("\"skill\""), "without skills there is no skill tool");
 }
 
 const SETTINGS: &str = r#"{
@@ -140,14 +140,14 @@ async fn prompt_as(stack: &Stack, session: &str, agent: &str, text: &str) -> (St
         stack.api.conversation(session).await.iter().filter(|(info, _)| info["role"] == "user").count();
     stack.api.prompts().accept_prompt(request).await.unwrap();
     let mut outcome = String::new();
-    while idle(&watch.seen) <= before {
+    while idle(&watch.transcript) <= before {
         outcome = watch.until_idle().await;
     }
-    (outcome, watch.seen)
+    (outcome, watch.transcript)
 }
 
 #[tokio::test]
-async fn agents_and_rules_of_the_repository_bind_and_cannot_be_changed_by_the_agent() {
+async fn an_agent_cannot_change_the_agents_and_rules_of_its_repository() {
     let stack = Stack::start().await;
     let repository = testkit::git::repository(&[
         ("opencode.jsonc", SETTINGS),
@@ -157,13 +157,13 @@ async fn agents_and_rules_of_the_repository_bind_and_cannot_be_changed_by_the_ag
     let session = stack.session_on(&repository).await;
     let bash = |command: &str| tool("bash", &json!({"command": command}));
     let loosen = json!({"filePath": "/workspace/opencode.jsonc", "content": "{}"});
-    done(&stack, &session, &format!("{}\n@text loosened", tool("write", &loosen))).await;
+    run_to_end(&stack, &session, &format!("{}\n@text loosened", tool("write", &loosen))).await;
     let first = systems(&stack, &session).remove(0);
     assert!(first.contains("Instructions from: /workspace/docs/rules.md\nMind the docs."), "{first}");
-    done(&stack, &session, &format!("{}\n@text tried", bash("git commit -qam x; rm a"))).await;
+    run_to_end(&stack, &session, &format!("{}\n@text tried", bash("git commit -qam x; rm a"))).await;
     let calls = stack.api.tool_calls(&session).await;
     assert_eq!(
-        calls.last().unwrap().said,
+        calls.last().unwrap().result,
         "A rule of this session forbids this call. Do the work without it."
     );
 
@@ -173,7 +173,7 @@ async fn agents_and_rules_of_the_repository_bind_and_cannot_be_changed_by_the_ag
     assert_eq!(outcome, "done");
     let calls = stack.api.tool_calls(&session).await;
     assert_eq!(
-        calls.last().unwrap().said,
+        calls.last().unwrap().result,
         "A rule of this session forbids this call. Do the work without it."
     );
     let requests: Vec<Value> = of_session(&stack, &session);
@@ -188,10 +188,10 @@ async fn agents_and_rules_of_the_repository_bind_and_cannot_be_changed_by_the_ag
         review[0]["tools"].to_string().contains("\"bash\"")
             && !review[0]["tools"].to_string().contains("\"write\"")
     );
-    // The tools stay, so that the provider's cache holds, and may not be called.
+    // The tools stay in the request, so that the provider's cache holds, but calls of them are refused.
     assert_eq!(
         review[1]["tool_choice"]["type"], "none",
-        "no calls at its last step: {}",
+        "its last step allows no calls: {}",
         review[1]["tool_choice"]
     );
     assert!(review[1]["messages"].to_string().contains("maximum number of steps"));
@@ -203,7 +203,7 @@ async fn agents_and_rules_of_the_repository_bind_and_cannot_be_changed_by_the_ag
 }
 
 #[tokio::test]
-async fn a_subtask_may_name_an_agent_of_the_repository() {
+async fn a_subtask_can_use_an_agent_of_the_repository() {
     let stack = Stack::start().await;
     let repository = testkit::git::repository(&[("opencode.jsonc", SETTINGS)]);
     let session = stack.session_on(&repository).await;
@@ -212,16 +212,16 @@ async fn a_subtask_may_name_an_agent_of_the_repository() {
         "{}\n@text over",
         e2e::turn::task_for("review", &format!("{}\n@text reviewed", tool("write", &write)))
     );
-    done(&stack, &session, &prompt).await;
+    run_to_end(&stack, &session, &prompt).await;
     let child = stack.api.children(&session).await.remove(0).id;
     let calls = stack.api.tool_calls(&child).await;
-    assert_eq!(calls[0].said, "A rule of this session forbids this call. Do the work without it.");
+    assert_eq!(calls[0].result, "A rule of this session forbids this call. Do the work without it.");
     let told = of_session(&stack, &session).remove(0)["tools"].to_string();
     assert!(told.contains("review: reviews changes"), "{told}");
 }
 
 #[tokio::test]
-async fn a_wrong_configuration_is_told_and_ends_the_turn_only_where_it_is_about_rights() {
+async fn an_invalid_configuration_ends_the_turn_only_if_it_affects_permissions() {
     let stack = Stack::start().await;
     let wrong = "{\n  \"agent\": {\"x\": {\"steps\": \"many\"}}\n}";
     let session = stack.session_on(&testkit::git::repository(&[("opencode.json", wrong)])).await;
@@ -231,7 +231,7 @@ async fn a_wrong_configuration_is_told_and_ends_the_turn_only_where_it_is_about_
         .events
         .iter()
         .find(|seen| seen.kind == "session.error")
-        .expect("it is told")
+        .expect("the error is reported")
         .properties
         .to_string();
     assert!(
@@ -246,7 +246,7 @@ async fn a_wrong_configuration_is_told_and_ends_the_turn_only_where_it_is_about_
     let (outcome, seen) = run(&stack.api, &session, "@text on").await;
     assert_eq!(outcome, "failed");
     assert!(seen.error().unwrap().to_string().contains("permission.bash"), "{:?}", seen.error());
-    assert!(of_session(&stack, &session).is_empty(), "the model was never asked");
+    assert!(of_session(&stack, &session).is_empty(), "there was no model call");
 
     let session = stack.session_on(&testkit::git::repository(&[("a", "a")])).await;
     let (outcome, seen) = prompt_as(&stack, &session, "nobody", "@text on").await;
@@ -255,7 +255,7 @@ async fn a_wrong_configuration_is_told_and_ends_the_turn_only_where_it_is_about_
 }
 
 #[tokio::test]
-async fn a_repository_says_who_answers_where_nobody_chose() {
+async fn a_repository_configures_the_default_agent() {
     let stack = Stack::start().await;
     let repository = |model: &str| {
         let settings = json!({"model": model, "default_agent": "review",
@@ -271,15 +271,15 @@ async fn a_repository_says_who_answers_where_nobody_chose() {
     let who = |provider: &str, agent: &str| (format!("{provider:?}"), format!("{agent:?}"));
     let known = repository("claude/demo");
     let session = stack.session_on(&known).await;
-    done(&stack, &session, "@text one").await;
+    run_to_end(&stack, &session, "@text one").await;
     assert_eq!(answered_by(&session).await, who("claude", "review"));
     assert!(stack.model.journal.requests()[0].body.to_string().contains("You review."));
     e2e::turn::run_on(&stack.api, &session, "gemini", "@text two").await;
     assert_eq!(answered_by(&session).await, who("gemini", "review"), "the prompt chose");
 
     let unknown = stack.session_on(&repository("claude/none")).await;
-    done(&stack, &unknown, "@text one").await;
-    assert_eq!(answered_by(&unknown).await, who("chat", "review"), "what is not to be had");
+    run_to_end(&stack, &unknown, "@text one").await;
+    assert_eq!(answered_by(&unknown).await, who("chat", "review"), "an unavailable model");
 
     let bundle_id = stack.api.upload(&known.bundle()).await;
     let request = rpc::v1::CreateSessionRequest {
@@ -294,12 +294,12 @@ async fn a_repository_says_who_answers_where_nobody_chose() {
         ..Default::default()
     };
     let chosen = stack.api.sessions().create_session(request).await.unwrap().into_inner().session.unwrap().id;
-    done(&stack, &chosen, "@text one").await;
-    assert_eq!(answered_by(&chosen).await, who("chat", "build"), "whoever made the session chose");
+    run_to_end(&stack, &chosen, "@text one").await;
+    assert_eq!(answered_by(&chosen).await, who("chat", "build"), "the creator of the session chose");
 }
 
 #[tokio::test]
-async fn a_subagent_answers_no_prompt() {
+async fn a_subagent_cannot_answer_a_prompt() {
     let stack = Stack::start().await;
     let settings =
         json!({"default_agent": "helper", "agent": {"helper": {"mode": "subagent", "prompt": "You help."}}});

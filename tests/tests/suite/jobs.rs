@@ -1,4 +1,4 @@
-//! Subtasks: child sessions as jobs of their own, while their parent holds no slot.
+//! Subtasks: child sessions that run as separate jobs, while their parent holds no slot.
 
 use e2e::{
     Options, Stack,
@@ -7,7 +7,7 @@ use e2e::{
 use rpc::v1;
 use std::time::{Duration, Instant};
 
-fn has_kind(kind: &'static str) -> impl Fn(&e2e::turn::Seen) -> bool {
+fn has_kind(kind: &'static str) -> impl Fn(&e2e::turn::Event) -> bool {
     move |seen| seen.kind == kind
 }
 
@@ -24,8 +24,12 @@ async fn a_subtask_works_in_the_same_files_and_answers_its_parent() {
     assert_eq!(waiting.properties["reason"], "children", "the parent holds no slot meanwhile");
     let calls = stack.api.tool_calls(&session).await;
     assert_eq!((calls[0].tool.as_str(), calls[0].status.as_str()), ("task", "completed"));
-    assert!(calls[0].said.contains("<task_result>\nthe child is done\n</task_result>"), "{}", calls[0].said);
-    assert_eq!(calls[1].said, "from the child\n", "the files are the same");
+    assert!(
+        calls[0].result.contains("<task_result>\nthe child is done\n</task_result>"),
+        "{}",
+        calls[0].result
+    );
+    assert_eq!(calls[1].result, "from the child\n", "the files are the same");
     let done = seen.events.iter().find(|seen| {
         let part = &seen.properties["part"];
         part["tool"] == "task" && part["state"]["status"] == "completed"
@@ -39,19 +43,19 @@ async fn a_subtask_works_in_the_same_files_and_answers_its_parent() {
     let children = stack.api.children(&session).await;
     assert_eq!(children.len(), 1);
     assert_eq!((children[0].agent.as_str(), children[0].parent_id.as_str()), ("general", session.as_str()));
-    assert!(calls[0].said.contains(&children[0].id));
+    assert!(calls[0].result.contains(&children[0].id));
     assert_eq!(stack.api.get(&children[0].id).await.last_outcome(), v1::TurnOutcome::Done);
-    // The child's diff is that of the files in which it works.
+    // The diff of the child is the diff of the shared files.
     let request = v1::GetSessionDiffRequest { session_id: children[0].id.clone(), ..Default::default() };
     let diff = stack.api.sessions().get_session_diff(request).await.unwrap().into_inner();
     assert!(diff.patch.contains("from the child"), "{}", diff.patch);
 }
 
 #[tokio::test]
-async fn several_subtasks_run_at_once_and_the_parent_shows_how_far_they_are() {
+async fn several_subtasks_run_in_parallel_and_the_parent_shows_their_progress() {
     let stack = Stack::with(Options { workers: 2, ..Options::default() }).await;
     let session = stack.session().await;
-    // Each waits for the other: they would never end one after the other.
+    // Each child waits for the other: they could not finish one after the other.
     let meet = |own: &str, other: &str| {
         let wait = format!("touch {own}; until test -e {other}; do sleep 0.1; done; echo met");
         task(&format!("{}\n@text {own} is done", bash(&wait)))
@@ -62,9 +66,12 @@ async fn several_subtasks_run_at_once_and_the_parent_shows_how_far_they_are() {
     let shown = watch
         .until(|seen| seen.properties["part"]["state"]["metadata"]["summary"][0]["tool"] == "bash")
         .await;
-    assert_eq!(shown.properties["part"]["state"]["status"], "running", "live, in the parent's part");
+    assert_eq!(
+        shown.properties["part"]["state"]["status"], "running",
+        "the parent's part shows the progress"
+    );
     assert_eq!(watch.until_idle().await, "done");
-    watch.seen.assert_gap_free();
+    watch.transcript.assert_gap_free();
     let calls = stack.api.tool_calls(&session).await;
     assert!(calls.iter().all(|call| call.status == "completed"), "{calls:?}");
     assert_eq!(stack.api.children(&session).await.len(), 2);
@@ -94,11 +101,11 @@ async fn a_tree_of_depth_five_needs_one_slot() {
     let (_, seen) = run(&stack.api, &below[0], &task("@text too deep")).await;
     seen.assert_gap_free();
     let refused = stack.api.tool_calls(&below[0]).await;
-    assert!(refused[0].said.contains("5 levels deep"), "{refused:?}");
+    assert!(refused[0].result.contains("5 levels deep"), "{refused:?}");
 }
 
 #[tokio::test]
-async fn a_subtask_that_fails_is_a_tool_error_and_not_its_parents_end() {
+async fn a_failed_subtask_is_a_tool_error_and_its_parent_continues() {
     let stack = Stack::start().await;
     let session = stack.session().await;
     let prompt = format!("{}\n@text I go on without it", task("@status 400\n@text never"));
@@ -106,10 +113,10 @@ async fn a_subtask_that_fails_is_a_tool_error_and_not_its_parents_end() {
     assert_eq!(outcome, "done");
     let calls = stack.api.tool_calls(&session).await;
     assert_eq!(calls[0].status, "error");
-    assert!(calls[0].said.contains("state=\"failed\""), "{}", calls[0].said);
+    assert!(calls[0].result.contains("state=\"failed\""), "{}", calls[0].result);
     let (outcome, _) = run(&stack.api, &session, &format!("{}\n@text well", task_for("pirate", "x"))).await;
     assert_eq!(outcome, "done");
-    assert!(stack.api.tool_calls(&session).await[1].said.contains("Available subagents: general, explore"));
+    assert!(stack.api.tool_calls(&session).await[1].result.contains("Available subagents: general, explore"));
 }
 
 #[tokio::test]
@@ -123,10 +130,10 @@ async fn an_abort_reaches_every_subtask() {
     watch.until(has_kind("flotilla.session.waiting")).await;
     let child = only_child(&stack, &session).await;
     let leaf = only_child(&stack, &child).await;
-    Watch::start(&stack.api, &leaf).await.until_shown("asleep").await;
+    Watch::start(&stack.api, &leaf).await.until_output("asleep").await;
     let begun = Instant::now();
     assert!(stack.api.abort(&session).await.unwrap());
-    assert!(begun.elapsed() < Duration::from_secs(1), "the answer waits for nobody");
+    assert!(begun.elapsed() < Duration::from_secs(1), "the answer is not delivered");
     assert_eq!(watch.until_idle().await, "aborted");
     for below in [&child, &leaf] {
         assert_eq!(Watch::start(&stack.api, below).await.until_idle().await, "aborted");
@@ -135,19 +142,19 @@ async fn an_abort_reaches_every_subtask() {
         assert_eq!(
             (talk.len(), aborted.count()),
             (2, 1),
-            "the gateway and its parent told it, and it ended once"
+            "the gateway and its parent aborted it, and it ended once"
         );
     }
     let calls = stack.api.tool_calls(&session).await;
-    assert_eq!((calls[0].status.as_str(), calls[0].said.as_str()), ("error", "Tool execution aborted"));
+    assert_eq!((calls[0].status.as_str(), calls[0].result.as_str()), ("error", "Tool execution aborted"));
     let (outcome, seen) = run(&stack.api, &session, &bash("test -e awake || echo still asleep")).await;
     assert_eq!(outcome, "done");
     seen.assert_gap_free();
-    assert_eq!(stack.api.tool_calls(&session).await[1].said, "still asleep\n");
+    assert_eq!(stack.api.tool_calls(&session).await[1].result, "still asleep\n");
 }
 
 #[tokio::test]
-async fn a_deleted_subtask_is_a_tool_error_and_a_deleted_root_takes_all_with_it() {
+async fn a_deleted_subtask_is_a_tool_error_and_a_deleted_root_deletes_its_tree() {
     let stack = Stack::start().await;
     let session = stack.session().await;
     let prompt = format!("{}\n@text over", task(&format!("{}\n@text never", bash("sleep 100"))));
@@ -158,7 +165,7 @@ async fn a_deleted_subtask_is_a_tool_error_and_a_deleted_root_takes_all_with_it(
     let delete = |id: &str| v1::DeleteSessionRequest { session_id: id.to_owned() };
     stack.api.sessions().delete_session(delete(&child)).await.unwrap();
     assert_eq!(watch.until_idle().await, "done");
-    assert!(stack.api.tool_calls(&session).await[0].said.contains("was deleted"));
+    assert!(stack.api.tool_calls(&session).await[0].result.contains("was deleted"));
 
     stack.api.prompt(&session, &prompt).await.unwrap();
     watch.until(has_kind("flotilla.session.waiting")).await;
@@ -174,7 +181,7 @@ async fn a_deleted_subtask_is_a_tool_error_and_a_deleted_root_takes_all_with_it(
 }
 
 #[tokio::test]
-async fn a_subtask_goes_on_when_its_worker_dies_and_its_parent_hears_once() {
+async fn a_subtask_survives_its_worker_and_answers_its_parent_once() {
     let mut stack = Stack::start().await;
     let session = stack.session().await;
     let child = format!(
@@ -185,19 +192,23 @@ async fn a_subtask_goes_on_when_its_worker_dies_and_its_parent_hears_once() {
     stack.api.prompt(&session, &format!("{}\n@text over", task(&child))).await.unwrap();
     watch.until(has_kind("flotilla.session.waiting")).await;
     let child = only_child(&stack, &session).await;
-    Watch::start(&stack.api, &child).await.until_shown("begun").await;
+    Watch::start(&stack.api, &child).await.until_output("begun").await;
     stack.add_worker().await;
     stack.crash_worker(0);
     assert_eq!(watch.until_idle().await, "done");
-    watch.seen.assert_gap_free();
+    watch.transcript.assert_gap_free();
     let calls = stack.api.tool_calls(&session).await;
-    assert!(calls[0].said.contains("<task_result>\nbegun\nran\n</task_result>"), "once: {}", calls[0].said);
-    let idles = watch.seen.events.iter().filter(|seen| seen.kind == "session.idle").count();
+    assert!(
+        calls[0].result.contains("<task_result>\nbegun\nran\n</task_result>"),
+        "once: {}",
+        calls[0].result
+    );
+    let idles = watch.transcript.events.iter().filter(|seen| seen.kind == "session.idle").count();
     assert_eq!(idles, 1);
 }
 
 #[tokio::test]
-async fn who_only_looks_gets_no_tools_that_change_something() {
+async fn a_read_only_agent_gets_no_writing_tools() {
     let stack = Stack::start().await;
     let session = stack.session().await;
     let child = "@tool write {\"filePath\":\"/workspace/x\",\"content\":\"x\"}\n@text I may not";
@@ -206,7 +217,7 @@ async fn who_only_looks_gets_no_tools_that_change_something() {
     assert_eq!(outcome, "done");
     let child = only_child(&stack, &session).await;
     let refused = &stack.api.tool_calls(&child).await[0];
-    assert!(refused.status == "error" && refused.said.contains("forbids"), "{refused:?}");
+    assert!(refused.status == "error" && refused.result.contains("forbids"), "{refused:?}");
     let requests = stack.model.journal.requests();
     let asked = requests.iter().find(|request| request.headers.get("x-session-id") == Some(&child)).unwrap();
     let tools = asked.body["tools"].to_string();
@@ -216,7 +227,7 @@ async fn who_only_looks_gets_no_tools_that_change_something() {
     );
 }
 
-/// Waits until a session has a child, and gives the newest one.
+/// Waits until a session has a child, and returns the newest one.
 async fn only_child(stack: &Stack, session: &str) -> String {
     let child = async || stack.api.children(session).await.pop();
     testkit::eventually("there is a child", || async { child().await.is_some() }).await;

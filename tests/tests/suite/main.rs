@@ -1,4 +1,4 @@
-//! The services end to end, in one binary: linking takes longer than compiling.
+//! The services end to end, in one binary, because linking takes longer than compiling.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, missing_docs)]
 
 mod bad_input;

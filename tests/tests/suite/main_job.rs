@@ -1,4 +1,4 @@
-//! The main job: a prompt runs an agent on a real repository, over every real part.
+//! The main job: a prompt runs an agent on a real repository, with all real services.
 
 use e2e::{Options, Stack, turn::Watch, turn::run};
 use rpc::v1;
@@ -15,7 +15,7 @@ async fn a_prompt_is_answered_and_stored_as_it_was_streamed() {
     let (outcome, seen) = run(&stack.api, &session, prompt).await;
     assert_eq!(outcome, "done");
     assert_eq!(seen.events[0].kind, "session.created");
-    assert!(!seen.deltas.is_empty(), "text came live");
+    assert!(!seen.deltas.is_empty(), "the text was streamed");
     let talk = stack.api.conversation(&session).await;
     let roles: Vec<_> = talk.iter().map(|(info, _)| info["role"].clone()).collect();
     assert_eq!(roles, ["user", "assistant"]);
@@ -91,7 +91,7 @@ async fn the_demo_repairs_the_sample_repository() {
 }
 
 #[tokio::test]
-async fn parallel_tools_run_side_by_side_and_every_tool_works() {
+async fn tools_run_in_parallel_and_every_tool_works() {
     let stack = Stack::start().await;
     let session = stack.session().await;
     let prompt = r#"
@@ -128,7 +128,7 @@ async fn prompts_for_a_busy_session_join_its_queue() {
     let session = stack.session().await;
     let mut watch = Watch::start(&stack.api, &session).await;
     stack.api.prompt(&session, "@delay 30\n@chunk 2\n@text The first answer takes a while.").await.unwrap();
-    watch.until_speaks().await;
+    watch.until_answering().await;
     let second = stack.api.prompt(&session, "@text second").await.unwrap();
     let third = stack.api.prompt(&session, "@text third").await.unwrap();
     assert_eq!(third.inputs_ahead, second.inputs_ahead + 1);

@@ -18,7 +18,7 @@ async fn content_in_new_session(stack: &Stack, project_id: &str) -> String {
     let session =
         stack.api.sessions().create_session(request).await.unwrap().into_inner().session.unwrap().id;
     run(&stack.api, &session, &format!("{}\n@text done", bash("cat a.txt"))).await;
-    stack.api.tool_calls(&session).await[0].said.clone()
+    stack.api.tool_calls(&session).await[0].result.clone()
 }
 
 #[tokio::test]

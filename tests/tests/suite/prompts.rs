@@ -1,9 +1,9 @@
-//! Prompts that are more than a text: files, agents, tasks, notes, settings and structured answers.
+//! Prompts with more than a text: files, agents, subtasks, notes, settings and structured answers.
 
 use e2e::{
     Stack,
     api::assert_refused,
-    turn::{Watch, bash, run, run_asked},
+    turn::{Watch, bash, run, run_request},
 };
 use rpc::v1::{self, prompt_part::Kind};
 use serde_json::{Value, json};
@@ -42,7 +42,7 @@ fn texts(parts: &[Value]) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn files_are_what_their_content_is_whatever_they_are_called() {
+async fn the_content_of_a_file_decides_its_type() {
     let stack = Stack::start().await;
     let files = [
         ("words.png", "only words\n"),
@@ -51,7 +51,7 @@ async fn files_are_what_their_content_is_whatever_they_are_called() {
         ("data.pdf", "\0\u{1}"),
     ];
     let session = stack.session_on(&testkit::git::repository(&files)).await;
-    let (outcome, seen) = run_asked(&stack.api, &session, |prompt| {
+    let (outcome, seen) = run_request(&stack.api, &session, |prompt| {
         prompt.text = "@text seen".to_owned();
         let model = ("chat".to_owned(), "eyes".to_owned());
         prompt.model = Some(v1::ModelRef { provider_id: model.0, model_id: model.1 });
@@ -72,11 +72,11 @@ async fn files_are_what_their_content_is_whatever_they_are_called() {
 }
 
 #[tokio::test]
-async fn files_and_agents_are_told_to_the_model_once() {
+async fn the_model_receives_files_and_agents_once() {
     let stack = Stack::start().await;
     let repository = testkit::git::repository(&[("src/a.txt", "hello\nworld\n")]);
     let session = stack.session_on(&repository).await;
-    let (outcome, seen) = run_asked(&stack.api, &session, |prompt| {
+    let (outcome, seen) = run_request(&stack.api, &session, |prompt| {
         prompt.text = "@text seen\n@step\n@text again".to_owned();
         prompt.parts = vec![
             file("text/plain", "data:text/plain;base64,ZnJvbSBhZmFy"),
@@ -111,11 +111,11 @@ async fn files_and_agents_are_told_to_the_model_once() {
 }
 
 #[tokio::test]
-async fn a_note_starts_nothing_and_the_next_prompt_sees_it() {
+async fn a_note_starts_no_turn_and_is_part_of_the_next_one() {
     let stack = Stack::start().await;
     let session = stack.session().await;
     let note = async || {
-        let note = stack.api.ask(&session, |prompt| {
+        let note = stack.api.prompt_with(&session, |prompt| {
             (prompt.text, prompt.no_reply) = ("the colour is red".to_owned(), true);
             prompt.message_id = "msg_note".to_owned();
         });
@@ -130,7 +130,7 @@ async fn a_note_starts_nothing_and_the_next_prompt_sees_it() {
     let requests = stack.model.journal.requests();
     assert_eq!(requests.len(), 1);
     assert!(requests[0].body["messages"].to_string().contains("the colour is red"));
-    // After an answer it is no prompt either.
+    // A message after an answer is not a prompt either.
     let mut watch = Watch::start(&stack.api, &session).await;
     let text = format!("{}\n@text over", bash("sleep 0.3"));
     let prompt = stack.api.prompt(&session, &text).await.unwrap().message_id;
@@ -138,18 +138,18 @@ async fn a_note_starts_nothing_and_the_next_prompt_sees_it() {
     let late = |prompt: &mut v1::AcceptPromptRequest| {
         (prompt.text, prompt.no_reply) = ("too late".to_owned(), true);
     };
-    stack.api.ask(&session, late).await.unwrap();
+    stack.api.prompt_with(&session, late).await.unwrap();
     assert_eq!(watch.until_idle().await, "done");
     let requests = stack.model.journal.requests();
     assert!(requests[2].body["messages"].to_string().contains("too late"), "the running turn sees it");
-    assert_eq!(requests.len(), 3, "nobody answers it");
+    assert_eq!(requests.len(), 3, "no turn answers a note");
     let talk = stack.api.conversation(&session).await;
     let answer = talk.iter().rev().find(|(info, _)| info["role"] == "assistant").unwrap();
-    assert_eq!(answer.0["parentID"], prompt, "the answer is the prompt's");
+    assert_eq!(answer.0["parentID"], prompt, "the answer belongs to the prompt");
 }
 
 #[tokio::test]
-async fn a_named_message_is_one_prompt() {
+async fn a_repeated_message_id_is_the_same_prompt() {
     let stack = Stack::start().await;
     let session = stack.session().await;
     let ask = async |text: &str, part: &str| {
@@ -158,7 +158,7 @@ async fn a_named_message_is_one_prompt() {
             prompt.message_id = "msg_mine".to_owned();
             prompt.parts = vec![v1::PromptPart { id: part, kind: Some(Kind::Text(text)) }];
         };
-        stack.api.ask(&session, prompt).await
+        stack.api.prompt_with(&session, prompt).await
     };
     let first = ask("@text one", "prt_mine").await.unwrap();
     assert_eq!(first.message_id, "msg_mine");
@@ -169,15 +169,17 @@ async fn a_named_message_is_one_prompt() {
     assert_eq!(watch.until_idle().await, "done");
     let talk = stack.api.conversation(&session).await;
     assert_eq!((talk.len(), talk[0].1[0]["id"].as_str()), (2, Some("prt_mine")));
-    // Nobody can replace what the agent said.
+    // A client cannot replace a message of the agent.
     let id = talk[1].0["id"].as_str().unwrap().to_owned();
-    let stolen =
-        stack.api.ask(&session, |prompt| (prompt.text, prompt.message_id) = ("x".to_owned(), id)).await;
+    let stolen = stack
+        .api
+        .prompt_with(&session, |prompt| (prompt.text, prompt.message_id) = ("x".to_owned(), id))
+        .await;
     assert_refused(stolen, Code::AlreadyExists, "idempotency_conflict");
 }
 
 #[tokio::test]
-async fn what_cannot_be_taken_is_refused() {
+async fn unsupported_parts_are_refused() {
     let stack = Stack::start().await;
     let session = stack.session().await;
     type Change = fn(&mut v1::AcceptPromptRequest);
@@ -208,7 +210,7 @@ async fn what_cannot_be_taken_is_refused() {
         ("retries_too_many", |prompt| prompt.format = schema(Some(11))),
     ];
     for (code, change) in cases {
-        let asked = stack.api.ask(&session, |prompt| {
+        let asked = stack.api.prompt_with(&session, |prompt| {
             if code != "prompt_empty" {
                 prompt.text = "@text never".to_owned();
             }
@@ -220,10 +222,10 @@ async fn what_cannot_be_taken_is_refused() {
 }
 
 #[tokio::test]
-async fn effort_and_switches_reach_the_model() {
+async fn variants_and_tool_switches_reach_the_model() {
     let stack = Stack::start().await;
     let session = stack.session().await;
-    let (outcome, _) = run_asked(&stack.api, &session, |prompt| {
+    let (outcome, _) = run_request(&stack.api, &session, |prompt| {
         prompt.text = format!("{}\n@text over", bash("echo never"));
         prompt.variant = "high".to_owned();
         prompt.tools.insert("bash".to_owned(), false);
@@ -234,17 +236,17 @@ async fn effort_and_switches_reach_the_model() {
     assert_eq!(body["reasoning_effort"], "high");
     let tools = body["tools"].to_string();
     assert!(!tools.contains("\"bash\"") && tools.contains("\"read\""), "{tools}");
-    assert!(stack.api.tool_calls(&session).await[0].said.contains("forbids"));
+    assert!(stack.api.tool_calls(&session).await[0].result.contains("forbids"));
     let talk = stack.api.conversation(&session).await;
     assert_eq!((&talk[0].0["model"]["variant"], &talk[1].0["variant"]), (&json!("high"), &json!("high")));
     // The switches hold for that prompt only, the effort until a prompt names another.
     run(&stack.api, &session, &format!("{}\n@text over", bash("echo now"))).await;
-    assert_eq!(stack.api.tool_calls(&session).await[1].said, "now\n");
+    assert_eq!(stack.api.tool_calls(&session).await[1].result, "now\n");
     for (variant, want) in
         [("", json!("high")), ("low", json!("low")), ("", json!("low")), ("default", Value::Null)]
     {
         let before = stack.model.journal.requests().len();
-        run_asked(&stack.api, &session, |prompt| {
+        run_request(&stack.api, &session, |prompt| {
             prompt.text = "@text thought".to_owned();
             prompt.variant = variant.to_owned();
         })
@@ -259,7 +261,8 @@ async fn a_structured_answer_fits_its_schema_or_the_turn_fails() {
     let session = stack.session().await;
     let misfit = "@tool StructuredOutput {\"answer\":\"x\"}";
     let ask = async |text: String, retries| {
-        run_asked(&stack.api, &session, |prompt| (prompt.text, prompt.format) = (text, schema(retries))).await
+        run_request(&stack.api, &session, |prompt| (prompt.text, prompt.format) = (text, schema(retries)))
+            .await
     };
     let fits = format!("{misfit}\n@tool StructuredOutput {{\"answer\":42}}\n@text never said");
     let (outcome, seen) = ask(fits, None).await;
@@ -270,7 +273,7 @@ async fn a_structured_answer_fits_its_schema_or_the_turn_fails() {
     let talk = stack.api.conversation(&session).await;
     assert_eq!((&talk[1].0["structured"], &talk[2].0["structured"]), (&Value::Null, &json!({"answer": 42})));
     let calls = stack.api.tool_calls(&session).await;
-    assert!(calls[0].status == "error" && calls[0].said.contains("does not fit the schema"), "{calls:?}");
+    assert!(calls[0].status == "error" && calls[0].result.contains("does not fit the schema"), "{calls:?}");
 
     for (text, retries, failed) in
         [(format!("{misfit}\n{misfit}\n{misfit}"), 1, 1), ("@text plain".to_owned(), 1, 0)]
@@ -287,10 +290,10 @@ async fn a_structured_answer_fits_its_schema_or_the_turn_fails() {
 }
 
 #[tokio::test]
-async fn a_task_of_a_prompt_runs_before_the_model_is_asked() {
+async fn a_subtask_of_a_prompt_runs_before_the_first_model_call() {
     let stack = Stack::start().await;
     let session = stack.session().await;
-    let (outcome, seen) = run_asked(&stack.api, &session, |prompt| {
+    let (outcome, seen) = run_request(&stack.api, &session, |prompt| {
         prompt.text = "@text skipped\n@step\n@text It says: {{last_tool_result}}".to_owned();
         prompt.parts = vec![task("@text the child is done"), task("@text so is the other")];
     })
@@ -301,7 +304,7 @@ async fn a_task_of_a_prompt_runs_before_the_model_is_asked() {
     assert_eq!(agents, ["build", "general", "build"]);
     let calls = stack.api.tool_calls(&session).await;
     assert_eq!((calls.len(), calls[0].tool.as_str(), calls[0].status.as_str()), (2, "task", "completed"));
-    assert!(calls[0].said.contains("the child is done") && calls[1].said.contains("so is the other"));
+    assert!(calls[0].result.contains("the child is done") && calls[1].result.contains("so is the other"));
     assert!(texts(&talk[2].1)[0].contains("so is the other"), "{:?}", talk[2].1);
     assert_eq!(stack.model.journal.requests().len(), 3, "two children and one step");
 }

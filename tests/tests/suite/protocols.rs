@@ -1,4 +1,4 @@
-//! The same job over every provider's protocol, against a far end that refuses what the real one refuses.
+//! The same job over every provider's protocol, against a model server that refuses what the real one refuses.
 
 use e2e::{
     Stack,
@@ -9,7 +9,7 @@ use testkit::model::ScriptedModel;
 
 const PROVIDERS: [&str; 4] = ["chat", "claude", "responses", "gemini"];
 
-/// What the model was asked for a session.
+/// Returns the model requests of a session.
 fn requests(model: &ScriptedModel, session: &str) -> Vec<Value> {
     let of_session = |request: &model_script::journal::Request| {
         request.headers.get("x-session-id").is_some_and(|id| id == session)
@@ -17,7 +17,7 @@ fn requests(model: &ScriptedModel, session: &str) -> Vec<Value> {
     model.journal.requests().into_iter().filter(of_session).map(|request| request.body).collect()
 }
 
-/// What of its reasoning a model of `provider` gets back, in the protocol's own words.
+/// Returns the reasoning that a model of `provider` receives back, in the words of the protocol.
 fn thoughts(provider: &str) -> &'static [&'static str] {
     match provider {
         "chat" => &[],
@@ -28,7 +28,7 @@ fn thoughts(provider: &str) -> &'static [&'static str] {
 }
 
 #[tokio::test]
-async fn a_job_with_reasoning_and_tools_is_the_same_over_every_protocol() {
+async fn reasoning_and_tools_work_the_same_over_every_protocol() {
     let stack = Stack::start().await;
     let prompt = "
 @reason I look around first.
@@ -44,7 +44,7 @@ async fn a_job_with_reasoning_and_tools_is_the_same_over_every_protocol() {
         let (outcome, seen) = run_on(&stack.api, &session, provider, prompt).await;
         assert_eq!(outcome, "done", "{provider}: {:?}", seen.error());
         let talk = stack.api.conversation(&session).await;
-        // Gemini's signature is kept as a reasoning without text.
+        // Gemini's signature is stored as a reasoning part without text.
         let kinds = |parts: &[Value]| -> Vec<String> {
             let shown = parts.iter().filter(|part| part["type"] != "reasoning" || part["text"] != "");
             shown.map(|part| part["type"].as_str().unwrap().to_owned()).collect()
@@ -68,7 +68,7 @@ async fn a_job_with_reasoning_and_tools_is_the_same_over_every_protocol() {
         );
         assert_eq!(talk[3].1[1]["text"], "It says: 1: Grüße", "{provider}");
         assert_eq!(talk[2].0["finish"], "tool-calls", "{provider}");
-        // Anthropic does not tell reasoning from the rest of an answer.
+        // Anthropic does not separate the reasoning from the rest of an answer.
         let (output, reasoning) = if provider == "claude" { (25, 0) } else { (20, 5) };
         let tokens = &talk[3].0["tokens"];
         let want = [json!(100), json!(output), json!(reasoning)];
@@ -83,7 +83,7 @@ async fn a_job_with_reasoning_and_tools_is_the_same_over_every_protocol() {
 }
 
 #[tokio::test]
-async fn a_session_moves_between_protocols_and_takes_no_signature_along() {
+async fn a_session_changes_protocols_without_its_signatures() {
     let stack = Stack::start().await;
     for first in PROVIDERS {
         let session = stack.session().await;
@@ -99,7 +99,7 @@ async fn a_session_moves_between_protocols_and_takes_no_signature_along() {
                 assert!(!asked.contains(thought), "{first} to {next}: {thought}");
             }
         }
-        // Back home, it gets its own thoughts again.
+        // Back at the first protocol, the model receives its own reasoning again.
         assert_eq!(run_on(&stack.api, &session, first, "@text home").await.0, "done", "{first}");
         let asked = requests(&stack.model, &session).pop().unwrap().to_string();
         assert!(thoughts(first).iter().all(|thought| asked.contains(thought)), "{first}");
@@ -107,7 +107,7 @@ async fn a_session_moves_between_protocols_and_takes_no_signature_along() {
 }
 
 #[tokio::test]
-async fn ten_thousand_deltas_of_one_byte_are_one_text() {
+async fn ten_thousand_one_byte_deltas_become_one_text() {
     let stack = Stack::start().await;
     let text = "0123456789".repeat(1_000);
     for provider in PROVIDERS {
@@ -122,13 +122,13 @@ async fn ten_thousand_deltas_of_one_byte_are_one_text() {
 }
 
 #[tokio::test]
-async fn an_answer_without_anything_ends_the_turn() {
+async fn an_empty_answer_ends_the_turn() {
     let stack = Stack::start().await;
     for provider in PROVIDERS {
         let session = stack.session().await;
         let (outcome, seen) = run_on(&stack.api, &session, provider, "@finish stop").await;
         assert_eq!(outcome, "done", "{provider}: {:?}", seen.error());
-        assert_eq!(requests(&stack.model, &session).len(), 1, "{provider}: nobody asks again");
+        assert_eq!(requests(&stack.model, &session).len(), 1, "{provider}: there is no further request");
         assert_works(&stack.api, &session).await;
     }
 }

@@ -1,4 +1,4 @@
-//! What a session makes of a provider that refuses, breaks off, or says what it should not.
+//! Providers that refuse, break off, or send invalid answers.
 
 use e2e::{
     Options, Stack,
@@ -11,7 +11,7 @@ use testkit::model::ScriptedModel;
 /// Every wire protocol.
 const PROVIDERS: [&str; 4] = ["chat", "claude", "responses", "gemini"];
 
-/// What the model was asked for a session.
+/// Returns the model requests of a session.
 fn requests(model: &ScriptedModel, session: &str) -> Vec<Value> {
     let of_session = |request: &model_script::journal::Request| {
         request.headers.get("x-session-id").is_some_and(|id| id == session)
@@ -19,17 +19,17 @@ fn requests(model: &ScriptedModel, session: &str) -> Vec<Value> {
     model.journal.requests().into_iter().filter(of_session).map(|request| request.body).collect()
 }
 
-/// The attempts that were announced as failed.
+/// Returns the announced failed attempts.
 fn retries(seen: &Transcript) -> Vec<u64> {
     let statuses = seen.events.iter().filter(|event| event.kind == "session.status");
-    let retry = |event: &e2e::turn::Seen| {
+    let retry = |event: &e2e::turn::Event| {
         let status = &event.properties["status"];
         (status["type"] == "retry").then(|| status["attempt"].as_u64().unwrap())
     };
     statuses.filter_map(retry).collect()
 }
 
-/// The kinds of the parts of the newest message.
+/// Returns the kinds of the parts of the newest message.
 async fn newest_parts(stack: &Stack, session: &str) -> Vec<Value> {
     stack.api.conversation(session).await.pop().unwrap().1
 }
@@ -46,7 +46,7 @@ async fn a_refusal_ends_the_turn_after_one_request() {
         ("@status 403", "ProviderAuthError", Some(403)),
         ("@status 404", "APIError", Some(404)),
         ("@status 400", "APIError", Some(400)),
-        // Longer than anybody waits: told at once.
+        // The provider asks for a longer pause than the limit, so the turn ends at once.
         ("@status 429 retry-after=7200", "APIError", Some(429)),
         ("@html", "APIError", None),
         ("@garbage 1\n@text This never comes to its end.", "APIError", None),
@@ -70,13 +70,13 @@ async fn a_refusal_ends_the_turn_after_one_request() {
         }
         assert_works(&stack.api, &session).await;
     };
-    // Side by side: without Redis and NATS each turn waits for a look of the sweep.
+    // The turns run in parallel, because without Redis and NATS each waits for the sweep.
     let both = PROVIDERS.into_iter().flat_map(|provider| cases.map(|case| (provider, case)));
     futures::future::join_all(both.map(|(provider, case)| check(provider, case))).await;
 }
 
 #[tokio::test]
-async fn a_busy_provider_is_asked_again_and_answers_once() {
+async fn a_call_to_a_busy_provider_is_retried_and_answered_once() {
     let stack = Stack::start().await;
     for provider in PROVIDERS {
         for (fault, failed) in [
@@ -97,7 +97,7 @@ async fn a_busy_provider_is_asked_again_and_answers_once() {
             let attempts: Vec<_> = parts.iter().filter_map(|part| part["attempt"].as_u64()).collect();
             assert_eq!(attempts, failed, "the failed attempts stay");
             assert_eq!(stack.api.conversation(&session).await.len(), 2, "one answer");
-            assert!(seen.error().is_none(), "a turn that went well shows no error");
+            assert!(seen.error().is_none(), "a successful turn shows no error");
         }
     }
 }
@@ -115,7 +115,7 @@ async fn a_provider_that_stays_busy_ends_the_turn() {
 }
 
 #[tokio::test]
-async fn an_answer_that_breaks_off_is_begun_anew() {
+async fn an_interrupted_answer_is_restarted() {
     let stack = Stack::start().await;
     let said = "one two three four five";
     let check = async |provider: &str, fault: &str| {
@@ -138,7 +138,7 @@ async fn an_answer_that_breaks_off_is_begun_anew() {
         assert_ne!(parts[2]["id"], text["id"]);
         assert_works(&stack.api, &session).await;
     };
-    // Side by side: each waits for the first back-off.
+    // The turns run in parallel, because each waits for the first back-off.
     tokio::join!(
         check("chat", "@cut 2"),
         check("claude", "@cut 2"),
@@ -152,7 +152,7 @@ async fn an_answer_that_breaks_off_is_begun_anew() {
 }
 
 #[tokio::test]
-async fn a_tool_call_that_is_not_whole_never_runs() {
+async fn an_incomplete_tool_call_does_not_run() {
     let stack = Stack::start().await;
     let check = async |provider: &str, fault: &str, outcome: &str, runs: &str| {
         let session = stack.session().await;
@@ -162,7 +162,7 @@ async fn a_tool_call_that_is_not_whole_never_runs() {
         let look = "@tool bash {\"command\":\"cat runs 2>/dev/null | wc -l\"}";
         assert_eq!(run(&stack.api, &session, look).await.0, "done");
         let calls = stack.api.tool_calls(&session).await;
-        assert_eq!(calls.last().unwrap().said.trim(), runs, "{provider} {fault}");
+        assert_eq!(calls.last().unwrap().result.trim(), runs, "{provider} {fault}");
         calls
     };
     let (_, _, cut, length, garbage) = tokio::join!(
@@ -189,17 +189,17 @@ async fn a_tool_call_that_is_not_whole_never_runs() {
     assert_eq!(cut.iter().filter(|call| call.status == "completed").count(), 2, "{cut:?}");
     for call in [&length[0], &length[2]] {
         assert_eq!(call.status, "error");
-        assert!(call.said.contains("cut off before it was complete. It was not executed"), "{call:?}");
+        assert!(call.result.contains("cut off before it was complete. It was not executed"), "{call:?}");
     }
     for call in [&garbage[0], &garbage[2]] {
         assert_ne!(call.status, "completed", "{call:?}");
         assert_ne!(call.status, "running", "{call:?}");
-        assert_ne!(call.status, "pending", "nobody waits for it any more: {call:?}");
+        assert_ne!(call.status, "pending", "no turn waits for it any more: {call:?}");
     }
 }
 
 #[tokio::test]
-async fn mistakes_of_the_model_are_told_to_it_and_the_turn_goes_on() {
+async fn the_model_learns_of_its_mistakes_and_the_turn_continues() {
     let stack = Stack::start().await;
     let prompt = r#"
 @tools
@@ -229,18 +229,18 @@ async fn mistakes_of_the_model_are_told_to_it_and_the_turn_goes_on() {
         let told = requests[1].to_string();
         for (call, (tool, status, text)) in calls.iter().zip(want) {
             assert_eq!((call.tool.as_str(), call.status.as_str()), (tool, status), "{provider}: {call:?}");
-            assert!(call.said.contains(text), "{provider}: {call:?}");
-            let quoted = serde_json::to_string(call.said.trim_end()).unwrap();
+            assert!(call.result.contains(text), "{provider}: {call:?}");
+            let quoted = serde_json::to_string(call.result.trim_end()).unwrap();
             assert!(
                 told.contains(quoted.trim_matches('"')),
-                "{provider}: the model is told {quoted} in {told}"
+                "{provider}: the model receives {quoted} in {told}"
             );
         }
         assert_works(&stack.api, &session).await;
     }
 }
 
-/// Zero bytes wherever a model can put them. Postgres takes none.
+/// Zero bytes wherever a model can send them. Postgres accepts none.
 const ZEROS: &str = r#"
 [[rule]]
 match = "zero"
@@ -260,7 +260,7 @@ text = "over"
 "#;
 
 #[tokio::test]
-async fn zero_bytes_of_a_model_are_stored_clean_and_do_not_end_its_loop() {
+async fn zero_bytes_of_a_model_are_removed_before_storing() {
     let stack = Stack::with(Options { script: ZEROS.to_owned(), ..Options::default() }).await;
     for provider in PROVIDERS {
         let session = stack.session().await;
@@ -272,8 +272,8 @@ async fn zero_bytes_of_a_model_are_stored_clean_and_do_not_end_its_loop() {
             [("invalid", "completed"), ("bash", "error"), ("bash", "completed"), ("write", "completed")];
         assert_eq!(ended[..4], want, "{provider}");
         assert_eq!(ended[4..], [("edit", "completed")], "{provider}: {calls:?}");
-        assert!(calls[0].said.contains("There is no tool \"no\u{fffd}tool\""), "{provider}: {calls:?}");
-        assert_eq!(calls[2].said, "a\u{fffd}b", "{provider}");
+        assert!(calls[0].result.contains("There is no tool \"no\u{fffd}tool\""), "{provider}: {calls:?}");
+        assert_eq!(calls[2].result, "a\u{fffd}b", "{provider}");
         let talk = stack.api.conversation(&session).await;
         assert!(talk[1].1.iter().any(|part| part["text"] == "said\u{fffd}"), "{provider}: {talk:?}");
         assert_eq!(seen.events.iter().filter(|event| event.kind == "flotilla.loop.started").count(), 1);
@@ -282,7 +282,7 @@ async fn zero_bytes_of_a_model_are_stored_clean_and_do_not_end_its_loop() {
 }
 
 #[tokio::test]
-async fn an_answer_that_was_cut_off_is_a_failure() {
+async fn a_truncated_answer_is_an_error() {
     let stack = Stack::start().await;
     for provider in PROVIDERS {
         for (finish, name) in
@@ -294,7 +294,7 @@ async fn an_answer_that_was_cut_off_is_a_failure() {
             let shown = seen.error().map(|error| error["name"].clone());
             assert_eq!((outcome.as_str(), shown), ("failed", Some(name.into())), "{provider} {finish}");
             let parts = newest_parts(&stack, &session).await;
-            assert!(parts.iter().any(|part| part["text"] == "The beginning of"), "what came is kept");
+            assert!(parts.iter().any(|part| part["text"] == "The beginning of"), "the received text is kept");
             assert_eq!(requests(&stack.model, &session).len(), 1);
             assert_works(&stack.api, &session).await;
         }
@@ -302,7 +302,7 @@ async fn an_answer_that_was_cut_off_is_a_failure() {
 }
 
 #[tokio::test]
-async fn the_same_call_again_and_again_needs_a_human() {
+async fn a_repeated_identical_call_needs_permission() {
     let stack = Stack::start().await;
     let session = stack.session().await;
     let again = "@tool bash {\"command\":\"echo again\"}\n".repeat(5);
@@ -316,7 +316,7 @@ async fn the_same_call_again_and_again_needs_a_human() {
     assert_works(&stack.api, &session).await;
     let counting = "@tool bash {\"command\":\"echo x >> n; wc -l < n\"}\n".repeat(5);
     let (outcome, _) = run(&stack.api, &session, &counting).await;
-    assert_eq!(outcome, "done", "the same call with another answer each time is no loop");
+    assert_eq!(outcome, "done", "the same call with different results is not a loop");
 }
 
 #[tokio::test]
@@ -338,11 +338,11 @@ async fn an_abort_ends_a_wait_for_the_provider_at_once() {
         waiting.await;
         stack.model.journal.wait_for(asked + 1).await;
         let asked_at = Instant::now();
-        assert!(stack.api.abort(&session).await.unwrap(), "there was work to stop");
+        assert!(stack.api.abort(&session).await.unwrap(), "a turn was active");
         assert_eq!(watch.until_idle().await, "aborted", "{prompt}");
         assert!(asked_at.elapsed() < Duration::from_secs(2), "{prompt}: {:?}", asked_at.elapsed());
-        assert_eq!(watch.seen.error().unwrap()["name"], "MessageAbortedError");
-        watch.seen.assert_gap_free();
+        assert_eq!(watch.transcript.error().unwrap()["name"], "MessageAbortedError");
+        watch.transcript.assert_gap_free();
         assert_works(&stack.api, &session).await;
     }
     stack.model.journal.wait_until_idle().await;

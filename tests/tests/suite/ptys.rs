@@ -1,4 +1,4 @@
-//! Terminals of sessions, over gRPC as a service uses them, and over HTTP and a WebSocket as OpenCode's clients do.
+//! Terminals of sessions: over gRPC as services use them, and over HTTP and a WebSocket as OpenCode's clients do.
 
 use e2e::{Stack, api::assert_refused, turn::run};
 use futures::{SinkExt as _, StreamExt as _};
@@ -13,7 +13,7 @@ use tokio_tungstenite::{
 };
 use tonic::Code;
 
-/// A directory of a client's machine.
+/// A directory on the machine of a client.
 const DIRECTORY: &str = "/home/me/canvas";
 
 fn shell(session_id: &str, script: &str) -> v1::CreatePtyRequest {
@@ -26,10 +26,10 @@ fn shell(session_id: &str, script: &str) -> v1::CreatePtyRequest {
 }
 
 #[tokio::test]
-async fn a_person_works_beside_the_agent() {
+async fn a_person_can_use_a_terminal_beside_the_agent() {
     let stack = Stack::start().await;
     let (api, session) = (&stack.api, stack.session().await);
-    // Before any prompt: the files are made for it.
+    // Before the first prompt the files are created for the terminal.
     let script = "echo from-a-person > note; stty size; read -r line; echo \"got $line\"; exit 4";
     let made = api.ptys().create_pty(shell(&session, script)).await.unwrap().into_inner().pty.unwrap();
     assert!(made.id.starts_with("pty_") && made.exit_code.is_none(), "{made:?}");
@@ -40,7 +40,7 @@ async fn a_person_works_beside_the_agent() {
     let mut seen = String::new();
     // The agent takes the session over, and reads what the person wrote.
     assert_eq!(run(api, &session, "@tool bash {\"command\":\"cat note\"}\n@text done").await.0, "done");
-    assert_eq!(api.tool_calls(&session).await[0].said, "from-a-person\n");
+    assert_eq!(api.tool_calls(&session).await[0].result, "from-a-person\n");
     typed.send(v1::AttachPtyRequest { data: b"yes\n".to_vec(), ..Default::default() }).await.unwrap();
     let exit = loop {
         match items.message().await.unwrap().unwrap().item.unwrap() {
@@ -60,7 +60,7 @@ async fn a_person_works_beside_the_agent() {
     assert_refused(api.ptys().create_pty(outside).await, Code::InvalidArgument, "path_outside_workspace");
 }
 
-/// A client of OpenCode's kind, in one directory.
+/// An OpenCode client in one directory.
 struct Client {
     url: String,
     key: String,
@@ -91,7 +91,7 @@ impl Client {
         token["ticket"].as_str().unwrap().to_owned()
     }
 
-    /// Connects as a page does, which can send no header.
+    /// Connects like a web page, which cannot send headers.
     async fn connect(&self, pty: &str, query: &str) -> Result<Socket, StatusCode> {
         let address = self.url.replacen("http", "ws", 1);
         let request = format!("{address}/pty/{pty}/connect?{query}").into_client_request().unwrap();
@@ -131,7 +131,7 @@ impl Socket {
     }
 }
 
-/// The next event of this type in a stream.
+/// Waits for the next event of this type in a stream.
 async fn event(stream: &mut reqwest::Response, seen: &mut String, kind: &str) -> Value {
     loop {
         while let Some((frame, rest)) = seen.split_once("\n\n") {
@@ -142,13 +142,13 @@ async fn event(stream: &mut reqwest::Response, seen: &mut String, kind: &str) ->
                 return event["properties"].clone();
             }
         }
-        let chunk = stream.chunk().await.unwrap().expect("the stream goes on");
+        let chunk = stream.chunk().await.unwrap().expect("the stream continues");
         seen.push_str(std::str::from_utf8(&chunk).unwrap());
     }
 }
 
 #[tokio::test]
-async fn a_client_of_opencode_has_terminals() {
+async fn an_opencode_client_can_use_terminals() {
     let stack = Stack::start().await;
     let client = Client::of(&stack);
     let mut stream = client.request(Method::GET, "/event").send().await.unwrap();
@@ -180,7 +180,7 @@ async fn a_client_of_opencode_has_terminals() {
     socket.socket.send(Message::text("stty size; printf 'ž%s\\n' ☃\r")).await.unwrap();
     socket.until("20 100\r\n").await;
     socket.until("ž☃\r\n").await;
-    // Where the text is not ASCII the client is told how many bytes it has: with these it misses nothing and gets nothing twice.
+    // If the text is not ASCII, the client receives its length in bytes, so that it misses and repeats nothing.
     let auth = e2e_token(&client.key);
     let from = |cursor: i64| format!("directory={DIRECTORY}&cursor={cursor}&auth_token={auth}");
     let mut again = client.connect(&id, &from(0)).await.unwrap();
@@ -193,7 +193,7 @@ async fn a_client_of_opencode_has_terminals() {
     let mut future = client.connect(&id, &from(-1)).await.unwrap();
     for socket in [&mut rest, &mut future] {
         while socket.cursors.is_empty() {
-            assert!(socket.next().await, "it is told where it is");
+            assert!(socket.next().await, "the client receives its position");
         }
     }
     socket.socket.send(Message::text("exit 5\r")).await.unwrap();
@@ -210,7 +210,7 @@ async fn a_client_of_opencode_has_terminals() {
     assert_eq!((status, &gone["_tag"]), (StatusCode::NOT_FOUND, &json!("PtyNotFoundError")));
 }
 
-/// What a page puts into its query in place of a header.
+/// Encodes a credential for the query, which a page uses instead of a header.
 fn e2e_token(key: &str) -> String {
     use std::fmt::Write as _;
     let alphabet = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -232,7 +232,7 @@ fn e2e_token(key: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_ticket_is_good_once_for_one_terminal_in_one_directory() {
+async fn a_ticket_is_valid_once_for_one_terminal_and_directory() {
     let stack = Stack::start().await;
     let client = Client::of(&stack);
     let make = async || {
@@ -268,12 +268,12 @@ async fn a_ticket_is_good_once_for_one_terminal_in_one_directory() {
         request.headers_mut().insert("origin", origin.parse().unwrap());
         assert_eq!(connect_async(request).await.is_ok(), is_let_in, "{origin}");
     }
-    // Whoever sends what nobody types is hung up on, before it is all here.
+    // A client that sends more than a person can type is disconnected before the message is complete.
     let mut socket = client.connect(&id, &here(&client.ticket(&id).await)).await.unwrap();
     drop(socket.socket.send(Message::text("x".repeat(4 * 1024 * 1024))).await);
     while socket.next().await {}
-    assert!(!socket.seen.contains("xx"), "nothing of it was typed");
-    // Another tenant's key opens nothing of it.
+    assert!(!socket.seen.contains("xx"), "none of it was typed");
+    // The key of another tenant opens none of these terminals.
     let stranger = Client { key: stack.other_tenant().await.key, ..Client::of(&stack) };
     let (status, _) = stranger.call(Method::GET, &format!("/pty/{id}"), json!({})).await;
     assert_eq!(status, StatusCode::NOT_FOUND);

@@ -1,4 +1,4 @@
-//! Requests to people: the session is parked until somebody answers, or until the time for it is over.
+//! Requests to people: the session is parked until a person answers or the deadline expires.
 
 use e2e::{
     Options, Stack,
@@ -10,8 +10,8 @@ use tonic::Code;
 
 const ASK: [(&str, PermissionVerdict); 1] = [("bash", PermissionVerdict::Ask)];
 
-/// Waits until a session is parked for a permission, and gives the request's id.
-async fn asked(watch: &mut Watch) -> String {
+/// Waits until a session is parked for a permission, and returns the id of the request.
+async fn wait_for_permission(watch: &mut Watch) -> String {
     let asked = watch.until(|seen| seen.kind == "permission.asked").await;
     watch.until(|seen| seen.kind == "flotilla.session.waiting").await;
     asked.properties["id"].as_str().unwrap().to_owned()
@@ -27,26 +27,26 @@ async fn a_permission_holds_no_slot_and_outlives_every_worker() {
         .prompt(&session, &format!("{}\n@text over", bash("echo ran >> count; cat count")))
         .await
         .unwrap();
-    let id = asked(&mut watch).await;
+    let id = wait_for_permission(&mut watch).await;
     let open = v1::ListPermissionsRequest { session_id: session.clone(), ..Default::default() };
     let open = stack.api.permissions().list_permissions(open).await.unwrap().into_inner().permissions;
     assert_eq!((open.len(), open[0].id.as_str(), open[0].permission.as_str()), (1, id.as_str(), "bash"));
     let wait = stack.api.get(&session).await.wait.unwrap();
     assert_eq!(wait.reason, "permission");
-    assert!(wait.eta_ms > 0, "it says when it counts as refused");
+    assert!(wait.eta_ms > 0, "the request shows its deadline");
     let other = stack.session().await;
     assert_eq!(run(&stack.api, &other, "@text the one slot is free").await.0, "done");
 
-    // Nobody is there to hear the answer; the next worker finds it.
+    // No worker receives the answer; the next worker finds it.
     stack.crash_worker(0);
     stack.api.reply(&id, PermissionAnswer::Once, "").await.unwrap();
     stack.add_worker().await;
     assert_eq!(watch.until_idle().await, "done");
-    watch.seen.assert_gap_free();
-    assert_eq!(stack.api.tool_calls(&session).await[0].said, "ran\n");
+    watch.transcript.assert_gap_free();
+    assert_eq!(stack.api.tool_calls(&session).await[0].result, "ran\n");
     let late = stack.api.reply(&id, PermissionAnswer::Reject, "").await;
     let sentence = assert_refused(late, Code::FailedPrecondition, "already_resolved");
-    assert!(sentence.contains("by test"), "it says by whose key: {sentence}");
+    assert!(sentence.contains("by test"), "the message names the key: {sentence}");
     let stranger = stack.other_tenant().await;
     assert_refused(
         stranger.reply(&id, PermissionAnswer::Once, "").await,
@@ -56,7 +56,7 @@ async fn a_permission_holds_no_slot_and_outlives_every_worker() {
 }
 
 #[tokio::test]
-async fn what_a_grandchild_asks_is_seen_from_the_root() {
+async fn requests_of_a_grandchild_are_listed_at_the_root() {
     let stack = Stack::start().await;
     let root = stack.api.session_with_rules(&ASK).await;
     let leaf = format!("@tools\n{}\n@text the leaf is done", bash("echo allowed"));
@@ -74,93 +74,93 @@ async fn what_a_grandchild_asks_is_seen_from_the_root() {
         let open = v1::ListPermissionsRequest { session_id: root.clone(), with_subtasks, page: None };
         stack.api.permissions().list_permissions(open).await.unwrap().into_inner().permissions
     };
-    assert_eq!(list(false).await, [], "it asks nothing itself");
+    assert_eq!(list(false).await, [], "it has no request");
     let asked = list(true).await.remove(0);
     let child = stack.api.children(&root).await.remove(0).id;
     let leaf = stack.api.children(&child).await.remove(0).id;
     assert_eq!((asked.session_id.as_str(), asked.permission.as_str()), (leaf.as_str(), "bash"));
     stack.api.reply(&asked.id, PermissionAnswer::Once, "").await.unwrap();
     assert_eq!(watch.until_idle().await, "done");
-    assert_eq!(stack.api.tool_calls(&leaf).await[0].said, "allowed\n");
+    assert_eq!(stack.api.tool_calls(&leaf).await[0].result, "allowed\n");
 }
 
 #[tokio::test]
-async fn always_allows_the_same_call_from_then_on_and_a_refusal_is_told_to_the_model() {
+async fn always_allows_later_calls_and_a_refusal_reaches_the_model() {
     let stack = Stack::start().await;
     let session = stack.api.session_with_rules(&ASK).await;
     let mut watch = Watch::start(&stack.api, &session).await;
     let (same, other) = (bash("echo same"), bash("touch other"));
     stack.api.prompt(&session, &format!("{same}\n{same}\n{other}\n@text over")).await.unwrap();
-    let first = asked(&mut watch).await;
+    let first = wait_for_permission(&mut watch).await;
     stack.api.reply(&first, PermissionAnswer::Always, "").await.unwrap();
-    let second = asked(&mut watch).await;
+    let second = wait_for_permission(&mut watch).await;
     assert_ne!(first, second);
     stack.api.reply(&second, PermissionAnswer::Reject, "use printf").await.unwrap();
     assert_eq!(watch.until_idle().await, "done");
     let calls = stack.api.tool_calls(&session).await;
-    let said: Vec<_> = calls.iter().map(|call| call.said.as_str()).collect();
+    let said: Vec<_> = calls.iter().map(|call| call.result.as_str()).collect();
     assert_eq!(said, ["same\n", "same\n", "The person refused this call and says: use printf"]);
-    let replied = watch.seen.events.iter().filter(|seen| seen.kind == "permission.replied");
+    let replied = watch.transcript.events.iter().filter(|seen| seen.kind == "permission.replied");
     let replies: Vec<_> = replied.map(|seen| seen.properties["reply"].as_str().unwrap()).collect();
     assert_eq!(replies, ["always", "reject"]);
 }
 
 #[tokio::test]
-async fn a_refusal_without_a_word_ends_the_turn_and_everything_asked_beside_it() {
+async fn a_refusal_without_a_message_ends_the_turn_and_its_other_requests() {
     let stack = Stack::start().await;
     let session = stack.api.session_with_rules(&ASK).await;
     let mut watch = Watch::start(&stack.api, &session).await;
     let (one, other) = (bash("touch one"), bash("touch other"));
     stack.api.prompt(&session, &format!("@tools\n{one}\n{other}\n@text never")).await.unwrap();
-    let first = asked(&mut watch).await;
+    let first = wait_for_permission(&mut watch).await;
     let open = v1::ListPermissionsRequest { session_id: session.clone(), ..Default::default() };
     let open = stack.api.permissions().list_permissions(open).await.unwrap().into_inner().permissions;
     let second = open.into_iter().find(|open| open.id != first).unwrap().id;
     stack.api.reply(&first, PermissionAnswer::Reject, "").await.unwrap();
     assert_eq!(watch.until_idle().await, "needs_human");
-    watch.seen.assert_gap_free();
+    watch.transcript.assert_gap_free();
     for call in stack.api.tool_calls(&session).await {
-        assert_eq!((call.status.as_str(), call.said.as_str()), ("error", "The person refused this call."));
+        assert_eq!((call.status.as_str(), call.result.as_str()), ("error", "The person refused this call."));
     }
     let late = stack.api.reply(&second, PermissionAnswer::Once, "").await;
     let sentence = assert_refused(late, Code::FailedPrecondition, "already_resolved");
     assert!(sentence.contains("the refusal of another call"), "{sentence}");
-    assert_eq!(run(&stack.api, &session, "@text what now").await.0, "done", "the next prompt goes on");
+    assert_eq!(run(&stack.api, &session, "@text what now").await.0, "done", "the next prompt is answered");
 
-    // With a word the turn goes on, and both calls are told.
+    // After a refusal with a message the turn continues, and both calls get an answer.
     stack.api.prompt(&session, &format!("@tools\n{one}\n{other}\n@text another way")).await.unwrap();
-    let first = asked(&mut watch).await;
+    let first = wait_for_permission(&mut watch).await;
     stack.api.reply(&first, PermissionAnswer::Reject, "use printf").await.unwrap();
     watch.until(|seen| seen.properties["part"]["text"] == "another way").await;
     assert_eq!(watch.until_idle().await, "done");
     for call in &stack.api.tool_calls(&session).await[2..] {
-        assert_eq!(call.said, "The person refused this call and says: use printf");
+        assert_eq!(call.result, "The person refused this call and says: use printf");
     }
 }
 
 #[tokio::test]
-async fn an_answer_always_settles_what_waits_beside_it() {
+async fn the_answer_always_also_settles_waiting_requests() {
     let stack = Stack::start().await;
     let session = stack.api.session_with_rules(&ASK).await;
     let mut watch = Watch::start(&stack.api, &session).await;
     let same = bash("echo same");
     stack.api.prompt(&session, &format!("@tools\n{same}\n{same}\n@text over")).await.unwrap();
-    let first = asked(&mut watch).await;
+    let first = wait_for_permission(&mut watch).await;
     stack.api.reply(&first, PermissionAnswer::Always, "").await.unwrap();
     assert_eq!(watch.until_idle().await, "done");
     let calls = stack.api.tool_calls(&session).await;
-    assert_eq!(calls.iter().map(|call| call.said.as_str()).collect::<Vec<_>>(), ["same\n", "same\n"]);
+    assert_eq!(calls.iter().map(|call| call.result.as_str()).collect::<Vec<_>>(), ["same\n", "same\n"]);
 }
 
 #[tokio::test]
-async fn always_for_a_project_counts_in_its_other_sessions_until_it_is_taken_back() {
+async fn always_for_a_project_applies_to_its_sessions_until_it_is_revoked() {
     let stack = Stack::start().await;
     let api = &stack.api;
     let session = api.session_with_rules(&ASK).await;
     let mut watch = Watch::start(api, &session).await;
     let prompt = format!("{}\n@text over", bash("echo known"));
     api.prompt(&session, &prompt).await.unwrap();
-    let permission_id = asked(&mut watch).await;
+    let permission_id = wait_for_permission(&mut watch).await;
     let request = v1::ReplyPermissionRequest {
         permission_id: permission_id.clone(),
         answer: PermissionAnswer::Always.into(),
@@ -170,11 +170,11 @@ async fn always_for_a_project_counts_in_its_other_sessions_until_it_is_taken_bac
     api.permissions().reply_permission(request).await.unwrap();
     assert_eq!(watch.until_idle().await, "done");
     let other = api.session_with_rules(&ASK).await;
-    assert_eq!(run(api, &other, &prompt).await.0, "done", "nobody is asked");
-    assert_eq!(api.tool_calls(&other).await[0].said, "known\n");
+    assert_eq!(run(api, &other, &prompt).await.0, "done", "there is no open request");
+    assert_eq!(api.tool_calls(&other).await[0].result, "known\n");
     let denied = api.session_with_rules(&[("bash", PermissionVerdict::Deny)]).await;
     run(api, &denied, &prompt).await;
-    assert!(api.tool_calls(&denied).await[0].said.contains("forbids"), "it allows nothing that is forbidden");
+    assert!(api.tool_calls(&denied).await[0].result.contains("forbids"), "forbidden calls stay forbidden");
 
     let list = api.permissions().list_approvals(v1::ListApprovalsRequest::default()).await;
     let list = list.unwrap().into_inner().approvals;
@@ -188,11 +188,11 @@ async fn always_for_a_project_counts_in_its_other_sessions_until_it_is_taken_bac
     let third = api.session_with_rules(&ASK).await;
     let mut watch = Watch::start(api, &third).await;
     api.prompt(&third, &prompt).await.unwrap();
-    asked(&mut watch).await;
+    wait_for_permission(&mut watch).await;
 }
 
 #[tokio::test]
-async fn a_session_that_asks_nobody_goes_on_without_or_ends() {
+async fn a_session_without_people_continues_or_ends() {
     let stack = Stack::start().await;
     let api = &stack.api;
     let make = async |on_ask: v1::OnAsk| {
@@ -211,14 +211,14 @@ async fn a_session_that_asks_nobody_goes_on_without_or_ends() {
     };
     let prompt = format!("{}\n@text over", bash("touch never"));
     let denies = make(v1::OnAsk::Deny).await;
-    // A subtask does as its root.
+    // A subtask behaves as its root.
     let (outcome, _) = run(api, &denies, &format!("{}\n{prompt}", task(&prompt))).await;
     assert_eq!(outcome, "done");
     let child = api.children(&denies).await.remove(0).id;
     for (session, call) in [(&denies, 1), (&child, 0)] {
         let call = &api.tool_calls(session).await[call];
         assert!(
-            call.status == "error" && call.said.starts_with("This session cannot ask a person"),
+            call.status == "error" && call.result.starts_with("This session cannot ask a person"),
             "{call:?}"
         );
     }
@@ -227,8 +227,8 @@ async fn a_session_that_asks_nobody_goes_on_without_or_ends() {
     assert_eq!(outcome, "needs_human");
     assert!(seen.error().unwrap().to_string().contains("bash needs a person's answer"), "{:?}", seen.error());
     let open = api.permissions().list_permissions(v1::ListPermissionsRequest::default()).await.unwrap();
-    assert_eq!(open.into_inner().permissions, [], "nobody was asked");
-    // A subtask of a turn that fails works for nobody.
+    assert_eq!(open.into_inner().permissions, [], "there was no request");
+    // A subtask of a failed turn must not continue.
     let fails = make(v1::OnAsk::Fail).await;
     let both = format!("@tools\n{}\n{}\n@text over", task("@stall\n@text never"), bash("touch never"));
     assert_eq!(run(api, &fails, &both).await.0, "needs_human");
@@ -237,15 +237,15 @@ async fn a_session_that_asks_nobody_goes_on_without_or_ends() {
 }
 
 #[tokio::test]
-async fn a_request_that_nobody_answers_counts_as_refused() {
+async fn an_unanswered_request_counts_as_refused() {
     let stack = Stack::with(Options { request_wait_ms: 1_500, ..Options::default() }).await;
     let session = stack.api.session_with_rules(&ASK).await;
     let mut watch = Watch::start(&stack.api, &session).await;
     stack.api.prompt(&session, &format!("{}\n@text over", bash("echo never"))).await.unwrap();
-    let id = asked(&mut watch).await;
+    let id = wait_for_permission(&mut watch).await;
     assert_eq!(watch.until_idle().await, "done");
     let call = &stack.api.tool_calls(&session).await[0];
-    assert!(call.status == "error" && call.said.contains("No person answered in time"), "{call:?}");
+    assert!(call.status == "error" && call.result.contains("No person answered in time"), "{call:?}");
     let late = stack.api.reply(&id, PermissionAnswer::Once, "").await;
     let sentence = assert_refused(late, Code::FailedPrecondition, "already_resolved");
     assert!(sentence.contains("its deadline"), "{sentence}");
@@ -267,7 +267,7 @@ async fn a_question_is_answered_and_an_abort_closes_it() {
     };
     stack.api.questions().reply_question(answer(&id, "red")).await.unwrap();
     assert_eq!(watch.until_idle().await, "done");
-    assert!(stack.api.tool_calls(&session).await[0].said.contains("\"Which colour?\" = \"red\""));
+    assert!(stack.api.tool_calls(&session).await[0].result.contains("\"Which colour?\" = \"red\""));
 
     stack.api.prompt(&session, &format!("{question}\n@text over")).await.unwrap();
     let asked = watch.until(|seen| seen.kind == "question.asked").await;
@@ -276,7 +276,7 @@ async fn a_question_is_answered_and_an_abort_closes_it() {
     assert!(stack.api.abort(&session).await.unwrap());
     assert_eq!(watch.until_idle().await, "aborted");
     let open = stack.api.questions().list_questions(v1::ListQuestionsRequest::default()).await.unwrap();
-    assert_eq!(open.into_inner().questions, [], "nobody is asked any more");
+    assert_eq!(open.into_inner().questions, [], "later calls need no answer");
     let late = stack.api.questions().reply_question(answer(&id, "blue")).await;
     assert_refused(late, Code::FailedPrecondition, "already_resolved");
 }
@@ -287,7 +287,7 @@ async fn a_rule_that_forbids_a_tool_hides_it() {
     let session = stack.api.session_with_rules(&[("bash", PermissionVerdict::Deny)]).await;
     let (outcome, _) = run(&stack.api, &session, &format!("{}\n@text over", bash("echo never"))).await;
     assert_eq!(outcome, "done");
-    assert!(stack.api.tool_calls(&session).await[0].said.contains("forbids"));
+    assert!(stack.api.tool_calls(&session).await[0].result.contains("forbids"));
     let asked = stack.model.journal.requests();
     assert!(!asked[0].body["tools"].to_string().contains("\"bash\""));
 }

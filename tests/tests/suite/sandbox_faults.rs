@@ -1,5 +1,4 @@
-//! What a session makes of files, commands and repositories that are not what the model expects, and of a sandbox
-//! service that is away.
+//! Files, commands and repositories that differ from what the model expects, and a sandbox service that is down.
 
 use domain::limits;
 use e2e::{
@@ -12,19 +11,19 @@ use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use tonic::Code;
 
-/// A directive that calls bash.
+/// Returns a directive that calls bash.
 fn bash(command: &str) -> String {
     format!("@tool bash {}\n", json!({"command": command}))
 }
 
-/// A session on a repository by its URL.
+/// Creates a session on a repository by its URL.
 async fn session_at(stack: &Stack, url: &str, revision: &str) -> Result<String, tonic::Status> {
     let from = Some(v1::source::From::GitUrl(url.to_owned()));
     let source = v1::Source { from, revision: revision.to_owned() };
     Ok(stack.api.try_session(Some(source)).await?.id)
 }
 
-/// Runs calls side by side after `before`, and checks what the model was told of each.
+/// Runs calls in parallel after `before`, and checks the result of each that the model receives.
 async fn check_calls(stack: &Stack, before: &str, calls: &[(&str, Value, &str, &str)]) -> String {
     let session = stack.session().await;
     let mut prompt = format!("{before}@tools\n");
@@ -36,22 +35,22 @@ async fn check_calls(stack: &Stack, before: &str, calls: &[(&str, Value, &str, &
     let made = stack.api.tool_calls(&session).await;
     let made = &made[made.len() - calls.len()..];
     for (call, (tool, input, status, text)) in made.iter().zip(calls) {
-        assert_eq!((call.tool.as_str(), call.status.as_str()), (*tool, *status), "{input}: {}", call.said);
-        assert!(call.said.contains(text), "{tool} {input}: wanted {text:?} in {:?}", call.said);
+        assert_eq!((call.tool.as_str(), call.status.as_str()), (*tool, *status), "{input}: {}", call.result);
+        assert!(call.result.contains(text), "{tool} {input}: wanted {text:?} in {:?}", call.result);
     }
     assert_works(&stack.api, &session).await;
     session
 }
 
-/// Fails unless no process of the session's sandbox has `pattern` (written so that it does not match itself).
+/// Asserts that no process of the session's sandbox matches `pattern` (written so that it does not match itself).
 async fn assert_gone(stack: &Stack, session: &str, pattern: &str) {
     let (outcome, _) = run(&stack.api, session, &bash(&format!("pgrep -f '{pattern}' || echo none"))).await;
     assert_eq!(outcome, "done");
-    assert_eq!(stack.api.tool_calls(session).await.last().unwrap().said, "none\n", "{pattern}");
+    assert_eq!(stack.api.tool_calls(session).await.last().unwrap().result, "none\n", "{pattern}");
 }
 
 #[tokio::test]
-async fn repositories_that_cannot_be_had_end_the_turn_and_say_why() {
+async fn unavailable_repositories_end_the_turn_with_the_reason() {
     let stack = Stack::start().await;
     let root = stack.repositories.display().to_string();
     let repository = testkit::git::repository(&[("a.txt", "a\n")]);
@@ -73,7 +72,7 @@ async fn repositories_that_cannot_be_had_end_the_turn_and_say_why() {
     check(format!("file://{root}/../../etc"), "", "url_not_allowed").await;
     check("file:///etc".to_owned(), "", "url_not_allowed").await;
     check("ssh://git@example.com/a.git".to_owned(), "", "url_not_allowed").await;
-    // Nothing of the machine's own network is cloned from, whatever it would answer.
+    // Addresses of the machine's own network are refused before a connection.
     check("https://127.0.0.1:9/a.git".to_owned(), "", "url_not_allowed").await;
     check("https://user:secret@example.com/a.git".to_owned(), "", "url_not_allowed").await;
     check(format!("file://{root}/real.git"), "no-such-branch", "revision_not_found").await;
@@ -87,8 +86,8 @@ async fn repositories_that_cannot_be_had_end_the_turn_and_say_why() {
     let session = session_at(&stack, &format!("file://{root}/later.git"), "main").await.unwrap();
     assert_eq!(run(&stack.api, &session, "@text too early").await.0, "failed");
     repository.git(&["clone", "--quiet", "--bare", ".", &format!("{root}/later.git")]);
-    assert_eq!(run(&stack.api, &session, &bash("cat a.txt")).await.0, "done", "the repository is there now");
-    assert_eq!(stack.api.tool_calls(&session).await[0].said, "a\n");
+    assert_eq!(run(&stack.api, &session, &bash("cat a.txt")).await.0, "done", "the repository now exists");
+    assert_eq!(stack.api.tool_calls(&session).await[0].result, "a\n");
 }
 
 #[tokio::test]
@@ -131,7 +130,7 @@ async fn no_file_tool_leaves_the_workspace() {
 }
 
 #[tokio::test]
-async fn files_that_a_tool_cannot_use_are_told_to_the_model() {
+async fn the_model_learns_of_unusable_files() {
     let stack = Stack::start().await;
     let before = bash(
         "printf 'a\\0b' > bin; printf 'a\\xffb' > latin; truncate -s 2G big; mkdir dir; mkfifo pipe; ln -s b a; ln -s a b",
@@ -177,7 +176,7 @@ async fn files_that_a_tool_cannot_use_are_told_to_the_model() {
 }
 
 #[tokio::test]
-async fn a_command_out_of_time_ends_with_everything_that_it_started() {
+async fn a_command_that_times_out_ends_with_its_descendants() {
     let stack = Stack::start().await;
     let session = stack.session().await;
     let endless = |command: &str| format!("@tool bash {}\n", json!({"command": command, "timeout": 300}));
@@ -188,16 +187,16 @@ async fn a_command_out_of_time_ends_with_everything_that_it_started() {
     );
     assert_eq!(run(&stack.api, &session, &prompt).await.0, "done");
     let calls = stack.api.tool_calls(&session).await;
-    assert!(calls[0].said.starts_with("begun\n"), "what it printed is kept: {:?}", calls[0]);
+    assert!(calls[0].result.starts_with("begun\n"), "what it printed is kept: {:?}", calls[0]);
     for call in &calls {
         assert_eq!(call.status, "completed");
-        assert!(call.said.contains("stopped after"), "{call:?}");
+        assert!(call.result.contains("stopped after"), "{call:?}");
     }
     assert_gone(&stack, &session, "slee[p] 9870").await;
 }
 
 #[tokio::test]
-async fn a_fork_bomb_is_bounded_and_the_session_goes_on() {
+async fn a_fork_bomb_is_bounded_and_the_session_continues() {
     let stack = Stack::start().await;
     let session = stack.session().await;
     let bomb = json!({"command": "b() { b | b & b; }; b", "timeout": 1_000});
@@ -208,20 +207,20 @@ async fn a_fork_bomb_is_bounded_and_the_session_goes_on() {
     let (outcome, seen) = run(&stack.api, &session, &prompt).await;
     assert_eq!(outcome, "done", "{:?}", seen.error());
     let calls = stack.api.tool_calls(&session).await;
-    assert!(calls[0].said.len() <= limits::TOOL_OUTPUT_BYTES_MAX, "{}", calls[0].said.len());
+    assert!(calls[0].result.len() <= limits::TOOL_OUTPUT_BYTES_MAX, "{}", calls[0].result.len());
     assert_eq!(calls[1].status, "completed", "files can be written whatever runs: {:?}", calls[1]);
     assert_works(&stack.api, &session).await;
-    // The last of the bomb may just be being buried.
+    // The last processes of the bomb may still be exiting.
     testkit::eventually("commands run again", async || {
         let (outcome, _) = run(&stack.api, &session, &bash("ls; echo alive")).await;
         let calls = stack.api.tool_calls(&session).await;
-        outcome == "done" && calls.last().unwrap().said == "after\nalive\n"
+        outcome == "done" && calls.last().unwrap().result == "after\nalive\n"
     })
     .await;
 }
 
 #[tokio::test]
-async fn endless_output_is_bounded_and_says_where_the_rest_is() {
+async fn endless_output_is_bounded_and_names_the_file_with_the_rest() {
     let stack = Stack::start().await;
     let session = stack.session().await;
     let endless = json!({"command": "yes", "timeout": 1_000});
@@ -229,18 +228,18 @@ async fn endless_output_is_bounded_and_says_where_the_rest_is() {
     assert_eq!(outcome, "done", "{:?}", seen.error());
     for event in &seen.events {
         let bytes = event.properties.to_string().len();
-        // Output twice: as the answer and live, each line end escaped.
+        // The output occurs twice: as the answer and as live output, each line end escaped.
         assert!(bytes < 4 * limits::TOOL_OUTPUT_BYTES_MAX, "{} with {bytes} bytes", event.kind);
     }
-    let said = stack.api.tool_calls(&session).await[0].said.clone();
+    let said = stack.api.tool_calls(&session).await[0].result.clone();
     assert!(said.len() <= limits::TOOL_OUTPUT_BYTES_MAX, "{}", said.len());
-    let rest = said.split("the whole output is in ").nth(1).expect("where the rest is");
+    let rest = said.split("the whole output is in ").nth(1).expect("the result names the file with the rest");
     let path = rest.split([' ', '\n', ')']).next().unwrap();
     assert!(said.contains("stopped after"), "{}", domain::text::tail(&said, 300));
     let read = format!("@tool read {}\n", json!({"filePath": path, "offset": 1000, "limit": 2}));
     assert_eq!(run(&stack.api, &session, &read).await.0, "done");
     let read = stack.api.tool_calls(&session).await.pop().unwrap();
-    assert!(read.said.starts_with("1000: y\n1001: y\n"), "{read:?}");
+    assert!(read.result.starts_with("1000: y\n1001: y\n"), "{read:?}");
 }
 
 #[tokio::test]
@@ -249,12 +248,12 @@ async fn an_abort_ends_a_running_command_at_once() {
     let session = stack.session().await;
     let mut watch = Watch::start(&stack.api, &session).await;
     stack.api.prompt(&session, &bash("setsid sleep 76501 & echo begun; sleep 76502")).await.unwrap();
-    watch.until_shown("begun").await;
+    watch.until_output("begun").await;
     let asked_at = Instant::now();
     assert!(stack.api.abort(&session).await.unwrap());
     assert_eq!(watch.until_idle().await, "aborted");
     assert!(asked_at.elapsed() < Duration::from_secs(1), "{:?}", asked_at.elapsed());
-    watch.seen.assert_gap_free();
+    watch.transcript.assert_gap_free();
     let part = stack.api.conversation(&session).await.pop().unwrap().1;
     let part = part.iter().find(|part| part["type"] == "tool").unwrap();
     assert_eq!(part["state"]["status"], "error");
@@ -262,14 +261,14 @@ async fn an_abort_ends_a_running_command_at_once() {
     assert_gone(&stack, &session, "slee[p] 7650").await;
 }
 
-/// Whoever takes the turn over ends what it finds, also when it has nothing to do with it but to store the abort.
+/// The worker that takes the turn over ends its commands, even if it only has to store the abort.
 #[tokio::test]
-async fn an_abort_ends_what_a_worker_that_died_began() {
+async fn an_abort_ends_the_command_of_a_dead_worker() {
     let mut stack = Stack::start().await;
     let session = stack.session().await;
     let mut watch = Watch::start(&stack.api, &session).await;
     stack.api.prompt(&session, "@tool bash {\"command\":\"echo begun; sleep 4321\"}").await.unwrap();
-    watch.until_shown("begun").await;
+    watch.until_output("begun").await;
     stack.crash_worker(0);
     stack.api.abort(&session).await.unwrap();
     stack.add_worker().await;
@@ -278,7 +277,7 @@ async fn an_abort_ends_what_a_worker_that_died_began() {
 }
 
 #[tokio::test]
-async fn a_sandbox_that_is_away_for_a_moment_costs_only_time() {
+async fn a_short_outage_of_the_sandbox_costs_only_time() {
     let mut stack = Stack::start().await;
     let session = stack.session().await;
     assert_eq!(run(&stack.api, &session, &bash("echo kept > file")).await.0, "done");
@@ -300,22 +299,22 @@ async fn a_sandbox_that_is_away_for_a_moment_costs_only_time() {
     stack.start_sandbox().await;
     assert_eq!(watch.until_idle().await, "done");
     let calls = stack.api.tool_calls(&session).await;
-    assert_eq!(calls[1].said, "kept\n", "the workspace is still there");
-    assert_eq!(calls[2].said, "1: kept\n");
+    assert_eq!(calls[1].result, "kept\n", "the workspace still exists");
+    assert_eq!(calls[2].result, "1: kept\n");
 }
 
 #[tokio::test]
-async fn a_command_that_is_lost_with_the_sandbox_is_told_to_the_model() {
+async fn the_model_learns_of_a_command_that_was_lost_with_the_sandbox() {
     let mut stack = Stack::start().await;
     let session = stack.session().await;
     let mut watch = Watch::start(&stack.api, &session).await;
     stack.api.prompt(&session, &bash("echo begun; sleep 50")).await.unwrap();
-    watch.until_shown("begun").await;
+    watch.until_output("begun").await;
     stack.stop_sandbox().await;
     stack.start_sandbox().await;
     assert_eq!(watch.until_idle().await, "done");
     let call = stack.api.tool_calls(&session).await.remove(0);
     assert_eq!(call.status, "error");
-    assert!(call.said.starts_with("begun\n") && call.said.contains("the sandbox stopped"), "{call:?}");
+    assert!(call.result.starts_with("begun\n") && call.result.contains("the sandbox stopped"), "{call:?}");
     assert_works(&stack.api, &session).await;
 }

@@ -1,6 +1,6 @@
-//! What OpenCode was recorded doing, and what ours does, message by message. Then the same with the loop taken away from
-//! its worker after each step, and in between: a conversation ends the same way.
-//! `tests/SCENARIOS.md` says where ours differs, and why.
+//! Recorded OpenCode conversations compared with ours, message by message. Each is then repeated with the loop taken from its
+//! worker after each step and in between: the conversation must end in the same way.
+//! `tests/SCENARIOS.md` lists the differences and their reasons.
 
 mod client;
 mod clients;
@@ -17,24 +17,24 @@ use rpc::v1::{self, PermissionVerdict};
 use std::collections::BTreeSet;
 use store::Store;
 
-/// Conversations that go on at the same time on one stack.
+/// Number of conversations that run at the same time on one stack.
 const AT_ONCE: usize = 16;
-/// Places between the ends of steps where the loop is lost, too: spread over all events of a conversation.
+/// Number of further positions at which the loop is lost, spread over all events of a conversation.
 const PLACES: usize = 3;
 
-/// A conversation and what it must look like at its end.
+/// A conversation and its expected shape.
 struct Scenario {
-    /// Files of its repository; none: an empty workspace.
+    /// The files of its repository; empty for an empty workspace.
     files: &'static [(&'static str, &'static str)],
-    /// Rules of the session.
+    /// The permission rules of the session.
     rules: &'static [(&'static str, PermissionVerdict)],
-    /// What is said, one after the other, each when the one before is answered.
+    /// The prompts. Each is sent after the answer to the previous one.
     says: &'static [fn(&mut v1::AcceptPromptRequest)],
-    /// What a client does beside that.
-    beside: &'static [(When, Deed)],
-    /// What people answer to each request.
+    /// The other actions of the client.
+    beside: &'static [(Moment, ClientAction)],
+    /// The answers of people to each request.
     answer: Answer,
-    /// A line for each message: see [`shape`].
+    /// One line for each message: see [`shape`].
     expected: &'static [&'static str],
 }
 
@@ -43,40 +43,40 @@ enum Answer {
     Nothing,
     Permission(v1::PermissionAnswer, &'static str),
     Question(Option<&'static str>),
-    /// Nobody answers: the turn is aborted.
+    /// No answer: the turn is aborted.
     Abort,
 }
 
-/// When a client does something beside its prompts: while nothing goes on without it, so that a lost loop changes nothing.
+/// When the client performs an action: at moments at which the session waits for it, so that a lost loop changes nothing.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum When {
+enum Moment {
     /// Before the prompt of that number, when the session is idle.
     Before(usize),
-    /// When somebody was asked, before the answer.
+    /// After a request to a person, before the answer.
     Asked,
     /// After the answer.
     Answered,
 }
 
-/// What a client does beside its prompts.
+/// An action of a client other than its prompts.
 #[derive(Clone, Copy)]
-enum Deed {
+enum ClientAction {
     /// A prompt for the queue.
     Prompt(fn(&mut v1::AcceptPromptRequest)),
     /// A prompt that is refused with this code.
     Refused(fn(&mut v1::AcceptPromptRequest), &'static str),
-    /// The same answer once more, which is refused with this code.
+    /// The same answer again, which is refused with this code.
     AnswerAgain(&'static str),
-    /// A fork, with which everything goes on.
+    /// A fork, which replaces the session from then on.
     Fork,
-    /// The newest prompt is taken back.
+    /// A revert of the newest prompt.
     Revert,
 }
 
 const PLAIN: Scenario =
     Scenario { files: &[], rules: &[], says: &[], beside: &[], answer: Answer::Nothing, expected: &[] };
 
-/// Plays a scenario undisturbed, and once more for each place with the loop lost there.
+/// Plays a scenario without a lost loop, and once for each position at which the loop is lost.
 async fn check(scenario: &Scenario) {
     let stack = Stack::with(Options { workers: 2, ..Options::default() }).await;
     let store = Store::connect(&stack.database.app_url, &stack.database.system_url, 8).unwrap();
@@ -99,8 +99,8 @@ async fn check(scenario: &Scenario) {
     store.close().await;
 }
 
-/// How a conversation went.
-struct Played {
+/// The result of a conversation.
+struct Playback {
     lines: Vec<String>,
     /// Number of its events.
     events: u64,
@@ -109,11 +109,11 @@ struct Played {
     was_lost: bool,
 }
 
-async fn play(stack: &Stack, store: &Store, scenario: &Scenario, lose_after: Option<u64>) -> Played {
+async fn play(stack: &Stack, store: &Store, scenario: &Scenario, lose_after: Option<u64>) -> Playback {
     let mut client = Client::start(stack, scenario).await;
     let (mut was_lost, mut step_ends, mut events) = (false, vec![], 0);
     for (number, say) in scenario.says.iter().enumerate() {
-        client.perform(scenario, When::Before(number), "").await;
+        client.perform(scenario, Moment::Before(number), "").await;
         client.prompt(*say).await;
         if is_note(say) {
             continue;
@@ -131,9 +131,9 @@ async fn play(stack: &Stack, store: &Store, scenario: &Scenario, lose_after: Opt
             match seen.kind.as_str() {
                 "permission.asked" | "question.asked" => {
                     let id = seen.properties["id"].as_str().unwrap();
-                    client.perform(scenario, When::Asked, id).await;
+                    client.perform(scenario, Moment::Asked, id).await;
                     client.answer(scenario.answer, id).await.expect("it is open");
-                    client.perform(scenario, When::Answered, id).await;
+                    client.perform(scenario, Moment::Answered, id).await;
                 }
                 "session.idle" if seen.seq > client.accepted => break,
                 _ => {}
@@ -141,7 +141,7 @@ async fn play(stack: &Stack, store: &Store, scenario: &Scenario, lose_after: Opt
         }
     }
     let lines = shape::lines(&stack.api.conversation(&client.session).await);
-    Played { lines, events, step_ends, was_lost }
+    Playback { lines, events, step_ends, was_lost }
 }
 
 fn is_note(say: &fn(&mut v1::AcceptPromptRequest)) -> bool {
@@ -150,7 +150,7 @@ fn is_note(say: &fn(&mut v1::AcceptPromptRequest)) -> bool {
     prompt.no_reply
 }
 
-/// Takes the session from its worker, as when that is found dead. `false`: none has it just now.
+/// Takes the session from its worker, as if the worker were dead. Returns false if no worker runs it.
 async fn lose(stack: &Stack, store: &Store, session: &str) -> bool {
     let (tenant, session) = (stack.api.tenant_id.parse().unwrap(), session.parse().unwrap());
     let state = store.get_session(tenant, &session).await.unwrap();

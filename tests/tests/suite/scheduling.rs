@@ -1,4 +1,4 @@
-//! Who runs when: fair between tenants and classes, visible while it waits, and in the operator's hands.
+//! Scheduling: fair between tenants and classes, visible while sessions wait, and controlled by the operator.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, missing_docs)]
 
 use e2e::{
@@ -11,15 +11,17 @@ use std::time::{Duration, Instant};
 use tonic::Code;
 
 #[tokio::test]
-async fn a_long_session_gives_its_slot_up_at_a_step_boundary() {
-    if e2e::is_left_out(&["redis"], "without Redis nobody knows who waits, and no session gives its slot up")
-    {
+async fn a_long_session_yields_its_slot_at_a_step_boundary() {
+    if e2e::is_left_out(
+        &["redis"],
+        "without Redis no session yields its slot, because workers do not know which tenants wait",
+    ) {
         return;
     }
     let stack = Stack::with(Options { slots: 1, ..Options::default() }).await;
     let heavy = stack.session().await;
     let mut watch = Watch::start(&stack.api, &heavy).await;
-    // Each step runs longer than what a claim costs anyway, so that the tenant has used more than its share.
+    // Each step runs longer than the charge for a claim, so that the tenant has used more than its share.
     let steps: Vec<String> = (0..4).map(|n| bash(&format!("sleep 2.{n}"))).collect();
     stack.api.prompt(&heavy, &format!("{}\n@text over", steps.join("\n"))).await.unwrap();
     watch.until_tool("running").await;
@@ -33,14 +35,14 @@ async fn a_long_session_gives_its_slot_up_at_a_step_boundary() {
         begun.elapsed()
     );
     assert_eq!(watch.until_idle().await, "done");
-    watch.seen.assert_gap_free();
+    watch.transcript.assert_gap_free();
     let calls = stack.api.tool_calls(&heavy).await;
     assert_eq!(calls.len(), 4);
     assert!(calls.iter().all(|call| call.status == "completed"), "no step is lost: {calls:?}");
 }
 
 #[tokio::test]
-async fn a_waiting_session_says_which_limit_holds_it() {
+async fn a_waiting_session_shows_which_limit_it_waits_for() {
     let mut stack = Stack::with(Options { workers: 0, slots: 1, ..Options::default() }).await;
     let (first, second) = (stack.session().await, stack.session().await);
     stack.api.prompt(&first, &format!("{}\n@text a", bash("sleep 3"))).await.unwrap();
@@ -65,13 +67,13 @@ async fn a_waiting_session_says_which_limit_holds_it() {
 }
 
 #[tokio::test]
-async fn a_session_that_ends_its_workers_is_quarantined_until_an_operator_releases_it() {
+async fn a_session_that_crashes_its_workers_is_quarantined_until_its_release() {
     let mut stack = Stack::with(Options { workers: 0, ..Options::default() }).await;
     let (poison, innocent) = (stack.session().await, stack.session().await);
     for session in [&poison, &innocent] {
         stack.api.prompt(session, "@text over").await.unwrap();
     }
-    // As after five workers that died of it.
+    // Simulates five workers that crashed because of the session.
     let mut database = testkit::database::connect(&stack.database.migrator_url).await;
     let blame = sqlx::query("update session_run set attempts = 5 where session_id = $1").bind(&poison);
     blame.execute(&mut database).await.unwrap();
@@ -95,11 +97,11 @@ async fn a_session_that_ends_its_workers_is_quarantined_until_an_operator_releas
     );
     stack.operator().admin().release_session(release(&poison)).await.unwrap();
     assert_eq!(watch.until_idle().await, "done");
-    watch.seen.assert_gap_free();
+    watch.transcript.assert_gap_free();
 }
 
 #[tokio::test]
-async fn an_operator_sees_and_ends_what_runs() {
+async fn an_operator_can_list_and_kill_running_sessions() {
     let stack = Stack::start().await;
     let session = stack.session().await;
     let mut watch = Watch::start(&stack.api, &session).await;
@@ -131,13 +133,13 @@ async fn an_operator_sees_and_ends_what_runs() {
     let release = v1::ReleaseSessionRequest { session_id: session.clone() };
     operator.admin().release_session(release).await.unwrap();
     assert_eq!(watch.until_idle().await, "done");
-    watch.seen.assert_gap_free();
+    watch.transcript.assert_gap_free();
     let call = &stack.api.tool_calls(&session).await[0];
-    assert!(call.status != "completed" || !call.said.is_empty(), "the command was ended: {call:?}");
+    assert!(call.status != "completed" || !call.result.is_empty(), "the command was ended: {call:?}");
 }
 
 #[tokio::test]
-async fn a_drained_worker_hands_its_commands_over_and_takes_no_more() {
+async fn a_drained_worker_hands_its_commands_over_and_takes_no_sessions() {
     let mut stack = Stack::start().await;
     let session = stack.session().await;
     let mut watch = Watch::start(&stack.api, &session).await;
@@ -152,7 +154,7 @@ async fn a_drained_worker_hands_its_commands_over_and_takes_no_more() {
     let started = watch.until(|seen| seen.kind == "flotilla.loop.started").await;
     assert_eq!(started.properties["worker"], "worker-2", "while the command runs");
     assert_eq!(watch.until_idle().await, "done");
-    assert_eq!(stack.api.tool_calls(&session).await[0].said, "on\nran\n", "it ran once");
+    assert_eq!(stack.api.tool_calls(&session).await[0].result, "on\nran\n", "it ran once");
     for _ in 0..3 {
         let (_, seen) = run(&stack.api, &session, "@text more").await;
         let started = seen.events.iter().rfind(|seen| seen.kind == "flotilla.loop.started").unwrap();
@@ -170,7 +172,7 @@ fn drain(worker: &str, undo: bool) -> v1::DrainWorkerRequest {
 }
 
 #[tokio::test]
-async fn a_drained_worker_closes_what_is_aborted_and_works_again_when_the_drain_is_undone() {
+async fn a_drained_worker_closes_aborted_sessions_and_resumes_after_the_drain() {
     let stack = Stack::start().await;
     let session = stack.session().await;
     stack.operator().admin().drain_worker(drain("worker-1", false)).await.unwrap();
@@ -182,9 +184,9 @@ async fn a_drained_worker_closes_what_is_aborted_and_works_again_when_the_drain_
     let mut watch = Watch::start(&stack.api, &session).await;
     stack.api.prompt(&session, "@text never").await.unwrap();
     let wait = stack.api.get(&session).await.wait.unwrap();
-    assert_eq!((wait.reason.as_str(), wait.eta_ms), ("no_worker", 0), "nobody knows when");
+    assert_eq!((wait.reason.as_str(), wait.eta_ms), ("no_worker", 0), "there is no estimate");
     assert!(stack.api.abort(&session).await.unwrap());
-    assert_eq!(watch.until_idle().await, "aborted", "an abort waits for nobody");
+    assert_eq!(watch.until_idle().await, "aborted", "an abort does not wait");
 
     stack.api.prompt(&session, "@text at last").await.unwrap();
     assert_eq!(stack.api.get(&session).await.state(), v1::SessionState::Queued);
@@ -193,7 +195,7 @@ async fn a_drained_worker_closes_what_is_aborted_and_works_again_when_the_drain_
     testkit::eventually("it says so", async || !is_draining().await).await;
 }
 
-/// A session that waits for its child, which runs a command; gives both, and what is watched of the first.
+/// Creates a session that waits for its child, which runs a command. Returns both, and the watch of the first.
 async fn parent_of_a_busy_child(stack: &Stack) -> (String, Watch, String) {
     let session = stack.session().await;
     let mut watch = Watch::start(&stack.api, &session).await;
@@ -205,7 +207,7 @@ async fn parent_of_a_busy_child(stack: &Stack) -> (String, Watch, String) {
 }
 
 #[tokio::test]
-async fn a_killed_session_takes_its_subtasks_along_and_nothing_more_before_its_release() {
+async fn a_killed_session_kills_its_subtasks_and_refuses_prompts_until_its_release() {
     let stack = Stack::start().await;
     let operator = stack.operator();
     let (session, mut watch, child) = parent_of_a_busy_child(&stack).await;
@@ -219,9 +221,9 @@ async fn a_killed_session_takes_its_subtasks_along_and_nothing_more_before_its_r
     assert_refused(stack.api.abort(&session).await, Code::FailedPrecondition, "session_quarantined");
     let release = v1::ReleaseSessionRequest { session_id: session.clone() };
     operator.admin().release_session(release).await.unwrap();
-    assert_eq!(watch.until_idle().await, "done", "with what its subtask answered");
-    assert!(stack.api.tool_calls(&session).await[0].said.contains("state=\"aborted\""));
-    watch.seen.assert_gap_free();
+    assert_eq!(watch.until_idle().await, "done", "the call has the answer of its subtask");
+    assert!(stack.api.tool_calls(&session).await[0].result.contains("state=\"aborted\""));
+    watch.transcript.assert_gap_free();
 }
 
 #[tokio::test]
@@ -243,13 +245,13 @@ async fn a_killed_or_deleted_session_frees_its_slot_while_the_model_is_silent() 
         assert_eq!(
             run(&stack.api, &other, "@text next").await.0,
             "done",
-            "long before the model is given up"
+            "long before the timeout of the model"
         );
     }
 }
 
 #[tokio::test]
-async fn a_quarantined_session_can_be_deleted_and_ends_what_works_below_it() {
+async fn deleting_a_quarantined_session_ends_its_subtasks() {
     let stack = Stack::start().await;
     let operator = stack.operator();
     let (session, _watch, child) = parent_of_a_busy_child(&stack).await;
@@ -263,13 +265,13 @@ async fn a_quarantined_session_can_be_deleted_and_ends_what_works_below_it() {
         let got = v1::GetSessionRequest { session_id: id };
         assert_refused(stack.api.sessions().get_session(got).await, Code::NotFound, "session_not_found");
     }
-    // Its worker is free for others.
+    // Its worker can run other sessions.
     let other = stack.session().await;
     assert_eq!(run(&stack.api, &other, "@text over").await.0, "done");
 }
 
 #[tokio::test]
-async fn a_session_of_a_newer_version_is_left_to_a_newer_worker() {
+async fn a_session_of_a_newer_version_waits_for_a_newer_worker() {
     let stack = Stack::start().await;
     let session = stack.session().await;
     assert_eq!(run(&stack.api, &session, "@text first").await.0, "done");
@@ -283,7 +285,7 @@ async fn a_session_of_a_newer_version_is_left_to_a_newer_worker() {
         wait.is_some_and(|wait| wait.reason == "newer_worker" && wait.sentence.contains("hologram"))
     })
     .await;
-    // As a newer worker would read it.
+    // Simulates a newer worker, which could read it.
     let back = "update part set data = jsonb_set(data::jsonb, '{type}', '\"step-start\"')::json where session_id = $1
                   and kind = 'step-start'";
     sqlx::query(back).bind(&session).execute(&mut database).await.unwrap();
@@ -305,8 +307,8 @@ async fn a_long_back_off_holds_no_slot() {
     assert_eq!(run(&stack.api, &other, "@text meanwhile").await.0, "done");
     assert_eq!(stack.api.get(&session).await.wait.unwrap().reason, "back_off");
     assert_eq!(watch.until_idle().await, "done");
-    watch.seen.assert_gap_free();
+    watch.transcript.assert_gap_free();
     let retries =
-        watch.seen.events.iter().filter(|seen| seen.properties["status"]["type"] == "retry").count();
+        watch.transcript.events.iter().filter(|seen| seen.properties["status"]["type"] == "retry").count();
     assert_eq!(retries, 1);
 }

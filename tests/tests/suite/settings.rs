@@ -1,4 +1,4 @@
-//! Settings that tenants and projects keep with us, over the whole stack.
+//! Settings that tenants and projects store, over the whole stack.
 
 use e2e::{
     Stack,
@@ -19,7 +19,7 @@ async fn explained(stack: &Stack, session: &str) -> v1::ExplainSettingsResponse 
     stack.api.settings().explain_settings(request).await.unwrap().into_inner()
 }
 
-/// `path = value (level file:line)` of each setting.
+/// Formats each setting as `path = value (level file:line)`.
 fn rows(explained: &v1::ExplainSettingsResponse) -> Vec<String> {
     let row = |setting: &v1::Setting| {
         let origin = setting.origin.clone().unwrap();
@@ -35,7 +35,7 @@ fn bash(command: &str) -> String {
 const FORBIDDEN: &str = "A rule of this session forbids this call. Do the work without it.";
 
 #[tokio::test]
-async fn each_level_binds_those_below_it_and_the_origin_of_each_value_is_told() {
+async fn each_level_of_settings_binds_lower_levels_and_values_show_their_origin() {
     let stack = Stack::start().await;
     let (tenant, project) = (String::new(), stack.api.project_id.clone());
     set(
@@ -50,7 +50,7 @@ async fn each_level_binds_those_below_it_and_the_origin_of_each_value_is_told() 
     let session = stack.session_on(&repository).await;
     let (outcome, seen) = run(&stack.api, &session, &bash("rm a")).await;
     assert_eq!(outcome, "done", "{:?}", seen.error());
-    assert_eq!(stack.api.tool_calls(&session).await[0].said, FORBIDDEN);
+    assert_eq!(stack.api.tool_calls(&session).await[0].result, FORBIDDEN);
     let talk = stack.api.conversation(&session).await;
     let answer = &talk.last().unwrap().0;
     assert_eq!((&answer["providerID"], &answer["agent"]), (&json!("claude"), &json!("build")));
@@ -65,20 +65,20 @@ async fn each_level_binds_those_below_it_and_the_origin_of_each_value_is_told() 
         assert!(rows.iter().any(|row| row == want), "{want} in {rows:?}");
     }
 
-    // Without a repository they bind, too; and what was changed binds the next prompt.
+    // They apply without a repository as well, and a change applies to the next prompt.
     let empty = stack.session().await;
     run(&stack.api, &empty, &bash("rm -f a")).await;
-    assert_eq!(stack.api.tool_calls(&empty).await[0].said, FORBIDDEN);
+    assert_eq!(stack.api.tool_calls(&empty).await[0].result, FORBIDDEN);
     let none = v1::SetSettingsRequest::default();
     stack.api.settings().set_settings(none).await.unwrap();
     let told = stack.api.settings().get_settings(v1::GetSettingsRequest::default()).await.unwrap();
     assert_eq!(told.into_inner().settings, None);
     run(&stack.api, &empty, &bash("rm -f a")).await;
-    assert_ne!(stack.api.tool_calls(&empty).await[1].said, FORBIDDEN);
+    assert_ne!(stack.api.tool_calls(&empty).await[1].result, FORBIDDEN);
 }
 
 #[tokio::test]
-async fn settings_say_which_models_are_asked_and_with_how_much_room() {
+async fn settings_decide_the_model_and_its_context_size() {
     let stack = Stack::start().await;
     set(&stack, "", &json!({"disabled_providers": ["gemini"]})).await;
     let session = stack.session().await;
@@ -88,7 +88,7 @@ async fn settings_say_which_models_are_asked_and_with_how_much_room() {
     assert!(told.contains("ProviderModelNotFoundError") && told.contains("do not allow"), "{told}");
     assert!(stack.model.journal.requests().is_empty());
 
-    // A window that one answer fills: what follows begins with a summary.
+    // A context that one answer fills: the next turn starts with a summary.
     let narrow = json!({"model": "claude/demo",
                         "provider": {"claude": {"models": {"demo": {"limit": {"context": 40_000}}}}}});
     let repository = testkit::git::repository(&[("opencode.json", &narrow.to_string())]);
@@ -101,7 +101,7 @@ async fn settings_say_which_models_are_asked_and_with_how_much_room() {
 }
 
 #[tokio::test]
-async fn settings_bound_how_deep_subtasks_may_go() {
+async fn settings_limit_the_depth_of_subtasks() {
     let stack = Stack::start().await;
     set(&stack, "", &json!({"subagent_depth": 1})).await;
     let session = stack.session().await;
@@ -109,12 +109,12 @@ async fn settings_bound_how_deep_subtasks_may_go() {
     let children = stack.api.children(&session).await;
     let refused = stack.api.tool_calls(&children[0].id).await;
     assert_eq!(children.len(), 1);
-    assert!(refused[0].said.contains("1 levels deep"), "{refused:?}");
+    assert!(refused[0].result.contains("1 levels deep"), "{refused:?}");
     assert!(stack.api.children(&children[0].id).await.is_empty());
 }
 
 #[tokio::test]
-async fn wrong_settings_are_refused_with_their_place_and_change_nothing() {
+async fn invalid_settings_are_refused_with_their_position_and_change_nothing() {
     let stack = Stack::start().await;
     set(&stack, "", &json!({"model": "chat/demo"})).await;
     let refused = async |document: &str| {
@@ -138,7 +138,7 @@ async fn wrong_settings_are_refused_with_their_place_and_change_nothing() {
 }
 
 #[tokio::test]
-async fn agents_of_stored_settings_answer_and_do_tasks_also_without_a_repository() {
+async fn agents_of_stored_settings_work_without_a_repository() {
     let stack = Stack::start().await;
     set(&stack, "", &json!({"agent": {"critic": {"prompt": "You only criticize.", "mode": "all"}}})).await;
     let session = stack.session().await;
@@ -146,7 +146,7 @@ async fn agents_of_stored_settings_answer_and_do_tasks_also_without_a_repository
         let change = |prompt: &mut v1::AcceptPromptRequest| {
             (prompt.text, prompt.agent, prompt.parts) = ("@text Hm.".to_owned(), agent.to_owned(), parts);
         };
-        stack.api.ask(&session, change).await
+        stack.api.prompt_with(&session, change).await
     };
     let mention = |name: &str| v1::PromptPart {
         kind: Some(v1::prompt_part::Kind::Agent(v1::AgentPart {

@@ -12,7 +12,7 @@ use opentelemetry_proto::tonic::{
 use std::sync::{Arc, Mutex};
 use tonic::{Request, Response, Status};
 
-/// A collector that keeps what it gets.
+/// A collector that stores what it receives.
 #[derive(Clone, Default)]
 struct Collector(Arc<Mutex<Vec<Span>>>);
 
@@ -40,7 +40,7 @@ impl Collector {
         (collector, url)
     }
 
-    fn named(&self, name: &str) -> Vec<Span> {
+    fn spans_named(&self, name: &str) -> Vec<Span> {
         self.0.lock().unwrap().iter().filter(|span| span.name == name).cloned().collect()
     }
 }
@@ -54,7 +54,7 @@ fn attribute(span: &Span, key: &str) -> Option<String> {
     })
 }
 
-// The exporter is global in a process: this file has one test.
+// The exporter is global in a process, so this file has one test.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_trace_leads_from_the_prompt_to_the_command() {
     let (collector, url) = Collector::start().await;
@@ -68,21 +68,21 @@ async fn one_trace_leads_from_the_prompt_to_the_command() {
     let session = stack.session().await;
     let (outcome, _) = run(&stack.api, &session, "@tool bash {\"command\":\"true\"}\n@text over").await;
     assert_eq!(outcome, "done");
-    // A turn's span ends a little later than its subscribers hear of the end.
+    // The span of a turn ends a little after its last event.
     stack.drain_worker(0).await;
     drop(stack);
     telemetry.shutdown().await;
 
-    let turn = collector.named("turn").into_iter().next().expect("a turn");
+    let turn = collector.spans_named("turn").into_iter().next().expect("a turn");
     assert_eq!(attribute(&turn, "session.id").as_deref(), Some(session.as_str()));
-    let prompts = collector.named("rpc");
+    let prompts = collector.spans_named("rpc");
     let prompt = prompts
         .iter()
         .find(|span| attribute(span, "rpc.method").is_some_and(|method| method.ends_with("AcceptPrompt")));
     let prompt = prompt.expect("the prompt's call");
     assert_eq!(turn.trace_id, prompt.trace_id, "the turn belongs to the prompt's trace");
     assert_eq!(turn.parent_span_id, prompt.span_id);
-    let chat = collector.named("chat");
+    let chat = collector.spans_named("chat");
     assert_eq!(chat.len(), 2, "two model calls");
     for (key, want) in [
         ("gen_ai.operation.name", "chat"),
@@ -92,7 +92,7 @@ async fn one_trace_leads_from_the_prompt_to_the_command() {
         assert_eq!(attribute(&chat[0], key).as_deref(), Some(want), "{key}");
     }
     assert!(attribute(&chat[0], "gen_ai.usage.output_tokens").is_some());
-    let tool = collector.named("execute_tool").into_iter().next().expect("a tool");
+    let tool = collector.spans_named("execute_tool").into_iter().next().expect("a tool");
     let execs = collector
         .0
         .lock()
@@ -104,7 +104,7 @@ async fn one_trace_leads_from_the_prompt_to_the_command() {
                 && span.trace_id == turn.trace_id
         })
         .count();
-    assert!(execs > 0, "the sandbox's side of the command belongs to the trace");
+    assert!(execs > 0, "the span of the sandbox belongs to the trace");
     for span in chat.iter().chain([&tool]) {
         assert_eq!(span.trace_id, turn.trace_id, "{}", span.name);
     }

@@ -1,4 +1,4 @@
-//! Tenants do not see each other: whatever a call names, what is another tenant's does not exist.
+//! Tenants are isolated: ids of another tenant are not found in any call.
 
 mod described;
 
@@ -13,11 +13,11 @@ use rpc::v1::{self, source::From, upload_bundle_request::Part};
 use std::collections::BTreeSet;
 use tonic::{Code, Status};
 
-/// Occurs in everything that the first tenant says, and nowhere else.
+/// A word that occurs in everything of the first tenant, and nowhere else.
 const CANARY: &str = "canary-7f3a";
 
-/// What the first tenant has.
-struct Theirs {
+/// The ids of the resources of the first tenant.
+struct ForeignIds {
     tenant: String,
     project: String,
     session: String,
@@ -30,15 +30,15 @@ struct Theirs {
     key_prefix: String,
 }
 
-/// One call that names something of theirs: the rpc, the code that is expected, and what came.
+/// A call with an id of the other tenant: the rpc, the expected code, and the result.
 type Attack = (&'static str, &'static str, Result<(), Status>);
 
 fn bundle_source(bundle: &str) -> Option<v1::Source> {
     Some(v1::Source { from: Some(From::BundleId(bundle.to_owned())), revision: String::new() })
 }
 
-/// A tenant with a session that was prompted, a project, a bundle and a key that all have the canary in them.
-async fn theirs(api: &Api) -> Theirs {
+/// Creates a tenant with a prompted session, a project, a bundle and a key that all contain the canary.
+async fn theirs(api: &Api) -> ForeignIds {
     let bundle = testkit::git::repository(&[("secret.txt", CANARY)]).bundle();
     api.upload(&bundle).await;
     let request = v1::CreateProjectRequest { name: CANARY.to_owned(), source: bundle_source(&bundle.sha256) };
@@ -55,30 +55,30 @@ async fn theirs(api: &Api) -> Theirs {
     let talk = api.conversation(&session).await;
     let message = talk[0].0["id"].as_str().unwrap().to_owned();
     let part = talk[0].1[0]["id"].as_str().unwrap().to_owned();
-    let permission = asked(api, "permission.asked", &bash(CANARY)).await;
+    let permission = open_request(api, "permission.asked", &bash(CANARY)).await;
     let options = serde_json::json!([{"label": CANARY, "description": CANARY}]);
     let ask =
         serde_json::json!({"questions": [{"question": CANARY, "header": "canary", "options": options}]});
-    let question = asked(api, "question.asked", &format!("@tool question {ask}")).await;
+    let question = open_request(api, "question.asked", &format!("@tool question {ask}")).await;
     let request =
         v1::CreatePtyRequest { session_id: session.clone(), title: CANARY.to_owned(), ..Default::default() };
     let pty = api.ptys().create_pty(request).await.unwrap().into_inner().pty.unwrap().id;
     let request = v1::CreateKeyRequest { tenant_id: String::new(), name: CANARY.to_owned() };
     let key = api.tenants().create_key(request).await.unwrap().into_inner().key.unwrap();
     let (tenant, key_prefix) = (api.tenant_id.clone(), key.prefix);
-    Theirs { tenant, project, session, message, part, permission, question, pty, bundle, key_prefix }
+    ForeignIds { tenant, project, session, message, part, permission, question, pty, bundle, key_prefix }
 }
 
-/// A new session in which a prompt leads to a request of this kind; gives the id of the request.
-async fn asked(api: &Api, kind: &str, prompt: &str) -> String {
+/// Creates a session in which a prompt leads to a request of this kind; returns the id of the request.
+async fn open_request(api: &Api, kind: &str, prompt: &str) -> String {
     let session = api.session_with_rules(&[("bash", v1::PermissionVerdict::Ask)]).await;
     api.prompt(&session, prompt).await.unwrap();
     let request = Watch::start(api, &session).await.until(|seen| seen.kind == kind).await;
     request.properties["id"].as_str().unwrap().to_owned()
 }
 
-/// Every rpc of the session service that names something.
-async fn session_attacks(api: &Api, theirs: &Theirs) -> Vec<Attack> {
+/// Calls every rpc of the session service that takes an id.
+async fn session_attacks(api: &Api, theirs: &ForeignIds) -> Vec<Attack> {
     let (id, gone) = (|| theirs.session.clone(), "session_not_found");
     let mut client = api.sessions();
     let create = |project: &str, source| v1::CreateSessionRequest {
@@ -149,8 +149,8 @@ async fn session_attacks(api: &Api, theirs: &Theirs) -> Vec<Attack> {
     ]
 }
 
-/// The other ways to name a session, a message or an answer.
-async fn conversation_attacks(api: &Api, own: &str, theirs: &Theirs) -> Vec<Attack> {
+/// Calls the other rpcs that take the id of a session, a message or a request.
+async fn conversation_attacks(api: &Api, own: &str, theirs: &ForeignIds) -> Vec<Attack> {
     let (id, gone) = (|| theirs.session.clone(), "session_not_found");
     let message = |session: &str| v1::GetMessageRequest {
         session_id: session.to_owned(),
@@ -196,8 +196,8 @@ async fn conversation_attacks(api: &Api, own: &str, theirs: &Theirs) -> Vec<Atta
     ]
 }
 
-/// Terminals, by the session and by their own id.
-async fn pty_attacks(api: &Api, theirs: &Theirs) -> Vec<Attack> {
+/// Calls the rpcs of terminals, by the session and by the id of the terminal.
+async fn pty_attacks(api: &Api, theirs: &ForeignIds) -> Vec<Attack> {
     let (session_id, pty_id) = (|| theirs.session.clone(), || theirs.pty.clone());
     let (create, list) = (
         v1::CreatePtyRequest { session_id: session_id(), ..Default::default() },
@@ -218,8 +218,8 @@ async fn pty_attacks(api: &Api, theirs: &Theirs) -> Vec<Attack> {
     ]
 }
 
-/// Projects, bundles and keys.
-async fn tenant_attacks(api: &Api, theirs: &Theirs) -> Vec<Attack> {
+/// Calls the rpcs of projects, bundles and keys.
+async fn tenant_attacks(api: &Api, theirs: &ForeignIds) -> Vec<Attack> {
     let (mut projects, mut tenants, mut admin) = (api.projects(), api.tenants(), api.admin());
     let (session_id, operator) = (|| theirs.session.clone(), "operator_only");
     let limits = v1::UpdateTenantRequest { tenant_id: theirs.tenant.clone(), running_max: 1, weight: 1 };
@@ -253,7 +253,7 @@ async fn tenant_attacks(api: &Api, theirs: &Theirs) -> Vec<Attack> {
     ]
 }
 
-/// The public rpcs whose request names something that belongs to a tenant, as the protocol's own description says.
+/// Lists the public rpcs whose request contains an id of a tenant's resource, according to the description of the protocol.
 fn naming_rpcs() -> BTreeSet<String> {
     let files = FileDescriptorSet::decode(rpc::DESCRIPTORS).unwrap().file;
     let messages: Vec<DescriptorProto> = files.iter().flat_map(|file| file.message_type.clone()).collect();
@@ -266,7 +266,7 @@ fn naming_rpcs() -> BTreeSet<String> {
             .any(|field| field.name().ends_with("_id") || field.type_name() == ".flotilla.v1.Source")
     };
     let services = files.iter().filter(|file| file.package() == "flotilla.v1").flat_map(|file| &file.service);
-    // The services of the sandbox are not reached from outside.
+    // Clients cannot reach the services of the sandbox.
     let inner = ["SandboxService", "TerminalService"];
     let methods =
         services.filter(|service| !inner.contains(&service.name())).flat_map(|service| &service.method);
@@ -274,7 +274,7 @@ fn naming_rpcs() -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn what_is_another_tenants_does_not_exist() {
+async fn data_of_another_tenant_is_not_found() {
     let stack = Stack::start().await;
     let theirs = theirs(&stack.api).await;
     let api = stack.other_tenant().await;
@@ -290,16 +290,16 @@ async fn what_is_another_tenants_does_not_exist() {
         assert!(!status.message().contains(CANARY), "{rpc}: {status:?}");
     }
     let attacked: BTreeSet<String> = attacks.iter().map(|(rpc, _, _)| (*rpc).to_owned()).collect();
-    assert_eq!(attacked, naming_rpcs(), "every rpc that names something is tried");
+    assert_eq!(attacked, naming_rpcs(), "every rpc with an id is tried");
     let tried = described::attack(&stack, &api, &theirs).await;
     assert!(tried > 50, "only {tried} were tried");
-    // Not even its existence is told: a hash that they uploaded must be uploaded here as well.
+    // Not even its existence is revealed: a bundle with a hash that the other tenant uploaded must be uploaded here as well.
     let bundle = &theirs.bundle;
     let header = v1::BundleHeader { size_bytes: bundle.bytes.len() as u64, sha256: bundle.sha256.clone() };
     let only_header = tokio_stream::once(v1::UploadBundleRequest { part: Some(Part::Header(header)) });
     let refused = api.projects().upload_bundle(only_header).await.unwrap_err();
     assert_eq!(code(&refused), "bundle_invalid");
-    // Nothing of it had an effect.
+    // None of the calls had an effect.
     let after = stack.api.get(&theirs.session).await;
     assert_eq!((after.title.as_str(), after.archived_at_ms), (CANARY, 0));
     assert_eq!(
@@ -312,7 +312,7 @@ async fn what_is_another_tenants_does_not_exist() {
 }
 
 #[tokio::test]
-async fn lists_and_workspaces_show_only_ones_own() {
+async fn lists_and_workspaces_show_only_the_callers_tenant() {
     let stack = Stack::start().await;
     let theirs = theirs(&stack.api).await;
     let api = stack.other_tenant().await;
@@ -322,11 +322,11 @@ async fn lists_and_workspaces_show_only_ones_own() {
         ..Default::default()
     };
     let own = api.sessions().create_session(request).await.unwrap().into_inner().session.unwrap().id;
-    assert_ne!(own, theirs.session, "an idempotency key is a tenant's own");
+    assert_ne!(own, theirs.session, "an idempotency key belongs to one tenant");
     let look = "grep -rls 'canar[y]-7f3a' /workspace /tmp /run /home /var /etc; ls /workspace; echo looked";
     let prompt = format!("@tool bash {}\n@text nothing", serde_json::json!({"command": look}));
     assert_eq!(run(&api, &own, &prompt).await.0, "done");
-    assert_eq!(api.tool_calls(&own).await[0].said, "looked\n", "another tenant's files are out of reach");
+    assert_eq!(api.tool_calls(&own).await[0].result, "looked\n", "another tenant's files are unreachable");
     let all = v1::ListSessionsRequest { include_archived: true, ..Default::default() };
     let sessions = api.sessions().list_sessions(all).await.unwrap().into_inner();
     let projects =
@@ -347,7 +347,7 @@ async fn lists_and_workspaces_show_only_ones_own() {
     let to_model = stack.model.journal.requests().into_iter();
     let to_model = to_model.filter(|request| request.headers.get("x-session-id") == Some(&own));
     let to_model: String = to_model.map(|request| request.body.to_string()).collect();
-    assert!(!to_model.is_empty() && !to_model.contains(CANARY), "the model is told nothing of it");
+    assert!(!to_model.is_empty() && !to_model.contains(CANARY), "the model receives none of it");
     let denied = api.tenants().list_tenants(v1::ListTenantsRequest::default()).await.unwrap_err();
     assert_eq!((denied.code(), code(&denied).as_str()), (Code::PermissionDenied, "operator_only"));
 }

@@ -1,10 +1,10 @@
-//! Titles of sessions: a small model's, a person's, and the archive.
+//! Titles of sessions, from a small model or from a person, and the archive.
 
 use domain::{conversation::title::is_default, limits};
 use e2e::{
     Stack,
     api::{Api, assert_refused},
-    turn::{Seen, Watch, bash, run, task},
+    turn::{Event, Watch, bash, run, task},
 };
 use model_script::journal::Request;
 use rpc::v1;
@@ -12,8 +12,8 @@ use serde_json::Value;
 use std::time::{Duration, Instant};
 use tonic::Code;
 
-/// Makes a session without a name.
-async fn untitled(api: &Api, source: Option<v1::Source>) -> String {
+/// Creates a session without a title.
+async fn create_untitled(api: &Api, source: Option<v1::Source>) -> String {
     let request =
         v1::CreateSessionRequest { project_id: api.project_id.clone(), source, ..Default::default() };
     let made = api.sessions().create_session(request).await.unwrap().into_inner().session.unwrap();
@@ -21,8 +21,8 @@ async fn untitled(api: &Api, source: Option<v1::Source>) -> String {
     made.id
 }
 
-/// The questions for a title of a session.
-fn asked(stack: &Stack, session: &str) -> Vec<Request> {
+/// Returns the model requests for a title of a session.
+fn title_requests(stack: &Stack, session: &str) -> Vec<Request> {
     let is_its = |request: &Request| {
         request.headers.get("x-session-id").is_some_and(|id| id == session)
             && request.body.to_string().contains("Generate a title for this conversation:")
@@ -46,40 +46,47 @@ async fn update(api: &Api, session: &str, fields: &[&str], title: &str, archived
     api.sessions().update_session(request).await.unwrap().into_inner().session.unwrap()
 }
 
-/// The ids of the tenant's sessions.
+/// Returns the ids of the tenant's sessions.
 async fn listed(api: &Api, include_archived: bool) -> Vec<String> {
     let request = v1::ListSessionsRequest { include_archived, ..Default::default() };
     let sessions = api.sessions().list_sessions(request).await.unwrap().into_inner().sessions;
     sessions.into_iter().map(|session| session.id).collect()
 }
 
-fn named(seen: &Seen, title: &str) -> bool {
+fn has_title(seen: &Event, title: &str) -> bool {
     seen.kind == "session.updated" && seen.properties["info"]["title"] == title
 }
 
 #[tokio::test]
-async fn the_first_prompt_gives_a_session_its_title_and_the_title_is_paid_for() {
+async fn the_first_prompt_creates_a_title_whose_cost_is_recorded() {
     let stack = Stack::start().await;
     let api = &stack.api;
-    let session = untitled(api, None).await;
+    let session = create_untitled(api, None).await;
     let prompt = "@title @usage input=100 output=7\n@title @text <think>They greet.</think>\n@title @text  A greeting\n\
                   @usage input=10 output=5\n@text Hello";
     let (outcome, seen) = run(api, &session, prompt).await;
     assert_eq!(outcome, "done");
-    let titled = seen.events.iter().position(|seen| named(seen, "A greeting"));
-    assert!(titled.is_some_and(|at| at < seen.events.len() - 1), "told before the end: {:?}", seen.kinds());
+    let titled = seen.events.iter().position(|seen| has_title(seen, "A greeting"));
+    assert!(
+        titled.is_some_and(|at| at < seen.events.len() - 1),
+        "the title was announced before the end of the turn: {:?}",
+        seen.kinds()
+    );
     let state = api.get(&session).await;
     let tokens = state.tokens.unwrap();
     assert_eq!((state.title.as_str(), tokens.input, tokens.output), ("A greeting", 110, 12));
-    // At 3 and 15 dollars for a million.
+    // The price is 3 and 15 dollars per million tokens.
     assert_eq!(state.cost_usd_picos, 110 * 3_000_000 + 12 * 15_000_000);
-    let requests = asked(&stack, &session);
+    let requests = title_requests(&stack, &session);
     let body = &requests[0].body;
     assert_eq!((requests.len(), body["temperature"].as_f64()), (1, Some(0.5)), "{body}");
     assert_eq!((&body["tools"], body["messages"].as_array().unwrap().len()), (&Value::Null, 2));
 
     run(api, &session, "@text again").await;
-    assert_eq!((asked(&stack, &session).len(), title(api, &session).await.as_str()), (1, "A greeting"));
+    assert_eq!(
+        (title_requests(&stack, &session).len(), title(api, &session).await.as_str()),
+        (1, "A greeting")
+    );
 }
 
 #[tokio::test]
@@ -88,30 +95,33 @@ async fn named_sessions_subtasks_and_second_prompts_get_no_title() {
     let api = &stack.api;
     let session = stack.session().await;
     run(api, &session, "@title @text Machine\n@text Hello").await;
-    assert_eq!((asked(&stack, &session).len(), title(api, &session).await.as_str()), (0, "test"));
+    assert_eq!((title_requests(&stack, &session).len(), title(api, &session).await.as_str()), (0, "test"));
 
-    let parent = untitled(api, None).await;
+    let parent = create_untitled(api, None).await;
     run(api, &parent, &format!("Fix it\n{}\n@text over", task("@text the child is done"))).await;
     let child = api.children(&parent).await.remove(0);
-    assert_eq!((asked(&stack, &child.id).len(), child.title.as_str()), (0, "a subtask (@general subagent)"));
-    assert_eq!((asked(&stack, &parent).len(), title(api, &parent).await.as_str()), (1, "Fix it"));
+    assert_eq!(
+        (title_requests(&stack, &child.id).len(), child.title.as_str()),
+        (0, "a subtask (@general subagent)")
+    );
+    assert_eq!((title_requests(&stack, &parent).len(), title(api, &parent).await.as_str()), (1, "Fix it"));
 
-    // Once a session has a second prompt, nobody asks any more.
-    let session = untitled(api, None).await;
+    // After the second prompt, a session gets no title any more.
+    let session = create_untitled(api, None).await;
     run(api, &session, "@title @status 400\n@text Hello").await;
     let (outcome, _) = run(api, &session, "@title @text Machine\n@text again").await;
-    assert_eq!((outcome.as_str(), asked(&stack, &session).len()), ("done", 1));
+    assert_eq!((outcome.as_str(), title_requests(&stack, &session).len()), ("done", 1));
     assert!(is_default(&title(api, &session).await));
 }
 
 #[tokio::test]
-async fn settings_of_the_repository_say_who_writes_titles_and_nobody_else_may_ask_them() {
+async fn settings_of_the_repository_configure_the_title_agent() {
     let stack = Stack::start().await;
     let api = &stack.api;
     let on = async |settings: &str| {
         let repository = testkit::git::repository(&[("opencode.json", settings)]);
         let from = Some(v1::source::From::BundleId(api.upload(&repository.bundle()).await));
-        untitled(api, Some(v1::Source { from, revision: String::new() })).await
+        create_untitled(api, Some(v1::Source { from, revision: String::new() })).await
     };
     let agent = r#""agent": {"title": {"prompt": "You name things.", "temperature": 0.25, "mode": "all"}}"#;
     for (settings, path) in [
@@ -124,29 +134,31 @@ async fn settings_of_the_repository_say_who_writes_titles_and_nobody_else_may_as
     ] {
         let session = on(&settings).await;
         assert_eq!(run(api, &session, "Fix it\n@text Hello").await.0, "done");
-        let request = asked(&stack, &session).remove(0);
+        let request = title_requests(&stack, &session).remove(0);
         assert_eq!((request.path.as_str(), title(api, &session).await.as_str()), (path, "Fix it"));
         let is_told = request.body.to_string().contains("You name things.");
         assert_eq!((is_told, request.body["temperature"] == 0.25), (path == "/v1/messages", is_told));
     }
     let session = on(r#"{"agent": {"title": {"disable": true}}}"#).await;
     run(api, &session, "Fix it\n@text Hello").await;
-    assert_eq!(asked(&stack, &session).len(), 0);
+    assert_eq!(title_requests(&stack, &session).len(), 0);
 
     let session = on(&format!("{{{agent}}}")).await;
     for hidden in ["title", "summary", "compaction"] {
         let refused = api
-            .ask(&session, |prompt| (prompt.text, prompt.agent) = ("hi".to_owned(), hidden.to_owned()))
+            .prompt_with(&session, |prompt| {
+                (prompt.text, prompt.agent) = ("hi".to_owned(), hidden.to_owned())
+            })
             .await;
         assert_refused(refused, Code::InvalidArgument, "agent_unknown");
     }
 }
 
 #[tokio::test]
-async fn a_title_that_does_not_come_harms_nothing() {
+async fn a_missing_title_has_no_effect_on_the_session() {
     let stack = Stack::start().await;
     let check = async |said: &str, requests: usize| {
-        let session = untitled(&stack.api, None).await;
+        let session = create_untitled(&stack.api, None).await;
         let began = Instant::now();
         let (outcome, seen) = run(&stack.api, &session, &format!("@title {said}\n@text Here it is.")).await;
         assert_eq!((outcome.as_str(), seen.error()), ("done", None), "{said}");
@@ -155,7 +167,7 @@ async fn a_title_that_does_not_come_harms_nothing() {
         assert!(talk[1].1.iter().any(|part| part["text"] == "Here it is."), "{said}");
         assert_eq!(talk.len(), 2, "{said}: a title is no message");
         assert!(is_default(&title(&stack.api, &session).await), "{said}");
-        assert_eq!(asked(&stack, &session).len(), requests, "{said}");
+        assert_eq!(title_requests(&stack, &session).len(), requests, "{said}");
     };
     tokio::join!(
         check("@status 401", 1),
@@ -167,101 +179,109 @@ async fn a_title_that_does_not_come_harms_nothing() {
 }
 
 #[tokio::test]
-async fn a_title_that_breaks_off_is_paid_for_as_far_as_it_came() {
+async fn an_interrupted_title_costs_what_was_generated() {
     let stack = Stack::start().await;
     let api = &stack.api;
     let repository = testkit::git::repository(&[("opencode.json", r#"{"small_model": "claude/demo"}"#)]);
     let from = Some(v1::source::From::BundleId(api.upload(&repository.bundle()).await));
-    let session = untitled(api, Some(v1::Source { from, revision: String::new() })).await;
+    let session = create_untitled(api, Some(v1::Source { from, revision: String::new() })).await;
     let prompt = "@title @usage input=100 output=7\n@title @cut 3\n@title @text Half a title\n\
                   @usage input=10 output=5\n@text Hello";
     assert_eq!(run(api, &session, prompt).await.0, "done");
-    assert_eq!(asked(&stack, &session).len(), 2, "tried again");
+    assert_eq!(title_requests(&stack, &session).len(), 2, "the call is retried");
     let state = api.get(&session).await;
     assert!(is_default(&state.title));
     assert_eq!(state.tokens.unwrap().input, 10 + 2 * 100);
 }
 
 #[tokio::test]
-async fn an_abort_ends_the_call_for_a_title_too() {
+async fn an_abort_ends_the_model_call_for_a_title() {
     let stack = Stack::start().await;
-    let session = untitled(&stack.api, None).await;
+    let session = create_untitled(&stack.api, None).await;
     let mut watch = Watch::start(&stack.api, &session).await;
     stack.api.prompt(&session, "@title @stall\n@stall 1\n@chunk 4\n@text never whole").await.unwrap();
-    watch.until_speaks().await;
+    watch.until_answering().await;
     stack.model.journal.wait_for(2).await;
     let began = Instant::now();
     assert!(stack.api.abort(&session).await.unwrap());
     assert_eq!(watch.until_idle().await, "aborted");
-    assert!(began.elapsed() < Duration::from_millis(limits::TITLE_WAIT_MS), "nobody waits for a title");
+    assert!(began.elapsed() < Duration::from_millis(limits::TITLE_WAIT_MS), "no turn waits for a title");
     stack.model.journal.wait_until_idle().await;
 }
 
 #[tokio::test]
-async fn what_a_person_calls_a_session_stays() {
+async fn a_title_from_a_person_is_kept() {
     let stack = Stack::start().await;
-    let session = untitled(&stack.api, None).await;
+    let session = create_untitled(&stack.api, None).await;
     let mut watch = Watch::start(&stack.api, &session).await;
     let slow = "@title @delay 300\n@title @chunk 4\n@title @usage output=7\n@title @text The machine says so";
     stack.api.prompt(&session, &format!("{slow}\n@usage output=5\n@text Hello")).await.unwrap();
     stack.model.journal.wait_for(2).await;
     update(&stack.api, &session, &["title"], "Mine", false).await;
     assert_eq!(watch.until_idle().await, "done");
-    watch.seen.assert_gap_free();
+    watch.transcript.assert_gap_free();
     let state = stack.api.get(&session).await;
-    assert_eq!((state.title.as_str(), state.tokens.unwrap().output), ("Mine", 12), "the call was paid for");
-    assert!(!watch.seen.events.iter().any(|seen| named(seen, "The machine says so")));
+    assert_eq!(
+        (state.title.as_str(), state.tokens.unwrap().output),
+        ("Mine", 12),
+        "the cost of the call is recorded"
+    );
+    assert!(!watch.transcript.events.iter().any(|seen| has_title(seen, "The machine says so")));
 }
 
 #[tokio::test]
-async fn a_worker_that_dies_leaves_the_question_to_the_next_one() {
+async fn the_next_worker_repeats_the_call_for_a_title() {
     let mut stack = Stack::start().await;
-    let (running, over) = (untitled(&stack.api, None).await, untitled(&stack.api, None).await);
+    let (running, over) = (create_untitled(&stack.api, None).await, create_untitled(&stack.api, None).await);
     let title_later = "@title @stall times=1\n@title @text Second try";
     let mut watch = Watch::start(&stack.api, &running).await;
     let command = bash("echo begun; sleep 3; echo ended");
     stack.api.prompt(&running, &format!("{title_later}\n{command}\n@text over")).await.unwrap();
-    watch.until_shown("begun").await;
-    // Of the other one only the title is missing.
+    watch.until_output("begun").await;
+    // The other session only lacks its title.
     let mut watch_over = Watch::start(&stack.api, &over).await;
     stack.api.prompt(&over, &format!("{title_later}\n@text over")).await.unwrap();
     watch_over.until(|seen| seen.properties["info"]["time"]["completed"].is_number()).await;
-    assert_eq!((asked(&stack, &running).len(), asked(&stack, &over).len()), (1, 1));
+    assert_eq!((title_requests(&stack, &running).len(), title_requests(&stack, &over).len()), (1, 1));
     stack.crash_worker(0);
     stack.add_worker().await;
     for (watch, session) in [(&mut watch, &running), (&mut watch_over, &over)] {
         assert_eq!(watch.until_idle().await, "done");
-        watch.seen.assert_gap_free();
+        watch.transcript.assert_gap_free();
         assert_eq!(title(&stack.api, session).await, "Second try");
-        assert_eq!(asked(&stack, session).len(), 2);
+        assert_eq!(title_requests(&stack, session).len(), 2);
     }
 }
 
 #[tokio::test]
-async fn a_session_is_renamed_and_archived_while_it_works_and_a_prompt_brings_it_back() {
+async fn a_busy_session_can_be_renamed_and_archived_and_a_prompt_restores_it() {
     let stack = Stack::start().await;
     let (api, session) = (&stack.api, stack.session().await);
     let mut watch = Watch::start(api, &session).await;
     api.prompt(&session, "@delay 40\n@chunk 4\n@text This answer takes long enough for two changes.")
         .await
         .unwrap();
-    watch.until_speaks().await;
+    watch.until_answering().await;
     let changed = update(api, &session, &["title"], "New name", true).await;
-    assert_eq!((changed.title.as_str(), changed.archived_at_ms), ("New name", 0), "only what the mask names");
+    assert_eq!(
+        (changed.title.as_str(), changed.archived_at_ms),
+        ("New name", 0),
+        "only the fields in the mask change"
+    );
     let changed = update(api, &session, &["archived"], "x", true).await;
     assert!(changed.title == "New name" && changed.archived_at_ms > 0, "{changed:?}");
     assert_eq!(watch.until_idle().await, "done");
-    watch.seen.assert_gap_free();
-    assert!(watch.seen.events.iter().any(|seen| named(seen, "New name")));
+    watch.transcript.assert_gap_free();
+    assert!(watch.transcript.events.iter().any(|seen| has_title(seen, "New name")));
     let state = api.get(&session).await;
     assert_eq!((state.title.as_str(), state.archived_at_ms), ("New name", changed.archived_at_ms));
     assert_eq!((listed(api, false).await, listed(api, true).await), (vec![], vec![session.clone()]));
 
-    let before = watch.seen.events.len();
+    let before = watch.transcript.events.len();
     api.prompt(&session, "@text again").await.unwrap();
     assert_eq!(watch.until_idle().await, "done");
-    watch.seen.assert_gap_free();
-    let back = &watch.seen.events[before];
+    watch.transcript.assert_gap_free();
+    let back = &watch.transcript.events[before];
     assert_eq!(
         (back.kind.as_str(), &back.properties["info"]["time"]["archived"]),
         ("session.updated", &Value::Null)

@@ -1,4 +1,4 @@
-//! The tools as a model uses them: each call runs in a real workspace, and what the model is told is compared.
+//! The tools as a model uses them: each call runs in a real workspace, and the test checks the result that the model receives.
 
 mod loops;
 mod media;
@@ -14,15 +14,15 @@ use rpc::v1::{self, PermissionAnswer, PermissionVerdict};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-/// What the model is told of one call in `session`.
+/// Runs one call in `session` and returns its result.
 async fn call(api: &Api, session: &str, tool: &str, input: &Value) -> (String, String) {
     let (outcome, seen) = run(api, session, &format!("@tool {tool} {input}\n@text over")).await;
     assert_eq!(outcome, "done", "{:?}", seen.error());
     let call = api.tool_calls(session).await.pop().unwrap();
-    (call.status, call.said)
+    (call.status, call.result)
 }
 
-/// The call ends as `status`, and the model is told all of `wants`.
+/// Asserts that the call ends as `status`, and that the result contains all of `wants`.
 async fn check(api: &Api, session: &str, (tool, input): (&str, Value), (status, wants): (&str, &[&str])) {
     let (had, said) = call(api, session, tool, &input).await;
     assert_eq!(had, status, "{tool} {input}: {said}");
@@ -32,7 +32,7 @@ async fn check(api: &Api, session: &str, (tool, input): (&str, Value), (status, 
 }
 
 #[tokio::test]
-async fn files_are_changed_by_one_call_or_not_at_all() {
+async fn a_call_changes_its_files_completely_or_not_at_all() {
     let stack = Stack::start().await;
     let (api, session) = (&stack.api, stack.session().await);
     let file = "/workspace/a.txt";
@@ -53,7 +53,7 @@ async fn files_are_changed_by_one_call_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn a_patch_changes_all_its_files_or_none() {
+async fn a_patch_changes_all_files_or_none() {
     let stack = Stack::start().await;
     let (api, session) = (&stack.api, stack.session().await);
     let patch = |body: &str| json!({"patchText": format!("*** Begin Patch\n{body}\n*** End Patch")});
@@ -197,7 +197,7 @@ async fn a_rule_binds_every_command_of_a_line_and_every_call_of_a_batch() {
     check(api, session, ("bash", json!({"command": "ls"})), ("completed", &["a\nb"])).await;
 }
 
-/// One page of a web server on this machine, which the test's worker may read.
+/// Serves one page on this machine, which the worker of the test may read.
 async fn page(answer: &'static str) -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

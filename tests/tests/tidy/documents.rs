@@ -1,4 +1,4 @@
-//! The documents: there, and true about where things are.
+//! The documents: they exist, and the paths, links, tests and metrics that they name exist.
 
 use crate::{conclude, root};
 use std::fs;
@@ -6,15 +6,15 @@ use std::fs;
 const DOCUMENTS: [&str; 4] = ["README.md", "ARCHITECTURE.md", "STYLE.md", "CHANGELOG.md"];
 
 #[test]
-fn the_documents_are_there() {
-    let empty =
+fn the_documents_exist() {
+    let is_filled =
         |name: &&&str| fs::read_to_string(root().join(name)).is_ok_and(|text| !text.trim().is_empty());
-    let missing = DOCUMENTS.iter().filter(|name| !empty(name));
+    let missing = DOCUMENTS.iter().filter(|name| !is_filled(name));
     let complaints: Vec<_> = missing.map(|name| format!("{name} is missing or empty")).collect();
     conclude(DOCUMENTS.len(), &complaints);
 }
 
-/// The documents at the root and below `docs`.
+/// Reads the documents at the root and below `docs`.
 fn documents() -> Vec<crate::File> {
     let is_document =
         |file: &crate::File| file.has_extension("md") && (!file.path.contains('/') || file.is_in("docs"));
@@ -29,15 +29,16 @@ fn the_paths_in_the_documents_exist() {
     {
         let paths: Vec<_> = quoted(&document.text).into_iter().filter(|word| is_path(word)).collect();
         checked += paths.len();
-        let gone = paths.iter().filter(|path| !root().join(path).exists());
-        complaints.extend(gone.map(|path| format!("{} names `{path}`, which does not exist", document.path)));
+        let missing = paths.iter().filter(|path| !root().join(path).exists());
+        complaints
+            .extend(missing.map(|path| format!("{} names `{path}`, which does not exist", document.path)));
     }
     conclude(checked, &complaints);
 }
 
-/// A link to a file of ours leads there.
+/// The target of every link to a file exists.
 #[test]
-fn the_links_in_the_documents_lead_somewhere() {
+fn the_links_in_the_documents_resolve() {
     let (mut checked, mut complaints) = (0, vec![]);
     for document in documents() {
         let folder = root().join(&document.path).parent().unwrap().to_owned();
@@ -52,7 +53,7 @@ fn the_links_in_the_documents_lead_somewhere() {
     conclude(checked, &complaints);
 }
 
-/// A newcomer reads the architecture in one sitting, and each of its invariants names tests that exist.
+/// The architecture document is short enough to read at once, and each invariant names existing tests.
 #[test]
 fn the_architecture_is_short_and_its_tests_exist() {
     const LINES_MAX: usize = 200;
@@ -64,18 +65,18 @@ fn the_architecture_is_short_and_its_tests_exist() {
     let names: Vec<_> =
         rows.filter_map(|row| row.rsplit('|').nth(1)).flat_map(quoted).filter(is_test).collect();
     let sources = crate::files();
-    let gone = names.iter().filter(|name| {
+    let missing = names.iter().filter(|name| {
         let definition = format!("fn {name}()");
         !sources.iter().any(|file| file.has_extension("rs") && file.text.contains(&definition))
     });
     let complaints: Vec<_> =
-        gone.map(|name| format!("ARCHITECTURE.md names the test {name}, which does not exist")).collect();
+        missing.map(|name| format!("ARCHITECTURE.md names the test {name}, which does not exist")).collect();
     conclude(names.len(), &complaints);
 }
 
-/// An alert on a number that nobody shows never fires.
+/// An alert on a metric that no service exports never fires.
 #[test]
-fn the_metrics_of_the_alerts_are_shown() {
+fn the_metrics_of_the_alerts_are_exported() {
     let alerts = fs::read_to_string(root().join("deploy/alerts.yml")).unwrap_or_default();
     let expressions = alerts.lines().filter_map(|line| line.trim().strip_prefix("expr: "));
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -85,7 +86,7 @@ fn the_metrics_of_the_alerts_are_shown() {
         .into_iter()
         .filter(|file| file.is_in("services") && file.has_extension("rs"))
         .collect();
-    let shows = |metric: &str| {
+    let is_exported = |metric: &str| {
         ["gauge!", "counter!", "histogram!"].iter().any(|kind| {
             let call = format!("{kind}(\"{metric}\"");
             sources.iter().any(|file| file.text.contains(&call))
@@ -93,13 +94,13 @@ fn the_metrics_of_the_alerts_are_shown() {
     };
     let complaints: Vec<_> = metrics
         .iter()
-        .filter(|metric| !shows(metric))
-        .map(|metric| format!("deploy/alerts.yml watches {metric}, which no service shows"))
+        .filter(|metric| !is_exported(metric))
+        .map(|metric| format!("deploy/alerts.yml watches {metric}, which no service exports"))
         .collect();
     conclude(metrics.len(), &complaints);
 }
 
-/// What stands between single backticks, line by line, outside of fenced blocks.
+/// Lists the words in single backticks, line by line, outside of fenced blocks.
 fn quoted(text: &str) -> Vec<&str> {
     let mut is_fenced = false;
     let outside = text.lines().filter(|line| {
@@ -110,7 +111,7 @@ fn quoted(text: &str) -> Vec<&str> {
     outside.flat_map(|line| line.split('`').skip(1).step_by(2)).collect()
 }
 
-/// Whether a word begins with one of our directories, or has the form of a file.
+/// Returns whether a word starts with a directory of the workspace or has the extension of a source file.
 fn is_path(word: &str) -> bool {
     let is_plain = word.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-/".contains(&b));
     let is_ours = ["crates/", "services/", "proto/", "migrations/", "deploy/", "web/", "tests/"];
@@ -120,7 +121,7 @@ fn is_path(word: &str) -> bool {
 }
 
 #[test]
-fn paths_are_told_from_other_words() {
+fn paths_are_distinguished_from_other_words() {
     let text = "See `crates/bus` and `a b/c.rs`, not `epoch`.\n```\n`x/fenced.rs`\n```\n| `x/y.rs` |";
     let words = quoted(text);
     assert_eq!(words, ["crates/bus", "a b/c.rs", "epoch", "x/y.rs"]);

@@ -1,4 +1,4 @@
-//! Who may use whom: ARCHITECTURE.md's import matrix, read from the manifests.
+//! The import matrix of ARCHITECTURE.md, checked against the manifests.
 
 use crate::{conclude, files, find_word, root};
 use std::{
@@ -6,7 +6,7 @@ use std::{
     fs,
 };
 
-/// What each crate may use, by directory. `tests` may use everything.
+/// The crates that each crate may use, by directory. `tests` may use all crates.
 const MATRIX: [(&str, &[&str]); 18] = [
     ("crates/domain", &[]),
     ("crates/settings", &["domain"]),
@@ -30,7 +30,7 @@ const MATRIX: [(&str, &[&str]); 18] = [
     ("services/sandbox", &["domain", "rpc", "sandbox-wire", "chassis"]),
     ("tests", ALL),
 ];
-/// All crates of ours; the command line's package is called `flotilla`.
+/// All crates of the workspace. The package of the command line is called `flotilla`.
 const ALL: &[&str] = &[
     "domain",
     "settings",
@@ -51,7 +51,7 @@ const ALL: &[&str] = &[
     "sandbox",
     "e2e",
 ];
-/// What tests may use on top.
+/// Further crates that tests may use.
 const FOR_TESTS: [&str; 3] = ["testkit", "local", "model-script"];
 /// External crates with an owner.
 const OWNERS: [(&str, &[&str]); 11] = [
@@ -68,7 +68,7 @@ const OWNERS: [(&str, &[&str]); 11] = [
     ("axum", &["services/gateway", "crates/chassis", "crates/model-script"]),
 ];
 
-/// The names in one kind of dependency of a manifest, also under `[target.…]`.
+/// Lists the dependencies of one kind in a manifest, including those under `[target.…]`.
 fn names(manifest: &toml::Table, kind: &str) -> BTreeSet<String> {
     let targets = manifest.get("target").and_then(toml::Value::as_table).into_iter().flatten();
     let tables = targets.filter_map(|(_, target)| target.as_table()).chain([manifest]);
@@ -76,7 +76,7 @@ fn names(manifest: &toml::Table, kind: &str) -> BTreeSet<String> {
     dependencies.flat_map(|table| table.keys().cloned()).collect()
 }
 
-/// The manifest of each member, by directory.
+/// Reads the manifest of each member, by directory.
 fn manifests() -> BTreeMap<String, toml::Table> {
     let workspace: toml::Table =
         toml::from_str(&fs::read_to_string(root().join("Cargo.toml")).unwrap()).unwrap();
@@ -105,7 +105,7 @@ fn crates_use_only_what_the_matrix_allows() {
     let (manifests, mut complaints) = (manifests(), vec![]);
     let listed: BTreeSet<&str> = MATRIX.iter().map(|(dir, _)| *dir).collect();
     let present: BTreeSet<&str> = manifests.keys().map(String::as_str).collect();
-    assert_eq!(listed, present, "the matrix names every crate, and no other");
+    assert_eq!(listed, present, "the matrix names exactly the crates of the workspace");
     for (dir, allowed) in MATRIX {
         for kind in ["dependencies", "build-dependencies", "dev-dependencies"] {
             for name in names(&manifests[dir], kind).iter().filter(|name| ALL.contains(&name.as_str())) {
@@ -120,7 +120,7 @@ fn crates_use_only_what_the_matrix_allows() {
 }
 
 #[test]
-fn external_crates_stay_with_their_owners() {
+fn external_crates_are_used_only_by_their_owners() {
     let (manifests, mut complaints, mut checked) = (manifests(), vec![], 0);
     for (external, owners) in OWNERS {
         for (dir, manifest) in &manifests {
@@ -175,7 +175,7 @@ fn every_dependency_is_used() {
                 let word = name.replace('-', "_");
                 let is_used = own.iter().any(|file| find_word(&file.text, &word).is_some());
                 if !is_used && !GENERATED.contains(&(dir.as_str(), name.as_str())) {
-                    complaints.push(format!("{dir} does not use {name} of its {kind}"));
+                    complaints.push(format!("{dir} does not use {name}, one of its {kind}"));
                 }
             }
         }
@@ -184,7 +184,7 @@ fn every_dependency_is_used() {
 }
 
 #[test]
-fn versions_stand_in_the_workspace_manifest_only() {
+fn versions_are_only_in_the_workspace_manifest() {
     let (manifests, mut complaints, mut checked) = (manifests(), vec![], 0);
     for (dir, manifest) in &manifests {
         for kind in ["dependencies", "build-dependencies", "dev-dependencies"] {
@@ -192,7 +192,7 @@ fn versions_stand_in_the_workspace_manifest_only() {
             for (name, value) in table {
                 checked += 1;
                 if value.get("workspace").and_then(toml::Value::as_bool) != Some(true) {
-                    complaints.push(format!("{dir}: {name} has a version or path of its own"));
+                    complaints.push(format!("{dir}: {name} does not inherit its version from the workspace"));
                 }
             }
         }

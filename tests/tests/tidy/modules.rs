@@ -1,4 +1,4 @@
-//! What a source file imports, by its syntax.
+//! The imports of a source file, according to its syntax.
 
 use std::collections::BTreeMap;
 use syn::{
@@ -6,18 +6,18 @@ use syn::{
     visit::{self, Visit},
 };
 
-/// A file of Rust as a module of its crate.
+/// A Rust file as a module of its crate.
 pub(crate) struct Module {
     /// Its names from the root of the crate.
     pub(crate) path: Vec<String>,
-    /// Paths that may lead to other modules of the crate, as they are written.
+    /// Paths that may lead to other modules of the crate, as written in the file.
     pub(crate) imports: Vec<Vec<String>>,
     /// Whether it only declares other modules.
     pub(crate) is_group: bool,
 }
 
 impl Module {
-    /// Reads the file at `path`, below `src`. `None` for tests, and for programs, which are crates of their own.
+    /// Reads the file at `path`, below `src`. `None` for tests and for programs, which are separate crates.
     pub(crate) fn parse(path: &str, text: &str) -> Option<Self> {
         let mut names: Vec<String> = path.strip_suffix(".rs")?.split('/').map(ToOwned::to_owned).collect();
         if names.iter().any(|name| name == "tests") || names[0] == "bin" {
@@ -38,11 +38,11 @@ impl Module {
 /// Collects the paths of a file.
 #[derive(Default)]
 struct Imports {
-    /// Paths that `use` declares.
+    /// The paths in `use` declarations.
     declared: Vec<Vec<String>>,
-    /// What the file calls them.
+    /// The names that these declarations introduce.
     names: BTreeMap<String, Vec<String>>,
-    /// Paths that stand in code.
+    /// The paths in code.
     used: Vec<Vec<String>>,
 }
 
@@ -66,14 +66,14 @@ impl Imports {
         self.declared.push(path);
     }
 
-    /// All paths, with the names that `use` brought written out.
+    /// Returns all paths, with imported names expanded.
     fn resolved(self) -> Vec<Vec<String>> {
         let Self { declared, names, used } = self;
-        let written_out = used.into_iter().map(|path| match names.get(&path[0]) {
+        let expanded = used.into_iter().map(|path| match names.get(&path[0]) {
             Some(declared) => [declared, &path[1..]].concat(),
             None => path,
         });
-        let mut all: Vec<_> = written_out.collect();
+        let mut all: Vec<_> = expanded.collect();
         all.extend(declared);
         all
     }
@@ -112,7 +112,7 @@ fn attributes(item: &Item) -> &[Attribute] {
     }
 }
 
-/// Whether an item is compiled for tests only.
+/// Returns whether an item is compiled only for tests.
 pub(crate) fn is_for_tests(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         attribute.path().is_ident("test")
@@ -133,7 +133,7 @@ fn is_test(meta: &syn::Meta) -> bool {
     }
 }
 
-/// Parses a file of ours for another rule.
+/// Parses a file for another rule.
 pub(crate) fn parse(path: &str, text: &str) -> File {
     syn::parse_file(text).unwrap_or_else(|error| panic!("{path}: {error}"))
 }

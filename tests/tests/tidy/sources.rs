@@ -1,4 +1,4 @@
-//! Files: short, with a header, where the next reader looks for them.
+//! Files: short, with a header, and with a meaningful name.
 
 use crate::{File, conclude, files};
 
@@ -8,7 +8,7 @@ fn rust_files() -> Vec<File> {
     files().into_iter().filter(|file| file.has_extension("rs")).collect()
 }
 
-/// Tests beside the code need no header of their own.
+/// Returns whether a file needs a header. Tests beside the code do not.
 fn needs_header(path: &str) -> bool {
     !path.ends_with("/tests.rs") && !path.contains("/tests/") && !path.starts_with("tests/tests/")
 }
@@ -23,14 +23,14 @@ fn files_are_short() {
 }
 
 #[test]
-fn files_begin_with_what_they_are() {
+fn files_start_with_a_description() {
     let files: Vec<_> = rust_files().into_iter().filter(|file| needs_header(&file.path)).collect();
     let bare = files.iter().filter(|file| !file.text.starts_with("//! "));
-    let complaints: Vec<_> = bare.map(|file| format!("{} does not begin with //!", file.path)).collect();
+    let complaints: Vec<_> = bare.map(|file| format!("{} does not start with //!", file.path)).collect();
     conclude(files.len(), &complaints);
 }
 
-/// A worker's machine may have any time: what it waits for, it counts by Postgres' clock.
+/// The clock of a worker's machine may be wrong, so workers use the clock of Postgres.
 #[test]
 fn no_worker_reads_the_wall_clock() {
     let files: Vec<_> = rust_files().into_iter().filter(|file| file.is_in("services/worker/src")).collect();
@@ -44,16 +44,16 @@ fn no_worker_reads_the_wall_clock() {
 }
 
 #[test]
-fn no_module_is_called_after_nothing() {
+fn modules_have_meaningful_names() {
     let (files, mut complaints) = (rust_files(), vec![]);
     let banned = ["mod", "util", "utils", "helper", "helpers", "misc"];
     for file in &files {
-        // A noun of the sandbox's own: the processes that clone, diff and export.
+        // In the sandbox, a helper is a process that clones, diffs or exports.
         if file.path == "services/sandbox/src/workspace/helper.rs" {
             continue;
         }
         if banned.iter().any(|name| file.name() == format!("{name}.rs")) {
-            complaints.push(format!("{} says nothing by its name", file.path));
+            complaints.push(format!("{} has a meaningless name", file.path));
         }
         for name in &banned[1..] {
             if file
@@ -68,8 +68,8 @@ fn no_module_is_called_after_nothing() {
     conclude(files.len(), &complaints);
 }
 
-/// Every service, rpc, message and enum says what it is, directly above. What goes into a call and what comes out are
-/// named after it, and its comment speaks for both.
+/// Every service, rpc, message and enum has a comment directly above it. The request and the response of a call are covered
+/// by the comment of the call.
 #[test]
 fn the_wire_is_commented() {
     let (mut checked, mut complaints) = (0, vec![]);
@@ -88,7 +88,7 @@ fn the_wire_is_commented() {
     conclude(checked, &complaints);
 }
 
-/// What a proto file declares: the kind, the name, and whether a comment stands directly above.
+/// Lists the declarations of a proto file: the kind, the name, and whether a comment stands directly above.
 fn declarations(text: &str) -> Vec<(&str, &str, bool)> {
     let lines: Vec<_> = text.lines().map(str::trim).collect();
     let above = |at: usize| at.checked_sub(1).is_some_and(|above| lines[above].starts_with("//"));
@@ -101,7 +101,7 @@ fn declarations(text: &str) -> Vec<(&str, &str, bool)> {
 }
 
 #[test]
-fn a_bare_declaration_is_noticed() {
+fn an_undocumented_declaration_is_reported() {
     let text = "// A thing.\nmessage Thing {\n  string message = 1;\n}\n\nmessage Bare {}\nrpc Call(Thing) returns (Bare);";
     let want = [("message", "Thing", true), ("message", "Bare", false), ("rpc", "Call", false)];
     assert_eq!(declarations(text), want);

@@ -1,8 +1,9 @@
-//! Words that say a thing is not done, or name somebody's machine.
+//! Words that mark unfinished work, or name a path of a particular machine.
 
 use crate::{conclude, files, find_word};
 
-/// Gives `(what not to write, whether in any case)`. Put together here, so that this file does not contain them.
+/// Lists the forbidden words, and whether their case is ignored. They are assembled here, so that this file does not contain
+/// them.
 fn unfinished() -> Vec<(String, bool)> {
     vec![
         (["FIX", "ME"].concat(), false),
@@ -14,32 +15,32 @@ fn unfinished() -> Vec<(String, bool)> {
     ]
 }
 
-/// Macros that end a process in place of an answer; in Rust only, where they are one.
+/// Macros that mark unfinished Rust code.
 fn macros() -> Vec<String> {
     ["to_do", "unimple_mented", "d_bg"].map(|name| name.replace('_', "") + "!").to_vec()
 }
 
 #[test]
-fn nothing_is_left_unfinished() {
+fn no_file_contains_forbidden_words() {
     let (files, mut complaints) = (files(), vec![]);
     for file in &files {
         let small = file.text.to_lowercase();
         for (needle, in_any_case) in unfinished() {
             let text = if in_any_case { &small } else { &file.text };
             if let Some(at) = find(text, &needle) {
-                complaints.push(format!("{}:{} has {needle:?}", file.path, line_at(text, at)));
+                complaints.push(format!("{}:{} contains {needle:?}", file.path, line_at(text, at)));
             }
         }
         for needle in macros().iter().filter(|_| file.has_extension("rs")) {
             if let Some(at) = file.text.find(needle.as_str()) {
-                complaints.push(format!("{}:{} has {needle}", file.path, line_at(&file.text, at)));
+                complaints.push(format!("{}:{} contains {needle}", file.path, line_at(&file.text, at)));
             }
         }
     }
     conclude(files.len(), &complaints);
 }
 
-/// Words are found whole, the beginnings of paths anywhere.
+/// Finds a whole word, or the start of a path anywhere.
 fn find(text: &str, needle: &str) -> Option<usize> {
     if needle.starts_with('/') { text.find(needle) } else { find_word(text, needle) }
 }
@@ -49,7 +50,7 @@ fn line_at(text: &str, at: usize) -> usize {
 }
 
 #[test]
-fn every_needle_is_found() {
+fn every_forbidden_word_is_found() {
     for (needle, _) in unfinished() {
         assert_eq!(find(&format!("a\nb {needle} c"), &needle), Some(4), "{needle}");
     }

@@ -36,7 +36,7 @@ async fn forward(from: &str, to: &'static str) {
 }
 
 #[tokio::test]
-async fn without_its_servers_it_says_so_and_works_once_they_are_there() {
+async fn the_bus_reports_missing_servers_and_works_once_they_start() {
     let servers = testkit::servers().await;
     let (nats, redis) = (free_address().await, free_address().await);
     let nats_url = servers.nats_url.replace(address(&servers.nats_url), &nats);
@@ -78,7 +78,7 @@ async fn without_its_servers_it_says_so_and_works_once_they_are_there() {
 }
 
 #[tokio::test]
-async fn nonsense_is_refused_at_once() {
+async fn invalid_urls_are_refused_at_once() {
     let servers = testkit::servers().await;
     for namespace in ["", "a.b", "a b", "a>", "ä"] {
         let result = Bus::connect(&servers.nats_url, &servers.redis_url, namespace).await;
@@ -89,7 +89,7 @@ async fn nonsense_is_refused_at_once() {
 }
 
 #[tokio::test]
-async fn with_its_servers_it_is_well() {
+async fn the_bus_is_healthy_with_its_servers() {
     let servers = testkit::servers().await;
     let bus = Bus::connect(&servers.nats_url, &servers.redis_url, &namespace()).await.unwrap();
     eventually("NATS is connected", async || bus.ping_nats().is_ok()).await;

@@ -1,16 +1,16 @@
-//! Orders: an abort names its session, and reaches a whole tree at once.
+//! Interrupts: an abort names its session, and reaches a whole tree at once.
 
 use crate::world::{World, entry};
 use bus::{Bus, queue::QueueEntry};
 use domain::ids::{SessionId, TenantId};
 use std::collections::BTreeSet;
 use testkit::{
-    proxy::{Proxy, Rules},
+    proxy::{Proxy, link::Rules},
     within,
 };
 
 #[tokio::test]
-async fn an_abort_is_heard_with_its_names() {
+async fn a_nudge_carries_its_tenant_and_session() {
     let mut world = World::new().await;
     let (tenant, session) = (world.sample.tenant(), world.sample.session());
     let (mut first, mut second) = (world.bus.nudges().await.unwrap(), world.bus.nudges().await.unwrap());
@@ -21,7 +21,7 @@ async fn an_abort_is_heard_with_its_names() {
 }
 
 #[tokio::test]
-async fn what_names_no_session_and_other_stacks_nudges_are_not_heard() {
+async fn malformed_nudges_and_those_of_other_stacks_are_ignored() {
     let mut world = World::new().await;
     let (tenant, session) = (world.sample.tenant(), world.sample.session());
     let mut nudges = world.bus.nudges().await.unwrap();
@@ -46,7 +46,7 @@ fn entries(tenant: TenantId, sessions: &[SessionId]) -> Vec<QueueEntry<'_>> {
 }
 
 #[tokio::test]
-async fn a_tree_that_is_interrupted_is_queued_as_a_whole_and_rung_for() {
+async fn an_interrupted_tree_is_queued_and_announced_as_a_whole() {
     let mut world = World::new().await;
     let (tenant, mut doorbell) = (world.sample.tenant(), world.bus.listen().await.unwrap());
     let sessions: Vec<_> = (0..50).map(|_| world.sample.session()).collect();
@@ -63,7 +63,7 @@ async fn a_tree_that_is_interrupted_is_queued_as_a_whole_and_rung_for() {
 const TRIES: usize = 5;
 
 #[tokio::test]
-async fn a_frozen_redis_holds_up_no_nudge_and_costs_one_answer_for_a_whole_tree() {
+async fn a_frozen_redis_delays_no_nudge_and_a_tree_only_once() {
     let mut world = World::new().await;
     let servers = testkit::servers().await;
     let address = servers.redis_url.split("://").nth(1).unwrap().split('@').next_back().unwrap();
@@ -82,7 +82,7 @@ async fn a_frozen_redis_holds_up_no_nudge_and_costs_one_answer_for_a_whole_tree(
     // The holder learns it before Redis times out. A busy machine may take longer, so one success in several attempts
     // is enough.
     for _ in 0..TRIES {
-        let interrupted = within("all are told, as far as that goes", bus.interrupt(&entries));
+        let interrupted = within("the interrupt returns", bus.interrupt(&entries));
         let mut heard = std::pin::pin!(within("all nudges are heard", async {
             let mut heard = BTreeSet::new();
             while heard.len() < 50 {
@@ -94,7 +94,7 @@ async fn a_frozen_redis_holds_up_no_nudge_and_costs_one_answer_for_a_whole_tree(
             biased;
             heard = &mut heard => {
                 assert_eq!(heard, sessions.iter().cloned().collect());
-                return within("all are told, as far as that goes", bus.interrupt(&entries)).await;
+                return within("the interrupt returns", bus.interrupt(&entries)).await;
             }
             () = interrupted => {}
         }

@@ -4,7 +4,7 @@ use crate::world::World;
 use testkit::within;
 
 #[tokio::test]
-async fn a_ring_is_heard_by_all_who_listen() {
+async fn a_ring_reaches_every_listener() {
     let world = World::new().await;
     let (mut first, mut second) = (world.bus.listen().await.unwrap(), world.bus.listen().await.unwrap());
     for _ in 0..2 {
@@ -15,13 +15,13 @@ async fn a_ring_is_heard_by_all_who_listen() {
 }
 
 #[tokio::test]
-async fn no_ring_is_no_sound() {
+async fn without_a_ring_the_doorbell_is_silent() {
     let (mut world, other) = (World::new().await, World::new().await);
     let mut doorbell = world.bus.listen().await.unwrap();
     let (mut loud, session) = (other.bus.listen().await.unwrap(), world.sample.session());
     assert!(
         world.bus.read(world.sample.tenant(), &session).await.unwrap().is_joined(),
-        "the server knows who listens"
+        "the server knows the listeners"
     );
     other.bus.ring();
     within("the other stack's bell rings", loud.wait()).await;

@@ -24,7 +24,7 @@ async fn ten_thousand_queued_sessions_of_one_tenant_do_not_delay_the_first_of_an
     let (first, heavy, last) = (world.sample.tenant(), world.sample.tenant(), world.sample.tenant());
     world.live("w1").await;
     world.fill_class(heavy, Class::Interactive, 10_000).await;
-    assert_eq!(world.claim("w1", 20).await.len(), 20, "alone it gets everything");
+    assert_eq!(world.claim("w1", 20).await.len(), 20, "a tenant alone gets every claim");
     for light in [first, last] {
         world.fill(light, 1).await;
         assert_eq!(claim_tenants(&world, 1).await, [light]);
@@ -100,11 +100,11 @@ async fn slot_time_is_shared_by_weight_however_long_sessions_run() {
         slots.step(8).await;
     }
     let part = slots.used_ms[&long] as f64 / slots.used_ms.values().sum::<u64>() as f64;
-    assert!((0.2..0.3).contains(&part), "a quarter is its due, it got {part}");
+    assert!((0.2..0.3).contains(&part), "its share is a quarter, it got {part}");
 }
 
 #[tokio::test]
-async fn classes_share_the_slots_of_their_tenant_and_each_moves() {
+async fn classes_share_the_slots_of_their_tenant_and_each_progresses() {
     let mut world = World::new().await;
     world.live("w1").await;
     let tenant = world.sample.tenant();
@@ -116,7 +116,7 @@ async fn classes_share_the_slots_of_their_tenant_and_each_moves() {
     let claimed = world.claim_sessions("w1", 42).await;
     let counts = Class::ALL.map(|class| claimed.iter().filter(|one| classes[one] == class).count());
     assert_eq!(counts, [32, 8, 2]);
-    assert_eq!(classes[&claimed[0]], Class::Interactive, "of equals the most urgent");
+    assert_eq!(classes[&claimed[0]], Class::Interactive, "among equals the most urgent class is first");
 }
 
 #[tokio::test]
@@ -159,7 +159,7 @@ async fn slot_time_is_charged_not_only_claims() {
 }
 
 #[tokio::test]
-async fn a_tenant_pays_a_minute_at_most_for_slots_that_nobody_else_wanted() {
+async fn a_tenant_pays_at_most_a_minute_for_slots_without_competition() {
     for late_first in [false, true] {
         let lead = lead_of_the_late(600_000, late_first).await;
         assert!((12..=13).contains(&lead), "a minute is twelve claims: {lead}");
@@ -167,7 +167,7 @@ async fn a_tenant_pays_a_minute_at_most_for_slots_that_nobody_else_wanted() {
 }
 
 #[tokio::test]
-async fn an_idle_tenant_saves_nothing_up() {
+async fn an_idle_tenant_saves_no_credit() {
     let mut world = World::new().await;
     world.live("w1").await;
     let (idle, busy) = (world.sample.tenant(), world.sample.tenant());
@@ -182,7 +182,7 @@ async fn an_idle_tenant_saves_nothing_up() {
 }
 
 #[tokio::test]
-async fn an_idle_class_saves_nothing_up() {
+async fn an_idle_class_saves_no_credit() {
     let mut world = World::new().await;
     world.live("w1").await;
     let tenant = world.sample.tenant();
@@ -197,7 +197,7 @@ async fn an_idle_class_saves_nothing_up() {
 }
 
 #[tokio::test]
-async fn a_tenant_runs_no_more_than_its_cap() {
+async fn a_tenant_runs_at_most_its_cap() {
     let mut world = World::new().await;
     let (capped, other) = (world.sample.tenant(), world.sample.tenant());
     world.live("w1").await;
@@ -206,9 +206,9 @@ async fn a_tenant_runs_no_more_than_its_cap() {
     let held = world.claim_sessions("w1", 10).await;
     assert_eq!(held.len(), 2);
     world.fill(other, 1).await;
-    assert_eq!(world.claim("w1", 10).await.len(), 1, "the cap of one tenant holds up no other");
+    assert_eq!(world.claim("w1", 10).await.len(), 1, "the cap of one tenant delays no other");
     world.fill(capped, 1).await;
-    assert_eq!(world.claim("w1", 10).await, [], "no word keeps the cap");
+    assert_eq!(world.claim("w1", 10).await, [], "an enqueue without a share keeps the cap");
 
     assert!(!world.bus.release(&held[0], "w1", ReleaseTo::Rest).await.unwrap());
     assert_eq!(world.claim("w1", 10).await.len(), 1);
@@ -219,7 +219,7 @@ async fn a_tenant_runs_no_more_than_its_cap() {
 }
 
 #[tokio::test]
-async fn a_cap_counts_from_the_moment_it_changes() {
+async fn a_changed_cap_applies_at_once() {
     let mut world = World::new().await;
     let tenant = world.sample.tenant();
     world.live("w1").await;
@@ -237,7 +237,7 @@ async fn a_cap_counts_from_the_moment_it_changes() {
     assert_eq!(world.claim("w1", 9).await, [], "one still runs");
     set(0).await;
     world.bus.release(&held[0], "w1", ReleaseTo::Rest).await.unwrap();
-    assert_eq!(world.claim("w1", 9).await, [], "none may");
+    assert_eq!(world.claim("w1", 9).await, [], "no session may run");
     set(4).await;
     assert_eq!(world.claim("w1", 9).await.len(), 4);
 }

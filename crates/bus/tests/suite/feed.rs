@@ -15,7 +15,7 @@ fn json(news: &News) -> String {
 }
 
 #[tokio::test]
-async fn what_is_published_after_read_arrives_in_order() {
+async fn events_published_after_read_arrive_in_order() {
     let mut world = World::new().await;
     let (tenant, session) = (world.sample.tenant(), world.sample.session());
     let mut reader = world.bus.read(tenant, &session).await.unwrap();
@@ -51,7 +51,7 @@ async fn what_is_published_after_read_arrives_in_order() {
 }
 
 #[tokio::test]
-async fn a_reader_gets_nothing_of_other_sessions_tenants_and_stacks() {
+async fn a_reader_receives_nothing_of_other_sessions_tenants_and_stacks() {
     let (mut world, stranger) = (World::new().await, World::new().await);
     let (tenant, other) = (world.sample.tenant(), world.sample.tenant());
     let (session, second) = (world.sample.session(), world.sample.session());
@@ -68,7 +68,7 @@ async fn a_reader_gets_nothing_of_other_sessions_tenants_and_stacks() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_passed_over() {
+async fn unreadable_messages_are_skipped() {
     let mut world = World::new().await;
     let (tenant, session) = (world.sample.tenant(), world.sample.session());
     let mut reader = world.bus.read(tenant, &session).await.unwrap();
@@ -81,7 +81,7 @@ async fn what_cannot_be_read_is_passed_over() {
 }
 
 #[tokio::test]
-async fn a_tenant_hears_what_is_of_its_sessions_its_projects_and_itself() {
+async fn a_tenant_receives_notices_of_its_sessions_projects_and_itself() {
     let mut world = World::new().await;
     let (tenant, session) = (world.sample.tenant(), world.sample.session());
     let project = world.sample.project();

@@ -1,5 +1,5 @@
-//! NATS goes away under a bus in use: callers do not wait, queues do not grow, and everything works again once NATS is
-//! back.
+//! NATS goes down under a bus in use: callers do not wait, queues do not grow, and everything works again when NATS
+//! returns.
 
 use bus::{
     Bus,
@@ -9,7 +9,10 @@ use domain::ids::{MessageId, PartId};
 use futures::FutureExt as _;
 use testkit::{
     eventually, namespace,
-    proxy::{End, Proxy, Rules},
+    proxy::{
+        Proxy,
+        link::{ConnectionEnd, Rules},
+    },
     sample::{NOW, Sample},
     within,
 };
@@ -27,7 +30,7 @@ async fn behind_a_proxy() -> (Bus, Proxy) {
 
 async fn stop(bus: &Bus, proxy: &Proxy) {
     proxy.set(Rules { refuses: true, ..Rules::default() });
-    proxy.cut(End::Reset);
+    proxy.cut(ConnectionEnd::Reset);
     eventually("NATS is away", async || bus.ping_nats().is_err()).await;
 }
 
@@ -47,7 +50,7 @@ fn tasks() -> usize {
 }
 
 #[tokio::test]
-async fn rings_and_nudges_do_not_pile_up_and_are_heard_again() {
+async fn rings_and_nudges_do_not_accumulate_during_an_outage() {
     let ((bus, proxy), mut sample) = (behind_a_proxy().await, Sample::new(1));
     let (mut doorbell, mut nudges) = (bus.listen().await.unwrap(), bus.nudges().await.unwrap());
     stop(&bus, &proxy).await;
@@ -81,11 +84,11 @@ async fn rings_and_nudges_do_not_pile_up_and_are_heard_again() {
     within("a ring is heard", doorbell.wait()).await;
     while late.wait().now_or_never().is_some() {}
     bus.ring();
-    within("a ring is heard by who came late", late.wait()).await;
+    within("a late listener hears the ring", late.wait()).await;
 }
 
 #[tokio::test]
-async fn a_reader_begins_without_nats_and_joins_once_it_is_back() {
+async fn a_reader_starts_without_nats_and_joins_when_nats_returns() {
     let ((bus, proxy), mut sample) = (behind_a_proxy().await, Sample::new(1));
     let (tenant, session) = (sample.tenant(), sample.session());
     let mut early = bus.read(tenant, &session).await.unwrap();

@@ -49,13 +49,13 @@ async fn a_worker_learns_what_it_holds() {
 }
 
 #[tokio::test]
-async fn only_the_holder_lets_a_session_go() {
+async fn only_the_holder_can_release_a_session() {
     let mut world = World::new().await;
     let (tenant, session) = (world.sample.tenant(), world.sample.session());
     world.live("w1").await;
     world.live("w2").await;
     world.enqueue(tenant, &session).await;
-    assert!(!world.bus.release(&session, "w1", ReleaseTo::Front).await.unwrap(), "nobody holds it");
+    assert!(!world.bus.release(&session, "w1", ReleaseTo::Front).await.unwrap(), "no worker holds it");
     world.claim("w1", 1).await;
     assert!(!world.bus.release(&session, "w2", ReleaseTo::Front).await.unwrap());
     assert_eq!(world.claim("w2", 1).await, []);
@@ -63,7 +63,7 @@ async fn only_the_holder_lets_a_session_go() {
 }
 
 #[tokio::test]
-async fn what_a_dead_worker_held_comes_before_everything_new() {
+async fn sessions_of_a_dead_worker_come_before_new_ones() {
     let mut world = World::new().await;
     let tenant = world.sample.tenant();
     world.live("w1").await;
@@ -78,7 +78,7 @@ async fn what_a_dead_worker_held_comes_before_everything_new() {
     let claimed = world.claim_sessions("w2", 3).await;
     assert!(claimed[..2].iter().all(|session| old.contains(session)), "{claimed:?}");
     assert_eq!(claimed[2..], new);
-    assert!(!world.bus.release(&old[0], "w1", ReleaseTo::Front).await.unwrap(), "its word counts no more");
+    assert!(!world.bus.release(&old[0], "w1", ReleaseTo::Front).await.unwrap(), "its release has no effect");
 }
 
 #[tokio::test]
@@ -96,7 +96,7 @@ async fn an_input_frees_a_session_from_a_dead_worker() {
 }
 
 #[tokio::test]
-async fn a_session_that_is_handed_over_comes_first() {
+async fn a_handed_over_session_comes_first() {
     let mut world = World::new().await;
     let tenant = world.sample.tenant();
     world.live("w1").await;
@@ -108,7 +108,7 @@ async fn a_session_that_is_handed_over_comes_first() {
 }
 
 #[tokio::test]
-async fn a_session_keeps_its_class_wherever_it_goes() {
+async fn a_session_keeps_its_class_through_every_transition() {
     let mut world = World::new().await;
     let tenant = world.sample.tenant();
     world.live("w1").await;
@@ -131,11 +131,11 @@ async fn a_session_keeps_its_class_wherever_it_goes() {
     world.claim("w1", 1).await;
     bus.enqueue(QueueEntry { class: Class::Pr, ..entry(tenant, &session) }, Mode::Normal).await.unwrap();
     bus.release(&session, "w1", ReleaseTo::Rest).await.unwrap();
-    assert_eq!(position(Class::Pr).await, Some(0), "an input came");
+    assert_eq!(position(Class::Pr).await, Some(0), "an input arrived");
 }
 
 #[tokio::test]
-async fn a_session_is_in_one_class_the_one_named_last() {
+async fn a_session_is_in_the_class_that_was_named_last() {
     let mut world = World::new().await;
     let tenant = world.sample.tenant();
     world.live("w1").await;
@@ -153,7 +153,7 @@ async fn a_session_is_in_one_class_the_one_named_last() {
 }
 
 #[tokio::test]
-async fn inside_a_class_the_interrupted_come_first_then_the_oldest() {
+async fn within_a_class_interrupted_sessions_come_first_then_the_oldest() {
     let mut world = World::new().await;
     let tenant = world.sample.tenant();
     world.live("w1").await;

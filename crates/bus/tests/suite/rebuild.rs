@@ -5,7 +5,7 @@ use bus::queue::{Claims, EnqueueResult, Mode, QueueEntry, ReleaseTo, Share};
 use domain::session::Class;
 
 #[tokio::test]
-async fn an_emptied_queue_says_so_until_it_is_filled() {
+async fn an_emptied_queue_reports_it_until_it_is_refilled() {
     let mut world = World::emptied().await;
     let tenant = world.sample.tenant();
     let (waiting, held) = (world.sample.session(), world.sample.session());
@@ -27,16 +27,16 @@ async fn an_emptied_queue_says_so_until_it_is_filled() {
     assert!(bus.renew("w1").await.unwrap());
     assert_eq!(world.claim_sessions("w1", 5).await, [waiting]);
     world.fill(tenant, 1).await;
-    assert_eq!(world.claim("w1", 5).await, [], "an adopted session counts for the cap");
+    assert_eq!(world.claim("w1", 5).await, [], "an adopted session counts towards the cap");
     assert!(
         bus.release(&held, "w1", ReleaseTo::Rest).await.unwrap(),
-        "only its holder knows whether it was done"
+        "only its holder knows whether it has finished"
     );
     assert_eq!(world.claim("w1", 5).await.len(), 1);
 }
 
 #[tokio::test]
-async fn adopting_takes_nothing_from_another_worker() {
+async fn adoption_takes_no_session_from_another_worker() {
     let mut world = World::new().await;
     let (tenant, session) = (world.sample.tenant(), world.sample.session());
     world.live("w1").await;
@@ -50,7 +50,7 @@ async fn adopting_takes_nothing_from_another_worker() {
 }
 
 #[tokio::test]
-async fn what_is_adopted_for_a_dead_worker_is_queued_in_its_class_by_the_next_reaping() {
+async fn sessions_adopted_for_a_dead_worker_are_queued_by_the_next_reap() {
     let mut world = World::emptied().await;
     let (tenant, session) = (world.sample.tenant(), world.sample.session());
     world.bus.adopt(QueueEntry { class: Class::Batch, ..entry(tenant, &session) }, "gone").await.unwrap();
@@ -62,7 +62,7 @@ async fn what_is_adopted_for_a_dead_worker_is_queued_in_its_class_by_the_next_re
 }
 
 #[tokio::test]
-async fn what_is_adopted_waits_for_nobody_else() {
+async fn an_adopted_session_is_not_offered_to_other_workers() {
     let mut world = World::new().await;
     let (tenant, session) = (world.sample.tenant(), world.sample.session());
     world.live("w1").await;
@@ -71,14 +71,14 @@ async fn what_is_adopted_waits_for_nobody_else() {
     assert_eq!(world.claim("w1", 1).await, [], "one holder");
     assert!(
         world.bus.release(&session, "w1", ReleaseTo::Rest).await.unwrap(),
-        "whoever queued it is not forgotten"
+        "the enqueue is not forgotten"
     );
     assert_eq!(world.claim_sessions("w1", 1).await, [session]);
 }
 
 /// Otherwise its key would live as long as the clock was set back.
 #[tokio::test]
-async fn a_worker_that_renewed_in_the_future_is_dead_until_it_renews_again() {
+async fn a_worker_with_a_lease_from_the_future_is_dead_until_it_renews() {
     let mut world = World::new().await;
     let (tenant, session) = (world.sample.tenant(), world.sample.session());
     for worker in ["w1", "w2"] {

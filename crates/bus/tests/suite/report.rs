@@ -6,7 +6,7 @@ use domain::{limits, session::Class};
 use std::{collections::BTreeSet, time::Instant};
 
 #[tokio::test]
-async fn the_outlook_says_what_waits_what_runs_and_how_fast() {
+async fn the_outlook_counts_waiting_and_running_sessions_and_the_claim_interval() {
     let mut world = World::new().await;
     let (tenant, stranger) = (world.sample.tenant(), world.sample.tenant());
     world.live("w1").await;
@@ -50,11 +50,11 @@ async fn the_outlook_says_what_waits_what_runs_and_how_fast() {
     assert_eq!(check(&world).await.running, 2);
     world.redis("HINCRBY", &[&key, "since", "-60000"]).await;
     let behind_a_long_turn = world.bus.outlook(tenant).await.unwrap().interval_ms.unwrap();
-    assert!(behind_a_long_turn >= 60_000, "it goes no faster than that: {behind_a_long_turn}");
+    assert!(behind_a_long_turn >= 60_000, "claims are not faster than that: {behind_a_long_turn}");
 }
 
 #[tokio::test]
-async fn tenants_that_went_idle_leave_nothing_for_ever() {
+async fn idle_tenants_are_forgotten() {
     let mut world = World::new().await;
     world.live("w1").await;
     let tenants: Vec<_> = (0..20).map(|_| world.sample.tenant()).collect();
@@ -86,6 +86,6 @@ async fn tenants_that_went_idle_leave_nothing_for_ever() {
 
     world.fill(tenants[0], 1).await;
     let ttl_ms = world.number("PTTL", &[&world.key(&format!("t:{}", tenants[0]))]).await.unwrap();
-    assert!(ttl_ms < 0.0, "who comes back is remembered");
+    assert!(ttl_ms < 0.0, "a returning tenant is remembered");
     assert_eq!(world.bus.outlook(tenants[0]).await.unwrap().weight, 2);
 }

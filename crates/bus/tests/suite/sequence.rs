@@ -87,7 +87,7 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// The queue and its model, side by side.
+/// The queue and its model.
 struct Pair {
     world: World,
     model: ReadyQueue,
@@ -167,9 +167,9 @@ impl Pair {
                 self.note_ready(session).await;
                 let mode = if mode == Mode::Normal { model::Mode::Normal } else { model::Mode::Rebuild };
                 let expected = match self.model.enqueue(plain, mode, self.now_ms) {
-                    model::Enqueued::Queued => EnqueueResult::Queued,
-                    model::Enqueued::Held => EnqueueResult::Held,
-                    model::Enqueued::Empty => EnqueueResult::Empty,
+                    model::EnqueueResult::Queued => EnqueueResult::Queued,
+                    model::EnqueueResult::Held => EnqueueResult::Held,
+                    model::EnqueueResult::Empty => EnqueueResult::Empty,
                 };
                 assert_eq!(answer, expected);
             }
@@ -243,8 +243,9 @@ impl Pair {
         let worker = stranger.or(self.model.holder(session)).unwrap_or(0);
         let again = self.world.bus.release(self.id(session), &name(worker), then).await.unwrap();
         self.note_ready(session).await;
-        let then = if then == ReleaseTo::Front { model::Then::Front } else { model::Then::Rest };
-        assert_eq!(again, self.model.release(session, worker, then, self.now_ms));
+        let model_then =
+            if then == ReleaseTo::Front { model::ReleaseTo::Front } else { model::ReleaseTo::Rest };
+        assert_eq!(again, self.model.release(session, worker, model_then, self.now_ms));
     }
 
     async fn reap(&mut self) {
@@ -320,7 +321,7 @@ impl Pair {
 }
 
 #[test]
-fn any_sequence_of_calls_does_what_the_model_does() {
+fn random_calls_give_the_same_answers_as_the_model() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let config =
         ProptestConfig { cases: 40, max_shrink_iters: 150, failure_persistence: None, ..Default::default() };

@@ -5,7 +5,7 @@ use bus::{Bus, tickets::TICKET_LIFE_S};
 use futures::future::join_all;
 
 #[tokio::test]
-async fn of_many_who_bring_a_ticket_one_is_let_in() {
+async fn a_ticket_is_redeemed_only_once() {
     let world = World::new().await;
     world.bus.put_ticket("secret", "a terminal").await.unwrap();
     let brought = join_all((0..20).map(|_| world.bus.take_ticket("secret"))).await;
@@ -14,7 +14,7 @@ async fn of_many_who_bring_a_ticket_one_is_let_in() {
 }
 
 #[tokio::test]
-async fn an_old_ticket_is_good_for_nothing() {
+async fn an_expired_ticket_is_refused() {
     let world = World::new().await;
     world.bus.put_ticket("secret", "a terminal").await.unwrap();
     let key = format!("{}:ticket:secret", world.namespace);
@@ -26,7 +26,7 @@ async fn an_old_ticket_is_good_for_nothing() {
 }
 
 #[tokio::test]
-async fn another_stacks_ticket_is_unknown() {
+async fn a_ticket_of_another_stack_is_unknown() {
     let (world, servers) = (World::new().await, testkit::servers().await);
     world.bus.put_ticket("secret", "a terminal").await.unwrap();
     let other = Bus::connect(&servers.nats_url, &servers.redis_url, &testkit::namespace()).await.unwrap();

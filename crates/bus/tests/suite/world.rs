@@ -11,7 +11,7 @@ use domain::{
 use redis::aio::MultiplexedConnection;
 use testkit::sample::Sample;
 
-/// A session that a person waits for, of a tenant whose share is known.
+/// A session that a person waits for, of a tenant with a known share.
 pub(crate) fn entry(tenant: TenantId, session: &SessionId) -> QueueEntry<'_> {
     QueueEntry { tenant, session, class: Class::Interactive, share: None }
 }
@@ -24,14 +24,14 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// A bus whose queue is complete.
+    /// Creates a bus with a complete queue.
     pub(crate) async fn new() -> Self {
         let world = Self::emptied().await;
         world.bus.complete_rebuild().await.unwrap();
         world
     }
 
-    /// A bus whose Redis was just emptied.
+    /// Creates a bus with an emptied Redis.
     pub(crate) async fn emptied() -> Self {
         let (servers, namespace) = (testkit::servers().await, testkit::namespace());
         let bus = Bus::connect(&servers.nats_url, &servers.redis_url, &namespace).await.unwrap();
@@ -40,7 +40,7 @@ impl World {
         Self { bus, namespace, sample: Sample::new(1), redis }
     }
 
-    /// A NATS connection for messages that our own code never sends.
+    /// Opens a NATS connection for messages that our own code never sends.
     pub(crate) async fn nats(&self) -> async_nats::Client {
         let address: async_nats::ServerAddr = testkit::servers().await.nats_url.parse().unwrap();
         let (user, password) =
@@ -52,8 +52,8 @@ impl World {
         format!("{{{}}}:{name}", self.namespace)
     }
 
-    /// A number that a command gives, or the one that it gives as text.
-    /// The number of sessions of the same tenant and class before a waiting one; `None` if it does not wait there.
+    /// Returns the number that a command returns, directly or as text.
+    /// Returns the number of sessions of the same tenant and class before a waiting one; `None` if it does not wait there.
     pub(crate) async fn position(&self, tenant: TenantId, session: &SessionId, class: Class) -> Option<u64> {
         let ready = self.key(&format!("r:{tenant}:{}", class.to_i16()));
         redis::from_redis_value(self.redis("ZRANK", &[&ready, session.as_str()]).await).unwrap()
@@ -69,7 +69,7 @@ impl World {
         command.query_async(&mut self.redis.clone()).await.unwrap()
     }
 
-    /// Makes a worker that lives until it is killed, however slow the test is.
+    /// Creates a worker that lives until it is killed, however slow the test is.
     pub(crate) async fn live(&self, worker: &str) {
         self.bus.renew(worker).await.unwrap();
         self.redis("PERSIST", &[&self.key(&format!("w:{worker}"))]).await;

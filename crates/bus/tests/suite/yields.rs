@@ -36,14 +36,14 @@ impl Running {
 }
 
 #[tokio::test]
-async fn nobody_waits_nobody_yields() {
+async fn without_waiting_sessions_nothing_yields() {
     let running = Running::new(1).await;
     running.world.pass("w1", std::slice::from_ref(&running.session), 60_000).await;
     assert_eq!(running.asks_both().await, [Yield::Keep, Yield::Keep]);
 }
 
 #[tokio::test]
-async fn a_full_worker_makes_room_for_a_tenant_that_used_less() {
+async fn a_full_worker_yields_to_a_tenant_that_used_less() {
     let mut running = Running::new(64).await;
     let other = running.world.sample.tenant();
     running.world.fill(other, 2).await;
@@ -55,15 +55,15 @@ async fn a_full_worker_makes_room_for_a_tenant_that_used_less() {
     let claimed = running.world.claim("w1", 1).await.remove(0);
     assert_eq!(claimed.tenant, other);
     let asks = async || running.world.bus.should_yield(&claimed.session, "w1", Slots::Full).await.unwrap();
-    assert_eq!(asks().await, Yield::Keep, "equals do not take the slot from each other");
+    assert_eq!(asks().await, Yield::Keep, "equal tenants do not yield to each other");
     running.world.pass("w1", std::slice::from_ref(&claimed.session), 6_000).await;
-    assert_eq!(asks().await, Yield::Keep, "one second more than the other is not worth a change");
+    assert_eq!(asks().await, Yield::Keep, "one second more causes no yield");
     running.world.pass("w1", std::slice::from_ref(&claimed.session), 4_000).await;
-    assert_eq!(asks().await, Yield::ToTenant, "after another quantum it is the first one's turn");
+    assert_eq!(asks().await, Yield::ToTenant, "after another quantum the first tenant yields");
 }
 
 #[tokio::test]
-async fn a_tenant_at_its_cap_needs_no_room() {
+async fn a_tenant_at_its_cap_causes_no_yield() {
     let mut running = Running::new(64).await;
     let other = running.world.sample.tenant();
     running.world.share(other, 0, 1).await;
@@ -73,7 +73,7 @@ async fn a_tenant_at_its_cap_needs_no_room() {
 }
 
 #[tokio::test]
-async fn more_of_the_same_class_waits() {
+async fn more_sessions_of_the_same_class_wait() {
     let mut running = Running::new(1).await;
     running.world.fill_class(running.tenant, Class::Pr, 5).await;
     running.world.pass("w1", std::slice::from_ref(&running.session), 60_000).await;
@@ -81,10 +81,10 @@ async fn more_of_the_same_class_waits() {
 }
 
 #[tokio::test]
-async fn a_class_makes_room_for_one_that_used_less_of_its_due() {
+async fn a_class_yields_to_one_that_used_less_of_its_share() {
     let mut running = Running::new(64).await;
     running.world.fill_class(running.tenant, Class::Batch, 1).await;
-    assert_eq!(running.asks_both().await, [Yield::Keep, Yield::Keep], "it just began");
+    assert_eq!(running.asks_both().await, [Yield::Keep, Yield::Keep], "it has just started");
     running.world.fill(running.tenant, 1).await;
     assert_eq!(running.asks_both().await, [Yield::Keep, Yield::ToClass], "a person waits");
 }
@@ -98,7 +98,7 @@ async fn the_least_urgent_class_gets_its_turn() {
 }
 
 #[tokio::test]
-async fn a_tenant_at_its_cap_makes_room_for_its_own_more_urgent_work() {
+async fn a_tenant_at_its_cap_yields_to_its_own_more_urgent_class() {
     let mut running = Running::new(1).await;
     let urgent = running.world.fill(running.tenant, 1).await.remove(0);
     assert_eq!(running.world.claim("w1", 1).await, [], "it is at its cap");

@@ -8,7 +8,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// Longer than anything here takes, if it ends at all.
+/// Time limit for a connection that must end.
 const LATE: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(300);
 
@@ -23,7 +23,7 @@ impl Port {
     async fn start(bounds: Bounds) -> Self {
         let routes = Router::new()
             .route("/", get(|peer: axum::Extension<Peer>| async move { peer.0.0.to_string() }))
-            .route("/told", get(told))
+            .route("/told", get(describe))
             .route("/held", get(|| async { std::future::pending::<()>().await }));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (address, shutdown) = (listener.local_addr().unwrap(), CancellationToken::new());
@@ -36,9 +36,9 @@ impl Port {
     }
 
     /// Returns the bytes that the server sends until it closes the connection.
-    async fn told(&self, said: &str) -> String {
+    async fn answer_to(&self, sent: &str) -> String {
         let mut stream = self.connect().await;
-        stream.write_all(said.as_bytes()).await.unwrap();
+        stream.write_all(sent.as_bytes()).await.unwrap();
         to_end(stream).await
     }
 
@@ -49,18 +49,18 @@ impl Port {
 }
 
 /// Describes a request as a route receives it.
-async fn told(request: Request) -> String {
+async fn describe(request: Request) -> String {
     let header = |(name, value): (&HeaderName, &HeaderValue)| format!("{name}={value:?}");
     let headers: Vec<String> = request.headers().iter().map(header).collect();
     format!("{} {:?} {}", request.uri(), request.version(), headers.join(" "))
 }
 
 async fn to_end(mut stream: TcpStream) -> String {
-    let mut told = Vec::new();
+    let mut received = Vec::new();
     // A reset also counts as an end.
-    let read = tokio::time::timeout(LATE, stream.read_to_end(&mut told)).await;
+    let read = tokio::time::timeout(LATE, stream.read_to_end(&mut received)).await;
     drop(read.expect("the connection is closed"));
-    String::from_utf8_lossy(&told).into_owned()
+    String::from_utf8_lossy(&received).into_owned()
 }
 
 fn client() -> reqwest::Client {
@@ -68,7 +68,7 @@ fn client() -> reqwest::Client {
 }
 
 #[tokio::test]
-async fn requests_say_who_sent_them() {
+async fn requests_carry_the_address_of_their_sender() {
     let port = Port::start(Bounds::default()).await;
     assert_eq!(port.get(&client()).await.text().await.unwrap(), "127.0.0.1");
     let http2 = crate::http::builder().no_proxy().http2_prior_knowledge().build().unwrap();
@@ -76,37 +76,37 @@ async fn requests_say_who_sent_them() {
 }
 
 #[tokio::test]
-async fn a_request_comes_to_its_route_as_it_was_sent() {
+async fn a_request_reaches_its_route_unchanged() {
     let port = Port::start(Bounds::default()).await;
     let headers = "Host: x\r\nX-A: 1\r\nx-b: \u{e9}\r\nx-a: 2\r\nConnection: close\r\n\r\n";
     let seen = "host=\"x\" x-a=\"1\" x-a=\"2\" x-b=\"\\xc3\\xa9\" connection=\"close\"";
     for uri in ["/told?q=%20a&q=b", "http://other:1/told?q"] {
-        let told = port.told(&format!("GET {uri} HTTP/1.1\r\n{headers}")).await;
+        let told = port.answer_to(&format!("GET {uri} HTTP/1.1\r\n{headers}")).await;
         let told = told.rsplit_once("\r\n\r\n").unwrap().1;
         assert_eq!(told, format!("{uri} HTTP/1.1 {seen}"));
     }
 }
 
 #[tokio::test]
-async fn whoever_says_nothing_is_hung_up_on() {
+async fn a_silent_connection_is_closed() {
     let port = Port::start(Bounds { opening: SHORT, ..Bounds::default() }).await;
     for said in ["", "P", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r"] {
-        assert_eq!(port.told(said).await, "", "{said:?}");
+        assert_eq!(port.answer_to(said).await, "", "{said:?}");
     }
 }
 
 #[tokio::test]
-async fn half_a_head_is_not_waited_for() {
+async fn a_connection_with_an_incomplete_head_is_closed() {
     let port = Port::start(Bounds { head: SHORT, ..Bounds::default() }).await;
     for said in ["G", "GET / HTTP/1.1\r\nhost: x\r\n", "GET / HTTP/1.1\r\nhost: x\r\nx-a: "] {
-        assert_eq!(port.told(said).await, "", "{said:?}");
+        assert_eq!(port.answer_to(said).await, "", "{said:?}");
     }
     // Idle time between two requests counts as a missing head.
-    assert!(port.told("GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.ends_with("127.0.0.1"));
+    assert!(port.answer_to("GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.ends_with("127.0.0.1"));
 }
 
 #[tokio::test]
-async fn a_connection_that_has_spoken_is_not_bound_by_its_opening() {
+async fn the_opening_limit_ends_with_the_first_request() {
     let port = Port::start(Bounds { opening: SHORT, ..Bounds::default() }).await;
     let mut stream = port.connect().await;
     stream.write_all(b"GET /held HTTP/1.0\r\n\r\n").await.unwrap();
@@ -119,11 +119,11 @@ async fn a_large_head_is_refused() {
     let port = Port::start(Bounds::default()).await;
     let head = |headers: &str| format!("GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}\r\n");
     let many: String = (0..HEADERS_MAX).map(|number| format!("x-{number}: 1\r\n")).collect();
-    assert!(port.told(&head(&many)).await.starts_with("HTTP/1.1 431 "));
+    assert!(port.answer_to(&head(&many)).await.starts_with("HTTP/1.1 431 "));
     let long = format!("x-long: {}\r\n", "x".repeat(HEAD_BYTES_MAX as usize));
-    assert!(port.told(&head(&long)).await.starts_with("HTTP/1.1 431 "));
+    assert!(port.answer_to(&head(&long)).await.starts_with("HTTP/1.1 431 "));
     let fitting = format!("x-long: {}\r\n", "x".repeat(HEAD_BYTES_MAX as usize / 2));
-    assert!(port.told(&head(&fitting)).await.starts_with("HTTP/1.1 200 "));
+    assert!(port.answer_to(&head(&fitting)).await.starts_with("HTTP/1.1 200 "));
     let http2 = crate::http::builder().no_proxy().http2_prior_knowledge().build().unwrap();
     let url = format!("http://{}/", port.address);
     let value = "x".repeat(HEAD_BYTES_MAX as usize);
@@ -133,7 +133,7 @@ async fn a_large_head_is_refused() {
 }
 
 #[tokio::test]
-async fn a_connection_too_many_is_told_so_and_the_next_has_its_place() {
+async fn an_excess_connection_is_refused_and_a_later_one_is_accepted() {
     let port = Port::start(Bounds { connections: 2, ..Bounds::default() }).await;
     let (first, second) = (client(), client());
     assert_eq!(port.get(&first).await.text().await.unwrap(), "127.0.0.1");
@@ -147,7 +147,7 @@ async fn a_connection_too_many_is_told_so_and_the_next_has_its_place() {
         http2.post(format!("http://{}/a.B/C", port.address)).header("content-type", "application/grpc");
     let refused = call.send().await.unwrap();
     assert_eq!((refused.status().as_u16(), &refused.headers()["grpc-status"]), (200, &"14".parse().unwrap()));
-    // Accepted connections keep their place, and closing one frees its place.
+    // Accepted connections stay, and closing one admits another.
     assert_eq!(port.get(&first).await.status(), 200);
     drop(second);
     while port.get(&client()).await.status() != 200 {
@@ -156,7 +156,7 @@ async fn a_connection_too_many_is_told_so_and_the_next_has_its_place() {
 }
 
 #[tokio::test]
-async fn what_is_asked_is_answered_before_the_end() {
+async fn open_requests_are_answered_before_the_shutdown() {
     let port = Port::start(Bounds::default()).await;
     let resting = client();
     assert_eq!(port.get(&resting).await.status(), 200);
@@ -168,7 +168,7 @@ async fn what_is_asked_is_answered_before_the_end() {
 }
 
 #[tokio::test]
-async fn thousands_may_rest() {
+async fn thousands_of_connections_can_be_idle() {
     let port = Port::start(Bounds::default()).await;
     // Both ends are in this process.
     let count = afford(4_000) / 2;

@@ -65,7 +65,7 @@ fn only_public_addresses_are_public() {
 }
 
 #[tokio::test]
-async fn what_is_not_the_public_web_is_refused_before_a_connection() {
+async fn addresses_outside_the_public_web_are_refused_before_connecting() {
     let web = Web::default();
     for (url, want) in [
         ("file:///etc/passwd", "is not a web address"),

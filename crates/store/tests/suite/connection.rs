@@ -4,17 +4,17 @@ use crate::world::World;
 use store::Store;
 
 #[tokio::test]
-async fn ping_needs_both_roles() {
+async fn ping_requires_both_roles() {
     let world = World::new().await;
     world.store.ping().await.unwrap();
     let nobody = world.database.system_url.replace("flotilla_system", "nobody");
     let store = Store::connect(&world.database.app_url, &nobody, 1).unwrap();
     let error = store.ping().await.unwrap_err();
-    assert!(!error.is_transient(), "a wrong login is not transient: {error:?}");
+    assert!(!error.is_transient(), "a wrong login is a permanent error: {error:?}");
 }
 
 #[tokio::test]
-async fn a_postgres_that_is_away_is_found_out_by_the_first_query() {
+async fn the_first_query_reports_a_missing_postgres() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("postgres://nobody:x@{}/none", listener.local_addr().unwrap());
     drop(listener);
@@ -24,7 +24,7 @@ async fn a_postgres_that_is_away_is_found_out_by_the_first_query() {
 }
 
 #[tokio::test]
-async fn a_closed_store_answers_nothing() {
+async fn a_closed_store_refuses_queries() {
     let world = World::new().await;
     world.store.close().await;
     assert!(world.store.get_tenant(world.tenant).await.unwrap_err().is_transient());

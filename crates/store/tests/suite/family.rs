@@ -41,7 +41,7 @@ pub(crate) struct Actor {
 }
 
 impl Actor {
-    /// The fence for the next write.
+    /// Returns the fence for the next write.
     pub(crate) fn next(&mut self) -> Fence {
         self.fence.write_seq += 1;
         self.fence.clone()
@@ -58,12 +58,12 @@ impl From<Running> for Actor {
     }
 }
 
-/// A parked session.
+/// Describes a parked session.
 pub(crate) fn waiting(reason: Reason, until: Option<Timestamp>) -> Park {
     Park::Waiting { wait: Wait { reason, until }, notify: None }
 }
 
-/// A child's result for its parent.
+/// Makes a child's result for its parent.
 pub(crate) fn answer(child: &SessionId, call: &ParentCall, text: &str) -> ChildAnswer {
     let (child, part_id) = (child.clone(), call.part_id.clone());
     ChildAnswer {
@@ -75,13 +75,13 @@ pub(crate) fn answer(child: &SessionId, call: &ParentCall, text: &str) -> ChildA
     }
 }
 
-/// The end of a child's turn.
+/// Makes the end of a child's turn.
 pub(crate) fn finished(child: &SessionId, call: &ParentCall, text: &str) -> Park {
     let answer = Some((call.session.clone(), answer(child, call, text)));
     Park::Idle { outcome: Outcome::Done, error: None, answer }
 }
 
-/// The part of a call.
+/// Makes the part of a call.
 fn part_of(call: &ParentCall, state: ToolState) -> Part {
     let tool = Tool { call_id: "call-1".to_owned(), tool: "task".to_owned(), state };
     Part {
@@ -97,13 +97,13 @@ impl World {
         self.running().await.into()
     }
 
-    /// Takes a runnable session for a worker of its own.
+    /// Takes a runnable session for a new worker.
     pub(crate) async fn take_as_actor(&self, session: &SessionId) -> Actor {
         let worker = self.worker().await;
         Actor { fence: self.take(session, worker).await.unwrap().fence }
     }
 
-    /// A starting call, and the changes that record it.
+    /// Makes a starting call, and the changes that record it.
     pub(crate) fn call(&mut self, session: &SessionId) -> (ParentCall, Vec<Change>) {
         let prompt = self.sample.user(session).id;
         let message = self.sample.assistant(session, &prompt);
@@ -117,7 +117,7 @@ impl World {
         (call, changes)
     }
 
-    /// The change that ends a call.
+    /// Makes the change that ends a call.
     pub(crate) fn end_of(&mut self, call: &ParentCall) -> Change {
         let (output, title, metadata) = (Arc::default(), String::new(), Map::new());
         let (time, attachments) = (Ran::new(NOW, NOW), vec![]);
@@ -125,7 +125,7 @@ impl World {
         self.change(Event::PartUpdated { part: Box::new(part_of(call, over)), at: NOW })
     }
 
-    /// A child that will answer a call.
+    /// Makes a child that will answer a call.
     pub(crate) fn new_child(&mut self, call: &ParentCall) -> NewChild {
         let session = self.sample.session();
         let mut prompt = self.prompt(&session, "find out");
@@ -142,7 +142,7 @@ impl World {
         }
     }
 
-    /// The same child with a new prompt for another call.
+    /// Makes the same child with a new prompt for another call.
     pub(crate) fn resumed(&mut self, child: &SessionId, call: &ParentCall) -> NewChild {
         let mut new = self.new_child(call);
         new.prompt = self.prompt(child, "go on");
@@ -164,25 +164,25 @@ impl World {
         Ok((done, child))
     }
 
-    /// A call of a parent, and its child, which waits for a worker.
+    /// Creates a call of a parent, and its child, which waits for a worker.
     pub(crate) async fn dispatch(&mut self, parent: &mut Actor) -> (ParentCall, SessionId) {
         let (done, child) = self.try_dispatch(&parent.next(), None).await.unwrap();
         assert!(matches!(done, DispatchOutcome::Dispatched { .. }), "{done:?}");
         (child.call, child.prompt.user.session_id)
     }
 
-    /// A call of a parent whose child runs.
+    /// Creates a call of a parent whose child runs.
     pub(crate) async fn child(&mut self, parent: &mut Actor) -> (ParentCall, Actor) {
         let (call, child) = self.dispatch(parent).await;
         (call, self.take_as_actor(&child).await)
     }
 
-    /// Parks a loop, whatever it has seen.
+    /// Parks a loop with the given read position.
     pub(crate) async fn park_as(&self, actor: &mut Actor, seen: u64, park: &Park) -> ParkOutcome {
         self.store.park(&actor.next(), &[], seen, park, NOW).await.unwrap()
     }
 
-    /// A permission or question of a session's call, with the call.
+    /// Makes a permission or question of a session's call, with the call.
     pub(crate) fn request(&mut self, session: &SessionId, asked: RequestBody) -> (Request, Vec<Change>) {
         let (call, mut changes) = self.call(session);
         let id = match &asked {
@@ -202,20 +202,20 @@ impl World {
         (request, changes)
     }
 
-    /// A loop that asks for a permission.
+    /// Makes a loop ask for a permission.
     pub(crate) async fn ask(&mut self, actor: &mut Actor) -> Request {
         let (request, changes) = self.request(actor.session(), permission());
         self.store.append(&actor.next(), &changes, 0, Progress::None, NOW).await.unwrap();
         request
     }
 
-    /// The kinds of the inputs after the first prompt.
+    /// Returns the kinds of the inputs after the first prompt.
     pub(crate) async fn inputs(&self, session: &SessionId) -> Vec<String> {
         let inputs = self.store.list_inputs(self.tenant, session, 1).await.unwrap();
         inputs.into_iter().map(|input| input.kind.as_str().to_owned()).collect()
     }
 
-    /// Waits until so many connections of this database wait for a lock.
+    /// Waits until this number of connections of the database wait for a lock.
     pub(crate) async fn blocked(&self, count: i64) {
         let sql = "select count(*) from pg_stat_activity
                     where datname = current_database() and wait_event_type = 'Lock'";

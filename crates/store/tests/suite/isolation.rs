@@ -1,5 +1,5 @@
-//! Row-level security as the second barrier: the result of a query without a filter, and of each function for a
-//! stranger.
+//! Row-level security as the second barrier: the result of a query without a filter, and of each function for another
+//! tenant.
 
 use crate::{
     family::permission,
@@ -57,7 +57,7 @@ async fn two_tenants() -> (World, crate::world::Running, TenantId) {
     (world, running, stranger)
 }
 
-/// Every table except the migrations' own and `worker`, which has no tenant. A new table is included automatically.
+/// Lists every table except the migrations' own and `worker`, which has no tenant. New tables are included automatically.
 async fn tables(world: &World) -> Vec<String> {
     let rows = sqlx::query(
         "select relname::text as name, relrowsecurity and relforcerowsecurity as walled from pg_class
@@ -85,7 +85,7 @@ async fn count_as(connection: &mut PgConnection, tenant: Option<&str>, table: &s
     sqlx::query(sql).fetch_one(connection).await.unwrap().get(0)
 }
 
-/// The code of the error of a statement that must fail.
+/// Returns the error code of a statement that must fail.
 async fn refusal(connection: &mut PgConnection, sql: String) -> String {
     let error = sqlx::raw_sql(AssertSqlSafe(sql.clone())).execute(connection).await.expect_err(&sql);
     error.as_database_error().and_then(|error| error.code()).unwrap().into_owned()
@@ -96,7 +96,7 @@ async fn a_query_without_a_filter_sees_one_tenant_or_nothing() {
     let (world, _, stranger) = two_tenants().await;
     let mut connection = connect(&world.database.app_url).await;
     for table in tables(&world).await {
-        // The stranger is a row of `tenant` itself.
+        // The other tenant is a row of `tenant` itself.
         let strangers = i64::from(table == "tenant");
         assert_eq!(
             count_as(&mut connection, Some(&stranger.to_string()), &table).await,
@@ -114,7 +114,7 @@ async fn a_query_without_a_filter_sees_one_tenant_or_nothing() {
 }
 
 #[tokio::test]
-async fn nobody_writes_for_another_tenant() {
+async fn a_tenant_cannot_write_for_another() {
     const NOT_ALLOWED: &str = "42501";
     let (world, _, stranger) = two_tenants().await;
     let mut connection = connect(&world.database.app_url).await;
@@ -133,7 +133,7 @@ async fn nobody_writes_for_another_tenant() {
 }
 
 #[tokio::test]
-async fn a_stranger_changes_and_deletes_nothing() {
+async fn another_tenant_changes_and_deletes_nothing() {
     let (world, _, stranger) = two_tenants().await;
     let mut connection = connect(&world.database.app_url).await;
     see_as(&mut connection, &stranger.to_string()).await;
@@ -150,7 +150,7 @@ async fn a_stranger_changes_and_deletes_nothing() {
 }
 
 #[tokio::test]
-async fn reading_functions_give_a_stranger_nothing() {
+async fn reading_functions_return_nothing_to_another_tenant() {
     let (world, running, stranger) = two_tenants().await;
     let (store, session) = (&world.store, &running.session);
     let message = store.list_messages(world.tenant, session, &Page::default()).await.unwrap().remove(0);
@@ -189,7 +189,7 @@ async fn reading_functions_give_a_stranger_nothing() {
 }
 
 #[tokio::test]
-async fn writing_functions_let_a_stranger_change_nothing() {
+async fn writing_functions_change_nothing_for_another_tenant() {
     let (mut world, running, stranger) = two_tenants().await;
     let (session, event) = (running.session.clone(), world.sample.event());
     let fence = Fence { tenant: stranger, ..running.write(2) };
@@ -233,12 +233,12 @@ async fn writing_functions_let_a_stranger_change_nothing() {
     world.sql("update session_run set phase = 4").await;
     assert_eq!(store.release(stranger, &session, event.clone(), NOW).await.unwrap(), None);
     world.sql("update session_run set phase = 2").await;
-    // These return nothing, and must not have changed anything either.
+    // These return nothing, and must not have changed any row either.
     store.refuse(&fence, "stranger").await.unwrap();
     store.hand_over(&fence).await.unwrap();
     store.fail_attempt(stranger, &session, 1).await.unwrap();
     store.delete_chunks(stranger, &session).await.unwrap();
-    // The stranger's session cannot belong to another tenant's project.
+    // The session of one tenant cannot belong to a project of another.
     new.project_id = world.project.clone();
     assert!(matches!(
         store.create_session(stranger, &new, &event, NOW).await,
@@ -247,7 +247,7 @@ async fn writing_functions_let_a_stranger_change_nothing() {
     store.create_project(stranger, &world.project, "sample", &Source::default()).await.unwrap();
 
     let after = world.number("select sum(hashtext(r::text))::bigint from session_run r").await;
-    assert_eq!(before, after, "the control rows are as they were");
+    assert_eq!(before, after, "the control rows are unchanged");
     assert_eq!(world.number("select count(*) from part_chunk").await, 1);
     assert_eq!(world.number("select count(*) from tool_exec where state = 'executing'").await, 2);
     assert_eq!(world.number("select count(*) from request where answer is null").await, 1);

@@ -22,7 +22,7 @@ async fn spent(world: &World, root: &domain::ids::SessionId) -> UsdPicos {
 }
 
 #[tokio::test]
-async fn an_answer_counts_at_once_and_a_closed_step_does_not_count_it_again() {
+async fn an_answer_is_charged_at_once_and_only_once() {
     let mut world = World::new().await;
     let running = world.running().await;
     let session = running.session.clone();
@@ -52,7 +52,7 @@ async fn an_answer_counts_at_once_and_a_closed_step_does_not_count_it_again() {
 }
 
 #[tokio::test]
-async fn nothing_that_is_deleted_gives_money_back() {
+async fn deletions_refund_nothing() {
     let mut world = World::new().await;
     let mut parent = world.actor().await;
     let (_, mut child) = world.child(&mut parent).await;
@@ -63,7 +63,7 @@ async fn nothing_that_is_deleted_gives_money_back() {
     }
     assert_eq!(spent(&world, &root).await, UsdPicos(7));
     world.store.delete_session(world.tenant, child.session()).await.unwrap();
-    assert_eq!(spent(&world, &root).await, UsdPicos(7), "the subtask's money is spent");
+    assert_eq!(spent(&world, &root).await, UsdPicos(7), "the cost of the subtask counts");
     world.store.delete_session(world.tenant, &root).await.unwrap();
     let kept =
         format!("select coalesce(sum(cost_usd_picos), 0)::bigint from ledger where root_id = '{root}'");
@@ -71,7 +71,7 @@ async fn nothing_that_is_deleted_gives_money_back() {
 }
 
 #[tokio::test]
-async fn an_entry_keeps_what_was_known_of_its_call() {
+async fn a_ledger_entry_keeps_the_data_of_its_call() {
     let mut world = World::new().await;
     let running = world.running().await;
     let spend = world.spend(tokens(9), 27);

@@ -1,4 +1,4 @@
-//! The store on a real Postgres: every function, and what each must not do.
+//! The store on a real Postgres: every function, and what it must not do.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod connection;

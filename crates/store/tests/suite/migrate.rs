@@ -1,4 +1,4 @@
-//! Migrations as the binary carries them.
+//! Migrations, as embedded in the binary.
 
 use sqlx::Row as _;
 use store::Store;
@@ -12,7 +12,7 @@ async fn versions(url: &str) -> Vec<(i64, Vec<u8>)> {
 }
 
 #[tokio::test]
-async fn migrating_makes_the_schema_of_the_files_and_may_be_repeated() {
+async fn migration_creates_the_schema_and_can_be_repeated() {
     let (empty, template) = (testkit::empty_database().await, testkit::database().await);
     for _ in 0..2 {
         store::migrate::migrate(&empty.migrator_url, PASSWORD).await.unwrap();
@@ -22,7 +22,7 @@ async fn migrating_makes_the_schema_of_the_files_and_may_be_repeated() {
 }
 
 #[tokio::test]
-async fn databases_of_one_cluster_are_migrated_at_once() {
+async fn databases_of_one_cluster_can_be_migrated_concurrently() {
     let migrations = (0..8).map(|_| async {
         let database = testkit::empty_database().await;
         for _ in 0..4 {

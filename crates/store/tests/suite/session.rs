@@ -1,4 +1,4 @@
-//! Sessions: making, taking, parking, trees, reverts.
+//! Sessions: creation, takeover, parking, trees, reverts.
 
 mod aborts;
 mod budget;

@@ -1,4 +1,4 @@
-//! The rows of a tenant.
+//! The resources of a tenant.
 
 mod bundles;
 mod keys;

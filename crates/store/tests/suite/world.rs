@@ -45,12 +45,12 @@ pub(crate) struct Running {
     pub fence: Fence,
 }
 
-/// A worker's description of itself.
+/// Makes a worker's description of itself.
 pub(crate) fn beat(incarnation: Uuid) -> Heartbeat {
     Heartbeat { incarnation, name: "worker".to_owned(), slots: 4, draining: false, capabilities: None }
 }
 
-/// The end of a turn.
+/// Makes the end of a turn.
 pub(crate) fn idle(outcome: Outcome, error: Option<&str>) -> Park {
     Park::Idle { outcome, error: error.map(ToOwned::to_owned), answer: None }
 }
@@ -90,7 +90,7 @@ impl World {
         new.id
     }
 
-    /// A prompt with one text; its key and its hash follow from the text.
+    /// Makes a prompt with one text; its key and its hash follow from the text.
     pub(crate) fn prompt(&mut self, session: &SessionId, text: &str) -> Prompt {
         let user = self.sample.user(session);
         let parts = vec![self.sample.text(session, &user.id, text)];
@@ -115,14 +115,14 @@ impl World {
         self.store.accept_prompt(self.tenant, &prompt, NOW).await.unwrap()
     }
 
-    /// A worker whose lease runs.
+    /// Creates a worker with a valid lease.
     pub(crate) async fn worker(&self) -> Uuid {
         let worker = Uuid::now_v7();
         self.store.renew_worker(&beat(worker)).await.unwrap();
         worker
     }
 
-    /// Wakes sessions whose timer has expired, and returns their number.
+    /// Wakes the sessions whose timer has expired, and returns their number.
     pub(crate) async fn wake_due(&self) -> usize {
         self.store.wake_due(limits::SWEEP_MAX).await.unwrap().len()
     }
@@ -134,7 +134,7 @@ impl World {
         }
     }
 
-    /// A session with one prompt and a worker that took it.
+    /// Creates a session with one prompt and a worker that took it.
     pub(crate) async fn running(&mut self) -> Running {
         let session = self.session().await;
         self.accept(&session, "begin").await;
@@ -151,7 +151,7 @@ impl World {
         Change { id: self.sample.event(), body: ChangeBody::Event(event) }
     }
 
-    /// The cost of one model call; `id` names the call.
+    /// Makes the ledger entry of one model call; `id` names the call.
     pub(crate) fn entry(id: &str, tokens: Tokens, picos: i64) -> Entry {
         Entry {
             id: id.to_owned(),
@@ -164,19 +164,19 @@ impl World {
         }
     }
 
-    /// A change that charges a model call which no other change has charged.
+    /// Makes a change that charges a model call which no other change has charged.
     pub(crate) fn spend(&mut self, tokens: Tokens, picos: i64) -> Change {
         let id = self.sample.event();
         let entry = Self::entry(id.as_str(), tokens, picos);
         Change { id, body: ChangeBody::Spend(vec![entry]) }
     }
 
-    /// The same change as another event.
+    /// Makes the same change as another event.
     pub(crate) fn change_again(&mut self, change: &Change) -> Change {
         Change { id: self.sample.event(), body: change.body.clone() }
     }
 
-    /// Makes a row of a begun effect, as the owner of the tables.
+    /// Inserts a row of a started effect, as the owner of the tables.
     pub(crate) async fn exec(&self, session: &SessionId) {
         let tenant = self.tenant.0;
         let row = format!("'{tenant}', '{session}', 'prt_1', 'bash', 1, 'executing'");
@@ -184,7 +184,7 @@ impl World {
         self.sql(&format!("insert into tool_exec ({columns}) values ({row})")).await;
     }
 
-    /// Writes one event that is in no other table.
+    /// Writes one event that changes no other table.
     pub(crate) async fn append(&mut self, fence: &Fence) -> Result<WriteReceipt, store::error::Error> {
         let change = self.busy();
         self.store.append(fence, &[change], 0, Progress::None, NOW).await
@@ -210,7 +210,7 @@ impl World {
         sqlx::query(AssertSqlSafe(sql.to_owned())).fetch_one(&mut connection).await.unwrap().get(0)
     }
 
-    /// The numbers of all events of a session must be 1, 2, 3, …; returns their number.
+    /// Asserts that the events of a session have the numbers 1, 2, 3, …; returns their count.
     pub(crate) async fn gap_free(&self, session: &SessionId) -> u64 {
         let events = self.store.list_events(self.tenant, session, 0, 100_000).await.unwrap();
         let head = self.store.get_head(self.tenant, session).await.unwrap();
@@ -223,7 +223,7 @@ impl World {
 }
 
 impl Running {
-    /// The fence for the write with this number.
+    /// Returns the fence for the write with this number.
     pub(crate) fn write(&self, write_seq: u64) -> Fence {
         Fence { write_seq, ..self.fence.clone() }
     }

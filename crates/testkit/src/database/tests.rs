@@ -11,7 +11,7 @@ async fn tables(url: &str) -> i64 {
 }
 
 #[tokio::test]
-async fn databases_are_migrated_and_apart() {
+async fn databases_are_migrated_and_isolated() {
     let (first, second, empty) = tokio::join!(crate::database(), crate::database(), crate::empty_database());
     let insert = "insert into tenant (id, name, running_max) values (gen_random_uuid(), 'one', 1)";
     sqlx::raw_sql(insert).execute(&mut connect(&first.system_url).await).await.unwrap();
@@ -39,7 +39,7 @@ async fn a_database_is_made_fast() {
 }
 
 #[tokio::test]
-async fn what_dead_processes_left_is_dropped() {
+async fn databases_of_dead_processes_are_dropped() {
     let postgres_url = &servers::get().await.postgres_url;
     crate::database().await;
     // No process has this id, and the name sorts first.

@@ -1,6 +1,9 @@
 //! One connection through a proxy: two directions, each with the current rules.
 
-use super::{End, Flow, Passing, Shared, State, Trap, Way, reset};
+use super::{
+    link::{ConnectionEnd, Direction, Flow, FlowState, Trap},
+    state::{Shared, State, reset},
+};
 use std::{
     hash::{DefaultHasher, Hash as _, Hasher as _},
     sync::{
@@ -57,11 +60,11 @@ impl Connection {
         let (from_client, into_client) = client.split();
         let (from_server, into_server) = server.split();
         let both = self.both(
-            self.pump(Way::Up, from_client, into_server),
-            self.pump(Way::Down, from_server, into_client),
+            self.pump(Direction::Up, from_client, into_server),
+            self.pump(Direction::Down, from_server, into_client),
         );
         let end = self.unless_cut(both).await.unwrap_or_else(|| self.shared.state.borrow().end);
-        if end == End::Reset {
+        if end == ConnectionEnd::Reset {
             reset(&client);
             reset(&server);
         }
@@ -82,7 +85,7 @@ impl Connection {
         &self,
         up: impl Future<Output = DirectionEnd>,
         down: impl Future<Output = DirectionEnd>,
-    ) -> End {
+    ) -> ConnectionEnd {
         tokio::pin!(up, down);
         let (mut up_runs, mut down_runs) = (true, true);
         while up_runs || down_runs {
@@ -91,18 +94,25 @@ impl Connection {
                 over = &mut down, if down_runs => { down_runs = false; over }
             };
             if matches!(over, DirectionEnd::Broken) {
-                return End::Reset;
+                return ConnectionEnd::Reset;
             }
         }
-        End::Finish
+        ConnectionEnd::Finish
     }
 
-    async fn pump(&self, way: Way, mut from: ReadHalf<'_>, mut into: WriteHalf<'_>) -> DirectionEnd {
+    async fn pump(
+        &self,
+        direction: Direction,
+        mut from: ReadHalf<'_>,
+        mut into: WriteHalf<'_>,
+    ) -> DirectionEnd {
         let mut state = self.shared.state.subscribe();
         let mut buffer = vec![0; PIECE_BYTES];
         let mut pieces = 0_u64;
         loop {
-            if self.passing(way, &mut state).await == Passing::All && self.lossy.load(Ordering::Relaxed) {
+            if self.thawed(direction, &mut state).await == FlowState::All
+                && self.lossy.load(Ordering::Relaxed)
+            {
                 return DirectionEnd::Broken;
             }
             let read = tokio::select! {
@@ -111,8 +121,8 @@ impl Connection {
                 read = from.read(&mut buffer) => read,
             };
             let Ok(length) = read else { return DirectionEnd::Broken };
-            let flow = flow(way, &state.borrow());
-            if flow.passing == Passing::Lost {
+            let flow = flow(direction, &state.borrow());
+            if flow.state == FlowState::Lost {
                 self.lossy.store(true, Ordering::Relaxed);
                 if length == 0 {
                     // The end is lost as well, until the link changes.
@@ -121,15 +131,15 @@ impl Connection {
                 continue;
             }
             pieces += 1;
-            tokio::time::sleep(flow.delay + self.jitter(way, pieces, flow.jitter)).await;
+            tokio::time::sleep(flow.delay + self.jitter(direction, pieces, flow.jitter)).await;
             // The link may have gone silent while the piece was delayed.
-            self.passing(way, &mut state).await;
+            self.thawed(direction, &mut state).await;
             if length == 0 {
                 // A receiver that is gone needs no end.
                 drop(into.shutdown().await);
                 return DirectionEnd::Finished;
             }
-            let (pass, breaks) = self.sprung(way, &buffer[..length]);
+            let (pass, breaks) = self.spring_trap(direction, &buffer[..length]);
             if into.write_all(&buffer[..pass]).await.is_err() || breaks {
                 return DirectionEnd::Broken;
             }
@@ -137,11 +147,11 @@ impl Connection {
     }
 
     /// Waits until the direction is not frozen, and returns its state then.
-    async fn passing(&self, way: Way, state: &mut watch::Receiver<State>) -> Passing {
+    async fn thawed(&self, direction: Direction, state: &mut watch::Receiver<State>) -> FlowState {
         loop {
-            let passing = flow(way, &state.borrow_and_update()).passing;
-            if passing != Passing::Frozen {
-                return passing;
+            let now = flow(direction, &state.borrow_and_update()).state;
+            if now != FlowState::Frozen {
+                return now;
             }
             // The sender lives as long as `self.shared`.
             drop(state.changed().await);
@@ -149,14 +159,14 @@ impl Connection {
     }
 
     /// How many bytes of a piece arrive, and whether a trap then resets the connection.
-    fn sprung(&self, way: Way, piece: &[u8]) -> (usize, bool) {
-        if way == Way::Down && self.trapped.load(Ordering::Relaxed) {
+    fn spring_trap(&self, direction: Direction, piece: &[u8]) -> (usize, bool) {
+        if direction == Direction::Down && self.trapped.load(Ordering::Relaxed) {
             self.shared.sprung.fetch_add(1, Ordering::Relaxed);
             return (0, true);
         }
         let mut trap = self.shared.trap();
         match &mut *trap {
-            Some(Trap::AfterBytes(on, left)) if *on == way => {
+            Some(Trap::AfterBytes(on, left)) if *on == direction => {
                 let length = piece.len() as u64;
                 if length < *left {
                     *left -= length;
@@ -167,7 +177,7 @@ impl Connection {
                 self.shared.sprung.fetch_add(1, Ordering::Relaxed);
                 (pass, true)
             }
-            Some(Trap::AnswerTo(needle)) if way == Way::Up && contains(piece, needle) => {
+            Some(Trap::AnswerTo(needle)) if direction == Direction::Up && contains(piece, needle) => {
                 *trap = None;
                 self.trapped.store(true, Ordering::Relaxed);
                 (piece.len(), false)
@@ -176,18 +186,18 @@ impl Connection {
         }
     }
 
-    fn jitter(&self, way: Way, piece: u64, most: Duration) -> Duration {
+    fn jitter(&self, direction: Direction, piece: u64, most: Duration) -> Duration {
         let most_us = u64::try_from(most.as_micros()).unwrap_or(u64::MAX - 1);
         let mut hasher = DefaultHasher::new();
-        (self.number, way == Way::Up, piece).hash(&mut hasher);
+        (self.number, direction == Direction::Up, piece).hash(&mut hasher);
         Duration::from_micros(hasher.finish() % (most_us + 1))
     }
 }
 
-fn flow(way: Way, state: &State) -> Flow {
-    match way {
-        Way::Up => state.rules.up,
-        Way::Down => state.rules.down,
+fn flow(direction: Direction, state: &State) -> Flow {
+    match direction {
+        Direction::Up => state.rules.up,
+        Direction::Down => state.rules.down,
     }
 }
 

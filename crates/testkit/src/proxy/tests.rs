@@ -1,7 +1,10 @@
 //! Tests with a real server that echoes its input.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-use super::{End, Proxy, Rules, Trap, Way};
+use super::{
+    Proxy,
+    link::{ConnectionEnd, Direction, Rules, Trap},
+};
 use crate::within;
 use std::{
     io::ErrorKind,
@@ -62,7 +65,7 @@ impl Client {
     /// The next event: bytes as text, "end", or "reset".
     async fn hear(&mut self) -> String {
         let mut buffer = [0; 1024];
-        match within("something comes", self.0.read(&mut buffer)).await {
+        match within("the connection delivers data", self.0.read(&mut buffer)).await {
             Ok(0) => "end".to_owned(),
             Ok(length) => String::from_utf8(buffer[..length].to_vec()).unwrap(),
             Err(error) => {
@@ -83,7 +86,7 @@ impl Client {
 }
 
 #[tokio::test]
-async fn a_good_link_passes_everything_and_both_ends() {
+async fn a_good_link_passes_bytes_and_the_end_of_both_directions() {
     let (server, mut heard) = echo().await;
     let proxy = Proxy::start(server).await.unwrap();
     let mut client = Client::new(&proxy).await;
@@ -98,8 +101,10 @@ async fn a_good_link_passes_everything_and_both_ends() {
 }
 
 #[tokio::test]
-async fn a_cut_ends_what_runs_and_not_what_comes_later() {
-    for (end, client_sees, server_sees) in [(End::Reset, "reset", "error"), (End::Finish, "end", "end")] {
+async fn a_cut_ends_open_connections_and_no_later_ones() {
+    for (end, client_sees, server_sees) in
+        [(ConnectionEnd::Reset, "reset", "error"), (ConnectionEnd::Finish, "end", "end")]
+    {
         let (server, mut heard) = echo().await;
         let proxy = Proxy::start(server).await.unwrap();
         let mut client = Client::new(&proxy).await;
@@ -113,7 +118,7 @@ async fn a_cut_ends_what_runs_and_not_what_comes_later() {
 }
 
 #[tokio::test]
-async fn a_link_may_refuse_and_lead_elsewhere() {
+async fn a_link_can_refuse_connections_and_change_its_target() {
     let (server, _heard) = echo().await;
     let proxy = Proxy::start(server).await.unwrap();
     proxy.set(Rules { refuses: true, ..Rules::default() });
@@ -126,7 +131,7 @@ async fn a_link_may_refuse_and_lead_elsewhere() {
 }
 
 #[tokio::test]
-async fn a_half_open_link_is_silent_and_goes_on_where_it_was() {
+async fn a_half_open_link_is_silent_and_resumes_without_loss() {
     let (server, mut heard) = echo().await;
     let proxy = Proxy::start(server).await.unwrap();
     let mut old = Client::new(&proxy).await;
@@ -137,14 +142,14 @@ async fn a_half_open_link_is_silent_and_goes_on_where_it_was() {
     new.send("new").await;
     old.send("b").await;
     assert!(old.hears_nothing().await && new.hears_nothing().await);
-    assert!(heard.try_recv().is_err(), "nothing arrived at the server");
+    assert!(heard.try_recv().is_err(), "a byte arrived at the server");
     proxy.set(Rules::default());
     assert_eq!((old.hear().await.as_str(), new.hear().await.as_str()), ("b", "new"));
 }
 
 #[tokio::test]
-async fn one_way_may_be_lost_alone_and_the_connection_does_not_outlive_it() {
-    for (lost, server_hears) in [(Way::Up, None), (Way::Down, Some("b"))] {
+async fn a_connection_that_lost_bytes_of_one_direction_is_reset() {
+    for (lost, server_hears) in [(Direction::Up, None), (Direction::Down, Some("b"))] {
         let (server, mut heard) = echo().await;
         let proxy = Proxy::start(server).await.unwrap();
         let mut client = Client::new(&proxy).await;
@@ -160,7 +165,7 @@ async fn one_way_may_be_lost_alone_and_the_connection_does_not_outlive_it() {
 }
 
 #[tokio::test]
-async fn a_slow_link_is_late_by_as_much_as_was_asked() {
+async fn a_slow_link_adds_the_configured_delay() {
     let (server, _heard) = echo().await;
     let proxy = Proxy::start(server).await.unwrap();
     proxy.set(Rules::slow(Duration::from_millis(60), Duration::from_millis(20)));
@@ -171,10 +176,10 @@ async fn a_slow_link_is_late_by_as_much_as_was_asked() {
 }
 
 #[tokio::test]
-async fn a_trap_lets_exactly_so_many_bytes_through() {
+async fn a_byte_trap_resets_after_exactly_that_many_bytes() {
     let (server, mut heard) = echo().await;
     let proxy = Proxy::start(server).await.unwrap();
-    proxy.trap(Trap::AfterBytes(Way::Down, 5));
+    proxy.trap(Trap::AfterBytes(Direction::Down, 5));
     let mut client = Client::new(&proxy).await;
     assert_eq!(client.ask("abc").await, "abc");
     client.send("defgh").await;
@@ -186,7 +191,7 @@ async fn a_trap_lets_exactly_so_many_bytes_through() {
 }
 
 #[tokio::test]
-async fn a_trap_takes_the_answer_and_not_the_question() {
+async fn an_answer_trap_passes_the_request_and_drops_the_answer() {
     let (server, mut heard) = echo().await;
     let proxy = Proxy::start(server).await.unwrap();
     proxy.trap(Trap::AnswerTo(b"COMMIT".to_vec()));
@@ -194,7 +199,11 @@ async fn a_trap_takes_the_answer_and_not_the_question() {
     assert_eq!(client.ask("insert").await, "insert");
     assert_eq!(client.ask("Q COMMIT").await, "reset");
     heard.recv().await.unwrap();
-    assert_eq!(heard.recv().await.unwrap(), "Q COMMIT", "it is done, and its sender cannot know");
+    assert_eq!(
+        heard.recv().await.unwrap(),
+        "Q COMMIT",
+        "the server got the request; the client never learns"
+    );
     assert_eq!(proxy.counts().sprung, 1);
     proxy.trap(Trap::AnswerTo(b"COMMIT".to_vec()));
     proxy.disarm();

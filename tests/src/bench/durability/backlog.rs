@@ -1,30 +1,28 @@
 //! How long a light tenant waits for a slot while another tenant has a long backlog and keeps all slots busy.
 
-use super::{
-    Sizes,
-    copies::{self, Owners},
-};
+use super::sizes::Sizes;
 use crate::{
     Options,
     api::Api,
     bench::{
-        Samples,
+        copies::{self, Owners},
         figure::{Figure, Target},
-        ground::{Ground, Servers},
+        samples::Samples,
+        testbed::{Servers, Testbed},
     },
     turn::Watch,
 };
 use std::time::{Duration, Instant};
 
-/// Slots of the only worker; the heavy tenant may use all of them.
+/// Number of slots of the only worker. The heavy tenant may use all of them.
 const SLOTS: u32 = 8;
-/// Steps of a heavy session; without yielding, a slot is free after all of them only.
+/// Number of steps of a heavy session. Without yielding, it would free its slot only after the last one.
 const STEPS: usize = 10;
-/// What the model takes for one of them; milliseconds.
+/// Duration of the model call of one of them; milliseconds.
 const MODEL_MS: u64 = 300;
 
 const ALL_SLOTS_BUSY: &str = "select count(*) = 8 from session_run where phase = 2";
-/// From each step-start to its step-finish, of the sessions with a backlog; seconds.
+/// Returns the durations of the steps of the heavy sessions; seconds.
 const STEP_LENGTHS: &str = "select extract(epoch from at - began)::float8 from (
     select at, properties, lag(at) over (partition by session_id order by seq) as began from session_event
      where session_id like $1 and (properties like '%\"type\":\"step-start\"%' or properties like '%\"type\":\"step-finish\"%')) steps
@@ -32,27 +30,28 @@ const STEP_LENGTHS: &str = "select extract(epoch from at - began)::float8 from (
 
 /// Measures prompts of the light tenant, one after the other.
 pub(super) async fn measure(servers: &Servers, sizes: &Sizes) -> Vec<Figure> {
-    let mut ground = Ground::start(servers, Options { workers: 0, slots: SLOTS, ..Options::default() }).await;
-    let template = ground.stack.session().await;
-    ground.stack.api.prompt(&template, &heavy_prompt()).await.expect("an accepted prompt");
-    let heavy = copies::make(&ground, &template, Owners::Same, sizes.backlog).await;
-    copies::enqueue(&ground.stack.bus().await, &heavy, domain::limits::TENANT_RUNNING_MAX).await;
-    ground.stack.add_worker().await;
-    let light = ground.stack.other_tenant().await;
-    ground.until_sql("all slots are busy", ALL_SLOTS_BUSY).await;
+    let mut testbed =
+        Testbed::start(servers, Options { workers: 0, slots: SLOTS, ..Options::default() }).await;
+    let template = testbed.stack.session().await;
+    testbed.stack.api.prompt(&template, &heavy_prompt()).await.expect("an accepted prompt");
+    let heavy = copies::make(&testbed, &template, Owners::Same, sizes.backlog).await;
+    copies::enqueue(&testbed.stack.bus().await, &heavy, domain::limits::TENANT_RUNNING_MAX).await;
+    testbed.stack.add_worker().await;
+    let light = testbed.stack.other_tenant().await;
+    testbed.until_sql("all slots are busy", ALL_SLOTS_BUSY).await;
     let waits = admissions(&light, sizes.light_prompts).await;
-    let mut postgres = ground.postgres().await;
+    let mut postgres = testbed.postgres().await;
     let lengths: Vec<f64> = sqlx::query_scalar(STEP_LENGTHS)
         .bind(format!("{template}c%"))
         .fetch_all(&mut postgres)
         .await
-        .expect("steps");
+        .expect("the durations of steps");
     let left: i64 = sqlx::query_scalar("select count(*) from session_run where phase = 1")
         .fetch_one(&mut postgres)
         .await
         .expect("the backlog");
-    assert!(left > 0, "the backlog lasted");
-    ground.end().await;
+    assert!(left > 0, "the backlog is not empty at the end");
+    testbed.end().await;
     let steps: Samples = lengths.into_iter().map(Duration::from_secs_f64).collect();
     let step_ms = steps.percentile(50).as_secs_f64() * 1000.0;
     let wait = format!("light tenant, prompt to loop.started, {left} of another still queued");
@@ -67,7 +66,7 @@ pub(super) async fn measure(servers: &Servers, sizes: &Sizes) -> Vec<Figure> {
 }
 
 fn heavy_prompt() -> String {
-    // One piece for each answer: the delay is for each piece.
+    // One chunk for each answer: the delay applies to each chunk.
     let mut prompt = format!("@delay {MODEL_MS}\n@chunk 100000\n");
     for step in 1..STEPS {
         let todos = serde_json::json!({"todos": [{"content": format!("step {step}"), "status": "pending", "priority": "low"}]});
@@ -83,7 +82,7 @@ async fn admissions(light: &Api, prompts: usize) -> Samples {
         let mut watch = Watch::start(light, &session).await;
         let asked = Instant::now();
         light.prompt(&session, "@text quick").await.expect("an accepted prompt");
-        watch.until(|seen| seen.kind == "flotilla.loop.started").await;
+        watch.until(|event| event.kind == "flotilla.loop.started").await;
         samples.push(asked.elapsed());
         watch.until_idle().await;
     }

@@ -1,16 +1,14 @@
-//! How many sessions with nothing to do are claimed and finished in a second: what the ready queue and the control row
-//! allow, without any loop.
+//! How many sessions are claimed and finished in a second without any work: the limit that the ready queue and the control
+//! row impose.
 
-use super::{
-    Sizes,
-    copies::{self, Owners},
-};
+use super::sizes::Sizes;
 use crate::{
     Options,
     bench::{
-        Samples,
-        figure::{Figure, Target},
-        ground::{Ground, Servers},
+        copies::{self, Owners},
+        figure::{Figure, Quantity, Target},
+        samples::Samples,
+        testbed::{Servers, Testbed},
     },
 };
 use bus::queue::{Claims, ReleaseTo};
@@ -30,19 +28,19 @@ use store::{
 };
 use uuid::Uuid;
 
-/// Sessions that are claimed and finished at the same time, each with its connection to Postgres: enough that commits
-/// share their flush.
+/// Number of sessions that are claimed and finished concurrently, each with a connection to Postgres: enough for group
+/// commits.
 const AT_ONCE: u32 = 32;
 
 /// Claims and finishes every session of a backlog.
 pub(super) async fn measure(servers: &Servers, sizes: &Sizes) -> Vec<Figure> {
-    let ground = Ground::start(servers, Options { workers: 0, sandbox: false, ..Options::default() }).await;
-    let template = ground.stack.session().await;
-    ground.stack.api.prompt(&template, "bench").await.expect("an accepted prompt");
-    let sessions = copies::make(&ground, &template, Owners::Same, sizes.claims).await;
-    let bus = ground.stack.bus().await;
+    let testbed = Testbed::start(servers, Options { workers: 0, sandbox: false, ..Options::default() }).await;
+    let template = testbed.stack.session().await;
+    testbed.stack.api.prompt(&template, "bench").await.expect("an accepted prompt");
+    let sessions = copies::make(&testbed, &template, Owners::Same, sizes.claims).await;
+    let bus = testbed.stack.bus().await;
     copies::enqueue(&bus, &sessions, limits::TENANT_RUNNING_MOST).await;
-    let claimer = Claimer { bus, store: ground.store(AT_ONCE), owner: Uuid::now_v7() };
+    let claimer = Claimer { bus, store: testbed.store(AT_ONCE), owner: Uuid::now_v7() };
     let alive = tokio::spawn(claimer.clone().stay_alive());
     let begun = Instant::now();
     let tasks: Vec<_> = (0..AT_ONCE).map(|seed| tokio::spawn(claimer.clone().finish_all(seed))).collect();
@@ -54,13 +52,13 @@ pub(super) async fn measure(servers: &Servers, sizes: &Sizes) -> Vec<Figure> {
     alive.abort();
     claimer.store.close().await;
     assert_eq!(each.count(), sizes.claims, "each session is claimed once");
-    ground.until_sql("each session is idle", "select count(*) = 1 from session_run where phase <> 0").await;
-    ground.end().await;
+    testbed.until_sql("each session is idle", "select count(*) = 1 from session_run where phase <> 0").await;
+    testbed.end().await;
     let rate = each.count() as f64 / elapsed.as_secs_f64();
     vec![
         Figure::number(
             format!("sessions claimed and finished, {AT_ONCE} at once"),
-            (rate, "sessions/s"),
+            Quantity { value: rate, unit: "sessions/s" },
             each.count(),
             Target::AtLeast(1_000.0),
         ),
@@ -83,7 +81,7 @@ impl Claimer {
         }
     }
 
-    /// As a worker does, one session after the other until none is ready.
+    /// Claims and finishes one session after the other, as a worker does, until none is ready.
     async fn finish_all(self, seed: u32) -> Samples {
         let (worker, mut ids) =
             (self.owner.to_string(), Ids::new([u8::try_from(seed).expect("few tasks"); 32]));
@@ -97,20 +95,20 @@ impl Claimer {
             let took =
                 self.store.take_session(session.tenant, &session.session, self.owner, SuspectPolicy::Accept);
             let TakeResult::Taken(taken) = took.await.expect("an answer of Postgres") else {
-                panic!("nobody else takes sessions");
+                panic!("another worker took the session");
             };
             let mut fence = taken.fence;
             fence.write_seq += 1;
             let change =
                 |event| Change { id: EventId::make(&mut ids, Timestamp(0)), body: ChangeBody::Event(event) };
-            // What the last write of every turn says; the prompt is the only input.
+            // The last events of every turn; the prompt is the only input.
             let changes: Vec<_> =
                 [Event::SessionStatus(Status::Idle), Event::SessionIdle(Outcome::Done)].map(change).into();
             let park = Park::Idle { outcome: Outcome::Done, error: None, answer: None };
             let parked = self.store.park(&fence, &changes, 1, &park, Timestamp(0)).await;
             assert!(
                 matches!(parked.expect("an answer of Postgres"), ParkOutcome::Parked(_)),
-                "no input came"
+                "the session has no new input"
             );
             self.bus.release(&session.session, &worker, ReleaseTo::Rest).await.expect("an answer of Redis");
             samples.push(begun.elapsed());

@@ -1,23 +1,23 @@
-//! Writes of a loop that stay on their page: an update that touches no index and finds room (HOT) leaves nothing for the
-//! indexes to clean up.
+//! Writes of a loop that stay on their page: an update that changes no indexed column and finds room on its page (HOT)
+//! leaves no work for the indexes.
 //!
-//! A change of phase, or of the time to wake, moves the row in an index and is never such an update; there are three in a
-//! turn (accepted, taken, parked). A trigger counts them, so that what Postgres' statistics say is left for the rest.
+//! A change of the phase or of the wake-up time changes an indexed column and is never HOT. A turn makes three of them
+//! (accepted, taken, parked). A trigger counts these, so that they can be subtracted from the statistics of Postgres.
 
-use super::Sizes;
+use super::sizes::Sizes;
 use crate::{
     Options,
     bench::{
-        figure::{Figure, Target},
-        ground::{Ground, Servers},
+        figure::{Figure, Quantity, Target},
+        testbed::{Servers, Testbed},
     },
     turn::run,
 };
 use sqlx::Row as _;
 
-/// Steps of a turn.
+/// Number of steps of a turn.
 const STEPS: usize = 20;
-/// Turns at once, each in a session of its own.
+/// Number of concurrent turns, each in a separate session.
 const AT_ONCE: usize = 8;
 
 const COUNT_MOVES: &str = "
@@ -28,8 +28,9 @@ begin
   return null;
 end $$;
 create trigger bench_note after update on session_run for each row execute function bench_note();";
-/// Backends hand their counts in up to ten seconds late.
-const COUNTS_ARE_IN: &str = "select n_tup_upd >= (select count(*) from bench_update) from pg_stat_user_tables
+/// Backends report their counts up to ten seconds late.
+const COUNTS_ARE_COMPLETE: &str =
+    "select n_tup_upd >= (select count(*) from bench_update) from pg_stat_user_tables
   where relname = 'session_run'";
 const COUNTS: &str =
     "select n_tup_upd, n_tup_hot_upd, (select count(*) from bench_update where is_move) as moves
@@ -37,45 +38,45 @@ const COUNTS: &str =
 
 /// Runs turns of many steps and reads Postgres' statistics.
 pub(super) async fn measure(servers: &Servers, sizes: &Sizes) -> Vec<Figure> {
-    let ground = Ground::start(servers, Options::default()).await;
-    let mut postgres = ground.postgres().await;
-    // Before the first session: nothing was updated yet.
+    let testbed = Testbed::start(servers, Options::default()).await;
+    let mut postgres = testbed.postgres().await;
+    // Before the first session, so that the trigger sees every update.
     sqlx::raw_sql(COUNT_MOVES).execute(&mut postgres).await.expect("a trigger");
     let prompt = prompt();
     let mut turns = 0;
     while turns < sizes.turns {
         let together = AT_ONCE.min(sizes.turns - turns);
         let ended = (0..together).map(async |_| {
-            let session = ground.stack.session().await;
-            run(&ground.stack.api, &session, &prompt).await.0
+            let session = testbed.stack.session().await;
+            run(&testbed.stack.api, &session, &prompt).await.0
         });
         for outcome in futures::future::join_all(ended).await {
             assert_eq!(outcome, "done");
         }
         turns += together;
     }
-    ground.until_sql("the counts are in", COUNTS_ARE_IN).await;
+    testbed.until_sql("the counts are complete", COUNTS_ARE_COMPLETE).await;
     let row = sqlx::query(COUNTS).fetch_one(&mut postgres).await.expect("statistics");
     let number = |column| usize::try_from(row.get::<i64, _>(column)).expect("a count");
     let (all, hot, moves) = (number("n_tup_upd"), number("n_tup_hot_upd"), number("moves"));
-    ground.end().await;
+    testbed.end().await;
     let share = 100.0 * hot as f64 / (all - moves) as f64;
     vec![
         Figure::number(
             "updates of the control row for each turn",
-            (all as f64 / turns as f64, "updates"),
+            Quantity { value: all as f64 / turns as f64, unit: "updates" },
             turns,
             Target::None,
         ),
         Figure::number(
             "of these, changes of phase: never on their page",
-            (moves as f64 / turns as f64, "updates"),
+            Quantity { value: moves as f64 / turns as f64, unit: "updates" },
             turns,
             Target::None,
         ),
         Figure::number(
             "writes of a loop that stayed on their page",
-            (share, "%"),
+            Quantity { value: share, unit: "%" },
             all - moves,
             Target::AtLeast(100.0),
         ),

@@ -1,13 +1,13 @@
-//! Many who follow, and nothing happens: what each takes of a gateway's memory.
+//! The memory that a gateway uses for each of many idle subscribers.
 
-use super::Sizes;
+use super::sizes::Sizes;
 use crate::{
     Options,
     bench::{
-        durability::copies::{self, Owners},
-        figure::{Figure, Target},
-        ground::{Ground, Servers},
+        copies::{self, Owners},
+        figure::{Figure, Quantity, Target},
         process::Process,
+        testbed::{Servers, Testbed},
     },
 };
 use rpc::v1;
@@ -16,25 +16,25 @@ use tokio::{
     net::TcpStream,
 };
 
-/// gRPC streams of one connection.
+/// Number of gRPC streams over one connection.
 const STREAMS: usize = 100;
-/// The bound on what all of them may take; MB.
+/// Limit of the memory for all of them; MB.
 const ALL_MB: f64 = 300.0;
 
-/// Measures followers of a session each, over gRPC, and then clients of OpenCode's, each with a connection of its own.
+/// Measures gRPC subscribers of one session each, and then OpenCode clients with a separate connection each.
 pub(super) async fn measure(servers: &Servers, sizes: &Sizes) -> Vec<Figure> {
-    let ground = Ground::start(servers, Options { workers: 0, ..Options::default() }).await;
-    let template = ground.stack.session().await;
-    ground.stack.api.prompt(&template, "bench").await.expect("an accepted prompt");
-    let sessions = copies::make(&ground, &template, Owners::Same, sizes.idle).await;
+    let testbed = Testbed::start(servers, Options { workers: 0, ..Options::default() }).await;
+    let template = testbed.stack.session().await;
+    testbed.stack.api.prompt(&template, "bench").await.expect("an accepted prompt");
+    let sessions = copies::make(&testbed, &template, Owners::Same, sizes.idle).await;
     let mut figures = vec![];
 
-    let (gateway, url) = Process::gateway(&ground.stack).await;
-    ground.stack.api.at(&url).get(&template).await;
+    let (gateway, url) = Process::gateway(&testbed.stack).await;
+    testbed.stack.api.at(&url).get(&template).await;
     let before = gateway.resident_bytes();
     let mut streams = vec![];
     for some in sessions.chunks(STREAMS) {
-        let api = ground.stack.api.at(&url);
+        let api = testbed.stack.api.at(&url);
         let opened = some.iter().map(|(_, session)| {
             let session_id = session.to_string();
             let request = v1::SubscribeRequest { session_id, tail_only: true, ..Default::default() };
@@ -43,38 +43,40 @@ pub(super) async fn measure(servers: &Servers, sizes: &Sizes) -> Vec<Figure> {
         });
         streams.extend(futures::future::join_all(opened).await);
     }
-    figures.extend(figure(
-        "gRPC followers of a session each",
-        streams.len(),
-        (before, gateway.resident_bytes()),
-    ));
+    figures.extend(figure("gRPC subscribers", streams.len(), before, gateway.resident_bytes()));
     drop((streams, gateway));
 
-    let (gateway, url) = Process::gateway(&ground.stack).await;
-    let mut first = connect(&url, &ground.stack.api.key).await;
+    let (gateway, url) = Process::gateway(&testbed.stack).await;
+    let mut first = connect(&url, &testbed.stack.api.key).await;
     read(&mut first, "server.connected").await;
     let before = gateway.resident_bytes();
     let mut connections = vec![first];
     for _ in 0..sizes.idle {
-        connections.push(connect(&url, &ground.stack.api.key).await);
+        connections.push(connect(&url, &testbed.stack.api.key).await);
     }
     for connection in &mut connections[1..] {
         read(connection, "server.connected").await;
     }
     let after = gateway.resident_bytes();
-    figures.extend(figure("OpenCode clients, a connection each", connections.len() - 1, (before, after)));
+    figures.extend(figure("OpenCode clients, one connection each", connections.len() - 1, before, after));
     drop(connections);
-    ground.end().await;
+    testbed.end().await;
     figures
 }
 
-fn figure(name: &str, count: usize, (before, after): (u64, u64)) -> [Figure; 2] {
-    let (all, kb) = (after as f64 / 1_000_000.0, after.saturating_sub(before) as f64 / 1_000.0);
-    let each = Figure::number(format!("  each of {name}"), (kb / count as f64, "kB"), count, Target::None);
-    [Figure::number(format!("gateway with {count} {name}"), (all, "MB"), count, Target::AtMost(ALL_MB)), each]
+fn figure(name: &str, count: usize, before_bytes: u64, after_bytes: u64) -> [Figure; 2] {
+    let all = Quantity { value: after_bytes as f64 / 1_000_000.0, unit: "MB" };
+    let added_kb = after_bytes.saturating_sub(before_bytes) as f64 / 1_000.0;
+    let each = Figure::number(
+        format!("  each of {name}"),
+        Quantity { value: added_kb / count as f64, unit: "kB" },
+        count,
+        Target::None,
+    );
+    [Figure::number(format!("gateway with {count} {name}"), all, count, Target::AtMost(ALL_MB)), each]
 }
 
-/// Asks for the events of a directory, as little of a client as there can be.
+/// Requests the events of a directory, as a minimal client.
 async fn connect(gateway_url: &str, key: &str) -> TcpStream {
     let address = gateway_url.trim_start_matches("http://");
     let mut stream = TcpStream::connect(address).await.expect("a connection");

@@ -1,15 +1,15 @@
-//! From a chunk of a model to its text at a client, while many models stream.
+//! The latency from a chunk of a model to its text at a client, while many models stream.
 
-use super::Sizes;
+use super::sizes::Sizes;
 use crate::{
     Options,
     api::Api,
     bench::{
-        Samples,
-        figure::{Figure, Target},
-        ground::{Ground, Servers},
+        figure::{Figure, Quantity, Target},
         model::{self, Model, Plan},
         process::Process,
+        samples::Samples,
+        testbed::{Servers, Testbed},
     },
     turn::Watch,
 };
@@ -20,18 +20,19 @@ use std::time::{Duration, Instant};
 /// Time between two chunks of a model.
 const APART: Duration = Duration::from_millis(10);
 
-/// Measures what comes on top of the window in which a worker gathers chunks: a fragment's first chunk waits for all of it.
+/// Measures the latency in addition to the window in which a worker collects chunks: the first chunk of a delta waits for
+/// the whole window.
 pub(super) async fn measure(servers: &Servers, sizes: &Sizes) -> Vec<Figure> {
     let model = Model::start().await;
     let slots = u32::try_from(sizes.sessions).expect("few sessions");
     let options = Options { workers: 0, slots, model_url: Some(model.url.clone()), ..Options::default() };
-    let ground = Ground::start(servers, options).await;
-    ground.widen(&ground.stack.api.tenant_id).await;
-    let (_gateway, url) = Process::gateway(&ground.stack).await;
-    let _worker = Process::worker(&ground.stack, 1);
+    let testbed = Testbed::start(servers, options).await;
+    testbed.raise_limit(&testbed.stack.api.tenant_id).await;
+    let (_gateway, url) = Process::gateway(&testbed.stack).await;
+    let _worker = Process::worker(&testbed.stack, 1);
     model.plan(Plan::Text { chunks: sizes.chunks, apart: APART });
     let begun = Instant::now();
-    let streams = (0..sizes.sessions).map(|_| stream(ground.stack.api.at(&url), &model));
+    let streams = (0..sizes.sessions).map(|_| stream(testbed.stack.api.at(&url), &model));
     let (mut whole, mut beyond) = (Samples::default(), Samples::default());
     for (first, last) in join_all(streams).await {
         whole.extend(last);
@@ -39,15 +40,15 @@ pub(super) async fn measure(servers: &Servers, sizes: &Sizes) -> Vec<Figure> {
     }
     let chunks = sizes.sessions * sizes.chunks;
     let rate = chunks as f64 / begun.elapsed().as_secs_f64();
-    ground.end().await;
+    testbed.end().await;
     vec![
-        Figure::number("chunks of all models", (rate, "/s"), chunks, Target::None),
+        Figure::number("chunks of all models", Quantity { value: rate, unit: "/s" }, chunks, Target::None),
         Figure::times("chunk to client, beyond the window", beyond, Target::AtMost(15.0)),
         Figure::times("chunk to client", whole, Target::None),
     ]
 }
 
-/// Gives, of each fragment of one answer, how long its first chunk took beyond the window, and how long each chunk took.
+/// Returns, for one answer, the latency of the first chunk of each delta beyond the window, and the latency of each chunk.
 async fn stream(api: Api, model: &Model) -> (Samples, Samples) {
     let session = api.session(None).await;
     let mut watch = Watch::start(&api, &session).await;
@@ -55,7 +56,7 @@ async fn stream(api: Api, model: &Model) -> (Samples, Samples) {
     let (mut beyond, mut whole) = (Samples::default(), Samples::default());
     loop {
         match watch.next().await {
-            Some(seen) if seen.kind == "session.idle" => return (beyond, whole),
+            Some(event) if event.kind == "session.idle" => return (beyond, whole),
             Some(_) => {}
             None => {
                 let now = model.began.elapsed();

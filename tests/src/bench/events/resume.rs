@@ -1,16 +1,16 @@
-//! A client that comes again after it missed much.
+//! A client that reconnects after it missed many events.
 
-use super::Sizes;
+use super::sizes::Sizes;
 use crate::{
     Options,
     api::Api,
     bench::{
-        Samples,
         figure::{Figure, Target},
-        ground::{Ground, Servers},
-        loops::past::{self, Past, Seen},
         model::Model,
+        past::{self, Past, PastView},
         process::Process,
+        samples::Samples,
+        testbed::{Servers, Testbed},
     },
 };
 use rpc::v1::{self, subscribe_response::Item};
@@ -22,21 +22,21 @@ use tokio::time::timeout;
 
 /// How long a client waits for the next event.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Events of one turn with a tool, at least.
+/// Least number of events of one turn with a tool.
 const TURN_EVENTS: u64 = 10;
-/// Bytes of the tool's output in each.
+/// Size of the tool output in each turn; bytes.
 const OUTPUT_BYTES: usize = 200;
 
-/// Measures from the call to the last event that was missed.
+/// Measures from the call to the last missed event.
 pub(super) async fn measure(servers: &Servers, sizes: &Sizes) -> Vec<Figure> {
     let model = Model::start().await;
     let options = Options { model_url: Some(model.url.clone()), ..Options::default() };
-    let ground = Ground::start(servers, options).await;
-    let (_gateway, url) = Process::gateway(&ground.stack).await;
-    let api = ground.stack.api.at(&url);
+    let testbed = Testbed::start(servers, options).await;
+    let (_gateway, url) = Process::gateway(&testbed.stack).await;
+    let api = testbed.stack.api.at(&url);
     let turns = usize::try_from(sizes.missed / TURN_EVENTS).expect("few turns") + 1;
-    let past = Past { turns, output_bytes: OUTPUT_BYTES, seen: Seen::Everything };
-    let session = past::session(&ground, &api, &model, past).await;
+    let past = Past { turns, output_bytes: OUTPUT_BYTES, view: PastView::Everything };
+    let session = past::session(&testbed, &api, &model, past).await;
     let head = api.get(&session).await.event_seq;
     let cursor = format!("v1.{}", head.checked_sub(sizes.missed).expect("a long past"));
     let mut samples = Samples::default();
@@ -45,15 +45,15 @@ pub(super) async fn measure(servers: &Servers, sizes: &Sizes) -> Vec<Figure> {
         catch_up(&api, &session, &cursor, head - sizes.missed..head).await;
         samples.push(begun.elapsed());
     }
-    ground.end().await;
+    testbed.end().await;
     vec![Figure::times(
-        format!("{} missed events caught up on", sizes.missed),
+        format!("catching up on {} missed events", sizes.missed),
         samples,
         Target::AtMost(100.0),
     )]
 }
 
-/// Reads from a cursor to the head, each event once and in order. What it is to a client to parse them is its own business.
+/// Reads from a cursor to the head, and checks that each event arrives once and in order. Does not parse the events.
 async fn catch_up(api: &Api, session: &str, cursor: &str, missed: Range<u64>) {
     let request = v1::SubscribeRequest {
         session_id: session.to_owned(),
@@ -63,9 +63,9 @@ async fn catch_up(api: &Api, session: &str, cursor: &str, missed: Range<u64>) {
     let mut stream = api.events().subscribe(request).await.expect("a stream").into_inner();
     let mut last = missed.start;
     while last < missed.end {
-        let answer = timeout(PATIENCE, stream.message()).await.expect("something comes in time");
-        if let Some(Item::Event(event)) = answer.expect("the stream goes on").expect("no end").item {
-            assert_eq!(event.seq, last + 1, "each once and in order");
+        let answer = timeout(PATIENCE, stream.message()).await.expect("an event within the time limit");
+        if let Some(Item::Event(event)) = answer.expect("no error").expect("no end of the stream").item {
+            assert_eq!(event.seq, last + 1, "each event arrives once and in order");
             last = event.seq;
         }
     }

@@ -1,40 +1,38 @@
-//! What a large session costs a small one of another tenant on the same worker, a process of its own, while the large one is
-//! loaded, asked, pruned and summed up.
+//! The cost of a large session for a small session of another tenant on the same worker, which is a separate process. The
+//! large session is loaded, prompted, pruned and summarised meanwhile.
 
-use super::{
-    Sizes,
-    past::{self, Past, Seen},
-};
+use super::sizes::Sizes;
 use crate::{
     Options,
     api::Api,
     bench::{
-        Samples,
-        figure::{Figure, Target},
-        ground::{Ground, Servers},
+        figure::{Figure, Quantity, Target},
         model::{Call, Model, Plan},
+        past::{self, Past, PastView},
         process::Process,
+        samples::Samples,
+        testbed::{Servers, Testbed},
     },
 };
 use rpc::v1::AcceptPromptRequest;
 use std::time::Instant;
 
-/// Steps of each turn of the small session.
+/// Number of steps of each turn of the small session.
 const STEPS: usize = 20;
-/// What a large neighbour may add to a step of the small session; milliseconds.
+/// Limit of the time that a large session adds to a step of the small session; milliseconds.
 const ADDED_MS: f64 = 30.0;
 
-/// Measures the small session alone, and beside each of the large ones.
+/// Measures the small session alone, and beside each of the large sessions.
 pub(super) async fn measure(servers: &Servers, sizes: &Sizes) -> Vec<Figure> {
     let model = Model::start().await;
     let options = Options { workers: 0, model_url: Some(model.url.clone()), ..Options::default() };
-    let ground = Ground::start(servers, options).await;
-    let worker = Process::worker(&ground.stack, 1);
-    let (owner, other) = (&ground.stack.api, ground.stack.other_tenant().await);
-    let past = Past { turns: sizes.turns, output_bytes: sizes.output_bytes, seen: Seen::Everything };
+    let testbed = Testbed::start(servers, options).await;
+    let worker = Process::worker(&testbed.stack, 1);
+    let (owner, other) = (&testbed.stack.api, testbed.stack.other_tenant().await);
+    let past = Past { turns: sizes.turns, output_bytes: sizes.output_bytes, view: PastView::Everything };
     let mut large = vec![];
     for _ in 0..sizes.large {
-        large.push(past::session(&ground, owner, &model, past).await);
+        large.push(past::session(&testbed, owner, &model, past).await);
     }
     let small = other.session(None).await;
     steps(&other, &model, &small).await;
@@ -44,8 +42,8 @@ pub(super) async fn measure(servers: &Servers, sizes: &Sizes) -> Vec<Figure> {
     }
     let (mut beside, mut turns) = (Samples::default(), Samples::default());
     for session in &large {
-        model.set_aside(session);
-        // A turn at whose end old outputs are left out, and then a summary.
+        model.ignore(session);
+        // A turn that prunes old outputs at its end, and then a summary.
         for prompt in [Prompt::Text, Prompt::Compaction] {
             let (owner, session) = (owner.clone(), session.clone());
             let busy = tokio::spawn(async move {
@@ -60,11 +58,11 @@ pub(super) async fn measure(servers: &Servers, sizes: &Sizes) -> Vec<Figure> {
         }
     }
     drop(worker);
-    ground.end().await;
+    testbed.end().await;
     figures(alone, beside, turns)
 }
 
-/// What the large session is asked.
+/// The prompts to the large session.
 #[derive(Debug, Clone, Copy)]
 enum Prompt {
     Text,
@@ -80,12 +78,12 @@ impl Prompt {
     }
 }
 
-/// Runs a turn of the small session: from the end of each answer to the next question.
+/// Runs a turn of the small session. Measures from the end of each answer to the next model request.
 async fn steps(api: &Api, model: &Model, session: &str) -> Samples {
     model.plan(Plan::Tools { steps: STEPS, call: Call::Todos });
     past::turn(api, session, |prompt| prompt.text = "bench".to_owned()).await;
-    let seen = model.take();
-    seen.answered.iter().zip(&seen.requests[1..]).map(|(answered, next)| *next - *answered).collect()
+    let log = model.take();
+    log.answers.iter().zip(&log.requests[1..]).map(|(answer, next)| *next - *answer).collect()
 }
 
 fn figures(alone: Samples, beside: Samples, turns: Samples) -> Vec<Figure> {
@@ -94,7 +92,12 @@ fn figures(alone: Samples, beside: Samples, turns: Samples) -> Vec<Figure> {
     vec![
         Figure::times("step of a small session, alone", alone, Target::None),
         Figure::times("step of a small session beside a large one", beside, Target::None),
-        Figure::number("what that adds, p99", (added, "ms"), count, Target::AtMost(ADDED_MS)),
-        Figure::times("turn of the large one: outputs left out, or summed up", turns, Target::None),
+        Figure::number(
+            "time that the large session adds, p99",
+            Quantity { value: added, unit: "ms" },
+            count,
+            Target::AtMost(ADDED_MS),
+        ),
+        Figure::times("turn of the large session: pruned or summarised", turns, Target::None),
     ]
 }

@@ -1,52 +1,49 @@
-//! A step at message 5,000 against one at message 10, by turns, on one worker.
+//! Compares a step at message 5,000 with a step at message 10, alternately on one worker.
 
-use super::{
-    Sizes,
-    past::{self, Past, Seen},
-    ratio,
-};
+use super::sizes::Sizes;
 use crate::{
     Options,
     api::Api,
     bench::{
-        Samples,
-        figure::{Figure, Target},
-        ground::{Ground, Servers},
+        figure::{Figure, Quantity, Target},
         model::{Call, Model, Plan},
+        past::{self, Past, PastView},
+        samples::Samples,
+        testbed::{Servers, Testbed},
     },
 };
 use std::time::Instant;
 
-/// Steps of a turn that is measured.
+/// Number of steps of a measured turn.
 const STEPS: usize = 5;
-/// How much longer a step of a long conversation may take.
+/// Limit of the duration of a step of a long conversation, relative to a short one.
 const AT_MOST: Target = Target::AtMost(1.2);
 
 /// Latencies of the steps of one session.
 #[derive(Default)]
 struct Latencies {
-    /// From the prompt to the first question.
+    /// From the prompt to the first model request.
     begin: Samples,
-    /// From the end of an answer that calls a tool to the next question.
+    /// From the end of an answer that calls a tool to the next model request.
     step: Samples,
     /// From the end of the last answer to the idle event.
     end: Samples,
 }
 
-/// Measures a short session, a long one that was summed up, and a long one of which the model sees everything.
+/// Measures a short session, a long session with a summary, and a long session without one.
 pub(super) async fn measure(servers: &Servers, sizes: &Sizes) -> Vec<Figure> {
     let model = Model::start().await;
     let options = Options { model_url: Some(model.url.clone()), ..Options::default() };
-    let ground = Ground::start(servers, options).await;
-    let api = &ground.stack.api;
-    let past = |turns, seen| Past { turns, output_bytes: 100, seen };
+    let testbed = Testbed::start(servers, options).await;
+    let api = &testbed.stack.api;
+    let past = |turns, view| Past { turns, output_bytes: 100, view };
     let mut kinds = vec![];
     for (name, past) in [
-        ("message 10", past(2, Seen::Summary)),
-        ("summed up", past(sizes.turns, Seen::Summary)),
-        ("all seen", past(sizes.turns, Seen::Everything)),
+        ("message 10", past(2, PastView::Summary)),
+        ("with a summary", past(sizes.turns, PastView::Summary)),
+        ("without a summary", past(sizes.turns, PastView::Everything)),
     ] {
-        kinds.push((name, past::session(&ground, api, &model, past).await, Latencies::default()));
+        kinds.push((name, past::session(&testbed, api, &model, past).await, Latencies::default()));
     }
     for round in 0..=sizes.rounds {
         for (_, session, latencies) in &mut kinds {
@@ -55,7 +52,7 @@ pub(super) async fn measure(servers: &Servers, sizes: &Sizes) -> Vec<Figure> {
             measure_turn(api, &model, session, if round == 0 { &mut unused } else { latencies }).await;
         }
     }
-    ground.end().await;
+    testbed.end().await;
     figures(kinds, 3 * sizes.turns)
 }
 
@@ -66,31 +63,40 @@ async fn measure_turn(api: &Api, model: &Model, session: &str, latencies: &mut L
     api.prompt(session, "bench").await.expect("an accepted prompt");
     watch.until_idle().await;
     let idle = Instant::now();
-    let seen = model.take();
-    latencies.begin.push(seen.requests[0] - asked);
-    for (answered, next) in seen.answered.iter().zip(&seen.requests[1..]) {
-        latencies.step.push(*next - *answered);
+    let log = model.take();
+    latencies.begin.push(log.requests[0] - asked);
+    for (answer, next) in log.answers.iter().zip(&log.requests[1..]) {
+        latencies.step.push(*next - *answer);
     }
-    latencies.end.push(idle - seen.answered[STEPS]);
+    latencies.end.push(idle - log.answers[STEPS]);
 }
 
 fn figures(kinds: Vec<(&str, String, Latencies)>, messages: usize) -> Vec<Figure> {
     let mut figures = vec![];
     let (_, _, short) = &kinds[0];
     for (name, _, long) in &kinds[1..] {
-        // What a model is sent takes its time; a summary is there so that it is little.
-        let target = if *name == "summed up" { AT_MOST } else { Target::None };
+        // A long request takes longer to send. Only a session with a summary has short requests.
+        let target = if *name == "with a summary" { AT_MOST } else { Target::None };
         for (what, long, short) in [
-            ("prompt to question", &long.begin, &short.begin),
+            ("prompt to model request", &long.begin, &short.begin),
             ("tool step", &long.step, &short.step),
             ("answer to idle", &long.end, &short.end),
         ] {
             let name = format!("{what}, {messages} messages, {name} / message 10");
-            figures.push(Figure::number(name, (ratio(long, short), "x"), long.count(), target));
+            figures.push(Figure::number(
+                name,
+                Quantity { value: long.median_ratio(short), unit: "x" },
+                long.count(),
+                target,
+            ));
         }
     }
     for (name, _, latencies) in kinds {
-        figures.push(Figure::times(format!("{name}: prompt to question"), latencies.begin, Target::None));
+        figures.push(Figure::times(
+            format!("{name}: prompt to model request"),
+            latencies.begin,
+            Target::None,
+        ));
         figures.push(Figure::times(format!("{name}: tool step"), latencies.step, Target::None));
         figures.push(Figure::times(format!("{name}: answer to idle"), latencies.end, Target::None));
     }

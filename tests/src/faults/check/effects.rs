@@ -1,17 +1,17 @@
-//! Actual effects against the system's record of them: I3, and the part of I9 about effects after an abort.
+//! Compares the actual effects with the system's record of them: I3, and the part of I9 about effects after an abort.
 
 use super::{
-    Invariant, Violation,
-    talks::{self, parts_of},
+    tasks::{self, parts_of},
+    violation::{Invariant, Violation},
 };
 use crate::faults::history::{Effect, History};
 use std::collections::BTreeMap;
 use testkit::dump::{Part, Session};
 
-/// How long a confirmed abort may take to reach everyone; microseconds.
+/// Time limit for a confirmed abort to take effect; microseconds.
 const ABORT_US: i64 = 5_000_000;
-/// How the model is told that a command did not begin.
-const NOT_BEGUN: [&str; 3] =
+/// The texts that tell the model that a command did not start.
+const NOT_STARTED: [&str; 3] =
     ["interrupted before it started", "No person answered in time", "The person refused this call"];
 
 fn by_canary(history: &History) -> BTreeMap<&str, Vec<&Effect>> {
@@ -22,9 +22,9 @@ fn by_canary(history: &History) -> BTreeMap<&str, Vec<&Effect>> {
     effects
 }
 
-/// No call had its effect twice, and none without a client that asked for it.
-pub(super) fn once(history: &History) -> Vec<Violation> {
-    let calls = talks::all(history).into_iter().flat_map(|talk| talk.calls);
+/// No call had its effect twice, and every effect belongs to a prompt of a client.
+pub(super) fn at_most_once(history: &History) -> Vec<Violation> {
+    let calls = tasks::all(history).into_iter().flat_map(|task| task.calls);
     let known: BTreeMap<&str, &str> = calls.map(|call| (call.canary.as_str(), call.tool)).collect();
     let mut violations = vec![];
     for (canary, effects) in by_canary(history) {
@@ -34,29 +34,30 @@ pub(super) fn once(history: &History) -> Vec<Violation> {
             violations.push(Violation::new(Invariant::I3, session, what));
         }
         if !known.contains_key(canary) {
-            let what = format!("there is an effect {canary} that nobody asked for");
+            let what = format!("effect {canary} belongs to no prompt");
             violations.push(Violation::new(Invariant::I3, session, what));
         }
     }
     violations
 }
 
-/// What is reported as done is done, what is reported as not begun is not, and nothing is done without a report.
+/// A call that is reported as completed had its effect, a call that is reported as not started had none, and every effect
+/// is reported.
 pub(super) fn as_reported(history: &History) -> Vec<Violation> {
     let (effects, mut violations) = (by_canary(history), vec![]);
-    for talk in talks::all(history) {
-        // A poison is stopped in the middle of a call.
-        if history.is_poison(&talk.prompt.session_id) {
+    for task in tasks::all(history) {
+        // The harness kills the worker of a poison in the middle of a call.
+        if history.is_poison(&task.prompt.session_id) {
             continue;
         }
-        for call in talk.calls {
+        for call in task.calls {
             let done = effects.get(call.canary.as_str()).map_or(0, Vec::len);
             let parts =
-                talk.session.map_or_else(Vec::new, |session| parts_of(session, &call.canary).collect());
+                task.session.map_or_else(Vec::new, |session| parts_of(session, &call.canary).collect());
             if let Some(what) = contradiction(&parts, done) {
                 let what = format!("call {} ({}): {what}", call.canary, call.tool);
-                let whose = talk.session.map_or(talk.canary, |session| &session.id);
-                violations.push(Violation::new(Invariant::I3, whose, what));
+                let subject = task.session.map_or(task.canary, |session| &session.id);
+                violations.push(Violation::new(Invariant::I3, subject, what));
             }
         }
     }
@@ -65,27 +66,27 @@ pub(super) fn as_reported(history: &History) -> Vec<Violation> {
 
 fn contradiction(parts: &[&Part], done: usize) -> Option<String> {
     let Some(part) = parts.first() else {
-        return (done > 0).then(|| "it was done, and the conversation does not have it".to_owned());
+        return (done > 0).then(|| "it had its effect, but the conversation does not contain it".to_owned());
     };
     let state = &part.data["state"];
     let error = state["error"].as_str().unwrap_or_default();
     match state["status"].as_str() {
-        Some("completed") if done == 0 => Some("it is reported as done, and was not".to_owned()),
-        Some("error") if done > 0 && NOT_BEGUN.iter().any(|words| error.contains(words)) => {
-            Some("the model was told that it did not begin, and it was done".to_owned())
+        Some("completed") if done == 0 => Some("it is reported as completed, but had no effect".to_owned()),
+        Some("error") if done > 0 && NOT_STARTED.iter().any(|words| error.contains(words)) => {
+            Some("the model was told that it did not start, but it had its effect".to_owned())
         }
         Some("completed" | "error") => None,
-        other => Some(format!("it is left as {other:?}")),
+        other => Some(format!("its final status is {other:?}")),
     }
 }
 
-/// The effects of one session follow each other in the order of the epochs under which they were begun.
+/// The effects of one session occur in the order of their epochs.
 pub(super) fn in_order_of_epochs(history: &History) -> Vec<Violation> {
     let effects = by_canary(history);
     let mut by_session: BTreeMap<&str, Vec<(i64, i64, &str)>> = BTreeMap::new();
-    for talk in talks::all(history) {
-        let Some(session) = talk.session else { continue };
-        let effects = talk.calls.iter().filter_map(|call| effects.get(call.canary.as_str())).flatten();
+    for task in tasks::all(history) {
+        let Some(session) = task.session else { continue };
+        let effects = task.calls.iter().filter_map(|call| effects.get(call.canary.as_str())).flatten();
         for effect in effects {
             if let (Some(at_us), Some(epoch)) = (effect.at_us, epoch_of(session, &effect.canary)) {
                 by_session.entry(&session.id).or_default().push((at_us, epoch, &effect.canary));
@@ -99,7 +100,7 @@ pub(super) fn in_order_of_epochs(history: &History) -> Vec<Violation> {
         for (_, epoch, canary) in effects {
             if epoch < newest.0 {
                 let what =
-                    format!("{canary} of epoch {epoch} began after {} of epoch {}", newest.1, newest.0);
+                    format!("{canary} of epoch {epoch} started after {} of epoch {}", newest.1, newest.0);
                 violations.push(Violation::new(Invariant::I3, id, what));
             }
             newest = newest.max((epoch, canary));
@@ -114,24 +115,24 @@ fn epoch_of(session: &Session, canary: &str) -> Option<i64> {
 }
 
 /// If a person must allow each command, no command started before the person's answer.
-pub(super) fn allowed_first(history: &History) -> Vec<Violation> {
+pub(super) fn only_after_permission(history: &History) -> Vec<Violation> {
     let (effects, mut violations) = (by_canary(history), vec![]);
-    for talk in talks::all(history).iter().filter(|talk| talk.prompt.asks) {
-        let Some(session) = talk.session else { continue };
-        for call in talk.calls.iter().filter(|call| call.tool == "bash") {
+    for task in tasks::all(history).iter().filter(|task| task.prompt.asks) {
+        let Some(session) = task.session else { continue };
+        for call in task.calls.iter().filter(|call| call.tool == "bash") {
             let Some(effect) = effects.get(call.canary.as_str()).and_then(|effects| effects.first()) else {
                 continue;
             };
             let part = parts_of(session, &call.canary).next();
-            // A request is named after the part of its call.
+            // The id of a request is derived from the part of its call.
             let request = part.and_then(|part| Some(format!("per_{}", part.id.split_once('_')?.1)));
             let is_allowed = history.answers.iter().any(|answer| {
                 Some(&answer.request_id) == request.as_ref()
-                    && answer.said == "once"
+                    && answer.reply == "once"
                     && effect.at_us.is_some_and(|at_us| answer.sent_us <= at_us)
             });
             if !is_allowed {
-                let what = format!("command {} began, and nobody had allowed it", call.canary);
+                let what = format!("command {} started without permission", call.canary);
                 violations.push(Violation::new(Invariant::I3, &session.id, what));
             }
         }
@@ -140,7 +141,7 @@ pub(super) fn allowed_first(history: &History) -> Vec<Violation> {
 }
 
 /// No command and no model call that was requested before an abort starts after it.
-pub(super) fn nothing_begins_after_an_abort(history: &History) -> Vec<Violation> {
+pub(super) fn none_starts_after_an_abort(history: &History) -> Vec<Violation> {
     let (effects, mut violations) = (by_canary(history), vec![]);
     for abort in history.aborts.iter().filter(|abort| abort.was_active) {
         let deadline = abort.accepted_us + ABORT_US;
@@ -150,7 +151,7 @@ pub(super) fn nothing_begins_after_an_abort(history: &History) -> Vec<Violation>
         for prompt in before {
             let mut blame = |what: String, at_us: i64| {
                 let late_ms = (at_us - abort.accepted_us) / 1_000;
-                let what = format!("{what} began {late_ms} ms after the abort was confirmed");
+                let what = format!("{what} started {late_ms} ms after the abort was confirmed");
                 violations.push(Violation::new(Invariant::I9, &abort.session_id, what));
             };
             let below = prompt.subtasks.iter().flat_map(|subtask| &subtask.calls);

@@ -1,16 +1,16 @@
-//! Prompts, and the log that tells of them: I1, I2, and of I9 what the log says.
+//! Prompts, and the log of their turns: I1, I2, and the part of I9 about the log.
 
 use super::{
-    Invariant, Violation,
-    talks::{self, parts_of},
+    tasks::{self, parts_of},
+    violation::{Invariant, Violation},
 };
 use crate::faults::history::History;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use testkit::dump::Session;
 
-/// Every confirmed prompt is in the mailbox once, with the message that was confirmed; one that was never confirmed is
-/// there at most once; nothing else is there.
+/// Every confirmed prompt is in the mailbox once, with the confirmed message. An unconfirmed prompt is there at most once.
+/// The mailbox contains no other prompts.
 pub(super) fn stored_once(history: &History) -> Vec<Violation> {
     let mut violations = vec![];
     let mut known: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
@@ -40,34 +40,34 @@ pub(super) fn stored_once(history: &History) -> Vec<Violation> {
             blame(format!("prompt {} has {rows} messages", prompt.key));
         }
     }
-    // What a child is to do comes from its parent.
+    // The prompt of a child comes from its parent.
     for session in history.sessions.iter().filter(|session| session.parent_id.is_none()) {
         let known = known.get(session.id.as_str());
-        let strangers = session.inputs.iter().filter(|input| {
+        let unknown = session.inputs.iter().filter(|input| {
             input.kind == "prompt" && !known.is_some_and(|known| known.contains(&input.dedupe))
         });
-        for input in strangers {
-            let what = format!("input {} ({}) was sent by nobody", input.seq, input.dedupe);
+        for input in unknown {
+            let what = format!("no client sent input {} ({})", input.seq, input.dedupe);
             violations.push(Violation::new(Invariant::I1, &session.id, what));
         }
     }
     violations
 }
 
-/// Every input was taken by a loop.
-pub(super) fn taken(history: &History) -> Vec<Violation> {
+/// A loop took every input.
+pub(super) fn all_taken(history: &History) -> Vec<Violation> {
     let left = history
         .sessions
         .iter()
         .filter(|session| session.run.input_ack != session.run.input_seq && !history.is_poison(&session.id));
     let what = |session: &Session| {
-        format!("{} inputs are stored and {} are taken", session.run.input_seq, session.run.input_ack)
+        format!("{} inputs are stored, but only {} are taken", session.run.input_seq, session.run.input_ack)
     };
     left.map(|session| Violation::new(Invariant::I1, &session.id, what(session))).collect()
 }
 
-/// The newest prompt of every session was followed by the end of a turn.
-pub(super) fn answered(history: &History) -> Vec<Violation> {
+/// A turn ended after the newest prompt of every session.
+pub(super) fn every_prompt_answered(history: &History) -> Vec<Violation> {
     let mut violations = vec![];
     for session in history.sessions.iter().filter(|session| !history.is_poison(&session.id)) {
         let newest = |wanted: &dyn Fn(&testkit::dump::Event) -> bool| {
@@ -76,26 +76,27 @@ pub(super) fn answered(history: &History) -> Vec<Violation> {
         let prompt =
             newest(&|event| event.kind == "message.updated" && event.properties["info"]["role"] == "user");
         if newest(&|event| event.kind == "session.idle") < prompt {
-            let what = format!("the prompt of event {prompt} was never answered");
+            let what = format!("no turn answered the prompt of event {prompt}");
             violations.push(Violation::new(Invariant::I1, &session.id, what));
         }
     }
     violations
 }
 
-/// A turn that nothing interrupted made each call of its script, once.
-pub(super) fn done_as_said(history: &History) -> Vec<Violation> {
+/// An uninterrupted turn made each call of its script once.
+pub(super) fn turns_follow_their_script(history: &History) -> Vec<Violation> {
     let mut violations = vec![];
-    for talk in talks::all(history) {
-        let Some(session) = talk.session.filter(|session| has_turn_of_its_own(session, talk.message)) else {
+    for task in tasks::all(history) {
+        let Some(session) = task.session.filter(|session| has_separate_turn(session, task.message)) else {
             continue;
         };
-        let below = talk.prompt.subtasks.iter().filter(|subtask| subtask.within == talk.canary);
-        let calls = talk.calls.iter().map(|call| &call.canary).chain(below.map(|subtask| &subtask.call));
+        let below = task.prompt.subtasks.iter().filter(|subtask| subtask.within == task.canary);
+        let calls = task.calls.iter().map(|call| &call.canary).chain(below.map(|subtask| &subtask.call));
         for call in calls {
             let parts = parts_of(session, call).count();
             if parts != 1 {
-                let what = format!("call {call} of a whole turn is in the conversation {parts} times");
+                let what =
+                    format!("call {call} of an uninterrupted turn is in the conversation {parts} times");
                 violations.push(Violation::new(Invariant::I1, &session.id, what));
             }
         }
@@ -103,60 +104,62 @@ pub(super) fn done_as_said(history: &History) -> Vec<Violation> {
     violations
 }
 
-/// Each answer that was confirmed as the first is told as it was given, and no other one is.
-pub(super) fn answers_count(history: &History) -> Vec<Violation> {
+/// Each answer that was confirmed as the first is in the log as the person gave it, and no other answer is.
+pub(super) fn first_answers_count(history: &History) -> Vec<Violation> {
     let mut violations = vec![];
     for answer in history.answers.iter().filter(|answer| answer.accepted_us.is_some()) {
         let Some(session) = history.session(&answer.session_id) else { continue };
-        let told = session.events.iter().filter(|event| {
+        let replies = session.events.iter().filter(|event| {
             event.properties["requestID"] == *answer.request_id
                 && ["permission.replied", "question.replied", "question.rejected"]
                     .contains(&event.kind.as_str())
         });
-        let told: Vec<_> = told
+        let replies: Vec<_> = replies
             .map(|event| match event.properties["reply"].as_str() {
                 Some(reply) => reply,
                 None => event.properties["answers"][0][0].as_str().unwrap_or_default(),
             })
             .collect();
-        if told.is_empty() || told.iter().any(|told| *told != answer.said) {
-            let what =
-                format!("{} was confirmed for {}, and {told:?} is told", answer.said, answer.request_id);
+        if replies.is_empty() || replies.iter().any(|reply| *reply != answer.reply) {
+            let what = format!(
+                "{} was confirmed for {}, but the log has {replies:?}",
+                answer.reply, answer.request_id
+            );
             violations.push(Violation::new(Invariant::I1, &session.id, what));
         }
     }
     violations
 }
 
-/// No turn ended as done before the model was told of every prompt that had come by then.
-pub(super) fn told_to_the_model(history: &History) -> Vec<Violation> {
-    let mut told: BTreeMap<&str, i64> = BTreeMap::new();
+/// A turn ended as done only after the model received every earlier prompt.
+pub(super) fn model_knows_every_prompt(history: &History) -> Vec<Violation> {
+    let mut first_request: BTreeMap<&str, i64> = BTreeMap::new();
     for request in &history.requests {
         for canary in &request.canaries {
-            let first = told.entry(canary).or_insert(request.at_us);
+            let first = first_request.entry(canary).or_insert(request.at_us);
             *first = request.at_us.min(*first);
         }
     }
     let mut violations = vec![];
-    for talk in talks::all(history) {
-        let (Some(session), Some(message)) = (talk.session, talk.message) else { continue };
+    for task in tasks::all(history) {
+        let (Some(session), Some(message)) = (task.session, task.message) else { continue };
         let asked = session
             .events
             .iter()
             .position(|event| event.kind == "message.updated" && event.properties["info"]["id"] == *message);
         let end = asked.and_then(|at| session.events[at..].iter().find(|event| event.kind == "session.idle"));
         let Some(end) = end.filter(|end| end.properties["outcome"] == "done") else { continue };
-        if told.get(talk.canary).is_none_or(|at_us| *at_us / 1_000 > end.at_ms) {
+        if first_request.get(task.canary).is_none_or(|at_us| *at_us / 1_000 > end.at_ms) {
             let what =
-                format!("the turn ended at event {} before the model was told of {}", end.seq, talk.canary);
+                format!("the turn ended at event {} before the model received {}", end.seq, task.canary);
             violations.push(Violation::new(Invariant::I1, &session.id, what));
         }
     }
     violations
 }
 
-/// Whether the session went idle as done after this prompt and before the next one.
-fn has_turn_of_its_own(session: &Session, message: Option<&str>) -> bool {
+/// Returns whether the session ended a turn as done after this prompt and before the next one.
+fn has_separate_turn(session: &Session, message: Option<&str>) -> bool {
     let Some(message) = message else { return false };
     let seq = |wanted: &dyn Fn(&Value) -> bool| {
         let found = session.events.iter().find(|event| {
@@ -172,7 +175,7 @@ fn has_turn_of_its_own(session: &Session, message: Option<&str>) -> bool {
     });
     let end = users.map(|event| event.seq).min().unwrap_or(i64::MAX);
     let idle = session.events.iter().find(|event| event.seq > begin && event.kind == "session.idle");
-    // A turn that began before this prompt was still under way is not its own.
+    // The turn of an earlier prompt may still have been running.
     let before = session.events.iter().rev().find(|event| {
         event.seq < begin
             && (event.kind == "session.idle"
@@ -190,7 +193,7 @@ pub(super) fn events_are_numbered(history: &History) -> Vec<Violation> {
         let (mut ids, mut epoch) = (BTreeSet::new(), 0);
         for (want, event) in (1..).zip(&session.events) {
             if event.seq != want {
-                blame(format!("event {} stands where {want} should", event.seq));
+                blame(format!("event {} is at position {want}", event.seq));
                 break;
             }
             if event.epoch < epoch {
@@ -198,22 +201,22 @@ pub(super) fn events_are_numbered(history: &History) -> Vec<Violation> {
             }
             epoch = epoch.max(event.epoch);
             if !ids.insert(&event.id) {
-                blame(format!("event {} is {}, which was there before", event.seq, event.id));
+                blame(format!("event {} repeats the id {}", event.seq, event.id));
             }
         }
         let head = session.events.last().map_or(0, |event| event.seq);
         if head != session.run.event_seq {
-            blame(format!("the head is {} and the last event {head}", session.run.event_seq));
+            blame(format!("the head is {}, but the last event is {head}", session.run.event_seq));
         }
         if epoch > session.run.epoch {
-            blame(format!("an event has epoch {epoch}, the session {}", session.run.epoch));
+            blame(format!("an event has epoch {epoch}, but the session has {}", session.run.epoch));
         }
     }
     violations
 }
 
-/// Nothing more is written about a message that was closed as aborted.
-pub(super) fn aborted_steps_are_over(history: &History) -> Vec<Violation> {
+/// No event changes a message after its abort.
+pub(super) fn aborted_steps_end(history: &History) -> Vec<Violation> {
     let mut violations = vec![];
     for session in &history.sessions {
         let mut aborted = BTreeSet::new();

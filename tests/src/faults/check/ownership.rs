@@ -1,34 +1,33 @@
 //! The owners of each session over time: I4, I11 and I14.
 
-use super::{Invariant, Violation};
+use super::violation::{Invariant, Violation};
 use crate::faults::{
-    history::{History, Injection},
-    observe::STALL,
+    history::{History, Injection, STALL},
     recovery::{self, Run},
 };
 use domain::limits::{DRAIN_GRACE_MS, LEASE_TTL_MS};
 
 /// Duration of a fault's effect after its repair: a lease that was not renewed expires, and another worker must notice.
-const FELT_US: i64 = (LEASE_TTL_MS as i64 + 4_000) * 1_000;
-/// How long a drained worker may take; milliseconds. The grace, and the commits that are under way.
+const EFFECT_US: i64 = (LEASE_TTL_MS as i64 + 4_000) * 1_000;
+/// Time limit for a drained worker to exit: the grace period, and the commits in progress. Milliseconds.
 const DRAIN_MS: i64 = DRAIN_GRACE_MS as i64 + 5_000;
-/// How long a session of a drained worker may stand still; milliseconds.
+/// Time limit for the handover of a session of a drained worker; milliseconds.
 const HAND_OVER_MS: i64 = 2_000;
-/// What a light tenant may wait longer than the heavy one: one step of a turn. Milliseconds.
+/// How much longer a light tenant may wait than the heavy tenant: one step of a turn. Milliseconds.
 const STEP_MS: i64 = 6_000;
-/// What hinders a worker shortly before it is asked to end may hinder it still; microseconds.
-const LEAVE_US: i64 = 2_000_000;
-/// Waits of which one in a hundred is more than a single bad luck.
+/// How long a fault may affect a drain that follows it; microseconds.
+const BEFORE_DRAIN_US: i64 = 2_000_000;
+/// Number of waits from which their 99th percentile means something.
 const P99_OF: usize = 200;
 
-/// Each epoch was begun by one worker, once.
-pub(super) fn one_take_over_for_each_epoch(history: &History) -> Vec<Violation> {
+/// Each epoch was started once, by one worker.
+pub(super) fn one_takeover_per_epoch(history: &History) -> Vec<Violation> {
     let mut violations = vec![];
     for session in &history.sessions {
         let runs = recovery::runs(session);
         for pair in runs.windows(2).filter(|pair| pair[0].epoch >= pair[1].epoch) {
             let what = format!(
-                "{} began epoch {} after {} had begun {}",
+                "{} started epoch {} after {} had started {}",
                 pair[1].worker, pair[1].epoch, pair[0].worker, pair[0].epoch
             );
             violations.push(Violation::new(Invariant::I4, &session.id, what));
@@ -37,20 +36,20 @@ pub(super) fn one_take_over_for_each_epoch(history: &History) -> Vec<Violation> 
     violations
 }
 
-/// A loop that had not let go was replaced only when its worker was down, cut off, or Postgres was.
-pub(super) fn taken_from_the_silent_only(history: &History) -> Vec<Violation> {
+/// A loop that had not released its session was replaced only if its worker or Postgres was down or unreachable.
+pub(super) fn only_unreachable_workers_lose_sessions(history: &History) -> Vec<Violation> {
     let mut violations = vec![];
     for session in &history.sessions {
         let runs = recovery::runs(session);
-        for pair in runs.windows(2).filter(|pair| !pair[0].let_go) {
+        for pair in runs.windows(2).filter(|pair| !pair[0].released) {
             let (old, new) = (&pair[0], &pair[1]);
-            let has_cause = history.injected(old.began_us - FELT_US, new.began_us, |injection| {
+            let has_cause = history.injected(old.began_us - EFFECT_US, new.began_us, |injection| {
                 let from_us = injection.began_us;
                 from_us <= new.began_us && silences(injection, &old.worker)
-            }) || felt(history, old, new);
+            }) || was_affected(history, old, new);
             if !has_cause {
                 let what =
-                    format!("{} took epoch {} from {}, which was well", new.worker, new.epoch, old.worker);
+                    format!("{} took epoch {} from {}, which was healthy", new.worker, new.epoch, old.worker);
                 violations.push(Violation::new(Invariant::I4, &session.id, what));
             }
         }
@@ -58,15 +57,15 @@ pub(super) fn taken_from_the_silent_only(history: &History) -> Vec<Violation> {
     violations
 }
 
-fn felt(history: &History, old: &Run, new: &Run) -> bool {
+fn was_affected(history: &History, old: &Run, new: &Run) -> bool {
     history.injections.iter().any(|injection| {
         injection.began_us <= new.began_us
-            && injection.ended_us + FELT_US >= old.began_us
+            && injection.ended_us + EFFECT_US >= old.began_us
             && silences(injection, &old.worker)
     })
 }
 
-/// Whether a fault may keep a worker from renewing its lease, or makes it let go.
+/// Returns whether a fault can keep a worker from renewing its lease, or makes it release its sessions.
 fn silences(injection: &Injection, worker: &str) -> bool {
     let is_of_worker = injection.target.split(['>', ' ']).any(|word| word == worker);
     let is_link = injection.target.contains('>') && !injection.target.contains(' ');
@@ -77,8 +76,8 @@ fn silences(injection: &Injection, worker: &str) -> bool {
         || injection.target == "postgres"
 }
 
-/// How long prompts wait for a worker: the median of the light tenants is at most that of the heavy one and a step, and so
-/// is their 99th percentile where there are enough of them for one.
+/// The light tenants wait for a worker at most one step longer than the heavy tenant: in the median, and in the 99th
+/// percentile if there are enough waits.
 pub(super) fn light_tenants_are_served(history: &History) -> Vec<Violation> {
     let (heavy, light) = (recovery::waits_ms(history, true), recovery::waits_ms(history, false));
     let mut violations = vec![];
@@ -87,7 +86,7 @@ pub(super) fn light_tenants_are_served(history: &History) -> Vec<Violation> {
         let (Some(heavy_ms), Some(light_ms)) = (at(&heavy), at(&light)) else { continue };
         if light_ms > heavy_ms + STEP_MS {
             let what = format!(
-                "p{hundredths} of the light tenants' waits is {light_ms} ms, of the heavy one's {heavy_ms} ms"
+                "the p{hundredths} wait of the light tenants is {light_ms} ms, of the heavy tenant {heavy_ms} ms"
             );
             violations.push(Violation::new(Invariant::I11, "all", what));
         }
@@ -95,33 +94,34 @@ pub(super) fn light_tenants_are_served(history: &History) -> Vec<Violation> {
     violations
 }
 
-/// A worker that was asked to end did so in time and well; a session that it ran went on at once, unless something else
-/// was broken as well.
+/// A drained worker exited in time and with code 0. Its sessions continued at once, unless another fault affected them.
 pub(super) fn drains_are_quick(history: &History) -> Vec<Violation> {
     let mut violations = vec![];
     for drain in history.injections.iter().filter(|injection| injection.exit.is_some()) {
         let Some(exit) = drain.exit else { continue };
-        let mut blame = |whose: &str, what| violations.push(Violation::new(Invariant::I14, whose, what));
+        let mut blame = |subject: &str, what| violations.push(Violation::new(Invariant::I14, subject, what));
         let is_alone = |from_us, to_us| {
-            !history.injected(from_us - FELT_US, to_us, |other| other != drain && other.kind != "wake storm")
+            !history
+                .injected(from_us - EFFECT_US, to_us, |other| other != drain && other.kind != "wake storm")
         };
         match exit.after_ms {
             Some(ms) if ms <= DRAIN_MS && exit.code == Some(0) => {}
-            Some(ms) if ms <= DRAIN_MS => blame(&drain.target, format!("ended with code {:?}", exit.code)),
-            Some(ms) => blame(&drain.target, format!("took {ms} ms to end")),
-            None => blame(&drain.target, "did not end when it was asked to".to_owned()),
+            Some(ms) if ms <= DRAIN_MS => blame(&drain.target, format!("exited with code {:?}", exit.code)),
+            Some(ms) => blame(&drain.target, format!("took {ms} ms to exit")),
+            None => blame(&drain.target, "did not exit after SIGTERM".to_owned()),
         }
         for session in &history.sessions {
             let Some((old, new)) = recovery::handed_over(session, drain) else { continue };
             if !is_alone(drain.began_us, new.began_us) {
                 continue;
             }
-            let stood_ms = (new.began_us - old.last_us) / 1_000;
-            if stood_ms > HAND_OVER_MS {
-                blame(&session.id, format!("stood still for {stood_ms} ms when {} ended", drain.target));
+            let paused_ms = (new.began_us - old.last_us) / 1_000;
+            if paused_ms > HAND_OVER_MS {
+                blame(&session.id, format!("paused for {paused_ms} ms when {} was drained", drain.target));
             }
             if new.lost_parts > 0 {
-                let what = format!("lost {} parts of a step when {} ended", new.lost_parts, drain.target);
+                let what =
+                    format!("lost {} parts of a step when {} was drained", new.lost_parts, drain.target);
                 blame(&session.id, what);
             }
         }
@@ -129,9 +129,9 @@ pub(super) fn drains_are_quick(history: &History) -> Vec<Violation> {
     violations
 }
 
-/// A worker that was asked to stop released all its sessions, so no session waited for its lease to expire. The only
-/// exception is a worker that could not reach its servers.
-pub(super) fn drains_take_leave(history: &History) -> Vec<Violation> {
+/// A drained worker released all its sessions, so no session waited for its lease to expire. The only exception is a
+/// worker that could not reach its servers.
+pub(super) fn drains_release_sessions(history: &History) -> Vec<Violation> {
     let mut violations = vec![];
     for drain in history.injections.iter().filter(|injection| injection.exit.is_some()) {
         let is_excused = |old: &Run| {
@@ -141,13 +141,13 @@ pub(super) fn drains_take_leave(history: &History) -> Vec<Violation> {
                 other != drain && (is_near || other.target == "sandbox")
             };
             history.injected(old.began_us, drain.ended_us, is_lost)
-                || history.injected(drain.began_us - LEAVE_US, drain.ended_us, hinders)
+                || history.injected(drain.began_us - BEFORE_DRAIN_US, drain.ended_us, hinders)
         };
         for session in &history.sessions {
             let left = recovery::dropped(session, drain).filter(|(old, _)| !is_excused(old));
             if let Some((old, new)) = left {
                 let what = format!(
-                    "{} ended without a word at epoch {}; {} went on {} ms later",
+                    "{} exited without releasing epoch {}; {} continued {} ms later",
                     drain.target,
                     old.epoch,
                     new.worker,

@@ -1,22 +1,22 @@
-//! Where each guard stands in the sources, and what stands there without it.
+//! The text of each guard in the sources, and its replacement.
 
 use super::guard::Mutant;
 
 /// A guard in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Edit {
-    /// Whose guard it is. A mutant may have several edits, which do not overlap.
+    /// The mutant. A mutant may have several edits, which do not overlap.
     pub mutant: Mutant,
     /// The file, from the root of the workspace.
     pub file: &'static str,
-    /// The guard's text, which stands in the file exactly once.
+    /// The text of the guard, which occurs in the file exactly once.
     pub guard: &'static str,
-    /// What replaces it.
+    /// The replacement.
     pub without: &'static str,
 }
 
 impl Mutant {
-    /// What is edited to take the guard out.
+    /// Lists the edits that remove the guard.
     pub fn edits(self) -> Vec<Edit> {
         EDITS.into_iter().filter(|edit| edit.mutant == self).collect()
     }

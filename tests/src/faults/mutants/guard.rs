@@ -1,68 +1,68 @@
-//! The guards that the hunt takes out, one at a time.
+//! The guards that the hunt removes, one at a time.
 
-/// A guard that is taken out.
+/// A build without one guard.
 ///
-/// Missing here, because nothing would miss it:
+/// These guards have no mutant, because no fault would reveal it:
 ///
-/// - A tenant that is set for the connection in place of the transaction. Each transaction sets its own in its first round
-///   trip, before any statement of it, and each statement names the tenant besides: what the last one left is never read.
-/// - A lock in Redis that is released without a look at who holds it. What Redis then gives away twice is refused by the take
-///   in Postgres (see [`Mutant::AliveUnchecked`]); what it loses is found by the sweep.
-/// - A fencing number from Redis. There is none: the number is a column of the row that it guards.
-/// - A subscriber that reads what is stored before it listens. What is committed in between is a gap or a head that is ahead
-///   ([`Mutant::GapUnrepaired`], [`Mutant::HeadUnchecked`]).
-/// - A cancelled call that drops its write to Postgres midway. The gateway does that whenever a client leaves early; a loop
-///   repeats a write in doubt under its old number ([`Mutant::WriteSeqUnchecked`]), and a transaction that is dropped is
-///   rolled back before its connection is used again.
+/// - A tenant that is set for the connection instead of the transaction. Each transaction sets its tenant in its first round
+///   trip, before its first statement, and each statement also names the tenant. No transaction reads an older value.
+/// - A lock in Redis that is released without a check of its holder. If Redis then offers a session twice, Postgres refuses
+///   the second take (see [`Mutant::AliveUnchecked`]). If Redis loses a session, the sweep finds it.
+/// - A fencing number from Redis. The fencing number is a column of the row that it protects.
+/// - A subscriber that reads the stored events before it subscribes. Events that are committed between the two appear as a
+///   gap, or as a head that is ahead ([`Mutant::GapUnrepaired`], [`Mutant::HeadUnchecked`]).
+/// - A cancelled call that drops its write to Postgres midway. The gateway does that whenever a client disconnects early. A
+///   loop repeats a write in doubt under its old number ([`Mutant::WriteSeqUnchecked`]), and a dropped transaction is rolled
+///   back before its connection is used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mutant {
     /// A write does not compare the epoch.
     EpochUnchecked,
     /// The epoch is compared by a read before the write, not by the write itself.
     EpochBySelect,
-    /// A write does not compare its own number, so that one in doubt is made twice.
+    /// A write does not compare its number, so a repeated write in doubt is stored twice.
     WriteSeqUnchecked,
-    /// A session goes idle although an input came.
+    /// A session goes idle although an input arrived.
     ParkBlind,
-    /// Nobody looks for what no message announced, and no holder is told that there is more.
+    /// Workers do not look for sessions whose message was lost, and holders do not learn of new inputs.
     NoSweeper,
-    /// A session is taken from a worker that is alive.
+    /// A worker takes a session from a living worker.
     AliveUnchecked,
-    /// Take-overs are counted for ever, with or without progress.
+    /// Progress does not reset the count of takeovers.
     AttemptsKept,
-    /// A repeated prompt is another prompt.
+    /// A repeated prompt counts as a new prompt.
     DedupeOff,
-    /// The sandbox serves every epoch.
+    /// The sandbox accepts every epoch.
     SandboxEpochUnchecked,
-    /// The sandbox does not remember across its restarts which epoch was the newest.
+    /// The sandbox forgets the newest epoch when it restarts.
     SandboxEpochForgotten,
-    /// An exec is named anew by each loop.
+    /// Each loop gives an exec a new id.
     ExecIdPerEpoch,
-    /// A change that may have been made is made again.
+    /// A loop repeats a change that may already have been made.
     RepeatUnchecked,
-    /// A session that a living worker owns and does not run stays with it.
+    /// A living worker keeps a session that it owns but does not run.
     OrphansKept,
     /// The first error of Redis ends the heartbeat.
     HeartbeatDies,
-    /// A subscriber gets later events before earlier ones that were lost on the way.
+    /// A subscriber receives later events before earlier events that were lost.
     GapUnrepaired,
-    /// Nobody looks whether the last event was lost on the way.
+    /// A gateway does not check whether the last event was lost.
     HeadUnchecked,
-    /// What a replaced loop still streams is forwarded, also when its part was taken back. Each of the two alone is enough:
-    /// the epoch says so first, and the part soon after.
+    /// The gateway forwards deltas of a replaced loop, even if their part was removed. Either check alone suffices: of the
+    /// epoch first, and of the part soon after.
     DeltaEpochUnchecked,
-    /// An abort is only announced, not stored.
+    /// An abort is announced but not stored.
     AbortAnnouncedOnly,
-    /// A worker that is asked to end just ends.
+    /// A drained worker exits at once.
     DrainDrops,
-    /// A write takes every input that it finds, also those that the loop has not looked at.
+    /// A write takes all inputs, including those that the loop has not read.
     AckAhead,
-    /// A session keeps its slot while its children work.
+    /// A session keeps its slot while it waits for its children.
     WaitKeepsSlot,
 }
 
 impl Mutant {
-    /// All of them.
+    /// All mutants.
     pub const ALL: [Self; 21] = [
         Self::EpochUnchecked,
         Self::EpochBySelect,

@@ -1,4 +1,4 @@
-//! A copy of the sources that is built without one of its guards. The sources themselves know nothing of it.
+//! A copy of the sources that is built without one of its guards. The original sources stay unchanged.
 
 use super::{edits::Edit, guard::Mutant};
 use anyhow::{Context as _, Result, ensure};
@@ -8,7 +8,7 @@ use std::{
     process::Command,
 };
 
-/// What the build of `flotilla` reads; everything else stays behind.
+/// The files that the build of `flotilla` reads; nothing else is copied.
 const SOURCES: [&str; 7] = ["Cargo.toml", "Cargo.lock", "crates", "migrations", "proto", "services", "tests"];
 
 /// A copy of the workspace's sources.
@@ -16,7 +16,7 @@ const SOURCES: [&str; 7] = ["Cargo.toml", "Cargo.lock", "crates", "migrations", 
 pub struct Tree {
     /// The workspace that was copied.
     workspace: PathBuf,
-    /// Where the copy and its build are.
+    /// The directory of the copy and of its build.
     directory: PathBuf,
 }
 
@@ -24,7 +24,7 @@ impl Tree {
     /// Copies the sources of the workspace into its `target/mutants`.
     ///
     /// # Errors
-    /// When a file cannot be read or written.
+    /// If a file cannot be read or written.
     pub fn copy() -> Result<Self> {
         let workspace = workspace();
         let directory = workspace.join("target/mutants");
@@ -35,10 +35,10 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Builds `flotilla` without a guard and gives the program. The copy has all guards again afterwards.
+    /// Builds `flotilla` without a guard and returns the path of the program. Restores the guard in the copy afterwards.
     ///
     /// # Errors
-    /// When an edit does not fit the sources, or the build fails.
+    /// If an edit does not match the sources, or the build fails.
     pub fn build_without(&self, mutant: Mutant) -> Result<PathBuf> {
         let edits = mutant.edits();
         let built = self.edit(&edits).and_then(|()| self.build());
@@ -69,34 +69,34 @@ impl Tree {
             .args(["build", "--offline", "--quiet", "--package", "flotilla"])
             .current_dir(self.sources())
             .env("CARGO_TARGET_DIR", self.directory.join("target"))
-            // A guard that is gone leaves names that nobody uses.
+            // A removed guard leaves unused names.
             .env("RUSTFLAGS", "--cap-lints=allow")
             .env_remove("RUSTC_WORKSPACE_WRAPPER")
             .status()
             .context("run cargo")?;
-        ensure!(status.success(), "cargo ended with {status}");
+        ensure!(status.success(), "cargo exited with {status}");
         Ok(())
     }
 }
 
 impl Edit {
-    /// Gives `text` without the guard.
+    /// Returns `text` without the guard.
     ///
     /// # Errors
-    /// When the guard does not stand in `text` exactly once.
+    /// If `text` does not contain the guard exactly once.
     pub fn apply(&self, text: &str) -> Result<String> {
         let found = text.matches(self.guard).count();
-        ensure!(found == 1, "{} has the guard {found} times, not once: {}", self.file, self.guard);
+        ensure!(found == 1, "{} contains the guard {found} times instead of once: {}", self.file, self.guard);
         Ok(text.replacen(self.guard, self.without, 1))
     }
 }
 
-/// The root of the workspace that this program was built from.
+/// Returns the root of the workspace that this program was built from.
 pub fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().map_or_else(PathBuf::new, Path::to_owned)
 }
 
-/// Makes `to` equal to `from`. Files that are equal already are not touched, so cargo does not build them again.
+/// Makes `to` equal to `from`. Does not touch equal files, so that cargo does not rebuild them.
 fn synchronize(from: &Path, to: &Path) -> Result<()> {
     if !from.is_dir() {
         let bytes = fs::read(from).with_context(|| format!("read {}", from.display()))?;
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_copy_follows_its_original_and_equal_files_are_not_written_again() {
+    fn synchronization_copies_changes_and_leaves_equal_files_alone() {
         let directory = tempfile::tempdir().unwrap();
         let (from, to) = (directory.path().join("from"), directory.path().join("to"));
         fs::create_dir_all(from.join("a")).unwrap();
@@ -147,19 +147,19 @@ mod tests {
     }
 
     #[test]
-    fn an_edit_wants_its_guard_exactly_once() {
+    fn an_edit_requires_its_guard_exactly_once() {
         let edit = Edit { mutant: Mutant::ParkBlind, file: "x.rs", guard: "if a", without: "if true" };
         assert_eq!(edit.apply("if a {}").unwrap(), "if true {}");
         assert!(edit.apply("if b {}").is_err());
         assert!(edit.apply("if a {} if a {}").is_err());
     }
 
-    /// A guard that was rewritten since must be named anew: the hunt would prove nothing.
+    /// If a guard was rewritten, its edit must be updated. Otherwise the hunt would prove nothing.
     #[test]
-    fn every_guard_can_be_taken_out_of_the_sources() {
+    fn every_edit_matches_the_sources() {
         for mutant in Mutant::ALL {
             let edits = mutant.edits();
-            assert!(!edits.is_empty(), "{} takes nothing out", mutant.as_str());
+            assert!(!edits.is_empty(), "{} has no edits", mutant.as_str());
             for edit in edits {
                 let text = fs::read_to_string(workspace().join(edit.file)).unwrap();
                 let edited = edit.apply(&text).unwrap_or_else(|error| panic!("{}: {error}", mutant.as_str()));

@@ -1,26 +1,26 @@
-//! What is compared: answers, control rows, lists and mailboxes.
+//! The comparisons: answers, control rows, lists and mailboxes.
 
 use super::{Pair, SESSIONS};
 use domain::ids::SessionId;
-use e2e::sim::postgres::{Accepted, Input, Phase, Run};
+use e2e::sim::postgres::{AcceptResult, Input, Phase, Run};
 use sqlx::Row as _;
 use store::{control::candidate::Candidate, error::Error};
 use uuid::Uuid;
 
 impl Pair {
-    /// What was accepted says whether it wakes somebody.
-    pub(super) fn compare_accepted(&mut self, real: Result<bool, Error>, model: Accepted) {
+    /// Compares the results of accepting an input.
+    pub(super) fn compare_accepted(&mut self, real: Result<bool, Error>, model: AcceptResult) {
         let real = match real {
-            Ok(true) => Accepted::Wakes,
-            Ok(false) => Accepted::Quietly,
-            Err(Error::Quarantined) => Accepted::No,
+            Ok(true) => AcceptResult::Wakes,
+            Ok(false) => AcceptResult::Quietly,
+            Err(Error::Quarantined) => AcceptResult::No,
             Err(error) => panic!("{error:?}"),
         };
-        self.refused += usize::from(real == Accepted::No);
+        self.refused += usize::from(real == AcceptResult::No);
         assert_eq!(real, model);
     }
 
-    /// Every control row as the real store has it.
+    /// Reads every control row of the real store.
     async fn rows(&mut self) -> Vec<Run> {
         let rows = sqlx::query(
             "select session_id, epoch, write_seq, event_seq, input_seq, input_ack, cancel_seq, phase, owner, attempts,
@@ -76,7 +76,7 @@ impl Pair {
         assert_eq!(orphaned, all.filter(|session| self.model.is_orphaned(*session)).collect::<Vec<_>>());
     }
 
-    /// The mailboxes as the real store has them.
+    /// Compares the mailboxes.
     pub(super) async fn compare_inputs(&self) {
         for (session, run) in self.sessions.iter().zip(&self.model.runs) {
             let real = self.store.list_inputs(self.tenant, session, 0).await.unwrap();

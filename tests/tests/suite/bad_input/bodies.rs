@@ -1,10 +1,10 @@
-//! Bodies over HTTP that are larger than what is taken.
+//! HTTP bodies that exceed the limit.
 
 use e2e::{Stack, turn::assert_works};
 use serde_json::Value;
 
 #[tokio::test]
-async fn a_body_that_is_too_large_is_told_so() {
+async fn a_body_that_is_too_large_is_refused() {
     let stack = Stack::start().await;
     let (client, session) = (reqwest::Client::new(), stack.session().await);
     let post = async |path: &str, text: String| {
@@ -22,7 +22,7 @@ async fn a_body_that_is_too_large_is_told_so() {
             assert!(message.contains(&format!("larger than {} bytes", rpc::MESSAGE_BYTES_MAX)), "{message}");
         }
     }
-    // Below that it is read, and has a bound of its own.
+    // Smaller bodies are read, and their content has a separate limit.
     let (status, told) =
         post(&format!("/session/{session}/message"), "x".repeat(rpc::MESSAGE_BYTES_MAX / 2)).await;
     assert!(status == 400 && told["message"].as_str().unwrap().contains("the limit is"), "{status} {told}");

@@ -1,14 +1,15 @@
-//! Who may call: keys that are missing, wrong, ended or another tenant's.
+//! Authentication: missing, wrong and revoked keys, and keys of another tenant.
 
 use e2e::{
-    OPERATOR_KEY, Stack,
+    Stack,
     api::{Api, assert_refused, code},
+    settings::OPERATOR_KEY,
     turn::assert_works,
 };
 use rpc::v1::{self, session_service_client::SessionServiceClient};
 use tonic::{Code, Request, Status};
 
-/// Lists sessions with these headers and nothing else.
+/// Lists sessions with exactly these headers.
 async fn list(gateway_url: &str, headers: &[(&'static str, &str)]) -> Result<(), Status> {
     let mut client = SessionServiceClient::new(chassis::grpc::channel(gateway_url).unwrap());
     let mut request = Request::new(v1::ListSessionsRequest::default());
@@ -40,7 +41,7 @@ async fn a_call_without_a_valid_key_is_refused() {
 }
 
 #[tokio::test]
-async fn whoever_guesses_has_to_wait_and_nobody_else() {
+async fn guessing_keys_slows_down_only_the_guesser() {
     let stack = Stack::start().await;
     let (url, http) = (stack.gateway_url(), reqwest::Client::new());
     let mut number = 0;
@@ -56,7 +57,7 @@ async fn whoever_guesses_has_to_wait_and_nobody_else() {
     };
     let wait = rpc::status::retry_after_of(&status).unwrap();
     assert_eq!((status.code(), code(&status).as_str()), (Code::ResourceExhausted, "too_many_attempts"));
-    // The operator's key is guessed from there no faster.
+    // Guessing the operator's key from there is slowed down as well.
     let operator = Api::with_key(url, &guess());
     let refused = operator.tenants().list_tenants(v1::ListTenantsRequest::default()).await;
     assert_refused(refused, Code::ResourceExhausted, "too_many_attempts");
@@ -69,7 +70,7 @@ async fn whoever_guesses_has_to_wait_and_nobody_else() {
     assert!((1..=60).contains(&told("retry-after").parse::<u64>().unwrap()));
     let body: serde_json::Value = refused.json().await.unwrap();
     assert!(body["data"]["message"].as_str().unwrap().contains("too many wrong keys"), "{body}");
-    // From the same address, with a key that was right before, nobody waits.
+    // A key that was valid before does not have to wait, even at the same address.
     assert_eq!(ask(&stack.api.key).await.status(), 200);
     assert_works(&stack.api, &stack.session().await).await;
     assert_eq!(
@@ -84,7 +85,7 @@ async fn whoever_guesses_has_to_wait_and_nobody_else() {
             .len(),
         1
     );
-    // And whoever guessed may go on before long.
+    // The guesser may try again after a short time.
     assert!(wait.as_secs() <= 60, "{wait:?}");
     let again = async { while ask("flk_again___guess").await.status() != 401 {} };
     testkit::within("another guess is looked up", again).await;
@@ -118,7 +119,7 @@ async fn a_revoked_key_is_refused_at_once() {
 }
 
 #[tokio::test]
-async fn the_operator_names_a_tenant_that_exists() {
+async fn the_operator_must_name_an_existing_tenant() {
     let stack = Stack::start().await;
     let url = stack.gateway_url();
     let other = stack.other_tenant().await;

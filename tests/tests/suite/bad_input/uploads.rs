@@ -1,4 +1,4 @@
-//! Uploads of bundles that are not what their header says, or no bundles at all.
+//! Uploads that contradict their header or are not bundles.
 
 use domain::limits;
 use e2e::{
@@ -28,7 +28,7 @@ async fn session_from(api: &Api, bundle_id: &str) -> Result<String, Status> {
 }
 
 #[tokio::test]
-async fn an_upload_that_is_not_what_its_header_says_is_refused() {
+async fn an_upload_that_contradicts_its_header_is_refused() {
     let stack = Stack::start().await;
     let api = &stack.api;
     let bundle = testkit::git::repository(&[("a.txt", "a\n")]).bundle();
@@ -62,18 +62,18 @@ async fn an_upload_that_is_not_what_its_header_says_is_refused() {
     }
     let unfinished = session_from(api, sha256).await;
     assert_refused(unfinished, Code::NotFound, "bundle_not_found");
-    // What went wrong before leaves no trace in the upload that is right.
+    // The failed uploads have no effect on a correct one.
     assert_eq!(upload(api, vec![header(size, sha256), all()]).await.unwrap(), sha256);
     let session = session_from(api, sha256).await.unwrap();
     assert_eq!(run(api, &session, "@tool bash {\"command\":\"cat a.txt\"}").await.0, "done");
-    assert_eq!(api.tool_calls(&session).await[0].said, "a\n");
+    assert_eq!(api.tool_calls(&session).await[0].result, "a\n");
     for unknown in ["", "x", "\0", &"0".repeat(64)] {
         assert_refused(session_from(api, unknown).await, Code::NotFound, "bundle_not_found");
     }
 }
 
 #[tokio::test]
-async fn bytes_that_are_no_bundle_end_the_turn_and_say_so() {
+async fn an_invalid_bundle_ends_the_turn_with_an_error() {
     let stack = Stack::start().await;
     let bundle = |bytes: &[u8]| Bundle {
         bytes: bytes.to_vec(),

@@ -1,4 +1,4 @@
-//! Bytes that are no call of ours, and what a stranger's tools ask first: reflection, health, gRPC-Web, paths.
+//! Malformed calls, and what generic tools request first: reflection, health, gRPC-Web, unknown paths.
 
 use e2e::{Stack, turn::assert_works};
 use prost::Message as _;
@@ -14,13 +14,13 @@ use tonic_reflection::pb::v1::{
 
 const PROMPT: &str = "flotilla.v1.PromptService/AcceptPrompt";
 
-/// A message as gRPC sends it: not compressed, with its length.
+/// Frames a message as gRPC does: uncompressed, with its length.
 fn framed(message: &[u8]) -> Vec<u8> {
     let length = u32::try_from(message.len()).unwrap().to_be_bytes();
     [&[0], &length[..], message].concat()
 }
 
-/// Sends bytes as a gRPC call and gives the gRPC status of the refusal.
+/// Sends bytes as a gRPC call and returns the gRPC status of the refusal.
 async fn post(stack: &Stack, method: &str, body: Vec<u8>) -> String {
     let client = Client::builder().http2_prior_knowledge().build().unwrap();
     let request = client
@@ -31,13 +31,13 @@ async fn post(stack: &Stack, method: &str, body: Vec<u8>) -> String {
         .body(body);
     let response = testkit::within("an answer", request.send()).await.unwrap();
     assert_eq!(response.status(), 200);
-    // A refusal has no body: its status is in the head.
+    // A refusal has no body: its status is in the headers.
     let status = response.headers().get("grpc-status");
     status.map_or_else(|| "answered".to_owned(), |status| status.to_str().unwrap().to_owned())
 }
 
 #[tokio::test]
-async fn bytes_that_are_no_call_are_refused() {
+async fn malformed_calls_are_refused() {
     let stack = Stack::start().await;
     let session = stack.session().await;
     let (internal, invalid, too_large) = ("13", "3", ["8", "11"]);
@@ -66,7 +66,7 @@ async fn bytes_that_are_no_call_are_refused() {
     let huge = [&[0, 0xff, 0xff, 0xff, 0xff], &good[..]].concat();
     let status = post(&stack, PROMPT, huge).await;
     assert!(too_large.contains(&status.as_str()), "a frame of 4 GiB: {status}");
-    assert_eq!(stack.api.get(&session).await.event_seq, 1, "nothing was accepted");
+    assert_eq!(stack.api.get(&session).await.event_seq, 1, "no prompt was accepted");
     for method in ["flotilla.v1.PromptService/Nope", "grpc.health.v1.Health/Nope"] {
         assert_eq!(post(&stack, method, framed(b"")).await, "12", "{method}");
     }
@@ -74,7 +74,7 @@ async fn bytes_that_are_no_call_are_refused() {
 }
 
 #[tokio::test]
-async fn paths_that_do_not_exist_are_answered_in_json() {
+async fn unknown_paths_are_answered_in_json() {
     let stack = Stack::start().await;
     let client = Client::new();
     let far = format!("/no/{}", "x".repeat(5_000));
@@ -95,7 +95,7 @@ async fn paths_that_do_not_exist_are_answered_in_json() {
 }
 
 #[tokio::test]
-async fn browsers_may_call_by_grpc_web() {
+async fn browsers_can_call_through_grpc_web() {
     let stack = Stack::start().await;
     let call = async |key: &str, session_id: &str| {
         let request = v1::GetSessionRequest { session_id: session_id.to_owned() };

@@ -1,6 +1,6 @@
-//! Reverts: files now, messages with the next prompt, and back again.
+//! Reverts: of files at once, of messages with the next prompt, and their undoing.
 
-use super::{done, write};
+use super::{run_to_end, write};
 use domain::{
     ids::{SessionId, TenantId},
     session::Revert,
@@ -40,25 +40,25 @@ async fn unrevert(stack: &Stack, session: &str) -> Result<v1::Session, Status> {
     Ok(stack.api.sessions().unrevert_session(request).await?.into_inner().session.unwrap())
 }
 
-/// How the files differ from the first commit: what they are, without a prompt.
+/// Compares the files with the first commit, without a prompt.
 async fn files(stack: &Stack, session: &str) -> String {
     let request = v1::GetSessionDiffRequest { session_id: session.to_owned(), ..Default::default() };
     stack.api.sessions().get_session_diff(request).await.unwrap().into_inner().patch
 }
 
-/// The prompts of a session.
+/// Returns the prompts of a session.
 async fn prompts(stack: &Stack, session: &str) -> Vec<Value> {
     let talk = stack.api.conversation(session).await;
     talk.into_iter().map(|(info, _)| info).filter(|info| info["role"] == "user").collect()
 }
 
-/// What a command prints.
-async fn printed(stack: &Stack, session: &str, command: &str) -> String {
-    done(stack, session, &format!("{}\n@text over", bash(command))).await;
-    stack.api.tool_calls(session).await.pop().unwrap().said
+/// Returns the output of a command.
+async fn command_output(stack: &Stack, session: &str, command: &str) -> String {
+    run_to_end(stack, session, &format!("{}\n@text over", bash(command))).await;
+    stack.api.tool_calls(session).await.pop().unwrap().result
 }
 
-/// A session with two turns that changed files, and a third that did not. Gives the states after each.
+/// Creates a session with two turns that changed files and a third that did not. Returns the snapshots after each.
 async fn changed() -> (Stack, String, [String; 2]) {
     let stack = Stack::start().await;
     let repository = testkit::git::repository(&[
@@ -68,17 +68,17 @@ async fn changed() -> (Stack, String, [String; 2]) {
         ("gone.txt", "was here\n"),
     ]);
     let session = stack.session_on(&repository).await;
-    done(&stack, &session, &format!("{}\n@text over", write("first.txt", "1\n"))).await;
+    run_to_end(&stack, &session, &format!("{}\n@text over", write("first.txt", "1\n"))).await;
     let first = files(&stack, &session).await;
     let many = "echo two >> a.txt; printf '\\003\\000' > b.bin; rm gone.txt; mkdir d; echo n > d/new; echo i > ignored";
-    done(&stack, &session, &format!("{}\n{}\n@text over", bash(many), write("a.txt", "three\n"))).await;
+    run_to_end(&stack, &session, &format!("{}\n{}\n@text over", bash(many), write("a.txt", "three\n"))).await;
     let second = files(&stack, &session).await;
-    done(&stack, &session, "@text nothing").await;
+    run_to_end(&stack, &session, "@text nothing").await;
     (stack, session, [first, second])
 }
 
 #[tokio::test]
-async fn files_go_back_at_once_and_forward_again() {
+async fn a_revert_restores_files_at_once_and_can_be_undone() {
     let (stack, session, [first, second]) = changed().await;
     let prompts = prompts(&stack, &session).await;
     let before = stack.api.get(&session).await;
@@ -93,10 +93,10 @@ async fn files_go_back_at_once_and_forward_again() {
     }
     let summary = reverted.summary.unwrap();
     assert_eq!((summary.additions, summary.deletions, summary.files), (1, 0, 1));
-    assert_eq!(stack.api.conversation(&session).await.len(), 9, "no message is gone yet");
+    assert_eq!(stack.api.conversation(&session).await.len(), 9, "no message is removed yet");
     let again = revert(&stack, &session, &prompts[1]).await.unwrap();
-    assert_eq!(again.revert, reverted.revert, "again is the same");
-    // Another point is reckoned from the state before the first revert.
+    assert_eq!(again.revert, reverted.revert, "a repeated revert changes nothing");
+    // A revert to another message starts from the state before the first revert.
     revert(&stack, &session, &prompts[0]).await.unwrap();
     assert_eq!(files(&stack, &session).await, "");
     revert(&stack, &session, &prompts[2]).await.unwrap();
@@ -108,65 +108,68 @@ async fn files_go_back_at_once_and_forward_again() {
         (second.clone(), None, before.summary)
     );
     unrevert(&stack, &session).await.unwrap();
-    assert_eq!(files(&stack, &session).await, second, "nothing is left to take back");
+    assert_eq!(files(&stack, &session).await, second, "no revert is left to undo");
     let look = "od -An -tx1 b.bin; cat ignored d/new a.txt; ls gone.txt 2>&1";
     let want = " 03 00\ni\nn\nthree\nls: cannot access 'gone.txt': No such file or directory\n";
-    assert!(printed(&stack, &session, look).await.starts_with(want));
+    assert!(command_output(&stack, &session, look).await.starts_with(want));
 }
 
 #[tokio::test]
-async fn messages_go_with_the_next_prompt_and_what_git_ignores_stays() {
+async fn the_next_prompt_removes_reverted_messages_and_ignored_files_stay() {
     let (stack, session, _) = changed().await;
     let talk = stack.api.conversation(&session).await;
     let prompts = prompts(&stack, &session).await;
     revert(&stack, &session, &prompts[1]).await.unwrap();
     let from = stack.api.get(&session).await.event_seq;
-    let seen = done(
+    let seen = run_to_end(
         &stack,
         &session,
         &format!("{}\n@text over", bash("od -An -tx1 b.bin; cat ignored a.txt gone.txt; ls d")),
     )
     .await;
-    let said = stack.api.tool_calls(&session).await.pop().unwrap().said;
+    let said = stack.api.tool_calls(&session).await.pop().unwrap().result;
     assert!(said.starts_with(" 00 01 02\ni\none\nwas here\nls: cannot access 'd'"), "{said}");
     let new: Vec<_> = seen.events.iter().filter(|seen| seen.seq > from).take(8).collect();
     let kinds: Vec<&str> = new.iter().map(|seen| seen.kind.as_str()).collect();
     assert_eq!(kinds, [&["message.removed"; 6][..], &["session.updated", "message.updated"]].concat());
     let gone: Vec<&Value> = new.iter().take(6).map(|seen| &seen.properties["messageID"]).collect();
     let want: Vec<&Value> = talk[3..].iter().rev().map(|(info, _)| &info["id"]).collect();
-    assert_eq!(gone, want, "the newest first");
+    assert_eq!(gone, want, "the newest files come first");
     assert_eq!(new[6].properties["info"]["revert"], Value::Null);
     let after = stack.api.conversation(&session).await;
     assert_eq!(after[..3], talk[..3]);
     assert_eq!((after.len(), stack.api.get(&session).await.revert), (6, None));
     let told = stack.model.journal.requests().pop().unwrap().body.to_string();
-    assert!(!told.contains("mkdir d"), "the model does not hear of it any more: {told}");
+    assert!(!told.contains("mkdir d"), "the model no longer receives it: {told}");
 }
 
 #[tokio::test]
-async fn a_part_goes_and_what_stands_before_it_stays() {
+async fn reverting_a_part_keeps_the_earlier_parts() {
     let stack = Stack::start().await;
     let session = stack.session_on(&testkit::git::repository(&[("a.txt", "one\n")])).await;
     let both = format!("@tools\n{}\n@tool todoread {{}}\n@text over", write("b.txt", "2\n"));
-    done(&stack, &session, &format!("{}\n{both}", write("c.txt", "3\n"))).await;
+    run_to_end(&stack, &session, &format!("{}\n{both}", write("c.txt", "3\n"))).await;
     let talk = stack.api.conversation(&session).await;
     let tools: Vec<&Value> = talk[2].1.iter().filter(|part| part["type"] == "tool").collect();
     let part = tools[1]["id"].as_str().unwrap();
     let reverted = revert_part(&stack, &session, &talk[2].0, part).await.unwrap();
     assert_eq!(reverted.revert.unwrap().part_id, part);
     let left = files(&stack, &session).await;
-    assert!(left.contains("c.txt") && !left.contains("b.txt"), "a step's files go together: {left}");
-    done(&stack, &session, "@text on").await;
+    assert!(
+        left.contains("c.txt") && !left.contains("b.txt"),
+        "the files of a step are reverted together: {left}"
+    );
+    run_to_end(&stack, &session, "@text on").await;
     let after = stack.api.conversation(&session).await;
     let kinds: Vec<&str> = after[2].1.iter().map(|part| part["type"].as_str().unwrap()).collect();
     assert_eq!((after.len(), kinds), (5, vec!["step-start", "tool"]));
 }
 
 #[tokio::test]
-async fn a_busy_session_is_refused_and_goes_on() {
+async fn a_busy_session_cannot_be_reverted_and_continues() {
     let stack = Stack::start().await;
     let session = stack.session().await;
-    done(&stack, &session, &format!("{}\n@text over", write("a.txt", "1\n"))).await;
+    run_to_end(&stack, &session, &format!("{}\n@text over", write("a.txt", "1\n"))).await;
     let first = prompts(&stack, &session).await.remove(0);
     let mut watch = Watch::start(&stack.api, &session).await;
     let child = format!("{}\n@text done", bash("until [ -e go ]; do sleep 0.1; done"));
@@ -190,7 +193,7 @@ async fn a_busy_session_is_refused_and_goes_on() {
     assert_refused(revert_part(&stack, &session, &first, "prt_1").await, Code::NotFound, "part_not_found");
 }
 
-/// A gateway that began to revert and died: the intent is stored, some files are written, and the hold is over.
+/// Simulates a gateway that crashed during a revert: the intent is stored, some files are written, the hold has expired.
 async fn begin(stack: &Stack, session: &str, message: &Value) -> Hold {
     let store = Store::connect(&stack.database.app_url, &stack.database.system_url, 2).unwrap();
     let (tenant, id): (TenantId, SessionId) =
@@ -214,7 +217,7 @@ async fn end_hold(stack: &Stack) {
 }
 
 #[tokio::test]
-async fn what_a_dead_gateway_began_is_ended_by_whoever_comes_next() {
+async fn the_next_gateway_finishes_the_revert_of_a_dead_one() {
     let (stack, session, [first, second]) = changed().await;
     let prompts = prompts(&stack, &session).await;
     begin(&stack, &session, &prompts[1]).await;
@@ -223,21 +226,24 @@ async fn what_a_dead_gateway_began_is_ended_by_whoever_comes_next() {
     assert_refused(revert(&stack, &session, &prompts[1]).await, Code::FailedPrecondition, "session_busy");
     end_hold(&stack).await;
     revert(&stack, &session, &prompts[1]).await.unwrap();
-    assert_eq!(files(&stack, &session).await, first, "the same again ends it");
+    assert_eq!(files(&stack, &session).await, first, "the same revert completes it");
     unrevert(&stack, &session).await.unwrap();
 
     begin(&stack, &session, &prompts[1]).await;
     end_hold(&stack).await;
     unrevert(&stack, &session).await.unwrap();
-    assert_eq!(files(&stack, &session).await, second, "or the way back");
+    assert_eq!(files(&stack, &session).await, second, "undoing it completes it");
 
     begin(&stack, &session, &prompts[1]).await;
     end_hold(&stack).await;
-    assert!(printed(&stack, &session, "cat a.txt").await.starts_with("one\n"), "or the next prompt");
+    assert!(
+        command_output(&stack, &session, "cat a.txt").await.starts_with("one\n"),
+        "the next prompt completes it"
+    );
     assert_eq!(stack.api.conversation(&session).await.len(), 6);
 }
 
-/// A revert whose gateway cannot read the conversation before `let_go` is dropped, and when its hold ends.
+/// Starts a revert whose gateway cannot read the conversation before the lock is dropped. Returns when its hold expires.
 async fn stuck(stack: &Stack, session: &str) -> (JoinHandle<Result<v1::Session, Status>>, PgConnection) {
     let message = prompts(stack, session).await.remove(1);
     let mut let_go = testkit::database::connect(&stack.database.migrator_url).await;
@@ -256,7 +262,7 @@ async fn stuck(stack: &Stack, session: &str) -> (JoinHandle<Result<v1::Session, 
     (reverted, let_go)
 }
 
-/// When the hold ends; 0 without one.
+/// Returns when the hold expires; 0 without a hold.
 async fn held_until_ms(stack: &Stack) -> i64 {
     let mut owner = testkit::database::connect(&stack.database.migrator_url).await;
     let sql = "select coalesce(max(extract(epoch from held_until) * 1000)::bigint, 0) from session_run";
@@ -264,7 +270,7 @@ async fn held_until_ms(stack: &Stack) -> i64 {
 }
 
 #[tokio::test]
-async fn a_gateway_renews_its_hold_as_long_as_it_works() {
+async fn a_gateway_renews_its_hold_during_a_revert() {
     let (stack, session, [first, _]) = changed().await;
     let (reverted, let_go) = stuck(&stack, &session).await;
     let until = held_until_ms(&stack).await;
@@ -282,11 +288,14 @@ async fn a_gateway_that_lost_its_hold_writes_no_file() {
     assert_refused(reverted.await.unwrap(), Code::FailedPrecondition, "session_busy");
     drop(let_go);
     assert_eq!(files(&stack, &session).await, second);
-    assert!(printed(&stack, &session, "cat a.txt").await.starts_with("three\n"), "prompts are taken again");
+    assert!(
+        command_output(&stack, &session, "cat a.txt").await.starts_with("three\n"),
+        "prompts are accepted again"
+    );
 }
 
 #[tokio::test]
-async fn a_sandbox_that_is_away_leaves_the_session_as_it_is() {
+async fn a_revert_without_a_sandbox_changes_nothing() {
     let (mut stack, session, [first, second]) = changed().await;
     let prompts = prompts(&stack, &session).await;
     stack.stop_sandbox().await;

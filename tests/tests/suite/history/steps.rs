@@ -1,24 +1,24 @@
-//! What steps and messages say of the files.
+//! The file changes that steps and messages record.
 
-use super::{answers, done, part, write};
+use super::{answers, part, run_to_end, write};
 use e2e::{
     Options, Stack,
-    turn::{Watch, bash, run_asked, task},
+    turn::{Watch, bash, run_request, task},
 };
 use rpc::v1::{self, prompt_part::Kind};
 use serde_json::{Value, json};
 
-/// The states at the beginning and the end of a step.
-fn states(parts: &[Value]) -> (Option<String>, Option<String>) {
+/// Returns the snapshots at the start and the end of a step.
+fn snapshots(parts: &[Value]) -> (Option<String>, Option<String>) {
     let state = |kind: &str| part(parts, kind)["snapshot"].as_str().map(ToOwned::to_owned);
-    // The first state that is looked at comes after the beginning was told.
+    // The first snapshot is taken after the start of the step was announced.
     (state("step-start").or_else(|| state("snapshot")), state("step-finish"))
 }
 
-/// Fails unless a step changed these files, and says so after its end.
+/// Asserts that a step changed these files, and that its patch comes after its end.
 #[track_caller]
 fn assert_changed(parts: &[Value], files: &[&str]) {
-    let (begin, end) = states(parts);
+    let (begin, end) = snapshots(parts);
     assert!(begin.is_some() && end.is_some() && begin != end, "{parts:?}");
     let patch = part(parts, "patch");
     assert_eq!((patch["hash"].as_str(), &patch["files"]), (begin.as_deref(), &json!(files)));
@@ -28,30 +28,30 @@ fn assert_changed(parts: &[Value], files: &[&str]) {
 
 #[track_caller]
 fn assert_unchanged(parts: &[Value], state: Option<&str>) {
-    assert_eq!(states(parts), (state.map(ToOwned::to_owned), state.map(ToOwned::to_owned)));
+    assert_eq!(snapshots(parts), (state.map(ToOwned::to_owned), state.map(ToOwned::to_owned)));
     assert_eq!(part(parts, "patch"), Value::Null);
 }
 
 #[tokio::test]
-async fn each_step_tells_the_state_of_the_files_before_and_after_it() {
+async fn each_step_records_snapshots_before_and_after_it() {
     let stack = Stack::start().await;
     let session = stack.session_on(&testkit::git::repository(&[("a.txt", "one\n")])).await;
-    done(&stack, &session, "@text only words").await;
+    run_to_end(&stack, &session, "@text only words").await;
     let prompt =
         format!("{}\n{}\n@text over", write("b.txt", "two\n"), bash("rm a.txt; mkdir d; echo 3 > d/c"));
-    done(&stack, &session, &prompt).await;
+    run_to_end(&stack, &session, &prompt).await;
     let steps = answers(&stack, &session).await;
-    let first = states(&steps[0]).0.expect("a repository has a state from the beginning on");
+    let first = snapshots(&steps[0]).0.expect("a repository has a snapshot from the start");
     assert_unchanged(&steps[0], Some(&first));
-    assert_eq!(states(&steps[1]).0, Some(first));
+    assert_eq!(snapshots(&steps[1]).0, Some(first));
     assert_changed(&steps[1], &["/workspace/b.txt"]);
-    assert_eq!(states(&steps[2]).0, states(&steps[1]).1);
+    assert_eq!(snapshots(&steps[2]).0, snapshots(&steps[1]).1);
     assert_changed(&steps[2], &["/workspace/a.txt", "/workspace/d/c"]);
-    assert_unchanged(&steps[3], states(&steps[2]).1.as_deref());
+    assert_unchanged(&steps[3], snapshots(&steps[2]).1.as_deref());
 }
 
 #[tokio::test]
-async fn a_step_without_a_snapshot_says_so_and_the_turn_goes_on() {
+async fn an_event_reports_a_step_without_a_snapshot_and_the_turn_continues() {
     let stack = Stack::start().await;
     let session = stack.session_on(&testkit::git::repository(&[("a.txt", "one\n")])).await;
     let kind = "flotilla.snapshot.missed";
@@ -71,24 +71,25 @@ async fn a_step_without_a_snapshot_says_so_and_the_turn_goes_on() {
 }
 
 #[tokio::test]
-async fn a_session_without_files_has_states_once_a_tool_may_make_some() {
+async fn a_session_without_files_gets_snapshots_after_its_first_writing_tool() {
     let stack = Stack::start().await;
     let session = stack.session().await;
-    done(&stack, &session, "@text only words").await;
-    done(&stack, &session, &format!("@tool todoread {{}}\n{}\n@text over", write("new.txt", "x\n"))).await;
+    run_to_end(&stack, &session, "@text only words").await;
+    run_to_end(&stack, &session, &format!("@tool todoread {{}}\n{}\n@text over", write("new.txt", "x\n")))
+        .await;
     let steps = answers(&stack, &session).await;
     assert_unchanged(&steps[0], None);
     assert_unchanged(&steps[1], None);
     assert_changed(&steps[2], &["/workspace/new.txt"]);
-    assert_unchanged(&steps[3], states(&steps[2]).1.as_deref());
+    assert_unchanged(&steps[3], snapshots(&steps[2]).1.as_deref());
 }
 
 #[tokio::test]
-async fn what_a_subtask_changes_is_its_parents_change_too() {
+async fn changes_of_a_subtask_count_for_its_parent() {
     let stack = Stack::start().await;
     let session = stack.session_on(&testkit::git::repository(&[("a.txt", "one\n")])).await;
     let child = format!("{}\n@text done", write("of_child.txt", "x\n"));
-    done(&stack, &session, &format!("{}\n@text over", task(&child))).await;
+    run_to_end(&stack, &session, &format!("{}\n@text over", task(&child))).await;
     let steps = answers(&stack, &session).await;
     assert_changed(&steps[0], &["/workspace/of_child.txt"]);
     let children = stack.api.children(&session).await;
@@ -100,24 +101,26 @@ async fn what_a_subtask_changes_is_its_parents_change_too() {
 }
 
 #[tokio::test]
-async fn a_step_that_another_worker_ends_keeps_the_state_of_its_beginning() {
+async fn a_step_that_another_worker_finishes_keeps_its_first_snapshot() {
     let mut stack = Stack::start().await;
     let session = stack.session().await;
     let mut watch = Watch::start(&stack.api, &session).await;
     let prompt = format!("{}\n@text over", bash("echo x > made; echo begun; sleep 9; echo y > later"));
     stack.api.prompt(&session, &prompt).await.unwrap();
     watch.until(|seen| seen.properties["part"]["state"]["metadata"]["output"] == "begun\n").await;
-    let before = states(&answers(&stack, &session).await[0]).0.expect("stored before the command began");
+    let before = snapshots(&answers(&stack, &session).await[0])
+        .0
+        .expect("the snapshot is stored before the command starts");
     stack.add_worker().await;
     stack.crash_worker(0);
     assert_eq!(watch.until_idle().await, "done");
     let steps = answers(&stack, &session).await;
-    assert_eq!(states(&steps[0]).0.as_deref(), Some(before.as_str()));
+    assert_eq!(snapshots(&steps[0]).0.as_deref(), Some(before.as_str()));
     assert_changed(&steps[0], &["/workspace/later", "/workspace/made"]);
 }
 
 #[tokio::test]
-async fn a_turn_that_is_aborted_tells_what_it_changed() {
+async fn an_aborted_turn_records_its_changes() {
     let stack = Stack::start().await;
     let session = stack.session().await;
     let mut watch = Watch::start(&stack.api, &session).await;
@@ -131,20 +134,20 @@ async fn a_turn_that_is_aborted_tells_what_it_changed() {
 }
 
 #[tokio::test]
-async fn a_sandbox_that_is_away_costs_states_and_no_turn() {
+async fn a_turn_without_a_sandbox_only_lacks_snapshots() {
     let mut stack = Stack::with(Options::default()).await;
     let session = stack.session().await;
-    done(&stack, &session, "@tool todoread {}\n@text over").await;
+    run_to_end(&stack, &session, "@tool todoread {}\n@text over").await;
     stack.stop_sandbox().await;
-    done(&stack, &session, "@text without files").await;
+    run_to_end(&stack, &session, "@text without files").await;
     assert_unchanged(answers(&stack, &session).await.last().unwrap(), None);
 }
 
 #[tokio::test]
-async fn prompts_and_sessions_say_what_was_changed() {
+async fn prompts_and_sessions_show_their_changes() {
     let stack = Stack::start().await;
     let session = stack.session_on(&testkit::git::repository(&[("a.txt", "one\ntwo\n")])).await;
-    let seen = done(&stack, &session, &format!("{}\n@text over", write("a.txt", "one\n2\n3\n"))).await;
+    let seen = run_to_end(&stack, &session, &format!("{}\n@text over", write("a.txt", "one\n2\n3\n"))).await;
     let kinds = seen.kinds();
     let end = &kinds[kinds.len() - 5..];
     let want = ["session.updated", "session.diff", "message.updated", "session.status", "session.idle"];
@@ -156,10 +159,10 @@ async fn prompts_and_sessions_say_what_was_changed() {
     let patch = diff[0]["patch"].as_str().unwrap();
     assert!(patch.contains("@@ -1,2 +1,3 @@\n one\n-two\n+2\n+3\n"), "{patch}");
     assert_eq!(seen.events[seen.events.len() - 4].properties["diff"], diff);
-    // The second turn has its own change, and the session both.
+    // The second turn shows its own change, and the session shows both.
     let binary = bash("printf '\\000\\001' > b.bin; rm a.txt");
-    done(&stack, &session, &format!("{binary}\n@text over")).await;
-    done(&stack, &session, "@text nothing").await;
+    run_to_end(&stack, &session, &format!("{binary}\n@text over")).await;
+    run_to_end(&stack, &session, "@text nothing").await;
     let talk = stack.api.conversation(&session).await;
     let prompts: Vec<&Value> =
         talk.iter().map(|(info, _)| info).filter(|info| info["role"] == "user").collect();
@@ -185,35 +188,35 @@ async fn prompts_and_sessions_say_what_was_changed() {
 }
 
 #[tokio::test]
-async fn a_repository_may_want_no_states() {
+async fn a_repository_can_disable_snapshots() {
     let stack = Stack::start().await;
     let files = [("a.txt", "one\n"), ("opencode.json", r#"{"snapshot": false}"#)];
     let session = stack.session_on(&testkit::git::repository(&files)).await;
-    done(&stack, &session, &format!("{}\n@text over", write("b.txt", "two\n"))).await;
+    run_to_end(&stack, &session, &format!("{}\n@text over", write("b.txt", "two\n"))).await;
     for step in answers(&stack, &session).await {
         assert_unchanged(&step, None);
     }
     assert_eq!(stack.api.get(&session).await.summary, None);
 }
 
-/// What a summary stands for is not read again: it could not be.
+/// The loop does not read the messages before a summary: here they are unreadable.
 #[tokio::test]
-async fn a_session_that_was_summed_up_goes_on_without_its_past() {
+async fn a_summarised_session_continues_without_its_past() {
     let stack = Stack::start().await;
     let session = stack.session_on(&testkit::git::repository(&[("a.txt", "one\n")])).await;
-    done(&stack, &session, &format!("{}\n@text zebra", write("b.txt", "two\n"))).await;
-    let (outcome, _) = run_asked(&stack.api, &session, |prompt| {
+    run_to_end(&stack, &session, &format!("{}\n@text zebra", write("b.txt", "two\n"))).await;
+    let (outcome, _) = run_request(&stack.api, &session, |prompt| {
         prompt.parts.push(Kind::Compaction(v1::CompactionPart {}).into());
     })
     .await;
     assert_eq!(outcome, "done");
-    done(&stack, &session, "@text right after").await;
+    run_to_end(&stack, &session, "@text right after").await;
     let mut postgres = testkit::database::connect(&stack.database.migrator_url).await;
     let spoilt = "update part set data = '{\"type\":\"of a later version\"}' where kind = 'tool'";
     assert_eq!(sqlx::query(spoilt).execute(&mut postgres).await.unwrap().rows_affected(), 1);
-    done(&stack, &session, &format!("{}\n@text after", write("c.txt", "three\n"))).await;
+    run_to_end(&stack, &session, &format!("{}\n@text after", write("c.txt", "three\n"))).await;
     let asked = stack.model.journal.requests().last().unwrap().body["messages"].to_string();
     assert!(asked.contains("A scripted summary.") && !asked.contains("zebra"), "{asked}");
     let summary = stack.api.get(&session).await.summary.unwrap();
-    assert_eq!((summary.additions, summary.files), (2, 2), "what was changed before the summary counts");
+    assert_eq!((summary.additions, summary.files), (2, 2), "changes before the summary count");
 }

@@ -1,4 +1,4 @@
-//! A client of OpenCode's HTTP API. Each answer is held against OpenCode's description and against ours on its way in.
+//! A client of OpenCode's HTTP API. It checks each answer against OpenCode's description and against ours.
 
 use super::contract::{self, Contract};
 use e2e::Stack;
@@ -11,7 +11,7 @@ use std::{
 };
 use tokio::sync::OnceCell;
 
-/// How long a test waits for an answer; a turn may be part of it.
+/// Time limit for an answer, which may include a turn.
 const ANSWER: Duration = Duration::from_secs(40);
 
 /// An answer.
@@ -23,7 +23,7 @@ pub(super) struct Answer {
     pub(super) body: Value,
 }
 
-/// Somebody with a key, in a directory.
+/// A client with a key, in a directory.
 #[derive(Clone)]
 pub(super) struct Client {
     pub(super) http: reqwest::Client,
@@ -36,7 +36,7 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// The tenant of a stack, in a directory.
+    /// Creates a client of the tenant of a stack, in a directory.
     pub(super) fn new(stack: &Stack, directory: &str) -> Self {
         Self {
             http: reqwest::Client::builder().timeout(ANSWER).build().unwrap(),
@@ -48,7 +48,7 @@ impl Client {
         }
     }
 
-    /// The gateway's description of its API.
+    /// Returns the gateway's description of its API.
     pub(super) async fn own(&self) -> &Contract {
         let read = async || {
             let answer = self.request(Method::GET, "/doc").send().await.unwrap();
@@ -57,7 +57,7 @@ impl Client {
         self.own.get_or_init(read).await
     }
 
-    /// A request as OpenCode's clients write it.
+    /// Sends a request as OpenCode's clients do.
     pub(super) fn request(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
         self.http
             .request(method, format!("{}{path}", self.url))
@@ -65,7 +65,7 @@ impl Client {
             .header("x-opencode-directory", self.directory.replace('/', "%2F"))
     }
 
-    /// Sends text as the body; empty: none.
+    /// Sends text as the body. An empty text means no body.
     pub(super) async fn send(&self, method: Method, path: &str, text: &str) -> Answer {
         let request = self.request(method.clone(), path).body(text.to_owned());
         let response = request.header(header::CONTENT_TYPE, "application/json").send().await.unwrap();
@@ -83,17 +83,17 @@ impl Client {
         Answer { status, headers, body }
     }
 
-    /// Reads something that must be there.
+    /// Reads a resource that must exist.
     pub(super) async fn get(&self, path: &str) -> Value {
         self.expect(200, Method::GET, path, Value::Null).await
     }
 
-    /// Sends JSON that must be taken.
+    /// Sends JSON that must be accepted.
     pub(super) async fn post(&self, path: &str, body: Value) -> Value {
         self.expect(200, Method::POST, path, body).await
     }
 
-    /// Calls, and gives the body of an answer with this status.
+    /// Calls, and returns the body of an answer with this status.
     pub(super) async fn expect(&self, status: u16, method: Method, path: &str, body: Value) -> Value {
         let text = if body.is_null() { String::new() } else { body.to_string() };
         let answer = self.send(method.clone(), path, &text).await;
@@ -101,23 +101,23 @@ impl Client {
         answer.body
     }
 
-    /// Makes a session and gives its id.
+    /// Creates a session and returns its id.
     pub(super) async fn session(&self, new: Value) -> String {
         self.post("/session", new).await["id"].as_str().unwrap().to_owned()
     }
 
-    /// Prompts a session, waits for the end of its turn and gives the answer.
+    /// Prompts a session, waits for the end of its turn and returns the answer.
     pub(super) async fn prompt(&self, session: &str, text: &str) -> Value {
-        self.post(&format!("/session/{session}/message"), said(text)).await
+        self.post(&format!("/session/{session}/message"), text_prompt(text)).await
     }
 
-    /// Prompts a session and does not wait.
+    /// Prompts a session without waiting.
     pub(super) async fn prompt_async(&self, session: &str, text: &str) {
-        self.expect(204, Method::POST, &format!("/session/{session}/prompt_async"), said(text)).await;
+        self.expect(204, Method::POST, &format!("/session/{session}/prompt_async"), text_prompt(text)).await;
     }
 }
 
-/// The body of a prompt that is a text.
-pub(super) fn said(text: &str) -> Value {
+/// Returns the body of a text prompt.
+pub(super) fn text_prompt(text: &str) -> Value {
     json!({"parts": [{"type": "text", "text": text}]})
 }

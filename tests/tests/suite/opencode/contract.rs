@@ -1,5 +1,5 @@
-//! Descriptions of the API that say what an answer or an event must look like: OpenCode's own, as far as it is there, and that
-//! of the gateway.
+//! The descriptions of the API that answers and events must follow: OpenCode's description, if it is available, and the
+//! gateway's.
 
 use jsonschema::Validator;
 use serde_json::{Map, Value, json};
@@ -10,9 +10,9 @@ use std::{
     sync::{Arc, LazyLock, Mutex},
 };
 
-/// Where the description lies, from the root of this repository.
+/// The path of the description, from the root of this repository.
 const PLACE: &str = "../shared/contract/openapi.json";
-/// Answers that any operation may give here and that OpenCode, which serves one person, does not know.
+/// Statuses that any operation may return here, but that OpenCode, which serves one person, does not declare.
 const OURS: [u16; 4] = [401, 403, 429, 503];
 
 /// The description, read once.
@@ -20,7 +20,7 @@ static CONTRACT: LazyLock<Option<Contract>> = LazyLock::new(|| {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let Ok(text) = fs::read(root.join(PLACE)) else {
         e2e::left_out::leave_unchecked(
-            "answers and events against OpenCode's own description, which is not here",
+            "OpenCode's description is missing: answers and events are not checked against it",
         );
         return None;
     };
@@ -33,18 +33,18 @@ pub(super) struct Contract {
     compiled: Mutex<HashMap<String, Arc<Validator>>>,
 }
 
-/// OpenCode's description, if it is there.
+/// Returns OpenCode's description, if it is available.
 pub(super) fn find() -> Option<&'static Contract> {
     CONTRACT.as_ref()
 }
 
 impl Contract {
-    /// What a document says.
+    /// Parses a description.
     pub(super) fn of(document: Value) -> Self {
         Self { document, compiled: Mutex::default() }
     }
 
-    /// Method and path of every operation.
+    /// Lists the method and path of every operation.
     pub(super) fn listed(&self) -> Vec<(String, String)> {
         let paths = self.document["paths"].as_object().unwrap().iter();
         let of_path = |(path, operations): (&String, &Value)| {
@@ -54,7 +54,7 @@ impl Contract {
         paths.flat_map(of_path).collect()
     }
 
-    /// The members of the body that an operation reads.
+    /// Lists the members of the body of an operation.
     pub(super) fn members(&self, method: &str, template: &str) -> Vec<String> {
         let operation = &self.document["paths"][template][method.to_lowercase()];
         let mut schema = &operation["requestBody"]["content"]["application/json"]["schema"];
@@ -64,7 +64,7 @@ impl Contract {
         schema["properties"].as_object().into_iter().flat_map(serde_json::Map::keys).cloned().collect()
     }
 
-    /// Fails unless an operation may answer so.
+    /// Asserts that an operation declares this answer.
     #[track_caller]
     pub(super) fn check(
         &self,
@@ -92,10 +92,10 @@ impl Contract {
         self.hold(&key, &declared["schema"], body);
     }
 
-    /// Fails unless this is an event that OpenCode knows.
+    /// Asserts that OpenCode declares this event.
     #[track_caller]
     pub(super) fn check_event(&self, event: &Value) {
-        // It is sent, and in no list.
+        // OpenCode sends this event, but does not list it.
         if event["type"] == "server.heartbeat" {
             return;
         }
@@ -111,7 +111,7 @@ impl Contract {
         self.hold(event["type"].as_str().unwrap(), schema, event);
     }
 
-    /// The operations of a path with its names filled in; the one with the fewest names if there are several.
+    /// Finds the operations of a concrete path. If several match, returns the one with the fewest parameters.
     fn operations(&self, path: &str) -> Option<(&str, &Value)> {
         let paths = self.document["paths"].as_object().unwrap();
         let fitting = paths.iter().filter(|(template, _)| fits(template, path));
@@ -120,7 +120,7 @@ impl Contract {
             .map(|(name, it)| (name.as_str(), it))
     }
 
-    /// Adds the schemas that one refers to, at any depth. All of them would take seconds to compile, each time.
+    /// Adds the schemas that a schema refers to, at any depth. Compiling all of them would take seconds each time.
     fn gather(&self, schema: &Value, needed: &mut Map<String, Value>) {
         match schema {
             Value::Object(members) => {
@@ -157,7 +157,7 @@ impl Contract {
     }
 }
 
-/// Whether a path is one of a template's.
+/// Returns whether a path matches a template.
 pub(super) fn fits(template: &str, path: &str) -> bool {
     let (template, path): (Vec<&str>, Vec<&str>) = (template.split('/').collect(), path.split('/').collect());
     template.len() == path.len()

@@ -1,5 +1,5 @@
-//! Places to resume that nobody was given: forged, stale, of the future, another tenant's. A page of messages is refused; a stream
-//! begins anew, for a client that cannot be told why has nothing better to do either.
+//! Invalid cursors: forged, stale, from the future, or another tenant's. A page of messages is refused. A stream starts anew,
+//! because a client that cannot read the reason could not do anything better.
 
 use super::{client::Client, events::Events};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
@@ -8,29 +8,29 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 #[tokio::test]
-async fn a_deletion_is_told_to_a_client_that_comes_back() {
+async fn a_returning_client_learns_of_a_deletion() {
     let stack = Stack::start().await;
     let client = Client::new(&stack, "/home/me/project");
     let mut events = Events::of(&client, "/event", "").await;
     let session = client.session(json!({"title": "secret"})).await;
-    events.until_told("session.created", &session).await;
+    events.until_session("session.created", &session).await;
     let cursor = events.cursor.clone();
     drop(events);
     client.expect(200, Method::DELETE, &format!("/session/{session}"), Value::Null).await;
     let mut again = Events::of(&client, "/event", &cursor).await;
-    let told = again.until_told("session.deleted", &session).await;
+    let told = again.until_session("session.deleted", &session).await;
     assert_eq!(told["properties"]["info"]["directory"], client.directory.as_str());
-    assert_eq!(told["properties"]["info"]["title"], "", "nothing of what it was about is kept");
+    assert_eq!(told["properties"]["info"]["title"], "", "the deletion keeps none of its content");
 }
 
 #[tokio::test]
-async fn a_stream_with_a_forged_place_to_resume_begins_anew() {
+async fn a_stream_with_a_forged_event_id_starts_at_the_head() {
     let stack = Stack::start().await;
     let owner = Client::new(&stack, "/home/me/project");
     let stranger = Client { key: stack.other_tenant().await.key, ..owner.clone() };
     let mut witness = Events::of(&owner, "/global/event", "").await;
     let theirs = owner.session(json!({"title": "theirs"})).await;
-    witness.until_told("session.created", &theirs).await;
+    witness.until_session("session.created", &theirs).await;
     let own = stranger.session(json!({"title": "own"})).await;
     let long = format!("t1.{}", "1".repeat(5_000));
     let mut title = "own".to_owned();
@@ -65,7 +65,7 @@ async fn a_stream_with_a_forged_place_to_resume_begins_anew() {
             assert!(!seen.contains(&theirs), "{path} {forged}: {seen}");
         }
     }
-    // What is no text is no cursor.
+    // A cursor must be text.
     let request = stranger.request(Method::GET, "/event").header("last-event-id", &b"t1.\xff\xfe"[..]);
     let mut stream = request.send().await.unwrap();
     let first = stream.chunk().await.unwrap().unwrap();
@@ -73,7 +73,7 @@ async fn a_stream_with_a_forged_place_to_resume_begins_anew() {
 }
 
 #[tokio::test]
-async fn a_page_of_messages_has_no_place_to_resume_but_its_own() {
+async fn a_page_of_messages_accepts_only_its_own_cursors() {
     let stack = Stack::start().await;
     let owner = Client::new(&stack, "/home/me/project");
     let stranger = Client { key: stack.other_tenant().await.key, ..owner.clone() };
@@ -91,7 +91,7 @@ async fn a_page_of_messages_has_no_place_to_resume_but_its_own() {
     }
     let own = page(&stranger, &sessions[1], &cursors[1]).await;
     assert_eq!((own.status, own.body.as_array().unwrap().len()), (200, 1));
-    // Another tenant's cursor shows nothing of it, whatever it is taken for.
+    // The cursor of another tenant reveals nothing of that tenant.
     let foreign = page(&stranger, &sessions[1], &cursors[0]).await;
     assert!(foreign.status == 400 || foreign.status == 200, "{foreign:?}");
     assert!(!foreign.body.to_string().contains(&sessions[0]), "{foreign:?}");

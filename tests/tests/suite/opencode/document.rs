@@ -1,4 +1,4 @@
-//! The gateway's own description of its API. That answers are as it says: each call of [`super::client`].
+//! The gateway's description of its API. [`super::client`] checks that each answer follows it.
 
 use super::client::Client;
 use e2e::Stack;
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
 #[tokio::test]
-async fn the_description_is_a_document_of_openapi() {
+async fn the_description_is_a_valid_openapi_document() {
     let stack = Stack::start().await;
     let client = Client::new(&stack, "/home/me/project");
     let document = client.own().await.document.clone();
@@ -71,7 +71,7 @@ fn operations(document: &Value) {
     }
 }
 
-/// Shows every object in a value to `look`.
+/// Calls `look` with every object in a value.
 fn visit(value: &Value, look: &mut impl FnMut(&Map<String, Value>)) {
     match value {
         Value::Object(members) => {

@@ -1,21 +1,21 @@
-//! An event stream, followed.
+//! A subscriber of an event stream.
 
 use super::{client::Client, contract};
 use reqwest::{Method, Response, header};
 use serde_json::Value;
 use std::{collections::BTreeSet, time::Duration};
 
-/// How long a test waits for an event.
+/// Time limit for an event.
 const WAIT: Duration = Duration::from_secs(40);
 
-/// A subscriber of `/event` or of `/global/event`, which wraps what it tells.
+/// A subscriber of `/event`, or of `/global/event`, which wraps its events.
 pub(super) struct Events {
     response: Response,
     unread: String,
     is_global: bool,
-    /// Everything told, without what it was wrapped into.
+    /// All events, unwrapped.
     pub(super) seen: Vec<Value>,
-    /// Where the newest frame says to resume.
+    /// The cursor of the newest frame.
     pub(super) cursor: String,
 }
 
@@ -57,7 +57,7 @@ impl Events {
             self.unread.push_str(std::str::from_utf8(&chunk).expect("whole characters"));
         };
         let field = |name: &str| frame.lines().find_map(|line| line.strip_prefix(name)).map(str::trim_start);
-        assert!(field("event:").is_none(), "clients look for no names: {frame}");
+        assert!(field("event:").is_none(), "clients ignore event names: {frame}");
         self.cursor = field("id:").expect("a place to resume").to_owned();
         let told: Value = serde_json::from_str(field("data:").unwrap()).unwrap();
         let event = if self.is_global { unwrapped(told) } else { told };
@@ -82,21 +82,21 @@ impl Events {
     }
 
     /// Waits for an event of a session.
-    pub(super) async fn until_told(&mut self, kind: &str, session: &str) -> Value {
+    pub(super) async fn until_session(&mut self, kind: &str, session: &str) -> Value {
         self.until(|event| event["type"] == kind && event["properties"]["sessionID"] == session).await
     }
 
-    /// The kinds of what was told.
+    /// Returns the kinds of the events.
     pub(super) fn kinds(&self) -> BTreeSet<&str> {
         self.seen.iter().map(|event| event["type"].as_str().unwrap()).collect()
     }
 
-    /// The types of the parts that were told.
+    /// Returns the types of the parts.
     pub(super) fn parts(&self) -> BTreeSet<&str> {
         self.seen.iter().filter_map(|event| event["properties"]["part"]["type"].as_str()).collect()
     }
 
-    /// The text of a part: what was told of it in whole, and what was added since.
+    /// Returns the text of a part: its last full text, and the deltas since then.
     pub(super) fn text(&self, part: &str) -> String {
         self.seen.iter().fold(String::new(), |text, event| {
             let told = &event["properties"];
@@ -111,7 +111,7 @@ impl Events {
     }
 }
 
-/// The event in a frame of `/global/event`. Whatever belongs to a project says to which.
+/// Unwraps a frame of `/global/event`. A frame that belongs to a project names the project.
 fn unwrapped(mut told: Value) -> Value {
     let event = told["payload"].take();
     let kind = event["type"].as_str().unwrap();

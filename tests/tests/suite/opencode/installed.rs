@@ -1,4 +1,4 @@
-//! The real clients, as `./dev test` installs them.
+//! The real clients, as installed by `./dev test`.
 
 use std::{
     fs,
@@ -8,9 +8,9 @@ use std::{
 use tempfile::TempDir;
 use tokio::process::Command;
 
-/// What npm installed, from the root of this repository.
+/// The directory of the npm packages, from the root of this repository.
 const MODULES: &str = ".flotilla/tools/node_modules";
-/// So that a client does nothing but talk to its server.
+/// Environment that keeps a client from contacting anything but its server.
 const QUIET: [&str; 4] = [
     "OPENCODE_DISABLE_AUTOUPDATE",
     "OPENCODE_DISABLE_MODELS_FETCH",
@@ -18,7 +18,7 @@ const QUIET: [&str; 4] = [
     "OPENCODE_DISABLE_DEFAULT_PLUGINS",
 ];
 
-/// The directory of a package, unless it was never installed; says so then.
+/// Returns the directory of a package. If it is not installed, records that the test is skipped.
 pub(super) fn find(package: &str) -> Option<PathBuf> {
     let modules = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join(MODULES);
     let found = modules.join(package);
@@ -29,35 +29,35 @@ pub(super) fn find(package: &str) -> Option<PathBuf> {
     None
 }
 
-/// OpenCode's program with a home of its own.
+/// OpenCode's program with a separate home directory.
 pub(super) struct OpenCode {
     program: PathBuf,
     home: TempDir,
 }
 
 impl OpenCode {
-    /// The program for this machine, if it was installed.
+    /// Finds the program for this machine, if it is installed.
     pub(super) fn find() -> Option<Self> {
         let package = find("opencode-ai")?;
-        // Its own program is put in place by a script that is not run; npm left those that fit this machine beside it.
+        // A script that does not run here would install the program. npm keeps the programs that fit this machine beside it.
         let beside = fs::read_dir(package.parent().unwrap()).unwrap().map(|entry| entry.unwrap().path());
         let mut programs: Vec<PathBuf> = beside
             .filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with("opencode-"))
             .map(|path| path.join("bin/opencode"))
             .filter(|path| path.exists())
             .collect();
-        // The plain one needs a newer processor than the baseline, which runs anywhere.
+        // The plain program needs a newer processor than the baseline, which runs anywhere.
         programs.sort_by_key(|path| !path.to_str().unwrap().contains("baseline"));
         let home = tempfile::Builder::new().prefix("flotilla-opencode-").tempdir().unwrap();
         Some(Self { program: programs.into_iter().next().expect("a program for this machine"), home })
     }
 
-    /// The directory of its files.
+    /// Returns the directory of its files.
     pub(super) fn directory(&self) -> &str {
         self.home.path().to_str().unwrap()
     }
 
-    /// A command of it, which ends together with its value.
+    /// Creates a command that ends when the value is dropped.
     pub(super) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command

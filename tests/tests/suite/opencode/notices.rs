@@ -1,6 +1,6 @@
-//! What stands in no log: orders for terminal clients, and that something is to be read anew.
+//! Live-only notices: commands for TUI clients, and requests to reread something.
 
-use super::{client::Client, events::Events, settle};
+use super::{client::Client, events::Events, store_settings};
 use e2e::{Options, Stack};
 use futures::future::join;
 use reqwest::Method;
@@ -8,12 +8,12 @@ use rpc::v1;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Time in which a gateway has looked at the versions of workers more than twice.
+/// Time in which a gateway polls the versions of workers more than twice.
 const LOOKED: Duration = Duration::from_secs(7);
-/// How often the version changes at most: one that was never looked at cannot be missed.
+/// Shortest time between two changes of the version, so that the gateway sees each of them.
 const UPGRADES: usize = 5;
 
-/// Another key of the same tenant.
+/// Creates another key of the same tenant.
 async fn key_of_colleague(stack: &Stack) -> String {
     let request =
         v1::CreateKeyRequest { tenant_id: stack.api.tenant_id.clone(), name: "colleague".to_owned() };
@@ -21,19 +21,19 @@ async fn key_of_colleague(stack: &Stack) -> String {
 }
 
 #[tokio::test]
-async fn terminal_clients_of_a_directory_are_told_what_programs_want() {
-    if e2e::is_left_out(&["nats"], "what stands in no log comes through NATS only") {
+async fn tui_clients_of_a_directory_receive_commands_of_programs() {
+    if e2e::is_left_out(&["nats"], "live-only notices come through NATS only") {
         return;
     }
     let stack = Stack::start().await;
     let client = Client::new(&stack, "/home/me/project");
     let elsewhere = Client { directory: "/home/me/other".to_owned(), ..client.clone() };
     let stranger = Client { key: stack.other_tenant().await.key, ..client.clone() };
-    // To nobody it is told, too.
+    // A command without a receiver succeeds as well.
     client.post("/tui/submit-prompt", Value::Null).await;
     let mut own = Events::of(&client, "/event", "").await;
     let mut all = Events::of(&client, "/global/event", "").await;
-    // A colleague in a directory of the same name: what they have typed is theirs.
+    // A colleague in a directory of the same name does not receive the text that this user typed.
     let colleague = Client { key: key_of_colleague(&stack).await, ..client.clone() };
     let mut others = [
         Events::of(&elsewhere, "/event", "").await,
@@ -81,15 +81,15 @@ async fn terminal_clients_of_a_directory_are_told_what_programs_want() {
     }
     for (events, whose) in others.iter_mut().zip([&elsewhere, &stranger, &colleague]) {
         let last = whose.session(json!({"title": "the end"})).await;
-        events.until_told("session.created", &last).await;
+        events.until_session("session.created", &last).await;
         let told = events.kinds();
         assert!(!told.iter().any(|kind| kind.starts_with("tui.")), "{told:?}");
     }
 }
 
 #[tokio::test]
-async fn a_client_may_ask_for_one_order_after_the_other() {
-    if e2e::is_left_out(&["nats"], "what stands in no log comes through NATS only") {
+async fn a_client_can_poll_for_commands() {
+    if e2e::is_left_out(&["nats"], "live-only notices come through NATS only") {
         return;
     }
     let stack = Stack::start().await;
@@ -102,7 +102,7 @@ async fn a_client_may_ask_for_one_order_after_the_other() {
         ("/tui/clear-prompt", Value::Null, ("/tui/execute-command", json!({"command": "prompt.clear"}))),
     ] {
         let ordering = async {
-            // Orders are told to whoever waits: until the client does, nobody hears them.
+            // Commands reach only clients that are waiting: repeat until the client waits.
             loop {
                 for other in [&elsewhere, &stranger, &colleague] {
                     other.post("/tui/append-prompt", json!({"text": "for somebody else"})).await;
@@ -113,7 +113,7 @@ async fn a_client_may_ask_for_one_order_after_the_other() {
         let asking = async {
             loop {
                 let next = client.get("/tui/control/next").await;
-                // One of the round before may be late.
+                // A command of the previous round may arrive late.
                 if next["path"] == told.0 {
                     return next;
                 }
@@ -131,7 +131,7 @@ async fn a_client_may_ask_for_one_order_after_the_other() {
 }
 
 #[tokio::test]
-async fn orders_that_nobody_can_follow_are_refused() {
+async fn invalid_tui_commands_are_refused() {
     let stack = Stack::start().await;
     let client = Client::new(&stack, "/home/me/project");
     let stranger = Client { key: stack.other_tenant().await.key, ..client.clone() };
@@ -150,8 +150,8 @@ async fn orders_that_nobody_can_follow_are_refused() {
 }
 
 #[tokio::test]
-async fn what_is_to_be_read_anew_is_told() {
-    if e2e::is_left_out(&["nats"], "what stands in no log comes through NATS only") {
+async fn clients_are_told_what_to_reread() {
+    if e2e::is_left_out(&["nats"], "live-only notices come through NATS only") {
         return;
     }
     let stack = Stack::start().await;
@@ -168,13 +168,13 @@ async fn what_is_to_be_read_anew_is_told() {
     assert_eq!(elsewhere.get("/project/current").await, made);
 
     let is_disposed = |event: &Value| event["type"] == "server.instance.disposed";
-    settle(&stack, &json!({"agent": {"poet": {"description": "writes"}}})).await;
+    store_settings(&stack, &json!({"agent": {"poet": {"description": "writes"}}})).await;
     assert_eq!(own.until(is_disposed).await["properties"]["directory"], client.directory.as_str());
     all.until(|event| event["type"] == "global.disposed").await;
     let agents = client.get("/agent").await;
     assert!(agents.as_array().unwrap().iter().any(|agent| agent["name"] == "poet"), "{agents}");
 
-    // Of one project only.
+    // The notice concerns one project only.
     let project_id = made["id"].as_str().unwrap().to_owned();
     let request = v1::SetSettingsRequest { project_id, document: "{}".to_owned() };
     stack.api.settings().set_settings(request).await.unwrap();
@@ -182,21 +182,21 @@ async fn what_is_to_be_read_anew_is_told() {
     assert_eq!(client.post("/instance/dispose", Value::Null).await, true);
     assert_eq!(own.until(is_disposed).await["properties"]["directory"], client.directory.as_str());
     let disposed = own.seen.iter().filter(|event| is_disposed(event)).count();
-    assert_eq!(disposed, 2, "another project's settings are not told here");
+    assert_eq!(disposed, 2, "settings of another project are not announced here");
     assert_eq!(client.post("/global/dispose", Value::Null).await, true);
     own.until(is_disposed).await;
-    assert_eq!(all.seen.iter().filter(|event| of_it(event)).count(), 1, "a project is made once");
+    assert_eq!(all.seen.iter().filter(|event| of_it(event)).count(), 1, "a project is created once");
     let path = format!("/project/{}", made["id"].as_str().unwrap());
     let shown = everywhere.expect(200, Method::PATCH, &path, json!({"name": "New"})).await;
     assert_eq!(all.until(of_it).await["properties"], shown);
     let last = stranger.session(json!({})).await;
-    other.until_told("session.created", &last).await;
+    other.until_session("session.created", &last).await;
     let foreign = |event: &&Value| event["type"].as_str().unwrap().contains("disposed") || of_it(event);
     assert!(!other.seen.iter().any(|event| foreign(&event)), "{:?}", other.kinds());
 }
 
 #[tokio::test]
-async fn an_upgrade_of_the_fleet_is_told_when_it_is_over() {
+async fn a_completed_upgrade_of_the_fleet_is_announced() {
     let stack = Stack::with(Options { workers: 0, ..Options::default() }).await;
     let client = Client::new(&stack, "/home/me/project");
     let mut events = Events::of(&client, "/event", "").await;
@@ -216,5 +216,5 @@ async fn an_upgrade_of_the_fleet_is_told_when_it_is_over() {
             return;
         }
     }
-    panic!("nobody was told: {:?}", events.kinds());
+    panic!("the event did not arrive: {:?}", events.kinds());
 }

@@ -7,7 +7,7 @@ mod terminals;
 mod v2;
 
 use super::{
-    client::{Client, said},
+    client::{Client, text_prompt},
     contract,
 };
 use e2e::{Stack, turn::bash};
@@ -15,14 +15,14 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// Routes that features of OpenCode's which are not here have, too: other methods are refused as such.
+/// Routes of OpenCode features that are missing here. Other methods are refused in the same way.
 const HALF_HERE: [&str; 4] =
     ["/mcp", "/provider/auth", "/experimental/workspace", "/experimental/workspace/status"];
-/// What no session is called.
+/// An id that belongs to no session.
 const NOBODY: &str = "ses_00000000000000000000000000";
 
 #[tokio::test]
-async fn every_route_answers_as_opencode_says() {
+async fn every_route_answers_as_opencode_specifies() {
     let stack = Stack::start().await;
     let client = Client::new(&stack, "/home/me/project");
     catalogue(&client).await;
@@ -42,17 +42,21 @@ async fn every_route_answers_as_opencode_says() {
 
     let listed = client.own().await.listed();
     methods(&client, &listed).await;
-    // Streams, and what terminal clients are told, have tests of their own.
+    // Streams and TUI commands have separate tests.
     let called = client.called.lock().unwrap().clone();
     let missed: Vec<_> = listed
         .iter()
         .filter(|(_, path)| !path.ends_with("/event") && !path.starts_with("/tui/"))
         .filter(|(method, path)| !called.iter().any(|(by, at)| by == method && contract::fits(path, at)))
         .collect();
-    assert!(listed.len() > 70 && missed.is_empty(), "of {} routes nobody called {missed:?}", listed.len());
+    assert!(
+        listed.len() > 70 && missed.is_empty(),
+        "of {} routes these were not called: {missed:?}",
+        listed.len()
+    );
 }
 
-/// Each route has the methods that it is described with, and no other.
+/// Each route has exactly the methods in its description.
 async fn methods(client: &Client, listed: &[(String, String)]) {
     let purge = Method::from_bytes(b"PURGE").unwrap();
     let paths: BTreeSet<&str> = listed.iter().map(|(_, path)| path.as_str()).collect();
@@ -218,21 +222,21 @@ async fn messages(client: &Client, session: &str) {
         refused(client, Method::POST, &at, bad).await;
         refused(client, Method::POST, &format!("/session/{session}/prompt_async"), bad).await;
     }
-    // OpenCode declares an answer of the assistant, and gives the prompt.
+    // OpenCode declares an assistant message here, but returns the prompt.
     let silent = json!({"noReply": true, "parts": [{"type": "text", "text": "only so you know"}]});
     let stored = client.request(Method::POST, &at).body(silent.to_string()).send().await.unwrap();
     assert_eq!(stored.json::<Value>().await.unwrap()["info"]["role"], "user");
     client.expect(404, Method::GET, &format!("{at}/msg_none"), Value::Null).await;
 }
 
-/// Forks, and what is taken back.
+/// Forks and reverts.
 async fn points(client: &Client, session: &str) {
     let at = format!("/session/{session}");
     let talk = client.get(&format!("{at}/message")).await;
     let second = &talk[2]["info"]["id"];
     let fork = client.post(&format!("{at}/fork"), json!({"messageID": second})).await;
     let forked = client.get(&format!("/session/{}/message", fork["id"].as_str().unwrap())).await;
-    assert_eq!(forked.as_array().unwrap().len(), 2, "what was before the message");
+    assert_eq!(forked.as_array().unwrap().len(), 2, "the messages before the given one");
     client.post(&format!("{at}/fork"), json!({})).await;
     client.expect(404, Method::POST, &format!("{at}/fork"), json!({"messageID": "msg_none"})).await;
     refused(client, Method::POST, &format!("{at}/fork"), "[").await;
@@ -271,7 +275,7 @@ async fn requests(client: &Client) {
     let open = async |path: &str, prompt: &str| {
         client.prompt_async(&session, prompt).await;
         let mut events = super::events::Events::of(client, "/event", "").await;
-        events.until_told(&format!("{}.asked", &path[1..]), &session).await;
+        events.until_session(&format!("{}.asked", &path[1..]), &session).await;
         let busy = client.get("/session/status").await;
         assert_eq!(busy[&session]["type"], "busy");
         let listed = client.get(path).await;
@@ -287,7 +291,7 @@ async fn requests(client: &Client) {
     let busy = client.expect(409, Method::POST, &format!("/session/{session}/shell"), shell).await;
     assert_eq!(busy["sessionID"], session.as_str());
     assert_eq!(client.post(&reply, json!({"reply": "once"})).await, true);
-    events.until_told("session.idle", &session).await;
+    events.until_session("session.idle", &session).await;
     let none = client.expect(404, Method::POST, "/permission/per_none/reply", json!({"reply": "once"})).await;
     assert_eq!((&none["_tag"], &none["requestID"]), (&json!("PermissionNotFoundError"), &json!("per_none")));
     client.expect(404, Method::POST, &reply, json!({"reply": "once"})).await;
@@ -297,7 +301,7 @@ async fn requests(client: &Client) {
     refused(client, Method::POST, &format!("{old}/{id}"), r#"{"response":"maybe"}"#).await;
     client.expect(404, Method::POST, &format!("{old}/per_none"), json!({"response": "once"})).await;
     assert_eq!(client.post(&format!("{old}/{id}"), json!({"response": "reject"})).await, true);
-    events.until_told("session.idle", &session).await;
+    events.until_session("session.idle", &session).await;
 
     let options = json!([{"label": "Red", "description": "a colour"}]);
     let ask = json!({"questions": [{"question": "Which?", "header": "Colour", "options": options}]});
@@ -305,10 +309,10 @@ async fn requests(client: &Client) {
     let (id, mut events) = open("/question", &prompt).await;
     refused(client, Method::POST, &format!("/question/{id}/reply"), "{}").await;
     assert_eq!(client.post(&format!("/question/{id}/reply"), json!({"answers": [["Red"]]})).await, true);
-    events.until_told("session.idle", &session).await;
+    events.until_session("session.idle", &session).await;
     let (id, mut events) = open("/question", &prompt).await;
     assert_eq!(client.post(&format!("/question/{id}/reject"), Value::Null).await, true);
-    events.until_told("session.idle", &session).await;
+    events.until_session("session.idle", &session).await;
     for (path, body) in [("reply", json!({"answers": [["Red"]]})), ("reject", Value::Null)] {
         let none = client.expect(404, Method::POST, &format!("/question/que_none/{path}"), body).await;
         assert_eq!(
@@ -318,7 +322,7 @@ async fn requests(client: &Client) {
     }
 }
 
-/// What is not there is told from what belongs to others by nobody.
+/// A missing resource and another tenant's resource give the same answer.
 async fn unknown_sessions(client: &Client, session: &str) {
     for nobody in [NOBODY, "ses_nope", "nonsense"] {
         for (method, path, body) in [
@@ -328,8 +332,8 @@ async fn unknown_sessions(client: &Client, session: &str) {
             (Method::GET, "/children", Value::Null),
             (Method::GET, "/todo", Value::Null),
             (Method::GET, "/message", Value::Null),
-            (Method::POST, "/message", said("x")),
-            (Method::POST, "/prompt_async", said("x")),
+            (Method::POST, "/message", text_prompt("x")),
+            (Method::POST, "/prompt_async", text_prompt("x")),
             (Method::POST, "/fork", json!({})),
             (Method::POST, "/revert", json!({"messageID": "msg_none"})),
             (Method::POST, "/unrevert", Value::Null),
@@ -343,14 +347,14 @@ async fn unknown_sessions(client: &Client, session: &str) {
     }
     let other = client.request(Method::GET, &format!("/session/{session}/none")).send().await.unwrap();
     assert_eq!(other.status(), 404);
-    assert_eq!(other.json::<Value>().await.unwrap()["name"], "NotFoundError", "no page of the web");
+    assert_eq!(other.json::<Value>().await.unwrap()["name"], "NotFoundError", "not a web page");
     let stranger = Client { key: "flk_nobody".to_owned(), ..client.clone() };
     let refused = stranger.send(Method::GET, "/config", "").await;
     assert_eq!((refused.status, &refused.body), (401, &Value::Null));
     assert_eq!(refused.headers["www-authenticate"], "Basic realm=\"Secure Area\"");
 }
 
-/// Bad input is told in words, in a shape that the operation declares.
+/// Invalid input gets an error message in a shape that the operation declares.
 async fn refused(client: &Client, method: Method, path: &str, body: &str) {
     let answer = client.send(method.clone(), path, body).await;
     let call = format!("{method} {path} {body}: {}", answer.body);
@@ -358,7 +362,7 @@ async fn refused(client: &Client, method: Method, path: &str, body: &str) {
     assert!(!answer.body["message"].as_str().unwrap().is_empty(), "{call}");
 }
 
-/// As [`refused`], where OpenCode declares the older shape.
+/// As [`refused`], for operations where OpenCode declares the older shape.
 async fn plainly_refused(client: &Client, path: &str) {
     let answer = client.expect(400, Method::GET, path, Value::Null).await;
     assert_eq!((&answer["name"], &answer["data"]["kind"]), (&json!("BadRequest"), &json!("Query")), "{path}");

@@ -1,11 +1,11 @@
-//! `opencode run --attach`, the real one.
+//! The real `opencode run --attach`.
 
 use super::{client::Client, installed::OpenCode};
 use e2e::{Options, Stack};
 use serde_json::{Value, json};
 use std::process::Stdio;
 
-/// What the model does. The program puts quotes around prompts of several words, so a word says all.
+/// The script of the model. The program quotes prompts of several words, so each prompt is one word.
 const SCRIPT: &str = r#"
 [[rule]]
 match = "look"
@@ -22,7 +22,7 @@ match = "fail"
 fault = [{ status = 400 }]
 "#;
 
-/// What one run printed: a line each of `kind text`, where there is a text.
+/// Returns the output of one run: a line of `kind text` for each event with a text.
 async fn run(client: &Client, opencode: &OpenCode, prompt: &str) -> Vec<String> {
     let arguments = ["run", "--attach", &client.url, "-p", &client.key, "--format", "json", prompt];
     let mut command = opencode.command(&arguments);
@@ -53,7 +53,7 @@ async fn opencode_run_prints_what_the_agent_does() {
     let failed = run(&client, &opencode, "fail").await;
     assert!(failed.last().unwrap().starts_with("error "), "{failed:?}");
 
-    super::settle(&stack, &json!({"permission": {"bash": "ask"}})).await;
+    super::store_settings(&stack, &json!({"permission": {"bash": "ask"}})).await;
     let refused = run(&client, &opencode, "look").await;
     assert!(
         refused.iter().any(|line| line.starts_with("tool_use") && line.contains("refused")),

@@ -1,4 +1,4 @@
-//! A terminal with a program in it: what is typed goes in, and its screen is read back.
+//! A terminal with a program: the test types into it and reads its screen.
 
 use nix::{
     pty::{Winsize, openpty},
@@ -18,13 +18,13 @@ use tokio::{
 
 /// Rows and columns.
 const SIZE: (u16, u16) = (44, 110);
-/// How long a test waits for something to appear.
+/// Time limit for an expected text.
 const APPEARS: Duration = Duration::from_secs(40);
 
 /// A program and its screen. Dropping it ends the program.
 pub(super) struct Screen {
     parser: Arc<Mutex<vt100::Parser>>,
-    /// Changes with everything that is drawn.
+    /// Notified at every change of the screen.
     drawn: watch::Receiver<u64>,
     keys: File,
     _program: Child,
@@ -42,7 +42,7 @@ impl Screen {
         let parser = Arc::new(Mutex::new(vt100::Parser::new(rows, columns, 0)));
         let (draws, drawn) = watch::channel(0_u64);
         let (mut output, shown) = (keys.try_clone().unwrap(), Arc::clone(&parser));
-        // A terminal is read by waiting; the thread ends with the program.
+        // Reading a terminal blocks, so a thread does it. The thread ends with the program.
         std::thread::spawn(move || {
             let mut bytes = [0; 16 * 1024];
             while let Ok(count @ 1..) = output.read(&mut bytes) {
@@ -53,17 +53,17 @@ impl Screen {
         Self { parser, drawn, keys, _program: program }
     }
 
-    /// What is on the screen, line by line.
+    /// Returns the lines of the screen.
     pub(super) fn text(&self) -> String {
         self.parser.lock().unwrap().screen().contents()
     }
 
-    /// Types.
+    /// Types keys.
     pub(super) fn type_in(&mut self, keys: &str) {
         self.keys.write_all(keys.as_bytes()).unwrap();
     }
 
-    /// Waits until the screen is as wanted.
+    /// Waits until the condition holds for the screen.
     pub(super) async fn until(&mut self, what: &str, wanted: impl Fn(&str) -> bool) {
         let search = async {
             while !wanted(&self.text()) {
@@ -74,8 +74,8 @@ impl Screen {
         assert!(found.is_ok(), "never seen: {what}\n{}", self.text());
     }
 
-    /// Waits until a text is on the screen.
-    pub(super) async fn until_shown(&mut self, text: &str) {
+    /// Waits until the screen contains a text.
+    pub(super) async fn until_output(&mut self, text: &str) {
         self.until(text, |screen| screen.contains(text)).await;
     }
 }

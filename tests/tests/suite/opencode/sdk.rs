@@ -1,4 +1,4 @@
-//! OpenCode's own SDK, both generations of it, by way of a small program.
+//! Both generations of OpenCode's SDK, called from a small program.
 
 use super::{client::Client, installed};
 use e2e::Stack;
@@ -9,7 +9,7 @@ use tokio::process::Command;
 async fn check(generation: &str) {
     let Some(sdk) = installed::find("@opencode-ai/sdk") else { return };
     let stack = Stack::start().await;
-    super::settle(&stack, &json!({"permission": {"bash": "ask"}})).await;
+    super::store_settings(&stack, &json!({"permission": {"bash": "ask"}})).await;
     let client = Client::new(&stack, "/home/me/project");
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/suite/opencode/sdk.mjs");
     let mut command = Command::new("node");

@@ -1,6 +1,6 @@
-//! Another tenant's client, in a directory of the same name: at every route that names something, what is not its own does not
-//! exist; and whatever happens to it is told on no stream. The routes are the gateway's own list and OpenCode's, so a new one is
-//! tried by itself.
+//! A client of another tenant in a directory of the same name. At every route with ids it gets "not found" for foreign ids, and
+//! no stream delivers it a foreign event. The routes come from the gateway's list and from OpenCode's, so new routes are tested
+//! automatically.
 
 use super::{client::Client, contract, events::Events};
 use e2e::{Stack, turn::bash};
@@ -9,14 +9,14 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// Occurs in everything that the owner says, and nowhere else.
+/// A word that occurs in everything of the owner, and nowhere else.
 const CANARY: &str = "canary-51c0";
-/// Requests at once.
+/// Number of concurrent requests.
 const AT_ONCE: usize = 8;
 
-/// What somebody has.
+/// The ids of the resources of a tenant.
 #[derive(Debug, Clone)]
-pub(super) struct Things {
+pub(super) struct ResourceIds {
     session: String,
     message: String,
     part: String,
@@ -26,21 +26,21 @@ pub(super) struct Things {
     project: String,
 }
 
-impl Things {
-    /// Makes a session that waits for a permission, another one that waits for an answer, and a terminal.
+impl ResourceIds {
+    /// Creates a session that waits for a permission, another that waits for an answer, and a terminal.
     pub(super) async fn make(client: &Client) -> Self {
         let mut events = Events::of(client, "/event", "").await;
         let pty = client.post("/pty", json!({"command": "sleep", "args": ["1000"], "title": CANARY})).await;
         let rule = json!({"permission": "bash", "pattern": "*", "action": "ask"});
         let session = client.session(json!({"title": CANARY, "permission": [rule]})).await;
         client.prompt_async(&session, &format!("@text {CANARY}\n{}", bash("true"))).await;
-        let asked = events.until_told("permission.asked", &session).await;
+        let asked = events.until_session("permission.asked", &session).await;
         let permission = asked["properties"]["id"].as_str().unwrap().to_owned();
         let other = client.session(json!({"title": CANARY})).await;
         let options = json!([{"label": CANARY, "description": CANARY}]);
         let ask = json!({"questions": [{"question": CANARY, "header": "canary", "options": options}]});
         client.prompt_async(&other, &format!("@tool question {ask}\n@text thanks")).await;
-        let asked = events.until_told("question.asked", &other).await;
+        let asked = events.until_session("question.asked", &other).await;
         let question = asked["properties"]["id"].as_str().unwrap().to_owned();
         let talk = client.get(&format!("/session/{session}/message")).await;
         let text = |value: &Value| value.as_str().unwrap().to_owned();
@@ -60,7 +60,7 @@ impl Things {
         [session, message, part, permission, question, pty, project]
     }
 
-    /// The path of a route with these names in it; none if it names nothing that a tenant has.
+    /// Returns the path of a route with these ids; `None` if it names nothing of a tenant.
     pub(super) fn path(&self, route: &str) -> Option<String> {
         let (mut path, mut before, mut is_naming) = (vec![], "", false);
         for part in route.split('/') {
@@ -82,7 +82,7 @@ impl Things {
         is_naming.then(|| path.join("/"))
     }
 
-    /// A body that has what a route wants, whichever it is.
+    /// Returns a body with the members that any route reads.
     pub(super) fn body(&self, route: &str) -> Value {
         let mut body = json!({
             "sessionID": self.session, "messageID": self.message, "partID": self.part, "type": "text",
@@ -90,7 +90,7 @@ impl Things {
             "agent": "build", "command": "init", "arguments": "", "providerID": "chat", "modelID": "demo",
             "parts": [{"type": "text", "text": "taken"}], "size": {"rows": 2, "cols": 2},
         });
-        // Elsewhere it is another word for the model's.
+        // In other routes this member names the model.
         if route.contains("/part/") {
             body["id"] = json!(self.part);
         }
@@ -100,7 +100,7 @@ impl Things {
         if route.ends_with("/prompt") {
             body["prompt"] = json!({"text": "taken"});
         }
-        // Beside a command stand files only.
+        // A command accepts only files beside it.
         if route.ends_with("/command") {
             body["parts"] = json!([]);
         }
@@ -108,7 +108,7 @@ impl Things {
     }
 }
 
-/// Calls a route with what it may want besides; gives status and body.
+/// Calls a route with the parameters that it may need; returns status and body.
 pub(super) async fn call(client: &Client, method: &str, path: &str, body: Vec<u8>) -> (u16, String) {
     let method = Method::from_bytes(method.as_bytes()).unwrap();
     let mut request = client.request(method.clone(), path).header("x-opencode-ticket", "1");
@@ -123,13 +123,13 @@ pub(super) async fn call(client: &Client, method: &str, path: &str, body: Vec<u8
     }
     let answer = request.send().await.unwrap_or_else(|error| panic!("{method} {path}: {error:?}"));
     let status = answer.status().as_u16();
-    // Of a connection that stays open there is no end.
+    // A connection that stays open has no end.
     let text = if status == 101 { String::new() } else { answer.text().await.unwrap() };
     (status, text)
 }
 
-/// What the owner sees at every route of ours that reads what it has.
-async fn seen_by_owner(client: &Client, theirs: &Things) -> Vec<(String, Value)> {
+/// Returns what the owner sees at every reading route of ours.
+async fn owner_view(client: &Client, theirs: &ResourceIds) -> Vec<(String, Value)> {
     let mut seen = vec![];
     for (method, route) in client.own().await.listed() {
         let is_read = method == "GET" && !route.ends_with("/connect") && !route.ends_with("/event");
@@ -144,7 +144,7 @@ async fn seen_by_owner(client: &Client, theirs: &Things) -> Vec<(String, Value)>
 }
 
 #[tokio::test]
-async fn what_is_another_tenants_does_not_exist_at_any_route() {
+async fn data_of_another_tenant_is_not_found_at_any_route() {
     let stack = Stack::start().await;
     let owner = Client::new(&stack, "/home/me/project");
     let stranger = Client { key: stack.other_tenant().await.key, ..owner.clone() };
@@ -152,13 +152,13 @@ async fn what_is_another_tenants_does_not_exist_at_any_route() {
     let mut streams =
         vec![Events::of(&stranger, "/event", "").await, Events::of(&stranger, "/global/event", "").await];
     let mut witness = Events::of(&owner, "/global/event", "").await;
-    let theirs = Things::make(&owner).await;
-    witness.until_told("permission.asked", &theirs.session).await;
-    // Streams that begin where another tenant's stand.
+    let theirs = ResourceIds::make(&owner).await;
+    witness.until_session("permission.asked", &theirs.session).await;
+    // Streams that start at the cursor of another tenant.
     streams.push(Events::of(&stranger, "/global/event", &witness.cursor).await);
     streams.push(Events::of(&stranger, "/event", "t1.0").await);
 
-    let before = seen_by_owner(&owner, &theirs).await;
+    let before = owner_view(&owner, &theirs).await;
     assert!(before.len() > 8, "the names fit the routes");
     let ours: BTreeSet<(String, String)> = owner.own().await.listed().into_iter().collect();
     let opencodes = contract::find().map(contract::Contract::listed).unwrap_or_default();
@@ -169,7 +169,7 @@ async fn what_is_another_tenants_does_not_exist_at_any_route() {
         let body = theirs.body(route).to_string().into_bytes();
         let (status, told) = call(&stranger, method, &path, body).await;
         tried += 1;
-        // An abort is true, as OpenCode's, whatever it names; its methods that we lack may be refused as such.
+        // An abort always answers `true`, as in OpenCode. Methods that we lack are refused in any case.
         let is_ours = ours.contains(&(method.clone(), route.clone()));
         let is_refused = match status {
             200 => route.ends_with("/abort") && told == "true",
@@ -183,21 +183,21 @@ async fn what_is_another_tenants_does_not_exist_at_any_route() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(tried > 25, "only {tried} were tried");
 
-    assert_eq!(seen_by_owner(&owner, &theirs).await, before, "nothing of it had an effect");
-    // What happens next is the last that the streams tell.
+    assert_eq!(owner_view(&owner, &theirs).await, before, "none of the calls had an effect");
+    // The next event is the last one that the streams deliver.
     stranger.expect(200, Method::PATCH, &format!("/session/{own}"), json!({"title": "the end"})).await;
     for events in &mut streams {
         events.until(|event| event["properties"]["info"]["title"] == "the end").await;
         let seen = json!(events.seen).to_string();
         for foreign in theirs.all().into_iter().chain([CANARY]) {
-            assert!(!seen.contains(foreign), "{foreign} was told: {seen}");
+            assert!(!seen.contains(foreign), "{foreign} reached a stream: {seen}");
         }
     }
     let witnessed = json!(witness.seen).to_string();
-    assert!(witnessed.contains(CANARY), "the owner was told: {witnessed}");
+    assert!(witnessed.contains(CANARY), "the owner received: {witnessed}");
 }
 
-/// Bodies that are no JSON object.
+/// Bodies that are not JSON objects.
 const NO_OBJECTS: [&[u8]; 12] = [
     b"{",
     b"[]",
@@ -213,10 +213,10 @@ const NO_OBJECTS: [&[u8]; 12] = [
     b"{} {}",
 ];
 
-/// Takes whatever is JSON.
+/// A schema that accepts any JSON.
 const ANY_JSON: &str = "/tui/control/response";
 
-/// A body with something strange in place of each member that a route reads.
+/// Returns bodies with an unexpected value for each member that a route reads.
 fn strange(good: &Value, members: &[String]) -> Vec<Vec<u8>> {
     let wrong = [Value::Null, json!(-1.5e300), json!([[{"a": 1}]]), json!("\0")];
     let one = |member: &String, value: &Value| {
@@ -228,11 +228,11 @@ fn strange(good: &Value, members: &[String]) -> Vec<Vec<u8>> {
 }
 
 #[tokio::test]
-async fn no_body_is_too_strange_for_an_answer() {
+async fn every_malformed_body_gets_an_answer() {
     let stack = Stack::start().await;
     let client = Client::new(&stack, "/home/me/project");
-    // Names of the right form that name nothing: whatever passes for a body has no effect.
-    let nothing = Things {
+    // The ids have the right form but name nothing, so that an accepted body has no effect.
+    let nothing = ResourceIds {
         session: "ses_00000000000000000000000000".to_owned(),
         message: "msg_00000000000000000000000000".to_owned(),
         part: "prt_00000000000000000000000000".to_owned(),
@@ -258,7 +258,7 @@ async fn no_body_is_too_strange_for_an_answer() {
             let sent = String::from_utf8_lossy(&body[..body.len().min(200)]);
             assert!(*status < 500, "{method} {path} {sent}: {status} {told}");
         }
-        // A body is read, and then it must be an object, or it is not.
+        // If a route reads a body, it must be an object.
         let refused = answers[..=NO_OBJECTS.len()].iter().filter(|(status, _)| *status == 400).count();
         assert!(
             [0, NO_OBJECTS.len() + 1].contains(&refused) || path == ANY_JSON,
@@ -268,7 +268,7 @@ async fn no_body_is_too_strange_for_an_answer() {
         reading += usize::from(refused > 0);
     }
     assert!(reading > 12, "only {reading} routes read a body");
-    assert!(strange_bodies > 100, "only {strange_bodies} had something strange in one place");
+    assert!(strange_bodies > 100, "only {strange_bodies} had an invalid member");
     let unknown = json!({"title": "t", "nonsense": {"deep": [1]}});
-    assert_eq!(client.post("/session", unknown).await["title"], "t", "what we do not know is left out");
+    assert_eq!(client.post("/session", unknown).await["title"], "t", "unknown members are ignored");
 }

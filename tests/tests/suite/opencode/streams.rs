@@ -1,4 +1,4 @@
-//! Every event of turns in which everything happens, on both streams; and what a stream that comes back is told.
+//! Every event of comprehensive turns on both streams, and the events that a resumed stream delivers.
 
 use super::{client::Client, events::Events};
 use e2e::{
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
 #[tokio::test]
-async fn every_event_is_as_opencode_says_on_both_streams() {
+async fn every_event_has_the_shape_of_opencode_on_both_streams() {
     let stack = Stack::start().await;
     let client = Client::new(&stack, "/home/me/project");
     let mut own = Events::of(&client, "/event", "").await;
@@ -21,7 +21,7 @@ async fn every_event_is_as_opencode_says_on_both_streams() {
     happenings(&client, &session, &mut own).await;
 
     let last = client.session(json!({})).await;
-    join(own.until_told("session.created", &last), all.until_told("session.created", &last)).await;
+    join(own.until_session("session.created", &last), all.until_session("session.created", &last)).await;
     for events in [&own, &all] {
         for kind in [
             "file.watcher.updated",
@@ -47,32 +47,32 @@ async fn every_event_is_as_opencode_says_on_both_streams() {
             let is_left_out = e2e::is_without("nats") && kind == "message.part.delta";
             assert!(
                 is_left_out || events.kinds().contains(kind),
-                "nobody was told {kind}: {:?}",
+                "{kind} did not arrive: {:?}",
                 events.kinds()
             );
         }
         for kind in ["text", "reasoning", "tool", "step-start", "step-finish", "patch", "compaction", "file"]
         {
-            assert!(events.parts().contains(kind), "nobody was told of a part {kind}: {:?}", events.parts());
+            assert!(events.parts().contains(kind), "no part of type {kind} arrived: {:?}", events.parts());
         }
     }
     let begun =
         own.seen.iter().map(|event| &event["properties"]["part"]).filter(|part| part["type"] == "step-start");
     let begun: Vec<_> = begun.map(|part| part["id"].as_str().unwrap()).collect();
-    assert_eq!(begun.iter().collect::<BTreeSet<_>>().len(), begun.len(), "a step begins once");
+    assert_eq!(begun.iter().collect::<BTreeSet<_>>().len(), begun.len(), "a step starts once");
     let talk = client.get(&format!("/session/{session}/message")).await;
     let spoken = talk.as_array().unwrap().iter().flat_map(|said| said["parts"].as_array().unwrap());
     for part in spoken.filter(|part| part["type"] == "text") {
         let id = part["id"].as_str().unwrap();
-        assert_eq!(own.text(id), part["text"].as_str().unwrap(), "what was told is what is stored");
+        assert_eq!(own.text(id), part["text"].as_str().unwrap(), "the events match the stored messages");
     }
     client.expect(200, Method::DELETE, &format!("/session/{last}"), Value::Null).await;
     let (gone, _) =
-        join(own.until_told("session.deleted", &last), all.until_told("session.deleted", &last)).await;
+        join(own.until_session("session.deleted", &last), all.until_session("session.deleted", &last)).await;
     assert_eq!(gone["properties"]["info"]["directory"], client.directory.as_str());
 }
 
-/// Everything that can happen to a session, once.
+/// A turn with every kind of event.
 async fn happenings(client: &Client, session: &str, events: &mut Events) {
     let at = format!("/session/{session}");
     let call = bash("echo said > told; cat told");
@@ -82,10 +82,10 @@ async fn happenings(client: &Client, session: &str, events: &mut Events) {
             &format!("@reason Let me think.\n@chunk 4\n@text I will look.\n{call}\n@text Done."),
         )
         .await;
-    let asked = events.until_told("permission.asked", session).await;
+    let asked = events.until_session("permission.asked", session).await;
     let id = asked["properties"]["id"].as_str().unwrap();
     client.post(&format!("/permission/{id}/reply"), json!({"reply": "once"})).await;
-    events.until_told("session.idle", session).await;
+    events.until_session("session.idle", session).await;
 
     let todos = json!({"todos": [{"content": "Look", "status": "pending", "priority": "high"}]});
     client.prompt(session, &format!("@tool todowrite {todos}\n@text Noted.")).await;
@@ -96,11 +96,11 @@ async fn happenings(client: &Client, session: &str, events: &mut Events) {
         client
             .prompt_async(session, &format!("@tool question {}\n@text So.", json!({"questions": [question]})))
             .await;
-        let asked = events.until_told("question.asked", session).await;
+        let asked = events.until_session("question.asked", session).await;
         client
             .post(&format!("/question/{}/{answer}", asked["properties"]["id"].as_str().unwrap()), body)
             .await;
-        events.until_told("session.idle", session).await;
+        events.until_session("session.idle", session).await;
     }
 
     client.prompt(session, &format!("{}\n@text It is done.", task("@text Child here."))).await;
@@ -125,7 +125,7 @@ async fn happenings(client: &Client, session: &str, events: &mut Events) {
         })
         .await;
     client.post(&format!("{at}/abort"), Value::Null).await;
-    events.until_told("session.idle", session).await;
+    events.until_session("session.idle", session).await;
     let failed = client.prompt(session, "@status 400").await;
     assert_eq!(failed["info"]["error"]["name"], "APIError", "{failed}");
     let last = client.prompt(session, "@text To be taken back.").await;
@@ -137,9 +137,9 @@ async fn happenings(client: &Client, session: &str, events: &mut Events) {
     client.post(&format!("{at}/summarize"), json!({"providerID": "chat", "modelID": "demo"})).await;
 }
 
-/// A client that names where it was, and one that cannot: both know everything at the end.
+/// Tests a client that resumes with a cursor and one without: both know everything at the end.
 #[tokio::test]
-async fn a_stream_that_was_cut_is_made_good() {
+async fn a_cut_stream_resumes_without_loss() {
     if e2e::is_left_out(&["nats"], "live text comes through NATS only") {
         return;
     }
@@ -153,11 +153,14 @@ async fn a_stream_that_was_cut_is_made_good() {
     first.until(|event| event["type"] == "message.part.delta").await;
     let cursor = first.cursor.clone();
     drop(first);
-    // A part streams on while nobody listens.
+    // A part streams on while no client is subscribed.
     let mut with_cursor = Events::of(&client, "/global/event", &cursor).await;
     let mut without = Events::of(&client, "/global/event", "").await;
-    join(with_cursor.until_told("session.idle", &session), without.until_told("session.idle", &session))
-        .await;
+    join(
+        with_cursor.until_session("session.idle", &session),
+        without.until_session("session.idle", &session),
+    )
+    .await;
     let talk = client.get(&format!("/session/{session}/message")).await;
     let part = &talk[1]["parts"][1];
     assert_eq!(part["text"], words.as_str());
@@ -169,44 +172,44 @@ async fn a_stream_that_was_cut_is_made_good() {
         assert_eq!(statuses.next_back().unwrap()["properties"]["status"]["type"], "idle", "{who}: {told:?}");
     }
     let mut late = Events::of(&client, "/global/event", "").await;
-    late.until_told("session.idle", &session).await;
-    assert_eq!(late.text(id), words, "whoever comes after the end");
+    late.until_session("session.idle", &session).await;
+    assert_eq!(late.text(id), words, "a subscriber after the answer");
 }
 
-/// A permission that is open when a client comes is told to it.
+/// A new subscriber receives an open permission.
 #[tokio::test]
-async fn what_is_asked_is_told_to_whoever_comes_later() {
+async fn open_requests_are_delivered_to_late_subscribers() {
     let stack = Stack::start().await;
     let client = Client::new(&stack, "/home/me/project");
     let rule = json!({"permission": "bash", "pattern": "*", "action": "ask"});
     let session = client.session(json!({"permission": [rule]})).await;
     let mut first = Events::of(&client, "/event", "").await;
     client.prompt_async(&session, &bash("true")).await;
-    let asked = first.until_told("permission.asked", &session).await;
+    let asked = first.until_session("permission.asked", &session).await;
     for path in ["/event", "/global/event"] {
-        let again = Events::of(&client, path, "").await.until_told("permission.asked", &session).await;
+        let again = Events::of(&client, path, "").await.until_session("permission.asked", &session).await;
         assert_eq!(again["properties"], asked["properties"], "{path}");
     }
     let elsewhere = Client { directory: "/home/me/other".to_owned(), ..client.clone() };
     let other = elsewhere.session(json!({})).await;
     let mut events = Events::of(&elsewhere, "/event", "").await;
     elsewhere.prompt_async(&other, "@text mine").await;
-    events.until_told("session.idle", &other).await;
+    events.until_session("session.idle", &other).await;
     let sessions = events.seen.iter().filter_map(|event| event["properties"]["sessionID"].as_str());
-    assert!(sessions.into_iter().all(|told| told == other), "only of its own directory");
+    assert!(sessions.into_iter().all(|told| told == other), "only the events of its directory");
     let stranger = Client { key: stack.other_tenant().await.key, ..client.clone() };
     let mut events = Events::of(&stranger, "/global/event", "").await;
     let own = stranger.session(json!({})).await;
-    events.until_told("session.created", &own).await;
+    events.until_session("session.created", &own).await;
     assert!(
         events.seen.iter().all(|event| event["properties"]["sessionID"] != session.as_str()),
-        "only of its own"
+        "only the events of its session"
     );
 }
 
-/// A client of before asks for the shapes that it knows.
+/// An older client requests the event shapes that it knows.
 #[tokio::test]
-async fn older_shapes_are_told_to_whoever_asks_for_them() {
+async fn a_client_can_request_the_older_event_shapes() {
     let stack = Stack::start().await;
     let client = Client::new(&stack, "/home/me/project");
     let rule = json!({"permission": "bash", "pattern": "*", "action": "ask"});

@@ -1,11 +1,15 @@
-//! `opencode attach`, the real one, in a terminal whose screen is read back. One after the other: it is a large program.
+//! The real `opencode attach` in a terminal whose screen the test reads. The tests run one after the other, because it is a
+//! large program.
 
 use super::{client::Client, events::Events, installed::OpenCode, screen::Screen};
 use e2e::{Options, Stack, bench::process::Process};
 use serde_json::{Value, json};
-use testkit::proxy::{End, Proxy, Rules};
+use testkit::proxy::{
+    Proxy,
+    link::{ConnectionEnd, Rules},
+};
 
-/// What the model says to the words that are typed.
+/// The answers of the model to the typed words.
 const SCRIPT: &str = r#"
 [[rule]]
 match = "greet"
@@ -41,9 +45,9 @@ delay_ms = 100
 chunk = 4
 text = "Once upon a time there was a long story that nobody could hear to its end in less than five seconds, and they lived happily ever after."
 "#;
-/// How the story begins and ends.
+/// The start and the end of the story.
 const STORY: (&str, &str) = ("Once upon", "ever after.");
-/// What the screen says while a turn goes on.
+/// The text that the screen shows during a turn.
 const BUSY: &str = "esc interrupt";
 /// The keys of a terminal.
 const ENTER: &str = "\r";
@@ -52,38 +56,38 @@ const DOWN: &str = "\x1b[B";
 
 async fn stack(workers: usize) -> Stack {
     let stack = Stack::with(Options { script: SCRIPT.to_owned(), workers, ..Options::default() }).await;
-    super::settle(&stack, &json!({"permission": {"bash": "ask"}})).await;
+    super::store_settings(&stack, &json!({"permission": {"bash": "ask"}})).await;
     stack
 }
 
-/// A client that has started, in the directory of `opencode`.
+/// Starts a client in the directory of `opencode`.
 async fn attach(opencode: &OpenCode, url: &str, key: &str) -> Screen {
     let arguments = ["attach", url, "--dir", opencode.directory(), "-p", key, "-u", "anybody"];
     let mut screen = Screen::start(opencode.command(&arguments));
-    screen.until_shown("Ask anything").await;
-    screen.until_shown("demo").await;
+    screen.until_output("Ask anything").await;
+    screen.until_output("demo").await;
     screen
 }
 
-/// Types a prompt and sends it off when the screen shows it.
+/// Types a prompt, and sends it when the screen shows it.
 async fn say(screen: &mut Screen, prompt: &str) {
     screen.type_in(prompt);
-    screen.until_shown(prompt).await;
+    screen.until_output(prompt).await;
     screen.type_in(ENTER);
 }
 
-/// Waits until a turn is over: its answer is there, and nothing goes on.
+/// Waits until a turn ends: its answer is on the screen, and no turn is running.
 async fn answered(screen: &mut Screen, text: &str) {
     screen.until(text, |shown| flat(shown).contains(text) && !shown.contains(BUSY)).await;
 }
 
-/// A screen as one line: long texts are broken where they happen to end.
+/// Joins the lines of a screen, because long texts wrap anywhere.
 fn flat(screen: &str) -> String {
     screen.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[tokio::test]
-async fn the_tui_shows_all_that_an_agent_does() {
+async fn the_tui_shows_every_part_of_a_turn() {
     if e2e::is_left_out(&["nats"], "live text comes through NATS only") {
         return;
     }
@@ -95,23 +99,23 @@ async fn the_tui_shows_all_that_an_agent_does() {
     say(&mut screen, "greet").await;
     answered(&mut screen, "Hello from the agent.").await;
 
-    // What a program beside it wants, such as the extension of an editor.
+    // A command of a program beside the TUI, such as the extension of an editor.
     let client = Client::new(&stack, opencode.directory());
     let toast = json!({"message": "CI is green", "variant": "success"});
     client.post("/tui/show-toast", toast).await;
-    screen.until_shown("CI is green").await;
+    screen.until_output("CI is green").await;
     client.post("/tui/append-prompt", json!({"text": "cou"})).await;
-    screen.until_shown("cou").await;
+    screen.until_output("cou").await;
     client.post("/tui/append-prompt", json!({"text": "nt"})).await;
-    screen.until_shown("count").await;
+    screen.until_output("count").await;
     client.post("/tui/submit-prompt", Value::Null).await;
-    screen.until_shown("Permission required").await;
+    screen.until_output("Permission required").await;
     screen.type_in(ENTER);
     answered(&mut screen, "That was counted.").await;
     assert!(screen.text().contains("it-42"), "what the command printed\n{}", screen.text());
 
     say(&mut screen, "colour").await;
-    screen.until_shown("2. Teal").await;
+    screen.until_output("2. Teal").await;
     screen.type_in(DOWN);
     screen.type_in(ENTER);
     answered(&mut screen, "They say:").await;
@@ -122,17 +126,17 @@ async fn the_tui_shows_all_that_an_agent_does() {
     assert!(screen.text().contains("Look there"), "{}", screen.text());
 
     say(&mut screen, "story").await;
-    screen.until_shown(STORY.0).await;
+    screen.until_output(STORY.0).await;
     screen.type_in(ESCAPE);
-    screen.until_shown("again to interrupt").await;
+    screen.until_output("again to interrupt").await;
     screen.type_in(ESCAPE);
     screen.until("an interrupted turn", |shown| shown.contains("interrupted") && !shown.contains(BUSY)).await;
     assert!(!screen.text().contains(STORY.1), "{}", screen.text());
 }
 
-/// What real OpenCode does not survive: its TUI waits for ever for what it missed.
+/// Tests a case that real OpenCode does not survive: its TUI waits for ever for missed events.
 #[tokio::test]
-async fn the_tui_shows_a_whole_answer_although_its_stream_was_cut_and_the_worker_killed() {
+async fn the_tui_shows_a_whole_answer_after_a_cut_stream_and_a_killed_worker() {
     if e2e::is_left_out(&["nats"], "live text comes through NATS only") {
         return;
     }
@@ -144,12 +148,12 @@ async fn the_tui_shows_a_whole_answer_although_its_stream_was_cut_and_the_worker
     let mut screen = attach(&opencode, &format!("http://{}", link.address), &stack.api.key).await;
 
     say(&mut screen, "story").await;
-    screen.until_shown(STORY.0).await;
+    screen.until_output(STORY.0).await;
     let client = Client::new(&stack, opencode.directory());
     let mut beside = Events::of(&client, "/event", "").await;
     link.set(Rules { refuses: true, ..Rules::default() });
-    link.cut(End::Reset);
-    // The answer ends while the client is away, so nothing that comes later tells it.
+    link.cut(ConnectionEnd::Reset);
+    // The answer ends while the client is disconnected, so no later event contains it.
     beside.until(|event| event["type"] == "session.idle").await;
     link.set(Rules::default());
     answered(&mut screen, STORY.1).await;
@@ -164,5 +168,5 @@ async fn the_tui_shows_a_whole_answer_although_its_stream_was_cut_and_the_worker
     let _successor = Process::worker(&stack, 2);
     screen.until("its end", |shown| flat(&newest(shown)).contains(STORY.1) && !shown.contains(BUSY)).await;
     let sessions = client.get("/session").await;
-    assert_eq!(sessions.as_array().unwrap().len(), 1, "all of it was one session");
+    assert_eq!(sessions.as_array().unwrap().len(), 1, "everything happened in one session");
 }

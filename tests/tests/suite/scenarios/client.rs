@@ -1,6 +1,6 @@
-//! The client of a scenario: its session, what it sees of it, and what it does beside its prompts.
+//! The client of a scenario: its session, its transcript, and its actions.
 
-use super::{Answer, Deed, Scenario, When};
+use super::{Answer, ClientAction, Moment, Scenario};
 use e2e::{Stack, turn::Watch};
 use rpc::v1::{self, ForkFiles};
 use tonic::Status;
@@ -21,17 +21,17 @@ impl<'a> Client<'a> {
     }
 
     pub(super) async fn prompt(&mut self, say: fn(&mut v1::AcceptPromptRequest)) {
-        let accepted = self.stack.api.ask(&self.session, say).await.expect("an accepted prompt");
+        let accepted = self.stack.api.prompt_with(&self.session, say).await.expect("an accepted prompt");
         self.accepted = accepted.event_seq;
     }
 
     pub(super) async fn answer(&self, answer: Answer, id: &str) -> Result<(), Status> {
         let api = &self.stack.api;
         match answer {
-            Answer::Nothing => panic!("nobody expected to be asked"),
+            Answer::Nothing => panic!("the scenario expects no request"),
             Answer::Permission(answer, message) => api.reply(id, answer, message).await,
             Answer::Question(label) => {
-                // No answer rejects it.
+                // Without an answer, the client rejects the request.
                 let labels = |label: &str| v1::QuestionAnswer { labels: vec![label.to_owned()] };
                 let answers = label.map(labels).into_iter().collect();
                 let reply = v1::ReplyQuestionRequest { question_id: id.to_owned(), answers };
@@ -41,18 +41,20 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Does what is to be done at that time. `asked`: the request that is open then, if any.
-    pub(super) async fn perform(&mut self, scenario: &Scenario, when: When, asked: &str) {
+    /// Performs the actions of that moment. `asked` is the open request, if any.
+    pub(super) async fn perform(&mut self, scenario: &Scenario, when: Moment, asked: &str) {
         for (_, deed) in scenario.beside.iter().filter(|(at, _)| *at == when) {
             match *deed {
-                Deed::Prompt(say) => self.prompt(say).await,
-                Deed::Refused(say, code) => {
-                    let refused = self.stack.api.ask(&self.session, say).await;
+                ClientAction::Prompt(say) => self.prompt(say).await,
+                ClientAction::Refused(say, code) => {
+                    let refused = self.stack.api.prompt_with(&self.session, say).await;
                     assert_code(refused, code);
                 }
-                Deed::AnswerAgain(code) => assert_code(self.answer(scenario.answer, asked).await, code),
-                Deed::Fork => self.fork().await,
-                Deed::Revert => self.revert().await,
+                ClientAction::AnswerAgain(code) => {
+                    assert_code(self.answer(scenario.answer, asked).await, code)
+                }
+                ClientAction::Fork => self.fork().await,
+                ClientAction::Revert => self.revert().await,
             }
         }
     }
@@ -90,5 +92,5 @@ async fn session_for(stack: &Stack, scenario: &Scenario) -> String {
             Some(v1::Source { from: Some(v1::source::From::BundleId(bundle_id)), revision: String::new() })
         }
     };
-    stack.api.session_like(source, scenario.rules).await
+    stack.api.session_with(source, scenario.rules).await
 }

@@ -1,9 +1,9 @@
-//! What a client does beside its prompts: more prompts, aborts, forks, reverts, and what is refused.
+//! Actions of clients: further prompts, aborts, forks, reverts, and refused calls.
 
-use super::{Answer, Deed, PLAIN, Scenario, When, check};
+use super::{Answer, ClientAction, Moment, PLAIN, Scenario, check};
 use rpc::v1::{self, PermissionAnswer, PermissionVerdict, prompt_part::Kind};
 
-/// Asks before each command, so that a turn waits for its client.
+/// A rule that asks before each command, so that a turn waits for its client.
 const ASKING: Scenario = Scenario { rules: &[("bash", PermissionVerdict::Ask)], ..PLAIN };
 const ONCE: Answer = Answer::Permission(PermissionAnswer::Once, "");
 
@@ -35,7 +35,7 @@ async fn abort() {
 async fn busy() {
     check(&Scenario {
         says: &[ask],
-        beside: &[(When::Asked, Deed::Refused(shell, "session_busy"))],
+        beside: &[(Moment::Asked, ClientAction::Refused(shell, "session_busy"))],
         answer: ONCE,
         expected: &[
             "user: text(@tool bash {\"command\":\"echo ran\"})",
@@ -52,8 +52,8 @@ async fn queue() {
     check(&Scenario {
         says: &[ask],
         beside: &[
-            (When::Asked, Deed::Prompt(|prompt| prompt.text = "@text second".into())),
-            (When::Asked, Deed::Prompt(|prompt| prompt.text = "@text third".into())),
+            (Moment::Asked, ClientAction::Prompt(|prompt| prompt.text = "@text second".into())),
+            (Moment::Asked, ClientAction::Prompt(|prompt| prompt.text = "@text third".into())),
         ],
         answer: ONCE,
         expected: &[
@@ -74,15 +74,15 @@ async fn errors() {
         says: &[ask],
         beside: &[
             (
-                When::Before(0),
-                Deed::Refused(
+                Moment::Before(0),
+                ClientAction::Refused(
                     |prompt| (prompt.text, prompt.agent) = ("@text never".into(), "nobody".into()),
                     "agent_unknown",
                 ),
             ),
             (
-                When::Asked,
-                Deed::Refused(
+                Moment::Asked,
+                ClientAction::Refused(
                     |prompt| {
                         let (provider_id, model_id) = ("chat".into(), "none".into());
                         (prompt.text, prompt.model) =
@@ -91,7 +91,7 @@ async fn errors() {
                     "model_unknown",
                 ),
             ),
-            (When::Answered, Deed::AnswerAgain("already_resolved")),
+            (Moment::Answered, ClientAction::AnswerAgain("already_resolved")),
         ],
         answer: ONCE,
         expected: &[
@@ -112,7 +112,7 @@ async fn fork() {
             |prompt| prompt.text = "@tool bash {\"command\":\"echo two >> a.txt\"}\n@text first".into(),
             |prompt| prompt.text = "@tool bash {\"command\":\"cat a.txt\"}\n@text on".into(),
         ],
-        beside: &[(When::Before(1), Deed::Fork)],
+        beside: &[(Moment::Before(1), ClientAction::Fork)],
         expected: &[
             "user: text(@tool bash {\"command\":\"echo two >> a.txt\"})",
             "build tool-calls: bash completed((no output))",
@@ -135,7 +135,7 @@ async fn revert() {
             |prompt| prompt.text = "@tool bash {\"command\":\"echo two >> a.txt\"}\n@text taken back".into(),
             |prompt| prompt.text = "@tool bash {\"command\":\"tail -n 1 a.txt\"}\n@text on".into(),
         ],
-        beside: &[(When::Before(2), Deed::Revert)],
+        beside: &[(Moment::Before(2), ClientAction::Revert)],
         expected: &[
             "user: text(@text kept)",
             "build stop: text(kept)",

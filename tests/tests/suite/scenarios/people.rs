@@ -1,9 +1,9 @@
-//! What people are asked.
+//! Requests to people.
 
 use super::{Answer, PLAIN, Scenario, check};
 use rpc::v1::{PermissionAnswer, PermissionVerdict};
 
-/// Asks before each command.
+/// A rule that asks before each command.
 const ASKING: Scenario = Scenario { rules: &[("bash", PermissionVerdict::Ask)], ..PLAIN };
 const QUESTION: &str = r#"@tool question {"questions":[{"question":"Which?","header":"Pick","options":[{"label":"A","description":"a"},{"label":"B","description":"b"}]}]}"#;
 

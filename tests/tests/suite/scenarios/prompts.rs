@@ -1,4 +1,4 @@
-//! What prompts are made of.
+//! The kinds of prompts.
 
 use super::{PLAIN, Scenario, check};
 use rpc::v1::{self, prompt_part::Kind};

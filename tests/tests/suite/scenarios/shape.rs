@@ -1,19 +1,19 @@
-//! A conversation as lines: one for each message, with who speaks, how a step ended, and its parts. What differs from run to
-//! run is left out (ids, times, attempts), and what begins and ends a step.
+//! The shape of a conversation as lines: one for each message, with its role, the end of the step, and its parts. It omits what
+//! differs between runs (ids, times, attempts), and the marks of the start and end of a step.
 
 use serde_json::Value;
 
-/// In the place of how an interrupted call ended.
+/// Replaces the end of an interrupted call.
 const INTERRUPTED: &str = "(interrupted)";
-/// Characters of a text that are shown.
+/// Number of characters of a text in the shape.
 const TEXT_CHARS: usize = 60;
 
 pub(super) fn lines(talk: &[(Value, Vec<Value>)]) -> Vec<String> {
     talk.iter().map(|(info, parts)| line(info, parts)).collect()
 }
 
-/// Whether a conversation whose loop was lost ended as it would have otherwise. A call whose effect nobody knows, or that was
-/// not begun, is told to the model as interrupted and not repeated.
+/// Returns whether a conversation with a lost loop ended as expected. The model reads that a call was interrupted if its effect
+/// is unknown or it did not start; the call is not repeated.
 pub(super) fn fit(got: &[String], expected: &[&str]) -> bool {
     got.len() == expected.len() && got.iter().zip(expected).all(|(got, expected)| fits(got, expected))
 }
@@ -55,7 +55,7 @@ fn part(part: &Value) -> Option<String> {
         "subtask" => Some(format!("subtask({})", part["agent"].as_str()?)),
         "tool" => Some(tool(part)),
         "compaction" => Some(format!("compaction(auto={})", part["auto"])),
-        // A worker that is lost between two writes may leave these out, and a failed attempt is no part of what was said.
+        // A worker that is lost between two writes may omit these, and a failed attempt is not part of the conversation.
         "step-start" | "step-finish" | "snapshot" | "patch" | "retry" => None,
         other => Some(other.to_owned()),
     }
@@ -80,7 +80,7 @@ fn head(text: &Value) -> String {
 }
 
 #[test]
-fn an_interrupted_call_stands_for_any_end_of_it() {
+fn an_interrupted_call_matches_any_end() {
     let expected = "build tool-calls: bash completed(a), edit completed(b)";
     for (got, want) in [
         (expected, true),

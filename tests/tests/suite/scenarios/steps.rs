@@ -1,4 +1,4 @@
-//! What models do: think, call tools, fail.
+//! The steps of models: reasoning, tool calls, failures.
 
 use super::{PLAIN, Scenario, check};
 

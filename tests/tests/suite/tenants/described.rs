@@ -1,7 +1,7 @@
-//! Every rpc as the protocol's own description has it, streams too: each field that names something is tried with what is another
-//! tenant's, alone among names of one's own and together with others. A new field or rpc is tried by itself.
+//! Every rpc of the protocol's description, including streams: each field with an id is tried with an id of another tenant,
+//! alone and together with the caller's other ids. New fields and rpcs are tested automatically.
 
-use super::Theirs;
+use super::ForeignIds;
 use e2e::{Stack, api::Api, turn::run};
 use prost::Message as _;
 use prost_types::{
@@ -10,7 +10,7 @@ use prost_types::{
 };
 use std::collections::HashMap;
 
-/// Fields that name nothing of a tenant's: models, and what is made by the call.
+/// Fields whose ids belong to no tenant: models, and ids that the call creates.
 const NO_NAMES: [&str; 5] = [
     "ModelRef.provider_id",
     "ModelRef.model_id",
@@ -18,10 +18,10 @@ const NO_NAMES: [&str; 5] = [
     "PromptPart.id",
     "CreateKeyRequest.prefix",
 ];
-/// Messages that are not followed: what a prompt is made of names no more than the prompt does.
+/// Messages that are not searched: the parts of a prompt contain no further ids.
 const LEAVES: [&str; 2] = ["ModelRef", "PromptPart"];
 
-/// What the names of the fields mean, to one tenant.
+/// The ids of one tenant, by field.
 type Names = HashMap<&'static str, String>;
 
 /// A public rpc.
@@ -43,7 +43,7 @@ impl Protocol {
             files.iter().flat_map(|file| file.message_type.iter().map(named)).collect();
         let mut rpcs = vec![];
         for file in files.iter().filter(|file| file.package() == "flotilla.v1") {
-            // The services of the sandbox are not reached from outside.
+            // Clients cannot reach the services of the sandbox.
             let public =
                 file.service.iter().filter(|it| !["SandboxService", "TerminalService"].contains(&it.name()));
             for service in public {
@@ -57,13 +57,13 @@ impl Protocol {
         Self { messages, rpcs }
     }
 
-    /// The fields of a message that name something, those of messages in it with their path.
+    /// Lists the fields of a message that contain ids, and those of nested messages with their path.
     fn naming(&self, message: &DescriptorProto) -> Vec<String> {
         let mut found = vec![];
         for field in &message.field {
             let full = format!("{}.{}", message.name(), field.name());
             if field.r#type() == Type::Message && !LEAVES.contains(&short(field.type_name())) {
-                // Maps and what protobuf itself brings have no names in them.
+                // Maps and the standard messages of protobuf contain no ids.
                 let inner = self.messages.get(short(field.type_name())).map(|inner| self.naming(inner));
                 found.extend(
                     inner.unwrap_or_default().into_iter().map(|path| format!("{}.{path}", field.name())),
@@ -75,7 +75,7 @@ impl Protocol {
         found
     }
 
-    /// A message in which each field that names something is as `names` says of its path, and the others as is usual.
+    /// Builds a message in which `names` decides each field with an id. The other fields have typical values.
     fn encode(&self, message: &DescriptorProto, names: &dyn Fn(&str) -> Option<String>) -> Vec<u8> {
         let mut bytes = vec![];
         for field in &message.field {
@@ -111,7 +111,7 @@ impl Protocol {
     }
 }
 
-/// The first byte of a field, without its kind.
+/// Returns the tag of a field without its wire type.
 fn varint_tag(field: &FieldDescriptorProto) -> u8 {
     let number = u8::try_from(field.number()).unwrap();
     assert!(number < 16, "{} has a tag of one byte", field.name());
@@ -126,7 +126,7 @@ fn short(name: &str) -> &str {
     name.rsplit('.').next().unwrap()
 }
 
-/// What is not empty in a call that could be answered.
+/// Returns a non-empty value for a field that a valid call needs.
 fn usual(name: &str) -> Option<&'static str> {
     match name {
         "text" => Some("@text taken"),
@@ -137,7 +137,7 @@ fn usual(name: &str) -> Option<&'static str> {
     }
 }
 
-/// What belongs to whoever attacks, as far as it is needed beside what is theirs.
+/// Creates the resources of the attacker that are needed beside those of the other tenant.
 async fn own_names(api: &Api) -> Names {
     let session = api.session(None).await;
     assert_eq!(run(api, &session, "@tool bash {\"command\":\"true\"}\n@text own").await.0, "done");
@@ -152,7 +152,7 @@ async fn own_names(api: &Api) -> Names {
     ])
 }
 
-fn their_names(theirs: &Theirs) -> Names {
+fn their_names(theirs: &ForeignIds) -> Names {
     Names::from([
         ("session_id", theirs.session.clone()),
         ("message_id", theirs.message.clone()),
@@ -167,7 +167,7 @@ fn their_names(theirs: &Theirs) -> Names {
     ])
 }
 
-/// Calls with one message, and gives the gRPC status of a refusal.
+/// Calls with one message, and returns the gRPC status of the refusal.
 async fn call(api: &Api, url: &str, path: &str, message: &[u8]) -> String {
     let client = reqwest::Client::builder().http2_prior_knowledge().build().unwrap();
     let length = u32::try_from(message.len()).unwrap().to_be_bytes();
@@ -178,13 +178,13 @@ async fn call(api: &Api, url: &str, path: &str, message: &[u8]) -> String {
         .header("te", "trailers")
         .body([&[0], &length[..], message].concat());
     let response = testkit::within("an answer", request.send()).await.unwrap();
-    // Of a refusal the status is in the head.
+    // The status of a refusal is in the headers.
     let status = response.headers().get("grpc-status");
     status.map_or_else(|| "answered".to_owned(), |status| status.to_str().unwrap().to_owned())
 }
 
-/// Tries every field of every rpc; gives how many were tried.
-pub(super) async fn attack(stack: &Stack, api: &Api, theirs: &Theirs) -> usize {
+/// Tries every field of every rpc; returns the number of tries.
+pub(super) async fn attack(stack: &Stack, api: &Api, theirs: &ForeignIds) -> usize {
     let (own, foreign, protocol) = (own_names(api).await, their_names(theirs), Protocol::read());
     let mut tried = 0;
     for Rpc { path, request } in &protocol.rpcs {

@@ -1,20 +1,20 @@
-//! Pictures and documents that tools give: shown to models that take them, told in words to others.
+//! Images and documents in tool results: sent to models that accept them, replaced by a text for others.
 
 use super::check;
 use e2e::{
     Stack,
-    turn::{run, run_asked},
+    turn::{run, run_request},
 };
 use rpc::v1;
 use serde_json::{Value, json};
 
-/// A picture of one dot.
+/// An image of one pixel.
 const DOT: &str =
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 
-/// Makes a picture, a document, a picture that is too large, and a file of neither kind.
+/// Creates an image, a document, an image that is too large, and a file of neither kind.
 fn files() -> Value {
-    // Written backwards: what the model is asked has the picture only where it is shown.
+    // The base64 text is reversed, so that a request contains the image only if a tool attached it.
     let dot: String = DOT.chars().rev().collect();
     let commands = format!(
         "echo {dot} | rev | base64 -d > dot.png; cp dot.png dot.txt; echo '%PDF-1.4 none' > plain.pdf; \
@@ -23,12 +23,12 @@ fn files() -> Value {
     json!({"command": commands})
 }
 
-/// What the model was asked last.
-fn asked(stack: &Stack) -> String {
+/// Returns the last model request.
+fn last_request(stack: &Stack) -> String {
     stack.model.journal.requests().pop().unwrap().body.to_string()
 }
 
-/// The attachments of the newest tool call.
+/// Returns the attachments of the newest tool call.
 async fn attachments(stack: &Stack, session: &str) -> Vec<Value> {
     let talk = stack.api.conversation(session).await;
     let mut parts = talk.iter().flat_map(|(_, parts)| parts);
@@ -37,13 +37,13 @@ async fn attachments(stack: &Stack, session: &str) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn a_picture_is_shown_to_models_that_take_it_and_told_in_words_to_others() {
+async fn an_image_reaches_models_that_accept_it_and_others_get_a_text() {
     let stack = Stack::start().await;
     let mut shown = vec![];
     for provider in ["chat", "claude", "responses", "gemini"] {
         for (model, sees) in [("eyes", true), ("demo", false)] {
             let session = stack.session().await;
-            let (outcome, seen) = run_asked(&stack.api, &session, |prompt| {
+            let (outcome, seen) = run_request(&stack.api, &session, |prompt| {
                 let read = json!({"filePath": "/workspace/dot.txt"});
                 prompt.text = format!("@tool bash {}\n@tool read {read}\n@text over", files());
                 let (provider_id, model_id) = (provider.to_owned(), model.to_owned());
@@ -51,7 +51,7 @@ async fn a_picture_is_shown_to_models_that_take_it_and_told_in_words_to_others()
             })
             .await;
             assert_eq!(outcome, "done", "{provider}/{model}: {:?}", seen.error());
-            let asked = asked(&stack);
+            let asked = last_request(&stack);
             assert_eq!(asked.contains(DOT), sees, "{provider}/{model}: {asked}");
             let words = "Cannot read \\\"dot.txt\\\" (this model does not support image/png input)";
             assert_eq!(asked.contains(words), !sees, "{provider}/{model}: {asked}");
@@ -73,7 +73,7 @@ async fn a_picture_is_shown_to_models_that_take_it_and_told_in_words_to_others()
 }
 
 #[tokio::test]
-async fn a_file_that_cannot_be_shown_is_refused_with_the_reason() {
+async fn an_unsupported_file_is_refused_with_the_reason() {
     let stack = Stack::start().await;
     let (api, session) = (&stack.api, stack.session().await);
     check(api, &session, ("bash", files()), ("completed", &[])).await;
@@ -83,12 +83,12 @@ async fn a_file_that_cannot_be_shown_is_refused_with_the_reason() {
     let most = domain::limits::TOOL_MEDIA_BYTES_MAX.to_string();
     check(api, &session, read("large.png"), ("error", &["4194304 bytes", &most])).await;
     check(api, &session, read("zeros.png"), ("error", &["neither text nor a picture"])).await;
-    // The pictures of a batch are those of its calls.
+    // The images of a batch are those of its calls.
     let one = json!({"tool": "read", "parameters": {"filePath": "/workspace/dot.png"}});
     let calls = json!({"tool_calls": vec![one; domain::limits::STEP_MEDIA_MAX]});
     check(api, &session, ("batch", calls), ("completed", &["Image read successfully"])).await;
     assert_eq!(attachments(&stack, &session).await.len(), domain::limits::STEP_MEDIA_MAX);
-    // Calls side by side have no more room than one.
+    // Parallel calls share the limit of one call.
     let read =
         |offset| format!("@tool read {}\n", json!({"filePath": "/workspace/dot.png", "offset": offset}));
     let reads: String = (0..=domain::limits::STEP_MEDIA_MAX).map(read).collect();
@@ -97,7 +97,7 @@ async fn a_file_that_cannot_be_shown_is_refused_with_the_reason() {
     let calls = api.tool_calls(&session).await;
     let newest = &calls[calls.len() - domain::limits::STEP_MEDIA_MAX - 1..];
     let refused: Vec<_> = newest.iter().filter(|call| call.status == "error").collect();
-    assert!(refused.len() == 1 && refused[0].said.contains("more than one step can return"), "{refused:?}");
+    assert!(refused.len() == 1 && refused[0].result.contains("more than one step can return"), "{refused:?}");
     let (outcome, seen) = run(api, &session, "@text still here").await;
     assert_eq!(outcome, "done", "{:?}", seen.error());
 }

@@ -1,13 +1,13 @@
-//! Planning: an agent that changes nothing, and a person who says when the work begins.
+//! Planning: an agent that changes nothing, and a person who approves the plan.
 
 use e2e::{
     Options, Stack,
-    turn::{Watch, assert_works, run, run_asked},
+    turn::{Watch, assert_works, run, run_request},
 };
 use rpc::v1;
 use serde_json::{Value, json};
 
-/// What the agent that builds does once the plan is approved.
+/// The prompt for the build agent after the approval.
 const SCRIPT: &str = r#"
 [[rule]]
 match = "The plan above is approved"
@@ -17,12 +17,12 @@ tool = [{ name = "write", input = { filePath = "/workspace/built", content = "bu
 text = "It is built."
 "#;
 
-/// Prompts the agent that plans, and gives the id of the question at the end of its plan.
+/// Prompts the plan agent, and returns the id of the question at the end of its plan.
 async fn planned(stack: &Stack, session: &str, watch: &mut Watch) -> String {
     let write = json!({"filePath": "/workspace/early", "content": "x"});
     let prompt =
         format!("@tool write {write}\n@text The plan: build it.\n@tool plan_exit {{}}\n@text another plan");
-    let ask = stack.api.ask(session, |asked| (asked.text, asked.agent) = (prompt, "plan".to_owned()));
+    let ask = stack.api.prompt_with(session, |asked| (asked.text, asked.agent) = (prompt, "plan".to_owned()));
     ask.await.unwrap();
     let asked = watch.until(|seen| seen.kind == "question.asked").await.properties;
     let labels: Vec<_> =
@@ -38,23 +38,23 @@ async fn answer(stack: &Stack, id: &str, label: &str) {
     stack.api.questions().reply_question(request).await.unwrap();
 }
 
-/// The names of the tools of one question to the model.
+/// Returns the names of the tools in one model request.
 fn offered(body: &Value) -> Vec<&str> {
     body["tools"].as_array().unwrap().iter().filter_map(|tool| tool["function"]["name"].as_str()).collect()
 }
 
 #[tokio::test]
-async fn an_approved_plan_is_carried_out_by_the_agent_that_builds() {
+async fn the_build_agent_performs_an_approved_plan() {
     let mut stack = Stack::with(Options { script: SCRIPT.to_owned(), ..Options::default() }).await;
     let session = stack.session().await;
     let mut watch = Watch::start(&stack.api, &session).await;
     let id = planned(&stack, &session, &mut watch).await;
-    // The question outlives the worker that asked.
+    // The question outlives the worker that asked it.
     stack.crash_worker(0);
     answer(&stack, &id, "Yes").await;
     stack.add_worker().await;
     assert_eq!(watch.until_idle().await, "done");
-    watch.seen.assert_gap_free();
+    watch.transcript.assert_gap_free();
 
     let calls = stack.api.tool_calls(&session).await;
     let calls: Vec<_> = calls.iter().map(|call| (call.tool.as_str(), call.status.as_str())).collect();
@@ -66,7 +66,7 @@ async fn an_approved_plan_is_carried_out_by_the_agent_that_builds() {
     assert_eq!(
         agents,
         [(user, plan), (step, plan), (step, plan), (user, build), (step, build), (step, build)],
-        "one message lets the other agent go on"
+        "one message starts the build agent"
     );
     assert_eq!(talk[3].1[0]["synthetic"], true);
     assert_eq!(talk[5].1[1]["text"], "It is built.");
@@ -82,7 +82,7 @@ async fn an_approved_plan_is_carried_out_by_the_agent_that_builds() {
 }
 
 #[tokio::test]
-async fn a_plan_that_is_not_approved_changes_nothing() {
+async fn a_rejected_plan_changes_nothing() {
     let stack = Stack::with(Options { script: SCRIPT.to_owned(), ..Options::default() }).await;
     let session = stack.session().await;
     let mut watch = Watch::start(&stack.api, &session).await;
@@ -94,12 +94,12 @@ async fn a_plan_that_is_not_approved_changes_nothing() {
     watch.until(|seen| seen.properties["part"]["text"] == "another plan").await;
     assert_eq!(watch.until_idle().await, "done");
     let last = stack.api.tool_calls(&session).await.pop().unwrap();
-    assert!(last.status == "error" && last.said.ends_with("says: not without tests"), "{last:?}");
+    assert!(last.status == "error" && last.result.ends_with("says: not without tests"), "{last:?}");
     let talk = stack.api.conversation(&session).await;
-    assert!(talk.iter().all(|(info, _)| info["agent"] == "plan"), "the agent that builds was not asked");
+    assert!(talk.iter().all(|(info, _)| info["agent"] == "plan"), "the build agent did not run");
 
-    // Nobody else can end what they have not begun.
-    let (outcome, _) = run_asked(&stack.api, &session, |asked| {
+    // Other agents cannot call the tool that ends the planning.
+    let (outcome, _) = run_request(&stack.api, &session, |asked| {
         (asked.text, asked.agent) = ("@tool plan_exit {}\n@text over".to_owned(), "build".to_owned());
     })
     .await;

@@ -13,7 +13,7 @@ use serde_json::json;
 const MEGABYTE: usize = 1024 * 1024;
 
 #[test]
-fn ten_thousand_deltas_of_one_byte_are_one_text() {
+fn ten_thousand_one_byte_deltas_become_one_text() {
     for protocol in Protocol::ALL {
         let bytes = Wire::new(protocol).text(&vec!["\"x\""; 10_000]).end(stop(protocol));
         let (got, outcome) = answer(protocol, &bytes, 1);

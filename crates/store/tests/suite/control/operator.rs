@@ -21,7 +21,7 @@ use store::{
 };
 use testkit::sample::NOW;
 
-/// Begins to work for another tenant.
+/// Switches to another tenant.
 async fn second_tenant(world: &mut World) -> TenantId {
     let (tenant, project) = (world.sample.tenant(), world.sample.project());
     world.store.create_tenant(tenant, "second").await.unwrap();
@@ -30,7 +30,7 @@ async fn second_tenant(world: &mut World) -> TenantId {
     tenant
 }
 
-/// A session in each phase but idle: runnable, running, waiting, quarantined.
+/// Creates one session in each phase except idle: runnable, running, waiting, quarantined.
 async fn one_of_each(world: &mut World) -> [domain::ids::SessionId; 4] {
     let runnable = world.session().await;
     world.accept(&runnable, "begin").await;
@@ -160,7 +160,7 @@ async fn workers_are_listed_with_what_they_own() {
         })
         .collect();
     let want = [(old.worker, "worker", 4, 1, true), (new.worker, "worker", 4, 1, false)];
-    assert_eq!(shown, want, "living workers before dead ones");
+    assert_eq!(shown, want, "living workers come before dead ones");
     assert!(workers.iter().all(|worker| !worker.draining && worker.version == env!("CARGO_PKG_VERSION")));
     let page = world.store.list_workers(&Page { limit: 1, cursor: None }).await.unwrap();
     assert_eq!(page.iter().map(|worker| worker.incarnation).collect::<Vec<_>>(), [old.worker]);
@@ -175,11 +175,11 @@ async fn workers_are_listed_with_what_they_own() {
     assert_eq!(page[0].incarnation, old.worker);
     world.store.renew_worker(&beat(new.worker)).await.unwrap();
     let page = world.store.list_workers(&Page { limit: 1, cursor: None }).await.unwrap();
-    assert_eq!(page[0].incarnation, new.worker, "living workers, the newest first");
+    assert_eq!(page[0].incarnation, new.worker, "the newest living worker comes first");
 }
 
 #[tokio::test]
-async fn versions_are_those_of_the_living() {
+async fn only_versions_of_living_workers_are_listed() {
     let world = World::new().await;
     let (old, newer) = (world.worker().await, world.worker().await);
     world.worker().await;
@@ -211,7 +211,7 @@ async fn workers_that_died_long_ago_are_forgotten_unless_a_session_names_them() 
     };
     assert_eq!(left().await, [alive, recent, owner.worker].into());
     let control = world.store.list_control(Phase::Running, &Page::default()).await.unwrap();
-    assert_eq!(control[0].owner.as_deref(), Some("worker"), "the control row still names its last worker");
+    assert_eq!(control[0].owner.as_deref(), Some("worker"), "the last owner is still known");
     world.take_as_actor(&owner.session).await;
     assert_eq!(world.store.forget_dead_workers().await.unwrap(), 1);
     assert!(!left().await.contains(&owner.worker));
@@ -226,7 +226,7 @@ async fn a_living_worker_is_asked_to_drain_at_its_next_heartbeat() {
     assert_eq!(
         world.store.ask_drain(&dead.worker.to_string(), true).await.unwrap(),
         0,
-        "the dead hear nothing"
+        "a dead worker is not asked"
     );
     assert!(!world.store.renew_worker(&beat(first.worker)).await.unwrap().drain_asked);
     assert_eq!(world.store.ask_drain("worker", true).await.unwrap(), 1, "by name");
@@ -238,7 +238,7 @@ async fn a_living_worker_is_asked_to_drain_at_its_next_heartbeat() {
 }
 
 #[tokio::test]
-async fn capacity_is_that_of_workers_that_take_sessions() {
+async fn capacity_counts_workers_that_take_sessions() {
     let mut world = World::new().await;
     assert_eq!(world.store.get_capacity().await.unwrap(), Capacity::default());
     let (running, dead) = (world.running().await, world.running().await);
@@ -252,7 +252,7 @@ async fn capacity_is_that_of_workers_that_take_sessions() {
 
 /// A metric that is no longer written keeps its last value, so every number must fall back to 0.
 #[tokio::test]
-async fn the_survey_falls_back_to_nothing() {
+async fn the_survey_counts_all_work_and_returns_to_zero() {
     let mut world = World::new().await;
     let of = |class, runnable| ClassSurvey { class, runnable, oldest_seconds: 0.0 };
     let nothing = Survey { classes: Class::ALL.map(|class| of(class, 0.0)).into(), ..Survey::default() };

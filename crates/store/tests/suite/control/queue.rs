@@ -10,7 +10,7 @@ use store::control::{
     candidate::{Candidate, SessionRef},
 };
 
-/// Another tenant, with a project.
+/// Creates another tenant, with a project.
 async fn other_tenant(world: &mut World) -> (TenantId, ProjectId) {
     let (tenant, project) = (world.sample.tenant(), world.sample.project());
     world.store.create_tenant(tenant, "other").await.unwrap();
@@ -18,13 +18,13 @@ async fn other_tenant(world: &mut World) -> (TenantId, ProjectId) {
     (tenant, project)
 }
 
-/// From here on `world` creates sessions of the other tenant, and `other` is the earlier one.
+/// Swaps the tenants: from here on `world` creates sessions of the other tenant, and `other` is the earlier one.
 fn swap(world: &mut World, other: &mut (TenantId, ProjectId)) {
     std::mem::swap(&mut world.tenant, &mut other.0);
     std::mem::swap(&mut world.project, &mut other.1);
 }
 
-/// A runnable session.
+/// Creates a runnable session.
 async fn queued(world: &mut World) -> SessionRef {
     let session = world.session().await;
     world.accept(&session, "hello").await;
@@ -41,7 +41,7 @@ fn by_name(mut places: Vec<SessionRef>) -> Vec<SessionRef> {
 }
 
 #[tokio::test]
-async fn a_backlog_of_one_tenant_or_class_hides_no_other_one() {
+async fn a_backlog_of_one_tenant_or_class_hides_no_other() {
     let mut world = World::new().await;
     let mut backlog = vec![];
     for _ in 0..4 {
@@ -60,9 +60,9 @@ async fn a_backlog_of_one_tenant_or_class_hides_no_other_one() {
 }
 
 #[tokio::test]
-async fn each_gets_its_part_of_a_page() {
+async fn each_tenant_gets_its_share_of_a_page() {
     let mut world = World::new().await;
-    assert_eq!(world.store.list_runnable(10).await.unwrap(), [], "nobody waits");
+    assert_eq!(world.store.list_runnable(10).await.unwrap(), [], "no session waits");
     assert_eq!(world.store.list_takeable(10).await.unwrap(), []);
     let own = [queued(&mut world).await, queued(&mut world).await, queued(&mut world).await];
     let mut second = other_tenant(&mut world).await;
@@ -76,7 +76,7 @@ async fn each_gets_its_part_of_a_page() {
 }
 
 #[tokio::test]
-async fn without_redis_a_tenant_is_given_no_more_than_it_may_run() {
+async fn without_redis_a_tenant_still_stays_within_its_cap() {
     let mut world = World::new().await;
     world.running().await;
     let (first, second) = (queued(&mut world).await, queued(&mut world).await);
@@ -100,7 +100,7 @@ async fn without_redis_a_tenant_is_given_no_more_than_it_may_run() {
 }
 
 #[tokio::test]
-async fn timers_wake_so_many_at_once_and_say_whom() {
+async fn a_limited_number_of_timers_wakes_at_once() {
     let mut world = World::new().await;
     let mut due = vec![];
     for minutes in [2, 3, 1] {
@@ -114,7 +114,7 @@ async fn timers_wake_so_many_at_once_and_say_whom() {
         due.push(SessionRef { tenant: world.tenant, session });
     }
     let wake = async || by_name(places(world.store.wake_due(2).await.unwrap()));
-    assert_eq!(wake().await, by_name(due[..2].to_vec()), "the longest over");
+    assert_eq!(wake().await, by_name(due[..2].to_vec()), "the timers that expired first");
     let phase =
         async |place: &SessionRef| world.store.get_session(place.tenant, &place.session).await.unwrap().phase;
     assert_eq!((phase(&due[1]).await, phase(&due[2]).await), (Phase::Runnable, Phase::Waiting));
@@ -123,7 +123,7 @@ async fn timers_wake_so_many_at_once_and_say_whom() {
 }
 
 #[tokio::test]
-async fn pages_show_all_that_waits_once_in_its_order() {
+async fn pages_list_every_waiting_session_once_in_order() {
     let mut world = World::new().await;
     let mut want = vec![];
     for _ in 0..5 {
@@ -154,7 +154,7 @@ async fn pages_show_all_that_waits_once_in_its_order() {
 }
 
 #[tokio::test]
-async fn pages_show_all_that_is_owned_once() {
+async fn pages_list_every_owned_session_once() {
     let mut world = World::new().await;
     let mut want = vec![];
     for _ in 0..3 {
@@ -172,7 +172,7 @@ async fn pages_show_all_that_is_owned_once() {
 
 /// If no worker takes the first sessions, every page would otherwise offer only them.
 #[tokio::test]
-async fn every_orphan_and_every_abort_is_offered_at_last() {
+async fn every_orphan_and_every_abort_is_eventually_offered() {
     let mut world = World::new().await;
     for _ in 0..3 {
         let orphan = world.running().await;

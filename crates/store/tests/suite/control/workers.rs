@@ -18,7 +18,7 @@ use store::control::{
 use testkit::sample::NOW;
 use uuid::Uuid;
 
-/// A runnable session of another tenant.
+/// Creates a runnable session of another tenant.
 async fn of_another_tenant(world: &mut World) -> SessionRef {
     let tenant = world.sample.tenant();
     world.store.create_tenant(tenant, "second").await.unwrap();
@@ -73,7 +73,7 @@ async fn sessions_are_owned_while_their_worker_lives_and_orphaned_afterwards() {
 }
 
 #[tokio::test]
-async fn a_renewing_worker_is_told_of_aborts_that_no_loop_took() {
+async fn a_renewing_worker_learns_of_aborts_that_no_loop_took() {
     let mut world = World::new().await;
     let (aborted, other) = (world.running().await, world.running().await);
     world.store.accept_abort(world.tenant, &aborted.session, "a1").await.unwrap();
@@ -130,13 +130,13 @@ async fn a_worker_finds_what_it_holds_with_its_epochs() {
     let want = [OwnedSession { target: place, epoch: 2, class: Class::default() }];
     assert_eq!(world.store.list_held(first.worker).await.unwrap(), want);
     world.store.forget_worker(first.worker).await.unwrap();
-    assert_eq!(world.store.list_held(first.worker).await.unwrap(), want, "also without a lease");
+    assert_eq!(world.store.list_held(first.worker).await.unwrap(), want, "also after the lease expired");
     world.store.fail_attempt(world.tenant, &other.session, 1).await.unwrap();
     assert_eq!(world.store.list_held(other.worker).await.unwrap(), []);
 }
 
 #[tokio::test]
-async fn only_timers_that_are_over_wake_sessions() {
+async fn only_expired_timers_wake_sessions() {
     let mut world = World::new().await;
     let (due, later, idle) = (world.session().await, world.session().await, world.session().await);
     for (session, phase, when) in
@@ -156,14 +156,14 @@ async fn only_timers_that_are_over_wake_sessions() {
 }
 
 #[tokio::test]
-async fn a_postgres_is_settled_a_while_after_its_start() {
+async fn postgres_counts_as_settled_some_time_after_its_start() {
     let world = World::new().await;
     testkit::eventually("it is up", async || world.store.is_settled(1).await.unwrap()).await;
     assert!(!world.store.is_settled(u64::MAX).await.unwrap());
 }
 
 #[tokio::test]
-async fn an_abort_of_a_dead_workers_session_is_listed_where_death_may_be_judged() {
+async fn an_abort_of_an_orphan_is_listed_once_postgres_is_settled() {
     let mut world = World::new().await;
     let (running, dead) = (world.running().await, world.running().await);
     for one in [&running, &dead] {
@@ -176,7 +176,7 @@ async fn an_abort_of_a_dead_workers_session_is_listed_where_death_may_be_judged(
 }
 
 #[tokio::test]
-async fn who_waits_since_the_future_looks_again() {
+async fn a_timer_from_the_future_wakes_at_once() {
     let mut world = World::new().await;
     let (early, right, asks) = (world.session().await, world.session().await, world.session().await);
     let waits = "phase = 3, wake_at = now() + interval '2 hours', waiting_at = now()";
@@ -194,7 +194,7 @@ async fn who_waits_since_the_future_looks_again() {
 }
 
 #[tokio::test]
-async fn models_are_those_of_living_workers_each_once() {
+async fn models_of_living_workers_are_listed_once() {
     let world = World::new().await;
     let facts = |provider: &str| Facts {
         model: ModelRef { provider_id: provider.to_owned(), model_id: "m".to_owned() },
@@ -228,7 +228,7 @@ async fn models_are_those_of_living_workers_each_once() {
 }
 
 #[tokio::test]
-async fn the_worker_that_was_started_last_tells_the_tools() {
+async fn the_newest_worker_decides_the_list_of_tools() {
     let world = World::new().await;
     assert_eq!(world.store.list_tools().await.unwrap(), []);
     let tool = |name: &str| tool::Spec {

@@ -6,7 +6,7 @@ use store::{error::Error, log::chunks::Chunk};
 use testkit::sample::NOW;
 
 #[tokio::test]
-async fn chunks_are_read_in_order_and_repeating_one_changes_nothing() {
+async fn chunks_are_read_in_order_and_a_repeated_chunk_changes_nothing() {
     let mut world = World::new().await;
     let running = world.running().await;
     let (store, tenant, session) = (&world.store, world.tenant, &running.session);

@@ -17,7 +17,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn what_people_change_is_stored_and_told_once() {
+async fn changes_of_people_are_stored_and_announced_once() {
     let mut world = World::new().await;
     let (session, messages) = world.talk().await;
     let (question, answer) = (messages[0].clone(), messages[1].clone());
@@ -46,7 +46,7 @@ async fn what_people_change_is_stored_and_told_once() {
 }
 
 #[tokio::test]
-async fn nothing_is_changed_while_somebody_works_on_it() {
+async fn a_busy_session_cannot_be_edited() {
     let mut world = World::new().await;
     let (session, messages) = world.talk().await;
     let edit = Edit::RemoveMessage(messages[0].clone());
@@ -61,7 +61,7 @@ async fn nothing_is_changed_while_somebody_works_on_it() {
 }
 
 #[tokio::test]
-async fn what_was_taken_back_goes_when_somebody_says_so() {
+async fn reverted_messages_are_removed_on_request() {
     let mut world = World::new().await;
     let (session, messages) = world.talk().await;
     assert!(world.edit(&session, &Edit::CommitRevert).await.unwrap().is_empty());

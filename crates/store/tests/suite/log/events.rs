@@ -1,4 +1,4 @@
-//! The log for readers.
+//! The log, as readers use it.
 
 use crate::world::{Running, World};
 use domain::{
@@ -12,7 +12,7 @@ use store::{
 use testkit::sample::NOW;
 
 #[tokio::test]
-async fn events_are_read_after_a_place_and_the_head_says_how_far() {
+async fn events_are_read_after_a_position_up_to_the_head() {
     let mut world = World::new().await;
     let running = world.running().await;
     let idle = world.change(Event::SessionIdle(domain::session::Outcome::Done));
@@ -34,7 +34,7 @@ async fn events_are_read_after_a_place_and_the_head_says_how_far() {
     assert_eq!(
         store.list_events(tenant, session, 3, 10).await.unwrap(),
         [want],
-        "byte for byte what was published"
+        "identical to the published bytes"
     );
     let kinds: Vec<_> =
         store.list_events(tenant, session, 0, 3).await.unwrap().into_iter().map(|e| e.kind).collect();
@@ -68,7 +68,7 @@ async fn a_long_log_is_read_page_by_page() {
     assert_eq!(seqs, (1..=written).collect::<Vec<_>>());
 }
 
-/// Writes so many events, and returns the position of the last one.
+/// Writes this number of events, and returns the position of the last one.
 async fn store_events(world: &mut World, running: &Running, count: u64) -> u64 {
     let changes: Vec<_> =
         (0..count).map(|_| world.change(Event::SessionIdle(domain::session::Outcome::Done))).collect();

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use store::log::{change::Change, record::Progress};
 use testkit::sample::NOW;
 
-/// The changes that bring a call into a state.
+/// Makes the changes that bring a call into a state.
 fn states(world: &mut World, running: &Running) -> [Vec<Change>; 2] {
     let parent = world.sample.user(&running.session).id;
     let message = world.sample.assistant(&running.session, &parent);

@@ -22,7 +22,7 @@ fn seq_of(written: &[FeedEntry], session: &SessionId) -> Option<u64> {
 }
 
 #[tokio::test]
-async fn what_commits_late_is_not_passed_over() {
+async fn a_late_commit_is_still_delivered() {
     let mut world = World::new().await;
     let tenant = world.tenant;
     let slow = world.session().await;
@@ -57,7 +57,7 @@ async fn what_commits_late_is_not_passed_over() {
 }
 
 #[tokio::test]
-async fn sessions_that_work_or_did_lately_are_listed() {
+async fn recently_active_sessions_are_listed() {
     let mut world = World::new().await;
     let tenant = world.tenant;
     let idle = world.session().await;

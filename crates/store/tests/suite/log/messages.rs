@@ -31,7 +31,7 @@ fn ids(entries: &[MessageWithParts]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn pages_go_from_the_newest_back_and_read_forwards() {
+async fn pages_start_at_the_newest_message_and_read_forwards() {
     let (world, session, want) = world_with_prompts().await;
     let list = async |limit, cursor: Option<u64>| {
         let page = Page { limit, cursor: cursor.map(|seq| seq.to_string()) };
@@ -49,7 +49,7 @@ async fn pages_go_from_the_newest_back_and_read_forwards() {
 }
 
 #[tokio::test]
-async fn the_loop_reads_all_or_what_came_after() {
+async fn the_loop_reads_all_messages_or_those_after_a_position() {
     let (world, session, want) = world_with_prompts().await;
     let all = world.store.load_conversation(world.tenant, &session, 0).await.unwrap();
     assert_eq!(ids(&all), want);
@@ -71,14 +71,14 @@ async fn one_message_is_read_with_its_parts() {
 }
 
 #[tokio::test]
-async fn a_part_of_a_later_version_is_named_as_such() {
+async fn a_part_of_a_newer_version_is_a_named_error() {
     let (world, session, _) = world_with_prompts().await;
     world.sql(r#"update part set data = '{"type":"hologram"}'"#).await;
     let result = world.store.load_conversation(world.tenant, &session, 0).await;
     assert!(matches!(result, Err(Error::Unreadable { what: "part", .. })), "{result:?}");
 }
 
-/// A whole answer to `parent`.
+/// Makes a complete answer to `parent`.
 fn answer(
     world: &mut World,
     session: &SessionId,
@@ -90,7 +90,7 @@ fn answer(
     (step.id.clone(), world.change(Event::MessageUpdated(Box::new(Message::Assistant(Box::new(step))))))
 }
 
-/// A request for a summary that keeps the messages after `tail`.
+/// Makes a request for a summary that keeps the messages after `tail`.
 fn wish(world: &mut World, session: &SessionId, tail: Option<&MessageId>) -> (User, [Change; 2]) {
     let user = world.sample.user(session);
     let body = Body::Compaction(Compaction { auto: true, overflow: None, tail_start_id: tail.cloned() });
@@ -101,7 +101,7 @@ fn wish(world: &mut World, session: &SessionId, tail: Option<&MessageId>) -> (Us
 }
 
 #[tokio::test]
-async fn a_loop_begins_to_read_where_the_newest_summary_begins_to_stand_for_the_rest() {
+async fn a_loop_reads_from_the_newest_summary_on() {
     let mut world = World::new().await;
     let running = world.running().await;
     let session = running.session.clone();
@@ -126,10 +126,10 @@ async fn a_loop_begins_to_read_where_the_newest_summary_begins_to_stand_for_the_
     let (_, summed) = answer(&mut world, &session, &asked.id, Some(true));
     write(&world, &[summed]).await;
     world.accept(&session, "on").await;
-    assert_eq!(first(&world).await, 0, "the request decides what comes next");
+    assert_eq!(first(&world).await, 0, "the request decides what follows");
     let (_, later) = answer(&mut world, &session, &asked.id, None);
     write(&world, &[later]).await;
-    assert_eq!(first(&world).await, 2, "the wish");
+    assert_eq!(first(&world).await, 2, "the request");
     // Another summary, with a tail older than its request.
     let (again, wished) = wish(&mut world, &session, Some(&kept));
     write(&world, &wished).await;
@@ -138,7 +138,7 @@ async fn a_loop_begins_to_read_where_the_newest_summary_begins_to_stand_for_the_
     write(&world, &[summed, later]).await;
     assert_eq!(first(&world).await, 1, "the tail");
     world.sql("update session_input set kind = 'note' where dedupe = 'on'").await;
-    assert_eq!(first(&world).await, 0, "the newest prompt, which began the turn");
+    assert_eq!(first(&world).await, 0, "the newest prompt, which started the turn");
     let other = world.sample.tenant();
     assert_eq!(world.store.find_horizon(other, &running.session).await.unwrap(), 0);
 }

@@ -32,8 +32,8 @@ async fn a_repeated_write_is_the_same_write() {
     let second = write(2, &[]).await.unwrap();
     assert_eq!(second.events, []);
     assert_eq!(write(1, &changes).await.unwrap(), first, "also later");
-    assert!(matches!(write(2, &other).await, Err(Error::Fenced)), "the number was used for other changes");
-    assert!(matches!(write(4, &[]).await, Err(Error::Fenced)), "a number was left out");
+    assert!(matches!(write(2, &other).await, Err(Error::Fenced)), "the number was used for something else");
+    assert!(matches!(write(4, &[]).await, Err(Error::Fenced)), "a number was skipped");
     assert_eq!(world.gap_free(&running.session).await, 5);
 }
 
@@ -75,7 +75,7 @@ async fn changes_reach_their_tables() {
 
     let entry = world.store.get_message(world.tenant, &session, &answer.id).await.unwrap();
     assert_eq!(entry.message, Message::Assistant(Box::new(answer)));
-    assert_eq!((entry.seq, entry.parts), (4, vec![(5, whole)]), "both keep their places");
+    assert_eq!((entry.seq, entry.parts), (4, vec![(5, whole)]), "both keep their positions");
     assert_eq!(world.number("select count(*) from session where todos->0->>'content' = 'test'").await, 1);
     assert_eq!(world.gap_free(&session).await, 10);
 }
@@ -99,7 +99,7 @@ async fn spending_adds_up_exactly_and_a_repeated_write_spends_once() {
 }
 
 #[tokio::test]
-async fn a_model_names_a_session_once_and_never_over_somebody_elses_name() {
+async fn a_generated_title_is_set_once_and_replaces_no_other() {
     let mut world = World::new().await;
     let running = world.running().await;
     let tokens = Tokens { input: 1, output: 2, ..Tokens::default() };
@@ -126,13 +126,13 @@ async fn a_model_names_a_session_once_and_never_over_somebody_elses_name() {
 }
 
 #[tokio::test]
-async fn parking_ends_the_turn_and_says_how() {
+async fn parking_stores_the_outcome_of_the_turn() {
     let mut world = World::new().await;
     let running = world.running().await;
     let idle = [world.change(Event::SessionIdle(Outcome::Failed))];
     let end = world::idle(Outcome::Failed, Some("overloaded"));
     let early = world.store.park(&running.write(2), &idle, 1, &end, NOW).await;
-    assert!(matches!(early, Err(Error::Fenced)), "a number was left out");
+    assert!(matches!(early, Err(Error::Fenced)), "a number was skipped");
     let fence = running.write(1);
     let parked = world.store.park(&fence, &idle, 1, &end, NOW).await.unwrap();
     let ParkOutcome::Parked(written) = parked.clone() else { panic!("{parked:?}") };
@@ -188,7 +188,7 @@ async fn a_prompt_during_parking_is_never_lost() {
 
 /// A loop keeps writing while its session is taken over. After the takeover every write fails.
 #[tokio::test]
-async fn a_take_over_ends_the_writes_of_the_loop_before() {
+async fn a_takeover_fences_the_writes_of_the_previous_loop() {
     let mut world = World::new().await;
     let running = world.running().await;
     let successor = world.worker().await;
@@ -210,7 +210,7 @@ async fn a_take_over_ends_the_writes_of_the_loop_before() {
                 Err(error) => panic!("{error:?}"),
             }
         }
-        panic!("it was never fenced")
+        panic!("the loop was not fenced")
     };
     let new = async {
         underway.await.unwrap();
@@ -226,7 +226,8 @@ async fn a_take_over_ends_the_writes_of_the_loop_before() {
     assert_eq!(new_events[0].epoch, 2);
 }
 
-/// Out of 200 updates. A page fills while another transaction, such as an analyze, still sees its old rows.
+/// The limit of moved index entries in 200 updates. A page fills while another transaction, such as an analyze, still
+/// sees old rows.
 const MOVED_MAX: i64 = 20;
 
 #[tokio::test]

@@ -34,7 +34,7 @@ fn always(request: &Request) -> Vec<Rule> {
 }
 
 #[tokio::test]
-async fn an_answer_reaches_as_far_as_it_says_until_it_is_taken_back() {
+async fn an_approval_applies_in_its_scope_until_it_is_revoked() {
     let mut world = World::new().await;
     let inside = world.session().await;
     let (own, stranger) = (world.project.clone(), TenantId(uuid::Uuid::now_v7()));
@@ -61,7 +61,11 @@ async fn an_answer_reaches_as_far_as_it_says_until_it_is_taken_back() {
     let list: Vec<_> =
         list.iter().map(|entry| (&entry.request, entry.project.as_ref(), &*entry.by)).collect();
     let (first, second) = (permission_id(&project), permission_id(&tenant));
-    assert_eq!(list, [(&first, Some(&own), "ann"), (&second, None, "ann")], "the same again is the same");
+    assert_eq!(
+        list,
+        [(&first, Some(&own), "ann"), (&second, None, "ann")],
+        "a repeated approval changes nothing"
+    );
     assert_eq!(world.store.list_approvals_of(stranger, &inside).await.unwrap(), []);
 
     assert!(!world.store.delete_approval(stranger, &second).await.unwrap());

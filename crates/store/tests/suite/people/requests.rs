@@ -63,7 +63,7 @@ async fn open_requests_are_listed_by_kind_session_and_page() {
 }
 
 #[tokio::test]
-async fn a_tree_lists_what_is_asked_at_any_depth_and_nothing_of_its_neighbours() {
+async fn a_tree_lists_its_requests_at_any_depth_and_no_others() {
     let mut world = World::new().await;
     let (mut root, mut other) = (world.actor().await, world.actor().await);
     let (_, mut child) = world.child(&mut root).await;
@@ -168,7 +168,7 @@ async fn a_reply_after_the_deadline_is_too_late_and_the_loop_closes_it() {
 }
 
 #[tokio::test]
-async fn always_ends_every_list_of_rules_and_once_changes_none() {
+async fn always_is_appended_to_the_rules_and_once_changes_none() {
     let mut world = World::new().await;
     let mut parent = world.actor().await;
     let (_, mut child) = world.child(&mut parent).await;
@@ -189,7 +189,7 @@ async fn always_ends_every_list_of_rules_and_once_changes_none() {
 }
 
 #[tokio::test]
-async fn the_end_of_a_call_closes_its_request_unless_somebody_answered() {
+async fn the_end_of_a_call_closes_its_unanswered_request() {
     let mut world = World::new().await;
     let mut actor = world.actor().await;
     let (answered, unanswered) = (world.ask(&mut actor).await, world.ask(&mut actor).await);
@@ -202,7 +202,7 @@ async fn the_end_of_a_call_closes_its_request_unless_somebody_answered() {
     let changes = changes.map(|event| world.change(event));
     let written = world.store.append(&actor.next(), &changes, 2, Progress::Made, NOW).await.unwrap();
     let told = written.events.iter().map(|event| event.properties.contains(r#""reply":"once""#));
-    assert_eq!(told.collect::<Vec<_>>(), [true, false], "the log shows the answer that counts");
+    assert_eq!(told.collect::<Vec<_>>(), [true, false], "the log has the answer that counts");
     assert_eq!(known(&world, &answered).await.answer, Some(Answer::Once));
     assert_eq!(known(&world, &unanswered).await.answer, Some(Answer::Reject { message: None }));
     let late = reply(&mut world, &unanswered.id, &Answer::Once, "bob").await;
@@ -221,7 +221,7 @@ async fn asking_again_is_the_same_request() {
     let again = world.change(Event::RequestAsked(Box::new(request.clone())));
     world.store.append(&actor.next(), &[again], 2, Progress::None, NOW).await.unwrap();
     let known = known(&world, &request).await;
-    assert_eq!(known.answer, Some(Answer::Once), "it is not asked again");
+    assert_eq!(known.answer, Some(Answer::Once), "the request is not repeated");
     assert!(!known.is_over, "it has no deadline");
     assert_eq!(open(&world, "per").await, []);
 }

@@ -7,7 +7,7 @@ use store::{
     people::settings::StoredSettings,
 };
 
-fn told(stored: &[StoredSettings]) -> Vec<(Level, &str, &str)> {
+fn summarize(stored: &[StoredSettings]) -> Vec<(Level, &str, &str)> {
     stored.iter().map(|stored| (stored.level, stored.document.as_str(), stored.by.as_str())).collect()
 }
 
@@ -25,16 +25,16 @@ async fn a_session_is_bound_by_its_tenant_and_its_project() {
     store.put_settings(tenant, None, "{\"a\": 1}", "ann").await.unwrap();
     let both = store.list_settings_of(tenant, &session).await.unwrap();
     let want = [(Level::Tenant, "{\"a\": 1}", "ann"), (Level::Project, "{\"b\": 1}", "bob")];
-    assert_eq!(told(&both), want);
+    assert_eq!(summarize(&both), want);
     assert_eq!(store.list_settings(tenant, Some(&own)).await.unwrap(), both);
-    assert_eq!(told(&store.list_settings(tenant, None).await.unwrap()), want[..1]);
+    assert_eq!(summarize(&store.list_settings(tenant, None).await.unwrap()), want[..1]);
     assert!(store.delete_settings(tenant, Some(&own)).await.unwrap());
     assert!(!store.delete_settings(tenant, Some(&own)).await.unwrap());
-    assert_eq!(told(&store.list_settings_of(tenant, &session).await.unwrap()), want[..1]);
+    assert_eq!(summarize(&store.list_settings_of(tenant, &session).await.unwrap()), want[..1]);
 }
 
 #[tokio::test]
-async fn strangers_neither_see_nor_set_them() {
+async fn other_tenants_can_neither_read_nor_write_settings() {
     let mut world = World::new().await;
     let (tenant, own, session) = (world.tenant, world.project.clone(), world.session().await);
     let stranger = world.sample.tenant();

@@ -54,7 +54,7 @@ async fn the_queue_position_counts_the_more_urgent_first() {
 }
 
 #[tokio::test]
-async fn what_is_below_asks_or_goes_on() {
+async fn a_tree_shows_whether_its_sessions_wait_or_run() {
     let mut world = World::new().await;
     let mut root = world.actor().await;
     let (_, mut child) = world.child(&mut root).await;

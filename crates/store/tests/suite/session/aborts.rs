@@ -12,7 +12,7 @@ async fn aborts(world: &World, session: &SessionId) -> usize {
 }
 
 #[tokio::test]
-async fn whoever_passes_an_abort_on_each_session_below_takes_it_once() {
+async fn an_abort_is_passed_on_once_to_each_descendant() {
     let mut world = World::new().await;
     let mut root = world.actor().await;
     let (_, mut child) = world.child(&mut root).await;
@@ -35,28 +35,24 @@ async fn whoever_passes_an_abort_on_each_session_below_takes_it_once() {
     }
     world.accept(leaf.session(), "one more").await;
     world.store.abort_below(world.tenant, root.session(), "a2").await.unwrap();
-    assert_eq!(aborts(&world, leaf.session()).await, 2, "another abort ends the turn that began since");
+    assert_eq!(aborts(&world, leaf.session()).await, 2, "another abort covers the later inputs");
 }
 
 #[tokio::test]
-async fn aborts_that_nobody_takes_are_one_until_something_comes_after_them() {
+async fn untaken_aborts_are_merged_until_another_input_follows() {
     let mut world = World::new().await;
     let session = world.session().await;
     world.accept(&session, "begin").await;
     for key in 0..20 {
         let accepted = world.store.accept_abort(world.tenant, &session, &format!("a{key}")).await.unwrap();
-        assert!(accepted.is_some(), "a repeated abort is accepted");
+        assert!(accepted.is_some(), "every caller learns that the turn ends");
     }
     assert_eq!(aborts(&world, &session).await, 1);
     world.accept(&session, "more").await;
     for key in 20..40 {
         world.store.accept_abort(world.tenant, &session, &format!("a{key}")).await.unwrap();
     }
-    assert_eq!(
-        aborts(&world, &session).await,
-        2,
-        "the prompt after the first one is not to be answered either"
-    );
+    assert_eq!(aborts(&world, &session).await, 2, "the abort also covers the second prompt");
 
     // A loop takes them all and continues. A new abort stops it again.
     let worker = world.worker().await;
@@ -67,7 +63,7 @@ async fn aborts_that_nobody_takes_are_one_until_something_comes_after_them() {
 }
 
 #[tokio::test]
-async fn a_quarantined_session_takes_no_prompt_and_no_abort_and_hides_nobody() {
+async fn a_quarantined_session_refuses_inputs_and_hides_no_descendant() {
     let mut world = World::new().await;
     let mut root = world.actor().await;
     let (_, child) = world.child(&mut root).await;

@@ -36,7 +36,7 @@ async fn a_tree_spends_one_budget() {
         assert_eq!((budget.max, budget.is_used_up()), (Some(UsdPicos(max)), used_up));
     }
     let session = world.store.get_session(tenant, child.session()).await.unwrap();
-    assert_eq!(session.budget, Some(UsdPicos(1)), "a child sees its root's");
+    assert_eq!(session.budget, Some(UsdPicos(1)), "a child has the budget of its root");
     let other = world.store.get_session(tenant, stranger.session()).await.unwrap();
     assert_eq!(other.budget, None);
     let of_child = world.store.set_budget(tenant, child.session(), None, "set:child").await;
@@ -72,7 +72,7 @@ async fn a_raise_during_parking_is_never_lost() {
 }
 
 #[tokio::test]
-async fn a_parent_is_told_once_that_its_child_has_no_budget_left() {
+async fn a_parent_learns_once_that_its_child_has_no_budget_left() {
     let mut world = World::new().await;
     let mut parent = world.actor().await;
     let (_, mut child) = world.child(&mut parent).await;
@@ -89,5 +89,5 @@ async fn a_parent_is_told_once_that_its_child_has_no_budget_left() {
     assert_eq!(state.phase, Phase::Runnable);
     assert_eq!(world.inputs(parent.session()).await, ["budget"]);
     let told = world.store.set_budget(world.tenant, parent.session(), None, "set:1").await.unwrap();
-    assert_eq!(told, [child.session().clone()], "a runnable session reads the budget anyway");
+    assert_eq!(told, [child.session().clone()], "a runnable session checks the budget anyway");
 }

@@ -1,4 +1,4 @@
-//! Children: made once for each call, and answering it once.
+//! Children: created once for each call, and answering it once.
 
 use crate::{
     family::{answer, finished, waiting},
@@ -33,7 +33,7 @@ use store::{
 use testkit::sample::NOW;
 
 #[tokio::test]
-async fn an_answer_wakes_its_parent_once_also_when_the_write_is_repeated() {
+async fn a_repeated_answer_wakes_its_parent_once() {
     let mut world = World::new().await;
     let mut parent = world.actor().await;
     let (call, mut child) = world.child(&mut parent).await;
@@ -75,7 +75,7 @@ async fn an_answer_finds_a_running_parent_in_its_mailbox() {
 }
 
 #[tokio::test]
-async fn nobody_waits_for_the_answer_to_a_call_that_is_over() {
+async fn an_answer_to_an_ended_call_is_dropped() {
     let mut world = World::new().await;
     let mut parent = world.actor().await;
     let (call, mut child) = world.child(&mut parent).await;
@@ -94,7 +94,7 @@ async fn nobody_waits_for_the_answer_to_a_call_that_is_over() {
 }
 
 #[tokio::test]
-async fn a_dispatch_is_one_child_however_often_it_is_written() {
+async fn a_repeated_dispatch_creates_one_child() {
     let mut world = World::new().await;
     let mut parent = world.actor().await;
     world.sql("update session_run set class = 2").await;
@@ -133,7 +133,7 @@ async fn a_dispatch_is_one_child_however_often_it_is_written() {
 }
 
 #[tokio::test]
-async fn a_stale_loop_makes_no_child() {
+async fn a_stale_loop_cannot_create_a_child() {
     let mut world = World::new().await;
     let parent = world.running().await;
     world.store.forget_worker(parent.worker).await.unwrap();
@@ -145,7 +145,7 @@ async fn a_stale_loop_makes_no_child() {
 }
 
 #[tokio::test]
-async fn a_tree_has_an_end_of_growth_and_a_refusal_writes_nothing() {
+async fn a_tree_has_a_size_limit_and_a_refusal_writes_nothing() {
     let mut world = World::new().await;
     let mut parent = world.actor().await;
     // The tree grows at another branch: the limit counts the whole tree.
@@ -174,7 +174,7 @@ async fn a_tree_has_an_end_of_growth_and_a_refusal_writes_nothing() {
 
 /// Two loops of one tree see room for one more child. Only one of them gets it.
 #[tokio::test]
-async fn siblings_that_make_children_at_once_do_not_pass_the_limit_together() {
+async fn concurrent_dispatches_cannot_exceed_the_limit() {
     let mut world = World::new().await;
     let mut parent = world.actor().await;
     let (_, first) = world.child(&mut parent).await;
@@ -192,7 +192,7 @@ async fn siblings_that_make_children_at_once_do_not_pass_the_limit_together() {
         let (call, changes) = world.call(actor.session());
         made.push((actor.next(), world.new_child(&call), changes));
     }
-    // Both begin, and neither has ended before the other began.
+    // Both start before either has ended.
     let mut held = world.hold(&root).await;
     let dispatch = made
         .iter()
@@ -209,7 +209,7 @@ async fn siblings_that_make_children_at_once_do_not_pass_the_limit_together() {
 }
 
 #[tokio::test]
-async fn an_idle_child_goes_on_for_its_own_parent_only() {
+async fn only_its_parent_can_resume_an_idle_child() {
     let mut world = World::new().await;
     let mut parent = world.actor().await;
     let (call, mut child) = world.child(&mut parent).await;
@@ -245,7 +245,7 @@ async fn an_idle_child_goes_on_for_its_own_parent_only() {
 }
 
 #[tokio::test]
-async fn a_child_that_goes_on_has_the_rights_of_its_new_call() {
+async fn a_resumed_child_has_the_permissions_of_its_new_call() {
     let mut world = World::new().await;
     let mut parent = world.actor().await;
     let (call, mut child) = world.child(&mut parent).await;
@@ -302,7 +302,7 @@ async fn a_report_shows_in_the_parents_call_while_it_runs() {
     assert_eq!((stored.seq, stored.epoch, stored.kind.as_str()), (6, 1, "message.part.updated"));
     assert_eq!(shown(&world, &call).await, Some(json!({"summary": [{"tool": "read"}]})));
     report(&mut world, &child.fence, &call, json!([])).await.unwrap();
-    assert_eq!(shown(&world, &call).await, Some(json!({"summary": []})), "the newest one stays");
+    assert_eq!(shown(&world, &call).await, Some(json!({"summary": []})), "the newest report is kept");
     world.append(&parent.next()).await.unwrap();
 
     let stale = Fence { epoch: 0, ..child.fence.clone() };
@@ -313,14 +313,14 @@ async fn a_report_shows_in_the_parents_call_while_it_runs() {
     let end = world.end_of(&call);
     world.store.append(&parent.next(), &[end], 1, Progress::Made, NOW).await.unwrap();
     assert_eq!(report(&mut world, &child.fence, &call, json!(["late"])).await, None);
-    assert_eq!(shown(&world, &call).await, None, "a call that is over stays over");
+    assert_eq!(shown(&world, &call).await, None, "an ended call stays ended");
     assert_eq!(world.gap_free(parent.session()).await, 9);
     let gone = ParentCall { session: world.sample.session(), ..call.clone() };
     assert_eq!(report(&mut world, &child.fence, &gone, json!([])).await, None);
 }
 
 #[tokio::test]
-async fn a_parent_is_told_that_its_child_was_deleted() {
+async fn a_parent_learns_that_its_child_was_deleted() {
     let mut world = World::new().await;
     let mut parent = world.actor().await;
     let (call, child) = world.child(&mut parent).await;
@@ -341,7 +341,7 @@ async fn a_parent_is_told_that_its_child_was_deleted() {
 
 /// A child is deleted or stopped while its parent gives it another call. That call gets the answer.
 #[tokio::test]
-async fn who_ends_a_child_answers_the_call_that_it_has_by_then() {
+async fn the_end_of_a_child_answers_its_current_call() {
     let mut world = World::new().await;
     let mut parent = world.actor().await;
     let (_, child) = world.child(&mut parent).await;

@@ -14,7 +14,7 @@ fn sessions(gone: &[Tombstone]) -> Vec<SessionId> {
 }
 
 #[tokio::test]
-async fn a_deletion_is_found_later_with_all_that_it_took() {
+async fn a_deletion_is_listed_with_all_its_sessions() {
     let mut world = World::new().await;
     let tenant = world.tenant;
     let (root, child, other) = (world.session().await, world.session().await, world.session().await);
@@ -50,13 +50,13 @@ async fn a_deletion_is_found_later_with_all_that_it_took() {
         (&"".into(), "sample")
     );
     assert!(deletion.tombstones.iter().all(|tombstone| tombstone.deleted_at > Timestamp(0)));
-    assert_eq!(deletion.tombstones[0].event(), event, "the event is the same every time");
+    assert_eq!(deletion.tombstones[0].event(), event, "the same in every list");
     let future = u64::try_from(i64::MAX).unwrap();
     assert_eq!(world.store.list_deleted(tenant, future).await.unwrap(), []);
 }
 
 #[tokio::test]
-async fn a_deletion_that_commits_late_is_not_passed_over() {
+async fn a_deletion_that_commits_late_is_still_listed() {
     let mut world = World::new().await;
     let (tenant, session) = (world.tenant, world.session().await);
     let mut connection = connect(&world.database.migrator_url).await;
@@ -74,7 +74,7 @@ async fn a_deletion_that_commits_late_is_not_passed_over() {
 }
 
 #[tokio::test]
-async fn a_session_that_was_made_again_is_not_gone_and_old_deletions_are_forgotten() {
+async fn a_recreated_session_is_not_deleted_and_old_deletions_are_forgotten() {
     let mut world = World::new().await;
     let tenant = world.tenant;
     let (again, old, recent) = (world.session().await, world.session().await, world.session().await);
@@ -96,7 +96,7 @@ async fn a_session_that_was_made_again_is_not_gone_and_old_deletions_are_forgott
     // A second deletion of the same session is also reported.
     let (since, _) = world.store.list_written(tenant, 0).await.unwrap();
     world.store.delete_session(tenant, &again).await.unwrap();
-    // Earlier deletions may be reported again: transactions of other tests keep the horizon back.
+    // Earlier deletions may be listed again: transactions of other tests keep the horizon back.
     let told = sessions(&world.store.list_deleted(tenant, since).await.unwrap());
     assert_eq!(told.last(), Some(&again));
 }

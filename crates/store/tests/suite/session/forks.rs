@@ -1,4 +1,4 @@
-//! Sessions that begin with the history of another one.
+//! Sessions that start with the history of another session.
 
 use crate::world::World;
 use domain::{
@@ -17,7 +17,7 @@ use store::{
 use testkit::sample::NOW;
 
 #[tokio::test]
-async fn a_fork_has_the_rules_of_its_origin_and_the_history_it_is_given() {
+async fn a_fork_has_the_rules_of_its_origin_and_the_given_history() {
     let mut world = World::new().await;
     let origin = world.new_session();
     let event = world.sample.event();
@@ -63,7 +63,7 @@ async fn a_fork_has_the_rules_of_its_origin_and_the_history_it_is_given() {
 }
 
 #[tokio::test]
-async fn the_branch_of_a_session_is_stored_with_the_event_that_tells_it() {
+async fn the_branch_of_a_session_is_stored_with_its_event() {
     let mut world = World::new().await;
     let running = world.running().await;
     for (number, branch) in [(1, Some("feature/x")), (2, None)] {
@@ -78,7 +78,7 @@ async fn the_branch_of_a_session_is_stored_with_the_event_that_tells_it() {
 }
 
 #[tokio::test]
-async fn the_oldest_state_of_the_files_is_found() {
+async fn the_oldest_snapshot_is_found() {
     let mut world = World::new().await;
     let running = world.running().await;
     let asked = world.sample.user(&running.session);

@@ -42,7 +42,7 @@ async fn a_prompt_makes_an_idle_session_runnable_in_one_step() {
 }
 
 #[tokio::test]
-async fn a_prompt_brings_an_archived_session_back_and_a_repeated_one_does_not() {
+async fn a_prompt_restores_an_archived_session_and_a_repeated_one_does_not() {
     let mut world = World::new().await;
     let session = world.session().await;
     let patch = Patch { title: None, archived: Some(true), ..Patch::default() };
@@ -64,7 +64,7 @@ async fn a_prompt_brings_an_archived_session_back_and_a_repeated_one_does_not() 
 }
 
 #[tokio::test]
-async fn the_same_key_is_the_same_prompt_and_another_body_a_conflict() {
+async fn a_repeated_key_is_the_same_prompt_and_another_body_a_conflict() {
     let mut world = World::new().await;
     let session = world.session().await;
     let first = world.accept(&session, "hello").await;
@@ -82,7 +82,7 @@ async fn the_same_key_is_the_same_prompt_and_another_body_a_conflict() {
 }
 
 #[tokio::test]
-async fn a_note_wakes_nobody_and_a_message_keeps_its_id() {
+async fn a_note_wakes_no_session_and_a_message_keeps_its_id() {
     let mut world = World::new().await;
     let session = world.session().await;
     let mut note = world.prompt(&session, "note");
@@ -94,7 +94,7 @@ async fn a_note_wakes_nobody_and_a_message_keeps_its_id() {
     assert_eq!(
         world.number("select input_seq - input_ack from session_run").await,
         0,
-        "no loop must take it"
+        "no worker may take it"
     );
     let again = world.store.accept_prompt(world.tenant, &note, NOW).await.unwrap();
     assert_eq!((again.message_id, again.events), (note.user.id.clone(), vec![]));
@@ -113,7 +113,7 @@ async fn a_note_wakes_nobody_and_a_message_keeps_its_id() {
 }
 
 #[tokio::test]
-async fn the_same_key_at_once_makes_one_message() {
+async fn concurrent_prompts_with_one_key_make_one_message() {
     let mut world = World::new().await;
     let session = world.session().await;
     let prompts: Vec<_> = (0..8).map(|_| world.prompt(&session, "hello")).collect();
@@ -125,7 +125,7 @@ async fn the_same_key_at_once_makes_one_message() {
 }
 
 #[tokio::test]
-async fn events_have_no_gap_whoever_writes_at_once() {
+async fn concurrent_writers_leave_no_gap_in_the_events() {
     let mut world = World::new().await;
     let running = world.running().await;
     let prompts: Vec<_> =
@@ -157,7 +157,7 @@ async fn events_have_no_gap_whoever_writes_at_once() {
 }
 
 #[tokio::test]
-async fn a_session_that_does_not_get_on_takes_no_more_prompts() {
+async fn a_session_with_a_full_mailbox_refuses_prompts() {
     let mut world = World::new().await;
     let session = world.session().await;
     world.accept(&session, "hello").await;
@@ -165,11 +165,7 @@ async fn a_session_that_does_not_get_on_takes_no_more_prompts() {
     let prompt = world.prompt(&session, "one more");
     let result = world.store.accept_prompt(world.tenant, &prompt, NOW).await;
     assert!(matches!(result, Err(Error::TooManyInputs(limits::INPUTS_PENDING_MAX))), "{result:?}");
-    assert_eq!(
-        world.accept(&session, "hello").await.events,
-        [],
-        "a prompt that was accepted before is still accepted"
-    );
+    assert_eq!(world.accept(&session, "hello").await.events, [], "an earlier prompt is still accepted");
     assert_eq!(world.number("select count(*) from message").await, 1);
 }
 
@@ -191,7 +187,7 @@ async fn a_prompt_wakes_a_waiting_session_and_leaves_a_running_one_to_its_loop()
 }
 
 #[tokio::test]
-async fn an_unknown_session_takes_nothing() {
+async fn an_unknown_session_refuses_inputs() {
     let mut world = World::new().await;
     let session = world.sample.session();
     let prompt = world.prompt(&session, "hello");
@@ -244,7 +240,7 @@ async fn an_abort_needs_no_worker() {
 }
 
 #[tokio::test]
-async fn an_input_of_a_newer_version_is_not_read_as_nothing() {
+async fn an_input_of_a_newer_version_is_an_error() {
     let mut world = World::new().await;
     let running = world.running().await;
     world.store.accept_abort(world.tenant, &running.session, "a1").await.unwrap();

@@ -1,4 +1,4 @@
-//! Parking before the turn is over: no concurrent event is lost.
+//! Parking before the end of a turn: no concurrent event is lost.
 
 use crate::{
     family::{finished, waiting},
@@ -22,7 +22,7 @@ const PAST: Timestamp = Timestamp(1_000);
 const FUTURE: Timestamp = Timestamp(4_102_444_800_000);
 
 #[tokio::test]
-async fn a_parked_session_has_no_owner_and_says_what_it_waits_for() {
+async fn a_parked_session_has_no_owner_and_shows_its_wait() {
     let mut world = World::new().await;
     let mut actor = world.actor().await;
     world.store.fail_attempt(world.tenant, actor.session(), 1).await.unwrap();
@@ -44,7 +44,7 @@ async fn a_parked_session_has_no_owner_and_says_what_it_waits_for() {
 }
 
 #[tokio::test]
-async fn only_a_timer_that_is_over_wakes_a_parked_session() {
+async fn only_an_expired_timer_wakes_a_parked_session() {
     let mut world = World::new().await;
     let mut woken = vec![];
     for until in [Some(PAST), Some(FUTURE), None] {
@@ -63,7 +63,7 @@ async fn only_a_timer_that_is_over_wakes_a_parked_session() {
 
 /// A scan skips a locked row and leaves it to the next scan, because the scan itself holds other rows.
 #[tokio::test]
-async fn a_look_at_the_timers_waits_for_nobody() {
+async fn waking_timers_skips_locked_rows() {
     let mut world = World::new().await;
     let (mut held, mut free) = (world.actor().await, world.actor().await);
     for actor in [&mut held, &mut free] {

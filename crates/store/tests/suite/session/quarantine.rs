@@ -39,7 +39,7 @@ async fn set_attempts(world: &World, session: &SessionId, attempts: i16) {
 }
 
 #[tokio::test]
-async fn only_who_was_tried_too_often_and_is_not_run_is_exhausted() {
+async fn only_an_ownerless_session_without_attempts_left_is_exhausted() {
     let mut world = World::new().await;
     let running = world.running().await;
     let session = running.session.clone();
@@ -74,7 +74,7 @@ async fn only_who_was_tried_too_often_and_is_not_run_is_exhausted() {
 }
 
 #[tokio::test]
-async fn an_operator_stops_what_has_work_and_its_loop_is_refused() {
+async fn an_operator_stops_a_session_with_work_and_fences_its_loop() {
     let mut world = World::new().await;
     let idle = world.session().await;
     assert_eq!(quarantine(&mut world, &idle, QuarantineRule::Any).await, None);
@@ -95,7 +95,7 @@ async fn an_operator_stops_what_has_work_and_its_loop_is_refused() {
 }
 
 #[tokio::test]
-async fn a_released_session_has_all_its_attempts() {
+async fn a_released_session_has_all_attempts_again() {
     let mut world = World::new().await;
     let session = world.session().await;
     world.accept(&session, "begin").await;
@@ -117,7 +117,7 @@ async fn a_released_session_has_all_its_attempts() {
 }
 
 #[tokio::test]
-async fn a_parent_is_told_that_its_child_was_stopped_and_hears_nothing_later() {
+async fn a_parent_learns_once_that_its_child_was_stopped() {
     let mut world = World::new().await;
     let mut parent = world.actor().await;
     let (call, child) = world.child(&mut parent).await;
@@ -135,7 +135,7 @@ async fn a_parent_is_told_that_its_child_was_stopped_and_hears_nothing_later() {
 
     release(&mut world, child.session()).await.unwrap();
     let mut child = world.take_as_actor(child.session()).await;
-    let end = finished(child.session(), &call, "done after all");
+    let end = finished(child.session(), &call, "the late result");
     world.park_as(&mut child, 1, &end).await;
     assert_eq!(answers(&world).await.unwrap(), [want], "the first answer counts");
     assert_eq!(world.inputs(parent.session()).await, ["child"]);

@@ -27,7 +27,7 @@ fn diff(file: &str) -> Vec<FileDiff> {
 }
 
 impl World {
-    /// A session with two prompts, each with an answer, that is idle.
+    /// Creates an idle session with two prompts, each with an answer.
     pub(crate) async fn talk(&mut self) -> (SessionId, Vec<MessageId>) {
         let session = self.session().await;
         let worker = self.worker().await;
@@ -79,7 +79,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn a_held_session_takes_nothing_and_a_revert_goes_with_the_next_prompt() {
+async fn a_held_session_refuses_inputs_and_the_next_prompt_completes_a_revert() {
     let mut world = World::new().await;
     let (session, messages) = world.talk().await;
     let hold = world.held(&session).await.unwrap();
@@ -111,7 +111,7 @@ async fn a_held_session_takes_nothing_and_a_revert_goes_with_the_next_prompt() {
 }
 
 #[tokio::test]
-async fn a_note_is_a_prompt_here_and_a_part_goes_alone() {
+async fn a_note_completes_a_revert_and_a_part_can_be_reverted_alone() {
     let mut world = World::new().await;
     let (session, messages) = world.talk().await;
     let talk = world.store.load_conversation(world.tenant, &session, 0).await.unwrap();
@@ -128,7 +128,7 @@ async fn a_note_is_a_prompt_here_and_a_part_goes_alone() {
 }
 
 #[tokio::test]
-async fn what_a_dead_gateway_intended_is_known_and_stands_before_prompts() {
+async fn the_revert_of_a_dead_gateway_is_known_and_precedes_prompts() {
     let mut world = World::new().await;
     let (session, messages) = world.talk().await;
     let hold = world.held(&session).await.unwrap();
@@ -138,10 +138,10 @@ async fn what_a_dead_gateway_intended_is_known_and_stands_before_prompts() {
     assert_eq!(world.refusal(&session).await, Error::RevertUnfinished.to_string());
     let again = world.held(&session).await.unwrap();
     assert_eq!((again.epoch, &again.revert, again.is_unfinished), (hold.epoch + 1, &Some(revert), true));
-    assert!(matches!(world.end(&hold, None).await, Err(Error::Busy)), "the earlier hold is over");
+    assert!(matches!(world.end(&hold, None).await, Err(Error::Busy)), "the earlier hold has ended");
     assert!(matches!(world.store.intend_revert(&hold, &back_to(&messages[2])).await, Err(Error::Busy)));
     world.store.release_hold(&hold, HoldRelease::Unchanged).await.unwrap();
-    assert_eq!(world.refusal(&session).await, Error::Busy.to_string(), "the later hold stays");
+    assert_eq!(world.refusal(&session).await, Error::Busy.to_string(), "the later hold is kept");
     world.store.release_hold(&again, HoldRelease::Unfinished).await.unwrap();
     assert_eq!(world.refusal(&session).await, Error::RevertUnfinished.to_string());
     let last = world.held(&session).await.unwrap();
@@ -151,7 +151,7 @@ async fn what_a_dead_gateway_intended_is_known_and_stands_before_prompts() {
 }
 
 #[tokio::test]
-async fn a_revert_that_wrote_nothing_leaves_what_was_before() {
+async fn a_revert_without_writes_restores_the_previous_state() {
     let mut world = World::new().await;
     let (session, messages) = world.talk().await;
     let hold = world.held(&session).await.unwrap();
@@ -166,7 +166,7 @@ async fn a_revert_that_wrote_nothing_leaves_what_was_before() {
 }
 
 #[tokio::test]
-async fn nothing_of_a_tree_that_works_is_taken_back_and_nothing_of_it_begins_meanwhile() {
+async fn a_busy_tree_cannot_be_reverted_and_a_held_tree_cannot_start() {
     let mut world = World::new().await;
     let mut parent = world.actor().await;
     let (call, mut child) = world.child(&mut parent).await;
@@ -194,7 +194,7 @@ async fn nothing_of_a_tree_that_works_is_taken_back_and_nothing_of_it_begins_mea
 }
 
 #[tokio::test]
-async fn a_hold_lasts_as_long_as_it_is_renewed_and_whoever_lost_it_changes_nothing() {
+async fn a_hold_lasts_while_it_is_renewed_and_a_lost_hold_changes_nothing() {
     let mut world = World::new().await;
     let mut parent = world.actor().await;
     let (call, mut child) = world.child(&mut parent).await;
@@ -208,7 +208,7 @@ async fn a_hold_lasts_as_long_as_it_is_renewed_and_whoever_lost_it_changes_nothi
     world.sql(nearly).await;
     world.store.renew_hold(&hold).await.unwrap();
     let ends = "select count(*) from session_run where held_until between now() + interval '5 seconds' and now() + interval '10 seconds'";
-    assert_eq!(world.number(ends).await, 2, "the whole tree, from now on, and no longer than without it");
+    assert_eq!(world.number(ends).await, 2, "the whole tree is free, from now on");
 
     // One row is already free: a session of the tree may have started.
     world.sql(&format!("update session_run set held_until = now() where session_id = '{below}'")).await;
@@ -218,25 +218,25 @@ async fn a_hold_lasts_as_long_as_it_is_renewed_and_whoever_lost_it_changes_nothi
     let revert = back_to(&world.messages(&root).await[0]);
     assert!(
         matches!(world.store.intend_revert(&hold, &revert).await, Err(Error::Busy)),
-        "no hold covers it now"
+        "there is no hold now"
     );
     assert!(matches!(world.end(&hold, None).await, Err(Error::Busy)));
 
-    // Another one of the tree does not raise the epoch of the first one's session.
+    // A hold on another session of the tree does not raise the epoch of the first session.
     let later = world.held(&below).await.unwrap();
     assert!(matches!(world.store.renew_hold(&hold).await, Err(Error::Busy)));
     assert!(matches!(world.store.intend_revert(&hold, &revert).await, Err(Error::Busy)));
     assert!(matches!(world.end(&hold, None).await, Err(Error::Busy)));
     world.store.release_hold(&hold, HoldRelease::Unfinished).await.unwrap();
-    assert_eq!(world.refusal(&root).await, Error::Busy.to_string(), "it ends no hold but its own");
+    assert_eq!(world.refusal(&root).await, Error::Busy.to_string(), "it ends only its own hold");
     world.store.renew_hold(&later).await.unwrap();
     world.store.release_hold(&later, HoldRelease::Unchanged).await.unwrap();
-    assert!(matches!(world.store.renew_hold(&later).await, Err(Error::Busy)), "it was released");
+    assert!(matches!(world.store.renew_hold(&later).await, Err(Error::Busy)), "the hold was released");
     world.accept(&root, "goes on").await;
 }
 
 #[tokio::test]
-async fn a_session_says_how_much_changed() {
+async fn a_session_shows_the_size_of_its_changes() {
     let mut world = World::new().await;
     let running = world.running().await;
     let changes = Changes { additions: 3, deletions: 2, files: 1 };

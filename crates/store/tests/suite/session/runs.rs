@@ -45,7 +45,7 @@ async fn a_living_owner_is_left_alone_and_a_dead_one_is_not() {
     assert_eq!((taken.fence.epoch, taken.attempts), (2, 2));
     assert!(matches!(world.append(&running.write(1)).await, Err(Error::Fenced)));
     let returned = world.store.renew_worker(&beat(running.worker)).await.unwrap().aborts;
-    assert_eq!(returned, [], "a worker that comes back owns nothing");
+    assert_eq!(returned, [], "a returning worker owns nothing");
     assert_eq!(world.take(&running.session, running.worker).await, None);
 }
 
@@ -66,7 +66,7 @@ async fn a_lease_from_before_the_clock_was_set_back_protects_nobody() {
 }
 
 #[tokio::test]
-async fn a_session_that_kills_its_loops_is_taken_no_more() {
+async fn a_session_without_attempts_left_is_not_taken() {
     let mut world = World::new().await;
     let session = world.session().await;
     world.accept(&session, "hello").await;
@@ -95,7 +95,7 @@ async fn a_worker_with_a_suspect_leaves_other_suspects_to_others() {
     for _ in 0..ATTEMPTS_SUSPECT {
         assert!(
             matches!(take(SuspectPolicy::Skip, Uuid::now_v7()).await, TakeResult::Taken(_)),
-            "nobody is blamed yet"
+            "no attempt is counted yet"
         );
     }
     let worker = world.worker().await;
@@ -130,7 +130,7 @@ async fn the_pause_of_a_suspect_doubles() {
     }
     let worker = world.worker().await;
     let take = world.store.take_session(world.tenant, &session, worker, SuspectPolicy::Accept).await.unwrap();
-    assert_eq!(take, TakeResult::Exhausted { attempts: ATTEMPTS_MAX }, "the pauses end");
+    assert_eq!(take, TakeResult::Exhausted { attempts: ATTEMPTS_MAX }, "the pause has a maximum");
 }
 
 /// An abort must not wait for the end of a pause.
@@ -160,7 +160,7 @@ async fn a_suspect_that_was_aborted_does_not_pause() {
 }
 
 #[tokio::test]
-async fn what_a_worker_cannot_read_is_offered_again_later_and_costs_no_attempt() {
+async fn a_session_that_a_worker_cannot_read_is_offered_later_without_an_attempt() {
     let mut world = World::new().await;
     let running = world.running().await;
     let stale = store::log::record::Fence { epoch: 0, ..running.fence.clone() };
@@ -181,7 +181,7 @@ async fn what_a_worker_cannot_read_is_offered_again_later_and_costs_no_attempt()
 }
 
 #[tokio::test]
-async fn progress_forgives_earlier_attempts() {
+async fn progress_resets_the_attempts() {
     let mut world = World::new().await;
     let session = world.session().await;
     world.accept(&session, "hello").await;
@@ -195,7 +195,7 @@ async fn progress_forgives_earlier_attempts() {
 }
 
 #[tokio::test]
-async fn a_hand_over_is_no_attempt_and_a_failed_loop_is_one() {
+async fn a_handover_is_no_attempt_and_a_failed_loop_is_one() {
     let mut world = World::new().await;
     let running = world.running().await;
     world.store.hand_over(&running.fence).await.unwrap();
@@ -211,11 +211,7 @@ async fn a_hand_over_is_no_attempt_and_a_failed_loop_is_one() {
     world.store.hand_over(&running.fence).await.unwrap();
     world.store.fail_attempt(world.tenant, &running.session, 2).await.unwrap();
     let state = world.store.get_session(world.tenant, &running.session).await.unwrap();
-    assert_eq!(
-        (state.phase, state.epoch),
-        (Phase::Running, 3),
-        "the word of an earlier owner counts for nothing"
-    );
+    assert_eq!((state.phase, state.epoch), (Phase::Running, 3), "a report of an earlier owner has no effect");
 }
 
 #[tokio::test]
@@ -245,9 +241,9 @@ async fn a_loop_can_ask_whether_it_may_still_write() {
     let is_current = async || world.store.is_current(&running.fence).await.unwrap();
     assert!(is_current().await);
     world.store.forget_worker(running.worker).await.unwrap();
-    assert!(is_current().await, "no other worker owns it yet");
+    assert!(is_current().await, "no other worker has it yet");
     world.store.hand_over(&running.fence).await.unwrap();
     assert!(!is_current().await);
     assert!(world.take(&running.session, Uuid::now_v7()).await.is_some());
-    assert!(!is_current().await, "of another one");
+    assert!(!is_current().await, "the suspect of another worker");
 }

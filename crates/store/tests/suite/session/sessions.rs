@@ -1,4 +1,4 @@
-//! Sessions: made once for each key, listed without a gap, deleted with all of theirs.
+//! Sessions: created once for each key, listed without a gap, deleted with all of their rows.
 
 use crate::world::World;
 use domain::{event::Event, ids::Timestamp, session::Phase};
@@ -45,7 +45,7 @@ async fn a_new_session_is_idle_and_has_one_event() {
 }
 
 #[tokio::test]
-async fn a_used_key_gives_the_session_that_it_made() {
+async fn a_repeated_key_gives_the_same_session() {
     let mut world = World::new().await;
     let (mut new, event) = (world.new_session(), world.sample.event());
     new.key = Some(key("key"));
@@ -112,11 +112,11 @@ async fn a_caller_cannot_take_the_name_of_a_child() {
     let (mut late, event) = (world.new_session(), world.sample.event());
     late.key = name;
     let (late, _) = world.store.create_session(world.tenant, &late, &event, NOW).await.unwrap();
-    assert_eq!(late, early, "the key gives the caller's own session, not the child");
+    assert_eq!(late, early, "the caller gets its session, not the child");
 }
 
 #[tokio::test]
-async fn a_list_says_the_same_places_in_the_queue_as_the_sessions_themselves() {
+async fn a_list_shows_the_same_queue_positions_as_the_sessions() {
     let mut world = World::new().await;
     let mut queued = vec![];
     for at in 0..12 {
@@ -132,7 +132,7 @@ async fn a_list_says_the_same_places_in_the_queue_as_the_sessions_themselves() {
     }
     let parent = queued[4].clone();
     world.sql(&format!("update session set parent_id = '{parent}' where id <> '{parent}'")).await;
-    // Several sessions of the same moment.
+    // Several sessions were created at the same moment.
     world.sql("update session_run set queued_at = date_trunc('minute', queued_at) where class = 1").await;
     let worker = world.worker().await;
     world.take(&queued[0], worker).await.unwrap();
@@ -150,7 +150,7 @@ async fn a_list_says_the_same_places_in_the_queue_as_the_sessions_themselves() {
 }
 
 #[tokio::test]
-async fn of_eight_with_one_key_at_once_one_makes_the_session() {
+async fn eight_concurrent_calls_with_one_key_create_one_session() {
     let mut world = World::new().await;
     let news: Vec<_> = (0..8)
         .map(|_| {
@@ -190,7 +190,7 @@ async fn walk(world: &World, filter: &Filter, limit: u32) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn lists_pass_nothing_over_and_show_the_last_updated_first() {
+async fn lists_are_complete_and_show_the_last_updated_first() {
     let mut world = World::new().await;
     let mut ids = vec![];
     for _ in 0..7 {
@@ -206,7 +206,7 @@ async fn lists_pass_nothing_over_and_show_the_last_updated_first() {
     world.sql("update session set updated_at = updated_at - interval '1 minute'").await;
     world.store.update_session(world.tenant, &id, &Patch::default(), &event, NOW).await.unwrap();
     assert_eq!(walk(&world, &Filter::default(), 2).await[0], ids[3]);
-    // Sessions of one moment, too.
+    // Some sessions share their moment.
     world.sql("update session set updated_at = '2026-11-01T00:00:00.123Z'").await;
     let mut walked = walk(&world, &Filter::default(), 2).await;
     walked.sort();
@@ -261,7 +261,7 @@ async fn a_filter_leaves_out_archived_ones_other_projects_and_other_parents() {
 }
 
 #[tokio::test]
-async fn children_come_oldest_first_whatever_they_do_between_two_pages() {
+async fn children_are_listed_oldest_first_despite_changes_between_pages() {
     let mut world = World::new().await;
     let parent = world.session().await;
     let mut made = vec![];
@@ -289,7 +289,7 @@ async fn children_come_oldest_first_whatever_they_do_between_two_pages() {
 }
 
 #[tokio::test]
-async fn a_change_keeps_what_it_does_not_name() {
+async fn a_change_keeps_omitted_fields() {
     let mut world = World::new().await;
     let id = world.session().await;
     for (title, archived, want_title, want_archived) in [
@@ -341,7 +341,7 @@ async fn a_deleted_session_leaves_no_row_and_fences_its_loop() {
 }
 
 #[tokio::test]
-async fn the_list_of_things_to_do_is_the_newest_one() {
+async fn the_newest_todo_list_is_returned() {
     let mut world = World::new().await;
     let mut actor = world.actor().await;
     let (tenant, session) = (world.tenant, actor.session().clone());

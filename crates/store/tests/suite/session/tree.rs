@@ -31,7 +31,7 @@ use store::{
 };
 use testkit::sample::{NOW, Sample};
 
-/// Rounds, each with a new tree.
+/// Number of rounds, each with a new tree.
 const ROUNDS: u8 = 8;
 
 /// Returns whether a write succeeded. Losing to another writer is fine; every other error fails the test.
@@ -43,7 +43,7 @@ fn settled<T>(what: &str, result: Result<T, Error>) -> Option<T> {
     }
 }
 
-/// A loop: it writes, makes a child if it has one to make, reports, and parks with its answer.
+/// Runs a loop: it writes, creates a child if it has one to create, reports, and parks with its answer.
 async fn run(
     store: &Store,
     mut actor: Actor,
@@ -88,14 +88,14 @@ async fn run(
     panic!("it never parked");
 }
 
-/// Asks several questions, more in each round, so that later operations meet the others at different points.
+/// Runs several queries, more in each round, so that later operations meet the others at different points.
 async fn pause(store: &Store, tenant: TenantId, session: &SessionId, round: u8) {
     for _ in 0..4 * round {
         settled("head", store.get_head(tenant, session).await);
     }
 }
 
-/// Three levels: a root, two children of it, two of each of those; all of them run.
+/// Creates three levels: a root, two children of it, and two of each of those; all of them run.
 struct Tree {
     root: Actor,
     children: Vec<(ParentCall, Actor)>,
@@ -115,7 +115,7 @@ async fn grow(world: &mut World) -> Tree {
     Tree { root, children, leaves }
 }
 
-/// How often each call of a session was answered.
+/// Counts the answers of each call of a session.
 async fn answers(world: &World, session: &SessionId, calls: &[&PartId]) -> BTreeMap<PartId, usize> {
     let mut counts = BTreeMap::new();
     for answer in world.store.list_answers(world.tenant, session, calls).await.unwrap() {
@@ -125,7 +125,7 @@ async fn answers(world: &World, session: &SessionId, calls: &[&PartId]) -> BTree
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_is_the_victim_of_a_deadlock_and_every_call_is_answered_once() {
+async fn concurrent_tree_changes_do_not_deadlock_and_every_call_is_answered_once() {
     let mut world = World::new().await;
     let many = Store::connect(&world.database.app_url, &world.database.system_url, 24).unwrap();
     for round in 0..ROUNDS {
@@ -139,7 +139,7 @@ async fn nobody_is_the_victim_of_a_deadlock_and_every_call_is_answered_once() {
         let calls_of_first: Vec<_> = tree.leaves[..2].iter().map(|(call, _)| call.part_id.clone()).collect();
         let mut jobs: Vec<BoxFuture<'_, ()>> = vec![];
         let store = &many;
-        // The first leaf is deleted, the second is stopped by an operator, and the second child with all below it goes.
+        // The first leaf is deleted, an operator stops the second, and the second child is deleted with all below it.
         for gone in [&leaves[0], &ids[1], &leaves[2]] {
             let delete = async move {
                 pause(store, tenant, gone, round).await;
@@ -235,7 +235,7 @@ async fn a_child_is_free_while_its_end_waits_for_its_parent() {
 
 /// A child may be created while a deletion waits for its parent. The deletion locks it too before it deletes anything.
 #[tokio::test]
-async fn a_deletion_locks_children_that_were_made_while_it_waited() {
+async fn a_deletion_locks_children_that_were_created_while_it_waited() {
     let mut world = World::new().await;
     let mut root = world.actor().await;
     let (_, mut middle) = world.child(&mut root).await;
@@ -254,7 +254,7 @@ async fn a_deletion_locks_children_that_were_made_while_it_waited() {
         dispatch.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(make))).await.unwrap();
         let mut writer = world.hold(&"ses_late".parse().unwrap()).await;
         behind.execute("commit").await.unwrap();
-        // The deletion goes on, up to the row that the writer holds.
+        // The deletion continues until the row that the writer holds.
         world.blocked(1).await;
         let write = format!(
             "insert into session_event (tenant_id, session_id, seq, epoch, id, kind, properties)

@@ -5,7 +5,7 @@ use domain::limits::BUNDLE_PIECE_BYTES;
 use store::error::{Entity, Error};
 
 #[tokio::test]
-async fn a_bundle_is_there_once_it_is_complete() {
+async fn a_bundle_exists_once_it_is_complete() {
     let world = World::new().await;
     let (store, tenant) = (&world.store, world.tenant);
     let (whole, rest) = (vec![1; BUNDLE_PIECE_BYTES], vec![2; 3]);
@@ -26,7 +26,7 @@ async fn a_bundle_is_there_once_it_is_complete() {
 }
 
 #[tokio::test]
-async fn an_upload_begun_anew_forgets_the_failed_one() {
+async fn a_restarted_upload_replaces_the_failed_one() {
     let world = World::new().await;
     let (store, tenant) = (&world.store, world.tenant);
     store.begin_bundle(tenant, "b1", 2 * BUNDLE_PIECE_BYTES as u64).await.unwrap();
@@ -42,7 +42,7 @@ async fn an_upload_begun_anew_forgets_the_failed_one() {
 }
 
 #[tokio::test]
-async fn a_complete_bundle_stays_as_it_is() {
+async fn a_complete_bundle_is_immutable() {
     let world = World::new().await;
     let (store, tenant) = (&world.store, world.tenant);
     store.begin_bundle(tenant, "b1", 5).await.unwrap();

@@ -20,7 +20,7 @@ async fn a_key_is_found_by_its_hash_until_it_is_revoked() {
     let revoked = store.list_keys(tenant, &Page::default()).await.unwrap();
     assert!(revoked[0].revoked_at.is_some());
     store.revoke_key(tenant, "fl_abc").await.unwrap();
-    assert_eq!(store.list_keys(tenant, &Page::default()).await.unwrap(), revoked, "the first time stays");
+    assert_eq!(store.list_keys(tenant, &Page::default()).await.unwrap(), revoked, "the first time is kept");
     assert!(matches!(store.revoke_key(tenant, "fl_xyz").await, Err(Error::NotFound(Entity::Key))));
 }
 

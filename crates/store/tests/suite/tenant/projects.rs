@@ -1,4 +1,4 @@
-//! Projects: made once for each name.
+//! Projects: created once for each name.
 
 use crate::world::World;
 use domain::{
@@ -11,7 +11,7 @@ use store::{
 };
 
 #[tokio::test]
-async fn a_project_is_made_once_for_each_name() {
+async fn a_project_is_created_once_for_each_name() {
     let mut world = World::new().await;
     let (id, again) = (world.sample.project(), world.sample.project());
     let source = Source {
@@ -22,7 +22,7 @@ async fn a_project_is_made_once_for_each_name() {
     let made = world.store.create_project(world.tenant, &id, "app", &source).await.unwrap();
     assert_eq!((&made.id, made.name.as_str(), &made.source), (&id, "app", &source));
     let same = world.store.create_project(world.tenant, &again, "app", &Source::default()).await.unwrap();
-    assert_eq!(same, made, "the first one as it is");
+    assert_eq!(same, made, "the first project, unchanged");
     assert_eq!(world.store.get_project(world.tenant, &id).await.unwrap(), made);
     assert!(matches!(
         world.store.get_project(world.tenant, &again).await,
@@ -66,7 +66,7 @@ async fn a_project_gets_another_source_from_its_own_tenant_only() {
 }
 
 #[tokio::test]
-async fn how_a_project_is_shown_changes_bit_by_bit() {
+async fn the_display_settings_of_a_project_can_be_updated_separately() {
     let mut world = World::new().await;
     let (project, other) = (world.project.clone(), world.sample.tenant());
     world.store.create_tenant(other, "second").await.unwrap();

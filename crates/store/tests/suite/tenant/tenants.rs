@@ -1,4 +1,4 @@
-//! Tenants: made once for each name, seen by themselves.
+//! Tenants: created once for each name, visible to themselves.
 
 use crate::world::World;
 use domain::limits;
@@ -8,7 +8,7 @@ use store::{
 };
 
 #[tokio::test]
-async fn a_tenant_is_made_once_for_each_name() {
+async fn a_tenant_is_created_once_for_each_name() {
     let mut world = World::new().await;
     let id = world.sample.tenant();
     let made = world.store.create_tenant(id, "second").await.unwrap();
@@ -32,7 +32,7 @@ async fn tenants_are_listed_in_pages() {
 }
 
 #[tokio::test]
-async fn a_tenants_share_is_changed_in_parts() {
+async fn the_share_of_a_tenant_can_be_updated_in_parts() {
     let mut world = World::new().await;
     let before = world.store.get_tenant(world.tenant).await.unwrap();
     assert_eq!((before.running_max, before.weight), (limits::TENANT_RUNNING_MAX, 1));

@@ -1,4 +1,4 @@
-//! What people change in a conversation themselves.
+//! Edits of a conversation by a person.
 
 use super::{
     super::{client::Client, events::Events},
@@ -8,7 +8,7 @@ use e2e::turn::bash;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-/// Changes a turn of its own, and tries what is refused.
+/// Edits a separate turn, and tries edits that are refused.
 pub(super) async fn check(client: &Client, session: &str) {
     let mut events = Events::of(client, "/event", "").await;
     let answer = client.prompt(session, "@text To be changed.").await;
@@ -27,13 +27,13 @@ pub(super) async fn check(client: &Client, session: &str) {
     refused(client, Method::PATCH, &of_start, &changed.to_string()).await;
     refused(client, Method::PATCH, &own, "{}").await;
     assert_eq!(client.expect(200, Method::DELETE, &own, Value::Null).await, true);
-    events.until_told("message.part.removed", session).await;
+    events.until_session("message.part.removed", session).await;
     client.expect(404, Method::DELETE, &own, Value::Null).await;
     client.expect(404, Method::PATCH, &own, changed).await;
     for message in [message, prompt] {
         let at = format!("/session/{session}/message/{message}");
         assert_eq!(client.expect(200, Method::DELETE, &at, Value::Null).await, true);
-        let gone = events.until_told("message.removed", session).await;
+        let gone = events.until_session("message.removed", session).await;
         assert_eq!(gone["properties"]["messageID"], message);
         client.expect(404, Method::DELETE, &at, Value::Null).await;
         client.expect(404, Method::GET, &at, Value::Null).await;
@@ -41,19 +41,19 @@ pub(super) async fn check(client: &Client, session: &str) {
     busy(client).await;
 }
 
-/// Nothing is removed from under a loop.
+/// A busy session cannot be edited.
 async fn busy(client: &Client) {
     let rule = json!({"permission": "bash", "pattern": "*", "action": "ask"});
     let session = client.session(json!({"permission": [rule]})).await;
     let mut events = Events::of(client, "/event", "").await;
     client.prompt_async(&session, &bash("true")).await;
-    events.until_told("permission.asked", &session).await;
+    events.until_session("permission.asked", &session).await;
     let talk = client.get(&format!("/session/{session}/message")).await;
     let message = talk[0]["info"]["id"].as_str().unwrap();
     let at = format!("/session/{session}/message/{message}");
     let busy = client.expect(409, Method::DELETE, &at, Value::Null).await;
     assert_eq!((&busy["_tag"], &busy["sessionID"]), (&json!("SessionBusyError"), &json!(session)));
     client.post(&format!("/session/{session}/abort"), Value::Null).await;
-    events.until_told("session.idle", &session).await;
+    events.until_session("session.idle", &session).await;
     client.expect(200, Method::DELETE, &format!("/session/{session}"), Value::Null).await;
 }

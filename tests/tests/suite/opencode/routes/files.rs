@@ -1,11 +1,11 @@
-//! Files of a directory: those of its newest session.
+//! Files of a directory: the files of its newest session.
 
 use super::{super::client::Client, plainly_refused, refused};
 use e2e::turn::bash;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-/// Calls every route of files, without any and with some.
+/// Calls every route of files, with and without files.
 pub(super) async fn check(client: &Client) {
     let client = Client { directory: "/home/me/files".to_owned(), ..client.clone() };
     for path in [
@@ -22,7 +22,7 @@ pub(super) async fn check(client: &Client) {
     not_applied(&client, PATCH, "non-git").await;
     let session = client.session(json!({})).await;
     plainly_refused(&client, "/file/content?path=a").await;
-    // Before the first prompt, too: whoever brings changes along.
+    // Files can be written before the first prompt, for example by a client with local changes.
     not_applied(&client, PATCH, "not-clean").await;
     assert_eq!(client.post("/vcs/apply", json!({"patch": NEW})).await, json!({"applied": true}));
     assert_eq!(client.get("/file/content?path=brought").await["content"], "along\n");
@@ -67,7 +67,7 @@ pub(super) async fn check(client: &Client) {
     }
 }
 
-/// Fits once.
+/// A patch that applies only once.
 const PATCH: &str =
     "diff --git a/read.me b/read.me\n--- a/read.me\n+++ b/read.me\n@@ -1 +1 @@\n-Hello\n+Goodbye\n";
 
@@ -82,7 +82,7 @@ async fn not_applied(client: &Client, patch: &str, reason: &str) {
     );
 }
 
-/// What the session changed, and the skill that it wrote.
+/// The changes of the session, and the skill that it wrote.
 async fn changes(client: &Client) {
     let status = client.get("/vcs/status").await;
     let main = json!({"file": "src/main.rs", "additions": 1, "deletions": 0, "status": "added"});

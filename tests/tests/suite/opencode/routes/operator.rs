@@ -1,4 +1,4 @@
-//! What OpenCode lets its one user change and many users may not, and what is always in order.
+//! Routes that OpenCode's single user may change but our tenants may not, and routes that always succeed.
 
 use super::super::client::Client;
 use reqwest::Method;
@@ -30,7 +30,7 @@ pub(super) async fn check(client: &Client) {
     let bash = listed.clone().find(|tool| tool["id"] == "bash").unwrap();
     assert_eq!(bash["parameters"]["properties"]["command"]["type"], "string", "{bash}");
     client.expect(400, Method::GET, "/experimental/tool", Value::Null).await;
-    // OpenCode itself answers this one with a page of the web.
+    // OpenCode answers this route with a web page.
     let app = client.request(Method::GET, "/app").send().await.unwrap();
     client.called.lock().unwrap().insert(("GET".to_owned(), "/app".to_owned()));
     assert_eq!(app.json::<Value>().await.unwrap()["healthy"], true);

@@ -1,10 +1,10 @@
-//! Terminals. What is said on their connections: `ptys`.
+//! Terminals. `ptys` tests their connections.
 
 use super::{super::client::Client, refused};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-/// What no terminal is called.
+/// An id that belongs to no terminal.
 const NOBODY: &str = "/pty/pty_00000000000000000000000000";
 
 /// Calls every route of terminals.

@@ -9,16 +9,16 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use std::{collections::BTreeSet, time::Duration};
 
-/// The id that the client gives its session.
+/// The id that the client chooses for its session.
 const OWN: &str = "ses_0123456789abABCDEFGHIJKLMN";
 
-/// Calls every route below `/api/session` and of requests, in a directory of its own.
+/// Calls every route below `/api/session` and of requests, in a separate directory.
 pub(super) async fn check(client: &Client) {
     let client = Client { directory: "/home/me/newer".to_owned(), ..client.clone() };
-    let at = made(&client).await;
+    let at = create_session(&client).await;
     prompts(&client, &at).await;
     log(&client, &at).await;
-    said(&client, &at).await;
+    check_messages(&client, &at).await;
     requests(&client, &at).await;
     points(&client, &at).await;
     for (method, path) in [
@@ -47,7 +47,7 @@ async fn empty(client: &Client, path: &str, body: Value) {
     client.expect(204, Method::POST, path, body).await;
 }
 
-async fn made(client: &Client) -> String {
+async fn create_session(client: &Client) -> String {
     let location = json!({"directory": client.directory});
     let made = client.post("/api/session", json!({"id": OWN, "location": location})).await["data"].clone();
     assert_eq!((&made["id"], &made["location"]), (&json!(OWN), &location));
@@ -124,7 +124,7 @@ async fn prompts(client: &Client, at: &str) {
     empty(client, &format!("{at}/wait"), Value::Null).await;
 }
 
-/// The log in pages is the log as a stream, from wherever.
+/// The paged log equals the streamed log, from every position.
 async fn log(client: &Client, at: &str) {
     let whole = client.get(&format!("{at}/history?limit=500")).await;
     let (data, more) = (whole["data"].as_array().unwrap(), &whole["hasMore"]);
@@ -143,7 +143,7 @@ async fn log(client: &Client, at: &str) {
         "compaction.started",
         "compaction.ended",
     ] {
-        assert!(kinds.contains(format!("session.next.{kind}").as_str()), "nobody was told {kind}: {kinds:?}");
+        assert!(kinds.contains(format!("session.next.{kind}").as_str()), "{kind} did not arrive: {kinds:?}");
     }
     let (mut paged, mut after) = (vec![], 0);
     loop {
@@ -159,7 +159,7 @@ async fn log(client: &Client, at: &str) {
     for after in [0, middle] {
         let want: Vec<&Value> =
             data.iter().filter(|event| event["durable"]["seq"].as_u64().unwrap() > after).collect();
-        let told = told(client, &format!("{at}/event?after={after}"), want.len()).await;
+        let told = read_events(client, &format!("{at}/event?after={after}"), want.len()).await;
         assert_eq!(told.iter().collect::<Vec<_>>(), want, "after {after}");
     }
     for bad in ["history?after=x", "history?limit=-1", "event?after=99999999"] {
@@ -168,8 +168,8 @@ async fn log(client: &Client, at: &str) {
     }
 }
 
-/// So many events of a stream.
-async fn told(client: &Client, path: &str, count: usize) -> Vec<Value> {
+/// Reads this number of events from a stream.
+async fn read_events(client: &Client, path: &str, count: usize) -> Vec<Value> {
     let request = client.request(Method::GET, path).timeout(Duration::from_secs(60));
     let mut response = request.send().await.unwrap();
     assert_eq!(response.headers()["content-type"], "text/event-stream");
@@ -190,7 +190,7 @@ async fn told(client: &Client, path: &str, count: usize) -> Vec<Value> {
     told
 }
 
-async fn said(client: &Client, at: &str) {
+async fn check_messages(client: &Client, at: &str) {
     let all = client.get(&format!("{at}/message?order=asc&limit=200")).await["data"].clone();
     let all = all.as_array().unwrap();
     let kinds: BTreeSet<&str> = all.iter().map(|message| message["type"].as_str().unwrap()).collect();
@@ -229,7 +229,7 @@ async fn requests(client: &Client, at: &str) {
     let own = format!("/api/session/{session}");
     let mut events = Events::of(client, "/event", "").await;
     client.prompt_async(&session, &bash("true")).await;
-    events.until_told("permission.asked", &session).await;
+    events.until_session("permission.asked", &session).await;
     let asked = client.get(&format!("{own}/permission")).await["data"][0].clone();
     assert_eq!((&asked["action"], &asked["sessionID"]), (&json!("bash"), &json!(session)));
     let open = client.get("/api/permission/request").await;
@@ -238,7 +238,7 @@ async fn requests(client: &Client, at: &str) {
     assert_eq!(client.get(&one).await["data"], asked);
     refused(client, Method::POST, &format!("{one}/reply"), r#"{"reply":"maybe"}"#).await;
     empty(client, &format!("{one}/reply"), json!({"reply": "once"})).await;
-    events.until_told("session.idle", &session).await;
+    events.until_session("session.idle", &session).await;
     client.expect(404, Method::GET, &one, Value::Null).await;
     client.expect(404, Method::POST, &format!("{one}/reply"), json!({"reply": "once"})).await;
     assert_eq!(client.get("/api/permission/saved").await["data"], json!([]));
@@ -248,15 +248,19 @@ async fn requests(client: &Client, at: &str) {
     let ask = json!({"questions": [{"question": "Which?", "header": "Colour", "options": options}]});
     for (path, body) in [("reply", json!({"answers": [["Red"]]})), ("reject", Value::Null)] {
         client.prompt_async(&session, &format!("@tool question {ask}\n@text thanks")).await;
-        events.until_told("question.asked", &session).await;
+        events.until_session("question.asked", &session).await;
         let asked = client.get(&format!("{own}/question")).await["data"][0].clone();
         assert_eq!(client.get("/api/question/request").await["data"], json!([asked]));
         let one = format!("{own}/question/{}", asked["id"].as_str().unwrap());
         empty(client, &format!("{one}/{path}"), body.clone()).await;
-        events.until_told("session.idle", &session).await;
+        events.until_session("session.idle", &session).await;
         client.expect(404, Method::POST, &format!("{one}/{path}"), body).await;
     }
-    assert_eq!(client.get(&format!("{at}/permission")).await["data"], json!([]), "of that session only");
+    assert_eq!(
+        client.get(&format!("{at}/permission")).await["data"],
+        json!([]),
+        "only the events of that session"
+    );
 }
 
 async fn points(client: &Client, at: &str) {

@@ -1,6 +1,6 @@
-//! What whoever watches a session is told of its files: by tools, by the looks around a step, and of the branch.
+//! Announcements about the files of a session: by tools, by the snapshots around a step, and about the branch.
 
-use super::{answers, done, part, write};
+use super::{answers, part, run_to_end, write};
 use domain::{
     conversation::part::{Body, Part, Ran, ToolState},
     event::Event,
@@ -8,7 +8,7 @@ use domain::{
 };
 use e2e::{
     Stack,
-    turn::{Seen, Transcript, Watch, bash},
+    turn::{self, Transcript, Watch, bash},
 };
 use serde_json::{Value, json};
 use store::{
@@ -24,10 +24,10 @@ fn tool(name: &str, input: &Value) -> String {
     format!("@tool {name} {input}")
 }
 
-/// The files that tools wrote, each in the line of the call that wrote it and said so in the write that ended it.
+/// Returns the files that tools wrote. Each must be announced in the same write that ends the call.
 fn edited(seen: &Transcript) -> Vec<String> {
     let (mut lines, mut files) = (vec![], vec![]);
-    for Seen { kind, properties, .. } in &seen.events {
+    for turn::Event { kind, properties, .. } in &seen.events {
         let (part, state) = (&properties["part"], &properties["part"]["state"]);
         if kind == "file.edited" {
             files.push(properties["file"].as_str().unwrap().trim_start_matches("/workspace/"));
@@ -43,7 +43,7 @@ fn edited(seen: &Transcript) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn each_file_that_a_tool_wrote_is_told_with_the_end_of_its_call() {
+async fn each_written_file_is_announced_at_the_end_of_its_call() {
     let stack = Stack::start().await;
     let session = stack.session().await;
     let patch = |text: &str| {
@@ -70,7 +70,7 @@ async fn each_file_that_a_tool_wrote_is_told_with_the_end_of_its_call() {
         bash("echo x > by_hand"),
         "@text over".to_owned(),
     ];
-    let seen = done(&stack, &session, &prompt.join("\n")).await;
+    let seen = run_to_end(&stack, &session, &prompt.join("\n")).await;
     let want = [
         "write completed: a",
         "edit completed: a",
@@ -87,31 +87,36 @@ async fn each_file_that_a_tool_wrote_is_told_with_the_end_of_its_call() {
 }
 
 #[tokio::test]
-async fn what_a_step_did_to_the_files_is_told_with_its_patch() {
+async fn the_patch_of_a_step_announces_its_file_changes() {
     let stack = Stack::start().await;
     let files = [("a.txt", "one\n"), ("gone.txt", "x\n")];
     let session = stack.session_on(&testkit::git::repository(&files)).await;
     let change = bash("echo two >> a.txt; rm gone.txt; mkdir d; echo n > d/new");
-    let seen = done(&stack, &session, &format!("{change}\n@tool todoread {{}}\n@text over")).await;
-    let told: Vec<&Seen> = seen.events.iter().filter(|seen| seen.kind == "file.watcher.updated").collect();
+    let seen = run_to_end(&stack, &session, &format!("{change}\n@tool todoread {{}}\n@text over")).await;
+    let told: Vec<&turn::Event> =
+        seen.events.iter().filter(|seen| seen.kind == "file.watcher.updated").collect();
     let want = json!({"files": [
         {"file": "/workspace/a.txt", "event": "change"},
         {"file": "/workspace/d/new", "event": "add"},
         {"file": "/workspace/gone.txt", "event": "unlink"},
     ]});
-    assert_eq!(told.iter().map(|seen| &seen.properties).collect::<Vec<_>>(), [&want], "one for all files");
+    assert_eq!(
+        told.iter().map(|seen| &seen.properties).collect::<Vec<_>>(),
+        [&want],
+        "one event for all files"
+    );
     let before = seen.events.iter().find(|before| before.seq + 1 == told[0].seq).unwrap();
     assert_eq!(before.properties["part"]["type"], "patch", "{before:?}");
 }
 
 #[tokio::test]
-async fn the_branch_is_told_when_it_is_another_one() {
+async fn a_change_of_the_branch_is_announced() {
     let stack = Stack::start().await;
     let session = stack.session_on(&testkit::git::repository(&[("a.txt", "one\n")])).await;
     assert_eq!(stack.api.get(&session).await.branch, "");
     let told = async |command: &str| {
         let from = stack.api.get(&session).await.event_seq;
-        let seen = done(&stack, &session, &format!("{}\n@text over", bash(command))).await;
+        let seen = run_to_end(&stack, &session, &format!("{}\n@text over", bash(command))).await;
         let moves = seen.events.iter().filter(|seen| seen.seq > from && seen.kind == "vcs.branch.updated");
         let moves: Vec<Value> = moves.map(|seen| seen.properties.clone()).collect();
         (moves, stack.api.get(&session).await.branch)
@@ -122,14 +127,10 @@ async fn the_branch_is_told_when_it_is_another_one() {
     let moved = told(&format!("git checkout -q -b {feature}")).await;
     assert_eq!(moved, (vec![json!({"branch": feature})], feature));
     assert_eq!(told("git checkout -q --detach").await, (vec![json!({})], String::new()));
-    assert_eq!(
-        told("rm .git/HEAD; mkfifo .git/HEAD").await,
-        (vec![], String::new()),
-        "and nobody waits for it"
-    );
+    assert_eq!(told("rm .git/HEAD; mkfifo .git/HEAD").await, (vec![], String::new()), "no call waits for it");
 }
 
-/// A worker that ended the calls of a step and died before it looked at the files.
+/// Simulates a worker that ended the calls of a step and crashed before it took the snapshot.
 async fn end_calls_and_die(stack: &Stack, session: &str) {
     let store = Store::connect(&stack.database.app_url, &stack.database.system_url, 2).unwrap();
     let (tenant, id): (TenantId, SessionId) =
@@ -140,7 +141,7 @@ async fn end_calls_and_die(stack: &Stack, session: &str) {
     let TakeResult::Taken(taken) =
         store.take_session(tenant, &id, owner, SuspectPolicy::Accept).await.unwrap()
     else {
-        panic!("nobody else has it")
+        panic!("no other worker has the session")
     };
     let step = answers(stack, session).await.pop().unwrap();
     let mut part: Part = serde_json::from_value(part(&step, "tool")).unwrap();
@@ -162,13 +163,13 @@ async fn end_calls_and_die(stack: &Stack, session: &str) {
 }
 
 #[tokio::test]
-async fn a_step_whose_worker_died_after_its_calls_has_its_patch_and_its_state_once() {
+async fn a_step_has_one_patch_and_one_snapshot_after_a_crash_of_its_worker() {
     let mut stack = Stack::start().await;
     let session = stack.session().await;
     let mut watch = Watch::start(&stack.api, &session).await;
     let command = "echo x > made; echo begun; until [ -e go ]; do sleep 0.1; done";
     stack.api.prompt(&session, &format!("{}\n@text over", bash(command))).await.unwrap();
-    watch.until_shown("begun").await;
+    watch.until_output("begun").await;
     stack.crash_worker(0);
     end_calls_and_die(&stack, &session).await;
     stack.add_worker().await;
@@ -177,10 +178,14 @@ async fn a_step_whose_worker_died_after_its_calls_has_its_patch_and_its_state_on
     let (begun, ended) = (part(&step, "snapshot"), part(&step, "step-finish"));
     assert!(begun["snapshot"].is_string() && ended["snapshot"].is_string(), "{step:?}");
     assert_eq!(part(&step, "patch")["files"], json!(["/workspace/made"]));
-    let count =
-        |kind: &str| watch.seen.events.iter().filter(|seen| seen.properties["part"]["type"] == kind).count();
+    let count = |kind: &str| {
+        watch.transcript.events.iter().filter(|seen| seen.properties["part"]["type"] == kind).count()
+    };
     assert_eq!(
-        (count("patch"), watch.seen.kinds().iter().filter(|kind| **kind == "file.watcher.updated").count()),
+        (
+            count("patch"),
+            watch.transcript.kinds().iter().filter(|kind| **kind == "file.watcher.updated").count()
+        ),
         (1, 1)
     );
 }

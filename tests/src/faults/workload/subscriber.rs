@@ -1,10 +1,8 @@
-//! A subscriber that follows one session to its end, through lost connections and from gateway to gateway, and records
-//! everything that it receives.
+//! A subscriber that follows one session to its end and records everything that it receives. It reconnects after lost
+//! connections, each time to another gateway.
 
-use super::{
-    client::{Client, may_be_repeated, sentence},
-    history::{SeenDelta, SeenEvent, Transcript, now_us},
-};
+use super::client::{Client, is_transient, sentence};
+use crate::faults::history::{ReceivedDelta, ReceivedEvent, Transcript, now_us};
 use rpc::v1::{self, subscribe_response::Item};
 use std::{
     collections::HashMap,
@@ -14,88 +12,89 @@ use std::{
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// Heartbeats come every ten seconds: a stream without one is dead.
+/// A stream that is silent for this long is dead: heartbeats come every ten seconds.
 const SILENCE: Duration = Duration::from_secs(15);
 /// Pause before another connection.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// The events that a subscriber has received so far, shared with the tasks that wait for it.
 #[derive(Debug)]
-pub struct Shared {
-    kept: Mutex<Kept>,
+pub struct Record {
+    state: Mutex<State>,
     news: watch::Sender<()>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct State {
     transcript: Transcript,
     cursor: String,
     /// Position of each prompt's first event, by message.
     prompts: HashMap<String, i64>,
     idle: i64,
-    /// Whether an operator must look at the session.
-    is_convicted: bool,
-    /// Whether that was told to the end.
+    /// Whether the quarantine was announced.
+    is_quarantine_announced: bool,
+    /// Whether the last event of the quarantine arrived.
     is_quarantined: bool,
-    /// Position of the newest end of a step that no other step follows.
-    closing: i64,
+    /// Position of the newest end of a last step.
+    last_step_end: i64,
 }
 
-impl Shared {
-    /// For the session of a tenant.
+impl Record {
+    /// Creates an empty record for a session of a tenant.
     pub fn new(tenant: usize, session_id: &str) -> Arc<Self> {
         let transcript = Transcript { tenant, session_id: session_id.to_owned(), ..Transcript::default() };
-        let kept = Mutex::new(Kept { transcript, ..Kept::default() });
-        Arc::new(Self { kept, news: watch::Sender::new(()) })
+        let state = Mutex::new(State { transcript, ..State::default() });
+        Arc::new(Self { state, news: watch::Sender::new(()) })
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A copy of what was seen.
+    /// Returns a copy of the transcript.
     pub fn transcript(&self) -> Transcript {
-        self.kept().transcript.clone()
+        self.state().transcript.clone()
     }
 
     /// Waits until the session is idle after this prompt.
     pub async fn idle_after(&self, message_id: &str) {
-        self.until(|kept| kept.prompts.get(message_id).is_some_and(|seq| kept.idle > *seq)).await;
+        self.until(|state| state.prompts.get(message_id).is_some_and(|seq| state.idle > *seq)).await;
     }
 
     /// Waits until the session is quarantined, or idle after this prompt.
     pub async fn over_after(&self, message_id: &str) {
-        let is_idle = |kept: &Kept| kept.prompts.get(message_id).is_some_and(|seq| kept.idle > *seq);
-        self.until(|kept| kept.is_quarantined || is_idle(kept)).await;
+        let is_idle = |state: &State| state.prompts.get(message_id).is_some_and(|seq| state.idle > *seq);
+        self.until(|state| state.is_quarantined || is_idle(state)).await;
     }
 
-    /// Waits until the last step after this prompt is closed, which is just before the session is idle.
-    pub async fn closing_after(&self, message_id: &str) {
-        let is_closing =
-            |kept: &Kept| kept.prompts.get(message_id).is_some_and(|seq| kept.closing.max(kept.idle) > *seq);
-        self.until(is_closing).await;
+    /// Waits until the last step after this prompt ends, just before the session becomes idle.
+    pub async fn last_step_after(&self, message_id: &str) {
+        let has_ended = |state: &State| {
+            state.prompts.get(message_id).is_some_and(|seq| state.last_step_end.max(state.idle) > *seq)
+        };
+        self.until(has_ended).await;
     }
 
-    async fn until(&self, reached: impl Fn(&Kept) -> bool) {
+    async fn until(&self, reached: impl Fn(&State) -> bool) {
         let mut news = self.news.subscribe();
-        while !reached(&self.kept()) {
+        while !reached(&self.state()) {
             // The sender lives as long as `self`.
             drop(news.changed().await);
         }
     }
 }
 
-/// Follows a session until `stop`. With `stay`, it leaves by itself that long after each connection and comes back.
-pub async fn follow(client: Client, shared: Arc<Shared>, stay: Option<Duration>, stop: CancellationToken) {
-    let session_id = shared.kept().transcript.session_id.clone();
+/// Follows a session until `stop`. With `stay`, it closes each connection after that time and reconnects.
+pub async fn follow(client: Client, record: Arc<Record>, stay: Option<Duration>, stop: CancellationToken) {
+    let session_id = record.state().transcript.session_id.clone();
     while !stop.is_cancelled() {
         let connection = {
-            let mut kept = shared.kept();
-            kept.transcript.connections += 1;
-            kept.transcript.connections
+            let mut state = record.state();
+            state.transcript.connections += 1;
+            state.transcript.connections
         };
-        let watched = watch(&client, &shared, &session_id, connection);
-        let left = async {
+        let stream = watch(&client, &record, &session_id, connection);
+        let limit = async {
             match stay {
                 Some(stay) => tokio::time::sleep(stay).await,
                 None => std::future::pending().await,
@@ -103,48 +102,48 @@ pub async fn follow(client: Client, shared: Arc<Shared>, stay: Option<Duration>,
         };
         tokio::select! {
             () = stop.cancelled() => return,
-            () = left => {}
-            () = watched => tokio::time::sleep(PAUSE).await,
+            () = limit => {}
+            () = stream => tokio::time::sleep(PAUSE).await,
         }
     }
 }
 
-async fn watch(client: &Client, shared: &Shared, session_id: &str, connection: u32) {
-    let cursor = shared.kept().cursor.clone();
+async fn watch(client: &Client, record: &Record, session_id: &str, connection: u32) {
+    let cursor = record.state().cursor.clone();
     let request = v1::SubscribeRequest { session_id: session_id.to_owned(), cursor, ..Default::default() };
     let mut events = client.events(connection as usize);
     let stream = match tokio::time::timeout(SILENCE, events.subscribe(request)).await {
         Ok(Ok(stream)) => stream,
-        Ok(Err(status)) => return told(client, session_id, &status),
+        Ok(Err(status)) => return record_refusal(client, session_id, &status),
         Err(_) => return,
     };
     let mut stream = stream.into_inner();
     loop {
         match tokio::time::timeout(SILENCE, stream.message()).await {
-            Ok(Ok(Some(answer))) => shared.take(connection, answer),
-            Ok(Err(status)) => return told(client, session_id, &status),
+            Ok(Ok(Some(answer))) => record.take(connection, answer),
+            Ok(Err(status)) => return record_refusal(client, session_id, &status),
             Ok(Ok(None)) | Err(_) => return,
         }
     }
 }
 
-fn told(client: &Client, session_id: &str, status: &tonic::Status) {
-    if !may_be_repeated(status) {
-        client.surprised(session_id, format!("a subscriber was refused: {}", sentence(status)));
+fn record_refusal(client: &Client, session_id: &str, status: &tonic::Status) {
+    if !is_transient(status) {
+        client.record_surprise(session_id, format!("a subscriber was refused: {}", sentence(status)));
     }
 }
 
-impl Shared {
+impl Record {
     fn take(&self, connection: u32, answer: v1::SubscribeResponse) {
-        let mut kept = self.kept();
+        let mut state = self.state();
         if !answer.cursor.is_empty() {
-            kept.cursor = answer.cursor;
+            state.cursor = answer.cursor;
         }
         match answer.item {
-            Some(Item::Event(event)) => kept.event(event),
+            Some(Item::Event(event)) => state.event(event),
             Some(Item::Delta(delta)) => {
-                let after_seq = kept.transcript.events.last().map_or(0, |event| event.seq);
-                kept.transcript.deltas.push(SeenDelta {
+                let after_seq = state.transcript.events.last().map_or(0, |event| event.seq);
+                state.transcript.deltas.push(ReceivedDelta {
                     connection,
                     after_seq,
                     part_id: delta.part_id,
@@ -154,12 +153,12 @@ impl Shared {
             }
             Some(Item::Heartbeat(_)) | None => return,
         }
-        drop(kept);
+        drop(state);
         self.news.send_replace(());
     }
 }
 
-impl Kept {
+impl State {
     fn event(&mut self, event: v1::Event) {
         let seq = i64::try_from(event.seq).unwrap_or(i64::MAX);
         let properties: serde_json::Value =
@@ -167,19 +166,19 @@ impl Kept {
         let info = &properties["info"];
         match event.kind.as_str() {
             "session.idle" => self.idle = seq,
-            "flotilla.session.quarantined" => self.is_convicted = true,
-            // The last word after the verdict.
-            "session.status" if self.is_convicted => self.is_quarantined = true,
+            "flotilla.session.quarantined" => self.is_quarantine_announced = true,
+            // The last event of a quarantine.
+            "session.status" if self.is_quarantine_announced => self.is_quarantined = true,
             "message.updated" if info["role"] == "user" => {
                 let id = info["id"].as_str().unwrap_or_default().to_owned();
                 self.prompts.entry(id).or_insert(seq);
             }
             "message.updated" if info["time"]["completed"].is_number() && info["finish"] == "stop" => {
-                self.closing = seq;
+                self.last_step_end = seq;
             }
             _ => {}
         }
-        self.transcript.events.push(SeenEvent {
+        self.transcript.events.push(ReceivedEvent {
             at_us: now_us(),
             seq,
             epoch: i64::try_from(event.epoch).unwrap_or(i64::MAX),

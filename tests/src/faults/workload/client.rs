@@ -1,7 +1,7 @@
-//! A well-behaved client: it repeats an unanswered call with the same key at another gateway until it gets an answer.
-//! It records answers that no client should get as surprises.
+//! A well-behaved client: it repeats an unanswered call with the same key at another gateway until it receives an answer.
+//! It records wrong answers as surprises.
 
-use super::{history::Surprise, history::now_us};
+use crate::faults::history::{Surprise, now_us};
 use rpc::{
     client::Bearer,
     v1::{
@@ -16,16 +16,16 @@ use std::{
 };
 use tonic::{Code, Response, Status, service::interceptor::InterceptedService, transport::Channel};
 
-/// How long one call may take before it counts as lost.
+/// Time limit for the answer to one call.
 const ANSWER: Duration = Duration::from_secs(6);
-/// How long a call is repeated: longer than any fault.
+/// How long a call is repeated: longer than any fault lasts.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Pause between two tries.
+/// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(100);
 
 type Authorized = InterceptedService<Channel, Bearer>;
 
-/// One tenant's client. Clones are the same client.
+/// The client of one tenant. Clones share its record.
 #[derive(Clone)]
 pub struct Client {
     /// The tenant's number.
@@ -37,7 +37,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client of the tenant that `api` belongs to, which knows these gateways.
+    /// Creates a client of the tenant of `api` that uses these gateways.
     pub fn new(
         tenant: usize,
         api: &crate::api::Api,
@@ -55,9 +55,9 @@ impl Client {
         })
     }
 
-    /// Keeps something that must not happen.
-    pub fn surprised(&self, whose: &str, what: String) {
-        let surprise = Surprise { at_us: now_us(), whose: whose.to_owned(), what };
+    /// Records a wrong behaviour.
+    pub fn record_surprise(&self, subject: &str, description: String) {
+        let surprise = Surprise { at_us: now_us(), subject: subject.to_owned(), description };
         self.surprises.lock().unwrap_or_else(PoisonError::into_inner).push(surprise);
     }
 
@@ -66,12 +66,12 @@ impl Client {
         InterceptedService::new(channel, Bearer::new(&self.key).expect("a key"))
     }
 
-    /// Client of `EventService` at one gateway.
+    /// Returns the client of `EventService` at one gateway.
     pub fn events(&self, gateway: usize) -> EventServiceClient<Authorized> {
         EventServiceClient::new(self.at(gateway)).max_decoding_message_size(rpc::MESSAGE_BYTES_MAX)
     }
 
-    /// Makes a session; the key makes it the only one. A person must allow the calls of the tools in `asks`.
+    /// Creates a session, once for each key. A person must allow the calls of the tools in `asks`.
     pub async fn create_session(&self, key: &str, asks: &[&str]) -> Option<String> {
         let rule = |tool: &&str| v1::PermissionRule {
             permission: (*tool).to_owned(),
@@ -85,16 +85,16 @@ impl Client {
             permission_rules: asks.iter().map(rule).collect(),
             ..Default::default()
         };
-        let made = self
+        let created = self
             .repeat(key, 0, |authorized| {
                 let request = request.clone();
                 async move { SessionServiceClient::new(authorized).create_session(request).await }
             })
             .await?;
-        Some(made.session?.id)
+        Some(created.session?.id)
     }
 
-    /// Sends a prompt until it is accepted, at first to `gateway`, and gives its message.
+    /// Sends a prompt until a gateway accepts it, first to `gateway`, and returns the id of its message.
     pub async fn prompt(&self, session_id: &str, key: &str, text: &str, gateway: usize) -> Option<String> {
         let request = v1::AcceptPromptRequest {
             session_id: session_id.to_owned(),
@@ -109,7 +109,7 @@ impl Client {
         Some(accepted.await?.message_id)
     }
 
-    /// Sends a prompt and leaves before the answer can be there.
+    /// Sends a prompt and disconnects before the answer can arrive.
     pub async fn prompt_and_leave(&self, session_id: &str, key: &str, text: &str, within: Duration) {
         let request = v1::AcceptPromptRequest {
             session_id: session_id.to_owned(),
@@ -118,11 +118,11 @@ impl Client {
             ..Default::default()
         };
         let mut client = PromptServiceClient::new(self.at(0));
-        // The result does not matter: the prompt is sent again.
+        // The result does not matter: the caller sends the prompt again.
         drop(tokio::time::timeout(within, client.accept_prompt(request)).await);
     }
 
-    /// Stops a turn; gives whether there was one.
+    /// Aborts a turn and returns whether one was active.
     pub async fn abort(&self, session_id: &str) -> Option<bool> {
         let request = v1::AbortSessionRequest { session_id: session_id.to_owned() };
         let answer = self.repeat(session_id, 0, |authorized| {
@@ -137,56 +137,56 @@ impl Client {
         let (all, every) = (v1::ListPermissionsRequest::default(), v1::ListQuestionsRequest::default());
         let mut permissions = PermissionServiceClient::new(self.at(gateway));
         let mut questions = QuestionServiceClient::new(self.at(gateway));
-        let asked = tokio::join!(
+        let answers = tokio::join!(
             tokio::time::timeout(ANSWER, permissions.list_permissions(all)),
             tokio::time::timeout(ANSWER, questions.list_questions(every)),
         );
         let mut requests = vec![];
-        if let Ok(Ok(answer)) = asked.0 {
+        if let Ok(Ok(answer)) = answers.0 {
             let permissions = answer.into_inner().permissions.into_iter();
             requests.extend(permissions.map(|permission| (permission.session_id, permission.id)));
         }
-        if let Ok(Ok(answer)) = asked.1 {
+        if let Ok(Ok(answer)) = answers.1 {
             let questions = answer.into_inner().questions.into_iter();
             requests.extend(questions.map(|question| (question.session_id, question.id)));
         }
         requests
     }
 
-    /// Answers a permission; gives whether this answer was the first.
+    /// Answers a permission and returns whether this was the first answer.
     pub async fn reply(&self, id: &str, answer: v1::PermissionAnswer) -> bool {
         let request = v1::ReplyPermissionRequest {
             permission_id: id.to_owned(),
             answer: answer.into(),
-            // A refusal without a word would end the turn.
+            // A refusal without a message would end the turn.
             message: "go on without it".to_owned(),
             ..Default::default()
         };
-        let answered = self.ask(0, |authorized| {
+        let result = self.repeat_until_answered(0, |authorized| {
             let request = request.clone();
             async move { PermissionServiceClient::new(authorized).reply_permission(request).await }
         });
-        self.was_first(id, answered.await)
+        self.was_first(id, result.await)
     }
 
-    /// Answers a question; gives whether this answer was the first.
+    /// Answers a question and returns whether this was the first answer.
     pub async fn choose(&self, id: &str, label: &str) -> bool {
         let answers = vec![v1::QuestionAnswer { labels: vec![label.to_owned()] }];
         let request = v1::ReplyQuestionRequest { question_id: id.to_owned(), answers };
-        let answered = self.ask(1, |authorized| {
+        let result = self.repeat_until_answered(1, |authorized| {
             let request = request.clone();
             async move { QuestionServiceClient::new(authorized).reply_question(request).await }
         });
-        self.was_first(id, answered.await)
+        self.was_first(id, result.await)
     }
 
-    fn was_first<T>(&self, id: &str, answered: Option<Result<T, Status>>) -> bool {
-        match answered {
+    fn was_first<T>(&self, id: &str, result: Option<Result<T, Status>>) -> bool {
+        match result {
             Some(Ok(_)) => true,
             Some(Err(status)) => {
-                // Its deadline or an abort came first, or the answer to an earlier try was lost.
+                // The deadline or an abort came first, or the confirmation of an earlier attempt was lost.
                 if rpc::status::code_of(&status).as_deref() != Some("already_resolved") {
-                    self.surprised(id, format!("an answer was refused: {}", sentence(&status)));
+                    self.record_surprise(id, format!("an answer was refused: {}", sentence(&status)));
                 }
                 false
             }
@@ -198,44 +198,47 @@ impl Client {
     pub async fn spy(&self, session_id: &str) {
         let request = v1::SubscribeRequest { session_id: session_id.to_owned(), ..Default::default() };
         let mut events = self.events(self.tenant);
-        let told = match tokio::time::timeout(ANSWER, events.subscribe(request)).await {
+        let outcome = match tokio::time::timeout(ANSWER, events.subscribe(request)).await {
             Ok(Ok(stream)) => match tokio::time::timeout(ANSWER, stream.into_inner().message()).await {
-                Ok(Ok(Some(_))) => "something".to_owned(),
-                Ok(Err(status)) => return self.is_stranger(session_id, &status),
+                Ok(Ok(Some(_))) => "an event".to_owned(),
+                Ok(Err(status)) => return self.check_refusal(session_id, &status),
                 Ok(Ok(None)) | Err(_) => return,
             },
-            Ok(Err(status)) => return self.is_stranger(session_id, &status),
+            Ok(Err(status)) => return self.check_refusal(session_id, &status),
             Err(_) => return,
         };
-        self.surprised(session_id, format!("tenant {}, whose it is not, was told {told}", self.tenant));
+        self.record_surprise(session_id, format!("the foreign tenant {} received {outcome}", self.tenant));
     }
 
-    fn is_stranger(&self, session_id: &str, status: &Status) {
-        if !may_be_repeated(status) && rpc::status::code_of(status).as_deref() != Some("session_not_found") {
-            let what = format!("tenant {}, whose it is not, was told {}", self.tenant, sentence(status));
-            self.surprised(session_id, what);
+    fn check_refusal(&self, session_id: &str, status: &Status) {
+        if !is_transient(status) && rpc::status::code_of(status).as_deref() != Some("session_not_found") {
+            let what = format!("the foreign tenant {} received {}", self.tenant, sentence(status));
+            self.record_surprise(session_id, what);
         }
     }
 
-    async fn repeat<T, F>(&self, whose: &str, first: usize, call: impl FnMut(Authorized) -> F) -> Option<T>
+    async fn repeat<T, F>(&self, subject: &str, first: usize, call: impl FnMut(Authorized) -> F) -> Option<T>
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
-        match self.ask(first, call).await {
+        match self.repeat_until_answered(first, call).await {
             Some(Ok(answer)) => Some(answer),
             Some(Err(status)) => {
-                self.surprised(whose, format!("a call was refused: {}", sentence(&status)));
+                self.record_surprise(subject, format!("a call was refused: {}", sentence(&status)));
                 None
             }
             None => {
-                self.surprised(whose, format!("a call was not answered within {} s", PATIENCE.as_secs()));
+                self.record_surprise(
+                    subject,
+                    format!("a call was not answered within {} s", PATIENCE.as_secs()),
+                );
                 None
             }
         }
     }
 
-    /// Calls until it is answered or refused; `None` when that never comes.
-    async fn ask<T, F>(
+    /// Repeats a call until a gateway answers or refuses it; `None` if that does not happen in time.
+    async fn repeat_until_answered<T, F>(
         &self,
         first: usize,
         mut call: impl FnMut(Authorized) -> F,
@@ -248,7 +251,7 @@ impl Client {
         while Instant::now() < until {
             match tokio::time::timeout(ANSWER, call(self.at(gateway))).await {
                 Ok(Ok(answer)) => return Some(Ok(answer.into_inner())),
-                Ok(Err(status)) if !may_be_repeated(&status) => return Some(Err(status)),
+                Ok(Err(status)) if !is_transient(&status) => return Some(Err(status)),
                 Ok(Err(_)) | Err(_) => {}
             }
             gateway += 1;
@@ -258,12 +261,12 @@ impl Client {
     }
 }
 
-/// Whether a status says "not now": of the connection, or of a service that misses another.
-pub fn may_be_repeated(status: &Status) -> bool {
+/// Returns whether a call may be repeated after this status: the connection or a server of the gateway failed.
+pub fn is_transient(status: &Status) -> bool {
     rpc::status::code_of(status).is_none() || status.code() == Code::Unavailable
 }
 
-/// A status in words.
+/// Describes a status.
 pub fn sentence(status: &Status) -> String {
     let code = rpc::status::code_of(status).unwrap_or_default();
     format!("{:?} {code}: {}", status.code(), status.message())

@@ -1,11 +1,19 @@
-//! How each service of a test stack is configured: by the same arguments as in production.
+//! The configuration of each service of a test stack: by the same arguments as in production.
 
-use crate::{MODELS, OPERATOR_KEY, SANDBOX_TOKEN, Settings};
+use std::{net::SocketAddr, path::PathBuf};
+
+/// The operator's key of every test stack.
+pub const OPERATOR_KEY: &str = "operator-key-of-a-test";
+/// The models of every test stack, the default first.
+pub const MODELS: &str =
+    "chat/demo,claude/demo,responses/demo,gemini/demo,chat/eyes,claude/eyes,responses/eyes,gemini/eyes";
+/// The sandbox token of every test stack.
+const SANDBOX_TOKEN: &str = "sandbox-token-of-a-test";
 
 /// The gateway's command line.
 #[derive(Debug, clap::Parser)]
 pub struct Gateway {
-    /// Its settings.
+    /// The parsed arguments.
     #[command(flatten)]
     pub config: gateway::config::Config,
 }
@@ -13,7 +21,7 @@ pub struct Gateway {
 /// A worker's command line.
 #[derive(Debug, clap::Parser)]
 pub struct Worker {
-    /// Its settings.
+    /// The parsed arguments.
     #[command(flatten)]
     pub config: worker::config::Config,
 }
@@ -21,9 +29,39 @@ pub struct Worker {
 /// The sandbox's command line.
 #[derive(Debug, clap::Parser)]
 pub struct Sandbox {
-    /// Its settings.
+    /// The parsed arguments.
     #[command(flatten)]
     pub config: sandbox::config::Config,
+}
+
+/// The settings of the gateways and the workers of a stack.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    pub(crate) app_url: String,
+    pub(crate) system_url: String,
+    pub(crate) redis_url: String,
+    pub(crate) nats_url: String,
+    /// Separates the stack's keys in Redis and its subjects in NATS from those of other stacks.
+    pub(crate) namespace: String,
+    pub(crate) sandbox_url: String,
+    /// Loops of one worker.
+    pub(crate) slots: u32,
+    pub(crate) request_wait_ms: u64,
+    /// The file with the model providers.
+    pub(crate) config: PathBuf,
+}
+
+/// The settings of the sandbox service of a stack.
+#[derive(Debug, Clone)]
+pub(crate) struct SandboxSettings {
+    /// The address to listen on. With port 0 the service chooses a free port.
+    pub(crate) listen: SocketAddr,
+    /// The directory of its files.
+    pub(crate) data: PathBuf,
+    /// The directory below which `file://` repositories may be cloned.
+    pub(crate) repositories: PathBuf,
+    /// The first of the users that its sandboxes run as.
+    pub(crate) uid_base: u32,
 }
 
 impl Settings {
@@ -54,15 +92,21 @@ impl Settings {
         arguments.extend(["--slots".to_owned(), self.slots.to_string()]);
         arguments.extend(["--request-wait-ms".to_owned(), self.request_wait_ms.to_string()]);
         arguments.extend(["--name".to_owned(), format!("worker-{number}")]);
-        // The pages of tests are on this machine.
+        // The web pages of the tests are served on this machine.
         arguments.extend(["--web-allow", "127.0.0.0/8"].map(ToOwned::to_owned));
         arguments
     }
+}
 
-    pub(crate) fn sandbox_arguments(&self) -> Vec<String> {
-        let listen = self.sandbox_url.trim_start_matches("http://");
+impl SandboxSettings {
+    /// The address at which services reach the sandbox; only known if the port is fixed.
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.listen)
+    }
+
+    pub(crate) fn arguments(&self) -> Vec<String> {
         let pairs = [
-            ("--listen", listen.to_owned()),
+            ("--listen", self.listen.to_string()),
             ("--data-directory", self.data.display().to_string()),
             ("--token", SANDBOX_TOKEN.to_owned()),
             ("--file-roots", self.repositories.display().to_string()),
@@ -73,7 +117,7 @@ impl Settings {
     }
 }
 
-/// The scripted model under every protocol, with a price; as `eyes` it is shown pictures and documents.
+/// Configures the scripted model under every protocol, with a price. The model `eyes` accepts images and PDF files.
 pub fn provider_config(url: &str) -> String {
     let model = r#"models = [
   { id = "demo", context = 100000, output = 8000, reasoning = true, variants = ["low", "high"], price_usd_per_mtok = { input = 3.0, output = 15.0 } },
@@ -87,8 +131,8 @@ pub fn provider_config(url: &str) -> String {
     )
 }
 
-/// A port that was free a moment ago, for a service that must keep its address over a restart.
-pub(crate) async fn free_port() -> u16 {
+/// Finds a loopback address whose port is free, for a service that keeps its address when it restarts.
+pub(crate) async fn free_address() -> SocketAddr {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    listener.local_addr().expect("an address").port()
+    listener.local_addr().expect("an address")
 }

@@ -1,27 +1,27 @@
-//! Unique words. Each names its tenant, its session and the one call or prompt that may contain it. A checker that
-//! finds one anywhere knows whether it belongs there.
+//! Canaries: unique words. Each names its tenant, its session and the one call or prompt that may contain it, so that the
+//! checker knows where it may occur.
 
-/// How a canary begins.
-const HEAD: &str = "cn.t";
+/// Prefix of every canary.
+const PREFIX: &str = "cn.t";
 
 /// Makes the canaries of one session: `cn.t<tenant>.s<session>.<number>`.
 #[derive(Debug, Clone)]
 pub struct Canaries {
     tenant: usize,
     session: usize,
-    made: usize,
+    count: usize,
 }
 
 impl Canaries {
-    /// Those of session number `session`, counted over all tenants.
+    /// Creates the canaries of a session. Sessions are numbered over all tenants.
     pub fn new(tenant: usize, session: usize) -> Self {
-        Self { tenant, session, made: 0 }
+        Self { tenant, session, count: 0 }
     }
 
-    /// Gives one that was not given before.
+    /// Makes a new canary.
     pub fn make(&mut self) -> String {
-        self.made += 1;
-        format!("{HEAD}{}.s{}.{}", self.tenant, self.session, self.made)
+        self.count += 1;
+        format!("{PREFIX}{}.s{}.{}", self.tenant, self.session, self.count)
     }
 }
 
@@ -32,12 +32,12 @@ pub fn find(text: &str) -> Vec<&str> {
         let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '.').unwrap_or(rest.len());
         rest[..end].trim_end_matches('.')
     };
-    text.match_indices(HEAD).map(word).filter(|word| tenant(word).is_some()).collect()
+    text.match_indices(PREFIX).map(word).filter(|word| tenant(word).is_some()).collect()
 }
 
-/// The tenant that may know a canary.
+/// Returns the tenant that may see a canary; `None` for other words.
 pub fn tenant(canary: &str) -> Option<usize> {
-    canary.strip_prefix(HEAD)?.split('.').next()?.parse().ok()
+    canary.strip_prefix(PREFIX)?.split('.').next()?.parse().ok()
 }
 
 #[cfg(test)]

@@ -1,33 +1,33 @@
-//! What is to be done and who has it: a prompt and the session that got it, a subtask and the child that was made for it.
+//! Tasks and the sessions that perform them: a prompt and its session, a subtask and its child session.
 
 use crate::faults::{
-    canary,
     history::{Call, History, Prompt},
+    workload::canary,
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
 use testkit::dump::{Message, Session};
 
-/// A prompt, or the call of a subtask.
-pub(super) struct Talk<'a> {
-    /// The prompt, or the one that the subtask is below.
+/// A prompt or a subtask.
+pub(super) struct Task<'a> {
+    /// The prompt, or the prompt above the subtask.
     pub(super) prompt: &'a Prompt,
-    /// What names it in its conversation.
+    /// Its name in the conversation.
     pub(super) canary: &'a str,
-    /// The calls that are to be made for it.
+    /// The calls of its script.
     pub(super) calls: &'a [Call],
-    /// The session that does it; `None` for a subtask that was never begun.
+    /// The session that performs it; `None` for a subtask that never started.
     pub(super) session: Option<&'a Session>,
-    /// The message that says what to do.
+    /// The message of its prompt.
     pub(super) message: Option<&'a str>,
 }
 
-/// All of them.
-pub(super) fn all(history: &History) -> Vec<Talk<'_>> {
+/// Lists all tasks of a history.
+pub(super) fn all(history: &History) -> Vec<Task<'_>> {
     let children = children(history);
-    let mut talks = vec![];
+    let mut tasks = vec![];
     for prompt in &history.prompts {
-        talks.push(Talk {
+        tasks.push(Task {
             prompt,
             canary: &prompt.canary,
             calls: &prompt.calls,
@@ -36,7 +36,7 @@ pub(super) fn all(history: &History) -> Vec<Talk<'_>> {
         });
         for subtask in &prompt.subtasks {
             let child = children.get(subtask.canary.as_str()).and_then(|children| children.first());
-            talks.push(Talk {
+            tasks.push(Task {
                 prompt,
                 canary: &subtask.canary,
                 calls: &subtask.calls,
@@ -45,10 +45,10 @@ pub(super) fn all(history: &History) -> Vec<Talk<'_>> {
             });
         }
     }
-    talks
+    tasks
 }
 
-/// The children that were made for each subtask, by its canary.
+/// Lists the children of each subtask, by its canary.
 pub(super) fn children(history: &History) -> BTreeMap<&str, Vec<&Session>> {
     let mut children: BTreeMap<&str, Vec<&Session>> = BTreeMap::new();
     for child in history.sessions.iter().filter(|session| session.parent_id.is_some()) {
@@ -66,7 +66,7 @@ fn first_prompt(session: &Session) -> Option<&Message> {
     session.messages.iter().find(|message| message.role == "user")
 }
 
-/// The parts of tool calls that this canary names: it is in their arguments, or is what a subtask is called.
+/// Returns the parts of the tool calls with this canary in their arguments. The canary of a subtask is in its description.
 pub(super) fn parts_of<'a>(
     session: &'a Session,
     canary: &str,
@@ -75,7 +75,7 @@ pub(super) fn parts_of<'a>(
     session.parts.iter().filter(move |part| {
         let input = &part.data["state"]["input"];
         let named = |by: &Value| canary::find(&by.to_string()).contains(&canary.as_str());
-        // What a subtask is told has the canaries of all that is below it.
+        // The prompt of a subtask contains the canaries of all subtasks below it.
         part.kind == "tool" && named(if part.data["tool"] == "task" { &input["description"] } else { input })
     })
 }

@@ -1,50 +1,48 @@
 //! Prompts with scripts for the model, chosen by the seed. Each call leaves a line with its canary in a workspace file,
 //! so that an outside observer can count its executions.
 
-use super::{
-    canary::Canaries,
-    history::{self, Call, Subtask},
-};
+use super::canary::Canaries;
+use crate::faults::history::{Call, Effect, Subtask};
 use rand::{RngExt as _, rngs::StdRng, seq::IndexedRandom as _};
 use serde_json::json;
 
 /// The file that commands append to.
 pub const EFFECTS: &str = "effects";
-/// The file that edits grow.
+/// The file that edits extend.
 pub const LOG: &str = "log";
-/// What stands behind everything in that file.
+/// The last line of that file.
 const LOG_END: &str = "END";
-/// How deep subtasks give subtasks away.
+/// Greatest depth of subtasks.
 const DEPTH: u32 = 2;
-/// Calls of a poison, one after the other: with each that is somehow over, the session has made progress.
+/// Number of calls of a poison, one after the other. Each call that ends counts as progress.
 const POISON_CALLS: usize = 8;
-/// How long one takes: longer than a worker that runs it lives. Seconds.
+/// Duration of each of them; seconds. Longer than a worker that runs it lives.
 const POISON_S: u32 = 60;
-/// The answer that people choose.
+/// The label that people choose.
 pub const LABEL: &str = "red";
 
-/// What a prompt makes the model do.
+/// The kinds of prompts, by what the model does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// It says one thing.
+    /// It answers with one text.
     Say,
-    /// It streams for a second.
+    /// It streams a text for a second.
     Stream,
-    /// It calls one command after the other.
+    /// It calls several commands, one after the other.
     Commands,
     /// It calls several commands in one step.
     Parallel,
-    /// It calls a command that takes long.
+    /// It calls one long command.
     Slow,
-    /// It calls one command that takes long after the other.
+    /// It calls several long commands, one after the other.
     Tedious,
     /// It changes a file.
     Edit,
-    /// It talks between commands.
+    /// It streams a text between commands.
     Mixed,
-    /// It gives several subtasks away at once, and some of them do the same.
+    /// It starts several subtasks at once, and some of them start subtasks.
     Tree,
-    /// It asks a person between commands.
+    /// It asks a person a question between commands.
     Question,
 }
 
@@ -68,47 +66,47 @@ const KINDS: [Kind; 16] = [
     Kind::Question,
 ];
 
-/// A prompt that is ready to be sent.
+/// A prompt with its script.
 #[derive(Debug, Clone)]
 pub struct Script {
     /// Its whole text.
     pub text: String,
-    /// What names it.
+    /// Its canary.
     pub canary: String,
-    /// What it does to the world.
+    /// Its calls that leave an effect.
     pub calls: Vec<Call>,
-    /// What it gives away, at every depth.
+    /// Its subtasks, at every depth.
     pub subtasks: Vec<Subtask>,
 }
 
-/// The first prompt of a session: makes the file that edits grow.
+/// Makes the first prompt of a session, which creates the file that edits extend.
 pub fn first(canaries: &mut Canaries) -> Script {
     let input = json!({"filePath": format!("/workspace/{LOG}"), "content": format!("{LOG_END}\n")});
     let canary = canaries.make();
-    let text = format!("{canary}\n@tool write {input}\n@text Made.");
+    let text = format!("{canary}\n@tool write {input}\n@text Created.");
     Script { text, canary, calls: vec![], subtasks: vec![] }
 }
 
-/// The prompt of a session whose calls end the worker that runs them, which the harness sees to.
+/// Makes the prompt of a poison. The harness kills the workers that run its calls.
 pub fn poison(canaries: &mut Canaries) -> Script {
     let mut script = Script::begin(canaries);
     (0..POISON_CALLS).for_each(|_| script.command(canaries, POISON_S));
     script
 }
 
-/// A prompt of any kind.
+/// Makes a prompt of any kind.
 pub fn any(rng: &mut StdRng, canaries: &mut Canaries) -> Script {
     let kind = *KINDS.choose(rng).unwrap_or(&Kind::Say);
     of_kind(kind, rng, canaries)
 }
 
-/// A prompt that takes some seconds: there is something to stop.
+/// Makes a prompt that takes some seconds, so that an abort finds an active turn.
 pub fn long(rng: &mut StdRng, canaries: &mut Canaries) -> Script {
     let kind = *[Kind::Slow, Kind::Stream, Kind::Tedious, Kind::Tedious].choose(rng).unwrap_or(&Kind::Slow);
     of_kind(kind, rng, canaries)
 }
 
-/// A prompt of this kind.
+/// Makes a prompt of this kind.
 pub fn of_kind(kind: Kind, rng: &mut StdRng, canaries: &mut Canaries) -> Script {
     let mut script = Script::begin(canaries);
     match kind {
@@ -124,11 +122,11 @@ pub fn of_kind(kind: Kind, rng: &mut StdRng, canaries: &mut Canaries) -> Script 
         Kind::Edit => (0..rng.random_range(1..=2)).for_each(|_| script.edit(canaries)),
         Kind::Mixed => {
             script.command(canaries, 0);
-            // In one step with the call that follows: a step without a call ends the turn.
+            // The text and the next call are one step: a step without a call would end the turn.
             script.stream(canaries, 10);
             script.command(canaries, 1);
         }
-        Kind::Tree => script.give_away(rng, canaries, DEPTH),
+        Kind::Tree => script.delegate(rng, canaries, DEPTH),
         Kind::Question => {
             script.command(canaries, 0);
             script.question(canaries);
@@ -171,14 +169,14 @@ impl Script {
         self.calls.push(Call { canary, tool: "bash" });
     }
 
-    /// Several subtasks in one step; each works a little, and gives some of it away while `depth` allows.
-    fn give_away(&mut self, rng: &mut StdRng, canaries: &mut Canaries, depth: u32) {
+    /// Starts several subtasks in one step. Each runs a command, and starts further subtasks while `depth` allows.
+    fn delegate(&mut self, rng: &mut StdRng, canaries: &mut Canaries, depth: u32) {
         let mut calls = vec![];
         for _ in 0..rng.random_range(2..=3) {
             let mut child = Self::begin(canaries);
             child.command(canaries, rng.random_range(0..=2));
             if depth > 1 && rng.random_bool(0.4) {
-                child.give_away(rng, canaries, depth - 1);
+                child.delegate(rng, canaries, depth - 1);
             }
             child.line(&format!("@text Done: {}.", canaries.make()));
             let call = canaries.make();
@@ -210,9 +208,18 @@ impl Script {
     }
 }
 
-/// Reads what commands and edits left in the two files of one workspace.
-pub fn effects(tenant_id: &str, session_id: &str, effects: &str, log: &str) -> Vec<history::Effect> {
-    let effect = |canary: &str, at_us| history::Effect {
+/// The content of the two files of a workspace in which calls leave effects.
+#[derive(Debug)]
+pub struct Files {
+    /// The content of [`EFFECTS`].
+    pub effects: String,
+    /// The content of [`LOG`].
+    pub log: String,
+}
+
+/// Reads the effects of the calls of one session.
+pub fn effects(tenant_id: &str, session_id: &str, files: &Files) -> Vec<Effect> {
+    let effect = |canary: &str, at_us| Effect {
         tenant_id: tenant_id.to_owned(),
         session_id: session_id.to_owned(),
         canary: canary.to_owned(),
@@ -222,8 +229,8 @@ pub fn effects(tenant_id: &str, session_id: &str, effects: &str, log: &str) -> V
         let (seconds, canary) = line.split_once(' ')?;
         Some(effect(canary, seconds.replace(['.', ','], "").parse().ok()))
     };
-    let edits = log.lines().filter(|line| *line != LOG_END).map(|line| effect(line, None));
-    effects.lines().filter_map(of_command).chain(edits).collect()
+    let edits = files.log.lines().filter(|line| *line != LOG_END).map(|line| effect(line, None));
+    files.effects.lines().filter_map(of_command).chain(edits).collect()
 }
 
 #[cfg(test)]
@@ -232,7 +239,7 @@ mod tests {
     use rand::SeedableRng as _;
 
     #[test]
-    fn the_same_seed_says_the_same_and_every_call_can_be_told_apart() {
+    fn a_seed_determines_the_prompts_and_every_call_is_unique() {
         let make = |seed| {
             let (mut rng, mut canaries) = (StdRng::seed_from_u64(seed), Canaries::new(1, 2));
             (0..30).map(|_| any(&mut rng, &mut canaries)).collect::<Vec<_>>()
@@ -250,9 +257,13 @@ mod tests {
     }
 
     #[test]
-    fn effects_are_read_back() {
-        let read = effects("t", "s", "1795292980.519123 cn.t1.s1.1\ntorn", "cn.t1.s1.2\nEND\n");
-        let want = |canary: &str, at_us| history::Effect {
+    fn effects_are_read_from_both_files() {
+        let files = Files {
+            effects: "1795292980.519123 cn.t1.s1.1\ntorn".to_owned(),
+            log: "cn.t1.s1.2\nEND\n".to_owned(),
+        };
+        let read = effects("t", "s", &files);
+        let want = |canary: &str, at_us| Effect {
             tenant_id: "t".into(),
             session_id: "s".into(),
             canary: canary.into(),

@@ -1,13 +1,13 @@
-//! A history in which every promise is kept, and what may be added to it.
+//! A history that keeps every promise, and changes to it.
 
 use crate::faults::history::{
-    Abort, Answer, Call, Effect, Exit, History, Injection, Poison, Prompt, Request, SeenDelta, SeenEvent,
-    Subtask, Transcript,
+    Abort, Answer, Call, Effect, Exit, History, Injection, Poison, Prompt, ReceivedDelta, ReceivedEvent,
+    Request, Subtask, Transcript,
 };
 use serde_json::{Value, json};
 use testkit::dump::{Event, Exec, Input, Message, Part, Run, Session};
 
-/// When the first prompt was answered; microseconds.
+/// When the first prompt was accepted; microseconds.
 pub(super) const BEGUN_US: i64 = 1_000_000_000;
 pub(super) const SESSION: &str = "ses_1";
 pub(super) const CANARY: &str = "cn.t0.s1.2";
@@ -26,7 +26,7 @@ pub(super) fn tool(status: &str) -> Value {
     json!({"id": "prt_1", "messageID": "msg_2", "state": {"status": status, "input": input, "error": ""}})
 }
 
-/// One prompt, which a first worker began and a second one ended after the first had been killed.
+/// The events of one prompt. The first worker was killed, and a second worker finished the turn.
 pub(super) fn events() -> Vec<Event> {
     let user = json!({"info": {"id": "msg_1", "role": "user"}});
     let answer = json!({"info": {"id": "msg_2", "role": "assistant"}});
@@ -74,7 +74,7 @@ pub(super) fn session() -> Session {
 }
 
 pub(super) fn transcript() -> Transcript {
-    let seen = |event: Event| SeenEvent {
+    let received = |event: Event| ReceivedEvent {
         at_us: 0,
         seq: event.seq,
         epoch: event.epoch,
@@ -82,7 +82,7 @@ pub(super) fn transcript() -> Transcript {
         kind: event.kind,
         properties: event.properties,
     };
-    let delta = |connection, offset, text: &str| SeenDelta {
+    let delta = |connection, offset, text: &str| ReceivedDelta {
         connection,
         part_id: "prt_2".to_owned(),
         offset,
@@ -91,7 +91,7 @@ pub(super) fn transcript() -> Transcript {
     };
     Transcript {
         session_id: SESSION.to_owned(),
-        events: events().into_iter().map(seen).collect(),
+        events: events().into_iter().map(received).collect(),
         deltas: vec![delta(1, 0, "Over"), delta(1, 4, " and"), delta(2, 4, " and out.")],
         ..Transcript::default()
     }
@@ -106,7 +106,7 @@ pub(super) fn effect(canary: &str, at_us: i64) -> Effect {
     Effect { tenant_id, session_id, canary: canary.to_owned(), at_us: Some(at_us) }
 }
 
-/// A history in which every promise is kept.
+/// Returns a history that keeps every promise.
 pub(super) fn good() -> History {
     let call = Call { canary: CANARY.to_owned(), tool: "bash" };
     let mut history = History {
@@ -131,8 +131,8 @@ pub(super) fn good() -> History {
         injections: vec![injection("kill -9 worker", "worker-1", BEGUN_US + 350_000)],
         ..History::default()
     };
-    history.end.mended_us = BEGUN_US + 1_000_000;
-    history.end.settled_us = Some(BEGUN_US + 2_000_000);
+    history.final_state.repaired_us = BEGUN_US + 1_000_000;
+    history.final_state.settled_us = Some(BEGUN_US + 2_000_000);
     history
 }
 
@@ -140,41 +140,41 @@ pub(super) fn first(history: &mut History) -> &mut Session {
     &mut history.sessions[0]
 }
 
-/// Events that a client saw are those that are stored: both change together.
-pub(super) fn tell(history: &mut History, change: impl Fn(&mut Vec<Event>)) {
+/// Changes the stored events and those that the client received.
+pub(super) fn edit_events(history: &mut History, change: impl Fn(&mut Vec<Event>)) {
     change(&mut first(history).events);
     let events = history.sessions[0].events.clone();
     let head = events.last().map_or(0, |event| event.seq);
     history.sessions[0].run.event_seq = head;
     history.transcripts[0].events.clear();
     for Event { seq, epoch, id, kind, properties, .. } in events {
-        history.transcripts[0].events.push(SeenEvent { at_us: 0, seq, epoch, id, kind, properties });
+        history.transcripts[0].events.push(ReceivedEvent { at_us: 0, seq, epoch, id, kind, properties });
     }
 }
 
-pub(super) fn stopped(history: &mut History) -> i64 {
+pub(super) fn abort(history: &mut History) -> i64 {
     let sent_us = BEGUN_US + 100_000;
     let accepted_us = sent_us + 1_000;
     history.aborts.push(Abort { session_id: SESSION.to_owned(), sent_us, accepted_us, was_active: true });
     accepted_us + 5_100_000
 }
 
-pub(super) fn drained(history: &mut History, exit: Exit) {
+pub(super) fn drain_worker(history: &mut History, exit: Exit) {
     history.injections = vec![Injection {
         ended_us: BEGUN_US + 400_000,
         exit: Some(exit),
         ..injection("SIGTERM worker", "worker-1", BEGUN_US + 250_000)
     }];
-    tell(history, |events| events[2].kind = "flotilla.loop.handed_over".to_owned());
+    edit_events(history, |events| events[2].kind = "flotilla.loop.handed_over".to_owned());
 }
 
-pub(super) const WELL: Exit = Exit { after_ms: Some(900), code: Some(0) };
+pub(super) const CLEAN_EXIT: Exit = Exit { after_ms: Some(900), code: Some(0) };
 
 pub(super) fn poison() -> Poison {
-    Poison { session_id: SESSION.to_owned(), ended: vec!["worker-1".to_owned()] }
+    Poison { session_id: SESSION.to_owned(), killed: vec!["worker-1".to_owned()] }
 }
 
-/// Has the prompt give a subtask away, which a child ends before the call is over.
+/// Adds a subtask to the prompt. The child ends before the call of its parent.
 pub(super) fn with_child(history: &mut History) {
     let call = Call { canary: "cn.t0.s1.22".to_owned(), tool: "bash" };
     history.prompts[0].subtasks.push(Subtask {
@@ -184,14 +184,14 @@ pub(super) fn with_child(history: &mut History) {
         calls: vec![call],
     });
     history.effects.push(effect("cn.t0.s1.22", BEGUN_US + 300_000));
-    let told = vec!["cn.t0.s1.21".to_owned()];
-    history.requests.push(Request { at_us: BEGUN_US + 250_000, canaries: told, ..Request::default() });
+    let canaries = vec!["cn.t0.s1.21".to_owned()];
+    history.requests.push(Request { at_us: BEGUN_US + 250_000, canaries, ..Request::default() });
     let state = json!({
         "status": "completed", "metadata": {"sessionId": "ses_2"},
         "input": {"description": "cn.t0.s1.20", "prompt": "cn.t0.s1.21\nsay cn.t0.s1.22"},
     });
     let data = json!({"id": "prt_5", "messageID": "msg_2", "tool": "task", "state": state});
-    tell(history, |events| {
+    edit_events(history, |events| {
         events[4].at_ms += 100;
         events.insert(5, event(6, 2, "message.part.updated", json!({"part": data})));
         (events[6].seq, events[6].id) = (7, "evt_7".to_owned());
@@ -228,22 +228,22 @@ pub(super) fn with_child(history: &mut History) {
     });
 }
 
-pub(super) fn tell_child(history: &mut History, change: impl Fn(&mut Vec<Event>)) {
+pub(super) fn edit_child_events(history: &mut History, change: impl Fn(&mut Vec<Event>)) {
     let child = &mut history.sessions[1];
     change(&mut child.events);
     child.run.event_seq = child.events.last().map_or(0, |event| event.seq);
 }
 
-/// Has a person allow the command before it begins.
+/// Makes a person allow the command before it starts.
 pub(super) fn with_answer(history: &mut History) {
     history.prompts[0].asks = true;
     let request_id = "per_1".to_owned();
-    let said = json!({"requestID": request_id, "reply": "once"});
-    tell(history, |events| {
-        events[5] = event(6, 2, "permission.replied", said.clone());
+    let reply = json!({"requestID": request_id, "reply": "once"});
+    edit_events(history, |events| {
+        events[5] = event(6, 2, "permission.replied", reply.clone());
         events.push(event(7, 2, "session.idle", json!({"outcome": "done"})));
     });
     let (sent_us, accepted_us) = (BEGUN_US + 200_000, Some(BEGUN_US + 210_000));
     let session_id = SESSION.to_owned();
-    history.answers.push(Answer { session_id, request_id, said: "once", sent_us, accepted_us });
+    history.answers.push(Answer { session_id, request_id, reply: "once", sent_us, accepted_us });
 }

@@ -1,88 +1,88 @@
-//! Sessions with a long past: one real turn, and copies of it before it, made in Postgres directly.
+//! Sessions with a long past: one real turn, preceded by copies of it that are inserted into Postgres directly.
 
 use crate::{
     api::Api,
     bench::{
-        ground::Ground,
         model::{Call, Model, Plan},
+        testbed::Testbed,
     },
     turn::Watch,
 };
 use rpc::v1::{self, prompt_part::Kind};
 use sqlx::AssertSqlSafe;
 
-/// What happened in a session before it is measured.
+/// The past of a session.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::bench) struct Past {
-    /// Copies of its first turn, of three messages.
+    /// Number of copies of its first turn, which has three messages.
     pub(in crate::bench) turns: usize,
-    /// Bytes of the tool's output in each copy.
+    /// Size of the tool output in each copy; bytes.
     pub(in crate::bench) output_bytes: usize,
-    /// What of it the model still sees.
-    pub(in crate::bench) seen: Seen,
+    /// The part of it that the model receives.
+    pub(in crate::bench) view: PastView,
 }
 
-/// What of the past a model sees.
+/// The part of the past that the model receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::bench) enum Seen {
-    /// All of it.
+pub(in crate::bench) enum PastView {
+    /// All messages.
     Everything,
-    /// A summary, and a turn that came after it.
+    /// A summary, and the turn after it.
     Summary,
 }
 
-/// Makes a session with a past.
-pub(in crate::bench) async fn session(ground: &Ground, api: &Api, model: &Model, past: Past) -> String {
+/// Creates a session with a past.
+pub(in crate::bench) async fn session(testbed: &Testbed, api: &Api, model: &Model, past: Past) -> String {
     let session = api.session(None).await;
     model.plan(Plan::Tools { steps: 1, call: Call::Todos });
     turn(api, &session, |prompt| prompt.text = "bench".to_owned()).await;
     let turn_events = api.get(&session).await.event_seq;
-    if past.seen == Seen::Summary {
+    if past.view == PastView::Summary {
         model.plan(Plan::Tools { steps: 0, call: Call::Todos });
         turn(api, &session, compaction).await;
         turn(api, &session, |prompt| prompt.text = "bench".to_owned()).await;
     }
-    repeat(ground, &session, turn_events, past).await;
+    repeat(testbed, &session, turn_events, past).await;
     session
 }
 
-/// Sends a prompt and waits for the end of its turn. Does not look at the past.
+/// Sends a prompt and waits for the end of its turn. Does not read the past.
 pub(in crate::bench) async fn turn(
     api: &Api,
     session: &str,
     prompt: impl FnOnce(&mut v1::AcceptPromptRequest),
 ) {
     let mut watch = watch(api, session).await;
-    api.ask(session, prompt).await.expect("an accepted prompt");
+    api.prompt_with(session, prompt).await.expect("an accepted prompt");
     assert_eq!(watch.until_idle().await, "done");
 }
 
-/// Watches a session from now on.
+/// Subscribes to the future events of a session.
 pub(in crate::bench) async fn watch(api: &Api, session: &str) -> Watch {
     let cursor = format!("v1.{}", api.get(session).await.event_seq);
     Watch::from(api, session, &cursor).await
 }
 
-/// A prompt that asks for a summary.
+/// Turns a prompt into one that requests a summary.
 pub(in crate::bench) fn compaction(prompt: &mut v1::AcceptPromptRequest) {
     prompt.parts.push(Kind::Compaction(v1::CompactionPart {}).into());
 }
 
-/// Puts copies of the first turn, which has `turn_events` events, before it.
-async fn repeat(ground: &Ground, session: &str, turn_events: u64, past: Past) {
+/// Inserts copies of the first turn, which has `turn_events` events, before it.
+async fn repeat(testbed: &Testbed, session: &str, turn_events: u64, past: Past) {
     let script = COPY
         .replace("$session", &format!("'{session}'"))
         .replace("$turns", &past.turns.to_string())
         .replace("$lines", &past.output_bytes.div_ceil(FILLER_LINE_BYTES).to_string())
         .replace("$events", &turn_events.to_string());
-    let mut postgres = ground.postgres().await;
+    let mut postgres = testbed.postgres().await;
     sqlx::raw_sql(AssertSqlSafe(script)).execute(&mut postgres).await.expect("a long past");
 }
 
-/// Bytes of one line of an output.
+/// Length of one line of output; bytes.
 const FILLER_LINE_BYTES: usize = 33;
-/// All that is there moves behind the copies, in two steps, so that no place is taken twice meanwhile. Copies of what refers to
-/// each other do so, too: looking after it would take minutes.
+/// Moves the existing rows behind the copies, in two steps to avoid conflicts of positions. References between copied rows are
+/// renamed with them. Checks of foreign keys are off, because they would take minutes.
 const COPY: &str = r"
 set statement_timeout = 0;
 set session_replication_role = replica;

@@ -1,23 +1,23 @@
-//! The faults that can be injected, chosen by the seed. `inject` performs them.
+//! The faults that can be injected, chosen by the seed. `actions` performs them.
 
-use super::cluster::{GATEWAYS, SERVERS, Server, Service, WORKERS};
+use crate::faults::cluster::{GATEWAYS, SERVERS, Server, Service, WORKERS};
 use domain::limits::LEASE_TTL_MS;
 use rand::{RngExt as _, rngs::StdRng, seq::IndexedRandom as _};
-use testkit::proxy::{End, Rules, Trap, Way};
+use testkit::proxy::link::{ConnectionEnd, Direction, Rules, Trap};
 
 /// A fault with all of its choices made. Durations are milliseconds.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Fault {
-    /// A service dies and is started again after the pause.
+    /// A service dies and restarts after the pause.
     Kill(Service, u64),
     /// The sandbox's answers to a worker are delayed until the worker dies. Its effects remain, but the worker stored
     /// no result. It restarts after the pause.
     KillUnheard(usize, u64, u64),
     /// All NATS messages of a period are repeated, twice.
     Repeat(u64),
-    /// A worker is frozen for a while, and then continues.
+    /// A worker is frozen for a while and then continues.
     Freeze(usize, u64),
-    /// A worker is asked to end, and is started again after the pause.
+    /// A worker is drained, and restarts after the pause.
     Drain(usize, u64),
     /// The sandbox service dies with everything that runs in it.
     KillSandbox(u64),
@@ -25,23 +25,23 @@ pub enum Fault {
     FlushRedis,
     /// Redis dies and comes back empty.
     KillRedis(u64),
-    /// Redis stands still.
+    /// Redis is frozen.
     FreezeRedis(u64),
     /// NATS dies.
     KillNats(u64),
-    /// Postgres ends at once, without a checkpoint, and recovers.
+    /// Postgres stops at once, without a checkpoint, and recovers.
     CrashPostgres(u64),
-    /// Postgres ends the connections at these places of its list.
+    /// Postgres terminates the connections at these positions of its list.
     Terminate(Vec<usize>),
-    /// The connections of a link end.
-    Cut(Service, Server, End),
-    /// A link misbehaves for so long.
+    /// A link closes its connections.
+    Cut(Service, Server, ConnectionEnd),
+    /// A link misbehaves for a while.
     Link(Service, Server, Rules, u64),
-    /// The connections of a link to Postgres wait for a moment that no timer hits.
+    /// A link to Postgres resets a connection at a moment that no timer could hit.
     Trap(Service, Trap),
-    /// The worker's messages to this server are held back while the worker is frozen and replaced; then they arrive.
+    /// A link delays a worker's messages to a server until the worker was frozen and replaced.
     Late(usize, Server, u64),
-    /// The connections of clients to a gateway end.
+    /// The link to a gateway closes the connections of its clients.
     CutFront(usize),
     /// Clients and a gateway cannot reach each other.
     SilentFront(usize, u64),
@@ -49,7 +49,7 @@ pub enum Fault {
     WakeStorm(usize),
 }
 
-/// What a fault needs for itself.
+/// A part of the system that only one fault may use at a time.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Target {
     /// The process.
@@ -58,9 +58,9 @@ pub enum Target {
     Sandbox,
     /// Postgres, Redis or NATS.
     Server(Server),
-    /// From a service to a server.
+    /// The link from a service to a server.
     Link(Service, Server),
-    /// From clients to a gateway.
+    /// The link from clients to a gateway.
     Front(usize),
 }
 
@@ -75,7 +75,7 @@ pub enum Kind {
     KillUnheard,
     /// See [`Fault::Repeat`].
     Repeat,
-    /// See [`Fault::Freeze`]; just longer than the lease.
+    /// See [`Fault::Freeze`]; longer than the lease.
     FreezeWorker,
     /// See [`Fault::Freeze`]; shorter than the lease.
     PauseWorker,
@@ -97,19 +97,19 @@ pub enum Kind {
     TerminateBackends,
     /// See [`Fault::Cut`].
     CutLink,
-    /// See [`Fault::Link`]; both ways are silent.
+    /// See [`Fault::Link`]; both directions are silent.
     SilentLink,
-    /// See [`Fault::Link`]; one way loses everything.
+    /// See [`Fault::Link`]; one direction loses all bytes.
     OneWayLink,
-    /// See [`Fault::Link`]; everything is late.
+    /// See [`Fault::Link`]; all bytes are delayed.
     SlowLink,
     /// See [`Fault::Trap`]; the answer to a commit is lost.
     LostCommit,
-    /// See [`Fault::Trap`]; anywhere in the stream.
+    /// See [`Fault::Trap`]; at any byte of the stream.
     TornStream,
-    /// See [`Fault::Late`]; calls of the sandbox.
+    /// See [`Fault::Late`]; calls to the sandbox.
     LateCall,
-    /// See [`Fault::Late`]; what it tells subscribers.
+    /// See [`Fault::Late`]; messages to subscribers.
     LateNews,
     /// See [`Fault::CutFront`].
     CutFront,
@@ -119,7 +119,7 @@ pub enum Kind {
     WakeStorm,
 }
 
-/// Every fault, with its weight.
+/// Every kind of fault, with its weight.
 pub const EVERYTHING: [(Kind, u32); 25] = [
     (Kind::KillWorker, 10),
     (Kind::KillGateway, 5),
@@ -154,8 +154,8 @@ impl Kind {
         match self {
             Self::KillWorker => "kill -9 worker",
             Self::KillGateway => "kill -9 gateway",
-            Self::KillUnheard => "kill -9 worker that hears the sandbox late",
-            Self::Repeat => "NATS messages again",
+            Self::KillUnheard => "kill -9 worker before it hears the sandbox",
+            Self::Repeat => "NATS messages repeated",
             Self::FreezeWorker => "SIGSTOP worker beyond its lease",
             Self::PauseWorker => "SIGSTOP worker within its lease",
             Self::DrainWorker => "SIGTERM worker",
@@ -168,27 +168,27 @@ impl Kind {
             Self::TerminateBackends => "pg_terminate_backend",
             Self::CutLink => "link cut",
             Self::SilentLink => "link half-open",
-            Self::OneWayLink => "link loses one way",
+            Self::OneWayLink => "link loses one direction",
             Self::SlowLink => "link slow",
             Self::LostCommit => "answer to COMMIT lost",
             Self::TornStream => "link to Postgres cut after N bytes",
             Self::LateCall => "late calls of a replaced worker",
-            Self::LateNews => "late news of a replaced worker",
+            Self::LateNews => "late messages of a replaced worker",
             Self::CutFront => "clients cut off a gateway",
             Self::SilentFront => "clients and gateway half-open",
             Self::WakeStorm => "wake storm",
         }
     }
 
-    /// Makes the choices that a fault of this kind leaves open.
+    /// Chooses a fault of this kind.
     pub fn choose(self, rng: &mut StdRng) -> Fault {
         let worker = rng.random_range(0..WORKERS);
         let gateway = rng.random_range(0..GATEWAYS);
         let pause = rng.random_range(100..2_000);
         let some = any_service(rng);
-        // Postgres most: the truth is there.
+        // Most often Postgres, because it holds the only truth.
         let server = if rng.random_bool(0.4) { Server::Postgres } else { one_of(&SERVERS, rng) };
-        let way = if rng.random_bool(0.5) { Way::Up } else { Way::Down };
+        let direction = if rng.random_bool(0.5) { Direction::Up } else { Direction::Down };
         match self {
             Self::KillWorker => Fault::Kill(Service::Worker(worker), pause),
             Self::KillGateway => Fault::Kill(Service::Gateway(gateway), pause),
@@ -204,21 +204,25 @@ impl Kind {
             Self::KillNats => Fault::KillNats(pause),
             Self::CrashPostgres => Fault::CrashPostgres(pause / 4),
             Self::TerminateBackends => {
-                let places = (0..rng.random_range(1..=8)).map(|_| rng.random_range(0..1_000));
-                Fault::Terminate(places.collect())
+                let positions = (0..rng.random_range(1..=8)).map(|_| rng.random_range(0..1_000));
+                Fault::Terminate(positions.collect())
             }
-            Self::CutLink => {
-                Fault::Cut(some, server, if rng.random_bool(0.7) { End::Reset } else { End::Finish })
-            }
+            Self::CutLink => Fault::Cut(
+                some,
+                server,
+                if rng.random_bool(0.7) { ConnectionEnd::Reset } else { ConnectionEnd::Finish },
+            ),
             Self::SilentLink => Fault::Link(some, server, Rules::half_open(), rng.random_range(500..9_000)),
-            Self::OneWayLink => Fault::Link(some, server, Rules::one_way(way), rng.random_range(500..9_000)),
+            Self::OneWayLink => {
+                Fault::Link(some, server, Rules::one_way(direction), rng.random_range(500..9_000))
+            }
             Self::SlowLink => {
                 let (delay, jitter) = (rng.random_range(5..150), rng.random_range(0..100));
                 let ms = std::time::Duration::from_millis;
                 Fault::Link(some, server, Rules::slow(ms(delay), ms(jitter)), rng.random_range(500..6_000))
             }
             Self::LostCommit => Fault::Trap(some, Trap::AnswerTo(b"COMMIT".to_vec())),
-            Self::TornStream => Fault::Trap(some, Trap::AfterBytes(way, rng.random_range(0..4_000))),
+            Self::TornStream => Fault::Trap(some, Trap::AfterBytes(direction, rng.random_range(0..4_000))),
             Self::LateCall => Fault::Late(worker, Server::Sandbox, beyond_the_lease(rng)),
             Self::LateNews => Fault::Late(worker, Server::Nats, beyond_the_lease(rng)),
             Self::CutFront => Fault::CutFront(gateway),
@@ -229,7 +233,7 @@ impl Kind {
 }
 
 impl Fault {
-    /// What it needs for itself while it lasts.
+    /// Lists the targets that it locks.
     pub fn targets(&self) -> Vec<Target> {
         match self {
             Self::Kill(service, _) => vec![Target::Process(*service)],
@@ -272,7 +276,7 @@ impl std::fmt::Display for Target {
     }
 }
 
-/// Long enough for a successor to be at work.
+/// Chooses a time after which a successor runs the session.
 fn beyond_the_lease(rng: &mut StdRng) -> u64 {
     LEASE_TTL_MS + rng.random_range(2_500..6_000)
 }
@@ -281,7 +285,7 @@ fn one_of<T: Copy>(all: &[T], rng: &mut StdRng) -> T {
     *all.choose(rng).expect("something to choose from")
 }
 
-/// Any gateway or worker.
+/// Chooses a gateway or worker.
 fn any_service(rng: &mut StdRng) -> Service {
     one_of(&Service::all().collect::<Vec<_>>(), rng)
 }
@@ -292,7 +296,7 @@ mod tests {
     use rand::SeedableRng as _;
 
     #[test]
-    fn the_same_seed_makes_the_same_choices() {
+    fn a_seed_determines_the_choices() {
         let choose = |seed| {
             let mut rng = StdRng::seed_from_u64(seed);
             EVERYTHING.map(|(kind, _)| kind.choose(&mut rng))
@@ -302,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn freezes_are_on_their_side_of_the_lease() {
+    fn freezes_are_longer_and_pauses_shorter_than_the_lease() {
         let mut rng = StdRng::seed_from_u64(1);
         for _ in 0..50 {
             assert!(matches!(Kind::FreezeWorker.choose(&mut rng), Fault::Freeze(_, ms) if ms > LEASE_TTL_MS));

@@ -1,6 +1,6 @@
-//! One service of the system as a real process: started, frozen, thawed, killed, asked to end, started again.
+//! One service of the system as a real process, which can be started, signalled, killed and drained.
 
-use super::history::Exit;
+use crate::faults::history::Exit;
 use anyhow::{Context as _, Result, bail};
 use chassis::ready::Ready;
 use nix::{
@@ -16,38 +16,38 @@ use std::{
 };
 use tokio::process::{Child, Command};
 
-/// Time between two looks at a service that starts.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// How long a service may take to answer. A sandbox tests its isolation first.
+/// Time between two polls of a starting service.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Time limit for a service to start. A sandbox tests its isolation first.
 const READY: Duration = Duration::from_secs(30);
-/// How long a service may take to end when it is asked to: the grace for streams and a little more.
+/// Time limit for a service to exit after SIGTERM: slightly more than the grace period for streams.
 const DRAIN: Duration = Duration::from_secs(40);
 
-/// How a process is started.
+/// The command of a process.
 #[derive(Debug, Clone)]
 pub struct Spec {
     /// `worker-1`.
     pub name: String,
     /// The program.
     pub program: PathBuf,
-    /// Its arguments, the sub-command first.
+    /// Its arguments, with the sub-command first.
     pub arguments: Vec<String>,
-    /// Environment variables, beside the few that every process gets.
+    /// Its additional environment variables.
     pub env: Vec<(&'static str, String)>,
-    /// Where its output goes and its ready file is.
+    /// The directory of its log and of its ready file.
     pub directory: PathBuf,
 }
 
-/// A process that is restarted under the same name. It dies with this one.
+/// A process that can be restarted under the same name. It dies with the harness.
 #[derive(Debug)]
 pub struct Process {
-    /// How it is started.
+    /// Its command.
     pub spec: Spec,
     child: Option<Child>,
 }
 
 impl Process {
-    /// One that does not run yet.
+    /// Creates a process that does not run yet.
     pub fn new(spec: Spec) -> Self {
         Self { spec, child: None }
     }
@@ -55,9 +55,9 @@ impl Process {
     /// Starts it and returns at once.
     ///
     /// # Errors
-    /// Those of the system.
+    /// If the system cannot start it.
     pub async fn start(&mut self) -> Result<()> {
-        // An old ready file would name a process that is gone.
+        // An old ready file would name a dead process.
         drop(fs::remove_file(self.ready_file()));
         let log = fs::OpenOptions::new().create(true).append(true).open(self.log());
         let log = log.with_context(|| format!("open {}", self.log().display()))?;
@@ -82,16 +82,16 @@ impl Process {
         Ok(())
     }
 
-    /// Waits until it answers, and gives its address.
+    /// Waits until it answers, and returns its address.
     ///
     /// # Errors
-    /// When it ends instead, or takes too long.
+    /// If it exits or takes too long.
     pub async fn ready(&mut self) -> Result<SocketAddr> {
         let begun = Instant::now();
         while begun.elapsed() < READY {
-            if let Some(how) = self.ended() {
+            if let Some(status) = self.exit_status() {
                 bail!(
-                    "{} ended before it was ready ({how}); its log is {}",
+                    "{} exited before it was ready ({status}); its log is {}",
                     self.spec.name,
                     self.log().display()
                 );
@@ -100,7 +100,7 @@ impl Process {
                 let ready: Ready = serde_json::from_slice(&json).context("read a ready file")?;
                 return ready.url.trim_start_matches("http://").parse().context("read an address");
             }
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         bail!(
             "{} was not ready within {} s; its log is {}",
@@ -110,14 +110,14 @@ impl Process {
         )
     }
 
-    /// How it ended, if it was started and does not run any more. It then counts as not started.
-    pub fn ended(&mut self) -> Option<String> {
+    /// Returns its exit status if it has exited. The process then counts as not started.
+    pub fn exit_status(&mut self) -> Option<String> {
         let status = self.child.as_mut()?.try_wait().ok().flatten()?;
         self.child = None;
         Some(status.to_string())
     }
 
-    /// Its process id while it runs.
+    /// Returns its process id while it runs.
     pub fn pid(&self) -> Option<Pid> {
         let pid = self.child.as_ref()?.id()?;
         i32::try_from(pid).ok().map(Pid::from_raw)
@@ -126,12 +126,12 @@ impl Process {
     /// Sends a signal, if it runs.
     pub fn signal(&self, signal: Signal) {
         if let Some(pid) = self.pid() {
-            // An error says that it is gone, which the next look finds.
+            // The signal fails if the process has exited; the next poll finds that.
             let _ = kill(pid, signal);
         }
     }
 
-    /// Ends it as a crash does, and waits until it is gone.
+    /// Kills it and waits for its exit.
     pub async fn kill(&mut self) {
         self.signal(Signal::SIGKILL);
         if let Some(mut child) = self.child.take() {
@@ -139,7 +139,7 @@ impl Process {
         }
     }
 
-    /// Asks it to end and waits; a process that does not is killed.
+    /// Sends SIGTERM and waits for its exit. Kills it after the time limit.
     pub async fn drain(&mut self) -> Exit {
         let begun = Instant::now();
         self.signal(Signal::SIGTERM);
@@ -154,7 +154,7 @@ impl Process {
         exit
     }
 
-    /// Where its output goes.
+    /// Returns the path of its log.
     pub fn log(&self) -> PathBuf {
         self.spec.directory.join(format!("{}.log", self.spec.name))
     }

@@ -1,31 +1,31 @@
-//! What a measurement stands on: a stack whose services run here, its servers, and ways past the gateway.
+//! The testbed of a measurement: a stack whose services run in this process, its servers, and direct access to them.
 
-use crate::{Options, Stack};
+use crate::{DatabaseUrls, Options, Stack};
 use sqlx::Connection as _;
 use std::{
     path::PathBuf,
     time::{Duration, Instant},
 };
 
-/// Which servers a measurement uses.
+/// The servers of a measurement.
 #[derive(Debug, Clone)]
 pub enum Servers {
-    /// Its own below this directory; Postgres waits for the disk.
+    /// New servers below this directory. Postgres waits for the disk.
     Own(PathBuf),
-    /// Those of the tests; Postgres does not wait for the disk.
-    OfTests,
+    /// The servers that tests share. Postgres does not wait for the disk.
+    Shared,
 }
 
 /// A stack and its servers.
-pub(crate) struct Ground {
+pub(crate) struct Testbed {
     pub(crate) stack: Stack,
     /// The stack's database, as a superuser.
     postgres_url: String,
     own: Option<local::stack::Stack>,
 }
 
-impl Ground {
-    /// Starts a stack; of servers of its own, new ones.
+impl Testbed {
+    /// Starts a stack, and its servers if it has its own.
     pub(crate) async fn start(servers: &Servers, options: Options) -> Self {
         let Servers::Own(directory) = servers else {
             let stack = Stack::with(options).await;
@@ -36,9 +36,9 @@ impl Ground {
             .await
             .expect("private servers");
         let key = gateway::admin::Key::New;
-        let made = gateway::admin::bootstrap(&own.postgres_url, "bench", key).await.expect("a database");
+        let bootstrap = gateway::admin::bootstrap(&own.postgres_url, "bench", key).await.expect("a database");
         let options = Options {
-            database_urls: Some((made.app_url, made.system_url)),
+            database_urls: Some(DatabaseUrls { app: bootstrap.app_url, system: bootstrap.system_url }),
             redis_url: Some(own.redis_url.clone()),
             nats_url: Some(own.nats_url.clone()),
             ..options
@@ -47,7 +47,7 @@ impl Ground {
         Self { stack, postgres_url: own.postgres_url.clone(), own: Some(own) }
     }
 
-    /// Ends the services at once, then the servers.
+    /// Stops the services at once, and then the servers.
     pub(crate) async fn end(self) {
         drop(self.stack);
         if let Some(own) = self.own {
@@ -66,17 +66,17 @@ impl Ground {
         store::Store::connect(&settings.app_url, &settings.system_url, connections).expect("a store")
     }
 
-    /// Lets a tenant run as many loops as a measurement needs.
-    pub(crate) async fn widen(&self, tenant_id: &str) {
+    /// Raises the limit of running loops of a tenant.
+    pub(crate) async fn raise_limit(&self, tenant_id: &str) {
         let request = rpc::v1::UpdateTenantRequest {
             tenant_id: tenant_id.to_owned(),
             running_max: domain::limits::TENANT_RUNNING_MOST,
             weight: 1,
         };
-        self.stack.operator().tenants().update_tenant(request).await.expect("a wider tenant");
+        self.stack.operator().tenants().update_tenant(request).await.expect("a raised limit");
     }
 
-    /// Waits until a query gives true.
+    /// Waits until a query returns true.
     pub(crate) async fn until_sql(&self, what: &str, query: &'static str) {
         let mut connection = self.postgres().await;
         let begun = Instant::now();
@@ -86,20 +86,20 @@ impl Ground {
             if holds {
                 return;
             }
-            look_again(begun, what).await;
+            poll_again(begun, what).await;
         }
     }
 }
 
-/// Waits until `condition` holds, longer than a test would.
+/// Waits until `condition` holds, with a longer time limit than in tests.
 pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !condition() {
-        look_again(begun, what).await;
+        poll_again(begun, what).await;
     }
 }
 
-async fn look_again(begun: Instant, what: &str) {
-    assert!(begun.elapsed() < Duration::from_secs(120), "waited two minutes in vain: {what}");
+async fn poll_again(begun: Instant, what: &str) {
+    assert!(begun.elapsed() < Duration::from_secs(120), "waited two minutes, but it did not happen: {what}");
     tokio::time::sleep(Duration::from_millis(20)).await;
 }

@@ -1,6 +1,6 @@
-//! Many sessions with an accepted prompt, made in Postgres and Redis directly: ten thousand calls would take minutes.
+//! Many sessions with an accepted prompt, inserted into Postgres and Redis directly: ten thousand calls would take minutes.
 
-use crate::bench::ground::Ground;
+use crate::bench::testbed::Testbed;
 use bus::queue::{EnqueueResult, Mode, QueueEntry, Share};
 use domain::{
     ids::{SessionId, TenantId},
@@ -8,29 +8,29 @@ use domain::{
 };
 use sqlx::{AssertSqlSafe, Row as _};
 
-/// Entries that are on their way to Redis at once.
+/// Number of entries that are sent to Redis at once.
 const ENQUEUED_AT_ONCE: usize = 500;
 
-/// Who owns the copies.
+/// The owners of the copies.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::bench) enum Owners {
     /// The owner of the template.
     Same,
-    /// A tenant of its own for each, which may run nothing.
-    EachItsOwn,
+    /// A separate tenant for each copy, with a limit of zero running sessions.
+    Separate,
 }
 
-/// Copies the session `template`, which has one prompt that no loop has taken; every copy is runnable.
+/// Copies the session `template`, which has one untaken prompt. Every copy is runnable.
 pub(in crate::bench) async fn make(
-    ground: &Ground,
+    testbed: &Testbed,
     template: &str,
     owners: Owners,
     count: usize,
 ) -> Vec<(TenantId, SessionId)> {
-    let mut connection = ground.postgres().await;
+    let mut connection = testbed.postgres().await;
     let tenant = match owners {
         Owners::Same => "run.tenant_id",
-        Owners::EachItsOwn => "gen_random_uuid()",
+        Owners::Separate => "gen_random_uuid()",
     };
     let script = format!(
         "create temporary table copy as
@@ -42,13 +42,13 @@ pub(in crate::bench) async fn make(
     .replace("$template", &format!("'{template}'"));
     sqlx::raw_sql(AssertSqlSafe(script)).execute(&mut connection).await.expect("copied sessions");
     let rows = sqlx::query("select tenant, id from copy").fetch_all(&mut connection).await.expect("copies");
-    let place = |row: &sqlx::postgres::PgRow| {
+    let ids = |row: &sqlx::postgres::PgRow| {
         (TenantId(row.get("tenant")), row.get::<String, _>("id").parse().expect("an id"))
     };
-    rows.iter().map(place).collect()
+    rows.iter().map(ids).collect()
 }
 
-/// Everything that a session with a prompt consists of. Its id stands in some of the JSON too.
+/// Copies all rows of a session with a prompt. Some of the JSON contains the id of the session, too.
 const COPY: &str = "
 insert into tenant (id, name, running_max) select tenant, tenant::text, 0 from copy on conflict (id) do nothing;
 insert into project (tenant_id, id, name, source)
@@ -72,7 +72,7 @@ insert into session_event (tenant_id, session_id, seq, epoch, id, kind, properti
     from copy c, session_event e where e.session_id = $template;
 analyze session_run; analyze session; analyze tenant;";
 
-/// Queues sessions in Redis, which need not have been filled before.
+/// Queues sessions in Redis, which may be empty.
 pub(in crate::bench) async fn enqueue(bus: &bus::Bus, sessions: &[(TenantId, SessionId)], running_max: u32) {
     for some in sessions.chunks(ENQUEUED_AT_ONCE) {
         let queued = some.iter().map(|(tenant, session)| {
@@ -83,7 +83,7 @@ pub(in crate::bench) async fn enqueue(bus: &bus::Bus, sessions: &[(TenantId, Ses
             )
         });
         for answer in futures::future::join_all(queued).await {
-            // A worker's sweep may have queued it, and it may run already.
+            // The sweep of a worker may have queued it already, and it may be running.
             assert_ne!(answer.expect("an answer of Redis"), EnqueueResult::Empty);
         }
     }

@@ -1,0 +1,28 @@
+//! The sizes of the measurements.
+
+/// The size of each measurement.
+#[derive(Debug, Clone)]
+pub struct Sizes {
+    /// Number of turns in a long session; three messages each.
+    pub turns: usize,
+    /// Size of the tool output in each of these turns, in sessions with large outputs; bytes.
+    pub output_bytes: usize,
+    /// Number of measured turns for each kind of session.
+    pub rounds: usize,
+    /// Number of large sessions beside a small one.
+    pub large: usize,
+    /// Number of files in a repository.
+    pub files: usize,
+}
+
+impl Sizes {
+    /// Returns the sizes for the report: 5,000 messages with 50 MB of output.
+    pub fn full() -> Self {
+        Self { turns: 1_667, output_bytes: 30_000, rounds: 30, large: 4, files: 10_000 }
+    }
+
+    /// Returns small sizes, to check that every measurement runs.
+    pub fn smoke() -> Self {
+        Self { turns: 20, output_bytes: 9_000, rounds: 2, large: 1, files: 20 }
+    }
+}

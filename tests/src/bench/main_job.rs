@@ -1,0 +1,72 @@
+//! Latency of the main job: a prompt, its text and its tool steps.
+
+use super::{
+    model::{self, Call, Model, Plan},
+    samples::Samples,
+};
+use crate::{
+    api::Api,
+    turn::{Event, Watch},
+};
+use std::time::{Duration, Instant};
+
+/// The overhead of the main job, without the model's own time.
+#[derive(Debug, Default)]
+pub struct Latencies {
+    /// From the call with the prompt to its model request, in a new session.
+    pub prompt_to_model: Samples,
+    /// From the last byte of the model to the idle event at the client.
+    pub model_to_idle: Samples,
+    /// From a chunk of the model to its text at the client. Chunks are further apart than the batching window.
+    pub chunk_to_client: Samples,
+    /// From the end of a model answer with one `bash true` to the next model request.
+    pub tool_step: Samples,
+}
+
+/// Measures `rounds` sessions of each kind, one after the other.
+pub async fn measure(api: &Api, model: &Model, rounds: usize) -> Latencies {
+    let mut latencies = Latencies::default();
+    for _ in 0..rounds {
+        text_session(api, model, &mut latencies).await;
+        tool_session(api, model, &mut latencies).await;
+    }
+    latencies
+}
+
+async fn text_session(api: &Api, model: &Model, latencies: &mut Latencies) {
+    model.plan(Plan::Text { chunks: 20, apart: Duration::from_millis(40) });
+    let session = api.session(None).await;
+    let mut watch = Watch::start(api, &session).await;
+    let asked = Instant::now();
+    let prompt = async { api.prompt(&session, "bench").await.expect("an accepted prompt") };
+    let stream = async {
+        loop {
+            match watch.next().await {
+                Some(Event { kind, .. }) if kind == "session.idle" => return Instant::now(),
+                Some(_) => {}
+                None => {
+                    for sent in model::stamps(watch.newest_text()) {
+                        latencies.chunk_to_client.push(model.began.elapsed().saturating_sub(sent));
+                    }
+                }
+            }
+        }
+    };
+    let (_, idle) = tokio::join!(prompt, stream);
+    let log = model.take();
+    latencies.prompt_to_model.push(log.requests[0] - asked);
+    latencies.model_to_idle.push(idle - log.answers[0]);
+}
+
+async fn tool_session(api: &Api, model: &Model, latencies: &mut Latencies) {
+    model.plan(Plan::Tools { steps: 5, call: Call::True });
+    let session = api.session(None).await;
+    let mut watch = Watch::start(api, &session).await;
+    api.prompt(&session, "bench").await.expect("an accepted prompt");
+    watch.until_idle().await;
+    let log = model.take();
+    // The first command also starts the session's sandbox.
+    for (answer, next) in log.answers.iter().zip(log.requests.iter().skip(1)).skip(1) {
+        latencies.tool_step.push(*next - *answer);
+    }
+}
