@@ -56,14 +56,14 @@ async fn an_event_reports_a_step_without_a_snapshot_and_the_turn_continues() {
     let session = stack.session_on(&testkit::git::repository(&[("a.txt", "one\n")])).await;
     let kind = "flotilla.snapshot.missed";
     let prompt = format!("{}\n@text over", write("b.txt", "two\n"));
-    assert!(!done(&stack, &session, &prompt).await.kinds().contains(&kind));
+    assert!(!run_to_end(&stack, &session, &prompt).await.kinds().contains(&kind));
     // A file where the directory of snapshots was: no helper can write there.
     let workspaces = stack.repositories.parent().unwrap().join("sandbox/ws");
     let tenant = std::fs::read_dir(workspaces).unwrap().next().unwrap().unwrap().path();
     let snapshots = tenant.join(&session).join("snapshots");
     std::fs::remove_dir_all(&snapshots).unwrap();
     std::fs::write(&snapshots, "").unwrap();
-    let seen = done(&stack, &session, &prompt).await;
+    let seen = run_to_end(&stack, &session, &prompt).await;
     let step = stack.api.conversation(&session).await[4].0["id"].clone();
     let missed: Vec<_> = seen.events.iter().filter(|event| event.kind == kind).collect();
     assert_eq!(missed.len(), 1, "{:?}", seen.kinds());
