@@ -20,7 +20,11 @@ use api::Api;
 use clap::Parser as _;
 use rpc::v1;
 use settings::{Gateway, OPERATOR_KEY, Sandbox, SandboxSettings, Settings, Worker};
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::PathBuf,
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
 use tempfile::TempDir;
 use testkit::{database::Database, model::ScriptedModel};
 use tokio_util::sync::CancellationToken;
@@ -135,7 +139,7 @@ impl Stack {
             data: directory.path().join("sandbox"),
             repositories: repositories.clone(),
             // Sandboxes of tests that run in parallel have different users.
-            uid_base: 1_000_000 + std::process::id() % 10_000 * 1_000,
+            uid_base: uid_base(),
         };
         let sandbox = async {
             if options.sandbox { Some(ServiceHandle::sandbox(&sandbox_settings).await) } else { None }
@@ -314,4 +318,11 @@ fn enable_logs() {
 
 fn world_readable() -> std::fs::Permissions {
     std::os::unix::fs::PermissionsExt::from_mode(0o755)
+}
+
+/// The first of a thousand users for the sandboxes of one stack. Stacks of other tests, in this process or in others, run as other users.
+fn uid_base() -> u32 {
+    static STACKS: AtomicU32 = AtomicU32::new(0);
+    let stack = STACKS.fetch_add(1, Ordering::Relaxed).wrapping_add(std::process::id());
+    1_000_000 + stack % 10_000 * 1_000
 }

@@ -74,7 +74,7 @@ impl Settings {
             ("--namespace", &self.namespace),
             ("--sandbox-url", &self.sandbox_url),
             ("--sandbox-token", SANDBOX_TOKEN),
-            ("--connections", "8"),
+            ("--connections", "5"),
         ];
         let arguments = pairs.iter().flat_map(|(name, value)| [(*name).to_owned(), (*value).to_owned()]);
         std::iter::once(role.to_owned()).chain(arguments).collect()

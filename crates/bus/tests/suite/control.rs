@@ -73,9 +73,11 @@ async fn a_frozen_redis_delays_no_nudge_and_a_tree_only_once() {
     let bus = Bus::connect(&servers.nats_url, &url, &world.namespace).await.unwrap();
     bus.ping_redis().await.unwrap();
     let (tenant, mut nudges) = (world.sample.tenant(), world.bus.nudges().await.unwrap());
-    // Once a later subscription is confirmed, the server knows the earlier one.
+    // Once a later subscription is confirmed, the server knows the earlier one. A client that has not joined NATS yet may lose
+    // its nudges.
     let other = world.sample.session();
     assert!(world.bus.read(tenant, &other).await.unwrap().is_joined());
+    assert!(bus.read(tenant, &other).await.unwrap().is_joined());
     let sessions: Vec<_> = (0..50).map(|_| world.sample.session()).collect();
     proxy.set(Rules::half_open());
     let entries = entries(tenant, &sessions);
