@@ -115,12 +115,15 @@ impl ProjectService for Fake {
         no()
     }
 
-    async fn update_project(&self, request: Request<UpdateProjectRequest>) -> Answer<UpdateProjectResponse> {
-        let UpdateProjectRequest { project_id, source } = request.into_inner();
+    async fn set_project_source(
+        &self,
+        request: Request<SetProjectSourceRequest>,
+    ) -> Answer<SetProjectSourceResponse> {
+        let SetProjectSourceRequest { project_id, source } = request.into_inner();
         let mut state = self.0.lock().unwrap();
         let project = state.projects.iter_mut().find(|project| project.id == project_id).unwrap();
         project.source = source;
-        Ok(Response::new(UpdateProjectResponse { project: Some(project.clone()) }))
+        Ok(Response::new(SetProjectSourceResponse { project: Some(project.clone()) }))
     }
 
     async fn list_projects(&self, _: Request<ListProjectsRequest>) -> Answer<ListProjectsResponse> {

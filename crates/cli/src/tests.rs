@@ -86,6 +86,10 @@ async fn a_project_gets_another_repository_by_its_name() {
     assert_eq!(update("shop").await.unwrap(), Exit::Done);
     let from = Some(source::From::BundleId("bun_1".to_owned()));
     assert_eq!(fake.0.lock().unwrap().projects[0].source.as_ref().unwrap().from, from);
+    let words = ["flotilla", "project", "update", "shop"];
+    let Command::Project(unnamed) = Cli::try_parse_from(words).unwrap().command else { panic!("project") };
+    let refused = project::run(&fake.serve().await, unnamed).await.unwrap_err();
+    assert!(refused.to_string().contains("--repo"), "the current directory is no answer: {refused}");
     assert!(update("shed").await.unwrap_err().to_string().contains("there is no project shed"));
 }
 

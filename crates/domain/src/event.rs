@@ -38,7 +38,8 @@ pub enum Event {
     FileEdited(String),
     /// The changes that tools and commands of one step made to the files.
     FilesChanged(Vec<FileChange>),
-    /// The step of this message may have changed files, and no snapshot shows how: its changes cannot be reverted alone.
+    /// The step of this message may have changed files, and the sandbox did not give the snapshots that show how: the changes cannot
+    /// be reverted alone.
     SnapshotMissed(MessageId),
     /// The files are on another branch; `None`: on no branch, or on one that cannot be read.
     BranchUpdated(Option<String>),

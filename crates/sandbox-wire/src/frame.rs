@@ -41,10 +41,11 @@ pub fn write(out: &mut impl Write, message: &impl Message) -> io::Result<()> {
 /// Those of `from`; `UnexpectedEof` inside a frame; `InvalidData` for bytes that are not a message.
 pub fn read<M: Message + Default>(from: &mut impl Read) -> io::Result<Option<M>> {
     let mut head = [0; 4];
-    match from.read_exact(&mut head) {
+    match from.read_exact(&mut head[..1]) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
         other => other?,
     }
+    from.read_exact(&mut head[1..])?;
     let mut body = vec![0; length(head)?];
     from.read_exact(&mut body)?;
     M::decode(body.as_slice()).map(Some).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
@@ -76,6 +77,7 @@ mod tests {
         let whole = encode(&hello());
         let kind = |mut bytes: &[u8]| read::<Reply>(&mut bytes).unwrap_err().kind();
         assert_eq!(kind(&whole[..whole.len() - 1]), io::ErrorKind::UnexpectedEof);
+        assert_eq!(kind(&whole[..3]), io::ErrorKind::UnexpectedEof);
         assert_eq!(kind(b"GET / HTTP/1.1\r\n"), io::ErrorKind::InvalidData);
         assert_eq!(kind(b"\x02\0\0\0\xff\xff"), io::ErrorKind::InvalidData);
     }

@@ -55,7 +55,7 @@ pub struct Settings {
     pub tool_output: ToolOutput,
     /// Whether the worker takes a snapshot of the files at each step.
     pub snapshot: Option<bool>,
-    /// Generations of subtasks below a session.
+    /// Generations of subtasks below a session: the least bound of all levels.
     pub subagent_depth: Option<u64>,
 }
 

@@ -70,6 +70,8 @@ pub fn merge(documents: &[Document]) -> Result<MergedSettings, Problems> {
     std::mem::take(&mut reader.problems).or(())?;
     let mut settings = reader.settings(&tree);
     for level in bound {
+        // A later level can lower this bound and never raise it.
+        settings.subagent_depth = [settings.subagent_depth, level.subagent_depth].into_iter().flatten().min();
         settings.permission.extend(level.permission);
         settings.models.extend(level.models);
         for (name, agent) in level.agents {

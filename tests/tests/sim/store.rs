@@ -30,7 +30,7 @@ use store::{
     },
     session::{
         creation::NewSession,
-        inputs::Prompt,
+        inputs::{Prompt, Variant},
         park::{self, ParkOutcome},
         quarantine::QuarantineRule,
         row::ParentCall,
@@ -160,7 +160,7 @@ impl Pair {
             traceparent: None,
             event_ids: vec![self.sample.event()],
             reply: store::session::inputs::Reply::Expected,
-            changed_variant: None,
+            variant: Variant::default(),
             only_when_idle: false,
         }
     }

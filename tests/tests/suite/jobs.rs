@@ -101,7 +101,7 @@ async fn a_tree_of_depth_five_needs_one_slot() {
     let (_, seen) = run(&stack.api, &below[0], &task("@text too deep")).await;
     seen.assert_gap_free();
     let refused = stack.api.tool_calls(&below[0]).await;
-    assert!(refused[0].result.contains("5 levels deep"), "{refused:?}");
+    assert!(refused[0].result.contains("limited to 5"), "{refused:?}");
 }
 
 #[tokio::test]

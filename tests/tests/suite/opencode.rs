@@ -16,6 +16,7 @@ mod sdk;
 mod strangers;
 mod streams;
 mod tui;
+mod variants;
 
 use e2e::Stack;
 use rpc::v1;

@@ -31,17 +31,23 @@ async fn new_sessions_open_the_newest_source_of_their_project() {
     assert!(content_in_new_session(&stack, &project.id).await.contains("first"));
 
     let second = stack.api.upload(&testkit::git::repository(&[("a.txt", "second")]).bundle()).await;
-    let update = |source| v1::UpdateProjectRequest { project_id: project.id.clone(), source };
-    let answer = projects.update_project(update(uploaded(second.clone()))).await.unwrap().into_inner();
+    let update = |source| v1::SetProjectSourceRequest { project_id: project.id.clone(), source };
+    let answer = projects.set_project_source(update(uploaded(second.clone()))).await.unwrap().into_inner();
     assert_eq!(answer.project.unwrap().source, uploaded(second));
     assert!(content_in_new_session(&stack, &project.id).await.contains("second"));
+
+    projects.set_project_source(update(None)).await.unwrap();
+    assert!(
+        content_in_new_session(&stack, &project.id).await.contains("No such file"),
+        "a project without files"
+    );
 
     let url = |url: &str| {
         let from = Some(v1::source::From::GitUrl(url.to_owned()));
         Some(v1::Source { from, revision: String::new() })
     };
-    let refused = projects.update_project(update(url("ftp://example.com/a"))).await;
+    let refused = projects.set_project_source(update(url("ftp://example.com/a"))).await;
     assert_refused(refused, Code::InvalidArgument, "url_not_allowed");
-    let missing = v1::UpdateProjectRequest { project_id: "prj_0".to_owned(), source: None };
-    assert_refused(projects.update_project(missing).await, Code::NotFound, "project_not_found");
+    let missing = v1::SetProjectSourceRequest { project_id: "prj_0".to_owned(), source: None };
+    assert_refused(projects.set_project_source(missing).await, Code::NotFound, "project_not_found");
 }

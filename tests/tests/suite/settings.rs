@@ -109,7 +109,7 @@ async fn settings_limit_the_depth_of_subtasks() {
     let children = stack.api.children(&session).await;
     let refused = stack.api.tool_calls(&children[0].id).await;
     assert_eq!(children.len(), 1);
-    assert!(refused[0].result.contains("1 levels deep"), "{refused:?}");
+    assert!(refused[0].result.contains("limited to 1"), "{refused:?}");
     assert!(stack.api.children(&children[0].id).await.is_empty());
 }
 

@@ -228,7 +228,7 @@ async fn tenant_attacks(api: &Api, theirs: &ForeignIds) -> Vec<Attack> {
     let get = v1::GetProjectRequest { project_id: theirs.project.clone() };
     let read = v1::GetSettingsRequest { project_id: theirs.project.clone() };
     let write = v1::SetSettingsRequest { project_id: theirs.project.clone(), document: "{}".to_owned() };
-    let update = v1::UpdateProjectRequest { project_id: theirs.project.clone(), source: None };
+    let update = v1::SetProjectSourceRequest { project_id: theirs.project.clone(), source: None };
     let create =
         v1::CreateProjectRequest { name: "x".to_owned(), source: bundle_source(&theirs.bundle.sha256) };
     let revoke = |tenant: &str| v1::RevokeKeyRequest {
@@ -241,7 +241,7 @@ async fn tenant_attacks(api: &Api, theirs: &ForeignIds) -> Vec<Attack> {
         ("GetProject", "project_not_found", projects.get_project(get).await.map(drop)),
         ("GetSettings", "project_not_found", api.settings().get_settings(read).await.map(drop)),
         ("SetSettings", "project_not_found", api.settings().set_settings(write).await.map(drop)),
-        ("UpdateProject", "project_not_found", projects.update_project(update).await.map(drop)),
+        ("SetProjectSource", "project_not_found", projects.set_project_source(update).await.map(drop)),
         ("CreateProject", "bundle_not_found", projects.create_project(create).await.map(drop)),
         ("CreateKey", "tenant_not_found", tenants.create_key(new_key).await.map(drop)),
         ("ListKeys", "tenant_not_found", tenants.list_keys(list).await.map(drop)),

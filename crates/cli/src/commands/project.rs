@@ -3,7 +3,7 @@
 use crate::{
     client::{Client, call},
     exit::Exit,
-    repository::source::RepositoryArgs,
+    repository::source::{Notes, RepositoryArgs},
     terminal::{
         out,
         paint::Paint,
@@ -13,7 +13,7 @@ use crate::{
 use anyhow::{Result, bail};
 use domain::limits;
 use rpc::v1::{
-    CreateProjectRequest, ListProjectsRequest, Page, Project, Source, UpdateProjectRequest, source::From,
+    CreateProjectRequest, ListProjectsRequest, Page, Project, SetProjectSourceRequest, Source, source::From,
 };
 use serde_json::{Value, json};
 
@@ -63,41 +63,59 @@ pub(crate) async fn run(client: &Client, arguments: ProjectArgs) -> Result<Exit>
     match arguments.command {
         ProjectCommand::Create { name, files } => create(client, name, &files).await?,
         ProjectCommand::Update { project, files } => {
-            let id = find(client, &project).await?.id;
-            let source = Some(files.send(client, true).await?.source);
-            let request = UpdateProjectRequest { project_id: id, source };
-            let answer = call("change the project", || async {
-                client.projects().update_project(request.clone()).await
-            });
-            show(&answer.await?.project.unwrap_or_default(), false)?;
+            if !files.is_named() {
+                bail!("name the new repository with --repo PATH or --repo URL");
+            }
+            let project = find(client, &project).await?;
+            print(&set_source(client, &project.id, &files).await?)?;
         }
         ProjectCommand::Ls { json } => list(client, json).await?,
-        ProjectCommand::Show { project, json } => show(&find(client, &project).await?, json)?,
+        ProjectCommand::Show { project, json: false } => print(&find(client, &project).await?)?,
+        ProjectCommand::Show { project, json: true } => print_json(&find(client, &project).await?)?,
     }
     Ok(Exit::Done)
 }
 
+/// Creates a project. One that exists without files, because `flotilla run` or a client named it, gets its repository now.
 async fn create(client: &Client, name: Option<String>, files: &RepositoryArgs) -> Result<()> {
-    let repository = files.send(client, true).await?;
-    let request = CreateProjectRequest {
-        name: name.unwrap_or(repository.name),
-        source: Some(repository.source.clone()),
+    let name = name.map_or_else(|| files.name(), Ok)?;
+    let existing = all(client).await?.into_iter().find(|project| project.name == name);
+    let project = match existing {
+        Some(project) if has_files(&project) => {
+            bail!(
+                "the project {name} exists; `flotilla project update {name} --repo …` replaces its repository"
+            )
+        }
+        Some(project) => set_source(client, &project.id, files).await?,
+        None => {
+            let source = Some(files.send(client, Notes::Shown).await?.source);
+            let request = CreateProjectRequest { name, source };
+            let answer = call("create the project", || async {
+                client.projects().create_project(request.clone()).await
+            });
+            answer.await?.project.unwrap_or_default()
+        }
     };
-    let answer =
-        call("create the project", || async { client.projects().create_project(request.clone()).await })
-            .await?;
-    let project = answer.project.unwrap_or_default();
-    if project.source != Some(repository.source) {
-        let name = &project.name;
-        bail!("the project {name} exists with another source; `flotilla project update {name}` replaces it");
-    }
-    show(&project, false)
+    print(&project)
+}
+
+async fn set_source(client: &Client, project_id: &str, files: &RepositoryArgs) -> Result<Project> {
+    let source = Some(files.send(client, Notes::Shown).await?.source);
+    let request = SetProjectSourceRequest { project_id: project_id.to_owned(), source };
+    let answer = call("set the repository of the project", || async {
+        client.projects().set_project_source(request.clone()).await
+    });
+    Ok(answer.await?.project.unwrap_or_default())
+}
+
+fn has_files(project: &Project) -> bool {
+    project.source.as_ref().is_some_and(|source| source.from.is_some())
 }
 
 async fn list(client: &Client, is_json: bool) -> Result<()> {
     let projects = all(client).await?;
     if is_json {
-        return projects.iter().try_for_each(|project| show(project, true));
+        return projects.iter().try_for_each(print_json);
     }
     let mut table = Table::new([("NAME", Side::Left), ("ID", Side::Left), ("SOURCE", Side::Left)]);
     for project in projects {
@@ -109,9 +127,11 @@ async fn list(client: &Client, is_json: bool) -> Result<()> {
 
 /// Finds a project by its name or id.
 async fn find(client: &Client, project: &str) -> Result<Project> {
-    let found = all(client).await?.into_iter().find(|it| it.id == project || it.name == project);
+    let projects = all(client).await?;
+    let by_id = projects.iter().find(|it| it.id == project);
+    let found = by_id.or_else(|| projects.iter().find(|it| it.name == project));
     let Some(found) = found else { bail!("there is no project {project}; `flotilla project ls` lists them") };
-    Ok(found)
+    Ok(found.clone())
 }
 
 async fn all(client: &Client) -> Result<Vec<Project>> {
@@ -130,11 +150,12 @@ async fn all(client: &Client) -> Result<Vec<Project>> {
     }
 }
 
-fn show(project: &Project, is_json: bool) -> Result<()> {
-    if is_json {
-        return out::line(&to_json(project).to_string());
-    }
+fn print(project: &Project) -> Result<()> {
     out::line(&format!("{}  {}  {}", project.name, project.id, describe(project.source.as_ref())))
+}
+
+fn print_json(project: &Project) -> Result<()> {
+    out::line(&to_json(project).to_string())
 }
 
 /// The source in words: a URL, the beginning of a bundle's id, or that there is none.

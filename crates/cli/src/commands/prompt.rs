@@ -4,7 +4,7 @@ use crate::{
     client::{Client, call},
     commands::{attach::AttachArgs, budget, watch},
     exit::Exit,
-    repository::source::{RepositoryArgs, RepositorySource},
+    repository::source::{Notes, RepositoryArgs, RepositorySource},
     stream::follow::{Reading, Until},
     terminal::out,
 };
@@ -127,8 +127,8 @@ pub(crate) struct ShellArgs {
 pub(crate) async fn run(client: &Client, arguments: RunArgs) -> Result<Exit> {
     let mut prompt = prompt(arguments.prompt.clone().unwrap_or_default())?;
     arguments.attach.add_to(&mut prompt)?;
-    let RepositorySource { name, source } =
-        arguments.files.send(client, !arguments.show.json && !arguments.detach).await?;
+    let notes = if arguments.show.json || arguments.detach { Notes::Hidden } else { Notes::Shown };
+    let RepositorySource { name, source } = arguments.files.send(client, notes).await?;
     let project = CreateProjectRequest { name, source: None };
     let project =
         call("create the project", || async { client.projects().create_project(project.clone()).await })

@@ -14,15 +14,22 @@ use tokio::io::AsyncReadExt as _;
 /// The repository of a command.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RepositoryArgs {
-    /// The repository: a local directory, or a URL that the server clones.
-    #[arg(long, default_value = ".", value_name = "PATH|URL")]
-    repo: String,
+    /// The repository: a local directory, or a URL that the server clones; default: the current directory.
+    #[arg(long, value_name = "PATH|URL")]
+    repo: Option<String>,
     /// Branch, tag or commit to start from; default: the checked-out commit, or the URL's default branch.
     #[arg(long, value_name = "REVISION", conflicts_with = "dirty")]
     base: Option<String>,
     /// Start from the local files as they are, with uncommitted changes. The local repository is only read.
     #[arg(long)]
     dirty: bool,
+}
+
+/// Whether a command tells people what it does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Notes {
+    Shown,
+    Hidden,
 }
 
 /// A repository that the server can open.
@@ -34,12 +41,30 @@ pub(crate) struct RepositorySource {
 }
 
 impl RepositoryArgs {
-    /// Sends a local repository to the server; a URL needs nothing. With `tells` the command says what it sends.
+    /// Whether the command line names a repository.
+    pub(crate) fn is_named(&self) -> bool {
+        self.repo.is_some()
+    }
+
+    /// The last component of the repository's path or URL.
+    ///
+    /// # Errors
+    /// A sentence for people: there is no such directory.
+    pub(crate) fn name(&self) -> Result<String> {
+        let (Location::Url { name, .. } | Location::Directory { name, .. }) = self.location()?;
+        Ok(name)
+    }
+
+    fn location(&self) -> Result<Location> {
+        location(self.repo.as_deref().unwrap_or("."))
+    }
+
+    /// Sends a local repository to the server; a URL needs nothing.
     ///
     /// # Errors
     /// Those of [`bundle::make`] and of the upload, in a sentence for people.
-    pub(crate) async fn send(&self, client: &Client, tells: bool) -> Result<RepositorySource> {
-        match location(&self.repo)? {
+    pub(crate) async fn send(&self, client: &Client, notes: Notes) -> Result<RepositorySource> {
+        match self.location()? {
             Location::Url { .. } if self.dirty => bail!("--dirty needs a local directory, not a URL"),
             Location::Url { name, url } => {
                 let revision = self.base.clone().unwrap_or_default();
@@ -56,7 +81,7 @@ impl RepositoryArgs {
                 let bundle = tokio::task::spawn_blocking(move || bundle::make(&dir, &start))
                     .await
                     .context("make the bundle")??;
-                if tells {
+                if notes == Notes::Shown {
                     let commit: String = bundle.commit.chars().take(10).collect();
                     out::note(&format!(
                         "sending {name} at {commit} ({} KiB)",

@@ -25,6 +25,19 @@ fn verdict(merged: &MergedSettings, agent: &str, tool: &str, subject: &str) -> V
 }
 
 #[test]
+fn no_level_raises_the_depth_of_subtasks_that_another_allows() {
+    let of = |levels: &[(Level, &str)]| {
+        let files: Vec<_> = levels.iter().map(|(level, text)| at(*level, text)).collect();
+        merged(&files).settings.subagent_depth
+    };
+    let (one, five) = (r#"{"subagent_depth": 1}"#, r#"{"subagent_depth": 5}"#);
+    assert_eq!(of(&[(Level::Tenant, one), (Level::Repository, five)]), Some(1));
+    assert_eq!(of(&[(Level::Tenant, five), (Level::Repository, one)]), Some(1));
+    assert_eq!(of(&[(Level::Repository, five)]), Some(5));
+    assert_eq!(of(&[(Level::Tenant, "{}")]), None);
+}
+
+#[test]
 fn a_later_level_wins_whatever_the_order_of_the_files() {
     let mut files = [
         at(

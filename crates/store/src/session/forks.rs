@@ -50,7 +50,7 @@ impl Store {
             return creation::get_existing(&mut tx, tenant, new).await.map(|session| (session, vec![]));
         }
         sqlx::query(
-            "update session set rights = o.rights from session o
+            "update session set rights = o.rights, variant = o.variant from session o
               where session.tenant_id = $1 and session.id = $2 and o.tenant_id = $1 and o.id = $3",
         )
         .bind(tenant.0)

@@ -25,6 +25,7 @@ use domain::{
     limits,
 };
 use sqlx::{Row as _, postgres::PgRow};
+use std::borrow::Cow;
 
 /// A prompt to accept.
 #[derive(Debug, Clone)]
@@ -43,10 +44,20 @@ pub struct Prompt {
     pub event_ids: Vec<EventId>,
     /// Whether a turn answers it.
     pub reply: Reply,
-    /// The variant of later prompts, if this one changes it.
-    pub changed_variant: Option<String>,
+    /// Whether `user` has its variant.
+    pub variant: Variant,
     /// Whether only an idle session accepts it, because it would otherwise split a turn.
     pub only_when_idle: bool,
+}
+
+/// The source of a prompt's variant (reasoning effort).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Variant {
+    /// The session: the store adds the variant that an earlier prompt chose.
+    #[default]
+    OfSession,
+    /// The client. Later prompts that choose none get the same.
+    Chosen,
 }
 
 /// Whether a turn answers a message.
@@ -108,10 +119,23 @@ impl Store {
         if waiting >= limits::INPUTS_PENDING_MAX {
             return Err(Error::TooManyInputs(waiting));
         }
-        if has_message(&mut tx, tenant, &prompt.user).await? {
+        let stored = stored(&mut tx, tenant, &prompt.user).await?;
+        if stored.has_message {
             return Err(Error::Conflict);
         }
-        let events = insert(&mut tx, tenant, prompt, &run, at).await?;
+        let prompt = match prompt.variant {
+            Variant::OfSession if stored.variant.is_some() => {
+                let mut complete = prompt.clone();
+                complete.user.model.variant = stored.variant;
+                Cow::Owned(complete)
+            }
+            Variant::Chosen if prompt.user.model.variant != stored.variant => {
+                set_variant(&mut tx, tenant, &prompt.user).await?;
+                Cow::Borrowed(prompt)
+            }
+            Variant::OfSession | Variant::Chosen => Cow::Borrowed(prompt),
+        };
+        let events = insert(&mut tx, tenant, &prompt, &run, at).await?;
         tx.commit().await?;
         Ok(PromptReceipt {
             message_id: prompt.user.id.clone(),
@@ -122,15 +146,36 @@ impl Store {
     }
 }
 
-/// Whether the session has a message with this id. A client may choose the id, but must not replace a stored message.
-async fn has_message(tx: &mut Tx, tenant: TenantId, user: &User) -> Result<bool, Error> {
-    let row = sqlx::query("select 1 from message where tenant_id = $1 and session_id = $2 and id = $3")
+/// The rows that decide about a new prompt.
+struct Stored {
+    /// Whether the session has a message with the prompt's id. A client may choose the id, but must not replace a stored message.
+    has_message: bool,
+    /// The variant of the session.
+    variant: Option<String>,
+}
+
+/// Reads [`Stored`]. The caller holds the control row, so no other prompt comes between.
+async fn stored(tx: &mut Tx, tenant: TenantId, user: &User) -> Result<Stored, Error> {
+    let row = sqlx::query(
+        "select variant, exists (select 1 from message where tenant_id = $1 and session_id = $2 and id = $3) as has_message
+           from session where tenant_id = $1 and id = $2",
+    )
+    .bind(tenant.0)
+    .bind(user.session_id.as_str())
+    .bind(user.id.as_str())
+    .fetch_one(&mut **tx)
+    .await?;
+    Ok(Stored { has_message: row.try_get("has_message")?, variant: row.try_get("variant")? })
+}
+
+async fn set_variant(tx: &mut Tx, tenant: TenantId, user: &User) -> Result<(), Error> {
+    sqlx::query("update session set variant = $3 where tenant_id = $1 and id = $2")
         .bind(tenant.0)
         .bind(user.session_id.as_str())
-        .bind(user.id.as_str())
-        .fetch_optional(&mut **tx)
+        .bind(&user.model.variant)
+        .execute(&mut **tx)
         .await?;
-    Ok(row.is_some())
+    Ok(())
 }
 
 fn repeated_receipt(row: &PgRow, prompt: &Prompt, run: &ControlRow) -> Result<PromptReceipt, Error> {
@@ -188,14 +233,6 @@ pub(crate) async fn insert(
     .bind(kind.as_str())
     .execute(&mut **tx)
     .await?;
-    if let Some(variant) = &prompt.changed_variant {
-        sqlx::query("update session set variant = $3 where tenant_id = $1 and id = $2")
-            .bind(tenant.0)
-            .bind(session.as_str())
-            .bind(variant)
-            .execute(&mut **tx)
-            .await?;
-    }
     let scope = Scope { tenant, session, epoch: run.epoch, at };
     projection::project(tx, &scope, &changes, run.event_seq + 1).await
 }

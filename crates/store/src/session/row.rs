@@ -34,8 +34,6 @@ pub struct Session {
     pub on_ask: OnAsk,
     /// Whether a person chose its agent and its model.
     pub chosen: ExplicitChoices,
-    /// The variant of prompts that name none; `None`: the provider's default.
-    pub variant: Option<String>,
     /// Its class.
     pub class: Class,
     /// The branch of its files when a worker last checked.
@@ -99,7 +97,7 @@ fn columns() -> String {
     s.last_outcome, s.last_error, s.input_tokens, s.output_tokens, s.reasoning_tokens, s.cache_read_tokens,
     s.cache_write_tokens, s.cost_usd_picos, s.created_at, s.updated_at, s.archived_at,
     s.summary, s.revert, s.root_id, s.depth, s.parent_message_id, s.parent_part_id, s.rights, s.on_ask, s.agent_chosen,
-    s.model_chosen, s.variant, s.branch, r.class,
+    s.model_chosen, s.branch, r.class,
     r.phase, r.waiting_reason, r.waiting_detail, r.wake_at, r.queued_at, r.attempts, r.epoch, r.event_seq,
     case when r.waiting_reason = 'children' then (select count(*) from session c
       where c.tenant_id = s.tenant_id and c.parent_id = s.id) else 0 end as children,
@@ -173,7 +171,6 @@ pub(crate) fn from_row(row: &PgRow) -> Result<Session, Error> {
         // A value that only a newer version knows means the default: ask people.
         on_ask: OnAsk::parse(row.try_get("on_ask")?).unwrap_or_default(),
         class: Class::from_i16(row.try_get("class")?).unwrap_or_default(),
-        variant: row.try_get("variant")?,
         branch: row.try_get("branch")?,
         waiting_detail: row.try_get("waiting_detail")?,
         wake_at: row.try_get::<Option<_>, _>("wake_at")?.map(timestamp),

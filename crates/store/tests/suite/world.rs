@@ -18,7 +18,7 @@ use store::{
     },
     session::{
         creation::NewSession,
-        inputs::{Prompt, PromptReceipt, Reply},
+        inputs::{Prompt, PromptReceipt, Reply, Variant},
         park::{Park, ParkOutcome},
         runs::{SuspectPolicy, TakeOver, TakeResult},
         tree::ledger::{CallOutcome, Entry, Purpose},
@@ -105,7 +105,7 @@ impl World {
             traceparent: None,
             event_ids,
             reply: Reply::Expected,
-            changed_variant: None,
+            variant: Variant::default(),
             only_when_idle: false,
         }
     }

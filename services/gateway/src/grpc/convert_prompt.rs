@@ -2,7 +2,7 @@
 
 use super::{convert, status::to_status};
 use crate::{
-    app::prompts::request::{PromptPart, PromptRequest},
+    app::prompts::request::{PromptPart, PromptRequest, VariantChoice},
     ground::invalid::Invalid,
 };
 use domain::{
@@ -34,7 +34,10 @@ pub(super) fn prompt(request: v1::AcceptPromptRequest) -> Result<PromptRequest, 
         text: request.text,
         parts: request.parts.into_iter().map(part).collect::<Result<_, _>>()?,
         model: convert::from_model(request.model),
-        variant: request.variant,
+        variant: match request.variant {
+            name if name.is_empty() => VariantChoice::Session,
+            name => VariantChoice::Named(name),
+        },
         agent: request.agent,
         system: request.system,
         tools: request.tools.into_iter().collect::<BTreeMap<_, _>>(),

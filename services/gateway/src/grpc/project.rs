@@ -40,15 +40,15 @@ impl ProjectService for Service {
         })
     }
 
-    async fn update_project(
+    async fn set_project_source(
         &self,
-        request: Request<v1::UpdateProjectRequest>,
-    ) -> Result<Response<v1::UpdateProjectResponse>, Status> {
+        request: Request<v1::SetProjectSourceRequest>,
+    ) -> Result<Response<v1::SetProjectSourceResponse>, Status> {
         let principal = self.principal(&request).await?;
         let request = request.into_inner();
         let (id, source) = (id(&request.project_id, Entity::Project)?, convert::from_source(request.source));
-        respond(manage::update_source(&self.0, &principal, &id, &source).await, |project| {
-            v1::UpdateProjectResponse { project: Some(convert::project(project)) }
+        respond(manage::set_source(&self.0, &principal, &id, &source).await, |project| {
+            v1::SetProjectSourceResponse { project: Some(convert::project(project)) }
         })
     }
 

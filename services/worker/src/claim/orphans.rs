@@ -40,7 +40,7 @@ pub(super) async fn repair(claimer: &Claimer, before: Orphans) -> Orphans {
     Orphans { released, forgotten }
 }
 
-/// Returns back the sessions that this worker owns in Postgres but does not run: a takeover or a hand-over whose commit was in
+/// Gives back the sessions that this worker owns in Postgres but does not run: a takeover or a hand-over whose commit was in
 /// doubt, or a loop that could not reach Postgres for too long. Returns the sessions that the worker owns and runs.
 async fn give_back_orphans(claimer: &Claimer) -> BTreeMap<SessionId, OwnedSession> {
     let mut owned = BTreeMap::new();

@@ -16,7 +16,7 @@ pub(crate) struct FilesState {
     pub(crate) branch: Option<String>,
 }
 
-/// A snapshot, or a comparison of two, that the sandbox did not give although the session has files.
+/// The sandbox did not return a snapshot, or the difference between two, although the session has files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SnapshotMissing;
 
@@ -50,7 +50,7 @@ pub(crate) async fn diff(
     identity: &Identity,
     pair: SnapshotPair<'_>,
     patch_bytes: u32,
-) -> Option<Vec<FileDiff>> {
+) -> Result<Vec<FileDiff>, SnapshotMissing> {
     let request = v1::DiffSnapshotsRequest {
         fence: identity.fence(),
         from_snapshot: pair.from.to_owned(),
@@ -59,8 +59,8 @@ pub(crate) async fn diff(
     };
     let mut client = deps.sandbox.client();
     let patience = Duration::from_millis(limits::SNAPSHOT_WAIT_MS);
-    let differ = response(tokio::time::timeout(patience, client.diff_snapshots(request)).await).ok()??;
-    Some(differ.files.into_iter().map(Into::into).collect())
+    let differ = response(tokio::time::timeout(patience, client.diff_snapshots(request)).await)?;
+    Ok(differ.ok_or(SnapshotMissing)?.files.into_iter().map(Into::into).collect())
 }
 
 /// The response, unless the sandbox refused or was too late. `None`: there is nothing to take or to compare.

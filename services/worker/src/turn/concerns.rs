@@ -11,7 +11,7 @@ use super::{
     opening::{BegunStep, Delayed, Opening},
     prompt::{calls as prompt_calls, commands::Commands, files::PromptFiles},
     session::Session,
-    snapshots::{self, PATIENCE, STOP_PATIENCE, Snapshots, StepFiles},
+    snapshots::{self, PATIENCE, STOP_PATIENCE, Snapshots, StepFiles, Tracked},
     step::{self, Step},
     titling::{self, Titling},
     tool_calls::{self, LoopCall, ToolCalls, child_of},
@@ -26,7 +26,6 @@ use crate::{
     record::{ParkResult, WriteError},
     repository::{
         guidance::{GuidanceError, SettingsAbove, configuration_error},
-        snapshots::FilesState,
         workspace,
     },
     tools::{
@@ -260,8 +259,8 @@ impl Concerns {
         }
     }
 
-    pub(super) async fn handle_tracked(&mut self, state: Option<FilesState>) -> Result<(), WriteError> {
-        match self.snapshots.store_start(&mut self.session, state).await? {
+    pub(super) async fn handle_tracked(&mut self, tracked: Tracked) -> Result<(), WriteError> {
+        match self.snapshots.store_start(&mut self.session, tracked).await? {
             Some(calls) => {
                 // The snapshot may have taken long.
                 self.control.lease_runs().await;

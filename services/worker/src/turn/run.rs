@@ -9,16 +9,14 @@ use super::{
         expansion::Expansion,
         files::{self, FilesRead},
     },
+    snapshots::Tracked,
     titling, tool_calls,
     waits::doubt,
 };
 use crate::{
     process::{clock::now, control::Control, deps::Deps, store_timeout::with_store_timeout},
     record::{Record, WriteError},
-    repository::{
-        guidance::{GuidanceError, SettingsAbove},
-        snapshots::FilesState,
-    },
+    repository::guidance::{GuidanceError, SettingsAbove},
     tools::{
         context::{CallEvent, Report},
         outcome::ToolError,
@@ -61,7 +59,7 @@ enum LoopEvent {
     Opened(Result<(), GuidanceError>),
     FilesRead(FilesRead),
     Expanded(Result<Vec<Expansion>, ToolError>),
-    Tracked(Option<FilesState>),
+    Tracked(Tracked),
     Titled(Option<Box<Title>>),
     Report(Box<Report>),
     Model(Result<StreamEvent, llm::error::Error>),
@@ -242,7 +240,7 @@ impl Loop {
             opened = self.concerns.opening.next() => LoopEvent::Opened(opened),
             read = self.concerns.prompt_files.next() => LoopEvent::FilesRead(read),
             expanded = self.concerns.commands.next() => LoopEvent::Expanded(expanded),
-            state = self.concerns.snapshots.next() => LoopEvent::Tracked(state),
+            tracked = self.concerns.snapshots.next() => LoopEvent::Tracked(tracked),
             title = self.concerns.titling.next() => LoopEvent::Titled(title),
             report = self.concerns.tool_calls.running.next_report() => LoopEvent::Report(report),
             event = self.concerns.step.next() => LoopEvent::Model(event),
@@ -265,7 +263,7 @@ impl Loop {
             LoopEvent::Expanded(expanded) => {
                 commands::store_expansions(&mut self.concerns.session, expanded).await.map(Some)
             }
-            LoopEvent::Tracked(state) => self.concerns.handle_tracked(state).await.map(|()| None),
+            LoopEvent::Tracked(tracked) => self.concerns.handle_tracked(tracked).await.map(|()| None),
             LoopEvent::Titled(title) => {
                 titling::store_title(&mut self.concerns.session, title).await.map(|()| None)
             }

@@ -8,7 +8,7 @@ use crate::{
     conversation::changes,
     process::{control::Leave, store_timeout::with_store_timeout},
     record::WriteError,
-    repository::snapshots::{self, FilesState, SnapshotPair},
+    repository::snapshots::{self, FilesState, SnapshotMissing, SnapshotPair},
     tools::{registry, tool::Tool},
 };
 use domain::{
@@ -42,10 +42,15 @@ pub(super) struct Snapshots {
     /// The stored branch of the session.
     branch: Option<String>,
     /// The snapshot before the newest step's calls.
-    tracking: Option<AbortOnDropHandle<Option<FilesState>>>,
+    tracking: Option<AbortOnDropHandle<Tracked>>,
     /// Calls that wait for it.
     delayed: Option<Vec<CallId>>,
+    /// Whether the sandbox did not give the snapshot before the newest step's calls.
+    is_start_missing: bool,
 }
+
+/// The result of taking a snapshot; `None`: the session has no files yet.
+pub(super) type Tracked = Result<Option<FilesState>, SnapshotMissing>;
 
 /// The file changes of a step, at its end.
 #[derive(Default)]
@@ -102,11 +107,11 @@ impl Snapshots {
     }
 
     /// Waits until the snapshot before the step's calls is taken, if one is being taken. Cancel-safe.
-    pub(super) async fn next(&mut self) -> Option<FilesState> {
+    pub(super) async fn next(&mut self) -> Tracked {
         let Some(handle) = &mut self.tracking else { return std::future::pending().await };
-        let state = handle.await.ok().flatten();
+        let tracked = handle.await.unwrap_or(Err(SnapshotMissing));
         self.tracking = None;
-        state
+        tracked
     }
 
     /// Drops the waiting calls, because the step is being stopped.
@@ -129,7 +134,7 @@ impl Snapshots {
             return;
         }
         let (deps, identity) = (Arc::clone(&session.deps), session.identity.clone());
-        let tracking = async move { snapshots::track(&deps, &identity, PATIENCE).await.ok().flatten() };
+        let tracking = async move { snapshots::track(&deps, &identity, PATIENCE).await };
         self.tracking = Some(AbortOnDropHandle::new(tokio::spawn(tracking)));
     }
 
@@ -157,8 +162,11 @@ impl Snapshots {
                 let workspace = session.workspace.clone();
                 let tracking = async move {
                     // The workspace may still be opening. The calls need it too, and report its problems.
-                    tokio::time::timeout(PATIENCE, workspace.ready()).await.ok()?.ok()?;
-                    snapshots::track(&deps, &identity, PATIENCE).await.ok().flatten()
+                    match tokio::time::timeout(PATIENCE, workspace.ready()).await {
+                        Ok(Ok(())) => snapshots::track(&deps, &identity, PATIENCE).await,
+                        Ok(Err(_)) => Ok(None),
+                        Err(_) => Err(SnapshotMissing),
+                    }
                 };
                 self.tracking = Some(AbortOnDropHandle::new(tokio::spawn(tracking)));
             }
@@ -171,8 +179,10 @@ impl Snapshots {
     pub(super) async fn store_start(
         &mut self,
         session: &mut Session,
-        state: Option<FilesState>,
+        tracked: Tracked,
     ) -> Result<Option<Vec<CallId>>, WriteError> {
+        self.is_start_missing = tracked.is_err();
+        let state = tracked.ok().flatten();
         let mut events = vec![];
         if let Some(state) = &state {
             events.extend(start_part(session, &state.snapshot));
@@ -203,13 +213,16 @@ impl Snapshots {
         patience: Duration,
     ) -> StepFiles {
         let mut files = StepFiles::default();
+        let mut is_missing = std::mem::take(&mut self.is_start_missing);
         if self.tracking.is_some() {
-            let state = tokio::select! {
+            let tracked = tokio::select! {
                 biased;
-                () = leave.now.cancelled() => None,
-                state = tokio::time::timeout(patience, self.next()) => state.ok().flatten(),
+                () = leave.now.cancelled() => Err(SnapshotMissing),
+                tracked = tokio::time::timeout(patience, self.next()) => tracked.unwrap_or(Err(SnapshotMissing)),
             };
             self.stop();
+            is_missing |= tracked.is_err();
+            let state = tracked.ok().flatten();
             if let Some(state) = &state {
                 files.late = start_part(session, &state.snapshot);
                 files.notices.extend(self.branch_event(state));
@@ -224,11 +237,9 @@ impl Snapshots {
             files.snapshot.clone_from(&before);
             return files;
         }
-        let state = snapshots::track(&session.deps, &session.identity, patience).await;
-        if state.is_err() {
-            files.notices.push(Event::SnapshotMissed(step.id.clone()));
-        }
-        let state = state.ok().flatten();
+        let tracked = snapshots::track(&session.deps, &session.identity, patience).await;
+        is_missing |= tracked.is_err();
+        let state = tracked.ok().flatten();
         files.notices.extend(state.as_ref().and_then(|state| self.branch_event(state)));
         files.snapshot = state.map(|state| state.snapshot);
         self.known.clone_from(&files.snapshot);
@@ -238,6 +249,7 @@ impl Snapshots {
             // Only the names of the files: their patches follow at the end of the turn.
             let pair = SnapshotPair { from: &from, to };
             let diffs = snapshots::diff(&session.deps, &session.identity, pair, 1).await;
+            is_missing |= diffs.is_err();
             let changed: Vec<FileChange> =
                 diffs.unwrap_or_default().into_iter().filter_map(file_change).collect();
             if !changed.is_empty() {
@@ -245,6 +257,9 @@ impl Snapshots {
                 files.patch = Some(Patch { hash: from, files: names });
                 files.notices.push(Event::FilesChanged(changed));
             }
+        }
+        if is_missing {
+            files.notices.push(Event::SnapshotMissed(step.id.clone()));
         }
         files
     }
@@ -273,7 +288,7 @@ pub(super) async fn summarize_changes(session: &mut Session) -> Result<(), Write
     let mut all = None;
     for turn in turns {
         let pair = SnapshotPair { from: turn.from, to: turn.to };
-        let Some(diffs) = diff(pair).await else { continue };
+        let Ok(diffs) = diff(pair).await else { continue };
         if pair == whole {
             all = Some(diffs.clone());
         }
@@ -283,7 +298,7 @@ pub(super) async fn summarize_changes(session: &mut Session) -> Result<(), Write
     }
     if all.is_none() {
         // The sandbox may have deleted the first snapshot. The session then keeps its earlier numbers.
-        all = if whole.from == whole.to { Some(vec![]) } else { diff(whole).await };
+        all = if whole.from == whole.to { Some(vec![]) } else { diff(whole).await.ok() };
     }
     let Some(all) = all else {
         if updated.is_empty() {

@@ -1,11 +1,12 @@
 //! The mailbox: a prompt is accepted once, wakes its session once, and is never lost.
 
 use crate::world::{World, beat};
-use domain::{conversation::message::Message, limits, session::Phase};
+use domain::{conversation::message::Message, ids::SessionId, limits, session::Phase};
 use store::{
     error::{Entity, Error},
     session::{
-        inputs::Reply,
+        forks::NewFork,
+        inputs::{Reply, Variant},
         mailbox::{Kind, MailboxInput},
         sessions::Patch,
     },
@@ -248,4 +249,44 @@ async fn an_input_of_a_newer_version_is_an_error() {
     let read = world.store.list_inputs(world.tenant, &running.session, 0).await;
     let Err(Error::Unreadable { source, .. }) = &read else { panic!("{read:?}") };
     assert!(source.to_string().contains("\"hologram\""), "{source}");
+}
+
+/// The variant of the newest user message.
+async fn newest_variant(world: &World, session: &SessionId) -> Option<String> {
+    let talk = world.store.load_conversation(world.tenant, session, 0).await.unwrap();
+    let Message::User(user) = &talk.last().unwrap().message else { panic!("a prompt") };
+    user.model.variant.clone()
+}
+
+#[tokio::test]
+async fn a_prompt_without_a_variant_gets_the_last_chosen_one_and_so_does_a_fork() {
+    let mut world = World::new().await;
+    let session = world.session().await;
+    for (number, (choice, want)) in [
+        (None, None),
+        (Some(Some("high")), Some("high")),
+        (None, Some("high")),
+        (Some(None), None),
+        (None, None),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut prompt = world.prompt(&session, &format!("prompt {number}"));
+        if let Some(named) = choice {
+            prompt.variant = Variant::Chosen;
+            prompt.user.model.variant = named.map(str::to_owned);
+        }
+        world.store.accept_prompt(world.tenant, &prompt, NOW).await.unwrap();
+        assert_eq!(newest_variant(&world, &session).await.as_deref(), want, "prompt {number}");
+    }
+    let mut chosen = world.prompt(&session, "low");
+    chosen.variant = Variant::Chosen;
+    chosen.user.model.variant = Some("low".to_owned());
+    world.store.accept_prompt(world.tenant, &chosen, NOW).await.unwrap();
+    let (new, event) = (world.new_session(), world.sample.event());
+    let fork = NewFork { origin: &session, session: &new, event_id: &event, history: &[] };
+    world.store.fork_session(world.tenant, fork, NOW).await.unwrap();
+    world.accept(&new.id, "in the fork").await;
+    assert_eq!(newest_variant(&world, &new.id).await.as_deref(), Some("low"));
 }

@@ -45,7 +45,7 @@ pub(crate) async fn create(
 ///
 /// # Errors
 /// `project_not_found`, `store_unavailable`; those of [`source::check`].
-pub(crate) async fn update_source(
+pub(crate) async fn set_source(
     gateway: &Gateway,
     principal: &Principal,
     id: &ProjectId,

@@ -4,7 +4,7 @@
 use super::{
     agents::{self, AgentUse, ProjectContext},
     options, parts,
-    request::{PromptPart, PromptRequest},
+    request::{PromptPart, PromptRequest, VariantChoice},
 };
 use crate::{
     app::{
@@ -29,7 +29,7 @@ use domain::{
     policy::agent::Mode,
 };
 use sha2::{Digest as _, Sha256};
-use store::session::inputs::{Prompt, Reply};
+use store::session::inputs::{Prompt, Reply, Variant};
 
 /// An accepted prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,7 +69,7 @@ pub(crate) async fn accept(
         .clone()
         .unwrap_or(ModelRef { provider_id: target.info.model.provider_id, model_id: target.info.model.id });
     let agent = if request.agent.is_empty() { target.info.agent } else { request.agent.clone() };
-    let prompt = prompt(state, session, request, Choices { model, agent, variant: target.variant });
+    let prompt = prompt(state, session, request, model, agent);
     let mut accepted = state.store.accept_prompt(tenant, &prompt, now()).await.map_err(Error::from);
     if accepted == Err(Error::RevertUnfinished) {
         // The gateway that started this revert died before it finished. Finish the revert first: the client wrote the prompt for
@@ -111,24 +111,24 @@ fn check(state: &State, request: &PromptRequest) -> Result<(), Error> {
     checks::model(state, request.model.as_ref())?;
     parts::check(state, &request.parts)?;
     parts::check_together(&request.parts, !request.text.is_empty(), request.no_reply)?;
-    options::check_variant(&request.variant)?;
+    options::check_variant(request.variant.name())?;
     options::check_tools(&request.tools)?;
     options::check_format(request.format.as_ref())
 }
 
-/// The session's choices for a prompt, replaced by those that the prompt names itself.
-struct Choices {
+fn prompt(
+    state: &State,
+    session: &SessionId,
+    request: PromptRequest,
     model: ModelRef,
     agent: String,
-    /// Of the session.
-    variant: Option<String>,
-}
-
-fn prompt(state: &State, session: &SessionId, request: PromptRequest, choices: Choices) -> Prompt {
-    let Choices { model, agent, variant: session_variant } = choices;
+) -> Prompt {
     let body_sha256 = body_sha256(&request, &model, &agent);
-    let named_variant = (!request.variant.is_empty()).then_some(request.variant);
-    let changed_variant = named_variant.clone().filter(|named| Some(named) != session_variant.as_ref());
+    let (variant, named) = match request.variant {
+        VariantChoice::Session => (Variant::OfSession, None),
+        VariantChoice::Provider => (Variant::Chosen, None),
+        VariantChoice::Named(name) => (Variant::Chosen, Some(name)),
+    };
     let id = request.message_id.unwrap_or_else(|| state.id(MessageId::make));
     let dedupe = match request.idempotency_key.as_str() {
         "" => format!("msg:{id}"),
@@ -150,7 +150,7 @@ fn prompt(state: &State, session: &SessionId, request: PromptRequest, choices: C
             session_id: session.clone(),
             time: MessageTime { created: now(), completed: None },
             agent,
-            model: ModelChoice { model, variant: named_variant.or(session_variant) },
+            model: ModelChoice { model, variant: named },
             tools: (!request.tools.is_empty()).then_some(request.tools),
             format: request.format,
             summary: None,
@@ -160,7 +160,7 @@ fn prompt(state: &State, session: &SessionId, request: PromptRequest, choices: C
         dedupe,
         body_sha256,
         traceparent: rpc::trace::current_traceparent(),
-        changed_variant,
+        variant,
         only_when_idle: is_shell,
         reply: if request.no_reply { Reply::None } else { Reply::Expected },
     }
@@ -179,6 +179,7 @@ fn body_sha256(request: &PromptRequest, model: &ModelRef, agent: &str) -> [u8; 3
     }
     let parts: Vec<_> = request.parts.iter().map(|part| (&part.id, &part.body)).collect();
     let PromptRequest { variant, tools, format, no_reply, message_id, .. } = request;
+    let variant = variant.name();
     let is_plain = parts.is_empty() && variant.is_empty() && tools.is_empty();
     if !is_plain || format.is_some() || *no_reply || message_id.is_some() {
         // Texts, numbers and maps with text keys: this is always valid JSON.

@@ -16,7 +16,7 @@ pub(crate) struct PromptRequest {
     pub(crate) text: String,
     pub(crate) parts: Vec<PromptPart>,
     pub(crate) model: Option<ModelRef>,
-    pub(crate) variant: String,
+    pub(crate) variant: VariantChoice,
     pub(crate) agent: String,
     pub(crate) system: String,
     /// Tools that are switched on or off for this prompt.
@@ -27,6 +27,28 @@ pub(crate) struct PromptRequest {
     /// The id that the client chose for the message.
     pub(crate) message_id: Option<MessageId>,
     pub(crate) idempotency_key: String,
+}
+
+/// The reasoning effort of a prompt.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) enum VariantChoice {
+    /// The effort of the session: the last one that a prompt chose.
+    #[default]
+    Session,
+    /// The provider's default.
+    Provider,
+    /// One of [`domain::conversation::message::VARIANTS`].
+    Named(String),
+}
+
+impl VariantChoice {
+    /// The name, or an empty text.
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Self::Session | Self::Provider => "",
+            Self::Named(name) => name,
+        }
+    }
 }
 
 /// A part of a prompt.

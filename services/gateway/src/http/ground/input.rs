@@ -5,7 +5,7 @@ use super::{
     refusal::{Refusal, RequestPart},
 };
 use crate::{
-    app::prompts::request::{PromptPart, PromptRequest},
+    app::prompts::request::{PromptPart, PromptRequest, VariantChoice},
     ground::{bodies::BODY, error::Error, invalid::Invalid},
 };
 use axum::{
@@ -157,7 +157,7 @@ impl TryFrom<Prompt> for PromptRequest {
         Ok(Self {
             parts: prompt.parts.into_iter().map(PromptPart::try_from).collect::<Result<_, _>>()?,
             model: prompt.model.and_then(Model::chosen),
-            variant: prompt.variant.unwrap_or_default(),
+            variant: variant(prompt.variant.unwrap_or_default()),
             agent: prompt.agent.unwrap_or_default(),
             system: prompt.system.unwrap_or_default(),
             tools: prompt.tools,
@@ -167,6 +167,11 @@ impl TryFrom<Prompt> for PromptRequest {
             ..Self::default()
         })
     }
+}
+
+/// The effort that a client chose. OpenCode's clients name theirs with every prompt: without a name it is the provider's.
+pub(in crate::http) fn variant(name: String) -> VariantChoice {
+    if name.is_empty() { VariantChoice::Provider } else { VariantChoice::Named(name) }
 }
 
 /// The id that a client chose for a message; an empty id counts as none.

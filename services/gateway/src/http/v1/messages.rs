@@ -98,7 +98,7 @@ pub(in crate::http) async fn command(
     let request = PromptRequest {
         agent: body.agent,
         model: body.model.as_deref().and_then(input::model),
-        variant: body.variant,
+        variant: input::variant(body.variant),
         parts,
         message_id: input::message_id(&body.message_id)?,
         ..PromptRequest::default()

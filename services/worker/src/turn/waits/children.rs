@@ -23,7 +23,7 @@ use domain::{
 use serde_json::{Value, json};
 use std::time::Duration;
 use store::session::{
-    inputs::{Prompt, Reply},
+    inputs::{Prompt, Reply, Variant},
     mailbox::Kind,
     row::ParentCall,
     tree::{
@@ -86,7 +86,7 @@ pub(in crate::turn) async fn dispatch(
 ) -> Result<Option<Signal>, WriteError> {
     let depth_max = session.permissions.subagent_depth().unwrap_or(SUBTASK_DEPTH_MAX).min(SUBTASK_DEPTH_MAX);
     if u64::try_from(session.profile.depth).is_ok_and(|depth| depth >= depth_max) {
-        let text = format!("Subtasks can be at most {depth_max} levels deep. Do this yourself.");
+        let text = format!("Generations of subtasks are limited to {depth_max}. Do this yourself.");
         return call.end(session, Err(text)).await.map(Some);
     }
     let step = session.conversation().last_step().map(|(message, _)| message.id.clone());
@@ -175,7 +175,7 @@ fn new_child(session: &Session, origin: &Origin<'_>, task: &Task, task_model: Op
             traceparent: rpc::trace::current_traceparent(),
             event_ids: vec![deps.id(EventId::make), deps.id(EventId::make)],
             reply: Reply::Expected,
-            changed_variant: None,
+            variant: Variant::default(),
             only_when_idle: false,
         },
         event_id: deps.id(EventId::make),
