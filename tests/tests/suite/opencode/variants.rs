@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 async fn a_prompt_without_a_variant_uses_the_providers_default() {
     let stack = Stack::start().await;
     let client = Client::new(&stack, "variants");
-    let session = client.session(json!({})).await;
+    // A title of its own: no call for a title comes between.
+    let session = client.session(json!({"title": "effort"})).await;
     for (variant, want) in [(json!("high"), json!("high")), (Value::Null, Value::Null)] {
         let before = stack.model.journal.requests().len();
         let mut body = text_prompt("@text thought");
