@@ -29,6 +29,7 @@ impl Tree {
         let workspace = workspace();
         let directory = workspace.join("target/mutants");
         let tree = Self { workspace, directory };
+        fs::create_dir_all(tree.sources()).context("make the directory of the copy")?;
         for name in SOURCES {
             synchronize(&tree.workspace.join(name), &tree.sources().join(name))?;
         }
@@ -47,7 +48,11 @@ impl Tree {
         }
         built.with_context(|| format!("build without the guard of {}", mutant.as_str()))?;
         let program = self.directory.join(format!("flotilla-{}", mutant.as_str()));
-        fs::copy(self.directory.join("target/debug/flotilla"), &program).context("keep the program")?;
+        let debug = self.directory.join("target/debug");
+        fs::copy(debug.join("flotilla"), &program).context("keep the program")?;
+        // The program looks for the init of its sandboxes beside itself.
+        fs::copy(debug.join("flotilla-init"), self.directory.join("flotilla-init"))
+            .context("keep the init")?;
         Ok(program)
     }
 
@@ -66,7 +71,7 @@ impl Tree {
 
     fn build(&self) -> Result<()> {
         let status = Command::new("cargo")
-            .args(["build", "--offline", "--quiet", "--package", "flotilla"])
+            .args(["build", "--offline", "--quiet", "--package", "flotilla", "--package", "sandbox-init"])
             .current_dir(self.sources())
             .env("CARGO_TARGET_DIR", self.directory.join("target"))
             // A removed guard leaves unused names.
