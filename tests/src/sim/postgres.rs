@@ -316,7 +316,7 @@ impl Postgres {
         }
         let run = &mut self.runs[child];
         if !run.exists {
-            *run = Run { exists: true, parent: Some(fence.session), event_seq: 1, ..Run::default() };
+            *run = Run { exists: true, parent: Some(fence.session), event_seq: 2, ..Run::default() };
             run.put(rules, Input::Prompt(0), 1);
         }
         self.store(rules, fence, write)

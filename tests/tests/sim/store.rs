@@ -348,7 +348,7 @@ impl Pair {
             is_model_chosen: true,
             permissions: vec![],
             prompt: self.prompt_of(child, 0),
-            event_id: self.sample.event(),
+            event_ids: [self.sample.event(), self.sample.event()],
         }
     }
 

@@ -5,6 +5,7 @@
 mod client;
 mod contract;
 mod cursors;
+mod dialogs;
 mod document;
 mod events;
 mod installed;

@@ -256,9 +256,15 @@ async fn an_abort_ends_a_running_command_at_once() {
     watch.transcript.assert_gap_free();
     let part = stack.api.conversation(&session).await.pop().unwrap().1;
     let part = part.iter().find(|part| part["type"] == "tool").unwrap();
-    assert_eq!(part["state"]["status"], "error");
-    assert_eq!(part["state"]["metadata"]["interrupted"], true);
+    assert_output_kept(&part["state"]);
     assert_gone(&stack, &session, "slee[p] 7650").await;
+}
+
+/// An aborted command tells the model and clients what it printed.
+fn assert_output_kept(state: &Value) {
+    assert_eq!((&state["status"], &state["metadata"]["output"]), (&json!("completed"), &json!("begun\n")));
+    let note = "begun\n\n\n<shell_metadata>\nUser aborted the command\n</shell_metadata>";
+    assert_eq!(state["output"], note, "{state}");
 }
 
 /// The worker that takes the turn over ends its commands, even if it only has to store the abort.
@@ -273,6 +279,8 @@ async fn an_abort_ends_the_command_of_a_dead_worker() {
     stack.api.abort(&session).await.unwrap();
     stack.add_worker().await;
     assert_eq!(watch.until_idle().await, "aborted");
+    let part = stack.api.conversation(&session).await.pop().unwrap().1;
+    assert_output_kept(&part.iter().find(|part| part["type"] == "tool").unwrap()["state"]);
     assert_gone(&stack, &session, "slee[p] 4321").await;
 }
 

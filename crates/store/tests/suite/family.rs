@@ -138,7 +138,7 @@ impl World {
             is_model_chosen: false,
             permissions: vec![Rules(vec![Rule::of("edit", Verdict::Deny)]), Rules::default()],
             prompt,
-            event_id: self.sample.event(),
+            event_ids: [self.sample.event(), self.sample.event()],
         }
     }
 

@@ -67,7 +67,8 @@ async fn keep(ctx: &CallContext, whole: &str) -> Result<String, ToolError> {
     }
 }
 
-fn cleaned(mut output: Output) -> Output {
+/// An answer without characters that Postgres cannot store, and with a title of one line.
+pub(crate) fn cleaned(mut output: Output) -> Output {
     output.text = text::without_nul(&output.text).into_owned();
     output.metadata = clean::map(output.metadata);
     output.title = text::without_nul(text::head(&output.title, TITLE_BYTES_MAX)).into_owned();

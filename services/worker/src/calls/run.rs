@@ -2,9 +2,10 @@
 
 use super::perform::{perform, perform_inner};
 use crate::{
-    process::{deps::Deps, sandbox::Identity},
+    process::{clean, deps::Deps, sandbox::Identity},
     repository::workspace::{self, Workspace},
     tools::{
+        bash,
         context::{Bounds, Call, CallContext, CallEvent, Report},
         files::read::loaded_instructions,
         outcome::{Output, ToolError},
@@ -15,7 +16,7 @@ use crate::{
 use domain::limits;
 use futures::FutureExt as _;
 use rpc::v1;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use settings::Settings;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,14 +28,16 @@ use store::log::messages::MessageWithParts;
 use tokio::{
     sync::{Semaphore, mpsc},
     task::JoinSet,
-    time::Instant,
+    time::{Instant, timeout_at},
 };
 use tracing::Instrument as _;
 
 /// Reports that can wait for the loop: a few for each running call.
 const REPORTS_MAX: usize = 4 * limits::TOOLS_PARALLEL_MAX;
-/// How long an abort waits for the sandbox to confirm that the commands were ended.
+/// How long an abort waits for the sandbox to confirm that the commands were ended, and to give their output.
 const KILL_WAIT: Duration = Duration::from_millis(700);
+/// How long the loop waits for the change that a call would make, before it asks a person to allow the call.
+const PREVIEW_WAIT: Duration = Duration::from_secs(1);
 
 /// A call without an answer.
 struct RunningCall {
@@ -114,16 +117,7 @@ impl RunningCalls {
             exec.id = %call.exec_id,
         );
         let (permits, workspace) = (Arc::clone(&self.permits), self.workspace.clone());
-        let ctx = CallContext {
-            deps: Arc::clone(&self.deps),
-            identity: self.identity.clone(),
-            call,
-            seen_instructions: Arc::clone(&self.seen_instructions),
-            bounds: self.bounds,
-            written: Arc::default(),
-            reports: Some(self.sender.clone()),
-            perform_inner,
-        };
+        let ctx = CallContext { reports: Some(self.sender.clone()), ..self.silent_calls().context(call) };
         self.tasks.spawn(
             async move {
                 // The semaphore is never closed. Without a permit, the call would only run earlier.
@@ -158,21 +152,20 @@ impl RunningCalls {
         report
     }
 
-    /// Ends all calls and their commands, and the commands in `begun`. Waits only briefly for the sandbox: it refuses calls of
-    /// this epoch once another worker takes over, and every command has its own time limit.
-    pub(crate) async fn kill_all(&mut self, begun: Vec<String>) {
+    /// Ends all calls and their commands, and the commands in `begun`. Returns the answers of the ended commands by exec id, as far
+    /// as the sandbox gives them. Waits only briefly for the sandbox: it refuses calls of this epoch once another worker takes over,
+    /// and every command has its own time limit.
+    pub(crate) async fn kill_all(&mut self, begun: Vec<String>) -> BTreeMap<String, Output> {
         self.tasks.shutdown().await;
         let running = std::mem::take(&mut self.running).into_values().flat_map(|call| call.exec_ids);
         let exec_ids: BTreeSet<String> = running.chain(begun).collect();
-        let kills = exec_ids.into_iter().map(|exec_id| {
-            let request = v1::KillExecRequest { fence: self.identity.fence(), exec_id };
-            let mut client = self.deps.sandbox.client();
-            async move { client.kill_exec(request).await }
-        });
-        if tokio::time::timeout(KILL_WAIT, futures::future::join_all(kills)).await.is_err() {
-            tracing::warn!("the sandbox did not confirm in time that the commands were ended");
-        }
+        let until = Instant::now() + KILL_WAIT;
+        let calls = self.silent_calls();
+        let kills = exec_ids.into_iter().map(|exec_id| calls.kill(exec_id, until));
+        let answers: BTreeMap<String, Output> =
+            futures::future::join_all(kills).await.into_iter().flatten().collect();
         while self.reports.try_recv().is_ok() {}
+        answers
     }
 
     /// Whether another worker can continue every running call.
@@ -187,7 +180,8 @@ impl RunningCalls {
     }
 }
 
-/// Runs calls that no model made. Clients do not see their progress, and the caller gets their answers.
+/// Runs calls that no model made, and prepares and ends those of models. Clients do not see the progress of these calls, and the
+/// caller gets their answers.
 #[derive(Clone)]
 pub(crate) struct SilentCalls {
     deps: Arc<Deps>,
@@ -199,23 +193,53 @@ pub(crate) struct SilentCalls {
 impl SilentCalls {
     /// Runs a call in an open workspace. The sandbox runs each `exec_id` once: a repeated call attaches to it.
     pub(crate) async fn perform(&self, tool: Tool, exec_id: &str, input: Value) -> Result<Output, ToolError> {
-        let ctx = CallContext {
+        let ctx = self.context(Call {
+            call_id: exec_id.to_owned(),
+            exec_id: exec_id.to_owned(),
+            tool: tool.name().to_owned(),
+            input,
+            resumed: false,
+        });
+        perform(&ctx).await
+    }
+
+    /// Describes the change of files that a call would make, for the person who is asked to allow it. Returns nothing if the call
+    /// would fail or the sandbox does not answer soon: the person is asked anyway.
+    pub(crate) async fn preview(&self, workspace: &Workspace, call: Call) -> Map<String, Value> {
+        let Ok(tool) = registry::find(&call.tool) else { return Map::new() };
+        let (input, ctx) = (call.input.clone(), self.context(call));
+        let preview = async {
+            workspace.ready().await.ok()?;
+            registry::preview(tool, &ctx, input).await
+        };
+        let change = tokio::time::timeout(PREVIEW_WAIT, preview).await.ok().flatten();
+        clean::map(change.unwrap_or_default())
+    }
+
+    /// Ends a command, and returns its answer with its id if the sandbox knows the command.
+    async fn kill(&self, exec_id: String, until: Instant) -> Option<(String, Output)> {
+        let (fence, sandbox) = (self.identity.fence(), &self.deps.sandbox);
+        let request = v1::KillExecRequest { fence: fence.clone(), exec_id: exec_id.clone() };
+        if timeout_at(until, sandbox.client().kill_exec(request)).await.is_err() {
+            tracing::warn!("the sandbox did not confirm in time that a command was ended");
+        }
+        let request = v1::AttachExecRequest { fence, exec_id: exec_id.clone(), from_offset_bytes: 0 };
+        let output = bash::read_aborted(sandbox, request, self.bounds, until).await?;
+        Some((exec_id, output))
+    }
+
+    /// The context of a call.
+    fn context(&self, call: Call) -> CallContext {
+        CallContext {
             deps: Arc::clone(&self.deps),
             identity: self.identity.clone(),
-            call: Call {
-                call_id: exec_id.to_owned(),
-                exec_id: exec_id.to_owned(),
-                tool: tool.name().to_owned(),
-                input,
-                resumed: false,
-            },
+            call,
             seen_instructions: Arc::clone(&self.seen_instructions),
             bounds: self.bounds,
             written: Arc::default(),
             reports: None,
             perform_inner,
-        };
-        perform(&ctx).await
+        }
     }
 }
 

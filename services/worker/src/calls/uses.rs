@@ -5,7 +5,7 @@ use crate::tools::{
     batch,
     files::{
         apply_patch,
-        path::{absolute, normal},
+        path::{absolute, normal, relative},
     },
     registry,
     tool::Tool,
@@ -52,7 +52,7 @@ pub(super) fn uses(tool: Tool, input: &Value) -> Vec<Use> {
         // A patch that cannot be parsed changes nothing.
         Tool::ApplyPatch => {
             let paths = apply_patch::paths(input);
-            paths.iter().flat_map(|path| of_path(Use::any(name, inside(&absolute(path))))).collect()
+            paths.iter().flat_map(|path| of_path(Use::any(name, relative(&absolute(path))))).collect()
         }
         Tool::Batch => {
             let calls = batch::inner_calls(input);
@@ -64,9 +64,9 @@ pub(super) fn uses(tool: Tool, input: &Value) -> Vec<Use> {
                 .collect()
         }
         Tool::WebFetch => vec![Use::any(name, word("url"))],
-        Tool::Edit | Tool::MultiEdit | Tool::Write => of_path(Use::any(name, inside(word("filePath")))),
-        Tool::Read => of_path(Use::any(name, inside(word("filePath")))),
-        Tool::List => of_path(Use::any(name, inside(word("path")))),
+        Tool::Edit | Tool::MultiEdit | Tool::Write => of_path(Use::any(name, relative(word("filePath")))),
+        Tool::Read => of_path(Use::any(name, relative(word("filePath")))),
+        Tool::List => of_path(Use::any(name, relative(word("path")))),
         Tool::Glob | Tool::Grep => vec![Use::any(name, word("pattern"))],
         Tool::Skill => vec![Use::of(name, word("name"))],
         Tool::Task => vec![Use::of(name, word("subagent_type"))],
@@ -93,16 +93,6 @@ fn of_command(command: &str, input: &Value) -> Vec<Use> {
 fn of_path(used: Use) -> Vec<Use> {
     let directory = used.patterns.first().and_then(|path| outside(path));
     std::iter::once(used).chain(directory).collect()
-}
-
-/// A path in the form of rules: relative to the workspace if it is inside.
-fn inside(path: &str) -> String {
-    let plain = normal(path);
-    match plain.strip_prefix(WORKSPACE) {
-        Some("") => ".".to_owned(),
-        Some(rest) if rest.starts_with('/') => rest.trim_start_matches('/').to_owned(),
-        Some(_) | None => plain,
-    }
 }
 
 /// The use of a directory outside the workspace.

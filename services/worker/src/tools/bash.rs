@@ -4,8 +4,9 @@
 use super::{
     context::{Bounds, CallContext},
     outcome::{OUTPUT_PATH, Output, ToolError, sandbox_error},
-    spec::tool_spec,
+    spec::{parse_arguments, tool_spec},
 };
+use crate::process::sandbox::{Sandbox, is_away};
 use domain::policy::tool;
 use domain::{
     conversation::part::{self, Span, ToolState},
@@ -16,7 +17,7 @@ use rpc::v1::{self, ExecEnd, attach_exec_response::Item};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::{collections::HashMap, time::Duration};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout_at};
 use tonic::Status;
 
 /// Time between two stored views of a running command's output; milliseconds.
@@ -166,7 +167,16 @@ pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolE
         Err(status) => return Err(sandbox_error(&status)),
         Ok(exit) => exit,
     };
-    let mut metadata = live(&seen);
+    let output = output_of(&exit, &seen);
+    if exit.end() == ExecEnd::Lost {
+        return Err(ToolError::Model(output.text));
+    }
+    Ok(Output { title, ..output })
+}
+
+/// The answer of a command that has ended, without a title.
+fn output_of(exit: &v1::ExecExit, seen: &OutputExcerpt) -> Output {
+    let mut metadata = live(seen);
     metadata.insert(
         "exit".to_owned(),
         if exit.end() == ExecEnd::Exited { json!(exit.code) } else { Value::Null },
@@ -176,11 +186,54 @@ pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolE
         metadata.insert("truncated".to_owned(), true.into());
         metadata.insert(OUTPUT_PATH.to_owned(), exit.spill_path.clone().into());
     }
-    let text = answer(&exit, seen.text(&exit.spill_path));
-    if exit.end() == ExecEnd::Lost {
-        return Err(ToolError::Model(text));
+    let text = answer(exit, seen.text(&exit.spill_path));
+    Output { text, metadata, ..Output::default() }
+}
+
+/// Reads the answer of a command that an abort ended, as far as the sandbox gives it until then. Returns `None` if the command
+/// did not start.
+pub(crate) async fn read_aborted(
+    sandbox: &Sandbox,
+    request: v1::AttachExecRequest,
+    bounds: Bounds,
+    until: Instant,
+) -> Option<Output> {
+    let mut seen = OutputExcerpt::new(bounds);
+    let (mut is_attached, mut exit) = (false, None);
+    let read = async {
+        let mut stream = sandbox.client().attach_exec(request).await?.into_inner();
+        is_attached = true;
+        while let Some(message) = stream.message().await? {
+            match message.item {
+                Some(Item::Output(output)) => seen.push(output.offset_bytes, &output.data),
+                Some(Item::Exit(ended)) => {
+                    exit = Some(ended);
+                    break;
+                }
+                None => {}
+            }
+        }
+        Ok::<(), Status>(())
+    };
+    let read = timeout_at(until, read).await.unwrap_or(Ok(()));
+    match exit {
+        Some(exit) if exit.end() != ExecEnd::Lost => Some(output_of(&exit, &seen)),
+        // The kill reached it before it started.
+        _ if is_unknown(&read) => None,
+        Some(_) | None => is_attached.then(|| aborted(live(&seen))),
     }
-    Ok(Output { title, text, metadata, ..Output::default() })
+}
+
+/// The answer of an aborted command with this metadata, which has the newest output that the worker knows.
+pub(crate) fn aborted(mut metadata: Map<String, Value>) -> Output {
+    let text = with_abort_note(metadata.get("output").and_then(Value::as_str).unwrap_or_default());
+    metadata.insert("exit".to_owned(), Value::Null);
+    Output { text, metadata, ..Output::default() }
+}
+
+/// The output of an aborted command, with the note in OpenCode's words.
+fn with_abort_note(output: &str) -> String {
+    format!("{output}\n\n<shell_metadata>\nUser aborted the command\n</shell_metadata>")
 }
 
 async fn start(ctx: &CallContext, input: &Input) -> Result<(), ToolError> {
@@ -201,7 +254,7 @@ async fn start(ctx: &CallContext, input: &Input) -> Result<(), ToolError> {
     started.await.map(|_| ()).map_err(|status| sandbox_error(&status))
 }
 
-fn is_unknown(followed: &Result<v1::ExecExit, Status>) -> bool {
+fn is_unknown<T>(followed: &Result<T, Status>) -> bool {
     let code = followed.as_ref().err().and_then(rpc::status::code_of);
     code.as_deref() == Some("exec_unknown")
 }
@@ -245,7 +298,7 @@ async fn follow(ctx: &CallContext, title: &str, seen: &mut OutputExcerpt) -> Res
                 Ok(Some(v1::AttachExecResponse { item: Some(Item::Exit(exit)) })) => return Ok(exit),
                 Ok(Some(v1::AttachExecResponse { item: None })) => {}
                 Ok(None) => break,
-                Err(status) if crate::process::sandbox::is_away(&status) => break,
+                Err(status) if is_away(&status) => break,
                 Err(status) => return Err(status),
             }
         }
@@ -273,7 +326,7 @@ fn answer(exit: &v1::ExecExit, output: String) -> String {
         ExecEnd::Timeout => {
             Some(format!("It was ended after {} ms because its time limit expired.", exit.duration_ms))
         }
-        ExecEnd::Killed => Some("It was ended by an abort.".to_owned()),
+        ExecEnd::Killed => return with_abort_note(&output),
         ExecEnd::Lost => {
             Some("Its outcome is unknown. It may have had effects: check before you run it again.".to_owned())
         }
@@ -299,6 +352,11 @@ fn answer(exit: &v1::ExecExit, output: String) -> String {
 fn title(input: &Input) -> String {
     let words = input.description.as_deref().filter(|words| !words.is_empty()).unwrap_or(&input.command);
     words.lines().next().unwrap_or_default().to_owned()
+}
+
+/// The title of a call with these arguments.
+pub(crate) fn title_of(input: &Value) -> String {
+    parse_arguments(input.clone()).map_or_else(|_| String::new(), |input| title(&input))
 }
 
 #[cfg(test)]
@@ -356,6 +414,11 @@ mod tests {
             (exit(ExecEnd::Exited, 0, 0), "a\n", "a\n"),
             (exit(ExecEnd::Exited, 3, 0), "a\n", "a\n\n(Exit code 3.)"),
             (exit(ExecEnd::Exited, 0, 9), "", "(It was ended by signal 9.)"),
+            (
+                exit(ExecEnd::Killed, 0, 9),
+                "a\n",
+                "a\n\n\n<shell_metadata>\nUser aborted the command\n</shell_metadata>",
+            ),
         ] {
             assert_eq!(answer(&exit, output.to_owned()), want);
         }

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::process::schema;
 use domain::policy::tool;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::sync::LazyLock;
 
 struct Registered {
@@ -83,6 +83,24 @@ pub(crate) async fn run(tool: Tool, ctx: &CallContext, input: Value) -> Result<O
         Tool::WebFetch => webfetch::run(ctx, parse_arguments(input)?).await,
         Tool::Write => write::run(ctx, parse_arguments(input)?).await,
     }
+}
+
+/// Describes the change of files that a call would make, for the person who is asked to allow it. Returns `None` if the call changes
+/// no files, or would fail.
+pub(crate) async fn preview(tool: Tool, ctx: &CallContext, input: Value) -> Option<Map<String, Value>> {
+    let change = match tool {
+        Tool::ApplyPatch => apply_patch::preview(ctx, parse_arguments(input).ok()?).await,
+        Tool::Edit => edit::preview(ctx, parse_arguments(input).ok()?).await,
+        Tool::MultiEdit => multiedit::preview(ctx, parse_arguments(input).ok()?).await,
+        Tool::Write => write::preview(ctx, parse_arguments(input).ok()?).await,
+        Tool::Bash | Tool::Batch | Tool::Glob | Tool::Grep | Tool::List | Tool::PlanExit | Tool::Question => {
+            return None;
+        }
+        Tool::Read | Tool::Skill | Tool::Task | Tool::TodoRead | Tool::TodoWrite | Tool::WebFetch => {
+            return None;
+        }
+    };
+    change.ok()
 }
 
 /// The effect of a second run of a call.

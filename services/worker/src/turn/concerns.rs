@@ -12,7 +12,7 @@ use super::{
     prompt::{calls as prompt_calls, commands::Commands, files::PromptFiles},
     session::Session,
     snapshots::{self, PATIENCE, STOP_PATIENCE, Snapshots, StepFiles, Tracked},
-    step::{self, Step},
+    step::{self, Remains, Step},
     titling::{self, Titling},
     tool_calls::{self, LoopCall, ToolCalls, child_of},
     waits::{
@@ -316,7 +316,8 @@ impl Concerns {
         let is_open = step.is_some_and(|(step, _)| step.time.completed.is_none());
         let files = if is_open { self.files_at_end(STOP_PATIENCE).await } else { StepFiles::default() };
         let titles = if error.is_abort() { self.titling.stop() } else { vec![] };
-        self.step.close(&mut self.session, error, files, titles).await
+        let commands = std::mem::take(&mut self.tool_calls.ended_commands);
+        self.step.close(&mut self.session, error, Remains { files, titles, commands }).await
     }
 
     async fn files_at_end(&mut self, patience: Duration) -> StepFiles {
@@ -337,7 +338,7 @@ impl Concerns {
         match stop {
             Stop::Abort | Stop::Broken(_) => {
                 let begun = tool_calls::begun_execs(&self.session);
-                self.tool_calls.running.kill_all(begun).await;
+                self.tool_calls.ended_commands = self.tool_calls.running.kill_all(begun).await;
                 // The abort and everything before it has now been read. A later prompt begins a new turn.
                 if *stop == Stop::Abort {
                     self.session.read_inputs().await?;

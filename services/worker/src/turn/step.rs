@@ -1,17 +1,20 @@
 //! The boundaries of a step: its message and its model call, the pause before another attempt, and its end.
 
+mod unanswered;
+
+use self::unanswered::{aborted, interrupted};
 use super::{session::Session, snapshots::StepFiles, waits::doubt};
 use crate::{
     conversation::entries,
     model::call::{ModelCall, PartialAnswer},
     process::clock::now,
     record::WriteError,
-    tools::tool::Tool,
+    tools::{outcome::Output, tool::Tool},
 };
 use domain::{
     conversation::{
         message::{Assistant, Error, Message, MessageTime, Path, User},
-        part::{self, Body, Part, Retry, RetryTime, Snapshot, Span, StepFinish, StepStart, ToolState},
+        part::{Body, Part, Retry, RetryTime, Snapshot, StepFinish, StepStart, ToolState},
         request::{Answer, Id},
     },
     event::{Event, Status},
@@ -23,13 +26,21 @@ use domain::{
     turn::signal::Signal,
 };
 use llm::event::Event as StreamEvent;
-use serde_json::Map;
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 use store::{
     log::record::Progress,
     session::tree::ledger::{CallOutcome, Entry, Purpose},
 };
 use tokio::time::Instant;
+
+/// What a stopped step leaves.
+pub(super) struct Remains {
+    pub(super) files: StepFiles,
+    /// The calls for a title that end with the step.
+    pub(super) titles: Vec<Entry>,
+    /// The answers of its ended commands, by exec id.
+    pub(super) commands: BTreeMap<String, Output>,
+}
 
 /// The model call of the newest step, and the pause after a failed one.
 #[derive(Default)]
@@ -176,22 +187,25 @@ impl Step {
         Ok(())
     }
 
-    /// Closes the step with an error. Streamed text stays, and running calls are marked as interrupted. `titles` are the calls for
-    /// a title that end with the step.
+    /// Closes the step with an error. Streamed text and the output of commands stay, and other running calls are marked as
+    /// interrupted.
     pub(super) async fn close(
         &mut self,
         session: &mut Session,
         error: Error,
-        files: StepFiles,
-        titles: Vec<Entry>,
+        remains: Remains,
     ) -> Result<(), WriteError> {
+        let Remains { files, titles, commands } = remains;
         let mut events = doubt::withdrawal(session);
         let partial = self.abandon(session);
         events.extend(partial.events);
         let open = session.conversation().last_step().filter(|(step, _)| step.time.completed.is_none());
         let mut message = match open {
             Some((message, parts)) => {
-                events.extend(parts.iter().filter_map(|(_, part)| interrupted(part)));
+                events.extend(parts.iter().filter_map(|(_, part)| {
+                    let state = if error.is_abort() { aborted(part, &commands) } else { interrupted(part) };
+                    Some(ended(part, state?))
+                }));
                 events.extend(parts.iter().filter_map(|(_, part)| withdrawn_request(part)));
                 message.clone()
             }
@@ -334,22 +348,13 @@ fn withdrawn_request(part: &Part) -> Option<Event> {
     Some(Event::RequestAnswered { id, answer: Answer::Reject { message: None } })
 }
 
-/// Marks a call that will not get an answer.
-fn interrupted(part: &Part) -> Option<Event> {
-    let tool = part.body.as_tool()?;
-    let (input, start) = match &tool.state {
-        ToolState::Pending { input, .. } => (input.clone(), now()),
-        ToolState::Running { input, time, .. } => (input.clone(), time.start),
-        ToolState::Completed { .. } | ToolState::Error { .. } => return None,
-    };
-    let state = ToolState::Error {
-        input,
-        error: "Tool execution aborted".to_owned(),
-        metadata: Some(Map::from_iter([("interrupted".to_owned(), true.into())])),
-        time: Span { start, end: Some(now()) },
-    };
-    let tool = part::Tool { state, ..tool.clone() };
-    Some(Event::PartUpdated { part: Box::new(Part { body: Body::Tool(tool), ..part.clone() }), at: now() })
+/// A call in its last state.
+fn ended(part: &Part, state: ToolState) -> Event {
+    let mut part = part.clone();
+    if let Body::Tool(tool) = &mut part.body {
+        tool.state = state;
+    }
+    Event::PartUpdated { part: Box::new(part), at: now() }
 }
 
 #[cfg(test)]

@@ -24,7 +24,10 @@ use domain::{
     turn::{call::CallId, signal::Signal},
 };
 use serde_json::{Map, Value};
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 use store::log::record::Progress;
 
 /// The calls of the newest step that run in separate tasks.
@@ -32,12 +35,15 @@ pub(super) struct ToolCalls {
     pub(super) running: RunningCalls,
     /// Calls that this loop stored as begun and has not started. An earlier worker may have started any other call.
     fresh: BTreeSet<CallId>,
+    /// The answers of the commands that the end of the step ended, by exec id.
+    pub(super) ended_commands: BTreeMap<String, Output>,
 }
 
 impl ToolCalls {
     pub(super) fn new(session: &Session) -> Self {
         let (deps, identity) = (Arc::clone(&session.deps), session.identity.clone());
-        Self { running: RunningCalls::new(deps, identity, session.workspace.clone()), fresh: BTreeSet::new() }
+        let running = RunningCalls::new(deps, identity, session.workspace.clone());
+        Self { running, fresh: BTreeSet::new(), ended_commands: BTreeMap::new() }
     }
 
     /// Records the calls of a new step: this loop stored them, and no worker has started them.
@@ -58,14 +64,7 @@ impl ToolCalls {
     /// Starts a call whose intent is stored, or attaches to it if an earlier worker may have started it.
     pub(super) fn start(&mut self, call: &LoopCall) {
         let resumed = !self.fresh.remove(&call.call_id);
-        self.running.start(Call {
-            // The same for every worker: the sandbox runs an exec id once.
-            exec_id: call.part_id.to_string(),
-            tool: call.tool.tool.clone(),
-            input: call.tool.state.input().clone(),
-            call_id: call.call_id.clone(),
-            resumed,
-        });
+        self.running.start(Call { resumed, ..call.to_run() });
     }
 }
 
@@ -80,11 +79,13 @@ pub(super) struct LoopCall {
 /// The answer of a call: a title with the text for the model, or an error for the model.
 pub(super) type CallAnswer = Result<TitledText, String>;
 
-/// The text of an answer, with a title for people.
+/// The text of an answer, with a title and facts for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TitledText {
     pub(super) title: String,
     pub(super) text: String,
+    /// Added to the metadata that the call already has.
+    pub(super) metadata: Map<String, Value>,
 }
 
 impl LoopCall {
@@ -92,6 +93,18 @@ impl LoopCall {
     pub(super) fn find(session: &Session, call_id: &CallId) -> Option<Self> {
         let (part_id, tool) = session.conversation().tool_call(call_id)?;
         Some(Self { call_id: call_id.clone(), part_id: part_id.clone(), tool: tool.clone() })
+    }
+
+    /// The call as it runs for the first time.
+    pub(super) fn to_run(&self) -> Call {
+        Call {
+            // The same for every worker: the sandbox runs an exec id once.
+            exec_id: self.part_id.to_string(),
+            tool: self.tool.tool.clone(),
+            input: self.tool.state.input().clone(),
+            call_id: self.call_id.clone(),
+            resumed: false,
+        }
     }
 
     /// The state of the call with its answer.
@@ -103,11 +116,11 @@ impl LoopCall {
         };
         let start = self.begun_at();
         match answer {
-            Ok(TitledText { title, text }) => ToolState::Completed {
+            Ok(TitledText { title, text, metadata: added }) => ToolState::Completed {
                 input,
                 output: text.into(),
                 title,
-                metadata: metadata.unwrap_or_default(),
+                metadata: metadata.into_iter().flatten().chain(added).collect(),
                 time: Ran::new(start, now()),
                 attachments: vec![],
             },

@@ -10,6 +10,8 @@ use testkit::dump::{Part, Session};
 
 /// Time limit for a confirmed abort to take effect; microseconds.
 const ABORT_US: i64 = 5_000_000;
+/// The text that tells the model that an abort ended a command. The command may have had its effect before.
+const ABORTED: &str = "User aborted the command";
 /// The texts that tell the model that a command did not start.
 const NOT_STARTED: [&str; 3] =
     ["interrupted before it started", "No person answered in time", "The person refused this call"];
@@ -71,6 +73,7 @@ fn contradiction(parts: &[&Part], done: usize) -> Option<String> {
     let state = &part.data["state"];
     let error = state["error"].as_str().unwrap_or_default();
     match state["status"].as_str() {
+        Some("completed") if state["output"].as_str().is_some_and(|output| output.contains(ABORTED)) => None,
         Some("completed") if done == 0 => Some("it is reported as completed, but had no effect".to_owned()),
         Some("error") if done > 0 && NOT_STARTED.iter().any(|words| error.contains(words)) => {
             Some("the model was told that it did not start, but it had its effect".to_owned())

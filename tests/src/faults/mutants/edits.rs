@@ -120,8 +120,8 @@ const EDITS: [Edit; 28] = [
     Edit {
         mutant: Mutant::ExecIdPerEpoch,
         file: "services/worker/src/turn/tool_calls.rs",
-        guard: "exec_id: call.part_id.to_string(),",
-        without: r#"exec_id: format!("{}-{}", call.part_id, rand::random::<u32>()),"#,
+        guard: "exec_id: self.part_id.to_string(),",
+        without: r#"exec_id: format!("{}-{}", self.part_id, rand::random::<u32>()),"#,
     },
     Edit {
         mutant: Mutant::RepeatUnchecked,

@@ -90,7 +90,8 @@ async fn catalogue(client: &Client) {
     assert_eq!(client.get("/global/health").await["healthy"], true);
     client.called.lock().unwrap().insert(("GET".to_owned(), "/doc".to_owned()));
     for path in ["/global/config", "/config"] {
-        assert_eq!(client.get(path).await["model"], "chat/demo", "{path}");
+        let config = client.get(path).await;
+        assert_eq!((&config["model"], &config["share"]), (&json!("chat/demo"), &json!("disabled")), "{path}");
     }
     let providers = client.get("/config/providers").await;
     assert_eq!(providers["default"]["chat"], "demo");

@@ -47,8 +47,8 @@ pub struct NewChild {
     pub permissions: Vec<Rules>,
     /// Its task; the session id in it is the child's.
     pub prompt: Prompt,
-    /// The id of its first event.
-    pub event_id: EventId,
+    /// The ids of the two events that announce it.
+    pub event_ids: [EventId; 2],
 }
 
 /// Whether a dispatch creates a child or resumes one.
@@ -197,16 +197,22 @@ async fn insert(tx: &mut Tx, tenant: TenantId, child: &NewChild, at: Timestamp) 
     }
     sqlx::query(
         "insert into session_run (tenant_id, session_id, event_seq, class)
-         select $1, $2, 1, r.class from session_run r where r.tenant_id = $1 and r.session_id = $3",
+         select $1, $2, 2, r.class from session_run r where r.tenant_id = $1 and r.session_id = $3",
     )
     .bind(tenant.0)
     .bind(id.as_str())
     .bind(child.call.session.as_str())
     .execute(&mut **tx)
     .await?;
-    let created = Event::SessionCreated(Box::new(row::read(tx, tenant, id).await?.info));
+    let info = Box::new(row::read(tx, tenant, id).await?.info);
     let scope = Scope { tenant, session: id, epoch: 0, at };
-    projection::project(tx, &scope, &[Change::event(child.event_id.clone(), created)], 1).await.map(Ok)
+    let [created, updated] = child.event_ids.clone();
+    // OpenCode's TUI learns of a session from `session.updated` only. It shows the requests of a child that it knows.
+    let changes = [
+        Change::event(created, Event::SessionCreated(info.clone())),
+        Change::event(updated, Event::SessionUpdated(info)),
+    ];
+    projection::project(tx, &scope, &changes, 1).await.map(Ok)
 }
 
 /// Gives an idle child of the same parent a new call to answer. The child receives the permissions of that call: the rules of

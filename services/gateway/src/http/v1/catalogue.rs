@@ -45,7 +45,8 @@ pub(in crate::http) async fn config(State(gateway): State<Gateway>, caller: Call
     let served = catalogue::list_models(&gateway, &caller.principal).await?;
     let first = served.first().map(|served| &served.model);
     let model = settings.model.as_ref().or(first).map(name);
-    let mut config = json!({"model": model});
+    // The TUI then hides its commands for sharing, which is not supported.
+    let mut config = json!({"model": model, "share": "disabled"});
     if let (Some(small), Some(config)) = (settings.small_model.as_ref().map(name), config.as_object_mut()) {
         config.insert("small_model".to_owned(), small.into());
     }

@@ -18,6 +18,7 @@ use axum::{
     Json,
     extract::{Path, State},
 };
+use domain::ids::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 use store::log::edits::Edit;
@@ -73,5 +74,6 @@ pub(in crate::http) async fn change_part(
     let path = PartPath { message: message_id(&message)?, part: part_id(&part)? };
     let session = session_id(&session)?;
     let part = edits::replace_text(&gateway, &caller.principal, &session, path, &body.text).await?;
-    Ok(Json(shape::part(&part)))
+    // Only calls show this time.
+    Ok(Json(shape::part(&part, Timestamp(0))))
 }

@@ -12,7 +12,7 @@ use bus::feed::Notice;
 use domain::{
     conversation::{message::Message, part::Part},
     event::{self, StoredEvent},
-    ids::SessionId,
+    ids::{SessionId, Timestamp},
     session::Info,
 };
 use serde_json::{Map, Value, json, value::RawValue};
@@ -36,7 +36,8 @@ pub(in crate::http) fn session(info: &Info, directory: &str) -> Value {
 
 /// A message with its parts.
 pub(super) fn entry(entry: &MessageWithParts) -> Value {
-    let parts: Vec<Value> = entry.parts.iter().map(|(_, one)| part(one)).collect();
+    let at = created_at(&entry.message);
+    let parts: Vec<Value> = entry.parts.iter().map(|(_, one)| part(one, at)).collect();
     json!({"info": message(&entry.message), "parts": parts})
 }
 
@@ -45,9 +46,32 @@ pub(super) fn message(message: &Message) -> Value {
     with_known_error(serde_json::to_value(message).unwrap_or_default())
 }
 
-/// A part of a message.
-pub(super) fn part(part: &Part) -> Value {
-    with_known_error(serde_json::to_value(part).unwrap_or_default())
+/// A part of a message. A call that waits for a person's permission is shown as running since `at`.
+pub(super) fn part(part: &Part, at: Timestamp) -> Value {
+    let mut json = with_known_error(serde_json::to_value(part).unwrap_or_default());
+    show_input(&mut json, &json!(at));
+    json
+}
+
+/// When a message was created.
+pub(super) fn created_at(message: &Message) -> Timestamp {
+    match message {
+        Message::User(user) => user.time.created,
+        Message::Assistant(step) => step.time.created,
+    }
+}
+
+/// Shows a call with arguments as running since `at` if it has not begun: it waits for a person's permission. OpenCode's TUI asks the
+/// person, and shows the arguments of calls that are not `pending` only. While the model writes them, a call has no arguments and
+/// stays pending.
+fn show_input(part: &mut Value, at: &Value) {
+    let Some(state) = part.get_mut("state").and_then(Value::as_object_mut) else { return };
+    let has_input = state.get("input").and_then(Value::as_object).is_some_and(|input| !input.is_empty());
+    if has_input && state.get("status").is_some_and(|status| status == "pending") {
+        state.remove("raw");
+        state.insert("status".to_owned(), "running".into());
+        state.insert("time".to_owned(), json!({"start": at}));
+    }
 }
 
 /// The events that clients get for an update; empty for Flotilla's own events.
@@ -109,6 +133,12 @@ fn properties(kind: &str, properties: &str, directory: &str) -> Option<Box<RawVa
                 complete(info, directory);
             }
         }),
+        "message.part.updated" if properties.contains("\"pending\"") => changed(&|json| {
+            let at = json.get("time").cloned().unwrap_or_default();
+            if let Some(part) = json.get_mut("part") {
+                show_input(part, &at);
+            }
+        }),
         "session.error" | "message.updated" | "message.part.updated" if properties.contains("\"error\"") => {
             let json: Value = serde_json::from_str(properties).ok()?;
             let Value::Object(members) = with_known_error(json) else { return None };
@@ -159,6 +189,26 @@ fn complete(info: &mut Map<String, Value>, directory: &str) {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
     use super::*;
+
+    #[test]
+    fn a_call_that_waits_for_permission_shows_its_input() {
+        let shaped = |state: Value| {
+            let updated = json!({"part": {"type": "tool", "state": state}, "time": 7}).to_string();
+            let shaped = properties("message.part.updated", &updated, "").unwrap();
+            serde_json::from_str::<Value>(shaped.get()).unwrap()["part"]["state"].clone()
+        };
+        let input = json!({"command": "make"});
+        assert_eq!(
+            shaped(json!({"status": "pending", "input": input, "raw": ""})),
+            json!({"status": "running", "input": input, "time": {"start": 7}})
+        );
+        for unchanged in [
+            json!({"status": "pending", "input": {}, "raw": ""}),
+            json!({"status": "running", "input": {"todos": [{"status": "pending"}]}, "time": {"start": 1}}),
+        ] {
+            assert_eq!(shaped(unchanged.clone()), unchanged);
+        }
+    }
 
     #[test]
     fn errors_keep_only_the_members_of_their_kind() {

@@ -5,7 +5,7 @@ use super::{
     diff::diff,
     edit::in_unix_lines,
     patch::{self, Change},
-    path::absolute,
+    path::{absolute, relative},
     write::{load, save},
 };
 use crate::process::sandbox::is_away;
@@ -73,7 +73,13 @@ struct Step {
     after: Option<String>,
 }
 
-pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolError> {
+/// Describes the change that a call would make, for the person who is asked to allow it.
+pub(crate) async fn preview(ctx: &CallContext, input: Input) -> Result<Map<String, Value>, ToolError> {
+    Ok(facts(&plan_all(ctx, &input).await?))
+}
+
+/// The change of each file.
+async fn plan_all(ctx: &CallContext, input: &Input) -> Result<Vec<Step>, ToolError> {
     let changes = patch::parse(&input.patch_text).map_err(nothing_done)?;
     if changes.len() > FILES_MAX {
         return Err(nothing_done(format!("A patch changes at most {FILES_MAX} files.")));
@@ -82,6 +88,11 @@ pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolE
     for change in changes {
         steps.extend(plan(ctx, change).await?);
     }
+    Ok(steps)
+}
+
+pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolError> {
+    let steps = plan_all(ctx, &input).await?;
     let mut seen = std::collections::BTreeSet::new();
     if let Some(twice) = steps.iter().find(|step| !seen.insert(step.path.clone())) {
         return Err(nothing_done(format!("The patch names {} twice.", twice.path)));
@@ -175,7 +186,7 @@ async fn perform(ctx: &CallContext, step: &Step) -> Result<(), ToolError> {
     })
 }
 
-/// The diffs of all files as one, with their counts.
+/// The names of all files and their diffs, each as one text, with the counts.
 fn facts(steps: &[Step]) -> Map<String, Value> {
     let mut facts = Map::new();
     for step in steps {
@@ -190,5 +201,8 @@ fn facts(steps: &[Step]) -> Map<String, Value> {
             facts.insert(key, sum);
         }
     }
+    let paths: Vec<String> = steps.iter().map(|step| relative(&step.path)).collect();
+    facts.insert("filepath".to_owned(), paths.join(", ").into());
+    facts.insert("diagnostics".to_owned(), json!({}));
     facts
 }

@@ -1,10 +1,31 @@
 //! A file change as clients see it.
 
-use serde_json::{Map, Value};
+use super::path::{absolute, relative};
+use serde_json::{Map, Value, json};
 use similar::TextDiff;
 
 /// Maximum bytes of a diff for clients.
 const DIFF_BYTES_MAX: usize = 64 * 1024;
+
+/// Describes the change of one file as OpenCode's clients read it: the diff, the file, and `diagnostics`, without which the TUI does
+/// not show the content of the file. Flotilla runs no language servers, so there are none.
+pub(super) fn file_change(path: &str, before: &str, after: &str) -> Map<String, Value> {
+    let (file, mut metadata) = (absolute(path), diff(path, before, after));
+    let filediff = json!({
+        "file": file, "patch": metadata["diff"], "additions": metadata["additions"], "deletions": metadata["deletions"],
+    });
+    metadata.insert("filediff".to_owned(), filediff);
+    metadata.insert("filepath".to_owned(), file.into());
+    metadata.insert("diagnostics".to_owned(), json!({}));
+    metadata
+}
+
+/// Describes a change of one file that a person is asked to allow, as OpenCode's TUI reads it.
+pub(super) fn proposed_change(path: &str, before: &str, after: &str) -> Map<String, Value> {
+    let mut metadata = diff(path, before, after);
+    metadata.insert("filepath".to_owned(), relative(path).into());
+    metadata
+}
 
 /// Describes a change for clients: a unified diff, and how many lines it adds and deletes.
 pub(super) fn diff(path: &str, before: &str, after: &str) -> Map<String, Value> {

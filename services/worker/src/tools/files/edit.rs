@@ -4,7 +4,8 @@
 mod find;
 
 use super::{
-    diff::diff,
+    diff::{file_change, proposed_change},
+    path::relative,
     write::{load, save},
 };
 use crate::tools::{
@@ -14,7 +15,7 @@ use crate::tools::{
 };
 use domain::policy::tool;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 /// The arguments of a call.
 #[derive(Debug, Deserialize)]
@@ -66,24 +67,61 @@ pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolE
         )),
         other => other,
     })?;
-    let metadata = diff(&path, "", &edit.new_string);
-    Ok(Output { title: path, text: "The file was created.".to_owned(), metadata, ..Output::default() })
+    let metadata = file_change(&path, "", &edit.new_string);
+    Ok(Output {
+        title: relative(&path),
+        text: "The file was created.".to_owned(),
+        metadata,
+        ..Output::default()
+    })
+}
+
+/// Describes the change that a call would make, for the person who is asked to allow it.
+pub(crate) async fn preview(ctx: &CallContext, input: Input) -> Result<Map<String, Value>, ToolError> {
+    let Input { file_path: path, edit } = input;
+    if edit.old_string.is_empty() {
+        return Ok(proposed_change(&path, "", &edit.new_string));
+    }
+    preview_change(ctx, &path, &[edit]).await
+}
+
+/// Describes the change that edits of one file would make.
+pub(super) async fn preview_change(
+    ctx: &CallContext,
+    path: &str,
+    edits: &[Edit],
+) -> Result<Map<String, Value>, ToolError> {
+    let Plan { before, after, .. } = plan(ctx, path, edits).await?;
+    Ok(proposed_change(path, &before, &after))
+}
+
+/// A change of one file that was read.
+struct Plan {
+    before: String,
+    after: String,
+    /// The hash of the file before.
+    sha256: String,
+}
+
+async fn plan(ctx: &CallContext, path: &str, edits: &[Edit]) -> Result<Plan, ToolError> {
+    let file = load(ctx, path).await?;
+    let before = String::from_utf8(file.data)
+        .map_err(|_| ToolError::Model(format!("{path} is not UTF-8 text and cannot be edited")))?;
+    let after = edited(&before, edits).map_err(ToolError::Model)?;
+    Ok(Plan { before, after, sha256: file.sha256 })
 }
 
 /// Applies edits to one file, all or none.
 pub(super) async fn change(ctx: &CallContext, path: String, edits: &[Edit]) -> Result<Output, ToolError> {
-    let file = load(ctx, &path).await?;
-    let before = String::from_utf8(file.data)
-        .map_err(|_| ToolError::Model(format!("{path} is not UTF-8 text and cannot be edited")))?;
-    let after = edited(&before, edits).map_err(ToolError::Model)?;
+    let Plan { before, after, sha256 } = plan(ctx, &path, edits).await?;
     // The write fails if the file has changed since it was read, so no other change is lost.
-    save(ctx, &path, after.clone().into_bytes(), file.sha256).await?;
-    let metadata = diff(&path, &before, &after);
+    save(ctx, &path, after.clone().into_bytes(), sha256).await?;
+    let metadata = file_change(&path, &before, &after);
     let text = match edits.len() {
         1 => "The edit was made.".to_owned(),
         count => format!("All {count} edits were made."),
     };
-    Ok(Output { title: path, text, metadata, ..Output::default() })
+    Ok(Output { title: relative(&path), text, metadata, ..Output::default() })
 }
 
 /// Returns the file's new content. Keeps its line endings and byte order mark.

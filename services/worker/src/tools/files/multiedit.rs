@@ -8,7 +8,7 @@ use crate::tools::{
 };
 use domain::policy::tool;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 /// The arguments of a call.
 #[derive(Debug, Deserialize)]
@@ -50,6 +50,11 @@ pub(crate) fn spec() -> tool::Spec {
             "additionalProperties": false
         }),
     )
+}
+
+/// Describes the change that a call would make, for the person who is asked to allow it.
+pub(crate) async fn preview(ctx: &CallContext, input: Input) -> Result<Map<String, Value>, ToolError> {
+    edit::preview_change(ctx, &input.file_path, &input.edits).await
 }
 
 pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolError> {

@@ -7,6 +7,16 @@ pub(crate) fn absolute(path: &str) -> String {
     if path.starts_with('/') { normal(path) } else { normal(&format!("{WORKSPACE}/{path}")) }
 }
 
+/// Returns a path as people and permission rules name it: relative to the workspace if it is inside.
+pub(crate) fn relative(path: &str) -> String {
+    let plain = normal(path);
+    match plain.strip_prefix(WORKSPACE) {
+        Some("") => ".".to_owned(),
+        Some(rest) if rest.starts_with('/') => rest.trim_start_matches('/').to_owned(),
+        Some(_) | None => plain,
+    }
+}
+
 /// Returns a path without `.`, `..` and double slashes, based on its text only. The sandbox resolves links.
 pub(crate) fn normal(path: &str) -> String {
     let mut kept: Vec<&str> = vec![];

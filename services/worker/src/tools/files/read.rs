@@ -102,7 +102,7 @@ async fn read(ctx: &CallContext, input: &Input) -> Result<Output, ToolError> {
     let mut metadata = Map::new();
     metadata.insert("lines".to_owned(), read.lines.len().into());
     metadata.insert("truncated".to_owned(), read.more.into());
-    Ok(Output { title: input.file_path.clone(), text, metadata, ..Output::default() })
+    Ok(Output { title: path::relative(&input.file_path), text, metadata, ..Output::default() })
 }
 
 /// The sandbox's error code for a file that is not text.

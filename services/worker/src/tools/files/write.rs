@@ -1,6 +1,9 @@
 //! `write`: writes a whole file.
 
-use super::diff::diff;
+use super::{
+    diff::{file_change, proposed_change},
+    path::relative,
+};
 use crate::process::sandbox::is_away;
 use crate::tools::{
     context::CallContext,
@@ -11,7 +14,7 @@ use domain::limits;
 use domain::policy::tool;
 use rpc::v1;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 /// The arguments of a call.
 #[derive(Debug, Deserialize)]
@@ -46,9 +49,20 @@ pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolE
         Err(_) => None,
     };
     let written = save(ctx, &input.file_path, input.content.clone().into_bytes(), String::new()).await?;
-    let metadata = diff(&input.file_path, before.as_deref().unwrap_or_default(), &input.content);
+    let mut metadata = file_change(&input.file_path, before.as_deref().unwrap_or_default(), &input.content);
+    metadata.insert("exists".to_owned(), (!written.created).into());
     let text = if written.created { "The file was created." } else { "The file was replaced." };
-    Ok(Output { title: input.file_path, text: text.to_owned(), metadata, ..Output::default() })
+    Ok(Output { title: relative(&input.file_path), text: text.to_owned(), metadata, ..Output::default() })
+}
+
+/// Describes the change that a call would make, for the person who is asked to allow it.
+pub(crate) async fn preview(ctx: &CallContext, input: Input) -> Result<Map<String, Value>, ToolError> {
+    let before = match load(ctx, &input.file_path).await {
+        Ok(file) => String::from_utf8_lossy(&file.data).into_owned(),
+        Err(ToolError::Model(_)) => String::new(),
+        Err(error) => return Err(error),
+    };
+    Ok(proposed_change(&input.file_path, &before, &input.content))
 }
 
 /// Reads a whole file of at most 10 MiB.

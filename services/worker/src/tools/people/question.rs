@@ -7,7 +7,7 @@ use crate::tools::{
 use domain::conversation::request::Question;
 use domain::policy::tool;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 #[derive(Deserialize)]
 struct Arguments {
@@ -57,6 +57,19 @@ pub(crate) fn spec() -> tool::Spec {
 /// The model's mistake, as a sentence.
 pub(crate) fn read(input: Value) -> Result<Vec<Question>, ToolError> {
     parse_arguments::<Arguments>(input).map(|arguments| arguments.questions)
+}
+
+/// What a call did, in a few words.
+pub(crate) fn title(questions: &[Question]) -> String {
+    match questions.len() {
+        1 => "Asked 1 question".to_owned(),
+        count => format!("Asked {count} questions"),
+    }
+}
+
+/// The answers as OpenCode's clients show them: the labels for each question.
+pub(crate) fn facts(labels: &[Vec<String>]) -> Map<String, Value> {
+    Map::from_iter([("answers".to_owned(), json!(labels))])
 }
 
 /// The answers as the model reads them.

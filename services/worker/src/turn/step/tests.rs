@@ -1,10 +1,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 use super::*;
 use domain::{
-    conversation::{message::ModelRef, part::Ran},
+    conversation::{
+        message::ModelRef,
+        part::{self, Ran, Span},
+    },
     ids::Timestamp,
 };
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 fn part(tool: &str, state: ToolState) -> Part {
     Part {
@@ -53,6 +56,43 @@ fn a_step_that_is_stopped_interrupts_its_calls_and_withdraws_their_requests() {
         });
         assert_eq!(id.as_deref(), request, "{part:?}");
     }
+}
+
+#[test]
+fn an_aborted_command_keeps_its_output() {
+    let note =
+        |output: &str| format!("{output}\n\n<shell_metadata>\nUser aborted the command\n</shell_metadata>");
+    let input = json!({"command": "make\nall"});
+    let shown = Map::from_iter([("output".to_owned(), json!("shown\n"))]);
+    let running = |metadata: Option<Map<String, Value>>| {
+        let time = Span { start: Timestamp(1), end: None };
+        ToolState::Running { input: input.clone(), title: None, metadata, time }
+    };
+    let given =
+        BTreeMap::from([("prt_1".to_owned(), Output { text: "given".to_owned(), ..Output::default() })]);
+    for (tool, state, commands, want) in [
+        ("bash", running(Some(shown.clone())), given.clone(), Some("given".to_owned())),
+        ("bash", running(Some(shown.clone())), BTreeMap::new(), Some(note("shown\n"))),
+        // It never started.
+        ("bash", running(None), BTreeMap::new(), None),
+        ("bash", pending(), given.clone(), None),
+        ("batch", running(Some(shown)), given, None),
+    ] {
+        let part = part(tool, state);
+        match (aborted(&part, &commands), want) {
+            (Some(ToolState::Completed { output, title, .. }), Some(want)) => {
+                assert_eq!((output.as_str(), title.as_str()), (want.as_str(), "make"), "{part:?}");
+            }
+            (Some(ToolState::Error { error, metadata, .. }), None) => {
+                assert_eq!(
+                    (error.as_str(), &metadata.unwrap()["interrupted"]),
+                    ("Tool execution aborted", &json!(true))
+                );
+            }
+            (state, want) => panic!("{part:?}: {state:?}, not {want:?}"),
+        }
+    }
+    assert_eq!(aborted(&part("bash", completed()), &BTreeMap::new()), None);
 }
 
 #[test]

@@ -237,7 +237,13 @@ async fn ask(
     }
     match session.profile.on_ask {
         OnAsk::Park => {
-            let request = request(session, call);
+            let mut request = request(session, call);
+            if let RequestBody::Permission { permission, metadata, .. } = &mut request.body
+                && permission == Tool::Edit.permission()
+            {
+                let calls = tool_calls.running.silent_calls();
+                metadata.extend(Box::pin(calls.preview(&session.workspace, call.to_run())).await);
+            }
             let wait = wait_for(&request);
             session.write(vec![Event::RequestAsked(Box::new(request))], Progress::None).await?;
             Ok(Settled::Waits(wait))

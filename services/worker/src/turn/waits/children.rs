@@ -20,7 +20,7 @@ use domain::{
     session::Outcome,
     turn::signal::Signal,
 };
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::time::Duration;
 use store::session::{
     inputs::{Prompt, Reply, Variant},
@@ -93,7 +93,7 @@ pub(in crate::turn) async fn dispatch(
     let Some((message_id, user)) = step.zip(session.newest_user().cloned()) else { return Ok(None) };
     let child = new_child(session, &Origin { call, message_id, user: &user }, task, task_model);
     let ToolState::Running { input, time, .. } = call.tool.state.clone() else { return Ok(None) };
-    let mut metadata = serde_json::Map::new();
+    let mut metadata = Map::new();
     metadata.insert("sessionId".to_owned(), json!(child.prompt.user.session_id));
     metadata.insert("parentSessionId".to_owned(), json!(session.record.session()));
     metadata.insert("model".to_owned(), json!(user.model.model));
@@ -178,7 +178,7 @@ fn new_child(session: &Session, origin: &Origin<'_>, task: &Task, task_model: Op
             variant: Variant::default(),
             only_when_idle: false,
         },
-        event_id: deps.id(EventId::make),
+        event_ids: [deps.id(EventId::make), deps.id(EventId::make)],
     }
 }
 
@@ -200,8 +200,10 @@ pub(in crate::turn) async fn end(
         }
     }
     let text = answer_text(answer);
-    let answer =
-        if answer.outcome == Outcome::Done { Ok(TitledText { title: known_title, text }) } else { Err(text) };
+    let answer = match answer.outcome {
+        Outcome::Done => Ok(TitledText { title: known_title, text, metadata: Map::new() }),
+        Outcome::Failed | Outcome::Aborted | Outcome::NeedsHuman => Err(text),
+    };
     call.end(session, answer).await
 }
 

@@ -123,8 +123,9 @@ pub(super) fn effect_of(asked: &RequestBody, is_plan: bool, answer: Answer) -> A
         }
         (RequestBody::Question { questions }, Answer::Labels { labels }) => {
             AnswerEffect::End(Ok(TitledText {
-                title: "Answered".to_owned(),
+                title: question::title(questions),
                 text: question::answer_text(questions, &labels),
+                metadata: question::facts(&labels),
             }))
         }
         (RequestBody::Permission { .. } | RequestBody::Question { .. }, Answer::Expired) => {

@@ -313,12 +313,13 @@ impl Stream {
         for entry in turn {
             let message = json!({"sessionID": session, "info": shape::message(&entry.message)});
             self.send_event("message.updated", message, scope).await?;
+            let at = shape::created_at(&entry.message);
             for (_, part) in entry.parts {
                 let part = self.with_live_text(part);
                 if let Some(text) = open_text(&part) {
                     self.have.insert(part.id.clone(), text.len() as u64);
                 }
-                let properties = json!({"sessionID": session, "part": shape::part(&part), "time": now()});
+                let properties = json!({"sessionID": session, "part": shape::part(&part, at), "time": now()});
                 self.send_event("message.part.updated", properties, scope).await?;
             }
         }

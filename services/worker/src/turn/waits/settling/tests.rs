@@ -166,7 +166,12 @@ fn an_answer_starts_ends_or_rejects_its_call() {
         assert!(matches!(&effect, AnswerEffect::End(Err(text)) if text.contains(words)), "{effect:?}");
     }
     let effect = effect_of(&questions(), false, labels("blue"));
-    assert!(matches!(&effect, AnswerEffect::End(Ok(answer)) if answer.text.contains("blue")), "{effect:?}");
+    let AnswerEffect::End(Ok(answer)) = effect else { panic!("{effect:?}") };
+    assert!(answer.text.contains("blue"), "{answer:?}");
+    assert_eq!(
+        (answer.title.as_str(), &answer.metadata["answers"]),
+        ("Asked 1 question", &json!([["blue"]]))
+    );
 }
 
 #[test]

@@ -1,0 +1,138 @@
+//! What clients need to show a permission or a question, and the tool calls that it is about.
+
+use super::{client::Client, events::Events};
+use e2e::{
+    Stack,
+    turn::{bash, task},
+};
+use serde_json::{Value, json};
+
+/// A session whose commands and changes of files need a person's permission, and a subscriber of its events.
+async fn asking_session(client: &Client) -> (String, Events) {
+    let events = Events::of(client, "/event", "").await;
+    let rule = |permission: &str| json!({"permission": permission, "pattern": "*", "action": "ask"});
+    let session = client.session(json!({"permission": [rule("bash"), rule("edit")]})).await;
+    (session, events)
+}
+
+/// OpenCode's TUI shows the requests of a child only if `session.updated` announced the child.
+#[tokio::test]
+async fn a_child_is_announced_by_an_update_before_it_asks() {
+    let stack = Stack::start().await;
+    let client = Client::new(&stack, "/home/me/project");
+    let (session, mut events) = asking_session(&client).await;
+    client.prompt_async(&session, &task(&bash("uname -a"))).await;
+    let asked = events.until(|event| event["type"] == "permission.asked").await;
+    let child = asked["properties"]["sessionID"].as_str().unwrap();
+    assert_ne!(child, session);
+    let mut of_child = events.seen.iter().filter(|event| event["properties"]["sessionID"] == child);
+    for kind in ["session.created", "session.updated"] {
+        let event = of_child.next().unwrap();
+        let parent = &event["properties"]["info"]["parentID"];
+        assert_eq!((event["type"].as_str(), parent.as_str()), (Some(kind), Some(session.as_str())));
+    }
+}
+
+#[tokio::test]
+async fn an_answered_question_shows_its_answers() {
+    let stack = Stack::start().await;
+    let client = Client::new(&stack, "/home/me/project");
+    let (session, mut events) = asking_session(&client).await;
+    let question = |text: &str, label: &str| json!({"question": text, "header": text, "options": [{"label": label, "description": ""}]});
+    let questions = json!({"questions": [question("Which colour?", "Red"), question("Which size?", "S")]});
+    client.prompt_async(&session, &format!("@tool question {questions}\n@text So.")).await;
+    let asked = events.until_session("question.asked", &session).await;
+    let id = asked["properties"]["id"].as_str().unwrap();
+    let answers = json!([["Red"], ["S"]]);
+    client.post(&format!("/question/{id}/reply"), json!({"answers": answers})).await;
+    let state = until_tool(&mut events, "completed").await;
+    assert_eq!((&state["title"], &state["metadata"]["answers"]), (&json!("Asked 2 questions"), &answers));
+}
+
+/// Waits until a tool call has this status, and returns its state.
+async fn until_tool(events: &mut Events, status: &str) -> Value {
+    let event = events.until(|event| event["properties"]["part"]["state"]["status"] == status).await;
+    event["properties"]["part"]["state"].clone()
+}
+
+#[tokio::test]
+async fn a_changed_file_shows_its_name_and_its_change() {
+    let stack = Stack::start().await;
+    let client = Client::new(&stack, "/home/me/project");
+    let mut events = Events::of(&client, "/event", "").await;
+    let session = client.session(json!({})).await;
+    let path = "/workspace/src/a.txt";
+    let write = |content: &str| json!({"filePath": path, "content": content});
+    let edit = json!({"filePath": path, "oldString": "two", "newString": "three"});
+    let prompt =
+        format!("@tool write {}\n@tool write {}\n@tool edit {edit}\n", write("one\n"), write("two\n"));
+    client.prompt_async(&session, &prompt).await;
+    for (exists, patch) in
+        [(json!(false), "+one"), (json!(true), "-one\n+two"), (Value::Null, "-two\n+three")]
+    {
+        let state = until_tool(&mut events, "completed").await;
+        let metadata = &state["metadata"];
+        assert_eq!(
+            (&state["title"], &metadata["filepath"], &metadata["exists"]),
+            (&json!("src/a.txt"), &json!(path), &exists)
+        );
+        let diff = &metadata["filediff"];
+        assert_eq!(
+            (&metadata["diagnostics"], &diff["file"], &diff["additions"]),
+            (&json!({}), &json!(path), &json!(1))
+        );
+        assert!(diff["patch"].as_str().unwrap().contains(patch), "{diff}");
+        assert_eq!(diff["patch"], metadata["diff"]);
+    }
+}
+
+#[tokio::test]
+async fn a_command_that_waits_for_permission_shows_its_input() {
+    let stack = Stack::start().await;
+    let client = Client::new(&stack, "/home/me/project");
+    let (session, mut events) = asking_session(&client).await;
+    client.prompt_async(&session, &bash("echo allowed")).await;
+    let asked = events.until_session("permission.asked", &session).await;
+    let input = json!({"command": "echo allowed"});
+    let newest = events.seen.iter().rev().find(|event| event["properties"]["part"]["type"] == "tool");
+    let talk = client.get(&format!("/session/{session}/message")).await;
+    let listed = talk[1]["parts"].as_array().unwrap().iter().find(|part| part["type"] == "tool");
+    for part in [&newest.unwrap()["properties"]["part"], listed.unwrap()] {
+        let state = &part["state"];
+        assert_eq!((&state["status"], &state["input"]), (&json!("running"), &input), "{part}");
+        assert!(state["time"]["start"].as_i64().is_some_and(|start| start > 0), "{part}");
+    }
+    let id = asked["properties"]["id"].as_str().unwrap();
+    client.post(&format!("/permission/{id}/reply"), json!({"reply": "once"})).await;
+    assert_eq!(until_tool(&mut events, "completed").await["output"], "allowed\n");
+}
+
+#[tokio::test]
+async fn a_permission_to_change_files_shows_the_files_and_the_change() {
+    let stack = Stack::start().await;
+    let client = Client::new(&stack, "/home/me/project");
+    let (session, mut events) = asking_session(&client).await;
+    let path = "/workspace/n.txt";
+    let patch = "*** Begin Patch\n*** Update File: n.txt\n@@\n-three\n+four\n*** Add File: m.txt\n+five\n*** End Patch";
+    for (call, files, change) in [
+        (json!({"tool": "edit", "filePath": path, "oldString": "", "newString": "one\n"}), "n.txt", "+one"),
+        (json!({"tool": "write", "filePath": path, "content": "two\n"}), "n.txt", "-one\n+two"),
+        (
+            json!({"tool": "edit", "filePath": path, "oldString": "two", "newString": "three"}),
+            "n.txt",
+            "-two\n+three",
+        ),
+        (json!({"tool": "apply_patch", "patchText": patch}), "n.txt, m.txt", "-three\n+four"),
+    ] {
+        let mut input = call.clone();
+        let tool = input.as_object_mut().unwrap().remove("tool").unwrap();
+        client.prompt_async(&session, &format!("@tool {} {input}\n", tool.as_str().unwrap())).await;
+        let asked = events.until_session("permission.asked", &session).await;
+        let metadata = &asked["properties"]["metadata"];
+        assert_eq!(metadata["filepath"], files, "{asked}");
+        assert!(metadata["diff"].as_str().is_some_and(|diff| diff.contains(change)), "{asked}");
+        let id = asked["properties"]["id"].as_str().unwrap();
+        client.post(&format!("/permission/{id}/reply"), json!({"reply": "once"})).await;
+        events.until_session("session.idle", &session).await;
+    }
+}
