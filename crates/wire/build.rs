@@ -1,20 +1,26 @@
-//! Compiles the messages of proto/flotilla/v1 without a system protoc.
+//! Compiles the messages of proto/flotilla/v1 without a system protoc, and hands their descriptors to dependent crates.
 
-use std::{env, error::Error, fs, path::PathBuf};
+use prost::Message as _;
+use std::{env, error::Error, ffi::OsStr, fs, path::PathBuf};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("../../proto");
     let package = root.join("flotilla/v1");
     let entries: Result<Vec<_>, _> = fs::read_dir(&package)?.collect();
     let mut files: Vec<_> = entries?.into_iter().map(|entry| entry.path()).collect();
+    files.retain(|file| file.extension() == Some(OsStr::new("proto")));
     files.sort();
+    let descriptors = protox::compile(&files, [&root])?;
+    let path = PathBuf::from(env::var("OUT_DIR")?).join("descriptors.bin");
+    fs::write(&path, descriptors.encode_to_vec())?;
     prost_build::Config::new()
         .bytes([
             ".flotilla.v1.Event.properties_json",
             ".flotilla.v1.ExecOutput.data",
             ".flotilla.v1.TerminalOutput.data",
         ])
-        .compile_fds(protox::compile(&files, [&root])?)?;
-    println!("cargo:rerun-if-changed={}", package.display());
+        .compile_fds(descriptors)?;
+    println!("cargo::metadata=descriptors={}", path.display());
+    println!("cargo::rerun-if-changed={}", package.display());
     Ok(())
 }

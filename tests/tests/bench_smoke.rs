@@ -87,6 +87,11 @@ async fn steps_of_a_long_conversation_are_measured() {
 }
 
 #[tokio::test]
+async fn loading_a_long_conversation_is_measured() {
+    check_loops(loops::Measure::Load, 6).await;
+}
+
+#[tokio::test]
 async fn a_large_neighbour_is_measured() {
     check_loops(loops::Measure::Neighbour, 4).await;
 }

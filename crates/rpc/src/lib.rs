@@ -13,8 +13,7 @@ pub mod codec;
 pub mod status;
 pub mod trace;
 
-/// The compiled files of `proto/flotilla/v1`, for gRPC reflection.
-pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptor.bin"));
+pub use wire::DESCRIPTORS;
 
 /// Bytes of one message of a byte stream (bundle upload, export): small enough to interleave with other streams.
 pub const CHUNK_BYTES: usize = 256 * 1024;

@@ -7,6 +7,9 @@ pub mod v1 {
     include!(concat!(env!("OUT_DIR"), "/flotilla.v1.rs"));
 }
 
+/// The compiled files of `proto/flotilla/v1`, for gRPC reflection.
+pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
+
 mod file_diff;
 mod prompt_part;
 mod settings;

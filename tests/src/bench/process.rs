@@ -61,8 +61,22 @@ impl Process {
 
     /// Returns its resident memory; bytes.
     pub fn resident_bytes(&self) -> u64 {
+        self.status_bytes("VmRSS:")
+    }
+
+    /// Returns the peak of its resident memory since the last reset; bytes.
+    pub fn peak_bytes(&self) -> u64 {
+        self.status_bytes("VmHWM:")
+    }
+
+    /// Resets the peak to the present resident memory.
+    pub fn reset_peak(&self) {
+        fs::write(format!("/proc/{}/clear_refs", self.0.id()), "5").expect("a living process");
+    }
+
+    fn status_bytes(&self, key: &str) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.0.id())).expect("a living process");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its memory");
+        let line = status.lines().find_map(|line| line.strip_prefix(key)).expect("its memory");
         line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1024
     }
 

@@ -14,9 +14,6 @@ pub fn now_us() -> i64 {
 
 /// Kind of the injections that are stalls of the machine. They are no fault of the system.
 pub const STALL: &str = "machine stall";
-/// Kind of the injections that are steps of the machine's wall clock back, from `began_us` to `ended_us`. They are no fault of the
-/// system either.
-pub const CLOCK_STEP: &str = "machine clock stepped back";
 
 /// Everything that the observers recorded.
 #[derive(Debug, Clone, Default, Serialize)]

@@ -3,7 +3,7 @@
 
 use super::{
     cluster::{Cluster, Service, address},
-    history::{CLOCK_STEP, Effect, FinalState, Injection, Request, STALL, now_us},
+    history::{Effect, FinalState, Injection, Request, STALL, now_us},
     workload::{canary, script},
 };
 use anyhow::{Context as _, Result, bail};
@@ -13,7 +13,7 @@ use std::{
     fs,
     path::Path,
     sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant},
+    time::Duration,
 };
 use testkit::dump;
 use tokio::{
@@ -30,8 +30,6 @@ const SETTLE: Duration = Duration::from_secs(90);
 /// Time limit for the release of resources after the system settled: idle sandboxes end after three seconds, the leases
 /// of dead workers expire, and Postgres notices a dead client after at most twenty seconds.
 const RELEASE: Duration = Duration::from_secs(25);
-/// A step of the wall clock back that is recorded; microseconds. Far above what a correction in small steps takes away.
-const CLOCK_STEP_US: i64 = 50_000;
 /// Limit of the resident memory of one service after the run; kilobytes. An idle debug build uses a tenth of it.
 const MEMORY_KB_MAX: u64 = 400_000;
 /// Time limit for an answer of Redis.
@@ -56,12 +54,9 @@ impl Watcher {
         let shared = Arc::clone(&observations);
         let task = tokio::spawn(async move {
             let mut before = now_us();
-            let mut monotonic = Instant::now();
             loop {
                 tokio::time::sleep(POLL_INTERVAL).await;
                 let now = now_us();
-                let expected = before + i64::try_from(monotonic.elapsed().as_micros()).unwrap_or(0);
-                monotonic = Instant::now();
                 let requests = journal.take();
                 let mut observations = shared.lock().unwrap_or_else(PoisonError::into_inner);
                 observations.requests.extend(requests.iter().map(request));
@@ -71,19 +66,13 @@ impl Watcher {
                         Injection { kind, target, began_us: before, ended_us: now, ..Injection::default() };
                     observations.stalls.push(stall);
                 }
-                if expected - now > CLOCK_STEP_US {
-                    let (kind, target) = (CLOCK_STEP, "machine".to_owned());
-                    let step =
-                        Injection { kind, target, began_us: expected, ended_us: now, ..Injection::default() };
-                    observations.stalls.push(step);
-                }
                 before = now;
             }
         });
         Self { observations, task }
     }
 
-    /// Stops, and returns the requests to the model, and the stalls and clock steps of the machine.
+    /// Stops, and returns the requests to the model, and the stalls of the machine.
     ///
     /// # Errors
     /// If the journal lost requests: the record would be incomplete.

@@ -1,12 +1,6 @@
 //! The report of a run, for people.
 
-use super::{
-    check::promises,
-    history::{CLOCK_STEP, STALL},
-    inject::injector,
-    recovery,
-    run::Outcome,
-};
+use super::{check::promises, history::STALL, inject::injector, recovery, run::Outcome};
 
 /// Number of violations that are listed; all of them are counted.
 const LISTED_MAX: usize = 40;
@@ -14,8 +8,7 @@ const LISTED_MAX: usize = 40;
 /// Writes the report of a run.
 pub fn text(outcome: &Outcome, seed: u64, replay: &str) -> String {
     let (history, mut text) = (&outcome.history, String::new());
-    let total =
-        history.injections.iter().filter(|injection| ![STALL, CLOCK_STEP].contains(&injection.kind)).count();
+    let total = history.injections.iter().filter(|injection| injection.kind != STALL).count();
     let mut line = |line: String| text.push_str(&(line + "\n"));
     line(format!(
         "seed {seed}: {total} faults, {} sessions, {} turns",

@@ -30,7 +30,7 @@ use store::{
     },
     session::{
         creation::NewSession,
-        inputs::{Prompt, Variant},
+        inputs::{Prompt, VariantChoice},
         park::{self, ParkOutcome},
         quarantine::QuarantineRule,
         row::ParentCall,
@@ -160,7 +160,7 @@ impl Pair {
             traceparent: None,
             event_ids: vec![self.sample.event()],
             reply: store::session::inputs::Reply::Expected,
-            variant: Variant::default(),
+            variant: VariantChoice::default(),
             only_when_idle: false,
         }
     }

@@ -25,12 +25,11 @@ use domain::{
     limits,
 };
 use sqlx::{Row as _, postgres::PgRow};
-use std::borrow::Cow;
 
 /// A prompt to accept.
 #[derive(Debug, Clone)]
 pub struct Prompt {
-    /// The message.
+    /// The message. The store sets the variant of its model by `variant`.
     pub user: User,
     /// Its parts.
     pub parts: Vec<Part>,
@@ -44,20 +43,32 @@ pub struct Prompt {
     pub event_ids: Vec<EventId>,
     /// Whether a turn answers it.
     pub reply: Reply,
-    /// Whether `user` has its variant.
-    pub variant: Variant,
+    /// The variant (reasoning effort) of the model.
+    pub variant: VariantChoice,
     /// Whether only an idle session accepts it, because it would otherwise split a turn.
     pub only_when_idle: bool,
 }
 
-/// The source of a prompt's variant (reasoning effort).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Variant {
-    /// The session: the store adds the variant that an earlier prompt chose.
+/// The variant (reasoning effort) that a prompt chooses.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum VariantChoice {
+    /// The variant of the session: the last one that a prompt chose.
     #[default]
-    OfSession,
-    /// The client. Later prompts that choose none get the same.
-    Chosen,
+    Session,
+    /// The provider's default. Later prompts that choose none get it too.
+    Provider,
+    /// One of [`domain::conversation::message::VARIANTS`]. Later prompts that choose none get it too.
+    Named(String),
+}
+
+impl VariantChoice {
+    /// The name that the prompt chooses, if it chooses one.
+    pub fn name(&self) -> Option<&str> {
+        match self {
+            Self::Session | Self::Provider => None,
+            Self::Named(name) => Some(name),
+        }
+    }
 }
 
 /// Whether a turn answers a message.
@@ -123,19 +134,14 @@ impl Store {
         if stored.has_message {
             return Err(Error::Conflict);
         }
-        let prompt = match prompt.variant {
-            Variant::OfSession if stored.variant.is_some() => {
-                let mut complete = prompt.clone();
-                complete.user.model.variant = stored.variant;
-                Cow::Owned(complete)
-            }
-            Variant::Chosen if prompt.user.model.variant != stored.variant => {
-                set_variant(&mut tx, tenant, &prompt.user).await?;
-                Cow::Borrowed(prompt)
-            }
-            Variant::OfSession | Variant::Chosen => Cow::Borrowed(prompt),
+        let variant = match prompt.variant {
+            VariantChoice::Session => stored.variant.as_deref(),
+            VariantChoice::Provider | VariantChoice::Named(_) => prompt.variant.name(),
         };
-        let events = insert(&mut tx, tenant, &prompt, &run, at).await?;
+        if variant != stored.variant.as_deref() {
+            set_variant(&mut tx, tenant, session, variant).await?;
+        }
+        let events = insert(&mut tx, tenant, prompt, variant, &run, at).await?;
         tx.commit().await?;
         Ok(PromptReceipt {
             message_id: prompt.user.id.clone(),
@@ -168,11 +174,16 @@ async fn stored(tx: &mut Tx, tenant: TenantId, user: &User) -> Result<Stored, Er
     Ok(Stored { has_message: row.try_get("has_message")?, variant: row.try_get("variant")? })
 }
 
-async fn set_variant(tx: &mut Tx, tenant: TenantId, user: &User) -> Result<(), Error> {
+async fn set_variant(
+    tx: &mut Tx,
+    tenant: TenantId,
+    session: &SessionId,
+    variant: Option<&str>,
+) -> Result<(), Error> {
     sqlx::query("update session set variant = $3 where tenant_id = $1 and id = $2")
         .bind(tenant.0)
-        .bind(user.session_id.as_str())
-        .bind(&user.model.variant)
+        .bind(session.as_str())
+        .bind(variant)
         .execute(&mut **tx)
         .await?;
     Ok(())
@@ -191,7 +202,7 @@ fn repeated_receipt(row: &PgRow, prompt: &Prompt, run: &ControlRow) -> Result<Pr
     })
 }
 
-/// Stores a prompt that is not stored yet. The caller holds the control row. Returns the events.
+/// Stores a prompt that is not stored yet, with the variant of its model. The caller holds the control row. Returns the events.
 ///
 /// # Errors
 /// `Unreadable`; `Db`.
@@ -199,10 +210,13 @@ pub(crate) async fn insert(
     tx: &mut Tx,
     tenant: TenantId,
     prompt: &Prompt,
+    variant: Option<&str>,
     run: &ControlRow,
     at: Timestamp,
 ) -> Result<Vec<StoredEvent>, Error> {
     let session = &prompt.user.session_id;
+    let mut user = prompt.user.clone();
+    user.model.variant = variant.map(str::to_owned);
     let mut changes = vec![];
     // The ids that came with the prompt are for its own events. The events before it get ids derived from the first
     // one.
@@ -210,7 +224,7 @@ pub(crate) async fn insert(
     for ((number, id), event) in ids.zip(preparations(tx, tenant, session, run).await?) {
         changes.push(Change::event(id.numbered(number), event));
     }
-    let message = Event::MessageUpdated(Box::new(Message::User(prompt.user.clone())));
+    let message = Event::MessageUpdated(Box::new(Message::User(user)));
     let parts = prompt.parts.iter().map(|part| Event::PartUpdated { part: Box::new(part.clone()), at });
     let own = prompt.event_ids.iter().zip(std::iter::once(message).chain(parts));
     changes.extend(own.map(|(id, event)| Change::event(id.clone(), event)));

@@ -18,7 +18,7 @@ use store::{
     },
     session::{
         creation::NewSession,
-        inputs::{Prompt, PromptReceipt, Reply, Variant},
+        inputs::{Prompt, PromptReceipt, Reply, VariantChoice},
         park::{Park, ParkOutcome},
         runs::{SuspectPolicy, TakeOver, TakeResult},
         tree::ledger::{CallOutcome, Entry, Purpose},
@@ -105,7 +105,7 @@ impl World {
             traceparent: None,
             event_ids,
             reply: Reply::Expected,
-            variant: Variant::default(),
+            variant: VariantChoice::default(),
             only_when_idle: false,
         }
     }

@@ -38,11 +38,6 @@ impl Permissions {
         self.settings.agents.get(agent)
     }
 
-    /// Generations of subtasks below a session, if the settings bound them.
-    pub(crate) fn subagent_depth(&self) -> Option<u64> {
-        self.settings.subagent_depth
-    }
-
     /// Whether an agent exists and may answer prompts.
     pub(crate) fn knows(&self, agent: &str) -> bool {
         if agent::is_hidden(agent) {

@@ -225,7 +225,7 @@ impl Renewer {
             Ok(renewed) => {
                 self.renewed_ms = begun;
                 self.offer = None;
-                clock::set(renewed.now, begun);
+                clock::set(renewed.now, begun..boot_ms());
                 self.streak.send_modify(|streak| *streak = streak.saturating_add(1));
                 self.health.set("postgres", Ok(()));
                 self.drain_asked.send_if_modified(|known| {

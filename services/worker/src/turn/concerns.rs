@@ -88,7 +88,7 @@ impl Concerns {
         let snapshots = Snapshots::new(stored.branch.clone());
         let budget = Budget::new(stored.budget.is_some());
         let mut session = Session::new(deps, taken, stored, control.suspect_slot.take());
-        session.permissions.configure(Arc::clone(&above.settings));
+        session.configure(&above.settings);
         let mut tool_calls = ToolCalls::new(&session);
         tool_calls.running.configure(&above.settings);
         Self {
@@ -217,7 +217,7 @@ impl Concerns {
             }
         }
         let guidance = Arc::clone(self.opening.guidance());
-        self.session.permissions.configure(Arc::clone(&guidance.settings));
+        self.session.configure(&guidance.settings);
         self.tool_calls.running.configure(&guidance.settings);
         if let Some(problems) = &guidance.problems {
             let events = vec![Event::SessionError(configuration_error(problems))];
@@ -288,8 +288,7 @@ impl Concerns {
         }
         let found = registry::find(&call.tool.tool);
         if found.is_ok_and(|tool| tool.performer() == Performer::Loop) {
-            let task_model = prompt_calls::task_model(&self.session, call_id);
-            let signal = self.waiting.begin(&mut self.session, call, task_model).await?;
+            let signal = self.waiting.begin(&mut self.session, call).await?;
             self.signals.extend(signal);
             return Ok(());
         }

@@ -18,6 +18,7 @@ use domain::{
     policy::permission::OnAsk,
     session::{Class, ExplicitChoices},
 };
+use settings::Settings;
 use std::sync::Arc;
 use store::{
     log::record::Progress,
@@ -28,6 +29,10 @@ use store::{
     },
 };
 use tokio::sync::OwnedSemaphorePermit;
+
+/// Generations of subtasks below a root session, unless settings allow fewer: a deeper tree costs more in
+/// coordination than it gains.
+const SUBTASK_DEPTH_MAX: u64 = 5;
 
 /// The constants of a session's life.
 pub(super) struct Profile {
@@ -55,6 +60,8 @@ pub(super) struct Session {
     pub(super) workspace: Workspace,
     pub(super) profile: Profile,
     pub(super) permissions: Permissions,
+    /// Generations of subtasks below a root session.
+    pub(super) subtask_depth_max: u64,
     /// The announcement of this worker, for the first write.
     take_over: Option<Event>,
 }
@@ -89,9 +96,16 @@ impl Session {
                 chosen: stored.chosen,
             },
             permissions: Permissions::new(stored.permissions),
+            subtask_depth_max: SUBTASK_DEPTH_MAX,
             take_over: Some(Event::LoopStarted { worker: deps.name.clone(), attempt: taken.attempts }),
             deps: Arc::clone(deps),
         }
+    }
+
+    /// Applies the settings of the platform and the repository.
+    pub(super) fn configure(&mut self, settings: &Arc<Settings>) {
+        self.permissions.configure(Arc::clone(settings));
+        self.subtask_depth_max = settings.subagent_depth.unwrap_or(SUBTASK_DEPTH_MAX).min(SUBTASK_DEPTH_MAX);
     }
 
     /// The conversation, with everything that this loop has written.

@@ -16,8 +16,9 @@ use tokio_util::sync::CancellationToken;
 pub const POISON: &str = "poison kills its worker";
 /// Time between two polls of the holders of poisons.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// Limit of workers that one poison kills: far more than the attempts before its quarantine.
-const KILLS_MAX: usize = 12;
+/// Limit of workers that one poison kills: far more than the attempts before its quarantine, also if other faults end its
+/// commands, which counts as progress.
+const KILLS_MAX: usize = 30;
 /// The phase of a quarantined session.
 const QUARANTINED: i16 = 4;
 
@@ -31,7 +32,7 @@ pub async fn kill_workers(
     locks: TargetLocks,
     stop: CancellationToken,
 ) -> Result<Vec<Injection>> {
-    let (mut killed, mut injections) = (BTreeSet::new(), vec![]);
+    let (mut killed, mut spared, mut injections) = (BTreeSet::new(), BTreeSet::new(), vec![]);
     loop {
         let poisons = workload.poisons();
         // Postgres may be down at the moment; the next poll asks again.
@@ -43,7 +44,10 @@ pub async fn kill_workers(
             let Some(worker) = worker_to_kill(&holder) else { continue };
             let target = Target::Process(Service::Worker(worker));
             let epoch = (holder.session_id.clone(), holder.epoch);
-            if killed.contains(&epoch) || !locks.lock(std::slice::from_ref(&target)) {
+            if spared.contains(&holder.session_id)
+                || killed.contains(&epoch)
+                || !locks.lock(std::slice::from_ref(&target))
+            {
                 continue;
             }
             let began_us = now_us();
@@ -53,7 +57,7 @@ pub async fn kill_workers(
             killed.insert(epoch);
             let count = workload.record_kill(&holder.session_id, target.to_string());
             if count >= KILLS_MAX {
-                return Ok(injections);
+                spared.insert(holder.session_id.clone());
             }
             let note = format!("{} at epoch {}", holder.session_id, holder.epoch);
             let target = target.to_string();

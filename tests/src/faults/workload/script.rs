@@ -16,8 +16,8 @@ const LOG_END: &str = "END";
 const DEPTH: u32 = 2;
 /// Number of calls of a poison, one after the other. Each call that ends counts as progress.
 const POISON_CALLS: usize = 8;
-/// Duration of each of them; seconds. Longer than a worker that runs it lives.
-const POISON_S: u32 = 60;
+/// Duration of each of them; seconds. Longer than all kills of a poison take, and less than the time limit of a command.
+const POISON_S: u32 = 110;
 /// The label that people choose.
 pub const LABEL: &str = "red";
 

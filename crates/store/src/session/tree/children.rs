@@ -111,7 +111,8 @@ impl Store {
             Err(refused) => return Ok(refused),
         };
         let run = control_row::lock(&mut tx, fence.tenant, &child.prompt.user.session_id).await?;
-        events.extend(inputs::insert(&mut tx, fence.tenant, &child.prompt, &run, at).await?);
+        let variant = child.prompt.variant.name();
+        events.extend(inputs::insert(&mut tx, fence.tenant, &child.prompt, variant, &run, at).await?);
         let parent = advanced.write(&mut tx, fence, changes, at).await?;
         tx.commit().await?;
         Ok(DispatchOutcome::Dispatched { parent, child: events })

@@ -6,7 +6,7 @@ use store::{
     error::{Entity, Error},
     session::{
         forks::NewFork,
-        inputs::{Reply, Variant},
+        inputs::{Reply, VariantChoice},
         mailbox::{Kind, MailboxInput},
         sessions::Patch,
     },
@@ -262,27 +262,24 @@ async fn newest_variant(world: &World, session: &SessionId) -> Option<String> {
 async fn a_prompt_without_a_variant_gets_the_last_chosen_one_and_so_does_a_fork() {
     let mut world = World::new().await;
     let session = world.session().await;
+    let named = |name: &str| VariantChoice::Named(name.to_owned());
     for (number, (choice, want)) in [
-        (None, None),
-        (Some(Some("high")), Some("high")),
-        (None, Some("high")),
-        (Some(None), None),
-        (None, None),
+        (VariantChoice::Session, None),
+        (named("high"), Some("high")),
+        (VariantChoice::Session, Some("high")),
+        (VariantChoice::Provider, None),
+        (VariantChoice::Session, None),
     ]
     .into_iter()
     .enumerate()
     {
         let mut prompt = world.prompt(&session, &format!("prompt {number}"));
-        if let Some(named) = choice {
-            prompt.variant = Variant::Chosen;
-            prompt.user.model.variant = named.map(str::to_owned);
-        }
+        prompt.variant = choice;
         world.store.accept_prompt(world.tenant, &prompt, NOW).await.unwrap();
         assert_eq!(newest_variant(&world, &session).await.as_deref(), want, "prompt {number}");
     }
     let mut chosen = world.prompt(&session, "low");
-    chosen.variant = Variant::Chosen;
-    chosen.user.model.variant = Some("low".to_owned());
+    chosen.variant = named("low");
     world.store.accept_prompt(world.tenant, &chosen, NOW).await.unwrap();
     let (new, event) = (world.new_session(), world.sample.event());
     let fork = NewFork { origin: &session, session: &new, event_id: &event, history: &[] };

@@ -4,7 +4,7 @@
 use super::{
     agents::{self, AgentUse, ProjectContext},
     options, parts,
-    request::{PromptPart, PromptRequest, VariantChoice},
+    request::{PromptPart, PromptRequest},
 };
 use crate::{
     app::{
@@ -21,7 +21,7 @@ use crate::{
 };
 use domain::{
     conversation::{
-        message::{MessageTime, ModelChoice, ModelRef, User},
+        message::{MessageTime, ModelRef, User},
         part::{Body, Text},
     },
     ids::{EventId, MessageId, SessionId},
@@ -29,7 +29,7 @@ use domain::{
     policy::agent::Mode,
 };
 use sha2::{Digest as _, Sha256};
-use store::session::inputs::{Prompt, Reply, Variant};
+use store::session::inputs::{Prompt, Reply};
 
 /// An accepted prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,7 +111,7 @@ fn check(state: &State, request: &PromptRequest) -> Result<(), Error> {
     checks::model(state, request.model.as_ref())?;
     parts::check(state, &request.parts)?;
     parts::check_together(&request.parts, !request.text.is_empty(), request.no_reply)?;
-    options::check_variant(request.variant.name())?;
+    options::check_variant(request.variant.name().unwrap_or_default())?;
     options::check_tools(&request.tools)?;
     options::check_format(request.format.as_ref())
 }
@@ -124,11 +124,6 @@ fn prompt(
     agent: String,
 ) -> Prompt {
     let body_sha256 = body_sha256(&request, &model, &agent);
-    let (variant, named) = match request.variant {
-        VariantChoice::Session => (Variant::OfSession, None),
-        VariantChoice::Provider => (Variant::Chosen, None),
-        VariantChoice::Named(name) => (Variant::Chosen, Some(name)),
-    };
     let id = request.message_id.unwrap_or_else(|| state.id(MessageId::make));
     let dedupe = match request.idempotency_key.as_str() {
         "" => format!("msg:{id}"),
@@ -150,7 +145,7 @@ fn prompt(
             session_id: session.clone(),
             time: MessageTime { created: now(), completed: None },
             agent,
-            model: ModelChoice { model, variant: named },
+            model: model.into(),
             tools: (!request.tools.is_empty()).then_some(request.tools),
             format: request.format,
             summary: None,
@@ -160,7 +155,7 @@ fn prompt(
         dedupe,
         body_sha256,
         traceparent: rpc::trace::current_traceparent(),
-        variant,
+        variant: request.variant,
         only_when_idle: is_shell,
         reply: if request.no_reply { Reply::None } else { Reply::Expected },
     }
@@ -179,7 +174,7 @@ fn body_sha256(request: &PromptRequest, model: &ModelRef, agent: &str) -> [u8; 3
     }
     let parts: Vec<_> = request.parts.iter().map(|part| (&part.id, &part.body)).collect();
     let PromptRequest { variant, tools, format, no_reply, message_id, .. } = request;
-    let variant = variant.name();
+    let variant = variant.name().unwrap_or_default();
     let is_plain = parts.is_empty() && variant.is_empty() && tools.is_empty();
     if !is_plain || format.is_some() || *no_reply || message_id.is_some() {
         // Texts, numbers and maps with text keys: this is always valid JSON.

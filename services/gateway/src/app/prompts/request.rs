@@ -8,6 +8,7 @@ use domain::{
     ids::{MessageId, PartId},
 };
 use std::collections::BTreeMap;
+pub(crate) use store::session::inputs::VariantChoice;
 
 /// A prompt. An empty text leaves the choice to the session.
 #[derive(Debug, Clone, Default)]
@@ -27,28 +28,6 @@ pub(crate) struct PromptRequest {
     /// The id that the client chose for the message.
     pub(crate) message_id: Option<MessageId>,
     pub(crate) idempotency_key: String,
-}
-
-/// The reasoning effort of a prompt.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) enum VariantChoice {
-    /// The effort of the session: the last one that a prompt chose.
-    #[default]
-    Session,
-    /// The provider's default.
-    Provider,
-    /// One of [`domain::conversation::message::VARIANTS`].
-    Named(String),
-}
-
-impl VariantChoice {
-    /// The name, or an empty text.
-    pub(crate) fn name(&self) -> &str {
-        match self {
-            Self::Session | Self::Provider => "",
-            Self::Named(name) => name,
-        }
-    }
 }
 
 /// A part of a prompt.

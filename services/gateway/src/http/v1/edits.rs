@@ -1,6 +1,5 @@
 //! Edits of people in a conversation.
 
-use super::shape;
 use crate::{
     app::{
         ground::gateway::Gateway,
@@ -18,9 +17,8 @@ use axum::{
     Json,
     extract::{Path, State},
 };
-use domain::ids::Timestamp;
+use domain::conversation::part::Part;
 use serde::Deserialize;
-use serde_json::Value;
 use store::log::edits::Edit;
 
 /// Removes a message.
@@ -63,7 +61,7 @@ pub(in crate::http) async fn change_part(
     caller: Caller,
     Path((session, message, part)): Path<(String, String, String)>,
     Body(body): Body<PartBody>,
-) -> Result<Json<Value>> {
+) -> Result<Json<Part>> {
     if body.id != part || body.message != message {
         return Err(RequestPart::Body.unreadable("the body is not the part that the path names"));
     }
@@ -73,7 +71,5 @@ pub(in crate::http) async fn change_part(
     }
     let path = PartPath { message: message_id(&message)?, part: part_id(&part)? };
     let session = session_id(&session)?;
-    let part = edits::replace_text(&gateway, &caller.principal, &session, path, &body.text).await?;
-    // Only calls show this time.
-    Ok(Json(shape::part(&part, Timestamp(0))))
+    Ok(Json(edits::replace_text(&gateway, &caller.principal, &session, path, &body.text).await?))
 }

@@ -1,24 +1,21 @@
 //! The calls that a prompt itself requests, without a model: tasks for subagents, and a shell command.
 
 use crate::{
-    conversation::entries::{self, Origin, PromptCall},
+    conversation::entries::{self, PromptCall},
     process::clock::now,
     record::WriteError,
     tools::{bash, task, tool::Tool},
     turn::{session::Session, step},
 };
 use domain::{
-    conversation::{
-        message::{Message, ModelRef},
-        part::Body,
-    },
+    conversation::{message::Message, part::Body},
     event::{Event, Status},
     ids::MessageId,
     policy::permission::Verdict,
     turn::call::CallId,
 };
 use serde_json::Value;
-use store::log::{messages::MessageWithParts, record::Progress};
+use store::log::record::Progress;
 
 /// Stores the calls that the prompt requests as a step that has begun. Returns their ids.
 pub(in crate::turn) async fn begin(session: &mut Session) -> Result<Vec<CallId>, WriteError> {
@@ -52,17 +49,6 @@ pub(in crate::turn) async fn begin(session: &mut Session) -> Result<Vec<CallId>,
     events.extend(calls.into_iter().map(|call| session.new_part(&id, Body::Tool(call))));
     session.write_announced(events, Progress::None).await?;
     Ok(ids)
-}
-
-/// The model that a task of a prompt names.
-pub(in crate::turn) fn task_model(session: &Session, call_id: &str) -> Option<ModelRef> {
-    let is_prompt = |entry: &&MessageWithParts| {
-        entries::as_user(entry).is_some() && entries::origin(&entry.parts) == Origin::Prompt
-    };
-    let prompts = session.conversation().entries().iter().rev().filter(is_prompt);
-    let mut parts = prompts.flat_map(|entry| &entry.parts).map(|(_, part)| part);
-    let part = parts.find(|part| part.id.as_str() == call_id)?;
-    if let Body::Subtask(task) = &part.body { task.model.clone() } else { None }
 }
 
 /// Whether the newest step runs a shell command of a person.

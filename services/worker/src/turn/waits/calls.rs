@@ -25,7 +25,7 @@ use crate::{
 };
 use domain::{
     conversation::{
-        message::{Error, Message, ModelRef, User},
+        message::{Error, Message, User},
         part::{Body, Ran, Span, Text, ToolState},
         request::{Id, RequestBody},
     },
@@ -81,9 +81,8 @@ impl Waiting {
         &mut self,
         session: &mut Session,
         call: LoopCall,
-        task_model: Option<ModelRef>,
     ) -> Result<Option<Signal>, WriteError> {
-        match begin(session, &call, task_model).await? {
+        match begin(session, &call).await? {
             Beginning::Awaits(awaited) => {
                 self.calls.insert(call.call_id, awaited);
                 Ok(None)
@@ -192,11 +191,7 @@ async fn settle_one(
     }
 }
 
-async fn begin(
-    session: &mut Session,
-    call: &LoopCall,
-    task_model: Option<ModelRef>,
-) -> Result<Beginning, WriteError> {
+async fn begin(session: &mut Session, call: &LoopCall) -> Result<Beginning, WriteError> {
     let input = call.tool.state.input().clone();
     let found = registry::find(&call.tool.tool).map_err(ToolError::Model);
     let checked = found.and_then(|tool| registry::check(tool, &input).map(|()| tool));
@@ -206,7 +201,7 @@ async fn begin(
         Ok(_) if child_of(&call.tool.state).is_some() => Ok(CallWait::Child),
         Ok(_) => match task::read(input, &session.permissions.agents(Mode::Subagent)) {
             Ok(task) => {
-                let ended = children::dispatch(session, call, &task, task_model).await?;
+                let ended = children::dispatch(session, call, &task).await?;
                 return Ok(ended.map_or(Beginning::Awaits(CallWait::Child), Beginning::Ended));
             }
             Err(error) => Err(error),
@@ -277,7 +272,7 @@ async fn start_allowed(
         tool_calls.start(&call);
         return Ok(Settled::Started);
     }
-    Ok(match begin(session, &call, None).await? {
+    Ok(match begin(session, &call).await? {
         Beginning::Awaits(awaited) => Settled::Awaits(awaited),
         Beginning::Ended(signal) => Settled::Ended(signal),
     })

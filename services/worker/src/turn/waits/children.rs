@@ -1,6 +1,7 @@
 //! Child sessions, from both sides: a parent dispatches children and takes their answers; a child reports and answers.
 
 use crate::{
+    conversation::entries,
     process::{clock::now, store_timeout::with_store_timeout},
     record::WriteError,
     tools::task::Task,
@@ -18,24 +19,24 @@ use domain::{
     ids::{EventId, MessageId, PartId, SessionId},
     limits,
     session::Outcome,
-    turn::signal::Signal,
+    turn::{call::CallId, signal::Signal},
 };
 use serde_json::{Map, Value, json};
 use std::time::Duration;
-use store::session::{
-    inputs::{Prompt, Reply, Variant},
-    mailbox::Kind,
-    row::ParentCall,
-    tree::{
-        answers::ChildAnswer,
-        children::{Dispatch, DispatchOutcome, NewChild},
+use store::{
+    log::messages::MessageWithParts,
+    session::{
+        inputs::{Prompt, Reply, VariantChoice},
+        mailbox::Kind,
+        row::ParentCall,
+        tree::{
+            answers::ChildAnswer,
+            children::{Dispatch, DispatchOutcome, NewChild},
+        },
     },
 };
 use tokio::time::Instant;
 
-/// Generations of subtasks below a root session, unless settings allow fewer: a deeper tree costs more in
-/// coordination than it gains.
-const SUBTASK_DEPTH_MAX: u64 = 5;
 /// Tool calls of a subtask that its parent shows.
 const SUBTASK_SUMMARY_MAX: usize = 50;
 /// Least time between two reports of a subtask to its parent; milliseconds.
@@ -82,16 +83,15 @@ pub(in crate::turn) async fn dispatch(
     session: &mut Session,
     call: &LoopCall,
     task: &Task,
-    task_model: Option<ModelRef>,
 ) -> Result<Option<Signal>, WriteError> {
-    let depth_max = session.permissions.subagent_depth().unwrap_or(SUBTASK_DEPTH_MAX).min(SUBTASK_DEPTH_MAX);
+    let depth_max = session.subtask_depth_max;
     if u64::try_from(session.profile.depth).is_ok_and(|depth| depth >= depth_max) {
         let text = format!("Generations of subtasks are limited to {depth_max}. Do this yourself.");
         return call.end(session, Err(text)).await.map(Some);
     }
     let step = session.conversation().last_step().map(|(message, _)| message.id.clone());
     let Some((message_id, user)) = step.zip(session.newest_user().cloned()) else { return Ok(None) };
-    let child = new_child(session, &Origin { call, message_id, user: &user }, task, task_model);
+    let child = new_child(session, &Origin { call, message_id, user: &user }, task);
     let ToolState::Running { input, time, .. } = call.tool.state.clone() else { return Ok(None) };
     let mut metadata = Map::new();
     metadata.insert("sessionId".to_owned(), json!(child.prompt.user.session_id));
@@ -129,7 +129,7 @@ struct Origin<'a> {
     user: &'a User,
 }
 
-fn new_child(session: &Session, origin: &Origin<'_>, task: &Task, task_model: Option<ModelRef>) -> NewChild {
+fn new_child(session: &Session, origin: &Origin<'_>, task: &Task) -> NewChild {
     let deps = &session.deps;
     let session_id = task.resumes.clone().unwrap_or_else(|| deps.id(SessionId::make));
     let id = deps.id(MessageId::make);
@@ -141,9 +141,10 @@ fn new_child(session: &Session, origin: &Origin<'_>, task: &Task, task_model: Op
     };
     let agent = task.agent.clone();
     let own_model = || session.permissions.agent(&agent).and_then(|agent| agent.model.clone());
-    let model = task_model.or_else(own_model);
+    let model = prompt_model(session, &origin.call.call_id).or_else(own_model);
     let is_model_chosen = model.is_some() || session.profile.chosen.model;
     let model = model.map_or_else(|| origin.user.model.clone(), Into::into);
+    let variant = model.variant.clone().map_or(VariantChoice::Provider, VariantChoice::Named);
     let permissions = session.permissions.of_prompt(origin.user.tools.as_ref());
     let description = domain::text::head(&task.description, limits::NAME_BYTES_MAX / 2);
     NewChild {
@@ -175,11 +176,22 @@ fn new_child(session: &Session, origin: &Origin<'_>, task: &Task, task_model: Op
             traceparent: rpc::trace::current_traceparent(),
             event_ids: vec![deps.id(EventId::make), deps.id(EventId::make)],
             reply: Reply::Expected,
-            variant: Variant::default(),
+            variant,
             only_when_idle: false,
         },
         event_ids: [deps.id(EventId::make), deps.id(EventId::make)],
     }
+}
+
+/// The model that a prompt names for a task of its own. The model of a turn cannot choose one.
+fn prompt_model(session: &Session, call_id: &CallId) -> Option<ModelRef> {
+    let is_prompt = |entry: &&MessageWithParts| {
+        entries::as_user(entry).is_some() && entries::origin(&entry.parts) == entries::Origin::Prompt
+    };
+    let prompts = session.conversation().entries().iter().rev().filter(is_prompt);
+    let mut parts = prompts.flat_map(|entry| &entry.parts).map(|(_, part)| part);
+    let part = parts.find(|part| part.id.as_str() == call_id)?;
+    if let Body::Subtask(task) = &part.body { task.model.clone() } else { None }
 }
 
 /// Ends a call with the answer of its child. The failure of a child fails the call, not the parent.
