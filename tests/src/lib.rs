@@ -227,6 +227,12 @@ impl Stack {
         self.sandbox.take().expect("a sandbox").stop_and_join().await;
     }
 
+    /// Removes every file of a sandbox service that was stopped: its machine was replaced.
+    pub fn lose_sandbox_files(&self) {
+        assert!(self.sandbox.is_none(), "the service was stopped");
+        std::fs::remove_dir_all(&self.sandbox_settings.data).expect("the files of the sandbox service");
+    }
+
     /// Restarts the sandbox service at the same address with the same data.
     pub async fn start_sandbox(&mut self) {
         self.sandbox = Some(ServiceHandle::sandbox(&self.sandbox_settings).await);

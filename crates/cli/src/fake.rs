@@ -241,6 +241,13 @@ impl SessionService for Fake {
         no()
     }
 
+    async fn restart_workspace(
+        &self,
+        _: Request<RestartWorkspaceRequest>,
+    ) -> Answer<RestartWorkspaceResponse> {
+        no()
+    }
+
     async fn update_session(&self, request: Request<UpdateSessionRequest>) -> Answer<UpdateSessionResponse> {
         let request = request.into_inner();
         let paths = request.update_mask.unwrap_or_default().paths.join(",");

@@ -74,6 +74,11 @@ enum Command {
         /// The session.
         id: String,
     },
+    /// Let a session continue whose files its sandbox machine lost: with the files that it began with.
+    RestartWorkspace {
+        /// The session.
+        id: String,
+    },
     /// Put a session's result on a branch of your repository.
     Checkout(checkout::CheckoutArgs),
     /// Rename a session.
@@ -158,6 +163,9 @@ async fn run(cli: Cli) -> Result<ExitCode> {
         Command::Output { id, path } => sessions::output(&Client::open(&connection)?, &id, &path).await?,
         Command::Fork(arguments) => history::fork(&Client::open(&connection)?, arguments).await?,
         Command::Revert(arguments) => history::revert(&Client::open(&connection)?, arguments).await?,
+        Command::RestartWorkspace { id } => {
+            history::restart_workspace(&Client::open(&connection)?, &id).await?
+        }
         Command::Unrevert { id } => history::unrevert(&Client::open(&connection)?, &id).await?,
         Command::Checkout(arguments) => checkout::run(&Client::open(&connection)?, arguments).await?,
         Command::Rename(arguments) => sessions::rename(&Client::open(&connection)?, arguments).await?,

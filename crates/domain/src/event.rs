@@ -41,6 +41,8 @@ pub enum Event {
     /// The step of this message may have changed files, and the sandbox did not give the snapshots that show how: the changes cannot
     /// be reverted alone.
     SnapshotMissed(MessageId),
+    /// A person let the session continue with the files of its source, because a sandbox machine lost its workspace.
+    WorkspaceRestarted,
     /// The files are on another branch; `None`: on no branch, or on one that cannot be read.
     BranchUpdated(Option<String>),
     /// A part was created or changed. The event carries the whole part.
@@ -158,6 +160,7 @@ impl Event {
             Self::FileEdited(_) => "file.edited",
             Self::FilesChanged(_) => "file.watcher.updated",
             Self::SnapshotMissed(_) => "flotilla.snapshot.missed",
+            Self::WorkspaceRestarted => "flotilla.workspace.restarted",
             Self::BranchUpdated(_) => "vcs.branch.updated",
             Self::PartUpdated { .. } => "message.part.updated",
             Self::PartRemoved { .. } => "message.part.removed",
@@ -215,7 +218,9 @@ impl Event {
                 json!({"sessionID": session, "reason": wait.reason.as_str(), "until": wait.until})
             }
             Self::SessionQuarantined { reason } => json!({"sessionID": session, "reason": reason}),
-            Self::SessionReleased | Self::SessionCompacted => json!({"sessionID": session}),
+            Self::SessionReleased | Self::SessionCompacted | Self::WorkspaceRestarted => {
+                json!({"sessionID": session})
+            }
             Self::CommandExecuted { name, arguments, message_id } => {
                 json!({"name": name, "sessionID": session, "arguments": arguments, "messageID": message_id})
             }

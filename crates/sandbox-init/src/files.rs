@@ -1,6 +1,7 @@
 //! The threads that do file operations.
 
 mod guidance;
+mod missing;
 mod read;
 mod search;
 mod write;

@@ -326,3 +326,49 @@ async fn the_model_learns_of_a_command_that_was_lost_with_the_sandbox() {
     assert!(call.result.starts_with("begun\n") && call.result.contains("the sandbox stopped"), "{call:?}");
     assert_works(&stack.api, &session).await;
 }
+
+#[tokio::test]
+async fn lost_files_are_never_replaced_without_a_persons_word() {
+    let mut stack = Stack::start().await;
+    let session = stack.session_on(&testkit::git::repository(&[("original", "from the source\n")])).await;
+    assert_eq!(run(&stack.api, &session, &bash("echo work > new; rm original")).await.0, "done");
+    let restart = async |stack: &Stack| {
+        let request = v1::RestartWorkspaceRequest { session_id: session.clone() };
+        stack.api.sessions().restart_workspace(request).await
+    };
+    assert_refused(restart(&stack).await, Code::InvalidArgument, "workspace_not_lost");
+
+    stack.stop_sandbox().await;
+    stack.lose_sandbox_files();
+    stack.start_sandbox().await;
+    let mut sessions = stack.api.sessions();
+    let diff = v1::GetSessionDiffRequest { session_id: session.clone(), ..Default::default() };
+    assert_refused(sessions.get_session_diff(diff).await, Code::FailedPrecondition, "workspace_lost");
+    let fork = v1::ForkSessionRequest { session_id: session.clone(), ..Default::default() };
+    assert_refused(sessions.fork_session(fork).await, Code::FailedPrecondition, "workspace_lost");
+    let export = v1::ExportSessionRequest { session_id: session.clone() };
+    let mut pieces = sessions.export_session(export).await.unwrap().into_inner();
+    assert_refused(pieces.message().await, Code::FailedPrecondition, "workspace_lost");
+    let message_id = stack.api.conversation(&session).await[0].0["id"].as_str().unwrap().to_owned();
+    let revert = v1::RevertSessionRequest { session_id: session.clone(), message_id, part_id: String::new() };
+    assert_refused(sessions.revert_session(revert).await, Code::FailedPrecondition, "workspace_lost");
+    for _ in 0..2 {
+        let (outcome, seen) = run(&stack.api, &session, &bash("ls")).await;
+        assert_eq!(outcome, "failed");
+        assert!(seen.error().unwrap().to_string().contains("workspace_lost"), "{:?}", seen.error());
+    }
+
+    restart(&stack).await.unwrap();
+    let (outcome, _) = run(&stack.api, &session, &bash("ls; cat original")).await;
+    assert_eq!(outcome, "done");
+    let calls = stack.api.tool_calls(&session).await;
+    assert_eq!(calls.last().unwrap().result, "original\nfrom the source\n");
+    let requests = stack.model.journal.requests();
+    let body = requests.last().unwrap().body.to_string();
+    assert!(
+        body.contains("The machine that held the files of this session lost them"),
+        "the model is told: {body}"
+    );
+    let mut log = Watch::start(&stack.api, &session).await;
+    log.until(|event| event.kind == "flotilla.workspace.restarted").await;
+}

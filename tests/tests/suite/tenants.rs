@@ -117,6 +117,7 @@ async fn session_attacks(api: &Api, theirs: &ForeignIds) -> Vec<Attack> {
     let fork =
         v1::ForkSessionRequest { session_id: id(), message_id: theirs.message.clone(), ..Default::default() };
     let unrevert = v1::UnrevertSessionRequest { session_id: id() };
+    let restart = v1::RestartWorkspaceRequest { session_id: id() };
     let children = v1::ListSessionChildrenRequest { session_id: id(), page: None };
     vec![
         ("CreateSession", "project_not_found", in_project),
@@ -128,6 +129,7 @@ async fn session_attacks(api: &Api, theirs: &ForeignIds) -> Vec<Attack> {
         ("RevertSession", gone, client.revert_session(revert).await.map(drop)),
         ("ForkSession", gone, client.fork_session(fork).await.map(drop)),
         ("UnrevertSession", gone, client.unrevert_session(unrevert).await.map(drop)),
+        ("RestartWorkspace", gone, client.restart_workspace(restart).await.map(drop)),
         ("ListSessionChildren", gone, client.list_session_children(children).await.map(drop)),
         (
             "AbortSession",

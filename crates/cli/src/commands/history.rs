@@ -8,7 +8,10 @@ use crate::{
 };
 use anyhow::{Context as _, Result};
 use clap::Args;
-use rpc::v1::{ForkFiles, ForkSessionRequest, RevertSessionRequest, Session, UnrevertSessionRequest};
+use rpc::v1::{
+    ForkFiles, ForkSessionRequest, RestartWorkspaceRequest, RevertSessionRequest, Session,
+    UnrevertSessionRequest,
+};
 
 /// `flotilla revert`.
 #[derive(Debug, Args)]
@@ -81,6 +84,14 @@ pub(crate) async fn unrevert(client: &Client, session_id: &str) -> Result<Exit> 
     let request = || UnrevertSessionRequest { session_id: session_id.to_owned() };
     call("undo the revert", || async { client.sessions().unrevert_session(request()).await }).await?;
     out::line("the revert is undone; the files are as they were before it")?;
+    Ok(Exit::Done)
+}
+
+/// Lets a session continue whose files the sandbox machine lost.
+pub(crate) async fn restart_workspace(client: &Client, session_id: &str) -> Result<Exit> {
+    let request = || RestartWorkspaceRequest { session_id: session_id.to_owned() };
+    call("restart the workspace", || async { client.sessions().restart_workspace(request()).await }).await?;
+    out::line("the next prompt starts from the files that the session began with; the model will be told")?;
     Ok(Exit::Done)
 }
 

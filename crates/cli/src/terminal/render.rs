@@ -162,6 +162,9 @@ impl Renderer {
             "flotilla.snapshot.missed" => {
                 self.note("· no snapshot shows what this step changed; it cannot be reverted alone");
             }
+            "flotilla.workspace.restarted" => {
+                self.note("· the workspace was lost; the session continues with the files of its source");
+            }
             "flotilla.session.released" => self.note("· an operator released the session"),
             "flotilla.loop.started" if properties["attempt"].as_i64().is_some_and(|attempt| attempt > 1) => {
                 self.handover(&properties["worker"]);

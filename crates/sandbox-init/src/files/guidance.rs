@@ -1,7 +1,7 @@
 //! The guidance that a repository has for agents: instruction files and skills, as they are in the files now. The texts
 //! and the links are untrusted: each path is opened below the workspace or not at all.
 
-use super::search;
+use super::{missing, search};
 use crate::{
     paths::{Access, Kind, Roots, WORKSPACE},
     service::Failure,
@@ -57,6 +57,7 @@ pub(super) fn read(
     if !request.only_levels {
         reader.named(&request.instructions);
         reader.skills();
+        reader.found.missing_content = missing::sentences(roots);
     }
     let left_out = &mut reader.found.left_out;
     if left_out.len() > GUIDANCE_LEFT_OUT_MAX {

@@ -15,7 +15,10 @@ use crate::{
     },
 };
 use domain::{
-    conversation::part::{Body, Part},
+    conversation::{
+        message::{Message, User},
+        part::{Body, Part},
+    },
     event::{Event, StoredEvent},
     ids::{EventId, MessageId, PartId, SessionId, TenantId, Timestamp},
 };
@@ -32,6 +35,13 @@ pub enum Edit {
     Text(MessageId, PartId, String),
     /// Removes the reverted messages now instead of with the next prompt.
     CommitRevert,
+    /// Forgets the lost workspace of a root session, so that the next turn opens its source again, and adds a note for the model.
+    RestartWorkspace {
+        /// The message of the note.
+        note: Box<User>,
+        /// The text of the note.
+        text: Box<Part>,
+    },
 }
 
 impl Store {
@@ -67,6 +77,10 @@ impl Store {
             Edit::RemovePart(message, part) => {
                 get_part(&mut tx, tenant, session, message, part).await?;
                 vec![Event::PartRemoved { message_id: message.clone(), part_id: part.clone() }]
+            }
+            Edit::RestartWorkspace { note, text } => {
+                let note = Event::MessageUpdated(Box::new(Message::User((**note).clone())));
+                vec![Event::WorkspaceRestarted, note, Event::PartUpdated { part: text.clone(), at }]
             }
             Edit::Text(message, part, text) => {
                 let mut part = get_part(&mut tx, tenant, session, message, part).await?;

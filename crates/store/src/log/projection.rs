@@ -77,6 +77,7 @@ async fn project_event(tx: &mut Tx, scope: &Scope<'_>, event: &Event, seq: u64) 
         Event::TodoUpdated(todos) => sessions::set_todos(tx, scope, todos).await,
         Event::BranchUpdated(branch) => sessions::set_branch(tx, scope, branch.as_deref()).await,
         Event::RequestAsked(request) => requests::insert(tx, scope, request).await,
+        Event::WorkspaceRestarted => sessions::forget_workspace(tx, scope).await,
         // Either the log alone records this fact, or the caller changes the row itself.
         Event::RequestAnswered { .. }
         | Event::SessionCreated(_)

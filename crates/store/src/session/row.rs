@@ -24,6 +24,8 @@ pub struct Session {
     pub source: Source,
     /// The session whose files it uses: its root session, or itself.
     pub root_id: SessionId,
+    /// Whether the files of its root were opened on a sandbox machine.
+    pub has_workspace: bool,
     /// Generations below its root.
     pub depth: i16,
     /// The tool call that it answers, for a child.
@@ -104,6 +106,8 @@ fn columns() -> String {
     case when r.waiting_reason = 'children' then (select count(*) from session c
       join session_run x on x.tenant_id = c.tenant_id and x.session_id = c.id and x.phase = {IDLE}
       where c.tenant_id = s.tenant_id and c.parent_id = s.id) else 0 end as children_over,
+    (select w.has_workspace from session w
+      where w.tenant_id = s.tenant_id and w.id = case when s.root_id is null then s.id else s.root_id end) as has_workspace,
     (select b.budget_usd_picos from session b
       where b.tenant_id = s.tenant_id and b.id = case when s.root_id is null then s.id else s.root_id end) as budget,
     case when r.waiting_reason = 'budget' then (select coalesce(sum(l.cost_usd_picos), 0)::bigint from ledger l
@@ -164,6 +168,7 @@ pub(crate) fn from_row(row: &PgRow) -> Result<Session, Error> {
     let root: Option<String> = row.try_get("root_id")?;
     Ok(Session {
         root_id: root.as_deref().map_or_else(|| Ok(info.id.clone()), |id| parse_id("session", id))?,
+        has_workspace: row.try_get("has_workspace")?,
         depth: row.try_get("depth")?,
         call: parent_call(row)?,
         permissions,

@@ -86,6 +86,20 @@ impl Store {
         row::read(&mut self.begin(tenant).await?, tenant, id).await
     }
 
+    /// Records that the files of a root session were opened on a sandbox machine.
+    ///
+    /// # Errors
+    /// `Db`: recorded or not.
+    pub async fn note_workspace(&self, tenant: TenantId, root: &SessionId) -> Result<(), Error> {
+        let mut tx = self.begin(tenant).await?;
+        sqlx::query("update session set has_workspace = true where tenant_id = $1 and id = $2")
+            .bind(tenant.0)
+            .bind(root.as_str())
+            .execute(&mut *tx)
+            .await?;
+        Ok(tx.commit().await?)
+    }
+
     /// Lists sessions, last updated first. The cursor is `<updated_at in ms>.<id>` of the last one: every update time is
     /// stored in whole milliseconds, so no session is skipped between two pages.
     ///

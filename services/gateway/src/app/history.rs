@@ -6,4 +6,5 @@ mod files;
 pub(crate) mod fork;
 pub(crate) mod messages;
 mod point;
+pub(crate) mod restart;
 pub(crate) mod revert;

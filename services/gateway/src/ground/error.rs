@@ -70,6 +70,12 @@ pub(crate) enum Error {
     #[error("the files and their history are larger than {0} bytes")]
     ForkTooLarge(u64),
 
+    /// Start again from the source of the session.
+    #[error(
+        "the sandbox machine lost the files of this session; `flotilla restart-workspace` continues with the files that it began \
+         with"
+    )]
+    WorkspaceLost,
     /// The sandbox refused the call.
     #[error("{}", .0.message)]
     Sandbox(sandbox::Refusal),
@@ -126,6 +132,7 @@ impl Error {
             Self::AlreadyResolved { .. } => "already_resolved",
             Self::CursorTooOld { .. } => "cursor_too_old",
             Self::ForkTooLarge(_) => "bundle_too_large",
+            Self::WorkspaceLost => "workspace_lost",
             Self::Sandbox(refusal) => refusal.reason.code(),
             Self::RevertTimedOut => "sandbox_unavailable",
             Self::StoreUnavailable => "store_unavailable",
@@ -154,6 +161,7 @@ impl Error {
             | Self::EpochStale
             | Self::NotQuarantined
             | Self::NotActive
+            | Self::WorkspaceLost
             | Self::AlreadyResolved { .. } => Kind::Precondition,
             Self::CursorTooOld { .. } => Kind::OutOfRange,
             Self::Sandbox(refusal) => refusal.kind,
@@ -164,6 +172,20 @@ impl Error {
             | Self::BusUnavailable
             | Self::TicketsUnavailable => Kind::Unavailable,
             Self::RowUnreadable | Self::SettingsUnreadable(_) | Self::StoreFailed => Kind::Internal,
+        }
+    }
+}
+
+impl Error {
+    /// Tells lost files apart from files that were never opened, for a session whose files were opened before or not.
+    pub(crate) fn about_files(self, has_workspace: bool) -> Self {
+        match self {
+            Self::Sandbox(refusal)
+                if has_workspace && refusal.reason == sandbox::Reason::WorkspaceMissing =>
+            {
+                Self::WorkspaceLost
+            }
+            other => other,
         }
     }
 }

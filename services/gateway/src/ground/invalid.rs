@@ -64,6 +64,7 @@ pub(crate) enum Invalid {
     VariantUnknown,
     /// A change to the files of a session without files.
     WorkspaceMissing,
+    WorkspaceNotLost,
 }
 
 impl Invalid {
@@ -128,6 +129,7 @@ impl Invalid {
             Self::UrlNotAllowed => "url_not_allowed",
             Self::VariantUnknown => "variant_unknown",
             Self::WorkspaceMissing => "workspace_missing",
+            Self::WorkspaceNotLost => "workspace_not_lost",
         }
     }
 }

@@ -9,6 +9,7 @@ use crate::{
     app::{
         history::{
             fork::{self, ForkFiles, ForkRequest},
+            restart,
             revert::{self, RevertPoint},
         },
         projects::manage,
@@ -215,6 +216,17 @@ impl SessionService for Service {
         let session = id(&request.get_ref().session_id, Entity::Session)?;
         respond(revert::unrevert(&self.0, &principal, &session).await, |session| {
             v1::UnrevertSessionResponse { session: Some(convert::session(session)) }
+        })
+    }
+
+    async fn restart_workspace(
+        &self,
+        request: Request<v1::RestartWorkspaceRequest>,
+    ) -> Result<Response<v1::RestartWorkspaceResponse>, Status> {
+        let principal = self.principal(&request).await?;
+        let session = id(&request.get_ref().session_id, Entity::Session)?;
+        respond(restart::restart_workspace(&self.0, &principal, &session).await, |()| {
+            v1::RestartWorkspaceResponse {}
         })
     }
 

@@ -12,9 +12,11 @@ pub const OUT_INSIDE: &str = domain::session::OUTPUTS;
 /// The init ends an exec at its timeout. If it has not done so this much later, the sandbox is ended.
 pub(super) const BACKSTOP: Duration = Duration::from_secs(15);
 
-const SPEC: &str = "spec.json";
+pub(super) const SPEC: &str = "spec.json";
 pub(super) const STATE: &str = "state.json";
 pub(super) const OUTPUT: &str = "output";
+/// An empty file that marks the first exec in a sandbox that replaced an earlier one.
+const IN_NEW_SANDBOX: &str = "in_new_sandbox";
 
 /// `spec.json`: the parameters of an exec.
 /// `{"exec_id":"call_1","timeout_ms":120000,"output_bytes_max":10485760,"epoch":3}`. Without the command and its
@@ -69,6 +71,7 @@ impl ExecOutcome {
             duration_ms: self.duration_ms,
             message: self.message.clone(),
             spill_path: format!("{OUT_INSIDE}/{name}/{OUTPUT}"),
+            in_new_sandbox: directory.join(IN_NEW_SANDBOX).exists(),
         }
     }
 }
@@ -108,6 +111,14 @@ pub async fn write_spec(directory: &Path, spec: &Spec) -> Result<(), Error> {
         std::fs::File::create_new(directory.join(OUTPUT)).map(drop)
     })
     .await
+}
+
+/// Marks the first exec in a sandbox that replaced an earlier one.
+///
+/// # Errors
+/// Those of the file system.
+pub async fn mark_in_new_sandbox(directory: &Path) -> Result<(), Error> {
+    tokio::fs::write(directory.join(IN_NEW_SANDBOX), []).await.map_err(Error::io("mark an exec"))
 }
 
 /// Reads the outcome of an exec; `None` if it was not written.

@@ -2,7 +2,7 @@
 
 use super::{
     attach::Source,
-    record::{Exec, OUT_INSIDE, OUTPUT, Progress, STATE, Spec, write_spec},
+    record::{Exec, OUT_INSIDE, OUTPUT, Progress, SPEC, STATE, Spec, write_spec},
     recorder::Recorder,
 };
 use crate::{code::Code, error::Error, layout, sandbox::Command, session::guard::SandboxGuard};
@@ -70,6 +70,28 @@ impl Registry {
         let exec = Arc::new(Exec { directory, progress: watch::Sender::new(Progress::default()) });
         running.insert(spec.exec_id.clone(), Arc::clone(&exec));
         Ok(Some(exec))
+    }
+
+    /// Whether an exec of the session ended before, in this run of the service or an earlier one. Execs that start together
+    /// do not count for each other.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub async fn has_earlier(&self) -> Result<bool, Error> {
+        let kept = self.directory.clone();
+        let found = tokio::task::spawn_blocking(move || {
+            for entry in std::fs::read_dir(kept)? {
+                let path = entry?.path();
+                if path.join(SPEC).exists() && path.join(STATE).exists() {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        });
+        found
+            .await
+            .unwrap_or_else(|error| Err(io::Error::other(error)))
+            .map_err(Error::io("look for earlier execs"))
     }
 
     /// Keeps the whole output of a tool beside those of execs, and returns its path inside.

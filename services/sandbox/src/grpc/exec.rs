@@ -3,7 +3,7 @@
 use crate::{
     code::Code,
     error::Error,
-    exec::record::Spec,
+    exec::record::{self, Spec},
     session::{caller::Caller, state::Session},
 };
 use domain::limits;
@@ -53,6 +53,9 @@ pub(super) async fn start(
     };
     let start = async {
         let sandbox = caller.enter().await?;
+        if session.take_is_new().await && session.execs.has_earlier().await? {
+            record::mark_in_new_sandbox(&entered.directory).await?;
+        }
         // The sandbox may have taken seconds to start. If a successor took over meanwhile, the command must not start.
         let _right = caller.hold().await?;
         let tasks = session.shared.tasks.clone();

@@ -54,6 +54,8 @@ pub struct Session {
 #[derive(Debug, Default)]
 pub(crate) struct CurrentSandbox {
     running: Option<SessionSandbox>,
+    /// Whether no exec has begun since the sandbox was started.
+    is_new: bool,
 }
 
 #[derive(Debug)]
@@ -172,12 +174,18 @@ impl Session {
                 let sandbox = self.start_sandbox(root).await?;
                 current.running =
                     Some(SessionSandbox { sandbox: Arc::clone(&sandbox), root: root.key.clone() });
+                current.is_new = true;
                 sandbox
             }
         };
         self.activity.send_modify(|activity| activity.users += 1);
         let limits = self.shared.launcher.facts().limits;
         Ok(SandboxGuard::new(Arc::<Self>::clone(self), sandbox, limits))
+    }
+
+    /// Whether no exec has begun since the sandbox was started. The next call gives false.
+    pub async fn take_is_new(&self) -> bool {
+        std::mem::take(&mut self.current.lock().await.is_new)
     }
 
     /// Gives the running sandbox without starting one.

@@ -24,6 +24,24 @@ fn files(files: &[v1::GuidanceFile]) -> Vec<(&str, &str)> {
 }
 
 #[tokio::test]
+async fn content_that_a_clone_does_not_bring_is_named() {
+    let (_directory, _machine, session) = fresh(&[]).await;
+    let missing = async || session.guidance(in_directory("", &[])).await.unwrap().missing_content;
+    assert!(missing().await.is_empty());
+    session
+        .sh("printf '[submodule \"a\"]\\n\\tpath = vendor/a\\n[submodule \"b\"]\\n\\tpath = full\\n' > .gitmodules; \
+             printf '*.bin filter=lfs -text\\n' > .gitattributes; mkdir -p vendor/a full; touch full/file")
+        .await;
+    assert_eq!(
+        missing().await,
+        [
+            "The directories of these submodules are empty here: vendor/a.",
+            "Files of these patterns are Git LFS pointers here, without their contents: *.bin.",
+        ]
+    );
+}
+
+#[tokio::test]
 async fn every_level_and_every_named_file_is_read_once() {
     let (_directory, _machine, session) = fresh(&[]).await;
     session

@@ -29,6 +29,18 @@ async fn an_idle_sandbox_ends_and_starts_again() {
 }
 
 #[tokio::test]
+async fn the_first_exec_in_another_sandbox_says_so() {
+    let (_directory, _machine, session) = fresh(&[]).await;
+    let is_new = async |command: &str| session.run(command).await.exit.in_new_sandbox;
+    let both = tokio::join!(is_new("echo one"), is_new("echo two"));
+    assert_eq!(both, (false, false), "the session had none before");
+    assert!(session.release().await.unwrap());
+    assert!(session.read("missing").await.is_err(), "a call that is no exec starts the sandbox");
+    assert!(is_new("echo three").await, "background processes and /tmp are gone");
+    assert!(!is_new("echo four").await);
+}
+
+#[tokio::test]
 async fn a_sandbox_with_a_running_exec_is_not_idle() {
     let (_directory, _machine, session) = fresh(&["--idle-ms", "10"]).await;
     assert_eq!(session.sh("sleep 0.5; echo done").await, "done");

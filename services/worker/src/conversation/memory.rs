@@ -130,6 +130,7 @@ impl Conversation {
             | Event::LoopStarted { .. }
             | Event::LoopHandedOver { .. }
             | Event::SnapshotMissed(_)
+            | Event::WorkspaceRestarted
             | Event::SessionWaiting(_)
             | Event::SessionQuarantined { .. }
             | Event::SessionReleased

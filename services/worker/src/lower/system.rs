@@ -12,6 +12,7 @@ const AGENT: &str = include_str!("../prompt/system.txt");
 pub(super) fn blocks(context: &StepContext<'_>) -> Vec<String> {
     let user = context.user;
     let mut rest = vec![environment(context)];
+    rest.extend(missing_content(&context.guidance.missing_content));
     rest.extend(context.guidance.system_blocks());
     rest.extend(user.system.clone());
     rest.extend(context.structured.map(|_| structured::SYSTEM.to_owned()));
@@ -30,6 +31,12 @@ fn environment(context: &StepContext<'_>) -> String {
     )
 }
 
+/// What the files lack although their repository names it.
+fn missing_content(sentences: &[String]) -> Option<String> {
+    let rule = "If the task needs it, say so instead of guessing what it contains.";
+    (!sentences.is_empty()).then(|| format!("{} {rule}", sentences.join(" ")))
+}
+
 /// The day in UTC, as `2026-11-22`.
 fn date(at: Timestamp) -> String {
     let at = time::OffsetDateTime::from_unix_timestamp(at.0.div_euclid(1_000));
@@ -44,5 +51,12 @@ mod tests {
     fn days_are_written_as_dates() {
         assert_eq!(date(Timestamp(1_795_292_980_519)), "2026-11-21");
         assert_eq!(date(Timestamp(i64::MAX)), "unknown");
+    }
+
+    #[test]
+    fn the_model_learns_what_the_files_lack() {
+        assert_eq!(missing_content(&[]), None);
+        let text = missing_content(&["The directories of these submodules are empty here: a.".to_owned()]);
+        assert!(text.is_some_and(|text| text.starts_with("The directories") && text.ends_with("contains.")));
     }
 }

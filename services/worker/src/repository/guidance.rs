@@ -27,6 +27,8 @@ pub(crate) struct Guidance {
     pub(crate) instructions: Vec<v1::GuidanceFile>,
     /// Sorted by name.
     pub(crate) skills: Vec<v1::Skill>,
+    /// One sentence for each kind of content that the files lack although their repository names it.
+    pub(crate) missing_content: Vec<String>,
     /// The settings of the configuration, merged with those above it.
     pub(crate) settings: Arc<Settings>,
     /// The problems of the configuration, for people.
@@ -122,8 +124,8 @@ impl Guidance {
                 configured.map_err(|UnclearRestriction(text)| GuidanceError::Unsafe(text))?;
             (Arc::new(merged.settings), problems)
         };
-        let (base_commit, instructions, skills) = (found.base_commit, found.instructions, found.skills);
-        Ok(Self { base_commit, instructions, skills, settings, problems })
+        let v1::ReadGuidanceResponse { base_commit, instructions, skills, missing_content, .. } = found;
+        Ok(Self { base_commit, instructions, skills, missing_content, settings, problems })
     }
 
     /// The instructions as blocks of the system prompt.

@@ -15,6 +15,8 @@ use tokio::sync::{OnceCell, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
+/// The stable code of files that existed and are gone.
+const LOST: &str = "workspace_lost";
 /// Pieces of a bundle that are read ahead of the sandbox.
 const PIECES_AHEAD: usize = 4;
 
@@ -24,12 +26,14 @@ pub(crate) struct Workspace {
     deps: Arc<Deps>,
     identity: Identity,
     source: Source,
+    /// Whether the files were opened before this loop began.
+    was_opened: bool,
     open: Arc<OnceCell<()>>,
 }
 
 impl Workspace {
-    pub(crate) fn new(deps: Arc<Deps>, identity: Identity, source: Source) -> Self {
-        Self { deps, identity, source, open: Arc::default() }
+    pub(crate) fn new(deps: Arc<Deps>, identity: Identity, source: Source, was_opened: bool) -> Self {
+        Self { deps, identity, source, was_opened, open: Arc::default() }
     }
 
     /// Whether the session starts from a repository, whose files must exist even if no tool reads them.
@@ -37,7 +41,11 @@ impl Workspace {
         self.source.origin != Origin::Empty
     }
 
-    /// Waits until the workspace is open, and opens it if necessary. Concurrent callers share one attempt.
+    /// Waits until the workspace is open, and opens it if necessary. Concurrent callers share one attempt. Files that the sandbox
+    /// machine lost are not opened again: the work of earlier turns would vanish without a word.
+    ///
+    /// # Errors
+    /// `workspace_lost`; `store_unavailable`; those of the sandbox.
     pub(crate) async fn ready(&self) -> Result<(), Status> {
         self.open.get_or_try_init(|| self.open()).await.copied()
     }
@@ -50,7 +58,13 @@ impl Workspace {
             async move { client.get_workspace(request).await }
         });
         if found.await?.exists {
-            return Ok(());
+            return if self.was_opened { Ok(()) } else { self.note_opened().await };
+        }
+        if self.is_lost().await? {
+            return Err(rpc::status::precondition(
+                LOST,
+                "the sandbox machine lost the files of this session",
+            ));
         }
         sandbox
             .call(|mut client| {
@@ -58,7 +72,21 @@ impl Workspace {
                 async move { client.open_workspace(messages).await }
             })
             .await?;
-        Ok(())
+        self.note_opened().await
+    }
+
+    /// Records that the files exist, before any call can change them.
+    async fn note_opened(&self) -> Result<(), Status> {
+        let store = &self.deps.store;
+        let noted = store.note_workspace(self.identity.tenant, &self.identity.workspace);
+        with_store_timeout(noted).await.map_err(|error| store_failure(&error))
+    }
+
+    /// Whether the files were opened before. Another loop of the same tree may have done so since this loop began.
+    async fn is_lost(&self) -> Result<bool, Status> {
+        let store = &self.deps.store;
+        let root = store.get_session(self.identity.tenant, &self.identity.workspace);
+        Ok(with_store_timeout(root).await.map_err(|error| store_failure(&error))?.has_workspace)
     }
 
     /// The header and, for a bundle, its pieces from Postgres.
@@ -106,7 +134,15 @@ impl Workspace {
     }
 }
 
-/// The error that a turn shows when its workspace cannot be opened.
+fn store_failure(error: &store::error::Error) -> Status {
+    tracing::warn!(
+        error = error as &dyn std::error::Error,
+        "cannot read or record whether a workspace exists"
+    );
+    rpc::status::unavailable("store_unavailable", "the database does not answer; try again later")
+}
+
+/// The error that a turn shows when its workspace cannot be opened, or vanishes while it works.
 pub(crate) fn failure(status: &Status) -> message::Error {
     if is_away(status) {
         return message::Error::new(
@@ -115,5 +151,13 @@ pub(crate) fn failure(status: &Status) -> message::Error {
         );
     }
     let code = rpc::status::code_of(status).unwrap_or_else(|| "workspace_failed".to_owned());
-    message::Error::new("WorkspaceError", format!("{} ({code})", status.message()))
+    let text = match code.as_str() {
+        // A loop calls for files only after it opened them.
+        LOST | "workspace_missing" => format!(
+            "The sandbox machine lost the files of this session, with all changes that were not exported. To continue with the \
+             files that the session began with, run `flotilla restart-workspace` ({LOST})"
+        ),
+        _ => format!("{} ({code})", status.message()),
+    };
+    message::Error::new("WorkspaceError", text)
 }

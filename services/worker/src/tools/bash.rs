@@ -72,6 +72,12 @@ struct OutputExcerpt {
     side: Bounds,
 }
 
+/// The note after a command that failed because it found no network.
+const NO_NETWORK: &str = "The sandbox has no network, so retrying does not help. `webfetch` reads public pages; packages must be in \
+                          the repository or on the sandbox machine, which its operator can change.";
+/// The note with the first command after the session lost its sandbox.
+const NEW_SANDBOX: &str = "Before this command the sandbox was cleaned: background processes of earlier commands, /tmp and the home \
+                           directory are gone. /workspace is as it was.";
 /// Bytes and lines reserved for notes around the output that a model reads.
 const ROOM: Bounds = Bounds { lines: 16, bytes: 1_024 };
 
@@ -317,6 +323,21 @@ fn live(seen: &OutputExcerpt) -> Map<String, Value> {
     metadata
 }
 
+/// Whether the output of a failed command says that it found no network, in the words of libc, curl, git, pip, npm and cargo.
+fn needs_network(output: &str) -> bool {
+    const WORDS: [&str; 8] = [
+        "Could not resolve host",
+        "Temporary failure in name resolution",
+        "Name or service not known",
+        "Network is unreachable",
+        "No matching distribution found",
+        "EAI_AGAIN",
+        "ENOTFOUND",
+        "Couldn't resolve host",
+    ];
+    WORDS.iter().any(|word| output.contains(word))
+}
+
 /// The text for the model: the output, and how the command ended unless it succeeded.
 fn answer(exit: &v1::ExecExit, output: String) -> String {
     let how = match exit.end() {
@@ -340,7 +361,10 @@ fn answer(exit: &v1::ExecExit, output: String) -> String {
     let told = Some(exit.message.clone()).filter(|message| !message.is_empty());
     let adds = matches!(exit.end(), ExecEnd::Exited | ExecEnd::Lost) || told.is_none();
     let how = how.filter(|_| adds);
-    let notes: Vec<String> = how.into_iter().chain(told).chain(dropped).collect();
+    let renewed = exit.in_new_sandbox.then(|| NEW_SANDBOX.to_owned());
+    let offline = (exit.code != 0 && needs_network(&output)).then(|| NO_NETWORK.to_owned());
+    let notes: Vec<String> =
+        how.into_iter().chain(told).chain(dropped).chain(offline).chain(renewed).collect();
     match (output.is_empty(), notes.is_empty()) {
         (true, true) => "(no output)".to_owned(),
         (false, true) => output,
@@ -422,5 +446,11 @@ mod tests {
         ] {
             assert_eq!(answer(&exit, output.to_owned()), want);
         }
+        let pip = "ERROR: No matching distribution found for requests";
+        let text = answer(&exit(ExecEnd::Exited, 1, 0), pip.to_owned());
+        assert!(text.starts_with(pip) && text.contains("The sandbox has no network"), "{text}");
+        assert_eq!(answer(&exit(ExecEnd::Exited, 0, 0), pip.to_owned()), pip, "the command succeeded");
+        let cleaned = v1::ExecExit { in_new_sandbox: true, ..exit(ExecEnd::Exited, 0, 0) };
+        assert!(answer(&cleaned, "a\n".to_owned()).contains("the sandbox was cleaned"));
     }
 }

@@ -83,7 +83,12 @@ impl Session {
         Self {
             record: Record::new(Arc::clone(deps), taken, suspect_slot),
             inputs: vec![],
-            workspace: Workspace::new(Arc::clone(deps), identity.clone(), stored.source),
+            workspace: Workspace::new(
+                Arc::clone(deps),
+                identity.clone(),
+                stored.source,
+                stored.has_workspace,
+            ),
             identity,
             profile: Profile {
                 call: stored.call,

@@ -201,6 +201,7 @@ fn waits_and_quarantine_are_one_line_each() {
         event("flotilla.session.quarantined", json!({"reason": "its loop ended 5 times"})),
         event("session.error", error.clone()),
         event("flotilla.snapshot.missed", json!({"messageID": "msg_1"})),
+        event("flotilla.workspace.restarted", json!({})),
         event("flotilla.session.released", json!({})),
     ];
     check(

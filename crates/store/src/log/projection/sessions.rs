@@ -85,6 +85,16 @@ pub(crate) async fn set_branch(tx: &mut Tx, scope: &Scope<'_>, branch: Option<&s
     Ok(())
 }
 
+/// Forgets that the files of the session were opened: the next loop opens its source again.
+pub(crate) async fn forget_workspace(tx: &mut Tx, scope: &Scope<'_>) -> Result<(), Error> {
+    sqlx::query("update session set has_workspace = false where tenant_id = $1 and id = $2")
+        .bind(scope.tenant.0)
+        .bind(scope.session.as_str())
+        .execute(&mut **tx)
+        .await?;
+    Ok(())
+}
+
 /// Replaces the to-do list of the session.
 pub(crate) async fn set_todos(tx: &mut Tx, scope: &Scope<'_>, todos: &Value) -> Result<(), Error> {
     sqlx::query("update session set todos = $3 where tenant_id = $1 and id = $2")

@@ -100,7 +100,7 @@ impl DirectoryFiles {
             bytes_max: FILE_BYTES_MAX,
             ..Default::default()
         };
-        let listing = or_no_files(self.state.sandbox.files().read_lines(request).await)?;
+        let listing = self.or_no_files(self.state.sandbox.files().read_lines(request).await)?;
         Ok(if listing.kind() == FileKind::Directory { listing.lines } else { vec![] })
     }
 
@@ -129,7 +129,7 @@ impl DirectoryFiles {
             entries_max: NAMES_MAX,
             ..Default::default()
         };
-        let files = or_no_files(self.state.sandbox.files().glob_files(request).await)?;
+        let files = self.or_no_files(self.state.sandbox.files().glob_files(request).await)?;
         Ok(files.entries.into_iter().map(|entry| entry.path).collect())
     }
 
@@ -144,7 +144,7 @@ impl DirectoryFiles {
             matches_max: MATCHES_MAX,
             ..Default::default()
         };
-        let found = or_no_files(self.state.sandbox.files().grep_files(request).await)?;
+        let found = self.or_no_files(self.state.sandbox.files().grep_files(request).await)?;
         let line = |line: v1::GrepMatch| LineMatch { path: line.path, line: line.line, text: line.text };
         Ok(found.matches.into_iter().map(line).collect())
     }
@@ -195,7 +195,7 @@ impl DirectoryFiles {
     /// Those of [`DirectoryFiles::list`].
     pub(crate) async fn skills(&self) -> Result<Vec<SkillFile>, Error> {
         let request = v1::ReadGuidanceRequest { fence: self.fence(), ..Default::default() };
-        let guidance = or_no_files(self.state.sandbox.files().read_guidance(request).await)?;
+        let guidance = self.or_no_files(self.state.sandbox.files().read_guidance(request).await)?;
         let skills = stream::iter(guidance.skills).map(|skill| self.skill(skill));
         Ok(skills.buffered(SKILLS_AT_ONCE).filter_map(std::future::ready).collect().await)
     }
@@ -212,14 +212,14 @@ impl DirectoryFiles {
         let content = String::from_utf8_lossy(&file.data).into_owned();
         Some(SkillFile { name: skill.name, description: skill.description, location, content })
     }
-}
 
-/// The result, or an empty one before the workspace exists.
-fn or_no_files<T: Default>(response: Result<tonic::Response<T>, Status>) -> Result<T, Error> {
-    match response.map_err(Refusal::from) {
-        Ok(response) => Ok(response.into_inner()),
-        Err(refusal) if refusal.reason == Reason::WorkspaceMissing => Ok(T::default()),
-        Err(refusal) => Err(Error::Sandbox(refusal)),
+    /// The result, or an empty one before the workspace exists.
+    fn or_no_files<T: Default>(&self, response: Result<tonic::Response<T>, Status>) -> Result<T, Error> {
+        match response.map_err(|status| Error::from(status).about_files(self.session.has_workspace)) {
+            Ok(response) => Ok(response.into_inner()),
+            Err(Error::Sandbox(refusal)) if refusal.reason == Reason::WorkspaceMissing => Ok(T::default()),
+            Err(error) => Err(error),
+        }
     }
 }
 

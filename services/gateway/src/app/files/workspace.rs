@@ -13,11 +13,11 @@ use futures::{StreamExt as _, stream};
 use rpc::v1::{self, open_workspace_request::Part};
 use tonic::Status;
 
-/// Makes a call that needs the files of a root session. If no loop ever had the files, opens the workspace and repeats the
+/// Makes a call that needs the files of a root session. If they were never opened, opens the workspace and repeats the
 /// call.
 ///
 /// # Errors
-/// Those of `call`; `workspace_missing` if a loop had the files and they were lost; refusals of the sandbox;
+/// Those of `call`; `workspace_lost`; `workspace_missing` if a loop is about to open the files; refusals of the sandbox;
 /// `store_unavailable`, `sandbox_unavailable`.
 pub(in crate::app) async fn with_files<T, C: Future<Output = Result<T, Status>>>(
     state: &State,
@@ -39,9 +39,13 @@ pub(in crate::app) async fn with_files<T, C: Future<Output = Result<T, Status>>>
 /// knows more about the workspace, so the result is `missing`.
 ///
 /// # Errors
-/// `missing`; refusals of the sandbox; `store_unavailable`, `sandbox_unavailable`.
+/// `missing`; `workspace_lost`; refusals of the sandbox; `store_unavailable`, `sandbox_unavailable`.
 async fn open(state: &State, tenant: TenantId, session: &SessionId, missing: Refusal) -> Result<(), Error> {
-    let source = state.store.get_session(tenant, session).await?.source;
+    let stored = state.store.get_session(tenant, session).await?;
+    if stored.has_workspace {
+        return Err(Error::WorkspaceLost);
+    }
+    let source = stored.source;
     let (git_url, bundle) = match source.origin {
         Origin::Empty => (String::new(), None),
         Origin::GitUrl(url) => (url, None),
@@ -70,7 +74,7 @@ async fn open(state: &State, tenant: TenantId, session: &SessionId, missing: Ref
     let mut sandbox = state.sandbox.files();
     // Boxed because the future is large and rarely needed.
     match Box::pin(sandbox.open_workspace(messages)).await.map_err(Refusal::from) {
-        Ok(_) => Ok(()),
+        Ok(_) => Ok(state.store.note_workspace(tenant, session).await?),
         Err(refusal) if refusal.reason == Reason::EpochStale => Err(Error::Sandbox(missing)),
         Err(refusal) => Err(Error::Sandbox(refusal)),
     }

@@ -79,7 +79,7 @@ impl ForkRequest {
 ///
 /// # Errors
 /// `idempotency_key_too_long`, `idempotency_key_invalid`, `idempotency_conflict`, `session_not_found`, `message_not_found`,
-/// `snapshot_unknown`, `base_commit_missing`, `bundle_too_large`, `sandbox_unavailable`, `store_unavailable`. On error no session
+/// `snapshot_unknown`, `workspace_lost`, `base_commit_missing`, `bundle_too_large`, `sandbox_unavailable`, `store_unavailable`. On error no session
 /// was created.
 pub(crate) async fn fork(
     gateway: &Gateway,
@@ -194,8 +194,10 @@ async fn bundle_files(
         let received = match pieces.message().await.map_err(Refusal::from) {
             Ok(Some(received)) => received,
             Ok(None) => break,
-            Err(refusal) if refusal.reason == Reason::WorkspaceMissing => return Ok(None),
-            Err(refusal) => return Err(Error::Sandbox(refusal)),
+            Err(refusal) if refusal.reason == Reason::WorkspaceMissing && !origin.has_workspace => {
+                return Ok(None);
+            }
+            Err(refusal) => return Err(Error::Sandbox(refusal).about_files(origin.has_workspace)),
         };
         if commit.is_empty() {
             commit = received.commit;

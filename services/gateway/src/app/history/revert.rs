@@ -84,7 +84,7 @@ impl Failure {
 ///
 /// # Errors
 /// `session_not_found`, `message_not_found`, `part_not_found`, `session_busy`, `session_quarantined`, `snapshot_unknown`,
-/// `workspace_missing`, `sandbox_unavailable`, `store_unavailable`. For the last two, try again.
+/// `workspace_missing`, `workspace_lost`, `sandbox_unavailable`, `store_unavailable`. For the last two, try again.
 pub(crate) async fn revert(
     gateway: &Gateway,
     principal: &Principal,
@@ -150,7 +150,8 @@ async fn with_hold(
             let error = &error as &dyn std::error::Error;
             tracing::warn!(error, "cannot release a hold; it expires");
         }
-        Err(error)
+        let has_workspace = state.store.get_session(tenant, &session).await?.has_workspace;
+        Err(error.about_files(has_workspace))
     };
     tokio::spawn(work).await.map_err(|_| Error::GatewayStopped)?
 }

@@ -78,7 +78,7 @@ pub(crate) async fn diff_session(
 /// Like [`diff_session`], for a session that is already loaded.
 ///
 /// # Errors
-/// `sandbox_unavailable`; refusals of the sandbox.
+/// `workspace_lost`, `sandbox_unavailable`; refusals of the sandbox.
 pub(in crate::app) async fn diff_workspace(
     state: &State,
     tenant: TenantId,
@@ -90,7 +90,8 @@ pub(in crate::app) async fn diff_workspace(
         bytes_max: u32::try_from(limits::DIFF_BYTES_MAX).unwrap_or(u32::MAX),
         workspace_session_id: session.root_id.to_string(),
     };
-    let diff = state.sandbox.files().diff_workspace(request).await?.into_inner();
+    let diff = state.sandbox.files().diff_workspace(request).await;
+    let diff = diff.map_err(|status| Error::from(status).about_files(session.has_workspace))?.into_inner();
     let stat = |file: v1::DiffStat| FileStat {
         path: file.path,
         additions: file.additions,
@@ -120,7 +121,8 @@ pub(crate) async fn get_tool_output(
 /// Exports the workspace of a session, with its changes committed under its title.
 ///
 /// # Errors
-/// `session_not_found`, `sandbox_unavailable`, `store_unavailable`; refusals of the sandbox, also later in the stream.
+/// `session_not_found`, `workspace_lost`, `sandbox_unavailable`, `store_unavailable`; refusals of the sandbox, also later in the
+/// stream.
 pub(crate) async fn export(
     gateway: &Gateway,
     principal: &Principal,
@@ -135,7 +137,8 @@ pub(crate) async fn export(
         workspace_session_id: session.root_id.to_string(),
         ..Default::default()
     };
-    let mut responses = state.sandbox.files().export_workspace(request).await?.into_inner();
+    let failure = move |status| Error::from(status).about_files(session.has_workspace);
+    let mut responses = state.sandbox.files().export_workspace(request).await.map_err(failure)?.into_inner();
     let (sender, receiver) = mpsc::channel(PIECES_AHEAD);
     tokio::spawn(async move {
         loop {
@@ -144,7 +147,7 @@ pub(crate) async fn export(
                 Ok(Some(v1::ExportWorkspaceResponse { data, commit, base_commit })) => {
                     Ok(ExportPiece { data, commit, base_commit })
                 }
-                Err(status) => Err(status.into()),
+                Err(status) => Err(failure(status)),
             };
             let is_error = piece.is_err();
             if sender.send(piece).await.is_err() || is_error {

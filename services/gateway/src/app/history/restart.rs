@@ -1,0 +1,67 @@
+//! Lets a session continue whose files the sandbox machine lost.
+
+use super::edits;
+use crate::{
+    app::{ground::gateway::Gateway, prompts::parts},
+    auth::principal::Principal,
+    ground::{error::Error, invalid::Invalid, sandbox::fence, scope::Scope, state::now},
+};
+use domain::{
+    conversation::{
+        message::{MessageTime, ModelRef, User},
+        part::{Body, Part, Text},
+    },
+    ids::{MessageId, PartId, SessionId},
+};
+use rpc::v1;
+use store::log::edits::Edit;
+
+/// The note that tells the model.
+const NOTE: &str = "<system-reminder>The machine that held the files of this session lost them. A person decided to continue: \
+                    /workspace now holds the files that the session began with. Changes of earlier turns are gone, and so are \
+                    the results of commands. Do not rely on them; look at the files again.</system-reminder>";
+
+/// Forgets the lost files of a session, so that its next turn opens its source again, and leaves a note for the model.
+///
+/// # Errors
+/// `session_not_found`, `workspace_not_lost`, `session_busy`, `session_quarantined`, `revert_unfinished`, `sandbox_unavailable`,
+/// `store_unavailable`.
+pub(crate) async fn restart_workspace(
+    gateway: &Gateway,
+    principal: &Principal,
+    session: &SessionId,
+) -> Result<(), Error> {
+    let (state, tenant) = (&gateway.state, principal.tenant(Scope::Write)?);
+    let root = state.store.get_session(tenant, session).await?.root_id;
+    let root = state.store.get_session(tenant, &root).await?;
+    if !root.has_workspace {
+        let message = "the files of this session were never opened; its next prompt opens them";
+        return Err(Invalid::WorkspaceNotLost.because(message));
+    }
+    let request = v1::GetWorkspaceRequest { fence: Some(fence(tenant, &root)) };
+    if state.sandbox.files().get_workspace(request).await?.into_inner().exists {
+        return Err(Invalid::WorkspaceNotLost.because("the session has its files"));
+    }
+    let id = root.info.id;
+    let model = ModelRef { provider_id: root.info.model.provider_id, model_id: root.info.model.id };
+    let note = User {
+        id: state.id(MessageId::make),
+        session_id: id.clone(),
+        time: MessageTime { created: now(), completed: None },
+        agent: root.info.agent,
+        model: model.into(),
+        system: None,
+        tools: None,
+        format: None,
+        summary: None,
+    };
+    let mut texts = vec![Part {
+        id: state.id(PartId::make),
+        session_id: id.clone(),
+        message_id: note.id.clone(),
+        body: Body::Text(Text::synthetic(NOTE)),
+    }];
+    parts::mark_as_note(state, &mut texts);
+    let text = Box::new(texts.remove(0));
+    edits::edit(gateway, principal, &id, &Edit::RestartWorkspace { note: Box::new(note), text }).await
+}
