@@ -25,7 +25,7 @@ use domain::{
 use sqlx::{Row as _, types::Json};
 
 /// A change to a conversation.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Edit {
     /// Removes a message with its parts.
     RemoveMessage(MessageId),
