@@ -217,6 +217,10 @@ fn the_first_block_of_the_system_prompt_is_always_the_same() {
     let (one, two) = (request(&first, false), request(&later, true));
     assert_eq!((one.system.len(), &one.system[0]), (2, &two.system[0]));
     assert_ne!(one.system[1], two.system[1], "the day changes");
+    let of_claude = ModelRef { provider_id: "p".into(), model_id: "claude-opus-4-7".into() };
+    let claude = request(&User { model: of_claude.into(), ..first.clone() }, false);
+    let advice = |system: &str| system.split_once("Advice for you").expect("advice").1.to_owned();
+    assert_ne!(advice(&claude.system[0]), advice(&one.system[0]), "another family of models");
     for words in ["Date: 1970-01-01", "Use tabs.", "Be brief."] {
         assert!(one.system[1].contains(words), "{words}");
     }
