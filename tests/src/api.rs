@@ -53,6 +53,8 @@ pub struct ToolCall {
     pub tool: String,
     /// `pending`, `running`, `completed` or `error`.
     pub status: String,
+    /// The arguments.
+    pub input: serde_json::Value,
     /// The result that the model received.
     pub result: String,
 }
@@ -288,7 +290,12 @@ impl Api {
         let call = |part: &serde_json::Value| {
             let state = &part["state"];
             let result = if state["status"] == "error" { &state["error"] } else { &state["output"] };
-            ToolCall { tool: word(&part["tool"]), status: word(&state["status"]), result: word(result) }
+            ToolCall {
+                tool: word(&part["tool"]),
+                status: word(&state["status"]),
+                input: state["input"].clone(),
+                result: word(result),
+            }
         };
         let messages = self.conversation(session_id).await;
         messages.iter().flat_map(|(_, parts)| parts).filter(|part| part["type"] == "tool").map(call).collect()

@@ -192,7 +192,7 @@ mod tests {
         accumulator.push(&Event::ToolStart { index: 3, id: "c1".to_owned(), name: name.to_owned() });
         accumulator.push(&Event::ToolArguments { index: 3, delta: raw.to_owned() });
         accumulator.push(&Event::ToolArguments { index: 9, delta: "lost".to_owned() });
-        accumulator.push(&Event::BlockEnd { index: 3 });
+        accumulator.push(&Event::BlockEnd { index: 3, details: None });
         if let Some(reason) = finish {
             accumulator.push(&Event::Finished { reason, raw: String::new() });
         }
@@ -211,7 +211,7 @@ mod tests {
         for (raw, finish, want) in [
             ("{\"a\":1}", Some(Finish::ToolCalls), valid(json!({"a": 1}))),
             ("{\"a\":1}", Some(Finish::Stop), valid(json!({"a": 1}))),
-            ("{\"a\":1}", Some(Finish::Unknown), valid(json!({"a": 1}))),
+            ("{\"a\":1}", Some(Finish::Other), valid(json!({"a": 1}))),
             ("", Some(Finish::ToolCalls), valid(json!({}))),
             ("{\"a\":1}", None, invalid("{\"a\":1}", Invalid::Incomplete)),
             ("{\"a\":1}", Some(Finish::Length), invalid("{\"a\":1}", Invalid::Incomplete)),

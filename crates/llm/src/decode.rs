@@ -1,14 +1,16 @@
 //! Decodes the bytes of an answer to events, for every protocol. Pure: `client` handles the connection and its
 //! timeouts.
 
+mod bare;
 mod bounds;
 
 use crate::error::{Error, ErrorKind, QUOTE_BYTES_MAX};
-use crate::event::Event;
+use crate::event::{Event, Finish};
 use crate::protocols::classify::not_a_stream;
 use crate::protocols::{anthropic, gemini, openai_chat, openai_responses};
 use crate::provider::Protocol;
 use crate::sse;
+use bare::BareText;
 use bounds::Bounds;
 
 /// Bytes of one line of a model's event stream: a whole tool argument, escaped, still fits.
@@ -23,6 +25,8 @@ pub struct Decoder {
     lines: sse::Decoder,
     wire: Wire,
     bounds: Bounds,
+    bare: BareText,
+    has_calls: bool,
     bytes: usize,
     beginning: Vec<u8>,
 }
@@ -45,14 +49,22 @@ impl Decoder {
             Protocol::Gemini => Wire::Gemini(gemini::decode::Decoder::default()),
         };
         let lines = sse::Decoder::new(MODEL_LINE_BYTES_MAX);
-        Self { lines, wire, bounds: Bounds::default(), bytes: 0, beginning: Vec::new() }
+        Self {
+            lines,
+            wire,
+            bounds: Bounds::default(),
+            bare: BareText::default(),
+            has_calls: false,
+            bytes: 0,
+            beginning: Vec::new(),
+        }
     }
 
     /// Appends the events in `bytes` to `events`. Bytes after the end of the answer are ignored.
     ///
     /// # Errors
-    /// `Protocol`, `TooLarge`, or the error of an error event. The events before it have been appended. Do not push
-    /// again afterwards.
+    /// `Protocol`, `TooLarge`, or an error that the server reports, as an event or as bare JSON between the events. The
+    /// events before it have been appended. Do not push again afterwards.
     pub fn push(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), Error> {
         if self.is_finished() {
             return Ok(());
@@ -78,17 +90,19 @@ impl Decoder {
     /// Appends the last events. Call it when the connection has ended.
     ///
     /// # Errors
-    /// `Truncated` unless the answer is complete, `Protocol` if the bytes were not an event stream.
+    /// `Truncated` unless the answer is complete, `Protocol` if the bytes were not an event stream, or an error that the
+    /// server reports at the end.
     pub fn end(&mut self, events: &mut Vec<Event>) -> Result<(), Error> {
         if self.is_finished() {
             return Ok(());
         }
-        if !self.lines.is_plausible() {
-            return Err(not_a_stream(&self.beginning));
-        }
+        let is_plausible = self.lines.is_plausible();
         // A last event without its blank line counts if it is complete: a cut JSON object never parses.
-        if let Some(last) = self.lines.end().filter(is_whole) {
-            self.event(&last, events)?;
+        for last in self.lines.end().iter().filter(|last| last.is_bare || is_whole(last)) {
+            self.event(last, events)?;
+        }
+        if !is_plausible {
+            return Err(not_a_stream(&self.beginning));
         }
         let from = events.len();
         let outcome = match &mut self.wire {
@@ -97,7 +111,7 @@ impl Decoder {
             Wire::OpenAiResponses(decoder) => decoder.end(events),
             Wire::Gemini(decoder) => decoder.end(events),
         };
-        self.bounds.check(events, from).and(outcome)
+        self.check(events, from).and(outcome)
     }
 
     /// Whether the answer is complete and the connection is no longer needed.
@@ -111,6 +125,9 @@ impl Decoder {
     }
 
     fn event(&mut self, event: &sse::Event, events: &mut Vec<Event>) -> Result<(), Error> {
+        if event.is_bare {
+            return self.bare.push(&event.data).map_or(Ok(()), Err);
+        }
         let from = events.len();
         let outcome = match &mut self.wire {
             Wire::Anthropic(decoder) => decoder.push(event, events),
@@ -118,7 +135,22 @@ impl Decoder {
             Wire::OpenAiResponses(decoder) => decoder.push(event, events),
             Wire::Gemini(decoder) => decoder.push(event, events),
         };
-        self.bounds.check(events, from).and(outcome)
+        self.check(events, from).and(outcome)
+    }
+
+    /// Checks the events from position `from` on against the bounds. Makes the reason of a complete answer agree with its
+    /// tool calls, whatever word the provider uses.
+    fn check(&mut self, events: &mut Vec<Event>, from: usize) -> Result<(), Error> {
+        self.bounds.check(events, from)?;
+        self.has_calls |= events[from..].iter().any(|event| matches!(event, Event::ToolStart { .. }));
+        if let Some(Event::Finished { reason, .. }) = events[from..].last_mut() {
+            *reason = match (*reason, self.has_calls) {
+                (Finish::Stop | Finish::ToolCalls | Finish::Other, true) => Finish::ToolCalls,
+                (Finish::Stop | Finish::ToolCalls, false) => Finish::Stop,
+                (reason @ (Finish::Length | Finish::ContentFilter | Finish::Other), _) => reason,
+            };
+        }
+        Ok(())
     }
 }
 

@@ -71,12 +71,16 @@ pub enum Event {
     BlockEnd {
         /// Block.
         index: u32,
+        /// What the provider needs to get a text back, in the form of [`Event::ReasoningEnd`]'s: the identity of an
+        /// OpenAI Responses message.
+        details: Option<serde_json::Value>,
     },
     /// The total tokens of this answer so far. Each event replaces the one before.
     Usage(Tokens),
     /// The answer is complete. No event follows.
     Finished {
-        /// Why the model stopped.
+        /// Why the model stopped. `ToolCalls` if and only if the answer was not cut and has tool calls: the words of
+        /// providers differ too much.
         reason: Finish,
         /// The reason in the provider's word.
         raw: String,
@@ -95,18 +99,18 @@ pub enum Finish {
     /// The provider's content filter stopped the answer.
     ContentFilter,
     /// A reason that Flotilla does not know.
-    Unknown,
+    Other,
 }
 
 impl Finish {
-    /// OpenCode's word: `stop`, `tool-calls`, `length`, `content-filter` or `unknown`.
+    /// OpenCode's word: `stop`, `tool-calls`, `length`, `content-filter` or `other`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Stop => "stop",
             Self::ToolCalls => "tool-calls",
             Self::Length => "length",
             Self::ContentFilter => "content-filter",
-            Self::Unknown => "unknown",
+            Self::Other => "other",
         }
     }
 
@@ -114,7 +118,7 @@ impl Finish {
     pub fn is_cut(self) -> bool {
         match self {
             Self::Length | Self::ContentFilter => true,
-            Self::Stop | Self::ToolCalls | Self::Unknown => false,
+            Self::Stop | Self::ToolCalls | Self::Other => false,
         }
     }
 }

@@ -164,7 +164,12 @@ impl Media {
 #[derive(Debug, Clone, PartialEq)]
 pub enum AssistantPart {
     /// Plain text.
-    Text(String),
+    Text {
+        /// The text.
+        text: String,
+        /// What [`crate::event::Event::BlockEnd`] gave for it; sent back only to the provider and model that made it.
+        details: Option<serde_json::Value>,
+    },
     /// Reasoning. It is sent back only to the provider and model that made it. The fields are those of
     /// [`crate::event::Event::ReasoningEnd`].
     Reasoning {
@@ -186,6 +191,13 @@ pub enum AssistantPart {
         /// The arguments, an object.
         input: serde_json::Value,
     },
+}
+
+impl AssistantPart {
+    /// A text without details.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self::Text { text: text.into(), details: None }
+    }
 }
 
 /// The result of one tool call.

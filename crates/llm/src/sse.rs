@@ -3,6 +3,7 @@
 
 /// The last message of some streams, sent instead of a JSON object.
 pub(crate) const DONE: &str = "[DONE]";
+
 /// One event.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Event {
@@ -10,6 +11,9 @@ pub struct Event {
     pub name: String,
     /// Values of `data:`, joined by line feeds.
     pub data: String,
+    /// Whether `data` is instead a line with an unknown field. The standard ignores such lines, but some servers write an
+    /// error there.
+    pub is_bare: bool,
 }
 
 /// Why bytes are not an event stream.
@@ -79,13 +83,11 @@ impl Decoder {
         self.extend(rest)
     }
 
-    /// The pending event if the stream ended without a blank line and the event has data. The caller decides whether it
-    /// is complete.
-    pub fn end(&mut self) -> Option<Event> {
-        if !self.line.is_empty() {
-            let _ = self.end_line().ok()?;
-        }
-        self.take_event()
+    /// What the stream ended with: an unfinished bare line, and the pending event if there was no blank line after its
+    /// data. The caller decides whether they are complete.
+    pub fn end(&mut self) -> Vec<Event> {
+        let line = if self.line.is_empty() { None } else { self.end_line().ok().flatten() };
+        line.into_iter().chain(self.take_event()).collect()
     }
 
     /// Whether the bytes so far can be an event stream: they contain a known field or a comment, or the unfinished line
@@ -127,10 +129,10 @@ impl Decoder {
             }
             "event" => value.clone_into(&mut self.event.name),
             "" | "id" | "retry" => {}
-            // The standard requires unknown fields to be ignored. They prove nothing about the stream.
+            // Unknown fields prove nothing about the stream.
             _ => {
                 self.has_unknown_line = true;
-                return self.keep_buffer(bytes);
+                return Ok(Some(Event { data: line.to_owned(), is_bare: true, ..Event::default() }));
             }
         }
         self.has_known_line = true;

@@ -53,9 +53,22 @@ fn as_text(content: &Value) -> Value {
     parts.iter().map(part).collect()
 }
 
-/// The real server refuses calls without outputs, outputs without calls, and reasoning that nothing follows.
+/// The real server refuses calls without outputs, outputs without calls, and reasoning that nothing follows. Its schema
+/// requires the identity of reasoning and of texts in the long form.
 pub(super) fn complaint(request: &Value) -> Option<String> {
     let items = request["input"].as_array()?;
+    let missing = |item: &Value| {
+        let is_text = item["role"] == "assistant" && item["content"].is_array();
+        let wanted: &[&str] = match item["type"].as_str() {
+            Some("reasoning") => &["id", "summary"],
+            Some("message") if is_text => &["id", "status"],
+            Some(_) | None => &[],
+        };
+        wanted.iter().find(|key| item[**key].is_null()).copied()
+    };
+    if let Some((at, key)) = items.iter().enumerate().find_map(|(at, item)| Some((at, missing(item)?))) {
+        return Some(format!("Missing required parameter: 'input[{at}].{key}'."));
+    }
     let ids = |kind: &str| -> BTreeSet<&str> {
         let of_kind = items.iter().filter(|item| item["type"] == kind);
         of_kind.filter_map(|item| item["call_id"].as_str()).collect()

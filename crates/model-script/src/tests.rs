@@ -331,10 +331,21 @@ fn requests_that_the_real_provider_refuses_are_refused() {
     let items = |items: Value| responses::complaint(&json!({"input": items}));
     let call = json!({"type":"function_call","call_id":"a"});
     let output = json!({"type":"function_call_output","call_id":"a"});
-    let thought = json!({"type":"reasoning"});
+    let thought = json!({"type":"reasoning","id":"rs_1","summary":[]});
     let says = json!({"type":"message","role":"user"});
-    assert_eq!(items(json!([says, thought, call, output])), None);
-    for refused in [json!([call]), json!([output]), json!([thought]), json!([thought, says])] {
+    let short = json!({"type":"message","role":"assistant","content":"t"});
+    let long = json!({"type":"message","role":"assistant","id":"msg_1","status":"completed","content":[]});
+    assert_eq!(items(json!([says, thought, call, output, short, long])), None);
+    let (nameless, unknown) =
+        (json!({"type":"reasoning","summary":[]}), json!({"type":"message","role":"assistant","content":[]}));
+    for refused in [
+        json!([call]),
+        json!([output]),
+        json!([thought]),
+        json!([thought, says]),
+        json!([nameless, call, output]),
+        json!([unknown]),
+    ] {
         assert!(items(refused.clone()).is_some(), "{refused}");
     }
     let parts = |contents: &[&Value]| {

@@ -1,5 +1,6 @@
 //! Converts a conversation to a provider-neutral model request.
 
+mod family;
 mod media;
 mod mode;
 pub(crate) mod request;

@@ -134,3 +134,15 @@ async fn a_failed_attempt_costs_what_its_provider_reported() {
     assert!(one > 0 && both > one, "{one} and {both}");
     assert_eq!(stack.api.get(&cut).await.cost_usd_picos, both);
 }
+
+#[tokio::test]
+async fn a_failed_attempt_that_spends_the_budget_is_the_last_one() {
+    let stack = Stack::start().await;
+    let session = session(&stack.api, LITTLE).await;
+    let mut watch = Watch::start(&stack.api, &session).await;
+    stack.api.prompt_on(&session, "claude", "@chunk 4\n@cut 2 times=1\n@text Here it is.").await;
+    watch.until(waits_for_budget).await;
+    assert_eq!(stack.model.journal.requests().len(), 1, "no second attempt");
+    set(&stack.api, &session, PLENTY).await;
+    assert_eq!(watch.until_idle().await, "done");
+}

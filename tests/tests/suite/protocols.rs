@@ -122,13 +122,24 @@ async fn ten_thousand_one_byte_deltas_become_one_text() {
 }
 
 #[tokio::test]
-async fn an_empty_answer_ends_the_turn() {
+async fn an_answer_without_calls_ends_the_turn_whatever_its_reason_is_called() {
     let stack = Stack::start().await;
     for provider in PROVIDERS {
-        let session = stack.session().await;
-        let (outcome, seen) = run_on(&stack.api, &session, provider, "@finish stop").await;
-        assert_eq!(outcome, "done", "{provider}: {:?}", seen.error());
-        assert_eq!(requests(&stack.model, &session).len(), 1, "{provider}: there is no further request");
-        assert_works(&stack.api, &session).await;
+        for (prompt, want) in [
+            ("@finish stop", "stop"),
+            ("@text a\n@finish tool-calls", "stop"),
+            ("@text a\n@finish moon_phase", "other"),
+        ] {
+            // Responses has no such words: it reports a whole answer or one that was cut.
+            if provider == "responses" && want == "other" {
+                continue;
+            }
+            let session = stack.session().await;
+            let (outcome, seen) = run_on(&stack.api, &session, provider, prompt).await;
+            assert_eq!(outcome, "done", "{provider}: {:?}", seen.error());
+            assert_eq!(stack.api.conversation(&session).await[1].0["finish"], want, "{provider} {prompt}");
+            assert_eq!(requests(&stack.model, &session).len(), 1, "{provider}: there is no further request");
+            assert_works(&stack.api, &session).await;
+        }
     }
 }

@@ -188,13 +188,33 @@ async fn an_incomplete_tool_call_does_not_run() {
     );
     assert_eq!(cut.iter().filter(|call| call.status == "completed").count(), 2, "{cut:?}");
     for call in [&length[0], &length[2]] {
-        assert_eq!(call.status, "error");
+        assert_eq!((call.tool.as_str(), call.status.as_str()), ("bash", "error"));
+        assert_eq!(call.input["command"], "echo ran >> runs", "the arguments are kept");
         assert!(call.result.contains("cut off before it was complete. It was not executed"), "{call:?}");
     }
     for call in [&garbage[0], &garbage[2]] {
         assert_ne!(call.status, "completed", "{call:?}");
         assert_ne!(call.status, "running", "{call:?}");
         assert_ne!(call.status, "pending", "no turn waits for it any more: {call:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_was_cut_off_keeps_its_name_and_arguments() {
+    let stack = Stack::start().await;
+    for provider in PROVIDERS {
+        let session = stack.session().await;
+        let prompt = "@finish length\n@tool teleport {\"to\":\"moon\"}\n@text I see.";
+        let (outcome, seen) = run_on(&stack.api, &session, provider, prompt).await;
+        assert_eq!(outcome, "done", "{provider}: {:?}", seen.error());
+        let call = stack.api.tool_calls(&session).await.remove(0);
+        assert_eq!((call.tool.as_str(), call.status.as_str()), ("invalid", "error"), "{provider}");
+        assert_eq!(
+            (&call.input["tool"], &call.input["arguments"]["to"]),
+            (&"teleport".into(), &"moon".into())
+        );
+        let told = requests(&stack.model, &session)[1].to_string();
+        assert!(told.contains("teleport") && told.contains("moon"), "{provider}: {told}");
     }
 }
 

@@ -33,10 +33,7 @@ pub enum State {
         failed: u32,
     },
     /// The model call failed; the next attempt begins after a pause.
-    BackingOff {
-        /// How many attempts failed.
-        failed: u32,
-    },
+    BackingOff,
     /// Tools are running.
     Acting {
         /// The calls that run.
@@ -76,10 +73,7 @@ impl State {
                 let failed = *failed;
                 self.on_calling(failed, signal, timing)
             }
-            Self::BackingOff { failed } => {
-                let failed = *failed;
-                self.on_backing_off(failed, signal)
-            }
+            Self::BackingOff => self.on_backing_off(signal),
             Self::Acting { .. } => self.on_acting(signal),
             Self::Stopping { .. } => self.on_stopping(signal),
             Self::Doubting => self.on_doubting(signal),
@@ -147,9 +141,10 @@ impl State {
         }
     }
 
-    fn on_backing_off(&mut self, failed: u32, signal: Signal) -> Vec<Action> {
+    /// Looks again after the pause: the failed attempt may have used up the budget. The failed attempts are stored.
+    fn on_backing_off(&mut self, signal: Signal) -> Vec<Action> {
         match signal {
-            Signal::PauseEnded => self.go(Self::Calling { failed }, vec![Action::Call { failed }]),
+            Signal::PauseEnded => self.go(Self::Looking, vec![Action::Look]),
             Signal::Abort => self.stop(Stop::Abort),
             Signal::Drain => self.stop(Stop::HandOver),
             Signal::Broken(error) => self.stop(Stop::Broken(error)),
@@ -387,7 +382,7 @@ impl State {
             let wait = Wait { reason: Reason::BackOff, until: Some(until) };
             return self.go(Self::Parking, vec![action, Action::Park(ParkReason::Wait(wait))]);
         }
-        self.go(Self::BackingOff { failed }, vec![action])
+        self.go(Self::BackingOff, vec![action])
     }
 }
 

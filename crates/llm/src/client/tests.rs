@@ -274,7 +274,7 @@ async fn the_demonstration_script_completes() {
             let (mut parts, mut results) = (Vec::new(), Vec::new());
             for block in &answer.blocks {
                 match block {
-                    Block::Text(text) => parts.push(AssistantPart::Text(text.clone())),
+                    Block::Text(text) => parts.push(AssistantPart::text(text.clone())),
                     Block::ToolCall { id, name, input } => {
                         called.push(name.clone());
                         let (id, name) = (id.clone(), name.clone());

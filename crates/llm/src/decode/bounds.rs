@@ -48,7 +48,7 @@ impl Bounds {
                 delta,
                 Bound { of: "a tool call's arguments", bytes: TOOL_ARGUMENTS_BYTES_MAX },
             ),
-            Event::BlockEnd { index } | Event::ReasoningEnd { index, .. } => {
+            Event::BlockEnd { index, .. } | Event::ReasoningEnd { index, .. } => {
                 self.open.remove(index);
                 Ok(())
             }

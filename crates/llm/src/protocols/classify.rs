@@ -58,6 +58,17 @@ pub fn from_event(value: &Value) -> Error {
     build(detail.status, &detail).with_body(&value.to_string())
 }
 
+/// The error that `value` reports, if it does: an error object, alone or in a list.
+pub(crate) fn find_error(value: &Value) -> Option<Error> {
+    let is_word = |value: &Value, key: &str| value.get(key).and_then(Value::as_str) == Some("error");
+    let is_error = |value: &&Value| {
+        let has_error = value.get("error").is_some_and(|error| !error.is_null());
+        has_error || is_word(value, "type") || is_word(value, "object")
+    };
+    let values = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
+    values.iter().find(is_error).map(from_event)
+}
+
 fn build(status: Option<u16>, detail: &Detail) -> Error {
     let kind = kind(status, detail);
     let said = sentence(kind);
@@ -154,7 +165,7 @@ fn sentence(kind: ErrorKind) -> &'static str {
 
 /// Understands `{"error":{..}}`, `{"type":"error","error":{..}}`, `{"error":"text"}` and a bare error object.
 fn detail(value: &Value) -> Detail {
-    // Gemini wraps an error in a stream in a list.
+    // Gemini wraps an error in a list.
     let value = value.as_array().and_then(|list| list.first()).unwrap_or(value);
     let object = match value.get("error") {
         Some(error @ Value::Object(_)) => error,

@@ -48,7 +48,7 @@ fn is_empty(part: &UserPart) -> bool {
 /// Whether the part has content. Signed or encrypted reasoning counts even without text.
 fn says(part: &AssistantPart) -> bool {
     match part {
-        AssistantPart::Text(text) => !text.trim().is_empty(),
+        AssistantPart::Text { text, .. } => !text.trim().is_empty(),
         AssistantPart::Reasoning { text, signature, redacted, details } => {
             !text.is_empty() || signature.is_some() || redacted.is_some() || details.is_some()
         }
@@ -62,7 +62,7 @@ fn separates(parts: &[AssistantPart], at: usize) -> bool {
         Some(AssistantPart::Reasoning { signature, redacted, .. }) => {
             signature.is_some() || redacted.is_some()
         }
-        Some(AssistantPart::Text(_) | AssistantPart::ToolCall { .. }) | None => false,
+        Some(AssistantPart::Text { .. } | AssistantPart::ToolCall { .. }) | None => false,
     };
     is_signed(at.checked_sub(1).and_then(|before| parts.get(before))) && is_signed(parts.get(at + 1))
 }
@@ -87,7 +87,7 @@ fn results<'a>(parts: &'a [AssistantPart], later: &'a [Message]) -> Vec<Cow<'a, 
                 ..ToolResult::default()
             })
         })),
-        AssistantPart::Text(_) | AssistantPart::Reasoning { .. } => None,
+        AssistantPart::Text { .. } | AssistantPart::Reasoning { .. } => None,
     };
     parts.iter().filter_map(result).collect()
 }

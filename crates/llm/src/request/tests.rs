@@ -24,7 +24,7 @@ pub(crate) fn png() -> UserPart {
 }
 
 fn text(text: &str) -> AssistantPart {
-    AssistantPart::Text(text.to_owned())
+    AssistantPart::text(text)
 }
 
 #[test]

@@ -4,9 +4,11 @@ use super::{Decoder, Event, StreamError};
 use proptest::prelude::*;
 
 const LINE_BYTES_MAX: usize = 64;
+/// Stands for the name of a bare line.
+const BARE: &str = "bare line";
 
-/// Decodes `bytes` cut into pieces of `piece` bytes, with the pending event at the end.
-fn decode(bytes: &[u8], piece: usize) -> Result<(Vec<Event>, Option<Event>), StreamError> {
+/// Decodes `bytes` cut into pieces of `piece` bytes, with what was pending at the end.
+fn decode(bytes: &[u8], piece: usize) -> Result<(Vec<Event>, Vec<Event>), StreamError> {
     let mut decoder = Decoder::new(LINE_BYTES_MAX);
     let mut events = Vec::new();
     for piece in bytes.chunks(piece) {
@@ -16,13 +18,16 @@ fn decode(bytes: &[u8], piece: usize) -> Result<(Vec<Event>, Option<Event>), Str
 }
 
 fn check(text: &[u8], want: &[(&str, &str)], rest: Option<(&str, &str)>) {
-    let event = |(name, data): &(&str, &str)| Event { name: (*name).to_owned(), data: (*data).to_owned() };
+    let event = |(name, data): &(&str, &str)| match *name {
+        BARE => Event { data: (*data).to_owned(), is_bare: true, ..Event::default() },
+        name => Event { name: name.to_owned(), data: (*data).to_owned(), is_bare: false },
+    };
     let want: Vec<Event> = want.iter().map(event).collect();
     for piece in 1..=text.len() {
         let got = decode(text, piece).unwrap();
         assert_eq!(
             got,
-            (want.clone(), rest.as_ref().map(event)),
+            (want.clone(), rest.as_ref().map(event).into_iter().collect()),
             "{} in {piece}s",
             String::from_utf8_lossy(text)
         );
@@ -38,9 +43,10 @@ fn every_line_end_gives_the_same_events() {
 }
 
 #[test]
-fn comments_marks_and_unknown_fields_are_ignored() {
-    let text = "\u{feff}: hello\ndata: ä€😀\nid: 7\nretry: 5\nother: x\nnofield\n\n";
-    check(text.as_bytes(), &[("", "ä€😀")], None);
+fn comments_and_marks_are_ignored_and_unknown_fields_are_told_apart() {
+    let text = "\u{feff}: hello\ndata: ä€😀\nid: 7\nretry: 5\nother: x\n nofield\n\n";
+    check(text.as_bytes(), &[(BARE, "other: x"), (BARE, " nofield"), ("", "ä€😀")], None);
+    check(b"data: 1\n\n{\"a\": 1}", &[("", "1")], Some((BARE, "{\"a\": 1}")));
     check(b"event: alone\n\ndata: 1\n\n", &[("", "1")], None);
     check(b"\n\n\ndata\n\n", &[("", "")], None);
 }

@@ -8,6 +8,11 @@ const REJECTED: &str = "refused";
 /// The metadata key of a repeated call, and the name of the permission to repeat it: OpenCode's.
 pub(crate) const REPETITION: &str = "doom_loop";
 
+/// The argument that holds the text of a call whose arguments are not a JSON object. Anthropic recommends this form for all
+/// such calls: a model recognizes its own mistake in it.
+/// <https://docs.anthropic.com/en/docs/agents-and-tools/tool-use/fine-grained-tool-streaming>
+pub(crate) const UNREADABLE: &str = "INVALID_JSON";
+
 /// The decision about a model that repeats the same call with the same answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Repetition {
@@ -47,6 +52,11 @@ pub(crate) fn is_marked(state: &ToolState, mark: Repetition) -> bool {
         ToolState::Pending { .. } | ToolState::Running { .. } => None,
     };
     metadata.and_then(|metadata| metadata.get(REPETITION)).and_then(Value::as_str) == Some(mark.as_str())
+}
+
+/// Whether the arguments of a call could not be read.
+pub(crate) fn is_unreadable(input: &Value) -> bool {
+    input.get(UNREADABLE).is_some() || input.pointer(&format!("/arguments/{UNREADABLE}")).is_some()
 }
 
 /// Marks a call that has ended.

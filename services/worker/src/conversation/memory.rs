@@ -20,6 +20,7 @@ use domain::{
         view::{LastStep, View},
     },
 };
+use serde_json::Value;
 use std::collections::BTreeSet;
 use store::{
     Store,
@@ -286,10 +287,8 @@ impl Conversation {
         if prompt.is_some_and(|at| entries::shell_command(&self.entries[at].parts).is_some()) {
             return false;
         }
-        // A model that says "stop" but calls a tool still wants to see the tool's answer.
-        let called = parts.iter().any(|(_, part)| matches!(part.body, Body::Tool(_)));
-        let finish = step.finish.as_deref();
-        step.structured.is_none() && (called || finish == Some("tool-calls") || finish == Some("unknown"))
+        // Only a call asks for another step. The words of providers for the end of an answer prove nothing.
+        step.structured.is_none() && parts.iter().any(|(_, part)| matches!(part.body, Body::Tool(_)))
     }
 }
 
@@ -319,7 +318,11 @@ fn repeated_calls(steps: &[&MessageWithParts]) -> usize {
     let since = tools.take_while(|tool| !marks::is_marked(&tool.state, Repetition::Allowed));
     let mut calls = since.filter_map(|tool| match &tool.state {
         ToolState::Completed { input, output, .. } => Some((&tool.tool, input, output.as_str())),
-        ToolState::Error { input, error, .. } => Some((&tool.tool, input, error.as_str())),
+        // A call that was cut off three times is a loop, wherever it was cut.
+        ToolState::Error { input, error, .. } => {
+            let input = if marks::is_unreadable(input) { &Value::Null } else { input };
+            Some((&tool.tool, input, error.as_str()))
+        }
         ToolState::Pending { .. } | ToolState::Running { .. } => None,
     });
     let Some(first) = calls.next() else { return 0 };

@@ -137,11 +137,15 @@ fn step(assistant: &Assistant, parts: &[(u64, Part)], model: &ModelRef) -> Vec<l
     let (mut words, mut results) = (vec![], vec![]);
     for (_, part) in parts {
         match &part.body {
-            Body::Text(text) if !text.text.is_empty() => words.push(AssistantPart::Text(text.text.clone())),
+            // An empty text may separate two signed blocks of reasoning.
+            Body::Text(text) => {
+                let details = details(text.metadata.as_ref()).filter(|_| is_own);
+                words.push(AssistantPart::Text { text: text.text.clone(), details });
+            }
             Body::Reasoning(thought) if is_own => words.push(reasoning(thought)),
             // The reasoning of another model is plain text to this one, because its signature would be invalid.
             Body::Reasoning(thought) if !thought.text.trim().is_empty() => {
-                words.push(AssistantPart::Text(thought.text.clone()));
+                words.push(AssistantPart::text(thought.text.clone()));
             }
             Body::Tool(tool) => {
                 words.push(AssistantPart::ToolCall {
@@ -153,8 +157,7 @@ fn step(assistant: &Assistant, parts: &[(u64, Part)], model: &ModelRef) -> Vec<l
                 let (call_id, name) = (tool.call_id.clone(), tool.tool.clone());
                 results.push(ToolResult { call_id, name, text, media, is_error });
             }
-            Body::Text(_)
-            | Body::Reasoning(_)
+            Body::Reasoning(_)
             | Body::File(_)
             | Body::Agent(_)
             | Body::Subtask(_)
@@ -198,12 +201,16 @@ fn reasoning(thought: &Reasoning) -> AssistantPart {
         text: thought.text.clone(),
         signature: word("signature"),
         redacted: word("redacted"),
-        details: thought.metadata.as_ref().and_then(|data| data.get("details")).cloned(),
+        details: details(thought.metadata.as_ref()),
     }
 }
 
-/// The data that must be sent back with a reasoning block, in its stored form.
-pub(crate) fn reasoning_metadata(
+fn details(metadata: Option<&Map<String, Value>>) -> Option<Value> {
+    metadata.and_then(|data| data.get("details")).cloned()
+}
+
+/// The data that must be sent back with a text or a reasoning block, in its stored form.
+pub(crate) fn provider_metadata(
     signature: Option<&str>,
     redacted: Option<&str>,
     details: Option<&Value>,

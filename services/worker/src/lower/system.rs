@@ -1,7 +1,7 @@
-//! The system prompt in two blocks, so that providers can cache the first: the agent's role, which never changes; and
-//! its environment, the repository's instructions, and the prompt's own instruction.
+//! The system prompt in two blocks, so that providers can cache the first: the agent's role with advice for the model's
+//! family, which never changes; and its environment, the repository's instructions, and the prompt's own instruction.
 
-use super::step_context::StepContext;
+use super::{family::Family, step_context::StepContext};
 use crate::conversation::structured;
 use domain::{ids::Timestamp, session::WORKSPACE};
 
@@ -16,7 +16,8 @@ pub(super) fn blocks(context: &StepContext<'_>) -> Vec<String> {
     rest.extend(context.guidance.system_blocks());
     rest.extend(user.system.clone());
     rest.extend(context.structured.map(|_| structured::SYSTEM.to_owned()));
-    vec![AGENT.to_owned(), rest.join("\n\n")]
+    let advice = Family::of(&user.model.model.model_id).advice();
+    vec![format!("{AGENT}\n{advice}"), rest.join("\n\n")]
 }
 
 fn environment(context: &StepContext<'_>) -> String {

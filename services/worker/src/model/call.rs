@@ -8,8 +8,11 @@ use super::{
 };
 use crate::{
     calls::permissions::Permissions,
-    conversation::structured::{self, Structured},
-    lower::request::reasoning_metadata,
+    conversation::{
+        marks,
+        structured::{self, Structured},
+    },
+    lower::request::provider_metadata,
     process::{clean, clock::now, deps::Deps},
     record::{Record, WriteError},
     tools::{invalid, registry},
@@ -25,11 +28,11 @@ use domain::{
     turn::signal::{ModelFailure, Signal},
 };
 use llm::{
-    accumulate::{Accumulator, Block},
+    accumulate::{self, Accumulator, Block},
     error::ErrorKind,
     event::{Event as StreamEvent, Finish},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use std::{collections::BTreeSet, sync::Arc};
 use store::{log::record::Progress, session::tree::ledger::Entry};
 use tokio::time::Instant;
@@ -125,12 +128,16 @@ impl ModelCall {
                 self.draft.flush(record, &self.message.id, Instant::now()).await?;
             }
             StreamEvent::ReasoningEnd { index, signature, redacted, details } => {
-                let data = reasoning_metadata(signature.as_deref(), redacted.as_deref(), details.as_ref());
+                let data = provider_metadata(signature.as_deref(), redacted.as_deref(), details.as_ref());
                 self.draft.set_metadata(index, data.map(clean::map));
                 self.end(index, record).await?;
             }
             StreamEvent::ToolArguments { .. } => {}
-            StreamEvent::BlockEnd { index } => self.end(index, record).await?,
+            StreamEvent::BlockEnd { index, details } => {
+                let data = provider_metadata(None, None, details.as_ref());
+                self.draft.set_metadata(index, data.map(clean::map));
+                self.end(index, record).await?;
+            }
             // The gate records the usage.
             StreamEvent::Usage(_) => {}
             StreamEvent::Finished { reason, .. } => return self.finish(reason, record).await.map(Some),
@@ -202,17 +209,23 @@ impl ModelCall {
         for ((part_id, kind), block) in drafts.into_iter().zip(blocks) {
             let draft::Kind::Tool { call_id, name } = &kind else { continue };
             let times = CallTimes { begun: span(None), ended: span(Some(now())) };
-            let refused = |error: String| ToolState::Error {
-                input: json!({}),
-                error,
-                metadata: None,
-                time: times.ended,
+            let is_answer = self.terms.structured.is_some() && name == structured::NAME;
+            let tool = if is_answer { name } else { registry::stored_name(name) }.to_owned();
+            let is_unknown = tool == invalid::NAME;
+            let refused = |input: Value, error: &str| {
+                let input = if is_unknown { invalid::input(name, error, input) } else { input };
+                ToolState::Error {
+                    input: clean::value(input),
+                    error: error.to_owned(),
+                    metadata: None,
+                    time: times.ended,
+                }
             };
             let state = match block {
-                _ if open.len() >= TOOL_CALLS_PER_STEP_MAX => refused(format!(
-                    "Not executed: more than {} tool calls in one answer",
-                    TOOL_CALLS_PER_STEP_MAX
-                )),
+                Block::ToolCall { input, .. } if open.len() >= TOOL_CALLS_PER_STEP_MAX => {
+                    let max = TOOL_CALLS_PER_STEP_MAX;
+                    refused(input, &format!("Not executed: more than {max} tool calls in one answer"))
+                }
                 Block::ToolCall { input, .. } => {
                     let state = self.tool_state(name, clean::value(input), times);
                     if !state.is_over() {
@@ -220,11 +233,9 @@ impl ModelCall {
                     }
                     state
                 }
-                Block::InvalidToolCall { reason, .. } => refused(reason.as_str().to_owned()),
+                Block::InvalidToolCall { raw, reason, .. } => refused(arguments_of(&raw), reason.as_str()),
                 Block::Text(_) | Block::Reasoning { .. } => continue,
             };
-            let is_answer = self.terms.structured.is_some() && name == structured::NAME;
-            let tool = if is_answer { name } else { registry::stored_name(name) }.to_owned();
             let tool = Tool { call_id: call_id.clone(), tool, state };
             parts.push(draft::part(part_id, &self.message, Body::Tool(tool)));
         }
@@ -232,7 +243,7 @@ impl ModelCall {
     }
 
     /// The state in which a complete call is stored.
-    fn tool_state(&mut self, name: &str, input: serde_json::Value, times: CallTimes) -> ToolState {
+    fn tool_state(&mut self, name: &str, input: Value, times: CallTimes) -> ToolState {
         let refused = |input, error: &str| ToolState::Error {
             input,
             error: error.to_owned(),
@@ -296,7 +307,7 @@ impl ModelCall {
 
 /// The state in which a call is stored with its answer, before anything starts: begun, waiting for a person's permission, or
 /// denied.
-fn intent(verdict: Verdict, input: serde_json::Value, time: Span) -> ToolState {
+fn intent(verdict: Verdict, input: Value, time: Span) -> ToolState {
     match verdict {
         Verdict::Allow => ToolState::Running { input, title: None, metadata: None, time },
         Verdict::Ask => ToolState::Pending { input, raw: String::new() },
@@ -307,8 +318,13 @@ fn intent(verdict: Verdict, input: serde_json::Value, time: Span) -> ToolState {
     }
 }
 
+/// The arguments of a call that cannot run, as far as the model wrote them.
+fn arguments_of(raw: &str) -> Value {
+    accumulate::arguments(raw).unwrap_or_else(|| json!({marks::UNREADABLE: raw}))
+}
+
 /// The state of a structured answer that matches the schema.
-fn captured(input: serde_json::Value, time: Ran) -> ToolState {
+fn captured(input: Value, time: Ran) -> ToolState {
     let metadata = serde_json::Map::from_iter([("valid".to_owned(), true.into())]);
     let (output, title) = (structured::CAPTURED.to_owned().into(), "Structured Output".to_owned());
     ToolState::Completed { input, output, title, metadata, time, attachments: vec![] }
@@ -335,7 +351,7 @@ fn cut_off(reason: Finish) -> Option<Error> {
         Finish::ContentFilter => {
             Some(Error::new("ContentFilterError", "The provider's content filter stopped the answer"))
         }
-        Finish::Stop | Finish::ToolCalls | Finish::Unknown => None,
+        Finish::Stop | Finish::ToolCalls | Finish::Other => None,
     }
 }
 
@@ -366,5 +382,26 @@ fn session_error(error: &llm::error::Error, provider_id: &str) -> Error {
             provider_id: Some(provider_id.to_owned()),
             retries: None,
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_that_cannot_run_keeps_what_there_was_of_its_arguments() {
+        for (raw, want) in [
+            ("{\"a\":1}", json!({"a": 1})),
+            ("", json!({})),
+            ("{\"a\":\"long te", json!({"INVALID_JSON": "{\"a\":\"long te"})),
+            ("[1]", json!({"INVALID_JSON": "[1]"})),
+        ] {
+            assert_eq!(arguments_of(raw), want);
+        }
+        let unknown = invalid::input(&"x".repeat(200), "cut off", arguments_of("{\"a"));
+        let name = "x".repeat(80);
+        assert_eq!(unknown, json!({"tool": name, "error": "cut off", "arguments": {"INVALID_JSON": "{\"a"}}));
+        assert!(marks::is_unreadable(&unknown));
     }
 }

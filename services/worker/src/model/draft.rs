@@ -41,6 +41,8 @@ struct DraftBlock {
     id: PartId,
     kind: Kind,
     text: String,
+    /// Bytes of `text` without the white space at its end. That space is dropped if no text follows it.
+    trimmed: usize,
     /// Bytes of `text` that were sent to subscribers.
     sent: usize,
     /// Bytes of `text` that Postgres stores.
@@ -63,7 +65,7 @@ impl Draft {
     pub(super) fn open(&mut self, opening: Opening, message: &Assistant) -> Part {
         let Opening { index, id, kind, now } = opening;
         let body = match &kind {
-            Kind::Text => text_body(String::new(), Span { start: now, end: None }),
+            Kind::Text => text_body(String::new(), None, Span { start: now, end: None }),
             Kind::Reasoning => reasoning_body(String::new(), None, Span { start: now, end: None }),
             Kind::Tool { call_id, name } => Body::Tool(Tool {
                 call_id: call_id.clone(),
@@ -77,6 +79,7 @@ impl Draft {
             id,
             kind,
             text: String::new(),
+            trimmed: 0,
             sent: 0,
             stored: 0,
             sent_at: None,
@@ -90,6 +93,9 @@ impl Draft {
 
     pub(super) fn push(&mut self, index: u32, delta: &str) {
         if let Some(open) = self.find(index) {
+            if !delta.trim_end().is_empty() {
+                open.trimmed = open.text.len() + delta.trim_end().len();
+            }
             open.text.push_str(delta);
             open.unstored_since.get_or_insert_with(Instant::now);
         }
@@ -107,10 +113,13 @@ impl Draft {
         open.ended = true;
         open.unstored_since = None;
         let time = Span { start: open.start, end: Some(now) };
-        let (id, text) = (open.id.clone(), open.text.clone());
+        let (id, metadata) = (open.id.clone(), open.metadata.clone());
+        let trimmed = open.text[..open.trimmed].to_owned();
         let body = match open.kind {
-            Kind::Reasoning => reasoning_body(text, open.metadata.clone(), time),
-            Kind::Text | Kind::Tool { .. } => text_body(text, time),
+            // A signature holds for the exact text.
+            Kind::Reasoning if metadata.is_some() => reasoning_body(open.text.clone(), metadata, time),
+            Kind::Reasoning => reasoning_body(trimmed, None, time),
+            Kind::Text | Kind::Tool { .. } => text_body(trimmed, metadata, time),
         };
         Some(part(id, message, body))
     }
@@ -138,21 +147,23 @@ impl Draft {
         for open in &mut self.0 {
             // Text after a pause is sent at once: a person is waiting for it.
             let has_paused = open.send_at().is_none_or(|at| at <= now);
-            if has_paused || open.text.len() - open.sent >= DELTA_BYTES {
+            if has_paused || open.trimmed - open.sent >= DELTA_BYTES {
                 open.send(record, message);
             }
-            let unstored = open.text.len() - open.stored;
-            if !open.ended && (unstored >= limits::CHUNK_BYTES || open.store_at().is_some_and(|at| at <= now))
-            {
-                record.chunk(&open.id, open.stored as u64, &open.text[open.stored..]).await?;
-                (open.stored, open.unstored_since) = (open.text.len(), None);
+            let unstored = &open.text[open.stored..open.trimmed];
+            let is_due = open.store_at().is_some_and(|at| at <= now);
+            if !open.ended && (unstored.len() >= limits::CHUNK_BYTES || is_due) {
+                if !unstored.is_empty() {
+                    record.chunk(&open.id, open.stored as u64, unstored).await?;
+                }
+                (open.stored, open.unstored_since) = (open.trimmed, None);
             }
         }
         Ok(())
     }
 
     pub(super) fn next_flush(&self) -> Option<Instant> {
-        let unsent = |open: &&DraftBlock| open.text.len() > open.sent;
+        let unsent = |open: &&DraftBlock| open.trimmed > open.sent;
         let sends = self.0.iter().filter(unsent).filter_map(DraftBlock::send_at);
         sends.chain(self.0.iter().filter_map(DraftBlock::store_at)).min()
     }
@@ -184,9 +195,10 @@ impl Draft {
 
 impl DraftBlock {
     fn send(&mut self, record: &Record, message: &MessageId) {
-        if self.text.len() > self.sent {
-            record.delta(message, &self.id, self.sent as u64, self.text[self.sent..].to_owned());
-            (self.sent, self.sent_at) = (self.text.len(), Some(Instant::now()));
+        if self.trimmed > self.sent {
+            let text = self.text[self.sent..self.trimmed].to_owned();
+            record.delta(message, &self.id, self.sent as u64, text);
+            (self.sent, self.sent_at) = (self.trimmed, Some(Instant::now()));
         }
     }
 
@@ -205,10 +217,13 @@ pub(super) fn part(id: PartId, message: &Assistant, body: Body) -> Part {
     Part { id, session_id: message.session_id.clone(), message_id: message.id.clone(), body }
 }
 
-fn text_body(text: String, time: Span) -> Body {
-    Body::Text(Text { text, time: Some(time), ..Text::default() })
+fn text_body(text: String, metadata: Option<Map<String, Value>>, time: Span) -> Body {
+    Body::Text(Text { text, metadata, time: Some(time), ..Text::default() })
 }
 
 fn reasoning_body(text: String, metadata: Option<Map<String, Value>>, time: Span) -> Body {
     Body::Reasoning(Reasoning { text, time, metadata })
 }
+
+#[cfg(test)]
+mod tests;

@@ -93,10 +93,10 @@ fn text_bytes(message: &Message) -> Option<usize> {
             .sum(),
         Message::Assistant(parts) => {
             let bytes = |part: &AssistantPart| match part {
-                AssistantPart::Text(text) => text.len(),
+                AssistantPart::Text { text, details } => text.len() + json_bytes(details.as_ref()),
                 AssistantPart::Reasoning { text, signature, redacted, details } => {
                     let opaque = [signature, redacted].into_iter().flatten().map(String::len).sum::<usize>();
-                    text.len() + opaque + details.as_ref().map_or(0, |details| details.to_string().len())
+                    text.len() + opaque + json_bytes(details.as_ref())
                 }
                 AssistantPart::ToolCall { id, name, input } => {
                     id.len() + name.len() + input.to_string().len()
@@ -112,6 +112,10 @@ fn text_bytes(message: &Message) -> Option<usize> {
             })
             .sum(),
     }
+}
+
+fn json_bytes(value: Option<&serde_json::Value>) -> usize {
+    value.map_or(0, |value| value.to_string().len())
 }
 
 /// The cost of one purpose's calls so far. Clones share it, so that the loop can account for a call whose task it ends.

@@ -3,12 +3,17 @@
 //! providers refuse such names.
 
 use domain::conversation::part::{Ran, ToolState};
-use serde_json::{Map, json};
+use serde_json::{Map, Value, json};
 
 /// Its name in calls, the same as OpenCode's.
 pub(crate) const NAME: &str = "invalid";
 /// Bytes of the unknown name that the answer quotes.
 const NAME_BYTES_MAX: usize = 80;
+
+/// The stored arguments of a call of `name` that was refused with `error`.
+pub(crate) fn input(name: &str, error: &str, arguments: Value) -> Value {
+    json!({"tool": domain::text::head(name, NAME_BYTES_MAX), "error": error, "arguments": arguments})
+}
 
 /// The answer to a call of `name`, for a model that was offered the tools `offered`.
 pub(crate) fn answer(name: &str, offered: &[String], time: Ran) -> ToolState {

@@ -224,7 +224,15 @@ fn retries_back_off_and_end() {
     };
     let mut state = State::Calling { failed: 0 };
     assert_eq!(state.apply(failure(true, None), NOW, 0.0), vec![back_off(1, 2_000)], "keeps its slot");
-    assert_eq!(state.apply(Signal::PauseEnded, NOW, 0.0), vec![Action::Call { failed: 1 }]);
+    assert_eq!(state.apply(Signal::PauseEnded, NOW, 0.0), vec![Action::Look], "the budget may be used up");
+    let retried = LastStep { answered: false, closed: false, retries: 1, ..step(1) };
+    let spent = View { out_of_budget: true, ..view(1, Some(retried.clone())) };
+    let wait = Wait { reason: Reason::Budget, until: None };
+    for (view, want) in
+        [(view(1, Some(retried)), Action::Call { failed: 1 }), (spent, Action::Park(ParkReason::Wait(wait)))]
+    {
+        assert_eq!(state.clone().apply(Signal::Looked(view), NOW, 0.0), vec![want]);
+    }
     for (failed, wait) in [(1, 4_000), (2, 8_000), (3, 16_000), (4, 30_000)] {
         let mut state = State::Calling { failed };
         let until = Some(Timestamp(NOW.0 + wait));
@@ -267,8 +275,7 @@ fn the_provider_says_how_long_to_wait_and_whether_at_all() {
 #[test]
 fn an_abort_stops_first_and_closes_then() {
     let acting = State::Acting { open: BTreeSet::from(["c".into()]), waiting: BTreeMap::new() };
-    for mut state in [State::Preparing, State::Calling { failed: 0 }, State::BackingOff { failed: 1 }, acting]
-    {
+    for mut state in [State::Preparing, State::Calling { failed: 0 }, State::BackingOff, acting] {
         assert_eq!(state.apply(Signal::Abort, NOW, 0.0), vec![Action::Stop(Stop::Abort)]);
         assert_eq!(state.apply(Signal::ToolEnded("c".into()), NOW, 0.0), vec![], "too late");
         assert_eq!(

@@ -8,7 +8,7 @@ use crate::event::{Event, Finish};
 use crate::provider::Protocol;
 use domain::limits::{MODEL_BLOCKS_MAX, PART_TEXT_BYTES_MAX, TOOL_ARGUMENTS_BYTES_MAX};
 use domain::money::Tokens;
-use serde_json::json;
+use serde_json::{Value, json};
 
 const MEGABYTE: usize = 1024 * 1024;
 
@@ -111,17 +111,83 @@ fn an_empty_answer_is_whole_and_empty() {
 }
 
 #[test]
-fn a_reason_that_nobody_knows_is_kept_in_its_own_word() {
+fn an_answer_waits_for_tools_only_if_it_calls_some_whatever_its_reason_is_called() {
     for protocol in Protocol::ALL {
-        let bytes = Wire::new(protocol).text(&["\"a\""]).end("moon_phase");
-        let (got, outcome) = answer(protocol, &bytes, 7);
-        outcome.unwrap();
+        let calls = match protocol {
+            Protocol::Anthropic => "tool_use",
+            Protocol::OpenAiChat => "tool_calls",
+            Protocol::OpenAiResponses | Protocol::Gemini => stop(protocol),
+        };
         // A response that reports itself as incomplete is cut, whatever the reason.
-        let want = if protocol == Protocol::OpenAiResponses { Finish::Length } else { Finish::Unknown };
-        assert_eq!(got.finish, Some((want, "moon_phase".to_owned())), "{protocol:?}");
-        let bytes = Wire::new(protocol).call(&["{}"]).end("moon_phase");
-        let runs = usize::from(want == Finish::Unknown);
-        assert_eq!(usable_calls(&answer(protocol, &bytes, 7).0), runs, "{protocol:?}");
+        let other = if protocol == Protocol::OpenAiResponses { Finish::Length } else { Finish::Other };
+        for (raw, without) in [(stop(protocol), Finish::Stop), (calls, Finish::Stop), ("moon_phase", other)] {
+            let with = if without == Finish::Length { Finish::Length } else { Finish::ToolCalls };
+            let wire = || Wire::new(protocol).text(&["\"a\""]);
+            for (bytes, want) in [(wire().end(raw), without), (wire().call(&["{}"]).end(raw), with)] {
+                let (got, outcome) = answer(protocol, &bytes, 7);
+                outcome.unwrap();
+                assert_eq!(got.finish, Some((want, raw.to_owned())), "{protocol:?}");
+                assert_eq!(usable_calls(&got), usize::from(want == Finish::ToolCalls), "{protocol:?} {raw}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_error_is_an_error_in_any_framing() {
+    let error = json!({"error":{"code":503,"message":"busy","status":"UNAVAILABLE"}});
+    let lines = |value: &Value| serde_json::to_string_pretty(value).unwrap();
+    for protocol in Protocol::ALL {
+        // A chat without an end mark and Gemini's answers end with the connection: an error may follow their reason.
+        let begun = Wire::new(protocol).text(&["\"a\""]).call(&["{}"]);
+        let wires = match protocol {
+            Protocol::Anthropic | Protocol::OpenAiResponses => vec![begun.bytes()],
+            Protocol::OpenAiChat | Protocol::Gemini => {
+                let done = Wire::new(protocol).text(&["\"a\""]).call(&["{}"]).end(stop(protocol));
+                let done = String::from_utf8(done).unwrap().replace("data: [DONE]\n\n", "");
+                vec![begun.bytes(), done.into_bytes()]
+            }
+        };
+        for (framing, tail) in [
+            ("an event", format!("data: {error}\n\n")),
+            (
+                "an event of its own name",
+                "event: error\ndata: {\"code\":503,\"message\":\"busy\"}\n\n".to_owned(),
+            ),
+            ("a list in an event", format!("data: [{error}]\n\n")),
+            ("a bare line", format!("{error}\n")),
+            ("a bare line without its end", error.to_string()),
+            ("a bare list", format!("\n[{error}]\r\n\r\n")),
+            ("bare lines", format!("{}\n", lines(&error))),
+            ("bare lines without an end", lines(&error)),
+            ("bare lines of a list", lines(&json!([error])).replace('\n', "\r\n")),
+            ("after other bare lines", format!("note: x\n{{\n}}\n[1\n]\n{error}\n")),
+        ] {
+            for wire in &wires {
+                let bytes = [wire, tail.as_bytes()].concat();
+                for piece in [bytes.len(), 1] {
+                    let (got, outcome) = answer(protocol, &bytes, piece);
+                    let error = outcome.expect_err(framing);
+                    assert_eq!(error.kind, ErrorKind::Overloaded, "{protocol:?} {framing}: {error}");
+                    assert!(error.message.contains("busy"), "{protocol:?} {framing}: {error}");
+                    assert_eq!(usable_calls(&got), 0, "{protocol:?} {framing}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn bare_lines_that_report_no_error_are_ignored() {
+    let many = format!("[\n{}", "1,\n".repeat(20_000));
+    for protocol in Protocol::ALL {
+        let wire = Wire::new(protocol).text(&["\"a\""]).end(stop(protocol));
+        for head in ["{\"note\":1}\n", "{\n", "{\"error\":null}\n", "]\n", many.as_str()] {
+            let bytes = [head.as_bytes(), &wire].concat();
+            let (got, outcome) = answer(protocol, &bytes, 1_000);
+            outcome.unwrap();
+            assert_eq!(got.blocks, [Block::Text("a".to_owned())], "{protocol:?} {head:.20}");
+        }
     }
 }
 

@@ -15,8 +15,11 @@ use std::collections::BTreeMap;
 #[derive(Debug, Default)]
 pub struct Decoder {
     state: State,
+    message_id: String,
     /// Open blocks by the provider's index.
     open: BTreeMap<u64, Block>,
+    /// Whole blocks that came with the start of the message, until they are emitted.
+    held: BTreeMap<u64, Value>,
     blocks: usize,
     next_index: u32,
     tokens: Tokens,
@@ -73,7 +76,7 @@ impl Decoder {
                 self.start(&value, events);
                 Ok(())
             }
-            ("message_start", _) => Err(broken("a second message starts inside the first", &event.data)),
+            ("message_start", _) => self.restart(&value, events),
             ("content_block_start", State::Open) => self.block_start(&value, events),
             ("content_block_delta", State::Open) => self.block_delta(&value, events),
             ("content_block_stop", State::Open) => self.block_stop(&value, events),
@@ -90,11 +93,8 @@ impl Decoder {
                 | "message_stop",
                 _,
             ) => Err(broken("an event comes before the message starts", &event.data)),
-            _ if value.get("error").is_some_and(|error| !error.is_null()) => {
-                Err(classify::from_event(&value))
-            }
             // The API may add event types at any time.
-            _ => Ok(()),
+            _ => classify::find_error(&value).map_or(Ok(()), Err),
         }
     }
 
@@ -109,8 +109,35 @@ impl Decoder {
     fn start(&mut self, value: &Value, events: &mut Vec<Event>) {
         self.state = State::Open;
         let message = &value["message"];
+        text(message, "id").clone_into(&mut self.message_id);
         events.push(Event::Started { model: text(message, "model").to_owned() });
         self.usage(&message["usage"], events);
+        let content = message.get("content").and_then(Value::as_array).into_iter().flatten().cloned();
+        self.held = (0..).zip(content).collect();
+    }
+
+    /// Handles another start inside the message. Some proxies repeat it; only the start of a different message is an
+    /// error.
+    fn restart(&mut self, value: &Value, events: &mut Vec<Event>) -> Result<(), Error> {
+        let message = &value["message"];
+        if self.message_id.is_empty() || text(message, "id") != self.message_id {
+            return Err(broken("a second message starts inside the first", &value.to_string()));
+        }
+        self.usage(&message["usage"], events);
+        Ok(())
+    }
+
+    /// Emits the held blocks before position `end`. Deferred tool calls arrive this way. A proxy may instead stream the
+    /// same blocks again: `block_start` drops those.
+    fn emit_held(&mut self, end: u64, events: &mut Vec<Event>) -> Result<(), Error> {
+        let later = self.held.split_off(&end);
+        for (at, content) in std::mem::replace(&mut self.held, later) {
+            self.begin(at, &content, events)?;
+            if let Some(block) = self.open.remove(&at) {
+                close(block, events);
+            }
+        }
+        Ok(())
     }
 
     /// Merges usage numbers. Later numbers replace earlier ones: `message_delta` may correct `message_start`.
@@ -134,15 +161,23 @@ impl Decoder {
     }
 
     fn block_start(&mut self, value: &Value, events: &mut Vec<Event>) -> Result<(), Error> {
-        let at = position(value)?;
-        let content = &value["content_block"];
+        let (at, content) = (position(value)?, &value["content_block"]);
+        let is_same = |held: &Value| ["type", "id"].iter().all(|key| text(held, key) == text(content, key));
+        if self.held.get(&at).is_some_and(is_same) {
+            self.held.remove(&at);
+        }
+        self.emit_held(at.saturating_add(1), events)?;
+        self.begin(at, content, events)
+    }
+
+    fn begin(&mut self, at: u64, content: &Value, events: &mut Vec<Event>) -> Result<(), Error> {
         self.blocks += 1;
         if self.blocks > MODEL_BLOCKS_MAX {
             let text = format!("the answer has more than {MODEL_BLOCKS_MAX} blocks");
             return Err(Error::new(ErrorKind::TooLarge, text));
         }
         if self.open.contains_key(&at) {
-            return Err(broken("a block starts twice", &value.to_string()));
+            return Err(broken("a block starts twice", &content.to_string()));
         }
         let index = self.next_index;
         let block = match text(content, "type") {
@@ -246,6 +281,7 @@ impl Decoder {
         // A proxy that lost its upstream may still write its own message_stop. Without a stop reason the answer is
         // incomplete.
         let raw = self.stop_reason.take().ok_or_else(truncated)?;
+        self.emit_held(u64::MAX, events)?;
         for (_, block) in std::mem::take(&mut self.open) {
             close(block, events);
         }
@@ -257,7 +293,7 @@ impl Decoder {
 
 fn close(block: Block, events: &mut Vec<Event>) {
     match block {
-        Block::Text { index } => events.push(Event::BlockEnd { index }),
+        Block::Text { index } => events.push(Event::BlockEnd { index, details: None }),
         Block::Reasoning { index, signature, redacted } => {
             let signature = (!signature.is_empty()).then_some(signature);
             events.push(Event::ReasoningEnd { index, signature, redacted, details: None });
@@ -266,7 +302,7 @@ fn close(block: Block, events: &mut Vec<Event>) {
             if argument_bytes == 0 && !whole.is_empty() {
                 events.push(Event::ToolArguments { index, delta: whole });
             }
-            events.push(Event::BlockEnd { index });
+            events.push(Event::BlockEnd { index, details: None });
         }
         Block::Unknown => {}
     }
@@ -278,7 +314,7 @@ fn finish(raw: &str) -> Finish {
         "tool_use" => Finish::ToolCalls,
         "max_tokens" | "model_context_window_exceeded" => Finish::Length,
         "refusal" => Finish::ContentFilter,
-        _ => Finish::Unknown,
+        _ => Finish::Other,
     }
 }
 

@@ -203,7 +203,7 @@ fn assistant_blocks(parts: &[&AssistantPart]) -> Vec<Value> {
 fn assistant_block(part: &AssistantPart) -> Option<Value> {
     match part {
         // An empty text remains only between signed reasoning blocks, and the API refuses empty text.
-        AssistantPart::Text(text) => {
+        AssistantPart::Text { text, .. } => {
             Some(text_block(text).unwrap_or_else(|| json!({"type": "text", "text": " "})))
         }
         AssistantPart::Reasoning { text, signature, redacted, details: _ } => match (redacted, signature) {

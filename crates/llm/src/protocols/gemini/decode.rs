@@ -76,12 +76,17 @@ impl Decoder {
             return self.end(events);
         }
         let value = json::parse(&event.data).ok_or_else(|| broken("a chunk is not JSON", &event.data))?;
-        if value.get("error").is_some_and(|error| !error.is_null()) {
+        if event.name == "error" {
             return Err(classify::from_event(&value));
+        }
+        if let Some(error) = classify::find_error(&value) {
+            return Err(error);
         }
         let candidates = value.get("candidates").and_then(Value::as_array);
         let blocked = value.pointer("/promptFeedback/blockReason").and_then(Value::as_str);
         if let Some(reason) = blocked.filter(|_| candidates.is_none_or(Vec::is_empty)) {
+            // The tokens of a refused prompt may be billed.
+            events.extend(usage(&value));
             let text = format!("the provider's content filter refused the request: {reason}");
             return Err(Error::new(ErrorKind::ContentFilter, text));
         }
@@ -112,11 +117,7 @@ impl Decoder {
         let raw = self.finish_reason.take().ok_or_else(truncated)?;
         self.close(events);
         self.is_finished = true;
-        let reason = match finish(&raw) {
-            Finish::Stop if self.calls > 0 => Finish::ToolCalls,
-            reason => reason,
-        };
-        events.push(Event::Finished { reason, raw });
+        events.push(Event::Finished { reason: finish(&raw), raw });
         Ok(())
     }
 
@@ -137,9 +138,14 @@ impl Decoder {
         }
         match candidate.get("finishReason").and_then(Value::as_str) {
             // Another sample usually succeeds.
-            Some(raw @ ("MALFORMED_FUNCTION_CALL" | "UNEXPECTED_TOOL_CALL" | "TOO_MANY_TOOL_CALLS")) => {
+            Some(
+                raw @ ("MALFORMED_FUNCTION_CALL"
+                | "MALFORMED_RESPONSE"
+                | "UNEXPECTED_TOOL_CALL"
+                | "TOO_MANY_TOOL_CALLS"),
+            ) => {
                 let said = candidate.get("finishMessage").and_then(Value::as_str).unwrap_or_default();
-                let text = format!("the model wrote a tool call that cannot be read ({raw}): {said}");
+                let text = format!("the model wrote an answer that cannot be read ({raw}): {said}");
                 Err(Error::new(ErrorKind::Invalid, text).with_retryable(Some(true)))
             }
             Some(raw) if !raw.is_empty() => {
@@ -237,7 +243,7 @@ impl Decoder {
             }
         };
         events.push(Event::ToolArguments { index, delta: whole });
-        events.push(Event::BlockEnd { index });
+        events.push(Event::BlockEnd { index, details: None });
         Ok(())
     }
 
@@ -271,13 +277,13 @@ impl Decoder {
     fn close(&mut self, events: &mut Vec<Event>) {
         match std::mem::take(&mut self.open) {
             Open::Nothing => {}
-            Open::Text { index } => events.push(Event::BlockEnd { index }),
+            Open::Text { index } => events.push(Event::BlockEnd { index, details: None }),
             Open::Reasoning { index, signature } => {
                 events.push(reasoning_end(index, signature.map(|signature| detail("thought", &signature))));
             }
             Open::Call { index, arguments } => {
                 events.push(Event::ToolArguments { index, delta: arguments.into_text() });
-                events.push(Event::BlockEnd { index });
+                events.push(Event::BlockEnd { index, details: None });
             }
         }
         if let Some(signature) = self.text_signature.take() {
@@ -311,9 +317,17 @@ fn finish(raw: &str) -> Finish {
     match raw {
         "STOP" => Finish::Stop,
         "MAX_TOKENS" => Finish::Length,
-        "SAFETY" | "RECITATION" | "LANGUAGE" | "BLOCKLIST" | "PROHIBITED_CONTENT" | "SPII"
-        | "IMAGE_SAFETY" => Finish::ContentFilter,
-        _ => Finish::Unknown,
+        "SAFETY"
+        | "RECITATION"
+        | "LANGUAGE"
+        | "BLOCKLIST"
+        | "PROHIBITED_CONTENT"
+        | "SPII"
+        | "MODEL_ARMOR"
+        | "IMAGE_SAFETY"
+        | "IMAGE_PROHIBITED_CONTENT"
+        | "IMAGE_RECITATION" => Finish::ContentFilter,
+        _ => Finish::Other,
     }
 }
 

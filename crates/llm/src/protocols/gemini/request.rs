@@ -154,7 +154,7 @@ fn assistant(model: &Model, parts: &[&AssistantPart]) -> Vec<Value> {
     let mut has_call = false;
     for part in parts {
         match part {
-            AssistantPart::Text(text) => lowered.push(json!({"text": text})),
+            AssistantPart::Text { text, .. } => lowered.push(json!({"text": text})),
             AssistantPart::Reasoning { text, details, .. } => {
                 let details = details.as_ref().and_then(Value::as_array).into_iter().flatten();
                 for detail in details.filter(|detail| detail["type"] == SIGNATURE) {

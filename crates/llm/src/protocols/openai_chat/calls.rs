@@ -83,7 +83,7 @@ impl Calls {
             if self.calls[position].index.is_none() {
                 self.announce(position, "", next_index, events);
             }
-            events.extend(self.calls[position].index.map(|index| Event::BlockEnd { index }));
+            events.extend(self.calls[position].index.map(|index| Event::BlockEnd { index, details: None }));
         }
     }
 

@@ -46,14 +46,17 @@ impl Decoder {
             return self.done(events);
         }
         let value = json::parse(&event.data).ok_or_else(|| broken("a chunk is not JSON", &event.data))?;
-        if !value.is_object() {
-            return Err(broken("a chunk is not an object", &event.data));
-        }
-        let is_error = event.name == "error" || value.get("object").and_then(Value::as_str) == Some("error");
-        if is_error || value.get("error").is_some_and(|error| !error.is_null()) {
+        let error = match event.name.as_str() {
+            "error" => Some(classify::from_event(&value)),
+            _ => classify::find_error(&value),
+        };
+        if let Some(error) = error {
             // Usage may come with the error, and is billed.
             self.usage(&value, events);
-            return Err(classify::from_event(&value));
+            return Err(error);
+        }
+        if !value.is_object() {
+            return Err(broken("a chunk is not an object", &event.data));
         }
         self.chunk(&value, events)
     }
@@ -95,6 +98,10 @@ impl Decoder {
         }
         match choice.get("finish_reason").and_then(Value::as_str) {
             Some("error") => Err(classify::from_event(choice)),
+            // DeepSeek and Z.AI stop an answer with these words when their own servers fail.
+            Some(raw @ ("insufficient_system_resource" | "network_error")) => {
+                Err(Error::new(ErrorKind::Overloaded, format!("the provider stopped the answer: {raw}")))
+            }
             Some(reason) if !reason.is_empty() => {
                 self.finish_reason = Some(reason.to_owned());
                 Ok(())
@@ -186,7 +193,7 @@ impl Decoder {
     }
 
     fn close_text(&mut self, events: &mut Vec<Event>) {
-        events.extend(self.text.take().map(|index| Event::BlockEnd { index }));
+        events.extend(self.text.take().map(|index| Event::BlockEnd { index, details: None }));
     }
 
     fn close_reasoning(&mut self, events: &mut Vec<Event>) {
@@ -205,8 +212,9 @@ fn finish(raw: &str) -> Finish {
         "stop" | "eos" => Finish::Stop,
         "tool_calls" | "function_call" => Finish::ToolCalls,
         "length" | "model_length" | "max_tokens" => Finish::Length,
-        "content_filter" => Finish::ContentFilter,
-        _ => Finish::Unknown,
+        // The second word is Z.AI's.
+        "content_filter" | "sensitive" => Finish::ContentFilter,
+        _ => Finish::Other,
     }
 }
 

@@ -175,7 +175,7 @@ fn assistant(dialect: Dialect, model: &Model, parts: &[&AssistantPart]) -> Optio
     let (mut calls, mut all_details) = (Vec::new(), Vec::new());
     for part in parts {
         match part {
-            AssistantPart::Text(more) => text.push_str(more),
+            AssistantPart::Text { text: more, .. } => text.push_str(more),
             AssistantPart::Reasoning { text: more, details, .. } => {
                 reasoning.push_str(more);
                 let details = details.as_ref().and_then(Value::as_array).into_iter().flatten();

@@ -1,8 +1,7 @@
 //! Converts the events of OpenAI Responses answers to ours.
 //! <https://platform.openai.com/docs/api-reference/responses-streaming>. `request` builds the request.
 //!
-//! An answer is a list of items. Each becomes a block when its first piece arrives. The `output_index` identifies an
-//! item: some proxies give every event another `item_id`.
+//! An answer is a list of items. Each becomes a block when its first piece arrives. `items` tells them apart.
 
 use super::items::Items;
 use crate::error::{Error, ErrorKind};
@@ -42,13 +41,12 @@ impl Decoder {
         }
         let value = json::parse(&event.data).ok_or_else(|| broken("an event is not JSON", &event.data))?;
         let kind = value.get("type").and_then(Value::as_str).unwrap_or(event.name.as_str());
-        let is_error = value.get("error").is_some_and(|error| !error.is_null());
-        if kind == "error" || (is_error && !kind.starts_with("response.")) {
+        if kind == "error" {
             return Err(classify::from_event(&value));
         }
         if !kind.starts_with("response.") {
             self.is_foreign |= kind.is_empty();
-            return Ok(());
+            return classify::find_error(&value).map_or(Ok(()), Err);
         }
         self.start(&value["response"], events);
         match kind {
@@ -94,7 +92,6 @@ impl Decoder {
         events.extend(usage(response));
         self.items.close(response, events)?;
         let (reason, raw) = match kind {
-            "response.completed" if self.items.has_calls() => (Finish::ToolCalls, "completed"),
             "response.completed" => (Finish::Stop, "completed"),
             _ => match response.pointer("/incomplete_details/reason").and_then(Value::as_str) {
                 Some(raw @ "max_output_tokens") => (Finish::Length, raw),

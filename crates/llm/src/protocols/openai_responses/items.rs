@@ -1,36 +1,58 @@
 //! The items of an answer in OpenAI Responses. The provider sends each item three times: in pieces, whole at its end,
-//! and whole at the end of the response. The first version counts, and a later one fills in what never arrived.
+//! and whole in the list at the end of the response. The first version counts, and a later one fills in what never arrived.
+//!
+//! While an answer streams, `output_index` names an item: some proxies give every event another `item_id`. The list at the
+//! end may omit items, so its entries are matched by `call_id`, id or text, never by position.
 
+use crate::accumulate;
 use crate::error::{Error, ErrorKind};
 use crate::event::Event;
 use domain::limits::MODEL_BLOCKS_MAX;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 
 /// Type of the item that holds reasoning, in answers and in requests.
 pub(super) const REASONING: &str = "reasoning";
+/// Type of the item that holds text, in answers and in requests.
+pub(super) const MESSAGE: &str = "message";
 
 /// Separates two paragraphs of reasoning.
 const PARAGRAPH: &str = "\n\n";
+/// Longest id of an item that OpenAI accepts in a request; bytes.
+const ITEM_ID_BYTES_MAX: usize = 64;
 
-/// The items of one answer, by the provider's position.
+/// The items of one answer, in the order in which they began.
 #[derive(Debug, Default)]
 pub(super) struct Items {
-    items: BTreeMap<u64, Item>,
+    items: Vec<Item>,
     next_index: u32,
-    has_calls: bool,
 }
 
 #[derive(Debug)]
 struct Item {
-    kind: Kind,
+    names: Names,
     /// Our index, set once an event of the item was emitted.
     index: Option<u32>,
-    /// Whether any text or arguments of the item were emitted.
-    has_text: bool,
+    /// The tool of a call.
+    tool: String,
+    /// The text or the arguments so far.
+    text: String,
     /// The next piece of reasoning starts a new paragraph.
     is_between_parts: bool,
     is_closed: bool,
+    /// Whether the list at the end contains it.
+    is_listed: bool,
+}
+
+/// What the provider calls an item.
+#[derive(Debug)]
+struct Names {
+    kind: Kind,
+    /// The position, if the server sends positions.
+    at: Option<u64>,
+    /// Empty until it arrives.
+    id: String,
+    /// Of a call only.
+    call_id: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,129 +64,253 @@ enum Kind {
     Other,
 }
 
-impl Items {
-    /// Whether the answer calls tools of the request.
-    pub(super) fn has_calls(&self) -> bool {
-        self.has_calls
+impl Names {
+    /// Those of a piece of an item.
+    fn of_piece(kind: Kind, value: &Value) -> Self {
+        let at = value.get("output_index").and_then(Value::as_u64);
+        Self { kind, at, id: word(value, "item_id"), call_id: String::new() }
     }
 
+    /// Those of a whole item, in an event or in the list.
+    fn of_item(event: &Value, item: &Value) -> Self {
+        let at = event.get("output_index").and_then(Value::as_u64);
+        Self { kind: kind(item), at, id: word(item, "id"), call_id: word(item, "call_id") }
+    }
+
+    fn is_same_call(&self, other: &Self) -> bool {
+        self.kind == Kind::Call
+            && other.kind == Kind::Call
+            && !self.call_id.is_empty()
+            && self.call_id == other.call_id
+    }
+
+    /// Whether both names can belong to one item.
+    fn fits(&self, other: &Self) -> bool {
+        let is_unknown = self.call_id.is_empty() || other.call_id.is_empty();
+        self.kind == other.kind && (is_unknown || self.call_id == other.call_id)
+    }
+}
+
+impl Items {
     /// Handles the start of an item. Only a call is announced at once: other items may stay empty.
     pub(super) fn add(&mut self, value: &Value, events: &mut Vec<Event>) -> Result<(), Error> {
-        let (at, item) = (self.position(value), &value["item"]);
-        self.insert(at, kind(item))?;
-        self.announce(at, item, events);
+        let names = Names::of_item(value, &value["item"]);
+        let is_it = |item: &Item| !item.is_closed && item.names.at == names.at && item.names.fits(&names);
+        let found = names.at.and_then(|_| self.items.iter().rposition(is_it));
+        let place = self.found_or_new(found, names)?;
+        self.announce(place, &value["item"], events);
         Ok(())
     }
 
     /// Handles a piece of text.
     pub(super) fn text(&mut self, value: &Value, events: &mut Vec<Event>) -> Result<(), Error> {
-        let at = self.position(value);
-        self.insert(at, Kind::Message)?;
-        self.tell(at, Kind::Message, delta(value), events);
+        let place = self.place_of_piece(Kind::Message, value)?;
+        self.tell(place, Kind::Message, delta(value), events);
         Ok(())
     }
 
     /// Handles the start of a paragraph of reasoning.
     pub(super) fn paragraph(&mut self, value: &Value) -> Result<(), Error> {
-        let at = self.position(value);
-        self.insert(at, Kind::Reasoning)?;
-        if let Some(item) = self.items.get_mut(&at) {
-            item.is_between_parts = item.has_text;
-        }
+        let place = self.place_of_piece(Kind::Reasoning, value)?;
+        let item = &mut self.items[place];
+        item.is_between_parts = !item.text.is_empty();
         Ok(())
     }
 
     /// Handles a piece of reasoning.
     pub(super) fn reasoning(&mut self, value: &Value, events: &mut Vec<Event>) -> Result<(), Error> {
-        let at = self.position(value);
-        self.insert(at, Kind::Reasoning)?;
+        let place = self.place_of_piece(Kind::Reasoning, value)?;
         let text = delta(value);
-        let item = self.items.get_mut(&at).filter(|_| !text.is_empty());
-        match item.is_some_and(|item| std::mem::take(&mut item.is_between_parts)) {
-            true => self.tell(at, Kind::Reasoning, &format!("{PARAGRAPH}{text}"), events),
-            false => self.tell(at, Kind::Reasoning, text, events),
+        let is_next_part = !text.is_empty() && std::mem::take(&mut self.items[place].is_between_parts);
+        match is_next_part {
+            true => self.tell(place, Kind::Reasoning, &format!("{PARAGRAPH}{text}"), events),
+            false => self.tell(place, Kind::Reasoning, text, events),
         }
         Ok(())
     }
 
     /// Handles a piece of a call's arguments. The arguments of an unannounced call come again with the whole call.
     pub(super) fn arguments(&mut self, value: &Value, events: &mut Vec<Event>) {
-        let at = self.position(value);
-        if self.items.get(&at).is_some_and(|item| item.index.is_some()) {
-            self.tell(at, Kind::Call, delta(value), events);
+        if let Some(place) = self.find_piece(&Names::of_piece(Kind::Call, value)) {
+            self.tell(place, Kind::Call, delta(value), events);
         }
     }
 
     /// Handles a whole item.
     pub(super) fn done(&mut self, value: &Value, events: &mut Vec<Event>) -> Result<(), Error> {
-        let at = self.position(value);
-        self.whole(at, &value["item"], events)
+        let names = Names::of_item(value, &value["item"]);
+        let find = |is_it: &dyn Fn(&Item) -> bool| {
+            self.items.iter().rposition(|item| item.names.fits(&names) && is_it(item))
+        };
+        let found = find(&|item| names.at.is_some() && item.names.at == names.at)
+            .or_else(|| find(&|item| !names.call_id.is_empty() && !item.is_closed))
+            .or_else(|| {
+                find(&|item| names.kind != Kind::Call && !names.id.is_empty() && item.names.id == names.id)
+            })
+            .or_else(|| find(&|item| names.at.is_none() && !item.is_closed));
+        let place = self.found_or_new(found, names)?;
+        self.whole(place, &value["item"], events);
+        Ok(())
     }
 
-    /// Ends all items. The `response` completes the open ones.
+    /// Ends all items. The list of the `response` completes the open ones, and adds those that were not streamed.
     pub(super) fn close(&mut self, response: &Value, events: &mut Vec<Event>) -> Result<(), Error> {
-        let output = response.get("output").and_then(Value::as_array).into_iter().flatten();
-        for (at, item) in (0_u64..).zip(output) {
-            self.whole(at, item, events)?;
+        for value in response.get("output").and_then(Value::as_array).into_iter().flatten() {
+            let names = Names::of_item(&Value::Null, value);
+            let found = self.find_listed(&names, value);
+            let place = self.found_or_new(found, names)?;
+            self.items[place].is_listed = true;
+            self.whole(place, value, events);
         }
-        let positions: Vec<u64> = self.items.keys().copied().collect();
-        positions.into_iter().for_each(|at| self.end(at, None, events));
+        (0..self.items.len()).for_each(|place| self.end(place, None, events));
+        (0..self.items.len()).for_each(|place| self.settle_namesake(place, events));
         Ok(())
     }
 
-    fn whole(&mut self, at: u64, value: &Value, events: &mut Vec<Event>) -> Result<(), Error> {
-        self.insert(at, kind(value))?;
-        self.announce(at, value, events);
-        let Some(item) = self.items.get(&at).filter(|item| !item.is_closed) else { return Ok(()) };
-        let kind = item.kind;
-        if !item.has_text {
-            self.tell(at, kind, &whole_text(kind, value), events);
+    /// The streamed item that an entry of the list repeats.
+    fn find_listed(&self, names: &Names, value: &Value) -> Option<usize> {
+        let find = |is_it: &dyn Fn(&Item) -> bool| {
+            let is_candidate = |item: &Item| !item.is_listed && item.names.fits(names) && is_it(item);
+            self.items.iter().position(is_candidate)
+        };
+        if names.kind == Kind::Call && !names.call_id.is_empty() {
+            return find(&|item| item.names.call_id == names.call_id)
+                .or_else(|| find(&|item| item.names.call_id.is_empty()));
         }
-        let details = if kind == Kind::Reasoning { encrypted(value) } else { None };
-        if details.is_some() {
-            self.open(at, events);
-        }
-        self.end(at, details, events);
-        Ok(())
+        let text = whole_text(names.kind, value);
+        find(&|item| !names.id.is_empty() && item.names.id == names.id)
+            // A proxy may give an item another id at the end than before.
+            .or_else(|| find(&|item| item.text == text))
+            .or_else(|| find(&|item| names.id.is_empty() || item.names.id.is_empty()))
     }
 
-    fn insert(&mut self, at: u64, kind: Kind) -> Result<(), Error> {
-        if self.items.len() >= MODEL_BLOCKS_MAX && !self.items.contains_key(&at) {
+    fn whole(&mut self, place: usize, value: &Value, events: &mut Vec<Event>) {
+        self.announce(place, value, events);
+        let item = &self.items[place];
+        let kind = item.names.kind;
+        if item.is_closed {
+            return;
+        }
+        if item.text.is_empty() {
+            self.tell(place, kind, &whole_text(kind, value), events);
+        }
+        let details = match kind {
+            Kind::Message => identity(value),
+            Kind::Reasoning => encrypted(value),
+            Kind::Call | Kind::Other => None,
+        };
+        if kind == Kind::Reasoning && details.is_some() {
+            self.open(place, events);
+        }
+        self.end(place, details, events);
+    }
+
+    /// The place of the item that is `found`, or of a new one. Completes its names.
+    fn found_or_new(&mut self, found: Option<usize>, names: Names) -> Result<usize, Error> {
+        if let Some(place) = found {
+            let known = &mut self.items[place].names;
+            for (known, given) in [(&mut known.id, names.id), (&mut known.call_id, names.call_id)] {
+                if known.is_empty() {
+                    *known = given;
+                }
+            }
+            return Ok(place);
+        }
+        if self.items.len() >= MODEL_BLOCKS_MAX {
             let text = format!("the answer has more than {MODEL_BLOCKS_MAX} items");
             return Err(Error::new(ErrorKind::TooLarge, text));
         }
-        let new = Item { kind, index: None, has_text: false, is_between_parts: false, is_closed: false };
-        self.items.entry(at).or_insert(new);
-        Ok(())
+        self.items.push(Item {
+            names,
+            index: None,
+            tool: String::new(),
+            text: String::new(),
+            is_between_parts: false,
+            is_closed: false,
+            is_listed: false,
+        });
+        Ok(self.items.len() - 1)
     }
 
-    /// Announces a call once its id and tool are known.
-    fn announce(&mut self, at: u64, value: &Value, events: &mut Vec<Event>) {
-        let index = self.next_index;
-        let Some(item) =
-            self.items.get_mut(&at).filter(|item| item.kind == Kind::Call && item.index.is_none())
-        else {
+    fn place_of_piece(&mut self, kind: Kind, value: &Value) -> Result<usize, Error> {
+        let names = Names::of_piece(kind, value);
+        self.found_or_new(self.find_piece(&names), names)
+    }
+
+    /// The item of a piece. A server that omits the position and the id means the newest item.
+    fn find_piece(&self, names: &Names) -> Option<usize> {
+        let find = |is_it: &dyn Fn(&Item) -> bool| self.items.iter().rposition(is_it);
+        if names.at.is_some() {
+            return find(&|item| item.names.at == names.at);
+        }
+        find(&|item| !names.id.is_empty() && item.names.id == names.id)
+            .or_else(|| find(&|item| !item.is_closed && item.names.kind == names.kind))
+    }
+
+    /// Announces a call once its id and tool are known. A call with the id of an earlier one waits for the end of the
+    /// response.
+    fn announce(&mut self, place: usize, value: &Value, events: &mut Vec<Event>) {
+        let item = &self.items[place];
+        if item.names.kind != Kind::Call || item.index.is_some() {
             return;
-        };
-        item.index = Some(index);
+        }
+        self.items[place].tool = word(value, "name");
+        if self.namesakes(place).next().is_none() {
+            // Servers without a call id have one for the item.
+            let names = &self.items[place].names;
+            let id = if names.call_id.is_empty() { names.id.clone() } else { names.call_id.clone() };
+            self.start_call(place, id, events);
+        }
+    }
+
+    fn start_call(&mut self, place: usize, id: String, events: &mut Vec<Event>) {
+        let index = self.next_index;
         self.next_index += 1;
-        self.has_calls = true;
-        let word = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-        // Servers without a call id have one for the item.
-        let id = if word("call_id").is_empty() { word("id") } else { word("call_id") };
-        events.push(Event::ToolStart { index, id, name: word("name") });
+        let item = &mut self.items[place];
+        item.index = Some(index);
+        events.push(Event::ToolStart { index, id, name: item.tool.clone() });
+    }
+
+    /// The announced calls with the same `call_id`.
+    fn namesakes(&self, place: usize) -> impl Iterator<Item = &Item> {
+        let names = &self.items[place].names;
+        self.items.iter().filter(move |item| item.index.is_some() && item.names.is_same_call(names))
+    }
+
+    /// Announces a call that waited because an earlier one has its id. If both ask for the same, they are one call, which
+    /// must not run twice; otherwise this one gets an id of its own.
+    fn settle_namesake(&mut self, place: usize, events: &mut Vec<Event>) {
+        let item = &self.items[place];
+        if item.names.kind != Kind::Call || item.index.is_some() {
+            return;
+        }
+        let input = accumulate::arguments(&item.text);
+        let asks_the_same =
+            |other: &Item| other.tool == item.tool && accumulate::arguments(&other.text) == input;
+        if self.namesakes(place).any(asks_the_same) {
+            return;
+        }
+        let id = format!("{}_{place}", item.names.call_id);
+        let arguments = item.text.clone();
+        self.start_call(place, id, events);
+        if let Some(index) = self.items[place].index {
+            events.push(Event::ToolArguments { index, delta: arguments });
+            events.push(Event::BlockEnd { index, details: None });
+        }
     }
 
     /// Emits a piece of an open item. A piece that does not fit the item's kind is ignored.
-    fn tell(&mut self, at: u64, kind: Kind, text: &str, events: &mut Vec<Event>) {
-        let fits = self.items.get(&at).is_some_and(|item| item.kind == kind && !item.is_closed);
-        if text.is_empty() || !fits || kind == Kind::Other {
+    fn tell(&mut self, place: usize, kind: Kind, text: &str, events: &mut Vec<Event>) {
+        let item = &mut self.items[place];
+        if text.is_empty() || item.names.kind != kind || item.is_closed || kind == Kind::Other {
             return;
         }
-        let index = self.open(at, events);
-        if let Some(item) = self.items.get_mut(&at) {
-            item.has_text = true;
+        item.text.push_str(text);
+        // A call that is not announced keeps its arguments.
+        if kind == Kind::Call && item.index.is_none() {
+            return;
         }
+        let index = self.open(place, events);
         let delta = text.to_owned();
         events.push(match kind {
             Kind::Reasoning => Event::Reasoning { index, delta },
@@ -173,14 +319,14 @@ impl Items {
         });
     }
 
-    /// Our index of the item at `at`; starts the item if necessary.
-    fn open(&mut self, at: u64, events: &mut Vec<Event>) -> u32 {
+    /// Our index of an item; starts the item if necessary.
+    fn open(&mut self, place: usize, events: &mut Vec<Event>) -> u32 {
         let next = self.next_index;
-        let Some(item) = self.items.get_mut(&at) else { return next };
+        let item = &mut self.items[place];
         let index = *item.index.get_or_insert(next);
         if index == next {
             self.next_index += 1;
-            events.push(match item.kind {
+            events.push(match item.names.kind {
                 Kind::Reasoning => Event::ReasoningStart { index },
                 Kind::Message | Kind::Call | Kind::Other => Event::TextStart { index },
             });
@@ -188,27 +334,27 @@ impl Items {
         index
     }
 
-    fn end(&mut self, at: u64, details: Option<Value>, events: &mut Vec<Event>) {
-        let Some(item) = self.items.get_mut(&at).filter(|item| !item.is_closed) else { return };
-        item.is_closed = true;
+    fn end(&mut self, place: usize, details: Option<Value>, events: &mut Vec<Event>) {
+        let item = &mut self.items[place];
+        if std::mem::replace(&mut item.is_closed, true) {
+            return;
+        }
         let Some(index) = item.index else { return };
-        events.push(match item.kind {
+        events.push(match item.names.kind {
             Kind::Reasoning => Event::ReasoningEnd { index, signature: None, redacted: None, details },
-            Kind::Message | Kind::Call | Kind::Other => Event::BlockEnd { index },
+            Kind::Message | Kind::Call | Kind::Other => Event::BlockEnd { index, details },
         });
     }
+}
 
-    /// The provider's position. A server that omits it means the newest item.
-    fn position(&self, value: &Value) -> u64 {
-        let given = value.get("output_index").and_then(Value::as_u64);
-        given.unwrap_or_else(|| self.items.last_key_value().map_or(0, |(at, _)| *at))
-    }
+fn word(value: &Value, key: &str) -> String {
+    value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
 fn kind(item: &Value) -> Kind {
     match item.get("type").and_then(Value::as_str) {
-        Some("message") => Kind::Message,
-        Some("reasoning") => Kind::Reasoning,
+        Some(MESSAGE) => Kind::Message,
+        Some(REASONING) => Kind::Reasoning,
         Some("function_call") => Kind::Call,
         Some(_) | None => Kind::Other,
     }
@@ -240,11 +386,31 @@ fn whole_text(kind: Kind, item: &Value) -> String {
     }
 }
 
-/// What the model needs back to continue its reasoning: the item without its id. The id means nothing to a server that
-/// does not store responses.
+/// What identifies a text in later requests: its id, and whether it is a comment or the answer.
+fn identity(item: &Value) -> Option<Value> {
+    let mut identity = json!({"type": MESSAGE, "id": own_id(item, "msg_")?});
+    for key in ["phase", "status"] {
+        if let Some(word) = item.get(key).and_then(Value::as_str) {
+            identity[key] = json!(word);
+        }
+    }
+    Some(json!([identity]))
+}
+
+/// What the model needs back to continue its reasoning.
 fn encrypted(item: &Value) -> Option<Value> {
     let content = item.get("encrypted_content").and_then(Value::as_str).filter(|text| !text.is_empty())?;
     let summary = item.get("summary").filter(|summary| summary.is_array());
     let summary = summary.cloned().unwrap_or_else(|| json!([]));
-    Some(json!([{"type": REASONING, "summary": summary, "encrypted_content": content}]))
+    let mut reasoning = json!({"type": REASONING, "summary": summary, "encrypted_content": content});
+    if let Some(id) = own_id(item, "rs_") {
+        reasoning["id"] = json!(id);
+    }
+    Some(json!([reasoning]))
+}
+
+/// The id of an item, unless it is one that OpenAI refuses in a request. Proxies make up such ids.
+fn own_id<'a>(item: &'a Value, prefix: &str) -> Option<&'a str> {
+    let id = item.get("id").and_then(Value::as_str)?;
+    (id.starts_with(prefix) && id.len() <= ITEM_ID_BYTES_MAX).then_some(id)
 }

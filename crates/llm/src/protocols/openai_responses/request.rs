@@ -4,7 +4,7 @@
 //! Each request carries the whole conversation and the provider stores nothing, so any worker can send the next one.
 //! Reasoning comes back encrypted.
 
-use super::items::REASONING;
+use super::items::{MESSAGE, REASONING};
 use crate::model::{Model, Thinking};
 use crate::protocols::history::{Entry, entries};
 use crate::protocols::ids;
@@ -70,7 +70,7 @@ fn input(model: &Model, request: &Request) -> Vec<Value> {
         match entry {
             Entry::User(parts) => {
                 let content: Vec<Value> = parts.into_iter().map(|part| user_part(model, part)).collect();
-                input.push(json!({"type": "message", "role": "user", "content": content}));
+                input.push(json!({"type": MESSAGE, "role": "user", "content": content}));
             }
             Entry::Assistant(parts) => assistant(&parts, &mut input),
             Entry::Results(results) => input.extend(results.iter().map(|result| tool_result(model, result))),
@@ -106,9 +106,10 @@ fn assistant(parts: &[&AssistantPart], input: &mut Vec<Value>) {
     let trailing = parts.iter().rev().take_while(is_reasoning).count();
     for part in &parts[..parts.len() - trailing] {
         match part {
-            AssistantPart::Text(text) => {
-                let content = json!([{"type": "output_text", "text": text}]);
-                input.push(json!({"type": "message", "role": "assistant", "content": content}));
+            AssistantPart::Text { text, details } => {
+                let mut details = details.as_ref().and_then(Value::as_array).into_iter().flatten();
+                let identity = details.find(|detail| detail["type"] == MESSAGE);
+                input.push(identity.map_or_else(|| plain_text(text), |identity| own_text(text, identity)));
             }
             AssistantPart::Reasoning { details, .. } => {
                 let details = details.as_ref().and_then(Value::as_array).into_iter().flatten();
@@ -122,6 +123,27 @@ fn assistant(parts: &[&AssistantPart], input: &mut Vec<Value>) {
             })),
         }
     }
+}
+
+/// A text of an earlier answer, as the API gave it.
+fn own_text(text: &str, identity: &Value) -> Value {
+    let mut message = json!({
+        "type": MESSAGE,
+        "id": identity["id"],
+        "role": "assistant",
+        "status": identity["status"].as_str().unwrap_or("completed"),
+        "content": [{"type": "output_text", "text": text, "annotations": []}],
+    });
+    if let Some(phase) = identity["phase"].as_str() {
+        message["phase"] = json!(phase);
+    }
+    message
+}
+
+/// A text that has no identity at this provider, for example another model's. The API takes such texts only in this short
+/// form.
+fn plain_text(text: &str) -> Value {
+    json!({"type": MESSAGE, "role": "assistant", "content": text})
 }
 
 fn tool_result(model: &Model, result: &ToolResult) -> Value {

@@ -262,6 +262,16 @@ fn old_outputs_are_left_out_and_the_last_turns_kept() {
         parts.into_iter().map(|part| part.id.to_string()).collect::<Vec<_>>()
     };
     assert_eq!(pruned(vec![big(21_000), big(1_000), big(40_000)]), ["prt_21", "prt_20"]);
+    let skill = |tokens: usize| {
+        let mut body = big(tokens);
+        if let Body::Tool(call) = &mut body {
+            call.tool = "skill".to_owned();
+        }
+        body
+    };
+    let around = vec![big(21_000), skill(90_000), big(1_000), big(40_000)];
+    assert_eq!(pruned(around), ["prt_22", "prt_20"], "a skill is neither cleared nor counted");
+    assert_eq!(pruned(vec![big(10_000), skill(90_000), big(40_000)]), [""; 0], "too little beside a skill");
     assert_eq!(pruned(vec![big(10_000), big(40_000)]), [""; 0], "too little");
     assert_eq!(pruned(vec![big(90_000), tool("gone", Some(1)), big(40_000)]), [""; 0], "it was looked at");
     let parts = prune::pruned(&talk(vec![big(61_000)]), Timestamp(7));

@@ -101,11 +101,15 @@ fn conversation(entries: Vec<MessageWithParts>) -> Conversation {
 }
 
 #[test]
-fn a_step_with_calls_goes_on_whatever_the_model_says() {
-    let talk = conversation(vec![user(1, "u"), step(2, "a", "u", Some("stop"), vec![tool("c", None)])]);
-    let last = talk.view(&[], false).last.expect("a step");
-    assert!(last.continues && last.answered);
-    assert_eq!(last.open, ["c"]);
+fn only_a_call_asks_for_another_step_whatever_the_model_says() {
+    for finish in ["stop", "tool-calls", "other", "unknown", "moon_phase"] {
+        let talk = |tools| conversation(vec![user(1, "u"), step(2, "a", "u", Some(finish), tools)]);
+        let last = talk(vec![tool("c", None)]).view(&[], false).last.expect("a step");
+        assert!(last.continues && last.answered, "{finish}");
+        assert_eq!(last.open, ["c"]);
+        let last = talk(vec![]).view(&[], false).last.expect("a step");
+        assert!(!last.continues && last.answered, "{finish}");
+    }
 }
 
 #[test]
@@ -130,6 +134,25 @@ fn only_calls_of_this_turn_with_the_same_answer_count_as_a_loop() {
     let other = step(8, "c", "u", Some("tool-calls"), vec![tool("c", Some("y"))]);
     let talk = conversation(vec![user(3, "u"), same(4, "a"), same(6, "b"), other]);
     assert_eq!(talk.view(&[], false).repeated_calls, 1, "another answer is progress");
+}
+
+#[test]
+fn calls_that_were_cut_off_count_as_a_loop_wherever_they_were_cut() {
+    let cut = |seq, name: &str, input: serde_json::Value| {
+        let time = domain::conversation::part::Span { start: Timestamp(1), end: Some(Timestamp(2)) };
+        let state = ToolState::Error { input, error: "cut off".into(), metadata: None, time };
+        let tool = Tool { call_id: "c".into(), tool: "write".into(), state };
+        step(seq, name, "u", Some("length"), vec![tool])
+    };
+    let raw = |raw: &str| json!({marks::UNREADABLE: raw});
+    let repeated = |inputs: [serde_json::Value; 2]| {
+        let steps =
+            (4..).step_by(2).zip(["a", "b"]).zip(inputs).map(|((seq, name), input)| cut(seq, name, input));
+        conversation(std::iter::once(user(3, "u")).chain(steps).collect()).view(&[], false).repeated_calls
+    };
+    assert_eq!(repeated([raw("{\"a"), raw("{\"ab")]), 2);
+    assert_eq!(repeated([json!({"arguments": raw("{")}), json!({"arguments": raw("")})]), 2);
+    assert_eq!(repeated([json!({"a": 1}), json!({"a": 2})]), 1, "arguments that can be compared");
 }
 
 #[test]

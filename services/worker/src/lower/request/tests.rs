@@ -77,14 +77,14 @@ fn a_call_never_stands_without_an_answer() {
         media: vec![],
         is_error: true,
     };
-    let said = vec![AssistantPart::Text("hm".into()), call];
+    let said = vec![AssistantPart::text("hm"), call];
     assert_eq!(lowered, [Lowered::Assistant(said), Lowered::ToolResults(vec![result])]);
 }
 
 #[test]
 fn signed_reasoning_goes_back_only_to_its_own_model() {
     let thought = || {
-        let metadata = reasoning_metadata(Some("sig"), None, None);
+        let metadata = provider_metadata(Some("sig"), None, None);
         Body::Reasoning(Reasoning {
             text: "hm".into(),
             time: Span { start: Timestamp(1), end: None },
@@ -96,7 +96,33 @@ fn signed_reasoning_goes_back_only_to_its_own_model() {
     assert!(matches!(&same[0], Lowered::Assistant(parts)
         if matches!(&parts[..], [AssistantPart::Reasoning { signature: Some(signature), .. }] if signature == "sig")));
     let other = step(&answered, &[part(1, thought())], &model("other"));
-    assert_eq!(other[0], Lowered::Assistant(vec![AssistantPart::Text("hm".into())]), "a text to another one");
+    assert_eq!(other[0], Lowered::Assistant(vec![AssistantPart::text("hm")]), "a text to another one");
+}
+
+#[test]
+fn a_text_keeps_its_identity_only_for_its_own_model() {
+    let details = json!([{"type": "message", "id": "msg_1"}]);
+    let metadata = provider_metadata(None, None, Some(&details));
+    let body = Body::Text(Text { text: "hm".into(), metadata, ..Text::default() });
+    let answered = assistant(Some("stop"), None);
+    for (name, want) in [("m", Some(details)), ("other", None)] {
+        let lowered = step(&answered, &[part(1, body.clone())], &model(name));
+        let text = AssistantPart::Text { text: "hm".into(), details: want };
+        assert_eq!(lowered[0], Lowered::Assistant(vec![text]), "{name}");
+    }
+}
+
+#[test]
+fn an_empty_text_still_separates_signed_reasoning() {
+    let thought = |signature| {
+        let metadata = provider_metadata(Some(signature), None, None);
+        let time = Span { start: Timestamp(1), end: None };
+        Body::Reasoning(Reasoning { text: "hm".into(), time, metadata })
+    };
+    let parts = [part(1, thought("a")), part(2, text("")), part(3, thought("b"))];
+    let lowered = step(&assistant(Some("stop"), None), &parts, &model("m"));
+    let Lowered::Assistant(words) = &lowered[0] else { panic!("{lowered:?}") };
+    assert_eq!((words.len(), &words[1]), (3, &AssistantPart::text("")));
 }
 
 #[test]
@@ -191,6 +217,10 @@ fn the_first_block_of_the_system_prompt_is_always_the_same() {
     let (one, two) = (request(&first, false), request(&later, true));
     assert_eq!((one.system.len(), &one.system[0]), (2, &two.system[0]));
     assert_ne!(one.system[1], two.system[1], "the day changes");
+    let of_claude = ModelRef { provider_id: "p".into(), model_id: "claude-opus-4-7".into() };
+    let claude = request(&User { model: of_claude.into(), ..first.clone() }, false);
+    let advice = |system: &str| system.split_once("Advice for you").expect("advice").1.to_owned();
+    assert_ne!(advice(&claude.system[0]), advice(&one.system[0]), "another family of models");
     for words in ["Date: 1970-01-01", "Use tabs.", "Be brief."] {
         assert!(one.system[1].contains(words), "{words}");
     }

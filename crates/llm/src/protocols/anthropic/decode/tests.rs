@@ -55,7 +55,7 @@ fn text_comes_with_usage_and_one_end() {
         Event::TextStart { index: 0 },
         text("H"),
         text("i"),
-        Event::BlockEnd { index: 0 },
+        Event::BlockEnd { index: 0, details: None },
         usage(5),
         Event::Finished { reason: Finish::Stop, raw: "end_turn".to_owned() },
     ];
@@ -119,7 +119,7 @@ fn reasons_to_end_are_understood() {
         ("max_tokens", Finish::Length),
         ("model_context_window_exceeded", Finish::Length),
         ("refusal", Finish::ContentFilter),
-        ("what_else", Finish::Unknown),
+        ("what_else", Finish::Other),
     ] {
         assert_eq!(whole(&[], raw).0.finish, Some((want, raw.to_owned())));
     }
@@ -137,6 +137,67 @@ fn later_usage_replaces_earlier_usage_and_cache_tokens_are_separate() {
         answer.tokens,
         Some(Tokens { input: 7, output: 2, reasoning: 0, cache_read: 3, cache_write: 6 })
     );
+}
+
+#[test]
+fn a_repeated_start_of_the_same_message_is_one_message() {
+    let start = |id: &str, tokens: u64| {
+        json!({"type":"message_start","message":{"id":id,"model":"m1","usage":{"input_tokens":tokens}}})
+            .to_string()
+    };
+    let text = r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":"Hi"}}"#;
+    let (first, again, other, end) = (start("a", 9), start("a", 17), start("b", 9), end("end_turn"));
+    let of = |data: &[&str]| answer(Protocol::Anthropic, &stream(data), 11);
+    for data in [[&first, &again, text, &end, STOP], [&first, text, &again, &end, STOP]] {
+        let (got, outcome) = of(&data);
+        outcome.unwrap();
+        assert_eq!(got.blocks, [Block::Text("Hi".to_owned())]);
+        assert_eq!(got.tokens, Some(Tokens { input: 17, output: 5, ..Tokens::default() }));
+    }
+    let refused = of(&[&first, text, &other]).1.unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::Protocol, "another message");
+}
+
+#[test]
+fn content_of_the_start_is_read_once() {
+    let tool = |id: &str| json!({"type":"tool_use","id":id,"name":"bash","input":{"a":1}});
+    let text = json!({"type":"text","text":"Hi"});
+    let start = |content: Value| {
+        json!({"type":"message_start","message":{"id":"a","model":"m1","content":content}}).to_string()
+    };
+    let begin = |at: u64, block: &Value| {
+        json!({"type":"content_block_start","index":at,"content_block":block}).to_string()
+    };
+    let call =
+        |id: &str| Block::ToolCall { id: id.to_owned(), name: "bash".to_owned(), input: json!({"a":1}) };
+    let said = Block::Text("Hi".to_owned());
+    let both = start(json!([text, tool("c1")]));
+    for (what, start, streamed, want) in [
+        ("nothing follows", both.clone(), vec![], vec![said.clone(), call("c1")]),
+        (
+            "streamed again",
+            both.clone(),
+            vec![begin(0, &text), begin(1, &tool("c1"))],
+            vec![said.clone(), call("c1")],
+        ),
+        (
+            "the last is streamed again",
+            both.clone(),
+            vec![begin(1, &tool("c1"))],
+            vec![said.clone(), call("c1")],
+        ),
+        ("continued", both, vec![begin(2, &tool("c2"))], vec![said.clone(), call("c1"), call("c2")]),
+        ("counted anew", start(json!([tool("c1")])), vec![begin(0, &text)], vec![call("c1"), said]),
+        ("nothing", start(json!(null)), vec![], vec![]),
+    ] {
+        let end = end("tool_use");
+        let mut data = vec![start.as_str()];
+        data.extend(streamed.iter().map(String::as_str));
+        data.extend([end.as_str(), STOP]);
+        let (got, outcome) = answer(Protocol::Anthropic, &stream(&data), 11);
+        outcome.unwrap();
+        assert_eq!(got.blocks, want, "{what}");
+    }
 }
 
 #[test]

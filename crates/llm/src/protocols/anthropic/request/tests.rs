@@ -71,7 +71,7 @@ fn history_is_cleaned_up_for_the_api() {
             reasoning("plain", None, None),
             reasoning("", Some("sig"), None),
             reasoning("", None, Some("secret")),
-            AssistantPart::Text(String::new()),
+            AssistantPart::text(""),
             call("call.1|x", json!({"a":1})),
             call("c2", json!({})),
             call("c3", json!({})),
@@ -79,7 +79,7 @@ fn history_is_cleaned_up_for_the_api() {
         text("meanwhile"),
         Message::ToolResults(vec![result("lost", "whose?", false), result("c2", "", true)]),
         Message::ToolResults(vec![result("call.1|x", "out", false), result("c2", "again", false)]),
-        Message::Assistant(vec![AssistantPart::Text("\n".to_owned())]),
+        Message::Assistant(vec![AssistantPart::text("\n")]),
         text("and now"),
     ]);
     let cached = json!({"type":"ephemeral"});
@@ -110,7 +110,7 @@ fn the_cache_mark_never_lands_on_reasoning() {
         text("a"),
         Message::Assistant(vec![
             reasoning("c", Some("s"), None),
-            AssistantPart::Text("b".to_owned()),
+            AssistantPart::text("b"),
             reasoning("broken off", Some("s"), None),
         ]),
     ]);
@@ -125,11 +125,11 @@ fn the_cache_mark_never_lands_on_reasoning() {
 #[test]
 fn an_empty_text_between_signed_reasoning_blocks_becomes_a_space() {
     let said = vec![
-        AssistantPart::Text(String::new()),
+        AssistantPart::text(""),
         reasoning("a", Some("s1"), None),
-        AssistantPart::Text(String::new()),
+        AssistantPart::text(""),
         reasoning("b", None, Some("r")),
-        AssistantPart::Text("end".to_owned()),
+        AssistantPart::text("end"),
     ];
     let got = messages(vec![text("a"), Message::Assistant(said)]);
     let kinds: Vec<_> =

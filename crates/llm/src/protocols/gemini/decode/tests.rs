@@ -71,7 +71,7 @@ fn an_answer_ends_with_its_connection() {
         Event::Text { index: 1, delta: "Hi".to_owned() },
         Event::Usage(Tokens { input: 6, output: 5, reasoning: 2, cache_read: 4, cache_write: 0 }),
         Event::Text { index: 1, delta: "!".to_owned() },
-        Event::BlockEnd { index: 1 },
+        Event::BlockEnd { index: 1, details: None },
         Event::ReasoningStart { index: 2 },
         end(2, Some(details)),
         Event::Finished { reason: Finish::Stop, raw: "STOP".to_owned() },
@@ -135,7 +135,8 @@ fn each_finish_reason_is_recognized() {
         ("MAX_TOKENS", Finish::Length),
         ("SAFETY", Finish::ContentFilter),
         ("PROHIBITED_CONTENT", Finish::ContentFilter),
-        ("OTHER", Finish::Unknown),
+        ("MODEL_ARMOR", Finish::ContentFilter),
+        ("OTHER", Finish::Other),
     ] {
         let (got, outcome) = decode(&[parts(json!([{"text":"Hi"}])), end(raw)]);
         outcome.unwrap();
@@ -158,6 +159,7 @@ fn an_invalid_answer_fails_with_its_cause() {
         ),
         (json!({"error":{"code":503,"message":"busy","status":"UNAVAILABLE"}}), ErrorKind::Overloaded, true),
         (end("MALFORMED_FUNCTION_CALL"), ErrorKind::Invalid, true),
+        (end("MALFORMED_RESPONSE"), ErrorKind::Invalid, true),
         (parts(json!([{"text":"more"}])), ErrorKind::Truncated, true),
         (
             parts(json!([{"functionCall":{"name":"b","partialArgs":[{"jsonPath":"x"}]}}])),
@@ -170,6 +172,9 @@ fn an_invalid_answer_fails_with_its_cause() {
         assert_eq!((error.kind, error.is_retryable()), (kind, retryable), "{last}: {error}");
         assert_eq!(got.finish, None);
     }
+    let usage = json!({"promptTokenCount":7});
+    let (got, _) = decode(&[json!({"promptFeedback":{"blockReason":"SAFETY"},"usageMetadata":usage})]);
+    assert_eq!(got.tokens, Some(Tokens { input: 7, ..Tokens::default() }), "a refused prompt has a cost");
     assert_eq!(decode(&[json!({"choices":[]})]).1.unwrap_err().kind, ErrorKind::Protocol);
     assert_eq!(decode(&[json!({"candidates":[]})]).1.unwrap_err().kind, ErrorKind::Truncated);
 }

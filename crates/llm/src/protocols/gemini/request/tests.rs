@@ -94,7 +94,7 @@ fn history_carries_signatures_calls_and_results_back() {
                 result("c2", "no", true),
             ]),
             Message::User(vec![UserPart::Text("look".to_owned()), sound]),
-            Message::Assistant(vec![AssistantPart::Text("done".to_owned()), signed("", "text")]),
+            Message::Assistant(vec![AssistantPart::text("done"), signed("", "text")]),
             Message::Assistant(vec![signed("t", "thought"), call("c3", json!({}))]),
         ],
     );

@@ -68,7 +68,7 @@ fn text_comes_with_usage_and_one_end() {
         Event::TextStart { index: 0 },
         Event::Text { index: 0, delta: "Hi".to_owned() },
         Event::Usage(Tokens { input: 5, output: 5, reasoning: 2, cache_read: 4, cache_write: 1 }),
-        Event::BlockEnd { index: 0 },
+        Event::BlockEnd { index: 0, details: None },
         Event::Finished { reason: Finish::Stop, raw: "stop".to_owned() },
     ];
     assert_eq!(events, want);
@@ -208,6 +208,11 @@ fn an_error_inside_the_stream_ends_it() {
             json!({"choices":[{"finish_reason":"error","error":{"code":502,"message":"up"}}]}),
             ErrorKind::Server,
         ),
+        (
+            json!({"choices":[{"delta":{},"finish_reason":"insufficient_system_resource"}]}),
+            ErrorKind::Overloaded,
+        ),
+        (json!({"choices":[{"delta":{},"finish_reason":"network_error"}]}), ErrorKind::Overloaded),
         (json!([1]), ErrorKind::Protocol),
     ] {
         let (answer, outcome) = decode(&[hi.clone(), end("length"), last.to_string(), "[DONE]".to_owned()]);

@@ -78,8 +78,8 @@ fn history_carries_calls_results_and_reasoning_back() {
             call("c2", json!({})),
         ]),
         Message::ToolResults(vec![result("c1", "out", true), result("c2", "", false)]),
-        Message::Assistant(vec![AssistantPart::Text("done".to_owned())]),
-        Message::Assistant(vec![AssistantPart::Text(String::new())]),
+        Message::Assistant(vec![AssistantPart::text("done")]),
+        Message::Assistant(vec![AssistantPart::text("")]),
         Message::User(vec![UserPart::Text("look".to_owned()), png()]),
     ];
     let request = Request { messages: history, ..Request::default() };

@@ -56,13 +56,16 @@ fn an_answer_arrives_item_by_item() {
         delta("reasoning_summary_text", 0, "b"),
         done(
             0,
-            json!({"type":"reasoning","id":"rs","encrypted_content":"enc","summary":[{"type":"summary_text","text":"a"}]}),
+            json!({"type":"reasoning","id":"rs_1","encrypted_content":"enc","summary":[{"type":"summary_text","text":"a"}]}),
         ),
         added(1, json!({"type":"message"})),
         delta("output_text", 1, "Hi"),
         added(2, json!({"type":"web_search_call"})),
         done(2, json!({"type":"web_search_call"})),
-        done(1, json!({"type":"message","content":[{"type":"output_text","text":"Hi"}]})),
+        done(
+            1,
+            json!({"type":"message","id":"msg_1","phase":"commentary","status":"completed","content":[{"type":"output_text","text":"Hi"}]}),
+        ),
         added(3, call("")),
         delta("function_call_arguments", 3, "{\"a\":"),
         delta("function_call_arguments", 3, "1}"),
@@ -72,7 +75,8 @@ fn an_answer_arrives_item_by_item() {
     ];
     let (events, outcome) = events(Protocol::OpenAiResponses, &stream(&data), 13);
     outcome.unwrap();
-    let details = json!([{"type":"reasoning","summary":[{"type":"summary_text","text":"a"}],"encrypted_content":"enc"}]);
+    let details = json!([{"type":"reasoning","id":"rs_1","summary":[{"type":"summary_text","text":"a"}],"encrypted_content":"enc"}]);
+    let identity = json!([{"type":"message","id":"msg_1","phase":"commentary","status":"completed"}]);
     let text = |text: &str| text.to_owned();
     let want = [
         Event::Started { model: text("m1") },
@@ -82,11 +86,11 @@ fn an_answer_arrives_item_by_item() {
         Event::ReasoningEnd { index: 0, signature: None, redacted: None, details: Some(details) },
         Event::TextStart { index: 1 },
         Event::Text { index: 1, delta: text("Hi") },
-        Event::BlockEnd { index: 1 },
+        Event::BlockEnd { index: 1, details: Some(identity) },
         Event::ToolStart { index: 2, id: text("c1"), name: text("bash") },
         Event::ToolArguments { index: 2, delta: text("{\"a\":") },
         Event::ToolArguments { index: 2, delta: text("1}") },
-        Event::BlockEnd { index: 2 },
+        Event::BlockEnd { index: 2, details: None },
         Event::Usage(Tokens { input: 5, output: 5, reasoning: 2, cache_read: 4, cache_write: 1 }),
         Event::Finished { reason: Finish::ToolCalls, raw: text("completed") },
     ];
@@ -139,6 +143,138 @@ fn encrypted_reasoning_without_text_is_kept() {
     let item = json!({"type":"reasoning","encrypted_content":null,"summary":[]});
     let (got, _) = decode(&[created(), added(0, item.clone()), done(0, item), completed()]);
     assert_eq!(got.blocks, [], "nothing to show and nothing to send back");
+}
+
+fn ended(output: Value) -> Value {
+    json!({"type":"response.completed","response":{"status":"completed","output":output}})
+}
+
+fn message(id: &str, text: &str) -> Value {
+    json!({"type":"message","id":id,"content":[{"type":"output_text","text":text}]})
+}
+
+fn call_of(id: &str, call_id: &str, command: &str) -> Value {
+    let arguments = json!({"command":command}).to_string();
+    json!({"type":"function_call","id":id,"call_id":call_id,"name":"bash","arguments":arguments})
+}
+
+/// The texts, and the commands of the calls with their ids.
+fn shape(data: &[Value]) -> Vec<String> {
+    let (got, outcome) = decode(data);
+    outcome.unwrap();
+    let one = |block: &Block| match block {
+        Block::Text(text) => text.clone(),
+        Block::ToolCall { id, input, .. } => format!("{id}: {}", input["command"].as_str().unwrap()),
+        other => panic!("{other:?}"),
+    };
+    got.blocks.iter().map(one).collect()
+}
+
+#[test]
+fn the_list_at_the_end_is_matched_by_identity_and_never_by_position() {
+    let begun = |at: u64, item: &Value| {
+        let mut empty = item.clone();
+        empty["arguments"] = json!("");
+        added(at, empty)
+    };
+    let arguments =
+        |at: u64, item: &Value| delta("function_call_arguments", at, item["arguments"].as_str().unwrap());
+    let (one, two) = (call_of("fc_1", "c1", "one"), call_of("fc_2", "c2", "two"));
+    let renamed = |item: &Value, id: &str| {
+        let mut item = item.clone();
+        item["id"] = json!(id);
+        item
+    };
+    let streamed = [begun(3, &one), arguments(3, &one), done(3, one.clone())];
+    let texts = [
+        added(0, message("msg_a", "")),
+        delta("output_text", 0, "Got it"),
+        added(2, message("msg_c", "")),
+        delta("output_text", 2, "Here"),
+    ];
+    let search = json!({"type":"web_search_call","id":"ws"});
+    for (what, pieces, output, want) in [
+        ("an item that only the list has", &streamed[..], json!([search, one]), &["c1: one"][..]),
+        ("a gap", &streamed, json!([one]), &["c1: one"]),
+        ("another id at the end", &streamed, json!([renamed(&one, "fc_9")]), &["c1: one"]),
+        ("a call that only the list has", &streamed, json!([two, one]), &["c1: one", "c2: two"]),
+        ("the same call twice in the list", &streamed, json!([one, renamed(&one, "fc_9")]), &["c1: one"]),
+        ("an open call", &streamed[..2], json!([two, one]), &["c1: one", "c2: two"]),
+        (
+            "texts with a gap",
+            &texts,
+            json!([message("msg_a", "Got it"), message("msg_c", "Here it is")]),
+            &["Got it", "Here"],
+        ),
+        (
+            "texts with other ids at the end",
+            &texts,
+            json!([message("x", "Got it"), message("y", "Here")]),
+            &["Got it", "Here"],
+        ),
+        (
+            "texts without ids",
+            &texts,
+            json!([message("", "Got it"), message("", "Here it is")]),
+            &["Got it", "Here"],
+        ),
+        ("a text that only the list has", &texts, json!([message("msg_b", "!")]), &["Got it", "Here", "!"]),
+        ("nothing", &[], json!([message("msg_a", "Hi"), one, two]), &["Hi", "c1: one", "c2: two"]),
+    ] {
+        let data: Vec<Value> =
+            std::iter::once(created()).chain(pieces.iter().cloned()).chain([ended(output)]).collect();
+        assert_eq!(shape(&data), want, "{what}");
+    }
+}
+
+#[test]
+fn two_calls_never_share_an_id_and_one_call_never_counts_twice() {
+    let (one, two) = (call_of("fc_1", "c1", "one"), call_of("fc_2", "c1", "two"));
+    let again = |at: u64, item: &Value| [added(at, item.clone()), done(at, item.clone())];
+    for (what, pieces, want) in [
+        ("streamed twice", [again(0, &one), again(1, &one)].concat(), &["c1: one"][..]),
+        ("done twice", vec![done(0, one.clone()), done(1, one.clone())], &["c1: one"]),
+        (
+            "interleaved",
+            vec![added(0, one.clone()), added(1, one.clone()), done(1, one.clone()), done(0, one.clone())],
+            &["c1: one"],
+        ),
+        ("two calls with one id", [again(0, &one), again(1, &two)].concat(), &["c1: one", "c1_1: two"]),
+        ("another position at its end", vec![added(0, one.clone()), done(1, one.clone())], &["c1: one"]),
+        (
+            "always the first position",
+            [again(0, &one), again(0, &call_of("fc_2", "c2", "two"))].concat(),
+            &["c1: one", "c2: two"],
+        ),
+    ] {
+        let data: Vec<Value> = std::iter::once(created()).chain(pieces).chain([completed()]).collect();
+        assert_eq!(shape(&data), want, "{what}");
+    }
+    let unplaced = |mut event: Value| {
+        event.as_object_mut().unwrap().remove("output_index");
+        event
+    };
+    let other = call_of("fc_2", "c2", "two");
+    let data = [
+        created(),
+        added(0, one.clone()),
+        done(0, one.clone()),
+        added(0, other.clone()),
+        done(0, other),
+        completed(),
+    ];
+    assert_eq!(shape(&data.map(unplaced)), ["c1: one", "c2: two"], "a server without positions");
+}
+
+#[test]
+fn ids_that_a_request_must_not_contain_are_left_out() {
+    let foreign = "msg_".to_owned() + &"x".repeat(80);
+    for (id, want) in [("msg_1", true), ("rotated", false), ("", false), (foreign.as_str(), false)] {
+        let data = [created(), done(0, message(id, "Hi")), completed()];
+        let (events, _) = events(Protocol::OpenAiResponses, &stream(&data), 100);
+        let kept = events.iter().any(|event| matches!(event, Event::BlockEnd { details: Some(_), .. }));
+        assert_eq!(kept, want, "{id}");
+    }
 }
 
 #[test]

@@ -1,0 +1,54 @@
+use super::*;
+use crate::conversation::entries::tests::step;
+use domain::conversation::message::Message;
+
+fn message() -> Assistant {
+    match step(1, 0, vec![]).message {
+        Message::Assistant(step) => *step,
+        Message::User(_) => unreachable!("a step"),
+    }
+}
+
+/// The stored text of a block that arrived in `deltas`, and the text that was sent and stored while it streamed.
+fn texts(kind: Kind, deltas: &[&str], metadata: Option<Map<String, Value>>) -> (String, String) {
+    let (mut draft, message) = (Draft::default(), message());
+    let id: PartId = "prt_1".parse().expect("an id");
+    draft.open(Opening { index: 0, id, kind, now: Timestamp(1) }, &message);
+    deltas.iter().for_each(|delta| draft.push(0, delta));
+    draft.set_metadata(0, metadata);
+    let streamed = draft.0[0].text[..draft.0[0].trimmed].to_owned();
+    let text = match draft.end(0, &message, Timestamp(2)).expect("an open block").body {
+        Body::Text(text) => text.text,
+        Body::Reasoning(thought) => thought.text,
+        other => unreachable!("{other:?}"),
+    };
+    (text, streamed)
+}
+
+#[test]
+fn a_text_ends_without_white_space_and_nothing_that_was_sent_is_taken_back() {
+    for (deltas, want) in [
+        (&["a", " ", "b\n", "\n"][..], "a b"),
+        (&["  a  "], "  a"),
+        (&["é\u{a0}", "\u{2003}"], "é"),
+        (&[" ", "\n"], ""),
+        (&[], ""),
+    ] {
+        for kind in [Kind::Text, Kind::Reasoning] {
+            assert_eq!(texts(kind, deltas, None), (want.to_owned(), want.to_owned()), "{deltas:?}");
+        }
+    }
+    let signed = Map::from_iter([("signature".to_owned(), json!("s"))]);
+    let (text, streamed) = texts(Kind::Reasoning, &["a\n"], Some(signed.clone()));
+    assert_eq!((text.as_str(), streamed.as_str()), ("a\n", "a"), "a signature holds for the exact text");
+    assert_eq!(texts(Kind::Text, &["a\n"], Some(signed)).0, "a");
+}
+
+#[test]
+fn white_space_alone_wakes_nobody() {
+    let (mut draft, message) = (Draft::default(), message());
+    let id: PartId = "prt_1".parse().expect("an id");
+    draft.open(Opening { index: 0, id, kind: Kind::Text, now: Timestamp(1) }, &message);
+    draft.push(0, "\n");
+    assert_eq!(draft.next_flush(), draft.0[0].store_at(), "it is looked at once, with the next chunk");
+}
