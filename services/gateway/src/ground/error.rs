@@ -29,6 +29,9 @@ pub(crate) enum Error {
     /// Ask the operator.
     #[error("{0}")]
     OperatorOnly(&'static str),
+    /// Ask the operator to name the origin of the page.
+    #[error("a page of another site may not do this; the operator can allow its origin (FLOTILLA_ORIGINS)")]
+    OriginForbidden,
     /// Ask for a ticket, or for another one.
     #[error("{0}")]
     TerminalForbidden(&'static str),
@@ -120,6 +123,7 @@ impl Error {
             Self::TooManyAttempts { .. } => "too_many_attempts",
             Self::ScopeMissing(_) => "scope_missing",
             Self::OperatorOnly(_) => "operator_only",
+            Self::OriginForbidden => "origin_forbidden",
             Self::TerminalForbidden(_) => "pty_forbidden",
             Self::IdempotencyConflict => "idempotency_conflict",
             Self::SessionFull(_) => "session_full",
@@ -152,7 +156,10 @@ impl Error {
             Self::Invalid { .. } => Kind::Invalid,
             Self::NotFound(_) => Kind::NotFound,
             Self::KeyMissing | Self::KeyUnknown => Kind::Unauthenticated,
-            Self::ScopeMissing(_) | Self::OperatorOnly(_) | Self::TerminalForbidden(_) => Kind::Forbidden,
+            Self::ScopeMissing(_)
+            | Self::OperatorOnly(_)
+            | Self::OriginForbidden
+            | Self::TerminalForbidden(_) => Kind::Forbidden,
             Self::IdempotencyConflict => Kind::AlreadyExists,
             Self::TooManyAttempts { .. } | Self::SessionFull(_) | Self::ForkTooLarge(_) => Kind::Exhausted,
             Self::Quarantined

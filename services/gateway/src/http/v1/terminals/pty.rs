@@ -20,7 +20,6 @@ use crate::{
         caller::{self, Caller},
         directory,
         input::Body,
-        origin,
         refusal::{RequestPart, Result},
     },
 };
@@ -29,7 +28,7 @@ use axum::{
     extract::{
         FromRequestParts as _, Path, Query, State, WebSocketUpgrade, ws::rejection::WebSocketUpgradeRejection,
     },
-    http::{HeaderMap, HeaderName, header, request::Parts},
+    http::{HeaderMap, HeaderName, request::Parts},
     response::Response,
 };
 use bus::tickets::TICKET_LIFE_S;
@@ -187,7 +186,7 @@ pub(in crate::http) async fn connect(
         }
         None => {
             // A browser sends the user's key for any page that connects, so only known pages may connect.
-            if parts.headers.get(header::ORIGIN).is_some_and(|origin| !origin::is_known(origin)) {
+            if gateway.origins().is_foreign(&parts.uri, &parts.headers) {
                 return Err(Error::TerminalForbidden("a page of another site needs a ticket").into());
             }
             let caller = Caller::from_request_parts(&mut parts, &gateway).await?;
