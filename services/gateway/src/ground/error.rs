@@ -39,6 +39,9 @@ pub(crate) enum Error {
     /// Use another idempotency key.
     #[error("the idempotency key was used before with another body")]
     IdempotencyConflict,
+    /// Use another id.
+    #[error("a session with this id was deleted; choose another id")]
+    SessionDeleted,
     /// Let the session work first.
     #[error("the session has {0} waiting prompts; let it work first")]
     SessionFull(i64),
@@ -126,6 +129,7 @@ impl Error {
             Self::OriginForbidden => "origin_forbidden",
             Self::TerminalForbidden(_) => "pty_forbidden",
             Self::IdempotencyConflict => "idempotency_conflict",
+            Self::SessionDeleted => "session_deleted",
             Self::SessionFull(_) => "session_full",
             Self::Quarantined => "session_quarantined",
             Self::Busy => "session_busy",
@@ -160,7 +164,7 @@ impl Error {
             | Self::OperatorOnly(_)
             | Self::OriginForbidden
             | Self::TerminalForbidden(_) => Kind::Forbidden,
-            Self::IdempotencyConflict => Kind::AlreadyExists,
+            Self::IdempotencyConflict | Self::SessionDeleted => Kind::AlreadyExists,
             Self::TooManyAttempts { .. } | Self::SessionFull(_) | Self::ForkTooLarge(_) => Kind::Exhausted,
             Self::Quarantined
             | Self::Busy
@@ -213,6 +217,7 @@ impl From<store::error::Error> for Error {
         match failure {
             Store::NotFound(entity) => Self::NotFound(entity.into()),
             Store::Conflict => Self::IdempotencyConflict,
+            Store::Deleted => Self::SessionDeleted,
             Store::TooManyInputs(count) => Self::SessionFull(count),
             Store::Quarantined => Self::Quarantined,
             Store::Busy => Self::Busy,
