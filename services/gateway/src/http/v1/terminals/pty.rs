@@ -32,6 +32,7 @@ use axum::{
     response::Response,
 };
 use bus::tickets::TICKET_LIFE_S;
+use chassis::port;
 use domain::ids::{SessionId, pty::PtyId};
 use futures::future::try_join_all;
 use serde::Deserialize;
@@ -182,7 +183,9 @@ pub(in crate::http) async fn connect(
         Some(ticket) => {
             let directory = caller::directory(&parts)?;
             let directory = directory::project_name(directory.as_deref())?;
-            tickets::redeem(&gateway, ticket, &pty, directory).await?
+            let redeemed = tickets::redeem(&gateway, ticket, &pty, directory).await?;
+            port::vouch(&parts.extensions);
+            redeemed
         }
         None => {
             // A browser sends the user's key for any page that connects, so only known pages may connect.
