@@ -43,6 +43,11 @@ impl Gateway {
         self.keys.authenticate_operator(credentials)
     }
 
+    /// Looks all keys up again, after a change of a key or of a tenant's limits.
+    pub(in crate::app) fn forget_keys(&self) {
+        self.keys.forget();
+    }
+
     /// The web pages that may call.
     pub(crate) fn origins(&self) -> &Origins {
         &self.state.origins
